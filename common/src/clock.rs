@@ -1,0 +1,97 @@
+//! Time as data: a timestamp type and the one door through which the time of day comes in.
+//!
+//! Clocks are for Last-Modified, signatures and reports only; nothing orders writes by them.
+//! Code that needs the time takes a [`Clock`], so a test decides what time it is.
+
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// Milliseconds since the Unix epoch, UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    /// From whole seconds since the Unix epoch.
+    #[must_use]
+    pub const fn from_secs(secs: i64) -> Self {
+        Self(secs.saturating_mul(1000))
+    }
+
+    /// Milliseconds since the Unix epoch.
+    #[must_use]
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// Whole seconds since the Unix epoch, rounded down.
+    #[must_use]
+    pub const fn as_secs(self) -> i64 {
+        self.0.div_euclid(1000)
+    }
+}
+
+impl fmt::Display for Timestamp {
+    /// RFC 3339 with milliseconds, as S3's XML shows times: `2026-11-20T11:36:23.000Z`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(t) => write!(f, "{t:.3}"),
+            Err(_) => write!(f, "{} ms", self.0),
+        }
+    }
+}
+
+/// Where the time of day comes from.
+pub trait Clock: Send + Sync + 'static {
+    /// The time of day.
+    fn now(&self) -> Timestamp;
+}
+
+/// The machine's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(jiff::Timestamp::now().as_millisecond())
+    }
+}
+
+/// A clock that a test sets by hand.
+#[derive(Debug, Default)]
+pub struct ManualClock(AtomicI64);
+
+impl ManualClock {
+    /// A clock that stands at `now`.
+    #[must_use]
+    pub const fn new(now: Timestamp) -> Self {
+        Self(AtomicI64::new(now.0))
+    }
+
+    /// Moves the hand to `now`.
+    pub fn set(&self, now: Timestamp) {
+        self.0.store(now.0, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Timestamp;
+
+    #[test]
+    fn shows_times_as_s3_does() {
+        assert_eq!(Timestamp(0).to_string(), "1970-01-01T00:00:00.000Z");
+        assert_eq!(Timestamp(1_700_000_000_123).to_string(), "2023-11-14T22:13:20.123Z");
+    }
+
+    #[test]
+    fn seconds_round_down_before_the_epoch_too() {
+        assert_eq!(Timestamp(-1).as_secs(), -1);
+        assert_eq!(Timestamp(1_999).as_secs(), 1);
+    }
+}

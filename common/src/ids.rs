@@ -1,0 +1,111 @@
+//! The numbers the catalogue hands out, one type each.
+//!
+//! Two of them can never be mixed up in a call, and each type states who mints the number and
+//! whether it is ever used again. All are 64 bits or less and ordered as they were minted.
+
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $inner);
+
+        impl $name {
+            /// The number itself, for encoders.
+            #[must_use]
+            pub const fn get(self) -> $inner {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl From<$inner> for $name {
+            fn from(value: $inner) -> Self {
+                Self(value)
+            }
+        }
+    };
+}
+
+id! {
+    /// A bucket for its whole life; a bucket made again under the same name has another one.
+    BucketId(u64)
+}
+id! {
+    /// The bytes of exactly one object version, or of one multipart upload and the version it
+    /// becomes. Minted by the catalogue, never reused; 0 names no body (a delete marker).
+    BodyId(u64)
+}
+id! {
+    /// One segment file. Minted by the catalogue, never reused.
+    SegmentId(u64)
+}
+id! {
+    /// How often a segment's bytes were written anew under one id; 1 for the first writing.
+    Generation(u32)
+}
+id! {
+    /// A Raft group. Group 0 holds what is cluster-wide.
+    GroupId(u32)
+}
+id! {
+    /// A member of the cluster.
+    NodeId(u64)
+}
+id! {
+    /// Where in its group's log an object version was written: the order of versions.
+    Seq(u64)
+}
+id! {
+    /// The state of a bucket an object command was built against; a stale one is refused.
+    Epoch(u64)
+}
+
+/// The number of a part of a multipart upload, 1 to 10,000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartNumber(u16);
+
+impl PartNumber {
+    /// `number` as a part number, or nothing when it is outside 1 to
+    /// [`limits::PART_NUMBER_MAX`](crate::limits::PART_NUMBER_MAX).
+    #[must_use]
+    pub const fn new(number: u32) -> Option<Self> {
+        if number == 0 || number > crate::limits::PART_NUMBER_MAX as u32 {
+            return None;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "at most 10,000, checked above")]
+        Some(Self(number as u16))
+    }
+
+    /// The number itself.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+}
+
+impl fmt::Display for PartNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PartNumber;
+
+    #[test]
+    fn part_numbers_run_from_1_to_10_000() {
+        assert_eq!(PartNumber::new(0), None);
+        assert_eq!(PartNumber::new(1).map(PartNumber::get), Some(1));
+        assert_eq!(PartNumber::new(10_000).map(PartNumber::get), Some(10_000));
+        assert_eq!(PartNumber::new(10_001), None);
+        assert_eq!(PartNumber::new(65_537), None);
+    }
+}

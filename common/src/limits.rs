@@ -1,0 +1,101 @@
+//! Every limit of mlgw that is not a setting, on one page.
+//!
+//! A limit that a client can meet is S3's own where S3 has one. The relations that other code
+//! relies on are asserted at compile time at the end of the page.
+
+/// 1 KiB in bytes.
+pub const KIB: u64 = 1024;
+/// 1 MiB in bytes.
+pub const MIB: u64 = 1024 * KIB;
+/// 1 GiB in bytes.
+pub const GIB: u64 = 1024 * MIB;
+
+// Names.
+
+/// Longest object key, in bytes of UTF-8.
+pub const KEY_LEN_MAX: usize = 1024;
+/// Shortest bucket name.
+pub const BUCKET_NAME_LEN_MIN: usize = 3;
+/// Longest bucket name.
+pub const BUCKET_NAME_LEN_MAX: usize = 63;
+/// User metadata of one object: the sum of the lengths of its names and values.
+pub const USER_METADATA_BYTES_MAX: usize = 2048;
+/// Tags of one object.
+pub const OBJECT_TAGS_MAX: usize = 10;
+/// Longest tag key, in characters.
+pub const TAG_KEY_CHARS_MAX: usize = 128;
+/// Longest tag value, in characters.
+pub const TAG_VALUE_CHARS_MAX: usize = 256;
+
+// Objects and uploads.
+
+/// Largest body of one PutObject, UploadPart or PostObject.
+pub const PUT_BYTES_MAX: u64 = 5 * GIB;
+/// Largest object, however it was made.
+pub const OBJECT_BYTES_MAX: u64 = 50 * 1024 * GIB;
+/// Highest part number, hence most parts of one upload.
+pub const PART_NUMBER_MAX: u16 = 10_000;
+/// Smallest part of a completed upload, but for its last.
+pub const PART_BYTES_MIN: u64 = 5 * MIB;
+/// Most keys or uploads or parts on one page of a listing.
+pub const PAGE_KEYS_MAX: usize = 1000;
+/// Most keys of one DeleteObjects.
+pub const DELETE_OBJECTS_KEYS_MAX: usize = 1000;
+/// Most buckets of one owner.
+pub const BUCKETS_MAX: usize = 10_000;
+
+// Requests.
+
+/// Largest XML body. A complete of 10,000 parts with a checksum each is about 2.5 MiB.
+pub const XML_BODY_BYTES_MAX: usize = 4 * MIB as usize;
+/// Largest sum of the form fields before the file of a PostObject (S3 allows 20 KB).
+pub const POST_FORM_BYTES_MAX: usize = 20_000;
+/// Largest head of a request.
+pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * KIB as usize;
+/// Most header lines of a request.
+pub const REQUEST_HEADERS_MAX: usize = 100;
+/// Largest chunk of a signed aws-chunked body that we accept (its bytes are held until the
+/// signature over them is checked).
+pub const SIGNED_CHUNK_BYTES_MAX: u64 = 16 * MIB;
+/// Longest line of aws-chunked framing (a size, a signature, a trailer).
+pub const CHUNK_LINE_BYTES_MAX: usize = 4 * KIB as usize;
+
+// Segments.
+
+/// Longest payload of one chunk: the unit of append, buffered and checked before it is written.
+pub const CHUNK_BYTES_MAX: u64 = MIB;
+/// The unit that carries a checksum, and later is compressed and encrypted, in logical bytes.
+pub const BLOCK_BYTES: u64 = 64 * KIB;
+/// Fixed part of a chunk's record header.
+pub const RECORD_HEADER_BYTES: usize = 64;
+/// A body of at least this size, and an upload beyond its first such stretch, is written to
+/// segments of its own, so that freeing it is an unlink.
+pub const OWN_SEGMENT_BYTES_MIN: u64 = 64 * MIB;
+
+// Catalogue.
+
+/// Extents that an object record holds itself; a body of more has `extent` pages.
+pub const INLINE_EXTENTS_MAX: usize = 4;
+/// Entries of one `extent` page. At about 24 bytes an entry a page stays near 3 KiB, a read of
+/// one RocksDB block.
+pub const EXTENT_PAGE_ENTRIES_MAX: usize = 128;
+/// Commands of one log entry. Larger batches save nothing more (the sync is long amortised) and
+/// delay the first of them.
+pub const BATCH_COMMANDS_MAX: usize = 256;
+/// Encoded bytes of one log entry's commands, but for a single larger command.
+pub const BATCH_BYTES_MAX: usize = MIB as usize;
+/// Commands waiting to be proposed; beyond it callers wait.
+pub const PROPOSE_QUEUE_MAX: usize = 4096;
+/// Body ids a node takes from the catalogue at a time. A restart forgets the rest of the range;
+/// 2^64 ids last for 2^48 restarts.
+pub const BODY_ID_LEASE: u64 = 1 << 16;
+/// Rows that one command of a background job may touch.
+pub const JOB_ROWS_MAX: usize = 512;
+
+const _: () = {
+    assert!(CHUNK_BYTES_MAX.is_multiple_of(BLOCK_BYTES));
+    assert!(OWN_SEGMENT_BYTES_MIN.is_multiple_of(CHUNK_BYTES_MAX));
+    assert!(PART_BYTES_MIN >= CHUNK_BYTES_MAX);
+    assert!(DELETE_OBJECTS_KEYS_MAX * KEY_LEN_MAX < XML_BODY_BYTES_MAX);
+    assert!(INLINE_EXTENTS_MAX < EXTENT_PAGE_ENTRIES_MAX);
+};
