@@ -1,1 +1,16 @@
-//! placeholder
+//! The front door: HTTP, the S3 protocol, authentication, the admin API and the command line.
+//!
+//! Only this crate knows of HTTP. A request is authenticated, decoded and answered here; what
+//! exists is asked of the catalogue, bytes go to and come from the tiers. Nothing is kept here
+//! that a power failure could lose: an answer of success is sent after both of them are durable.
+
+pub mod admin;
+pub mod audit;
+pub mod auth;
+pub mod body;
+pub mod cli;
+pub mod config;
+pub mod credentials;
+pub mod metrics;
+pub mod s3;
+pub mod server;
