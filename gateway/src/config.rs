@@ -1,0 +1,215 @@
+//! Settings: from where they come, which one wins, and how they are shown.
+//!
+//! Four layers, weakest first: built-in, a TOML file, `MLGW_SECTION__KEY` variables, flags. Every
+//! layer is checked whole before any value is used: an unknown key or a wrong value is refused
+//! with the place where it stands, also when a stronger layer would have hidden it. Nothing here
+//! writes, so a power failure cannot leave half a configuration behind.
+
+mod environment;
+mod error;
+mod file;
+mod machine;
+#[cfg(test)]
+pub(crate) mod printed;
+mod report;
+mod table;
+mod value;
+
+pub use error::{ConfigError, Finding};
+pub use machine::Machine;
+pub use report::{documentation, example, show};
+pub use table::{
+    Admin, Audit, CatalogueSection, Config, Hot, Limits, Log, MetricsSection, S3, SECTIONS, SETTINGS,
+    Setting, Tls,
+};
+pub use value::{
+    Address, Auto, ByteSize, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, Value,
+};
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use table::Texts;
+
+/// Where a value was set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The table's default.
+    BuiltIn,
+    /// A line of a TOML file.
+    File(PathBuf, usize),
+    /// An environment variable.
+    Environment(String),
+    /// A flag of the command line.
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BuiltIn => f.write_str("built-in"),
+            Self::File(path, line) => write!(f, "{}:{line}", path.display()),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// A value in text form and where it was set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The setting's place in [`SETTINGS`].
+    index: usize,
+    text: String,
+    origin: Origin,
+}
+
+/// What a process was given besides the built-in values.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The TOML file, if any.
+    pub file: Option<PathBuf>,
+    /// Environment variables; those that do not begin with `MLGW_` are passed over.
+    pub environment: Vec<(String, String)>,
+    /// Flags: the setting's key, the flag's name, the value.
+    pub flags: Vec<(&'static str, &'static str, String)>,
+}
+
+impl Sources {
+    /// The file and the variables of this process, without flags.
+    #[must_use]
+    pub fn of_process(file: Option<PathBuf>) -> Self {
+        let text = |s: std::ffi::OsString| s.to_string_lossy().into_owned();
+        let environment = std::env::vars_os().map(|(k, v)| (text(k), text(v))).collect();
+        Self { file, environment, flags: Vec::new() }
+    }
+}
+
+/// A whole configuration and where each value was set.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The values.
+    pub config: Config,
+    /// The values' texts, in the order of [`SETTINGS`].
+    texts: Vec<String>,
+    /// Where they were set, in the order of [`SETTINGS`].
+    origins: Vec<Origin>,
+}
+
+impl Loaded {
+    /// Reads and merges the four layers.
+    ///
+    /// # Errors
+    /// Everything that is wrong with any of them.
+    pub fn load(sources: &Sources) -> Result<Self, ConfigError> {
+        let mut findings = Vec::new();
+        let mut given = Vec::new();
+        if let Some(path) = &sources.file {
+            file::read(path, &mut given, &mut findings);
+        }
+        environment::read(&sources.environment, &mut given, &mut findings);
+        for (key, flag, text) in &sources.flags {
+            let index = SETTINGS.iter().position(|setting| setting.key == *key);
+            assert!(index.is_some(), "flag {flag} sets {key}, which the table does not have");
+            given.extend(index.map(|index| Given { index, text: text.clone(), origin: Origin::Flag(flag) }));
+        }
+        findings.extend(given.iter().filter_map(wrong_value));
+        if findings.is_empty() { Self::merge(given) } else { Err(ConfigError(findings)) }
+    }
+
+    /// Checks one file by itself, as `mlgw config check` does.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn check(path: &Path) -> Result<(), ConfigError> {
+        Self::load(&Sources { file: Some(path.to_owned()), ..Sources::default() }).map(|_| ())
+    }
+
+    fn merge(given: Vec<Given>) -> Result<Self, ConfigError> {
+        let mut texts: Vec<String> = SETTINGS.iter().map(|s| s.default.to_owned()).collect();
+        let mut origins = vec![Origin::BuiltIn; SETTINGS.len()];
+        for Given { index, text, origin } in given {
+            texts[index] = text;
+            origins[index] = origin;
+        }
+        let config = Config::from_texts(Texts::new(&texts))
+            .map_err(|reason| ConfigError(vec![Finding { origin: Origin::BuiltIn, reason }]))?;
+        let loaded = Self { config, texts, origins };
+        let findings: Vec<Finding> = loaded
+            .config
+            .contradictions()
+            .into_iter()
+            .map(|(key, reason)| Finding { origin: loaded.origin(key).clone(), reason })
+            .collect();
+        if findings.is_empty() { Ok(loaded) } else { Err(ConfigError(findings)) }
+    }
+
+    /// Where the setting `key` got its value.
+    #[must_use]
+    pub fn origin(&self, key: &str) -> &Origin {
+        let index = SETTINGS.iter().position(|setting| setting.key == key);
+        index.map_or(&Origin::BuiltIn, |index| &self.origins[index])
+    }
+
+    /// Each setting, its value as TOML writes it, and where it was set.
+    pub fn values(&self) -> impl Iterator<Item = (&'static Setting, String, &Origin)> {
+        SETTINGS.iter().zip(&self.texts).zip(&self.origins).map(|((setting, text), origin)| {
+            let value = (setting.check)(text).unwrap_or_else(|_| text.clone());
+            (setting, value, origin)
+        })
+    }
+
+    /// The keys whose values differ between two loads and that need a restart to change.
+    #[must_use]
+    pub fn needs_restart(&self, newer: &Self) -> Vec<&'static str> {
+        let pairs = SETTINGS.iter().zip(self.texts.iter().zip(&newer.texts));
+        pairs.filter(|(setting, (old, new))| !setting.live && old != new).map(|(s, _)| s.key).collect()
+    }
+}
+
+fn wrong_value(given: &Given) -> Option<Finding> {
+    let setting = &SETTINGS[given.index];
+    let why = (setting.check)(&given.text).err()?;
+    let reason =
+        format!("wrong value {:?} for '{}': {why}; expected {}", given.text, setting.key, setting.expects);
+    Some(Finding { origin: given.origin.clone(), reason })
+}
+
+impl Config {
+    /// What no single value shows: values that do not go together or are out of range.
+    fn contradictions(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        match (&self.tls.cert, &self.tls.key) {
+            (Some(_), None) => found.push(("tls.cert", "'tls.cert' needs 'tls.key'".to_owned())),
+            (None, Some(_)) => found.push(("tls.key", "'tls.key' needs 'tls.cert'".to_owned())),
+            _ => {}
+        }
+        let segment = self.hot.segment_bytes;
+        if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment) {
+            let reason =
+                format!("'hot.segment_bytes' is {segment}, not {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}");
+            found.push(("hot.segment_bytes", reason));
+        }
+        for (key, value) in
+            [("limits.connections", self.limits.connections), ("audit.files_max", self.audit.files_max)]
+        {
+            if value == 0 {
+                found.push((key, format!("'{key}' is at least 1")));
+            }
+        }
+        found
+    }
+
+    /// Where segments are kept.
+    #[must_use]
+    pub fn segments_dir(&self) -> PathBuf {
+        self.hot.dir.clone().unwrap_or_else(|| self.data_dir.join("segments"))
+    }
+}
+
+/// Sixteen chunks: below that a segment is mostly its own overhead.
+const SEGMENT_BYTES_MIN: ByteSize = ByteSize(16 << 20);
+/// Offsets within a segment stay below 2^32 for anyone who packs them.
+const SEGMENT_BYTES_MAX: ByteSize = ByteSize(4 << 30);
+
+#[cfg(test)]
+mod tests;

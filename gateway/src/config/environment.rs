@@ -1,0 +1,30 @@
+//! The environment layer: `MLGW_SECTION__KEY`, and `MLGW_KEY` for a setting without a section.
+
+use super::error::did_you_mean;
+use super::{Finding, Given, Origin, SETTINGS};
+
+/// Variables of mlgw that are no settings.
+const OTHERS: [&str; 4] =
+    ["MLGW_ROOT_ACCESS_KEY_ID", "MLGW_ROOT_SECRET_ACCESS_KEY", "MLGW_ADMIN_ENDPOINT", "MLGW_CONFIG"];
+
+/// Adds what `variables` set to `given`, what is wrong with them to `findings`.
+///
+/// Kubernetes gives every pod variables such as `MLGW_SERVICE_HOST` when a service is called
+/// mlgw, so a name without two underscores is refused only when it is one slip from a right one.
+pub(super) fn read(variables: &[(String, String)], given: &mut Vec<Given>, findings: &mut Vec<Finding>) {
+    for (name, text) in variables.iter().filter(|(name, _)| name.starts_with("MLGW_")) {
+        let origin = Origin::Environment(name.clone());
+        if let Some(index) = SETTINGS.iter().position(|setting| setting.variable() == *name) {
+            given.push(Given { index, text: text.clone(), origin });
+        } else if name.contains("__") || is_a_slip(name) {
+            let names = SETTINGS.iter().map(super::Setting::variable);
+            let reason = format!("no such setting{}", did_you_mean(name, names));
+            findings.push(Finding { origin, reason });
+        }
+    }
+}
+
+fn is_a_slip(name: &str) -> bool {
+    let plain = SETTINGS.iter().filter(|s| s.section().is_none()).map(super::Setting::variable);
+    !OTHERS.contains(&name) && plain.into_iter().any(|right| strsim::osa_distance(name, &right) <= 2)
+}

@@ -1,0 +1,115 @@
+//! The TOML layer: values with the line they stand on.
+
+use super::error::unknown_setting;
+use super::{Finding, Given, Origin, SECTIONS, SETTINGS};
+use std::ops::Range;
+use std::path::Path;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Largest file that is read. A hundred times the example is still below it.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Adds what the file at `path` sets to `given`, what is wrong with it to `findings`.
+pub(super) fn read(path: &Path, given: &mut Vec<Given>, findings: &mut Vec<Finding>) {
+    match text_of(path) {
+        Ok(text) => Reader { path, text: &text, given, findings }.read(),
+        Err(reason) => findings.push(Finding { origin: Origin::File(path.to_owned(), 1), reason }),
+    }
+}
+
+fn text_of(path: &Path) -> Result<String, String> {
+    let length = std::fs::metadata(path).map_err(|e| format!("cannot be read: {e}"))?.len();
+    if length > FILE_BYTES_MAX {
+        return Err(format!("has {length} bytes; a configuration has at most {FILE_BYTES_MAX}"));
+    }
+    std::fs::read_to_string(path).map_err(|e| format!("cannot be read: {e}"))
+}
+
+struct Reader<'a> {
+    path: &'a Path,
+    text: &'a str,
+    given: &'a mut Vec<Given>,
+    findings: &'a mut Vec<Finding>,
+}
+
+impl Reader<'_> {
+    fn read(&mut self) {
+        match DeTable::parse(self.text) {
+            Ok(table) => self.table(None, table.get_ref()),
+            Err(error) => {
+                let reason = format!("not TOML: {}", error.message().trim());
+                self.finding(error.span().unwrap_or(0..0), reason);
+            }
+        }
+    }
+
+    fn table(&mut self, section: Option<&str>, table: &DeTable<'_>) {
+        for (name, value) in table {
+            let key = match section {
+                Some(section) => format!("{section}.{}", name.get_ref()),
+                None => name.get_ref().to_string(),
+            };
+            let is_section = section.is_none() && SECTIONS.iter().any(|(section, _)| *section == key);
+            let index = SETTINGS.iter().position(|setting| setting.key == key);
+            match (value.get_ref(), index) {
+                (DeValue::Table(inner), _) if is_section => self.table(Some(&key), inner),
+                (_, None) if is_section => {
+                    self.finding(name.span(), format!("'{key}' is a section: write [{key}]"));
+                }
+                (DeValue::Table(inner), None) => self.unknown_section(&key, name.span(), inner),
+                (_, None) => self.finding(name.span(), unknown_setting(&key)),
+                (_, Some(index)) => self.value(index, value),
+            }
+        }
+    }
+
+    /// A section that does not exist: what stands in it says best which one was meant.
+    fn unknown_section(&mut self, section: &str, at: Range<usize>, table: &DeTable<'_>) {
+        if table.is_empty() {
+            self.finding(at, unknown_setting(section));
+        }
+        for (name, _) in table {
+            self.finding(name.span(), unknown_setting(&format!("{section}.{}", name.get_ref())));
+        }
+    }
+
+    fn value(&mut self, index: usize, value: &Spanned<DeValue<'_>>) {
+        let origin = self.origin(value.span());
+        match plain_text(value.get_ref()) {
+            Some(text) => self.given.push(Given { index, text, origin }),
+            None => {
+                let setting = &SETTINGS[index];
+                let reason = format!("wrong type for '{}': expected {}", setting.key, setting.expects);
+                self.findings.push(Finding { origin, reason });
+            }
+        }
+    }
+
+    fn finding(&mut self, at: Range<usize>, reason: String) {
+        let origin = self.origin(at);
+        self.findings.push(Finding { origin, reason });
+    }
+
+    fn origin(&self, at: Range<usize>) -> Origin {
+        let before = self.text.get(..at.start).unwrap_or(self.text);
+        Origin::File(self.path.to_owned(), 1 + before.matches('\n').count())
+    }
+}
+
+/// The text form of a TOML value; none for tables, dates, floats and nested lists.
+fn plain_text(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => Some(number.to_string()),
+        DeValue::Boolean(value) => Some(value.to_string()),
+        DeValue::Array(items) => {
+            let text = |item: &Spanned<DeValue<'_>>| match item.get_ref() {
+                DeValue::String(text) if !text.contains(',') => Some(text.to_string()),
+                _ => None,
+            };
+            Some(items.iter().map(text).collect::<Option<Vec<_>>>()?.join(","))
+        }
+        DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Table(_) => None,
+    }
+}

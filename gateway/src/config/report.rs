@@ -1,0 +1,92 @@
+//! The table in words: what is in force, an example file, the documentation.
+
+use super::{ByteSize, Loaded, Machine, SECTIONS, SETTINGS, Setting};
+use std::fmt::Write as _;
+
+/// Every value with where it was set, aligned; `auto` values with what they come to here.
+#[must_use]
+pub fn show(loaded: &Loaded, machine: &Machine) -> String {
+    let rows: Vec<_> = loaded
+        .values()
+        .map(|(setting, value, origin)| (format!("{} = {value}", setting.key), setting.key, origin))
+        .collect();
+    let width = rows.iter().map(|(text, ..)| text.len()).max().unwrap_or(0);
+    let mut out = String::new();
+    for (text, key, origin) in rows {
+        let derived = loaded.derived(key, machine);
+        let derived = derived.map(|bytes| format!(" ({} here)", ByteSize(bytes))).unwrap_or_default();
+        let _ = writeln!(out, "{text:width$}  # {origin}{derived}");
+    }
+    out
+}
+
+/// A commented TOML file with every setting at its default.
+#[must_use]
+pub fn example() -> String {
+    let mut out = String::from(
+        "# Configuration of mlgw. Every setting stands here with its default; remove the `#` before one to\n\
+         # change it. Weakest first: built-in, this file, MLGW_SECTION__KEY variables, flags.\n\
+         # `mlgw config check FILE` checks it, `mlgw config show` says what is in force and why.\n",
+    );
+    let settings_of =
+        |section: Option<&'static str>| SETTINGS.iter().filter(move |setting| setting.section() == section);
+    for setting in settings_of(None) {
+        example_setting(&mut out, setting);
+    }
+    for (section, doc) in SECTIONS {
+        let _ = write!(out, "\n#{doc}\n[{section}]\n");
+        for setting in settings_of(Some(section)) {
+            example_setting(&mut out, setting);
+        }
+    }
+    out
+}
+
+fn example_setting(out: &mut String, setting: &Setting) {
+    let note = if setting.live { " Taken up on SIGHUP." } else { "" };
+    let _ = write!(out, "\n#{}{note}\n# {} = {}\n", setting.doc, setting.name(), default_of(setting));
+}
+
+fn default_of(setting: &Setting) -> String {
+    (setting.check)(setting.default).unwrap_or_else(|_| setting.default.to_owned())
+}
+
+/// docs/CONFIGURATION.md.
+#[must_use]
+pub fn documentation() -> String {
+    let mut out = String::from(
+        "# Configuration\n\n\
+         Printed from the table of settings (`gateway/src/config/table.rs`); a test keeps it true.\n\n\
+         Four layers, weakest first: built-in, the TOML file of `--config` (or `MLGW_CONFIG`), `MLGW_SECTION__KEY`\n\
+         variables, flags. An unknown key or variable and a wrong value are refused with their place, the reason and\n\
+         the nearest right name; `mlgw config check FILE` finds them without starting anything, `mlgw config show`\n\
+         prints every value with its origin, `mlgw config example` a commented file.\n\n\
+         Sizes are written `64MiB`, `10GB` or `65536`; durations `500ms`, `30s`, `5m`; an empty text unsets.\n\
+         `auto` is derived from the machine at start. Settings marked *live* change on SIGHUP, the others at the\n\
+         next start. Not settings, but read too: `MLGW_ROOT_ACCESS_KEY_ID` and `MLGW_ROOT_SECRET_ACCESS_KEY` (the root\n\
+         credentials; made at the first start when absent), `MLGW_ADMIN_ENDPOINT` (where commands find the admin API).\n",
+    );
+    out.push_str("\n## Before the first section\n\n");
+    documentation_table(&mut out, None);
+    for (section, doc) in SECTIONS {
+        let _ = write!(out, "\n## [{section}]\n\n{}\n\n", doc.trim());
+        documentation_table(&mut out, Some(section));
+    }
+    out
+}
+
+fn documentation_table(out: &mut String, section: Option<&str>) {
+    out.push_str("| setting | default | expects | what for |\n| --- | --- | --- | --- |\n");
+    for setting in SETTINGS.iter().filter(|setting| setting.section() == section) {
+        let live = if setting.live { " *live*" } else { "" };
+        let _ = writeln!(
+            out,
+            "| `{}`<br>`{}` | `{}` | {} | {}{live} |",
+            setting.key,
+            setting.variable(),
+            default_of(setting),
+            setting.expects,
+            setting.doc.trim(),
+        );
+    }
+}

@@ -1,0 +1,230 @@
+//! The one table of settings.
+//!
+//! A row gives a setting's key, type, default and line of documentation, and whether it can change
+//! while the server runs. The typed [`Config`], `mlgw config show`, `check` and `example`, the
+//! environment variables and docs/CONFIGURATION.md all come from it, so they cannot disagree.
+
+use super::value::{
+    Address, Auto, ByteSize, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, Value,
+};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct Setting {
+    /// Where it stands in TOML: `s3.listen`, or `data_dir` before the first section.
+    pub key: &'static str,
+    /// What it is for.
+    pub doc: &'static str,
+    /// Its built-in value, in text form.
+    pub default: &'static str,
+    /// What a value has to look like.
+    pub expects: &'static str,
+    /// Whether SIGHUP brings a new value into force.
+    pub live: bool,
+    /// Why a text is not a value of it, or the value as TOML writes it.
+    pub check: fn(&str) -> Result<String, String>,
+}
+
+impl Setting {
+    /// The section, or nothing for a setting before the first section.
+    #[must_use]
+    pub fn section(&self) -> Option<&'static str> {
+        self.key.split_once('.').map(|(section, _)| section)
+    }
+
+    /// The key within its section.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.key.split_once('.').map_or(self.key, |(_, name)| name)
+    }
+
+    /// The environment variable that sets it.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        format!("MLGW_{}", self.key.replace('.', "__").to_uppercase())
+    }
+}
+
+/// Hands the fields of [`Config`] their texts in the order of the table.
+pub(super) struct Texts<'a> {
+    texts: std::slice::Iter<'a, String>,
+}
+
+impl<'a> Texts<'a> {
+    pub(super) fn new(texts: &'a [String]) -> Self {
+        Self { texts: texts.iter() }
+    }
+
+    fn next<T: Value>(&mut self) -> Result<T, String> {
+        T::from_text(self.texts.next().map_or("", String::as_str))
+    }
+}
+
+fn check<T: Value>(text: &str) -> Result<String, String> {
+    T::from_text(text).map(|value| value.to_toml())
+}
+
+macro_rules! live {
+    (start) => {
+        false
+    };
+    (live) => {
+        true
+    };
+}
+
+macro_rules! settings {
+    (
+        { $($(#[doc = $top_doc:literal])+ $top:ident: $top_type:ty = $top_default:literal, $top_when:ident;)* }
+        $(
+            $(#[doc = $section_doc:literal])+
+            $section:ident: $Section:ident {
+                $($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:literal, $when:ident;)*
+            }
+        )*
+    ) => {
+        /// Every setting, typed.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Config {
+            $($(#[doc = $top_doc])+ pub $top: $top_type,)*
+            $($(#[doc = $section_doc])+ pub $section: $Section,)*
+        }
+
+        $(
+            $(#[doc = $section_doc])+
+            #[derive(Clone, Debug, PartialEq)]
+            pub struct $Section {
+                $($(#[doc = $doc])+ pub $name: $type,)*
+            }
+        )*
+
+        /// The table, top-level settings first.
+        pub const SETTINGS: &[Setting] = &[
+            $(Setting {
+                key: stringify!($top),
+                doc: concat!($($top_doc),+),
+                default: $top_default,
+                expects: <$top_type as Value>::EXPECTS,
+                live: live!($top_when),
+                check: check::<$top_type>,
+            },)*
+            $($(Setting {
+                key: concat!(stringify!($section), ".", stringify!($name)),
+                doc: concat!($($doc),+),
+                default: $default,
+                expects: <$type as Value>::EXPECTS,
+                live: live!($when),
+                check: check::<$type>,
+            },)*)*
+        ];
+
+        /// What the sections are for.
+        pub const SECTIONS: &[(&str, &str)] =
+            &[$((stringify!($section), concat!($($section_doc),+)),)*];
+
+        impl Config {
+            pub(super) fn from_texts(mut texts: Texts<'_>) -> Result<Self, String> {
+                Ok(Self {
+                    $($top: texts.next()?,)*
+                    $($section: $Section { $($name: texts.next()?,)* },)*
+                })
+            }
+        }
+    };
+}
+
+settings! {
+    {
+        /// Directory of everything the server keeps. One server at a time may use it.
+        data_dir: PathBuf = "./mlgw-data", start;
+        /// What an answer of success promises: `full` survives power loss, `os` only the end of the process.
+        durability: Durability = "full", start;
+        /// How long requests in flight may take to finish after SIGTERM.
+        drain_timeout: Duration = "30s", start;
+    }
+    /// The S3 endpoint.
+    s3: S3 {
+        /// Where the S3 endpoint listens.
+        listen: Address = "127.0.0.1:9000", start;
+        /// Base domains of virtual-host style requests (`BUCKET.DOMAIN`), besides the host of `s3.listen`.
+        domains: Vec<String> = "localhost", start;
+        /// Region that answers name.
+        region: String = "us-east-1", start;
+        /// Refuse signatures whose scope names another region.
+        region_strict: bool = "false", start;
+        /// Accept query strings presigned with Signature Version 2, boto3's default in us-east-1.
+        sigv2: bool = "true", start;
+        /// ETag of a new object: `md5` as S3 does, `fast` for less CPU per byte.
+        etag: EtagKind = "md5", start;
+        /// When `mlgw serve` prints the root credentials to standard output.
+        print_credentials: PrintCredentials = "terminal", start;
+    }
+    /// The admin API, for `mlgw` commands and automation. Plain HTTP: leave it on a loopback address.
+    admin: Admin {
+        /// Where the admin API listens.
+        listen: Address = "127.0.0.1:9001", start;
+    }
+    /// Where probes and Prometheus read.
+    metrics: MetricsSection {
+        /// Serves /healthz, /readyz and /metrics here instead of on `admin.listen`.
+        listen: Option<Address> = "", start;
+    }
+    /// HTTPS for the S3 endpoint. Changed files are taken up within seconds.
+    tls: Tls {
+        /// PEM file of the certificate and its chain.
+        cert: Option<PathBuf> = "", start;
+        /// PEM file of the private key.
+        key: Option<PathBuf> = "", start;
+    }
+    /// The hot tier: segments on the local disk.
+    hot: Hot {
+        /// Directory of the segments; unset means `segments` in `data_dir`.
+        dir: Option<PathBuf> = "", start;
+        /// Bytes the segments may take; auto is 90 % of the file system, less 10 GiB on one over 100 GiB.
+        capacity: Auto<ByteSize> = "auto", start;
+        /// Length at which a segment file is sealed.
+        segment_bytes: ByteSize = "256MiB", start;
+        /// Free bytes kept for deletes and the catalogue; auto is 1/16 of the file system, 32 MiB to 1 GiB.
+        reserve_bytes: Auto<ByteSize> = "auto", start;
+    }
+    /// The catalogue: what exists and where its bytes are.
+    catalogue: CatalogueSection {
+        /// Log bytes after which the state is flushed and the log cut; auto is 1/16 of the file system, 8 MiB to 256 MiB.
+        log_bytes_max: Auto<ByteSize> = "auto", start;
+        /// Memory for catalogue blocks; auto is 1/16 of memory, 16 MiB to 1 GiB.
+        cache_bytes: Auto<ByteSize> = "auto", start;
+    }
+    /// What one client, or all of them, may take.
+    limits: Limits {
+        /// Open S3 connections; one more is answered 503 SlowDown and closed.
+        connections: u64 = "10000", start;
+        /// Memory for requests in flight; beyond it 503 SlowDown. Auto is 1/3 of RAM or of the cgroup's limit.
+        memory_bytes: Auto<ByteSize> = "auto", start;
+        /// From the first byte of a request to the end of its head.
+        request_head_timeout: Duration = "30s", start;
+        /// A connection without a request is closed after this long.
+        idle_timeout: Duration = "5m", start;
+        /// Longest pause within a request's body, or in reading an answer.
+        body_timeout: Duration = "60s", start;
+    }
+    /// What is logged, to standard error.
+    log: Log {
+        /// Form of log lines.
+        format: LogFormat = "text", start;
+        /// Lightest lines that are written. No level below `debug` logs single requests.
+        level: LogLevel = "info", live;
+        /// A request that takes longer is logged (at most ten a second); 0 logs none.
+        slow_request_ms: u64 = "1000", live;
+    }
+    /// The audit log: one JSON line per change made through the admin API.
+    audit: Audit {
+        /// Whether it is written.
+        enabled: bool = "true", start;
+        /// Length at which the file is set aside and a new one begun.
+        file_bytes_max: ByteSize = "16MiB", start;
+        /// Files kept, the one being written included.
+        files_max: u64 = "8", start;
+    }
+}

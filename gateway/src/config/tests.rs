@@ -1,0 +1,156 @@
+//! The layers, their precedence and what is refused.
+
+use super::printed::assert_file_is;
+use super::{Durability, Loaded, Machine, SETTINGS, Sources, documentation, example, show};
+use std::io::Write as _;
+
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn load(text: &str, environment: &[(&str, &str)]) -> Result<Loaded, String> {
+    let file = file(text);
+    let environment = environment.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let sources = Sources { file: Some(file.path().to_owned()), environment, flags: Vec::new() };
+    Loaded::load(&sources).map_err(|e| e.to_string().replace(&*file.path().to_string_lossy(), "F"))
+}
+
+#[test]
+fn every_default_is_a_value_of_its_own_type() {
+    for setting in SETTINGS {
+        assert!((setting.check)(setting.default).is_ok(), "{}", setting.key);
+    }
+    assert!(Loaded::load(&Sources::default()).is_ok());
+}
+
+#[test]
+fn stronger_layers_win_and_say_so() {
+    let text = "durability = \"os\"\n\n[s3]\nlisten = \"0.0.0.0:1\"\nregion = \"x\"\nsigv2 = false\n";
+    let file = file(text);
+    let sources = Sources {
+        file: Some(file.path().to_owned()),
+        environment: vec![
+            ("MLGW_S3__LISTEN".into(), "0.0.0.0:2".into()),
+            ("MLGW_S3__REGION".into(), "y".into()),
+        ],
+        flags: vec![("s3.listen", "--listen", "0.0.0.0:3".into())],
+    };
+    let loaded = Loaded::load(&sources).unwrap();
+    assert_eq!(loaded.config.durability, Durability::Os);
+    assert_eq!(loaded.config.s3.listen.port, 3);
+    assert_eq!(loaded.config.s3.region, "y");
+    assert!(!loaded.config.s3.sigv2);
+    let shown = show(&loaded, &Machine { memory_bytes: 3 << 20, disk_bytes: None });
+    for (key, origin) in [
+        ("s3.listen = \"0.0.0.0:3\"", "# flag --listen"),
+        ("s3.region = \"y\"", "# environment MLGW_S3__REGION"),
+        ("durability = \"os\"", &*format!("# {}:1", file.path().display())),
+        ("s3.sigv2 = false", &*format!("# {}:6", file.path().display())),
+        ("limits.memory_bytes = \"auto\"", "# built-in (1MiB here)"),
+    ] {
+        let line = shown.lines().find(|line| line.starts_with(key)).unwrap_or_else(|| panic!("{key}"));
+        assert!(line.ends_with(origin), "{line}");
+    }
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_its_line_and_the_nearest_name() {
+    for (text, expected) in [
+        (
+            "[s3]\nlisten = \"h:1\"\nlisen = \"h:1\"",
+            "F:3: unknown setting 's3.lisen'; did you mean 's3.listen'?",
+        ),
+        ("\n[s4]\nregion = \"x\"", "F:3: unknown setting 's4.region'; did you mean 's3.region'?"),
+        ("data-dir = \"x\"", "F:1: unknown setting 'data-dir'; did you mean 'data_dir'?"),
+        ("segment_bytes = 1", "F:1: unknown setting 'segment_bytes'; did you mean 'hot.segment_bytes'?"),
+        ("qqq = 1", "F:1: unknown setting 'qqq'; `mlgw config example` lists all settings"),
+        ("hot = 3", "F:1: 'hot' is a section: write [hot]"),
+    ] {
+        assert_eq!(load(text, &[]).unwrap_err(), expected);
+    }
+}
+
+#[test]
+fn a_wrong_value_is_refused_with_its_line_and_reason() {
+    for (text, expected) in [
+        (
+            "\n[hot]\nsegment_bytes = \"1 parsec\"",
+            "F:3: wrong value \"1 parsec\" for 'hot.segment_bytes': unknown unit \"parsec\"; expected a size such as \"64MiB\", \"10GB\" or 65536",
+        ),
+        (
+            "drain_timeout = 1.5",
+            "F:1: wrong type for 'drain_timeout': expected a duration such as \"30s\", \"500ms\" or \"5m\"",
+        ),
+        ("[tls]\ncert = \"c\"", "F:2: 'tls.cert' needs 'tls.key'"),
+        ("[limits]\nconnections = 0", "F:2: 'limits.connections' is at least 1"),
+    ] {
+        assert_eq!(load(text, &[]).unwrap_err(), expected);
+    }
+    assert!(load("[s3\n", &[]).unwrap_err().starts_with("F:1: not TOML: "));
+}
+
+#[test]
+fn everything_that_is_wrong_is_said_at_once() {
+    let refused = load("a = 1\nb = 2\n[s3]\nsigv2 = 7", &[("MLGW_S3__X", "")]).unwrap_err();
+    assert_eq!(refused.lines().count(), 4, "{refused}");
+}
+
+#[test]
+fn a_wrong_value_is_refused_even_where_a_stronger_layer_hides_it() {
+    assert!(load("durability = \"maybe\"", &[("MLGW_DURABILITY", "full")]).is_err());
+}
+
+#[test]
+fn unknown_variables_are_refused_but_not_those_of_others() {
+    let refused = load("", &[("MLGW_S3__LISEN", "x")]).unwrap_err();
+    assert_eq!(refused, "environment MLGW_S3__LISEN: no such setting; did you mean 'MLGW_S3__LISTEN'?");
+    assert!(load("", &[("MLGW_DATA_DIRR", "x")]).is_err());
+    let fine = [("MLGW_SERVICE_HOST", "10.0.0.1"), ("MLGW_PORT_9000_TCP", "x"), ("MLGW_ADMIN_ENDPOINT", "x")];
+    assert!(load("", &fine).is_ok());
+}
+
+#[test]
+fn a_missing_file_is_refused_by_name() {
+    let sources = Sources { file: Some("/nonexistent/mlgw.toml".into()), ..Sources::default() };
+    let refused = Loaded::load(&sources).unwrap_err().to_string();
+    assert!(refused.starts_with("/nonexistent/mlgw.toml:1: cannot be read: "), "{refused}");
+}
+
+#[test]
+fn lists_are_toml_lists_or_texts_with_commas() {
+    let loaded = load("[s3]\ndomains = [\"a.example\", \"b.example\"]", &[]).unwrap();
+    assert_eq!(loaded.config.s3.domains, ["a.example", "b.example"]);
+    let loaded = load("", &[("MLGW_S3__DOMAINS", "c, d")]).unwrap();
+    assert_eq!(loaded.config.s3.domains, ["c", "d"]);
+}
+
+#[test]
+fn a_reload_names_what_needs_a_restart() {
+    let old = load("", &[]).unwrap();
+    let new = load("durability = \"os\"\n[log]\nlevel = \"debug\"", &[]).unwrap();
+    assert_eq!(old.needs_restart(&new), ["durability"]);
+}
+
+#[test]
+fn the_example_sets_nothing_until_uncommented_and_is_then_the_defaults() {
+    let defaults = Loaded::load(&Sources::default()).unwrap().config;
+    assert_eq!(load(&example(), &[]).unwrap().config, defaults);
+    let uncommented: String = example()
+        .lines()
+        .map(|line| line.strip_prefix("# ").filter(|l| l.contains(" = ") && !l.contains('`')).unwrap_or(line))
+        .fold(String::new(), |text, line| text + line + "\n");
+    assert!(uncommented.contains("\nlisten = \"127.0.0.1:9000\"\n"));
+    assert_eq!(load(&uncommented, &[]).unwrap().config, defaults);
+}
+
+#[test]
+fn deploy_holds_the_example_configuration() {
+    assert_file_is("deploy/mlgw.toml", &example());
+}
+
+#[test]
+fn docs_configuration_is_printed_from_the_table() {
+    assert_file_is("docs/CONFIGURATION.md", &documentation());
+}

@@ -1,0 +1,435 @@
+//! The types that a setting can have, each with one text form.
+//!
+//! TOML, the environment, flags and built-in defaults all end up as text and pass through
+//! [`Value::from_text`], so a value means the same wherever it was written. `to_text` of a value
+//! reads back as that value.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A type that a setting can have.
+pub trait Value: Sized {
+    /// What a wrong value is told it should have been.
+    const EXPECTS: &'static str;
+
+    /// Reads the text form.
+    ///
+    /// # Errors
+    /// Why the text is not such a value.
+    fn from_text(text: &str) -> Result<Self, String>;
+
+    /// The text form.
+    fn to_text(&self) -> String;
+
+    /// How the value is written in TOML.
+    fn to_toml(&self) -> String {
+        quoted(&self.to_text())
+    }
+}
+
+/// `text` as a TOML basic string.
+pub(crate) fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+/// A number of bytes: `64MiB`, `1GB` or plain `65536`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(pub u64);
+
+/// Largest first, binary before decimal, so that the first that divides is the shortest spelling.
+const BYTE_UNITS: [(&str, u64); 9] = [
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+    ("B", 1),
+];
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = BYTE_UNITS.iter().find(|(_, unit)| self.0 != 0 && self.0.is_multiple_of(*unit));
+        match whole {
+            Some(("B", _)) | None => write!(f, "{}", self.0),
+            Some((name, unit)) => write!(f, "{}{name}", self.0 / unit),
+        }
+    }
+}
+
+impl Value for ByteSize {
+    const EXPECTS: &'static str = "a size such as \"64MiB\", \"10GB\" or 65536";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let (number, unit) = number_and_unit(text)?;
+        let scale = match unit {
+            "" => 1,
+            _ => BYTE_UNITS
+                .iter()
+                .find(|(name, _)| name.eq_ignore_ascii_case(unit))
+                .map(|(_, scale)| *scale)
+                .ok_or_else(|| format!("unknown unit {unit:?}"))?,
+        };
+        number.checked_mul(scale).map(Self).ok_or_else(|| "too large".to_owned())
+    }
+
+    fn to_text(&self) -> String {
+        self.to_string()
+    }
+}
+
+const DURATION_UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+
+impl Value for Duration {
+    const EXPECTS: &'static str = "a duration such as \"30s\", \"500ms\" or \"5m\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let (number, unit) = number_and_unit(text)?;
+        if unit.is_empty() {
+            return Err("it has no unit".to_owned());
+        }
+        let scale = DURATION_UNITS
+            .iter()
+            .find(|(name, _)| *name == unit)
+            .map(|(_, scale)| *scale)
+            .ok_or_else(|| format!("unknown unit {unit:?}"))?;
+        number.checked_mul(scale).map(Duration::from_millis).ok_or_else(|| "too large".to_owned())
+    }
+
+    fn to_text(&self) -> String {
+        let millis = u64::try_from(self.as_millis()).unwrap_or(u64::MAX);
+        let whole = DURATION_UNITS.iter().find(|(_, unit)| millis != 0 && millis.is_multiple_of(*unit));
+        whole.map_or_else(|| "0s".to_owned(), |(name, unit)| format!("{}{name}", millis / unit))
+    }
+}
+
+fn number_and_unit(text: &str) -> Result<(u64, &str), String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number = number.replace('_', "");
+    let number = number.parse().map_err(|_| "it does not begin with a whole number".to_owned())?;
+    Ok((number, unit.trim()))
+}
+
+impl Value for u64 {
+    const EXPECTS: &'static str = "a whole number";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        match number_and_unit(text)? {
+            (number, "") => Ok(number),
+            (_, unit) => Err(format!("unexpected {unit:?} after the number")),
+        }
+    }
+
+    fn to_text(&self) -> String {
+        self.to_string()
+    }
+
+    fn to_toml(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for bool {
+    const EXPECTS: &'static str = "true or false";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.trim().parse().map_err(|_| "it is neither".to_owned())
+    }
+
+    fn to_text(&self) -> String {
+        self.to_string()
+    }
+
+    fn to_toml(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Value for String {
+    const EXPECTS: &'static str = "a text";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "" => Err("it is empty".to_owned()),
+            text => Ok(text.to_owned()),
+        }
+    }
+
+    fn to_text(&self) -> String {
+        self.clone()
+    }
+}
+
+impl Value for PathBuf {
+    const EXPECTS: &'static str = "a path";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(Self::from(text)) }
+    }
+
+    fn to_text(&self) -> String {
+        self.display().to_string()
+    }
+}
+
+/// Several texts; with commas between them outside TOML.
+impl Value for Vec<String> {
+    const EXPECTS: &'static str = "a list such as [\"a\", \"b\"], or \"a,b\" in the environment";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(text.split(',').map(str::trim).filter(|t| !t.is_empty()).map(str::to_owned).collect())
+    }
+
+    fn to_text(&self) -> String {
+        self.join(",")
+    }
+
+    fn to_toml(&self) -> String {
+        let items: Vec<String> = self.iter().map(|item| quoted(item)).collect();
+        format!("[{}]", items.join(", "))
+    }
+}
+
+/// Where a listener binds: `HOST:PORT`, the host a name or an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Name or address without brackets.
+    pub host: String,
+    /// Port; 0 lets the system choose.
+    pub port: u16,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl Value for Address {
+    const EXPECTS: &'static str = "HOST:PORT such as \"127.0.0.1:9000\" or \"[::]:9000\"";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let (host, port) = text.trim().rsplit_once(':').ok_or("it has no port")?;
+        let port = port.parse().map_err(|_| format!("{port:?} is not a port"))?;
+        let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+        if host.is_empty() {
+            return Err("it has no host; 0.0.0.0 means every IPv4 address of this machine".to_owned());
+        }
+        if bare.is_none() && host.contains(':') {
+            return Err("an IPv6 address stands in brackets".to_owned());
+        }
+        Ok(Self { host: bare.unwrap_or(host).to_owned(), port })
+    }
+
+    fn to_text(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// A setting without a value is the empty text.
+impl<T: Value> Value for Option<T> {
+    const EXPECTS: &'static str = T::EXPECTS;
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        if text.is_empty() { Ok(None) } else { T::from_text(text).map(Some) }
+    }
+
+    fn to_text(&self) -> String {
+        self.as_ref().map(Value::to_text).unwrap_or_default()
+    }
+
+    fn to_toml(&self) -> String {
+        self.as_ref().map_or_else(|| quoted(""), Value::to_toml)
+    }
+}
+
+/// A value, or one that is derived from the machine at start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Auto<T> {
+    /// Derived at start; the setting's line says how.
+    Auto,
+    /// Given.
+    Is(T),
+}
+
+impl<T: Copy> Auto<T> {
+    /// The given value, else what `derive` says.
+    pub fn or_else(self, derive: impl FnOnce() -> T) -> T {
+        match self {
+            Self::Auto => derive(),
+            Self::Is(value) => value,
+        }
+    }
+}
+
+impl<T: Value> Value for Auto<T> {
+    const EXPECTS: &'static str = T::EXPECTS;
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        if text.trim() == "auto" { Ok(Self::Auto) } else { T::from_text(text).map(Self::Is) }
+    }
+
+    fn to_text(&self) -> String {
+        match self {
+            Self::Auto => "auto".to_owned(),
+            Self::Is(value) => value.to_text(),
+        }
+    }
+
+    fn to_toml(&self) -> String {
+        match self {
+            Self::Auto => quoted("auto"),
+            Self::Is(value) => value.to_toml(),
+        }
+    }
+}
+
+macro_rules! choices {
+    ($(#[$doc:meta])* $name:ident { $($(#[$item_doc:meta])* $item:ident = $text:literal,)* } $expects:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$item_doc])* $item,)*
+        }
+
+        impl Value for $name {
+            const EXPECTS: &'static str = $expects;
+
+            fn from_text(text: &str) -> Result<Self, String> {
+                match text.trim() {
+                    $($text => Ok(Self::$item),)*
+                    _ => Err("it is none of them".to_owned()),
+                }
+            }
+
+            fn to_text(&self) -> String {
+                match self { $(Self::$item => $text.to_owned(),)* }
+            }
+        }
+    };
+}
+
+choices! {
+    /// What an answer of success promises.
+    Durability {
+        /// Bytes and metadata survive power loss.
+        Full = "full",
+        /// They survive the end of the process, not of the machine.
+        Os = "os",
+    }
+    "\"full\" or \"os\""
+}
+
+choices! {
+    /// What the ETag of a new object is made of.
+    EtagKind {
+        /// The MD5 of its bytes, as S3 does.
+        Md5 = "md5",
+        /// A cheaper hash, marked so that no client takes it for an MD5.
+        Fast = "fast",
+    }
+    "\"md5\" or \"fast\""
+}
+
+choices! {
+    /// How log lines are written.
+    LogFormat {
+        /// For people.
+        Text = "text",
+        /// One JSON object a line.
+        Json = "json",
+    }
+    "\"text\" or \"json\""
+}
+
+choices! {
+    /// From which weight on log lines are written.
+    LogLevel {
+        /// What failed.
+        Error = "error",
+        /// What needs attention soon, too.
+        Warn = "warn",
+        /// Starts, stops and changes, too.
+        Info = "info",
+        /// What helps a developer, too.
+        Debug = "debug",
+        /// Everything.
+        Trace = "trace",
+    }
+    "\"error\", \"warn\", \"info\", \"debug\" or \"trace\""
+}
+
+choices! {
+    /// When `mlgw serve` prints the root credentials.
+    PrintCredentials {
+        /// When standard output is a terminal.
+        Terminal = "terminal",
+        /// At every start.
+        Always = "always",
+        /// At no start.
+        Never = "never",
+    }
+    "\"terminal\", \"always\" or \"never\""
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Address, Auto, ByteSize, Value};
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    #[test]
+    fn sizes_are_read_in_binary_and_decimal_units() {
+        for (text, bytes) in
+            [("64MiB", 64 << 20), ("10 GB", 10_000_000_000), ("65_536", 65536), ("1kb", 1000), ("0", 0)]
+        {
+            assert_eq!(ByteSize::from_text(text), Ok(ByteSize(bytes)), "{text}");
+        }
+        for text in ["", "MiB", "1.5GiB", "1 parsec", "99999999TiB", "-1"] {
+            assert!(ByteSize::from_text(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_need_a_unit() {
+        assert_eq!(Duration::from_text("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(Duration::from_text("250ms"), Ok(Duration::from_millis(250)));
+        assert!(Duration::from_text("30").is_err());
+        assert!(Duration::from_text("30sec").is_err());
+    }
+
+    #[test]
+    fn addresses_have_a_host_and_a_port() {
+        assert_eq!(Address::from_text("[::1]:80").map(|a| a.host), Ok("::1".to_owned()));
+        assert_eq!(Address::from_text("localhost:9000").map(|a| a.port), Ok(9000));
+        for text in ["localhost", ":9000", "::1:9000", "localhost:s3", "h:65536"] {
+            assert!(Address::from_text(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn auto_and_unset_have_a_text_of_their_own() {
+        assert_eq!(Auto::<ByteSize>::from_text("auto"), Ok(Auto::Auto));
+        assert_eq!(Option::<ByteSize>::from_text(""), Ok(None));
+        assert_eq!(Auto::Is(ByteSize(1 << 20)).to_text(), "1MiB");
+    }
+
+    proptest! {
+        #[test]
+        fn sizes_and_durations_read_back_as_written(number in any::<u64>(), millis in 0..u64::from(u32::MAX)) {
+            prop_assert_eq!(ByteSize::from_text(&ByteSize(number).to_text()), Ok(ByteSize(number)));
+            let duration = Duration::from_millis(millis);
+            prop_assert_eq!(Duration::from_text(&duration.to_text()), Ok(duration));
+        }
+    }
+}
