@@ -1,1 +1,26 @@
-//! placeholder
+//! mlgw from outside: crashes, limits and clients, against the shipped binary.
+//!
+//! Nothing here links an engine crate: every test starts the program that users start (`MLGW_BIN`, or
+//! the release build) and speaks S3 to it, so what is tested is what is shipped. One test binary,
+//! grouped in modules:
+//!
+//! - `disk`, `mount`, `recording`: a FUSE file system in memory that records every change and sync;
+//! - `power_cut`: what a power cut may leave of a recording, by seed;
+//! - `server`, `s3`: start, kill and stop the binary; an S3 client that never retries;
+//! - `history`, `workload`, `check`: what clients were promised, and whether the server keeps it;
+//! - `crashes`, `limits`: the tests themselves.
+//!
+//! Randomness comes from `seed` alone and every test prints the seed it ran with.
+
+#[cfg(test)]
+mod content;
+#[cfg(test)]
+mod disk;
+#[cfg(test)]
+mod mount;
+#[cfg(test)]
+mod power_cut;
+#[cfg(test)]
+mod recording;
+#[cfg(test)]
+mod seed;

@@ -1,0 +1,61 @@
+"""Fixtures of all client tests: a server over HTTP, one over HTTPS, and fresh buckets in them."""
+
+import itertools
+import os
+import pathlib
+
+import pytest
+
+from server import Certificates, Server
+from wire import Wire
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory):
+    return Certificates.make(pathlib.Path(tmp_path_factory.mktemp("certificates")))
+
+
+@pytest.fixture(scope="session")
+def http():
+    server = Server().start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def https(certificates):
+    server = Server(certificates).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session", params=["http", "https"])
+def server(request):
+    """A test that takes this runs twice, once over HTTP and once over HTTPS."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def aws(server, monkeypatch):
+    """The server of the test, with the environment of this process set for AWS clients."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in server.aws_variables().items():
+        monkeypatch.setenv(name, value)
+    return server
+
+
+def new_bucket(server):
+    name = f"bucket-{os.getpid()}-{next(_numbers)}"
+    answer = Wire(server).send("PUT", f"/{name}")
+    assert answer.status == 200, answer
+    return name
+
+
+@pytest.fixture
+def bucket(request):
+    """An empty bucket in the server that the test uses."""
+    used = "server" if "server" in request.fixturenames else "http"
+    return new_bucket(request.getfixturevalue(used))

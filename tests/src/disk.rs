@@ -1,0 +1,318 @@
+//! A small file system in memory: what programs see while their changes are recorded.
+//!
+//! This is the *live* view (every change visible at once, as the page cache shows it); what survives a
+//! power cut is decided later, from the recording, by `power_cut`. One call can be made to fail once
+//! (`Fault`): a failed write changes nothing, a failed sync makes what was unsynced undecided for good.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::recording::{Event, Ino, ROOT, Recording, Shape};
+
+mod image;
+
+pub(crate) use image::FileImage;
+
+/// An errno.
+pub(crate) type Errno = i32;
+
+/// The calls that can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Read,
+    Write,
+    Sync,
+}
+
+/// One EIO: the first `call` on a path that `matches`, after `skip` others.
+pub(crate) struct Fault {
+    pub(crate) call: Call,
+    pub(crate) matches: fn(&str) -> bool,
+    pub(crate) skip: usize,
+}
+
+#[derive(Debug)]
+enum Body {
+    File(FileImage),
+    Directory(BTreeMap<Arc<str>, Ino>),
+}
+
+#[derive(Debug)]
+struct Node {
+    body: Body,
+    mode: u32,
+    links: u32,
+    /// Where it was last named; a hard link's other names do not matter to us.
+    home: (Ino, Arc<str>),
+}
+
+/// What `stat` shows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attributes {
+    pub(crate) ino: Ino,
+    pub(crate) directory: bool,
+    pub(crate) bytes: u64,
+    pub(crate) mode: u32,
+    pub(crate) links: u32,
+}
+
+/// The file system. One lock around it orders its events.
+pub(crate) struct Disk {
+    nodes: HashMap<Ino, Node>,
+    ino_next: Ino,
+    recording: Recording,
+    fault: Option<Fault>,
+    /// Paths of the calls that were failed, for the tests to see that theirs happened.
+    failed: Vec<String>,
+}
+
+impl Disk {
+    pub(crate) fn new() -> Self {
+        let root = Node {
+            body: Body::Directory(BTreeMap::new()),
+            mode: 0o755,
+            links: 2,
+            home: (ROOT, Arc::from("")),
+        };
+        let mut recording = Recording::default();
+        recording.shapes.insert(ROOT, Shape { directory: true, mode: 0o755 });
+        let nodes = HashMap::from([(ROOT, root)]);
+        Self { nodes, ino_next: ROOT + 1, recording, fault: None, failed: Vec::new() }
+    }
+
+    pub(crate) const fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    pub(crate) fn fail_once(&mut self, fault: Fault) {
+        self.fault = Some(fault);
+    }
+
+    pub(crate) fn failed(&self) -> &[String] {
+        &self.failed
+    }
+
+    pub(crate) fn attributes(&self, ino: Ino) -> Result<Attributes, Errno> {
+        let node = self.node(ino)?;
+        let (directory, bytes) = match &node.body {
+            Body::File(image) => (false, image.bytes()),
+            Body::Directory(_) => (true, 4096),
+        };
+        Ok(Attributes { ino, directory, bytes, mode: node.mode, links: node.links })
+    }
+
+    pub(crate) fn lookup(&self, dir: Ino, name: &str) -> Result<Ino, Errno> {
+        self.directory(dir)?.get(name).copied().ok_or(libc::ENOENT)
+    }
+
+    /// Names of a directory, with whether each is a directory.
+    pub(crate) fn list(&self, dir: Ino) -> Result<Vec<(Arc<str>, Ino, bool)>, Errno> {
+        let entry = |(name, ino): (&Arc<str>, &Ino)| {
+            let directory = matches!(self.nodes.get(ino).map(|n| &n.body), Some(Body::Directory(_)));
+            (name.clone(), *ino, directory)
+        };
+        Ok(self.directory(dir)?.iter().map(entry).collect())
+    }
+
+    /// The path of an inode from the root, without a leading slash; the root's is empty.
+    pub(crate) fn path(&self, ino: Ino) -> String {
+        let mut parts = Vec::new();
+        let mut at = ino;
+        while at != ROOT {
+            let Some(node) = self.nodes.get(&at) else { break };
+            parts.push(node.home.1.as_ref());
+            at = node.home.0;
+        }
+        parts.reverse();
+        parts.join("/")
+    }
+
+    pub(crate) fn create(&mut self, dir: Ino, name: &str, shape: Shape) -> Result<Ino, Errno> {
+        if self.directory(dir)?.contains_key(name) {
+            return Err(libc::EEXIST);
+        }
+        let ino = self.ino_next;
+        self.ino_next += 1;
+        let name: Arc<str> = Arc::from(name);
+        let (body, links) = if shape.directory {
+            (Body::Directory(BTreeMap::new()), 2)
+        } else {
+            (Body::File(FileImage::default()), 1)
+        };
+        self.nodes.insert(ino, Node { body, mode: shape.mode, links, home: (dir, name.clone()) });
+        self.directory_mut(dir)?.insert(name.clone(), ino);
+        self.recording.shapes.insert(ino, shape);
+        self.recording.events.push(Event::Name { dir, name, ino });
+        Ok(ino)
+    }
+
+    pub(crate) fn link(&mut self, ino: Ino, dir: Ino, name: &str) -> Result<(), Errno> {
+        if self.directory(dir)?.contains_key(name) {
+            return Err(libc::EEXIST);
+        }
+        let name: Arc<str> = Arc::from(name);
+        self.node_mut(ino)?.links += 1;
+        self.directory_mut(dir)?.insert(name.clone(), ino);
+        self.recording.events.push(Event::Name { dir, name, ino });
+        Ok(())
+    }
+
+    /// Unlink or rmdir. The body stays for those who have it open.
+    pub(crate) fn remove(&mut self, dir: Ino, name: &str, directory: bool) -> Result<(), Errno> {
+        let ino = self.lookup(dir, name)?;
+        match (&self.node(ino)?.body, directory) {
+            (Body::Directory(names), true) if names.is_empty() => {}
+            (Body::File(_), false) => {}
+            (Body::Directory(_), true) => return Err(libc::ENOTEMPTY),
+            (Body::Directory(_), false) => return Err(libc::EISDIR),
+            (Body::File(_), true) => return Err(libc::ENOTDIR),
+        }
+        self.directory_mut(dir)?.remove(name);
+        let node = self.node_mut(ino)?;
+        node.links = node.links.saturating_sub(1);
+        self.recording.events.push(Event::Unname { dir, name: Arc::from(name), ino });
+        Ok(())
+    }
+
+    pub(crate) fn rename(&mut self, from: (Ino, &str), to: (Ino, &str)) -> Result<(), Errno> {
+        let ino = self.lookup(from.0, from.1)?;
+        if let Ok(replaced) = self.lookup(to.0, to.1) {
+            if replaced == ino {
+                return Ok(());
+            }
+            if matches!(&self.node(replaced)?.body, Body::Directory(names) if !names.is_empty()) {
+                return Err(libc::ENOTEMPTY);
+            }
+            let node = self.node_mut(replaced)?;
+            node.links = node.links.saturating_sub(1);
+        }
+        let name: Arc<str> = Arc::from(to.1);
+        self.directory_mut(from.0)?.remove(from.1);
+        self.directory_mut(to.0)?.insert(name.clone(), ino);
+        self.node_mut(ino)?.home = (to.0, name.clone());
+        let from = (from.0, Arc::from(from.1));
+        self.recording.events.push(Event::Rename { from, to: (to.0, name), ino });
+        Ok(())
+    }
+
+    pub(crate) fn set_mode(&mut self, ino: Ino, mode: u32) -> Result<(), Errno> {
+        self.node_mut(ino)?.mode = mode;
+        if let Some(shape) = self.recording.shapes.get_mut(&ino) {
+            shape.mode = mode;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read(&mut self, ino: Ino, offset: u64, length: usize) -> Result<Vec<u8>, Errno> {
+        self.maybe_fail(Call::Read, ino)?;
+        Ok(self.file(ino)?.read(offset, length))
+    }
+
+    pub(crate) fn write(&mut self, ino: Ino, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        self.maybe_fail(Call::Write, ino)?;
+        self.file_mut(ino)?.write(offset, data);
+        self.recording.events.push(Event::Write { ino, offset, data: Bytes::copy_from_slice(data) });
+        Ok(())
+    }
+
+    pub(crate) fn resize(&mut self, ino: Ino, bytes: u64) -> Result<(), Errno> {
+        self.file_mut(ino)?.resize(bytes);
+        self.recording.events.push(Event::Resize { ino, bytes });
+        Ok(())
+    }
+
+    /// `fallocate`: grows the file unless `keep_size`, zeroes the range when `zero`.
+    pub(crate) fn allocate(
+        &mut self,
+        ino: Ino,
+        (offset, bytes): (u64, u64),
+        keep_size: bool,
+        zero: bool,
+    ) -> Result<(), Errno> {
+        self.maybe_fail(Call::Write, ino)?;
+        if zero {
+            self.file_mut(ino)?.zero(offset, bytes);
+            self.recording.events.push(Event::Zero { ino, offset, bytes });
+        }
+        if !keep_size && self.file(ino)?.bytes() < offset + bytes {
+            self.resize(ino, offset + bytes)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn sync(&mut self, ino: Ino) -> Result<(), Errno> {
+        self.file(ino)?;
+        if let Err(errno) = self.maybe_fail(Call::Sync, ino) {
+            self.recording.events.push(Event::SyncFailed { ino });
+            return Err(errno);
+        }
+        let path = Arc::from(self.path(ino));
+        self.recording.events.push(Event::Sync { ino, path });
+        Ok(())
+    }
+
+    pub(crate) fn sync_names(&mut self, dir: Ino) -> Result<(), Errno> {
+        self.directory(dir)?;
+        self.maybe_fail(Call::Sync, dir)?;
+        let path = Arc::from(self.path(dir));
+        self.recording.events.push(Event::SyncNames { dir, path });
+        Ok(())
+    }
+
+    fn maybe_fail(&mut self, call: Call, ino: Ino) -> Result<(), Errno> {
+        let Some(fault) = &self.fault else { return Ok(()) };
+        if fault.call != call || !(fault.matches)(&self.path(ino)) {
+            return Ok(());
+        }
+        let path = self.path(ino);
+        match &mut self.fault {
+            Some(fault) if fault.skip > 0 => {
+                fault.skip -= 1;
+                Ok(())
+            }
+            _ => {
+                self.fault = None;
+                self.failed.push(path);
+                Err(libc::EIO)
+            }
+        }
+    }
+
+    fn node(&self, ino: Ino) -> Result<&Node, Errno> {
+        self.nodes.get(&ino).ok_or(libc::ENOENT)
+    }
+
+    fn node_mut(&mut self, ino: Ino) -> Result<&mut Node, Errno> {
+        self.nodes.get_mut(&ino).ok_or(libc::ENOENT)
+    }
+
+    fn file(&self, ino: Ino) -> Result<&FileImage, Errno> {
+        match &self.node(ino)?.body {
+            Body::File(image) => Ok(image),
+            Body::Directory(_) => Err(libc::EISDIR),
+        }
+    }
+
+    fn file_mut(&mut self, ino: Ino) -> Result<&mut FileImage, Errno> {
+        match &mut self.node_mut(ino)?.body {
+            Body::File(image) => Ok(image),
+            Body::Directory(_) => Err(libc::EISDIR),
+        }
+    }
+
+    fn directory(&self, ino: Ino) -> Result<&BTreeMap<Arc<str>, Ino>, Errno> {
+        match &self.node(ino)?.body {
+            Body::Directory(names) => Ok(names),
+            Body::File(_) => Err(libc::ENOTDIR),
+        }
+    }
+
+    fn directory_mut(&mut self, ino: Ino) -> Result<&mut BTreeMap<Arc<str>, Ino>, Errno> {
+        match &mut self.node_mut(ino)?.body {
+            Body::Directory(names) => Ok(names),
+            Body::File(_) => Err(libc::ENOTDIR),
+        }
+    }
+}

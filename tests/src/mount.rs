@@ -1,0 +1,64 @@
+//! `disk` as a mounted FUSE file system, for a server to put its whole data directory on.
+//!
+//! Files are opened with direct I/O: every `write` and `fsync` of the program arrives here as one call,
+//! in order, nothing waits in the kernel's page cache, and every `read` can be made to fail.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::{Mutex, MutexGuard};
+
+use fuser::{BackgroundSession, Config, MountOption};
+
+use crate::disk::Disk;
+
+mod calls;
+mod tests;
+
+/// A mounted disk; unmounted when dropped. Stop every program that uses it first.
+pub(crate) struct Mount {
+    disk: Arc<Mutex<Disk>>,
+    session: Option<BackgroundSession>,
+    dir: tempfile::TempDir,
+}
+
+impl Mount {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a mount point");
+        let disk = Arc::new(Mutex::new(Disk::new()));
+        let mut config = Config::default();
+        config.mount_options = vec![MountOption::FSName("mlgw-recording".to_owned())];
+        // One request may wait for nothing of ours, so two threads are enough for two cores.
+        config.n_threads = Some(2);
+        let session = fuser::spawn_mount(calls::Calls::new(disk.clone()), dir.path(), &config)
+            .expect("mounting needs /dev/fuse, and root or fusermount3 (package fuse3)");
+        Self { disk, session: Some(session), dir }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A directory of its own below the mount point.
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.dir.path().to_owned()
+    }
+
+    pub(crate) fn disk(&self) -> MutexGuard<'_, Disk> {
+        self.disk.lock().expect("the file system never panics")
+    }
+
+    /// The disk, shared: for a history that marks positions in its recording.
+    pub(crate) fn shared_disk(&self) -> Arc<Mutex<Disk>> {
+        self.disk.clone()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take()
+            && let Err(error) = session.umount_and_join()
+        {
+            eprintln!("unmounting {}: {error}", self.dir.path().display());
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The mounted file system records what real programs do, call by call.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+
+use super::Mount;
+use crate::disk::{Call, Fault};
+use crate::power_cut::{Cut, NONE_IGNORED, Style, leave};
+use crate::recording::Event;
+
+/// A journal as databases keep it: append, sync, answer; the count is what was answered for.
+fn journal(mount: &Mount, records: u8, sync: bool) -> usize {
+    let path = mount.path().join("journal");
+    let mut file = OpenOptions::new().create(true).append(true).open(path).expect("opened");
+    File::open(mount.path()).expect("opened").sync_all().expect("synced");
+    for n in 0..records {
+        file.write_all(&[n; 100]).expect("written");
+        if sync {
+            file.sync_data().expect("synced");
+        }
+    }
+    usize::from(records) * 100
+}
+
+#[test]
+fn a_program_that_syncs_before_it_answers_loses_nothing_and_one_that_does_not_is_caught() {
+    for sync in [true, false] {
+        let mount = Mount::new();
+        let answered = journal(&mount, 20, sync);
+        let disk = mount.disk();
+        let recording = disk.recording();
+        let lost = (0..50).any(|seed| {
+            let cut = Cut { at: recording.position(), style: Style::Mixed, seed };
+            let paths = leave(recording, cut, NONE_IGNORED).paths();
+            let image = paths["journal"].clone().expect("a file");
+            let expected: Vec<u8> = (0..20).flat_map(|n| [n; 100]).collect();
+            image.read(0, answered) != expected
+        });
+        assert_eq!(lost, !sync);
+    }
+}
+
+#[test]
+fn every_kind_of_change_arrives_in_order() {
+    let mount = Mount::new();
+    let root = mount.path();
+    fs::create_dir(root.join("d")).expect("made");
+    let file = File::create(root.join("d/a")).expect("made");
+    file.write_all_at(b"hello", 10).expect("written");
+    file.set_len(12).expect("cut");
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 8192).expect("allocated");
+    file.sync_all().expect("synced");
+    fs::hard_link(root.join("d/a"), root.join("b")).expect("linked");
+    fs::rename(root.join("b"), root.join("d/c")).expect("renamed");
+    fs::remove_file(root.join("d/a")).expect("removed");
+    File::open(root.join("d")).expect("opened").sync_all().expect("synced");
+    assert_eq!(fs::read(root.join("d/c")).expect("read").len(), 8192);
+    assert_eq!(&fs::read(root.join("d/c")).expect("read")[10..13], b"he\0");
+    let disk = mount.disk();
+    let kinds: Vec<&str> = disk.recording().events.iter().map(kind).collect();
+    assert_eq!(
+        kinds,
+        ["name", "name", "write", "resize", "resize", "sync", "name", "rename", "unname", "sync names"]
+    );
+}
+
+fn kind(event: &Event) -> &'static str {
+    match event {
+        Event::Name { .. } => "name",
+        Event::Unname { .. } => "unname",
+        Event::Rename { .. } => "rename",
+        Event::Write { .. } => "write",
+        Event::Resize { .. } => "resize",
+        Event::Zero { .. } => "zero",
+        Event::Sync { .. } => "sync",
+        Event::SyncFailed { .. } => "sync failed",
+        Event::SyncNames { .. } => "sync names",
+    }
+}
+
+#[test]
+fn opening_with_truncation_and_permissions_reach_the_recording() {
+    let mount = Mount::new();
+    let path = mount.path().join("a");
+    fs::write(&path, b"long before").expect("written");
+    fs::write(&path, b"short").expect("written again");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("set");
+    assert_eq!(fs::read(&path).expect("read"), b"short");
+    let disk = mount.disk();
+    let recording = disk.recording();
+    let out = tempfile::tempdir().expect("a directory");
+    let cut = Cut { at: recording.position(), style: Style::KeepAll, seed: 0 };
+    leave(recording, cut, NONE_IGNORED).write_to(out.path()).expect("written");
+    assert_eq!(fs::read(out.path().join("a")).expect("there"), b"short");
+    let mode = fs::metadata(out.path().join("a")).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn each_kind_of_call_fails_once_where_asked_and_then_works() {
+    let mount = Mount::new();
+    let path = mount.path().join("segments-1");
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).expect("made");
+    file.write_all_at(b"abc", 0).expect("written");
+    let matches = |path: &str| path.starts_with("segments");
+    for call in [Call::Write, Call::Sync, Call::Read] {
+        mount.disk().fail_once(Fault { call, matches, skip: 1 });
+        let attempt = || match call {
+            Call::Write => file.write_all_at(b"abc", 0),
+            Call::Sync => file.sync_data(),
+            Call::Read => file.read_exact_at(&mut [0; 3], 0),
+        };
+        let errors: Vec<Option<i32>> =
+            (0..3).map(|_| attempt().err().and_then(|error| error.raw_os_error())).collect();
+        assert_eq!(errors, [None, Some(libc::EIO), None], "{call:?}");
+    }
+    assert_eq!(mount.disk().failed().len(), 3);
+}
+
+#[test]
+fn a_directory_can_be_emptied_while_it_is_listed() {
+    let mount = Mount::new();
+    for n in 0..300 {
+        fs::write(mount.path().join(format!("file-{n}")), b"x").expect("written");
+    }
+    for entry in fs::read_dir(mount.path()).expect("listed") {
+        fs::remove_file(entry.expect("an entry").path()).expect("removed");
+    }
+    assert_eq!(fs::read_dir(mount.path()).expect("listed").count(), 0);
+}

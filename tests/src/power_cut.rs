@@ -1,0 +1,116 @@
+//! What a power cut may leave of a recording.
+//!
+//! The model is harsher than any one file system, so that passing it is a statement about all of them:
+//!
+//! - **Data.** `fsync` and `fdatasync` make every earlier write and size change of that file durable, and
+//!   nothing else: not its name. Each later write is kept, dropped or torn at 512-byte sectors, each
+//!   by itself, in any order; a dropped one may still have grown the file (zeros).
+//! - **A failed sync** settles what was unsynced by chance there and then: the kernel marks those pages
+//!   clean, and no later sync of that file writes them.
+//! - **Names.** Create, link, unlink, mkdir, rmdir and rename are durable once their directory is
+//!   synced; before that each is kept or lost by itself. A rename is atomic: the old name or the new one,
+//!   durable with a sync of the directory it went to. A file without a name is gone, synced or not, and
+//!   a directory that lost its name takes all below it along.
+//! - **One order is kept**: a rename does not reach the disk before earlier changes of the directory it
+//!   goes to (`names` says why).
+//! - **Kind and permissions** of a file are durable with its name.
+//!
+//! A `Cut` (position, style, seed) decides a state completely. The position may be anywhere, and is often
+//! the moment when a client got its answer, since that is when a missing sync shows.
+
+use std::collections::HashMap;
+
+use crate::disk::FileImage;
+use crate::recording::{Event, Ino, Recording};
+use crate::seed::Rng;
+
+mod files;
+mod names;
+mod tests;
+mod tree;
+
+pub(crate) use tree::Tree;
+
+/// How chance treats what was not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// All of it is lost: the state that shows a missing sync most surely.
+    LoseAll,
+    /// All of it reached the disk: what `kill -9` leaves.
+    KeepAll,
+    /// Data is kept, names are lost.
+    LoseNames,
+    /// Names are kept, data is lost.
+    LoseData,
+    /// Each write and name by itself: kept, dropped or torn.
+    Mixed,
+    /// Every write is torn, each name by itself.
+    Torn,
+    /// Each file and directory in one of the other styles.
+    PerFile,
+}
+
+impl Style {
+    const ALL: [Self; 7] = [
+        Self::LoseAll,
+        Self::KeepAll,
+        Self::LoseNames,
+        Self::LoseData,
+        Self::Mixed,
+        Self::Torn,
+        Self::PerFile,
+    ];
+
+    /// Losing all and mixing get more than their share: they find the most.
+    pub(crate) fn choose(rng: &mut Rng) -> Self {
+        match rng.below(10) {
+            0 | 1 => Self::LoseAll,
+            2..=4 => Self::Mixed,
+            5 => Self::PerFile,
+            other => Self::ALL[usize::try_from(other).expect("small") % Self::ALL.len()],
+        }
+    }
+
+    fn of(self, seed: u64, ino: Ino) -> Self {
+        if self == Self::PerFile { Self::ALL[Rng::new(seed).fork(ino).index(6)] } else { self }
+    }
+}
+
+/// One power cut.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    /// Events before this position had happened.
+    pub(crate) at: usize,
+    pub(crate) style: Style,
+    pub(crate) seed: u64,
+}
+
+/// Which syncs are taken for nothing: the controls. By path (the root's is empty) and whether of names.
+pub(crate) type Ignored = fn(path: &str, names: bool) -> bool;
+
+/// Every sync counts.
+pub(crate) const NONE_IGNORED: Ignored = |_, _| false;
+
+/// The state that `cut` leaves.
+pub(crate) fn leave(recording: &Recording, cut: Cut, ignored: Ignored) -> Tree {
+    let mut files: HashMap<Ino, files::Data> = HashMap::new();
+    let mut names = names::Names::default();
+    for event in &recording.events[..cut.at] {
+        match event {
+            Event::Name { .. } | Event::Unname { .. } | Event::Rename { .. } => names.change(event),
+            Event::SyncNames { dir, path } if !ignored(path, true) => names.sync(*dir),
+            Event::Write { ino, .. } | Event::Resize { ino, .. } | Event::Zero { ino, .. } => {
+                files.entry(*ino).or_default().change(event);
+            }
+            Event::Sync { ino, path } if !ignored(path, false) => files.entry(*ino).or_default().sync(),
+            Event::SyncFailed { ino } => files.entry(*ino).or_default().settle(cut, *ino),
+            Event::Sync { .. } | Event::SyncNames { .. } => {}
+        }
+    }
+    let settled = |(ino, mut data): (Ino, files::Data)| {
+        data.settle(cut, ino);
+        (ino, data.into_durable())
+    };
+    let files: HashMap<Ino, FileImage> = files.into_iter().map(settled).collect();
+    Tree { files, directories: names.settle(cut), shapes: recording.shapes.clone() }
+}

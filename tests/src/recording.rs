@@ -1,0 +1,65 @@
+//! Everything that happened to a data directory, in the one order in which it happened.
+//!
+//! The file system appends an event under its lock *before* it answers the kernel, so an event that a
+//! later one depends on comes earlier, and a position taken when a client has its answer is after every
+//! sync that the answer waited for. That is all the crash model needs to know about time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// A file or directory of the recorded file system. The root is 1.
+pub(crate) type Ino = u64;
+
+/// The root directory, which exists before the recording begins.
+pub(crate) const ROOT: Ino = 1;
+
+/// One change or sync. Reads are not recorded.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// A new name: of a new file or directory, or a hard link.
+    Name { dir: Ino, name: Arc<str>, ino: Ino },
+    /// A name is gone (unlink or rmdir).
+    Unname { dir: Ino, name: Arc<str>, ino: Ino },
+    /// A name moved, replacing what had the new one.
+    Rename { from: (Ino, Arc<str>), to: (Ino, Arc<str>), ino: Ino },
+    Write { ino: Ino, offset: u64, data: Bytes },
+    /// `ftruncate`, or an allocation that grew the file.
+    Resize { ino: Ino, bytes: u64 },
+    /// An allocation or hole punch that made a range read as zeros.
+    Zero { ino: Ino, offset: u64, bytes: u64 },
+    /// `fsync` or `fdatasync` succeeded. The path is the file's at that time.
+    Sync { ino: Ino, path: Arc<str> },
+    /// `fsync` failed: what was unsynced is forgotten by the kernel and no later sync writes it.
+    SyncFailed { ino: Ino },
+    /// `fsync` of a directory. The path is empty for the root.
+    SyncNames { dir: Ino, path: Arc<str> },
+}
+
+/// Kind and permissions of an inode. These are taken as durable at once: nothing of ours depends on them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) directory: bool,
+    pub(crate) mode: u32,
+}
+
+/// The events of one data directory, and the shapes of all it ever held.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recording {
+    pub(crate) events: Vec<Event>,
+    pub(crate) shapes: HashMap<Ino, Shape>,
+}
+
+impl Recording {
+    /// The moment after everything recorded so far.
+    pub(crate) fn position(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Bytes written, for progress lines.
+    pub(crate) fn written_bytes(&self) -> usize {
+        let length = |event: &Event| if let Event::Write { data, .. } = event { data.len() } else { 0 };
+        self.events.iter().map(length).sum()
+    }
+}

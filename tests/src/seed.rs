@@ -1,0 +1,78 @@
+//! The only source of randomness in these tests.
+//!
+//! A seed comes from `MLGW_SEED` or is fixed in the test, is printed, and decides everything a test
+//! chooses. What the machine decides (the order of threads) is recorded instead.
+
+/// SplitMix64: tiny, and good enough to choose operations and sectors.
+#[derive(Clone, Debug)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A generator of its own for `label`, so that one part's choices never shift another's.
+    pub(crate) fn fork(&self, label: u64) -> Self {
+        Self(mix(self.0 ^ mix(label.wrapping_add(0x5851_f42d_4c95_7f2d))))
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    /// A number below `bound`, which must not be zero.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        assert!(bound > 0, "nothing is below zero");
+        self.next() % bound
+    }
+
+    pub(crate) fn index(&mut self, length: usize) -> usize {
+        usize::try_from(self.below(length as u64)).expect("an index fits")
+    }
+
+    /// True `numerator` times in `denominator`.
+    pub(crate) fn chance(&mut self, numerator: u64, denominator: u64) -> bool {
+        self.below(denominator) < numerator
+    }
+
+    pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.index(items.len())]
+    }
+}
+
+/// SplitMix64's finalizer: also a hash of one number.
+pub(crate) const fn mix(value: u64) -> u64 {
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// The seed a test runs with: `MLGW_SEED` when set, else the test's own. Printed either way.
+pub(crate) fn announce(test: &str, default: u64) -> Rng {
+    let seed = setting("MLGW_SEED", default);
+    eprintln!("{test}: seed {seed} (repeat with MLGW_SEED={seed})");
+    Rng::new(seed)
+}
+
+/// A number from the environment, or the default of CI.
+pub(crate) fn setting(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} wants a number, not {text:?}")),
+        Err(_) => default,
+    }
+}
+
+mod tests {
+    use super::Rng;
+
+    #[test]
+    fn a_seed_repeats_itself_and_a_fork_stands_alone() {
+        let (mut a, mut b) = (Rng::new(7), Rng::new(7));
+        assert!((0..100).all(|_| a.next() == b.next()));
+        let before = Rng::new(7).fork(1).next();
+        assert_eq!(Rng::new(7).fork(1).next(), before);
+        assert_ne!(Rng::new(7).fork(2).next(), before);
+    }
+}

@@ -1,0 +1,47 @@
+# shellcheck shell=bash
+# What the steps share: where things are kept, and how Debian packages get installed.
+#
+# Everything that outlives one run (compiled crates, Python environments, logs) is under
+# $MLGW_CACHE, outside the clone, so that a fresh clone on the same machine starts warm.
+
+set -euo pipefail
+
+REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+MLGW_CACHE=${MLGW_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/mlgw}
+CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$MLGW_CACHE/target}
+export REPO MLGW_CACHE CARGO_TARGET_DIR
+mkdir -p "$MLGW_CACHE"
+
+die() {
+    printf '%s\n' "$*" >&2
+    exit 1
+}
+
+# apt_install PACKAGE...: installs those that are missing. Prints them, and asks first, unless this is root or CI.
+apt_install() {
+    local package missing=() sudo=()
+    for package in "$@"; do
+        dpkg-query --show --showformat='${Status}\n' "$package" 2>/dev/null | grep -q '^install ok installed$' ||
+            missing+=("$package")
+    done
+    [ ${#missing[@]} -eq 0 ] && return
+    command -v apt-get >/dev/null || die "install these first: ${missing[*]}"
+    printf 'installing Debian packages: %s\n' "${missing[*]}"
+    if [ "$(id -u)" -ne 0 ]; then
+        sudo=(sudo)
+        if [ "${CI:-}" != true ]; then
+            [ -t 0 ] || die "not root, and nobody to ask: run  sudo apt-get install ${missing[*]}"
+            read -r -p 'with sudo apt-get, now? [y/N] ' answer
+            [ "$answer" = y ] || [ "$answer" = Y ] || die "nothing was installed"
+        fi
+    fi
+    # A fresh machine has no package lists, an old one has stale ones: fetch them when the first try fails.
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null 2>&1 ||
+        { "${sudo[@]}" apt-get update -qq &&
+            "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null; }
+}
+
+# What compiling needs: RocksDB is C++, and its bindings are generated with libclang (which needs clang's own headers).
+install_build_packages() {
+    apt_install g++ libclang-dev
+}
