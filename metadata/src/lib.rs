@@ -1,1 +1,22 @@
-//! placeholder
+//! The catalogue: what exists and where its bytes are.
+//!
+//! Every change is a [`Command`] proposed to a Raft group and applied by a pure function
+//! ([`apply`]) to an ordered map of rows ([`schema`]). The embedded default is one group with one
+//! voter: the same code as a cluster, no second design. Only `raft` names openraft, only `store`
+//! names RocksDB.
+//!
+//! Always: a command that was answered is on stable media (unless the caller chose
+//! [`Durability::Os`]) and visible to every read that begins afterwards. When power fails, the
+//! synced log is replayed by [`Catalogue::open`] before it returns.
+
+pub mod catalogue;
+pub mod command;
+pub mod key;
+pub mod schema;
+
+pub use catalogue::{
+    Catalogue, CatalogueMetrics, CatalogueOptions, Completed, CreateBucketError, DeleteBucketError, Durability,
+    Entry, Fatal, NewBucket, ObjectScan, OpenError, PageScan, PartScan, ProposeError, ReadError, Reader,
+    UploadScan,
+};
+pub use command::{Change, Command, Reject, Reply};

@@ -1,0 +1,108 @@
+//! Everything that can be asked of a group, and every answer.
+//!
+//! A command is what the log holds: a protobuf message under stable tags, applied by a pure
+//! function on every member. Time, ids and choices are in it; `apply` makes none of its own.
+
+pub mod bucket;
+pub mod object;
+pub mod reply;
+pub mod system;
+pub mod upload;
+
+pub use bucket::{CreateBucket, DropBucket, FreezeBucket, MirrorBucket, RemoveBucket, SetBucketState, ThawBucket};
+pub use object::{
+    Conditions, DeleteObject, EtagCondition, ObjectChange, ObjectCommand, PutObject, Replace, SetTags,
+    UpdateObject, update_object,
+};
+pub use reply::{Reject, Reply, Written};
+pub use system::{
+    CreateSegment, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, SealSegment,
+};
+pub use upload::{AbortUpload, CompleteUpload, CreateUpload, NamedPart, PutPart, ReleaseBody};
+
+use crate::schema::Bucket;
+use mlgw_common::{ObjectKey, Timestamp};
+
+/// A command.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Command {
+    /// What is to change.
+    #[prost(
+        oneof = "Change",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16"
+    )]
+    pub change: Option<Change>,
+}
+
+/// What a command changes. Group 0 applies those of the cluster; every object group the others.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum Change {
+    /// One key of a bucket.
+    #[prost(message, tag = "1")]
+    Object(ObjectCommand),
+    /// Group 0: a new bucket, not yet in use.
+    #[prost(message, tag = "2")]
+    CreateBucket(CreateBucket),
+    /// Group 0: a step of a bucket's life.
+    #[prost(message, tag = "3")]
+    SetBucketState(SetBucketState),
+    /// Group 0: the end of a bucket.
+    #[prost(message, tag = "4")]
+    RemoveBucket(RemoveBucket),
+    /// Object groups: what to know of a bucket.
+    #[prost(message, tag = "5")]
+    MirrorBucket(MirrorBucket),
+    /// Object groups: refuse object commands if the bucket is empty here.
+    #[prost(message, tag = "6")]
+    FreezeBucket(FreezeBucket),
+    /// Object groups: take object commands again.
+    #[prost(message, tag = "7")]
+    ThawBucket(ThawBucket),
+    /// Object groups: forget a frozen bucket, a bounded step at a time.
+    #[prost(message, tag = "8")]
+    DropBucket(DropBucket),
+    /// Object groups: free rows of a body that waits, a bounded step at a time.
+    #[prost(message, tag = "9")]
+    ReleaseBody(ReleaseBody),
+    /// Group 0: body ids for a node.
+    #[prost(message, tag = "10")]
+    LeaseBodies(LeaseBodies),
+    /// Group 0: a segment to append to.
+    #[prost(message, tag = "11")]
+    CreateSegment(CreateSegment),
+    /// Group 0: a segment's final length.
+    #[prost(message, tag = "12")]
+    SealSegment(SealSegment),
+    /// Group 0: a new or changed access key.
+    #[prost(message, tag = "13")]
+    PutCredential(PutCredential),
+    /// Group 0: an access key's end.
+    #[prost(message, tag = "14")]
+    DeleteCredential(DeleteCredential),
+    /// Group 0: a member of the cluster.
+    #[prost(message, tag = "15")]
+    PutNode(PutNode),
+    /// Group 0: where a range of keys is.
+    #[prost(message, tag = "16")]
+    PutPartition(PutPartition),
+}
+
+impl Command {
+    /// A command that changes one key of `bucket`, as it is now.
+    #[must_use]
+    pub fn object(bucket: &Bucket, key: &ObjectKey, now: Timestamp, change: ObjectChange) -> Self {
+        Self::from(Change::Object(ObjectCommand {
+            bucket_id: bucket.id,
+            epoch: bucket.epoch,
+            key: key.as_str().to_owned(),
+            now_ms: now.as_millis(),
+            change: Some(change),
+        }))
+    }
+}
+
+impl From<Change> for Command {
+    fn from(change: Change) -> Self {
+        Self { change: Some(change) }
+    }
+}

@@ -1,0 +1,137 @@
+//! Answers to commands: what was done, or why nothing was.
+
+use crate::schema::{Bucket, SegmentRecord};
+use mlgw_common::Seq;
+use serde::{Deserialize, Serialize};
+
+/// What a command did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Reply {
+    /// It was done and there is nothing to tell.
+    Done,
+    /// There is a version now.
+    Written(Written),
+    /// There is no version now.
+    Deleted {
+        /// Whether there was one.
+        existed: bool,
+    },
+    /// There is a part now.
+    Part {
+        /// Its `seq`.
+        seq: u64,
+    },
+    /// The bucket as it is now.
+    Bucket(Bucket),
+    /// The segment as it is now.
+    Segment(SegmentRecord),
+    /// The first of the leased body ids.
+    Bodies {
+        /// The first one.
+        first: u64,
+    },
+    /// A bounded step was made.
+    Step {
+        /// Whether there is more to do.
+        more: bool,
+    },
+}
+
+/// A version that was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// Its place in the order of versions.
+    pub seq: u64,
+    /// Its ETag, without quotes.
+    pub etag: String,
+    /// Its length in bytes.
+    pub size: u64,
+    /// Its Last-Modified, milliseconds since the epoch.
+    pub modified_ms: i64,
+    /// Whether it has a version id.
+    pub versioned: bool,
+}
+
+impl Written {
+    /// Its place in the order of versions.
+    #[must_use]
+    pub const fn order(&self) -> Seq {
+        Seq(self.seq)
+    }
+}
+
+/// Why a command did nothing. Each is a fact about the state it met.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum Reject {
+    /// No such bucket.
+    #[error("the bucket does not exist")]
+    NoSuchBucket,
+    /// The name is taken.
+    #[error("the bucket exists and belongs to {owner}")]
+    BucketExists {
+        /// By whom.
+        owner: String,
+    },
+    /// Objects are left.
+    #[error("the bucket is not empty")]
+    BucketNotEmpty,
+    /// The owner has as many buckets as allowed.
+    #[error("the owner has too many buckets")]
+    TooManyBuckets,
+    /// Another step of its life is due first.
+    #[error("the bucket is being created or deleted")]
+    BucketBusy,
+    /// Built against a bucket that has changed; read it again and retry.
+    #[error("the bucket changed since the command was built")]
+    StaleEpoch,
+    /// A deletion of the bucket is being decided; retry.
+    #[error("the bucket is frozen")]
+    BucketFrozen,
+    /// The key has no version.
+    #[error("the key does not exist")]
+    NoSuchKey,
+    /// A condition did not hold.
+    #[error("a condition does not hold")]
+    PreconditionFailed,
+    /// No such upload.
+    #[error("the upload does not exist")]
+    NoSuchUpload,
+    /// A named part is missing, was replaced, or is out of order.
+    #[error("part {number} is missing, was replaced or is out of order")]
+    InvalidPart {
+        /// Its number.
+        number: u32,
+    },
+    /// A part other than the last is below the least size.
+    #[error("part {number} has only {size} bytes")]
+    PartTooSmall {
+        /// Its number.
+        number: u32,
+        /// Its length in bytes.
+        size: u64,
+    },
+    /// The parts are longer than an object may be.
+    #[error("the object would be too large")]
+    TooLarge,
+    /// The body belongs to a version or upload already.
+    #[error("the body is in use")]
+    BodyInUse,
+    /// The map of a body does not cover exactly its bytes, or a field is out of its range.
+    #[error("the command contradicts itself: {what}")]
+    Malformed {
+        /// How.
+        what: String,
+    },
+    /// No such segment.
+    #[error("the segment does not exist")]
+    NoSuchSegment,
+    /// The segment was sealed with another length.
+    #[error("the segment is sealed")]
+    SegmentSealed,
+    /// No such access key.
+    #[error("the access key does not exist")]
+    NoSuchCredential,
+    /// The range holds something.
+    #[error("the range of keys is in use")]
+    RangeInUse,
+}

@@ -1,0 +1,152 @@
+//! `part` at (body id, part number) and `part_extent` at (body id, part number, first byte).
+//!
+//! Parts stay where UploadPart put them: the object that an upload becomes reads the same rows.
+//! A part of few extents holds them itself; a longer one has pages, so that completing an upload
+//! of 10,000 large parts reads 10,000 small rows.
+
+use super::extent::Extent;
+use super::object::Checksum;
+use crate::key::{self, BadKey, Family, KeyReader};
+use mlgw_common::{BodyId, PartNumber, Seq, Timestamp};
+
+/// Extents that a part's own row holds; 8 MiB, the usual part size of the AWS tools.
+pub const PART_INLINE_EXTENTS_MAX: usize = 8;
+
+/// A part of an upload, or of the object it became.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Part {
+    /// When it was written, in its group's order: tells a part from one that replaced it. Set by
+    /// `apply`.
+    #[prost(uint64, tag = "1")]
+    pub seq: u64,
+    /// Length in bytes.
+    #[prost(uint64, tag = "2")]
+    pub size: u64,
+    /// ETag without quotes.
+    #[prost(string, tag = "3")]
+    pub etag: String,
+    /// When it was written, milliseconds since the epoch.
+    #[prost(int64, tag = "4")]
+    pub modified_ms: i64,
+    /// Checksums a client gave or we made.
+    #[prost(message, repeated, tag = "5")]
+    pub checksums: Vec<Checksum>,
+    /// Where its bytes are. In a command, all extents; in its row, those of a part that has few.
+    #[prost(message, repeated, tag = "6")]
+    pub extents: Vec<Extent>,
+    /// Number of extents when they are in pages, else 0; set by `apply`.
+    #[prost(uint32, tag = "7")]
+    pub paged_extents: u32,
+}
+
+impl Part {
+    /// Tells it from a part that replaced it.
+    #[must_use]
+    pub const fn order(&self) -> Seq {
+        Seq(self.seq)
+    }
+
+    /// When it was written.
+    #[must_use]
+    pub const fn modified(&self) -> Timestamp {
+        Timestamp(self.modified_ms)
+    }
+}
+
+/// The row of a part.
+#[must_use]
+pub fn row(body: BodyId, number: PartNumber) -> Vec<u8> {
+    key::of_body(Family::Part, body).u16(number.get()).finish()
+}
+
+/// The smallest row of a part with a larger number than `number`.
+#[must_use]
+pub fn row_after(body: BodyId, number: u16) -> Vec<u8> {
+    key::after_prefix(key::of_body(Family::Part, body).u16(number).finish())
+}
+
+/// The first row of a body's parts.
+#[must_use]
+pub fn rows_start(body: BodyId) -> Vec<u8> {
+    key::of_body(Family::Part, body).finish()
+}
+
+/// The end of a body's parts.
+#[must_use]
+pub fn rows_end(body: BodyId) -> Vec<u8> {
+    key::after_prefix(rows_start(body))
+}
+
+/// Body and number in a part's row.
+///
+/// # Errors
+/// When it is no row of this family.
+pub fn key_of(row: &[u8]) -> Result<(BodyId, PartNumber), BadKey> {
+    let mut fields = KeyReader::new(Family::Part, row)?;
+    let body = BodyId(fields.u64()?);
+    let number = PartNumber::new(u32::from(fields.u16()?)).ok_or(BadKey)?;
+    fields.end()?;
+    Ok((body, number))
+}
+
+/// The row of the page of a part's extents that begins at byte `first` of the part.
+#[must_use]
+pub fn page_row(body: BodyId, number: PartNumber, first: u64) -> Vec<u8> {
+    key::of_body(Family::PartExtent, body).u16(number.get()).u64(first).finish()
+}
+
+/// The end of a part's pages.
+#[must_use]
+pub fn pages_end(body: BodyId, number: PartNumber) -> Vec<u8> {
+    key::after_prefix(key::of_body(Family::PartExtent, body).u16(number.get()).finish())
+}
+
+/// Body, number and first byte in a page's row.
+///
+/// # Errors
+/// When it is no row of this family.
+pub fn page_key_of(row: &[u8]) -> Result<(BodyId, PartNumber, u64), BadKey> {
+    let mut fields = KeyReader::new(Family::PartExtent, row)?;
+    let body = BodyId(fields.u64()?);
+    let number = PartNumber::new(u32::from(fields.u16()?)).ok_or(BadKey)?;
+    let first = fields.u64()?;
+    fields.end()?;
+    Ok((body, number, first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Part, key_of, page_key_of, page_row, pages_end, row, row_after, rows_end, rows_start};
+    use crate::schema::{Checksum, extent, golden};
+    use mlgw_common::{BodyId, PartNumber};
+    use proptest::{prop_assert, prop_assert_eq, proptest};
+
+    proptest! {
+        #[test]
+        fn rows_sort_by_body_and_number(a: u64, b: u64, x in 1u32..=10_000, y in 1u32..=10_000, byte: u64) {
+            let (m, n) = (PartNumber::new(x).unwrap(), PartNumber::new(y).unwrap());
+            let (p, q) = (row(BodyId(a), m), row(BodyId(b), n));
+            prop_assert_eq!(p.cmp(&q), (a, x).cmp(&(b, y)));
+            prop_assert_eq!(key_of(&p), Ok((BodyId(a), m)));
+            prop_assert!(rows_start(BodyId(a)) < p && p < rows_end(BodyId(a)));
+            prop_assert_eq!(row(BodyId(a), n) >= row_after(BodyId(a), m.get()), y > x);
+            let page = page_row(BodyId(a), m, byte);
+            prop_assert_eq!(page_key_of(&page), Ok((BodyId(a), m, byte)));
+            prop_assert!(page < pages_end(BodyId(a), m));
+        }
+    }
+
+    #[test]
+    fn the_record_has_these_bytes() {
+        let part = Part {
+            seq: 4097,
+            size: 300,
+            etag: "9a".into(),
+            modified_ms: 1_700_000_000_123,
+            checksums: vec![Checksum { algorithm: 1, kind: 0, value: vec![1, 2, 3, 4] }],
+            extents: vec![extent::tests::full()],
+            paged_extents: 12,
+        };
+        golden::check(&part, include_str!("golden/part.hex"));
+    }
+}

@@ -1,0 +1,102 @@
+//! `bucket_usage` (at the bucket id) and `segment_usage` (at the segment id), of one group each.
+//!
+//! Counters are kept by `apply`, command by command, from the first day: a bucket's are the sum
+//! over its groups, a segment's dead bytes are its sealed length less the sum over all groups.
+
+use crate::key::{BadKey, Family, KeyReader, KeyWriter};
+use mlgw_common::{BucketId, SegmentId};
+
+/// What a bucket holds, in one group or summed over them.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct BucketUsage {
+    /// Keys with a current version.
+    #[prost(uint64, tag = "1")]
+    pub objects: u64,
+    /// Versions, current ones included.
+    #[prost(uint64, tag = "2")]
+    pub versions: u64,
+    /// Bytes of all versions, as clients see them.
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    /// Uploads in progress.
+    #[prost(uint64, tag = "4")]
+    pub uploads: u64,
+    /// Bytes of parts of uploads in progress.
+    #[prost(uint64, tag = "5")]
+    pub upload_bytes: u64,
+}
+
+impl BucketUsage {
+    /// Whether the bucket may be deleted; uploads in progress do not keep it.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.objects == 0 && self.versions == 0
+    }
+
+    /// Adds another group's share.
+    pub const fn add(&mut self, other: &Self) {
+        self.objects += other.objects;
+        self.versions += other.versions;
+        self.bytes += other.bytes;
+        self.uploads += other.uploads;
+        self.upload_bytes += other.upload_bytes;
+    }
+}
+
+/// What a group refers to in a segment.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct SegmentUsage {
+    /// Bytes of chunk records, heads included.
+    #[prost(uint64, tag = "1")]
+    pub bytes: u64,
+    /// Number of extents.
+    #[prost(uint64, tag = "2")]
+    pub extents: u64,
+}
+
+/// The row of a bucket's counters.
+#[must_use]
+pub fn bucket_row(bucket: BucketId) -> Vec<u8> {
+    KeyWriter::new(Family::BucketUsage).u64(bucket.0).finish()
+}
+
+/// The row of a segment's counters.
+#[must_use]
+pub fn segment_row(segment: SegmentId) -> Vec<u8> {
+    KeyWriter::new(Family::SegmentUsage).u64(segment.0).finish()
+}
+
+/// The segment in a row.
+///
+/// # Errors
+/// When it is no row of this family.
+pub fn segment_key_of(row: &[u8]) -> Result<SegmentId, BadKey> {
+    let mut fields = KeyReader::new(Family::SegmentUsage, row)?;
+    let segment = SegmentId(fields.u64()?);
+    fields.end()?;
+    Ok(segment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BucketUsage, SegmentUsage, bucket_row, segment_key_of, segment_row};
+    use crate::schema::golden;
+    use mlgw_common::{BucketId, SegmentId};
+    use proptest::{prop_assert_eq, proptest};
+
+    proptest! {
+        #[test]
+        fn rows_sort_by_id(a: u64, b: u64) {
+            prop_assert_eq!(bucket_row(BucketId(a)).cmp(&bucket_row(BucketId(b))), a.cmp(&b));
+            prop_assert_eq!(segment_row(SegmentId(a)).cmp(&segment_row(SegmentId(b))), a.cmp(&b));
+            prop_assert_eq!(segment_key_of(&segment_row(SegmentId(a))), Ok(SegmentId(a)));
+        }
+    }
+
+    #[test]
+    fn the_records_have_these_bytes() {
+        let bucket = BucketUsage { objects: 1, versions: 2, bytes: 300, uploads: 4, upload_bytes: 5 };
+        golden::check(&bucket, include_str!("golden/bucket_usage.hex"));
+        golden::check(&SegmentUsage { bytes: 300, extents: 2 }, include_str!("golden/segment_usage.hex"));
+    }
+}
