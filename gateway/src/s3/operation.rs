@@ -354,7 +354,8 @@ mod tests {
     #[test]
     fn no_row_is_hidden_behind_an_earlier_plain_one() {
         for (i, (method, level, _, op)) in ROWS.iter().enumerate() {
-            let hidden = ROWS[..i].iter().any(|r| r.0 == *method && r.1 == *level && matches!(r.2, When::Always));
+            let hidden =
+                ROWS[..i].iter().any(|r| r.0 == *method && r.1 == *level && matches!(r.2, When::Always));
             assert!(!hidden, "{} can never match", op.name());
         }
     }

@@ -1,0 +1,214 @@
+//! The S3 protocol: from a request's head to an answer.
+//!
+//! One request goes one way: name what it asks for ([`operation`]), find out who asks
+//! ([`crate::auth`]), check its headers against the table ([`headers`]), check the right, then do
+//! it in the file of its family. Nothing here is kept between requests but caches, so nothing is
+//! lost when power fails; an answer of success is given after the catalogue has acknowledged.
+
+pub mod attributes;
+pub mod bucket;
+pub mod bucket_config;
+pub mod commit;
+pub mod conditions;
+pub mod copy;
+pub mod delete;
+pub mod error;
+pub mod get;
+pub mod headers;
+pub mod ingest;
+pub mod keep_alive;
+pub mod list;
+pub mod multipart;
+pub mod object_headers;
+pub mod operation;
+pub mod post_object;
+pub mod put;
+pub mod range;
+pub mod reader;
+pub mod request;
+pub mod response;
+pub mod tagging;
+pub mod xml;
+
+use crate::auth::{self, AuthRules, Payload};
+use crate::credentials::{Keyring, Principal};
+use crate::metrics::Metrics;
+use error::{Code, S3Error};
+use http::HeaderValue;
+use hyper::body::Incoming;
+use ingest::MemoryBudget;
+use mlgw_common::{BucketId, Clock};
+use mlgw_metadata::Catalogue;
+use mlgw_metadata::schema::{Bucket, BucketState};
+use mlgw_tiering::HotTier;
+use operation::{Operation, Support};
+use request::{Query, Request, RequestShape, Target};
+use response::{S3Response, S3Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What the protocol needs to know of the configuration.
+#[derive(Clone, Debug)]
+pub struct S3Config {
+    /// Base names whose sub-domains are buckets.
+    pub domains: Vec<String>,
+    /// The region that buckets report.
+    pub region: String,
+    /// How signatures are checked.
+    pub rules: AuthRules,
+}
+
+/// Everything an operation may use.
+pub struct Gateway {
+    /// What exists.
+    pub catalogue: Catalogue,
+    /// Where bytes are.
+    pub hot: HotTier,
+    /// Who may ask.
+    pub keyring: Keyring,
+    /// The protocol's settings.
+    pub config: S3Config,
+    /// What happened.
+    pub metrics: Arc<Metrics>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Memory for bodies on their way in.
+    pub memory: MemoryBudget,
+    /// Numbers requests of this process.
+    pub requests: AtomicU64,
+}
+
+/// Answers one request.
+pub async fn handle(gateway: &Arc<Gateway>, request: http::Request<Incoming>) -> S3Response {
+    let (head, incoming) = request.into_parts();
+    let id = request_id(gateway);
+    let mut observed = gateway.metrics.begin();
+    let mut response = match answer(gateway, &head, incoming, &mut observed).await {
+        Ok(response) => response,
+        Err(error) => {
+            if let Some(cause) = error.cause() {
+                tracing::error!(%error, cause, "a request failed");
+            }
+            error.into_response(&head.method, head.uri.path(), &id).map(response::ResponseBody::full)
+        }
+    };
+    let headers = response.headers_mut();
+    headers.insert("x-amz-request-id", response::header_value(&id));
+    headers.insert(http::header::SERVER, HeaderValue::from_static("mlgw"));
+    gateway.metrics.end(observed, &head, &mut response);
+    response
+}
+
+/// A number that no other request of this server has, also not after a restart: the time in
+/// milliseconds and a count.
+fn request_id(gateway: &Gateway) -> String {
+    let count = gateway.requests.fetch_add(1, Ordering::Relaxed);
+    format!("{:011X}{:07X}", gateway.clock.now().as_millis(), count & 0x0fff_ffff)
+}
+
+async fn answer(
+    gateway: &Arc<Gateway>,
+    head: &http::request::Parts,
+    incoming: Incoming,
+    observed: &mut crate::metrics::Observed,
+) -> S3Result {
+    let target = Target::of(head, &gateway.config.domains)?;
+    let query = Query::parse(head.uri.query().unwrap_or_default());
+    let operation = RequestShape(head, &query).operation(target.level());
+    observed.operation = operation;
+    if operation == Operation::Unknown {
+        return Err(S3Error::new(Code::MethodNotAllowed));
+    }
+    headers::check_headers(&head.headers, operation)?;
+    let now = gateway.clock.now();
+    if operation == Operation::PostObject {
+        return post_object::post_object(gateway, head, &target, incoming, now).await;
+    }
+    let who = auth::authenticate(head, &gateway.keyring, now, &gateway.config.rules)?;
+    let principal = who.principal.ok_or_else(|| S3Error::new(Code::AccessDenied))?;
+    let request = Request { head, target: &target, query: &query, principal, now };
+    authorize(&request, operation)?;
+    if operation.support() == Support::None {
+        return Err(S3Error::not_implemented(operation.name()));
+    }
+    dispatch(gateway, operation, &request, incoming, who.payload).await
+}
+
+/// Checks that the caller may do `operation` where the request says.
+fn authorize(request: &Request<'_>, operation: Operation) -> Result<(), S3Error> {
+    let key = request.target.key.as_ref().map(|key| key.as_str());
+    // Each key of a DeleteObjects is checked by itself, and ListBuckets shows what may be seen.
+    let later = matches!(operation, Operation::DeleteObjects | Operation::ListBuckets);
+    if later || request.principal.allows(operation.action(), request.target.bucket.as_deref(), key) {
+        return Ok(());
+    }
+    Err(S3Error::new(Code::AccessDenied))
+}
+
+async fn dispatch(
+    gateway: &Arc<Gateway>,
+    operation: Operation,
+    request: &Request<'_>,
+    incoming: Incoming,
+    payload: Payload,
+) -> S3Result {
+    use Operation as O;
+    let body = Upload { incoming, payload };
+    match operation {
+        O::GetObject => get::get_object(gateway, request).await,
+        O::HeadObject => get::head_object(gateway, request),
+        O::PutObject => put::put_object(gateway, request, body).await,
+        O::DeleteObject => delete::delete_object(gateway, request).await,
+        O::DeleteObjects => delete::delete_objects(gateway, request, body).await,
+        O::CopyObject => copy::copy_object(gateway, request).await,
+        O::ListObjects => list::list_objects(gateway, request),
+        O::ListObjectsV2 => list::list_objects_v2(gateway, request),
+        O::CreateMultipartUpload => multipart::create(gateway, request).await,
+        O::UploadPart => multipart::upload_part(gateway, request, body).await,
+        O::UploadPartCopy => copy::upload_part_copy(gateway, request).await,
+        O::CompleteMultipartUpload => multipart::complete(gateway, request, body).await,
+        O::AbortMultipartUpload => multipart::abort(gateway, request).await,
+        O::ListParts => multipart::list_parts(gateway, request),
+        O::ListMultipartUploads => multipart::list_uploads(gateway, request),
+        O::GetObjectAttributes => attributes::get_object_attributes(gateway, request),
+        O::GetObjectTagging => tagging::get(gateway, request),
+        O::PutObjectTagging => tagging::put(gateway, request, body).await,
+        O::DeleteObjectTagging => tagging::delete(gateway, request).await,
+        O::ListBuckets => bucket::list(gateway, request),
+        O::CreateBucket => bucket::create(gateway, request, body).await,
+        O::HeadBucket => bucket::head(gateway, request),
+        O::DeleteBucket => bucket::delete(gateway, request).await,
+        O::GetBucketLocation => bucket::location(gateway, request),
+        other if other.support() == Support::Absent => bucket_config::absent(gateway, request, other),
+        other => Err(S3Error::not_implemented(other.name())),
+    }
+}
+
+/// The body of a request, not yet decoded.
+pub struct Upload {
+    /// The bytes as they come off the connection.
+    pub incoming: Incoming,
+    /// What the signature says of them.
+    pub payload: Payload,
+}
+
+impl Gateway {
+    /// The bucket that a request names.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`.
+    pub fn bucket(&self, name: &str) -> Result<Arc<Bucket>, S3Error> {
+        let bucket = self.catalogue.bucket(name).filter(|bucket| bucket.state() == BucketState::Active);
+        bucket.ok_or_else(|| S3Error::new(Code::NoSuchBucket).field("BucketName", name))
+    }
+}
+
+/// The id of a bucket.
+pub(crate) fn bucket_id(bucket: &Bucket) -> BucketId {
+    BucketId(bucket.id)
+}
+
+/// Whether `principal` may read what a copy names as its source.
+pub(crate) fn may_read(principal: &Principal, bucket: &str, key: &str) -> bool {
+    principal.allows(crate::credentials::Action::Read, Some(bucket), Some(key))
+}

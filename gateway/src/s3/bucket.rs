@@ -1,0 +1,124 @@
+//! ListBuckets, CreateBucket, HeadBucket, DeleteBucket, GetBucketLocation.
+
+use super::error::{Code, S3Error};
+use super::list::write_owner;
+use super::request::Request;
+use super::response::{S3Result, empty, header_value, xml};
+use super::xml::{Xml, parse};
+use super::{Gateway, Upload};
+use crate::body::{Body, read_all};
+use crate::credentials::Action;
+use http::{StatusCode, header};
+use mlgw_common::limits::XML_BODY_BYTES_MAX;
+use mlgw_common::{BucketName, Timestamp};
+use mlgw_metadata::NewBucket;
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// The region whose buckets have an empty location.
+const NAMELESS_REGION: &str = "us-east-1";
+
+/// ListBuckets: those that the caller may list.
+///
+/// # Errors
+/// Those of S3.
+pub fn list(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let prefix = request.query.get("prefix")?.unwrap_or_default();
+    let after = request.query.get("continuation-token")?.unwrap_or_default();
+    let max = request.query.number("max-buckets")?.unwrap_or(u64::MAX).max(1);
+    let max = usize::try_from(max).unwrap_or(usize::MAX);
+    let buckets = gateway.catalogue.buckets(None, Some(&after), usize::MAX);
+    let mut seen = buckets.iter().filter(|bucket| {
+        bucket.name.starts_with(&*prefix)
+            && request.principal.allows(Action::List, Some(&bucket.name), None)
+    });
+    let page: Vec<_> = seen.by_ref().take(max).collect();
+    let truncated = seen.next().is_some();
+    let mut out = Xml::new("ListAllMyBucketsResult");
+    write_owner(&mut out, "Owner", &request.principal.owner);
+    out.open("Buckets");
+    for bucket in &page {
+        out.open("Bucket").text("Name", &bucket.name).value("CreationDate", Timestamp(bucket.created_ms));
+        out.text("BucketRegion", region(gateway, &bucket.region)).close("Bucket");
+    }
+    out.close("Buckets");
+    if let (true, Some(last)) = (truncated, page.last()) {
+        out.text("ContinuationToken", &last.name);
+    }
+    if !prefix.is_empty() {
+        out.text("Prefix", &prefix);
+    }
+    Ok(xml(out.finish("ListAllMyBucketsResult")))
+}
+
+#[derive(Deserialize)]
+struct CreateDocument {
+    #[serde(rename = "LocationConstraint")]
+    location: Option<String>,
+}
+
+/// CreateBucket. One's own bucket again is `BucketAlreadyOwnedByYou`, in every region.
+///
+/// # Errors
+/// Those of S3.
+pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
+    let name = BucketName::new(request.bucket())
+        .map_err(|why| S3Error::new(Code::InvalidBucketName).message(why.to_string()))?;
+    let body = Body::new(upload.incoming, request.head, upload.payload)?;
+    let document = read_all(body, XML_BODY_BYTES_MAX).await?;
+    let asked = match document.iter().all(u8::is_ascii_whitespace) {
+        true => None,
+        false => parse::<CreateDocument>(&document)?.location.filter(|location| !location.is_empty()),
+    };
+    let new = NewBucket {
+        name,
+        owner: request.principal.owner.clone(),
+        region: asked.unwrap_or_else(|| gateway.config.region.clone()),
+    };
+    let location = format!("/{}", new.name);
+    gateway.catalogue.create_bucket(new).await?;
+    let mut response = empty(StatusCode::OK);
+    response.headers_mut().insert(header::LOCATION, header_value(&location));
+    Ok(response)
+}
+
+/// HeadBucket.
+///
+/// # Errors
+/// `NoSuchBucket`.
+pub fn head(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let bucket = gateway.bucket(request.bucket())?;
+    let mut response = empty(StatusCode::OK);
+    let region = header_value(region(gateway, &bucket.region));
+    response.headers_mut().insert("x-amz-bucket-region", region);
+    Ok(response)
+}
+
+/// DeleteBucket.
+///
+/// # Errors
+/// `NoSuchBucket`, `BucketNotEmpty`.
+pub async fn delete(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let bucket = gateway.bucket(request.bucket())?;
+    let name = BucketName::new(&bucket.name).map_err(|why| S3Error::internal(why))?;
+    gateway.catalogue.delete_bucket(&name).await?;
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+/// GetBucketLocation.
+///
+/// # Errors
+/// `NoSuchBucket`.
+pub fn location(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let bucket = gateway.bucket(request.bucket())?;
+    let region = region(gateway, &bucket.region);
+    let mut out = Xml::new("LocationConstraint");
+    if region != NAMELESS_REGION {
+        out.content(region);
+    }
+    Ok(xml(out.finish("LocationConstraint")))
+}
+
+fn region<'a>(gateway: &'a Gateway, bucket: &'a str) -> &'a str {
+    if bucket.is_empty() { &gateway.config.region } else { bucket }
+}

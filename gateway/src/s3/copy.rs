@@ -1,0 +1,277 @@
+//! CopyObject and UploadPartCopy.
+//!
+//! A copy copies bytes: a body belongs to one version. The one exception is a copy of an object
+//! onto itself that replaces its metadata, which changes the record and leaves the body. A long
+//! copy answers early and keeps the connection alive.
+
+use super::conditions::{self, OF_COPY_SOURCE, Verdict};
+use super::error::{Code, S3Error};
+use super::get::{Found, check_version, current};
+use super::ingest::{Destination, Ingest};
+use super::multipart::{Named, part_number, put_part};
+use super::object_headers::{Description, STORAGE_CLASS};
+use super::put::{Stored, checksum_text, hex, put_version};
+use super::request::{Request, decode_key};
+use super::response::{S3Result, xml};
+use super::tagging::update;
+use super::xml::Xml;
+use super::{Gateway, bucket_id, keep_alive, may_read};
+use md5::{Digest, Md5};
+use mlgw_common::limits::PUT_BYTES_MAX;
+use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
+use mlgw_metadata::command::update_object::Update;
+use mlgw_metadata::command::{Replace, SetTags};
+use mlgw_metadata::schema::Bucket;
+use percent_encoding::percent_decode_str;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What `x-amz-copy-source` names.
+struct Source {
+    bucket: String,
+    key: ObjectKey,
+}
+
+impl Source {
+    /// Reads `bucket/key`, with or without a leading `/`, percent-encoded, perhaps with a version.
+    fn parse(header: &str) -> Result<Self, S3Error> {
+        let invalid = |why: &'static str| S3Error::invalid_argument(why, "x-amz-copy-source", header);
+        let (path, query) = header.split_once('?').unwrap_or((header, ""));
+        let version = query.split('&').find_map(|pair| pair.strip_prefix("versionId="));
+        check_version(version)?;
+        let path = percent_decode_slash(path);
+        let path = path.strip_prefix('/').unwrap_or(&path);
+        let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
+        let bucket = percent_decode_str(bucket).decode_utf8().map_err(|_| invalid("Invalid copy source encoding."))?;
+        let key = decode_key(key)?.ok_or_else(|| invalid("Invalid copy source object key"))?;
+        Ok(Self { bucket: bucket.into_owned(), key })
+    }
+
+    /// The source object, if the caller may read it and the conditions hold.
+    fn find(&self, gateway: &Gateway, request: &Request<'_>) -> Result<Found, S3Error> {
+        if !may_read(&request.principal, &self.bucket, self.key.as_str()) {
+            return Err(S3Error::new(Code::AccessDenied));
+        }
+        let bucket = gateway.bucket(&self.bucket)?;
+        let object = current(gateway, bucket_id(&bucket), &self.key)?;
+        let object = object.ok_or_else(|| S3Error::new(Code::NoSuchKey).field("Key", self.key.as_str()))?;
+        match OF_COPY_SOURCE.check(&request.head.headers, &object.etag, Timestamp(object.modified_ms)) {
+            Verdict::Send => Ok(Found { bucket, key: self.key.clone(), object }),
+            Verdict::NotModified => Err(S3Error::precondition_failed("x-amz-copy-source-If-None-Match")),
+            Verdict::Failed(_) => Err(S3Error::precondition_failed("x-amz-copy-source-If-Match")),
+        }
+    }
+}
+
+/// Some clients encode the slash between bucket and key too.
+fn percent_decode_slash(path: &str) -> std::borrow::Cow<'_, str> {
+    let encoded = !path.trim_start_matches('/').contains('/');
+    if encoded { path.replacen("%2F", "/", 2).replacen("%2f", "/", 2).into() } else { path.into() }
+}
+
+fn source(request: &Request<'_>) -> Result<Source, S3Error> {
+    Source::parse(request.header("x-amz-copy-source")?.unwrap_or_default())
+}
+
+/// Whether a directive header says `REPLACE`.
+fn replaces(request: &Request<'_>, name: &'static str) -> Result<bool, S3Error> {
+    match request.header(name)? {
+        None | Some("COPY") => Ok(false),
+        Some("REPLACE") => Ok(true),
+        Some(other) => Err(S3Error::invalid_argument(format!("Unknown {name}."), name, other)),
+    }
+}
+
+/// CopyObject.
+///
+/// # Errors
+/// Those of S3.
+pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let bucket = gateway.bucket(request.bucket())?;
+    let key = request.key()?.clone();
+    let from = source(request)?.find(gateway, request)?;
+    let (replaces_metadata, replaces_tags) =
+        (replaces(request, "x-amz-metadata-directive")?, replaces(request, "x-amz-tagging-directive")?);
+    let given = Description::of(request)?;
+    if from.bucket.id == bucket.id && from.key == key {
+        if !replaces_metadata && !replaces_tags {
+            let why = "This copy request is illegal because it is trying to copy an object to itself without \
+                       changing the object's metadata, storage class, website redirect location or \
+                       encryption attributes.";
+            return Err(S3Error::new(Code::InvalidRequest).message(why));
+        }
+        return replace(gateway, request, from, given, replaces_metadata, replaces_tags).await;
+    }
+    if from.object.size > PUT_BYTES_MAX {
+        let why = "The specified copy source is larger than the maximum allowable size for a copy source: 5368709120";
+        return Err(S3Error::new(Code::InvalidRequest).message(why));
+    }
+    let mut description = inherited(&from);
+    if replaces_metadata {
+        (description.headers, description.metadata) = (given.headers, given.metadata);
+    }
+    if replaces_tags {
+        description.tags = given.tags;
+    }
+    let conditions = conditions::of_write(request)?;
+    conditions::check_write(&conditions, current(gateway, bucket_id(&bucket), &key)?.as_ref())?;
+    let (gateway, owner, now) = (gateway.clone(), request.principal.owner.clone(), request.now);
+    keep_alive::answer(async move {
+        let range = 0..from.object.size;
+        let mut stored = copy_bytes(&gateway, &from, range, &bucket, &key, None).await?;
+        // A checksum of the whole object holds for its copy; one of parts does not.
+        if from.object.part_count == 0 {
+            stored.checksums.clone_from(&from.object.checksums);
+        }
+        let object = stored.object(description, &owner, now.as_millis());
+        let result = copy_result("CopyObjectResult", &stored, now);
+        put_version(&gateway, &bucket, &key, object, stored.extents, conditions).await?;
+        Ok(result)
+    })
+    .await
+}
+
+/// The description of the source, for its copy.
+fn inherited(from: &Found) -> Description {
+    Description {
+        headers: from.object.headers.clone(),
+        metadata: from.object.metadata.clone(),
+        tags: from.object.tags.clone(),
+    }
+}
+
+/// A copy of an object onto itself: other metadata, the same body.
+async fn replace(
+    gateway: &Gateway,
+    request: &Request<'_>,
+    from: Found,
+    given: Description,
+    replaces_metadata: bool,
+    replaces_tags: bool,
+) -> S3Result {
+    let kept = inherited(&from);
+    let (headers, metadata) = match replaces_metadata {
+        true => (given.headers, given.metadata),
+        false => (kept.headers, kept.metadata),
+    };
+    let change = Update::Replace(Replace {
+        headers,
+        metadata,
+        tags: replaces_tags.then_some(SetTags { tags: given.tags }),
+        modified_ms: request.now.as_millis(),
+        storage_class: STORAGE_CLASS.to_owned(),
+    });
+    update(gateway, request, &from, change).await?;
+    let mut out = Xml::new("CopyObjectResult");
+    out.value("LastModified", request.now).etag(&from.object.etag);
+    Ok(xml(out.finish("CopyObjectResult")))
+}
+
+/// UploadPartCopy.
+///
+/// # Errors
+/// Those of S3.
+pub async fn upload_part_copy(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let named = Named::of(gateway, request)?;
+    let number = part_number(request)?;
+    named.find(gateway)?;
+    let from = source(request)?.find(gateway, request)?;
+    let range = match request.header("x-amz-copy-source-range")? {
+        Some(header) => source_range(header, from.object.size)?,
+        None => 0..from.object.size,
+    };
+    if range.end - range.start > PUT_BYTES_MAX {
+        return Err(S3Error::new(Code::EntityTooLarge));
+    }
+    let (gateway, now) = (gateway.clone(), request.now);
+    keep_alive::answer(async move {
+        let part = Some((named.body, number));
+        let stored = copy_bytes(&gateway, &from, range, &named.bucket, &named.key, part).await?;
+        let result = copy_result("CopyPartResult", &stored, now);
+        put_part(&gateway, &named, number, now, stored).await?;
+        Ok(result)
+    })
+    .await
+}
+
+/// `bytes=first-last`, both given and within the source: nothing else is allowed here.
+fn source_range(header: &str, size: u64) -> Result<Range<u64>, S3Error> {
+    let invalid = || {
+        let why = "The x-amz-copy-source-range value must be of the form bytes=first-last where first and \
+                   last are the zero-based offsets of the first and last bytes to copy";
+        S3Error::invalid_argument(why, "x-amz-copy-source-range", header)
+    };
+    let (first, last) = header.strip_prefix("bytes=").and_then(|r| r.split_once('-')).ok_or_else(invalid)?;
+    let first: u64 = first.parse().map_err(|_| invalid())?;
+    let last: u64 = last.parse().map_err(|_| invalid())?;
+    if first > last {
+        return Err(invalid());
+    }
+    if last >= size {
+        return Err(S3Error::invalid_range(header, size));
+    }
+    Ok(first..last + 1)
+}
+
+/// Copies bytes to a new body or part; they are durable when this returns.
+async fn copy_bytes(
+    gateway: &Arc<Gateway>,
+    from: &Found,
+    range: Range<u64>,
+    bucket: &Bucket,
+    key: &ObjectKey,
+    part: Option<(BodyId, PartNumber)>,
+) -> Result<Stored, S3Error> {
+    let bytes = range.end - range.start;
+    if !gateway.hot.has_room(bytes) {
+        return Err(S3Error::new(Code::InsufficientStorage));
+    }
+    let body = match part {
+        Some((upload, _)) => upload,
+        None => gateway.catalogue.body_id().await?,
+    };
+    let destination =
+        Destination { bucket: bucket_id(bucket), key: key.clone(), body, part: part.map(|(_, n)| n) };
+    let mut ingest = Ingest::new(gateway, destination, Some(bytes));
+    let mut reader = from.reader(gateway, range);
+    let mut md5 = Md5::new();
+    while let Some(piece) = reader.next().await? {
+        md5.update(&piece);
+        ingest.push(piece).await?;
+    }
+    let extents = ingest.finish().await?;
+    Ok(Stored { body, bytes, etag: hex(&md5.finalize()), checksums: Vec::new(), extents })
+}
+
+fn copy_result(root: &str, stored: &Stored, now: Timestamp) -> String {
+    let mut out = Xml::new(root);
+    out.value("LastModified", now).etag(&stored.etag);
+    for checksum in &stored.checksums {
+        out.text(super::multipart::checksum_element(checksum.algorithm()), &checksum_text(checksum, 0));
+    }
+    out.finish(root)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Source, source_range};
+
+    #[test]
+    fn a_source_comes_encoded_and_with_or_without_a_slash() {
+        for header in ["b/k%2Bx/%C3%BC", "/b/k%2Bx/%C3%BC", "b%2Fk%2Bx%2F%C3%BC", "b/k+x/ü", "b/k+x/ü?versionId=null"] {
+            let source = Source::parse(header).unwrap();
+            assert_eq!((source.bucket.as_str(), source.key.as_str()), ("b", "k+x/ü"), "{header}");
+        }
+        for header in ["", "b", "b/", "b/k?versionId=7"] {
+            assert!(Source::parse(header).is_err(), "{header}");
+        }
+    }
+
+    #[test]
+    fn a_source_range_is_strict() {
+        assert_eq!(source_range("bytes=1-3", 10).unwrap(), 1..4);
+        for header in ["bytes=1-10", "bytes=3-1", "bytes=1-", "bytes=-3", "1-3", "bytes=a-b"] {
+            assert!(source_range(header, 10).is_err(), "{header}");
+        }
+    }
+}

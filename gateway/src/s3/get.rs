@@ -1,0 +1,229 @@
+//! GetObject and HeadObject.
+//!
+//! The head of an answer always states its length; a range is always 206. A small answer is read
+//! before its head is sent, so that damage is an error and not a cut connection; of a large one the
+//! first piece is.
+
+use super::conditions::{OF_READS, Verdict};
+use super::error::{Code, S3Error};
+use super::object_headers::{describe, override_headers};
+use super::reader::BodyReader;
+use super::request::Request;
+use super::response::{BodyError, ResponseBody, S3Response, S3Result, empty, header_value};
+use super::{Gateway, bucket_id};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt, stream};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
+use mlgw_metadata::schema::{Bucket, ChecksumKind, ObjectVersion, PartRange};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// GetObject.
+///
+/// # Errors
+/// Those of S3.
+pub async fn get_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let found = find(gateway, request)?;
+    let mut answer = match answer_head(gateway, request, &found)? {
+        Ok(answer) => answer,
+        Err(not_modified) => return Ok(not_modified),
+    };
+    override_headers(request, answer.response.headers_mut())?;
+    let range = answer.range;
+    let length = range.end - range.start;
+    let mut reader = found.reader(gateway, range);
+    let Some(first) = reader.next().await? else { return Ok(answer.response) };
+    *answer.response.body_mut() = if first.len() as u64 == length {
+        ResponseBody::full(first)
+    } else {
+        ResponseBody::sized(length, stream::once(async { Ok(first) }).chain(pieces(reader)))
+    };
+    Ok(answer.response)
+}
+
+/// HeadObject.
+///
+/// # Errors
+/// Those of S3.
+pub fn head_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let found = find(gateway, request)?;
+    let mut answer = match answer_head(gateway, request, &found)? {
+        Ok(answer) => answer,
+        Err(not_modified) => return Ok(not_modified),
+    };
+    override_headers(request, answer.response.headers_mut())?;
+    *answer.response.body_mut() = ResponseBody::Head(answer.range.end - answer.range.start);
+    Ok(answer.response)
+}
+
+/// What is left of a body, piece by piece.
+fn pieces(reader: BodyReader) -> impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static {
+    stream::try_unfold(reader, |mut reader| async {
+        match reader.next().await {
+            Ok(Some(bytes)) => Ok(Some((bytes, reader))),
+            Ok(None) => Ok(None),
+            Err(error) => {
+                tracing::warn!(%error, "a download was cut off");
+                Err(BodyError::from(error))
+            }
+        }
+    })
+}
+
+/// An object and where it is.
+pub(super) struct Found {
+    pub(super) bucket: Arc<Bucket>,
+    pub(super) key: ObjectKey,
+    pub(super) object: ObjectVersion,
+}
+
+impl Found {
+    /// A reader of `range` of the object.
+    pub(super) fn reader(&self, gateway: &Gateway, range: Range<u64>) -> BodyReader {
+        let bucket = bucket_id(&self.bucket);
+        BodyReader::new(&gateway.catalogue, &gateway.hot, bucket, &self.key, &self.object, range)
+    }
+
+    /// The parts of the object, if it is of several.
+    pub(super) fn part_ranges(&self, gateway: &Gateway) -> Result<Vec<PartRange>, S3Error> {
+        let bucket = bucket_id(&self.bucket);
+        Ok(super::reader::part_ranges(&gateway.catalogue, bucket, &self.key, &self.object)?)
+    }
+}
+
+/// Finds the object that a request names.
+///
+/// # Errors
+/// `NoSuchBucket`, `NoSuchKey`, `NoSuchVersion`.
+pub(super) fn find(gateway: &Gateway, request: &Request<'_>) -> Result<Found, S3Error> {
+    let bucket = gateway.bucket(request.bucket())?;
+    let key = request.key()?;
+    check_version(request.query.raw("versionId"))?;
+    let object = current(gateway, bucket_id(&bucket), key)?;
+    let object = object.ok_or_else(|| S3Error::new(Code::NoSuchKey).field("Key", key.as_str()))?;
+    Ok(Found { bucket, key: key.clone(), object })
+}
+
+/// The current version of a key, unless it is a delete marker.
+pub(super) fn current(
+    gateway: &Gateway,
+    bucket: BucketId,
+    key: &ObjectKey,
+) -> Result<Option<ObjectVersion>, S3Error> {
+    Ok(gateway.catalogue.object(bucket, key)?.filter(|object| !object.delete_marker))
+}
+
+/// Where there is no versioning the only version is `null`.
+///
+/// # Errors
+/// `NoSuchVersion` for any other.
+pub(super) fn check_version(version: Option<&str>) -> Result<(), S3Error> {
+    match version {
+        None | Some("null") => Ok(()),
+        Some("") => Err(S3Error::new(Code::InvalidArgument).message("Version id cannot be the empty string")),
+        Some(version) => Err(S3Error::new(Code::NoSuchVersion).field("VersionId", version)),
+    }
+}
+
+/// The head of an answer and the bytes that belong behind it.
+struct Answer {
+    response: S3Response,
+    range: Range<u64>,
+}
+
+/// Conditions, then the range or part, then the headers; the inner error is `304 Not Modified`.
+fn answer_head(
+    gateway: &Gateway,
+    request: &Request<'_>,
+    found: &Found,
+) -> Result<Result<Answer, S3Response>, S3Error> {
+    let object = &found.object;
+    match OF_READS.check(&request.head.headers, &object.etag, Timestamp(object.modified_ms)) {
+        Verdict::Send => {}
+        Verdict::Failed(condition) => return Err(S3Error::precondition_failed(condition)),
+        Verdict::NotModified => {
+            let mut response = empty(StatusCode::NOT_MODIFIED);
+            describe(object, response.headers_mut());
+            return Ok(Err(response));
+        }
+    }
+    let asked = asked_range(gateway, request, found)?;
+    let mut response = empty(StatusCode::OK);
+    let headers = response.headers_mut();
+    describe(object, headers);
+    let range = match asked {
+        Some(range) => {
+            let text = format!("bytes {}-{}/{}", range.start, range.end - 1, object.size);
+            headers.insert(header::CONTENT_RANGE, header_value(&text));
+            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+            range
+        }
+        None => {
+            if request.head.headers.get("x-amz-checksum-mode").is_some_and(|mode| mode == "ENABLED") {
+                checksum_headers(object, headers);
+            }
+            0..object.size
+        }
+    };
+    if request.query.raw("partNumber").is_some() && object.part_count > 0 {
+        response.headers_mut().insert("x-amz-mp-parts-count", HeaderValue::from(object.part_count));
+    }
+    Ok(Ok(Answer { response, range }))
+}
+
+/// The range that `Range` or `partNumber` asks for; nothing for the whole object.
+fn asked_range(gateway: &Gateway, request: &Request<'_>, found: &Found) -> Result<Option<Range<u64>>, S3Error> {
+    let range = request.header("range")?;
+    let Some(number) = request.query.number("partNumber")? else {
+        return match range {
+            Some(range) => super::range::parse(range, found.object.size),
+            None => Ok(None),
+        };
+    };
+    if range.is_some() {
+        let why = "Cannot specify both Range header and partNumber query parameter";
+        return Err(S3Error::new(Code::InvalidRequest).message(why));
+    }
+    let range = part_range(gateway, found, number)?;
+    // An empty part has no bytes that Content-Range could name.
+    Ok((!range.is_empty()).then_some(range))
+}
+
+/// The bytes of part `number`; an object that was put whole has one part.
+fn part_range(gateway: &Gateway, found: &Found, number: u64) -> Result<Range<u64>, S3Error> {
+    let invalid = || {
+        let why = "The requested partnumber is not satisfiable";
+        S3Error::new(Code::InvalidPartNumber)
+            .message(why)
+            .field("PartNumberRequested", number.to_string())
+            .field("ActualPartCount", found.object.part_count.max(1).to_string())
+    };
+    let number = u32::try_from(number).ok().and_then(PartNumber::new).ok_or_else(invalid)?;
+    if found.object.part_count == 0 {
+        return if number.get() == 1 { Ok(0..found.object.size) } else { Err(invalid()) };
+    }
+    let parts = found.part_ranges(gateway)?;
+    // Part numbers may have gaps: partNumber counts the parts of the object, as AWS does.
+    let mut first = 0;
+    for (i, part) in parts.iter().enumerate() {
+        if i + 1 == usize::from(number.get()) {
+            return Ok(first..first + part.bytes);
+        }
+        first += part.bytes;
+    }
+    Err(invalid())
+}
+
+/// The checksums of the whole object, as headers.
+pub(super) fn checksum_headers(object: &ObjectVersion, headers: &mut HeaderMap) {
+    for checksum in &object.checksums {
+        let value = super::put::checksum_text(checksum, object.part_count);
+        headers.insert(super::put::checksum_header(checksum.algorithm()), header_value(&value));
+        let kind = match checksum.kind() {
+            ChecksumKind::FullObject => "FULL_OBJECT",
+            ChecksumKind::Composite => "COMPOSITE",
+        };
+        headers.insert("x-amz-checksum-type", HeaderValue::from_static(kind));
+    }
+}

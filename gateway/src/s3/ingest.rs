@@ -1,0 +1,250 @@
+//! Takes the bytes of a new body and makes them durable, chunk by chunk.
+//!
+//! A chunk is buffered here until it is whole and only then appended, so a slow client never holds
+//! a segment; several chunks may be on their way to the disk while the next one fills. All memory
+//! for it comes out of one budget. When the budget is short, what is buffered is appended early as
+//! a smaller chunk, and a body that still gets nothing is refused with `SlowDown`: the server
+//! never grows past its limit. A body that is given up (client gone, wrong checksum) leaves bytes
+//! that nothing refers to, which compaction frees.
+
+use super::Gateway;
+use super::error::{Code, S3Error};
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
+use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, OWN_SEGMENT_BYTES_MIN};
+use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
+use mlgw_metadata::schema::Extent;
+use mlgw_tiering::{AppendError, Chunk, Placement};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+
+/// Chunks of one body that may be on their way to the disk at once. Four of 1 MiB keep a device
+/// that syncs in 2 ms busy at 2 GB/s.
+const IN_FLIGHT_MAX: usize = 4;
+/// How long a body waits for memory before it is refused.
+const MEMORY_WAIT: Duration = Duration::from_secs(5);
+
+/// The memory that all bodies on their way in share.
+#[derive(Clone)]
+pub struct MemoryBudget {
+    blocks: Arc<Semaphore>,
+}
+
+impl MemoryBudget {
+    /// A budget of `bytes`, in whole blocks of 64 KiB, at least one chunk.
+    #[must_use]
+    pub fn new(bytes: u64) -> Self {
+        let blocks = bytes.max(CHUNK_BYTES_MAX) / BLOCK_BYTES;
+        let blocks = usize::try_from(blocks).unwrap_or(Semaphore::MAX_PERMITS).min(Semaphore::MAX_PERMITS);
+        Self { blocks: Arc::new(Semaphore::new(blocks)) }
+    }
+
+    /// Memory for one more block, if there is any right now.
+    fn try_block(&self) -> Option<OwnedSemaphorePermit> {
+        self.blocks.clone().try_acquire_owned().ok()
+    }
+
+    /// Memory for one more block, waited for.
+    async fn block(&self) -> Result<OwnedSemaphorePermit, S3Error> {
+        let slow_down = || S3Error::new(Code::SlowDown);
+        let granted = tokio::time::timeout(MEMORY_WAIT, self.blocks.clone().acquire_owned()).await;
+        granted.map_err(|_| slow_down())?.map_err(|_| slow_down())
+    }
+}
+
+/// Whose bytes these are.
+#[derive(Clone)]
+pub struct Destination {
+    /// The bucket.
+    pub bucket: BucketId,
+    /// The key.
+    pub key: ObjectKey,
+    /// The body.
+    pub body: BodyId,
+    /// The part, of a multipart upload.
+    pub part: Option<PartNumber>,
+}
+
+/// One body, or one part, on its way to the disk.
+pub struct Ingest {
+    gateway: Arc<Gateway>,
+    destination: Destination,
+    placement: Placement,
+    buffer: BytesMut,
+    memory: Option<OwnedSemaphorePermit>,
+    /// Appends under way, in the order of the body. They are tasks, so that they go on while the
+    /// client is waited for.
+    in_flight: FuturesOrdered<JoinHandle<Result<Extent, AppendError>>>,
+    extents: Vec<Extent>,
+    appended_bytes: u64,
+    expected_bytes: Option<u64>,
+}
+
+impl Ingest {
+    /// Begins a body of `expected_bytes`, when that is known.
+    #[must_use]
+    pub fn new(gateway: &Arc<Gateway>, destination: Destination, expected_bytes: Option<u64>) -> Self {
+        let placement = placement(destination.part, expected_bytes);
+        Self {
+            gateway: gateway.clone(),
+            destination,
+            placement,
+            buffer: BytesMut::new(),
+            memory: None,
+            in_flight: FuturesOrdered::new(),
+            extents: Vec::new(),
+            appended_bytes: 0,
+            expected_bytes,
+        }
+    }
+
+    /// Takes the next bytes of the body.
+    ///
+    /// # Errors
+    /// `SlowDown` when memory is short, `InsufficientStorage` when the disk is full.
+    pub async fn push(&mut self, mut bytes: Bytes) -> Result<(), S3Error> {
+        while !bytes.is_empty() {
+            if self.buffer.len() == self.granted_bytes() {
+                self.grow().await?;
+            }
+            let room = self.granted_bytes() - self.buffer.len();
+            let piece = bytes.split_to(room.min(bytes.len()));
+            self.buffer.extend_from_slice(&piece);
+            if self.buffer.len() as u64 == CHUNK_BYTES_MAX {
+                self.flush().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends what is left and waits until all of it is durable.
+    ///
+    /// # Errors
+    /// As [`Ingest::push`].
+    pub async fn finish(mut self) -> Result<Vec<Extent>, S3Error> {
+        // The last chunk needs no task: nothing is left to do but to wait for it.
+        let last = match self.take_chunk() {
+            Some((chunk, _memory)) => Some(self.gateway.hot.append(chunk).await.map_err(append_failed)?),
+            None => None,
+        };
+        while !self.in_flight.is_empty() {
+            self.settle_one().await?;
+        }
+        self.extents.extend(last);
+        if self.placement == Placement::Own && self.destination.part.is_none() {
+            self.gateway.hot.finish_own(self.destination.body);
+        }
+        Ok(self.extents)
+    }
+
+    fn granted_bytes(&self) -> usize {
+        self.memory.as_ref().map_or(0, |permit| permit.num_permits() * BLOCK_BYTES as usize)
+    }
+
+    /// Gets memory for one more block of the chunk; without any, appends what there is first.
+    async fn grow(&mut self) -> Result<(), S3Error> {
+        let budget = &self.gateway.memory;
+        let mut permit = budget.try_block();
+        if permit.is_none() {
+            crate::metrics::throttled(&self.gateway.metrics, "memory");
+            self.flush().await?;
+            permit = Some(self.gateway.memory.block().await?);
+        }
+        match (&mut self.memory, permit) {
+            (Some(held), Some(more)) => held.merge(more),
+            (held, more) => *held = more,
+        }
+        let left = self.expected_bytes.map_or(BLOCK_BYTES, |n| n.saturating_sub(self.appended_bytes));
+        let want = self.granted_bytes().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.buffer.reserve(want.saturating_sub(self.buffer.len()));
+        Ok(())
+    }
+
+    /// Sends the buffered chunk on its way to the disk.
+    async fn flush(&mut self) -> Result<(), S3Error> {
+        if self.in_flight.len() == IN_FLIGHT_MAX {
+            self.settle_one().await?;
+        }
+        let Some((chunk, memory)) = self.take_chunk() else { return Ok(()) };
+        let hot = self.gateway.hot.clone();
+        self.in_flight.push_back(tokio::spawn(async move {
+            let appended = hot.append(chunk).await;
+            drop(memory);
+            appended
+        }));
+        Ok(())
+    }
+
+    /// Waits for the oldest append under way.
+    async fn settle_one(&mut self) -> Result<(), S3Error> {
+        let Some(appended) = self.in_flight.next().await else { return Ok(()) };
+        let appended = appended.map_err(|_| S3Error::new(Code::InternalError))?;
+        self.extents.push(appended.map_err(append_failed)?);
+        Ok(())
+    }
+
+    /// The buffered chunk, if there is one, with the memory that it holds.
+    fn take_chunk(&mut self) -> Option<(Chunk, Option<OwnedSemaphorePermit>)> {
+        if self.buffer.is_empty() {
+            return None;
+        }
+        let data = std::mem::take(&mut self.buffer).freeze();
+        let chunk = Chunk {
+            bucket: self.destination.bucket,
+            key: self.destination.key.clone(),
+            body: self.destination.body,
+            part: self.destination.part,
+            offset: self.appended_bytes,
+            placement: self.placement,
+            data,
+        };
+        self.appended_bytes += chunk.data.len() as u64;
+        Some((chunk, self.memory.take()))
+    }
+}
+
+/// A large body, and the parts of an upload beyond its first stretch, get segments of their own.
+/// Where a part lies in its upload is not known until the upload is completed; parts of one upload
+/// have one size, so number times size is where it will be.
+fn placement(part: Option<PartNumber>, expected_bytes: Option<u64>) -> Placement {
+    let bytes = expected_bytes.unwrap_or(0);
+    let end = part.map_or(bytes, |part| u64::from(part.get()).saturating_mul(bytes));
+    let beyond = match part {
+        Some(_) => end > OWN_SEGMENT_BYTES_MIN,
+        None => end >= OWN_SEGMENT_BYTES_MIN,
+    };
+    if beyond { Placement::Own } else { Placement::Shared }
+}
+
+fn append_failed(error: AppendError) -> S3Error {
+    match error {
+        AppendError::Full => S3Error::new(Code::InsufficientStorage),
+        AppendError::Stopping => S3Error::new(Code::ServiceUnavailable),
+        error => {
+            tracing::error!(%error, "bytes could not be stored");
+            S3Error::new(Code::InternalError)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::placement;
+    use mlgw_common::PartNumber;
+    use mlgw_tiering::Placement;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn large_bodies_and_late_parts_get_segments_of_their_own() {
+        let part = |n| PartNumber::new(n);
+        assert_eq!(placement(None, Some(63 * MIB)), Placement::Shared);
+        assert_eq!(placement(None, Some(64 * MIB)), Placement::Own);
+        assert_eq!(placement(None, None), Placement::Shared);
+        assert_eq!(placement(part(8), Some(8 * MIB)), Placement::Shared);
+        assert_eq!(placement(part(9), Some(8 * MIB)), Placement::Own);
+    }
+}

@@ -1,0 +1,383 @@
+//! CreateMultipartUpload, UploadPart, CompleteMultipartUpload, AbortMultipartUpload, ListParts,
+//! ListMultipartUploads.
+//!
+//! The upload id is the body id: parts stay where UploadPart put them, and completing writes one
+//! record and an index of the parts. A complete whose answer was lost can be sent again.
+
+use super::error::{Code, S3Error};
+use super::list::{Listing, after_prefix, write_owner};
+use super::object_headers::{Description, STORAGE_CLASS};
+use super::put::{algorithm_name, checksum_header, checksum_text, echo_checksums, store};
+use super::request::Request;
+use super::response::{S3Result, empty, etag_value, xml};
+use super::xml::Xml;
+use super::{Gateway, Upload, bucket_id};
+use crate::body::Body;
+use http::{HeaderValue, StatusCode, header};
+use mlgw_common::limits::PAGE_KEYS_MAX;
+use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
+use mlgw_metadata::command::{AbortUpload, CreateUpload, ObjectChange, PutPart};
+use mlgw_metadata::schema::{Bucket, ChecksumAlgorithm, ChecksumKind, Part};
+use std::sync::Arc;
+
+mod complete;
+
+pub use complete::complete;
+
+/// CreateMultipartUpload.
+///
+/// # Errors
+/// Those of S3.
+pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let bucket = gateway.bucket(request.bucket())?;
+    let key = request.key()?;
+    let description = Description::of(request)?;
+    let checksum = asked_checksum(request)?;
+    if !gateway.hot.has_room(0) {
+        return Err(S3Error::new(Code::InsufficientStorage));
+    }
+    let body = gateway.catalogue.body_id().await?;
+    let upload = mlgw_metadata::schema::Upload {
+        body_id: body.get(),
+        key: key.as_str().to_owned(),
+        initiated_ms: request.now.as_millis(),
+        owner: request.principal.owner.clone(),
+        headers: description.headers,
+        metadata: description.metadata,
+        tags: description.tags,
+        storage_class: STORAGE_CLASS.to_owned(),
+        checksum_algorithm: checksum.map(|(algorithm, _)| algorithm as i32),
+        checksum_kind: checksum.map(|(_, kind)| kind as i32),
+        ..Default::default()
+    };
+    gateway.commit_object(&bucket, key, request.now, ObjectChange::CreateUpload(CreateUpload { upload })).await?;
+    let mut out = Xml::new("InitiateMultipartUploadResult");
+    out.text("Bucket", &bucket.name).text("Key", key.as_str()).text("UploadId", &upload_id(body));
+    let mut response = xml(out.finish("InitiateMultipartUploadResult"));
+    if let Some((algorithm, kind)) = checksum {
+        let headers = response.headers_mut();
+        headers.insert("x-amz-checksum-algorithm", HeaderValue::from_static(algorithm_name(algorithm)));
+        headers.insert("x-amz-checksum-type", HeaderValue::from_static(kind_name(kind)));
+    }
+    Ok(response)
+}
+
+/// The algorithm and kind that `x-amz-checksum-algorithm` and `-type` ask for.
+fn asked_checksum(request: &Request<'_>) -> Result<Option<(ChecksumAlgorithm, ChecksumKind)>, S3Error> {
+    use ChecksumAlgorithm as A;
+    let kind = request.header("x-amz-checksum-type")?.map(str::to_ascii_uppercase);
+    let Some(name) = request.header("x-amz-checksum-algorithm")? else {
+        return match kind {
+            None => Ok(None),
+            Some(_) => Err(invalid_request("x-amz-checksum-type needs x-amz-checksum-algorithm")),
+        };
+    };
+    let all = [A::Crc32, A::Crc32c, A::Crc64nvme, A::Sha1, A::Sha256];
+    let algorithm = all.into_iter().find(|a| algorithm_name(*a).eq_ignore_ascii_case(name));
+    let algorithm = algorithm.ok_or_else(|| invalid_request("Checksum algorithm provided is unsupported."))?;
+    let whole = matches!(algorithm, A::Crc64nvme);
+    let hash = matches!(algorithm, A::Sha1 | A::Sha256);
+    match kind.as_deref() {
+        None if whole => Ok(Some((algorithm, ChecksumKind::FullObject))),
+        None => Ok(Some((algorithm, ChecksumKind::Composite))),
+        Some("FULL_OBJECT") if !hash => Ok(Some((algorithm, ChecksumKind::FullObject))),
+        Some("COMPOSITE") if !whole => Ok(Some((algorithm, ChecksumKind::Composite))),
+        Some(kind) => {
+            let why = format!("The {kind} checksum type cannot be used with the {name} checksum algorithm.");
+            Err(invalid_request(why))
+        }
+    }
+}
+
+fn invalid_request(why: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
+    S3Error::new(Code::InvalidRequest).message(why)
+}
+
+pub(super) const fn kind_name(kind: ChecksumKind) -> &'static str {
+    match kind {
+        ChecksumKind::FullObject => "FULL_OBJECT",
+        ChecksumKind::Composite => "COMPOSITE",
+    }
+}
+
+/// An upload id as clients see it.
+fn upload_id(body: BodyId) -> String {
+    format!("{:016x}", body.get())
+}
+
+/// The upload that a request names.
+pub(super) struct Named {
+    pub(super) bucket: Arc<Bucket>,
+    pub(super) key: ObjectKey,
+    pub(super) body: BodyId,
+}
+
+impl Named {
+    /// Reads `uploadId`; the upload need not exist.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`; `NoSuchUpload` for an id that we never gave.
+    pub(super) fn of(gateway: &Gateway, request: &Request<'_>) -> Result<Self, S3Error> {
+        let id = request.query.raw("uploadId").unwrap_or_default();
+        let number = if id.len() == 16 { u64::from_str_radix(id, 16).ok() } else { None };
+        let body = number.ok_or_else(|| no_such_upload(id))?;
+        let bucket = gateway.bucket(request.bucket())?;
+        Ok(Self { bucket, key: request.key()?.clone(), body: BodyId(body) })
+    }
+
+    /// The upload.
+    ///
+    /// # Errors
+    /// `NoSuchUpload`.
+    pub(super) fn find(&self, gateway: &Gateway) -> Result<mlgw_metadata::schema::Upload, S3Error> {
+        let upload = gateway.catalogue.upload(bucket_id(&self.bucket), &self.key, self.body)?;
+        upload.ok_or_else(|| no_such_upload(&upload_id(self.body)))
+    }
+}
+
+fn no_such_upload(id: &str) -> S3Error {
+    S3Error::new(Code::NoSuchUpload).field("UploadId", id)
+}
+
+/// The part number of a request.
+///
+/// # Errors
+/// `InvalidArgument`.
+pub(super) fn part_number(request: &Request<'_>) -> Result<PartNumber, S3Error> {
+    let text = request.query.raw("partNumber").unwrap_or_default();
+    let number = text.parse().ok().and_then(PartNumber::new);
+    number.ok_or_else(|| {
+        let why = "Part number must be an integer between 1 and 10000, inclusive";
+        S3Error::invalid_argument(why, "partNumber", text)
+    })
+}
+
+/// UploadPart.
+///
+/// # Errors
+/// Those of S3.
+pub async fn upload_part(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
+    let named = Named::of(gateway, request)?;
+    let number = part_number(request)?;
+    named.find(gateway)?;
+    let body = Body::new(upload.incoming, request.head, upload.payload)?;
+    let stored = store(gateway, &named.bucket, &named.key, body, Some((named.body, number))).await?;
+    let mut response = empty(StatusCode::OK);
+    response.headers_mut().insert(header::ETAG, etag_value(&stored.etag));
+    echo_checksums(&stored.checksums, response.headers_mut());
+    response.headers_mut().remove("x-amz-checksum-type");
+    put_part(gateway, &named, number, request.now, stored).await?;
+    Ok(response)
+}
+
+/// Names the bytes of a part.
+///
+/// # Errors
+/// `NoSuchUpload` when the upload ended meanwhile; those of [`Gateway::commit_object`].
+pub(super) async fn put_part(
+    gateway: &Gateway,
+    named: &Named,
+    number: PartNumber,
+    now: Timestamp,
+    stored: super::put::Stored,
+) -> Result<(), S3Error> {
+    let part = Part {
+        size: stored.bytes,
+        etag: stored.etag,
+        modified_ms: now.as_millis(),
+        checksums: stored.checksums,
+        extents: stored.extents,
+        ..Part::default()
+    };
+    let number = u32::from(number.get());
+    let change = ObjectChange::PutPart(PutPart { body_id: named.body.get(), number, part });
+    gateway.commit_object(&named.bucket, &named.key, now, change).await?;
+    Ok(())
+}
+
+/// AbortMultipartUpload.
+///
+/// # Errors
+/// Those of S3.
+pub async fn abort(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let named = Named::of(gateway, request)?;
+    let change = ObjectChange::AbortUpload(AbortUpload { body_id: named.body.get() });
+    gateway.commit_object(&named.bucket, &named.key, request.now, change).await?;
+    gateway.hot.finish_own(named.body);
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+/// ListParts.
+///
+/// # Errors
+/// Those of S3.
+pub fn list_parts(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let named = Named::of(gateway, request)?;
+    let upload = named.find(gateway)?;
+    let after = request.query.number("part-number-marker")?.unwrap_or(0);
+    let max = request.query.number("max-parts")?.unwrap_or(PAGE_KEYS_MAX as u64);
+    let max = usize::try_from(max).unwrap_or(PAGE_KEYS_MAX).min(PAGE_KEYS_MAX);
+    let reader = gateway.catalogue.reader();
+    let marker = u16::try_from(after).unwrap_or(u16::MAX);
+    let scan = reader.parts(bucket_id(&named.bucket), &named.key, named.body, marker);
+    let mut parts = scan.take(max + 1).collect::<Result<Vec<_>, _>>()?;
+    let truncated = parts.len() > max;
+    parts.truncate(max);
+    let mut out = Xml::new("ListPartsResult");
+    out.text("Bucket", &named.bucket.name).text("Key", named.key.as_str());
+    out.text("UploadId", &upload_id(named.body));
+    write_owner(&mut out, "Initiator", &upload.owner);
+    write_owner(&mut out, "Owner", &upload.owner);
+    out.text("StorageClass", STORAGE_CLASS);
+    if let Some(algorithm) = upload.algorithm() {
+        out.text("ChecksumAlgorithm", algorithm_name(algorithm));
+        out.optional("ChecksumType", upload.kind().map(kind_name));
+    }
+    out.value("PartNumberMarker", after);
+    if let Some((last, _)) = parts.last() {
+        out.value("NextPartNumberMarker", last);
+    }
+    out.value("MaxParts", max).value("IsTruncated", truncated);
+    for (number, part) in &parts {
+        write_part(&mut out, *number, part);
+    }
+    Ok(xml(out.finish("ListPartsResult")))
+}
+
+fn write_part(out: &mut Xml, number: PartNumber, part: &Part) {
+    out.open("Part").value("PartNumber", number);
+    out.value("LastModified", Timestamp(part.modified_ms)).etag(&part.etag).value("Size", part.size);
+    for checksum in &part.checksums {
+        out.text(checksum_element(checksum.algorithm()), &checksum_text(checksum, 0));
+    }
+    out.close("Part");
+}
+
+/// The element that carries a checksum of `algorithm`.
+pub(super) const fn checksum_element(algorithm: ChecksumAlgorithm) -> &'static str {
+    match algorithm {
+        ChecksumAlgorithm::Crc32 => "ChecksumCRC32",
+        ChecksumAlgorithm::Crc32c => "ChecksumCRC32C",
+        ChecksumAlgorithm::Crc64nvme => "ChecksumCRC64NVME",
+        ChecksumAlgorithm::Sha1 => "ChecksumSHA1",
+        ChecksumAlgorithm::Sha256 => "ChecksumSHA256",
+    }
+}
+
+/// ListMultipartUploads.
+///
+/// # Errors
+/// Those of S3.
+pub fn list_uploads(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let bucket = gateway.bucket(request.bucket())?;
+    let listing = Listing::of(request, "max-uploads")?;
+    let key_marker = request.query.get("key-marker")?.unwrap_or_default();
+    let id_marker = request.query.get("upload-id-marker")?.unwrap_or_default();
+    let page = UploadPage::read(gateway, &bucket, &listing, &key_marker, &id_marker)?;
+    let mut out = Xml::new("ListMultipartUploadsResult");
+    out.text("Bucket", &bucket.name).text("KeyMarker", &listing.show(&key_marker));
+    out.text("UploadIdMarker", &id_marker);
+    if let Some((key, id)) = page.next() {
+        out.text("NextKeyMarker", &listing.show(&key)).text("NextUploadIdMarker", &id);
+    }
+    listing.echo(&mut out);
+    out.value("MaxUploads", listing.max_keys).value("IsTruncated", page.truncated);
+    for upload in &page.uploads {
+        out.open("Upload").text("Key", &listing.show(&upload.key));
+        out.text("UploadId", &upload_id(BodyId(upload.body_id)));
+        write_owner(&mut out, "Initiator", &upload.owner);
+        write_owner(&mut out, "Owner", &upload.owner);
+        out.text("StorageClass", STORAGE_CLASS).value("Initiated", Timestamp(upload.initiated_ms));
+        if let Some(algorithm) = upload.algorithm() {
+            out.text("ChecksumAlgorithm", algorithm_name(algorithm));
+            out.optional("ChecksumType", upload.kind().map(kind_name));
+        }
+        out.close("Upload");
+    }
+    for group in &page.groups {
+        out.open("CommonPrefixes").text("Prefix", &listing.show(group)).close("CommonPrefixes");
+    }
+    Ok(xml(out.finish("ListMultipartUploadsResult")))
+}
+
+/// One page of uploads, by key and then by id.
+#[derive(Default)]
+struct UploadPage {
+    uploads: Vec<mlgw_metadata::schema::Upload>,
+    groups: Vec<String>,
+    truncated: bool,
+    last: Option<(String, String)>,
+}
+
+impl UploadPage {
+    fn read(
+        gateway: &Gateway,
+        bucket: &Bucket,
+        listing: &Listing<'_>,
+        key_marker: &str,
+        id_marker: &str,
+    ) -> Result<Self, S3Error> {
+        let mut page = Self::default();
+        let reader = gateway.catalogue.reader();
+        // No upload has id 0, so this begins with the first upload of the key itself.
+        let scan_from = |from: &[u8]| reader.uploads(bucket_id(bucket), Some((from, Some(BodyId(0)))));
+        let mut scan = scan_from(key_marker.max(&*listing.prefix).as_bytes());
+        while let Some((_, upload)) = scan.next().transpose()? {
+            if !upload.key.starts_with(&*listing.prefix) {
+                break;
+            }
+            let group = listing.common_prefix(&upload.key).map(str::to_owned);
+            if is_seen(&upload, group.as_deref(), key_marker, id_marker) {
+                continue;
+            }
+            if page.uploads.len() + page.groups.len() >= listing.max_keys {
+                page.truncated = listing.max_keys > 0;
+                break;
+            }
+            let Some(group) = group else {
+                page.last = Some((upload.key.clone(), upload_id(BodyId(upload.body_id))));
+                page.uploads.push(upload);
+                continue;
+            };
+            let next = after_prefix(&group);
+            page.last = Some((group.clone(), String::new()));
+            page.groups.push(group);
+            match next {
+                Some(next) => scan = scan_from(&next),
+                None => break,
+            }
+        }
+        Ok(page)
+    }
+
+    fn next(&self) -> Option<(String, String)> {
+        self.last.clone().filter(|_| self.truncated)
+    }
+}
+
+/// Whether an upload was on an earlier page, which ended with the markers.
+fn is_seen(
+    upload: &mlgw_metadata::schema::Upload,
+    group: Option<&str>,
+    key_marker: &str,
+    id_marker: &str,
+) -> bool {
+    if key_marker.is_empty() {
+        return false;
+    }
+    match upload.key.as_str().cmp(key_marker) {
+        std::cmp::Ordering::Less => true,
+        std::cmp::Ordering::Equal => id_marker.is_empty() || *upload_id(BodyId(upload.body_id)) <= *id_marker,
+        std::cmp::Ordering::Greater => group == Some(key_marker),
+    }
+}
+
+/// The checksum that a request's headers state for `algorithm`, decoded by nobody yet.
+pub(super) fn stated_checksum<'a>(
+    request: &'a Request<'_>,
+    algorithm: ChecksumAlgorithm,
+) -> Result<Option<&'a str>, S3Error> {
+    let value = request.head.headers.get(checksum_header(algorithm));
+    let text = value.map(|value| value.to_str()).transpose();
+    text.map_err(|_| invalid_request("A checksum header is not text."))
+}

@@ -1,0 +1,342 @@
+//! CompleteMultipartUpload.
+//!
+//! The parts that the client names are compared with those that are there; ETag and checksum of
+//! the whole come from theirs. No byte of the object is read or written. While the completed
+//! object is the current version, the same request gets the same answer.
+
+use super::{Named, checksum_element, stated_checksum};
+use crate::body::{Body, read_all};
+use crate::s3::conditions;
+use crate::s3::error::{Code, S3Error};
+use crate::s3::get::current;
+use crate::s3::keep_alive;
+use crate::s3::put::{checksum_text, hex, lost_race};
+use crate::s3::request::Request;
+use crate::s3::response::S3Result;
+use crate::s3::xml::{Xml, parse};
+use crate::s3::{Gateway, Upload, bucket_id};
+use md5::{Digest, Md5};
+use mlgw_common::limits::{OBJECT_BYTES_MAX, PART_BYTES_MIN, PART_NUMBER_MAX, XML_BODY_BYTES_MAX};
+use mlgw_common::{PartNumber, Timestamp};
+use mlgw_metadata::command::{CompleteUpload, Conditions, NamedPart, ObjectChange, Reject};
+use mlgw_metadata::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion, Part};
+use mlgw_metadata::{ProposeError, schema};
+use serde::Deserialize;
+use sha1::Sha1;
+use sha2::Sha256;
+use std::sync::Arc;
+
+#[derive(Deserialize)]
+struct CompleteDocument {
+    #[serde(rename = "Part", default)]
+    parts: Vec<ClientPart>,
+}
+
+/// A part as the client names it.
+#[derive(Deserialize)]
+struct ClientPart {
+    #[serde(rename = "PartNumber")]
+    number: u32,
+    #[serde(rename = "ETag")]
+    etag: String,
+    #[serde(rename = "ChecksumCRC32")]
+    crc32: Option<String>,
+    #[serde(rename = "ChecksumCRC32C")]
+    crc32c: Option<String>,
+    #[serde(rename = "ChecksumCRC64NVME")]
+    crc64nvme: Option<String>,
+    #[serde(rename = "ChecksumSHA1")]
+    sha1: Option<String>,
+    #[serde(rename = "ChecksumSHA256")]
+    sha256: Option<String>,
+}
+
+impl ClientPart {
+    fn stated(&self, algorithm: ChecksumAlgorithm) -> Option<&str> {
+        let stated = match algorithm {
+            ChecksumAlgorithm::Crc32 => &self.crc32,
+            ChecksumAlgorithm::Crc32c => &self.crc32c,
+            ChecksumAlgorithm::Crc64nvme => &self.crc64nvme,
+            ChecksumAlgorithm::Sha1 => &self.sha1,
+            ChecksumAlgorithm::Sha256 => &self.sha256,
+        };
+        stated.as_deref().map(str::trim)
+    }
+}
+
+/// CompleteMultipartUpload.
+///
+/// # Errors
+/// Those of S3.
+pub async fn complete(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
+    let named = Named::of(gateway, request)?;
+    let conditions = conditions::of_write(request)?;
+    let body = Body::new(upload.incoming, request.head, upload.payload)?;
+    let document: CompleteDocument = parse(&read_all(body, XML_BODY_BYTES_MAX).await?)?;
+    let location = format!("/{}/{}", named.bucket.name, named.key);
+    let now_there = current(gateway, bucket_id(&named.bucket), &named.key)?;
+    if let Some(object) = now_there.as_ref().filter(|object| object.body_id == named.body.get()) {
+        return Ok(crate::s3::response::xml(result(&named, object, &location)));
+    }
+    let record = named.find(gateway)?;
+    conditions::check_write(&conditions, now_there.as_ref())?;
+    let parts = named_parts(gateway, &named, &document)?;
+    check_sizes(&parts, stated_size(request)?)?;
+    let whole = Whole::of(&record, &parts)?;
+    whole.check_stated(request)?;
+    gateway.hot.finish_own(named.body);
+    let gateway = gateway.clone();
+    let now = request.now;
+    keep_alive::answer(async move {
+        let object = whole.commit(&gateway, &named, &parts, conditions, now).await?;
+        Ok(result(&named, &object, &location))
+    })
+    .await
+}
+
+/// The size that `x-amz-mp-object-size` says the object must have.
+fn stated_size(request: &Request<'_>) -> Result<Option<u64>, S3Error> {
+    let Some(text) = request.header("x-amz-mp-object-size")? else { return Ok(None) };
+    let why = "x-amz-mp-object-size must be a whole number";
+    text.trim().parse().map(Some).map_err(|_| S3Error::invalid_argument(why, "x-amz-mp-object-size", text))
+}
+
+/// The parts that the document names, as they are stored, in order.
+fn named_parts(
+    gateway: &Gateway,
+    named: &Named,
+    document: &CompleteDocument,
+) -> Result<Vec<(PartNumber, Part)>, S3Error> {
+    if document.parts.is_empty() || document.parts.len() > usize::from(PART_NUMBER_MAX) {
+        let why = format!("A complete names 1 to {PART_NUMBER_MAX} parts.");
+        return Err(S3Error::new(Code::MalformedXML).message(why));
+    }
+    if !document.parts.is_sorted_by(|a, b| a.number < b.number) {
+        return Err(S3Error::new(Code::InvalidPartOrder));
+    }
+    let find = |client: &ClientPart| {
+        let invalid = || S3Error::new(Code::InvalidPart).field("PartNumber", client.number.to_string());
+        let number = PartNumber::new(client.number).ok_or_else(invalid)?;
+        let part = gateway.catalogue.part(bucket_id(&named.bucket), &named.key, named.body, number)?;
+        let part = part.filter(|part| part.etag == conditions::unquote(&client.etag)).ok_or_else(invalid)?;
+        let wrong = |checksum: &&Checksum| {
+            client.stated(checksum.algorithm()).is_some_and(|stated| stated != checksum_text(checksum, 0))
+        };
+        if part.checksums.iter().any(|checksum| wrong(&checksum)) {
+            return Err(invalid());
+        }
+        Ok((number, part))
+    };
+    document.parts.iter().map(find).collect()
+}
+
+fn check_sizes(parts: &[(PartNumber, Part)], expected: Option<u64>) -> Result<(), S3Error> {
+    let (_last, others) = parts.split_last().unwrap_or((&parts[0], &[]));
+    if let Some((number, part)) = others.iter().find(|(_, part)| part.size < PART_BYTES_MIN) {
+        return Err(S3Error::new(Code::EntityTooSmall)
+            .field("ProposedSize", part.size.to_string())
+            .field("MinSizeAllowed", PART_BYTES_MIN.to_string())
+            .field("PartNumber", number.to_string())
+            .field("ETag", part.etag.clone()));
+    }
+    let bytes: u64 = parts.iter().map(|(_, part)| part.size).sum();
+    if bytes > OBJECT_BYTES_MAX {
+        return Err(S3Error::new(Code::EntityTooLarge));
+    }
+    if expected.is_some_and(|expected| expected != bytes) {
+        let why = "The provided 'x-amz-mp-object-size' header value does not match what was computed";
+        return Err(S3Error::new(Code::InvalidRequest).message(why));
+    }
+    Ok(())
+}
+
+/// ETag and checksum of the whole object.
+struct Whole {
+    etag: String,
+    checksum: Option<Checksum>,
+    part_count: u32,
+}
+
+impl Whole {
+    fn of(upload: &schema::Upload, parts: &[(PartNumber, Part)]) -> Result<Self, S3Error> {
+        let part_count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+        let mut md5 = Md5::new();
+        for (_, part) in parts {
+            md5.update(unhex(&part.etag));
+        }
+        let etag = format!("{}-{part_count}", hex(&md5.finalize()));
+        let checksum = match (upload.algorithm(), upload.kind()) {
+            (Some(algorithm), Some(kind)) => combine(algorithm, kind, parts)?,
+            _ => None,
+        };
+        Ok(Self { etag, checksum, part_count })
+    }
+
+    /// Compares with the checksum of the whole that the request states.
+    fn check_stated(&self, request: &Request<'_>) -> Result<(), S3Error> {
+        let Some(checksum) = &self.checksum else { return Ok(()) };
+        let Some(stated) = stated_checksum(request, checksum.algorithm())? else { return Ok(()) };
+        let whole = checksum_text(checksum, self.part_count);
+        // Some clients leave the number of parts out of a composite checksum.
+        let bare = checksum_text(checksum, 0);
+        if stated.trim() == whole || stated.trim() == bare.trim_end_matches("-0") {
+            return Ok(());
+        }
+        Err(S3Error::new(Code::BadDigest))
+    }
+
+    async fn commit(
+        &self,
+        gateway: &Gateway,
+        named: &Named,
+        parts: &[(PartNumber, Part)],
+        conditions: Conditions,
+        now: Timestamp,
+    ) -> Result<ObjectVersion, S3Error> {
+        let condition = if conditions.if_match.is_some() { "If-Match" } else { "If-None-Match" };
+        let part = |(number, part): &(PartNumber, Part)| NamedPart { number: number.get().into(), seq: part.seq };
+        let change = ObjectChange::CompleteUpload(CompleteUpload {
+            body_id: named.body.get(),
+            parts: parts.iter().map(part).collect(),
+            etag: self.etag.clone(),
+            checksums: self.checksum.iter().cloned().collect(),
+            conditions,
+            modified_ms: now.as_millis(),
+        });
+        let proposed = gateway.propose_object(&named.bucket, &named.key, now, change).await;
+        proposed.map_err(|error| match error {
+            // A part was replaced since it was read above: the client has to look again.
+            ProposeError::Rejected(Reject::InvalidPart { number }) => {
+                S3Error::new(Code::InvalidPart).field("PartNumber", number.to_string())
+            }
+            error => lost_race(error, condition),
+        })?;
+        Ok(ObjectVersion {
+            etag: self.etag.clone(),
+            checksums: self.checksum.iter().cloned().collect(),
+            part_count: self.part_count,
+            ..ObjectVersion::default()
+        })
+    }
+}
+
+/// The checksum of the whole from those of the parts; nothing when a part has none.
+fn combine(
+    algorithm: ChecksumAlgorithm,
+    kind: ChecksumKind,
+    parts: &[(PartNumber, Part)],
+) -> Result<Option<Checksum>, S3Error> {
+    let mut values = Vec::with_capacity(parts.len());
+    for (_, part) in parts {
+        let Some(checksum) = part.checksums.iter().find(|c| c.algorithm() == algorithm) else { return Ok(None) };
+        values.push((checksum.value.as_slice(), part.size));
+    }
+    let value = match kind {
+        ChecksumKind::Composite => hash_of_hashes(algorithm, &values),
+        ChecksumKind::FullObject => crc_of_all(algorithm, &values),
+    };
+    let value = value.ok_or_else(|| S3Error::internal("a part's checksum has the wrong length"))?;
+    Ok(Some(Checksum::new(algorithm, kind, value)))
+}
+
+fn hash_of_hashes(algorithm: ChecksumAlgorithm, values: &[(&[u8], u64)]) -> Option<Vec<u8>> {
+    let all: Vec<u8> = values.iter().flat_map(|(value, _)| value.iter().copied()).collect();
+    match algorithm {
+        ChecksumAlgorithm::Sha1 => Some(Sha1::digest(&all).to_vec()),
+        ChecksumAlgorithm::Sha256 => Some(Sha256::digest(&all).to_vec()),
+        crc => {
+            let (crc, bytes) = crc_parameters(crc)?;
+            let value = crc_fast::checksum(crc, &all);
+            Some(value.to_be_bytes()[8 - bytes..].to_vec())
+        }
+    }
+}
+
+/// CRCs of pieces combine into the CRC of the whole.
+fn crc_of_all(algorithm: ChecksumAlgorithm, values: &[(&[u8], u64)]) -> Option<Vec<u8>> {
+    let (crc, bytes) = crc_parameters(algorithm)?;
+    let mut whole: Option<u64> = None;
+    for (value, length) in values {
+        if value.len() != bytes {
+            return None;
+        }
+        let part = value.iter().fold(0, |n, b| n << 8 | u64::from(*b));
+        whole = Some(match whole {
+            None => part,
+            Some(before) => crc_fast::checksum_combine(crc, before, part, *length),
+        });
+    }
+    Some(whole?.to_be_bytes()[8 - bytes..].to_vec())
+}
+
+fn crc_parameters(algorithm: ChecksumAlgorithm) -> Option<(crc_fast::CrcAlgorithm, usize)> {
+    match algorithm {
+        ChecksumAlgorithm::Crc32 => Some((crc_fast::CrcAlgorithm::Crc32IsoHdlc, 4)),
+        ChecksumAlgorithm::Crc32c => Some((crc_fast::CrcAlgorithm::Crc32Iscsi, 4)),
+        ChecksumAlgorithm::Crc64nvme => Some((crc_fast::CrcAlgorithm::Crc64Nvme, 8)),
+        ChecksumAlgorithm::Sha1 | ChecksumAlgorithm::Sha256 => None,
+    }
+}
+
+/// The bytes of a hexadecimal ETag; what is not hexadecimal stays text.
+fn unhex(etag: &str) -> Vec<u8> {
+    let pairs = etag.as_bytes().chunks(2).map(|pair| {
+        let digits = std::str::from_utf8(pair).ok().filter(|digits| digits.len() == 2)?;
+        u8::from_str_radix(digits, 16).ok()
+    });
+    pairs.collect::<Option<Vec<u8>>>().unwrap_or_else(|| etag.as_bytes().to_vec())
+}
+
+fn result(named: &Named, object: &ObjectVersion, location: &str) -> String {
+    let mut out = Xml::new("CompleteMultipartUploadResult");
+    out.text("Location", location).text("Bucket", &named.bucket.name).text("Key", named.key.as_str());
+    out.etag(&object.etag);
+    for checksum in &object.checksums {
+        out.text(checksum_element(checksum.algorithm()), &checksum_text(checksum, object.part_count));
+        out.text("ChecksumType", super::kind_name(checksum.kind()));
+    }
+    out.finish("CompleteMultipartUploadResult")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ChecksumAlgorithm, CompleteDocument, crc_of_all, unhex};
+    use crate::s3::conditions::unquote;
+    use crate::s3::xml::parse;
+
+    #[test]
+    fn etags_come_in_every_quoting_and_children_in_every_order() {
+        let text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+            <CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\n\
+            <Part><PartNumber>1</PartNumber><ETag>\"aa\"</ETag></Part>\n\
+            <Part> <ETag>&quot;aa&quot;</ETag> <PartNumber>2</PartNumber> </Part>\n\
+            <Part><ChecksumCRC32>AAAAAA==</ChecksumCRC32><ETag>&#34;aa&#34;</ETag><PartNumber>3</PartNumber></Part>\n\
+            <Part><PartNumber>4</PartNumber><ETag>aa</ETag></Part></CompleteMultipartUpload>";
+        let document: CompleteDocument = parse(text.as_bytes()).unwrap();
+        assert_eq!(document.parts.len(), 4);
+        assert!(document.parts.iter().all(|part| unquote(&part.etag) == "aa"));
+        assert_eq!(document.parts[2].stated(ChecksumAlgorithm::Crc32), Some("AAAAAA=="));
+    }
+
+    #[test]
+    fn crcs_of_parts_make_the_crc_of_the_whole() {
+        let (a, b) = (b"the first part, ".as_slice(), b"and the second".as_slice());
+        let crc = |bytes: &[u8]| {
+            let value = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes);
+            value.to_be_bytes().to_vec()
+        };
+        let (crc_a, crc_b) = (crc(a), crc(b));
+        let whole = crc_of_all(
+            ChecksumAlgorithm::Crc64nvme,
+            &[(&crc_a, a.len() as u64), (&crc_b, b.len() as u64)],
+        );
+        assert_eq!(whole, Some(crc(&[a, b].concat())));
+        assert_eq!(crc_of_all(ChecksumAlgorithm::Crc64nvme, &[(&[1, 2], 2)]), None);
+    }
+
+    #[test]
+    fn etags_are_hexadecimal() {
+        assert_eq!(unhex("00ff10"), [0, 255, 16]);
+        assert_eq!(unhex("xyz"), b"xyz");
+    }
+}

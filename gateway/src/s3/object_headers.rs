@@ -1,0 +1,231 @@
+//! What a request says about the object it makes, and what an answer says about an object.
+//!
+//! Stored system headers keep their values as sent; user metadata names are lower-case, because
+//! HTTP header names have no case and clients compare them lower-cased.
+
+use super::error::{Code, S3Error};
+use super::request::Request;
+use super::response::{etag_value, header_value};
+use crate::body;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use mlgw_common::Timestamp;
+use mlgw_common::limits::{OBJECT_TAGS_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, USER_METADATA_BYTES_MAX};
+use mlgw_metadata::schema::{ObjectVersion, Pair};
+use percent_encoding::percent_decode_str;
+
+/// System headers that are stored with the object and sent back with it, each with the query
+/// parameter that overrides it on a signed GET.
+pub const STORED: &[(HeaderName, &str)] = &[
+    (header::CONTENT_TYPE, "response-content-type"),
+    (header::CONTENT_ENCODING, "response-content-encoding"),
+    (header::CONTENT_LANGUAGE, "response-content-language"),
+    (header::CONTENT_DISPOSITION, "response-content-disposition"),
+    (header::CACHE_CONTROL, "response-cache-control"),
+    (header::EXPIRES, "response-expires"),
+    (REDIRECT, ""),
+];
+
+const REDIRECT: HeaderName = HeaderName::from_static("x-amz-website-redirect-location");
+const METADATA_PREFIX: &str = "x-amz-meta-";
+const DEFAULT_TYPE: &str = "binary/octet-stream";
+/// The only storage class there is; naming it is allowed and changes nothing.
+pub const STORAGE_CLASS: &str = "STANDARD";
+
+/// The descriptive part of a new object.
+#[derive(Clone, Debug, Default)]
+pub struct Description {
+    /// Stored system headers.
+    pub headers: Vec<Pair>,
+    /// User metadata.
+    pub metadata: Vec<Pair>,
+    /// Tags from `x-amz-tagging`.
+    pub tags: Vec<Pair>,
+}
+
+impl Description {
+    /// Reads it from the headers of a PUT, copy or create.
+    ///
+    /// # Errors
+    /// `MetadataTooLarge`, `InvalidTag`, or `InvalidArgument` for bytes that are not UTF-8.
+    pub fn of(request: &Request<'_>) -> Result<Self, S3Error> {
+        let tags = request.header("x-amz-tagging")?.map(tags_of_query).transpose()?.unwrap_or_default();
+        Ok(Self {
+            headers: stored_headers(&request.head.headers)?,
+            metadata: user_metadata(&request.head.headers)?,
+            tags,
+        })
+    }
+}
+
+fn stored_headers(headers: &HeaderMap) -> Result<Vec<Pair>, S3Error> {
+    let mut stored = Vec::new();
+    for (name, _) in STORED {
+        let Some(value) = headers.get(name) else { continue };
+        let mut value = text(name, value)?;
+        if *name == header::CONTENT_ENCODING {
+            value = body::stored_content_encoding(&value);
+        }
+        if !value.is_empty() {
+            stored.push(Pair { name: name.as_str().to_owned(), value });
+        }
+    }
+    Ok(stored)
+}
+
+fn user_metadata(headers: &HeaderMap) -> Result<Vec<Pair>, S3Error> {
+    let mut metadata: Vec<Pair> = Vec::new();
+    for name in headers.keys() {
+        let Some(short) = name.as_str().strip_prefix(METADATA_PREFIX) else { continue };
+        let values = headers.get_all(name).iter().map(|value| text(name, value));
+        let value = values.collect::<Result<Vec<_>, _>>()?.join(",");
+        metadata.push(Pair { name: short.to_owned(), value });
+    }
+    check_metadata(&metadata)?;
+    metadata.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(metadata)
+}
+
+/// Checks the size of user metadata.
+///
+/// # Errors
+/// `MetadataTooLarge`.
+pub fn check_metadata(metadata: &[Pair]) -> Result<(), S3Error> {
+    let bytes: usize = metadata.iter().map(|pair| pair.name.len() + pair.value.len()).sum();
+    if bytes > USER_METADATA_BYTES_MAX {
+        return Err(S3Error::new(Code::MetadataTooLarge)
+            .field("Size", bytes.to_string())
+            .field("MaxSizeAllowed", USER_METADATA_BYTES_MAX.to_string()));
+    }
+    Ok(())
+}
+
+fn text(name: &HeaderName, value: &HeaderValue) -> Result<String, S3Error> {
+    let refuse = || {
+        S3Error::new(Code::InvalidArgument).message(format!("The value of the header {name} must be UTF-8."))
+    };
+    String::from_utf8(value.as_bytes().to_vec()).map_err(|_| refuse())
+}
+
+/// Reads tags written as a query: `a=1&b=2`.
+///
+/// # Errors
+/// `InvalidTag` or `InvalidArgument`.
+pub fn tags_of_query(query: &str) -> Result<Vec<Pair>, S3Error> {
+    let decode = |part: &str| {
+        let spaced = part.replace('+', " ");
+        let decoded = percent_decode_str(&spaced).decode_utf8().map(std::borrow::Cow::into_owned);
+        decoded.map_err(|_| S3Error::invalid_argument("a tag must be UTF-8", "x-amz-tagging", part))
+    };
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let tags = pairs
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Ok(Pair { name: decode(name)?, value: decode(value)? })
+        })
+        .collect::<Result<Vec<_>, S3Error>>()?;
+    check_tags(&tags)?;
+    Ok(tags)
+}
+
+/// Checks tags by S3's rules.
+///
+/// # Errors
+/// `BadRequest` for too many, `InvalidTag` for one that is too long, empty, reserved or doubled.
+pub fn check_tags(tags: &[Pair]) -> Result<(), S3Error> {
+    let invalid = |why: &str| Err(S3Error::new(Code::InvalidTag).message(why.to_owned()));
+    if tags.len() > OBJECT_TAGS_MAX {
+        let why = format!("Object tags cannot be greater than {OBJECT_TAGS_MAX}");
+        return Err(S3Error::new(Code::BadRequest).message(why));
+    }
+    for (i, tag) in tags.iter().enumerate() {
+        if tag.name.is_empty() || tag.name.chars().count() > TAG_KEY_CHARS_MAX {
+            return invalid("The TagKey you have provided is invalid");
+        }
+        if tag.value.chars().count() > TAG_VALUE_CHARS_MAX {
+            return invalid("The TagValue you have provided is invalid");
+        }
+        if tag.name.starts_with("aws:") {
+            return invalid("Your TagKey cannot be prefixed with aws:");
+        }
+        if tags[..i].iter().any(|earlier| earlier.name == tag.name) {
+            return invalid("Cannot provide multiple Tags with the same key");
+        }
+    }
+    Ok(())
+}
+
+/// Puts what an answer says of `object` into `headers`: all but length, range and checksums.
+pub fn describe(object: &ObjectVersion, headers: &mut HeaderMap) {
+    headers.insert(header::LAST_MODIFIED, http_date(Timestamp(object.modified_ms)));
+    headers.insert(header::ETAG, etag_value(&object.etag));
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(DEFAULT_TYPE));
+    for pair in &object.headers {
+        if let Ok(name) = HeaderName::from_bytes(pair.name.as_bytes()) {
+            headers.insert(name, header_value(&pair.value));
+        }
+    }
+    for pair in &object.metadata {
+        if let Ok(name) = HeaderName::from_bytes(format!("{METADATA_PREFIX}{}", pair.name).as_bytes()) {
+            headers.insert(name, header_value(&pair.value));
+        }
+    }
+    if !object.tags.is_empty() {
+        headers.insert("x-amz-tagging-count", HeaderValue::from(object.tags.len()));
+    }
+}
+
+/// Applies the `response-*` parameters of a signed GET.
+///
+/// # Errors
+/// `InvalidArgument` for a value that is no header value.
+pub fn override_headers(request: &Request<'_>, headers: &mut HeaderMap) -> Result<(), S3Error> {
+    for (name, parameter) in STORED.iter().filter(|(_, parameter)| !parameter.is_empty()) {
+        let Some(value) = request.query.get(parameter)? else { continue };
+        let value = HeaderValue::from_bytes(value.as_bytes())
+            .map_err(|_| S3Error::invalid_argument("not a header value", *parameter, &*value))?;
+        headers.insert(name, value);
+    }
+    Ok(())
+}
+
+/// A time as HTTP writes it.
+#[must_use]
+pub fn http_date(time: Timestamp) -> HeaderValue {
+    let secs = u64::try_from(time.as_secs()).unwrap_or(0);
+    let date = httpdate::HttpDate::from(std::time::UNIX_EPOCH + std::time::Duration::from_secs(secs));
+    header_value(&date.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{check_tags, http_date, tags_of_query};
+    use mlgw_common::Timestamp;
+    use mlgw_metadata::schema::Pair;
+
+    fn tag(name: &str, value: &str) -> Pair {
+        Pair { name: name.into(), value: value.into() }
+    }
+
+    #[test]
+    fn tags_come_as_a_query() {
+        assert_eq!(tags_of_query("a=1&b%20c=x+y&d").unwrap(), [tag("a", "1"), tag("b c", "x y"), tag("d", "")]);
+        assert!(tags_of_query("a=%ff").is_err());
+    }
+
+    #[test]
+    fn tags_keep_to_s3s_rules() {
+        let many: Vec<Pair> = (0..11).map(|i| tag(&i.to_string(), "")).collect();
+        assert!(check_tags(&many[..10]).is_ok());
+        assert!(check_tags(&many).is_err());
+        for bad in [tag("", "v"), tag(&"k".repeat(129), ""), tag("k", &"v".repeat(257)), tag("aws:x", "")] {
+            assert!(check_tags(&[bad]).is_err());
+        }
+        assert!(check_tags(&[tag("k", "1"), tag("k", "2")]).is_err());
+    }
+
+    #[test]
+    fn dates_are_http_dates() {
+        assert_eq!(http_date(Timestamp(1_700_000_000_123)), "Tue, 14 Nov 2023 22:13:20 GMT");
+    }
+}

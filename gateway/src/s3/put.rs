@@ -1,0 +1,222 @@
+//! PutObject, and the way every new body takes: read, append, propose, answer.
+//!
+//! The order is fixed: the bytes are durable in a segment before the catalogue is asked to name
+//! them, and the catalogue has synced before the answer is sent. A client that goes away, a wrong
+//! checksum or a refused condition leaves the namespace as it was.
+
+use super::conditions;
+use super::error::{Code, S3Error};
+use super::get::current;
+use super::ingest::{Destination, Ingest};
+use super::object_headers::{Description, STORAGE_CLASS};
+use super::request::Request;
+use super::response::{S3Response, S3Result, empty, etag_value, header_value};
+use super::{Gateway, Upload, bucket_id};
+use crate::body::{Body, Digests};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use mlgw_common::limits::{INLINE_EXTENTS_MAX, PUT_BYTES_MAX};
+use mlgw_common::{BodyId, ObjectKey, Timestamp};
+use mlgw_metadata::schema::{Bucket, Checksum, ChecksumAlgorithm, ChecksumKind, Extent, ExtentPage, ObjectVersion};
+use mlgw_metadata::ProposeError;
+use mlgw_metadata::command::{Conditions, ObjectChange, PutObject, Reject};
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// PutObject.
+///
+/// # Errors
+/// Those of S3.
+pub async fn put_object(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
+    let bucket = gateway.bucket(request.bucket())?;
+    let key = request.key()?;
+    let conditions = conditions::of_write(request)?;
+    let description = Description::of(request)?;
+    let body = Body::new(upload.incoming, request.head, upload.payload)?;
+    if conditions != Conditions::default() {
+        conditions::check_write(&conditions, current(gateway, bucket_id(&bucket), key)?.as_ref())?;
+    }
+    let stored = store(gateway, &bucket, key, body, None).await?;
+    let object = stored.object(description, &request.principal.owner, request.now.as_millis());
+    let answer = put_answer(&object);
+    put_version(gateway, &bucket, key, object, stored.extents, conditions).await?;
+    Ok(answer)
+}
+
+/// A body that is durable in segments but named by nothing yet.
+pub(super) struct Stored {
+    pub(super) body: BodyId,
+    pub(super) bytes: u64,
+    pub(super) etag: String,
+    pub(super) checksums: Vec<Checksum>,
+    pub(super) extents: Vec<Extent>,
+}
+
+/// Reads a body to its end and stores it. With `part`, it is that part of an upload.
+///
+/// # Errors
+/// Whatever is wrong with the body, `EntityTooLarge`, `SlowDown`, `InsufficientStorage`.
+pub(super) async fn store<B>(
+    gateway: &Arc<Gateway>,
+    bucket: &Bucket,
+    key: &ObjectKey,
+    mut body: Body<B>,
+    part: Option<(BodyId, mlgw_common::PartNumber)>,
+) -> Result<Stored, S3Error>
+where
+    B: http_body::Body<Data = bytes::Bytes> + Unpin,
+    B::Error: std::fmt::Display,
+{
+    let expected = body.decoded_length();
+    check_size(expected.unwrap_or(0))?;
+    if !gateway.hot.has_room(expected.unwrap_or(0)) {
+        return Err(S3Error::new(Code::InsufficientStorage));
+    }
+    let id = match part {
+        Some((upload, _)) => upload,
+        None => gateway.catalogue.body_id().await?,
+    };
+    let destination =
+        Destination { bucket: bucket_id(bucket), key: key.clone(), body: id, part: part.map(|(_, n)| n) };
+    let mut ingest = Ingest::new(gateway, destination, expected);
+    let mut bytes = 0;
+    while let Some(data) = body.next().await? {
+        bytes += data.len() as u64;
+        check_size(bytes)?;
+        ingest.push(data).await?;
+    }
+    let digests = body.finish();
+    let extents = ingest.finish().await?;
+    let Digests { md5, checksums, .. } = digests;
+    Ok(Stored { body: id, bytes, etag: hex(&md5), checksums: full_object(checksums), extents })
+}
+
+fn check_size(bytes: u64) -> Result<(), S3Error> {
+    if bytes <= PUT_BYTES_MAX {
+        return Ok(());
+    }
+    Err(S3Error::new(Code::EntityTooLarge)
+        .field("ProposedSize", bytes.to_string())
+        .field("MaxSizeAllowed", PUT_BYTES_MAX.to_string()))
+}
+
+fn full_object(checksums: Vec<(ChecksumAlgorithm, Vec<u8>)>) -> Vec<Checksum> {
+    let checksum = |(algorithm, value)| Checksum::new(algorithm, ChecksumKind::FullObject, value);
+    checksums.into_iter().map(checksum).collect()
+}
+
+impl Stored {
+    /// The record of the version that this body becomes; its extents are still to be placed.
+    pub(super) fn object(&self, description: Description, owner: &str, now_ms: i64) -> ObjectVersion {
+        ObjectVersion {
+            body_id: self.body.get(),
+            size: self.bytes,
+            modified_ms: now_ms,
+            etag: self.etag.clone(),
+            headers: description.headers,
+            metadata: description.metadata,
+            tags: description.tags,
+            checksums: self.checksums.clone(),
+            storage_class: STORAGE_CLASS.to_owned(),
+            owner: owner.to_owned(),
+            ..ObjectVersion::default()
+        }
+    }
+}
+
+/// Makes `object` the current version of its key.
+///
+/// # Errors
+/// `PreconditionFailed`; `ConditionalRequestConflict` when the key that `If-Match` wants was there
+/// when the request began and is gone now; those of [`Gateway::commit`].
+pub(super) async fn put_version(
+    gateway: &Gateway,
+    bucket: &Bucket,
+    key: &ObjectKey,
+    mut object: ObjectVersion,
+    extents: Vec<Extent>,
+    conditions: Conditions,
+) -> Result<(), S3Error> {
+    let mut pages = Vec::new();
+    if extents.len() <= INLINE_EXTENTS_MAX {
+        object.extents = extents;
+    } else {
+        pages = ExtentPage::of_extents(extents);
+    }
+    let condition = if conditions.if_match.is_some() { "If-Match" } else { "If-None-Match" };
+    let now = Timestamp(object.modified_ms);
+    let change = ObjectChange::Put(PutObject { version: object, pages, conditions });
+    let proposed = gateway.propose_object(bucket, key, now, change).await;
+    proposed.map(|_| ()).map_err(|error| lost_race(error, condition))
+}
+
+/// The words for a condition that held when the request began and does not any more. Where the
+/// key is gone it is a conflict, to be tried again; where another write came first, the
+/// precondition failed.
+pub(super) fn lost_race(error: ProposeError, condition: &'static str) -> S3Error {
+    match error {
+        ProposeError::Rejected(Reject::NoSuchKey) => {
+            S3Error::new(Code::ConditionalRequestConflict).field("Condition", condition)
+        }
+        ProposeError::Rejected(Reject::PreconditionFailed) => S3Error::precondition_failed(condition),
+        error => error.into(),
+    }
+}
+
+/// The answer to a PUT of `object`.
+fn put_answer(object: &ObjectVersion) -> S3Response {
+    let mut response = empty(StatusCode::OK);
+    response.headers_mut().insert(header::ETAG, etag_value(&object.etag));
+    echo_checksums(&object.checksums, response.headers_mut());
+    response
+}
+
+/// Repeats the checksums that were verified, as headers of the answer.
+pub(super) fn echo_checksums(checksums: &[Checksum], headers: &mut HeaderMap) {
+    for checksum in checksums {
+        headers.insert(checksum_header(checksum.algorithm()), header_value(&checksum_text(checksum, 0)));
+        headers.insert("x-amz-checksum-type", HeaderValue::from_static("FULL_OBJECT"));
+    }
+}
+
+/// The header that carries a checksum of `algorithm`.
+pub(super) const fn checksum_header(algorithm: ChecksumAlgorithm) -> HeaderName {
+    HeaderName::from_static(match algorithm {
+        ChecksumAlgorithm::Crc32 => "x-amz-checksum-crc32",
+        ChecksumAlgorithm::Crc32c => "x-amz-checksum-crc32c",
+        ChecksumAlgorithm::Crc64nvme => "x-amz-checksum-crc64nvme",
+        ChecksumAlgorithm::Sha1 => "x-amz-checksum-sha1",
+        ChecksumAlgorithm::Sha256 => "x-amz-checksum-sha256",
+    })
+}
+
+/// A checksum as headers and documents carry it; a composite one names its number of parts.
+pub(super) fn checksum_text(checksum: &Checksum, part_count: u32) -> String {
+    let mut text = BASE64.encode(&checksum.value);
+    if checksum.kind() == ChecksumKind::Composite {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "-{part_count}");
+    }
+    text
+}
+
+/// Lower-case hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// An algorithm's name in documents.
+pub(super) const fn algorithm_name(algorithm: ChecksumAlgorithm) -> &'static str {
+    match algorithm {
+        ChecksumAlgorithm::Crc32 => "CRC32",
+        ChecksumAlgorithm::Crc32c => "CRC32C",
+        ChecksumAlgorithm::Crc64nvme => "CRC64NVME",
+        ChecksumAlgorithm::Sha1 => "SHA1",
+        ChecksumAlgorithm::Sha256 => "SHA256",
+    }
+}

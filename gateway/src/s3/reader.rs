@@ -1,0 +1,166 @@
+//! Reads the bytes of a body in order, whatever its extents look like.
+//!
+//! A small body names its extents in its record; a larger one has pages of extents, and a
+//! multipart body pages of parts whose rows name the extents. They are fetched as the reading gets
+//! there, so an answer holds one page and one piece at a time, however large the object. Every
+//! byte that comes out was verified against its checksum.
+
+use super::error::S3Error;
+use bytes::Bytes;
+use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX};
+use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
+use mlgw_metadata::Catalogue;
+use mlgw_metadata::schema::{Extent, ExtentPage, ObjectVersion, PartRange};
+use mlgw_tiering::HotTier;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Bytes that one read asks of an extent: enough to amortise the call, little enough that a slow
+/// client holds little memory.
+const PIECE_BYTES: u64 = 4 * BLOCK_BYTES;
+
+const _: () = assert!(PIECE_BYTES <= CHUNK_BYTES_MAX);
+
+/// Why a body could not be read on.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The catalogue could not be read.
+    #[error("the catalogue cannot be read: {0}")]
+    Catalogue(#[from] mlgw_metadata::ReadError),
+    /// The bytes could not be read or did not verify.
+    #[error("the bytes of the object cannot be read: {0}")]
+    Segment(#[from] mlgw_tiering::ReadError),
+    /// The catalogue names no extent for a byte that the object has: the object was replaced
+    /// while it was read, or the catalogue is damaged.
+    #[error("no extent holds byte {0} of the body")]
+    Missing(u64),
+}
+
+impl From<ReadError> for S3Error {
+    fn from(error: ReadError) -> Self {
+        S3Error::internal(error)
+            .message("The object's bytes cannot be read. Other ranges may still be; see the server's log.")
+    }
+}
+
+/// Reads one body from the front of a range to its end.
+pub struct BodyReader {
+    catalogue: Catalogue,
+    hot: HotTier,
+    bucket: BucketId,
+    key: ObjectKey,
+    body: BodyId,
+    /// Extents at hand, each with the first byte of the body that it holds.
+    extents: VecDeque<(u64, Extent)>,
+    at: u64,
+    end: u64,
+}
+
+impl BodyReader {
+    /// A reader of `range` of the body of `object`.
+    #[must_use]
+    pub fn new(
+        catalogue: &Catalogue,
+        hot: &HotTier,
+        bucket: BucketId,
+        key: &ObjectKey,
+        object: &ObjectVersion,
+        range: Range<u64>,
+    ) -> Self {
+        assert!(range.end <= object.size, "a range lies within its object");
+        let mut reader = Self {
+            catalogue: catalogue.clone(),
+            hot: hot.clone(),
+            bucket,
+            key: key.clone(),
+            body: BodyId(object.body_id),
+            extents: VecDeque::new(),
+            at: range.start,
+            end: range.end,
+        };
+        reader.queue(0, object.extents.iter().cloned());
+        reader
+    }
+
+    /// The next bytes; nothing at the end of the range.
+    ///
+    /// # Errors
+    /// When they cannot be read or do not verify.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ReadError> {
+        if self.at == self.end {
+            return Ok(None);
+        }
+        if self.extents.is_empty() {
+            self.fetch()?;
+        }
+        let Some((first, extent)) = self.extents.front() else { return Err(ReadError::Missing(self.at)) };
+        let from = self.at - first;
+        // Pieces end on block borders, so that no block is read and verified twice.
+        let border = (from / PIECE_BYTES + 1) * PIECE_BYTES;
+        let to = border.min(extent.logical_bytes).min(self.end - first);
+        let bytes = self.hot.read(extent, self.body, from..to).await?;
+        assert!(bytes.len() as u64 == to - from, "a read returns the range it was asked for");
+        self.at += to - from;
+        if to == extent.logical_bytes {
+            self.extents.pop_front();
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Fetches the extents that hold the byte at `self.at`, and perhaps those behind it.
+    fn fetch(&mut self) -> Result<(), ReadError> {
+        let reader = self.catalogue.reader();
+        let page = reader.extent_pages(self.bucket, &self.key, self.body, self.at).next().transpose()?;
+        let (first, page) = page.ok_or(ReadError::Missing(self.at))?;
+        if page.parts.is_empty() {
+            self.queue(first, page.extents.into_iter());
+            return Ok(());
+        }
+        let (first, number) = part_at(first, &page, self.at).ok_or(ReadError::Missing(self.at))?;
+        let part = self.catalogue.part(self.bucket, &self.key, self.body, number)?;
+        let part = part.ok_or(ReadError::Missing(self.at))?;
+        self.queue(first, part.extents.into_iter());
+        Ok(())
+    }
+
+    /// Queues those of `extents`, which begin at byte `first`, that reach beyond `self.at`.
+    fn queue(&mut self, mut first: u64, extents: impl Iterator<Item = Extent>) {
+        for extent in extents {
+            let next = first + extent.logical_bytes;
+            if next > self.at && first < self.end {
+                self.extents.push_back((first, extent));
+            }
+            first = next;
+        }
+    }
+}
+
+/// The part of a page that holds byte `at`, with the part's first byte.
+fn part_at(mut first: u64, page: &ExtentPage, at: u64) -> Option<(u64, PartNumber)> {
+    for part in &page.parts {
+        if at < first + part.bytes {
+            return Some((first, PartNumber::new(part.number)?));
+        }
+        first += part.bytes;
+    }
+    None
+}
+
+/// The parts of a multipart object in order, each with its bytes.
+///
+/// # Errors
+/// When the catalogue cannot be read or lacks a page.
+pub fn part_ranges(
+    catalogue: &Catalogue,
+    bucket: BucketId,
+    key: &ObjectKey,
+    object: &ObjectVersion,
+) -> Result<Vec<PartRange>, ReadError> {
+    let reader = catalogue.reader();
+    let mut parts: Vec<PartRange> = Vec::new();
+    for page in reader.extent_pages(bucket, key, BodyId(object.body_id), 0) {
+        parts.extend(page?.1.parts);
+    }
+    assert!(parts.len() == object.part_count as usize, "an index names every part");
+    Ok(parts)
+}

@@ -1,0 +1,116 @@
+//! GetObjectTagging, PutObjectTagging, DeleteObjectTagging.
+//!
+//! Tags belong to a version; changing them keeps its body, its ETag and its date.
+
+use super::error::{Code, S3Error};
+use super::get::{Found, find};
+use super::object_headers::check_tags;
+use super::request::Request;
+use super::response::{S3Result, empty, xml};
+use super::xml::{Xml, parse};
+use super::{Gateway, Upload};
+use crate::body::{Body, read_all};
+use http::StatusCode;
+use mlgw_common::limits::XML_BODY_BYTES_MAX;
+use mlgw_metadata::schema::Pair;
+use mlgw_metadata::ProposeError;
+use mlgw_metadata::command::update_object::Update;
+use mlgw_metadata::command::{Conditions, ObjectChange, Reject, SetTags, UpdateObject};
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// GetObjectTagging.
+///
+/// # Errors
+/// Those of S3.
+pub fn get(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    let found = find(gateway, request)?;
+    let mut out = Xml::new("Tagging");
+    out.open("TagSet");
+    for tag in &found.object.tags {
+        out.open("Tag").text("Key", &tag.name).text("Value", &tag.value).close("Tag");
+    }
+    out.close("TagSet");
+    Ok(xml(out.finish("Tagging")))
+}
+
+#[derive(Deserialize)]
+pub(super) struct TaggingDocument {
+    #[serde(rename = "TagSet")]
+    set: TagSet,
+}
+
+#[derive(Deserialize)]
+struct TagSet {
+    #[serde(rename = "Tag", default)]
+    tags: Vec<Tag>,
+}
+
+#[derive(Deserialize)]
+struct Tag {
+    #[serde(rename = "Key")]
+    key: String,
+    #[serde(rename = "Value")]
+    value: String,
+}
+
+impl TaggingDocument {
+    /// The tags of a document, checked.
+    ///
+    /// # Errors
+    /// `MalformedXML`, `InvalidTag`.
+    pub(super) fn tags(document: &[u8]) -> Result<Vec<Pair>, S3Error> {
+        let document: Self = parse(document)?;
+        let tags = document.set.tags.into_iter().map(|tag| Pair { name: tag.key, value: tag.value });
+        let tags: Vec<Pair> = tags.collect();
+        check_tags(&tags)?;
+        Ok(tags)
+    }
+}
+
+/// PutObjectTagging.
+///
+/// # Errors
+/// Those of S3.
+pub async fn put(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
+    let body = Body::new(upload.incoming, request.head, upload.payload)?;
+    let tags = TaggingDocument::tags(&read_all(body, XML_BODY_BYTES_MAX).await?)?;
+    set(gateway, request, tags).await?;
+    Ok(empty(StatusCode::OK))
+}
+
+/// DeleteObjectTagging.
+///
+/// # Errors
+/// Those of S3.
+pub async fn delete(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    set(gateway, request, Vec::new()).await?;
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+async fn set(gateway: &Gateway, request: &Request<'_>, tags: Vec<Pair>) -> Result<(), S3Error> {
+    let found = find(gateway, request)?;
+    update(gateway, request, &found, Update::SetTags(SetTags { tags })).await
+}
+
+/// Changes what a version says of itself; its body stays.
+///
+/// # Errors
+/// `OperationAborted` when the version was replaced meanwhile; those of [`Gateway::commit_object`].
+pub(super) async fn update(
+    gateway: &Gateway,
+    request: &Request<'_>,
+    found: &Found,
+    update: Update,
+) -> Result<(), S3Error> {
+    let change = ObjectChange::Update(UpdateObject {
+        expected_body: found.object.body_id,
+        update: Some(update),
+        conditions: Conditions::default(),
+    });
+    let proposed = gateway.propose_object(&found.bucket, &found.key, request.now, change).await;
+    proposed.map(|_| ()).map_err(|error| match error {
+        ProposeError::Rejected(Reject::PreconditionFailed) => S3Error::new(Code::OperationAborted),
+        error => error.into(),
+    })
+}

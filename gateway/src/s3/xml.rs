@@ -1,0 +1,153 @@
+//! XML out: the one writer of every answer's body. XML in: the reader of request bodies.
+//!
+//! The writer knows elements and text only, which is all that S3's answers have. Characters that
+//! XML 1.0 cannot hold are written as character references, as AWS does.
+
+use super::error::{Code, S3Error};
+use serde::de::DeserializeOwned;
+use std::fmt::{Display, Write};
+
+/// The name space of S3's documents.
+pub const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
+/// The line that begins every document.
+pub const PROLOG: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
+
+/// A document being written.
+pub struct Xml {
+    text: String,
+}
+
+impl Xml {
+    /// A document whose root element is `root`, in S3's name space.
+    #[must_use]
+    pub fn new(root: &str) -> Self {
+        let mut xml = Self { text: String::with_capacity(512) };
+        xml.text.push_str(PROLOG);
+        xml.raw(&["<", root, " xmlns=\"", NAMESPACE, "\">"]);
+        xml
+    }
+
+    /// Opens an element.
+    pub fn open(&mut self, tag: &str) -> &mut Self {
+        self.raw(&["<", tag, ">"])
+    }
+
+    /// Closes an element.
+    pub fn close(&mut self, tag: &str) -> &mut Self {
+        self.raw(&["</", tag, ">"])
+    }
+
+    /// An element with text, escaped.
+    pub fn text(&mut self, tag: &str, value: &str) -> &mut Self {
+        self.open(tag);
+        escape_into(&mut self.text, value);
+        self.close(tag)
+    }
+
+    /// Text of the element that is open, escaped.
+    pub fn content(&mut self, value: &str) -> &mut Self {
+        escape_into(&mut self.text, value);
+        self
+    }
+
+    /// An element whose text needs no escaping: numbers, times, booleans.
+    pub fn value(&mut self, tag: &str, value: impl Display) -> &mut Self {
+        self.open(tag);
+        // Writing to a String cannot fail.
+        let _ = write!(self.text, "{value}");
+        self.close(tag)
+    }
+
+    /// An element with text, if there is any.
+    pub fn optional(&mut self, tag: &str, value: Option<&str>) -> &mut Self {
+        match value {
+            Some(value) => self.text(tag, value),
+            None => self,
+        }
+    }
+
+    /// An ETag in quotes.
+    pub fn etag(&mut self, etag: &str) -> &mut Self {
+        self.raw(&["<ETag>&quot;", etag, "&quot;</ETag>"])
+    }
+
+    /// Closes the root element and hands out the document.
+    #[must_use]
+    pub fn finish(mut self, root: &str) -> String {
+        self.close(root);
+        self.text
+    }
+
+    fn raw(&mut self, pieces: &[&str]) -> &mut Self {
+        for piece in pieces {
+            self.text.push_str(piece);
+        }
+        self
+    }
+}
+
+/// Appends `value` with markup and unprintable characters escaped.
+pub fn escape_into(out: &mut String, value: &str) {
+    let plain = |b: u8| b >= 0x20 && !matches!(b, b'&' | b'<' | b'>' | b'"' | b'\'' | 0x7f);
+    if value.bytes().all(plain) {
+        out.push_str(value);
+        return;
+    }
+    for c in value.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&apos;"),
+            c if (c as u32) < 0x20 || c == '\u{7f}' => {
+                let _ = write!(out, "&#x{:X};", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+}
+
+/// Reads a request's document; unknown elements, name spaces and a prolog do not matter.
+///
+/// # Errors
+/// `MalformedXML` with what is wrong.
+pub fn parse<T: DeserializeOwned>(document: &[u8]) -> Result<T, S3Error> {
+    let malformed = |why: String| S3Error::new(Code::MalformedXML).message(why);
+    let text = std::str::from_utf8(document).map_err(|_| malformed("The XML is not UTF-8.".into()))?;
+    quick_xml::de::from_str(text).map_err(|e| malformed(format!("The XML is not as the operation needs it: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Xml, parse};
+
+    #[test]
+    fn text_is_escaped_and_elements_nest() {
+        let mut xml = Xml::new("R");
+        xml.open("A").text("K", "a<b>&\"'\u{1}é").value("N", 3).etag("ab-2").close("A").optional("X", None);
+        let text = xml.finish("R");
+        assert!(text.ends_with(
+            "<A><K>a&lt;b&gt;&amp;&quot;&apos;&#x1;é</K><N>3</N><ETag>&quot;ab-2&quot;</ETag></A></R>"
+        ));
+    }
+
+    #[derive(serde::Deserialize, Debug, PartialEq)]
+    struct R {
+        #[serde(rename = "K")]
+        k: String,
+    }
+
+    #[test]
+    fn reads_with_and_without_prolog_and_name_space() {
+        for text in [
+            "<R><K>a&quot;&#34;</K></R>",
+            "<?xml version=\"1.0\"?>\n<R xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"> <Z/> <K>a\"\"</K>\n</R>",
+        ] {
+            assert_eq!(parse::<R>(text.as_bytes()).unwrap(), R { k: "a\"\"".into() }, "{text}");
+        }
+        assert!(parse::<R>(b"<R><K>a</R>").is_err());
+        assert!(parse::<R>(b"\xff").is_err());
+        assert!(parse::<R>(b"").is_err());
+    }
+}
