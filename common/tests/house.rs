@@ -1,0 +1,141 @@
+//! The rules of the house, kept by a test: which crate may use which, who may name whom, how long
+//! a file and a function may be, and that every module tells its story.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What each crate may use of ours. Tests use the binary, not the crates of the engine.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("mlgw-common", &[]),
+    ("mlgw-metadata", &["mlgw-common"]),
+    ("mlgw-tiering", &["mlgw-common", "mlgw-metadata"]),
+    ("mlgw", &["mlgw-common", "mlgw-metadata", "mlgw-tiering"]),
+    ("mlgw-tests", &["mlgw-common"]),
+];
+
+/// Crates that only some folders may name.
+const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
+    ("openraft", &["metadata/src/raft"]),
+    ("rocksdb", &["metadata/src/store"]),
+    ("hyper", &["gateway/src", "tests"]),
+    ("axum", &["gateway/src"]),
+];
+
+const FILE_LINES_MAX: usize = 700;
+const FUNCTION_LINES_MAX: usize = 70;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Every Rust file of the workspace, by its path from the root.
+fn sources() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for folder in ["common", "metadata", "tiering", "policies", "gateway", "tests"] {
+        let mut folders = vec![root().join(folder)];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).into_iter().flatten() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|e| e == "rs") {
+                    let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+                    found.insert(name, std::fs::read_to_string(&path).unwrap());
+                }
+            }
+        }
+    }
+    assert!(found.len() > 20, "the sources were not found");
+    found
+}
+
+/// A file without the tests at its end.
+fn without_tests(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod ").next().unwrap_or(text)
+}
+
+fn is_test(path: &str) -> bool {
+    path.starts_with("tests/") || path.contains("/tests/") || path.ends_with("tests.rs")
+}
+
+#[test]
+fn crates_use_each_other_along_the_arrows_only() {
+    let out = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        let (_, allowed) = ARROWS.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("{name} has no row"));
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let dependency = dependency["name"].as_str().unwrap();
+            let ours = dependency == "mlgw" || dependency.starts_with("mlgw-");
+            assert!(!ours || allowed.contains(&dependency), "{name} uses {dependency}");
+        }
+    }
+}
+
+#[test]
+fn what_is_behind_a_seam_is_named_only_there() {
+    for (path, text) in sources().iter().filter(|(path, _)| !path.ends_with("house.rs")) {
+        for (name, folders) in NAMED_ONLY_IN {
+            let named = text.contains(&format!("{name}::")) || text.contains(&format!("use {name};"));
+            assert!(!named || folders.iter().any(|f| path.starts_with(f)), "{path} names {name}");
+        }
+    }
+}
+
+#[test]
+fn every_module_opens_with_its_story() {
+    for (path, text) in sources() {
+        assert!(text.starts_with("//!"), "{path} does not open with //!");
+    }
+}
+
+#[test]
+fn files_and_functions_stay_readable() {
+    for (path, text) in sources() {
+        let lines = if is_test(&path) { text.lines().count() } else { without_tests(&text).lines().count() };
+        assert!(lines <= FILE_LINES_MAX, "{path} has {lines} lines");
+        for (name, lines) in functions(without_tests(&text)) {
+            assert!(lines <= FUNCTION_LINES_MAX, "{path}: {name} has {lines} lines");
+        }
+    }
+}
+
+/// Functions with their lengths, as rustfmt lays them out: they end where a closing brace has the
+/// indentation of their first line.
+fn functions(text: &str) -> Vec<(String, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let start = line.trim_start();
+        let indentation = &line[..line.len() - start.len()];
+        let is_function = ["fn ", "pub fn ", "async fn ", "pub async fn ", "pub(crate) fn ", "pub(super) fn "]
+            .iter()
+            .any(|f| start.starts_with(f));
+        if !is_function {
+            continue;
+        }
+        let close = format!("{indentation}}}");
+        if let Some(length) = lines[at..].iter().position(|l| *l == close) {
+            found.push((start.chars().take(60).collect(), length + 1));
+        }
+    }
+    found
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    let marks = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("todo", "!("), concat!("dbg", "!(")];
+    for (path, text) in sources() {
+        for mark in marks {
+            assert!(!text.contains(mark), "{path} has {mark}");
+        }
+        assert!(is_test(&path) || !without_tests(&text).contains(".unwrap()"), "{path} unwraps");
+    }
+}
