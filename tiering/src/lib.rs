@@ -1,1 +1,11 @@
-//! placeholder
+//! Where mlgw keeps bytes and how they move.
+//!
+//! Today that is the hot tier: append-only segment files on the local disk. Whatever a caller
+//! gets from here was verified against the checksum it was written with, and whatever was
+//! answered as stored survives power loss (unless durability `os` was chosen by name).
+
+pub mod hot;
+
+pub use hot::{
+    AppendError, Chunk, HotMetrics, HotOptions, HotTier, OpenError, Placement, ReadError, RecoverError,
+};

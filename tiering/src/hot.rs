@@ -1,0 +1,371 @@
+//! The hot tier: chunks appended to segment files on the local disk, and read back verified.
+//!
+//! An append is answered when its bytes are synced (unless durability `os` was chosen), so the
+//! catalogue may then refer to them; that order is fixed. A segment is written by one thread
+//! ([`writer`]), which batches: one write and one sync for all that waits. Whatever fails, a
+//! segment is never written again after a failed sync, nor after a restart: it is sealed at a
+//! length that covers every answered chunk, and a new one begins.
+//!
+//! When power fails: answered chunks are on the disk; unanswered ones may be there whole, torn or
+//! not at all, and nothing refers to them. [`recovery`] then seals what was left open.
+//!
+//! Bytes on disk are described in docs/formats-segment.md.
+
+mod catalogue;
+mod file;
+mod files;
+mod header;
+mod lanes;
+pub mod limits;
+mod location;
+mod map;
+mod metrics;
+mod queue;
+mod read;
+pub mod record;
+mod recovery;
+mod segments;
+mod space;
+mod writer;
+
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use mlgw_common::ids::{BodyId, BucketId, NodeId, PartNumber, SegmentId};
+use mlgw_common::limits::MIB;
+use mlgw_common::{Clock, ObjectKey};
+use mlgw_metadata::schema::Extent;
+use mlgw_metadata::{Catalogue, Durability};
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+pub use file::{FileCall, Intercept, Step, segment_file_name, segment_of_file_name};
+pub use header::{HeaderFault, SEGMENT_HEADER_BYTES, SEGMENT_VERSION, SegmentHeader};
+pub use map::{Later, MapError, OpenSegment, SegmentMap};
+pub use metrics::{DURATION_BOUNDS_MICROS, Durations, HotMetrics};
+pub use read::{Fault, ReadError};
+pub use recovery::{RecoverError, Scanned, scan};
+pub use space::BALLAST_FILE_NAME;
+
+use catalogue::CatalogueMap;
+use file::Disk;
+use files::Files;
+use lanes::Lanes;
+use limits::{HOUSEKEEPING_MS, OPEN_FILES_MAX};
+use metrics::Metrics;
+use queue::Close;
+use read::Reader;
+use record::Owner;
+use segments::{SealRequest, Segments, run_seals};
+use space::Space;
+use writer::Shared;
+
+/// How a hot tier is opened.
+pub struct HotOptions {
+    /// The directory of segments; made when absent.
+    pub dir: PathBuf,
+    /// This member of the cluster.
+    pub node: NodeId,
+    /// What an answered append survives. With `Os` nothing is synced.
+    pub durability: Durability,
+    /// Length at which a segment is sealed.
+    pub segment_bytes: u64,
+    /// Free space under which appends are refused, so that the catalogue can still delete.
+    pub reserve_bytes: u64,
+    /// Size of the ballast behind the reserve.
+    pub ballast_bytes: u64,
+    /// The time of day, for salvage.
+    pub clock: Arc<dyn Clock>,
+    /// Fault injection, for tests.
+    pub intercept: Option<Arc<dyn Intercept>>,
+}
+
+impl HotOptions {
+    /// Options with their defaults; the reserve is made for a file system of `disk_bytes`.
+    #[must_use]
+    pub fn new(dir: PathBuf, disk_bytes: u64, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            dir,
+            node: NodeId(1),
+            durability: Durability::Full,
+            segment_bytes: 256 * MIB,
+            // A sixteenth: 16 MiB of a 256 MiB disk, at most the GiB that a catalogue's
+            // compaction may want at once.
+            reserve_bytes: (disk_bytes / 16).clamp(16 * MIB, 1024 * MIB),
+            ballast_bytes: (disk_bytes / 64).clamp(4 * MIB, 256 * MIB),
+            clock,
+            intercept: None,
+        }
+    }
+}
+
+/// Why a hot tier did not open.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The directory, or a thread.
+    #[error("cannot open the segments in {dir}: {source}")]
+    Io {
+        /// The directory.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A segment left open by the last process.
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
+}
+
+/// Why a chunk was not stored. Nothing of it will ever be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AppendError {
+    /// The disk's reserve is reached, or the disk is full: delete something.
+    #[error("the disk is full")]
+    Full,
+    /// The tier is shutting down: ask again after the restart.
+    #[error("the tier is stopping")]
+    Stopping,
+    /// The disk or the catalogue failed, twice: ask again.
+    #[error("the disk failed")]
+    Io,
+}
+
+impl AppendError {
+    fn from_io(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full,
+            _ => Self::Io,
+        }
+    }
+}
+
+/// Which segment a chunk goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// One shared with other bodies.
+    Shared,
+    /// The body's own, while one is to be had: for bodies of
+    /// [`OWN_SEGMENT_BYTES_MIN`](mlgw_common::limits::OWN_SEGMENT_BYTES_MIN) or more.
+    Own,
+}
+
+/// A piece of a body to be stored.
+#[derive(Clone, Debug)]
+pub struct Chunk {
+    /// The bucket.
+    pub bucket: BucketId,
+    /// The key.
+    pub key: ObjectKey,
+    /// The body.
+    pub body: BodyId,
+    /// The part, when the body is an upload.
+    pub part: Option<PartNumber>,
+    /// Offset of its first byte in the body, or in the part.
+    pub offset: u64,
+    /// Its bytes: at least one, at most
+    /// [`CHUNK_BYTES_MAX`](mlgw_common::limits::CHUNK_BYTES_MAX).
+    pub data: Bytes,
+    /// Where it goes.
+    pub placement: Placement,
+}
+
+/// The hot tier. Clones are the same tier.
+#[derive(Clone)]
+pub struct HotTier {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    lanes: Lanes,
+    reader: Reader,
+    /// Ends when the last writer has.
+    writers_ended: Mutex<mpsc::Receiver<()>>,
+    recovered: Vec<(SegmentId, Scanned)>,
+    stray: Vec<String>,
+}
+
+impl HotTier {
+    /// Opens the tier: makes the directory, seals what the last process left open, starts the
+    /// writers. Called within a tokio runtime.
+    ///
+    /// # Errors
+    /// When the disk or the catalogue fails; nothing is lost by trying again.
+    pub async fn open(options: HotOptions, catalogue: Catalogue) -> Result<Self, OpenError> {
+        let location = options.dir.file_name().map(|name| name.to_string_lossy().into_owned());
+        let map = CatalogueMap {
+            catalogue,
+            node: options.node,
+            location: location.unwrap_or_default(),
+            clock: options.clock.clone(),
+        };
+        Self::open_with(options, Arc::new(map)).await
+    }
+
+    /// As [`HotTier::open`], with another segment map than the catalogue's.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn open_with(options: HotOptions, map: Arc<dyn SegmentMap>) -> Result<Self, OpenError> {
+        let HotOptions { dir, durability, intercept, clock, .. } = options;
+        let metrics = Arc::new(Metrics::default());
+        let io = |source| OpenError::Io { dir: dir.clone(), source };
+        let disk = Disk::open(dir.clone(), durability, intercept, metrics.clone()).map_err(io)?;
+        let disk = Arc::new(disk);
+        let recovered = recovery::recover(&*map, &disk).await?;
+        let stray = recovery::stray_files(&*map, &disk).map_err(io)?;
+        let (seals, requests) = mpsc::unbounded_channel();
+        tokio::spawn(run_seals(map.clone(), metrics.clone(), requests));
+        let space = Arc::new(Space::open(&dir, options.reserve_bytes, options.ballast_bytes));
+        let segments = Arc::new(Segments { map: map.clone(), disk: disk.clone(), clock, seals });
+        let shared = Arc::new(Shared {
+            segments,
+            space,
+            metrics: metrics.clone(),
+            segment_bytes: options.segment_bytes,
+            runtime: Handle::current(),
+        });
+        let (lanes, ended) = Lanes::start(shared.clone()).map_err(io)?;
+        let reader = Reader::new(Files::new(disk, map, OPEN_FILES_MAX), metrics);
+        let writers_ended = Mutex::new(ended);
+        let inner = Arc::new(Inner { shared, lanes, reader, writers_ended, recovered, stray });
+        tokio::spawn(keep_house(Arc::downgrade(&inner)));
+        Ok(Self { inner })
+    }
+
+    /// Stores a chunk; durable when it answers (with durability `os`: written).
+    ///
+    /// The future waits while too many bytes wait to be written. Dropping it leaves at most dead
+    /// bytes in a segment.
+    ///
+    /// # Errors
+    /// When nothing was stored.
+    pub async fn append(&self, chunk: Chunk) -> Result<Extent, AppendError> {
+        let Inner { shared, lanes, .. } = &*self.inner;
+        let Chunk { bucket, key, body, part, offset, data, placement } = chunk;
+        let bytes = record::head_bytes(key.as_bytes().len(), data.len()) + data.len();
+        let admitted = Admitted::take(&shared.space, bytes as u64).ok_or(AppendError::Full)?;
+        let written = shared.segments.clock.now();
+        let owner = Owner { bucket, key, body, part, offset, written };
+        loop {
+            let own = if placement == Placement::Own { lanes.own(body) } else { None };
+            let lane = own.as_ref().unwrap_or_else(|| lanes.shared(data.len()));
+            match lane.push(&owner, &data, bytes).await {
+                Ok(answer) => {
+                    admitted.pass_on();
+                    let stored = answer.await.unwrap_or(Err(AppendError::Stopping));
+                    return stored.map(Extent::from);
+                }
+                // The body's segment was sealed meanwhile, as idle or finished: it gets another.
+                Err(queue::Closed) if own.is_some() => {}
+                Err(queue::Closed) => return Err(AppendError::Stopping),
+            }
+        }
+    }
+
+    /// Reads `range` (not empty, within the extent's logical bytes) of what `extent` of `body`
+    /// stores. Every byte is verified.
+    ///
+    /// # Errors
+    /// When they cannot be read, or are not what was written.
+    pub async fn read(
+        &self,
+        extent: &Extent,
+        body: BodyId,
+        range: Range<u64>,
+    ) -> Result<Bytes, ReadError> {
+        self.inner.reader.read(extent, body, range).await
+    }
+
+    /// Seals the body's own segment, if it has one open: nothing more of it will come.
+    pub fn finish_own(&self, body: BodyId) {
+        self.inner.lanes.finish_own(body);
+    }
+
+    /// Whether `bytes` more would be accepted now.
+    #[must_use]
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.inner.shared.space.has_room(bytes)
+    }
+
+    /// What the tier has done since it was opened.
+    #[must_use]
+    pub fn metrics(&self) -> HotMetrics {
+        let mut metrics = self.inner.shared.metrics.snapshot();
+        metrics.open_files = self.inner.reader.open_files() as u64;
+        metrics.room_bytes = self.inner.shared.space.room_bytes();
+        metrics
+    }
+
+    /// The segments that the last process left open, as they were sealed at opening.
+    #[must_use]
+    pub fn recovered(&self) -> &[(SegmentId, Scanned)] {
+        &self.inner.recovered
+    }
+
+    /// Files in the directory at opening that belong to no segment the catalogue knows.
+    #[must_use]
+    pub fn stray_files(&self) -> &[String] {
+        &self.inner.stray
+    }
+
+    /// Writes what waits, seals the open segments and ends the writers; later appends are
+    /// answered with [`AppendError::Stopping`]. The catalogue must still be running.
+    pub async fn shutdown(self) {
+        self.inner.lanes.close(Close::Seal);
+        // Nobody ever sends: this ends when every writer has ended.
+        let _ = self.inner.writers_ended.lock().await.recv().await;
+        let (done, sealed) = oneshot::channel();
+        if self.inner.shared.segments.seals.send(SealRequest::Flush(done)).is_ok() {
+            let _ = sealed.await;
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.lanes.close(Close::Abandon);
+    }
+}
+
+async fn keep_house(tier: Weak<Inner>) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(HOUSEKEEPING_MS)).await;
+        let Some(inner) = tier.upgrade() else { return };
+        inner.lanes.seal_idle();
+        let space = inner.shared.space.clone();
+        drop(inner);
+        if tokio::task::spawn_blocking(move || space.look()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Room taken for an append that is not yet in its writer's line.
+struct Admitted<'a> {
+    space: &'a Space,
+    bytes: u64,
+}
+
+impl<'a> Admitted<'a> {
+    fn take(space: &'a Space, bytes: u64) -> Option<Self> {
+        space.admit(bytes).then_some(Self { space, bytes })
+    }
+
+    /// The writer settles it from here on.
+    fn pass_on(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.space.give_back(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! The segment map that the catalogue keeps: the real one.
+
+use mlgw_common::Clock;
+use mlgw_common::ids::{Generation, NodeId, SegmentId};
+use mlgw_metadata::command::{CreateSegment, SealSegment};
+use mlgw_metadata::schema::{SegmentClass, SegmentState};
+use mlgw_metadata::{Catalogue, Change, Command, ProposeError, Reply};
+use std::sync::Arc;
+
+use super::map::{Later, MapError, OpenSegment, SegmentMap};
+
+/// The number of the hot tier in a replica's `tier`.
+const HOT: u32 = 0;
+
+/// The segments of one node's hot tier, in the catalogue.
+pub(super) struct CatalogueMap {
+    pub(super) catalogue: Catalogue,
+    pub(super) node: NodeId,
+    /// The name of the directory of segments.
+    pub(super) location: String,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl SegmentMap for CatalogueMap {
+    fn create(&self, class: SegmentClass) -> Later<'_, Result<(SegmentId, Generation), MapError>> {
+        let command = Command::from(Change::CreateSegment(CreateSegment {
+            class: class as i32,
+            node: self.node.0,
+            location: self.location.clone(),
+            created_ms: self.clock.now().as_millis(),
+        }));
+        Box::pin(async move {
+            match self.catalogue.propose(command).await? {
+                Reply::Segment(made) => Ok((made.segment_id(), made.written())),
+                other => Err(MapError::Refused(format!("it answered {other:?}"))),
+            }
+        })
+    }
+
+    fn seal(&self, id: SegmentId, length: u64) -> Later<'_, Result<(), MapError>> {
+        let command = Command::from(Change::SealSegment(SealSegment { segment: id.0, length }));
+        Box::pin(async move { Ok(self.catalogue.propose(command).await.map(drop)?) })
+    }
+
+    fn open_segments(&self) -> Result<Vec<OpenSegment>, MapError> {
+        let segments = self.catalogue.segments().map_err(|error| MapError::Refused(error.to_string()))?;
+        let ours = segments.iter().filter(|segment| {
+            let here = segment.replicas.first().is_some_and(|at| at.node == self.node.0 && at.tier == HOT);
+            here && segment.state() == SegmentState::Open
+        });
+        Ok(ours.map(|segment| OpenSegment { id: segment.segment_id(), generation: segment.written() }).collect())
+    }
+
+    fn generation(&self, id: SegmentId) -> Option<Generation> {
+        self.catalogue.segment(id).map(|segment| segment.generation)
+    }
+}
+
+impl From<ProposeError> for MapError {
+    fn from(error: ProposeError) -> Self {
+        match error {
+            ProposeError::Overloaded => Self::Overloaded,
+            ProposeError::Stopping => Self::Stopping,
+            ProposeError::Rejected(why) => Self::Refused(why.to_string()),
+        }
+    }
+}

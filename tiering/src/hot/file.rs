@@ -1,0 +1,217 @@
+//! Segment files on the disk: the only place that makes, writes and syncs them.
+//!
+//! A new file counts as existing only after itself and its directory were synced. A file whose
+//! write or sync failed is never written or synced again: after a failed sync the kernel may have
+//! dropped the very pages that did not reach the disk and would call the next sync a success.
+//! With [`Durability::Os`] nothing is synced, and power loss may take whatever was answered.
+//!
+//! An [`Intercept`] sees every call before it happens and may make it fail, fall short, or be
+//! skipped: that is how tests and crash controls inject faults.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use mlgw_common::ids::SegmentId;
+use mlgw_metadata::Durability;
+
+use super::header::SegmentHeader;
+use super::metrics::{Metrics, add};
+
+/// A call that changes segment files or makes them durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileCall {
+    /// Making a file and writing its header.
+    Create,
+    /// Writing a batch of records.
+    Write,
+    /// Syncing a batch of records.
+    Sync,
+    /// Syncing a new file.
+    SyncNew,
+    /// Syncing the directory of segments.
+    SyncDirectory,
+    /// Syncing, before it is scanned, a file found open at start.
+    SyncRecovery,
+}
+
+/// What an [`Intercept`] wants of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Do it.
+    Go,
+    /// Do nothing and report success.
+    Skip,
+    /// Write at most so many bytes in this one call.
+    Short(usize),
+    /// Do nothing and fail with this error number.
+    Fail(i32),
+}
+
+/// Decides what becomes of calls on segment files.
+pub trait Intercept: Send + Sync + 'static {
+    /// Called before every call; `segment` is nothing for the directory.
+    fn before(&self, call: FileCall, segment: Option<SegmentId>) -> Step;
+}
+
+/// The directory of segments.
+pub(super) struct Disk {
+    dir: PathBuf,
+    durability: Durability,
+    intercept: Option<Arc<dyn Intercept>>,
+    metrics: Arc<Metrics>,
+}
+
+/// The name of a segment's file.
+#[must_use]
+pub fn segment_file_name(id: SegmentId) -> String {
+    format!("{:016x}.seg", id.0)
+}
+
+/// The segment whose file has this name.
+#[must_use]
+pub fn segment_of_file_name(name: &str) -> Option<SegmentId> {
+    let hex = name.strip_suffix(".seg")?;
+    let id = SegmentId(u64::from_str_radix(hex, 16).ok()?);
+    (segment_file_name(id) == name).then_some(id)
+}
+
+impl Disk {
+    pub(super) fn open(
+        dir: PathBuf,
+        durability: Durability,
+        intercept: Option<Arc<dyn Intercept>>,
+        metrics: Arc<Metrics>,
+    ) -> io::Result<Self> {
+        std::fs::create_dir_all(&dir)?;
+        let disk = Self { dir, durability, intercept, metrics };
+        disk.sync_directory()?;
+        if let Some(parent) = disk.dir.parent() {
+            disk.sync_named(parent)?;
+        }
+        Ok(disk)
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn path(&self, id: SegmentId) -> PathBuf {
+        self.dir.join(segment_file_name(id))
+    }
+
+    /// Makes the file of a new segment; durable when it returns.
+    pub(super) fn create(&self, header: &SegmentHeader) -> io::Result<File> {
+        let id = header.id;
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.path(id))?;
+        if self.step(FileCall::Create, Some(id))?.is_some() {
+            file.write_all_at(&header.encode(), 0)?;
+        }
+        if self.step_sync(FileCall::SyncNew, Some(id))? {
+            let begun = Instant::now();
+            rustix::fs::fsync(&file)?;
+            self.metrics.sync_segment_new.record(begun.elapsed());
+        }
+        self.sync_directory()?;
+        add(&self.metrics.segments_created, 1);
+        Ok(file)
+    }
+
+    /// Writes all of `slices` at `offset`. What a failed call left in the file is unknown.
+    pub(super) fn write(
+        &self,
+        file: &File,
+        id: SegmentId,
+        mut slices: &mut [IoSlice<'_>],
+        mut offset: u64,
+    ) -> io::Result<()> {
+        while !slices.is_empty() {
+            let Some(limit) = self.step(FileCall::Write, Some(id))? else { return Ok(()) };
+            let written = match limit {
+                usize::MAX => rustix::io::pwritev(file, slices, offset),
+                limit => rustix::io::pwrite(file, &slices[0][..slices[0].len().min(limit)], offset),
+            };
+            let written = match written {
+                Err(rustix::io::Errno::INTR) => continue,
+                other => other?,
+            };
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            offset += written as u64;
+            IoSlice::advance_slices(&mut slices, written);
+        }
+        Ok(())
+    }
+
+    /// Makes everything written to `file` durable. After an error the file is not to be touched.
+    pub(super) fn sync(&self, file: &File, id: SegmentId) -> io::Result<()> {
+        if self.step_sync(FileCall::Sync, Some(id))? {
+            let begun = Instant::now();
+            rustix::fs::fdatasync(file)?;
+            self.metrics.sync_segment.record(begun.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Opens a file found open at start so that it is read from the device: what a stopped process
+    /// left unsynced in the page cache is synced, then dropped from there.
+    pub(super) fn open_uncached(&self, id: SegmentId) -> io::Result<File> {
+        let file = OpenOptions::new().read(true).write(true).open(self.path(id))?;
+        if self.step_sync(FileCall::SyncRecovery, Some(id))? {
+            let begun = Instant::now();
+            rustix::fs::fsync(&file)?;
+            self.metrics.sync_recovery.record(begun.elapsed());
+        }
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+        Ok(file)
+    }
+
+    pub(super) fn open_for_reading(&self, id: SegmentId) -> io::Result<File> {
+        File::open(self.path(id))
+    }
+
+    pub(super) fn sync_directory(&self) -> io::Result<()> {
+        self.sync_named(&self.dir)
+    }
+
+    fn sync_named(&self, dir: &Path) -> io::Result<()> {
+        if self.step_sync(FileCall::SyncDirectory, None)? {
+            let begun = Instant::now();
+            rustix::fs::fsync(File::open(dir)?)?;
+            self.metrics.sync_directory.record(begun.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Nothing: skip the call. Otherwise how many bytes it may write.
+    fn step(&self, call: FileCall, id: Option<SegmentId>) -> io::Result<Option<usize>> {
+        match self.intercept.as_ref().map_or(Step::Go, |intercept| intercept.before(call, id)) {
+            Step::Go => Ok(Some(usize::MAX)),
+            Step::Skip => Ok(None),
+            Step::Short(bytes) => Ok(Some(bytes)),
+            Step::Fail(errno) => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    fn step_sync(&self, call: FileCall, id: Option<SegmentId>) -> io::Result<bool> {
+        Ok(self.durability == Durability::Full && self.step(call, id)?.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_name_names_one_segment() {
+        assert_eq!(segment_file_name(SegmentId(255)), "00000000000000ff.seg");
+        assert_eq!(segment_of_file_name("00000000000000ff.seg"), Some(SegmentId(255)));
+        for other in ["ff.seg", "00000000000000FF.seg", "00000000000000ff", "+0000000000000ff.seg", "ballast"] {
+            assert_eq!(segment_of_file_name(other), None, "{other}");
+        }
+    }
+}

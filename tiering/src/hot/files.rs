@@ -1,0 +1,74 @@
+//! Segment files kept open for reading: a bounded set, the least lately used one goes first.
+//!
+//! A hit takes a read lock for the length of a look-up and never across an await. "Lately" is
+//! counted in openings, not in reads, so that a hit writes nothing but its own entry.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use mlgw_common::ids::{Generation, SegmentId};
+use parking_lot::RwLock;
+
+use super::file::Disk;
+use super::map::SegmentMap;
+
+/// A segment open for reading.
+pub(super) struct Opened {
+    pub(super) file: File,
+    pub(super) generation: Generation,
+    used: AtomicU64,
+}
+
+pub(super) struct Files {
+    disk: Arc<Disk>,
+    map: Arc<dyn SegmentMap>,
+    open: RwLock<HashMap<SegmentId, Arc<Opened>>>,
+    openings: AtomicU64,
+    files_max: usize,
+}
+
+impl Files {
+    pub(super) fn new(disk: Arc<Disk>, map: Arc<dyn SegmentMap>, files_max: usize) -> Self {
+        Self { disk, map, open: RwLock::default(), openings: AtomicU64::new(0), files_max }
+    }
+
+    /// The segment, if it is open already.
+    pub(super) fn get(&self, id: SegmentId) -> Option<Arc<Opened>> {
+        let open = self.open.read();
+        let opened = open.get(&id)?;
+        let now = self.openings.load(Relaxed);
+        if opened.used.load(Relaxed) != now {
+            opened.used.store(now, Relaxed);
+        }
+        Some(opened.clone())
+    }
+
+    /// The segment, opened if need be; nothing when it does not exist. Blocks.
+    pub(super) fn open(&self, id: SegmentId) -> io::Result<Option<Arc<Opened>>> {
+        if let Some(opened) = self.get(id) {
+            return Ok(Some(opened));
+        }
+        let Some(generation) = self.map.generation(id) else { return Ok(None) };
+        let file = match self.disk.open_for_reading(id) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let used = AtomicU64::new(self.openings.fetch_add(1, Relaxed) + 1);
+        let opened = Arc::new(Opened { file, generation, used });
+        let mut open = self.open.write();
+        if open.len() >= self.files_max {
+            let oldest = open.iter().min_by_key(|(_, opened)| opened.used.load(Relaxed)).map(|(&id, _)| id);
+            oldest.map(|id| open.remove(&id));
+        }
+        open.insert(id, opened.clone());
+        Ok(Some(opened))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.open.read().len()
+    }
+}

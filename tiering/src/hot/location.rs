@@ -1,0 +1,52 @@
+//! Where a stored chunk lies, as the tier handles it: an extent whose fields were looked at.
+
+use mlgw_common::ids::SegmentId;
+use mlgw_common::limits::CHUNK_BYTES_MAX;
+use mlgw_metadata::schema::{Encoding, Extent};
+
+use super::record::{HEAD_BYTES_MAX, HEAD_FIXED_BYTES};
+
+/// Where a stored chunk lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Location {
+    pub(super) segment: SegmentId,
+    /// Offset of the record in the segment file.
+    pub(super) offset: u64,
+    /// Bytes of the record before its payload.
+    pub(super) head_bytes: u32,
+    /// Length of the payload; stored as it came.
+    pub(super) payload_bytes: u32,
+}
+
+impl Location {
+    /// The location that an extent names, when a record of ours could lie there.
+    pub(super) fn of(extent: &Extent) -> Option<Self> {
+        let possible = extent.encoding() == Encoding::Raw
+            && extent.encoding == Encoding::Raw as i32
+            && extent.data_key.is_empty()
+            && (HEAD_FIXED_BYTES..=HEAD_BYTES_MAX).contains(&(extent.head_bytes as usize))
+            && (1..=CHUNK_BYTES_MAX).contains(&extent.stored_bytes)
+            && extent.stored_bytes == extent.logical_bytes
+            && extent.offset < i64::MAX as u64 - 2 * CHUNK_BYTES_MAX;
+        possible.then_some(Self {
+            segment: extent.segment_id(),
+            offset: extent.offset,
+            head_bytes: extent.head_bytes,
+            payload_bytes: extent.stored_bytes as u32,
+        })
+    }
+}
+
+impl From<Location> for Extent {
+    fn from(location: Location) -> Self {
+        Self {
+            segment: location.segment.0,
+            offset: location.offset,
+            head_bytes: location.head_bytes,
+            stored_bytes: location.payload_bytes.into(),
+            logical_bytes: location.payload_bytes.into(),
+            encoding: Encoding::Raw as i32,
+            data_key: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What the hot tier needs of the catalogue: the segment map.
+//!
+//! A trait, so that the tier is tested against an obvious map in memory. Ids are never reused; a
+//! seal is final and decides a segment's length for everyone.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use mlgw_common::ids::{Generation, SegmentId};
+use mlgw_metadata::schema::SegmentClass;
+
+/// A segment that the catalogue holds for open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenSegment {
+    /// The segment.
+    pub id: SegmentId,
+    /// Its generation.
+    pub generation: Generation,
+}
+
+/// Why the catalogue did not change the segment map.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MapError {
+    /// It is shutting down: nothing more will change.
+    #[error("the catalogue is stopping")]
+    Stopping,
+    /// Too much is waiting: try again a little later.
+    #[error("the catalogue is overloaded")]
+    Overloaded,
+    /// It refused the command: trying again does not help.
+    #[error("the catalogue refused: {0}")]
+    Refused(String),
+}
+
+/// An answer that arrives later.
+pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The part of the catalogue that says which segments exist.
+pub trait SegmentMap: Send + Sync + 'static {
+    /// Mints a segment, in state open; durable when it answers.
+    fn create(&self, class: SegmentClass) -> Later<'_, Result<(SegmentId, Generation), MapError>>;
+
+    /// Seals a segment at `length`. Sealing a sealed segment again is not an error.
+    fn seal(&self, id: SegmentId, length: u64) -> Later<'_, Result<(), MapError>>;
+
+    /// The segments of this tier in state open.
+    ///
+    /// # Errors
+    /// When the catalogue cannot be read.
+    fn open_segments(&self) -> Result<Vec<OpenSegment>, MapError>;
+
+    /// The generation of a segment, or nothing when the catalogue does not know it.
+    fn generation(&self, id: SegmentId) -> Option<Generation>;
+}

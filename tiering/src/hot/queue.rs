@@ -1,0 +1,126 @@
+//! Chunks that wait for their writer, bounded in bytes.
+//!
+//! Whoever appends takes the bytes' worth of permits first and waits for them when the queue is
+//! full; the writer gives them back when it has answered. A future that is dropped while its
+//! chunk waits changes nothing: the chunk is written and the answer goes nowhere.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::{Semaphore, oneshot};
+
+use super::record::Owner;
+use super::AppendError;
+use super::location::Location;
+
+pub(super) struct Pending {
+    pub(super) owner: Owner,
+    pub(super) data: Bytes,
+    /// Bytes of its record.
+    pub(super) bytes: usize,
+    pub(super) arrived: Instant,
+    pub(super) reply: oneshot::Sender<Result<Location, AppendError>>,
+}
+
+/// How a writer ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Close {
+    /// Writes what waits and seals its segment.
+    Seal,
+    /// Answers what waits with an error and leaves the segment to recovery, as a killed process
+    /// would.
+    Abandon,
+}
+
+pub(super) enum Taken {
+    Batch(Vec<Pending>),
+    Closed(Close),
+}
+
+/// The queue was closed; nothing was taken.
+#[derive(Debug)]
+pub(super) struct Closed;
+
+pub(super) struct Queue {
+    state: Mutex<State>,
+    arrived: Condvar,
+    room: Arc<Semaphore>,
+}
+
+struct State {
+    waiting: Vec<Pending>,
+    close: Option<Close>,
+    used: Instant,
+}
+
+impl Queue {
+    /// A queue whose waiting bytes are taken from `room`.
+    pub(super) fn new(room: Arc<Semaphore>) -> Self {
+        let state = State { waiting: Vec::new(), close: None, used: Instant::now() };
+        Self { state: Mutex::new(state), arrived: Condvar::new(), room }
+    }
+
+    /// Puts a chunk in line, waiting for room first.
+    pub(super) async fn push(
+        &self,
+        owner: &Owner,
+        data: &Bytes,
+        bytes: usize,
+    ) -> Result<oneshot::Receiver<Result<Location, AppendError>>, Closed> {
+        let permit = self.room.acquire_many(bytes as u32).await.map_err(|_| Closed)?;
+        let (reply, answer) = oneshot::channel();
+        let arrived = Instant::now();
+        let pending = Pending { owner: owner.clone(), data: data.clone(), bytes, arrived, reply };
+        let mut state = self.state.lock();
+        if state.close.is_some() {
+            return Err(Closed);
+        }
+        state.used = arrived;
+        state.waiting.push(pending);
+        drop(state);
+        permit.forget();
+        self.arrived.notify_one();
+        Ok(answer)
+    }
+
+    /// Everything that waits, as soon as anything does. Blocks.
+    pub(super) fn take(&self) -> Taken {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(Close::Abandon) = state.close {
+                return Taken::Closed(Close::Abandon);
+            }
+            if !state.waiting.is_empty() {
+                return Taken::Batch(std::mem::take(&mut state.waiting));
+            }
+            if let Some(close) = state.close {
+                return Taken::Closed(close);
+            }
+            self.arrived.wait(&mut state);
+        }
+    }
+
+    /// Gives back the room of chunks that were answered.
+    pub(super) fn answered(&self, bytes: usize) {
+        self.room.add_permits(bytes);
+    }
+
+    /// Takes no more chunks. A first close stands.
+    pub(super) fn close(&self, close: Close) {
+        self.state.lock().close.get_or_insert(close);
+        self.arrived.notify_one();
+    }
+
+    /// Takes no more chunks and answers those that wait by dropping them.
+    pub(super) fn abandon(&self) {
+        let mut state = self.state.lock();
+        state.close.get_or_insert(Close::Abandon);
+        self.room.add_permits(state.waiting.drain(..).map(|pending| pending.bytes).sum());
+    }
+
+    pub(super) fn idle_for(&self) -> Duration {
+        self.state.lock().used.elapsed()
+    }
+}

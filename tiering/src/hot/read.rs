@@ -1,0 +1,301 @@
+//! Reads: every byte that leaves here was verified against the checksum of its block.
+//!
+//! A small read is first tried in place with one `preadv2(RWF_NOWAIT)` of the record's head and
+//! the blocks wanted; when the page cache has not all of it, or for larger reads, the same is done
+//! by a bounded pool of blocking threads. The record's head must verify at the extent's place and
+//! agree with the extent and the body before its table is believed. No lock is held across an
+//! await, and the bytes are handed out in the buffer they were read into.
+
+use std::fs::File;
+use std::io::{self, IoSliceMut};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use bytes::Bytes;
+use mlgw_common::ids::{BodyId, SegmentId};
+use mlgw_common::limits::BLOCK_BYTES;
+use mlgw_metadata::schema::Extent;
+use rustix::io::{Errno, ReadWriteFlags};
+use tokio::sync::Semaphore;
+
+use super::files::{Files, Opened};
+use super::location::Location;
+use super::limits::{DISK_READS_MAX, INLINE_READ_BYTES_MAX};
+use super::metrics::{Metrics, add};
+use super::record::{Head, Place, RecordFault};
+
+/// Why bytes were not read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// What is stored there is not what was written: another copy is needed.
+    #[error("segment {segment} is damaged at offset {offset}: {fault}")]
+    Corrupt {
+        /// The segment.
+        segment: SegmentId,
+        /// Where the record, or the block, begins.
+        offset: u64,
+        /// What is wrong.
+        fault: Fault,
+    },
+    /// The segment does not exist (any more): look the object up again.
+    #[error("segment {segment} does not exist")]
+    Gone {
+        /// The segment.
+        segment: SegmentId,
+    },
+    /// The disk failed: another copy is needed, or another try.
+    #[error("cannot read segment {segment}: {source}")]
+    Io {
+        /// The segment.
+        segment: SegmentId,
+        /// What the disk said.
+        source: io::Error,
+    },
+}
+
+/// What is wrong with stored bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The extent itself is impossible, or the range is not in it.
+    #[error("the extent does not describe a record, or not this range")]
+    Extent,
+    /// The file ends before the extent does.
+    #[error("the file is too short")]
+    Truncated,
+    /// The record's head is not intact.
+    #[error("{0}")]
+    Head(RecordFault),
+    /// An intact record of something else.
+    #[error("another record than the extent describes")]
+    Mismatch,
+    /// A block does not match its checksum.
+    #[error("block {0} does not match its checksum")]
+    Block(u32),
+}
+
+pub(super) struct Reader {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    files: Files,
+    metrics: Arc<Metrics>,
+    disk_reads: Semaphore,
+    /// The file system refuses `RWF_NOWAIT`.
+    nowait_refused: AtomicBool,
+}
+
+/// What one read fetches.
+#[derive(Clone, Debug)]
+struct Plan {
+    location: Location,
+    body: BodyId,
+    /// Wanted bytes, within the payload.
+    range: Range<usize>,
+    /// The blocks that hold them, and where those lie in the payload.
+    blocks: Range<usize>,
+    payload: Range<usize>,
+}
+
+enum Fetched {
+    Bytes(Bytes),
+    /// Not all of it is in the page cache.
+    NotCached,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    Cached,
+    Disk,
+}
+
+impl Reader {
+    pub(super) fn new(files: Files, metrics: Arc<Metrics>) -> Self {
+        let disk_reads = Semaphore::new(DISK_READS_MAX);
+        Self { inner: Arc::new(Inner { files, metrics, disk_reads, nowait_refused: AtomicBool::new(false) }) }
+    }
+
+    pub(super) fn open_files(&self) -> usize {
+        self.inner.files.len()
+    }
+
+    pub(super) async fn read(
+        &self,
+        extent: &Extent,
+        body: BodyId,
+        range: Range<u64>,
+    ) -> Result<Bytes, ReadError> {
+        let inner = &self.inner;
+        let read = match Plan::new(extent, body, range) {
+            Some(plan) => inner.run(plan).await,
+            None => Err(ReadError::Corrupt {
+                segment: extent.segment_id(),
+                offset: extent.offset,
+                fault: Fault::Extent,
+            }),
+        };
+        match &read {
+            Ok(bytes) => add(&inner.metrics.read_bytes, bytes.len() as u64),
+            Err(error) => inner.count_error(error),
+        }
+        read
+    }
+}
+
+impl Inner {
+    async fn run(self: &Arc<Self>, plan: Plan) -> Result<Bytes, ReadError> {
+        if plan.payload.len() as u64 <= INLINE_READ_BYTES_MAX
+            && !self.nowait_refused.load(Relaxed)
+            && let Some(opened) = self.files.get(plan.location.segment)
+            && let Fetched::Bytes(bytes) = self.fetch(&plan, &opened, How::Cached)?
+        {
+            add(&self.metrics.reads_inline, 1);
+            return Ok(bytes);
+        }
+        let segment = plan.location.segment;
+        let stopping = |_| ReadError::Io { segment, source: io::Error::other("the reader has stopped") };
+        let _permit = self.disk_reads.acquire().await.map_err(stopping)?;
+        add(&self.metrics.reads_disk, 1);
+        let inner = self.clone();
+        let read = tokio::task::spawn_blocking(move || inner.from_disk(&plan)).await;
+        read.unwrap_or_else(|stopped| Err(ReadError::Io { segment, source: io::Error::other(stopped) }))
+    }
+
+    fn from_disk(&self, plan: &Plan) -> Result<Bytes, ReadError> {
+        let segment = plan.location.segment;
+        let opened = self.files.open(segment).map_err(|source| ReadError::Io { segment, source })?;
+        let opened = opened.ok_or(ReadError::Gone { segment })?;
+        match self.fetch(plan, &opened, How::Disk)? {
+            Fetched::Bytes(bytes) => Ok(bytes),
+            Fetched::NotCached => Err(plan.corrupt(plan.location.offset, Fault::Truncated)),
+        }
+    }
+
+    fn fetch(&self, plan: &Plan, opened: &Opened, how: How) -> Result<Fetched, ReadError> {
+        let Location { segment, offset, head_bytes, .. } = plan.location;
+        let place = Place { segment, generation: opened.generation, offset };
+        let payload_at = offset + u64::from(head_bytes);
+        let head_bytes = head_bytes as usize;
+        if !plan.in_one_read() {
+            let mut head = vec![0; head_bytes];
+            let mut payload = vec![0; plan.payload.len()];
+            let blocks_at = payload_at + plan.payload.start as u64;
+            if !self.fill(plan, &opened.file, &mut head, offset, how)?
+                || !self.fill(plan, &opened.file, &mut payload, blocks_at, how)?
+            {
+                return Ok(Fetched::NotCached);
+            }
+            plan.verify(place, &head, &payload)?;
+            return Ok(Fetched::Bytes(plan.cut(payload, plan.payload.start)));
+        }
+        let mut record = vec![0; head_bytes + plan.payload.end];
+        if !self.fill(plan, &opened.file, &mut record, offset, how)? {
+            return Ok(Fetched::NotCached);
+        }
+        let (head, payload) = record.split_at(head_bytes);
+        plan.verify(place, head, &payload[plan.payload.start..])?;
+        let mut bytes = Bytes::from(record);
+        bytes::Buf::advance(&mut bytes, head_bytes);
+        Ok(Fetched::Bytes(plan.narrow(bytes, 0)))
+    }
+
+    /// Fills `out` from the file. False when the page cache has not all of it.
+    fn fill(
+        &self,
+        plan: &Plan,
+        file: &File,
+        out: &mut [u8],
+        offset: u64,
+        how: How,
+    ) -> Result<bool, ReadError> {
+        let segment = plan.location.segment;
+        match how {
+            How::Cached => {
+                let wanted = out.len();
+                let flags = ReadWriteFlags::NOWAIT;
+                match rustix::io::preadv2(file, &mut [IoSliceMut::new(out)], offset, flags) {
+                    Ok(got) => Ok(got == wanted),
+                    Err(Errno::OPNOTSUPP) => {
+                        self.nowait_refused.store(true, Relaxed);
+                        Ok(false)
+                    }
+                    // The pool tries again and says what is wrong, if it still is.
+                    Err(_) => Ok(false),
+                }
+            }
+            How::Disk => match std::os::unix::fs::FileExt::read_exact_at(file, out, offset) {
+                Ok(()) => Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    Err(plan.corrupt(plan.location.offset, Fault::Truncated))
+                }
+                Err(source) => Err(ReadError::Io { segment, source }),
+            },
+        }
+    }
+
+    fn count_error(&self, error: &ReadError) {
+        add(&self.metrics.read_errors, 1);
+        if matches!(error, ReadError::Corrupt { .. }) {
+            add(&self.metrics.corrupt_blocks, 1);
+            tracing::error!(%error, "a read did not verify");
+        }
+    }
+}
+
+impl Plan {
+    fn new(extent: &Extent, body: BodyId, range: Range<u64>) -> Option<Self> {
+        let location = Location::of(extent)?;
+        let stored = u64::from(location.payload_bytes);
+        if range.start >= range.end || range.end > stored {
+            return None;
+        }
+        let blocks = (range.start / BLOCK_BYTES) as usize..range.end.div_ceil(BLOCK_BYTES) as usize;
+        let payload_end = (blocks.end as u64 * BLOCK_BYTES).min(stored) as usize;
+        let payload = blocks.start * BLOCK_BYTES as usize..payload_end;
+        let range = range.start as usize..range.end as usize;
+        Some(Self { location, body, range, blocks, payload })
+    }
+
+    /// Whether head and blocks are fetched together, reading over blocks not wanted.
+    fn in_one_read(&self) -> bool {
+        self.payload.start == 0 || self.payload.end as u64 <= INLINE_READ_BYTES_MAX
+    }
+
+    /// Checks the record's head and then every fetched block.
+    fn verify(&self, place: Place, head: &[u8], payload: &[u8]) -> Result<(), ReadError> {
+        let record = Head::decode(place, head)
+            .map_err(|fault| self.corrupt(self.location.offset, Fault::Head(fault)))?;
+        let same = record.body == self.body
+            && record.head_bytes == self.location.head_bytes as usize
+            && record.stored_bytes == self.location.payload_bytes as usize
+            && record.logical_bytes == record.stored_bytes;
+        if !same {
+            return Err(self.corrupt(self.location.offset, Fault::Mismatch));
+        }
+        for (index, block) in self.blocks.clone().zip(payload.chunks(BLOCK_BYTES as usize)) {
+            if !record.verifies(index, block) {
+                let at = head.len() as u64 + index as u64 * BLOCK_BYTES;
+                return Err(self.corrupt(self.location.offset + at, Fault::Block(index as u32)));
+            }
+        }
+        Ok(())
+    }
+
+    fn cut(&self, payload: Vec<u8>, from: usize) -> Bytes {
+        self.narrow(Bytes::from(payload), from)
+    }
+
+    /// The wanted part of payload bytes that begin `from` bytes into the payload.
+    fn narrow(&self, mut bytes: Bytes, from: usize) -> Bytes {
+        bytes::Buf::advance(&mut bytes, self.range.start - from);
+        if bytes.len() > self.range.len() {
+            bytes.truncate(self.range.len());
+        }
+        bytes
+    }
+
+    fn corrupt(&self, offset: u64, fault: Fault) -> ReadError {
+        ReadError::Corrupt { segment: self.location.segment, offset, fault }
+    }
+}

@@ -1,0 +1,286 @@
+//! The record of one chunk in a segment, as bytes: `[head: 60 bytes][key][extra][table][payload]`.
+//!
+//! Pure functions on bytes; every byte is described in docs/formats-segment.md. The head's CRC
+//! covers head, key, extra and table, and is seeded, like the CRC of each 64 KiB block in the
+//! table, with segment, generation, body and offset: bytes that a bug or a disk put elsewhere
+//! never verify. Decoding trusts nothing: any bytes give a record or a [`RecordFault`].
+//!
+//! With its one-entry table the head of a chunk of up to 64 KiB takes 64 bytes and the key.
+
+use std::ops::Range;
+
+use mlgw_common::checksum::BlockIdentity;
+use mlgw_common::ids::{BodyId, BucketId, Generation, PartNumber, SegmentId};
+use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, KEY_LEN_MAX, RECORD_HEADER_BYTES};
+use mlgw_common::{ObjectKey, Timestamp};
+
+use super::limits::EXTRA_BYTES_MAX;
+
+/// Length of the head's fixed part.
+pub const HEAD_FIXED_BYTES: usize = 60;
+/// Longest head: fixed part, key, extra and table.
+pub const HEAD_BYTES_MAX: usize = HEAD_FIXED_BYTES + KEY_LEN_MAX + EXTRA_BYTES_MAX + TABLE_BYTES_MAX;
+/// Stands in every record at [`MAGIC_AT`].
+pub const MAGIC: [u8; 4] = *b"mlgC";
+/// Where in a record its magic stands (after the CRC, so that what the CRC covers is one stretch).
+pub const MAGIC_AT: usize = 4;
+
+const VERSION: u8 = 1;
+const KIND_CHUNK: u8 = 1;
+const ENCODING_RAW: u8 = 0;
+const CRC_BYTES: usize = 4;
+const TABLE_BYTES_MAX: usize = CRC_BYTES * CHUNK_BYTES_MAX.div_ceil(BLOCK_BYTES) as usize;
+const BLOCK: usize = BLOCK_BYTES as usize;
+
+const _: () = assert!(HEAD_FIXED_BYTES + CRC_BYTES == RECORD_HEADER_BYTES);
+
+/// Where a record begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The segment.
+    pub segment: SegmentId,
+    /// Its generation.
+    pub generation: Generation,
+    /// Offset of the record's first byte in the segment file.
+    pub offset: u64,
+}
+
+impl Place {
+    const fn identity(self, body: BodyId, into: u64) -> BlockIdentity {
+        BlockIdentity {
+            segment: self.segment,
+            generation: self.generation,
+            body,
+            offset: self.offset.wrapping_add(into),
+        }
+    }
+}
+
+/// Whose bytes a chunk holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The bucket.
+    pub bucket: BucketId,
+    /// The key, for salvage.
+    pub key: ObjectKey,
+    /// The body.
+    pub body: BodyId,
+    /// The part, when the body is an upload.
+    pub part: Option<PartNumber>,
+    /// Offset of the chunk's first byte in the body, or in the part.
+    pub offset: u64,
+    /// When the chunk was accepted, for salvage.
+    pub written: Timestamp,
+}
+
+/// Why bytes are not the head of a record at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordFault {
+    /// The bytes end before the head does.
+    #[error("the record's head is cut off")]
+    Short,
+    /// No record begins here.
+    #[error("no record begins here")]
+    Magic,
+    /// A length is outside its bounds.
+    #[error("a length in the record's head is impossible")]
+    Length,
+    /// The head's checksum does not match.
+    #[error("the record's head is damaged or belongs elsewhere")]
+    Crc,
+    /// Intact, but of a version, kind or encoding that this program does not know.
+    #[error("the record is of a format this program does not read")]
+    Unsupported,
+}
+
+/// The head of an intact record. It borrows the bytes it was read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head<'a> {
+    /// Where it stands.
+    pub place: Place,
+    /// The bucket.
+    pub bucket: BucketId,
+    /// The body.
+    pub body: BodyId,
+    /// The part, when the body is an upload.
+    pub part: Option<PartNumber>,
+    /// Offset of the chunk's first byte in the body, or in the part.
+    pub body_offset: u64,
+    /// When the chunk was accepted.
+    pub written: Timestamp,
+    /// Bytes from the record's begin to its payload.
+    pub head_bytes: usize,
+    /// Length of the payload as stored.
+    pub stored_bytes: usize,
+    /// Length of the payload as clients see it.
+    pub logical_bytes: usize,
+    /// The key's bytes.
+    pub key: &'a [u8],
+    /// Bytes that later encodings use.
+    pub extra: &'a [u8],
+    table: &'a [u8],
+}
+
+/// Length of the head of a chunk of `payload_bytes` under a key of `key_bytes`.
+#[must_use]
+pub const fn head_bytes(key_bytes: usize, payload_bytes: usize) -> usize {
+    HEAD_FIXED_BYTES + key_bytes + CRC_BYTES * payload_bytes.div_ceil(BLOCK)
+}
+
+/// Appends the head of the record of `payload` to `out` and returns the head's length. The
+/// payload itself is not copied.
+///
+/// # Panics
+/// When the payload is empty or longer than a chunk: callers cut chunks.
+pub fn encode_head(place: Place, owner: &Owner, payload: &[u8], out: &mut Vec<u8>) -> usize {
+    assert!(!payload.is_empty(), "a chunk holds at least one byte");
+    assert!(payload.len() as u64 <= CHUNK_BYTES_MAX, "a chunk holds at most 1 MiB");
+    let key = owner.key.as_bytes();
+    let (start, length) = (out.len(), payload.len() as u32);
+    let head_bytes = head_bytes(key.len(), payload.len());
+    out.extend_from_slice(&[0; CRC_BYTES]);
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&[VERSION, KIND_CHUNK, ENCODING_RAW, 0]);
+    out.extend_from_slice(&(key.len() as u16).to_le_bytes());
+    out.extend_from_slice(&0u16.to_le_bytes());
+    out.extend_from_slice(&owner.part.map_or(0, PartNumber::get).to_le_bytes());
+    out.extend_from_slice(&0u16.to_le_bytes());
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&owner.bucket.0.to_le_bytes());
+    out.extend_from_slice(&owner.body.0.to_le_bytes());
+    out.extend_from_slice(&owner.offset.to_le_bytes());
+    out.extend_from_slice(&owner.written.0.to_le_bytes());
+    out.extend_from_slice(key);
+    for (index, block) in payload.chunks(BLOCK).enumerate() {
+        let identity = place.identity(owner.body, (head_bytes + index * BLOCK) as u64);
+        out.extend_from_slice(&identity.crc32c(block).to_le_bytes());
+    }
+    assert!(out.len() - start == head_bytes, "the head is as long as was computed");
+    let crc = place.identity(owner.body, 0).crc32c(&out[start + CRC_BYTES..]);
+    out[start..start + CRC_BYTES].copy_from_slice(&crc.to_le_bytes());
+    head_bytes
+}
+
+/// Lengths of head and payload of the record that begins with `bytes`, when they are possible
+/// ones. Nothing is verified.
+///
+/// # Errors
+/// [`RecordFault::Short`], [`RecordFault::Magic`] or [`RecordFault::Length`].
+pub fn peek_lengths(bytes: &[u8]) -> Result<(usize, usize), RecordFault> {
+    let fixed = bytes.first_chunk::<HEAD_FIXED_BYTES>().ok_or(RecordFault::Short)?;
+    Lengths::read(fixed).map(|lengths| (lengths.head, lengths.stored))
+}
+
+struct Lengths {
+    key: usize,
+    extra: usize,
+    stored: usize,
+    logical: usize,
+    head: usize,
+}
+
+impl Lengths {
+    fn read(fixed: &[u8; HEAD_FIXED_BYTES]) -> Result<Self, RecordFault> {
+        if fixed[MAGIC_AT..MAGIC_AT + 4] != MAGIC {
+            return Err(RecordFault::Magic);
+        }
+        let (key, extra) = (u16_at(fixed, 12) as usize, u16_at(fixed, 14) as usize);
+        let (stored, logical) = (u32_at(fixed, 20) as usize, u32_at(fixed, 24) as usize);
+        let chunk_max = CHUNK_BYTES_MAX as usize;
+        let possible = (1..=KEY_LEN_MAX).contains(&key)
+            && extra <= EXTRA_BYTES_MAX
+            && (1..=chunk_max).contains(&logical)
+            && (1..=2 * chunk_max).contains(&stored);
+        if !possible {
+            return Err(RecordFault::Length);
+        }
+        let head = HEAD_FIXED_BYTES + key + extra + CRC_BYTES * logical.div_ceil(BLOCK);
+        Ok(Self { key, extra, stored, logical, head })
+    }
+}
+
+impl<'a> Head<'a> {
+    /// Reads and verifies the head of the record that begins at `place` with `bytes` (which may
+    /// go on beyond the head).
+    ///
+    /// # Errors
+    /// What is wrong with the bytes.
+    pub fn decode(place: Place, bytes: &'a [u8]) -> Result<Self, RecordFault> {
+        let fixed = bytes.first_chunk::<HEAD_FIXED_BYTES>().ok_or(RecordFault::Short)?;
+        let lengths = Lengths::read(fixed)?;
+        let head = bytes.get(..lengths.head).ok_or(RecordFault::Short)?;
+        let body = BodyId(u64_at(fixed, 36));
+        if place.identity(body, 0).crc32c(&head[CRC_BYTES..]) != u32_at(fixed, 0) {
+            return Err(RecordFault::Crc);
+        }
+        let raw = fixed[8..12] == [VERSION, KIND_CHUNK, ENCODING_RAW, 0];
+        let part = u16_at(fixed, 16);
+        let part_known = part == 0 || PartNumber::new(part.into()).is_some();
+        if !raw || lengths.stored != lengths.logical || !part_known {
+            return Err(RecordFault::Unsupported);
+        }
+        let (key, rest) = head[HEAD_FIXED_BYTES..].split_at(lengths.key);
+        let (extra, table) = rest.split_at(lengths.extra);
+        Ok(Self {
+            place,
+            bucket: BucketId(u64_at(fixed, 28)),
+            body,
+            part: PartNumber::new(part.into()),
+            body_offset: u64_at(fixed, 44),
+            written: Timestamp(u64_at(fixed, 52) as i64),
+            head_bytes: lengths.head,
+            stored_bytes: lengths.stored,
+            logical_bytes: lengths.logical,
+            key,
+            extra,
+            table,
+        })
+    }
+
+    /// How many blocks the payload has.
+    #[must_use]
+    pub const fn blocks(&self) -> usize {
+        self.logical_bytes.div_ceil(BLOCK)
+    }
+
+    /// Where block `index` lies in the stored payload.
+    #[must_use]
+    pub fn block(&self, index: usize) -> Range<usize> {
+        index * BLOCK..self.stored_bytes.min((index + 1) * BLOCK)
+    }
+
+    /// Whether `stored` are the bytes of block `index`.
+    #[must_use]
+    pub fn verifies(&self, index: usize, stored: &[u8]) -> bool {
+        let Some(crc) = self.table.chunks_exact(CRC_BYTES).nth(index) else { return false };
+        let identity = self.place.identity(self.body, (self.head_bytes + index * BLOCK) as u64);
+        stored.len() == self.block(index).len() && identity.crc32c(stored).to_le_bytes() == *crc
+    }
+
+    /// The first block of `payload` (the whole of it) that does not verify.
+    #[must_use]
+    pub fn bad_block(&self, payload: &[u8]) -> Option<usize> {
+        (0..self.blocks())
+            .find(|&index| !payload.get(self.block(index)).is_some_and(|block| self.verifies(index, block)))
+    }
+}
+
+fn u16_at(bytes: &[u8; HEAD_FIXED_BYTES], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8; HEAD_FIXED_BYTES], at: usize) -> u32 {
+    let mut out = [0; 4];
+    out.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(out)
+}
+
+fn u64_at(bytes: &[u8; HEAD_FIXED_BYTES], at: usize) -> u64 {
+    let mut out = [0; 8];
+    out.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(out)
+}
+
+#[cfg(test)]
+mod tests;

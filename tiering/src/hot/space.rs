@@ -1,0 +1,193 @@
+//! Free space: when appends are refused so that the catalogue can still work.
+//!
+//! A delete frees nothing until compaction, and both need room in the catalogue's log and tables,
+//! which live on the same file system. So appends are refused while free space is under
+//! `reserve_bytes`. Behind the reserve stands the *ballast*, a file of preallocated nothing: when
+//! something else eats into the reserve itself (under half of it is left), the ballast is given
+//! back to the file system at once, and it is laid again when there is plenty of room. Power loss
+//! at any moment leaves a ballast of some size, which the next look mends.
+//!
+//! `statvfs` is asked once per housekeeping tick and once per eighth of the reserve admitted, not
+//! per append; between two looks admitted bytes are subtracted.
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::fs::FallocateFlags;
+
+/// Name of the ballast's file, beside the segments.
+pub const BALLAST_FILE_NAME: &str = "ballast";
+
+/// While full, how soon after a look at the file system the next append may look again.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+pub(super) struct Space {
+    dir: PathBuf,
+    reserve_bytes: u64,
+    /// As of the last look, less what was admitted since.
+    free_bytes: AtomicI64,
+    /// Admitted and not yet in the file system's own count.
+    in_flight_bytes: AtomicU64,
+    admitted_since_look_bytes: AtomicU64,
+    ballast: Mutex<Ballast>,
+}
+
+struct Ballast {
+    path: PathBuf,
+    bytes: u64,
+    laid: bool,
+    looked: Option<Instant>,
+}
+
+impl Space {
+    pub(super) fn open(dir: &Path, reserve_bytes: u64, ballast_bytes: u64) -> Self {
+        let path = dir.join(BALLAST_FILE_NAME);
+        let laid = std::fs::metadata(&path).is_ok_and(|found| found.len() >= ballast_bytes);
+        let space = Self {
+            dir: dir.to_owned(),
+            reserve_bytes,
+            free_bytes: AtomicI64::new(0),
+            in_flight_bytes: AtomicU64::new(0),
+            admitted_since_look_bytes: AtomicU64::new(0),
+            ballast: Mutex::new(Ballast { path, bytes: ballast_bytes, laid, looked: None }),
+        };
+        space.look();
+        space
+    }
+
+    /// Whether `bytes` more may be stored now.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        if self.fits(bytes) {
+            return true;
+        }
+        let looked = self.ballast.try_lock().and_then(|ballast| ballast.looked);
+        if looked.is_some_and(|at| at.elapsed() >= LOOK_AGAIN) {
+            self.look();
+        }
+        self.fits(bytes)
+    }
+
+    /// Takes `bytes` of the room for an append, or says that there is none.
+    pub(super) fn admit(&self, bytes: u64) -> bool {
+        if !self.has_room(bytes) {
+            return false;
+        }
+        self.in_flight_bytes.fetch_add(bytes, Relaxed);
+        self.free_bytes.fetch_sub(bytes as i64, Relaxed);
+        self.admitted_since_look_bytes.fetch_add(bytes, Relaxed);
+        true
+    }
+
+    /// An append of `bytes` was written, or given up. Blocks for a look at the file system once in
+    /// a while, so it is called by writer threads only.
+    pub(super) fn settle(&self, bytes: u64) {
+        self.in_flight_bytes.fetch_sub(bytes, Relaxed);
+        if self.admitted_since_look_bytes.load(Relaxed) >= self.reserve_bytes / 8 {
+            self.look();
+        }
+    }
+
+    /// An admitted append did not come to be.
+    pub(super) fn give_back(&self, bytes: u64) {
+        self.in_flight_bytes.fetch_sub(bytes, Relaxed);
+        self.free_bytes.fetch_add(bytes as i64, Relaxed);
+    }
+
+    /// Bytes left above the reserve.
+    pub(super) fn room_bytes(&self) -> u64 {
+        self.free_bytes.load(Relaxed).saturating_sub_unsigned(self.reserve_bytes).max(0) as u64
+    }
+
+    /// Asks the file system how much is free, and gives up or lays the ballast.
+    pub(super) fn look(&self) {
+        let mut ballast = self.ballast.lock();
+        ballast.looked = Some(Instant::now());
+        self.admitted_since_look_bytes.store(0, Relaxed);
+        let Some(mut free) = self.ask() else { return };
+        if ballast.laid && free < self.reserve_bytes / 2 {
+            ballast.release();
+            free = self.ask().unwrap_or(free);
+        } else if !ballast.laid && ballast.bytes > 0 && free > self.reserve_bytes + 2 * ballast.bytes {
+            ballast.lay();
+            free = self.ask().unwrap_or(free);
+        }
+        let in_flight = self.in_flight_bytes.load(Relaxed);
+        self.free_bytes.store(free as i64 - in_flight as i64, Relaxed);
+    }
+
+    fn fits(&self, bytes: u64) -> bool {
+        self.free_bytes.load(Relaxed) >= (self.reserve_bytes + bytes) as i64
+    }
+
+    fn ask(&self) -> Option<u64> {
+        match rustix::fs::statvfs(&self.dir) {
+            Ok(found) => Some(found.f_bavail.saturating_mul(found.f_frsize).min(i64::MAX as u64)),
+            Err(error) => {
+                tracing::warn!(dir = %self.dir.display(), %error, "cannot tell how much space is free");
+                None
+            }
+        }
+    }
+}
+
+impl Ballast {
+    fn release(&mut self) {
+        tracing::warn!(bytes = self.bytes, "space runs out: the ballast is given back");
+        match OpenOptions::new().write(true).open(&self.path).and_then(|file| file.set_len(0)) {
+            Ok(()) => self.laid = false,
+            Err(error) => tracing::error!(%error, "cannot give the ballast back"),
+        }
+    }
+
+    fn lay(&mut self) {
+        let laid = OpenOptions::new().create(true).truncate(false).write(true).open(&self.path);
+        let laid = laid.and_then(|file: File| {
+            Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, self.bytes)?)
+        });
+        match laid {
+            Ok(()) => self.laid = true,
+            Err(error) => {
+                tracing::warn!(%error, "this file system takes no ballast; going on without");
+                self.bytes = 0;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reserve_larger_than_the_disk_refuses_and_a_small_one_admits() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!Space::open(dir.path(), 1 << 60, 0).admit(1));
+        let space = Space::open(dir.path(), 1 << 20, 1 << 20);
+        assert!(space.admit(1));
+        assert!(!space.has_room(1 << 60));
+    }
+
+    #[test]
+    fn what_is_admitted_is_no_longer_free() {
+        let dir = tempfile::tempdir().unwrap();
+        let space = Space::open(dir.path(), 0, 0);
+        let before = space.free_bytes.load(Relaxed);
+        assert!(space.admit(1 << 20));
+        assert_eq!(space.free_bytes.load(Relaxed), before - (1 << 20));
+        space.settle(1 << 20);
+        assert_eq!(space.in_flight_bytes.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn the_ballast_is_laid_when_there_is_room_and_given_back_when_there_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let length = || std::fs::metadata(dir.path().join(BALLAST_FILE_NAME)).map_or(0, |found| found.len());
+        drop(Space::open(dir.path(), 1 << 20, 1 << 20));
+        assert_eq!(length(), 1 << 20);
+        drop(Space::open(dir.path(), 1 << 60, 1 << 20));
+        assert_eq!(length(), 0);
+    }
+}

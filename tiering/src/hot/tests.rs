@@ -1,0 +1,110 @@
+//! The hot tier as a whole, on real files, against a segment map in memory.
+
+mod append;
+mod cost;
+mod crash;
+mod faults;
+mod reading;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use mlgw_common::clock::ManualClock;
+use mlgw_common::ids::{BodyId, BucketId, Generation, SegmentId};
+use mlgw_common::{ObjectKey, Timestamp};
+use mlgw_metadata::schema::{Extent, SegmentClass};
+use parking_lot::Mutex;
+
+use super::map::{Later, MapError, OpenSegment, SegmentMap};
+use super::{Chunk, HotOptions, HotTier, Placement};
+
+/// Bytes as lower-case hex.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The obvious segment map: what was created, and at which length it was sealed.
+#[derive(Default)]
+pub(crate) struct MemoryMap {
+    segments: Mutex<BTreeMap<u64, (SegmentClass, Option<u64>)>>,
+}
+
+impl MemoryMap {
+    /// The sealed length of every segment.
+    fn sealed(&self) -> BTreeMap<u64, Option<u64>> {
+        self.segments.lock().iter().map(|(&id, &(_, length))| (id, length)).collect()
+    }
+
+    fn classes(&self) -> Vec<SegmentClass> {
+        self.segments.lock().values().map(|&(class, _)| class).collect()
+    }
+
+    /// What the catalogue looked like at this moment, for a second start.
+    fn copy(&self) -> Arc<Self> {
+        Arc::new(Self { segments: Mutex::new(self.segments.lock().clone()) })
+    }
+}
+
+impl SegmentMap for MemoryMap {
+    fn create(&self, class: SegmentClass) -> Later<'_, Result<(SegmentId, Generation), MapError>> {
+        let mut segments = self.segments.lock();
+        let id = segments.len() as u64 + 1;
+        segments.insert(id, (class, None));
+        Box::pin(async move { Ok((SegmentId(id), Generation(1))) })
+    }
+
+    fn seal(&self, id: SegmentId, length: u64) -> Later<'_, Result<(), MapError>> {
+        let mut segments = self.segments.lock();
+        let known = segments.get_mut(&id.0).map(|(_, sealed)| sealed.get_or_insert(length));
+        let same = known.is_some_and(|sealed| *sealed == length);
+        Box::pin(async move { if same { Ok(()) } else { Err(MapError::Refused("sealed".into())) } })
+    }
+
+    fn open_segments(&self) -> Result<Vec<OpenSegment>, MapError> {
+        let segments = self.segments.lock();
+        let open = segments.iter().filter(|(_, (_, length))| length.is_none());
+        Ok(open.map(|(&id, _)| OpenSegment { id: SegmentId(id), generation: Generation(1) }).collect())
+    }
+
+    fn generation(&self, id: SegmentId) -> Option<Generation> {
+        self.segments.lock().contains_key(&id.0).then_some(Generation(1))
+    }
+}
+
+fn options(dir: &Path) -> HotOptions {
+    let clock = Arc::new(ManualClock::new(Timestamp(1_700_000_000_000)));
+    HotOptions { reserve_bytes: 0, ballast_bytes: 0, ..HotOptions::new(dir.join("segments"), 0, clock) }
+}
+
+async fn open(dir: &Path, map: &Arc<MemoryMap>) -> HotTier {
+    HotTier::open_with(options(dir), map.clone()).await.unwrap()
+}
+
+fn chunk(body: u64, data: impl Into<Bytes>) -> Chunk {
+    Chunk {
+        bucket: BucketId(1),
+        key: ObjectKey::new(&format!("key-{body}")).unwrap(),
+        body: BodyId(body),
+        part: None,
+        offset: 0,
+        data: data.into(),
+        placement: Placement::Shared,
+    }
+}
+
+/// `length` bytes that differ between bodies and along the way.
+fn bytes_of(body: u64, length: usize) -> Vec<u8> {
+    let mut state = body.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    })
+    .take(length)
+    .collect()
+}
+
+async fn read_all(tier: &HotTier, extent: &Extent, body: u64) -> Vec<u8> {
+    tier.read(extent, BodyId(body), 0..extent.logical_bytes).await.unwrap().to_vec()
+}

@@ -1,0 +1,176 @@
+//! Appends: what is answered reads back, in which segments it lies, how many syncs it took.
+
+use super::*;
+use crate::hot::{AppendError, Durability, SegmentHeader, segment_file_name};
+use mlgw_common::limits::{CHUNK_BYTES_MAX, MIB};
+use proptest::prelude::*;
+
+#[tokio::test]
+async fn a_chunk_reads_back_at_once_and_after_a_restart() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let tier = open(dir.path(), &map).await;
+    let extent = tier.append(chunk(1, bytes_of(1, 5000))).await.unwrap();
+    assert_eq!(read_all(&tier, &extent, 1).await, bytes_of(1, 5000));
+    tier.shutdown().await;
+    let tier = open(dir.path(), &map).await;
+    assert_eq!(read_all(&tier, &extent, 1).await, bytes_of(1, 5000));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_writers_and_readers_meet_their_own_bytes_over_many_segments() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let options = HotOptions { segment_bytes: 2 * MIB, ..options(dir.path()) };
+    let tier = HotTier::open_with(options, map.clone()).await.unwrap();
+    let writers = (0..24u64).map(|writer| {
+        let tier = tier.clone();
+        tokio::spawn(async move {
+            let mut extents = Vec::new();
+            for round in 0..20u64 {
+                let body = writer * 1000 + round;
+                let length = [100, 4096, 70_000, 300_000][((writer + round) % 4) as usize];
+                let extent = tier.append(chunk(body, bytes_of(body, length))).await.unwrap();
+                assert_eq!(read_all(&tier, &extent, body).await, bytes_of(body, length));
+                extents.push((body, extent));
+            }
+            extents
+        })
+    });
+    let mut extents = Vec::new();
+    for writer in writers.collect::<Vec<_>>() {
+        extents.extend(writer.await.unwrap());
+    }
+    tier.clone().shutdown().await;
+    let sealed = map.sealed();
+    assert!(sealed.len() > 10, "{sealed:?}");
+    for (body, extent) in &extents {
+        let end = extent.offset + extent.record_bytes();
+        assert!(sealed[&extent.segment].unwrap() >= end, "an answered chunk lies behind a seal");
+        assert_eq!(read_all(&tier, extent, *body).await, bytes_of(*body, extent.logical_bytes as usize));
+    }
+    for length in sealed.values() {
+        assert!(length.unwrap() <= 2 * MIB);
+    }
+    let metrics = tier.metrics();
+    assert_eq!(metrics.appends, extents.len() as u64);
+    assert!(metrics.batches <= metrics.appends);
+}
+
+#[tokio::test]
+async fn after_a_clean_stop_nothing_is_scanned() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let tier = open(dir.path(), &map).await;
+    tier.append(chunk(1, vec![1; 100])).await.unwrap();
+    tier.clone().shutdown().await;
+    assert_eq!(tier.append(chunk(2, vec![1; 100])).await, Err(AppendError::Stopping));
+    assert!(map.sealed().values().all(Option::is_some));
+    assert_eq!(open(dir.path(), &map).await.recovered(), []);
+}
+
+#[tokio::test]
+async fn small_large_and_own_chunks_lie_apart() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let tier = open(dir.path(), &map).await;
+    let own = |body| Chunk { placement: Placement::Own, ..chunk(body, vec![7; 1000]) };
+    let small = tier.append(chunk(1, vec![7; 1000])).await.unwrap();
+    let large = tier.append(chunk(2, vec![7; CHUNK_BYTES_MAX as usize])).await.unwrap();
+    let mine = tier.append(own(3)).await.unwrap();
+    let mine_too = tier.append(own(3)).await.unwrap();
+    let theirs = tier.append(own(4)).await.unwrap();
+    assert_eq!(map.classes(), [SegmentClass::Small, SegmentClass::Large, SegmentClass::Own, SegmentClass::Own]);
+    assert_eq!(mine.segment, mine_too.segment);
+    let mut segments = vec![small.segment, large.segment, mine.segment, theirs.segment];
+    segments.dedup();
+    assert_eq!(segments.len(), 4);
+    tier.finish_own(BodyId(3));
+    assert_ne!(tier.append(own(3)).await.unwrap().segment, mine.segment);
+    tier.shutdown().await;
+    assert!(map.sealed().values().all(Option::is_some));
+}
+
+#[tokio::test]
+async fn bodies_beyond_the_bound_share_a_segment() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let tier = open(dir.path(), &map).await;
+    for body in 0..crate::hot::limits::OWN_SEGMENTS_OPEN_MAX as u64 + 3 {
+        tier.append(Chunk { placement: Placement::Own, ..chunk(body, vec![7; 1000]) }).await.unwrap();
+    }
+    let own = map.classes().iter().filter(|&&class| class == SegmentClass::Own).count();
+    assert_eq!(own, crate::hot::limits::OWN_SEGMENTS_OPEN_MAX);
+}
+
+#[tokio::test]
+async fn the_file_begins_with_the_segments_header() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let tier = open(dir.path(), &map).await;
+    let extent = tier.append(chunk(1, vec![1; 100])).await.unwrap();
+    let file = std::fs::read(dir.path().join("segments").join(segment_file_name(extent.segment_id()))).unwrap();
+    let header = SegmentHeader::decode(&file).unwrap();
+    assert_eq!((header.id, header.generation), (extent.segment_id(), Generation(1)));
+    assert_eq!(file.len() as u64, extent.offset + extent.record_bytes());
+}
+
+#[tokio::test]
+async fn with_durability_os_nothing_is_ever_synced() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let options = HotOptions { durability: Durability::Os, ..options(dir.path()) };
+    let tier = HotTier::open_with(options, map.clone()).await.unwrap();
+    tier.append(chunk(1, vec![1; 100])).await.unwrap();
+    let syncs: u64 = tier.metrics().syncs.iter().map(|(_, took)| took.count()).sum();
+    assert_eq!(syncs, 0);
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_appends_and_serves_reads() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let tier = open(dir.path(), &map).await;
+    let extent = tier.append(chunk(1, vec![1; 100])).await.unwrap();
+    tier.shutdown().await;
+    let options = HotOptions { reserve_bytes: 1 << 60, ..options(dir.path()) };
+    let tier = HotTier::open_with(options, map.clone()).await.unwrap();
+    assert!(!tier.has_room(1));
+    assert_eq!(tier.append(chunk(2, vec![1; 100])).await, Err(AppendError::Full));
+    assert_eq!(read_all(&tier, &extent, 1).await, vec![1; 100]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_append_frees_its_room_in_the_queue() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let tier = open(dir.path(), &map).await;
+    let data = Bytes::from(vec![1; CHUNK_BYTES_MAX as usize]);
+    // Three times the queue's bound: if dropped ones kept their room, the last could not enter.
+    for _ in 0..3 * crate::hot::limits::LARGE_QUEUE_BYTES_MAX / CHUNK_BYTES_MAX as usize {
+        let mut append = Box::pin(tier.append(chunk(1, data.clone())));
+        std::future::poll_fn(|cx| {
+            let _ = append.as_mut().poll(cx);
+            std::task::Poll::Ready(())
+        })
+        .await;
+    }
+    tier.append(chunk(2, data)).await.unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn any_sequence_of_chunks_reads_back_and_fills_segments_without_gaps(
+        lengths in proptest::collection::vec(1usize..200_000, 1..40),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+            let options = HotOptions { segment_bytes: MIB, ..options(dir.path()) };
+            let tier = HotTier::open_with(options, map.clone()).await.unwrap();
+            let mut ends = BTreeMap::new();
+            for (body, &length) in (1u64..).zip(&lengths) {
+                let extent = tier.append(chunk(body, bytes_of(body, length))).await.unwrap();
+                let end = ends.insert(extent.segment, extent.offset + extent.record_bytes());
+                assert_eq!(extent.offset, end.unwrap_or(64));
+                assert_eq!(read_all(&tier, &extent, body).await, bytes_of(body, length));
+            }
+            tier.shutdown().await;
+            for (segment, length) in map.sealed() {
+                assert_eq!(length.unwrap(), ends.get(&segment).copied().unwrap_or(64));
+            }
+        });
+    }
+}

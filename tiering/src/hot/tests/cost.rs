@@ -1,0 +1,76 @@
+//! What an append and a cached read cost. Run with
+//! `cargo nextest run --release -p mlgw-tiering --run-ignored only --no-capture cost`.
+
+use super::*;
+use std::time::Instant;
+
+/// User and system time of this process, in microseconds.
+fn cpu_micros() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/schedstat").unwrap();
+    let own: f64 = stat.split(' ').next().unwrap().parse().unwrap();
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let all: f64 = tasks
+        .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("schedstat")).ok())
+        .filter_map(|stat| stat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()))
+        .sum();
+    all.max(own) / 1000.0
+}
+
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn cost_of_a_cached_read() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let tier = open(dir.path(), &map).await;
+    for length in [4096usize, 102_400, 262_144] {
+        let mut extents = Vec::new();
+        for body in 0..200u64 {
+            extents.push((body, tier.append(chunk(body, bytes_of(body, length))).await.unwrap()));
+        }
+        let rounds = 20_000_000 / (length + 4096);
+        for (body, extent) in &extents {
+            tier.read(extent, BodyId(*body), 0..length as u64).await.unwrap();
+        }
+        let begun = Instant::now();
+        for (body, extent) in extents.iter().cycle().take(rounds * 50) {
+            std::hint::black_box(tier.read(extent, BodyId(*body), 0..length as u64).await.unwrap());
+        }
+        let micros = begun.elapsed().as_secs_f64() * 1e6 / (rounds * 50) as f64;
+        println!("read {length} bytes: {micros:.2} us, {:?} by disk", tier.metrics().reads_disk);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement"]
+async fn cost_of_an_append() {
+    for writers in [1u64, 8, 32, 128] {
+        let (dir, map) = (tempfile::tempdir_in(".").unwrap(), Arc::new(MemoryMap::default()));
+        let tier = open(dir.path(), &map).await;
+        tier.append(chunk(0, vec![1; 4096])).await.unwrap();
+        let before = tier.metrics();
+        let (begun, cpu) = (Instant::now(), cpu_micros());
+        let each = 40_000 / writers / if writers == 1 { 20 } else { 1 };
+        let tasks = (0..writers).map(|writer| {
+            let tier = tier.clone();
+            let data = Bytes::from(bytes_of(writer, 4096));
+            tokio::spawn(async move {
+                for _ in 0..each {
+                    tier.append(chunk(writer, data.clone())).await.unwrap();
+                }
+            })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.unwrap();
+        }
+        let (seconds, cpu) = (begun.elapsed().as_secs_f64(), cpu_micros() - cpu);
+        let after = tier.metrics();
+        let appends = (after.appends - before.appends) as f64;
+        let (syncs, was) = (after.syncs[0].1, before.syncs[0].1);
+        println!(
+            "{writers} writers: {:.0} appends/s, {:.1} us CPU each, {:.3} syncs each, {:.0} us per sync",
+            appends / seconds,
+            cpu / appends,
+            (syncs.count() - was.count()) as f64 / appends,
+            (syncs.nanos - was.nanos) as f64 / 1e3 / (syncs.count() - was.count()) as f64,
+        );
+    }
+}

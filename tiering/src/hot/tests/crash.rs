@@ -1,0 +1,181 @@
+//! Crashes: copies of the files as they stood, their unsynced tails torn, opened again.
+
+use super::*;
+use crate::hot::{Fault, FileCall, Intercept, ReadError, Scanned, Step, segment_file_name};
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+fn copy_dir(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+fn segment_path(dir: &Path, segment: u64) -> std::path::PathBuf {
+    dir.join("segments").join(segment_file_name(SegmentId(segment)))
+}
+
+/// Appends `count` chunks and returns what was answered, with the files and the map as a kill at
+/// that moment leaves them.
+async fn killed_after(dir: &Path, count: u64) -> (Vec<(u64, Extent)>, Arc<MemoryMap>) {
+    let running = tempfile::tempdir().unwrap();
+    let map = Arc::new(MemoryMap::default());
+    let tier = open(running.path(), &map).await;
+    let mut extents = Vec::new();
+    for body in 1..=count {
+        let length = 10 + (body as usize * 7919) % 90_000;
+        extents.push((body, tier.append(chunk(body, bytes_of(body, length))).await.unwrap()));
+    }
+    copy_dir(&running.path().join("segments"), &dir.join("segments"));
+    (extents, map.copy())
+}
+
+#[tokio::test]
+async fn after_a_kill_everything_answered_reads_back_and_the_segment_takes_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let (extents, map) = killed_after(dir.path(), 20).await;
+    let tier = open(dir.path(), &map).await;
+    let end = extents.last().map(|(_, extent)| extent.offset + extent.record_bytes()).unwrap();
+    let expected = Scanned { length: end, records: 20, damaged_bytes: 0 };
+    assert_eq!(tier.recovered(), [(SegmentId(1), expected)]);
+    for (body, extent) in &extents {
+        assert_eq!(read_all(&tier, extent, *body).await, bytes_of(*body, extent.logical_bytes as usize));
+    }
+    assert_ne!(tier.append(chunk(99, vec![1; 10])).await.unwrap().segment, 1);
+    assert_eq!(std::fs::metadata(segment_path(dir.path(), 1)).unwrap().len(), end);
+}
+
+#[tokio::test]
+async fn an_open_segment_without_a_file_is_sealed_at_nothing() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let (id, _) = map.create(SegmentClass::Small).await.unwrap();
+    let tier = open(dir.path(), &map).await;
+    assert_eq!(tier.recovered(), [(id, Scanned::default())]);
+    assert_eq!(map.sealed()[&id.0], Some(0));
+    let extent = Extent { segment: id.0, offset: 64, head_bytes: 70, stored_bytes: 5, logical_bytes: 5, ..Extent::default() };
+    assert!(matches!(tier.read(&extent, BodyId(1), 0..5).await, Err(ReadError::Gone { .. })));
+}
+
+#[tokio::test]
+async fn files_the_catalogue_does_not_know_are_reported_and_left() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    open(dir.path(), &map).await.shutdown().await;
+    for name in ["0000000000000fff.seg", "notes.txt"] {
+        std::fs::write(dir.path().join("segments").join(name), b"x").unwrap();
+    }
+    let tier = open(dir.path(), &map).await;
+    assert_eq!(tier.stray_files(), ["0000000000000fff.seg", "notes.txt"]);
+    assert!(dir.path().join("segments/notes.txt").exists());
+}
+
+#[tokio::test]
+async fn damage_in_the_middle_costs_its_record_and_no_later_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (extents, map) = killed_after(dir.path(), 12).await;
+    let path = segment_path(dir.path(), 1);
+    for at in [extents[3].1.offset + 20, extents[7].1.offset + u64::from(extents[7].1.head_bytes)] {
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[at as usize] ^= 0x10;
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let tier = open(dir.path(), &map).await;
+    assert_eq!(tier.recovered()[0].1.records, 10);
+    for (body, extent) in &extents {
+        let read = tier.read(extent, BodyId(*body), 0..extent.logical_bytes).await;
+        match body {
+            4 => assert!(matches!(read, Err(ReadError::Corrupt { fault: Fault::Head(_), .. }))),
+            8 => assert!(matches!(read, Err(ReadError::Corrupt { fault: Fault::Block(0), .. }))),
+            _ => assert_eq!(read.unwrap(), bytes_of(*body, extent.logical_bytes as usize)),
+        }
+    }
+}
+
+/// Notes how far the last sync of a segment reached, by the file's length when it was asked for.
+struct SyncedLength {
+    path: std::path::PathBuf,
+    synced: AtomicU64,
+}
+
+impl Intercept for SyncedLength {
+    fn before(&self, call: FileCall, _: Option<SegmentId>) -> Step {
+        if call == FileCall::Sync {
+            self.synced.store(std::fs::metadata(&self.path).unwrap().len(), Ordering::SeqCst);
+        }
+        Step::Go
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_answered_before_a_sync_that_covers_it() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let watch = Arc::new(SyncedLength { path: segment_path(dir.path(), 1), synced: AtomicU64::new(0) });
+    let options = HotOptions { intercept: Some(watch.clone()), ..options(dir.path()) };
+    let tier = HotTier::open_with(options, map.clone()).await.unwrap();
+    let appends = (0..64u64).map(|body| {
+        let (tier, watch) = (tier.clone(), watch.clone());
+        tokio::spawn(async move {
+            for _ in 0..20 {
+                let extent = tier.append(chunk(body, vec![1; 3000])).await.unwrap();
+                assert!(watch.synced.load(Ordering::SeqCst) >= extent.offset + extent.record_bytes());
+            }
+        })
+    });
+    for append in appends.collect::<Vec<_>>() {
+        append.await.unwrap();
+    }
+    assert!(tier.metrics().batches < 64 * 20, "batches form");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// The synced part is what the first `kept` records wrote; of the rest each 512-byte sector is
+    /// kept, lost (zeros) or garbage, and the file may end early.
+    #[test]
+    fn whatever_a_power_cut_leaves_behind_the_last_sync_answered_chunks_read_back(
+        kept in 1usize..12, fate in proptest::collection::vec(0u8..3, 2000), cut in any::<prop::sample::Index>(),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let (extents, map) = killed_after(dir.path(), 12).await;
+            let path = segment_path(dir.path(), 1);
+            let mut bytes = std::fs::read(&path).unwrap();
+            let synced = (extents[kept - 1].1.offset + extents[kept - 1].1.record_bytes()) as usize;
+            for (sector, fate) in bytes[synced..].chunks_mut(512).zip(fate) {
+                match fate {
+                    0 => {}
+                    1 => sector.fill(0),
+                    _ => sector.iter_mut().for_each(|byte| *byte = byte.wrapping_mul(31).wrapping_add(7)),
+                }
+            }
+            bytes.truncate(synced + cut.index(bytes.len() - synced + 1));
+            std::fs::write(&path, bytes).unwrap();
+            let tier = open(dir.path(), &map).await;
+            assert!(map.sealed()[&1].unwrap() >= synced as u64);
+            for (index, (body, extent)) in extents.iter().enumerate() {
+                match tier.read(extent, BodyId(*body), 0..extent.logical_bytes).await {
+                    Ok(read) => assert_eq!(read, bytes_of(*body, extent.logical_bytes as usize)),
+                    Err(ReadError::Corrupt { .. }) => assert!(index >= kept, "an answered chunk is lost"),
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn no_bytes_whatever_make_a_scan_fail(bytes in proptest::collection::vec(any::<u8>(), 0..3000), magic_at in any::<prop::sample::Index>()) {
+        let mut bytes = bytes;
+        if bytes.len() > 8 {
+            let at = magic_at.index(bytes.len() - 4);
+            bytes[at..at + 4].copy_from_slice(&crate::hot::record::MAGIC);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("any");
+        std::fs::write(&path, &bytes).unwrap();
+        let scanned = crate::hot::scan(&std::fs::File::open(&path).unwrap(), SegmentId(1), Generation(1)).unwrap();
+        prop_assert_eq!(scanned, Scanned::default());
+    }
+}

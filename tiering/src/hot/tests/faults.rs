@@ -1,0 +1,111 @@
+//! Disks that fail: what is answered, where the retried batch lies, what is never touched again.
+
+use super::*;
+use crate::hot::{AppendError, FileCall, Intercept, OpenError, Step};
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
+/// Lets calls go but for those its list names, which it takes off when they come.
+struct Script {
+    steps: Mutex<Vec<(FileCall, Step)>>,
+    calls: Mutex<Vec<(FileCall, Option<SegmentId>)>>,
+}
+
+impl Script {
+    fn new(steps: &[(FileCall, Step)]) -> Arc<Self> {
+        Arc::new(Self { steps: Mutex::new(steps.to_vec()), calls: Mutex::default() })
+    }
+
+    fn calls_on(&self, id: u64) -> Vec<FileCall> {
+        let calls = self.calls.lock();
+        calls.iter().filter(|(_, segment)| *segment == Some(SegmentId(id))).map(|&(call, _)| call).collect()
+    }
+}
+
+impl Intercept for Script {
+    fn before(&self, call: FileCall, segment: Option<SegmentId>) -> Step {
+        self.calls.lock().push((call, segment));
+        let mut steps = self.steps.lock();
+        let due = steps.iter().position(|&(named, _)| named == call);
+        due.map_or(Step::Go, |index| steps.remove(index).1)
+    }
+}
+
+async fn open_scripted(dir: &Path, map: &Arc<MemoryMap>, script: &Arc<Script>) -> HotTier {
+    let options = HotOptions { intercept: Some(script.clone()), ..options(dir) };
+    HotTier::open_with(options, map.clone()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_failed_write_or_sync_moves_the_batch_to_a_new_segment() {
+    for call in [FileCall::Write, FileCall::Sync] {
+        let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+        let script = Script::new(&[]);
+        let tier = open_scripted(dir.path(), &map, &script).await;
+        let first = tier.append(chunk(1, bytes_of(1, 3000))).await.unwrap();
+        script.steps.lock().push((call, Step::Fail(EIO)));
+        let second = tier.append(chunk(2, bytes_of(2, 3000))).await.unwrap();
+        let third = tier.append(chunk(3, bytes_of(3, 3000))).await.unwrap();
+        assert_eq!((first.segment, second.segment, third.segment), (1, 2, 2), "{call:?}");
+        for (body, extent) in [(1, &first), (2, &second), (3, &third)] {
+            assert_eq!(read_all(&tier, extent, body).await, bytes_of(body, 3000));
+        }
+        assert_eq!(script.calls_on(1).last(), Some(&call), "the failed file is not touched again");
+        assert_eq!(tier.metrics().batches_retried, 1);
+        tier.shutdown().await;
+        assert_eq!(map.sealed()[&1], Some(first.offset + first.record_bytes()));
+    }
+}
+
+#[tokio::test]
+async fn a_segment_that_cannot_be_made_is_sealed_empty_and_another_one_made() {
+    for call in [FileCall::Create, FileCall::SyncNew, FileCall::SyncDirectory] {
+        let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+        let script = Script::new(&[]);
+        let tier = open_scripted(dir.path(), &map, &script).await;
+        script.steps.lock().push((call, Step::Fail(EIO)));
+        let extent = tier.append(chunk(1, bytes_of(1, 3000))).await.unwrap();
+        assert_eq!(extent.segment, 2, "{call:?}");
+        tier.shutdown().await;
+        assert_eq!(map.sealed()[&1], Some(0));
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_fails_twice_answers_the_error_and_stores_nothing() {
+    for (errno, error) in [(EIO, AppendError::Io), (ENOSPC, AppendError::Full)] {
+        let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+        let script = Script::new(&[(FileCall::Write, Step::Fail(errno)), (FileCall::Sync, Step::Fail(errno))]);
+        let tier = open_scripted(dir.path(), &map, &script).await;
+        assert_eq!(tier.append(chunk(1, vec![1; 3000])).await, Err(error));
+        assert_eq!(tier.append(chunk(2, vec![1; 3000])).await, Err(error), "a sick disk is let alone for a second");
+        tier.shutdown().await;
+        assert_eq!(map.sealed().values().copied().collect::<Vec<_>>(), [Some(64), Some(64)]);
+    }
+}
+
+#[tokio::test]
+async fn short_writes_are_continued() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let script = Script::new(&[1, 63, 4, 100].map(|bytes| (FileCall::Write, Step::Short(bytes))));
+    let tier = open_scripted(dir.path(), &map, &script).await;
+    let extent = tier.append(chunk(1, bytes_of(1, 3000))).await.unwrap();
+    assert_eq!(read_all(&tier, &extent, 1).await, bytes_of(1, 3000));
+}
+
+#[tokio::test]
+async fn a_failed_sync_at_recovery_refuses_to_open_and_the_next_start_opens() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let tier = open(dir.path(), &map).await;
+    let extent = tier.append(chunk(1, bytes_of(1, 3000))).await.unwrap();
+    let map = map.copy();
+    drop(tier);
+    let script = Script::new(&[(FileCall::SyncRecovery, Step::Fail(EIO))]);
+    let options = HotOptions { intercept: Some(script), ..options(dir.path()) };
+    let opened = HotTier::open_with(options, map.clone()).await;
+    assert!(matches!(opened.map(drop), Err(OpenError::Recover(_))));
+    assert_eq!(map.sealed()[&1], None);
+    let tier = open(dir.path(), &map).await;
+    assert_eq!(read_all(&tier, &extent, 1).await, bytes_of(1, 3000));
+}

@@ -1,0 +1,142 @@
+//! Reads: any range, any damage, any extent.
+
+use super::*;
+use crate::hot::{Fault, ReadError, segment_file_name};
+use mlgw_common::limits::CHUNK_BYTES_MAX;
+use proptest::prelude::*;
+use std::os::unix::fs::FileExt;
+
+fn writable(dir: &Path, extent: &Extent) -> std::fs::File {
+    let path = dir.join("segments").join(segment_file_name(extent.segment_id()));
+    std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap()
+}
+
+fn flip(file: &std::fs::File, at: u64) {
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+}
+
+#[tokio::test]
+async fn a_flipped_byte_fails_the_very_next_read_of_its_block_and_no_other() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let tier = open(dir.path(), &map).await;
+    let extent = tier.append(chunk(1, bytes_of(1, 1 << 20))).await.unwrap();
+    read_all(&tier, &extent, 1).await;
+    let payload = extent.offset + u64::from(extent.head_bytes);
+    flip(&writable(dir.path(), &extent), payload + 3 * 65536 + 5);
+    let read = tier.read(&extent, BodyId(1), 3 * 65536 + 100..3 * 65536 + 101).await;
+    let offset = payload + 3 * 65536;
+    assert!(matches!(read, Err(ReadError::Corrupt { offset: at, fault: Fault::Block(3), .. }) if at == offset));
+    assert_eq!(tier.read(&extent, BodyId(1), 0..65536).await.unwrap(), bytes_of(1, 65536));
+    assert!(tier.read(&extent, BodyId(1), 0..1 << 20).await.is_err());
+    assert_eq!(tier.metrics().corrupt_blocks, 2);
+}
+
+#[tokio::test]
+async fn a_file_cut_short_is_an_error_of_the_reads_it_concerns() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let tier = open(dir.path(), &map).await;
+    let first = tier.append(chunk(1, bytes_of(1, 5000))).await.unwrap();
+    let second = tier.append(chunk(2, bytes_of(2, 5000))).await.unwrap();
+    tier.shutdown().await;
+    writable(dir.path(), &second).set_len(second.offset + 100).unwrap();
+    let tier = open(dir.path(), &map).await;
+    assert_eq!(read_all(&tier, &first, 1).await, bytes_of(1, 5000));
+    let read = tier.read(&second, BodyId(2), 0..10).await;
+    assert!(matches!(read, Err(ReadError::Corrupt { fault: Fault::Truncated, .. })));
+}
+
+#[tokio::test]
+async fn a_missing_segment_is_gone() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let tier = open(dir.path(), &map).await;
+    let extent = tier.append(chunk(1, bytes_of(1, 5000))).await.unwrap();
+    for id in [77, extent.segment] {
+        std::fs::remove_file(dir.path().join("segments").join(segment_file_name(SegmentId(id)))).ok();
+        let elsewhere = Extent { segment: id, ..extent.clone() };
+        assert!(matches!(tier.read(&elsewhere, BodyId(1), 0..10).await, Err(ReadError::Gone { .. })));
+    }
+}
+
+#[tokio::test]
+async fn an_extent_that_is_not_quite_right_never_gives_bytes() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let tier = open(dir.path(), &map).await;
+    let good = tier.append(chunk(1, bytes_of(1, 5000))).await.unwrap();
+    tier.append(chunk(1, bytes_of(1, 5000))).await.unwrap();
+    let g = || good.clone();
+    let wrong = [
+        Extent { offset: good.offset + 1, ..g() },
+        Extent { offset: u64::MAX, ..g() },
+        Extent { head_bytes: good.head_bytes - 1, ..g() },
+        Extent { head_bytes: 0, ..g() },
+        Extent { head_bytes: u32::MAX, ..g() },
+        Extent { stored_bytes: 4999, logical_bytes: 4999, ..g() },
+        Extent { stored_bytes: 0, logical_bytes: 0, ..g() },
+        Extent { stored_bytes: u64::MAX, logical_bytes: u64::MAX, ..g() },
+        Extent { logical_bytes: 10_000, ..g() },
+        Extent { encoding: 1, ..g() },
+        Extent { data_key: vec![1], ..g() },
+    ];
+    for extent in wrong {
+        let read = tier.read(&extent, BodyId(1), 0..100).await;
+        assert!(matches!(read, Err(ReadError::Corrupt { .. })), "{extent:?}");
+    }
+    assert!(tier.read(&good, BodyId(2), 0..100).await.is_err(), "another body");
+    for range in [0..5001, 5000..5001, 10..10, u64::MAX - 1..u64::MAX] {
+        assert!(tier.read(&good, BodyId(1), range.clone()).await.is_err(), "{range:?}");
+    }
+}
+
+#[tokio::test]
+async fn only_so_many_files_stay_open() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let options = HotOptions { segment_bytes: 1000, ..options(dir.path()) };
+    let tier = HotTier::open_with(options, map.clone()).await.unwrap();
+    for body in 0..crate::hot::limits::OPEN_FILES_MAX as u64 + 20 {
+        let extent = tier.append(chunk(body, bytes_of(body, 900))).await.unwrap();
+        assert_eq!(read_all(&tier, &extent, body).await, bytes_of(body, 900));
+    }
+    assert_eq!(tier.metrics().open_files, crate::hot::limits::OPEN_FILES_MAX as u64);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn every_range_is_the_slice_it_names(
+        length in 1usize..=CHUNK_BYTES_MAX as usize,
+        ranges in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 20),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+            let tier = open(dir.path(), &map).await;
+            let bytes = bytes_of(1, length);
+            let extent = tier.append(chunk(1, bytes.clone())).await.unwrap();
+            for (from, to) in &ranges {
+                let from = from.index(length);
+                let to = from + 1 + to.index(length - from);
+                let read = tier.read(&extent, BodyId(1), from as u64..to as u64).await.unwrap();
+                assert!(read == bytes[from..to], "{from}..{to} of {length}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_bit_flipped_anywhere_in_a_record_is_never_served(length in 1usize..100_000, at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+            let tier = open(dir.path(), &map).await;
+            let extent = tier.append(chunk(1, bytes_of(1, length))).await.unwrap();
+            let at = extent.offset + at.index(extent.record_bytes() as usize) as u64;
+            let file = writable(dir.path(), &extent);
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at).unwrap();
+            file.write_all_at(&[byte[0] ^ (1 << bit)], at).unwrap();
+            let read = tier.read(&extent, BodyId(1), 0..length as u64).await;
+            assert!(matches!(read, Err(ReadError::Corrupt { .. })), "flipped at {at}");
+        });
+    }
+}

@@ -1,0 +1,257 @@
+//! The thread that appends to one open segment.
+//!
+//! It takes everything that waits, gives each chunk its offset, computes the checksums (they are
+//! seeded with the offset), writes heads and payloads with one call, syncs once, and answers all.
+//! What arrives meanwhile is the next batch. Nothing is answered before its sync returned.
+//!
+//! When a write or a sync fails the segment is sealed at its last synced length and never touched
+//! again; the batch is written once more, whole, to a new segment. When that fails too the batch
+//! is answered with the error, and for a second so is what follows, lest a sick disk be fed a new
+//! segment per request. Power loss leaves an open segment whose tail recovery looks through.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mlgw_metadata::schema::SegmentClass;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::header::SEGMENT_HEADER_BYTES;
+use super::limits::WRITE_RECORDS_MAX;
+use super::metrics::{Metrics, add};
+use super::queue::{Close, Pending, Queue, Taken};
+use super::record::{Place, encode_head};
+use super::segments::{OpenFile, Segments};
+use super::space::Space;
+use super::AppendError;
+use super::location::Location;
+
+/// How long appends are refused after a batch failed twice.
+const REFUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// What all writers share.
+pub(super) struct Shared {
+    pub(super) segments: Arc<Segments>,
+    pub(super) space: Arc<Space>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) segment_bytes: u64,
+    pub(super) runtime: Handle,
+}
+
+pub(super) struct Writer {
+    class: SegmentClass,
+    shared: Arc<Shared>,
+    queue: Arc<Queue>,
+    segment: Option<OpenFile>,
+    spare: Option<oneshot::Receiver<Result<OpenFile, AppendError>>>,
+    refusing: Option<(Instant, AppendError)>,
+    heads: Vec<u8>,
+    locations: Vec<Location>,
+}
+
+impl Writer {
+    pub(super) fn new(class: SegmentClass, shared: Arc<Shared>, queue: Arc<Queue>) -> Self {
+        Self {
+            class,
+            shared,
+            queue,
+            segment: None,
+            spare: None,
+            refusing: None,
+            heads: Vec::new(),
+            locations: Vec::new(),
+        }
+    }
+
+    /// Serves the queue until it is closed.
+    pub(super) fn run(mut self) {
+        loop {
+            match self.queue.take() {
+                Taken::Batch(batch) => self.serve(batch),
+                Taken::Closed(Close::Abandon) => return,
+                Taken::Closed(Close::Seal) => break,
+            }
+        }
+        self.retire();
+        if let Some(spare) = self.spare.take()
+            && let Ok(Ok(unused)) = spare.blocking_recv()
+        {
+            self.shared.segments.seal(unused.id, unused.synced_bytes);
+        }
+    }
+
+    fn serve(&mut self, mut batch: Vec<Pending>) {
+        let taken = Instant::now();
+        for pending in &batch {
+            self.shared.metrics.queue_wait.record(taken.duration_since(pending.arrived));
+        }
+        while !batch.is_empty() {
+            let fitting = self.fitting(&batch);
+            if fitting == 0 {
+                self.retire();
+                continue;
+            }
+            let rest = batch.split_off(fitting);
+            let stored = self.store(&batch);
+            self.answer(batch, stored);
+            batch = rest;
+        }
+    }
+
+    /// How many chunks from the front of the batch the open segment takes. An empty segment takes
+    /// at least one.
+    fn fitting(&self, batch: &[Pending]) -> usize {
+        let begin = self.segment.as_ref().map_or(SEGMENT_HEADER_BYTES, |segment| segment.synced_bytes);
+        let mut end = begin;
+        let fits = batch.iter().take_while(|pending| {
+            end += pending.bytes as u64;
+            end <= self.shared.segment_bytes
+        });
+        let count = fits.count();
+        if begin == SEGMENT_HEADER_BYTES { count.max(1) } else { count }
+    }
+
+    /// Makes a batch durable, in a new segment if the open one fails. Fills `self.locations`.
+    fn store(&mut self, batch: &[Pending]) -> Result<(), AppendError> {
+        if let Some((since, error)) = self.refusing {
+            if since.elapsed() < REFUSE_AFTER_FAILURE {
+                return Err(error);
+            }
+            self.refusing = None;
+        }
+        let mut stored = self.try_store(batch);
+        if matches!(stored, Err(Failed::Disk(_))) {
+            add(&self.shared.metrics.batches_retried, 1);
+            stored = self.try_store(batch);
+        }
+        stored.map_err(|failed| {
+            let error = match failed {
+                Failed::Disk(error) => AppendError::from_io(&error),
+                Failed::NoSegment(error) => error,
+            };
+            self.refusing = Some((Instant::now(), error));
+            error
+        })
+    }
+
+    fn try_store(&mut self, batch: &[Pending]) -> Result<(), Failed> {
+        if self.segment.is_none() {
+            self.segment = Some(self.next_segment().map_err(Failed::NoSegment)?);
+        }
+        let Some(segment) = &mut self.segment else { return Err(Failed::NoSegment(AppendError::Io)) };
+        let disk = &self.shared.segments.disk;
+        let end = write_batch(disk, segment, batch, &mut self.heads, &mut self.locations);
+        let synced = end.and_then(|end| disk.sync(&segment.file, segment.id).map(|()| end));
+        match synced {
+            Ok(end) => {
+                segment.synced_bytes = end;
+                add(&self.shared.metrics.batches, 1);
+                self.prepare_ahead();
+                Ok(())
+            }
+            Err(error) => {
+                tracing::error!(segment = %segment.id, %error, "a batch failed; its segment is given up");
+                self.retire();
+                Err(Failed::Disk(error))
+            }
+        }
+    }
+
+    fn answer(&mut self, batch: Vec<Pending>, stored: Result<(), AppendError>) {
+        let bytes: usize = batch.iter().map(|pending| pending.bytes).sum();
+        let metrics = &self.shared.metrics;
+        match stored {
+            Ok(()) => {
+                add(&metrics.appends, batch.len() as u64);
+                add(&metrics.appended_bytes, bytes as u64);
+                for (pending, location) in batch.into_iter().zip(self.locations.drain(..)) {
+                    // Nobody waits when the request was dropped; the chunk is then dead bytes.
+                    let _ = pending.reply.send(Ok(location));
+                }
+            }
+            Err(error) => {
+                add(&metrics.append_errors, batch.len() as u64);
+                for pending in batch {
+                    let _ = pending.reply.send(Err(error));
+                }
+            }
+        }
+        self.shared.space.settle(bytes as u64);
+        self.queue.answered(bytes);
+    }
+
+    /// Seals the open segment at its synced length.
+    fn retire(&mut self) {
+        if let Some(segment) = self.segment.take() {
+            self.shared.segments.seal(segment.id, segment.synced_bytes);
+        }
+    }
+
+    /// The segment prepared ahead, or else one made now.
+    fn next_segment(&mut self) -> Result<OpenFile, AppendError> {
+        if let Some(spare) = self.spare.take()
+            && let Ok(Ok(segment)) = spare.blocking_recv()
+        {
+            return Ok(segment);
+        }
+        let made = self.shared.segments.prepare(self.class, &self.shared.runtime).blocking_recv();
+        made.unwrap_or(Err(AppendError::Stopping))
+    }
+
+    /// Has the next segment made while the last quarter of this one fills.
+    fn prepare_ahead(&mut self) {
+        let filled = self.segment.as_ref().map_or(0, |segment| segment.synced_bytes);
+        if self.spare.is_none() && filled >= self.shared.segment_bytes / 4 * 3 {
+            self.spare = Some(self.shared.segments.prepare(self.class, &self.shared.runtime));
+        }
+    }
+}
+
+enum Failed {
+    /// The open segment failed and was given up.
+    Disk(io::Error),
+    /// There is no segment to write to.
+    NoSegment(AppendError),
+}
+
+/// Writes the records of a batch behind the segment's synced length and returns where they end.
+fn write_batch(
+    disk: &super::file::Disk,
+    segment: &OpenFile,
+    batch: &[Pending],
+    heads: &mut Vec<u8>,
+    locations: &mut Vec<Location>,
+) -> io::Result<u64> {
+    heads.clear();
+    locations.clear();
+    let mut offset = segment.synced_bytes;
+    for pending in batch {
+        let place = Place { segment: segment.id, generation: segment.generation, offset };
+        let head_bytes = encode_head(place, &pending.owner, &pending.data, heads);
+        assert!(head_bytes + pending.data.len() == pending.bytes, "a record is as long as was queued");
+        locations.push(Location {
+            segment: segment.id,
+            offset,
+            head_bytes: head_bytes as u32,
+            payload_bytes: pending.data.len() as u32,
+        });
+        offset += pending.bytes as u64;
+    }
+    let mut rest = heads.as_slice();
+    let mut at = segment.synced_bytes;
+    for (batch, locations) in batch.chunks(WRITE_RECORDS_MAX).zip(locations.chunks(WRITE_RECORDS_MAX)) {
+        let mut slices = Vec::with_capacity(2 * batch.len());
+        let mut bytes = 0;
+        for (pending, location) in batch.iter().zip(locations) {
+            let (head, behind) = rest.split_at(location.head_bytes as usize);
+            rest = behind;
+            slices.extend([IoSlice::new(head), IoSlice::new(&pending.data)]);
+            bytes += pending.bytes as u64;
+        }
+        disk.write(&segment.file, segment.id, &mut slices, at)?;
+        at += bytes;
+    }
+    assert!(at == offset, "what was written ends where the last record does");
+    Ok(offset)
+}
