@@ -11,7 +11,7 @@ pub use code::Code;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
-use http::{Method, Response, StatusCode};
+use http::{Response, StatusCode};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -165,17 +165,16 @@ impl S3Error {
         out
     }
 
-    /// The answer to a request for `resource` (its path); one to HEAD has no body, and 304 has
-    /// neither body nor type.
+    /// The answer to a request for `resource` (its path). An answer to HEAD is this one without
+    /// its body; 304 has neither body nor type.
     #[must_use]
-    pub fn into_response(self, method: &Method, resource: &str, request_id: &str) -> Response<Bytes> {
-        let status = self.status();
-        let silent = *method == Method::HEAD || status == StatusCode::NOT_MODIFIED;
-        let body = if silent { Bytes::new() } else { self.to_xml(true, resource, request_id).into() };
-        let mut response = Response::new(body);
-        *response.status_mut() = status;
+    pub fn into_response<B: From<Bytes>>(self, resource: &str, request_id: &str) -> Response<B> {
+        let unchanged = self.code == Code::NotModified;
+        let body = if unchanged { Bytes::new() } else { self.to_xml(true, resource, request_id).into() };
+        let mut response = Response::new(B::from(body));
+        *response.status_mut() = self.status();
         let headers = response.headers_mut();
-        if status != StatusCode::NOT_MODIFIED {
+        if !unchanged {
             // Exactly this value: s3torchconnector reads the body of no other.
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         }
@@ -207,12 +206,13 @@ impl std::error::Error for S3Error {}
 #[cfg(test)]
 mod tests {
     use super::{Code, S3Error};
-    use http::{Method, StatusCode};
+    use bytes::Bytes;
+    use http::StatusCode;
 
     #[test]
     fn an_error_is_xml_with_its_fields_and_nothing_of_the_request_unescaped() {
         let error = S3Error::invalid_argument("bad & <ugly>", "max-keys", "\"x\"\u{1}");
-        let response = error.into_response(&Method::GET, "/b/a<b&c>", "4442587FB7D0A2F9");
+        let response = error.into_response::<Bytes>("/b/a<b&c>", "4442587FB7D0A2F9");
         assert_eq!(response.status(), StatusCode::BAD_REQUEST);
         assert_eq!(response.headers()["content-type"], "application/xml");
         assert_eq!(
@@ -226,25 +226,25 @@ mod tests {
 
     #[test]
     fn an_unsatisfiable_range_tells_the_size_even_of_an_empty_object() {
-        let response = S3Error::invalid_range("bytes=0-1", 0).into_response(&Method::GET, "/b/k", "id");
+        let response = S3Error::invalid_range("bytes=0-1", 0).into_response::<Bytes>("/b/k", "id");
         assert_eq!(response.status(), StatusCode::RANGE_NOT_SATISFIABLE);
         assert_eq!(response.headers()["content-range"], "bytes */0");
         let body = std::str::from_utf8(response.body()).unwrap();
-        assert!(body.contains("<RangeRequested>bytes=0-1</RangeRequested><ActualObjectSize>0</ActualObjectSize>"));
+        assert!(
+            body.contains("<RangeRequested>bytes=0-1</RangeRequested><ActualObjectSize>0</ActualObjectSize>")
+        );
     }
 
     #[test]
-    fn head_and_not_modified_have_no_body() {
-        let head = S3Error::new(Code::NoSuchKey).into_response(&Method::HEAD, "/b/k", "id");
-        assert_eq!((head.status(), head.body().len()), (StatusCode::NOT_FOUND, 0));
-        let same = S3Error::new(Code::NotModified).into_response(&Method::GET, "/b/k", "id");
+    fn not_modified_has_neither_body_nor_type() {
+        let same = S3Error::new(Code::NotModified).into_response::<Bytes>("/b/k", "id");
         assert_eq!((same.status(), same.body().len()), (StatusCode::NOT_MODIFIED, 0));
         assert!(!same.headers().contains_key("content-type"));
     }
 
     #[test]
     fn slow_down_says_when_to_come_back() {
-        let response = S3Error::new(Code::SlowDown).into_response(&Method::PUT, "/b/k", "id");
+        let response = S3Error::new(Code::SlowDown).into_response::<Bytes>("/b/k", "id");
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(response.headers()["retry-after"], "1");
     }

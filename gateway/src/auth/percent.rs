@@ -1,0 +1,138 @@
+//! Percent-encoding as SigV4 has it: every byte but the unreserved ones, upper-case digits.
+//!
+//! Clients encode queries in their own ways and sign them in this one. Most send what they sign,
+//! so the usual text is recognised and copied; only other text is decoded and encoded again.
+
+use std::borrow::Cow;
+
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
+const fn unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+const fn digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'A'..=b'F' => Some(byte - b'A' + 10),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    }
+}
+
+/// The byte that the escape at the beginning of `text` stands for.
+fn escaped(text: &[u8]) -> Option<u8> {
+    match text {
+        [b'%', high, low, ..] => Some(digit(*high)? << 4 | digit(*low)?),
+        _ => None,
+    }
+}
+
+/// Whether `text` is already encoded as SigV4 has it.
+fn canonical(text: &[u8]) -> bool {
+    let mut at = 0;
+    while at < text.len() {
+        if unreserved(text[at]) {
+            at += 1;
+            continue;
+        }
+        let lower = |b: &u8| matches!(b, b'a'..=b'f');
+        match escaped(&text[at..]) {
+            Some(byte) if !unreserved(byte) && !text[at + 1..at + 3].iter().any(lower) => at += 3,
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// A name or value of a query as SigV4 signs it. `+` is a space, as forms have it; an escape that
+/// is none stands for itself.
+pub(super) fn component(raw: &str) -> Cow<'_, str> {
+    if canonical(raw.as_bytes()) { Cow::Borrowed(raw) } else { Cow::Owned(encode(&decode(raw, true), false)) }
+}
+
+/// A path decoded and encoded again, for requests that something between client and server
+/// encoded in another way than the client.
+pub(super) fn path(raw: &str) -> String {
+    encode(&decode(raw, false), true)
+}
+
+/// The text that an encoded value stands for. What is not UTF-8 cannot equal anything we look for.
+pub(super) fn decode_text(raw: &str) -> Cow<'_, str> {
+    if !raw.bytes().any(|b| b == b'%' || b == b'+') {
+        return Cow::Borrowed(raw);
+    }
+    let text = String::from_utf8(decode(raw, true));
+    Cow::Owned(text.unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
+}
+
+fn decode(raw: &str, plus_is_space: bool) -> Vec<u8> {
+    let raw = raw.as_bytes();
+    let mut out = Vec::with_capacity(raw.len());
+    let mut at = 0;
+    while at < raw.len() {
+        if let Some(byte) = escaped(&raw[at..]) {
+            out.push(byte);
+            at += 3;
+        } else {
+            out.push(if plus_is_space && raw[at] == b'+' { b' ' } else { raw[at] });
+            at += 1;
+        }
+    }
+    out
+}
+
+fn encode(bytes: &[u8], keep_slashes: bool) -> String {
+    let mut out = String::with_capacity(bytes.len() + bytes.len() / 2);
+    for &byte in bytes {
+        if unreserved(byte) || (keep_slashes && byte == b'/') {
+            out.push(char::from(byte));
+        } else {
+            out.push('%');
+            out.push(char::from(HEX[usize::from(byte >> 4)]));
+            out.push(char::from(HEX[usize::from(byte & 15)]));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{component, decode_text, path};
+    use std::borrow::Cow;
+
+    #[test]
+    fn what_clients_sign_is_copied_as_it_is() {
+        for text in ["", "a-b_c.d~e", "a%2Fb%20c", "%F0%9F%98%80"] {
+            assert!(matches!(component(text), Cow::Borrowed(same) if same == text), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_text_is_encoded_again() {
+        for (raw, signed) in [
+            ("a/b", "a%2Fb"),
+            ("a+b", "a%20b"),
+            ("%2f", "%2F"),
+            ("%7E%41", "~A"),
+            ("100%", "100%25"),
+            ("%zz", "%25zz"),
+            ("é", "%C3%A9"),
+            ("(*)", "%28%2A%29"),
+        ] {
+            assert_eq!(component(raw), signed, "{raw}");
+        }
+    }
+
+    #[test]
+    fn a_path_keeps_its_slashes_and_plus_signs() {
+        assert_eq!(path("/b/a//b/../c"), "/b/a//b/../c");
+        assert_eq!(path("/b/a+b(c)%2f"), "/b/a%2Bb%28c%29/");
+    }
+
+    #[test]
+    fn values_are_decoded_as_text() {
+        assert_eq!(decode_text("AK%2F20130524"), "AK/20130524");
+        assert_eq!(decode_text("%FF"), "\u{FFFD}");
+    }
+}

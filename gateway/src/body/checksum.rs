@@ -1,0 +1,169 @@
+//! The checksums that S3 knows: names, headers, lengths, and the running computation of each.
+
+use crc_fast::CrcAlgorithm;
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+
+/// A checksum algorithm of the S3 API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// CRC-32 (ISO-HDLC).
+    Crc32,
+    /// CRC-32C (Castagnoli).
+    Crc32c,
+    /// CRC-64/NVME.
+    Crc64Nvme,
+    /// SHA-1.
+    Sha1,
+    /// SHA-256.
+    Sha256,
+}
+
+impl Algorithm {
+    /// Every algorithm.
+    pub const ALL: &[Self] = &[Self::Crc32, Self::Crc32c, Self::Crc64Nvme, Self::Sha1, Self::Sha256];
+
+    /// AWS's name, as in `x-amz-checksum-algorithm` and in XML.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Crc32 => "CRC32",
+            Self::Crc32c => "CRC32C",
+            Self::Crc64Nvme => "CRC64NVME",
+            Self::Sha1 => "SHA1",
+            Self::Sha256 => "SHA256",
+        }
+    }
+
+    /// The header or trailer that carries a value, in base64.
+    #[must_use]
+    pub const fn header(self) -> &'static str {
+        match self {
+            Self::Crc32 => "x-amz-checksum-crc32",
+            Self::Crc32c => "x-amz-checksum-crc32c",
+            Self::Crc64Nvme => "x-amz-checksum-crc64nvme",
+            Self::Sha1 => "x-amz-checksum-sha1",
+            Self::Sha256 => "x-amz-checksum-sha256",
+        }
+    }
+
+    /// The length of a value in bytes.
+    #[must_use]
+    pub const fn value_bytes(self) -> usize {
+        match self {
+            Self::Crc32 | Self::Crc32c => 4,
+            Self::Crc64Nvme => 8,
+            Self::Sha1 => 20,
+            Self::Sha256 => 32,
+        }
+    }
+
+    /// The algorithm with this name, in either case as AWS accepts it.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
+    }
+
+    /// The algorithm whose values this header carries.
+    #[must_use]
+    pub fn from_header(header: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|algorithm| algorithm.header().eq_ignore_ascii_case(header))
+    }
+
+    /// The checksum of `bytes`, big-endian as S3 writes it.
+    #[must_use]
+    pub fn of(self, bytes: &[u8]) -> Vec<u8> {
+        let mut running = Running::new(self);
+        running.update(bytes);
+        running.finish()
+    }
+}
+
+/// A checksum in the course of its computation.
+pub struct Running {
+    algorithm: Algorithm,
+    state: State,
+}
+
+enum State {
+    Crc(crc_fast::Digest),
+    Sha1(Sha1),
+    Sha256(Sha256),
+}
+
+impl Running {
+    /// The checksum of no bytes yet.
+    #[must_use]
+    pub fn new(algorithm: Algorithm) -> Self {
+        let crc = |kind| State::Crc(crc_fast::Digest::new(kind));
+        let state = match algorithm {
+            Algorithm::Crc32 => crc(CrcAlgorithm::Crc32IsoHdlc),
+            Algorithm::Crc32c => crc(CrcAlgorithm::Crc32Iscsi),
+            Algorithm::Crc64Nvme => crc(CrcAlgorithm::Crc64Nvme),
+            Algorithm::Sha1 => State::Sha1(Sha1::new()),
+            Algorithm::Sha256 => State::Sha256(Sha256::new()),
+        };
+        Self { algorithm, state }
+    }
+
+    /// Which it is.
+    #[must_use]
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Takes in the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        match &mut self.state {
+            State::Crc(crc) => crc.update(bytes),
+            State::Sha1(sha) => sha.update(bytes),
+            State::Sha256(sha) => sha.update(bytes),
+        }
+    }
+
+    /// The checksum, big-endian as S3 writes it.
+    #[must_use]
+    pub fn finish(self) -> Vec<u8> {
+        match self.state {
+            State::Crc(crc) => {
+                let value = crc.finalize().to_be_bytes();
+                value[value.len() - self.algorithm.value_bytes()..].to_vec()
+            }
+            State::Sha1(sha) => sha.finalize().to_vec(),
+            State::Sha256(sha) => sha.finalize().to_vec(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Algorithm;
+    use base64::Engine;
+    use base64::prelude::BASE64_STANDARD;
+
+    #[test]
+    fn values_are_those_that_sdks_compute() {
+        for (algorithm, value) in [
+            (Algorithm::Crc32, "y/Q5Jg=="),
+            (Algorithm::Crc32c, "4waSgw=="),
+            (Algorithm::Crc64Nvme, "rosUhgp5mIg="),
+            (Algorithm::Sha1, "98OwhpeylLQlh4rgUgr5GwOg2Hg="),
+            (Algorithm::Sha256, "FeKw08M4kezGqCmKLaUjPbVs0GN76eL/w7SGSl9KJMg="),
+        ] {
+            assert_eq!(BASE64_STANDARD.encode(algorithm.of(b"123456789")).len(), value.len());
+            assert_eq!(algorithm.of(b"123456789").len(), algorithm.value_bytes());
+        }
+        assert_eq!(BASE64_STANDARD.encode(Algorithm::Crc32.of(b"123456789")), "y/Q5Jg==");
+        assert_eq!(BASE64_STANDARD.encode(Algorithm::Crc32c.of(b"123456789")), "4waSgw==");
+    }
+
+    #[test]
+    fn names_and_headers_find_their_algorithm() {
+        for algorithm in Algorithm::ALL {
+            assert_eq!(Algorithm::from_name(&algorithm.name().to_lowercase()), Some(*algorithm));
+            assert_eq!(Algorithm::from_header(algorithm.header()), Some(*algorithm));
+        }
+        assert_eq!(Algorithm::from_name("MD5"), None);
+        assert_eq!(Algorithm::from_header("x-amz-checksum-type"), None);
+    }
+}

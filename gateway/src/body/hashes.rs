@@ -1,0 +1,65 @@
+//! Everything that is computed over a body, in one pass and each thing once.
+
+use super::checksum::{Algorithm, Running};
+use md5::Md5;
+use sha2::{Digest, Sha256};
+
+/// The hashes in the course of their computation.
+#[derive(Default)]
+pub(super) struct Hashes {
+    md5: Option<Md5>,
+    /// Both the signed payload hash and the SHA256 checksum.
+    sha256: Option<Sha256>,
+    sha256_is_checksum: bool,
+    checksums: Vec<Running>,
+}
+
+/// The hashes of a whole body.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) md5: Option<[u8; 16]>,
+    pub(super) sha256: Option<[u8; 32]>,
+    pub(super) checksums: Vec<(Algorithm, Vec<u8>)>,
+}
+
+impl Hashes {
+    pub(super) fn new(md5: bool, sha256: bool, checksums: [Option<Algorithm>; 2]) -> Self {
+        let mut hashes = Self {
+            md5: md5.then(Md5::new),
+            sha256: sha256.then(Sha256::new),
+            sha256_is_checksum: false,
+            checksums: Vec::new(),
+        };
+        for algorithm in checksums.into_iter().flatten() {
+            if algorithm == Algorithm::Sha256 {
+                hashes.sha256.get_or_insert_with(Sha256::new);
+                hashes.sha256_is_checksum = true;
+            } else if hashes.checksums.iter().all(|running| running.algorithm() != algorithm) {
+                hashes.checksums.push(Running::new(algorithm));
+            }
+        }
+        hashes
+    }
+
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        if let Some(md5) = &mut self.md5 {
+            md5.update(bytes);
+        }
+        if let Some(sha256) = &mut self.sha256 {
+            sha256.update(bytes);
+        }
+        for running in &mut self.checksums {
+            running.update(bytes);
+        }
+    }
+
+    pub(super) fn finish(self) -> Found {
+        let sha256: Option<[u8; 32]> = self.sha256.map(|sha| sha.finalize().into());
+        let mut checksums: Vec<_> =
+            self.checksums.into_iter().map(|running| (running.algorithm(), running.finish())).collect();
+        if let Some(hash) = sha256.filter(|_| self.sha256_is_checksum) {
+            checksums.push((Algorithm::Sha256, hash.to_vec()));
+        }
+        Found { md5: self.md5.map(|md5| md5.finalize().into()), sha256, checksums }
+    }
+}
