@@ -1,0 +1,255 @@
+//! Seals secrets with AES-256-GCM under the key in `secrets.key`.
+//!
+//! Every seal takes a fresh random nonce, and the access key is bound to it, so a sealed secret
+//! moved to another access key does not open. The key file is written whole under another name,
+//! synced, renamed and its directory synced before the key is used: power failure leaves either no
+//! file or the whole one, and never a secret whose key is gone. A file that others could read is
+//! refused.
+
+use aes_gcm::aead::{Aead, Payload};
+use aes_gcm::{Aes256Gcm, KeyInit, Nonce};
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
+
+/// Name of the key file in the data directory.
+pub const FILE_NAME: &str = "secrets.key";
+/// How the file begins; the number is the format's version.
+const HEADER: &str = "mlgw-secrets-key 1 ";
+const KEY_BYTES: usize = 32;
+const NONCE_BYTES: usize = 12;
+/// First byte of a sealed secret.
+const SEALED_VERSION: u8 = 1;
+
+/// Why secrets cannot be sealed or opened.
+#[derive(Debug, thiserror::Error)]
+pub enum SealerError {
+    /// The key file cannot be used.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Others may read the key.
+    #[error(
+        "{path} has mode {mode:o}: others can read the key that seals all secrets; run `chmod 600 {path}`"
+    )]
+    Permissions {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// The file is not a key of this version.
+    #[error("{path} is not a key file of this version; restore it from a backup")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There was a key once, and secrets are sealed with it.
+    #[error(
+        "{path} is missing, and the secrets of this directory are sealed with it; restore it from a backup"
+    )]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system gives no random bytes.
+    #[error("no random bytes: {0}")]
+    Random(getrandom::Error),
+    /// A sealed secret does not open under this key and access key.
+    #[error("the secret of {access_key} does not open: it was sealed with another key, or damaged")]
+    DoesNotOpen {
+        /// Whose secret.
+        access_key: String,
+    },
+}
+
+/// Seals and opens secrets.
+pub struct Sealer {
+    cipher: Aes256Gcm,
+}
+
+impl std::fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sealer(…)")
+    }
+}
+
+impl Sealer {
+    /// The sealer of a data directory; `first_start` makes the key where there is none. The caller
+    /// holds the directory's lock.
+    ///
+    /// # Errors
+    /// See [`SealerError`].
+    pub fn open(dir: &Path, first_start: bool) -> Result<Self, SealerError> {
+        let path = dir.join(FILE_NAME);
+        let key = match read_key(&path)? {
+            Some(key) => key,
+            None if first_start => create_key(dir, &path)?,
+            None => return Err(SealerError::Missing { path }),
+        };
+        let cipher = Aes256Gcm::new_from_slice(&key).map_err(|_| SealerError::Damaged { path })?;
+        Ok(Self { cipher })
+    }
+
+    /// Seals the secret of `access_key`.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    pub fn seal(&self, access_key: &str, secret: &str) -> Result<Vec<u8>, SealerError> {
+        let nonce: [u8; NONCE_BYTES] = random()?;
+        let payload = Payload { msg: secret.as_bytes(), aad: access_key.as_bytes() };
+        let does_not = |_| SealerError::DoesNotOpen { access_key: access_key.to_owned() };
+        let sealed = self.cipher.encrypt(&Nonce::from(nonce), payload).map_err(does_not)?;
+        let mut out = Vec::with_capacity(1 + NONCE_BYTES + sealed.len());
+        out.push(SEALED_VERSION);
+        out.extend_from_slice(&nonce);
+        out.extend_from_slice(&sealed);
+        Ok(out)
+    }
+
+    /// Opens the sealed secret of `access_key`.
+    ///
+    /// # Errors
+    /// When it was sealed for another access key or with another key, or is damaged.
+    pub fn open_secret(&self, access_key: &str, sealed: &[u8]) -> Result<Zeroizing<String>, SealerError> {
+        let does_not = || SealerError::DoesNotOpen { access_key: access_key.to_owned() };
+        let Some((&SEALED_VERSION, rest)) = sealed.split_first() else { return Err(does_not()) };
+        let Some((nonce, sealed)) = rest.split_first_chunk::<NONCE_BYTES>() else { return Err(does_not()) };
+        let payload = Payload { msg: sealed, aad: access_key.as_bytes() };
+        let opened = self.cipher.decrypt(&Nonce::from(*nonce), payload).map_err(|_| does_not())?;
+        String::from_utf8(opened).map(Zeroizing::new).map_err(|_| does_not())
+    }
+}
+
+/// Fresh random bytes.
+///
+/// # Errors
+/// When the system gives none.
+pub fn random<const N: usize>() -> Result<[u8; N], SealerError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(SealerError::Random)?;
+    Ok(bytes)
+}
+
+fn read_key(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, SealerError> {
+    let io = |source| SealerError::Io { path: path.to_owned(), source };
+    let mode = match std::fs::metadata(path) {
+        Ok(metadata) => metadata.mode() & 0o7777,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io(error)),
+    };
+    if mode & 0o077 != 0 {
+        return Err(SealerError::Permissions { path: path.to_owned(), mode });
+    }
+    let text = Zeroizing::new(std::fs::read_to_string(path).map_err(io)?);
+    let key = text.trim_end().strip_prefix(HEADER).and_then(from_hex);
+    key.map(Some).ok_or_else(|| SealerError::Damaged { path: path.to_owned() })
+}
+
+fn from_hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
+    if text.len() != 2 * KEY_BYTES || !text.is_ascii() {
+        return None;
+    }
+    let byte = |at: usize| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok();
+    (0..KEY_BYTES).map(byte).collect::<Option<Vec<u8>>>().map(Zeroizing::new)
+}
+
+fn create_key(dir: &Path, path: &Path) -> Result<Zeroizing<Vec<u8>>, SealerError> {
+    let key = Zeroizing::new(random::<KEY_BYTES>()?.to_vec());
+    let mut text = Zeroizing::new(String::with_capacity(HEADER.len() + 2 * KEY_BYTES + 1));
+    text.push_str(HEADER);
+    for byte in key.iter() {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text.push('\n');
+    write_private(dir, path, text.as_bytes())
+        .map_err(|source| SealerError::Io { path: path.to_owned(), source })?;
+    Ok(key)
+}
+
+/// Writes `bytes` to `path`, readable by its owner only, so that power failure leaves the old file
+/// or the new one.
+///
+/// # Errors
+/// What the system said.
+pub fn write_private(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    // One of a start that was cut short; it was never used.
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FILE_NAME, Sealer, SealerError};
+    use std::fs::Permissions;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    #[test]
+    fn a_secret_opens_only_under_its_access_key_and_its_key_file() {
+        let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let sealer = Sealer::open(here.path(), true).unwrap();
+        let sealed = sealer.seal("AK", "secret").unwrap();
+        assert_eq!(*sealer.open_secret("AK", &sealed).unwrap(), "secret");
+        assert!(sealer.open_secret("AK2", &sealed).is_err());
+        assert!(Sealer::open(there.path(), true).unwrap().open_secret("AK", &sealed).is_err());
+        for at in 0..sealed.len() {
+            let mut damaged = sealed.clone();
+            damaged[at] ^= 1;
+            assert!(sealer.open_secret("AK", &damaged).is_err(), "byte {at}");
+            assert!(sealer.open_secret("AK", &sealed[..at]).is_err(), "cut to {at}");
+        }
+    }
+
+    #[test]
+    fn no_two_seals_are_alike() {
+        let dir = tempfile::tempdir().unwrap();
+        let sealer = Sealer::open(dir.path(), true).unwrap();
+        assert_ne!(sealer.seal("AK", "secret").unwrap(), sealer.seal("AK", "secret").unwrap());
+    }
+
+    #[test]
+    fn the_key_file_is_private_and_is_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let sealed = Sealer::open(dir.path(), true).unwrap().seal("AK", "secret").unwrap();
+        let path = dir.path().join(FILE_NAME);
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let again = Sealer::open(dir.path(), false).unwrap();
+        assert_eq!(*again.open_secret("AK", &sealed).unwrap(), "secret");
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let refused = Sealer::open(dir.path(), false).unwrap_err();
+        assert!(refused.to_string().contains("chmod 600"), "{refused}");
+    }
+
+    #[test]
+    fn a_key_that_is_gone_or_cut_short_is_never_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(Sealer::open(dir.path(), false), Err(SealerError::Missing { .. })));
+        std::fs::write(dir.path().join(FILE_NAME), "mlgw-secrets-key 1 00").unwrap();
+        std::fs::set_permissions(dir.path().join(FILE_NAME), Permissions::from_mode(0o600)).unwrap();
+        assert!(matches!(Sealer::open(dir.path(), true), Err(SealerError::Damaged { .. })));
+    }
+
+    #[test]
+    fn a_start_that_was_cut_short_does_not_stop_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("secrets.key.new"), "half").unwrap();
+        assert!(Sealer::open(dir.path(), true).is_ok());
+    }
+}

@@ -1,0 +1,110 @@
+//! The slow-request log: one line per request over the threshold, but never many lines a second.
+//!
+//! A disk that stalls makes every request slow at once, and that must not become a flood of lines.
+//! What was left out is counted and said with the next line. Names come from clients and are
+//! logged without their query, which may hold a signature.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Lines in one second.
+const LINES_PER_SECOND_MAX: u64 = 10;
+
+/// Writes the lines.
+#[derive(Debug)]
+pub struct SlowLog {
+    threshold_millis: AtomicU64,
+    started: Instant,
+    /// The current second since `started`, and in its low bits the lines written in it.
+    window: AtomicU64,
+    left_out: AtomicU64,
+}
+
+/// What a line says.
+#[derive(Clone, Copy, Debug)]
+pub struct Slow<'a> {
+    /// Operation.
+    pub operation: &'static str,
+    /// Path of the request.
+    pub path: &'a str,
+    /// Status of the answer.
+    pub status: u16,
+    /// How long it took.
+    pub took: Duration,
+    /// Id of the request.
+    pub request_id: &'a str,
+}
+
+impl SlowLog {
+    /// A log of requests that take at least `threshold_millis`; 0 writes none.
+    #[must_use]
+    pub fn new(threshold_millis: u64) -> Self {
+        Self {
+            threshold_millis: AtomicU64::new(threshold_millis),
+            started: Instant::now(),
+            window: AtomicU64::new(0),
+            left_out: AtomicU64::new(0),
+        }
+    }
+
+    /// Changes the threshold.
+    pub fn set_threshold(&self, millis: u64) {
+        self.threshold_millis.store(millis, Relaxed);
+    }
+
+    /// Whether a request that took `took` is slow.
+    #[must_use]
+    pub fn is_slow(&self, took: Duration) -> bool {
+        let threshold = self.threshold_millis.load(Relaxed);
+        threshold > 0 && took >= Duration::from_millis(threshold)
+    }
+
+    /// Writes the line of a slow request, unless there are too many.
+    pub fn note(&self, slow: Slow<'_>) {
+        if !self.admit(self.started.elapsed().as_secs()) {
+            self.left_out.fetch_add(1, Relaxed);
+            return;
+        }
+        tracing::warn!(
+            operation = slow.operation,
+            path = slow.path,
+            status = slow.status,
+            took_ms = u64::try_from(slow.took.as_millis()).unwrap_or(u64::MAX),
+            request_id = slow.request_id,
+            left_out = self.left_out.swap(0, Relaxed),
+            "slow request"
+        );
+    }
+
+    fn admit(&self, second: u64) -> bool {
+        let next = |window: u64| match window.checked_sub(second << 8) {
+            Some(lines) if lines < LINES_PER_SECOND_MAX => Some(window + 1),
+            Some(_) => None,
+            None => Some((second << 8) + 1),
+        };
+        self.window.fetch_update(Relaxed, Relaxed, next).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LINES_PER_SECOND_MAX, SlowLog};
+    use std::time::Duration;
+
+    #[test]
+    fn a_flood_is_cut_to_a_few_lines_a_second() {
+        let log = SlowLog::new(1000);
+        for second in [0, 1, 2, 9] {
+            let admitted = (0..100).filter(|_| log.admit(second)).count();
+            assert_eq!(admitted as u64, LINES_PER_SECOND_MAX);
+        }
+    }
+
+    #[test]
+    fn the_threshold_can_change_and_zero_writes_none() {
+        let log = SlowLog::new(1000);
+        assert!(log.is_slow(Duration::from_secs(1)) && !log.is_slow(Duration::from_millis(999)));
+        log.set_threshold(0);
+        assert!(!log.is_slow(Duration::from_secs(100)));
+    }
+}

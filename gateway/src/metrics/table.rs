@@ -1,0 +1,163 @@
+//! The one table of metrics: what is measured, in which unit, with which labels.
+//!
+//! Exposition takes names and help from here and a test compares docs/METRICS.md with it, so a
+//! metric that is not in the table can be neither exposed nor documented. Labels are bounded:
+//! every value of one is a name from the code, never from a request.
+
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+use std::fmt::Write as _;
+
+/// One metric.
+#[derive(Debug)]
+pub struct Definition {
+    /// Its name as Prometheus shows it; a histogram's is that of its family.
+    pub name: &'static str,
+    /// Counter, gauge or histogram.
+    pub kind: Kind,
+    /// Its labels.
+    pub labels: &'static [&'static str],
+    /// What it says.
+    pub doc: &'static str,
+}
+
+/// How a metric behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows; its name ends in `_total`.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts of observations by size, their sum and their number.
+    Histogram,
+}
+
+impl Kind {
+    pub(super) fn metric_type(self) -> MetricType {
+        match self {
+            Self::Counter => MetricType::Counter,
+            Self::Gauge => MetricType::Gauge,
+            Self::Histogram => MetricType::Histogram,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+impl Definition {
+    /// The unit, which the name ends in.
+    #[must_use]
+    pub fn unit(&self) -> Option<Unit> {
+        let name = self.name.strip_suffix("_total").unwrap_or(self.name);
+        match name.rsplit('_').next() {
+            Some("seconds") => Some(Unit::Seconds),
+            Some("bytes") => Some(Unit::Bytes),
+            _ => None,
+        }
+    }
+
+    /// The name less what the encoder adds: `_total` of a counter, and the unit.
+    pub(super) fn stem(&self) -> &'static str {
+        let name = self.name.strip_suffix("_total").unwrap_or(self.name);
+        match self.unit() {
+            Some(_) => name.rsplit_once('_').map_or(name, |(stem, _)| stem),
+            None => name,
+        }
+    }
+}
+
+macro_rules! metrics {
+    ($($id:ident: $kind:ident $name:literal [$($label:literal)*] $doc:literal)*) => {
+        $(pub(super) const $id: &Definition =
+            &Definition { name: $name, kind: Kind::$kind, labels: &[$($label),*], doc: $doc };)*
+
+        /// Every metric.
+        pub const METRICS: &[&Definition] = &[$($id),*];
+    };
+}
+
+metrics! {
+    REQUESTS: Counter "mlgw_requests_total" ["op" "status"]
+        "Requests answered, by S3 operation and status; 499 is a client that went away"
+    REQUEST_DURATION: Histogram "mlgw_request_duration_seconds" ["op"]
+        "From the head of a request to the last byte handed to the connection"
+    FIRST_BYTE: Histogram "mlgw_first_byte_seconds" ["op" "tier"]
+        "From the head of a request to the head of its answer, by the tier that the bytes came from"
+    REQUEST_BYTES: Counter "mlgw_request_bytes_total" ["op" "direction"]
+        "Bytes of bodies, in as announced and out as sent"
+    INFLIGHT_REQUESTS: Gauge "mlgw_inflight_requests" []
+        "Requests begun and not yet answered whole"
+    CONNECTIONS: Gauge "mlgw_connections" []
+        "Open connections to the S3 endpoint"
+    THROTTLED: Counter "mlgw_throttled_total" ["reason"]
+        "Times a client was made to wait or refused because something was short"
+    QUEUE_WAIT: Histogram "mlgw_queue_wait_seconds" ["queue"]
+        "Wait in a queue before the work began"
+    SYNC: Counter "mlgw_sync_total" ["file"]
+        "Syncs to stable storage, by kind of file"
+    SYNC_DURATION: Histogram "mlgw_sync_duration_seconds" ["file"]
+        "Duration of syncs, by kind of file"
+    CORRUPT_BLOCKS: Counter "mlgw_corrupt_blocks_total" []
+        "Stored blocks that did not match their checksum"
+    TIER_USED: Gauge "mlgw_tier_used_bytes" ["tier"]
+        "Bytes that a tier holds"
+    TIER_LIMIT: Gauge "mlgw_tier_limit_bytes" ["tier"]
+        "Bytes that a tier may hold"
+    TIER_READS: Counter "mlgw_tier_reads_total" ["tier" "result"]
+        "Reads of a tier: cached (answered from memory), disk, error"
+    RAFT_APPLIED: Gauge "mlgw_raft_applied_index" []
+        "Index of the last log entry that the catalogue has applied"
+    RAFT_LOG: Gauge "mlgw_raft_log_bytes" []
+        "Bytes of the catalogue's log that are not purged yet"
+}
+
+/// docs/METRICS.md.
+#[must_use]
+pub fn documentation() -> String {
+    let mut out = String::from(
+        "# Metrics\n\n\
+         Printed from the table of metrics (`gateway/src/metrics/table.rs`); a test keeps it true.\n\n\
+         `/metrics` on `admin.listen` (or `metrics.listen`) serves them in the OpenMetrics text format, without\n\
+         authentication. Labels are bounded: no value of one comes from a request. Units are in the names.\n\n\
+         | metric | kind | labels | what it says |\n| --- | --- | --- | --- |\n",
+    );
+    for metric in METRICS {
+        let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
+        let _ = writeln!(
+            out,
+            "| `{}` | {} | {} | {} |",
+            metric.name,
+            metric.kind.name(),
+            labels.join(" "),
+            metric.doc
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kind, METRICS, documentation};
+    use crate::config::printed::assert_file_is;
+
+    #[test]
+    fn docs_metrics_is_printed_from_the_table() {
+        assert_file_is("docs/METRICS.md", &documentation());
+    }
+
+    #[test]
+    fn names_say_kind_and_unit() {
+        for metric in METRICS {
+            assert!(metric.name.starts_with("mlgw_"), "{}", metric.name);
+            assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
+            let of_time = metric.name.ends_with("_seconds");
+            assert!(metric.kind != Kind::Histogram || of_time, "{}", metric.name);
+        }
+    }
+}
