@@ -9,10 +9,12 @@
 //! [`Durability::Os`]) and visible to every read that begins afterwards. When power fails, the
 //! synced log is replayed by [`Catalogue::open`] before it returns.
 
+pub mod apply;
 pub mod catalogue;
 pub mod command;
 pub mod key;
 pub mod schema;
+pub mod view;
 
 pub use catalogue::{
     Catalogue, CatalogueMetrics, CatalogueOptions, Completed, CreateBucketError, DeleteBucketError, Durability,

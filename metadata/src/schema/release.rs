@@ -15,9 +15,6 @@ pub struct Release {
     /// Parts up to this number have been looked at.
     #[prost(uint32, tag = "2")]
     pub after_part: u32,
-    /// The bucket whose counters carry the bytes of parts that go.
-    #[prost(uint64, tag = "3")]
-    pub bucket_id: u64,
 }
 
 /// What of a body goes.
@@ -64,7 +61,7 @@ mod tests {
 
     #[test]
     fn the_record_has_these_bytes() {
-        let release = Release { scope: 1, after_part: 300, bucket_id: 2 };
+        let release = Release { scope: 1, after_part: 300 };
         golden::check(&release, include_str!("golden/release.hex"));
     }
 }

@@ -1,0 +1,77 @@
+//! Applies commands: a pure function of the state and the command.
+//!
+//! Always: the same commands in the same order give the same rows on every member and after every
+//! restart. Nothing here reads a clock, draws a number or touches a file, and what one command
+//! may do is bounded, so that a group never stalls behind it.
+
+mod bucket;
+mod conditions;
+mod object;
+mod release;
+mod system;
+mod upload;
+mod usage;
+
+use crate::command::{Change, Command, Reject, Reply};
+use crate::view::{ApplyError, StoreError, View};
+use mlgw_common::Seq;
+
+/// Commands of one log entry that have numbers of their own in [`seq_of`].
+pub const SEQ_COMMANDS: u64 = 1 << 12;
+
+const _: () = assert!(mlgw_common::limits::BATCH_COMMANDS_MAX as u64 <= SEQ_COMMANDS);
+
+/// The order number of the command at `position` in the log entry `index`: no two commands of a
+/// group have the same.
+#[must_use]
+pub const fn seq_of(index: u64, position: usize) -> Seq {
+    assert!((position as u64) < SEQ_COMMANDS, "a log entry has more commands than order numbers");
+    Seq(index * SEQ_COMMANDS + position as u64)
+}
+
+/// Applies one command. A rejected one changes nothing.
+///
+/// # Errors
+/// When the store fails; then the view must be thrown away.
+pub fn apply(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Result<Reply, Reject>, StoreError> {
+    match change(view, command, seq) {
+        Ok(reply) => {
+            view.keep();
+            Ok(Ok(reply))
+        }
+        Err(ApplyError::Reject(reject)) => {
+            view.take_back();
+            Ok(Err(reject))
+        }
+        Err(ApplyError::Store(error)) => Err(error),
+    }
+}
+
+fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, ApplyError> {
+    let Some(change) = &command.change else {
+        return Err(malformed("a command without a change"));
+    };
+    match change {
+        Change::Object(command) => object::apply(view, command, seq),
+        Change::CreateBucket(command) => bucket::create(view, command),
+        Change::SetBucketState(command) => bucket::set_state(view, command),
+        Change::RemoveBucket(command) => bucket::remove(view, command),
+        Change::MirrorBucket(command) => bucket::mirror(view, command),
+        Change::FreezeBucket(command) => bucket::freeze(view, *command),
+        Change::ThawBucket(command) => bucket::thaw(view, *command),
+        Change::DropBucket(command) => bucket::drop(view, *command),
+        Change::ReleaseBody(command) => release::step(view, *command),
+        Change::LeaseBodies(command) => system::lease_bodies(view, *command),
+        Change::CreateSegment(command) => system::create_segment(view, command),
+        Change::SealSegment(command) => system::seal_segment(view, *command),
+        Change::PutCredential(command) => system::put_credential(view, command),
+        Change::DeleteCredential(command) => system::delete_credential(view, command),
+        Change::PutNode(command) => system::put_node(view, command),
+        Change::PutPartition(command) => system::put_partition(view, command),
+    }
+}
+
+/// The rejection of a command that no correct proposer sends.
+fn malformed(what: impl Into<String>) -> ApplyError {
+    ApplyError::Reject(Reject::Malformed { what: what.into() })
+}

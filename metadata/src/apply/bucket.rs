@@ -1,0 +1,147 @@
+//! Buckets: the steps of their life in group 0 and in object groups, each repeatable.
+
+use super::{malformed, release};
+use crate::command::{
+    CreateBucket, DropBucket, FreezeBucket, MirrorBucket, Reject, RemoveBucket, Reply, SetBucketState,
+    ThawBucket,
+};
+use crate::key::Family;
+use crate::schema::meta::{Counter, MetaRow};
+use crate::schema::{Bucket, BucketState, BucketUsage, Mirror, ReleaseScope, bucket, decode, upload};
+use crate::view::{ApplyError, StoreError, View};
+use mlgw_common::BucketId;
+use mlgw_common::limits::{BUCKETS_MAX, JOB_ROWS_MAX};
+
+pub(super) fn create(view: &mut View<'_>, command: &CreateBucket) -> Result<Reply, ApplyError> {
+    let row = bucket::row(&command.name);
+    if let Some(taken) = view.get::<Bucket>(&row)? {
+        return Err(match taken.state() {
+            BucketState::Active => Reject::BucketExists { owner: taken.owner },
+            BucketState::Creating | BucketState::Deleting => Reject::BucketBusy,
+        }
+        .into());
+    }
+    if owned_by(view, &command.owner)? >= BUCKETS_MAX {
+        return Err(Reject::TooManyBuckets.into());
+    }
+    let bucket = Bucket {
+        id: next_id(view, MetaRow::NextBucket, 1)?,
+        name: command.name.clone(),
+        owner: command.owner.clone(),
+        created_ms: command.created_ms,
+        region: command.region.clone(),
+        state: BucketState::Creating as i32,
+        epoch: 1,
+        ..Bucket::default()
+    };
+    view.put(row, &bucket);
+    Ok(Reply::Bucket(bucket))
+}
+
+fn owned_by(view: &View<'_>, owner: &str) -> Result<usize, StoreError> {
+    let rows = view.range(&Family::Bucket.start(), &Family::Bucket.end(), usize::MAX)?;
+    let mut owned = 0;
+    for (_, value) in rows {
+        owned += usize::from(decode::<Bucket>(&value)?.owner == owner);
+    }
+    Ok(owned)
+}
+
+/// Takes `count` ids from a counter and returns the first.
+pub(super) fn next_id(view: &mut View<'_>, counter: MetaRow, count: u64) -> Result<u64, StoreError> {
+    let row = counter.row();
+    let first = view.get::<Counter>(&row)?.unwrap_or_default().next.max(1);
+    let next = first.checked_add(count).ok_or_else(|| StoreError("a counter of ids is used up".into()))?;
+    view.put(row, &Counter { next });
+    Ok(first)
+}
+
+pub(super) fn set_state(view: &mut View<'_>, command: &SetBucketState) -> Result<Reply, ApplyError> {
+    let row = bucket::row(&command.name);
+    let mut bucket = named(view, &row, command.bucket_id)?;
+    let (from, to) = (bucket.state(), command.state());
+    match (from, to) {
+        (BucketState::Creating, BucketState::Active) | (BucketState::Active, BucketState::Deleting) => {}
+        // Not empty after all. The mirrors have the next epoch already, see `catalogue/sagas.rs`.
+        (BucketState::Deleting, BucketState::Active) => bucket.epoch += 1,
+        _ if from == to => return Ok(Reply::Bucket(bucket)),
+        _ => return Err(Reject::BucketBusy.into()),
+    }
+    bucket.state = to as i32;
+    view.put(row, &bucket);
+    Ok(Reply::Bucket(bucket))
+}
+
+fn named(view: &View<'_>, row: &[u8], id: u64) -> Result<Bucket, ApplyError> {
+    let found = view.get::<Bucket>(row)?.filter(|bucket| bucket.id == id);
+    found.ok_or(ApplyError::Reject(Reject::NoSuchBucket))
+}
+
+pub(super) fn remove(view: &mut View<'_>, command: &RemoveBucket) -> Result<Reply, ApplyError> {
+    let row = bucket::row(&command.name);
+    let bucket = named(view, &row, command.bucket_id)?;
+    if bucket.state() != BucketState::Deleting {
+        return Err(Reject::BucketBusy.into());
+    }
+    view.delete(row);
+    Ok(Reply::Done)
+}
+
+pub(super) fn mirror(view: &mut View<'_>, command: &MirrorBucket) -> Result<Reply, ApplyError> {
+    let row = bucket::mirror_row(BucketId(command.bucket_id));
+    let known: Option<Mirror> = view.get(&row)?;
+    if known.as_ref().is_some_and(|mirror| mirror.epoch >= command.epoch) {
+        return Ok(Reply::Done);
+    }
+    let mirror = Mirror {
+        versioning: command.versioning,
+        lock_default: command.lock_default,
+        epoch: command.epoch,
+        frozen: known.is_some_and(|mirror| mirror.frozen),
+    };
+    view.put(row, &mirror);
+    Ok(Reply::Done)
+}
+
+pub(super) fn freeze(view: &mut View<'_>, command: FreezeBucket) -> Result<Reply, ApplyError> {
+    let id = BucketId(command.bucket_id);
+    let row = bucket::mirror_row(id);
+    let mirror: Mirror = view.get(&row)?.ok_or(Reject::NoSuchBucket)?;
+    let usage: BucketUsage = view.get(&crate::schema::usage::bucket_row(id))?.unwrap_or_default();
+    if !usage.is_empty() {
+        return Err(Reject::BucketNotEmpty.into());
+    }
+    view.put(row, &Mirror { frozen: true, ..mirror });
+    Ok(Reply::Done)
+}
+
+pub(super) fn thaw(view: &mut View<'_>, command: ThawBucket) -> Result<Reply, ApplyError> {
+    let row = bucket::mirror_row(BucketId(command.bucket_id));
+    let mirror: Mirror = view.get(&row)?.ok_or(Reject::NoSuchBucket)?;
+    view.put(row, &Mirror { frozen: false, ..mirror });
+    Ok(Reply::Done)
+}
+
+pub(super) fn drop(view: &mut View<'_>, command: DropBucket) -> Result<Reply, ApplyError> {
+    let id = BucketId(command.bucket_id);
+    let row = bucket::mirror_row(id);
+    let Some(mirror) = view.get::<Mirror>(&row)? else {
+        return Ok(Reply::Step { more: false });
+    };
+    if !mirror.frozen {
+        return Err(malformed("a bucket is dropped before it is frozen"));
+    }
+    let rows_max = (command.rows_max as usize).clamp(1, JOB_ROWS_MAX);
+    let uploads = view.range(&upload::row_from(id, b""), &upload::rows_end(id), rows_max)?;
+    let more = uploads.len() == rows_max;
+    for (row, _) in uploads {
+        let (_, _, body) = upload::key_of(&row)?;
+        release::queue(view, body, ReleaseScope::Whole);
+        view.delete(row);
+    }
+    if !more {
+        view.delete(row);
+        view.delete(crate::schema::usage::bucket_row(id));
+    }
+    Ok(Reply::Step { more })
+}

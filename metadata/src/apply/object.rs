@@ -1,0 +1,199 @@
+//! One key: put, delete, update. Uploads are in [`upload`](super::upload).
+
+use super::{conditions, malformed, release, upload, usage};
+use crate::command::update_object::Update;
+use crate::command::{ObjectChange, ObjectCommand, PutObject, Reject, Reply, UpdateObject, Written};
+use crate::schema::bucket::mirror_row;
+use crate::schema::{Extent, ExtentPage, Mirror, ObjectVersion, extent, object};
+use crate::view::{ApplyError, View};
+use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, INLINE_EXTENTS_MAX, KEY_LEN_MAX};
+use mlgw_common::{BodyId, BucketId, Seq};
+
+/// Where an object command acts, once it was let in.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'c> {
+    pub(super) bucket: BucketId,
+    pub(super) key: &'c [u8],
+    pub(super) seq: Seq,
+}
+
+impl Place<'_> {
+    pub(super) fn row(&self) -> Vec<u8> {
+        object::row(self.bucket, self.key)
+    }
+
+    pub(super) fn current(&self, view: &View<'_>) -> Result<Option<ObjectVersion>, ApplyError> {
+        Ok(view.get(&self.row())?)
+    }
+}
+
+pub(super) fn apply(view: &mut View<'_>, command: &ObjectCommand, seq: Seq) -> Result<Reply, ApplyError> {
+    let mirror: Mirror = view.get(&mirror_row(command.bucket()))?.ok_or(Reject::NoSuchBucket)?;
+    if mirror.frozen {
+        return Err(Reject::BucketFrozen.into());
+    }
+    if mirror.epoch != command.epoch {
+        return Err(Reject::StaleEpoch.into());
+    }
+    if command.key.is_empty() || command.key.len() > KEY_LEN_MAX {
+        return Err(malformed("a key of no bytes or too many"));
+    }
+    let place = Place { bucket: command.bucket(), key: command.key.as_bytes(), seq };
+    match &command.change {
+        Some(ObjectChange::Put(put)) => put_object(view, place, put),
+        Some(ObjectChange::Delete(delete)) => {
+            let current = place.current(view)?;
+            conditions::check(&delete.conditions, current.as_ref())?;
+            delete_object(view, place, current)
+        }
+        Some(ObjectChange::Update(update)) => update_object(view, place, update),
+        Some(ObjectChange::CreateUpload(create)) => upload::create(view, place, create),
+        Some(ObjectChange::PutPart(part)) => upload::put_part(view, place, part),
+        Some(ObjectChange::CompleteUpload(complete)) => upload::complete(view, place, complete),
+        Some(ObjectChange::AbortUpload(abort)) => upload::abort(view, place, *abort),
+        None => Err(malformed("an object command without a change")),
+    }
+}
+
+fn put_object(view: &mut View<'_>, place: Place<'_>, put: &PutObject) -> Result<Reply, ApplyError> {
+    let mut version = put.version.clone();
+    check_map(&version, &put.pages)?;
+    let current = place.current(view)?;
+    conditions::check(&put.conditions, current.as_ref())?;
+    if is_in_use(view, place, current.as_ref(), version.body())? {
+        return Err(Reject::BodyInUse.into());
+    }
+    version.seq = place.seq.0;
+    let mut first = 0;
+    for page in &put.pages {
+        view.put(extent::row(version.body(), first), page);
+        first += page.logical_bytes();
+    }
+    let paged = put.pages.iter().flat_map(|page| &page.extents);
+    usage::refer(view, version.extents.iter().chain(paged))?;
+    make_current(view, place, current, &version)
+}
+
+/// Replaces `current` by `version`, whose map is written already.
+pub(super) fn make_current(
+    view: &mut View<'_>,
+    place: Place<'_>,
+    current: Option<ObjectVersion>,
+    version: &ObjectVersion,
+) -> Result<Reply, ApplyError> {
+    if let Some(replaced) = &current {
+        release::version(view, replaced)?;
+    }
+    usage::bucket(view, place.bucket, |usage| {
+        match &current {
+            Some(replaced) => usage.bytes -= replaced.size,
+            None => {
+                usage.objects += 1;
+                usage.versions += 1;
+            }
+        }
+        usage.bytes += version.size;
+    })?;
+    view.put(place.row(), version);
+    Ok(Reply::Written(written(version)))
+}
+
+/// What writing `version` answers.
+pub(crate) fn written(version: &ObjectVersion) -> Written {
+    Written {
+        seq: version.seq,
+        etag: version.etag.clone(),
+        size: version.size,
+        modified_ms: version.modified_ms,
+        versioned: version.versioned,
+    }
+}
+
+/// Checks that a version and its pages map exactly its bytes.
+fn check_map(version: &ObjectVersion, pages: &[ExtentPage]) -> Result<(), ApplyError> {
+    if version.body_id == 0 || version.delete_marker || version.part_count != 0 {
+        return Err(malformed("a put without a body of its own"));
+    }
+    if version.extents.len() > INLINE_EXTENTS_MAX || (!version.extents.is_empty() && !pages.is_empty()) {
+        return Err(malformed("more extents than a record holds"));
+    }
+    let full = |page: &ExtentPage| {
+        page.parts.is_empty() && (1..=EXTENT_PAGE_ENTRIES_MAX).contains(&page.extents.len())
+    };
+    if !pages.iter().all(full) {
+        return Err(malformed("a page without extents, with too many, or with parts"));
+    }
+    let paged = pages.iter().flat_map(|page| &page.extents);
+    check_covers(version.extents.iter().chain(paged), version.size)
+}
+
+/// Checks that extents cover exactly `size` bytes, none of them empty.
+pub(super) fn check_covers<'e>(extents: impl Iterator<Item = &'e Extent>, size: u64) -> Result<(), ApplyError> {
+    let mut covered = 0u64;
+    for extent in extents {
+        if extent.logical_bytes == 0 || extent.segment == 0 {
+            return Err(malformed("an empty extent, or one without a segment"));
+        }
+        covered = covered.checked_add(extent.logical_bytes).ok_or_else(|| malformed("extents overflow"))?;
+    }
+    if covered == size { Ok(()) } else { Err(malformed(format!("extents cover {covered} bytes of {size}"))) }
+}
+
+/// Whether `body` belongs to a version or upload of this key, has a map, or waits to be freed.
+///
+/// Ids are minted once, so a body under another key is a proposer's error that no row shows;
+/// what can happen in a correct system is a proposal that is sent twice, and that is caught here.
+fn is_in_use(
+    view: &View<'_>,
+    place: Place<'_>,
+    current: Option<&ObjectVersion>,
+    body: BodyId,
+) -> Result<bool, ApplyError> {
+    Ok(current.is_some_and(|version| version.body() == body)
+        || view.has(&crate::schema::upload::row(place.bucket, place.key, body))?
+        || view.has(&extent::row(body, 0))?
+        || view.has(&crate::schema::release::row(body))?)
+}
+
+fn delete_object(
+    view: &mut View<'_>,
+    place: Place<'_>,
+    current: Option<ObjectVersion>,
+) -> Result<Reply, ApplyError> {
+    let Some(version) = current else {
+        return Ok(Reply::Deleted { existed: false });
+    };
+    release::version(view, &version)?;
+    usage::bucket(view, place.bucket, |usage| {
+        usage.objects -= 1;
+        usage.versions -= 1;
+        usage.bytes -= version.size;
+    })?;
+    view.delete(place.row());
+    Ok(Reply::Deleted { existed: true })
+}
+
+fn update_object(view: &mut View<'_>, place: Place<'_>, update: &UpdateObject) -> Result<Reply, ApplyError> {
+    let current = place.current(view)?;
+    conditions::check(&update.conditions, current.as_ref())?;
+    let mut version = current.ok_or(Reject::NoSuchKey)?;
+    if version.body_id != update.expected_body {
+        return Err(Reject::PreconditionFailed.into());
+    }
+    match &update.update {
+        Some(Update::SetTags(tags)) => version.tags.clone_from(&tags.tags),
+        Some(Update::Replace(replace)) => {
+            version.seq = place.seq.0;
+            version.headers.clone_from(&replace.headers);
+            version.metadata.clone_from(&replace.metadata);
+            if let Some(tags) = &replace.tags {
+                version.tags.clone_from(&tags.tags);
+            }
+            version.modified_ms = replace.modified_ms;
+            version.storage_class.clone_from(&replace.storage_class);
+        }
+        None => return Err(malformed("an update without a change")),
+    }
+    view.put(place.row(), &version);
+    Ok(Reply::Written(written(&version)))
+}

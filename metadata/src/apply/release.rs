@@ -1,0 +1,125 @@
+//! Frees what nothing refers to any more: at once when it is little, else through the queue.
+//!
+//! A body that waits in `release` is gone for every reader already; only its counters and rows
+//! are left. Each step looks at a bounded number of rows and leaves its progress in the queue, so
+//! a crash repeats nothing.
+
+use super::usage;
+use crate::command::{ReleaseBody, Reply};
+use crate::schema::{ExtentPage, ObjectVersion, Part, Release, ReleaseScope, decode, extent, part};
+use crate::view::{ApplyError, StoreError, View};
+use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, JOB_ROWS_MAX, PART_NUMBER_MAX};
+use mlgw_common::{BodyId, PartNumber};
+use std::collections::BTreeSet;
+
+/// Frees a version's body.
+pub(super) fn version(view: &mut View<'_>, version: &ObjectVersion) -> Result<(), StoreError> {
+    usage::unrefer(view, &version.extents)?;
+    if version.is_paged() || version.part_count > 0 {
+        queue(view, version.body(), ReleaseScope::Whole);
+    }
+    Ok(())
+}
+
+/// Lets a body wait. What waited of it before is part of what waits now.
+pub(super) fn queue(view: &mut View<'_>, body: BodyId, scope: ReleaseScope) {
+    let release = Release { scope: scope as i32, after_part: 0 };
+    view.put(crate::schema::release::row(body), &release);
+}
+
+/// Frees a part: its row, and the pages it has (5 GiB in 1 MiB extents are 40 pages). Returns
+/// how many rows that were.
+pub(super) fn part(
+    view: &mut View<'_>,
+    body: BodyId,
+    number: PartNumber,
+    part: &Part,
+) -> Result<usize, StoreError> {
+    usage::unrefer(view, &part.extents)?;
+    view.delete(part::row(body, number));
+    let mut rows = 1;
+    if part.paged_extents > 0 {
+        let pages_max = part.paged_extents as usize / EXTENT_PAGE_ENTRIES_MAX + 1;
+        let start = part::page_row(body, number, 0);
+        for (row, value) in view.range(&start, &part::pages_end(body, number), pages_max)? {
+            let page: ExtentPage = decode(&value)?;
+            usage::unrefer(view, &page.extents)?;
+            view.delete(row);
+            rows += 1;
+        }
+    }
+    Ok(rows)
+}
+
+/// A step of freeing a body that waits.
+pub(super) fn step(view: &mut View<'_>, command: ReleaseBody) -> Result<Reply, ApplyError> {
+    let body = BodyId(command.body_id);
+    let row = crate::schema::release::row(body);
+    let Some(mut release) = view.get::<Release>(&row)? else {
+        return Ok(Reply::Step { more: false });
+    };
+    let rows_max = (command.rows_max as usize).clamp(1, JOB_ROWS_MAX);
+    let more = match release.scope() {
+        ReleaseScope::Whole => whole(view, body, rows_max)?,
+        ReleaseScope::UnnamedParts => unnamed(view, body, rows_max, &mut release)?,
+    };
+    if more {
+        view.put(row, &release);
+    } else {
+        view.delete(row);
+    }
+    Ok(Reply::Step { more })
+}
+
+fn whole(view: &mut View<'_>, body: BodyId, rows_max: usize) -> Result<bool, StoreError> {
+    let mut left = rows_max;
+    for (row, value) in view.range(&extent::row(body, 0), &extent::rows_end(body), left)? {
+        let page: ExtentPage = decode(&value)?;
+        usage::unrefer(view, &page.extents)?;
+        view.delete(row);
+        left -= 1;
+    }
+    for (row, value) in view.range(&part::rows_start(body), &part::rows_end(body), left)? {
+        if left == 0 {
+            return Ok(true);
+        }
+        let (_, number) = part::key_of(&row)?;
+        left = left.saturating_sub(part(view, body, number, &decode(&value)?)?);
+    }
+    Ok(left == 0)
+}
+
+fn unnamed(
+    view: &mut View<'_>,
+    body: BodyId,
+    rows_max: usize,
+    release: &mut Release,
+) -> Result<bool, StoreError> {
+    let named = named_parts(view, body)?;
+    let after = u16::try_from(release.after_part).unwrap_or(u16::MAX);
+    let mut left = rows_max;
+    for (row, value) in view.range(&part::row_after(body, after), &part::rows_end(body), rows_max)? {
+        if left == 0 {
+            return Ok(true);
+        }
+        let (_, number) = part::key_of(&row)?;
+        release.after_part = u32::from(number.get());
+        let rows = if named.contains(&release.after_part) {
+            1
+        } else {
+            part(view, body, number, &decode(&value)?)?
+        };
+        left = left.saturating_sub(rows);
+    }
+    Ok(left == 0)
+}
+
+fn named_parts(view: &View<'_>, body: BodyId) -> Result<BTreeSet<u32>, StoreError> {
+    let pages_max = PART_NUMBER_MAX as usize / EXTENT_PAGE_ENTRIES_MAX + 1;
+    let mut named = BTreeSet::new();
+    for (_, value) in view.range(&extent::row(body, 0), &extent::rows_end(body), pages_max)? {
+        let page: ExtentPage = decode(&value)?;
+        named.extend(page.parts.iter().map(|part| part.number));
+    }
+    Ok(named)
+}

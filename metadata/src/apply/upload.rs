@@ -1,0 +1,192 @@
+//! Multipart uploads: create, put a part, complete, abort.
+
+use super::object::{Place, check_covers, make_current, written};
+use super::{conditions, malformed, release, usage};
+use crate::command::{AbortUpload, CompleteUpload, CreateUpload, NamedPart, PutPart, Reject, Reply};
+use crate::schema::part::PART_INLINE_EXTENTS_MAX;
+use crate::schema::{
+    ExtentPage, ObjectVersion, Part, PartRange, ReleaseScope, Upload, decode, extent, part, upload,
+};
+use crate::view::{ApplyError, View};
+use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, OBJECT_BYTES_MAX, PART_BYTES_MIN, PART_NUMBER_MAX};
+use mlgw_common::{BodyId, PartNumber};
+
+pub(super) fn create(
+    view: &mut View<'_>,
+    place: Place<'_>,
+    create: &CreateUpload,
+) -> Result<Reply, ApplyError> {
+    let mut upload = create.upload.clone();
+    if upload.body_id == 0 || upload.key.as_bytes() != place.key {
+        return Err(malformed("an upload without a body, or of another key"));
+    }
+    let row = upload::row(place.bucket, place.key, upload.body());
+    let current = place.current(view)?;
+    let used = current.is_some_and(|version| version.body_id == upload.body_id);
+    if used || view.has(&row)? || view.has(&crate::schema::release::row(upload.body()))? {
+        return Err(Reject::BodyInUse.into());
+    }
+    upload.part_bytes = 0;
+    view.put(row, &upload);
+    usage::bucket(view, place.bucket, |usage| usage.uploads += 1)?;
+    Ok(Reply::Done)
+}
+
+pub(super) fn put_part(view: &mut View<'_>, place: Place<'_>, put: &PutPart) -> Result<Reply, ApplyError> {
+    let number = PartNumber::new(put.number).ok_or_else(|| malformed("a part number out of range"))?;
+    let body = BodyId(put.body_id);
+    let row = upload::row(place.bucket, place.key, body);
+    let mut upload: Upload = view.get(&row)?.ok_or(Reject::NoSuchUpload)?;
+    check_covers(put.part.extents.iter(), put.part.size)?;
+    let replaced: Option<Part> = view.get(&part::row(body, number))?;
+    let replaced_bytes = replaced.as_ref().map_or(0, |part| part.size);
+    if let Some(replaced) = &replaced {
+        release::part(view, body, number, replaced)?;
+    }
+    usage::refer(view, &put.part.extents)?;
+    write_part(view, body, number, Part { seq: place.seq.0, ..put.part.clone() });
+    upload.part_bytes = upload.part_bytes - replaced_bytes + put.part.size;
+    view.put(row, &upload);
+    usage::bucket(view, place.bucket, |usage| {
+        usage.upload_bytes = usage.upload_bytes - replaced_bytes + put.part.size;
+    })?;
+    Ok(Reply::Part { seq: place.seq.0 })
+}
+
+fn write_part(view: &mut View<'_>, body: BodyId, number: PartNumber, mut part: Part) {
+    part.paged_extents = 0;
+    if part.extents.len() > PART_INLINE_EXTENTS_MAX {
+        let extents = std::mem::take(&mut part.extents);
+        part.paged_extents = u32::try_from(extents.len()).unwrap_or(u32::MAX);
+        let mut first = 0;
+        for chunk in extents.chunks(EXTENT_PAGE_ENTRIES_MAX) {
+            let page = ExtentPage { extents: chunk.to_vec(), parts: Vec::new() };
+            view.put(part::page_row(body, number, first), &page);
+            first += page.logical_bytes();
+        }
+    }
+    view.put(part::row(body, number), &part);
+}
+
+pub(super) fn complete(
+    view: &mut View<'_>,
+    place: Place<'_>,
+    complete: &CompleteUpload,
+) -> Result<Reply, ApplyError> {
+    let body = BodyId(complete.body_id);
+    let current = place.current(view)?;
+    if let Some(version) = current.as_ref().filter(|version| version.body() == body && body.0 != 0) {
+        return Ok(Reply::Written(written(version)));
+    }
+    let upload_row = upload::row(place.bucket, place.key, body);
+    let upload: Upload = view.get(&upload_row)?.ok_or(Reject::NoSuchUpload)?;
+    conditions::check(&complete.conditions, current.as_ref())?;
+    let stored = stored_parts(view, body)?;
+    let index = part_index(&stored, &complete.parts)?;
+    let size = index.iter().map(|part| part.bytes).sum();
+    if size > OBJECT_BYTES_MAX {
+        return Err(Reject::TooLarge.into());
+    }
+    write_index(view, body, &index);
+    if stored.len() > index.len() {
+        release::queue(view, body, ReleaseScope::UnnamedParts);
+    }
+    view.delete(upload_row);
+    usage::bucket(view, place.bucket, |usage| {
+        usage.uploads -= 1;
+        usage.upload_bytes -= upload.part_bytes;
+    })?;
+    let version = version_of(upload, complete, place, size, index.len());
+    make_current(view, place, current, &version)
+}
+
+fn version_of(
+    upload: Upload,
+    complete: &CompleteUpload,
+    place: Place<'_>,
+    size: u64,
+    parts: usize,
+) -> ObjectVersion {
+    ObjectVersion {
+        seq: place.seq.0,
+        body_id: upload.body_id,
+        size,
+        modified_ms: complete.modified_ms,
+        etag: complete.etag.clone(),
+        versioned: false,
+        delete_marker: false,
+        headers: upload.headers,
+        metadata: upload.metadata,
+        tags: upload.tags,
+        checksums: complete.checksums.clone(),
+        storage_class: upload.storage_class,
+        owner: upload.owner,
+        extents: Vec::new(),
+        part_count: u32::try_from(parts).unwrap_or(u32::MAX),
+        encryption: upload.encryption,
+        retention: upload.retention,
+        legal_hold: upload.legal_hold,
+    }
+}
+
+/// Number, order and length of a stored part.
+type StoredPart = (u32, u64, u64);
+
+fn stored_parts(view: &View<'_>, body: BodyId) -> Result<Vec<StoredPart>, ApplyError> {
+    let rows = view.range(&part::rows_start(body), &part::rows_end(body), PART_NUMBER_MAX as usize)?;
+    let mut parts = Vec::with_capacity(rows.len());
+    for (row, value) in rows {
+        let (_, number) = part::key_of(&row)?;
+        let part: Part = decode(&value)?;
+        parts.push((u32::from(number.get()), part.seq, part.size));
+    }
+    Ok(parts)
+}
+
+/// The part index, if the named parts are stored, unchanged, in order and large enough.
+fn part_index(stored: &[StoredPart], named: &[NamedPart]) -> Result<Vec<PartRange>, ApplyError> {
+    if named.is_empty() {
+        return Err(malformed("a complete that names no part"));
+    }
+    let mut index = Vec::with_capacity(named.len());
+    let mut before = 0;
+    for (at, part) in named.iter().enumerate() {
+        let invalid = Reject::InvalidPart { number: part.number };
+        if part.number <= before {
+            return Err(invalid.into());
+        }
+        before = part.number;
+        let found = stored.binary_search_by_key(&part.number, |stored| stored.0);
+        let &(number, seq, bytes) = found.ok().and_then(|at| stored.get(at)).ok_or(invalid.clone())?;
+        if seq != part.seq {
+            return Err(invalid.into());
+        }
+        if bytes < PART_BYTES_MIN && at + 1 < named.len() {
+            return Err(Reject::PartTooSmall { number, size: bytes }.into());
+        }
+        index.push(PartRange { number, bytes });
+    }
+    Ok(index)
+}
+
+fn write_index(view: &mut View<'_>, body: BodyId, index: &[PartRange]) {
+    let mut first = 0;
+    for parts in index.chunks(EXTENT_PAGE_ENTRIES_MAX) {
+        let page = ExtentPage { extents: Vec::new(), parts: parts.to_vec() };
+        view.put(extent::row(body, first), &page);
+        first += page.logical_bytes();
+    }
+}
+
+pub(super) fn abort(view: &mut View<'_>, place: Place<'_>, abort: AbortUpload) -> Result<Reply, ApplyError> {
+    let body = BodyId(abort.body_id);
+    let row = upload::row(place.bucket, place.key, body);
+    let upload: Upload = view.get(&row)?.ok_or(Reject::NoSuchUpload)?;
+    view.delete(row);
+    release::queue(view, body, ReleaseScope::Whole);
+    usage::bucket(view, place.bucket, |usage| {
+        usage.uploads -= 1;
+        usage.upload_bytes -= upload.part_bytes;
+    })?;
+    Ok(Reply::Done)
+}

@@ -1,0 +1,269 @@
+//! What `apply` sees of a group's state: its rows, with the changes of the commands before it.
+//!
+//! Changes gather in memory and reach the store in one write together with the applied log id.
+//! A rejected command leaves nothing: what it wrote is taken back.
+
+use crate::command::Reject;
+use crate::schema::{self, BadRecord};
+use prost::Message;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// The store failed, or holds what it cannot hold. The state must not be used any further.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct StoreError(pub String);
+
+impl From<BadRecord> for StoreError {
+    fn from(bad: BadRecord) -> Self {
+        Self(bad.to_string())
+    }
+}
+
+impl From<crate::key::BadKey> for StoreError {
+    fn from(bad: crate::key::BadKey) -> Self {
+        Self(bad.to_string())
+    }
+}
+
+/// A key and a value.
+pub type Row = (Vec<u8>, Vec<u8>);
+
+/// An ordered map of rows.
+pub trait Rows {
+    /// The value at `key`.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// The first `max` rows from `from` on that are before `end`.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn range(&self, from: &[u8], end: &[u8], max: usize) -> Result<Vec<Row>, StoreError>;
+}
+
+/// Changed rows: a new value, or nothing for a row that goes.
+pub type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// Why a command was not applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApplyError {
+    /// The state does not allow it.
+    Reject(Reject),
+    /// The store failed.
+    Store(StoreError),
+}
+
+impl From<Reject> for ApplyError {
+    fn from(reject: Reject) -> Self {
+        Self::Reject(reject)
+    }
+}
+
+impl<E: Into<StoreError>> From<E> for ApplyError {
+    fn from(error: E) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// Rows with changes laid over them.
+pub struct View<'a> {
+    rows: &'a dyn Rows,
+    changes: Changes,
+    /// What the command under way changed, with what was there before, in order.
+    undo: Vec<(Vec<u8>, Option<Option<Vec<u8>>>)>,
+}
+
+impl<'a> View<'a> {
+    /// A view of `rows` without changes.
+    #[must_use]
+    pub fn new(rows: &'a dyn Rows) -> Self {
+        Self { rows, changes: Changes::new(), undo: Vec::new() }
+    }
+
+    /// Ends a command: its changes stay.
+    pub fn keep(&mut self) {
+        self.undo.clear();
+    }
+
+    /// Ends a command: its changes are taken back.
+    pub fn take_back(&mut self) {
+        while let Some((key, before)) = self.undo.pop() {
+            match before {
+                Some(change) => self.changes.insert(key, change),
+                None => self.changes.remove(&key),
+            };
+        }
+    }
+
+    /// Number of changed rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Whether no row changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// The changes.
+    #[must_use]
+    pub fn into_changes(self) -> Changes {
+        self.changes
+    }
+
+    /// The record at `key`.
+    ///
+    /// # Errors
+    /// When the store fails or the record does not decode.
+    pub fn get<M: Message + Default>(&self, key: &[u8]) -> Result<Option<M>, StoreError> {
+        if let Some(change) = self.changes.get(key) {
+            return Ok(change.as_deref().map(schema::decode).transpose()?);
+        }
+        Ok(self.rows.get(key)?.as_deref().map(schema::decode).transpose()?)
+    }
+
+    /// Whether there is a row at `key`.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn has(&self, key: &[u8]) -> Result<bool, StoreError> {
+        match self.changes.get(key) {
+            Some(change) => Ok(change.is_some()),
+            None => Ok(self.rows.get(key)?.is_some()),
+        }
+    }
+
+    /// Writes a record.
+    pub fn put<M: Message>(&mut self, key: Vec<u8>, record: &M) {
+        self.set(key, Some(schema::encode(record)));
+    }
+
+    /// Deletes a row, if it is there.
+    pub fn delete(&mut self, key: Vec<u8>) {
+        self.set(key, None);
+    }
+
+    fn set(&mut self, key: Vec<u8>, change: Option<Vec<u8>>) {
+        let before = self.changes.insert(key.clone(), change);
+        self.undo.push((key, before));
+    }
+
+    /// The first `max` rows from `from` on that are before `end`.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn range(&self, from: &[u8], end: &[u8], max: usize) -> Result<Vec<Row>, StoreError> {
+        if from >= end || max == 0 {
+            return Ok(Vec::new());
+        }
+        let within = (Bound::Included(from), Bound::Excluded(end));
+        let mut changed = self.changes.range::<[u8], _>(within).peekable();
+        if changed.peek().is_none() {
+            return self.rows.range(from, end, max);
+        }
+        let hidden = self.changes.range::<[u8], _>(within).filter(|(_, v)| v.is_none()).count();
+        let mut stored = self.rows.range(from, end, max + hidden)?.into_iter().peekable();
+        let mut merged = Vec::with_capacity(max.min(64));
+        while merged.len() < max {
+            let change_first = match (changed.peek(), stored.peek()) {
+                (None, None) => break,
+                (Some(_), None) => true,
+                (None, Some(_)) => false,
+                (Some((key, _)), Some((other, _))) => {
+                    if *key == other {
+                        stored.next();
+                        continue;
+                    }
+                    *key < other
+                }
+            };
+            if !change_first {
+                merged.extend(stored.next());
+            } else if let Some((key, Some(value))) = changed.next() {
+                merged.push((key.clone(), value.clone()));
+            }
+        }
+        Ok(merged)
+    }
+}
+
+/// Rows in memory: the store of tests and of models.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryRows(pub BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl MemoryRows {
+    /// Makes changes.
+    pub fn write(&mut self, changes: Changes) {
+        for (key, change) in changes {
+            match change {
+                Some(value) => self.0.insert(key, value),
+                None => self.0.remove(&key),
+            };
+        }
+    }
+}
+
+impl Rows for MemoryRows {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.0.get(key).cloned())
+    }
+
+    fn range(&self, from: &[u8], end: &[u8], max: usize) -> Result<Vec<Row>, StoreError> {
+        if from >= end {
+            return Ok(Vec::new());
+        }
+        let within = (Bound::Included(from), Bound::Excluded(end));
+        Ok(self.0.range::<[u8], _>(within).take(max).map(|(k, v)| (k.clone(), v.clone())).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MemoryRows, Rows, View};
+    use crate::schema::meta::Counter;
+    use proptest::prelude::prop;
+    use proptest::{prop_assert_eq, proptest};
+
+    proptest! {
+        #[test]
+        fn a_range_over_changes_is_a_range_after_writing_them(
+            stored in prop::collection::btree_set(0u8..40, 0..20),
+            changed in prop::collection::vec((0u8..40, proptest::bool::ANY), 0..20),
+            from in 0u8..40, end in 0u8..41, max in 0usize..12,
+        ) {
+            let mut rows = MemoryRows::default();
+            for key in stored {
+                rows.0.insert(vec![key], crate::schema::encode(&Counter { next: 1 }));
+            }
+            let mut view = View::new(&rows);
+            for (key, put) in changed {
+                if put { view.put(vec![key], &Counter { next: 2 }) } else { view.delete(vec![key]) }
+            }
+            let seen = view.range(&[from], &[end], max).unwrap();
+            let changes = view.into_changes();
+            let mut after = rows.clone();
+            after.write(changes);
+            prop_assert_eq!(seen, after.range(&[from], &[end], max).unwrap());
+        }
+    }
+
+    #[test]
+    fn what_a_rejected_command_wrote_is_gone() {
+        let rows = MemoryRows::default();
+        let mut view = View::new(&rows);
+        view.put(vec![1], &Counter { next: 1 });
+        view.keep();
+        view.put(vec![1], &Counter { next: 2 });
+        view.put(vec![2], &Counter { next: 2 });
+        view.delete(vec![1]);
+        view.take_back();
+        assert_eq!(view.get(&[1]), Ok(Some(Counter { next: 1 })));
+        assert_eq!(view.has(&[2]), Ok(false));
+        assert_eq!(view.len(), 1);
+    }
+}
