@@ -55,7 +55,7 @@ use catalogue::CatalogueMap;
 use file::Disk;
 use files::Files;
 use lanes::Lanes;
-use limits::{HOUSEKEEPING_MS, OPEN_FILES_MAX};
+use limits::{HOUSEKEEPING_MS, OPEN_FILES_MAX, OWN_IDLE_SECS};
 use metrics::Metrics;
 use queue::Close;
 use read::Reader;
@@ -271,12 +271,7 @@ impl HotTier {
     ///
     /// # Errors
     /// When they cannot be read, or are not what was written.
-    pub async fn read(
-        &self,
-        extent: &Extent,
-        body: BodyId,
-        range: Range<u64>,
-    ) -> Result<Bytes, ReadError> {
+    pub async fn read(&self, extent: &Extent, body: BodyId, range: Range<u64>) -> Result<Bytes, ReadError> {
         self.inner.reader.read(extent, body, range).await
     }
 
@@ -335,7 +330,7 @@ async fn keep_house(tier: Weak<Inner>) {
     loop {
         tokio::time::sleep(Duration::from_millis(HOUSEKEEPING_MS)).await;
         let Some(inner) = tier.upgrade() else { return };
-        inner.lanes.seal_idle();
+        inner.lanes.seal_idle(Duration::from_secs(OWN_IDLE_SECS));
         let space = inner.shared.space.clone();
         drop(inner);
         if tokio::task::spawn_blocking(move || space.look()).await.is_err() {

@@ -48,7 +48,9 @@ impl SegmentMap for CatalogueMap {
             let here = segment.replicas.first().is_some_and(|at| at.node == self.node.0 && at.tier == HOT);
             here && segment.state() == SegmentState::Open
         });
-        Ok(ours.map(|segment| OpenSegment { id: segment.segment_id(), generation: segment.written() }).collect())
+        Ok(ours
+            .map(|segment| OpenSegment { id: segment.segment_id(), generation: segment.written() })
+            .collect())
     }
 
     fn generation(&self, id: SegmentId) -> Option<Generation> {

@@ -210,7 +210,8 @@ mod tests {
     fn a_file_name_names_one_segment() {
         assert_eq!(segment_file_name(SegmentId(255)), "00000000000000ff.seg");
         assert_eq!(segment_of_file_name("00000000000000ff.seg"), Some(SegmentId(255)));
-        for other in ["ff.seg", "00000000000000FF.seg", "00000000000000ff", "+0000000000000ff.seg", "ballast"] {
+        for other in ["ff.seg", "00000000000000FF.seg", "00000000000000ff", "+0000000000000ff.seg", "ballast"]
+        {
             assert_eq!(segment_of_file_name(other), None, "{other}");
         }
     }

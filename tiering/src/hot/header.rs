@@ -11,7 +11,6 @@ use mlgw_common::limits::BLOCK_BYTES;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_metadata::schema::SegmentClass;
 
-
 /// Length of the header; the first record begins here.
 pub const SEGMENT_HEADER_BYTES: u64 = 64;
 /// Version of the segment format that this program writes.

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::limits::{
-    LARGE_CHUNK_BYTES_MIN, LARGE_QUEUE_BYTES_MAX, OWN_IDLE_SECS, OWN_SEGMENTS_OPEN_MAX, SMALL_QUEUE_BYTES_MAX,
+    LARGE_CHUNK_BYTES_MIN, LARGE_QUEUE_BYTES_MAX, OWN_SEGMENTS_OPEN_MAX, SMALL_QUEUE_BYTES_MAX,
 };
 use super::queue::{Close, Queue};
 use super::writer::{Shared, Writer};
@@ -82,9 +82,8 @@ impl Lanes {
         }
     }
 
-    /// Seals the own segments of bodies that got no chunk for a while.
-    pub(super) fn seal_idle(&self) {
-        let idle_max = Duration::from_secs(OWN_IDLE_SECS);
+    /// Seals the own segments of bodies that got no chunk for that long.
+    pub(super) fn seal_idle(&self, idle_max: Duration) {
         self.own.lock().lanes.retain(|_, lane| {
             let keep = lane.idle_for() < idle_max;
             if !keep {

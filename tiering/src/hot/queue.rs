@@ -11,9 +11,9 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::record::Owner;
 use super::AppendError;
 use super::location::Location;
+use super::record::Owner;
 
 pub(super) struct Pending {
     pub(super) owner: Owner,

@@ -20,8 +20,8 @@ use rustix::io::{Errno, ReadWriteFlags};
 use tokio::sync::Semaphore;
 
 use super::files::{Files, Opened};
-use super::location::Location;
 use super::limits::{DISK_READS_MAX, INLINE_READ_BYTES_MAX};
+use super::location::Location;
 use super::metrics::{Metrics, add};
 use super::record::{Head, Place, RecordFault};
 
@@ -158,11 +158,11 @@ impl Inner {
         let _permit = self.disk_reads.acquire().await.map_err(stopping)?;
         add(&self.metrics.reads_disk, 1);
         let inner = self.clone();
-        let read = tokio::task::spawn_blocking(move || inner.from_disk(&plan)).await;
+        let read = tokio::task::spawn_blocking(move || inner.read_from_disk(&plan)).await;
         read.unwrap_or_else(|stopped| Err(ReadError::Io { segment, source: io::Error::other(stopped) }))
     }
 
-    fn from_disk(&self, plan: &Plan) -> Result<Bytes, ReadError> {
+    fn read_from_disk(&self, plan: &Plan) -> Result<Bytes, ReadError> {
         let segment = plan.location.segment;
         let opened = self.files.open(segment).map_err(|source| ReadError::Io { segment, source })?;
         let opened = opened.ok_or(ReadError::Gone { segment })?;

@@ -18,7 +18,9 @@ use mlgw_common::ids::{Generation, SegmentId};
 use super::file::{Disk, segment_of_file_name};
 use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::map::{MapError, OpenSegment, SegmentMap};
-use super::record::{HEAD_BYTES_MAX, HEAD_FIXED_BYTES, Head, MAGIC, MAGIC_AT, Place, RecordFault, peek_lengths};
+use super::record::{
+    HEAD_BYTES_MAX, HEAD_FIXED_BYTES, Head, MAGIC, MAGIC_AT, Place, RecordFault, peek_lengths,
+};
 use super::space::BALLAST_FILE_NAME;
 
 /// Bytes read from the device at a time.
@@ -122,9 +124,13 @@ pub fn scan(file: &File, id: SegmentId, generation: Generation) -> io::Result<Sc
 
 enum Found {
     /// A record that verifies.
-    Whole { end: u64 },
+    Whole {
+        end: u64,
+    },
     /// A record whose head verifies and whose payload does not.
-    Damaged { end: u64 },
+    Damaged {
+        end: u64,
+    },
     Nothing,
 }
 

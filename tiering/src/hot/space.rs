@@ -21,6 +21,8 @@ use rustix::fs::FallocateFlags;
 /// Name of the ballast's file, beside the segments.
 pub const BALLAST_FILE_NAME: &str = "ballast";
 
+/// Admitted bytes after which the file system is asked anew, however small the reserve.
+const LOOK_BYTES_MIN: u64 = 1 << 20;
 /// While full, how soon after a look at the file system the next append may look again.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -85,7 +87,7 @@ impl Space {
     /// a while, so it is called by writer threads only.
     pub(super) fn settle(&self, bytes: u64) {
         self.in_flight_bytes.fetch_sub(bytes, Relaxed);
-        if self.admitted_since_look_bytes.load(Relaxed) >= self.reserve_bytes / 8 {
+        if self.admitted_since_look_bytes.load(Relaxed) >= (self.reserve_bytes / 8).max(LOOK_BYTES_MIN) {
             self.look();
         }
     }
@@ -144,9 +146,8 @@ impl Ballast {
 
     fn lay(&mut self) {
         let laid = OpenOptions::new().create(true).truncate(false).write(true).open(&self.path);
-        let laid = laid.and_then(|file: File| {
-            Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, self.bytes)?)
-        });
+        let laid = laid
+            .and_then(|file: File| Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, self.bytes)?));
         match laid {
             Ok(()) => self.laid = true,
             Err(error) => {

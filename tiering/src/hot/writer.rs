@@ -17,15 +17,15 @@ use mlgw_metadata::schema::SegmentClass;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use super::AppendError;
 use super::header::SEGMENT_HEADER_BYTES;
 use super::limits::WRITE_RECORDS_MAX;
+use super::location::Location;
 use super::metrics::{Metrics, add};
 use super::queue::{Close, Pending, Queue, Taken};
 use super::record::{Place, encode_head};
 use super::segments::{OpenFile, Segments};
 use super::space::Space;
-use super::AppendError;
-use super::location::Location;
 
 /// How long appends are refused after a batch failed twice.
 const REFUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);

@@ -76,7 +76,10 @@ async fn small_large_and_own_chunks_lie_apart() {
     let mine = tier.append(own(3)).await.unwrap();
     let mine_too = tier.append(own(3)).await.unwrap();
     let theirs = tier.append(own(4)).await.unwrap();
-    assert_eq!(map.classes(), [SegmentClass::Small, SegmentClass::Large, SegmentClass::Own, SegmentClass::Own]);
+    assert_eq!(
+        map.classes(),
+        [SegmentClass::Small, SegmentClass::Large, SegmentClass::Own, SegmentClass::Own]
+    );
     assert_eq!(mine.segment, mine_too.segment);
     let mut segments = vec![small.segment, large.segment, mine.segment, theirs.segment];
     segments.dedup();
@@ -85,6 +88,20 @@ async fn small_large_and_own_chunks_lie_apart() {
     assert_ne!(tier.append(own(3)).await.unwrap().segment, mine.segment);
     tier.shutdown().await;
     assert!(map.sealed().values().all(Option::is_some));
+}
+
+#[tokio::test]
+async fn an_idle_body_loses_its_own_segment_and_gets_another() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let tier = open(dir.path(), &map).await;
+    let own = Chunk { placement: Placement::Own, ..chunk(3, vec![7; 1000]) };
+    let first = tier.append(own.clone()).await.unwrap();
+    tier.inner.lanes.seal_idle(std::time::Duration::from_secs(3600));
+    assert_eq!(tier.append(own.clone()).await.unwrap().segment, first.segment);
+    tier.inner.lanes.seal_idle(std::time::Duration::ZERO);
+    assert_ne!(tier.append(own).await.unwrap().segment, first.segment);
+    tier.shutdown().await;
+    assert_eq!(map.sealed()[&first.segment], Some(first.offset + 2 * first.record_bytes()));
 }
 
 #[tokio::test]
@@ -103,7 +120,8 @@ async fn the_file_begins_with_the_segments_header() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
     let extent = tier.append(chunk(1, vec![1; 100])).await.unwrap();
-    let file = std::fs::read(dir.path().join("segments").join(segment_file_name(extent.segment_id()))).unwrap();
+    let file =
+        std::fs::read(dir.path().join("segments").join(segment_file_name(extent.segment_id()))).unwrap();
     let header = SegmentHeader::decode(&file).unwrap();
     assert_eq!((header.id, header.generation), (extent.segment_id(), Generation(1)));
     assert_eq!(file.len() as u64, extent.offset + extent.record_bytes());
@@ -173,4 +191,60 @@ proptest! {
             }
         });
     }
+}
+
+/// Mounts a file system of 256 MiB at `dir` until it is dropped.
+struct Tmpfs<'a>(&'a Path);
+
+impl<'a> Tmpfs<'a> {
+    fn mount(dir: &'a Path) -> Self {
+        let args = ["-t", "tmpfs", "-o", "size=256m", "tmpfs"];
+        assert!(std::process::Command::new("mount").args(args).arg(dir).status().unwrap().success());
+        Self(dir)
+    }
+}
+
+impl Drop for Tmpfs<'_> {
+    fn drop(&mut self) {
+        std::process::Command::new("umount").arg("-l").arg(self.0).status().ok();
+    }
+}
+
+#[tokio::test]
+#[ignore = "mounts a file system, so it needs root"]
+async fn a_disk_of_256_mib_is_filled_to_its_reserve_and_no_further() {
+    let dir = tempfile::tempdir().unwrap();
+    let _mounted = Tmpfs::mount(dir.path());
+    let map = Arc::new(MemoryMap::default());
+    let clock = Arc::new(ManualClock::default());
+    let options = || HotOptions::new(dir.path().join("segments"), 256 * MIB, clock.clone());
+    let free = || rustix::fs::statvfs(dir.path()).map(|found| found.f_bavail * found.f_frsize).unwrap();
+    let tier = HotTier::open_with(options(), map.clone()).await.unwrap();
+    let mut extents = Vec::new();
+    let refused = loop {
+        let body = extents.len() as u64;
+        match tier.append(chunk(body, vec![body as u8; 1 << 20])).await {
+            Ok(extent) => extents.push(extent),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused, AppendError::Full);
+    assert!(extents.len() > 200 && free() >= 15 * MIB, "{} {}", extents.len(), free());
+    let reserve = 16 * MIB;
+    let eater = std::fs::File::create(dir.path().join("eater")).unwrap();
+    let more = free() - reserve / 2 + MIB;
+    rustix::fs::fallocate(&eater, rustix::fs::FallocateFlags::empty(), 0, more).unwrap();
+    let before = free();
+    tier.inner.shared.space.look();
+    assert_eq!(free(), before + 4 * MIB, "the ballast came back");
+    tier.shutdown().await;
+    let tier = HotTier::open_with(options(), map.clone()).await.unwrap();
+    for (body, extent) in (0u64..).zip(&extents) {
+        assert_eq!(read_all(&tier, extent, body).await, vec![body as u8; 1 << 20]);
+    }
+    assert_eq!(tier.append(chunk(0, vec![1; 100])).await, Err(AppendError::Full));
+    std::fs::remove_file(dir.path().join("eater")).unwrap();
+    std::fs::remove_file(dir.path().join("segments").join(segment_file_name(SegmentId(1)))).unwrap();
+    tier.inner.shared.space.look();
+    tier.append(chunk(0, vec![1; 100])).await.unwrap();
 }

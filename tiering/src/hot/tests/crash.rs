@@ -54,7 +54,14 @@ async fn an_open_segment_without_a_file_is_sealed_at_nothing() {
     let tier = open(dir.path(), &map).await;
     assert_eq!(tier.recovered(), [(id, Scanned::default())]);
     assert_eq!(map.sealed()[&id.0], Some(0));
-    let extent = Extent { segment: id.0, offset: 64, head_bytes: 70, stored_bytes: 5, logical_bytes: 5, ..Extent::default() };
+    let extent = Extent {
+        segment: id.0,
+        offset: 64,
+        head_bytes: 70,
+        stored_bytes: 5,
+        logical_bytes: 5,
+        ..Extent::default()
+    };
     assert!(matches!(tier.read(&extent, BodyId(1), 0..5).await, Err(ReadError::Gone { .. })));
 }
 

@@ -76,10 +76,15 @@ async fn a_segment_that_cannot_be_made_is_sealed_empty_and_another_one_made() {
 async fn a_disk_that_fails_twice_answers_the_error_and_stores_nothing() {
     for (errno, error) in [(EIO, AppendError::Io), (ENOSPC, AppendError::Full)] {
         let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
-        let script = Script::new(&[(FileCall::Write, Step::Fail(errno)), (FileCall::Sync, Step::Fail(errno))]);
+        let script =
+            Script::new(&[(FileCall::Write, Step::Fail(errno)), (FileCall::Sync, Step::Fail(errno))]);
         let tier = open_scripted(dir.path(), &map, &script).await;
         assert_eq!(tier.append(chunk(1, vec![1; 3000])).await, Err(error));
-        assert_eq!(tier.append(chunk(2, vec![1; 3000])).await, Err(error), "a sick disk is let alone for a second");
+        assert_eq!(
+            tier.append(chunk(2, vec![1; 3000])).await,
+            Err(error),
+            "a sick disk is let alone for a second"
+        );
         tier.shutdown().await;
         assert_eq!(map.sealed().values().copied().collect::<Vec<_>>(), [Some(64), Some(64)]);
     }

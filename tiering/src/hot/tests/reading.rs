@@ -27,7 +27,9 @@ async fn a_flipped_byte_fails_the_very_next_read_of_its_block_and_no_other() {
     flip(&writable(dir.path(), &extent), payload + 3 * 65536 + 5);
     let read = tier.read(&extent, BodyId(1), 3 * 65536 + 100..3 * 65536 + 101).await;
     let offset = payload + 3 * 65536;
-    assert!(matches!(read, Err(ReadError::Corrupt { offset: at, fault: Fault::Block(3), .. }) if at == offset));
+    assert!(
+        matches!(read, Err(ReadError::Corrupt { offset: at, fault: Fault::Block(3), .. }) if at == offset)
+    );
     assert_eq!(tier.read(&extent, BodyId(1), 0..65536).await.unwrap(), bytes_of(1, 65536));
     assert!(tier.read(&extent, BodyId(1), 0..1 << 20).await.is_err());
     assert_eq!(tier.metrics().corrupt_blocks, 2);
