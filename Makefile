@@ -1,0 +1,32 @@
+# The verbs of the project; each is a small script in tests/steps, which says where things are kept.
+
+SHELL := /bin/bash
+MAKEFLAGS += --no-print-directory
+STEPS := tests/steps
+
+.DEFAULT_GOAL := help
+.PHONY: run build test quick check fix bench help
+
+run: build ## build, start the server with data in ./mlgw-data and print how to talk to it
+	@exec ./mlgw serve --data-dir ./mlgw-data
+
+build: ## install what compiling needs, build the release binary, leave it behind ./mlgw
+	@$(STEPS)/build
+
+test: ## everything: format, lint, unit, model, crash and client tests
+	@$(STEPS)/run test
+
+quick: ## format, lint, unit and model tests: at most 90 s when warm
+	@$(STEPS)/run quick
+
+check: ## format and lint; never writes to the tree
+	@$(STEPS)/run check
+
+fix: ## let rustfmt and clippy mend what they can
+	@$(STEPS)/fix
+
+bench: build ## measure and print beside the targets; ONLY=name for one row
+	@tests/bench/run $(ONLY)
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
