@@ -13,9 +13,15 @@
 //! Randomness comes from `seed` alone and every test prints the seed it ran with.
 
 #[cfg(test)]
+mod check;
+#[cfg(test)]
 mod content;
 #[cfg(test)]
+mod crashes;
+#[cfg(test)]
 mod disk;
+#[cfg(test)]
+mod history;
 #[cfg(test)]
 mod mount;
 #[cfg(test)]
@@ -23,4 +29,10 @@ mod power_cut;
 #[cfg(test)]
 mod recording;
 #[cfg(test)]
+mod s3;
+#[cfg(test)]
 mod seed;
+#[cfg(test)]
+mod server;
+#[cfg(test)]
+mod workload;

@@ -19,22 +19,53 @@ pub(crate) const ROOT: Ino = 1;
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// A new name: of a new file or directory, or a hard link.
-    Name { dir: Ino, name: Arc<str>, ino: Ino },
+    Name {
+        dir: Ino,
+        name: Arc<str>,
+        ino: Ino,
+    },
     /// A name is gone (unlink or rmdir).
-    Unname { dir: Ino, name: Arc<str>, ino: Ino },
+    Unname {
+        dir: Ino,
+        name: Arc<str>,
+        ino: Ino,
+    },
     /// A name moved, replacing what had the new one.
-    Rename { from: (Ino, Arc<str>), to: (Ino, Arc<str>), ino: Ino },
-    Write { ino: Ino, offset: u64, data: Bytes },
+    Rename {
+        from: (Ino, Arc<str>),
+        to: (Ino, Arc<str>),
+        ino: Ino,
+    },
+    Write {
+        ino: Ino,
+        offset: u64,
+        data: Bytes,
+    },
     /// `ftruncate`, or an allocation that grew the file.
-    Resize { ino: Ino, bytes: u64 },
+    Resize {
+        ino: Ino,
+        bytes: u64,
+    },
     /// An allocation or hole punch that made a range read as zeros.
-    Zero { ino: Ino, offset: u64, bytes: u64 },
+    Zero {
+        ino: Ino,
+        offset: u64,
+        bytes: u64,
+    },
     /// `fsync` or `fdatasync` succeeded. The path is the file's at that time.
-    Sync { ino: Ino, path: Arc<str> },
+    Sync {
+        ino: Ino,
+        path: Arc<str>,
+    },
     /// `fsync` failed: what was unsynced is forgotten by the kernel and no later sync writes it.
-    SyncFailed { ino: Ino },
+    SyncFailed {
+        ino: Ino,
+    },
     /// `fsync` of a directory. The path is empty for the root.
-    SyncNames { dir: Ino, path: Arc<str> },
+    SyncNames {
+        dir: Ino,
+        path: Arc<str>,
+    },
 }
 
 /// Kind and permissions of an inode. These are taken as durable at once: nothing of ours depends on them.

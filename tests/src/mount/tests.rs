@@ -101,7 +101,8 @@ fn opening_with_truncation_and_permissions_reach_the_recording() {
 fn each_kind_of_call_fails_once_where_asked_and_then_works() {
     let mount = Mount::new();
     let path = mount.path().join("segments-1");
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).expect("made");
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).expect("made");
     file.write_all_at(b"abc", 0).expect("written");
     let matches = |path: &str| path.starts_with("segments");
     for call in [Call::Write, Call::Sync, Call::Read] {

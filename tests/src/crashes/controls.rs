@@ -1,0 +1,1 @@
+//! Controls: with a class of syncs left out, the same tests must turn red.

@@ -1,0 +1,1 @@
+//! One failing call each.

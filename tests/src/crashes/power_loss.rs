@@ -1,0 +1,41 @@
+//! A thousand power cuts, none of which breaks a promise.
+
+use std::time::Instant;
+
+use super::recorded::record;
+use super::states::{cuts, rate, recover_all};
+use crate::power_cut::{NONE_IGNORED, Style};
+use crate::seed::{announce, setting};
+
+const RECORDINGS: u64 = 20;
+const STATES: u64 = 1000;
+
+/// More broken states than this say nothing new.
+const SHOWN: usize = 3;
+
+#[test]
+fn after_any_power_cut_every_promise_is_kept() {
+    let mut rng = announce("power loss", 2);
+    let states = setting("MLGW_CRASH_STATES", STATES);
+    let start = Instant::now();
+    let mut tried = 0;
+    for number in 0..RECORDINGS {
+        let recorded = record(rng.next(), "full");
+        let share = states * (number + 1) / RECORDINGS - states * number / RECORDINGS;
+        let cuts = cuts(&recorded, usize::try_from(share).expect("small"), Style::choose);
+        let recovering = Instant::now();
+        let (broken, done) = recover_all(&recorded, &cuts, NONE_IGNORED, SHOWN);
+        tried += done;
+        eprintln!(
+            "power loss: recording {} of {RECORDINGS}: {} events, {} KiB written, {} answers; {}",
+            number + 1,
+            recorded.recording.position(),
+            recorded.recording.written_bytes() >> 10,
+            *recorded.history.answers().borrow(),
+            rate(done, recovering),
+        );
+        let shown: Vec<String> = broken.iter().map(ToString::to_string).collect();
+        assert!(broken.is_empty(), "power cuts broke promises:\n{}", shown.join("\n"));
+    }
+    eprintln!("power loss: all in all {}, recording included", rate(tried, start));
+}

@@ -1,0 +1,105 @@
+//! `kill -9` at random moments: what was acknowledged is there, what was not is absent or whole.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::runtime;
+use crate::check::check;
+use crate::history::{History, NOW};
+use crate::seed::{Rng, announce, setting};
+use crate::server::{Server, Setup};
+use crate::workload::{self, Plan, SIZES};
+
+const ROUNDS: u64 = 20;
+const WORKERS: u64 = 6;
+
+#[test]
+fn after_kill_9_under_load_every_promise_is_kept() {
+    let mut rng = announce("sigkill", 1);
+    let rounds = setting("MLGW_CRASH_ROUNDS", ROUNDS);
+    let runtime = runtime();
+    let mut life = Life::new();
+    for round in 0..rounds {
+        if round > 0 && rng.chance(1, 7) {
+            life.end(&runtime, &mut rng);
+            life = Life::new();
+        }
+        let server = life.start_and_check(&runtime, &mut rng, round);
+        let acknowledged = runtime.block_on(life.load_until_killed(server, round, &mut rng));
+        eprintln!("sigkill: round {} of {rounds}: killed after {acknowledged} answers", round + 1);
+    }
+    life.end(&runtime, &mut rng);
+}
+
+/// One data directory over its rounds.
+struct Life {
+    dir: tempfile::TempDir,
+    history: Arc<History>,
+}
+
+impl Life {
+    fn new() -> Self {
+        // On a disk, not in memory: `kill -9` keeps the page cache, so only the paths differ.
+        let dir = tempfile::tempdir().expect("a directory");
+        Self { dir, history: Arc::new(History::new(Box::new(|| 0))) }
+    }
+
+    fn setup(&self) -> Setup {
+        Setup::new(self.dir.path().join("mlgw-data"))
+            .with("hot.segment_bytes", "16MiB")
+            .with("catalogue.log_bytes_max", "256KiB")
+    }
+
+    /// Reads at once and before any write, then takes what was found as the truth.
+    fn start_and_check(&self, runtime: &tokio::runtime::Runtime, rng: &mut Rng, round: u64) -> Server {
+        let server = self.setup().start();
+        let found = runtime.block_on(check(&server.client(), &self.history, NOW, rng));
+        match found {
+            Ok(found) => self.history.settle(found),
+            Err(broken) => {
+                panic!(
+                    "before round {}: promises broken:\n{}\n{}",
+                    round + 1,
+                    broken.join("\n"),
+                    server.log()
+                )
+            }
+        }
+        server
+    }
+
+    /// Load until a random number of answers and a random moment after it, then `kill -9`.
+    async fn load_until_killed(&self, mut server: Server, round: u64, rng: &mut Rng) -> usize {
+        let client = server.client();
+        if self.history.allowed(&crate::history::Thing::Bucket, NOW) == [crate::history::Value::Absent] {
+            workload::create_bucket(&client, &self.history).await.expect("the bucket is made");
+        }
+        let mut answers = self.history.answers();
+        let before = *answers.borrow();
+        let until = before + usize::try_from(3 + rng.below(150)).expect("small");
+        let moment = Duration::from_micros(rng.below(4000));
+        let plan = Plan { round: round + 1, workers: WORKERS, steps: usize::MAX, sizes: SIZES };
+        let load = workload::run(&client, &self.history, &plan, rng);
+        tokio::pin!(load);
+        tokio::select! {
+            early = &mut load => panic!("failed before any kill: {early:?}\n{}", server.log()),
+            seen = answers.wait_for(|answers| *answers >= until) => drop(seen.expect("the history stays")),
+        }
+        // The workers are tasks of their own and go on meanwhile.
+        tokio::time::sleep(moment).await;
+        server.kill();
+        let failures = load.await;
+        for failure in failures {
+            assert!(failure.status().is_none(), "refused under load: {failure:?}\n{}", server.log());
+        }
+        *self.history.answers().borrow() - before
+    }
+
+    fn end(&self, runtime: &tokio::runtime::Runtime, rng: &mut Rng) {
+        self.start_and_check(runtime, rng, 0).stop();
+        let server = self.setup().start();
+        let again = runtime.block_on(check(&server.client(), &self.history, NOW, rng));
+        assert_eq!(again.err(), None, "after SIGTERM");
+        server.stop();
+    }
+}

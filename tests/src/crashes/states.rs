@@ -1,0 +1,119 @@
+//! The real recovery on crash states: write one out, start the shipped binary on it, read at once.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::directory_in_memory;
+use super::recorded::{DATA_DIR, Recorded, small};
+use crate::check::check;
+use crate::power_cut::{Cut, Ignored, Style, leave};
+use crate::seed::Rng;
+use crate::server::Setup;
+
+/// States recovered at a time: as many as CI has cores.
+const AT_ONCE: usize = 2;
+
+/// A promise that a power cut broke.
+pub(super) struct Broken {
+    seed: u64,
+    cut: Cut,
+    reasons: Vec<String>,
+    log: String,
+    /// The state, kept for a person to look at.
+    kept: Option<PathBuf>,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, cut, reasons, log, kept } = self;
+        writeln!(f, "recording of seed {seed}, {cut:?}, state kept in {kept:?}")?;
+        for reason in reasons {
+            writeln!(f, "  {reason}")?;
+        }
+        let tail: Vec<&str> = log.lines().rev().take(30).collect();
+        tail.iter().rev().try_for_each(|line| writeln!(f, "  | {line}"))
+    }
+}
+
+/// The cuts of a recording: half at the moments of answers, where a missing sync shows, half anywhere.
+pub(super) fn cuts(recorded: &Recorded, count: usize, styles: fn(&mut Rng) -> Style) -> Vec<Cut> {
+    let answers = recorded.history.answer_positions();
+    let end = recorded.recording.position();
+    let mut rng = Rng::new(recorded.seed).fork(0x6375_7473);
+    (0..count)
+        .map(|_| {
+            let at = if rng.chance(1, 2) { *rng.pick(&answers) } else { rng.index(end + 1) };
+            Cut { at, style: styles(&mut rng), seed: rng.next() }
+        })
+        .collect()
+}
+
+/// Recovers every state, some at a time; stops early once `enough` of them broke a promise.
+pub(super) fn recover_all(
+    recorded: &Recorded,
+    cuts: &[Cut],
+    ignored: Ignored,
+    enough: usize,
+) -> (Vec<Broken>, usize) {
+    let next = AtomicUsize::new(0);
+    let broken = Mutex::new(Vec::new());
+    let found = || broken.lock().expect("no panic while held").len();
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while found() < enough
+                    && let Some(cut) = cuts.get(next.fetch_add(1, Ordering::SeqCst))
+                {
+                    if let Err(one) = recover(recorded, *cut, ignored) {
+                        broken.lock().expect("no panic while held").push(one);
+                    }
+                }
+            });
+        }
+    });
+    let tried = next.into_inner().min(cuts.len());
+    (broken.into_inner().expect("no panic while held"), tried)
+}
+
+/// Recovers one state and reads everything.
+pub(super) fn recover(recorded: &Recorded, cut: Cut, ignored: Ignored) -> Result<(), Broken> {
+    let dir = directory_in_memory();
+    leave(&recorded.recording, cut, ignored).write_to(dir.path()).expect("the state is written");
+    let Err((reasons, log)) = read_back(&small(Setup::new(dir.path().join(DATA_DIR))), recorded, cut) else {
+        return Ok(());
+    };
+    let kept = std::env::var_os("MLGW_CRASH_KEEP").map(|_| dir.keep());
+    Err(Broken { seed: recorded.seed, cut, reasons, log, kept })
+}
+
+fn read_back(setup: &Setup, recorded: &Recorded, cut: Cut) -> Result<(), (Vec<String>, String)> {
+    let mut server = setup
+        .try_start()
+        .map_err(|failure| (vec![format!("the server does not start: {:?}", failure.status)], failure.log))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let mut rng = Rng::new(cut.seed);
+    let found = runtime.block_on(check(&server.client(), &recorded.history, cut.at, &mut rng));
+    if let Err(reasons) = found {
+        return Err((reasons, server.log()));
+    }
+    drop(runtime);
+    server.ask_to_stop();
+    let status = server.wait_exit();
+    if status.code() != Some(0) {
+        return Err((vec![format!("SIGTERM ended in {status:?}")], server.log()));
+    }
+    Ok(())
+}
+
+/// States per second, for the progress lines.
+pub(super) fn rate(states: usize, since: Instant) -> String {
+    let elapsed = since.elapsed().max(Duration::from_millis(1));
+    format!(
+        "{states} states in {:.1} s, {:.1}/s",
+        elapsed.as_secs_f64(),
+        states as f64 / elapsed.as_secs_f64()
+    )
+}

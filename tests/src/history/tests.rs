@@ -1,0 +1,76 @@
+//! The rules of promises, one by one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{History, NOW, Stored, Thing, Value};
+use crate::content::Content;
+
+fn value(id: u64) -> Value {
+    Value::Present(Some(Stored::plain(Content { id, length: 20 })))
+}
+
+fn key() -> Thing {
+    Thing::Object("k".to_owned())
+}
+
+fn history() -> History {
+    History::new(Box::new(|| 0))
+}
+
+#[test]
+fn an_acknowledged_act_replaces_what_was_there() {
+    let history = history();
+    history.acknowledge(history.send(key(), value(1)));
+    history.acknowledge(history.send(key(), value(2)));
+    assert_eq!(history.allowed(&key(), NOW), [value(2)]);
+    history.acknowledge(history.send(key(), Value::Absent));
+    assert_eq!(history.allowed(&key(), NOW), [Value::Absent]);
+}
+
+#[test]
+fn an_act_without_an_answer_may_or_may_not_have_happened() {
+    let history = history();
+    history.send(key(), value(1));
+    assert_eq!(history.allowed(&key(), NOW), [Value::Absent, value(1)]);
+    history.acknowledge(history.send(key(), value(2)));
+    assert_eq!(history.allowed(&key(), NOW), [value(1), value(2)]);
+}
+
+#[test]
+fn overlapping_acts_happen_in_either_order() {
+    let history = history();
+    let first = history.send(key(), value(1));
+    let second = history.send(key(), value(2));
+    history.acknowledge(first);
+    history.acknowledge(second);
+    assert_eq!(history.allowed(&key(), NOW), [value(1), value(2)]);
+}
+
+#[test]
+fn a_cut_knows_only_what_was_promised_by_then() {
+    let position = Arc::new(AtomicUsize::new(0));
+    let clock = position.clone();
+    let history = History::new(Box::new(move || clock.load(Ordering::SeqCst)));
+    let first = history.send(key(), value(1));
+    position.store(10, Ordering::SeqCst);
+    history.acknowledge(first);
+    let second = history.send(key(), value(2));
+    position.store(20, Ordering::SeqCst);
+    history.acknowledge(second);
+    assert_eq!(history.allowed(&key(), 0), [Value::Absent]);
+    assert_eq!(history.allowed(&key(), 9), [Value::Absent, value(1)]);
+    assert_eq!(history.allowed(&key(), 10), [value(1)]);
+    assert_eq!(history.allowed(&key(), 11), [value(1), value(2)]);
+    assert_eq!(history.allowed(&key(), 20), [value(2)]);
+}
+
+#[test]
+fn after_a_crash_what_was_found_is_the_truth() {
+    let history = history();
+    history.send(key(), value(1));
+    history.settle([(key(), value(1))]);
+    assert_eq!(history.allowed(&key(), NOW), [value(1)]);
+    history.settle([(key(), Value::Absent)]);
+    assert_eq!(history.allowed(&key(), NOW), [Value::Absent]);
+}

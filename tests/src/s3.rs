@@ -1,0 +1,179 @@
+//! An S3 client that sends each request exactly once.
+//!
+//! No retries, no redirects, no reading ahead: a request was acknowledged if and only if its call
+//! returned well, which is what the crash tests have to know. Bodies are unsigned payloads, so the server
+//! sees the bytes as they are sent.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+mod calls;
+mod sign;
+mod xml;
+
+pub(crate) use calls::{Listed, PartListed};
+pub(crate) use sign::encode;
+
+/// A request body.
+pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+type Sender = SendRequest<Body>;
+
+/// Why a call did not return well.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The server answered with an error: whether the request took effect depends on the code.
+    Refused { status: StatusCode, body: String },
+    /// No whole answer: the request may or may not have taken effect.
+    Lost(String),
+}
+
+impl Failure {
+    /// The status, when there was an answer.
+    pub(crate) const fn status(&self) -> Option<u16> {
+        match self {
+            Self::Refused { status, .. } => Some(status.as_u16()),
+            Self::Lost(_) => None,
+        }
+    }
+
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.status() == Some(404)
+    }
+}
+
+/// A whole answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The ETag without its quotes.
+    pub(crate) fn etag(&self) -> String {
+        self.header("etag").unwrap_or_default().trim_matches('"').to_owned()
+    }
+}
+
+/// Talks to one server; cheap to clone. Connections are reused, one request at a time on each.
+#[derive(Clone)]
+pub(crate) struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    server: SocketAddr,
+    signer: sign::Signer,
+    idle: Mutex<Vec<Sender>>,
+}
+
+impl Client {
+    pub(crate) fn new(server: SocketAddr, access_key: &str, secret_key: &str) -> Self {
+        let signer = sign::Signer::new(access_key, secret_key);
+        Self { shared: Arc::new(Shared { server, signer, idle: Mutex::new(Vec::new()) }) }
+    }
+
+    /// A signed request for `path` (encoded, with its query).
+    pub(crate) fn request(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&'static str, String)],
+        body: Body,
+    ) -> Request<Body> {
+        let mut request =
+            Request::builder().method(method).uri(path).header("host", self.shared.server.to_string());
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        let mut request = request.body(body).expect("our own request is well-formed");
+        self.shared.signer.sign(&mut request, self.shared.server);
+        request
+    }
+
+    /// Sends a request and returns the answer's head, whatever its status.
+    ///
+    /// # Errors
+    /// No answer came.
+    pub(crate) async fn send(&self, request: Request<Body>) -> Result<http::Response<Incoming>, Failure> {
+        let (response, _) = self.exchange(request).await?;
+        Ok(response)
+    }
+
+    async fn exchange(&self, request: Request<Body>) -> Result<(http::Response<Incoming>, Sender), Failure> {
+        let mut sender = self.connection().await?;
+        let response = sender.send_request(request).await.map_err(|error| lost(&error))?;
+        Ok((response, sender))
+    }
+
+    /// Sends a request and reads the whole answer.
+    ///
+    /// # Errors
+    /// No whole answer came, or one with an error status.
+    pub(crate) async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&'static str, String)],
+        body: Body,
+    ) -> Result<Answer, Failure> {
+        let (response, sender) = self.exchange(self.request(method, path, headers, body)).await?;
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.map_err(|error| lost(&error))?.to_bytes();
+        self.shared.idle.lock().expect("no panic while held").push(sender);
+        if head.status.is_success() {
+            return Ok(Answer { status: head.status, headers: head.headers, body });
+        }
+        let body = String::from_utf8_lossy(&body).into_owned();
+        Err(Failure::Refused { status: head.status, body })
+    }
+
+    /// An idle connection that still stands, or a new one. Nothing was sent when this fails.
+    async fn connection(&self) -> Result<Sender, Failure> {
+        loop {
+            let idle = self.shared.idle.lock().expect("no panic while held").pop();
+            let Some(mut sender) = idle else { break };
+            if sender.ready().await.is_ok() {
+                return Ok(sender);
+            }
+        }
+        let stream = TcpStream::connect(self.shared.server).await.map_err(|error| lost(&error))?;
+        stream.set_nodelay(true).map_err(|error| lost(&error))?;
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| lost(&error))?;
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+}
+
+/// The whole chain of an error: hyper's own message rarely says what the socket did.
+fn lost(error: &dyn std::error::Error) -> Failure {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        message = format!("{message}: {cause}");
+        source = cause.source();
+    }
+    Failure::Lost(message)
+}
+
+/// A body of these bytes.
+pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}

@@ -1,0 +1,74 @@
+//! Signature Version 4 by AWS's own crate, so that our verification has another side.
+
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
+
+use aws_credential_types::Credentials;
+use aws_sigv4::http_request::{
+    PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SigningSettings,
+    UriPathNormalizationMode, sign,
+};
+use aws_sigv4::sign::v4::SigningParams;
+use http::Request;
+use mlgw_common::{Clock as _, SystemClock};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// What SigV4 leaves as it is.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const RESERVED_IN_PATH: &AsciiSet = &RESERVED.remove(b'/');
+
+/// A query value in the one form that signs and sends alike.
+pub(crate) fn encode(value: &str) -> String {
+    utf8_percent_encode(value, RESERVED).to_string()
+}
+
+/// `/bucket/key`, encoded.
+pub(crate) fn path(bucket: &str, key: &str) -> String {
+    format!("/{bucket}/{}", utf8_percent_encode(key, RESERVED_IN_PATH))
+}
+
+pub(super) struct Signer {
+    credentials: Credentials,
+}
+
+impl Signer {
+    pub(super) fn new(access_key: &str, secret_key: &str) -> Self {
+        Self { credentials: Credentials::new(access_key, secret_key, None, None, "mlgw-tests") }
+    }
+
+    pub(super) fn sign<B>(&self, request: &mut Request<B>, server: SocketAddr) {
+        let mut settings = SigningSettings::default();
+        settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
+        settings.percent_encoding_mode = PercentEncodingMode::Single;
+        settings.uri_path_normalization_mode = UriPathNormalizationMode::Disabled;
+        let identity = self.credentials.clone().into();
+        let params = SigningParams::builder()
+            .identity(&identity)
+            .region("us-east-1")
+            .name("s3")
+            .time(now())
+            .settings(settings)
+            .build()
+            .expect("every parameter is given")
+            .into();
+        let headers: Vec<(String, String)> = request
+            .headers()
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_str().expect("our own header").to_owned()))
+            .collect();
+        let signable = SignableRequest::new(
+            request.method().as_str(),
+            format!("http://{server}{}", request.uri()),
+            headers.iter().map(|(name, value)| (name.as_str(), value.as_str())),
+            SignableBody::UnsignedPayload,
+        )
+        .expect("our own request can be signed");
+        let (instructions, _) = sign(signable, &params).expect("our own request can be signed").into_parts();
+        instructions.apply_to_request_http1x(request);
+    }
+}
+
+fn now() -> SystemTime {
+    let millis = u64::try_from(SystemClock.now().as_millis()).expect("after 1970");
+    SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
+}

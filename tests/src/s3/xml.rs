@@ -1,0 +1,77 @@
+//! The answers' XML, as far as the tests look into it.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::Failure;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct ListBucketResult {
+    #[serde(default)]
+    pub(super) contents: Vec<Contents>,
+    pub(super) is_truncated: bool,
+    pub(super) next_continuation_token: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Contents {
+    pub(super) key: String,
+    #[serde(rename = "ETag")]
+    pub(super) etag: String,
+    pub(super) size: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct InitiateMultipartUploadResult {
+    pub(super) upload_id: String,
+}
+
+/// Of CompleteMultipartUpload, CopyObject and UploadPartCopy alike.
+#[derive(Debug, Deserialize)]
+pub(super) struct WithEtag {
+    #[serde(rename = "ETag")]
+    pub(super) etag: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct ListPartsResult {
+    #[serde(rename = "Part", default)]
+    pub(super) parts: Vec<Part>,
+    pub(super) is_truncated: bool,
+    pub(super) next_part_number_marker: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Part {
+    pub(super) part_number: u32,
+    #[serde(rename = "ETag")]
+    pub(super) etag: String,
+    pub(super) size: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct ListUploadsResult {
+    #[serde(rename = "Upload", default)]
+    pub(super) uploads: Vec<Upload>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Upload {
+    pub(super) upload_id: String,
+}
+
+/// Reads an answer's XML.
+///
+/// # Errors
+/// It is not what the operation answers; an `<Error>` in a 200 among others.
+pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
+    let text = String::from_utf8_lossy(body);
+    quick_xml::de::from_str(&text).map_err(|error| Failure::Lost(format!("{error} in {text}")))
+}

@@ -1,0 +1,250 @@
+//! The shipped binary as a child process: start it, wait until it is ready, kill it, stop it.
+//!
+//! The binary is `MLGW_BIN`, or the release build of this workspace. Settings go in as environment
+//! variables, the root key too; nothing else of this process's environment does. A server that is dropped
+//! is killed. Its output is kept and shown when something fails.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::s3::Client;
+
+pub(crate) const ACCESS_KEY: &str = "MLGWTESTROOTKEY00001";
+pub(crate) const SECRET_KEY: &str = "mlgw-tests-root-secret-0123456789abcdefg";
+
+/// Longest wait for a start or a stop. Generous: it is met only when something is broken.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often an answer is looked for while waiting.
+const GLANCE: Duration = Duration::from_millis(2);
+
+/// Ports are taken from the system and could be lost to another process before the server has them.
+const PORT_TRIES: usize = 5;
+
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) data_dir: PathBuf,
+    settings: Vec<(String, String)>,
+    /// Shell commands before the server takes the shell's place: limits and cgroups.
+    preparation: String,
+}
+
+/// Why a server did not come up.
+#[derive(Debug)]
+pub(crate) struct StartFailure {
+    pub(crate) status: Option<ExitStatus>,
+    pub(crate) log: String,
+}
+
+impl Setup {
+    pub(crate) fn new(data_dir: impl Into<PathBuf>) -> Self {
+        Self { data_dir: data_dir.into(), settings: Vec::new(), preparation: String::new() }
+    }
+
+    /// One setting by its name in the configuration, as `hot.segment_bytes`.
+    #[must_use]
+    pub(crate) fn with(mut self, key: &str, value: impl ToString) -> Self {
+        let variable = format!("MLGW_{}", key.replace('.', "__").to_uppercase());
+        self.settings.push((variable, value.to_string()));
+        self
+    }
+
+    /// A shell command that runs in the server's process before the server.
+    #[must_use]
+    pub(crate) fn prepared_by(mut self, command: &str) -> Self {
+        self.preparation.push_str(command);
+        self.preparation.push_str("; ");
+        self
+    }
+
+    /// Starts the server and waits until it is ready.
+    ///
+    /// # Errors
+    /// It exited, or was not ready in time (and was killed).
+    pub(crate) fn try_start(&self) -> Result<Server, StartFailure> {
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let mut server = self.spawn();
+            match server.wait_ready() {
+                Ok(()) => return Ok(server),
+                Err(failure) if tried < PORT_TRIES && failure.lost_its_port() => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// Starts the server, which must become ready.
+    pub(crate) fn start(&self) -> Server {
+        self.try_start().unwrap_or_else(|failure| {
+            panic!("the server did not start: {:?}\n{}", failure.status, failure.log)
+        })
+    }
+
+    /// Starts the server and does not wait for anything.
+    pub(crate) fn spawn(&self) -> Server {
+        let log = tempfile::Builder::new().prefix("mlgw-log").tempfile().expect("a log file");
+        let output = || Stdio::from(log.reopen().and_then(appending).expect("the log file"));
+        let (s3, admin) = free_ports();
+        let script = format!("{}exec \"$0\" \"$@\"", self.preparation);
+        let child = Command::new("/bin/sh")
+            .args(["-c", &script])
+            .arg(binary())
+            .arg("serve")
+            .arg("--data-dir")
+            .arg(&self.data_dir)
+            .args(["--listen", &s3.to_string(), "--admin-listen", &admin.to_string()])
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("MLGW_ROOT_ACCESS_KEY_ID", ACCESS_KEY)
+            .env("MLGW_ROOT_SECRET_ACCESS_KEY", SECRET_KEY)
+            .envs(self.settings.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(output())
+            .stderr(output())
+            .spawn()
+            .unwrap_or_else(|error| panic!("starting {}: {error}", binary().display()));
+        Server { child, s3, admin, log, exited: None }
+    }
+}
+
+impl StartFailure {
+    fn lost_its_port(&self) -> bool {
+        self.log.contains("ddress already in use")
+    }
+}
+
+/// Two handles must both append, or the second overwrites the first's lines.
+fn appending(file: File) -> std::io::Result<File> {
+    let flags = rustix::fs::fcntl_getfl(&file)?;
+    rustix::fs::fcntl_setfl(&file, flags | rustix::fs::OFlags::APPEND)?;
+    Ok(file)
+}
+
+/// The binary under test.
+pub(crate) fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("MLGW_BIN") {
+        return PathBuf::from(path);
+    }
+    let workspace =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the workspace");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
+    target.join("release/mlgw")
+}
+
+fn free_ports() -> (SocketAddr, SocketAddr) {
+    let take = || TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let (first, second) = (take(), take());
+    let address = |listener: TcpListener| listener.local_addr().expect("bound");
+    (address(first), address(second))
+}
+
+/// A running server.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) s3: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    log: tempfile::NamedTempFile,
+    exited: Option<ExitStatus>,
+}
+
+impl Server {
+    pub(crate) fn client(&self) -> Client {
+        Client::new(self.s3, ACCESS_KEY, SECRET_KEY)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything it has printed so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.log.path()).unwrap_or_default()
+    }
+
+    fn wait_ready(&mut self) -> Result<(), StartFailure> {
+        let start = Instant::now();
+        while !answers_ready(self.admin) {
+            let status = self.child.try_wait().expect("our child");
+            if status.is_some() || start.elapsed() > PATIENCE {
+                self.kill();
+                return Err(StartFailure { status, log: self.log() });
+            }
+            thread::sleep(GLANCE);
+        }
+        Ok(())
+    }
+
+    /// `kill -9`: nothing of it runs when this returns.
+    pub(crate) fn kill(&mut self) {
+        if self.exited.is_none() {
+            self.child.kill().expect("our child");
+            self.exited = Some(self.child.wait().expect("our child"));
+        }
+    }
+
+    /// Asks it to stop and returns at once.
+    pub(crate) fn ask_to_stop(&self) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::TERM).expect("our child");
+    }
+
+    /// SIGTERM, then exit 0 is expected.
+    pub(crate) fn stop(mut self) {
+        self.ask_to_stop();
+        let status = self.wait_exit();
+        assert_eq!(status.code(), Some(0), "SIGTERM ends in {status:?}\n{}", self.log());
+    }
+
+    /// Waits for it to end by itself.
+    pub(crate) fn wait_exit(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our child") {
+                self.exited = Some(status);
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "the server does not end\n{}", self.log());
+            thread::sleep(GLANCE);
+        }
+    }
+
+    /// Whether it still runs; a panic with its log when it was killed by a signal.
+    pub(crate) fn assert_running(&mut self, when: &str) {
+        let status = self.child.try_wait().expect("our child");
+        if let Some(status) = status {
+            self.exited = Some(status);
+            panic!("the server ended {when}: {status:?}, signal {:?}\n{}", status.signal(), self.log());
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("--- the server's output ---\n{}---", self.log());
+        }
+        self.kill();
+    }
+}
+
+fn answers_ready(admin: SocketAddr) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let mut stream = TcpStream::connect(admin)?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: mlgw\r\nconnection: close\r\n\r\n")?;
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer)?;
+        Ok(answer.ends_with(b" 200"))
+    };
+    ask().unwrap_or(false)
+}

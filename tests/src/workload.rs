@@ -1,0 +1,185 @@
+//! Clients at work: puts, overwrites, uploads, copies, deletes and reads, several at a time.
+//!
+//! Each worker has keys of its own, from which it copies, and all share a few that they fight over. What
+//! a worker does is decided by the seed; how the workers interleave is the machine's doing, and the
+//! history notes it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::future::join_all;
+
+use crate::check::BUCKET;
+use crate::content::Content;
+use crate::history::{ActId, History, NOW, Stored, Thing, Value};
+use crate::s3::{Client, Failure, whole};
+use crate::seed::Rng;
+
+mod upload;
+
+/// How much work, and of what size.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Tells the rounds on one directory apart: part of every body's id.
+    pub(crate) round: u64,
+    pub(crate) workers: u64,
+    /// Operations of each worker; `usize::MAX` for until the server is gone.
+    pub(crate) steps: usize,
+    /// Sizes of bodies: one of these bounds is picked, then a size below it.
+    pub(crate) sizes: &'static [u64],
+}
+
+/// Mostly small, some of several chunks: a workload's megabytes are what each crash state costs.
+pub(crate) const SIZES: &[u64] = &[1, 300, 5_000, 5_000, 70_000, 200_000, 2_500_000];
+
+/// The smallest part that may not be an upload's last.
+const PART_BYTES: usize = 5 << 20;
+
+const KEYS_OF_ITS_OWN: u64 = 5;
+const KEYS_SHARED: u64 = 3;
+
+/// Creates the bucket, noting it.
+pub(crate) async fn create_bucket(client: &Client, history: &History) -> Result<(), Failure> {
+    let act = history.send(Thing::Bucket, Value::Present(None));
+    client.create_bucket(BUCKET).await?;
+    history.acknowledge(act);
+    Ok(())
+}
+
+/// Runs the plan. The first failure of each worker ends it and is returned.
+pub(crate) async fn run(client: &Client, history: &Arc<History>, plan: &Plan, rng: &Rng) -> Vec<Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let workers = (0..plan.workers).map(|number| {
+        let worker = Worker {
+            client: client.clone(),
+            history: history.clone(),
+            plan: plan.clone(),
+            rng: rng.fork(plan.round << 8 | number),
+            number,
+            bodies: 0,
+            stop: stop.clone(),
+        };
+        tokio::spawn(worker.run())
+    });
+    let ends = join_all(workers).await;
+    ends.into_iter().filter_map(|end| end.expect("a worker panicked").err()).collect()
+}
+
+struct Worker {
+    client: Client,
+    history: Arc<History>,
+    plan: Plan,
+    rng: Rng,
+    number: u64,
+    bodies: u64,
+    stop: Arc<AtomicBool>,
+}
+
+impl Worker {
+    async fn run(mut self) -> Result<(), Failure> {
+        for _ in 0..self.plan.steps {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let end = self.step().await;
+            if end.is_err() {
+                self.stop.store(true, Ordering::Relaxed);
+                return end;
+            }
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self) -> Result<(), Failure> {
+        match self.rng.below(20) {
+            0..=8 => self.put().await,
+            9..=10 => self.delete().await,
+            11..=12 => self.copy().await,
+            13..=15 => self.upload().await,
+            _ => self.read().await,
+        }
+    }
+
+    fn own_key(&mut self) -> String {
+        // Awkward on purpose: a key is bytes to us, never a path.
+        let shapes = ["plain", "a//b", "../up", "später", "with space+plus%", "trailing/"];
+        let which = self.rng.below(KEYS_OF_ITS_OWN);
+        format!("w{}/{}", self.number, shapes[usize::try_from(which).expect("small") % shapes.len()])
+    }
+
+    fn any_key(&mut self) -> String {
+        if self.rng.chance(1, 5) { format!("shared/{}", self.rng.below(KEYS_SHARED)) } else { self.own_key() }
+    }
+
+    fn content(&mut self) -> Content {
+        let bound = *self.rng.pick(self.plan.sizes);
+        let length = usize::try_from(self.rng.below(bound)).expect("fits");
+        self.content_of(length)
+    }
+
+    fn content_of(&mut self, length: usize) -> Content {
+        self.bodies += 1;
+        Content { id: self.plan.round << 48 | self.number << 32 | self.bodies, length }
+    }
+
+    /// What this worker's own key holds, known because nobody else writes it.
+    fn known(&self, key: &str) -> Option<Stored> {
+        match self.history.allowed(&Thing::Object(key.to_owned()), NOW).as_slice() {
+            [Value::Present(Some(stored))] => Some(stored.clone()),
+            _ => None,
+        }
+    }
+
+    fn send_object(&self, key: &str, value: Value) -> ActId {
+        self.history.send(Thing::Object(key.to_owned()), value)
+    }
+
+    async fn put(&mut self) -> Result<(), Failure> {
+        let (key, content) = (self.any_key(), self.content());
+        let stored = Stored::plain(content);
+        let act = self.send_object(&key, Value::Present(Some(stored.clone())));
+        let etag = self.client.put(BUCKET, &key, whole(content.bytes())).await?;
+        self.history.acknowledge(act);
+        assert_eq!(etag, stored.etag, "PUT {key:?} answers the MD5");
+        Ok(())
+    }
+
+    async fn delete(&mut self) -> Result<(), Failure> {
+        let key = self.any_key();
+        let act = self.send_object(&key, Value::Absent);
+        self.client.delete(BUCKET, &key).await?;
+        self.history.acknowledge(act);
+        Ok(())
+    }
+
+    async fn copy(&mut self) -> Result<(), Failure> {
+        let (from, to) = (self.own_key(), self.any_key());
+        let Some(source) = self.known(&from).filter(|_| from != to) else { return Ok(()) };
+        // A copy of an upload's object is a plain object: its ETag is the MD5 of the whole.
+        let copied = match source.pieces.as_slice() {
+            [only] => Stored::plain(*only),
+            _ => return Ok(()),
+        };
+        let act = self.send_object(&to, Value::Present(Some(copied.clone())));
+        let etag = self.client.copy(BUCKET, &from, &to).await?;
+        self.history.acknowledge(act);
+        assert_eq!(etag, copied.etag, "the copy of {from:?} has its bytes");
+        Ok(())
+    }
+
+    /// A read under load: whatever it finds is whole.
+    async fn read(&mut self) -> Result<(), Failure> {
+        let key = self.own_key();
+        let known = self.known(&key);
+        match (self.client.get(BUCKET, &key).await, known) {
+            (Ok(answer), Some(stored)) => {
+                assert_eq!(answer.etag(), stored.etag, "GET {key:?} finds what this worker wrote");
+                assert!(answer.body == stored.bytes(), "GET {key:?} finds other bytes than were written");
+                Ok(())
+            }
+            (Err(failure), Some(_)) => Err(failure),
+            (Err(failure), None) if !failure.is_not_found() => Err(failure),
+            (Ok(_) | Err(_), None) => Ok(()),
+        }
+    }
+}

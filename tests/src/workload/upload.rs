@@ -1,0 +1,61 @@
+//! Multipart uploads: some are completed, some aborted, some left open for the crash.
+
+use super::{BUCKET, PART_BYTES, Worker};
+use crate::content::Content;
+use crate::history::{Stored, Thing, Value};
+use crate::s3::{Failure, whole};
+
+impl Worker {
+    pub(super) async fn upload(&mut self) -> Result<(), Failure> {
+        let key = self.own_key();
+        let id = self.client.create_upload(BUCKET, &key).await?;
+        let thing = Thing::Upload { key: key.clone(), id: id.clone() };
+        // Its id is known only from the answer, so it is promised as soon as it is named.
+        self.history.acknowledge(self.history.send(thing.clone(), Value::Present(None)));
+        let mut pieces = vec![self.content()];
+        if self.rng.chance(1, 6) {
+            pieces.insert(0, self.content_of(PART_BYTES));
+        }
+        // Part numbers have gaps, as clients may leave them.
+        let numbered: Vec<(u32, Content)> = (1..).step_by(3).zip(pieces).collect();
+        for (number, piece) in &numbered {
+            self.part((&key, &id), *number, *piece).await?;
+        }
+        match self.rng.below(10) {
+            0..=6 => self.complete(thing, &numbered).await,
+            7 => self.abort(thing).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn part(&mut self, (key, id): (&str, &str), number: u32, content: Content) -> Result<(), Failure> {
+        let stored = Stored::plain(content);
+        let thing = Thing::Part { key: key.to_owned(), id: id.to_owned(), number };
+        let act = self.history.send(thing, Value::Present(Some(stored.clone())));
+        let etag = self.client.put_part(BUCKET, key, id, number, whole(content.bytes())).await?;
+        self.history.acknowledge(act);
+        assert_eq!(etag, stored.etag, "a part's ETag is its MD5");
+        Ok(())
+    }
+
+    async fn complete(&mut self, upload: Thing, parts: &[(u32, Content)]) -> Result<(), Failure> {
+        let Thing::Upload { key, id } = upload.clone() else { unreachable!("an upload") };
+        let whole = Stored::of_parts(parts.iter().map(|(_, piece)| *piece).collect());
+        let named: Vec<(u32, String)> = parts.iter().map(|(number, piece)| (*number, piece.etag())).collect();
+        let object = self.send_object(&key, Value::Present(Some(whole.clone())));
+        let end = self.history.send(upload, Value::Absent);
+        let etag = self.client.complete(BUCKET, &key, &id, &named).await?;
+        self.history.acknowledge(object);
+        self.history.acknowledge(end);
+        assert_eq!(etag, whole.etag, "the ETag of a complete is the MD5 of the parts' MD5s");
+        Ok(())
+    }
+
+    async fn abort(&mut self, upload: Thing) -> Result<(), Failure> {
+        let Thing::Upload { key, id } = upload.clone() else { unreachable!("an upload") };
+        let act = self.history.send(upload, Value::Absent);
+        self.client.abort(BUCKET, &key, &id).await?;
+        self.history.acknowledge(act);
+        Ok(())
+    }
+}
