@@ -38,7 +38,8 @@ pub(super) fn verify(
     check_headers_signed(request, claim.signed_headers)?;
     let kept = request.rules.keys.get(&claim.scope, key);
     let new = kept.is_none();
-    let signing = kept.unwrap_or_else(|| Arc::new(SigningKey::derive(key.secret().as_bytes(), &claim.scope)));
+    let signing =
+        kept.unwrap_or_else(|| Arc::new(SigningKey::derive(key.secret.expose().as_bytes(), &claim.scope)));
     let mut canonical = Vec::with_capacity(1024);
     let path = request.head.uri.path();
     write(request, claim, path, &mut canonical);

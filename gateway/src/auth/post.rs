@@ -111,7 +111,7 @@ fn verify_v4(
     }
     let signature = fields.required("x-amz-signature")?;
     let key = find_key(keys, scope.access_key)?;
-    let signing = SigningKey::derive(key.secret().as_bytes(), &scope);
+    let signing = SigningKey::derive(key.secret.expose().as_bytes(), &scope);
     let right = hex::encode(&signing.sign(&[policy.as_bytes()]));
     if !bool::from(right.ct_eq(signature.as_bytes())) {
         return Err(mismatch(scope.access_key, signature, policy.as_bytes()));

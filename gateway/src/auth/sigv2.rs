@@ -120,7 +120,7 @@ fn check_expiry(request: &Request<'_>, expires: &str) -> Result<(), S3Error> {
 
 /// Whether `signature` (base64) is the one of `key` over `text`.
 pub(super) fn matches(key: &Key, text: &str, signature: &str) -> bool {
-    let Ok(mut mac) = Hmac::<Sha1>::new_from_slice(key.secret().as_bytes()) else {
+    let Ok(mut mac) = Hmac::<Sha1>::new_from_slice(key.secret.expose().as_bytes()) else {
         unreachable!("HMAC takes keys of any length");
     };
     mac.update(text.as_bytes());

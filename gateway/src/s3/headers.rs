@@ -1,0 +1,287 @@
+//! What every request header means here: one table, so that none is ignored by accident.
+//!
+//! A client that asks for encryption, a lock or a grant and gets a 200 believes it has it. So each
+//! header that S3 knows is honoured, or asks for what is true anyway, or is refused by its name;
+//! an `x-amz-*` header that the table does not know is refused too. Headers that are not S3's
+//! (proxies, tracing, SDK diagnostics) mean nothing to an object store and pass.
+
+mod hoist;
+mod table;
+
+pub use hoist::hoist;
+
+use super::error::{Code, S3Error};
+use super::operation::Operation;
+use crate::credentials::{Action, OWNER};
+use http::{HeaderMap, HeaderValue};
+use std::fmt::Write as _;
+use table::{Elsewhere, PREFIXES, ROWS, Row, Rule};
+
+/// Checks that nothing in the headers of a request for `operation` would be ignored.
+///
+/// # Errors
+/// `NotImplemented` with the name of the first header that is refused, or AWS's own code for the
+/// few that have one.
+pub fn check_headers(headers: &HeaderMap, operation: Operation) -> Result<(), S3Error> {
+    for (name, value) in headers {
+        let name = name.as_str();
+        match find(name) {
+            Some(row) => row.check(name, value, operation)?,
+            None if name.starts_with("x-amz-") => return Err(refused(name)),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// The table as a page for people, in Markdown.
+#[must_use]
+pub fn markdown() -> String {
+    let mut page =
+        String::from("| header | treated as | operations | because |\n| --- | --- | --- | --- |\n");
+    for (row, star) in ROWS.iter().map(|row| (row, "")).chain(PREFIXES.iter().map(|row| (row, "*"))) {
+        let operations: Vec<&str> = row.rule.operations().iter().map(|op| op.name()).collect();
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            page,
+            "| `{}{star}` | {} | {} | {} |",
+            row.name,
+            row.rule.words(),
+            operations.join(", "),
+            row.because
+        );
+    }
+    page.push_str("| any other `x-amz-*` | refused | | we do not know what it asks for |\n");
+    page
+}
+
+fn find(name: &str) -> Option<&'static Row> {
+    match ROWS.binary_search_by(|row| row.name.cmp(name)) {
+        Ok(at) => Some(&ROWS[at]),
+        Err(_) => PREFIXES.iter().find(|row| name.starts_with(row.name)),
+    }
+}
+
+fn refused(name: &str) -> S3Error {
+    S3Error::new(Code::NotImplemented)
+        .message(format!("The header {name} asks for something that this server does not implement."))
+        .field("Header", name)
+}
+
+impl Row {
+    fn check(&self, name: &str, value: &HeaderValue, operation: Operation) -> Result<(), S3Error> {
+        let is = |values: &[&str]| values.iter().any(|v| value.as_bytes().eq_ignore_ascii_case(v.as_bytes()));
+        match self.rule {
+            Rule::Honoured(operations, elsewhere) if !operations.contains(&operation) => match elsewhere {
+                Elsewhere::Means(_) => Ok(()),
+                Elsewhere::RefusedOnWrites if matches!(operation.action(), Action::Read | Action::List) => {
+                    Ok(())
+                }
+                Elsewhere::RefusedOnWrites | Elsewhere::Refused => Err(refused(name)),
+            },
+            Rule::HonouredValues(_, values) | Rule::TrueIf(values) if !is(values) => Err(refused(name)),
+            Rule::Honoured(..) | Rule::HonouredValues(..) | Rule::True | Rule::TrueIf(_) => Ok(()),
+            Rule::StorageClass if is(&["STANDARD"]) => Ok(()),
+            Rule::StorageClass if is(table::STORAGE_CLASSES) => Err(refused(name)),
+            Rule::StorageClass => Err(S3Error::new(Code::InvalidStorageClass)),
+            Rule::Owner if is(&[OWNER]) => Ok(()),
+            Rule::Owner => Err(S3Error::new(Code::AccessDenied)),
+            Rule::Token => Err(S3Error::new(Code::InvalidToken)),
+            Rule::Refused => Err(refused(name)),
+        }
+    }
+}
+
+impl Rule {
+    const fn operations(self) -> &'static [Operation] {
+        match self {
+            Self::Honoured(operations, _) | Self::HonouredValues(operations, _) => operations,
+            Self::True | Self::TrueIf(_) | Self::StorageClass | Self::Owner | Self::Token | Self::Refused => {
+                &[]
+            }
+        }
+    }
+
+    fn words(self) -> String {
+        match self {
+            Self::Honoured(_, Elsewhere::Means(nothing)) => format!("honoured; elsewhere {nothing}"),
+            Self::Honoured(_, Elsewhere::RefusedOnWrites) => "honoured; refused on other writes".to_owned(),
+            Self::Honoured(_, Elsewhere::Refused) => "honoured; elsewhere refused".to_owned(),
+            Self::HonouredValues(_, values) => format!("honoured: `{}`; else refused", values.join("`, `")),
+            Self::True => "true anyway".to_owned(),
+            Self::TrueIf(values) => format!("true anyway: `{}`; else refused", values.join("`, `")),
+            Self::StorageClass => "true anyway: `STANDARD`; else refused".to_owned(),
+            Self::Owner => "honoured: the owner's id; else `AccessDenied`".to_owned(),
+            Self::Token => "refused with `InvalidToken`".to_owned(),
+            Self::Refused => "refused".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::table::{PREFIXES, ROWS};
+    use super::{OWNER, check_headers, markdown};
+    use crate::s3::error::Code;
+    use crate::s3::operation::Operation;
+    use http::{HeaderMap, HeaderName, HeaderValue};
+
+    fn check(operation: Operation, pairs: &[(&'static str, &'static str)]) -> Result<(), (Code, String)> {
+        let pairs = pairs.iter().map(|(n, v)| (HeaderName::from_static(n), HeaderValue::from_static(v)));
+        let headers: HeaderMap = pairs.collect();
+        check_headers(&headers, operation)
+            .map_err(|e| (e.code(), e.get("Header").unwrap_or_default().to_owned()))
+    }
+
+    #[test]
+    fn the_table_can_be_searched() {
+        assert!(ROWS.is_sorted_by(|a, b| a.name < b.name), "sorted, each header once");
+        for row in ROWS.iter().chain(PREFIXES) {
+            assert_eq!(row.name, row.name.to_lowercase());
+            assert!(!row.because.is_empty(), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn what_sdks_send_with_every_request_passes() {
+        let botocore = [
+            ("host", "localhost:9000"),
+            ("accept-encoding", "identity"),
+            ("user-agent", "Boto3/1.44 md/Botocore#1.44 ua/2.1"),
+            ("amz-sdk-invocation-id", "5d0f4f35-0b0e-4b5e-9a1e-3a9d1b9a7f1e"),
+            ("amz-sdk-request", "attempt=1; max=5"),
+            ("authorization", "AWS4-HMAC-SHA256 Credential=a"),
+            ("x-amz-date", "20260101T000000Z"),
+            ("x-amz-content-sha256", "UNSIGNED-PAYLOAD"),
+            ("x-amz-user-agent", "aws-sdk-js/3.0"),
+            ("x-amz-te", "append-md5"),
+            ("x-amzn-trace-id", "Root=1"),
+            ("expect", "100-continue"),
+            ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+            ("x-forwarded-for", "10.0.0.1"),
+        ];
+        for operation in Operation::ALL {
+            assert_eq!(check(*operation, &botocore), Ok(()), "{}", operation.name());
+        }
+    }
+
+    #[test]
+    fn what_sdks_send_with_one_operation_passes() {
+        for (operation, headers) in [
+            (
+                Operation::PutObject,
+                &[
+                    ("content-encoding", "aws-chunked"),
+                    ("transfer-encoding", "chunked"),
+                    ("x-amz-decoded-content-length", "5"),
+                    ("x-amz-trailer", "x-amz-checksum-crc32"),
+                    ("x-amz-sdk-checksum-algorithm", "CRC32"),
+                    ("x-amz-meta-mtime", "1"),
+                    ("x-amz-acl", "private"),
+                    ("x-amz-storage-class", "STANDARD"),
+                    ("x-amz-tagging", "a=b"),
+                    ("if-none-match", "*"),
+                ][..],
+            ),
+            (
+                Operation::GetObject,
+                &[("x-amz-checksum-mode", "ENABLED"), ("range", "bytes=0-1"), ("if-match", "\"a\"")],
+            ),
+            (
+                Operation::CopyObject,
+                &[
+                    ("x-amz-copy-source", "b/k"),
+                    ("x-amz-copy-source-if-match", "\"a\""),
+                    ("x-amz-metadata-directive", "REPLACE"),
+                    ("x-amz-tagging-directive", "COPY"),
+                    ("x-amz-checksum-algorithm", "SHA256"),
+                ],
+            ),
+            (
+                Operation::CompleteMultipartUpload,
+                &[
+                    ("x-amz-mp-object-size", "9"),
+                    ("x-amz-checksum-type", "FULL_OBJECT"),
+                    ("if-match", "\"a\""),
+                ],
+            ),
+            (
+                Operation::GetObjectAttributes,
+                &[
+                    ("x-amz-object-attributes", "ETag"),
+                    ("x-amz-max-parts", "1"),
+                    ("x-amz-part-number-marker", "0"),
+                ],
+            ),
+            (
+                Operation::DeleteObject,
+                &[("x-amz-if-match-size", "1"), ("x-amz-if-match-last-modified-time", "x")],
+            ),
+            (
+                Operation::CreateBucket,
+                &[
+                    ("x-amz-bucket-object-lock-enabled", "False"),
+                    ("x-amz-object-ownership", "BucketOwnerEnforced"),
+                ],
+            ),
+            (
+                Operation::ListObjectsV2,
+                &[
+                    ("x-amz-request-payer", "requester"),
+                    ("x-amz-optional-object-attributes", "RestoreStatus"),
+                ],
+            ),
+        ] {
+            assert_eq!(check(operation, headers), Ok(()), "{}", operation.name());
+        }
+    }
+
+    #[test]
+    fn what_would_be_ignored_is_refused_by_its_name() {
+        for (name, value) in [
+            ("x-amz-server-side-encryption", "AES256"),
+            ("x-amz-server-side-encryption-customer-algorithm", "AES256"),
+            ("x-amz-copy-source-server-side-encryption-customer-key", "a"),
+            ("x-amz-acl", "public-read"),
+            ("x-amz-grant-read", "id=1"),
+            ("x-amz-object-lock-mode", "GOVERNANCE"),
+            ("x-amz-object-lock-legal-hold", "ON"),
+            ("x-amz-bucket-object-lock-enabled", "true"),
+            ("x-amz-mfa", "1 2"),
+            ("x-amz-storage-class", "GLACIER"),
+            ("x-amz-checksum-xxhash3", "AA=="),
+            ("x-amz-nobody-knows", "1"),
+            ("content-range", "bytes 0-1/2"),
+            ("if-modified-since", "Tue, 14 Nov 2023 22:13:20 GMT"),
+        ] {
+            let expected = Err((Code::NotImplemented, name.to_owned()));
+            assert_eq!(check(Operation::PutObject, &[(name, value)]), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_condition_is_never_dropped_from_a_write() {
+        for operation in [Operation::UploadPart, Operation::PutObjectTagging, Operation::CreateBucket] {
+            let refused = check(operation, &[("if-match", "\"a\"")]);
+            assert_eq!(refused, Err((Code::NotImplemented, "if-match".to_owned())), "{}", operation.name());
+        }
+        assert_eq!(check(Operation::ListObjectsV2, &[("if-none-match", "\"a\"")]), Ok(()));
+    }
+
+    #[test]
+    fn some_headers_have_codes_of_their_own() {
+        let code = |name, value| check(Operation::PutObject, &[(name, value)]).map_err(|(code, _)| code);
+        assert_eq!(code("x-amz-security-token", "t"), Err(Code::InvalidToken));
+        assert_eq!(code("x-amz-expected-bucket-owner", "111122223333"), Err(Code::AccessDenied));
+        assert_eq!(code("x-amz-expected-bucket-owner", OWNER), Ok(()));
+        assert_eq!(code("x-amz-storage-class", "TEPID"), Err(Code::InvalidStorageClass));
+    }
+
+    #[test]
+    fn the_page_has_every_row() {
+        let page = markdown();
+        for row in ROWS.iter().chain(PREFIXES) {
+            assert!(page.contains(&format!("| `{}", row.name)), "{}", row.name);
+        }
+    }
+}
