@@ -60,8 +60,9 @@ use metrics::Metrics;
 use queue::Close;
 use read::Reader;
 use record::Owner;
+use recovery::Listed;
 use segments::{SealRequest, Segments, run_seals};
-use space::Space;
+use space::{Bounds, Space};
 use writer::Shared;
 
 /// How a hot tier is opened.
@@ -76,6 +77,8 @@ pub struct HotOptions {
     pub segment_bytes: u64,
     /// Free space under which appends are refused, so that the catalogue can still delete.
     pub reserve_bytes: u64,
+    /// Bytes of segments beyond which appends are refused.
+    pub capacity_bytes: u64,
     /// Size of the ballast behind the reserve.
     pub ballast_bytes: u64,
     /// The time of day, for salvage.
@@ -96,6 +99,7 @@ impl HotOptions {
             // A sixteenth: 16 MiB of a 256 MiB disk, at most the GiB that a catalogue's
             // compaction may want at once.
             reserve_bytes: (disk_bytes / 16).clamp(16 * MIB, 1024 * MIB),
+            capacity_bytes: u64::MAX / 2,
             ballast_bytes: (disk_bytes / 64).clamp(4 * MIB, 256 * MIB),
             clock,
             intercept: None,
@@ -216,10 +220,15 @@ impl HotTier {
         let disk = Disk::open(dir.clone(), durability, intercept, metrics.clone()).map_err(io)?;
         let disk = Arc::new(disk);
         let recovered = recovery::recover(&*map, &disk).await?;
-        let stray = recovery::stray_files(&*map, &disk).map_err(io)?;
+        let Listed { stray, used_bytes } = recovery::list_files(&*map, &disk).map_err(io)?;
         let (seals, requests) = mpsc::unbounded_channel();
         tokio::spawn(run_seals(map.clone(), metrics.clone(), requests));
-        let space = Arc::new(Space::open(&dir, options.reserve_bytes, options.ballast_bytes));
+        let bounds = Bounds {
+            reserve_bytes: options.reserve_bytes,
+            ballast_bytes: options.ballast_bytes,
+            capacity_bytes: options.capacity_bytes,
+        };
+        let space = Arc::new(Space::open(&dir, bounds, used_bytes));
         let segments = Arc::new(Segments { map: map.clone(), disk: disk.clone(), clock, seals });
         let shared = Arc::new(Shared {
             segments,
@@ -291,6 +300,7 @@ impl HotTier {
     pub fn metrics(&self) -> HotMetrics {
         let mut metrics = self.inner.shared.metrics.snapshot();
         metrics.open_files = self.inner.reader.open_files() as u64;
+        metrics.used_bytes = self.inner.shared.space.used_bytes();
         metrics.room_bytes = self.inner.shared.space.room_bytes();
         metrics
     }
@@ -347,7 +357,8 @@ struct Admitted<'a> {
 
 impl<'a> Admitted<'a> {
     fn take(space: &'a Space, bytes: u64) -> Option<Self> {
-        space.admit(bytes).then_some(Self { space, bytes })
+        // Made only once admitted: its drop gives the room back.
+        space.admit(bytes).then(|| Self { space, bytes })
     }
 
     /// The writer settles it from here on.

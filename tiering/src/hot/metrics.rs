@@ -101,7 +101,9 @@ pub struct HotMetrics {
     pub read_bytes: u64,
     /// Segment files open for reading.
     pub open_files: u64,
-    /// Bytes the file system has left for us, the reserve not counted.
+    /// `mlgw_tier_used_bytes{tier="hot"}`: bytes of segments.
+    pub used_bytes: u64,
+    /// Bytes that may still be stored: within the capacity, and without touching the reserve.
     pub room_bytes: u64,
 }
 
@@ -128,6 +130,7 @@ impl Metrics {
             corrupt_blocks: self.corrupt_blocks.load(Relaxed),
             read_bytes: self.read_bytes.load(Relaxed),
             open_files: 0,
+            used_bytes: 0,
             room_bytes: 0,
         }
     }

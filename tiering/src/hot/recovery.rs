@@ -201,17 +201,27 @@ impl Window<'_> {
     }
 }
 
-/// Names the files in the directory that belong to no segment the catalogue knows.
-pub(super) fn stray_files(map: &dyn SegmentMap, disk: &Disk) -> io::Result<Vec<String>> {
-    let mut stray = Vec::new();
+/// What the directory holds.
+pub(super) struct Listed {
+    /// Files that belong to no segment the catalogue knows.
+    pub(super) stray: Vec<String>,
+    /// Bytes of the segments it does know.
+    pub(super) used_bytes: u64,
+}
+
+/// Lists the directory of segments.
+pub(super) fn list_files(map: &dyn SegmentMap, disk: &Disk) -> io::Result<Listed> {
+    let mut listed = Listed { stray: Vec::new(), used_bytes: 0 };
     for entry in std::fs::read_dir(disk.dir())? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        let known = segment_of_file_name(&name).is_some_and(|id| map.generation(id).is_some());
-        if !known && name != BALLAST_FILE_NAME {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if segment_of_file_name(&name).is_some_and(|id| map.generation(id).is_some()) {
+            listed.used_bytes += entry.metadata()?.len();
+        } else if name != BALLAST_FILE_NAME {
             tracing::warn!(file = %name, "a file of no known segment; left alone");
-            stray.push(name);
+            listed.stray.push(name);
         }
     }
-    stray.sort();
-    Ok(stray)
+    listed.stray.sort();
+    Ok(listed)
 }

@@ -2,7 +2,7 @@
 //!
 //! A delete frees nothing until compaction, and both need room in the catalogue's log and tables,
 //! which live on the same file system. So appends are refused while free space is under
-//! `reserve_bytes`. Behind the reserve stands the *ballast*, a file of preallocated nothing: when
+//! `reserve_bytes`, or when the segments would outgrow the tier's capacity. Behind the reserve stands the *ballast*, a file of preallocated nothing: when
 //! something else eats into the reserve itself (under half of it is left), the ballast is given
 //! back to the file system at once, and it is laid again when there is plenty of room. Power loss
 //! at any moment leaves a ballast of some size, which the next look mends.
@@ -26,9 +26,20 @@ const LOOK_BYTES_MIN: u64 = 1 << 20;
 /// While full, how soon after a look at the file system the next append may look again.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
+/// How much may be used.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) reserve_bytes: u64,
+    pub(super) ballast_bytes: u64,
+    pub(super) capacity_bytes: u64,
+}
+
 pub(super) struct Space {
     dir: PathBuf,
     reserve_bytes: u64,
+    capacity_bytes: u64,
+    /// Bytes of segments.
+    used_bytes: AtomicU64,
     /// As of the last look, less what was admitted since.
     free_bytes: AtomicI64,
     /// Admitted and not yet in the file system's own count.
@@ -45,12 +56,15 @@ struct Ballast {
 }
 
 impl Space {
-    pub(super) fn open(dir: &Path, reserve_bytes: u64, ballast_bytes: u64) -> Self {
+    pub(super) fn open(dir: &Path, bounds: Bounds, used_bytes: u64) -> Self {
+        let Bounds { reserve_bytes, ballast_bytes, capacity_bytes } = bounds;
         let path = dir.join(BALLAST_FILE_NAME);
         let laid = std::fs::metadata(&path).is_ok_and(|found| found.len() >= ballast_bytes);
         let space = Self {
             dir: dir.to_owned(),
             reserve_bytes,
+            capacity_bytes,
+            used_bytes: AtomicU64::new(used_bytes),
             free_bytes: AtomicI64::new(0),
             in_flight_bytes: AtomicU64::new(0),
             admitted_since_look_bytes: AtomicU64::new(0),
@@ -77,6 +91,7 @@ impl Space {
         if !self.has_room(bytes) {
             return false;
         }
+        self.used_bytes.fetch_add(bytes, Relaxed);
         self.in_flight_bytes.fetch_add(bytes, Relaxed);
         self.free_bytes.fetch_sub(bytes as i64, Relaxed);
         self.admitted_since_look_bytes.fetch_add(bytes, Relaxed);
@@ -94,13 +109,20 @@ impl Space {
 
     /// An admitted append did not come to be.
     pub(super) fn give_back(&self, bytes: u64) {
+        self.used_bytes.fetch_sub(bytes, Relaxed);
         self.in_flight_bytes.fetch_sub(bytes, Relaxed);
         self.free_bytes.fetch_add(bytes as i64, Relaxed);
     }
 
-    /// Bytes left above the reserve.
+    /// Bytes of segments.
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Relaxed)
+    }
+
+    /// Bytes that may still be stored.
     pub(super) fn room_bytes(&self) -> u64 {
-        self.free_bytes.load(Relaxed).saturating_sub_unsigned(self.reserve_bytes).max(0) as u64
+        let free = self.free_bytes.load(Relaxed).saturating_sub_unsigned(self.reserve_bytes).max(0);
+        self.capacity_bytes.saturating_sub(self.used_bytes()).min(free as u64)
     }
 
     /// Asks the file system how much is free, and gives up or lays the ballast.
@@ -108,7 +130,11 @@ impl Space {
         let mut ballast = self.ballast.lock();
         ballast.looked = Some(Instant::now());
         self.admitted_since_look_bytes.store(0, Relaxed);
-        let Some(mut free) = self.ask() else { return };
+        let Some(mut free) = self.ask() else {
+            // It cannot tell: appends go on until it says that it is full.
+            self.free_bytes.store(i64::MAX / 2, Relaxed);
+            return;
+        };
         if ballast.laid && free < self.reserve_bytes / 2 {
             ballast.release();
             free = self.ask().unwrap_or(free);
@@ -122,10 +148,13 @@ impl Space {
 
     fn fits(&self, bytes: u64) -> bool {
         self.free_bytes.load(Relaxed) >= (self.reserve_bytes + bytes) as i64
+            && self.used_bytes.load(Relaxed) + bytes <= self.capacity_bytes
     }
 
+    /// Free bytes of the file system, when it says.
     fn ask(&self) -> Option<u64> {
         match rustix::fs::statvfs(&self.dir) {
+            Ok(found) if found.f_blocks == 0 => None,
             Ok(found) => Some(found.f_bavail.saturating_mul(found.f_frsize).min(i64::MAX as u64)),
             Err(error) => {
                 tracing::warn!(dir = %self.dir.display(), %error, "cannot tell how much space is free");
@@ -162,11 +191,15 @@ impl Ballast {
 mod tests {
     use super::*;
 
+    fn bounds(reserve_bytes: u64, ballast_bytes: u64) -> Bounds {
+        Bounds { reserve_bytes, ballast_bytes, capacity_bytes: u64::MAX / 2 }
+    }
+
     #[test]
     fn a_reserve_larger_than_the_disk_refuses_and_a_small_one_admits() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(!Space::open(dir.path(), 1 << 60, 0).admit(1));
-        let space = Space::open(dir.path(), 1 << 20, 1 << 20);
+        assert!(!Space::open(dir.path(), bounds(1 << 60, 0), 0).admit(1));
+        let space = Space::open(dir.path(), bounds(1 << 20, 1 << 20), 0);
         assert!(space.admit(1));
         assert!(!space.has_room(1 << 60));
     }
@@ -174,7 +207,7 @@ mod tests {
     #[test]
     fn what_is_admitted_is_no_longer_free() {
         let dir = tempfile::tempdir().unwrap();
-        let space = Space::open(dir.path(), 0, 0);
+        let space = Space::open(dir.path(), bounds(0, 0), 0);
         let before = space.free_bytes.load(Relaxed);
         assert!(space.admit(1 << 20));
         assert_eq!(space.free_bytes.load(Relaxed), before - (1 << 20));
@@ -186,9 +219,9 @@ mod tests {
     fn the_ballast_is_laid_when_there_is_room_and_given_back_when_there_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let length = || std::fs::metadata(dir.path().join(BALLAST_FILE_NAME)).map_or(0, |found| found.len());
-        drop(Space::open(dir.path(), 1 << 20, 1 << 20));
+        drop(Space::open(dir.path(), bounds(1 << 20, 1 << 20), 0));
         assert_eq!(length(), 1 << 20);
-        drop(Space::open(dir.path(), 1 << 60, 1 << 20));
+        drop(Space::open(dir.path(), bounds(1 << 60, 1 << 20), 0));
         assert_eq!(length(), 0);
     }
 }
