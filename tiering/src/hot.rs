@@ -2,12 +2,12 @@
 //!
 //! An append is answered when its bytes are synced (unless durability `os` was chosen), so the
 //! catalogue may then refer to them; that order is fixed. A segment is written by one thread
-//! ([`writer`]), which batches: one write and one sync for all that waits. Whatever fails, a
+//! (`writer`), which batches: one write and one sync for all that waits. Whatever fails, a
 //! segment is never written again after a failed sync, nor after a restart: it is sealed at a
 //! length that covers every answered chunk, and a new one begins.
 //!
 //! When power fails: answered chunks are on the disk; unanswered ones may be there whole, torn or
-//! not at all, and nothing refers to them. [`recovery`] then seals what was left open.
+//! not at all, and nothing refers to them. `recovery` then seals what was left open.
 //!
 //! Bytes on disk are described in docs/formats-segment.md.
 
