@@ -19,12 +19,12 @@ pub mod post;
 mod presigned;
 mod query;
 mod scope;
-mod sigv2;
 mod signing_key;
+mod sigv2;
 mod time;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use chunks::ChunkSigner;
 pub use payload::Payload;

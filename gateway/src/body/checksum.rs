@@ -147,14 +147,12 @@ mod tests {
             (Algorithm::Crc32, "y/Q5Jg=="),
             (Algorithm::Crc32c, "4waSgw=="),
             (Algorithm::Crc64Nvme, "rosUhgp5mIg="),
-            (Algorithm::Sha1, "98OwhpeylLQlh4rgUgr5GwOg2Hg="),
-            (Algorithm::Sha256, "FeKw08M4kezGqCmKLaUjPbVs0GN76eL/w7SGSl9KJMg="),
+            (Algorithm::Sha1, "98O8HYCOBHMq32eZZczDTKeuNEE="),
+            (Algorithm::Sha256, "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU="),
         ] {
-            assert_eq!(BASE64_STANDARD.encode(algorithm.of(b"123456789")).len(), value.len());
+            assert_eq!(BASE64_STANDARD.encode(algorithm.of(b"123456789")), value, "{}", algorithm.name());
             assert_eq!(algorithm.of(b"123456789").len(), algorithm.value_bytes());
         }
-        assert_eq!(BASE64_STANDARD.encode(Algorithm::Crc32.of(b"123456789")), "y/Q5Jg==");
-        assert_eq!(BASE64_STANDARD.encode(Algorithm::Crc32c.of(b"123456789")), "4waSgw==");
     }
 
     #[test]
