@@ -1,15 +1,12 @@
 """Fixtures of all client tests: a server over HTTP, one over HTTPS, and fresh buckets in them."""
 
-import itertools
 import os
 import pathlib
 
 import pytest
 
 from server import Certificates, Server
-from wire import Wire
-
-_numbers = itertools.count(1)
+from wire import new_bucket
 
 
 @pytest.fixture(scope="session")
@@ -45,13 +42,6 @@ def aws(server, monkeypatch):
     for name, value in server.aws_variables().items():
         monkeypatch.setenv(name, value)
     return server
-
-
-def new_bucket(server):
-    name = f"bucket-{os.getpid()}-{next(_numbers)}"
-    answer = Wire(server).send("PUT", f"/{name}")
-    assert answer.status == 200, answer
-    return name
 
 
 @pytest.fixture

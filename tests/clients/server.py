@@ -80,7 +80,7 @@ class Server:
         self.process = None
 
     def start(self):
-        binary = os.environ["MLGW_BINARY"]
+        binary = os.environ["MLGW_BIN"]
         command = [binary, "serve", "--data-dir", str(self.folder / "data")]
         command += ["--listen", self.host, "--admin-listen", f"127.0.0.1:{self.admin_port}"]
         variables = {name: value for name, value in os.environ.items() if not name.startswith(("MLGW_", "AWS_"))}

@@ -16,7 +16,7 @@ WORK = pathlib.Path(__file__).with_name("tensorflow_work.py")
 @pytest.fixture
 def work(server, bucket):
     environment = server.environment() | {
-        "S3_ENDPOINT": server.host,
+        "S3_ENDPOINT": server.endpoint,
         "S3_USE_HTTPS": "1" if server.certificates else "0",
         "S3_VERIFY_SSL": "1",
         "TF_CPP_MIN_LOG_LEVEL": "2",

@@ -9,6 +9,8 @@ import dataclasses
 import datetime
 import hashlib
 import hmac
+import itertools
+import os
 import socket
 import ssl
 import urllib.parse
@@ -126,6 +128,17 @@ class Wire:
         with Connection(self.server) as connection:
             connection.write(head_bytes(method, target, headers) + body)
             return connection.read_answer(method)
+
+
+_numbers = itertools.count(1)
+
+
+def new_bucket(server):
+    """Creates a bucket that no other test has."""
+    name = f"bucket-{os.getpid()}-{next(_numbers)}"
+    answer = Wire(server).send("PUT", f"/{name}")
+    assert answer.status == 200, answer
+    return name
 
 
 def has(headers, name):

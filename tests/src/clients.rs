@@ -1,0 +1,79 @@
+//! S3 clients written in Rust, as their users set them up: the AWS SDK and `object_store`.
+//!
+//! Each stores and reads back the same load over HTTP and, smaller, over HTTPS with a certificate that
+//! it was told to trust. Clients written in Python, and programs, are tested in `tests/clients`.
+
+mod aws_sdk;
+mod object_store;
+
+use crate::content::Content;
+use crate::server::{Server, Setup};
+
+const MIB: usize = 1 << 20;
+
+/// How much one client stores and reads back.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    large_bytes: usize,
+    small_objects: u64,
+}
+
+impl Load {
+    fn large(self) -> Content {
+        Content { id: 1, length: self.large_bytes }
+    }
+
+    /// Keys and bodies of many small objects: nested names, sizes from nothing to some KiB.
+    fn small(self) -> impl Iterator<Item = (String, Content)> {
+        (0..self.small_objects).map(|number| {
+            let length = usize::try_from(number * 37 % 4096).expect("small");
+            (format!("many/{}/object-{number:05}", number % 7), Content { id: 100 + number, length })
+        })
+    }
+}
+
+/// A running server and how a client reaches it.
+struct Endpoint {
+    server: Server,
+    url: String,
+    /// PEM of the certificate to trust; none over HTTP.
+    certificate: Option<String>,
+    load: Load,
+    _dir: tempfile::TempDir,
+}
+
+impl Endpoint {
+    fn http() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let server = Setup::new(dir.path().join("data")).start();
+        let load = Load { large_bytes: 64 * MIB, small_objects: 200 };
+        Self { url: format!("http://{}", server.s3), server, certificate: None, load, _dir: dir }
+    }
+
+    fn https() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
+        let (certificate, key) = (dir.path().join("certificate.pem"), dir.path().join("key.pem"));
+        std::fs::write(&certificate, made.cert.pem()).expect("written");
+        std::fs::write(&key, made.signing_key.serialize_pem()).expect("written");
+        let server = Setup::new(dir.path().join("data"))
+            .with("tls.cert", certificate.display())
+            .with("tls.key", key.display())
+            .start();
+        let load = Load { large_bytes: 16 * MIB, small_objects: 20 };
+        let certificate = Some(made.cert.pem());
+        Self { url: format!("https://{}", server.s3), server, certificate, load, _dir: dir }
+    }
+
+    /// Stops the server, which must end cleanly.
+    fn stop(self) {
+        self.server.stop();
+    }
+}
+
+fn assert_same(key: &str, expected: Content, body: &[u8]) {
+    if let Some(difference) = expected.difference(body) {
+        panic!("{key}: {difference}");
+    }
+}
