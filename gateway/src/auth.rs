@@ -99,7 +99,7 @@ pub fn authenticate(
     now: Timestamp,
     rules: &AuthRules,
 ) -> Result<Authenticated, S3Error> {
-    let request = Request { head, query: Query(head.uri.query().unwrap_or_default()), keys, now, rules };
+    let request = Request { head, query: Query::new(head.uri.query().unwrap_or_default()), keys, now, rules };
     let v4 = request.query.has("X-Amz-Algorithm") || request.query.has("X-Amz-Signature");
     let v2 = !v4 && (request.query.has("Signature") || request.query.has("AWSAccessKeyId"));
     match head.headers.get(AUTHORIZATION) {

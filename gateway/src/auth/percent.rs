@@ -7,8 +7,20 @@ use std::borrow::Cow;
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
+/// Which bytes stand for themselves. A table, because every byte of a query is looked up.
+const UNRESERVED: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        let ascii = byte as u8;
+        table[byte] = ascii.is_ascii_alphanumeric() || matches!(ascii, b'-' | b'.' | b'_' | b'~');
+        byte += 1;
+    }
+    table
+};
+
 const fn unreserved(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+    UNRESERVED[byte as usize]
 }
 
 const fn digit(byte: u8) -> Option<u8> {
