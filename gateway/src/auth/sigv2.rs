@@ -82,19 +82,11 @@ pub(super) fn verify(request: &Request<'_>) -> Result<Authenticated, S3Error> {
         return Err(no_session_tokens());
     }
     let key = request.key(&access_key)?;
-    let signed = |bucket: Option<&str>| string_to_sign(request, &expires, &headers, bucket);
-    let plain = signed(None);
-    let of_domain = bucket_of_host(request);
-    // A host-name endpoint below one of our domains could be a bucket; signed is what the client
-    // took it for.
-    let fits = matches(&key, &plain, &signature)
-        || of_domain.is_some_and(|bucket| matches(&key, &signed(Some(bucket)), &signature));
-    if !fits {
-        return Err(mismatch(
-            &access_key,
-            &signature,
-            of_domain.map_or(plain, |b| signed(Some(b))).as_bytes(),
-        ));
+    let signed = |resource: String| string_to_sign(request, &expires, &headers, &resource);
+    let mut candidates = resources(request).map(signed).peekable();
+    let likeliest = candidates.peek().cloned().unwrap_or_default();
+    if !candidates.any(|text| matches(&key, &text, &signature)) {
+        return Err(mismatch(&access_key, &signature, likeliest.as_bytes()));
     }
     let payload = match header_str(&request.head.headers, payload::HEADER)? {
         Some(value) => Declared::parse(value)?.unsigned()?,
@@ -150,7 +142,7 @@ fn string_to_sign(
     request: &Request<'_>,
     expires: &str,
     headers: &BTreeMap<String, String>,
-    bucket: Option<&str>,
+    resource: &str,
 ) -> String {
     let header = |name: &str| {
         let value = request.head.headers.get(name).map(|v| String::from_utf8_lossy(v.as_bytes()));
@@ -162,10 +154,7 @@ fn string_to_sign(
     for (name, value) in headers {
         text.extend([name.as_str(), ":", value.as_str(), "\n"]);
     }
-    if let Some(bucket) = bucket {
-        text.extend(["/", bucket]);
-    }
-    text.push_str(request.head.uri.path());
+    text.push_str(resource);
     append_parameters(request, &mut text);
     text
 }
@@ -182,6 +171,17 @@ fn append_parameters(request: &Request<'_>, text: &mut String) {
             text.extend(["=", &**value]);
         }
     }
+}
+
+/// What a client may have signed as the resource, the likeliest first: with the bucket that the
+/// host names below one of our domains, or the path as it is, which botocore ends with a slash
+/// when it names a bucket.
+fn resources<'a>(request: &Request<'a>) -> impl Iterator<Item = String> + use<'a> {
+    let path = request.head.uri.path();
+    let of_host = bucket_of_host(request).map(|bucket| format!("/{bucket}{path}"));
+    let is_bucket = path.len() > 1 && !path[1..].contains('/');
+    let of_bucket = is_bucket.then(|| format!("{path}/"));
+    of_host.into_iter().chain([path.to_owned()]).chain(of_bucket)
 }
 
 /// The bucket that the host names below one of our domains.

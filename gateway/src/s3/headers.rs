@@ -155,6 +155,7 @@ mod tests {
             ("x-amz-content-sha256", "UNSIGNED-PAYLOAD"),
             ("x-amz-user-agent", "aws-sdk-js/3.0"),
             ("x-amz-te", "append-md5"),
+            ("x-amz-api-version", "2006-03-01"),
             ("x-amzn-trace-id", "Root=1"),
             ("expect", "100-continue"),
             ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),

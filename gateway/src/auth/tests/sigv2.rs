@@ -60,6 +60,16 @@ fn a_bucket_in_the_path_is_signed_as_it_is() {
 }
 
 #[test]
+fn a_bucket_alone_may_be_signed_with_a_slash_after_it() {
+    for resource in ["/b", "/b/"] {
+        let head = signed("GET", "/b?prefix=a", &format!("GET\n\n\n1175139620\n{resource}"), &[]);
+        assert!(verify(&head, BEFORE).is_ok(), "{resource}");
+    }
+    let head = signed("GET", "/b/k", "GET\n\n\n1175139620\n/b/k/", &[]);
+    assert_eq!(verify(&head, BEFORE).unwrap_err().code(), Code::SignatureDoesNotMatch);
+}
+
+#[test]
 fn sub_resources_and_overrides_are_signed_decoded_and_sorted() {
     let head = signed(
         "GET",

@@ -114,6 +114,7 @@ pub(super) const ROWS: &[Row] = &[
     row("transfer-encoding", Honoured(ANY, Means("how the body travels")), "HTTP"),
     row("user-agent", True, "asks for nothing"),
     row("x-amz-acl", TrueIf(&["private", "bucket-owner-full-control"]), "there is one owner and there are no ACLs"),
+    row("x-amz-api-version", TrueIf(&["2006-03-01"]), "S3 has one version"),
     row("x-amz-bucket-object-lock-enabled", TrueIf(&["false"]), "object lock is not offered"),
     row("x-amz-bypass-governance-retention", True, "nothing is retained"),
     row("x-amz-checksum-algorithm", Honoured(&[O::CopyObject, O::CreateMultipartUpload], NOTHING), "which checksum to keep"),
