@@ -8,12 +8,15 @@
 //! - `power_cut`: what a power cut may leave of a recording, by seed;
 //! - `server`, `s3`: start, kill and stop the binary; an S3 client that never retries;
 //! - `history`, `workload`, `check`: what clients were promised, and whether the server keeps it;
-//! - `crashes`, `limits`: the tests themselves.
+//! - `crashes`, `limits`: the tests themselves;
+//! - `clients`: S3 clients written in Rust.
 //!
 //! Randomness comes from `seed` alone and every test prints the seed it ran with.
 
 #[cfg(test)]
 mod check;
+#[cfg(test)]
+mod clients;
 #[cfg(test)]
 mod content;
 #[cfg(test)]
@@ -23,9 +26,13 @@ mod disk;
 #[cfg(test)]
 mod history;
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod mount;
 #[cfg(test)]
 mod power_cut;
+#[cfg(test)]
+mod raw;
 #[cfg(test)]
 mod recording;
 #[cfg(test)]

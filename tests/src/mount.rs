@@ -3,7 +3,7 @@
 //! Files are opened with direct I/O: every `write` and `fsync` of the program arrives here as one call,
 //! in order, nothing waits in the kernel's page cache, and every `read` can be made to fail.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard};
 
@@ -36,11 +36,6 @@ impl Mount {
 
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
-    }
-
-    /// A directory of its own below the mount point.
-    pub(crate) fn data_dir(&self) -> PathBuf {
-        self.dir.path().to_owned()
     }
 
     pub(crate) fn disk(&self) -> MutexGuard<'_, Disk> {

@@ -20,7 +20,7 @@ mod calls;
 mod sign;
 mod xml;
 
-pub(crate) use calls::{Listed, PartListed};
+pub(crate) use calls::PartListed;
 pub(crate) use sign::encode;
 
 /// A request body.
@@ -54,7 +54,6 @@ impl Failure {
 /// A whole answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
@@ -106,15 +105,6 @@ impl Client {
         request
     }
 
-    /// Sends a request and returns the answer's head, whatever its status.
-    ///
-    /// # Errors
-    /// No answer came.
-    pub(crate) async fn send(&self, request: Request<Body>) -> Result<http::Response<Incoming>, Failure> {
-        let (response, _) = self.exchange(request).await?;
-        Ok(response)
-    }
-
     async fn exchange(&self, request: Request<Body>) -> Result<(http::Response<Incoming>, Sender), Failure> {
         let mut sender = self.connection().await?;
         let response = sender.send_request(request).await.map_err(|error| lost(&error))?;
@@ -137,7 +127,7 @@ impl Client {
         let body = body.collect().await.map_err(|error| lost(&error))?.to_bytes();
         self.shared.idle.lock().expect("no panic while held").push(sender);
         if head.status.is_success() {
-            return Ok(Answer { status: head.status, headers: head.headers, body });
+            return Ok(Answer { headers: head.headers, body });
         }
         let body = String::from_utf8_lossy(&body).into_owned();
         Err(Failure::Refused { status: head.status, body })

@@ -36,6 +36,8 @@ pub(crate) struct Setup {
     settings: Vec<(String, String)>,
     /// Shell commands before the server takes the shell's place: limits and cgroups.
     preparation: String,
+    /// A command that becomes the server, as `nsenter`.
+    launcher: String,
 }
 
 /// Why a server did not come up.
@@ -47,7 +49,12 @@ pub(crate) struct StartFailure {
 
 impl Setup {
     pub(crate) fn new(data_dir: impl Into<PathBuf>) -> Self {
-        Self { data_dir: data_dir.into(), settings: Vec::new(), preparation: String::new() }
+        Self {
+            data_dir: data_dir.into(),
+            settings: Vec::new(),
+            preparation: String::new(),
+            launcher: String::new(),
+        }
     }
 
     /// One setting by its name in the configuration, as `hot.segment_bytes`.
@@ -63,6 +70,13 @@ impl Setup {
     pub(crate) fn prepared_by(mut self, command: &str) -> Self {
         self.preparation.push_str(command);
         self.preparation.push_str("; ");
+        self
+    }
+
+    /// A command that runs the server in its own place and process.
+    #[must_use]
+    pub(crate) fn launched_by(mut self, launcher: &str) -> Self {
+        launcher.clone_into(&mut self.launcher);
         self
     }
 
@@ -95,7 +109,7 @@ impl Setup {
         let log = tempfile::Builder::new().prefix("mlgw-log").tempfile().expect("a log file");
         let output = || Stdio::from(log.reopen().and_then(appending).expect("the log file"));
         let (s3, admin) = free_ports();
-        let script = format!("{}exec \"$0\" \"$@\"", self.preparation);
+        let script = format!("{}exec {} \"$0\" \"$@\"", self.preparation, self.launcher);
         let child = Command::new("/bin/sh")
             .args(["-c", &script])
             .arg(binary())

@@ -1,6 +1,108 @@
-//! Which file of a data directory is of which kind, by its path.
+//! Which file or directory of a data directory is of which kind, by its path.
+//!
+//! The layout is docs/FORMATS.md's: `segments/`, `catalogue/log/` (a RocksDB whose write-ahead log is the
+//! Raft log on disk), one RocksDB without a write-ahead log for each group beside it, and a few files of
+//! the server at the top.
 
-/// Segment files.
+use super::recorded::DATA_DIR;
+
+/// The path within the data directory; none for what lies outside.
+fn inside(path: &str) -> Option<&str> {
+    path.strip_prefix(DATA_DIR)?.strip_prefix('/')
+}
+
+fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
 pub(super) fn segment(path: &str) -> bool {
-    path.starts_with("mlgw-data/segments/")
+    inside(path).is_some_and(|path| path.starts_with("segments/") && path.ends_with(".seg"))
+}
+
+pub(super) fn segment_directory(path: &str) -> bool {
+    inside(path) == Some("segments")
+}
+
+fn in_log(path: &str) -> bool {
+    inside(path).is_some_and(|path| path.starts_with("catalogue/log/"))
+}
+
+fn in_state(path: &str) -> bool {
+    inside(path).is_some_and(|path| path.starts_with("catalogue/")) && !in_log(path)
+}
+
+/// The write-ahead log of the log store: where an acknowledged command is.
+pub(super) fn log_file(path: &str) -> bool {
+    in_log(path) && name(path).ends_with(".log")
+}
+
+/// Tables, MANIFEST and CURRENT (under its temporary name) of a RocksDB.
+fn table(path: &str) -> bool {
+    name(path).ends_with(".sst")
+}
+
+fn manifest(path: &str) -> bool {
+    name(path).starts_with("MANIFEST-")
+}
+
+fn current(path: &str) -> bool {
+    name(path).ends_with(".dbtmp") || name(path) == "CURRENT"
+}
+
+pub(super) fn log_table(path: &str) -> bool {
+    in_log(path) && table(path)
+}
+
+pub(super) fn log_manifest(path: &str) -> bool {
+    in_log(path) && manifest(path)
+}
+
+pub(super) fn log_current(path: &str) -> bool {
+    in_log(path) && current(path)
+}
+
+pub(super) fn log_directory(path: &str) -> bool {
+    inside(path) == Some("catalogue/log")
+}
+
+pub(super) fn state_table(path: &str) -> bool {
+    in_state(path) && table(path)
+}
+
+pub(super) fn state_manifest(path: &str) -> bool {
+    in_state(path) && manifest(path)
+}
+
+pub(super) fn state_current(path: &str) -> bool {
+    in_state(path) && current(path)
+}
+
+pub(super) fn state_directory(path: &str) -> bool {
+    in_state(path) && !name(path).contains('.') && !manifest(path) && !current(path)
+}
+
+/// Anything that a RocksDB of a group writes.
+pub(super) fn state_file(path: &str) -> bool {
+    state_table(path) || state_manifest(path)
+}
+
+pub(super) fn catalogue_directory(path: &str) -> bool {
+    inside(path) == Some("catalogue")
+}
+
+pub(super) fn data_directory(path: &str) -> bool {
+    path == DATA_DIR
+}
+
+pub(super) fn above(path: &str) -> bool {
+    path.is_empty()
+}
+
+/// `secrets.key`, under whatever name it is written before it is renamed.
+pub(super) fn secrets(path: &str) -> bool {
+    inside(path).is_some_and(|path| path.contains("secrets.key"))
+}
+
+pub(super) fn node(path: &str) -> bool {
+    inside(path).is_some_and(|path| path.contains("node.json"))
 }

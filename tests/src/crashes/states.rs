@@ -26,6 +26,14 @@ pub(super) struct Broken {
     kept: Option<PathBuf>,
 }
 
+impl Broken {
+    /// One line.
+    pub(super) fn summary(&self) -> String {
+        let reason = self.reasons.first().map_or("", String::as_str);
+        format!("{:?} at {}: {}", self.cut.style, self.cut.at, reason.chars().take(160).collect::<String>())
+    }
+}
+
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, cut, reasons, log, kept } = self;

@@ -1,0 +1,29 @@
+//! Limits for real: a full disk, little memory, many connections, one directory.
+//!
+//! - `disk_full`: a 256 MiB file system filled to refusal;
+//! - `memory`: 512 MiB of memory under thousands of slow uploads and idle connections;
+//! - `complete`: completing a large upload writes almost nothing;
+//! - `one_server`: a second server on one directory is refused;
+//! - `drain`: requests in flight finish before a stop.
+
+mod cgroup;
+mod complete;
+mod disk_full;
+mod drain;
+mod memory;
+mod one_server;
+mod small_disk;
+
+use tokio::runtime::Runtime;
+
+/// The bucket of these tests.
+const BUCKET: &str = "limits";
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+/// The build's own disk: `/tmp` may be memory, whose pages cannot be written back and count no bytes.
+fn on_disk() -> std::path::PathBuf {
+    crate::server::binary().parent().expect("the binary lies in a directory").to_owned()
+}

@@ -1,0 +1,230 @@
+//! 512 MiB of memory under thousands of clients: each is served or told to come again, and nobody is killed.
+//!
+//! All of it at once: 10,000 idle connections, 2,000 uploads of 64 MiB that dawdle, a 100 MB XML body and a
+//! complete of 10,000 parts. Then what was refused is tried again alone and succeeds.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::future::join_all;
+use futures_util::stream::iter;
+use http::Method;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpStream;
+use tokio::sync::Barrier;
+
+use super::cgroup::MemoryLimit;
+use super::{BUCKET, runtime};
+use crate::content::Content;
+use crate::raw::Exchange;
+use crate::s3::{Client, whole};
+use crate::seed::setting;
+use crate::server::Setup;
+
+const MEMORY_BYTES: u64 = 512 << 20;
+const IDLE: usize = 10_000;
+const UPLOADS: u64 = 2_000;
+const UPLOAD_BYTES: usize = 64 << 20;
+const PIECE_BYTES: usize = 64 << 10;
+/// What each slow upload sends before it waits: more than the one chunk that is buffered.
+const PIECES_SENT: usize = 20;
+/// Slow uploads that go on to their end while the rest holds on to what it has.
+const FINISHED: usize = 4;
+const XML_BYTES: u64 = 100_000_000;
+const PARTS: u32 = 10_000;
+/// Below this a part can only be the last; 50 GB of parts are for the patient (`MLGW_PART_BYTES`).
+const PART_BYTES_MIN: u64 = 5 << 20;
+const FILES: u64 = 20_000;
+
+#[test]
+fn within_512_mib_everyone_is_served_or_refused_and_nothing_is_killed() {
+    let limit = match MemoryLimit::new(MEMORY_BYTES) {
+        Ok(limit) => limit,
+        Err(why) => return eprintln!("SKIPPED the 512 MiB test: no cgroup may be made here: {why}"),
+    };
+    raise_open_files();
+    let dir = tempfile::tempdir_in(super::on_disk()).expect("a directory");
+    let mut server = Setup::new(dir.path().join("mlgw-data"))
+        .with("limits.connections", IDLE as u64 + UPLOADS + 500)
+        .with("limits.idle_timeout", "10m")
+        .with("limits.body_timeout", "10m")
+        .prepared_by(&format!("ulimit -n {FILES} || exit 98"))
+        .prepared_by(&limit.enter())
+        .start();
+    runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        let upload = put_many_parts(&client).await;
+        let idle = open_idle(server.s3).await;
+        server.assert_running("with idle connections");
+        let (open, refused) = slow_uploads(&client, server.s3).await;
+        eprintln!("memory: {} slow uploads under way, {} told to come again", open.len(), refused.len());
+        server.assert_running("with slow uploads");
+        let statuses = join_all([
+            Box::pin(large_xml(&client, server.s3)) as futures_util::future::BoxFuture<'_, u16>,
+            Box::pin(complete_many(&client, server.s3, &upload)),
+        ])
+        .await;
+        eprintln!(
+            "memory: a 100 MB XML body got {}, a complete of {PARTS} parts {}",
+            statuses[0], statuses[1]
+        );
+        assert!([400, 413, 503].contains(&statuses[0]), "{statuses:?}");
+        assert!([200, 400, 503].contains(&statuses[1]), "{statuses:?}");
+        finish_some(open).await;
+        drop(idle);
+        server.assert_running("after the pressure");
+        retry_alone(&client, &refused).await;
+        complete_alone(&client, server.s3, &upload).await;
+    });
+    eprintln!("memory: at most {} MiB of {} taken", limit.peak() >> 20, MEMORY_BYTES >> 20);
+    assert_eq!(limit.kills(), 0, "{}", server.log());
+    server.stop();
+}
+
+fn raise_open_files() {
+    let now = getrlimit(Resource::Nofile);
+    let wanted = Some(now.maximum.map_or(FILES, |maximum| maximum.max(FILES)));
+    setrlimit(Resource::Nofile, Rlimit { current: wanted, maximum: wanted })
+        .expect("20,000 open files: raise the hard limit (ulimit -Hn) or run as root");
+}
+
+async fn open_idle(server: SocketAddr) -> Vec<TcpStream> {
+    let connect = |_| async move { TcpStream::connect(server).await.expect("an idle connection") };
+    iter(0..IDLE).map(connect).buffer_unordered(64).collect().await
+}
+
+const fn body_of(id: u64) -> Content {
+    Content { id, length: UPLOAD_BYTES }
+}
+
+fn name(id: u64) -> String {
+    format!("slow-{id}")
+}
+
+/// All uploads begin before any goes on. Those still open, and the ids of those refused.
+async fn slow_uploads(client: &Client, server: SocketAddr) -> (Vec<(u64, Exchange)>, Vec<u64>) {
+    let begun = Arc::new(Barrier::new(usize::try_from(UPLOADS).expect("small")));
+    let tasks = (0..UPLOADS).map(|id| {
+        let (client, begun) = (client.clone(), begun.clone());
+        tokio::spawn(async move { (id, slow_upload(&client, server, id, &begun).await) })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    let (mut open, mut refused) = (Vec::new(), Vec::new());
+    for task in tasks {
+        match task.await.expect("no panic") {
+            (id, Ok(exchange)) => open.push((id, exchange)),
+            (id, Err(status)) => {
+                assert_eq!(status, 503, "upload {id} is refused");
+                refused.push(id);
+            }
+        }
+    }
+    (open, refused)
+}
+
+/// The bytes each upload starts with: made once, since two thousand of 64 MiB would be the test's own
+/// memory.
+fn first_pieces(id: u64) -> Vec<Bytes> {
+    let start = Content { id, length: PIECE_BYTES }.bytes();
+    (0..PIECES_SENT).map(|_| start.clone()).collect()
+}
+
+async fn slow_upload(client: &Client, server: SocketAddr, id: u64, begun: &Barrier) -> Result<Exchange, u16> {
+    let target = format!("/{BUCKET}/{}", name(id));
+    let begin = Exchange::begin(client, server, Method::PUT, &target, UPLOAD_BYTES as u64).await;
+    begun.wait().await;
+    let mut exchange = begin.expect("connected");
+    for piece in first_pieces(id) {
+        let answer = exchange.send_or_answer(&piece).await.expect("sent, or answered");
+        if let Some(answer) = answer {
+            return Err(answer.status);
+        }
+    }
+    Ok(exchange)
+}
+
+/// A few go on to the end; the others are cut off, as clients do.
+async fn finish_some(open: Vec<(u64, Exchange)>) {
+    let rest = vec![7; UPLOAD_BYTES - PIECES_SENT * PIECE_BYTES];
+    for (id, mut exchange) in open.into_iter().take(FINISHED) {
+        let early = exchange.send_or_answer(&rest).await.expect("sent, or answered");
+        let answer = match early {
+            Some(answer) => answer,
+            None => exchange.answer().await.expect("answered"),
+        };
+        assert!([200, 503].contains(&answer.status), "upload {id} ends in {}", answer.status);
+        eprintln!("memory: slow upload {id} ends in {}", answer.status);
+    }
+}
+
+async fn retry_alone(client: &Client, refused: &[u64]) {
+    for id in refused.iter().take(FINISHED) {
+        let content = body_of(*id);
+        client.put(BUCKET, &name(*id), whole(content.bytes())).await.expect("alone it succeeds");
+        let body = client.get(BUCKET, &name(*id)).await.expect("read").body;
+        assert_eq!(content.difference(&body), None);
+    }
+}
+
+/// A DeleteObjects of 100 MB.
+async fn large_xml(client: &Client, server: SocketAddr) -> u16 {
+    let target = format!("/{BUCKET}?delete=");
+    let mut exchange =
+        Exchange::begin(client, server, Method::POST, &target, XML_BYTES).await.expect("connected");
+    let row = "<Object><Key>k</Key></Object>".repeat(2000);
+    let mut sent = 0;
+    while sent < XML_BYTES {
+        let length = row.len().min(usize::try_from(XML_BYTES - sent).expect("fits"));
+        if let Some(answer) = exchange.send_or_answer(&row.as_bytes()[..length]).await.expect("answered") {
+            return answer.status;
+        }
+        sent += length as u64;
+    }
+    exchange.answer().await.expect("answered").status
+}
+
+fn part(number: u32) -> Content {
+    let length = usize::try_from(setting("MLGW_PART_BYTES", 1000)).expect("fits");
+    Content { id: u64::from(number), length }
+}
+
+async fn put_many_parts(client: &Client) -> String {
+    let upload = client.create_upload(BUCKET, "many").await.expect("created");
+    let put = |number| {
+        let (client, upload) = (client.clone(), upload.clone());
+        async move {
+            let body = whole(part(number).bytes());
+            client.put_part(BUCKET, "many", &upload, number, body).await.expect("stored");
+        }
+    };
+    iter(1..=PARTS).map(put).buffer_unordered(64).collect::<Vec<()>>().await;
+    upload
+}
+
+/// The status of a complete that names every part.
+async fn complete_many(client: &Client, server: SocketAddr, upload: &str) -> u16 {
+    let rows: String = (1..=PARTS)
+        .map(|number| {
+            let etag = part(number).etag();
+            format!("<Part><PartNumber>{number}</PartNumber><ETag>\"{etag}\"</ETag></Part>")
+        })
+        .collect();
+    let body = format!("<CompleteMultipartUpload>{rows}</CompleteMultipartUpload>");
+    let target = format!("/{BUCKET}/many?uploadId={}", crate::s3::encode(upload));
+    let mut exchange =
+        Exchange::begin(client, server, Method::POST, &target, body.len() as u64).await.expect("connected");
+    match exchange.send_or_answer(body.as_bytes()).await.expect("answered") {
+        Some(answer) => answer.status,
+        None => exchange.answer().await.expect("answered").status,
+    }
+}
+
+/// With real parts it succeeds; with small ones the rule about parts is all that stands against it.
+async fn complete_alone(client: &Client, server: SocketAddr, upload: &str) {
+    let status = complete_many(client, server, upload).await;
+    let expected = if part(1).length as u64 >= PART_BYTES_MIN { 200 } else { 400 };
+    assert_eq!(status, expected, "a complete of {PARTS} parts, alone");
+}

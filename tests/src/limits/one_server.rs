@@ -1,0 +1,24 @@
+//! One server at a time on one directory.
+
+use super::{BUCKET, runtime};
+use crate::s3::whole;
+use crate::server::Setup;
+
+#[test]
+fn a_second_server_on_one_directory_is_refused_and_the_first_one_serves_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let setup = Setup::new(dir.path().join("mlgw-data"));
+    let first = setup.start();
+    let failure = setup.try_start().err().expect("a second server is refused");
+    let status = failure.status.expect("it ends by itself");
+    assert!(status.code().is_some_and(|code| code != 0), "{status:?}\n{}", failure.log);
+    assert!(failure.log.contains("in use"), "it says why:\n{}", failure.log);
+    runtime().block_on(async {
+        let client = first.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        client.put(BUCKET, "key", whole("body")).await.expect("stored");
+        assert_eq!(client.get(BUCKET, "key").await.expect("read").body, "body");
+    });
+    first.stop();
+    setup.start().stop();
+}

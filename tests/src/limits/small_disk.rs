@@ -1,0 +1,56 @@
+//! A file system of a few megabytes, in a mount namespace of its own.
+//!
+//! A process that only sleeps holds the namespace; servers enter it. So nothing is left mounted when a
+//! test dies, and without root a user namespace gives the right to mount.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+pub(super) struct SmallDisk {
+    holder: Child,
+    dir: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    pub(super) fn new(megabytes: u32) -> Self {
+        let dir = tempfile::tempdir().expect("a mount point");
+        let path = dir.path().display();
+        let script = format!("mount -t tmpfs -o size={megabytes}m tmpfs {path} && echo mounted && exec cat");
+        let mut holder = Command::new("unshare")
+            .args(if is_root() { ["-m"].as_slice() } else { ["-r", "-m"].as_slice() })
+            .args(["sh", "-c", &script])
+            // `cat` ends when this process does, and the namespace with it.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("unshare is part of util-linux");
+        let mut line = String::new();
+        let stdout = holder.stdout.as_mut().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).expect("the holder says when it is ready");
+        assert_eq!(line, "mounted\n", "mounting a tmpfs needs root or user namespaces");
+        Self { holder, dir }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// What a server is started with to see this disk.
+    pub(super) fn launcher(&self) -> String {
+        let user = if is_root() { "" } else { "--preserve-credentials -U " };
+        format!("nsenter {user}-m -t {} --", self.holder.id())
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Both may fail only if it is gone already.
+        drop(self.holder.kill());
+        drop(self.holder.wait());
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -1,0 +1,116 @@
+//! HTTP by hand, for requests that a well-behaved client would not send: slow, cut short, or far too long.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use http::{Method, Request};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use crate::s3::{Body, Client, whole};
+
+/// One request on a connection of its own.
+pub(crate) struct Exchange {
+    reader: OwnedReadHalf,
+    writer: OwnedWriteHalf,
+}
+
+/// An answer: its status and as much of the rest as was read.
+#[derive(Debug)]
+pub(crate) struct RawAnswer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    /// Body bytes that came with the head.
+    pub(crate) body: Vec<u8>,
+}
+
+impl RawAnswer {
+    /// The announced length of the body.
+    pub(crate) fn content_length(&self) -> usize {
+        let line = self.head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().to_owned())
+        });
+        line.and_then(|value| value.parse().ok()).unwrap_or(0)
+    }
+}
+
+impl Exchange {
+    /// Connects and sends the head of a signed request that announces `length` body bytes.
+    pub(crate) async fn begin(
+        client: &Client,
+        server: SocketAddr,
+        method: Method,
+        path: &str,
+        length: u64,
+    ) -> std::io::Result<Self> {
+        let request = client.request(method, path, &[("content-length", length.to_string())], whole(""));
+        let stream = TcpStream::connect(server).await?;
+        stream.set_nodelay(true)?;
+        let (reader, mut writer) = stream.into_split();
+        writer.write_all(head(&request).as_bytes()).await?;
+        Ok(Self { reader, writer })
+    }
+
+    /// Sends body bytes, in pieces of any size.
+    pub(crate) async fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.writer.write_all(bytes).await
+    }
+
+    /// Sends body bytes until they are out or an answer comes first, as one that refuses does.
+    pub(crate) async fn send_or_answer(&mut self, bytes: &[u8]) -> std::io::Result<Option<RawAnswer>> {
+        let Self { reader, writer } = self;
+        tokio::select! {
+            biased;
+            answer = read_answer(reader) => answer.map(Some),
+            sent = writer.write_all(bytes) => match sent {
+                Ok(()) => Ok(None),
+                // The server may have closed after its answer, which is still to be read.
+                Err(_) => read_answer(reader).await.map(Some),
+            },
+        }
+    }
+
+    /// Waits for the head of the answer.
+    pub(crate) async fn answer(&mut self) -> std::io::Result<RawAnswer> {
+        read_answer(&mut self.reader).await
+    }
+
+    /// The rest of an answer's body.
+    pub(crate) async fn rest(&mut self, answer: &RawAnswer) -> std::io::Result<Vec<u8>> {
+        let mut body = answer.body.clone();
+        let before = body.len();
+        body.resize(answer.content_length(), 0);
+        self.reader.read_exact(&mut body[before..]).await?;
+        Ok(body)
+    }
+}
+
+fn head(request: &Request<Body>) -> String {
+    let mut head = format!("{} {} HTTP/1.1\r\n", request.method(), request.uri());
+    for (name, value) in request.headers() {
+        let value = value.to_str().expect("our own header");
+        write!(head, "{name}: {value}\r\n").expect("a String takes all");
+    }
+    head + "\r\n"
+}
+
+async fn read_answer(reader: &mut OwnedReadHalf) -> std::io::Result<RawAnswer> {
+    let mut bytes = Vec::new();
+    let end = loop {
+        if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end;
+        }
+        if reader.read_buf(&mut bytes).await? == 0 {
+            return Err(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "closed without an answer"));
+        }
+    };
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let status = head.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap_or(0);
+    // An interim answer only says: go on.
+    if status == 100 {
+        return Box::pin(read_answer(reader)).await;
+    }
+    Ok(RawAnswer { status, head, body: bytes[end + 4..].to_vec() })
+}
