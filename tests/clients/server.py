@@ -68,7 +68,7 @@ def free_port():
 class Server:
     """One running `mlgw serve`."""
 
-    def __init__(self, certificates=None, settings=None):
+    def __init__(self, certificates=None, settings=None, root_key_given=True):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="mlgw-clients-"))
         self.scheme = "https" if certificates else "http"
         self.certificates = certificates
@@ -77,6 +77,7 @@ class Server:
         self.host = f"127.0.0.1:{self.port}"
         self.endpoint = f"{self.scheme}://{self.host}"
         self.settings = dict(settings or {})
+        self.root_key_given = root_key_given
         self.process = None
 
     def start(self):
@@ -84,7 +85,8 @@ class Server:
         command = [binary, "serve", "--data-dir", str(self.folder / "data")]
         command += ["--listen", self.host, "--admin-listen", f"127.0.0.1:{self.admin_port}"]
         variables = {name: value for name, value in os.environ.items() if not name.startswith(("MLGW_", "AWS_"))}
-        variables |= {"MLGW_ROOT_ACCESS_KEY_ID": ACCESS_KEY, "MLGW_ROOT_SECRET_ACCESS_KEY": SECRET_KEY}
+        if self.root_key_given:
+            variables |= {"MLGW_ROOT_ACCESS_KEY_ID": ACCESS_KEY, "MLGW_ROOT_SECRET_ACCESS_KEY": SECRET_KEY}
         if self.certificates:
             variables["MLGW_TLS__CERT"] = str(self.certificates.certificate)
             variables["MLGW_TLS__KEY"] = str(self.certificates.key)
@@ -119,16 +121,18 @@ class Server:
         return (self.folder / "output").read_text(errors="replace")[-8000:]
 
     def stop(self):
-        """Ends the server as an operator does, and fails unless it ends cleanly."""
+        """Ends the server as an operator does, fails unless it ends cleanly, and removes its data."""
+        self.end()
+        shutil.rmtree(self.folder)
+
+    def end(self):
         self.process.send_signal(signal.SIGTERM)
         try:
             status = self.process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             self.process.kill()
             status = self.process.wait()
-        output = self.output()
-        shutil.rmtree(self.folder)
-        assert status == 0, f"mlgw serve ended with {status} after SIGTERM:\n{output}"
+        assert status == 0, f"mlgw serve ended with {status} after SIGTERM:\n{self.output()}"
 
     def environment(self):
         """What an S3 client started as a program needs in its environment."""

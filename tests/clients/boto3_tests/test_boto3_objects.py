@@ -2,8 +2,11 @@
 
 import concurrent.futures
 import datetime
+import socket
 
+import boto3
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from content import content, small_objects
@@ -168,9 +171,22 @@ def test_buckets_are_listed_and_say_where_they_are(s3, bucket):
 
 
 def test_a_wrong_secret_and_an_unknown_key_are_told_apart(s3, aws, bucket):
-    import boto3
-
     wrong = boto3.session.Session().client("s3", aws_secret_access_key="wrong", aws_access_key_id="MLGWTESTACCESSKEY001")
     assert error_of(wrong.list_objects_v2, Bucket=bucket) == (403, "SignatureDoesNotMatch")
     unknown = boto3.session.Session().client("s3", aws_secret_access_key="wrong", aws_access_key_id="NOBODY")
     assert error_of(unknown.list_objects_v2, Bucket=bucket) == (403, "InvalidAccessKeyId")
+
+
+def test_a_bucket_can_be_named_by_the_host(aws, bucket, monkeypatch):
+    resolve = socket.getaddrinfo
+    loopback = lambda host, *rest, **more: resolve("127.0.0.1" if host.endswith(".localhost") else host, *rest, **more)
+    monkeypatch.setattr(socket, "getaddrinfo", loopback)
+    endpoint = f"{aws.scheme}://localhost:{aws.port}"
+    virtual = Config(s3={"addressing_style": "virtual"})
+    s3 = boto3.session.Session().client("s3", endpoint_url=endpoint, config=virtual)
+    hosts = []
+    s3.meta.events.register("before-send.s3", lambda request, **_: hosts.append(request.url.split("/")[2]))
+    s3.put_object(Bucket=bucket, Key="a/b c", Body=b"data")
+    assert s3.get_object(Bucket=bucket, Key="a/b c")["Body"].read() == b"data"
+    assert s3.list_objects_v2(Bucket=bucket)["Contents"][0]["Key"] == "a/b c"
+    assert set(hosts) == {f"{bucket}.localhost:{aws.port}"}
