@@ -8,6 +8,7 @@
 pub mod attributes;
 pub mod bucket;
 pub mod bucket_config;
+pub mod checksums;
 pub mod commit;
 pub mod conditions;
 pub mod copy;
@@ -89,7 +90,7 @@ pub async fn handle(gateway: &Arc<Gateway>, request: http::Request<Incoming>) ->
             if let Some(cause) = error.cause() {
                 tracing::error!(%error, cause, "a request failed");
             }
-            error.into_response(&head.method, head.uri.path(), &id).map(response::ResponseBody::full)
+            error.into_response(head.uri.path(), &id)
         }
     };
     let headers = response.headers_mut();

@@ -1,10 +1,9 @@
 //! GetObjectAttributes.
 
+use super::checksums;
 use super::error::{Code, S3Error};
 use super::get::{Found, find};
-use super::multipart::{checksum_element, kind_name};
 use super::object_headers::{STORAGE_CLASS, http_date};
-use super::put::checksum_text;
 use super::request::Request;
 use super::response::{S3Result, xml};
 use super::xml::Xml;
@@ -34,7 +33,7 @@ pub fn get_object_attributes(gateway: &Arc<Gateway>, request: &Request<'_>) -> S
                 out.open("Checksum");
                 write_checksums(&mut out, &object.checksums, object.part_count);
                 for checksum in &object.checksums {
-                    out.text("ChecksumType", kind_name(checksum.kind()));
+                    out.text("ChecksumType", checksums::kind_name(checksum.kind()));
                 }
                 out.close("Checksum");
             }
@@ -65,7 +64,8 @@ fn asked<'a>(request: &'a Request<'_>) -> Result<Vec<&'a str>, S3Error> {
 
 fn write_checksums(out: &mut Xml, checksums: &[Checksum], part_count: u32) {
     for checksum in checksums {
-        out.text(checksum_element(checksum.algorithm()), &checksum_text(checksum, part_count));
+        let algorithm = checksums::algorithm(checksum.algorithm());
+        out.text(checksums::element(algorithm), &checksums::text(checksum, part_count));
     }
 }
 

@@ -4,13 +4,14 @@
 //! onto itself that replaces its metadata, which changes the record and leaves the body. A long
 //! copy answers early and keeps the connection alive.
 
+use super::checksums;
 use super::conditions::{self, OF_COPY_SOURCE, Verdict};
 use super::error::{Code, S3Error};
 use super::get::{Found, check_version, current};
 use super::ingest::{Destination, Ingest};
 use super::multipart::{Named, part_number, put_part};
 use super::object_headers::{Description, STORAGE_CLASS};
-use super::put::{Stored, checksum_text, hex, put_version};
+use super::put::{Stored, hex, put_version};
 use super::request::{Request, decode_key};
 use super::response::{S3Result, xml};
 use super::tagging::update;
@@ -247,7 +248,8 @@ fn copy_result(root: &str, stored: &Stored, now: Timestamp) -> String {
     let mut out = Xml::new(root);
     out.value("LastModified", now).etag(&stored.etag);
     for checksum in &stored.checksums {
-        out.text(super::multipart::checksum_element(checksum.algorithm()), &checksum_text(checksum, 0));
+        let algorithm = checksums::algorithm(checksum.algorithm());
+        out.text(checksums::element(algorithm), &checksums::text(checksum, 0));
     }
     out.finish(root)
 }

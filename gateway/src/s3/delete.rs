@@ -10,7 +10,7 @@ use super::request::Request;
 use super::response::{S3Result, empty, xml};
 use super::xml::{Xml, parse};
 use super::{Gateway, Upload};
-use crate::body::{Body, read_all};
+use crate::body::{Body, Terms, read_all};
 use crate::credentials::Action;
 use futures_util::future::join_all;
 use http::StatusCode;
@@ -112,8 +112,8 @@ struct Doomed {
 /// Those of S3; what goes wrong with one key is in the answer's document.
 pub async fn delete_objects(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
-    let body = Body::new(upload.incoming, request.head, upload.payload)?;
-    let document: DeleteDocument = parse(&read_all(body, XML_BODY_BYTES_MAX).await?)?;
+    let body = Body::new(upload.incoming, request.head, upload.payload, Terms::document(XML_BODY_BYTES_MAX as u64))?;
+    let document: DeleteDocument = parse(&read_all(body).await?)?;
     if document.objects.is_empty() || document.objects.len() > DELETE_OBJECTS_KEYS_MAX {
         let why = format!("A DeleteObjects names 1 to {DELETE_OBJECTS_KEYS_MAX} keys.");
         return Err(S3Error::new(Code::MalformedXML).message(why));

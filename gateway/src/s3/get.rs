@@ -4,6 +4,7 @@
 //! before its head is sent, so that damage is an error and not a cut connection; of a large one the
 //! first piece is.
 
+use super::checksums;
 use super::conditions::{OF_READS, Verdict};
 use super::error::{Code, S3Error};
 use super::object_headers::{describe, override_headers};
@@ -13,9 +14,9 @@ use super::response::{BodyError, ResponseBody, S3Response, S3Result, empty, head
 use super::{Gateway, bucket_id};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderValue, StatusCode, header};
 use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
-use mlgw_metadata::schema::{Bucket, ChecksumKind, ObjectVersion, PartRange};
+use mlgw_metadata::schema::{Bucket, ObjectVersion, PartRange};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -161,7 +162,7 @@ fn answer_head(
         }
         None => {
             if request.head.headers.get("x-amz-checksum-mode").is_some_and(|mode| mode == "ENABLED") {
-                checksum_headers(object, headers);
+                checksums::describe(object, headers);
             }
             0..object.size
         }
@@ -213,17 +214,4 @@ fn part_range(gateway: &Gateway, found: &Found, number: u64) -> Result<Range<u64
         first += part.bytes;
     }
     Err(invalid())
-}
-
-/// The checksums of the whole object, as headers.
-pub(super) fn checksum_headers(object: &ObjectVersion, headers: &mut HeaderMap) {
-    for checksum in &object.checksums {
-        let value = super::put::checksum_text(checksum, object.part_count);
-        headers.insert(super::put::checksum_header(checksum.algorithm()), header_value(&value));
-        let kind = match checksum.kind() {
-            ChecksumKind::FullObject => "FULL_OBJECT",
-            ChecksumKind::Composite => "COMPOSITE",
-        };
-        headers.insert("x-amz-checksum-type", HeaderValue::from_static(kind));
-    }
 }

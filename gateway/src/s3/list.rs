@@ -3,6 +3,7 @@
 //! A page reads the catalogue in one pass from where it begins; a group of keys behind a delimiter
 //! costs one jump, however many keys it has.
 
+use super::checksums;
 use super::error::{Code, S3Error};
 use super::request::Request;
 use super::response::{S3Result, xml};
@@ -13,7 +14,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as TOKEN;
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_common::{BucketId, ObjectKey, Timestamp};
 use mlgw_metadata::Entry;
-use mlgw_metadata::schema::{ChecksumKind, ObjectSummary};
+use mlgw_metadata::schema::ObjectSummary;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -177,11 +178,9 @@ fn write_object(out: &mut Xml, key: &str, object: &ObjectSummary, owner: bool) {
     out.open("Contents").text("Key", key);
     out.value("LastModified", Timestamp(object.modified_ms)).etag(&object.etag);
     for checksum in &object.checksums {
-        let kind = match checksum.kind() {
-            ChecksumKind::FullObject => "FULL_OBJECT",
-            ChecksumKind::Composite => "COMPOSITE",
-        };
-        out.text("ChecksumAlgorithm", super::put::algorithm_name(checksum.algorithm())).text("ChecksumType", kind);
+        let algorithm = checksums::algorithm(checksum.algorithm());
+        out.text("ChecksumAlgorithm", algorithm.name());
+        out.text("ChecksumType", checksums::kind_name(checksum.kind()));
     }
     out.value("Size", object.size);
     if owner {

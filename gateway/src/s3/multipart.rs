@@ -4,15 +4,16 @@
 //! The upload id is the body id: parts stay where UploadPart put them, and completing writes one
 //! record and an index of the parts. A complete whose answer was lost can be sent again.
 
+use super::checksums;
 use super::error::{Code, S3Error};
 use super::list::{Listing, after_prefix, write_owner};
 use super::object_headers::{Description, STORAGE_CLASS};
-use super::put::{algorithm_name, checksum_header, checksum_text, echo_checksums, store};
+use super::put::store;
 use super::request::Request;
 use super::response::{S3Result, empty, etag_value, xml};
 use super::xml::Xml;
 use super::{Gateway, Upload, bucket_id};
-use crate::body::Body;
+use crate::body::{Algorithm, Body, Terms};
 use http::{HeaderValue, StatusCode, header};
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
@@ -46,7 +47,7 @@ pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
         metadata: description.metadata,
         tags: description.tags,
         storage_class: STORAGE_CLASS.to_owned(),
-        checksum_algorithm: checksum.map(|(algorithm, _)| algorithm as i32),
+        checksum_algorithm: checksum.map(|(algorithm, _)| ChecksumAlgorithm::from(algorithm) as i32),
         checksum_kind: checksum.map(|(_, kind)| kind as i32),
         ..Default::default()
     };
@@ -56,15 +57,14 @@ pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let mut response = xml(out.finish("InitiateMultipartUploadResult"));
     if let Some((algorithm, kind)) = checksum {
         let headers = response.headers_mut();
-        headers.insert("x-amz-checksum-algorithm", HeaderValue::from_static(algorithm_name(algorithm)));
-        headers.insert("x-amz-checksum-type", HeaderValue::from_static(kind_name(kind)));
+        headers.insert("x-amz-checksum-algorithm", HeaderValue::from_static(algorithm.name()));
+        headers.insert("x-amz-checksum-type", HeaderValue::from_static(checksums::kind_name(kind)));
     }
     Ok(response)
 }
 
 /// The algorithm and kind that `x-amz-checksum-algorithm` and `-type` ask for.
-fn asked_checksum(request: &Request<'_>) -> Result<Option<(ChecksumAlgorithm, ChecksumKind)>, S3Error> {
-    use ChecksumAlgorithm as A;
+fn asked_checksum(request: &Request<'_>) -> Result<Option<(Algorithm, ChecksumKind)>, S3Error> {
     let kind = request.header("x-amz-checksum-type")?.map(str::to_ascii_uppercase);
     let Some(name) = request.header("x-amz-checksum-algorithm")? else {
         return match kind {
@@ -72,11 +72,10 @@ fn asked_checksum(request: &Request<'_>) -> Result<Option<(ChecksumAlgorithm, Ch
             Some(_) => Err(invalid_request("x-amz-checksum-type needs x-amz-checksum-algorithm")),
         };
     };
-    let all = [A::Crc32, A::Crc32c, A::Crc64nvme, A::Sha1, A::Sha256];
-    let algorithm = all.into_iter().find(|a| algorithm_name(*a).eq_ignore_ascii_case(name));
+    let algorithm = Algorithm::from_name(name);
     let algorithm = algorithm.ok_or_else(|| invalid_request("Checksum algorithm provided is unsupported."))?;
-    let whole = matches!(algorithm, A::Crc64nvme);
-    let hash = matches!(algorithm, A::Sha1 | A::Sha256);
+    let whole = matches!(algorithm, Algorithm::Crc64Nvme);
+    let hash = matches!(algorithm, Algorithm::Sha1 | Algorithm::Sha256);
     match kind.as_deref() {
         None if whole => Ok(Some((algorithm, ChecksumKind::FullObject))),
         None => Ok(Some((algorithm, ChecksumKind::Composite))),
@@ -91,13 +90,6 @@ fn asked_checksum(request: &Request<'_>) -> Result<Option<(ChecksumAlgorithm, Ch
 
 fn invalid_request(why: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
     S3Error::new(Code::InvalidRequest).message(why)
-}
-
-pub(super) const fn kind_name(kind: ChecksumKind) -> &'static str {
-    match kind {
-        ChecksumKind::FullObject => "FULL_OBJECT",
-        ChecksumKind::Composite => "COMPOSITE",
-    }
 }
 
 /// An upload id as clients see it.
@@ -159,13 +151,13 @@ pub(super) fn part_number(request: &Request<'_>) -> Result<PartNumber, S3Error> 
 pub async fn upload_part(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
     let named = Named::of(gateway, request)?;
     let number = part_number(request)?;
-    named.find(gateway)?;
-    let body = Body::new(upload.incoming, request.head, upload.payload)?;
+    let record = named.find(gateway)?;
+    let terms = Terms::object(checksums::of_upload(&record).map(|(algorithm, _)| algorithm));
+    let body = Body::new(upload.incoming, request.head, upload.payload, terms)?;
     let stored = store(gateway, &named.bucket, &named.key, body, Some((named.body, number))).await?;
     let mut response = empty(StatusCode::OK);
     response.headers_mut().insert(header::ETAG, etag_value(&stored.etag));
-    echo_checksums(&stored.checksums, response.headers_mut());
-    response.headers_mut().remove("x-amz-checksum-type");
+    checksums::echo(&stored.checksums, response.headers_mut());
     put_part(gateway, &named, number, request.now, stored).await?;
     Ok(response)
 }
@@ -229,10 +221,7 @@ pub fn list_parts(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     write_owner(&mut out, "Initiator", &upload.owner);
     write_owner(&mut out, "Owner", &upload.owner);
     out.text("StorageClass", STORAGE_CLASS);
-    if let Some(algorithm) = upload.algorithm() {
-        out.text("ChecksumAlgorithm", algorithm_name(algorithm));
-        out.optional("ChecksumType", upload.kind().map(kind_name));
-    }
+    write_checksum(&mut out, &upload);
     out.value("PartNumberMarker", after);
     if let Some((last, _)) = parts.last() {
         out.value("NextPartNumberMarker", last);
@@ -244,24 +233,21 @@ pub fn list_parts(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     Ok(xml(out.finish("ListPartsResult")))
 }
 
+/// The checksum that an upload was begun with.
+fn write_checksum(out: &mut Xml, upload: &mlgw_metadata::schema::Upload) {
+    if let Some((algorithm, kind)) = checksums::of_upload(upload) {
+        out.text("ChecksumAlgorithm", algorithm.name()).text("ChecksumType", checksums::kind_name(kind));
+    }
+}
+
 fn write_part(out: &mut Xml, number: PartNumber, part: &Part) {
     out.open("Part").value("PartNumber", number);
     out.value("LastModified", Timestamp(part.modified_ms)).etag(&part.etag).value("Size", part.size);
     for checksum in &part.checksums {
-        out.text(checksum_element(checksum.algorithm()), &checksum_text(checksum, 0));
+        let algorithm = checksums::algorithm(checksum.algorithm());
+        out.text(checksums::element(algorithm), &checksums::text(checksum, 0));
     }
     out.close("Part");
-}
-
-/// The element that carries a checksum of `algorithm`.
-pub(super) const fn checksum_element(algorithm: ChecksumAlgorithm) -> &'static str {
-    match algorithm {
-        ChecksumAlgorithm::Crc32 => "ChecksumCRC32",
-        ChecksumAlgorithm::Crc32c => "ChecksumCRC32C",
-        ChecksumAlgorithm::Crc64nvme => "ChecksumCRC64NVME",
-        ChecksumAlgorithm::Sha1 => "ChecksumSHA1",
-        ChecksumAlgorithm::Sha256 => "ChecksumSHA256",
-    }
 }
 
 /// ListMultipartUploads.
@@ -288,10 +274,7 @@ pub fn list_uploads(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
         write_owner(&mut out, "Initiator", &upload.owner);
         write_owner(&mut out, "Owner", &upload.owner);
         out.text("StorageClass", STORAGE_CLASS).value("Initiated", Timestamp(upload.initiated_ms));
-        if let Some(algorithm) = upload.algorithm() {
-            out.text("ChecksumAlgorithm", algorithm_name(algorithm));
-            out.optional("ChecksumType", upload.kind().map(kind_name));
-        }
+        write_checksum(&mut out, upload);
         out.close("Upload");
     }
     for group in &page.groups {
@@ -370,14 +353,4 @@ fn is_seen(
         std::cmp::Ordering::Equal => id_marker.is_empty() || *upload_id(BodyId(upload.body_id)) <= *id_marker,
         std::cmp::Ordering::Greater => group == Some(key_marker),
     }
-}
-
-/// The checksum that a request's headers state for `algorithm`, decoded by nobody yet.
-pub(super) fn stated_checksum<'a>(
-    request: &'a Request<'_>,
-    algorithm: ChecksumAlgorithm,
-) -> Result<Option<&'a str>, S3Error> {
-    let value = request.head.headers.get(checksum_header(algorithm));
-    let text = value.map(|value| value.to_str()).transpose();
-    text.map_err(|_| invalid_request("A checksum header is not text."))
 }

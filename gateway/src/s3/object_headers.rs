@@ -6,7 +6,7 @@
 use super::error::{Code, S3Error};
 use super::request::Request;
 use super::response::{etag_value, header_value};
-use crate::body;
+use crate::body::encoding::stored_content_encoding;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use mlgw_common::Timestamp;
 use mlgw_common::limits::{OBJECT_TAGS_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, USER_METADATA_BYTES_MAX};
@@ -15,17 +15,16 @@ use percent_encoding::percent_decode_str;
 
 /// System headers that are stored with the object and sent back with it, each with the query
 /// parameter that overrides it on a signed GET.
-pub const STORED: &[(HeaderName, &str)] = &[
+pub static STORED: [(HeaderName, &str); 7] = [
     (header::CONTENT_TYPE, "response-content-type"),
     (header::CONTENT_ENCODING, "response-content-encoding"),
     (header::CONTENT_LANGUAGE, "response-content-language"),
     (header::CONTENT_DISPOSITION, "response-content-disposition"),
     (header::CACHE_CONTROL, "response-cache-control"),
     (header::EXPIRES, "response-expires"),
-    (REDIRECT, ""),
+    (HeaderName::from_static("x-amz-website-redirect-location"), ""),
 ];
 
-const REDIRECT: HeaderName = HeaderName::from_static("x-amz-website-redirect-location");
 const METADATA_PREFIX: &str = "x-amz-meta-";
 const DEFAULT_TYPE: &str = "binary/octet-stream";
 /// The only storage class there is; naming it is allowed and changes nothing.
@@ -59,16 +58,14 @@ impl Description {
 
 fn stored_headers(headers: &HeaderMap) -> Result<Vec<Pair>, S3Error> {
     let mut stored = Vec::new();
-    for (name, _) in STORED {
+    for (name, _) in STORED.iter().filter(|(name, _)| *name != header::CONTENT_ENCODING) {
         let Some(value) = headers.get(name) else { continue };
-        let mut value = text(name, value)?;
-        if *name == header::CONTENT_ENCODING {
-            value = body::stored_content_encoding(&value);
-        }
-        if !value.is_empty() {
-            stored.push(Pair { name: name.as_str().to_owned(), value });
-        }
+        stored.push(Pair { name: name.as_str().to_owned(), value: text(name, value)? });
     }
+    if let Some(value) = stored_content_encoding(headers) {
+        stored.push(Pair { name: header::CONTENT_ENCODING.as_str().to_owned(), value });
+    }
+    stored.retain(|pair| !pair.value.is_empty());
     Ok(stored)
 }
 
@@ -130,12 +127,12 @@ pub fn tags_of_query(query: &str) -> Result<Vec<Pair>, S3Error> {
 /// Checks tags by S3's rules.
 ///
 /// # Errors
-/// `BadRequest` for too many, `InvalidTag` for one that is too long, empty, reserved or doubled.
+/// `InvalidTag` for too many, and for one that is too long, empty, reserved or doubled.
 pub fn check_tags(tags: &[Pair]) -> Result<(), S3Error> {
     let invalid = |why: &str| Err(S3Error::new(Code::InvalidTag).message(why.to_owned()));
     if tags.len() > OBJECT_TAGS_MAX {
         let why = format!("Object tags cannot be greater than {OBJECT_TAGS_MAX}");
-        return Err(S3Error::new(Code::BadRequest).message(why));
+        return Err(S3Error::new(Code::InvalidTag).message(why));
     }
     for (i, tag) in tags.iter().enumerate() {
         if tag.name.is_empty() || tag.name.chars().count() > TAG_KEY_CHARS_MAX {

@@ -4,21 +4,20 @@
 //! them, and the catalogue has synced before the answer is sent. A client that goes away, a wrong
 //! checksum or a refused condition leaves the namespace as it was.
 
+use super::checksums;
 use super::conditions;
 use super::error::{Code, S3Error};
 use super::get::current;
 use super::ingest::{Destination, Ingest};
 use super::object_headers::{Description, STORAGE_CLASS};
 use super::request::Request;
-use super::response::{S3Response, S3Result, empty, etag_value, header_value};
+use super::response::{S3Response, S3Result, empty, etag_value};
 use super::{Gateway, Upload, bucket_id};
-use crate::body::{Body, Digests};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use mlgw_common::limits::{INLINE_EXTENTS_MAX, PUT_BYTES_MAX};
+use crate::body::{Body, Terms};
+use http::{StatusCode, header};
+use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, INLINE_EXTENTS_MAX};
 use mlgw_common::{BodyId, ObjectKey, Timestamp};
-use mlgw_metadata::schema::{Bucket, Checksum, ChecksumAlgorithm, ChecksumKind, Extent, ExtentPage, ObjectVersion};
+use mlgw_metadata::schema::{Bucket, Checksum, ChecksumKind, Extent, ExtentPage, ObjectVersion};
 use mlgw_metadata::ProposeError;
 use mlgw_metadata::command::{Conditions, ObjectChange, PutObject, Reject};
 use std::fmt::Write;
@@ -33,7 +32,7 @@ pub async fn put_object(gateway: &Arc<Gateway>, request: &Request<'_>, upload: U
     let key = request.key()?;
     let conditions = conditions::of_write(request)?;
     let description = Description::of(request)?;
-    let body = Body::new(upload.incoming, request.head, upload.payload)?;
+    let body = Body::new(upload.incoming, request.head, upload.payload, Terms::object(None))?;
     if conditions != Conditions::default() {
         conditions::check_write(&conditions, current(gateway, bucket_id(&bucket), key)?.as_ref())?;
     }
@@ -56,7 +55,7 @@ pub(super) struct Stored {
 /// Reads a body to its end and stores it. With `part`, it is that part of an upload.
 ///
 /// # Errors
-/// Whatever is wrong with the body, `EntityTooLarge`, `SlowDown`, `InsufficientStorage`.
+/// Whatever is wrong with the body, `SlowDown`, `InsufficientStorage`.
 pub(super) async fn store<B>(
     gateway: &Arc<Gateway>,
     bucket: &Bucket,
@@ -69,7 +68,6 @@ where
     B::Error: std::fmt::Display,
 {
     let expected = body.decoded_length();
-    check_size(expected.unwrap_or(0))?;
     if !gateway.hot.has_room(expected.unwrap_or(0)) {
         return Err(S3Error::new(Code::InsufficientStorage));
     }
@@ -80,30 +78,15 @@ where
     let destination =
         Destination { bucket: bucket_id(bucket), key: key.clone(), body: id, part: part.map(|(_, n)| n) };
     let mut ingest = Ingest::new(gateway, destination, expected);
-    let mut bytes = 0;
     while let Some(data) = body.next().await? {
-        bytes += data.len() as u64;
-        check_size(bytes)?;
         ingest.push(data).await?;
     }
     let digests = body.finish();
     let extents = ingest.finish().await?;
-    let Digests { md5, checksums, .. } = digests;
-    Ok(Stored { body: id, bytes, etag: hex(&md5), checksums: full_object(checksums), extents })
-}
-
-fn check_size(bytes: u64) -> Result<(), S3Error> {
-    if bytes <= PUT_BYTES_MAX {
-        return Ok(());
-    }
-    Err(S3Error::new(Code::EntityTooLarge)
-        .field("ProposedSize", bytes.to_string())
-        .field("MaxSizeAllowed", PUT_BYTES_MAX.to_string()))
-}
-
-fn full_object(checksums: Vec<(ChecksumAlgorithm, Vec<u8>)>) -> Vec<Checksum> {
-    let checksum = |(algorithm, value)| Checksum::new(algorithm, ChecksumKind::FullObject, value);
-    checksums.into_iter().map(checksum).collect()
+    let md5 = digests.md5.ok_or_else(|| S3Error::internal("a body was stored without its MD5"))?;
+    let of_whole = |(algorithm, value)| checksums::stored(algorithm, ChecksumKind::FullObject, value);
+    let checksums = digests.checksums.into_iter().map(of_whole).collect();
+    Ok(Stored { body: id, bytes: digests.bytes, etag: hex(&md5), checksums, extents })
 }
 
 impl Stored {
@@ -142,13 +125,19 @@ pub(super) async fn put_version(
     if extents.len() <= INLINE_EXTENTS_MAX {
         object.extents = extents;
     } else {
-        pages = ExtentPage::of_extents(extents);
+        pages = pages_of(extents);
     }
     let condition = if conditions.if_match.is_some() { "If-Match" } else { "If-None-Match" };
     let now = Timestamp(object.modified_ms);
     let change = ObjectChange::Put(PutObject { version: object, pages, conditions });
     let proposed = gateway.propose_object(bucket, key, now, change).await;
     proposed.map(|_| ()).map_err(|error| lost_race(error, condition))
+}
+
+/// A long body's map, in pages.
+fn pages_of(extents: Vec<Extent>) -> Vec<ExtentPage> {
+    let page = |extents: &[Extent]| ExtentPage { extents: extents.to_vec(), parts: Vec::new() };
+    extents.chunks(EXTENT_PAGE_ENTRIES_MAX).map(page).collect()
 }
 
 /// The words for a condition that held when the request began and does not any more. Where the
@@ -168,37 +157,8 @@ pub(super) fn lost_race(error: ProposeError, condition: &'static str) -> S3Error
 fn put_answer(object: &ObjectVersion) -> S3Response {
     let mut response = empty(StatusCode::OK);
     response.headers_mut().insert(header::ETAG, etag_value(&object.etag));
-    echo_checksums(&object.checksums, response.headers_mut());
+    checksums::describe(object, response.headers_mut());
     response
-}
-
-/// Repeats the checksums that were verified, as headers of the answer.
-pub(super) fn echo_checksums(checksums: &[Checksum], headers: &mut HeaderMap) {
-    for checksum in checksums {
-        headers.insert(checksum_header(checksum.algorithm()), header_value(&checksum_text(checksum, 0)));
-        headers.insert("x-amz-checksum-type", HeaderValue::from_static("FULL_OBJECT"));
-    }
-}
-
-/// The header that carries a checksum of `algorithm`.
-pub(super) const fn checksum_header(algorithm: ChecksumAlgorithm) -> HeaderName {
-    HeaderName::from_static(match algorithm {
-        ChecksumAlgorithm::Crc32 => "x-amz-checksum-crc32",
-        ChecksumAlgorithm::Crc32c => "x-amz-checksum-crc32c",
-        ChecksumAlgorithm::Crc64nvme => "x-amz-checksum-crc64nvme",
-        ChecksumAlgorithm::Sha1 => "x-amz-checksum-sha1",
-        ChecksumAlgorithm::Sha256 => "x-amz-checksum-sha256",
-    })
-}
-
-/// A checksum as headers and documents carry it; a composite one names its number of parts.
-pub(super) fn checksum_text(checksum: &Checksum, part_count: u32) -> String {
-    let mut text = BASE64.encode(&checksum.value);
-    if checksum.kind() == ChecksumKind::Composite {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "-{part_count}");
-    }
-    text
 }
 
 /// Lower-case hexadecimal.
@@ -208,15 +168,4 @@ pub(super) fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
     }
     text
-}
-
-/// An algorithm's name in documents.
-pub(super) const fn algorithm_name(algorithm: ChecksumAlgorithm) -> &'static str {
-    match algorithm {
-        ChecksumAlgorithm::Crc32 => "CRC32",
-        ChecksumAlgorithm::Crc32c => "CRC32C",
-        ChecksumAlgorithm::Crc64nvme => "CRC64NVME",
-        ChecksumAlgorithm::Sha1 => "SHA1",
-        ChecksumAlgorithm::Sha256 => "SHA256",
-    }
 }

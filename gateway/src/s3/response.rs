@@ -93,6 +93,12 @@ impl ResponseBody {
     }
 }
 
+impl From<Bytes> for ResponseBody {
+    fn from(bytes: Bytes) -> Self {
+        Self::full(bytes)
+    }
+}
+
 /// An answer of S3.
 pub type S3Response = Response<ResponseBody>;
 /// What every operation returns.

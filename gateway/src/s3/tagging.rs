@@ -9,7 +9,7 @@ use super::request::Request;
 use super::response::{S3Result, empty, xml};
 use super::xml::{Xml, parse};
 use super::{Gateway, Upload};
-use crate::body::{Body, read_all};
+use crate::body::{Body, Terms, read_all};
 use http::StatusCode;
 use mlgw_common::limits::XML_BODY_BYTES_MAX;
 use mlgw_metadata::schema::Pair;
@@ -73,8 +73,8 @@ impl TaggingDocument {
 /// # Errors
 /// Those of S3.
 pub async fn put(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
-    let body = Body::new(upload.incoming, request.head, upload.payload)?;
-    let tags = TaggingDocument::tags(&read_all(body, XML_BODY_BYTES_MAX).await?)?;
+    let body = Body::new(upload.incoming, request.head, upload.payload, Terms::document(XML_BODY_BYTES_MAX as u64))?;
+    let tags = TaggingDocument::tags(&read_all(body).await?)?;
     set(gateway, request, tags).await?;
     Ok(empty(StatusCode::OK))
 }

@@ -4,26 +4,27 @@
 //! the whole come from theirs. No byte of the object is read or written. While the completed
 //! object is the current version, the same request gets the same answer.
 
-use super::{Named, checksum_element, stated_checksum};
-use crate::body::{Body, read_all};
+use super::Named;
+use crate::body::Algorithm;
+use crate::body::{Body, Terms, read_all};
+use crate::s3::checksums;
 use crate::s3::conditions;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::get::current;
 use crate::s3::keep_alive;
-use crate::s3::put::{checksum_text, hex, lost_race};
+use crate::s3::put::{hex, lost_race};
 use crate::s3::request::Request;
 use crate::s3::response::S3Result;
 use crate::s3::xml::{Xml, parse};
 use crate::s3::{Gateway, Upload, bucket_id};
+use crc_fast::CrcAlgorithm;
 use md5::{Digest, Md5};
 use mlgw_common::limits::{OBJECT_BYTES_MAX, PART_BYTES_MIN, PART_NUMBER_MAX, XML_BODY_BYTES_MAX};
 use mlgw_common::{PartNumber, Timestamp};
 use mlgw_metadata::command::{CompleteUpload, Conditions, NamedPart, ObjectChange, Reject};
-use mlgw_metadata::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion, Part};
+use mlgw_metadata::schema::{Checksum, ChecksumKind, ObjectVersion, Part};
 use mlgw_metadata::{ProposeError, schema};
 use serde::Deserialize;
-use sha1::Sha1;
-use sha2::Sha256;
 use std::sync::Arc;
 
 #[derive(Deserialize)]
@@ -52,13 +53,13 @@ struct ClientPart {
 }
 
 impl ClientPart {
-    fn stated(&self, algorithm: ChecksumAlgorithm) -> Option<&str> {
+    fn stated(&self, algorithm: Algorithm) -> Option<&str> {
         let stated = match algorithm {
-            ChecksumAlgorithm::Crc32 => &self.crc32,
-            ChecksumAlgorithm::Crc32c => &self.crc32c,
-            ChecksumAlgorithm::Crc64nvme => &self.crc64nvme,
-            ChecksumAlgorithm::Sha1 => &self.sha1,
-            ChecksumAlgorithm::Sha256 => &self.sha256,
+            Algorithm::Crc32 => &self.crc32,
+            Algorithm::Crc32c => &self.crc32c,
+            Algorithm::Crc64Nvme => &self.crc64nvme,
+            Algorithm::Sha1 => &self.sha1,
+            Algorithm::Sha256 => &self.sha256,
         };
         stated.as_deref().map(str::trim)
     }
@@ -71,8 +72,8 @@ impl ClientPart {
 pub async fn complete(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
     let named = Named::of(gateway, request)?;
     let conditions = conditions::of_write(request)?;
-    let body = Body::new(upload.incoming, request.head, upload.payload)?;
-    let document: CompleteDocument = parse(&read_all(body, XML_BODY_BYTES_MAX).await?)?;
+    let body = Body::new(upload.incoming, request.head, upload.payload, Terms::document(XML_BODY_BYTES_MAX as u64))?;
+    let document: CompleteDocument = parse(&read_all(body).await?)?;
     let location = format!("/{}/{}", named.bucket.name, named.key);
     let now_there = current(gateway, bucket_id(&named.bucket), &named.key)?;
     if let Some(object) = now_there.as_ref().filter(|object| object.body_id == named.body.get()) {
@@ -120,7 +121,8 @@ fn named_parts(
         let part = gateway.catalogue.part(bucket_id(&named.bucket), &named.key, named.body, number)?;
         let part = part.filter(|part| part.etag == conditions::unquote(&client.etag)).ok_or_else(invalid)?;
         let wrong = |checksum: &&Checksum| {
-            client.stated(checksum.algorithm()).is_some_and(|stated| stated != checksum_text(checksum, 0))
+            let stated = client.stated(checksums::algorithm(checksum.algorithm()));
+            stated.is_some_and(|stated| stated != checksums::text(checksum, 0))
         };
         if part.checksums.iter().any(|checksum| wrong(&checksum)) {
             return Err(invalid());
@@ -165,9 +167,9 @@ impl Whole {
             md5.update(unhex(&part.etag));
         }
         let etag = format!("{}-{part_count}", hex(&md5.finalize()));
-        let checksum = match (upload.algorithm(), upload.kind()) {
-            (Some(algorithm), Some(kind)) => combine(algorithm, kind, parts)?,
-            _ => None,
+        let checksum = match checksums::of_upload(upload) {
+            Some((algorithm, kind)) => combine(algorithm, kind, parts)?,
+            None => None,
         };
         Ok(Self { etag, checksum, part_count })
     }
@@ -175,10 +177,11 @@ impl Whole {
     /// Compares with the checksum of the whole that the request states.
     fn check_stated(&self, request: &Request<'_>) -> Result<(), S3Error> {
         let Some(checksum) = &self.checksum else { return Ok(()) };
-        let Some(stated) = stated_checksum(request, checksum.algorithm())? else { return Ok(()) };
-        let whole = checksum_text(checksum, self.part_count);
+        let name = checksums::algorithm(checksum.algorithm()).header();
+        let Some(stated) = request.header(name)? else { return Ok(()) };
+        let whole = checksums::text(checksum, self.part_count);
         // Some clients leave the number of parts out of a composite checksum.
-        let bare = checksum_text(checksum, 0);
+        let bare = checksums::text(checksum, 0);
         if stated.trim() == whole || stated.trim() == bare.trim_end_matches("-0") {
             return Ok(());
         }
@@ -222,39 +225,36 @@ impl Whole {
 
 /// The checksum of the whole from those of the parts; nothing when a part has none.
 fn combine(
-    algorithm: ChecksumAlgorithm,
+    algorithm: Algorithm,
     kind: ChecksumKind,
     parts: &[(PartNumber, Part)],
 ) -> Result<Option<Checksum>, S3Error> {
     let mut values = Vec::with_capacity(parts.len());
     for (_, part) in parts {
-        let Some(checksum) = part.checksums.iter().find(|c| c.algorithm() == algorithm) else { return Ok(None) };
+        let found = part.checksums.iter().find(|c| checksums::algorithm(c.algorithm()) == algorithm);
+        let Some(checksum) = found else { return Ok(None) };
         values.push((checksum.value.as_slice(), part.size));
     }
     let value = match kind {
-        ChecksumKind::Composite => hash_of_hashes(algorithm, &values),
+        ChecksumKind::Composite => {
+            let all: Vec<u8> = values.iter().flat_map(|(value, _)| value.iter().copied()).collect();
+            Some(algorithm.of(&all))
+        }
         ChecksumKind::FullObject => crc_of_all(algorithm, &values),
     };
     let value = value.ok_or_else(|| S3Error::internal("a part's checksum has the wrong length"))?;
-    Ok(Some(Checksum::new(algorithm, kind, value)))
-}
-
-fn hash_of_hashes(algorithm: ChecksumAlgorithm, values: &[(&[u8], u64)]) -> Option<Vec<u8>> {
-    let all: Vec<u8> = values.iter().flat_map(|(value, _)| value.iter().copied()).collect();
-    match algorithm {
-        ChecksumAlgorithm::Sha1 => Some(Sha1::digest(&all).to_vec()),
-        ChecksumAlgorithm::Sha256 => Some(Sha256::digest(&all).to_vec()),
-        crc => {
-            let (crc, bytes) = crc_parameters(crc)?;
-            let value = crc_fast::checksum(crc, &all);
-            Some(value.to_be_bytes()[8 - bytes..].to_vec())
-        }
-    }
+    Ok(Some(checksums::stored(algorithm, kind, value)))
 }
 
 /// CRCs of pieces combine into the CRC of the whole.
-fn crc_of_all(algorithm: ChecksumAlgorithm, values: &[(&[u8], u64)]) -> Option<Vec<u8>> {
-    let (crc, bytes) = crc_parameters(algorithm)?;
+fn crc_of_all(algorithm: Algorithm, values: &[(&[u8], u64)]) -> Option<Vec<u8>> {
+    let crc = match algorithm {
+        Algorithm::Crc32 => CrcAlgorithm::Crc32IsoHdlc,
+        Algorithm::Crc32c => CrcAlgorithm::Crc32Iscsi,
+        Algorithm::Crc64Nvme => CrcAlgorithm::Crc64Nvme,
+        Algorithm::Sha1 | Algorithm::Sha256 => return None,
+    };
+    let bytes = algorithm.value_bytes();
     let mut whole: Option<u64> = None;
     for (value, length) in values {
         if value.len() != bytes {
@@ -267,15 +267,6 @@ fn crc_of_all(algorithm: ChecksumAlgorithm, values: &[(&[u8], u64)]) -> Option<V
         });
     }
     Some(whole?.to_be_bytes()[8 - bytes..].to_vec())
-}
-
-fn crc_parameters(algorithm: ChecksumAlgorithm) -> Option<(crc_fast::CrcAlgorithm, usize)> {
-    match algorithm {
-        ChecksumAlgorithm::Crc32 => Some((crc_fast::CrcAlgorithm::Crc32IsoHdlc, 4)),
-        ChecksumAlgorithm::Crc32c => Some((crc_fast::CrcAlgorithm::Crc32Iscsi, 4)),
-        ChecksumAlgorithm::Crc64nvme => Some((crc_fast::CrcAlgorithm::Crc64Nvme, 8)),
-        ChecksumAlgorithm::Sha1 | ChecksumAlgorithm::Sha256 => None,
-    }
 }
 
 /// The bytes of a hexadecimal ETag; what is not hexadecimal stays text.
@@ -292,15 +283,16 @@ fn result(named: &Named, object: &ObjectVersion, location: &str) -> String {
     out.text("Location", location).text("Bucket", &named.bucket.name).text("Key", named.key.as_str());
     out.etag(&object.etag);
     for checksum in &object.checksums {
-        out.text(checksum_element(checksum.algorithm()), &checksum_text(checksum, object.part_count));
-        out.text("ChecksumType", super::kind_name(checksum.kind()));
+        let algorithm = checksums::algorithm(checksum.algorithm());
+        out.text(checksums::element(algorithm), &checksums::text(checksum, object.part_count));
+        out.text("ChecksumType", checksums::kind_name(checksum.kind()));
     }
     out.finish("CompleteMultipartUploadResult")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ChecksumAlgorithm, CompleteDocument, crc_of_all, unhex};
+    use super::{Algorithm, CompleteDocument, crc_of_all, unhex};
     use crate::s3::conditions::unquote;
     use crate::s3::xml::parse;
 
@@ -315,23 +307,20 @@ mod tests {
         let document: CompleteDocument = parse(text.as_bytes()).unwrap();
         assert_eq!(document.parts.len(), 4);
         assert!(document.parts.iter().all(|part| unquote(&part.etag) == "aa"));
-        assert_eq!(document.parts[2].stated(ChecksumAlgorithm::Crc32), Some("AAAAAA=="));
+        assert_eq!(document.parts[2].stated(Algorithm::Crc32), Some("AAAAAA=="));
     }
 
     #[test]
     fn crcs_of_parts_make_the_crc_of_the_whole() {
         let (a, b) = (b"the first part, ".as_slice(), b"and the second".as_slice());
-        let crc = |bytes: &[u8]| {
-            let value = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, bytes);
-            value.to_be_bytes().to_vec()
-        };
+        let crc = |bytes: &[u8]| Algorithm::Crc64Nvme.of(bytes);
         let (crc_a, crc_b) = (crc(a), crc(b));
         let whole = crc_of_all(
-            ChecksumAlgorithm::Crc64nvme,
+            Algorithm::Crc64Nvme,
             &[(&crc_a, a.len() as u64), (&crc_b, b.len() as u64)],
         );
         assert_eq!(whole, Some(crc(&[a, b].concat())));
-        assert_eq!(crc_of_all(ChecksumAlgorithm::Crc64nvme, &[(&[1, 2], 2)]), None);
+        assert_eq!(crc_of_all(Algorithm::Crc64Nvme, &[(&[1, 2], 2)]), None);
     }
 
     #[test]
