@@ -11,7 +11,9 @@ class Rclone:
 
     def __init__(self, server):
         # None of the variables of other AWS clients: rclone would take some of them up.
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")} | {
+        self.environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("AWS_")
+        } | {
             "RCLONE_CONFIG": str(server.folder / "no-rclone-config"),
             "RCLONE_CONFIG_S3_TYPE": "s3",
             "RCLONE_CONFIG_S3_PROVIDER": "Other",

@@ -50,12 +50,36 @@ class Certificates:
             subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
 
         curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-        openssl("req", "-x509", *curve, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=mlgw tests")
+        openssl(
+            "req",
+            "-x509",
+            *curve,
+            "-keyout",
+            "ca.key",
+            "-out",
+            "ca.pem",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=mlgw tests",
+        )
         openssl("req", *curve, "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=localhost")
         names = "subjectAltName=DNS:localhost,DNS:*.localhost,IP:127.0.0.1"
         (folder / "server.ext").write_text(names + "\nextendedKeyUsage=serverAuth\n")
         authority = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial"]
-        openssl("x509", "-req", "-in", "server.csr", *authority, "-out", "server.pem", "-days", "2", "-extfile", "server.ext")
+        openssl(
+            "x509",
+            "-req",
+            "-in",
+            "server.csr",
+            *authority,
+            "-out",
+            "server.pem",
+            "-days",
+            "2",
+            "-extfile",
+            "server.ext",
+        )
         return cls(folder / "ca.pem", folder / "server.pem", folder / "server.key")
 
 
@@ -84,7 +108,9 @@ class Server:
         binary = os.environ["MLGW_BIN"]
         command = [binary, "serve", "--data-dir", str(self.folder / "data")]
         command += ["--listen", self.host, "--admin-listen", f"127.0.0.1:{self.admin_port}"]
-        variables = {name: value for name, value in os.environ.items() if not name.startswith(("MLGW_", "AWS_"))}
+        variables = {
+            name: value for name, value in os.environ.items() if not name.startswith(("MLGW_", "AWS_"))
+        }
         if self.root_key_given:
             variables |= {"MLGW_ROOT_ACCESS_KEY_ID": ACCESS_KEY, "MLGW_ROOT_SECRET_ACCESS_KEY": SECRET_KEY}
         if self.certificates:
@@ -93,7 +119,9 @@ class Server:
         for name, value in self.settings.items():
             variables["MLGW_" + name.replace(".", "__").upper()] = str(value)
         with open(self.folder / "output", "ab") as output:
-            self.process = subprocess.Popen(command, env=variables, stdout=output, stderr=output, cwd=self.folder)
+            self.process = subprocess.Popen(
+                command, env=variables, stdout=output, stderr=output, cwd=self.folder
+            )
         self.wait_until_ready()
         return self
 
@@ -153,6 +181,10 @@ class Server:
         }
         if self.certificates:
             authority = str(self.certificates.authority)
-            variables |= {"AWS_CA_BUNDLE": authority, "SSL_CERT_FILE": authority, "REQUESTS_CA_BUNDLE": authority}
+            variables |= {
+                "AWS_CA_BUNDLE": authority,
+                "SSL_CERT_FILE": authority,
+                "REQUESTS_CA_BUNDLE": authority,
+            }
             variables |= {"CURL_CA_BUNDLE": authority}
         return variables

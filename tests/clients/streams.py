@@ -32,7 +32,9 @@ def unsigned_trailer_headers(wire, target, algorithm, length, more):
 
 def signed_chunk_headers(wire, target, length, trailer):
     """A head with the exact Content-Length that `signed_chunks` will have."""
-    framed = signed_chunks([("Authorization", "Signature="), ("x-amz-date", signing.amz_date())], b"x" * length, trailer)
+    framed = signed_chunks(
+        [("Authorization", "Signature="), ("x-amz-date", signing.amz_date())], b"x" * length, trailer
+    )
     lines = [("Content-Encoding", "aws-chunked"), ("X-Amz-Decoded-Content-Length", str(length))]
     lines += [("Content-Length", str(len(framed)))] + [("X-Amz-Trailer", name) for name in trailer]
     payload = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD" + ("-TRAILER" if trailer else "")

@@ -38,7 +38,9 @@ def small_files(root, _, count):
         write(f"{root}/{key}", body)
     assert {key: read(f"{root}/{key}") for key in objects} == objects
     assert sorted(name.rstrip("/") for name in files.listdir(f"{root}/many")) == [str(n) for n in range(7)]
-    assert len(files.glob(f"{root}/many/0/*.bin")) == len([key for key in objects if key.startswith("many/0/")])
+    assert len(files.glob(f"{root}/many/0/*.bin")) == len(
+        [key for key in objects if key.startswith("many/0/")]
+    )
     first = list(objects)[1]  # The one before is empty, which `rename` of this plug-in refuses.
     files.rename(f"{root}/{first}", f"{root}/end/moved")
     files.copy(f"{root}/end/moved", f"{root}/end/copied")

@@ -19,7 +19,9 @@ def aws_command(server):
     environment = server.environment() | {"AWS_PAGER": ""}
 
     def run(*arguments, ok=True):
-        done = subprocess.run([sys.executable, program, *arguments], env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, program, *arguments], env=environment, capture_output=True, text=True
+        )
         assert (done.returncode == 0) == ok, done.stderr + done.stdout
         return done.stdout if ok else done.stderr
 

@@ -52,6 +52,15 @@ def test_a_secret_is_not_printed_where_a_log_would_keep_it(http):
 
 
 def test_a_second_server_on_one_directory_is_refused(http):
-    command = [os.environ["MLGW_BIN"], "serve", "--data-dir", str(http.folder / "data"), "--listen", "127.0.0.1:0"]
-    done = subprocess.run([*command, "--admin-listen", "127.0.0.1:0"], capture_output=True, text=True, timeout=60)
+    command = [
+        os.environ["MLGW_BIN"],
+        "serve",
+        "--data-dir",
+        str(http.folder / "data"),
+        "--listen",
+        "127.0.0.1:0",
+    ]
+    done = subprocess.run(
+        [*command, "--admin-listen", "127.0.0.1:0"], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 4 and "data" in done.stderr

@@ -45,7 +45,9 @@ def test_many_small_objects_come_back_and_are_listed_and_removed(client, aws, bu
     assert {key: get(client, bucket, key) for key in objects} == objects
     listed = [entry.object_name for entry in client.list_objects(bucket_name=bucket, recursive=True)]
     assert listed == sorted(objects)
-    errors = client.remove_objects(bucket_name=bucket, delete_object_list=[DeleteObject(key) for key in objects])
+    errors = client.remove_objects(
+        bucket_name=bucket, delete_object_list=[DeleteObject(key) for key in objects]
+    )
     assert list(errors) == []
     client.remove_bucket(bucket_name=bucket)
     assert not client.bucket_exists(bucket_name=bucket)

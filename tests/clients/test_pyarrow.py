@@ -70,7 +70,9 @@ def test_a_partitioned_parquet_data_set_comes_back(arrow, bucket):
     table = pyarrow.table({"part": [n % 3 for n in range(3000)], "value": list(range(3000))})
     pyarrow.parquet.write_to_dataset(table, f"{bucket}/set", partition_cols=["part"], filesystem=arrow)
     dataset = pyarrow.dataset.dataset(f"{bucket}/set", filesystem=arrow, partitioning="hive")
-    assert sorted(dataset.to_table(filter=pyarrow.dataset.field("part") == 1)["value"].to_pylist()) == list(range(1, 3000, 3))
+    assert sorted(dataset.to_table(filter=pyarrow.dataset.field("part") == 1)["value"].to_pylist()) == list(
+        range(1, 3000, 3)
+    )
 
 
 def test_a_bucket_that_is_not_there_is_not_found(arrow):

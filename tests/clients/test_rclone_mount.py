@@ -17,7 +17,12 @@ def mounted(server, bucket, folder):
     """Within the block, `folder` is the bucket. Every block begins with empty caches."""
     (folder / "mount").mkdir(parents=True)
     log = folder / "log"
-    options = ["--vfs-cache-mode=writes", "--vfs-write-back=0s", f"--cache-dir={folder / 'cache'}", f"--log-file={log}"]
+    options = [
+        "--vfs-cache-mode=writes",
+        "--vfs-write-back=0s",
+        f"--cache-dir={folder / 'cache'}",
+        f"--log-file={log}",
+    ]
     command = ["rclone", "mount", f"s3:{bucket}", folder / "mount", *options]
     process = subprocess.Popen(command, env=Rclone(server).environment)
     deadline = time.monotonic() + MOUNT_SECONDS_MAX
@@ -33,7 +38,9 @@ def mounted(server, bucket, folder):
 
 def stored(server, bucket):
     """The bucket's keys and sizes as rclone lists them, past the mount's caches."""
-    lines = Rclone(server).run("lsf", "--recursive", "--files-only", "--format=ps", f"s3:{bucket}").splitlines()
+    lines = (
+        Rclone(server).run("lsf", "--recursive", "--files-only", "--format=ps", f"s3:{bucket}").splitlines()
+    )
     return {path: int(size) for path, size in (line.split(";") for line in lines)}
 
 

@@ -11,7 +11,9 @@ from server import ACCESS_KEY, SECRET_KEY
 def fs(aws):
     options = {"verify": str(aws.certificates.authority)} if aws.certificates else {}
     s3fs.S3FileSystem.clear_instance_cache()
-    return s3fs.S3FileSystem(key=ACCESS_KEY, secret=SECRET_KEY, endpoint_url=aws.endpoint, client_kwargs=options)
+    return s3fs.S3FileSystem(
+        key=ACCESS_KEY, secret=SECRET_KEY, endpoint_url=aws.endpoint, client_kwargs=options
+    )
 
 
 def test_a_large_file_comes_back_byte_for_byte(fs, aws, bucket):

@@ -25,7 +25,14 @@ def work(server, bucket):
         environment["S3_CA_FILE"] = str(server.certificates.authority)
 
     def run(name):
-        command = [sys.executable, WORK, name, bucket, str(server.load.large_bytes), str(server.load.small_objects)]
+        command = [
+            sys.executable,
+            WORK,
+            name,
+            bucket,
+            str(server.load.large_bytes),
+            str(server.load.small_objects),
+        ]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-4000:]
 

@@ -50,7 +50,15 @@ def compile_library(path, soname, source, *link):
     with tempfile.NamedTemporaryFile("w", suffix=".c") as file:
         file.write(source)
         file.flush()
-        options = ["-shared", "-fPIC", "-O0", "-w", "-fno-builtin", "-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN"]
+        options = [
+            "-shared",
+            "-fPIC",
+            "-O0",
+            "-w",
+            "-fno-builtin",
+            "-Wl,--no-as-needed",
+            "-Wl,-rpath,$ORIGIN",
+        ]
         run("cc", *options, f"-Wl,-soname,{soname}", "-o", str(path), file.name, *link)
 
 
@@ -58,7 +66,8 @@ def stub_source(names):
     body = "".join(f'int {name}(void) {{ stub("{name}"); return 1; }}\n' for name in sorted(names))
     return (
         "#include <stdio.h>\n#include <stdlib.h>\n"
-        'static void stub(const char *name) { fprintf(stderr, "no CUDA here: %s\\n", name); abort(); }\n' + body
+        'static void stub(const char *name) { fprintf(stderr, "no CUDA here: %s\\n", name); abort(); }\n'
+        + body
     )
 
 

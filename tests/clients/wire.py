@@ -73,7 +73,7 @@ class Connection:
         assert line, "the server closed the connection without an answer"
         status = int(line.split()[1])
         headers = []
-        while (line := self.reader.readline().rstrip(b"\r\n")):
+        while line := self.reader.readline().rstrip(b"\r\n"):
             name, _, value = line.decode("latin-1").partition(":")
             headers.append((name, value.strip()))
         return status, headers
@@ -84,7 +84,9 @@ class Connection:
         while status < 200:
             interim.append(status)
             status, headers = self.read_head()
-        return Answer(status, headers, self.read_body(method, status, dict((k.lower(), v) for k, v in headers)), interim)
+        return Answer(
+            status, headers, self.read_body(method, status, dict((k.lower(), v) for k, v in headers)), interim
+        )
 
     def read_body(self, method, status, headers):
         if method == "HEAD" or status in (204, 304):
@@ -121,7 +123,9 @@ class Wire:
         return lines + [("Authorization", authorization(method, path, query, lines, payload))]
 
     def send(self, method, target, headers=(), body=b"", payload=None, host=None):
-        return self.send_raw(method, target, self.headers(method, target, headers, body, payload, host=host), body)
+        return self.send_raw(
+            method, target, self.headers(method, target, headers, body, payload, host=host), body
+        )
 
     def send_raw(self, method, target, headers, body=b""):
         """Sends exactly these header lines and bytes."""
@@ -194,7 +198,11 @@ def authorization(method, path, query, lines, payload, region=REGION, comma=", "
     request = "\n".join([method, path, canonical_query(query), block, names, payload])
     scope = scope_of(date, region)
     text = "\n".join(["AWS4-HMAC-SHA256", date, scope, hashlib.sha256(request.encode()).hexdigest()])
-    fields = [f"Credential={ACCESS_KEY}/{scope}", f"SignedHeaders={names}", f"Signature={sign(date, region, text)}"]
+    fields = [
+        f"Credential={ACCESS_KEY}/{scope}",
+        f"SignedHeaders={names}",
+        f"Signature={sign(date, region, text)}",
+    ]
     return "AWS4-HMAC-SHA256 " + comma.join(fields)
 
 

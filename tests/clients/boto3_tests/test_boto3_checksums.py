@@ -50,7 +50,9 @@ def test_a_checksum_that_botocore_computes_is_checked_on_the_way_back(s3, bucket
 
 def test_an_upload_of_parts_has_a_composite_checksum(s3, bucket):
     bodies = [content(PART_BYTES, "first"), b"second"]
-    upload = s3.create_multipart_upload(Bucket=bucket, Key="k", ChecksumAlgorithm="SHA256", ChecksumType="COMPOSITE")
+    upload = s3.create_multipart_upload(
+        Bucket=bucket, Key="k", ChecksumAlgorithm="SHA256", ChecksumType="COMPOSITE"
+    )
     target = {"Bucket": bucket, "Key": "k", "UploadId": upload["UploadId"]}
     parts = []
     for number, body in enumerate(bodies, 1):
@@ -66,7 +68,9 @@ def test_an_upload_of_parts_has_a_composite_checksum(s3, bucket):
 @pytest.mark.parametrize("algorithm", ["CRC32", "CRC32C", "CRC64NVME"])
 def test_an_upload_of_parts_can_have_a_checksum_of_the_whole_object(s3, bucket, algorithm):
     bodies, field = [content(PART_BYTES, "first"), b"second"], f"Checksum{algorithm}"
-    upload = s3.create_multipart_upload(Bucket=bucket, Key="k", ChecksumAlgorithm=algorithm, ChecksumType="FULL_OBJECT")
+    upload = s3.create_multipart_upload(
+        Bucket=bucket, Key="k", ChecksumAlgorithm=algorithm, ChecksumType="FULL_OBJECT"
+    )
     target = {"Bucket": bucket, "Key": "k", "UploadId": upload["UploadId"]}
     parts = []
     for number, body in enumerate(bodies, 1):

@@ -13,7 +13,11 @@ PART_BYTES = 5 * MIB
 
 
 def start(s3, bucket, key, **arguments):
-    return {"Bucket": bucket, "Key": key, "UploadId": s3.create_multipart_upload(Bucket=bucket, Key=key, **arguments)["UploadId"]}
+    return {
+        "Bucket": bucket,
+        "Key": key,
+        "UploadId": s3.create_multipart_upload(Bucket=bucket, Key=key, **arguments)["UploadId"],
+    }
 
 
 def complete(s3, upload, parts):
@@ -23,7 +27,9 @@ def complete(s3, upload, parts):
 
 def test_the_transfer_manager_moves_a_large_object_both_ways(s3, aws, bucket):
     body = content(aws.load.large_bytes, "transfer")
-    config = boto3.s3.transfer.TransferConfig(multipart_threshold=8 * MIB, multipart_chunksize=8 * MIB, max_concurrency=4)
+    config = boto3.s3.transfer.TransferConfig(
+        multipart_threshold=8 * MIB, multipart_chunksize=8 * MIB, max_concurrency=4
+    )
     s3.upload_fileobj(io.BytesIO(body), bucket, "k", Config=config, ExtraArgs={"Metadata": {"a": "b"}})
     back = io.BytesIO()
     s3.download_fileobj(bucket, "k", back, Config=config)
@@ -101,9 +107,17 @@ def test_attributes_tell_size_parts_and_checksum(s3, bucket):
     assert plain["ObjectSize"] == 5 and plain["StorageClass"] == "STANDARD"
     assert plain["Checksum"]["ChecksumSHA256"] and '"' not in plain["ETag"]
     upload = start(s3, bucket, "parts", ChecksumAlgorithm="SHA256")
-    sent = [s3.upload_part(**upload, PartNumber=n, Body=content(PART_BYTES, n), ChecksumAlgorithm="SHA256") for n in (1, 2)]
-    named = [{"PartNumber": n + 1, "ETag": p["ETag"], "ChecksumSHA256": p["ChecksumSHA256"]} for n, p in enumerate(sent)]
+    sent = [
+        s3.upload_part(**upload, PartNumber=n, Body=content(PART_BYTES, n), ChecksumAlgorithm="SHA256")
+        for n in (1, 2)
+    ]
+    named = [
+        {"PartNumber": n + 1, "ETag": p["ETag"], "ChecksumSHA256": p["ChecksumSHA256"]}
+        for n, p in enumerate(sent)
+    ]
     s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": named})
-    parts = s3.get_object_attributes(Bucket=bucket, Key="parts", ObjectAttributes=wanted, MaxParts=1)["ObjectParts"]
+    parts = s3.get_object_attributes(Bucket=bucket, Key="parts", ObjectAttributes=wanted, MaxParts=1)[
+        "ObjectParts"
+    ]
     assert parts["TotalPartsCount"] == 2 and parts["IsTruncated"] and parts["Parts"][0]["Size"] == PART_BYTES
     assert parts["Parts"][0]["ChecksumSHA256"] == sent[0]["ChecksumSHA256"]

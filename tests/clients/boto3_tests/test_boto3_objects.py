@@ -44,7 +44,18 @@ def test_many_small_objects_come_back_byte_for_byte_and_can_be_listed_and_delete
 
 
 def test_awkward_keys_come_back_as_they_were(s3, bucket):
-    keys = ["a//b", "a/b", "a/", "/a", "..", "../up", "a b+c%d&e=f?g#h", "naïve/ключ/鍵/🔑", "x" * 1024, "'\"<>&;"]
+    keys = [
+        "a//b",
+        "a/b",
+        "a/",
+        "/a",
+        "..",
+        "../up",
+        "a b+c%d&e=f?g#h",
+        "naïve/ключ/鍵/🔑",
+        "x" * 1024,
+        "'\"<>&;",
+    ]
     for key in keys:
         s3.put_object(Bucket=bucket, Key=key, Body=key.encode())
     for key in keys:
@@ -73,12 +84,18 @@ def test_a_delimiter_folds_keys_into_common_prefixes_page_by_page(s3, bucket):
 
 def test_headers_and_metadata_come_back_and_can_be_overridden_in_the_answer(s3, bucket):
     stored = {"ContentType": "text/x-test", "CacheControl": "max-age=7", "ContentDisposition": "inline"}
-    stored |= {"ContentEncoding": "gzip", "ContentLanguage": "de", "Metadata": {"colour": "blue", "size": "7"}}
+    stored |= {
+        "ContentEncoding": "gzip",
+        "ContentLanguage": "de",
+        "Metadata": {"colour": "blue", "size": "7"},
+    }
     s3.put_object(Bucket=bucket, Key="k", Body=b"1", Expires=datetime.datetime(2031, 5, 6), **stored)
     for answer in (s3.head_object(Bucket=bucket, Key="k"), s3.get_object(Bucket=bucket, Key="k")):
         assert {name: answer[name] for name in stored} == stored
         assert answer["ExpiresString"] == "Tue, 06 May 2031 00:00:00 GMT"
-    answer = s3.get_object(Bucket=bucket, Key="k", ResponseContentType="text/other", ResponseCacheControl="no-store")
+    answer = s3.get_object(
+        Bucket=bucket, Key="k", ResponseContentType="text/other", ResponseCacheControl="no-store"
+    )
     assert (answer["ContentType"], answer["CacheControl"]) == ("text/other", "no-store")
 
 
@@ -86,7 +103,13 @@ def test_ranges_of_a_large_object_are_exact(s3, aws, bucket):
     body = content(aws.load.large_bytes // 4 + 12345, "ranges")
     s3.put_object(Bucket=bucket, Key="k", Body=body)
     length = len(body)
-    for first, last in [(0, 0), (65535, 65536), (1 << 20, (1 << 20) + 1), (length - 1, length - 1), (3, length - 3)]:
+    for first, last in [
+        (0, 0),
+        (65535, 65536),
+        (1 << 20, (1 << 20) + 1),
+        (length - 1, length - 1),
+        (3, length - 3),
+    ]:
         answer = s3.get_object(Bucket=bucket, Key="k", Range=f"bytes={first}-{last}")
         assert answer["Body"].read() == body[first : last + 1]
         assert answer["ContentRange"] == f"bytes {first}-{last}/{length}"
@@ -104,7 +127,10 @@ def test_conditional_reads(s3, bucket):
     assert error_of(s3.get_object, Bucket=bucket, Key="k", IfNoneMatch=etag)[0] == 304
     assert error_of(s3.head_object, Bucket=bucket, Key="k", IfNoneMatch=etag)[0] == 304
     assert error_of(s3.get_object, Bucket=bucket, Key="k", IfModifiedSince=later)[0] == 304
-    assert error_of(s3.get_object, Bucket=bucket, Key="k", IfUnmodifiedSince=earlier) == (412, "PreconditionFailed")
+    assert error_of(s3.get_object, Bucket=bucket, Key="k", IfUnmodifiedSince=earlier) == (
+        412,
+        "PreconditionFailed",
+    )
 
 
 def test_conditional_writes(s3, bucket):
@@ -125,13 +151,17 @@ def test_conditional_writes(s3, bucket):
 
 
 def test_copying_keeps_or_replaces_what_describes_the_object(s3, bucket):
-    s3.put_object(Bucket=bucket, Key="a b/ü", Body=b"data", Metadata={"x": "1"}, ContentType="text/a", Tagging="t=1")
+    s3.put_object(
+        Bucket=bucket, Key="a b/ü", Body=b"data", Metadata={"x": "1"}, ContentType="text/a", Tagging="t=1"
+    )
     source = {"Bucket": bucket, "Key": "a b/ü"}
     s3.copy_object(Bucket=bucket, Key="kept", CopySource=source)
     kept = s3.head_object(Bucket=bucket, Key="kept")
     assert (kept["Metadata"], kept["ContentType"], kept["TagCount"]) == ({"x": "1"}, "text/a", 1)
     replaced = {"MetadataDirective": "REPLACE", "Metadata": {"y": "2"}, "ContentType": "text/b"}
-    s3.copy_object(Bucket=bucket, Key="new", CopySource=source, TaggingDirective="REPLACE", Tagging="u=2&v=3", **replaced)
+    s3.copy_object(
+        Bucket=bucket, Key="new", CopySource=source, TaggingDirective="REPLACE", Tagging="u=2&v=3", **replaced
+    )
     new = s3.head_object(Bucket=bucket, Key="new")
     assert (new["Metadata"], new["ContentType"], new["TagCount"]) == ({"y": "2"}, "text/b", 2)
     assert s3.get_object(Bucket=bucket, Key="new")["Body"].read() == b"data"
@@ -142,7 +172,9 @@ def test_copying_keeps_or_replaces_what_describes_the_object(s3, bucket):
 
 def test_tags_are_set_read_replaced_and_removed(s3, bucket):
     s3.put_object(Bucket=bucket, Key="k", Body=b"", Tagging="split=train&run=%C3%BC%20%2B")
-    tags = lambda: {tag["Key"]: tag["Value"] for tag in s3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"]}
+    tags = lambda: {
+        tag["Key"]: tag["Value"] for tag in s3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"]
+    }
     assert tags() == {"split": "train", "run": "ü +"}
     modified = s3.head_object(Bucket=bucket, Key="k")["LastModified"]
     s3.put_object_tagging(Bucket=bucket, Key="k", Tagging={"TagSet": [{"Key": "split", "Value": "val"}]})
@@ -171,7 +203,9 @@ def test_buckets_are_listed_and_say_where_they_are(s3, bucket):
 
 
 def test_a_wrong_secret_and_an_unknown_key_are_told_apart(s3, aws, bucket):
-    wrong = boto3.session.Session().client("s3", aws_secret_access_key="wrong", aws_access_key_id="MLGWTESTACCESSKEY001")
+    wrong = boto3.session.Session().client(
+        "s3", aws_secret_access_key="wrong", aws_access_key_id="MLGWTESTACCESSKEY001"
+    )
     assert error_of(wrong.list_objects_v2, Bucket=bucket) == (403, "SignatureDoesNotMatch")
     unknown = boto3.session.Session().client("s3", aws_secret_access_key="wrong", aws_access_key_id="NOBODY")
     assert error_of(unknown.list_objects_v2, Bucket=bucket) == (403, "InvalidAccessKeyId")
@@ -179,7 +213,9 @@ def test_a_wrong_secret_and_an_unknown_key_are_told_apart(s3, aws, bucket):
 
 def test_a_bucket_can_be_named_by_the_host(aws, bucket, monkeypatch):
     resolve = socket.getaddrinfo
-    loopback = lambda host, *rest, **more: resolve("127.0.0.1" if host.endswith(".localhost") else host, *rest, **more)
+    loopback = lambda host, *rest, **more: resolve(
+        "127.0.0.1" if host.endswith(".localhost") else host, *rest, **more
+    )
     monkeypatch.setattr(socket, "getaddrinfo", loopback)
     endpoint = f"{aws.scheme}://localhost:{aws.port}"
     virtual = Config(s3={"addressing_style": "virtual"})

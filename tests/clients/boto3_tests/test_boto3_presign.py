@@ -23,13 +23,20 @@ def client(version, region="us-east-1"):
 
 
 # The default in us-east-1 is Signature Version 2, with any unknown region it is 4.
-SIGNERS = {"default": (None, "us-east-1"), "v4": ("s3v4", "us-east-1"), "v2": ("s3", "us-east-1"), "region": (None, "here-1")}
+SIGNERS = {
+    "default": (None, "us-east-1"),
+    "v4": ("s3v4", "us-east-1"),
+    "v2": ("s3", "us-east-1"),
+    "region": (None, "here-1"),
+}
 
 
 @pytest.mark.parametrize("signer", SIGNERS)
 def test_a_presigned_url_stores_reads_and_deletes(aws, bucket, web, signer):
     s3, body = client(*SIGNERS[signer]), content(10_000, signer)
-    url = lambda method, **more: s3.generate_presigned_url(method, {"Bucket": bucket, "Key": "a b/ü+c", **more}, 60)
+    url = lambda method, **more: s3.generate_presigned_url(
+        method, {"Bucket": bucket, "Key": "a b/ü+c", **more}, 60
+    )
     put = url("put_object")
     assert ("AWSAccessKeyId=" in put) == (signer in ("default", "v2"))
     assert web.put(put, data=body).status_code == 200
@@ -55,10 +62,18 @@ def test_a_presigned_url_that_was_changed_or_has_expired_is_refused(aws, bucket,
 
 def test_a_form_stores_a_file_within_its_policy(aws, bucket, web):
     s3 = client("s3v4")
-    conditions = [["content-length-range", 1, 100], ["starts-with", "$x-amz-meta-by", "me"], {"success_action_status": "201"}]
+    conditions = [
+        ["content-length-range", 1, 100],
+        ["starts-with", "$x-amz-meta-by", "me"],
+        {"success_action_status": "201"},
+    ]
     fields = {"success_action_status": "201"}
-    form = s3.generate_presigned_post(bucket, "up/${filename}", Fields=fields, Conditions=conditions, ExpiresIn=60)
-    send = lambda data, **more: web.post(form["url"], data=form["fields"] | more, files={"file": ("name.txt", data)})
+    form = s3.generate_presigned_post(
+        bucket, "up/${filename}", Fields=fields, Conditions=conditions, ExpiresIn=60
+    )
+    send = lambda data, **more: web.post(
+        form["url"], data=form["fields"] | more, files={"file": ("name.txt", data)}
+    )
     answer = send(b"from a form", **{"x-amz-meta-by": "me too"})
     assert answer.status_code == 201 and "<Key>up/name.txt</Key>" in answer.text
     stored = s3.get_object(Bucket=bucket, Key="up/name.txt")

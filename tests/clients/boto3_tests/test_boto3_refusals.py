@@ -8,7 +8,9 @@ KMS = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "key"}
 OPERATIONS = {
     "put_bucket_versioning": VERSIONING,
     "put_bucket_policy": {"Policy": "{}"},
-    "put_bucket_cors": {"CORSConfiguration": {"CORSRules": [{"AllowedMethods": ["GET"], "AllowedOrigins": ["*"]}]}},
+    "put_bucket_cors": {
+        "CORSConfiguration": {"CORSRules": [{"AllowedMethods": ["GET"], "AllowedOrigins": ["*"]}]}
+    },
     "put_object_acl": {"Key": "k", "ACL": "public-read"},
     "restore_object": {"Key": "k"},
 }
@@ -17,7 +19,10 @@ HEADERS = {
     "x-amz-object-lock-mode": {"ObjectLockMode": "GOVERNANCE", "ObjectLockRetainUntilDate": "2031-01-01"},
     "x-amz-acl": {"ACL": "public-read"},
     "x-amz-storage-class": {"StorageClass": "GLACIER"},
-    "x-amz-server-side-encryption-customer-algorithm": {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "k" * 32},
+    "x-amz-server-side-encryption-customer-algorithm": {
+        "SSECustomerAlgorithm": "AES256",
+        "SSECustomerKey": "k" * 32,
+    },
 }
 
 

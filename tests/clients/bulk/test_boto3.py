@@ -17,7 +17,10 @@ WORKERS = 8
 def s3(http):
     variables = http.aws_variables()
     config = botocore.config.Config(max_pool_connections=2 * WORKERS)
-    keys = {"aws_access_key_id": variables["AWS_ACCESS_KEY_ID"], "aws_secret_access_key": variables["AWS_SECRET_ACCESS_KEY"]}
+    keys = {
+        "aws_access_key_id": variables["AWS_ACCESS_KEY_ID"],
+        "aws_secret_access_key": variables["AWS_SECRET_ACCESS_KEY"],
+    }
     return boto3.client("s3", endpoint_url=http.endpoint, region_name="us-east-1", config=config, **keys)
 
 
@@ -36,7 +39,9 @@ def test_ten_thousand_objects_come_back_and_are_listed_in_order(s3, bucket):
     keys = [f"shard-{number % 16:02}/sample-{number:06}" for number in range(OBJECTS)]
     with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
         list(pool.map(lambda n: s3.put_object(Bucket=bucket, Key=keys[n], Body=body_of(n)), range(OBJECTS)))
-        same = pool.map(lambda n: s3.get_object(Bucket=bucket, Key=keys[n])["Body"].read() == body_of(n), range(OBJECTS))
+        same = pool.map(
+            lambda n: s3.get_object(Bucket=bucket, Key=keys[n])["Body"].read() == body_of(n), range(OBJECTS)
+        )
         assert all(same)
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket)
     listed = [entry["Key"] for page in pages for entry in page["Contents"]]

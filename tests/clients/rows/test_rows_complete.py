@@ -32,7 +32,13 @@ def with_empty_checksums(number, etag):
     return f"<Part>{sums}<ETag>{etag}</ETag><PartNumber>{number}</PartNumber></Part>"
 
 
-QUOTES = {"quoted": '"{}"', "bare": "{}", "quot": "&quot;{}&quot;", "number": "&#34;{}&#34;", "hex": "&#x22;{}&#x22;"}
+QUOTES = {
+    "quoted": '"{}"',
+    "bare": "{}",
+    "quot": "&quot;{}&quot;",
+    "number": "&#34;{}&#34;",
+    "hex": "&#x22;{}&#x22;",
+}
 SHAPES = {"number-first": number_first, "etag-first": etag_first, "empty-checksums": with_empty_checksums}
 
 
@@ -57,9 +63,16 @@ def test_row_10_a_checksum_child_is_checked(wire, bucket):
     path = f"/{bucket}/k"
     upload, etags = upload_of(wire, path)
     wrong = "<ChecksumCRC32>AAAAAA==</ChecksumCRC32>"
-    parts = "".join(f"<Part>{wrong}<ETag>{etag}</ETag><PartNumber>{n}</PartNumber></Part>" for n, etag in enumerate(etags, 1))
+    parts = "".join(
+        f"<Part>{wrong}<ETag>{etag}</ETag><PartNumber>{n}</PartNumber></Part>"
+        for n, etag in enumerate(etags, 1)
+    )
     xml = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
-    assert wire.send("POST", f"{path}?uploadId={upload}", body=xml).code in ("InvalidPart", "BadDigest", "InvalidRequest")
+    assert wire.send("POST", f"{path}?uploadId={upload}", body=xml).code in (
+        "InvalidPart",
+        "BadDigest",
+        "InvalidRequest",
+    )
     assert wire.send("HEAD", path).status == 404
 
 

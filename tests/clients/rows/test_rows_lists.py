@@ -22,7 +22,9 @@ def test_row_15_list_v2_counts_keys_and_prefixes(wire, put, bucket):
     text, keys, prefixes = listing(wire.send("GET", f"/{bucket}?list-type=2&delimiter=%2F"))
     assert (text("KeyCount"), keys, prefixes) == ("3", ["b", "c"], ["a/"])
     text, keys, _ = listing(wire.send("GET", f"/{bucket}?list-type=2&max-keys=2"))
-    assert (text("KeyCount"), text("IsTruncated"), len(keys)) == ("2", "true", 2) and text("NextContinuationToken")
+    assert (text("KeyCount"), text("IsTruncated"), len(keys)) == ("2", "true", 2) and text(
+        "NextContinuationToken"
+    )
     text, keys, _ = listing(wire.send("GET", f"/{bucket}?list-type=2&max-keys=0"))
     assert (text("KeyCount"), text("IsTruncated"), keys) == ("0", "false", [])
 
@@ -39,7 +41,9 @@ def test_row_15_an_empty_delimiter_means_none(wire, put, bucket):
 def test_row_15_names_are_encoded_when_asked(wire, put, bucket):
     put("d%20%2B/%C3%BC%26%0A", b"")
     text, keys, _ = listing(wire.send("GET", f"/{bucket}?list-type=2&encoding-type=url"))
-    assert text("EncodingType") == "url" and keys == ["d%20%2B/%C3%BC%26%0A"] or keys == ["d+%2B/%C3%BC%26%0A"]
+    assert (
+        text("EncodingType") == "url" and keys == ["d%20%2B/%C3%BC%26%0A"] or keys == ["d+%2B/%C3%BC%26%0A"]
+    )
     _, _, prefixes = listing(wire.send("GET", f"/{bucket}?list-type=2&encoding-type=url&delimiter=/"))
     assert prefixes in (["d%20%2B/"], ["d+%2B/"])
     assert wire.send("GET", f"/{bucket}?list-type=2&encoding-type=other").code == "InvalidArgument"

@@ -104,7 +104,9 @@ def test_row_12_a_bucket_without_versioning_never_names_a_version(wire, put, buc
         assert answer.header("x-amz-version-id") is None and "VersionId" not in answer.text
 
 
-@pytest.mark.parametrize("target", ["/mlgw-no-such-bucket-0123456789", "/mlgw-no-such-bucket-0123456789?list-type=2"])
+@pytest.mark.parametrize(
+    "target", ["/mlgw-no-such-bucket-0123456789", "/mlgw-no-such-bucket-0123456789?list-type=2"]
+)
 def test_row_24_a_bucket_that_is_not_there_is_404(wire, target):
     answer = wire.send("GET", target)
     assert (answer.status, answer.code) == (404, "NoSuchBucket")

@@ -28,7 +28,11 @@ def sign_v2(method, resource, expires, headers=""):
     """AWS's older signature of a URL: HMAC-SHA1 over method, expiry and resource."""
     text = f"{method}\n\n\n{expires}\n{headers}{resource}"
     signature = hmac.digest(SECRET_KEY.encode(), text.encode(), "sha1")
-    query = {"AWSAccessKeyId": ACCESS_KEY, "Expires": expires, "Signature": base64.b64encode(signature).decode()}
+    query = {
+        "AWSAccessKeyId": ACCESS_KEY,
+        "Expires": expires,
+        "Signature": base64.b64encode(signature).decode(),
+    }
     return urllib.parse.urlencode(query)
 
 
@@ -71,18 +75,28 @@ def test_row_22_a_host_name_may_carry_the_bucket(http, wire, put, bucket):
 
 def signed(wire, method, target, lines, comma=", ", path=None, query=None):
     """A request whose Authorization may be written in other ways than `Wire.send` does."""
-    lines = [("Host", wire.server.host), ("x-amz-date", amz_date()), ("x-amz-content-sha256", EMPTY_SHA256), *lines]
+    lines = [
+        ("Host", wire.server.host),
+        ("x-amz-date", amz_date()),
+        ("x-amz-content-sha256", EMPTY_SHA256),
+        *lines,
+    ]
     sent_path, _, sent_query = target.partition("?")
     value = authorization(method, path or sent_path, query or sent_query, lines, EMPTY_SHA256, comma=comma)
     return wire.send_raw(method, target, [*lines, ("Authorization", value)])
 
 
-@pytest.mark.parametrize("query", ["uploads", "uploads=", "prefix=a&uploads", "uploads&prefix=a%2fb", "uploads&prefix=x%2By~"])
+@pytest.mark.parametrize(
+    "query", ["uploads", "uploads=", "prefix=a&uploads", "uploads&prefix=a%2fb", "uploads&prefix=x%2By~"]
+)
 def test_row_23_the_query_is_encoded_again_and_sorted(wire, bucket, query):
     assert signed(wire, "GET", f"/{bucket}?{query}", []).status == 200
 
 
-@pytest.mark.parametrize("path", ["a b", "a%20b", "a+b", "a%2Bb", "ü".encode().decode("latin-1"), "%C3%BC", "a!b*c'(d)", "%7e~", ".."])
+@pytest.mark.parametrize(
+    "path",
+    ["a b", "a%20b", "a+b", "a%2Bb", "ü".encode().decode("latin-1"), "%C3%BC", "a!b*c'(d)", "%7e~", ".."],
+)
 def test_row_23_the_path_is_signed_as_it_was_sent(wire, bucket, path):
     if " " in path or not path.isascii():
         path = urllib.parse.quote(path, encoding="latin-1")

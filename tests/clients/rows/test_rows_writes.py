@@ -26,12 +26,18 @@ def stream(server, target, headers, body_of):
         return connection.read_answer("PUT")
 
 
-@pytest.mark.parametrize("algorithm", [("crc32", crc32), ("crc64nvme", crc64nvme)], ids=["crc32", "crc64nvme"])
+@pytest.mark.parametrize(
+    "algorithm", [("crc32", crc32), ("crc64nvme", crc64nvme)], ids=["crc32", "crc64nvme"]
+)
 @pytest.mark.parametrize("body", [b"", BODY], ids=["empty", "10kB"])
 def test_row_08_chunked_around_aws_chunked_with_an_unsigned_trailer(server, bucket, algorithm, body):
     wire, target, (name, checksum) = Wire(server), f"/{bucket}/k", algorithm
-    headers = streams.unsigned_trailer_headers(wire, target, name, len(body), [("Content-Encoding", "gzip,aws-chunked")])
-    framed = streams.http_chunked(streams.aws_chunks(body, {f"x-amz-checksum-{name}": encoded(checksum(body))}))
+    headers = streams.unsigned_trailer_headers(
+        wire, target, name, len(body), [("Content-Encoding", "gzip,aws-chunked")]
+    )
+    framed = streams.http_chunked(
+        streams.aws_chunks(body, {f"x-amz-checksum-{name}": encoded(checksum(body))})
+    )
     assert stream(server, target, headers, lambda _: framed).status == 200
     answer = wire.send("GET", target, [("x-amz-checksum-mode", "ENABLED")])
     assert (answer.body, answer.header("content-encoding")) == (body, "gzip")
@@ -44,7 +50,9 @@ def encoded(digest):
 
 def test_row_08_aws_chunked_alone_is_not_stored_as_an_encoding(server, bucket):
     wire, target = Wire(server), f"/{bucket}/k"
-    headers = streams.unsigned_trailer_headers(wire, target, "crc32", len(BODY), [("Content-Encoding", "aws-chunked")])
+    headers = streams.unsigned_trailer_headers(
+        wire, target, "crc32", len(BODY), [("Content-Encoding", "aws-chunked")]
+    )
     framed = streams.http_chunked(streams.aws_chunks(BODY, {"x-amz-checksum-crc32": encoded(crc32(BODY))}))
     assert stream(server, target, headers, lambda _: framed).status == 200
     assert wire.send("HEAD", target).header("content-encoding") is None
@@ -56,7 +64,9 @@ def test_row_08_a_wrong_trailer_or_length_stores_nothing(server, bucket, fault):
     length = len(BODY) + (fault == "length")
     trailer = {"x-amz-checksum-crc32": encoded(crc32(BODY if fault == "length" else b"other"))}
     headers = streams.unsigned_trailer_headers(wire, target, "crc32", length, [])
-    answer = stream(server, target, headers, lambda _: streams.http_chunked(streams.aws_chunks(BODY, trailer)))
+    answer = stream(
+        server, target, headers, lambda _: streams.http_chunked(streams.aws_chunks(BODY, trailer))
+    )
     assert answer.status == 400 and (fault == "length" or answer.code == "BadDigest")
     assert wire.send("HEAD", target).status == 404
 
@@ -68,8 +78,12 @@ def test_row_09_signed_chunks_are_verified_one_by_one(http, wire, bucket, traile
     headers = streams.signed_chunk_headers(wire, target, len(BODY), extra)
     good = stream(http, target, headers, lambda lines: streams.signed_chunks(lines, BODY, extra))
     assert good.status == 200 and wire.send("GET", target).body == BODY
-    tampered = lambda lines: streams.signed_chunks(lines, BODY, extra).replace(b"0123456789", b"0123456788", 1)
-    answer = stream(http, f"/{bucket}/k2", streams.signed_chunk_headers(wire, f"/{bucket}/k2", len(BODY), extra), tampered)
+    tampered = lambda lines: streams.signed_chunks(lines, BODY, extra).replace(
+        b"0123456789", b"0123456788", 1
+    )
+    answer = stream(
+        http, f"/{bucket}/k2", streams.signed_chunk_headers(wire, f"/{bucket}/k2", len(BODY), extra), tampered
+    )
     assert (answer.status, answer.code) == (403, "SignatureDoesNotMatch")
     assert wire.send("HEAD", f"/{bucket}/k2").status == 404
 

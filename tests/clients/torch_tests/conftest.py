@@ -9,4 +9,8 @@ from server import REGION
 @pytest.fixture
 def connector(aws):
     """Arguments that every class of the connector takes."""
-    return {"region": REGION, "endpoint": aws.endpoint, "s3client_config": S3ClientConfig(force_path_style=True)}
+    return {
+        "region": REGION,
+        "endpoint": aws.endpoint,
+        "s3client_config": S3ClientConfig(force_path_style=True),
+    }

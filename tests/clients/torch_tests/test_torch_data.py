@@ -30,7 +30,9 @@ def test_a_map_data_set_gives_every_object_by_index_to_workers(connector, aws, b
     store(aws, bucket, objects)
     dataset = S3MapDataset.from_prefix(f"s3://{bucket}/many/", transform=key_and_body, **connector)
     assert len(dataset) == len(objects)
-    loader = torch.utils.data.DataLoader(dataset, batch_size=16, shuffle=True, num_workers=WORKERS, collate_fn=as_is)
+    loader = torch.utils.data.DataLoader(
+        dataset, batch_size=16, shuffle=True, num_workers=WORKERS, collate_fn=as_is
+    )
     for _ in range(2):
         assert dict(item for batch in loader for item in batch) == objects
 
