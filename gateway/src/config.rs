@@ -158,6 +158,20 @@ impl Loaded {
         })
     }
 
+    /// This configuration with the settings of `newer` that can change while the server runs.
+    #[must_use]
+    pub fn with_live_of(&self, newer: &Self) -> Self {
+        let mut adopted = self.clone();
+        for (at, _) in SETTINGS.iter().enumerate().filter(|(_, setting)| setting.live) {
+            adopted.texts[at].clone_from(&newer.texts[at]);
+            adopted.origins[at].clone_from(&newer.origins[at]);
+        }
+        if let Ok(config) = Config::from_texts(Texts::new(&adopted.texts)) {
+            adopted.config = config;
+        }
+        adopted
+    }
+
     /// The keys whose values differ between two loads and that need a restart to change.
     #[must_use]
     pub fn needs_restart(&self, newer: &Self) -> Vec<&'static str> {

@@ -49,21 +49,8 @@ impl fmt::Debug for Secret {
 pub struct Key {
     /// Whose it is and what it may do.
     pub principal: Arc<Principal>,
-    secret: Secret,
-}
-
-impl Key {
-    /// A key that signs with `secret`.
-    #[must_use]
-    pub const fn new(principal: Arc<Principal>, secret: Secret) -> Self {
-        Self { principal, secret }
-    }
-
     /// What it signs with.
-    #[must_use]
-    pub fn secret(&self) -> &str {
-        self.secret.expose()
-    }
+    pub secret: Secret,
 }
 
 #[cfg(test)]

@@ -131,6 +131,11 @@ fn a_reload_names_what_needs_a_restart() {
     let old = load("", &[]).unwrap();
     let new = load("durability = \"os\"\n[log]\nlevel = \"debug\"", &[]).unwrap();
     assert_eq!(old.needs_restart(&new), ["durability"]);
+    let adopted = old.with_live_of(&new);
+    assert_eq!(adopted.config.durability, Durability::Full);
+    assert_eq!(adopted.config.log.level, super::LogLevel::Debug);
+    assert_eq!(*adopted.origin("durability"), super::Origin::BuiltIn);
+    assert!(matches!(adopted.origin("log.level"), super::Origin::File(_, 3)));
 }
 
 #[test]

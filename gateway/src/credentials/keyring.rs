@@ -343,7 +343,7 @@ impl Keyring {
         let role = told_role(record);
         let principal =
             Principal::new(&record.access_key, &record.owner, role, &record.buckets, &record.prefixes)?;
-        Ok(Key::new(Arc::new(principal), Secret(secret)))
+        Ok(Key { principal: Arc::new(principal), secret: Secret(secret) })
     }
 }
 
@@ -377,7 +377,7 @@ impl KeySource for Keyring {
 }
 
 fn admin_key(access_key: &str, secret: Secret) -> Key {
-    Key::new(Arc::new(Principal::everywhere(access_key, OWNER, Role::Admin)), secret)
+    Key { principal: Arc::new(Principal::everywhere(access_key, OWNER, Role::Admin)), secret }
 }
 
 fn open_root(sealer: &Sealer, record: &Credential) -> Result<RootCredentials, SealerError> {

@@ -74,7 +74,7 @@ impl Definition {
 
 macro_rules! metrics {
     ($($id:ident: $kind:ident $name:literal [$($label:literal)*] $doc:literal)*) => {
-        $(pub(super) const $id: &Definition =
+        $(pub(crate) const $id: &Definition =
             &Definition { name: $name, kind: Kind::$kind, labels: &[$($label),*], doc: $doc };)*
 
         /// Every metric.
@@ -111,10 +111,16 @@ metrics! {
         "Bytes that a tier may hold"
     TIER_READS: Counter "mlgw_tier_reads_total" ["tier" "result"]
         "Reads of a tier: cached (answered from memory), disk, error"
-    RAFT_APPLIED: Gauge "mlgw_raft_applied_index" []
-        "Index of the last log entry that the catalogue has applied"
+    RAFT_ENTRIES: Counter "mlgw_raft_applied_entries_total" []
+        "Log entries applied by the catalogue"
+    RAFT_COMMANDS: Counter "mlgw_raft_commands_total" ["result"]
+        "Commands of those entries: applied, or rejected because the state did not allow them"
+    RAFT_QUEUED: Gauge "mlgw_raft_queued_commands" []
+        "Commands that wait to be proposed"
     RAFT_LOG: Gauge "mlgw_raft_log_bytes" []
         "Bytes of the catalogue's log that are not purged yet"
+    RAFT_SNAPSHOTS: Counter "mlgw_raft_snapshots_total" []
+        "Times the catalogue's state was flushed and its log purged"
 }
 
 /// docs/METRICS.md.

@@ -26,15 +26,16 @@ async fn the_root_is_made_once_kept_over_restarts_and_replaced_when_given() {
     let dir = tempfile::tempdir().unwrap();
     let catalogue = catalogue(dir.path()).await;
     let made = open(dir.path(), &catalogue, None).await;
-    let (made_id, made_secret) = (made.root().principal.access_key.clone(), made.root().secret().to_owned());
+    let (made_id, made_secret) =
+        (made.root().principal.access_key.clone(), made.root().secret.expose().to_owned());
     let again = open(dir.path(), &catalogue, None).await;
     assert_eq!(again.root().principal.access_key, made_id);
-    assert_eq!(again.root().secret(), made_secret);
+    assert_eq!(again.root().secret.expose(), made_secret);
     assert_ne!(again.local().principal.access_key, made.local().principal.access_key);
     let replaced = open(dir.path(), &catalogue, given("admin", "password")).await;
     assert!(replaced.find(&made_id).is_none() && replaced.find("admin").is_some());
     let kept = open(dir.path(), &catalogue, None).await;
-    assert_eq!(kept.root().secret(), "password");
+    assert_eq!(kept.root().secret.expose(), "password");
     assert_eq!(kept.list().len(), 1);
     catalogue.shutdown().await;
 }
@@ -47,7 +48,7 @@ async fn a_key_is_created_found_changed_and_deleted() {
     let new = NewKey { role: Some(Role::Write), buckets: vec!["a*".into()], ..NewKey::default() };
     let (info, secret) = keyring.create(new).await.unwrap();
     let found = keyring.find(&info.access_key).unwrap();
-    assert_eq!(found.secret(), secret.expose());
+    assert_eq!(found.secret.expose(), secret.expose());
     assert!(found.principal.allows(Action::Write, Some("abc"), None));
     assert!(!found.principal.allows(Action::Write, Some("xyz"), None));
     assert!(Arc::ptr_eq(&found, &keyring.find(&info.access_key).unwrap()), "it stays open");

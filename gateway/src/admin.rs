@@ -1,0 +1,155 @@
+//! The admin API: what a person or a script administers the server with.
+//!
+//! Everything under `/v1` needs a SigV4 signature (service `mlgw`) by a key that may administer the
+//! whole server; probes and metrics need none. Each call that changes something runs to its end
+//! even when its client goes away, and leaves one line in the audit log, synced before the answer.
+//! docs/openapi.json describes it all, is served at `/v1/openapi.json`, and is held to the code by
+//! tests.
+
+mod buckets;
+mod change;
+mod error;
+mod keys;
+mod openapi;
+mod probes;
+mod settings;
+mod signed;
+mod status;
+
+pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
+pub use error::{ApiError, ErrorDocument};
+pub use keys::{CreatedKey, KeyList};
+pub use settings::{SettingInfo, SettingList};
+pub use status::{CatalogueStatus, HotStatus, S3Status, Status};
+
+use crate::audit::AuditLog;
+use crate::auth::AuthRules;
+use crate::config::{Loaded, Machine};
+use crate::credentials::Keyring;
+use crate::metrics::Metrics;
+use crate::server::listener::Peer;
+use arc_swap::ArcSwap;
+use axum::Router;
+use axum::response::Response;
+use http::Request;
+use hyper::body::Incoming;
+use mlgw_common::{Clock, Timestamp};
+use mlgw_metadata::Catalogue;
+use mlgw_tiering::HotTier;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use tower::ServiceExt as _;
+
+/// The service that signatures of the admin API are made for.
+pub const SERVICE: &str = "mlgw";
+
+/// Everything the admin API may use.
+pub struct Admin {
+    /// What exists.
+    pub catalogue: Catalogue,
+    /// Where bytes are.
+    pub hot: HotTier,
+    /// Who may ask.
+    pub keyring: Keyring,
+    /// What happened.
+    pub metrics: Arc<Metrics>,
+    /// Who changed what.
+    pub audit: AuditLog,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// The configuration and where it came from.
+    pub loaded: ArcSwap<Loaded>,
+    /// What the machine has.
+    pub machine: Machine,
+    /// This node's name.
+    pub node: String,
+    /// Where S3 is served, as a URL.
+    pub endpoint: String,
+    /// When the server started.
+    pub started: Timestamp,
+    /// How signatures are checked.
+    pub rules: AuthRules,
+    /// Whether the server takes requests; `/readyz` says so.
+    pub ready: AtomicBool,
+}
+
+impl Admin {
+    /// The rules for signatures of the admin API.
+    #[must_use]
+    pub fn rules() -> AuthRules {
+        let mut rules = AuthRules::new(SERVICE);
+        rules.sigv2 = false;
+        rules
+    }
+
+    /// Whether the server takes requests.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Relaxed)
+    }
+}
+
+macro_rules! routes {
+    ($($method:ident $path:literal => $handler:path;)*) => {
+        /// Every route under `/v1`: method and path.
+        pub const ROUTES: &[(&str, &str)] = &[$((stringify!($method), $path),)*];
+
+        fn api() -> Router<Arc<Admin>> {
+            Router::new()$(.route($path, axum::routing::$method($handler)))*
+        }
+    };
+}
+
+routes! {
+    get "/v1/openapi.json" => openapi::document;
+    get "/v1/status" => status::show;
+    get "/v1/config" => settings::list;
+    get "/v1/access/keys" => keys::list;
+    post "/v1/access/keys" => keys::create;
+    get "/v1/access/keys/{access_key}" => keys::show;
+    patch "/v1/access/keys/{access_key}" => keys::update;
+    delete "/v1/access/keys/{access_key}" => keys::delete;
+    get "/v1/buckets" => buckets::list;
+    post "/v1/buckets" => buckets::create;
+    get "/v1/buckets/{bucket}" => buckets::show;
+    delete "/v1/buckets/{bucket}" => buckets::delete;
+}
+
+/// The routes that need no signature.
+pub const PROBES: &[&str] = &["/healthz", "/readyz", "/metrics"];
+
+/// What a listener of the admin side serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// `/v1` and the probes.
+    All,
+    /// `/v1`; the probes are elsewhere.
+    Api,
+    /// The probes and metrics.
+    Probes,
+}
+
+/// The routes of a listener.
+pub fn router(admin: &Arc<Admin>, served: Served) -> Router {
+    let signed = axum::middleware::from_fn_with_state(Arc::clone(admin), signed::require);
+    let api = api().layer(signed);
+    let routes = match served {
+        Served::All => api.merge(probes::routes()),
+        Served::Api => api,
+        Served::Probes => probes::routes(),
+    };
+    routes
+        .fallback(error::no_such_route)
+        .method_not_allowed_fallback(error::wrong_method)
+        .with_state(Arc::clone(admin))
+}
+
+/// Answers one request.
+pub async fn handle(router: Router, request: Request<Incoming>, peer: Peer) -> Response {
+    let mut request = request.map(axum::body::Body::new);
+    request.extensions_mut().insert(peer);
+    router.oneshot(request).await.unwrap_or_else(|never| match never {})
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! `/v1/buckets`: the buckets and what they hold.
+
+use super::change::{Asked, Changed, json, parse};
+use super::signed::Caller;
+use super::{Admin, ApiError};
+use crate::credentials::OWNER;
+use crate::s3::error::{Code, S3Error};
+use axum::body::Bytes;
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use axum::{Extension, Json};
+use http::StatusCode;
+use mlgw_common::{BucketName, Timestamp};
+use mlgw_metadata::schema::Bucket;
+use mlgw_metadata::{Catalogue, NewBucket};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Buckets on one page, at most; each costs a read of its counters.
+const PAGE_BUCKETS_MAX: usize = 1000;
+
+/// A bucket and what it holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketInfo {
+    /// Its name.
+    pub name: String,
+    /// Its owner's id.
+    pub owner: String,
+    /// When it was created.
+    pub created: String,
+    /// Its region.
+    pub region: String,
+    /// Keys with a current version.
+    pub objects: u64,
+    /// Versions, current ones included.
+    pub versions: u64,
+    /// Bytes of all versions.
+    pub bytes: u64,
+    /// Uploads in progress.
+    pub uploads: u64,
+    /// Bytes of their parts.
+    pub upload_bytes: u64,
+}
+
+/// Some buckets, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketPage {
+    /// The buckets.
+    pub buckets: Vec<BucketInfo>,
+    /// What to ask for as `after` to get the next ones; nothing when these are the last.
+    pub next: Option<String>,
+}
+
+/// A bucket to create.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewBucketRequest {
+    /// Its name.
+    pub name: String,
+    /// Its region; the server's when not given.
+    #[serde(default)]
+    pub region: Option<String>,
+}
+
+/// Which page.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PageQuery {
+    after: Option<String>,
+    max: Option<usize>,
+}
+
+pub(super) async fn list(
+    State(admin): State<Arc<Admin>>,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<BucketPage>, ApiError> {
+    let max = page.max.unwrap_or(PAGE_BUCKETS_MAX).clamp(1, PAGE_BUCKETS_MAX);
+    let found = admin.catalogue.buckets(None, page.after.as_deref(), max);
+    let next = (found.len() == max).then(|| found.last().map(|bucket| bucket.name.clone())).flatten();
+    let buckets = found.iter().map(|bucket| info(&admin.catalogue, bucket)).collect::<Result<_, _>>()?;
+    Ok(Json(BucketPage { buckets, next }))
+}
+
+pub(super) async fn show(
+    State(admin): State<Arc<Admin>>,
+    Path(name): Path<String>,
+) -> Result<Json<BucketInfo>, ApiError> {
+    Ok(Json(find(&admin.catalogue, &name)?))
+}
+
+pub(super) async fn create(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let request: NewBucketRequest = parse(&body)?;
+    let asked =
+        Asked { action: "bucket.create", resource: request.name.clone(), status: StatusCode::CREATED };
+    let region = request.region.unwrap_or_else(|| admin.loaded.load().config.s3.region.clone());
+    let catalogue = admin.catalogue.clone();
+    let work = async move {
+        let name = bucket_name(&request.name)?;
+        let new = NewBucket { name, owner: OWNER.to_owned(), region };
+        let bucket = catalogue.create_bucket(new).await.map_err(S3Error::from)?;
+        let after = json(&info(&catalogue, &bucket)?)?;
+        Ok(Changed { resource: request.name, before: Value::Null, after, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+pub(super) async fn delete(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    let asked = Asked { action: "bucket.delete", resource: name.clone(), status: StatusCode::OK };
+    let catalogue = admin.catalogue.clone();
+    let work = async move {
+        let before = json(&find(&catalogue, &name)?)?;
+        catalogue.delete_bucket(&bucket_name(&name)?).await.map_err(S3Error::from)?;
+        Ok(Changed { resource: name, before, after: Value::Null, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+fn bucket_name(name: &str) -> Result<BucketName, ApiError> {
+    let invalid =
+        |why: mlgw_common::NameError| S3Error::new(Code::InvalidBucketName).message(why.to_string());
+    Ok(BucketName::new(name).map_err(invalid)?)
+}
+
+fn find(catalogue: &Catalogue, name: &str) -> Result<BucketInfo, ApiError> {
+    let bucket = catalogue.bucket(name).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
+    info(catalogue, &bucket)
+}
+
+fn info(catalogue: &Catalogue, bucket: &Bucket) -> Result<BucketInfo, ApiError> {
+    let usage = catalogue.usage(bucket.bucket_id()).map_err(S3Error::from)?;
+    Ok(BucketInfo {
+        name: bucket.name.clone(),
+        owner: bucket.owner.clone(),
+        created: Timestamp(bucket.created_ms).to_string(),
+        region: bucket.region.clone(),
+        objects: usage.objects,
+        versions: usage.versions,
+        bytes: usage.bytes,
+        uploads: usage.uploads,
+        upload_bytes: usage.upload_bytes,
+    })
+}

@@ -1,0 +1,89 @@
+//! Refusals of the admin API: a status, a code for programs, a sentence for people.
+
+use crate::credentials::ChangeKeyError;
+use crate::s3::error::S3Error;
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use http::{Method, StatusCode, Uri, header};
+use serde::{Deserialize, Serialize};
+
+/// A refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiError {
+    /// The status of the answer.
+    pub status: StatusCode,
+    /// What programs tell it by.
+    pub code: &'static str,
+    /// What people read.
+    pub message: String,
+}
+
+/// How a refusal is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorDocument {
+    /// What programs tell it by.
+    pub code: String,
+    /// What people read.
+    pub message: String,
+}
+
+impl ApiError {
+    /// A refusal.
+    #[must_use]
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into() }
+    }
+
+    /// A request that cannot be what was meant.
+    #[must_use]
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "InvalidRequest", message)
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let document = ErrorDocument { code: self.code.to_owned(), message: self.message };
+        let mut response = (self.status, Json(document)).into_response();
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// What S3 refuses is refused here under the same code.
+impl From<S3Error> for ApiError {
+    fn from(error: S3Error) -> Self {
+        if let Some(cause) = error.cause() {
+            tracing::error!(%error, cause, "an admin request failed");
+        }
+        Self::new(error.status(), error.code().as_str(), error.text())
+    }
+}
+
+impl From<ChangeKeyError> for ApiError {
+    fn from(error: ChangeKeyError) -> Self {
+        let message = error.to_string();
+        match error {
+            ChangeKeyError::NoSuchKey(_) => Self::new(StatusCode::NOT_FOUND, "NoSuchAccessKey", message),
+            ChangeKeyError::Exists(_) => Self::new(StatusCode::CONFLICT, "AccessKeyExists", message),
+            ChangeKeyError::Fixed(_) => Self::new(StatusCode::CONFLICT, "AccessKeyFixed", message),
+            ChangeKeyError::Invalid(_) => Self::invalid(message),
+            ChangeKeyError::Sealer(_) => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "SealingFailed", message)
+            }
+            ChangeKeyError::Propose(error) => S3Error::from(error).into(),
+        }
+    }
+}
+
+pub(super) async fn no_such_route(uri: Uri) -> ApiError {
+    let message = format!("{} is nothing here; GET /v1/openapi.json describes what is", uri.path());
+    ApiError::new(StatusCode::NOT_FOUND, "NoSuchRoute", message)
+}
+
+pub(super) async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    let message = format!("{} does not take {method}", uri.path());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+}

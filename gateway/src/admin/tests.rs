@@ -1,0 +1,4 @@
+//! The admin API: its document against the code, and its calls over a real engine.
+
+mod calls;
+mod document;

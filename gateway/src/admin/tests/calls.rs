@@ -1,0 +1,202 @@
+//! Calls over a real catalogue and hot tier, signed as the command line signs them.
+
+use crate::admin::{Admin, Served, router};
+use crate::audit::{AuditLog, Line};
+use crate::cli::client::{Target, signed};
+use crate::config::{Loaded, Machine, Sources};
+use crate::credentials::{Keyring, NewKey, Role, Sealer, Secret};
+use crate::metrics::Metrics;
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use http_body_util::BodyExt as _;
+use mlgw_common::{Clock, SystemClock};
+use mlgw_metadata::{Catalogue, CatalogueOptions};
+use mlgw_tiering::{HotOptions, HotTier};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use tower::ServiceExt as _;
+
+struct Api {
+    admin: Arc<Admin>,
+    dir: tempfile::TempDir,
+}
+
+impl Api {
+    async fn open() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let options = CatalogueOptions::new(dir.path().join("catalogue"), clock.clone());
+        let catalogue = Catalogue::open(options).await.unwrap();
+        let options = HotOptions::new(dir.path().join("segments"), 1 << 30, clock.clone());
+        let hot = HotTier::open(options, catalogue.clone()).await.unwrap();
+        let sealer = Sealer::open(dir.path(), true).unwrap();
+        let keyring = Keyring::open(catalogue.clone(), sealer, clock.clone(), None).await.unwrap();
+        let loaded = Loaded::load(&Sources::default()).unwrap();
+        let audit = AuditLog::open(&dir.path().join("audit"), &loaded.config.audit).unwrap();
+        let admin = Admin {
+            catalogue,
+            hot,
+            keyring,
+            metrics: Arc::new(Metrics::new(0)),
+            audit,
+            started: clock.now(),
+            clock,
+            loaded: ArcSwap::from_pointee(loaded),
+            machine: Machine { memory_bytes: 1 << 30, disk_bytes: Some(1 << 30) },
+            node: "n".into(),
+            endpoint: "http://127.0.0.1:9000".into(),
+            rules: Admin::rules(),
+            ready: AtomicBool::new(true),
+        };
+        Self { admin: Arc::new(admin), dir }
+    }
+
+    fn local(&self) -> Target {
+        let local = self.admin.keyring.local();
+        Target {
+            endpoint: "http://127.0.0.1:9001".into(),
+            access_key: local.principal.access_key.clone(),
+            secret: local.secret.clone(),
+        }
+    }
+
+    async fn send(&self, request: http::Request<axum::body::Body>) -> (StatusCode, Value) {
+        let answer = router(&self.admin, Served::All).oneshot(request).await.unwrap();
+        let status = answer.status();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&body).unwrap_or_else(|_| json!(String::from_utf8_lossy(&body))))
+    }
+
+    async fn call_as(&self, who: &Target, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
+        let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
+        let url = format!("{}{path}", who.endpoint);
+        let request = signed(who, self.admin.clock.now(), method, &url, body).unwrap();
+        let mut request = request.map(axum::body::Body::new);
+        // As it comes off the wire: the target is a path, the host a header.
+        request.headers_mut().insert("host", http::HeaderValue::from_static("127.0.0.1:9001"));
+        *request.uri_mut() = path.parse().unwrap();
+        self.send(request).await
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
+        self.call_as(&self.local(), method, path, body).await
+    }
+
+    fn audit(&self) -> Vec<Line> {
+        let text = std::fs::read_to_string(self.dir.path().join("audit/audit.log")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    async fn close(self) {
+        let (hot, catalogue) = (self.admin.hot.clone(), self.admin.catalogue.clone());
+        hot.shutdown().await;
+        catalogue.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn keys_are_managed_and_every_change_leaves_one_line_without_secrets() {
+    let api = Api::open().await;
+    let new = json!({"role": "write", "buckets": ["team-*"], "description": "ci"});
+    let (status, created) = api.call(Method::POST, "/v1/access/keys", new).await;
+    assert_eq!(status, StatusCode::CREATED, "{created}");
+    let key = created["key"]["access_key"].as_str().unwrap().to_owned();
+    let path = format!("/v1/access/keys/{key}");
+    let (status, changed) = api.call(Method::PATCH, &path, json!({"disabled": true})).await;
+    assert_eq!((status, &changed["disabled"]), (StatusCode::OK, &json!(true)));
+    let (_, list) = api.call(Method::GET, "/v1/access/keys", Value::Null).await;
+    assert_eq!(list["keys"].as_array().unwrap().len(), 2, "{list}");
+    assert_eq!(api.call(Method::DELETE, &path, Value::Null).await.0, StatusCode::OK);
+    assert_eq!(api.call(Method::GET, &path, Value::Null).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(api.call(Method::DELETE, &path, Value::Null).await.0, StatusCode::NOT_FOUND);
+
+    let lines = api.audit();
+    let told: Vec<_> = lines.iter().map(|l| (l.action.as_str(), l.outcome == "done")).collect();
+    let expected = [
+        ("access.key.create", true),
+        ("access.key.update", true),
+        ("access.key.delete", true),
+        ("access.key.delete", false),
+    ];
+    assert_eq!(told, expected);
+    assert!(lines.iter().all(|line| line.resource == key && line.who == api.local().access_key));
+    assert_eq!((&lines[1].before["disabled"], &lines[1].after["disabled"]), (&json!(false), &json!(true)));
+    let text = serde_json::to_string(&lines).unwrap();
+    assert!(!text.contains(created["secret_access_key"].as_str().unwrap()));
+    api.close().await;
+}
+
+#[tokio::test]
+async fn buckets_are_managed() {
+    let api = Api::open().await;
+    let (status, made) = api.call(Method::POST, "/v1/buckets", json!({"name": "data"})).await;
+    assert_eq!((status, &made["name"]), (StatusCode::CREATED, &json!("data")), "{made}");
+    let (status, again) = api.call(Method::POST, "/v1/buckets", json!({"name": "data"})).await;
+    assert_eq!((status, &again["code"]), (StatusCode::CONFLICT, &json!("BucketAlreadyOwnedByYou")));
+    let (status, _) = api.call(Method::POST, "/v1/buckets", json!({"name": "A"})).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    api.call(Method::POST, "/v1/buckets", json!({"name": "more"})).await;
+    let (_, page) = api.call(Method::GET, "/v1/buckets?max=1", Value::Null).await;
+    assert_eq!((&page["buckets"][0]["name"], &page["next"]), (&json!("data"), &json!("data")));
+    let (_, page) = api.call(Method::GET, "/v1/buckets?after=data&max=5", Value::Null).await;
+    assert_eq!((&page["buckets"][0]["name"], &page["next"]), (&json!("more"), &Value::Null));
+    assert_eq!(api.call(Method::DELETE, "/v1/buckets/data", Value::Null).await.0, StatusCode::OK);
+    assert_eq!(api.call(Method::GET, "/v1/buckets/data", Value::Null).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(api.audit().len(), 5);
+    api.close().await;
+}
+
+#[tokio::test]
+async fn only_a_key_that_administers_gets_in_and_only_with_the_body_it_signed() {
+    let api = Api::open().await;
+    for role in [Role::Write, Role::Admin] {
+        // An admin key that a glob narrows could make itself a wider one.
+        let new = NewKey { role: Some(role), buckets: vec!["b*".into()], ..NewKey::default() };
+        let (info, secret) = api.admin.keyring.create(new).await.unwrap();
+        let narrow = Target { access_key: info.access_key, secret, ..api.local() };
+        let (status, said) = api.call_as(&narrow, Method::GET, "/v1/status", Value::Null).await;
+        assert_eq!((status, &said["code"]), (StatusCode::FORBIDDEN, &json!("AccessDenied")), "{role:?}");
+    }
+    let wrong = Target { secret: Secret::new("not the secret"), ..api.local() };
+    let (status, said) = api.call_as(&wrong, Method::GET, "/v1/status", Value::Null).await;
+    assert_eq!((status, &said["code"]), (StatusCode::FORBIDDEN, &json!("SignatureDoesNotMatch")));
+
+    let unsigned = http::Request::get("/v1/status").body(axum::body::Body::empty()).unwrap();
+    assert_eq!(api.send(unsigned).await.0, StatusCode::FORBIDDEN);
+
+    let url = "http://127.0.0.1:9001/v1/buckets";
+    let body = Bytes::from_static(b"{\"name\": \"signed\"}");
+    let request = signed(&api.local(), api.admin.clock.now(), Method::POST, url, body).unwrap();
+    let mut request = request.map(|_| axum::body::Body::from("{\"name\": \"forged\"}"));
+    request.headers_mut().insert("host", http::HeaderValue::from_static("127.0.0.1:9001"));
+    assert_eq!(api.send(request).await.0, StatusCode::BAD_REQUEST);
+    assert!(api.admin.catalogue.bucket("forged").is_none());
+    api.close().await;
+}
+
+#[tokio::test]
+async fn probes_and_metrics_need_no_signature_and_status_tells_the_state() {
+    let api = Api::open().await;
+    let get = |path: &str| http::Request::get(path).body(axum::body::Body::empty()).unwrap();
+    assert_eq!(api.send(get("/healthz")).await.0, StatusCode::OK);
+    assert_eq!(api.send(get("/readyz")).await.0, StatusCode::OK);
+    let (status, metrics) = api.send(get("/metrics")).await;
+    assert_eq!(status, StatusCode::OK);
+    for name in
+        ["mlgw_inflight_requests 0", "mlgw_sync_total{file=\"log\"}", "mlgw_tier_limit_bytes{tier=\"hot\"}"]
+    {
+        assert!(metrics.as_str().unwrap().contains(name), "{name} is not in\n{metrics}");
+    }
+    let (_, told) = api.call(Method::GET, "/v1/status", Value::Null).await;
+    assert_eq!(told["state"], json!("ready"));
+    api.admin.ready.store(false, Relaxed);
+    assert_eq!(api.send(get("/readyz")).await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(api.send(get("/healthz")).await.0, StatusCode::OK);
+    let (_, settings) = api.call(Method::GET, "/v1/config", Value::Null).await;
+    assert_eq!(settings["settings"].as_array().unwrap().len(), crate::config::SETTINGS.len());
+    let (status, said) = api.call(Method::GET, "/v1/nothing", Value::Null).await;
+    assert_eq!((status, &said["code"]), (StatusCode::NOT_FOUND, &json!("NoSuchRoute")));
+    api.close().await;
+}

@@ -1,0 +1,161 @@
+//! docs/openapi.json says exactly what the code does: its routes, and the fields of its documents.
+
+use crate::admin::openapi::DOCUMENT;
+use crate::admin::{
+    BucketInfo, BucketPage, CatalogueStatus, CreatedKey, ErrorDocument, HotStatus, KeyList, NewBucketRequest,
+    PROBES, ROUTES, S3Status, SettingInfo, SettingList, Status,
+};
+use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+fn document() -> Value {
+    serde_json::from_str(DOCUMENT).unwrap()
+}
+
+#[test]
+fn every_route_is_described_and_every_description_is_a_route() {
+    let document = document();
+    let described: BTreeSet<(String, String)> = document["paths"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .flat_map(|(path, methods)| methods.as_object().unwrap().keys().map(|m| (m.clone(), path.clone())))
+        .collect();
+    let routes = ROUTES.iter().copied().chain(PROBES.iter().map(|path| ("get", *path)));
+    let routes: BTreeSet<_> = routes.map(|(method, path)| (method.to_owned(), path.to_owned())).collect();
+    assert_eq!(described, routes);
+}
+
+#[test]
+fn only_the_probes_need_no_signature() {
+    for (path, methods) in document()["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let open = operation["security"] == json!([]);
+            assert_eq!(open, PROBES.contains(&&**path), "{method} {path}");
+        }
+    }
+}
+
+/// Asserts that `value` has every property of the schema, of the type it says, and no other.
+fn assert_fits(schema: &Value, value: &Value, at: &str) {
+    let document = document();
+    let schema = match schema["$ref"].as_str() {
+        Some(name) => &document.pointer(name.strip_prefix('#').unwrap()).unwrap().clone(),
+        None => schema,
+    };
+    let types: Vec<&str> = match &schema["type"] {
+        Value::String(one) => vec![one],
+        Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
+        other => panic!("{at}: the type is {other}"),
+    };
+    let found = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(n) if n.is_u64() => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    assert!(types.contains(&found), "{at}: {value} is none of {types:?}");
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| assert_fits(&schema["items"], item, at)),
+        Value::Object(fields) => {
+            let properties = schema["properties"].as_object().unwrap();
+            let (said, is): (BTreeSet<_>, BTreeSet<_>) =
+                (properties.keys().collect(), fields.keys().collect());
+            assert_eq!(said, is, "{at}");
+            for (name, value) in fields {
+                assert_fits(&properties[name], value, &format!("{at}.{name}"));
+            }
+        }
+        Value::String(text) if schema["enum"].is_array() => {
+            assert!(schema["enum"].as_array().unwrap().contains(&json!(text)), "{at}: {text}");
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn assert_schema_of(name: &str, value: &impl Serialize) {
+    let schema = json!({"$ref": format!("#/components/schemas/{name}")});
+    assert_fits(&schema, &serde_json::to_value(value).unwrap(), name);
+}
+
+fn key() -> KeyInfo {
+    KeyInfo {
+        access_key: "AK".into(),
+        role: Role::Write,
+        buckets: vec!["b*".into()],
+        prefixes: vec![],
+        description: String::new(),
+        created: None,
+        disabled: false,
+        root: false,
+    }
+}
+
+fn bucket() -> BucketInfo {
+    BucketInfo {
+        name: "b".into(),
+        owner: "o".into(),
+        created: "c".into(),
+        region: "r".into(),
+        objects: 1,
+        versions: 1,
+        bytes: 1,
+        uploads: 1,
+        upload_bytes: 1,
+    }
+}
+
+#[test]
+fn answers_have_the_fields_and_types_that_the_document_says() {
+    assert_schema_of("KeyList", &KeyList { keys: vec![key()] });
+    assert_schema_of("CreatedKey", &CreatedKey { secret_access_key: "s".into(), key: key() });
+    assert_schema_of("BucketPage", &BucketPage { buckets: vec![bucket()], next: None });
+    assert_schema_of("BucketPage", &BucketPage { buckets: vec![], next: Some("b".into()) });
+    assert_schema_of("ErrorDocument", &ErrorDocument { code: "c".into(), message: "m".into() });
+    let setting =
+        SettingInfo { key: "k".into(), value: "v".into(), derived: Some(1), origin: "o".into(), live: true };
+    assert_schema_of("SettingList", &SettingList { settings: vec![setting] });
+    let status = Status {
+        version: "v".into(),
+        node: "n".into(),
+        state: "ready".into(),
+        started: "s".into(),
+        uptime_seconds: 1,
+        data_dir: "d".into(),
+        durability: "full".into(),
+        s3: S3Status { endpoint: "e".into(), connections: 1, inflight_requests: 1 },
+        catalogue: CatalogueStatus { buckets: 1, access_keys: 1, entries_applied: 1, log_bytes: 1 },
+        hot: HotStatus { capacity_bytes: 1, used_bytes: 1, room_bytes: 1, corrupt_blocks: 1 },
+    };
+    assert_schema_of("Status", &status);
+}
+
+/// What the document calls a property, the code takes, and the code names no other.
+fn assert_taken<T: DeserializeOwned + Serialize>(name: &str, whole: Value) {
+    let parsed: T = serde_json::from_value(whole.clone()).unwrap();
+    assert_schema_of(name, &parsed);
+    assert_eq!(serde_json::to_value(&parsed).unwrap(), whole);
+    let mut more = whole;
+    more["surprise"] = json!(1);
+    assert!(serde_json::from_value::<T>(more).is_err(), "{name} takes what it does not know");
+}
+
+#[test]
+fn requests_are_taken_as_the_document_says() {
+    assert_taken::<NewKey>(
+        "NewKey",
+        json!({"access_key": "AK", "secret_access_key": "s", "role": "read", "buckets": [], "prefixes": [], "description": ""}),
+    );
+    assert_taken::<KeyChange>(
+        "KeyChange",
+        json!({"role": "admin", "buckets": null, "prefixes": ["p"], "description": null, "disabled": true}),
+    );
+    assert_taken::<NewBucketRequest>("NewBucketRequest", json!({"name": "b", "region": null}));
+    assert!(serde_json::from_value::<NewKey>(json!({})).is_ok(), "nothing of it is required");
+}

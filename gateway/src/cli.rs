@@ -1,0 +1,211 @@
+//! The command line: `mlgw serve` and everything that talks to a server.
+//!
+//! Exit status: 0 done, 1 failed or found something, 2 wrong usage, 3 no server to be reached, 4
+//! refused. An error says what was wrong, where, and what to do next. Commands change nothing by
+//! themselves: what they ask of a server is durable there before they say so.
+
+mod access;
+mod bucket;
+pub mod client;
+mod config;
+pub(crate) mod discover;
+mod output;
+mod serve;
+mod status;
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use output::Out;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// An S3-compatible object gateway with ML-aware tiering.
+#[derive(Debug, Parser)]
+#[command(name = "mlgw", version, propagate_version = true, max_term_width = 100)]
+pub struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(Clone, Debug, Args)]
+struct Global {
+    /// Admin API of the server; without it, the data directory on this host says where it is.
+    #[arg(long, global = true, env = "MLGW_ADMIN_ENDPOINT", value_name = "URL")]
+    endpoint: Option<String>,
+    /// Form of the answer.
+    #[arg(long, global = true, value_enum, default_value_t = OutputForm::Table)]
+    output: OutputForm,
+    /// Do not ask before something is deleted.
+    #[arg(long, global = true)]
+    yes: bool,
+    /// Say only what was asked for.
+    #[arg(long, global = true)]
+    quiet: bool,
+}
+
+/// Form of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OutputForm {
+    /// Columns for people.
+    Table,
+    /// The server's document.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve S3.
+    Serve(serve::ServeArgs),
+    /// Settings: what is in force, whether a file is right, an example file.
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// Who may sign requests, and for what.
+    #[command(subcommand)]
+    Access(access::AccessCommand),
+    /// Buckets and what they hold.
+    #[command(subcommand)]
+    Bucket(bucket::BucketCommand),
+    /// How the server is.
+    Status {
+        /// Print its metrics instead.
+        #[arg(long)]
+        metrics: bool,
+    },
+    /// Version of this binary.
+    Version,
+    /// Completions for a shell, to be sourced by it.
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// The configuration file of commands that read one.
+#[derive(Clone, Debug, Args)]
+struct ConfigFile {
+    /// TOML file of settings.
+    #[arg(long, env = "MLGW_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Why a command did not do what was asked.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CliError {
+    /// It failed, or found something.
+    #[error("{0}")]
+    Failed(String),
+    /// What was asked for makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// There is no server to be reached.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The server, or a running one's lock, refused.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl CliError {
+    /// The exit status that it ends with.
+    #[must_use]
+    pub const fn status(&self) -> u8 {
+        match self {
+            Self::Failed(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Unreachable(_) => 3,
+            Self::Refused(_) => 4,
+        }
+    }
+}
+
+/// Runs the command of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("mlgw: {error}");
+            ExitCode::from(error.status())
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), CliError> {
+    let out = Out { form: cli.global.output, quiet: cli.global.quiet };
+    match cli.command {
+        Command::Serve(args) => serve::run(args),
+        Command::Config(command) => config::run(command, out),
+        Command::Access(command) => talk(access::run(command, &cli.global, out)),
+        Command::Bucket(command) => talk(bucket::run(command, &cli.global, out)),
+        Command::Status { metrics } => talk(status::run(metrics, &cli.global, out)),
+        Command::Version => {
+            let version = env!("CARGO_PKG_VERSION");
+            out.document(&serde_json::json!({ "version": version }), |_| format!("mlgw {version}\n"))
+        }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "mlgw", &mut script);
+            out.text(&String::from_utf8_lossy(&script))
+        }
+    }
+}
+
+/// Runs a command that talks to a server; one thread is plenty for it.
+fn talk(command: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|e| CliError::Failed(format!("the runtime does not start: {e}")))?.block_on(command)
+}
+
+/// A name as one segment of a URL's path, or one value of its query.
+fn path_segment(name: &str) -> String {
+    const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(name, ENCODED).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cli, Command};
+    use clap::{CommandFactory as _, Parser as _};
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_of_the_interface_is_understood() {
+        for line in [
+            "serve --config F --data-dir D --listen h:1 --admin-listen h:2 --metrics-listen h:3 --log-format json",
+            "config show",
+            "config check F",
+            "config example",
+            "--endpoint http://h:1 --output json --yes --quiet access key list",
+            "access key show AK",
+            "access key create --role write --bucket b* --prefix p/ --description d",
+            "access key update AK --role read --disable",
+            "access key delete AK --yes",
+            "bucket list",
+            "bucket show b",
+            "bucket create b --region eu-west-1",
+            "bucket delete b --yes",
+            "status --metrics --endpoint http://h:1",
+            "version",
+            "completions bash",
+        ] {
+            let words = std::iter::once("mlgw").chain(line.split(' '));
+            assert!(Cli::try_parse_from(words).is_ok(), "{line}");
+        }
+    }
+
+    #[test]
+    fn flags_of_serve_become_the_strongest_layer() {
+        let cli = Cli::try_parse_from(["mlgw", "serve", "--listen", "h:7", "--log-format", "json"]).unwrap();
+        let Command::Serve(args) = cli.command else { panic!("serve") };
+        let flags = args.flags();
+        assert_eq!(flags[0], ("s3.listen", "--listen", "h:7".to_owned()));
+        assert_eq!(flags[1], ("log.format", "--log-format", "json".to_owned()));
+    }
+}

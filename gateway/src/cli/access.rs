@@ -1,0 +1,218 @@
+//! `mlgw access key …`
+
+use super::client::Client;
+use super::output::{Out, columns, confirm, pairs};
+use super::{CliError, Global, discover};
+use crate::admin::{CreatedKey, KeyList};
+use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
+use clap::{Args, Subcommand, ValueEnum};
+use http::Method;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum AccessCommand {
+    /// Access keys.
+    #[command(subcommand)]
+    Key(KeyCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum KeyCommand {
+    /// All keys.
+    List,
+    /// One key.
+    Show {
+        /// Its access key id.
+        access_key: String,
+    },
+    /// A new key; its secret is shown once.
+    Create(CreateArgs),
+    /// Change a key; what is not given stays.
+    Update(UpdateArgs),
+    /// Delete a key.
+    Delete {
+        /// Its access key id.
+        access_key: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CreateArgs {
+    /// What it may do.
+    #[arg(long, value_enum, default_value_t = RoleArg::Read)]
+    role: RoleArg,
+    /// Narrow it to buckets that match this glob; may be given several times.
+    #[arg(long = "bucket", value_name = "GLOB")]
+    buckets: Vec<String>,
+    /// Narrow it to keys that begin with a match of this glob; may be given several times.
+    #[arg(long = "prefix", value_name = "GLOB")]
+    prefixes: Vec<String>,
+    /// What it is for.
+    #[arg(long, default_value = "")]
+    description: String,
+    /// Its access key id; made when not given.
+    #[arg(long, value_name = "ID")]
+    access_key: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct UpdateArgs {
+    /// Its access key id.
+    access_key: String,
+    /// What it may do.
+    #[arg(long, value_enum)]
+    role: Option<RoleArg>,
+    /// Narrow it to buckets that match this glob; may be given several times.
+    #[arg(long = "bucket", value_name = "GLOB", conflicts_with = "all_buckets")]
+    buckets: Option<Vec<String>>,
+    /// Narrow it to no buckets any more.
+    #[arg(long)]
+    all_buckets: bool,
+    /// Narrow it to keys that begin with a match of this glob; may be given several times.
+    #[arg(long = "prefix", value_name = "GLOB", conflicts_with = "all_prefixes")]
+    prefixes: Option<Vec<String>>,
+    /// Narrow it to no prefixes any more.
+    #[arg(long)]
+    all_prefixes: bool,
+    /// What it is for.
+    #[arg(long)]
+    description: Option<String>,
+    /// Refuse it from now on.
+    #[arg(long, conflicts_with = "enable")]
+    disable: bool,
+    /// Take it again.
+    #[arg(long)]
+    enable: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum RoleArg {
+    /// Read objects and list.
+    Read,
+    /// Write and delete objects, too.
+    Write,
+    /// Buckets and the admin API, too.
+    Admin,
+}
+
+impl From<RoleArg> for Role {
+    fn from(role: RoleArg) -> Self {
+        match role {
+            RoleArg::Read => Self::Read,
+            RoleArg::Write => Self::Write,
+            RoleArg::Admin => Self::Admin,
+        }
+    }
+}
+
+pub(super) async fn run(command: AccessCommand, global: &Global, out: Out) -> Result<(), CliError> {
+    let AccessCommand::Key(command) = command;
+    let client = Client::new(discover::target(global)?)?;
+    match command {
+        KeyCommand::List => out.document(&client.get::<KeyList>("/v1/access/keys").await?, list),
+        KeyCommand::Show { access_key } => {
+            out.document(&client.get::<KeyInfo>(&path(&access_key)).await?, show)
+        }
+        KeyCommand::Create(args) => {
+            let new = NewKey {
+                access_key: args.access_key,
+                secret_access_key: None,
+                role: Some(args.role.into()),
+                buckets: args.buckets,
+                prefixes: args.prefixes,
+                description: args.description,
+            };
+            let created: CreatedKey = client.call(Method::POST, "/v1/access/keys", Some(&new)).await?;
+            out.document(&created, |created| {
+                let note = if out.quiet { "" } else { "# The secret is not shown again.\n" };
+                let CreatedKey { secret_access_key, key } = created;
+                format!(
+                    "export AWS_ACCESS_KEY_ID={}\nexport AWS_SECRET_ACCESS_KEY={secret_access_key}\n{note}",
+                    key.access_key
+                )
+            })
+        }
+        KeyCommand::Update(args) => {
+            let path = path(&args.access_key);
+            let key: KeyInfo = client.call(Method::PATCH, &path, Some(&change(args)?)).await?;
+            if out.quiet { Ok(()) } else { out.document(&key, show) }
+        }
+        KeyCommand::Delete { access_key } => {
+            confirm(&format!("Delete the access key {access_key}?"), global.yes)?;
+            let key: KeyInfo = client.call(Method::DELETE, &path(&access_key), None::<&()>).await?;
+            out.done(&key, &format!("Deleted the access key {access_key}."))
+        }
+    }
+}
+
+fn change(args: UpdateArgs) -> Result<KeyChange, CliError> {
+    let cleared = |all: bool, globs: Option<Vec<String>>| if all { Some(Vec::new()) } else { globs };
+    let change = KeyChange {
+        role: args.role.map(Role::from),
+        buckets: cleared(args.all_buckets, args.buckets),
+        prefixes: cleared(args.all_prefixes, args.prefixes),
+        description: args.description,
+        disabled: (args.disable || args.enable).then_some(args.disable),
+    };
+    let nothing = change.role.is_none()
+        && change.buckets.is_none()
+        && change.prefixes.is_none()
+        && change.description.is_none()
+        && change.disabled.is_none();
+    if nothing {
+        let message =
+            "nothing to change: give --role, --bucket, --prefix, --description, --disable or --enable";
+        return Err(CliError::Usage(message.to_owned()));
+    }
+    Ok(change)
+}
+
+fn path(access_key: &str) -> String {
+    format!("/v1/access/keys/{}", super::path_segment(access_key))
+}
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Read => "read",
+        Role::Write => "write",
+        Role::Admin => "admin",
+    }
+}
+
+fn globs(globs: &[String]) -> String {
+    if globs.is_empty() { "*".to_owned() } else { globs.join(" ") }
+}
+
+fn state(key: &KeyInfo) -> &'static str {
+    match (key.root, key.disabled) {
+        (true, _) => "root",
+        (false, true) => "disabled",
+        (false, false) => "enabled",
+    }
+}
+
+fn list(list: &KeyList) -> String {
+    let row = |key: &KeyInfo| {
+        vec![
+            key.access_key.clone(),
+            role_name(key.role).to_owned(),
+            state(key).to_owned(),
+            globs(&key.buckets),
+            globs(&key.prefixes),
+            key.description.clone(),
+        ]
+    };
+    let rows: Vec<_> = list.keys.iter().map(row).collect();
+    columns(&["ACCESS KEY", "ROLE", "STATE", "BUCKETS", "PREFIXES", "DESCRIPTION"], &rows)
+}
+
+fn show(key: &KeyInfo) -> String {
+    pairs(&[
+        ("access key", key.access_key.clone()),
+        ("role", role_name(key.role).to_owned()),
+        ("state", state(key).to_owned()),
+        ("buckets", globs(&key.buckets)),
+        ("prefixes", globs(&key.prefixes)),
+        ("description", key.description.clone()),
+        ("created", key.created.clone().unwrap_or_default()),
+    ])
+}

@@ -1,0 +1,123 @@
+//! Answers on standard output: columns for people, documents for programs.
+
+use super::{CliError, OutputForm};
+use serde::Serialize;
+use std::io::{self, IsTerminal as _, Write as _};
+
+/// How to answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Out {
+    pub(super) form: OutputForm,
+    pub(super) quiet: bool,
+}
+
+impl Out {
+    /// Writes text as it is. A reader that has seen enough is no failure.
+    pub(super) fn text(self, text: &str) -> Result<(), CliError> {
+        match io::stdout().write_all(text.as_bytes()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(CliError::Failed(format!("standard output: {error}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a document, or what `table` makes of it.
+    pub(super) fn document<T: Serialize>(
+        self,
+        document: &T,
+        table: impl FnOnce(&T) -> String,
+    ) -> Result<(), CliError> {
+        match self.form {
+            OutputForm::Table => self.text(&table(document)),
+            OutputForm::Json => {
+                let text =
+                    serde_json::to_string_pretty(document).map_err(|e| CliError::Failed(e.to_string()))?;
+                self.text(&(text + "\n"))
+            }
+        }
+    }
+
+    /// Says what was done, unless only what was asked for is wanted.
+    pub(super) fn done<T: Serialize>(self, document: &T, sentence: &str) -> Result<(), CliError> {
+        if self.quiet { Ok(()) } else { self.document(document, |_| format!("{sentence}\n")) }
+    }
+}
+
+/// Asks before something is deleted.
+pub(super) fn confirm(question: &str, yes: bool) -> Result<(), CliError> {
+    if yes {
+        return Ok(());
+    }
+    if !io::stdin().is_terminal() {
+        return Err(CliError::Usage(format!("{question} Add --yes to say so.")));
+    }
+    eprint!("{question} [y/N] ");
+    let mut answer = String::new();
+    let read = io::stdin().read_line(&mut answer);
+    match (read, answer.trim()) {
+        (Ok(_), "y" | "Y" | "yes") => Ok(()),
+        _ => Err(CliError::Failed("Nothing was deleted.".to_owned())),
+    }
+}
+
+/// Rows in columns as wide as their widest cell, under a head.
+pub(super) fn columns(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = head.iter().map(|cell| cell.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded = cells.zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
+        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    let mut out = line(&mut head.iter().copied());
+    for row in rows {
+        out += &line(&mut row.iter().map(String::as_str));
+    }
+    out
+}
+
+/// Names and values, one pair a line.
+pub(super) fn pairs(rows: &[(&str, String)]) -> String {
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    rows.iter().map(|(name, value)| format!("{name:width$}  {value}").trim_end().to_owned() + "\n").collect()
+}
+
+/// Bytes for people: three digits and a unit.
+pub(super) fn human_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{columns, confirm, human_bytes, pairs};
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["longer".to_owned(), String::new()]];
+        assert_eq!(columns(&["NAME", "N"], &rows), "NAME    N\na       1\nlonger\n");
+        assert_eq!(pairs(&[("a", "1".into()), ("bcd", String::new())]), "a    1\nbcd\n");
+    }
+
+    #[test]
+    fn bytes_are_shown_with_a_unit() {
+        for (bytes, shown) in [(0, "0 B"), (999, "999 B"), (1 << 20, "1.0 MiB"), (5 << 30, "5.0 GiB")] {
+            assert_eq!(human_bytes(bytes), shown);
+        }
+    }
+
+    #[test]
+    fn yes_needs_no_terminal() {
+        assert_eq!(confirm("Delete?", true), Ok(()));
+    }
+}

@@ -1,0 +1,374 @@
+//! The server: brought up in the order of dependence, drained in the other.
+//!
+//! Listeners open last, so the first answer already sees everything that was acknowledged before
+//! the restart. SIGTERM and SIGINT end the accepting, `/readyz` says so, requests in flight are
+//! answered, everything is synced, and the process ends with 0; a second signal ends the waiting.
+//! SIGHUP takes up the settings that can change while the server runs. A process that is killed
+//! instead loses nothing that was acknowledged: the next start replays the log.
+
+mod banner;
+mod bring_up;
+pub mod connection;
+pub mod data_dir;
+pub mod listener;
+pub mod logging;
+pub mod notify;
+pub mod tls;
+pub mod watch;
+
+use crate::admin::{self, Admin, Served};
+use crate::audit::AuditLog;
+use crate::auth::AuthRules;
+use crate::cli::discover::{AdminFile, FILE_NAME};
+use crate::config::{Config, Loaded, Sources};
+use crate::credentials::OpenKeyringError;
+use crate::credentials::sealer::write_private;
+use crate::metrics::Metrics;
+use crate::s3::ingest::MemoryBudget;
+use crate::s3::{self, Gateway, S3Config};
+use arc_swap::ArcSwap;
+use bring_up::Engine;
+use connection::Server;
+use data_dir::DataDirError;
+use listener::{BindError, Door, bind};
+use logging::LogControl;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tls::{Certificate, TlsError};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use watch::Patience;
+
+/// Connections to the admin and metrics listeners at once: people, probes and a few scrapers.
+const ADMIN_CONNECTIONS_MAX: usize = 256;
+/// How long admin requests in flight may take once S3 is drained.
+const ADMIN_DRAIN: Duration = Duration::from_secs(5);
+
+/// Why the server did not start, or could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// The catalogue did not open.
+    #[error("the catalogue does not open: {0}")]
+    Catalogue(#[from] mlgw_metadata::OpenError),
+    /// The hot tier did not open.
+    #[error("the hot tier does not open: {0}")]
+    Hot(#[from] mlgw_tiering::OpenError),
+    /// The keyring did not open.
+    #[error(transparent)]
+    Keyring(#[from] OpenKeyringError),
+    /// One root variable without the other.
+    #[error("set both MLGW_ROOT_ACCESS_KEY_ID and MLGW_ROOT_SECRET_ACCESS_KEY, or neither")]
+    HalfARoot,
+    /// A listener did not open.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The certificate cannot be used.
+    #[error("HTTPS: {0}")]
+    Tls(#[from] TlsError),
+    /// A file or a part of the process could not be made.
+    #[error("{what}: {source}")]
+    Io {
+        /// Which.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> ServeError {
+    let what = what.into();
+    move |source| ServeError::Io { what, source }
+}
+
+/// Serves until a signal ends it. `sources` are read again on SIGHUP.
+///
+/// # Errors
+/// Why it did not start.
+pub fn run(loaded: Loaded, sources: Sources) -> Result<(), ServeError> {
+    let config = &loaded.config;
+    let log = logging::start(config.log.format, config.log.level)
+        .map_err(|error| io_error("the log does not start")(io::Error::other(error)))?;
+    raise_descriptor_limit();
+    let runtime = tokio::runtime::Builder::new_multi_thread().thread_name("mlgw").enable_all().build();
+    runtime.map_err(io_error("the runtime does not start"))?.block_on(serve(loaded, sources, log))
+}
+
+/// Each connection and each segment takes a descriptor; the usual soft limit of 1,024 is for
+/// programs that use `select`.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, ?limit, "the limit of open files cannot be raised");
+    }
+}
+
+async fn serve(loaded: Loaded, sources: Sources, log: LogControl) -> Result<(), ServeError> {
+    let mut signals = Signals::install().map_err(io_error("signals"))?;
+    let engine = tokio::select! {
+        engine = Engine::open(&loaded.config) => engine?,
+        // Nothing is served yet, so nothing is lost: a start can be cut short anywhere.
+        () = signals.stop() => return Ok(()),
+    };
+    let running = match Running::start(&engine, loaded).await {
+        Ok(running) => running,
+        Err(error) => {
+            engine.close().await;
+            return Err(error);
+        }
+    };
+    notify::notify(notify::State::Ready);
+    while signals.next().await == Asked::Reload {
+        running.reload(&sources, &log);
+    }
+    notify::notify(notify::State::Stopping);
+    running.drain(&mut signals).await;
+    engine.close().await;
+    Ok(())
+}
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Stop,
+    Reload,
+}
+
+/// The signals that mean something.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn install() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for one that asks to stop.
+    async fn stop(&mut self) {
+        while self.next().await != Asked::Stop {}
+    }
+
+    /// Waits for any.
+    async fn next(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.terminate.recv() => Asked::Stop,
+            _ = self.interrupt.recv() => Asked::Stop,
+            _ = self.hangup.recv() => Asked::Reload,
+        }
+    }
+}
+
+/// A server that serves.
+struct Running {
+    admin: Arc<Admin>,
+    admin_file: PathBuf,
+    certificate: Option<Certificate>,
+    _certificate_watch: Option<AbortOnDropHandle<()>>,
+    s3: Closing,
+    side: Closing,
+    drain_timeout: Duration,
+}
+
+/// How the connections of some listeners are ended.
+#[derive(Default)]
+struct Closing {
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Closing {
+    /// Ends the accepting, then waits for the connections; false when some were left.
+    async fn close(&self, patience: Duration) -> bool {
+        self.stop.cancel();
+        self.tasks.close();
+        tokio::time::timeout(patience, self.tasks.wait()).await.is_ok()
+    }
+}
+
+impl Running {
+    /// Opens the listeners.
+    async fn start(engine: &Engine, loaded: Loaded) -> Result<Self, ServeError> {
+        let config = loaded.config.clone();
+        let certificate = match (&config.tls.cert, &config.tls.key) {
+            (Some(cert), Some(key)) => Some(Certificate::load(cert, key)?),
+            _ => None,
+        };
+        let s3_listener = bind("s3.listen", &config.s3.listen).await?;
+        let admin_listener = bind("admin.listen", &config.admin.listen).await?;
+        let metrics_listener = match &config.metrics.listen {
+            Some(address) => Some(bind("metrics.listen", address).await?),
+            None => None,
+        };
+        let port = |listener: &tokio::net::TcpListener| {
+            listener.local_addr().map(|address| address.port()).map_err(io_error("a listener"))
+        };
+        let endpoint = banner::url(certificate.is_some(), &config.s3.listen, port(&s3_listener)?);
+        let admin_url = banner::url(false, &config.admin.listen, port(&admin_listener)?);
+
+        let metrics = Arc::new(Metrics::new(config.log.slow_request_ms));
+        let admin = Arc::new(admin_of(engine, loaded, &metrics, endpoint.clone())?);
+        let gateway = Arc::new(gateway_of(engine, &config, &metrics));
+        let server = Server::new(patience_of(&config));
+        let (s3, side) = (Closing::default(), Closing::default());
+
+        let door = Door {
+            listener: s3_listener,
+            certificate: certificate.clone(),
+            connections_max: usize::try_from(config.limits.connections).unwrap_or(usize::MAX),
+            server: server.clone(),
+            metrics: Some(metrics),
+            stop: s3.stop.clone(),
+            tasks: s3.tasks.clone(),
+        };
+        s3.tasks.spawn(door.accept(move |request, _| {
+            let gateway = Arc::clone(&gateway);
+            async move { s3::handle(&gateway, request).await }
+        }));
+        let served = if metrics_listener.is_some() { Served::Api } else { Served::All };
+        let side_doors = [Some((admin_listener, served)), metrics_listener.map(|l| (l, Served::Probes))];
+        for (listener, served) in side_doors.into_iter().flatten() {
+            let door = Door {
+                listener,
+                certificate: None,
+                connections_max: ADMIN_CONNECTIONS_MAX,
+                server: server.clone(),
+                metrics: None,
+                stop: side.stop.clone(),
+                tasks: side.tasks.clone(),
+            };
+            let router = admin::router(&admin, served);
+            side.tasks.spawn(door.accept(move |request, peer| admin::handle(router.clone(), request, peer)));
+        }
+        let admin_file = write_admin_file(engine, &admin_url)?;
+        banner::print(&config, &engine.machine, engine.keyring.root(), &endpoint, &admin_url);
+        tracing::info!(%endpoint, admin = %admin_url, node = %engine.dir.node().node, "serving");
+        let watch = certificate.clone().map(|c| AbortOnDropHandle::new(tokio::spawn(c.watch())));
+        let drain_timeout = config.drain_timeout;
+        Ok(Self { admin, admin_file, certificate, _certificate_watch: watch, s3, side, drain_timeout })
+    }
+
+    /// Takes up what SIGHUP can change. A configuration that is wrong is refused whole.
+    fn reload(&self, sources: &Sources, log: &LogControl) {
+        let newer = match Loaded::load(sources) {
+            Ok(newer) => newer,
+            Err(error) => {
+                tracing::error!(%error, "the new configuration is refused; the old one stays");
+                return;
+            }
+        };
+        let current = self.admin.loaded.load();
+        let needs_restart = current.needs_restart(&newer);
+        let adopted = current.with_live_of(&newer);
+        log.set_level(adopted.config.log.level);
+        self.admin.metrics.slow_log.set_threshold(adopted.config.log.slow_request_ms);
+        self.admin.loaded.store(Arc::new(adopted));
+        if let Some(Err(error)) = self.certificate.as_ref().map(Certificate::reload) {
+            tracing::error!(%error, "the certificate is refused; the old one stays");
+        }
+        tracing::info!(?needs_restart, "the configuration was read again");
+    }
+
+    /// Ends the serving: what is in flight is answered, unless it takes too long.
+    async fn drain(self, signals: &mut Signals) {
+        let inflight = self.admin.metrics.inflight_requests();
+        tracing::info!(inflight, timeout = ?self.drain_timeout, "draining");
+        self.admin.ready.store(false, Relaxed);
+        let whole = tokio::select! {
+            whole = self.s3.close(self.drain_timeout) => whole,
+            () = signals.stop() => false,
+        };
+        if !whole {
+            let inflight = self.admin.metrics.inflight_requests();
+            tracing::warn!(inflight, "requests are cut off");
+        }
+        self.side.close(ADMIN_DRAIN).await;
+        if let Err(error) = std::fs::remove_file(&self.admin_file) {
+            tracing::warn!(%error, file = %self.admin_file.display(), "cannot be removed");
+        }
+    }
+}
+
+fn admin_of(
+    engine: &Engine,
+    loaded: Loaded,
+    metrics: &Arc<Metrics>,
+    endpoint: String,
+) -> Result<Admin, ServeError> {
+    let dir = engine.dir.path().join("audit");
+    let audit = AuditLog::open(&dir, &loaded.config.audit)
+        .map_err(io_error(format!("the audit log in {}", dir.display())))?;
+    Ok(Admin {
+        catalogue: engine.catalogue.clone(),
+        hot: engine.hot.clone(),
+        keyring: engine.keyring.clone(),
+        metrics: Arc::clone(metrics),
+        audit,
+        clock: Arc::clone(&engine.clock),
+        loaded: ArcSwap::from_pointee(loaded),
+        machine: engine.machine,
+        node: engine.dir.node().node.clone(),
+        endpoint,
+        started: engine.clock.now(),
+        rules: Admin::rules(),
+        ready: AtomicBool::new(true),
+    })
+}
+
+fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gateway {
+    let mut domains = config.s3.domains.clone();
+    let host = &config.s3.listen.host;
+    if host.parse::<std::net::IpAddr>().is_err() && !domains.contains(host) {
+        domains.push(host.clone());
+    }
+    let mut rules = AuthRules::new("s3");
+    rules.region = config.s3.region_strict.then(|| config.s3.region.clone());
+    rules.sigv2 = config.s3.sigv2;
+    rules.domains.clone_from(&domains);
+    Gateway {
+        catalogue: engine.catalogue.clone(),
+        hot: engine.hot.clone(),
+        keyring: engine.keyring.clone(),
+        config: S3Config { domains, region: config.s3.region.clone(), rules },
+        metrics: Arc::clone(metrics),
+        clock: Arc::clone(&engine.clock),
+        memory: MemoryBudget::new(config.memory_bytes(&engine.machine)),
+        requests: AtomicU64::new(0),
+    }
+}
+
+fn patience_of(config: &Config) -> Patience {
+    Patience {
+        head: config.limits.request_head_timeout,
+        idle: config.limits.idle_timeout,
+        body: config.limits.body_timeout,
+    }
+}
+
+/// Tells commands on this host where the server is and lends them a key that ends with it.
+fn write_admin_file(engine: &Engine, endpoint: &str) -> Result<PathBuf, ServeError> {
+    let local = engine.keyring.local();
+    let file = AdminFile {
+        endpoint: endpoint.to_owned(),
+        access_key_id: local.principal.access_key.clone(),
+        secret_access_key: local.secret.expose().to_owned(),
+    };
+    let path = engine.dir.path().join(FILE_NAME);
+    let text = format!("{}\n", serde_json::json!(file));
+    write_private(engine.dir.path(), &path, text.as_bytes()).map_err(io_error(path.display().to_string()))?;
+    Ok(path)
+}

@@ -1,0 +1,113 @@
+//! What `mlgw serve` says on standard output once it serves: where, with how much room, and how to
+//! talk to it. The root secret stands there only where `s3.print_credentials` allows it: the log
+//! of a service manager is no place for it.
+
+use crate::config::{Address, ByteSize, Config, Machine, PrintCredentials, Value as _};
+use crate::credentials::Key;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Write as _};
+
+/// Where a listener is reached from this host.
+#[must_use]
+pub(super) fn url(tls: bool, asked: &Address, port: u16) -> String {
+    let scheme = if tls { "https" } else { "http" };
+    let host = match asked.host.as_str() {
+        // A certificate names hosts, hardly ever this address.
+        "0.0.0.0" | "::" if tls => "localhost",
+        "0.0.0.0" => "127.0.0.1",
+        "::" => "::1",
+        host => host,
+    };
+    format!("{scheme}://{}", Address { host: host.to_owned(), port })
+}
+
+/// Prints it.
+pub(super) fn print(config: &Config, machine: &Machine, root: &Key, endpoint: &str, admin: &str) {
+    let with_keys = match config.s3.print_credentials {
+        PrintCredentials::Always => true,
+        PrintCredentials::Never => false,
+        PrintCredentials::Terminal => io::stdout().is_terminal(),
+    };
+    let mut text = format!(
+        "mlgw {} serves S3 at {endpoint}, its admin API at {admin}\n\
+         data in {}, hot capacity {}, durability {}\n",
+        env!("CARGO_PKG_VERSION"),
+        config.data_dir.display(),
+        ByteSize(config.hot_capacity_bytes(machine) >> 20 << 20),
+        config.durability.to_text(),
+    );
+    if with_keys {
+        text += &usage(endpoint, &config.s3.region, root);
+    }
+    // A closed standard output is no reason not to serve.
+    let _ = io::stdout().lock().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+}
+
+/// Lines for a shell and for Python, to be pasted as they are.
+fn usage(endpoint: &str, region: &str, root: &Key) -> String {
+    let (access_key, secret) = (&root.principal.access_key, root.secret.expose());
+    let mut out = format!(
+        "\nexport AWS_ENDPOINT_URL={endpoint}\n\
+         export AWS_ACCESS_KEY_ID={}\n\
+         export AWS_SECRET_ACCESS_KEY={}\n\
+         export AWS_DEFAULT_REGION={region}\n",
+        shell_word(access_key),
+        shell_word(secret),
+    );
+    let _ = write!(
+        out,
+        "\nimport boto3\n\
+         s3 = boto3.client(\"s3\", endpoint_url=\"{endpoint}\", region_name=\"{region}\",\n\
+         \x20                 aws_access_key_id={}, aws_secret_access_key={})\n\
+         buckets = [bucket[\"Name\"] for bucket in s3.list_buckets()[\"Buckets\"]]\n\
+         created = \"first\" in buckets or s3.create_bucket(Bucket=\"first\")\n\
+         put = s3.put_object(Bucket=\"first\", Key=\"hello.txt\", Body=b\"hello\")\n\
+         print(s3.get_object(Bucket=\"first\", Key=\"hello.txt\")[\"Body\"].read())\n",
+        python_text(access_key),
+        python_text(secret),
+    );
+    out
+}
+
+/// Quoted only where a shell would take a character for its own.
+fn shell_word(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./+=:@%".contains(&b);
+    if text.bytes().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+fn python_text(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{python_text, shell_word, url, usage};
+    use crate::config::{Address, Value as _};
+    use crate::credentials::{Key, OWNER, Principal, Role, Secret};
+    use std::sync::Arc;
+
+    #[test]
+    fn an_address_of_all_interfaces_is_shown_as_one_that_can_be_used() {
+        for (asked, tls, shown) in [
+            ("127.0.0.1:0", false, "http://127.0.0.1:7"),
+            ("0.0.0.0:0", false, "http://127.0.0.1:7"),
+            ("[::]:0", false, "http://[::1]:7"),
+            ("[::]:0", true, "https://localhost:7"),
+            ("s3.example.com:0", true, "https://s3.example.com:7"),
+        ] {
+            assert_eq!(url(tls, &Address::from_text(asked).unwrap(), 7), shown);
+        }
+    }
+
+    #[test]
+    fn the_lines_can_be_pasted_whatever_the_secret() {
+        assert_eq!(shell_word("abc+/="), "abc+/=");
+        assert_eq!(shell_word("a'b$c"), "'a'\\''b$c'");
+        assert_eq!(python_text("a\"b\\"), "\"a\\\"b\\\\\"");
+        let principal = Principal::everywhere("AK", OWNER, Role::Admin);
+        let root = Key { principal: Arc::new(principal), secret: Secret::new("it's") };
+        let usage = usage("http://h:1", "us-east-1", &root);
+        assert!(usage.contains("\nexport AWS_ENDPOINT_URL=http://h:1\nexport AWS_ACCESS_KEY_ID=AK\n"));
+        assert!(usage.contains("\nexport AWS_SECRET_ACCESS_KEY='it'\\''s'\n"), "{usage}");
+    }
+}

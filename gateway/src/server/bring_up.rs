@@ -1,0 +1,83 @@
+//! From a configuration to an engine that may be asked: directory, catalogue, bytes, keys.
+//!
+//! The order is the order of dependence, and nothing listens before the end of it: a request never
+//! meets a catalogue that has not re-applied its log. Closing goes the other way round.
+
+use super::ServeError;
+use super::data_dir::DataDir;
+use crate::config::{Config, Durability, Machine};
+use crate::credentials::{Keyring, RootCredentials, Secret};
+use mlgw_common::{Clock, SystemClock};
+use mlgw_metadata::{Catalogue, CatalogueOptions};
+use mlgw_tiering::{HotOptions, HotTier};
+use std::sync::Arc;
+
+/// What requests are answered with.
+pub(super) struct Engine {
+    pub(super) dir: DataDir,
+    pub(super) machine: Machine,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) catalogue: Catalogue,
+    pub(super) hot: HotTier,
+    pub(super) keyring: Keyring,
+}
+
+impl Engine {
+    pub(super) async fn open(config: &Config) -> Result<Self, ServeError> {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let (dir, sealer) = DataDir::open(&config.data_dir, clock.now())?;
+        let machine = Machine::of(&config.segments_dir());
+        let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)).await?;
+        let hot = HotTier::open(hot_options(config, &machine, &clock), catalogue.clone()).await?;
+        let keyring = Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), given_root()?).await?;
+        Ok(Self { dir, machine, clock, catalogue, hot, keyring })
+    }
+
+    /// Makes everything durable and closes it.
+    pub(super) async fn close(self) {
+        self.hot.shutdown().await;
+        self.catalogue.shutdown().await;
+        tracing::info!(data_dir = %self.dir.path().display(), "stopped");
+    }
+}
+
+fn catalogue_options(
+    config: &Config,
+    dir: &DataDir,
+    machine: &Machine,
+    clock: &Arc<dyn Clock>,
+) -> CatalogueOptions {
+    let mut options = CatalogueOptions::new(dir.path().join("catalogue"), Arc::clone(clock));
+    options.durability = match config.durability {
+        Durability::Full => mlgw_metadata::Durability::Full,
+        Durability::Os => mlgw_metadata::Durability::Os,
+    };
+    options.log_bytes_max = config.catalogue_log_bytes_max(machine);
+    options.cache_bytes = usize::try_from(config.catalogue_cache_bytes(machine)).unwrap_or(usize::MAX);
+    options
+}
+
+fn hot_options(config: &Config, machine: &Machine, clock: &Arc<dyn Clock>) -> HotOptions {
+    let disk_bytes = machine.disk_bytes.unwrap_or(0);
+    let mut options = HotOptions::new(config.segments_dir(), disk_bytes, Arc::clone(clock));
+    options.durability = match config.durability {
+        Durability::Full => mlgw_metadata::Durability::Full,
+        Durability::Os => mlgw_metadata::Durability::Os,
+    };
+    options.segment_bytes = config.hot.segment_bytes.0;
+    options.reserve_bytes = config.hot_reserve_bytes(machine);
+    options.capacity_bytes = config.hot_capacity_bytes(machine);
+    options
+}
+
+/// The root credentials of the environment; both variables or neither.
+fn given_root() -> Result<Option<RootCredentials>, ServeError> {
+    let given = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    match (given("MLGW_ROOT_ACCESS_KEY_ID"), given("MLGW_ROOT_SECRET_ACCESS_KEY")) {
+        (Some(access_key), Some(secret)) => {
+            Ok(Some(RootCredentials { access_key, secret: Secret::new(secret) }))
+        }
+        (None, None) => Ok(None),
+        _ => Err(ServeError::HalfARoot),
+    }
+}

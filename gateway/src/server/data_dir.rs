@@ -1,0 +1,248 @@
+//! The data directory: one server at a time, of a format that this version knows.
+//!
+//! ```text
+//! LOCK          held with flock while a server runs; the file says by which process
+//! node.json     format version and this node's name; the last step of the first start
+//! secrets.key   0600; seals the secrets in the catalogue
+//! admin.json    0600; while a server runs: where and with which key commands reach it
+//! audit/        the audit log
+//! catalogue/    what exists
+//! segments/     the bytes
+//! ```
+//!
+//! A first start makes `secrets.key`, then `node.json`, each whole and synced, and only then the
+//! catalogue. So wherever power fails, a directory without `node.json` holds nothing that matters
+//! and one with it has the key.
+
+use crate::credentials::sealer::write_private;
+use crate::credentials::{Sealer, SealerError};
+use mlgw_common::Timestamp;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// The format that this version reads and writes.
+const FORMAT: u32 = 1;
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// Another server has it.
+    #[error(
+        "{path} is in use by another mlgw server{process}: stop that one, or give this one a directory of its own with --data-dir"
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// Which process, if it is known.
+        process: String,
+    },
+    /// A later version wrote it.
+    #[error("{path} has format {found}, this mlgw knows {FORMAT}: start the newer version that wrote it")]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// It does not say what it is.
+    #[error("{path} cannot be read as a data directory's description: {reason}; restore it from a backup")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The key that seals secrets.
+    #[error(transparent)]
+    Sealer(#[from] SealerError),
+}
+
+/// `node.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// Format of everything in the directory.
+    pub format: u32,
+    /// This node's name, made at its first start.
+    pub node: String,
+    /// When that was.
+    pub created: String,
+}
+
+/// A data directory, locked while this lives.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    node: Node,
+    _lock: File,
+}
+
+impl DataDir {
+    /// Makes the directory where there is none, locks it and checks its format.
+    ///
+    /// # Errors
+    /// See [`DataDirError`].
+    pub fn open(path: &Path, now: Timestamp) -> Result<(Self, Sealer), DataDirError> {
+        let io = |path: &Path, source| DataDirError::Io { path: path.to_owned(), source };
+        make(path).map_err(|source| io(path, source))?;
+        let lock = lock(path)?;
+        let node_path = path.join("node.json");
+        let node = read_node(&node_path)?;
+        if node.is_none() && path.join("catalogue").exists() {
+            let reason = "it is missing, though there is a catalogue".to_owned();
+            return Err(DataDirError::Damaged { path: node_path, reason });
+        }
+        let sealer = Sealer::open(path, node.is_none())?;
+        let node = match node {
+            Some(node) => node,
+            None => {
+                let node = first_node(now)?;
+                let text = format!("{}\n", serde_json::json!(node));
+                write_private(path, &node_path, text.as_bytes()).map_err(|source| io(&node_path, source))?;
+                node
+            }
+        };
+        Ok((Self { path: path.to_owned(), node, _lock: lock }, sealer))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What `node.json` says.
+    #[must_use]
+    pub const fn node(&self) -> &Node {
+        &self.node
+    }
+}
+
+fn first_node(now: Timestamp) -> Result<Node, SealerError> {
+    let random: [u8; 8] = crate::credentials::sealer::random()?;
+    Ok(Node {
+        format: FORMAT,
+        node: format!("{:016x}", u64::from_be_bytes(random)),
+        created: now.to_string(),
+    })
+}
+
+fn read_node(path: &Path) -> Result<Option<Node>, DataDirError> {
+    /// What every version's file has.
+    #[derive(Deserialize)]
+    struct Any {
+        format: u32,
+    }
+    let damaged = |reason: String| DataDirError::Damaged { path: path.to_owned(), reason };
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(DataDirError::Io { path: path.to_owned(), source }),
+    };
+    let Any { format } = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
+    if format > FORMAT {
+        return Err(DataDirError::Newer { path: path.to_owned(), found: format });
+    }
+    serde_json::from_str(&text).map(Some).map_err(|e| damaged(e.to_string()))
+}
+
+fn lock(dir: &Path) -> Result<File, DataDirError> {
+    let path = dir.join("LOCK");
+    let io = |source| DataDirError::Io { path: path.clone(), source };
+    let mut options = OpenOptions::new();
+    let mut file =
+        options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(io)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut process = String::new();
+            let _ = file.read_to_string(&mut process);
+            let process = process.trim().parse::<u32>().map(|id| format!(" (process {id})"));
+            return Err(DataDirError::InUse { path: dir.to_owned(), process: process.unwrap_or_default() });
+        }
+        Err(error) => return Err(io(error.into())),
+    }
+    // For people only: the lock itself is the kernel's.
+    let said = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    said.map_err(io)?;
+    Ok(file)
+}
+
+/// Makes a directory and those above it, each entry synced, readable by its owner only.
+fn make(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let parent = match dir.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    make(parent)?;
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    File::open(parent)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DataDir, DataDirError};
+    use mlgw_common::Timestamp;
+    use std::os::unix::fs::MetadataExt as _;
+
+    #[test]
+    fn a_second_server_on_one_directory_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/er");
+        let (first, _) = DataDir::open(&path, Timestamp(0)).unwrap();
+        let refused = DataDir::open(&path, Timestamp(0)).unwrap_err();
+        let expected = format!("deep/er is in use by another mlgw server (process {})", std::process::id());
+        assert!(refused.to_string().contains(&expected), "{refused}");
+        let node = first.node().clone();
+        drop(first);
+        let (again, _) = DataDir::open(&path, Timestamp(1)).unwrap();
+        assert_eq!(*again.node(), node, "a restart is the same node");
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("node.json"), "{\"format\": 2, \"other\": []}").unwrap();
+        let refused = DataDir::open(dir.path(), Timestamp(0)).unwrap_err();
+        assert!(matches!(refused, DataDirError::Newer { found: 2, .. }), "{refused}");
+    }
+
+    #[test]
+    fn a_directory_that_lost_its_description_or_its_key_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(DataDir::open(dir.path(), Timestamp(0)).unwrap());
+        let key = dir.path().join("secrets.key");
+        std::fs::remove_file(&key).unwrap();
+        assert!(matches!(DataDir::open(dir.path(), Timestamp(0)), Err(DataDirError::Sealer(_))));
+        assert!(!key.exists(), "no other key is made in its place");
+        std::fs::remove_file(dir.path().join("node.json")).unwrap();
+        std::fs::create_dir(dir.path().join("catalogue")).unwrap();
+        assert!(matches!(DataDir::open(dir.path(), Timestamp(0)), Err(DataDirError::Damaged { .. })));
+    }
+
+    #[test]
+    fn a_first_start_that_was_cut_short_is_begun_again() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(DataDir::open(dir.path(), Timestamp(0)).unwrap());
+        std::fs::remove_file(dir.path().join("node.json")).unwrap();
+        assert!(DataDir::open(dir.path(), Timestamp(0)).is_ok());
+    }
+}

@@ -1,0 +1,51 @@
+//! Tells systemd how far the server is, as `Type=notify` wants it: one datagram, no library.
+
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// What systemd is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Requests are served.
+    Ready,
+    /// The server is stopping.
+    Stopping,
+}
+
+/// Tells the service manager, where there is one.
+pub fn notify(state: State) {
+    let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let socket = socket.to_string_lossy();
+    if let Err(error) = send(&socket, state) {
+        tracing::warn!(%error, %socket, "the service manager cannot be told");
+    }
+}
+
+fn send(socket: &str, state: State) -> std::io::Result<()> {
+    let address = match socket.strip_prefix('@') {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(socket)?,
+    };
+    let text = match state {
+        State::Ready => "READY=1",
+        State::Stopping => "STOPPING=1",
+    };
+    UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &address).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{State, send};
+    use std::os::unix::net::UnixDatagram;
+
+    #[test]
+    fn the_service_manager_hears_that_the_server_is_ready() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        send(path.to_str().unwrap(), State::Ready).unwrap();
+        let mut heard = [0; 16];
+        let length = manager.recv(&mut heard).unwrap();
+        assert_eq!(&heard[..length], b"READY=1");
+    }
+}
