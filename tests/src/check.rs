@@ -33,6 +33,7 @@ pub(crate) async fn check(
     if reader.bucket().await {
         reader.objects().await;
         reader.uploads().await;
+        reader.completes();
     }
     if reader.broken.is_empty() { Ok(reader.found) } else { Err(reader.broken) }
 }

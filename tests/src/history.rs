@@ -84,6 +84,19 @@ struct Act {
     value: Value,
     sent: Stamp,
     acknowledged: Option<Stamp>,
+    /// Of the end of an upload by a complete: the act that made the object, which happens with it or not
+    /// at all.
+    made: Option<usize>,
+}
+
+/// A complete that was sent: the upload is gone and the object made, or neither.
+#[derive(Debug)]
+pub(crate) struct Complete {
+    pub(crate) upload: Thing,
+    pub(crate) object: Thing,
+    pub(crate) value: Value,
+    /// Something else was sent for the same key that may have replaced the object since.
+    pub(crate) contested: bool,
 }
 
 /// Names an act until its answer comes.
@@ -123,8 +136,34 @@ impl History {
     pub(crate) fn send(&self, thing: Thing, value: Value) -> ActId {
         let mut notes = self.notes.lock().expect("no panic while held");
         let sent = self.stamp(&mut notes);
-        notes.acts.push(Act { thing, value, sent, acknowledged: None });
+        notes.acts.push(Act { thing, value, sent, acknowledged: None, made: None });
         ActId(notes.acts.len() - 1)
+    }
+
+    /// Notes that a complete is about to be sent: acts on the object and on the upload.
+    pub(crate) fn send_complete(&self, upload: Thing, object: Thing, value: Value) -> [ActId; 2] {
+        let object = self.send(object, value);
+        let end = self.send(upload, Value::Absent);
+        self.notes.lock().expect("no panic while held").acts[end.0].made = Some(object.0);
+        [object, end]
+    }
+
+    /// Every complete that had been sent by `at`.
+    pub(crate) fn completes(&self, at: usize) -> Vec<Complete> {
+        let notes = self.notes.lock().expect("no panic while held");
+        let complete = |end: &Act| {
+            let made = &notes.acts[end.made?];
+            let rival = |act: &Act| {
+                let before = act.acknowledged.is_some_and(|stamp| stamp.order < made.sent.order);
+                act.thing == made.thing
+                    && act.sent.order != made.sent.order
+                    && act.sent.position < at
+                    && !before
+            };
+            let (upload, object, value) = (end.thing.clone(), made.thing.clone(), made.value.clone());
+            Some(Complete { upload, object, value, contested: notes.acts.iter().any(rival) })
+        };
+        notes.acts.iter().filter(|act| act.sent.position < at).filter_map(complete).collect()
     }
 
     /// Notes that an act's answer came: from here on it is promised.
@@ -182,7 +221,7 @@ impl History {
             if value != Value::Absent {
                 let sent = self.stamp(&mut notes);
                 let acknowledged = Some(self.stamp(&mut notes));
-                notes.acts.push(Act { thing, value, sent, acknowledged });
+                notes.acts.push(Act { thing, value, sent, acknowledged, made: None });
             }
         }
     }

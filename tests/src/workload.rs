@@ -27,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) steps: usize,
     /// Sizes of bodies: one of these bounds is picked, then a size below it.
     pub(crate) sizes: &'static [u64],
+    /// One upload in so many begins with a part of the smallest full size.
+    pub(crate) full_part_in: u64,
 }
 
 /// Mostly small, some of several chunks: a workload's megabytes are what each crash state costs.

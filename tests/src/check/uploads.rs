@@ -21,6 +21,21 @@ impl Reader<'_> {
         }
     }
 
+    /// A complete happened whole or not at all.
+    pub(super) fn completes(&mut self) {
+        for complete in self.history.completes(self.at) {
+            let gone = self.found.get(&complete.upload) == Some(&Value::Absent);
+            let made = self.found.get(&complete.object) == Some(&complete.value);
+            if made && !gone {
+                self.broken.push(format!("completed, and the upload is still there: {:?}", complete.upload));
+            }
+            if gone && !made && !complete.contested {
+                self.broken
+                    .push(format!("the upload is gone and its object not made: {:?}", complete.upload));
+            }
+        }
+    }
+
     async fn upload(&mut self, key: &str, id: &str) -> Value {
         let thing = Thing::Upload { key: key.to_owned(), id: id.to_owned() };
         let allowed = self.history.allowed(&thing, self.at);

@@ -60,7 +60,8 @@ pub(super) fn record(seed: u64, durability: &str) -> Recorded {
         }
         let sizes = *rng.pick(&[SMALL, MIXED]);
         let steps = 10 + rng.index(12);
-        let plan = Plan { round: life + 1, workers: 2 + rng.below(3), steps, sizes };
+        let workers = 2 + rng.below(3);
+        let plan = Plan { round: life + 1, workers, steps, sizes, full_part_in: 20 };
         let failures = runtime.block_on(workload::run(&client, &history, &plan, &rng));
         assert!(failures.is_empty(), "under load: {failures:?}\n{}", server.log());
         let live = runtime.block_on(check(&client, &history, NOW, &mut rng));

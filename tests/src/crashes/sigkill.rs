@@ -78,7 +78,8 @@ impl Life {
         let before = *answers.borrow();
         let until = before + usize::try_from(3 + rng.below(150)).expect("small");
         let moment = Duration::from_micros(rng.below(4000));
-        let plan = Plan { round: round + 1, workers: WORKERS, steps: usize::MAX, sizes: SIZES };
+        let plan =
+            Plan { round: round + 1, workers: WORKERS, steps: usize::MAX, sizes: SIZES, full_part_in: 6 };
         let load = workload::run(&client, &self.history, &plan, rng);
         tokio::pin!(load);
         tokio::select! {

@@ -74,3 +74,14 @@ fn after_a_crash_what_was_found_is_the_truth() {
     history.settle([(key(), Value::Absent)]);
     assert_eq!(history.allowed(&key(), NOW), [Value::Absent]);
 }
+
+#[test]
+fn a_complete_is_contested_only_by_what_may_have_come_after_it() {
+    let history = history();
+    let upload = Thing::Upload { key: "k".to_owned(), id: "u".to_owned() };
+    history.acknowledge(history.send(key(), value(1)));
+    history.send_complete(upload, key(), value(2));
+    assert!(!history.completes(NOW)[0].contested);
+    history.send(key(), Value::Absent);
+    assert!(history.completes(NOW)[0].contested);
+}

@@ -13,7 +13,7 @@ impl Worker {
         // Its id is known only from the answer, so it is promised as soon as it is named.
         self.history.acknowledge(self.history.send(thing.clone(), Value::Present(None)));
         let mut pieces = vec![self.content()];
-        if self.rng.chance(1, 6) {
+        if self.rng.chance(1, self.plan.full_part_in) {
             pieces.insert(0, self.content_of(PART_BYTES));
         }
         // Part numbers have gaps, as clients may leave them.
@@ -42,11 +42,10 @@ impl Worker {
         let Thing::Upload { key, id } = upload.clone() else { unreachable!("an upload") };
         let whole = Stored::of_parts(parts.iter().map(|(_, piece)| *piece).collect());
         let named: Vec<(u32, String)> = parts.iter().map(|(number, piece)| (*number, piece.etag())).collect();
-        let object = self.send_object(&key, Value::Present(Some(whole.clone())));
-        let end = self.history.send(upload, Value::Absent);
+        let value = Value::Present(Some(whole.clone()));
+        let acts = self.history.send_complete(upload, Thing::Object(key.clone()), value);
         let etag = self.client.complete(BUCKET, &key, &id, &named).await?;
-        self.history.acknowledge(object);
-        self.history.acknowledge(end);
+        acts.into_iter().for_each(|act| self.history.acknowledge(act));
         assert_eq!(etag, whole.etag, "the ETag of a complete is the MD5 of the parts' MD5s");
         Ok(())
     }
