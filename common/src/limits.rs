@@ -55,8 +55,8 @@ pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * KIB as usize;
 /// Most header lines of a request.
 pub const REQUEST_HEADERS_MAX: usize = 100;
 /// Largest chunk of a signed aws-chunked body that we accept (its bytes are held until the
-/// signature over them is checked).
-pub const SIGNED_CHUNK_BYTES_MAX: u64 = 16 * MIB;
+/// signature over them is checked). Clients use 64 or 128 KiB.
+pub const SIGNED_CHUNK_BYTES_MAX: u64 = MIB;
 /// Longest line of aws-chunked framing (a size, a signature, a trailer).
 pub const CHUNK_LINE_BYTES_MAX: usize = 4 * KIB as usize;
 

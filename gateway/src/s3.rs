@@ -31,11 +31,15 @@ pub mod response;
 pub mod tagging;
 pub mod xml;
 
+#[cfg(test)]
+mod documentation;
+
 use crate::auth::{self, AuthRules, Payload};
 use crate::credentials::{Keyring, Principal};
 use crate::metrics::Metrics;
 use error::{Code, S3Error};
 use http::HeaderValue;
+use http::request::Parts;
 use hyper::body::Incoming;
 use ingest::MemoryBudget;
 use mlgw_common::{BucketId, Clock};
@@ -81,14 +85,14 @@ pub struct Gateway {
 
 /// Answers one request.
 pub async fn handle(gateway: &Arc<Gateway>, request: http::Request<Incoming>) -> S3Response {
-    let (head, incoming) = request.into_parts();
+    let (mut head, incoming) = request.into_parts();
     let id = request_id(gateway);
     let mut observed = gateway.metrics.begin();
-    let mut response = match answer(gateway, &head, incoming, &mut observed).await {
+    let mut response = match answer(gateway, &mut head, incoming, &mut observed).await {
         Ok(response) => response,
         Err(error) => {
             if let Some(cause) = error.cause() {
-                tracing::error!(%error, cause, "a request failed");
+                log_cause(&error, cause, &id);
             }
             error.into_response(head.uri.path(), &id)
         }
@@ -107,32 +111,50 @@ fn request_id(gateway: &Gateway) -> String {
     format!("{:011X}{:07X}", gateway.clock.now().as_millis(), count & 0x0fff_ffff)
 }
 
+/// What went wrong inside belongs in the log; what a client did wrong does not.
+fn log_cause(error: &S3Error, cause: &str, request_id: &str) {
+    if error.status().is_server_error() {
+        tracing::error!(code = error.code().as_str(), cause, request_id, "a request failed");
+    } else {
+        tracing::debug!(code = error.code().as_str(), cause, request_id, "a request was refused");
+    }
+}
+
 async fn answer(
     gateway: &Arc<Gateway>,
-    head: &http::request::Parts,
+    head: &mut Parts,
     incoming: Incoming,
     observed: &mut crate::metrics::Observed,
 ) -> S3Result {
     let target = Target::of(head, &gateway.config.domains)?;
-    let query = Query::parse(head.uri.query().unwrap_or_default());
-    let operation = RequestShape(head, &query).operation(target.level());
-    observed.operation = operation;
-    if operation == Operation::Unknown {
-        return Err(S3Error::new(Code::MethodNotAllowed));
-    }
-    headers::check_headers(&head.headers, operation)?;
+    observed.operation = operation_of(head, &target);
     let now = gateway.clock.now();
-    if operation == Operation::PostObject {
+    if observed.operation == Operation::PostObject {
+        headers::check_headers(&head.headers, Operation::PostObject)?;
         return post_object::post_object(gateway, head, &target, incoming, now).await;
     }
     let who = auth::authenticate(head, &gateway.keyring, now, &gateway.config.rules)?;
     let principal = who.principal.ok_or_else(|| S3Error::new(Code::AccessDenied))?;
+    // Only now, for a signature covers the query as it was sent.
+    headers::hoist(head)?;
+    let operation = operation_of(head, &target);
+    observed.operation = operation;
+    headers::check_headers(&head.headers, operation)?;
+    let query = Query::parse(head.uri.query().unwrap_or_default());
     let request = Request { head, target: &target, query: &query, principal, now };
+    if operation == Operation::Unknown {
+        return Err(S3Error::new(Code::MethodNotAllowed));
+    }
     authorize(&request, operation)?;
     if operation.support() == Support::None {
         return Err(S3Error::not_implemented(operation.name()));
     }
     dispatch(gateway, operation, &request, incoming, who.payload).await
+}
+
+fn operation_of(head: &Parts, target: &Target) -> Operation {
+    let query = Query::parse(head.uri.query().unwrap_or_default());
+    RequestShape(head, &query).operation(target.level())
 }
 
 /// Checks that the caller may do `operation` where the request says.

@@ -9,7 +9,7 @@ use super::conditions::{self, OF_COPY_SOURCE, Verdict};
 use super::error::{Code, S3Error};
 use super::get::{Found, check_version, current};
 use super::ingest::{Destination, Ingest};
-use super::multipart::{Named, part_number, put_part};
+use super::multipart::{Named, asked_checksum, part_number, put_part};
 use super::object_headers::{Description, STORAGE_CLASS};
 use super::put::{Stored, hex, put_version};
 use super::request::{Request, decode_key};
@@ -17,12 +17,14 @@ use super::response::{S3Result, xml};
 use super::tagging::update;
 use super::xml::Xml;
 use super::{Gateway, bucket_id, keep_alive, may_read};
+use crate::body::Algorithm;
+use crate::body::checksum::Running;
 use md5::{Digest, Md5};
 use mlgw_common::limits::PUT_BYTES_MAX;
 use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
 use mlgw_metadata::command::update_object::Update;
 use mlgw_metadata::command::{Replace, SetTags};
-use mlgw_metadata::schema::Bucket;
+use mlgw_metadata::schema::{Bucket, ChecksumKind};
 use percent_encoding::percent_decode_str;
 use std::ops::Range;
 use std::sync::Arc;
@@ -116,12 +118,13 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
     }
     let conditions = conditions::of_write(request)?;
     conditions::check_write(&conditions, current(gateway, bucket_id(&bucket), &key)?.as_ref())?;
+    let asked = asked_checksum(request)?.map(|(algorithm, _)| algorithm);
     let (gateway, owner, now) = (gateway.clone(), request.principal.owner.clone(), request.now);
     keep_alive::answer(async move {
         let range = 0..from.object.size;
-        let mut stored = copy_bytes(&gateway, &from, range, &bucket, &key, None).await?;
+        let mut stored = copy_bytes(&gateway, &from, range, &bucket, &key, None, asked).await?;
         // A checksum of the whole object holds for its copy; one of parts does not.
-        if from.object.part_count == 0 {
+        if asked.is_none() && from.object.part_count == 0 {
             stored.checksums.clone_from(&from.object.checksums);
         }
         let object = stored.object(description, &owner, now.as_millis());
@@ -175,7 +178,7 @@ async fn replace(
 pub async fn upload_part_copy(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let named = Named::of(gateway, request)?;
     let number = part_number(request)?;
-    named.find(gateway)?;
+    let asked = checksums::of_upload(&named.find(gateway)?).map(|(algorithm, _)| algorithm);
     let from = source(request)?.find(gateway, request)?;
     let range = match request.header("x-amz-copy-source-range")? {
         Some(header) => source_range(header, from.object.size)?,
@@ -187,7 +190,7 @@ pub async fn upload_part_copy(gateway: &Arc<Gateway>, request: &Request<'_>) -> 
     let (gateway, now) = (gateway.clone(), request.now);
     keep_alive::answer(async move {
         let part = Some((named.body, number));
-        let stored = copy_bytes(&gateway, &from, range, &named.bucket, &named.key, part).await?;
+        let stored = copy_bytes(&gateway, &from, range, &named.bucket, &named.key, part, asked).await?;
         let result = copy_result("CopyPartResult", &stored, now);
         put_part(&gateway, &named, number, now, stored).await?;
         Ok(result)
@@ -222,6 +225,7 @@ async fn copy_bytes(
     bucket: &Bucket,
     key: &ObjectKey,
     part: Option<(BodyId, PartNumber)>,
+    asked: Option<Algorithm>,
 ) -> Result<Stored, S3Error> {
     let bytes = range.end - range.start;
     if !gateway.hot.has_room(bytes) {
@@ -235,13 +239,18 @@ async fn copy_bytes(
         Destination { bucket: bucket_id(bucket), key: key.clone(), body, part: part.map(|(_, n)| n) };
     let mut ingest = Ingest::new(gateway, destination, Some(bytes));
     let mut reader = from.reader(gateway, range);
-    let mut md5 = Md5::new();
+    let (mut md5, mut checksum) = (Md5::new(), asked.map(Running::new));
     while let Some(piece) = reader.next().await? {
         md5.update(&piece);
+        if let Some(checksum) = &mut checksum {
+            checksum.update(&piece);
+        }
         ingest.push(piece).await?;
     }
     let extents = ingest.finish().await?;
-    Ok(Stored { body, bytes, etag: hex(&md5.finalize()), checksums: Vec::new(), extents })
+    let stored = |one: Running| checksums::stored(one.algorithm(), ChecksumKind::FullObject, one.finish());
+    let checksums = checksum.map(stored).into_iter().collect();
+    Ok(Stored { body, bytes, etag: hex(&md5.finalize()), checksums, extents })
 }
 
 fn copy_result(root: &str, stored: &Stored, now: Timestamp) -> String {

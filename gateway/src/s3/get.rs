@@ -7,7 +7,7 @@
 use super::checksums;
 use super::conditions::{OF_READS, Verdict};
 use super::error::{Code, S3Error};
-use super::object_headers::{describe, override_headers};
+use super::object_headers::{describe, http_date, override_headers};
 use super::reader::BodyReader;
 use super::request::Request;
 use super::response::{BodyError, ResponseBody, S3Response, S3Result, empty, header_value};
@@ -175,7 +175,7 @@ fn answer_head(
 
 /// The range that `Range` or `partNumber` asks for; nothing for the whole object.
 fn asked_range(gateway: &Gateway, request: &Request<'_>, found: &Found) -> Result<Option<Range<u64>>, S3Error> {
-    let range = request.header("range")?;
+    let range = request.header("range")?.filter(|_| is_same_object(request, &found.object));
     let Some(number) = request.query.number("partNumber")? else {
         return match range {
             Some(range) => super::range::parse(range, found.object.size),
@@ -189,6 +189,13 @@ fn asked_range(gateway: &Gateway, request: &Request<'_>, found: &Found) -> Resul
     let range = part_range(gateway, found, number)?;
     // An empty part has no bytes that Content-Range could name.
     Ok((!range.is_empty()).then_some(range))
+}
+
+/// Whether the object is the one that `If-Range` means, so that its range may be sent.
+fn is_same_object(request: &Request<'_>, object: &ObjectVersion) -> bool {
+    let Some(value) = request.head.headers.get(header::IF_RANGE) else { return true };
+    let strong = format!("\"{}\"", object.etag);
+    *value == *strong || *value == http_date(Timestamp(object.modified_ms))
 }
 
 /// The bytes of part `number`; an object that was put whole has one part.

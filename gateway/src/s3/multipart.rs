@@ -64,7 +64,7 @@ pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 }
 
 /// The algorithm and kind that `x-amz-checksum-algorithm` and `-type` ask for.
-fn asked_checksum(request: &Request<'_>) -> Result<Option<(Algorithm, ChecksumKind)>, S3Error> {
+pub(super) fn asked_checksum(request: &Request<'_>) -> Result<Option<(Algorithm, ChecksumKind)>, S3Error> {
     let kind = request.header("x-amz-checksum-type")?.map(str::to_ascii_uppercase);
     let Some(name) = request.header("x-amz-checksum-algorithm")? else {
         return match kind {

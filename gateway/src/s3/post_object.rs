@@ -51,10 +51,11 @@ pub async fn post_object(
     let bucket = gateway.bucket(target.bucket.as_deref().unwrap_or_default())?;
     let mut form = Form::open(head, incoming)?;
     let file = form.read_fields().await?;
+    form.fill_in(file.file_name().unwrap_or_default());
     let fields = post::Fields::new(&form.fields)?;
     let grant = post::verify(&fields, &bucket.name, &gateway.keyring, now, &gateway.config.rules)?;
     let principal = grant.principal.ok_or_else(|| S3Error::new(Code::AccessDenied))?;
-    let key = key(&fields, file.file_name())?;
+    let key = key(&fields)?;
     if !principal.allows(Action::Write, Some(&bucket.name), Some(key.as_str())) {
         return Err(S3Error::new(Code::AccessDenied));
     }
@@ -86,19 +87,14 @@ pub async fn post_object(
     Ok(answer(&fields, &bucket.name, &key, &etag))
 }
 
-/// The key, with `${filename}` filled in.
-fn key(fields: &post::Fields<'_>, file_name: Option<&str>) -> Result<ObjectKey, S3Error> {
-    let missing = || {
-        let why = "Bucket POST must contain a field named 'key'. If it is specified, please check the order of the fields.";
-        S3Error::invalid_argument(why, "key", "")
-    };
-    let template = fields.get("key").ok_or_else(missing)?;
-    // Browsers may send a whole path as the name of a file.
-    let name = file_name.unwrap_or_default();
-    let name = name.rsplit(['/', '\\']).next().unwrap_or_default();
-    let key = template.replace("${filename}", name);
-    ObjectKey::new(&key).map_err(|_| match key.is_empty() {
-        true => missing(),
+fn key(fields: &post::Fields<'_>) -> Result<ObjectKey, S3Error> {
+    let key = fields.get("key").unwrap_or_default();
+    ObjectKey::new(key).map_err(|_| match key.is_empty() {
+        true => {
+            let why = "Bucket POST must contain a field named 'key'. If it is specified, please check the \
+                       order of the fields.";
+            S3Error::invalid_argument(why, "key", "")
+        }
         false => S3Error::new(Code::KeyTooLongError),
     })
 }
@@ -140,6 +136,14 @@ impl Form {
         }
         let why = "POST requires exactly one file upload per request.";
         Err(S3Error::invalid_argument(why, "file", "0"))
+    }
+
+    /// Puts the file's name where the key asks for it, before the policy is checked.
+    fn fill_in(&mut self, file_name: &str) {
+        // Browsers may send a whole path as the name of a file.
+        let name = file_name.rsplit(['/', '\\']).next().unwrap_or_default();
+        let keys = self.fields.iter_mut().filter(|(field, _)| field.eq_ignore_ascii_case("key"));
+        keys.for_each(|(_, key)| *key = key.replace("${filename}", name));
     }
 
     /// The fields as the headers of a PUT.

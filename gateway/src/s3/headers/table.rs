@@ -107,7 +107,7 @@ pub(super) const ROWS: &[Row] = &[
     row("if-match", Honoured(CONDITIONAL, RefusedOnWrites), "412 when it does not hold"),
     row("if-modified-since", Honoured(READS, RefusedOnWrites), "304 when it does not hold"),
     row("if-none-match", Honoured(CONDITIONAL, RefusedOnWrites), "304 or 412 when it does not hold"),
-    row("if-range", Refused, "a range of another object could be sent"),
+    row("if-range", Honoured(READS, NOTHING), "the whole object when it is another one"),
     row("if-unmodified-since", Honoured(READS, RefusedOnWrites), "412 when it does not hold"),
     row("origin", True, "no bucket has a CORS configuration"),
     row("range", Honoured(READS, Means("nothing, as HTTP has it")), "206"),
