@@ -12,6 +12,8 @@ mod system;
 mod upload;
 mod usage;
 
+pub(crate) use object::written;
+
 use crate::command::{Change, Command, Reject, Reply};
 use crate::view::{ApplyError, StoreError, View};
 use mlgw_common::Seq;

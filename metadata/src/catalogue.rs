@@ -4,8 +4,19 @@
 //! one voter that is linearizable. Names, access keys and segments are small and read by every
 //! request, so they are kept in memory as well, changed before the command is answered.
 
+mod inner;
+mod jobs;
+mod open;
 pub mod options;
 pub mod reader;
+pub(crate) mod resident;
+mod sagas;
+#[cfg(test)]
+mod bench;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use options::{
     CatalogueMetrics, CatalogueOptions, Completed, CreateBucketError, DeleteBucketError, Durability, Fatal,
@@ -13,18 +24,28 @@ pub use options::{
 };
 pub use reader::{Entry, ObjectScan, PageScan, PartScan, Reader, UploadScan};
 
+pub(crate) use inner::Inner;
+
+use crate::apply::written;
 use crate::command::{Command, Reply};
-use crate::schema::{
-    Bucket, BucketUsage, Credential, ObjectVersion, Part, SegmentRecord, SegmentUsage, Upload,
-};
+use crate::key::Family;
+use crate::raft::group::Group;
 use crate::schema::segment::SegmentSummary;
+use crate::schema::usage::{bucket_row, segment_row};
+use crate::schema::{
+    BadRecord, Bucket, BucketState, BucketUsage, Credential, ObjectVersion, Part, SegmentRecord, SegmentUsage,
+    Upload, decode, object, part, upload,
+};
+use crate::store::state::StateDb;
+use crate::view::{Rows, StoreError};
 use mlgw_common::{BodyId, BucketId, BucketName, ObjectKey, PartNumber, SegmentId};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// The catalogue. Clones share it.
 #[derive(Clone)]
 pub struct Catalogue {
-    inner: Arc<()>,
+    inner: Arc<Inner>,
 }
 
 impl Catalogue {
@@ -34,8 +55,7 @@ impl Catalogue {
     /// # Errors
     /// When the directory cannot be read or written, or holds what this version does not know.
     pub async fn open(options: CatalogueOptions) -> Result<Self, OpenError> {
-        let _ = options;
-        todo!()
+        Ok(Self { inner: open::open(options).await? })
     }
 
     /// Makes a change and waits until it is durable and applied. The group is found from the
@@ -46,8 +66,7 @@ impl Catalogue {
     /// # Errors
     /// When the command was rejected, or when too many wait already, or when the catalogue stops.
     pub async fn propose(&self, command: Command) -> Result<Reply, ProposeError> {
-        let _ = command;
-        todo!()
+        self.inner.propose(command).await
     }
 
     /// Creates a bucket in every object group.
@@ -55,8 +74,7 @@ impl Catalogue {
     /// # Errors
     /// When the name is taken or the owner has too many.
     pub async fn create_bucket(&self, bucket: NewBucket) -> Result<Arc<Bucket>, CreateBucketError> {
-        let _ = bucket;
-        todo!()
+        self.inner.create_bucket(bucket).await
     }
 
     /// Deletes an empty bucket. Uploads in progress go with it.
@@ -64,22 +82,23 @@ impl Catalogue {
     /// # Errors
     /// When there is none or it is not empty.
     pub async fn delete_bucket(&self, name: &BucketName) -> Result<(), DeleteBucketError> {
-        let _ = name;
-        todo!()
+        self.inner.delete_bucket(name).await
     }
 
     /// The bucket `name`, unless it is still being created.
     #[must_use]
     pub fn bucket(&self, name: &str) -> Option<Arc<Bucket>> {
-        let _ = name;
-        todo!()
+        self.inner.resident.bucket(name).filter(|bucket| bucket.state() != BucketState::Creating)
     }
 
     /// At most `max` buckets of `owner` (or of all owners), by name, beginning after `after`.
     #[must_use]
     pub fn buckets(&self, owner: Option<&str>, after: Option<&str>, max: usize) -> Vec<Arc<Bucket>> {
-        let _ = (owner, after, max);
-        todo!()
+        let after = after.map_or(Bound::Unbounded, |name| Bound::Excluded(name.to_owned()));
+        let buckets = self.inner.resident.buckets.read();
+        let visible = buckets.range((after, Bound::Unbounded)).map(|(_, bucket)| bucket);
+        let owned = visible.filter(|bucket| owner.is_none_or(|owner| bucket.owner == owner));
+        owned.filter(|bucket| bucket.state() != BucketState::Creating).take(max).cloned().collect()
     }
 
     /// The current version of `key`: one point read.
@@ -87,14 +106,16 @@ impl Catalogue {
     /// # Errors
     /// When the store cannot be read.
     pub fn object(&self, bucket: BucketId, key: &ObjectKey) -> Result<Option<ObjectVersion>, ReadError> {
-        let _ = (bucket, key);
-        todo!()
+        let state = self.inner.state_of(bucket, key.as_bytes());
+        let row = object::row(bucket, key.as_bytes());
+        let value = state.pinned(&row)?;
+        Ok(value.map(|bytes| decode(&bytes)).transpose().map_err(StoreError::from)?)
     }
 
     /// A reader for scans; it holds the state of each group open, so keep it for one request.
     #[must_use]
     pub fn reader(&self) -> Reader {
-        todo!()
+        Reader::new(Arc::clone(&self.inner.resident), self.inner.groups.iter().map(Group::state).collect())
     }
 
     /// The upload `body` of `key`.
@@ -102,8 +123,8 @@ impl Catalogue {
     /// # Errors
     /// When the store cannot be read.
     pub fn upload(&self, bucket: BucketId, key: &ObjectKey, body: BodyId) -> Result<Option<Upload>, ReadError> {
-        let _ = (bucket, key, body);
-        todo!()
+        let state = self.inner.state_of(bucket, key.as_bytes());
+        read(&state, &upload::row(bucket, key.as_bytes(), body))
     }
 
     /// A part with all its extents, of an upload or of the object that it became.
@@ -117,8 +138,15 @@ impl Catalogue {
         body: BodyId,
         number: PartNumber,
     ) -> Result<Option<Part>, ReadError> {
-        let _ = (bucket, key, body, number);
-        todo!()
+        let state = self.inner.state_of(bucket, key.as_bytes());
+        let Some(mut found) = read::<Part>(&state, &part::row(body, number))? else { return Ok(None) };
+        if found.paged_extents > 0 {
+            let reader = self.reader();
+            for page in reader.part_pages(bucket, key, body, number, 0) {
+                found.extents.extend(page?.1.extents);
+            }
+        }
+        Ok(Some(found))
     }
 
     /// What a completed upload answered, if the current version of `key` is still its body.
@@ -126,8 +154,10 @@ impl Catalogue {
     /// # Errors
     /// When the store cannot be read.
     pub fn completed(&self, bucket: BucketId, key: &ObjectKey, body: BodyId) -> Result<Completed, ReadError> {
-        let _ = (bucket, key, body);
-        todo!()
+        Ok(match self.object(bucket, key)? {
+            Some(version) if version.body() == body => Completed::Yes(written(&version)),
+            _ => Completed::No,
+        })
     }
 
     /// A body id that was never given before.
@@ -135,7 +165,7 @@ impl Catalogue {
     /// # Errors
     /// When a new range of ids had to be leased and could not be.
     pub async fn body_id(&self) -> Result<BodyId, ProposeError> {
-        todo!()
+        self.inner.body_id().await
     }
 
     /// What a bucket holds, summed over its groups.
@@ -143,8 +173,12 @@ impl Catalogue {
     /// # Errors
     /// When the store cannot be read.
     pub fn usage(&self, bucket: BucketId) -> Result<BucketUsage, ReadError> {
-        let _ = bucket;
-        todo!()
+        let mut usage = BucketUsage::default();
+        for group in &self.inner.groups {
+            let share: Option<BucketUsage> = read(&group.state(), &bucket_row(bucket))?;
+            usage.add(&share.unwrap_or_default());
+        }
+        Ok(usage)
     }
 
     /// What is referenced in a segment, summed over the groups.
@@ -152,8 +186,13 @@ impl Catalogue {
     /// # Errors
     /// When the store cannot be read.
     pub fn segment_usage(&self, segment: SegmentId) -> Result<SegmentUsage, ReadError> {
-        let _ = segment;
-        todo!()
+        let mut usage = SegmentUsage::default();
+        for group in &self.inner.groups {
+            let share: SegmentUsage = read(&group.state(), &segment_row(segment))?.unwrap_or_default();
+            usage.bytes += share.bytes;
+            usage.extents += share.extents;
+        }
+        Ok(usage)
     }
 
     /// All segments, by id.
@@ -161,39 +200,50 @@ impl Catalogue {
     /// # Errors
     /// When the store cannot be read.
     pub fn segments(&self) -> Result<Vec<SegmentRecord>, ReadError> {
-        todo!()
+        let state = self.inner.groups[0].state();
+        let rows = state.range(&Family::Segment.start(), &Family::Segment.end(), usize::MAX)?;
+        let records: Result<Vec<SegmentRecord>, BadRecord> = rows.iter().map(|(_, value)| decode(value)).collect();
+        Ok(records.map_err(StoreError::from)?)
     }
 
     /// A segment in short form, from memory.
     #[must_use]
     pub fn segment(&self, id: SegmentId) -> Option<SegmentSummary> {
-        let _ = id;
-        todo!()
+        self.inner.resident.segment(id)
     }
 
     /// An access key, from memory.
     #[must_use]
     pub fn credential(&self, access_key: &str) -> Option<Arc<Credential>> {
-        let _ = access_key;
-        todo!()
+        self.inner.resident.credential(access_key)
     }
 
     /// All access keys, in order.
     #[must_use]
     pub fn credentials(&self) -> Vec<Arc<Credential>> {
-        todo!()
+        self.inner.resident.credentials()
     }
 
     /// Figures for `/metrics`.
     #[must_use]
     pub fn metrics(&self) -> CatalogueMetrics {
-        todo!()
+        self.inner.metrics()
     }
 
     /// Stops: no new commands, those under way finish, everything is flushed and synced, so that
     /// the next open has nothing to replay. Clones answer [`ProposeError::Stopping`] afterwards.
     pub async fn shutdown(self) {
-        let _ = self.inner;
-        todo!()
+        self.inner.shutdown().await;
+    }
+}
+
+fn read<M: prost::Message + Default>(state: &StateDb, row: &[u8]) -> Result<Option<M>, ReadError> {
+    let value = state.pinned(row)?;
+    Ok(value.map(|bytes| decode(&bytes)).transpose().map_err(StoreError::from)?)
+}
+
+impl From<StoreError> for ReadError {
+    fn from(error: StoreError) -> Self {
+        Self(error.0)
     }
 }

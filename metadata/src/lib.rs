@@ -14,6 +14,8 @@ pub mod catalogue;
 pub mod command;
 pub mod key;
 pub mod schema;
+mod raft;
+mod store;
 pub mod view;
 
 pub use catalogue::{

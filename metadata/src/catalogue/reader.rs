@@ -1,34 +1,48 @@
-//! Scans: objects, extent pages, uploads and parts, in key order, over one snapshot per group.
+//! Scans: objects, extent pages, uploads and parts, in key order, over one snapshot per range.
 //!
 //! A scan runs on the caller's thread and decodes only what it is asked for. Where a bucket spans
 //! groups, partitions follow each other in key order.
 
 use super::ReadError;
-use crate::schema::{BadRecord, ExtentPage, ObjectSummary, ObjectVersion, Part, Upload, decode};
+use super::resident::Resident;
+use crate::schema::{
+    ExtentPage, ObjectSummary, ObjectVersion, Part, Upload, decode, extent, object, part, upload,
+};
+use crate::store::state::{RowIter, StateDb};
+use crate::view::StoreError;
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
-use std::marker::PhantomData;
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// Holds the state of each group open, for scans.
 #[derive(Clone)]
 pub struct Reader {
-    nothing: (),
+    resident: Arc<Resident>,
+    states: Vec<Arc<StateDb>>,
 }
 
 impl Reader {
+    pub(super) fn new(resident: Arc<Resident>, states: Vec<Arc<StateDb>>) -> Self {
+        Self { resident, states }
+    }
+
     /// Current versions of a bucket, by key, beginning at `from` (raw bytes of a key or of the
     /// beginning of one).
     #[must_use]
     pub fn scan(&self, bucket: BucketId, from: Bound<&[u8]>) -> ObjectScan<'_> {
-        let _ = (bucket, from, self.nothing);
-        todo!()
+        let (key, row) = object_start(bucket, from);
+        ObjectScan { rows: RangeScan::new(self, bucket, key, row, &OBJECTS), bucket }
     }
 
     /// Pages of a body's map with their first bytes, beginning with the one that covers `from`.
     #[must_use]
     pub fn extent_pages(&self, bucket: BucketId, key: &ObjectKey, body: BodyId, from: u64) -> PageScan<'_> {
-        let _ = (bucket, key, body, from);
-        todo!()
+        let start = extent::row(body, 0);
+        let mut rows = self.state_of(bucket, key).rows(&start, &extent::rows_end(body));
+        if from > 0 {
+            rows.seek_back(&extent::row(body, from));
+        }
+        PageScan { rows }
     }
 
     /// Pages of a long part's extents (see [`Part::paged_extents`]) with their first bytes within
@@ -42,37 +56,126 @@ impl Reader {
         number: PartNumber,
         from: u64,
     ) -> PageScan<'_> {
-        let _ = (bucket, key, body, number, from);
-        todo!()
+        let start = part::page_row(body, number, 0);
+        let mut rows = self.state_of(bucket, key).rows(&start, &part::pages_end(body, number));
+        if from > 0 {
+            rows.seek_back(&part::page_row(body, number, from));
+        }
+        PageScan { rows }
     }
 
     /// Uploads of a bucket by key and then by age, beginning after (key, upload) if it names an
     /// upload, else with the uploads of keys after the key; from the first without it.
     #[must_use]
     pub fn uploads(&self, bucket: BucketId, after: Option<(&[u8], Option<BodyId>)>) -> UploadScan<'_> {
-        let _ = (bucket, after);
-        todo!()
+        let (key, row) = match after {
+            None => (Vec::new(), upload::row_from(bucket, b"")),
+            Some((key, Some(body))) => (key.to_vec(), upload::row(bucket, key, BodyId(body.0.saturating_add(1)))),
+            Some((key, None)) => (key.to_vec(), upload::row_after_key(bucket, key)),
+        };
+        UploadScan { rows: RangeScan::new(self, bucket, key, row, &UPLOADS) }
     }
 
     /// Parts of a body by number, beginning after number `after` (0 for all). Extents of long
     /// parts are left out; see [`Reader::part_pages`].
     #[must_use]
     pub fn parts(&self, bucket: BucketId, key: &ObjectKey, body: BodyId, after: u16) -> PartScan<'_> {
-        let _ = (bucket, key, body, after);
-        todo!()
+        let rows = self.state_of(bucket, key).rows(&part::row_after(body, after), &part::rows_end(body));
+        PartScan { rows }
+    }
+
+    fn state_of(&self, bucket: BucketId, key: &ObjectKey) -> &StateDb {
+        &self.states[self.resident.group_of(bucket, key.as_bytes()) as usize]
+    }
+}
+
+/// Where a scan of objects begins: the key, and the row.
+fn object_start(bucket: BucketId, from: Bound<&[u8]>) -> (Vec<u8>, Vec<u8>) {
+    match from {
+        Bound::Unbounded => (Vec::new(), object::row_from(bucket, b"")),
+        Bound::Included(key) => (key.to_vec(), object::row_from(bucket, key)),
+        // The next key in byte order is the same with a NUL after it.
+        Bound::Excluded(key) => (key.to_vec(), object::row_from(bucket, &[key, &[0]].concat())),
+    }
+}
+
+/// A family that is spread over groups by (bucket, key).
+struct Spread {
+    row_from: fn(BucketId, &[u8]) -> Vec<u8>,
+    rows_end: fn(BucketId) -> Vec<u8>,
+}
+
+static OBJECTS: Spread = Spread { row_from: object::row_from, rows_end: object::rows_end };
+static UPLOADS: Spread = Spread { row_from: upload::row_from, rows_end: upload::rows_end };
+
+/// Rows of a bucket, partition after partition.
+struct RangeScan<'a> {
+    reader: &'a Reader,
+    bucket: BucketId,
+    family: &'static Spread,
+    rows: RowIter<'a>,
+    /// The partitions after the present one, the next one last.
+    later: Vec<(Vec<u8>, u32)>,
+}
+
+impl<'a> RangeScan<'a> {
+    fn new(
+        reader: &'a Reader,
+        bucket: BucketId,
+        key: Vec<u8>,
+        row: Vec<u8>,
+        family: &'static Spread,
+    ) -> Self {
+        let mut later = reader.resident.ranges(bucket, &key);
+        later.reverse();
+        let group = later.pop().map_or(0, |(_, group)| group);
+        let end = end_of(bucket, family, &later);
+        let rows = reader.states[group as usize].rows(&row, &end);
+        Self { reader, bucket, family, rows, later }
+    }
+
+    /// The next row, given to `take`.
+    fn next<T>(
+        &mut self,
+        take: impl Fn(&[u8], &[u8]) -> Result<T, StoreError>,
+    ) -> Option<Result<T, ReadError>> {
+        loop {
+            match self.rows.next() {
+                Ok(Some((row, value))) => return Some(take(row, value).map_err(ReadError::from)),
+                Err(error) => return Some(Err(error.into())),
+                Ok(None) => {}
+            }
+            let (start, group) = self.later.pop()?;
+            let row = (self.family.row_from)(self.bucket, &start);
+            let end = end_of(self.bucket, self.family, &self.later);
+            self.rows = self.reader.states[group as usize].rows(&row, &end);
+        }
+    }
+}
+
+fn end_of(bucket: BucketId, family: &Spread, later: &[(Vec<u8>, u32)]) -> Vec<u8> {
+    match later.last() {
+        Some((start, _)) => (family.row_from)(bucket, start),
+        None => (family.rows_end)(bucket),
     }
 }
 
 /// Current versions of a bucket, in key order.
 pub struct ObjectScan<'a> {
-    reader: PhantomData<&'a Reader>,
+    rows: RangeScan<'a>,
+    bucket: BucketId,
 }
 
 impl ObjectScan<'_> {
     /// Jumps forward to the first key at or after these raw bytes; never back.
     pub fn seek(&mut self, from: Bound<&[u8]>) {
-        let _ = (from, self.reader);
-        todo!()
+        let (key, row) = object_start(self.bucket, from);
+        let within = self.rows.later.last().is_none_or(|(start, _)| &key < start);
+        if within {
+            self.rows.rows.seek(&row);
+        } else {
+            self.rows = RangeScan::new(self.rows.reader, self.bucket, key, row, self.rows.family);
+        }
     }
 }
 
@@ -80,8 +183,15 @@ impl Iterator for ObjectScan<'_> {
     type Item = Result<(ObjectKey, Entry), ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        todo!()
+        self.rows.next(|row, value| {
+            let (_, key) = object::key_of(row)?;
+            Ok((object_key(&key)?, Entry(value.into())))
+        })
     }
+}
+
+fn object_key(key: &[u8]) -> Result<ObjectKey, StoreError> {
+    ObjectKey::from_bytes(key).map_err(|error| StoreError(format!("a stored key: {error}")))
 }
 
 /// A version as it is stored, not decoded yet.
@@ -94,7 +204,7 @@ impl Entry {
     /// # Errors
     /// When it does not decode.
     pub fn version(&self) -> Result<ObjectVersion, ReadError> {
-        decode(&self.0).map_err(|e: BadRecord| ReadError(e.to_string()))
+        Ok(decode(&self.0).map_err(StoreError::from)?)
     }
 
     /// What listings show.
@@ -102,48 +212,62 @@ impl Entry {
     /// # Errors
     /// When it does not decode.
     pub fn summary(&self) -> Result<ObjectSummary, ReadError> {
-        decode(&self.0).map_err(|e: BadRecord| ReadError(e.to_string()))
+        Ok(decode(&self.0).map_err(StoreError::from)?)
     }
 }
 
 /// Pages of a map, with their first logical bytes.
 pub struct PageScan<'a> {
-    reader: PhantomData<&'a Reader>,
+    rows: RowIter<'a>,
 }
 
 impl Iterator for PageScan<'_> {
     type Item = Result<(u64, ExtentPage), ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let _ = self.reader;
-        todo!()
+        take(self.rows.next(), |row, value| {
+            // Both families' rows end in the first byte.
+            let first = row.last_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+            Ok((first, decode(value)?))
+        })
     }
 }
 
 /// Uploads of a bucket, by key and then by age.
 pub struct UploadScan<'a> {
-    reader: PhantomData<&'a Reader>,
+    rows: RangeScan<'a>,
 }
 
 impl Iterator for UploadScan<'_> {
     type Item = Result<(ObjectKey, Upload), ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let _ = self.reader;
-        todo!()
+        self.rows.next(|row, value| {
+            let (_, key, _) = upload::key_of(row)?;
+            Ok((object_key(&key)?, decode(value)?))
+        })
     }
 }
 
 /// Parts of a body, by number.
 pub struct PartScan<'a> {
-    reader: PhantomData<&'a Reader>,
+    rows: RowIter<'a>,
 }
 
 impl Iterator for PartScan<'_> {
     type Item = Result<(PartNumber, Part), ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let _ = self.reader;
-        todo!()
+        take(self.rows.next(), |row, value| Ok((part::key_of(row)?.1, decode(value)?)))
+    }
+}
+
+fn take<T>(
+    row: Result<Option<(&[u8], &[u8])>, StoreError>,
+    take: impl Fn(&[u8], &[u8]) -> Result<T, StoreError>,
+) -> Option<Result<T, ReadError>> {
+    match row {
+        Ok(row) => row.map(|(row, value)| take(row, value).map_err(ReadError::from)),
+        Err(error) => Some(Err(error.into())),
     }
 }

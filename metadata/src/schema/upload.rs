@@ -81,6 +81,12 @@ pub fn row_from(bucket: BucketId, prefix: &[u8]) -> Vec<u8> {
     KeyWriter::with_capacity(Family::Upload, prefix.len() + 16).u64(bucket.0).name_prefix(prefix).finish()
 }
 
+/// The smallest row after all uploads of `key`.
+#[must_use]
+pub fn row_after_key(bucket: BucketId, key: &[u8]) -> Vec<u8> {
+    key::after_prefix(key::named(Family::Upload, bucket, key).finish())
+}
+
 /// The end of a bucket's rows.
 #[must_use]
 pub fn rows_end(bucket: BucketId) -> Vec<u8> {

@@ -1,0 +1,92 @@
+//! Figures, by hand: `cargo test --release -p mlgw-metadata bench -- --ignored --nocapture`.
+
+use super::testing::{bucket, do_put, key, options};
+use super::{Catalogue, CatalogueOptions};
+use std::ops::Bound;
+use std::path::Path;
+use std::time::Instant;
+
+fn cpu_us() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
+    ticks * 10_000.0
+}
+
+async fn writers(options: CatalogueOptions, writers: usize, each: usize) -> Catalogue {
+    let catalogue = Catalogue::open(options).await.unwrap();
+    let b = bucket(&catalogue, "data").await;
+    let (start, cpu) = (Instant::now(), cpu_us());
+    let tasks: Vec<_> = (0..writers)
+        .map(|w| {
+            let (catalogue, b) = (catalogue.clone(), b.clone());
+            tokio::spawn(async move {
+                for i in 0..each {
+                    do_put(&catalogue, &b, &format!("dir/{w:02}/object-{i:08}"), 1000).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let n = (writers * each) as f64;
+    let metrics = catalogue.metrics();
+    println!(
+        "{writers} writers: {:.1} us/put wall per writer, {:.1} us/put overall, {:.1} us cpu/put, {:.1} commands/entry, {} syncs",
+        start.elapsed().as_secs_f64() * 1e6 / each as f64,
+        start.elapsed().as_secs_f64() * 1e6 / n,
+        (cpu_us() - cpu) / n,
+        metrics.commands_applied as f64 / metrics.entries_applied as f64,
+        metrics.log_syncs,
+    );
+    catalogue
+}
+
+async fn figures(dir: &Path) {
+    drop(writers(options(&dir.join("one")), 1, 3_000).await);
+    let catalogue = writers(options(&dir.join("many")), 32, 8_000).await;
+    let b = catalogue.bucket("data").unwrap();
+    reads(&catalogue, &b, "memtable");
+    catalogue.shutdown().await;
+    let start = Instant::now();
+    let catalogue = Catalogue::open(options(&dir.join("many"))).await.unwrap();
+    println!("open after shutdown: {:?}", start.elapsed());
+    reads(&catalogue, &b, "files");
+    let rss = std::fs::read_to_string("/proc/self/status").unwrap();
+    println!("{}", rss.lines().find(|l| l.starts_with("VmRSS")).unwrap());
+    drop(catalogue);
+    let start = Instant::now();
+    let catalogue = Catalogue::open(options(&dir.join("empty"))).await.unwrap();
+    println!("open empty: {:?}", start.elapsed());
+    catalogue.shutdown().await;
+}
+
+fn reads(catalogue: &Catalogue, b: &crate::schema::Bucket, from: &str) {
+    for _ in 0..2 {
+        let start = Instant::now();
+        for i in 0..100_000usize {
+            let k = key(&format!("dir/{:02}/object-{:08}", i % 32, i * 7919 % 8_000));
+            assert!(catalogue.object(b.bucket_id(), &k).unwrap().is_some());
+        }
+        println!("object() from {from}: {:.2} us", start.elapsed().as_secs_f64() * 10.0);
+    }
+    let reader = catalogue.reader();
+    let start = Instant::now();
+    let (mut n, mut bytes) = (0u64, 0);
+    for entry in reader.scan(b.bucket_id(), Bound::Unbounded) {
+        bytes += entry.unwrap().1.summary().unwrap().size;
+        n += 1;
+    }
+    println!("scan from {from}: {:.0} entries/s ({n}, {bytes} bytes)", n as f64 / start.elapsed().as_secs_f64());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "prints figures"]
+async fn bench() {
+    for place in ["/dev/shm", "/var/tmp"] {
+        println!("== {place}");
+        let dir = tempfile::tempdir_in(place).unwrap();
+        figures(dir.path()).await;
+    }
+}

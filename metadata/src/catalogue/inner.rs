@@ -1,0 +1,163 @@
+//! What the clones of a catalogue share.
+
+use super::options::{CatalogueMetrics, Fatal, ProposeError};
+use super::resident::Resident;
+use super::sagas::unreachable_reply;
+use crate::command::{Change, Command, LeaseBodies, ObjectCommand, Reject, Reply};
+use crate::raft::group::{Group, GroupError};
+use crate::schema::Bucket;
+use crate::store::log::LogStore;
+use crate::store::state::StateDb;
+use mlgw_common::limits::BODY_ID_LEASE;
+use mlgw_common::{BodyId, BucketId, Clock};
+use parking_lot::Mutex as SyncMutex;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// How often an object command is tried again with its bucket as it is by then.
+const RETRIES_MAX: usize = 10;
+
+/// How long a command waits for its bucket to change before it is tried again all the same.
+const BUCKET_WAIT: Duration = Duration::from_millis(50);
+
+pub(crate) struct Inner {
+    /// Group 0 first; the index is the id.
+    pub(super) groups: Vec<Group>,
+    pub(super) log: LogStore,
+    pub(super) resident: Arc<Resident>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) fatal: Fatal,
+    pub(super) log_bytes_max: u64,
+    /// One bucket is created or deleted at a time.
+    pub(super) saga: Mutex<()>,
+    pub(super) bodies: SyncMutex<Range<u64>>,
+    pub(super) leasing: Mutex<()>,
+    pub(super) stopping: AtomicBool,
+}
+
+impl Inner {
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// The state that holds `key` of `bucket`.
+    pub(super) fn state_of(&self, bucket: BucketId, key: &[u8]) -> Arc<StateDb> {
+        let group = if self.groups.len() == 1 { 0 } else { self.resident.group_of(bucket, key) };
+        self.groups[group as usize].state()
+    }
+
+    pub(super) async fn propose(&self, command: Command) -> Result<Reply, ProposeError> {
+        if self.is_stopping() {
+            return Err(ProposeError::Stopping);
+        }
+        let command = Arc::new(command);
+        let Some(Change::Object(object)) = &command.change else {
+            return self.propose_to(0, Arc::clone(&command)).await;
+        };
+        let group = self.resident.group_of(object.bucket(), object.key.as_bytes()) as usize;
+        let first = self.propose_to(group, Arc::clone(&command)).await;
+        match first {
+            Err(ProposeError::Rejected(why @ (Reject::StaleEpoch | Reject::BucketFrozen))) => {
+                self.retry(group, object, why).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Tries an object command again with its bucket as it is. That is safe: it was refused, so
+    /// it changed nothing, and its bucket is the same one with the same settings that shape it.
+    async fn retry(
+        &self,
+        group: usize,
+        object: &ObjectCommand,
+        mut why: Reject,
+    ) -> Result<Reply, ProposeError> {
+        for _ in 0..RETRIES_MAX {
+            let changed = self.resident.bucket_changed.notified();
+            let Some(bucket) = self.bucket_by_id(object.bucket_id) else {
+                return Err(Reject::NoSuchBucket.into());
+            };
+            if bucket.epoch == object.epoch {
+                // A deletion is being decided; nothing else refuses the present epoch.
+                let _ = tokio::time::timeout(BUCKET_WAIT, changed).await;
+            }
+            let Some(bucket) = self.bucket_by_id(object.bucket_id) else {
+                return Err(Reject::NoSuchBucket.into());
+            };
+            let again = ObjectCommand { epoch: bucket.epoch, ..object.clone() };
+            match self.propose_to(group, Arc::new(Command::from(Change::Object(again)))).await {
+                Err(ProposeError::Rejected(again @ (Reject::StaleEpoch | Reject::BucketFrozen))) => why = again,
+                outcome => return outcome,
+            }
+        }
+        Err(why.into())
+    }
+
+    fn bucket_by_id(&self, id: u64) -> Option<Arc<Bucket>> {
+        self.resident.buckets.read().values().find(|bucket| bucket.id == id).cloned()
+    }
+
+    pub(super) async fn propose_to(&self, group: usize, command: Arc<Command>) -> Result<Reply, ProposeError> {
+        match self.groups[group].propose(command).await {
+            Ok(reply) => Ok(reply),
+            Err(GroupError::Rejected(reject)) => Err(ProposeError::Rejected(reject)),
+            Err(GroupError::Overloaded) => Err(ProposeError::Overloaded),
+            Err(GroupError::Stopped) => Err(ProposeError::Stopping),
+        }
+    }
+
+    pub(super) async fn body_id(&self) -> Result<BodyId, ProposeError> {
+        loop {
+            if let Some(id) = self.bodies.lock().next() {
+                return Ok(BodyId(id));
+            }
+            let _leasing = self.leasing.lock().await;
+            if !self.bodies.lock().is_empty() {
+                continue;
+            }
+            let lease = Command::from(Change::LeaseBodies(LeaseBodies { count: BODY_ID_LEASE }));
+            match self.propose_to(0, Arc::new(lease)).await? {
+                Reply::Bodies { first } => *self.bodies.lock() = first..first + BODY_ID_LEASE,
+                other => unreachable_reply(&other),
+            }
+        }
+    }
+
+    pub(super) fn metrics(&self) -> CatalogueMetrics {
+        let log = self.log.figures();
+        let mut metrics = CatalogueMetrics {
+            log_syncs: log.syncs.load(Ordering::Relaxed),
+            log_bytes_appended: log.bytes_appended.load(Ordering::Relaxed),
+            releases_waiting: self.resident.releases_waiting(),
+            ..CatalogueMetrics::default()
+        };
+        for group in &self.groups {
+            let figures = group.figures();
+            metrics.entries_applied += figures.entries.load(Ordering::Relaxed);
+            metrics.commands_applied += figures.commands.load(Ordering::Relaxed);
+            metrics.commands_rejected += figures.rejected.load(Ordering::Relaxed);
+            metrics.log_bytes += group.log_bytes();
+            metrics.snapshots += group.snapshots().load(Ordering::Relaxed);
+            metrics.queued += group.queued() as u64;
+        }
+        metrics
+    }
+
+    pub(super) async fn shutdown(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.resident.release_added.notify_one();
+        for group in &self.groups {
+            if let Err(error) = group.shutdown().await {
+                tracing::error!(group = group.id, %error, "the state was not flushed; the log will be replayed");
+            }
+        }
+        let log = self.log.clone();
+        let flushed = tokio::task::spawn_blocking(move || log.flush()).await;
+        if !matches!(flushed, Ok(Ok(()))) {
+            tracing::error!("the log was not flushed; it will be recovered");
+        }
+    }
+}

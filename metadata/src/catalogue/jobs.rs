@@ -1,0 +1,105 @@
+//! Work in the background: freeing bodies that wait, and purging the log when it is long.
+
+use super::Inner;
+use crate::command::{Change, Command, ReleaseBody, Reply};
+use crate::key::Family;
+use crate::schema::release;
+use crate::view::{Rows, StoreError};
+use mlgw_common::limits::JOB_ROWS_MAX;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Waiting bodies that are looked up at a time.
+const RELEASES_READ: usize = 256;
+
+/// Rows freed by one command: a share of a batch's time that foreground commands do not notice.
+const RELEASE_ROWS: u32 = 128;
+
+/// How often the length of the log is looked at. Appending a log's worth takes longer.
+const LOG_CHECK: Duration = Duration::from_millis(200);
+
+const _: () = assert!(RELEASE_ROWS as usize <= JOB_ROWS_MAX);
+
+/// Frees bodies until the catalogue stops.
+pub(super) async fn release_bodies(catalogue: Weak<Inner>) {
+    loop {
+        let Some(inner) = catalogue.upgrade() else { return };
+        if inner.is_stopping() {
+            return;
+        }
+        if let Err(error) = inner.release_all().await {
+            tracing::warn!(%error, "bodies wait to be freed");
+        }
+        let resident = Arc::clone(&inner.resident);
+        drop(inner);
+        resident.release_added.notified().await;
+    }
+}
+
+/// Flushes states and purges logs until the catalogue stops.
+pub(super) async fn purge_logs(catalogue: Weak<Inner>) {
+    let mut tick = tokio::time::interval(LOG_CHECK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let Some(inner) = catalogue.upgrade() else { return };
+        if inner.is_stopping() {
+            return;
+        }
+        let total: u64 = inner.groups.iter().map(|group| group.log_bytes()).sum();
+        if total <= inner.log_bytes_max {
+            continue;
+        }
+        if let Err(error) = inner.compact().await
+            && !inner.is_stopping()
+        {
+            (inner.fatal)(&format!("the catalogue's state was not flushed: {error}"));
+            return;
+        }
+    }
+}
+
+impl Inner {
+    /// Flushes every state and purges its log.
+    pub(super) async fn compact(&self) -> Result<(), StoreError> {
+        for group in &self.groups {
+            if group.log_bytes() > 0 {
+                group.compact().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees everything that waits now.
+    pub(super) async fn release_all(&self) -> Result<(), StoreError> {
+        for (at, group) in self.groups.iter().enumerate() {
+            loop {
+                let rows = group.state().range(
+                    &Family::Release.start(),
+                    &Family::Release.end(),
+                    RELEASES_READ,
+                )?;
+                self.resident.releases.store(rows.len() as i64, Ordering::Relaxed);
+                if rows.is_empty() {
+                    break;
+                }
+                for (row, _) in rows {
+                    self.release(at, release::key_of(&row)?.0).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn release(&self, group: usize, body_id: u64) -> Result<(), StoreError> {
+        loop {
+            let step = Change::ReleaseBody(ReleaseBody { body_id, rows_max: RELEASE_ROWS });
+            match self.propose_to(group, Arc::new(Command::from(step))).await {
+                Ok(Reply::Step { more: true }) => {}
+                Ok(_) => return Ok(()),
+                Err(error) => return Err(StoreError(error.to_string())),
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Opening a catalogue: stores, replay, first rows, interrupted sagas, background jobs.
+//!
+//! Layout: `log/` is the node's log store; `group-N/` holds the state of group N.
+
+use super::inner::Inner;
+use super::jobs;
+use super::options::{CatalogueOptions, Durability, OpenError, ProposeError};
+use super::resident::Resident;
+use crate::command::{Change, Command, PutNode, PutPartition};
+use crate::raft::group::{Group, GroupParts};
+use crate::raft::machine::Watcher;
+use crate::schema::Node;
+use crate::store::log::LogStore;
+use crate::store::state::StateStore;
+use crate::store::{files, options};
+use crate::view::StoreError;
+use parking_lot::Mutex as SyncMutex;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tokio::sync::Mutex;
+
+/// The id of the only node of an embedded catalogue.
+const NODE: u64 = 1;
+
+pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenError> {
+    let dir = &options.dir;
+    let io = |source| OpenError::Directory { path: dir.clone(), source };
+    files::make_dir(dir).map_err(io)?;
+    let cache = options::cache(options.cache_bytes);
+    let sync = options.durability == Durability::Full;
+    let fatal = Arc::clone(&options.fatal);
+    let log = LogStore::open(&dir.join("log"), &cache, sync, move |why| fatal(why)).map_err(store)?;
+    let resident = Arc::<Resident>::default();
+    let mut groups = Vec::new();
+    for id in 0..options.groups.max(existing_groups(dir)).max(1) {
+        let state = StateStore::open(&dir.join(format!("group-{id}")), &cache, options.memtable_bytes);
+        let parts = GroupParts {
+            id,
+            node: NODE,
+            log: log.clone(),
+            store: state.map_err(store)?,
+            watcher: Arc::clone(&resident) as Arc<dyn Watcher>,
+            fatal: Arc::clone(&options.fatal),
+        };
+        groups.push(Group::open(parts).await.map_err(|error| OpenError::Raft(error.0))?);
+    }
+    let inner = Arc::new(Inner {
+        groups,
+        log,
+        resident,
+        clock: options.clock,
+        fatal: options.fatal,
+        log_bytes_max: options.log_bytes_max,
+        saga: Mutex::new(()),
+        bodies: SyncMutex::new(0..0),
+        leasing: Mutex::new(()),
+        stopping: AtomicBool::new(false),
+    });
+    first_rows(&inner, options.partitions).await.map_err(propose)?;
+    inner.resume_sagas().await.map_err(propose)?;
+    tokio::spawn(jobs::release_bodies(Arc::downgrade(&inner)));
+    tokio::spawn(jobs::purge_logs(Arc::downgrade(&inner)));
+    Ok(inner)
+}
+
+fn store(error: StoreError) -> OpenError {
+    OpenError::Store(error.0)
+}
+
+fn propose(error: ProposeError) -> OpenError {
+    OpenError::Raft(error.to_string())
+}
+
+fn existing_groups(dir: &Path) -> u32 {
+    (0..).take_while(|id| dir.join(format!("group-{id}")).is_dir()).count() as u32
+}
+
+/// The rows that a new catalogue begins with. The partition at the very beginning comes last, as
+/// a sign that all are there; one batch or many, a crash repeats them.
+async fn first_rows(inner: &Inner, partitions: Vec<(u64, Vec<u8>, u32)>) -> Result<(), ProposeError> {
+    if inner.resident.is_partitioned() {
+        return Ok(());
+    }
+    let node = Node { id: NODE, address: String::new(), joined_ms: inner.clock.now().as_millis() };
+    let mut rows = vec![Change::PutNode(PutNode { node })];
+    rows.extend(
+        partitions
+            .into_iter()
+            .chain([(0, Vec::new(), 0)])
+            .map(|(bucket_id, key, group)| Change::PutPartition(PutPartition { bucket_id, key, group })),
+    );
+    for change in rows {
+        inner.propose_to(0, Arc::new(Command::from(change))).await?;
+    }
+    Ok(())
+}

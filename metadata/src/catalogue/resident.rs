@@ -1,0 +1,176 @@
+//! What is small and read by every request, in memory: buckets, access keys, segments, partitions.
+//!
+//! It follows group 0's rows: changed after the write that changed them and before anybody is
+//! answered, so whoever got an answer finds what it was told.
+
+use crate::key::{BadKey, Family};
+use crate::raft::machine::Watcher;
+use crate::schema::partition::PartitionStart;
+use crate::schema::segment::SegmentSummary;
+use crate::schema::{Bucket, Credential, Partition, SegmentRecord, decode, partition, segment};
+use crate::view::{Changes, Rows, StoreError};
+use mlgw_common::{BucketId, SegmentId};
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use tokio::sync::Notify;
+
+/// Rows of a family that are loaded at a time.
+const LOAD_ROWS: usize = 4096;
+
+/// The families in memory.
+#[derive(Default)]
+pub(crate) struct Resident {
+    pub(crate) buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
+    credentials: RwLock<BTreeMap<String, Arc<Credential>>>,
+    segments: RwLock<HashMap<SegmentId, SegmentSummary>>,
+    partitions: RwLock<BTreeMap<PartitionStart, u32>>,
+    /// Bodies in the release queues of all groups.
+    pub(crate) releases: AtomicI64,
+    /// Wakes the job that frees them.
+    pub(crate) release_added: Notify,
+    /// Wakes whoever waits for a bucket to change.
+    pub(crate) bucket_changed: Notify,
+}
+
+impl Resident {
+    /// The group that holds `key` of `bucket`.
+    pub(crate) fn group_of(&self, bucket: BucketId, key: &[u8]) -> u32 {
+        let at = PartitionStart { bucket, key: key.to_vec() };
+        let partitions = self.partitions.read();
+        if partitions.len() <= 1 {
+            return partitions.values().next().copied().unwrap_or(0);
+        }
+        partitions.range(..=at).next_back().map_or(0, |(_, group)| *group)
+    }
+
+    /// The ranges of `bucket` from `key` on: first key and group, in order.
+    pub(crate) fn ranges(&self, bucket: BucketId, key: &[u8]) -> Vec<(Vec<u8>, u32)> {
+        let at = PartitionStart { bucket, key: key.to_vec() };
+        let partitions = self.partitions.read();
+        let mut ranges = vec![(key.to_vec(), self.first_group(&partitions, &at))];
+        let later = (Bound::Excluded(at), Bound::Unbounded);
+        for (start, group) in partitions.range(later).take_while(|(start, _)| start.bucket == bucket) {
+            ranges.push((start.key.clone(), *group));
+        }
+        ranges
+    }
+
+    fn first_group(&self, partitions: &BTreeMap<PartitionStart, u32>, at: &PartitionStart) -> u32 {
+        partitions.range(..=at).next_back().map_or(0, |(_, group)| *group)
+    }
+
+    /// Whether the map of partitions was set up.
+    pub(crate) fn is_partitioned(&self) -> bool {
+        self.partitions.read().contains_key(&PartitionStart::default())
+    }
+
+    pub(crate) fn bucket(&self, name: &str) -> Option<Arc<Bucket>> {
+        self.buckets.read().get(name).cloned()
+    }
+
+    pub(crate) fn credential(&self, access_key: &str) -> Option<Arc<Credential>> {
+        self.credentials.read().get(access_key).cloned()
+    }
+
+    pub(crate) fn credentials(&self) -> Vec<Arc<Credential>> {
+        self.credentials.read().values().cloned().collect()
+    }
+
+    pub(crate) fn segment(&self, id: SegmentId) -> Option<SegmentSummary> {
+        self.segments.read().get(&id).copied()
+    }
+
+    fn set(&self, row: &[u8], change: Option<&[u8]>) -> Result<(), StoreError> {
+        match row.first().copied() {
+            Some(byte) if byte == Family::Bucket as u8 => {
+                set(&self.buckets, name(row)?, change.map(|v| decode(v).map(Arc::new)).transpose()?);
+                self.bucket_changed.notify_waiters();
+            }
+            Some(byte) if byte == Family::Credential as u8 => {
+                set(&self.credentials, name(row)?, change.map(|v| decode(v).map(Arc::new)).transpose()?);
+            }
+            Some(byte) if byte == Family::Segment as u8 => {
+                let id = segment::key_of(row)?;
+                let record: Option<SegmentRecord> = change.map(decode).transpose()?;
+                match record {
+                    Some(record) => self.segments.write().insert(id, record.summary()),
+                    None => self.segments.write().remove(&id),
+                };
+            }
+            Some(byte) if byte == Family::Partition as u8 => {
+                let record: Option<Partition> = change.map(decode).transpose()?;
+                set(&self.partitions, partition::key_of(row)?, record.map(|p| p.group));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn load(&self, rows: &dyn Rows, family: Family) -> Result<(), StoreError> {
+        let mut from = family.start();
+        loop {
+            let page = rows.range(&from, &family.end(), LOAD_ROWS)?;
+            for (row, value) in &page {
+                self.set(row, Some(value))?;
+            }
+            match page.into_iter().next_back() {
+                Some((mut last, _)) => {
+                    last.push(0);
+                    from = last;
+                }
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+fn name(row: &[u8]) -> Result<String, StoreError> {
+    Ok(String::from_utf8(row[1..].to_vec()).map_err(|_| BadKey)?)
+}
+
+fn set<K: Ord, V>(map: &RwLock<BTreeMap<K, V>>, key: K, value: Option<V>) {
+    match value {
+        Some(value) => map.write().insert(key, value),
+        None => map.write().remove(&key),
+    };
+}
+
+impl Watcher for Resident {
+    fn changed(&self, group: u32, changes: &Changes) -> Result<(), StoreError> {
+        if changes.range(Family::Release.start()..Family::Release.end()).next().is_some() {
+            self.release_added.notify_one();
+        }
+        if group != 0 {
+            return Ok(());
+        }
+        for (row, change) in changes.range(Family::Bucket.start()..Family::Segment.end()) {
+            self.set(row, change.as_deref())?;
+        }
+        Ok(())
+    }
+
+    fn replaced(&self, group: u32, rows: &dyn Rows) -> Result<(), StoreError> {
+        self.release_added.notify_one();
+        if group != 0 {
+            return Ok(());
+        }
+        self.buckets.write().clear();
+        self.credentials.write().clear();
+        self.segments.write().clear();
+        self.partitions.write().clear();
+        for family in [Family::Bucket, Family::Credential, Family::Partition, Family::Segment] {
+            self.load(rows, family)?;
+        }
+        Ok(())
+    }
+}
+
+impl Resident {
+    /// Counts what waits in the release queues.
+    pub(crate) fn releases_waiting(&self) -> u64 {
+        self.releases.load(Ordering::Relaxed).try_into().unwrap_or(0)
+    }
+}

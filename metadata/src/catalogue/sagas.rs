@@ -1,0 +1,140 @@
+//! Bucket creation and deletion: steps over all groups, each repeatable, resumed at open.
+//!
+//! Create: take the name in group 0 (`Creating`), tell every object group, then `Active`. Delete:
+//! `Deleting`, freeze every group that finds the bucket empty, then forget it group by group and
+//! free the name; or, when a group has objects, tell every group the next epoch, thaw, and back
+//! to `Active`. Whoever crashes in between leaves `Creating` or `Deleting` behind, and the next
+//! open goes on: a create is finished, a delete is decided again.
+
+use super::options::{CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
+use super::Inner;
+use crate::command::{
+    Change, Command, CreateBucket, DropBucket, FreezeBucket, MirrorBucket, Reject, RemoveBucket, Reply,
+    SetBucketState, ThawBucket,
+};
+use crate::schema::{Bucket, BucketState};
+use mlgw_common::BucketName;
+use mlgw_common::limits::JOB_ROWS_MAX;
+use std::sync::Arc;
+
+impl Inner {
+    pub(super) async fn create_bucket(&self, new: NewBucket) -> Result<Arc<Bucket>, CreateBucketError> {
+        let _alone = self.saga.lock().await;
+        let create = CreateBucket {
+            name: new.name.as_str().to_owned(),
+            owner: new.owner,
+            created_ms: self.clock.now().as_millis(),
+            region: new.region,
+        };
+        let bucket = match self.in_group(0, Change::CreateBucket(create)).await {
+            Ok(Reply::Bucket(bucket)) => bucket,
+            Ok(other) => unreachable_reply(&other),
+            Err(ProposeError::Rejected(Reject::TooManyBuckets)) => return Err(CreateBucketError::TooMany),
+            Err(ProposeError::Rejected(Reject::BucketBusy)) => return Err(CreateBucketError::Busy),
+            Err(ProposeError::Rejected(Reject::BucketExists { .. })) => {
+                let existing = self.resident.bucket(new.name.as_str());
+                return Err(existing.map_or(CreateBucketError::Busy, CreateBucketError::Exists));
+            }
+            Err(error) => return Err(CreateBucketError::Propose(error)),
+        };
+        self.finish_create(&bucket).await.map_err(CreateBucketError::Propose)
+    }
+
+    async fn finish_create(&self, bucket: &Bucket) -> Result<Arc<Bucket>, ProposeError> {
+        for group in 0..self.groups.len() {
+            self.in_group(group, Change::MirrorBucket(MirrorBucket::from(bucket))).await?;
+        }
+        self.set_state(bucket, BucketState::Active).await
+    }
+
+    async fn set_state(&self, bucket: &Bucket, state: BucketState) -> Result<Arc<Bucket>, ProposeError> {
+        let set = SetBucketState { name: bucket.name.clone(), bucket_id: bucket.id, state: state as i32 };
+        match self.in_group(0, Change::SetBucketState(set)).await? {
+            Reply::Bucket(bucket) => Ok(Arc::new(bucket)),
+            other => unreachable_reply(&other),
+        }
+    }
+
+    pub(super) async fn delete_bucket(&self, name: &BucketName) -> Result<(), DeleteBucketError> {
+        let _alone = self.saga.lock().await;
+        let bucket = self.resident.bucket(name.as_str()).ok_or(DeleteBucketError::NoSuchBucket)?;
+        match self.set_state(&bucket, BucketState::Deleting).await {
+            Ok(_) => {}
+            Err(ProposeError::Rejected(_)) => return Err(DeleteBucketError::NoSuchBucket),
+            Err(error) => return Err(DeleteBucketError::Propose(error)),
+        }
+        match self.decide_delete(&bucket).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(DeleteBucketError::NotEmpty),
+            Err(error) => Err(DeleteBucketError::Propose(error)),
+        }
+    }
+
+    /// Removes a bucket that is being deleted if every group finds it empty, else puts it back.
+    async fn decide_delete(&self, bucket: &Bucket) -> Result<bool, ProposeError> {
+        for group in 0..self.groups.len() {
+            let freeze = Change::FreezeBucket(FreezeBucket { bucket_id: bucket.id });
+            match self.in_group(group, freeze).await {
+                // A group that does not know the bucket forgot it before a crash.
+                Ok(_) | Err(ProposeError::Rejected(Reject::NoSuchBucket)) => {}
+                Err(ProposeError::Rejected(Reject::BucketNotEmpty)) => {
+                    self.put_back(bucket).await?;
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        for group in 0..self.groups.len() {
+            self.forget(group, bucket).await?;
+        }
+        let remove = RemoveBucket { name: bucket.name.clone(), bucket_id: bucket.id };
+        self.in_group(0, Change::RemoveBucket(remove)).await?;
+        Ok(true)
+    }
+
+    async fn forget(&self, group: usize, bucket: &Bucket) -> Result<(), ProposeError> {
+        loop {
+            let drop = DropBucket { bucket_id: bucket.id, rows_max: JOB_ROWS_MAX as u32 };
+            if self.in_group(group, Change::DropBucket(drop)).await? != (Reply::Step { more: true }) {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn put_back(&self, bucket: &Bucket) -> Result<(), ProposeError> {
+        let next = MirrorBucket { epoch: bucket.epoch + 1, ..MirrorBucket::from(bucket) };
+        for group in 0..self.groups.len() {
+            self.in_group(group, Change::MirrorBucket(next.clone())).await?;
+            self.in_group(group, Change::ThawBucket(ThawBucket { bucket_id: bucket.id })).await?;
+        }
+        self.set_state(bucket, BucketState::Active).await?;
+        Ok(())
+    }
+
+    /// Goes on with what a crash interrupted.
+    pub(super) async fn resume_sagas(&self) -> Result<(), ProposeError> {
+        let _alone = self.saga.lock().await;
+        let interrupted: Vec<Arc<Bucket>> = {
+            let buckets = self.resident.buckets.read();
+            buckets.values().filter(|bucket| bucket.state() != BucketState::Active).cloned().collect()
+        };
+        for bucket in interrupted {
+            tracing::info!(bucket = bucket.name, state = ?bucket.state(), "resuming");
+            match bucket.state() {
+                BucketState::Creating => drop(self.finish_create(&bucket).await?),
+                BucketState::Deleting => drop(self.decide_delete(&bucket).await?),
+                BucketState::Active => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn in_group(&self, group: usize, change: Change) -> Result<Reply, ProposeError> {
+        self.propose_to(group, Arc::new(Command::from(change))).await
+    }
+}
+
+/// A command answered with a reply that it never has.
+pub(super) fn unreachable_reply(reply: &Reply) -> ! {
+    panic!("a command was answered with {reply:?}")
+}

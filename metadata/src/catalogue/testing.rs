@@ -1,0 +1,63 @@
+//! Helpers of this crate's tests: catalogues in temporary directories, versions to put.
+
+use super::{Catalogue, CatalogueOptions, Durability, NewBucket};
+use crate::command::{Command, Conditions, DeleteObject, ObjectChange, PutObject, Reply};
+use crate::schema::{Bucket, Extent, ObjectVersion};
+use mlgw_common::clock::ManualClock;
+use mlgw_common::{BodyId, BucketName, ObjectKey, Timestamp};
+use std::path::Path;
+use std::sync::Arc;
+
+pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000);
+
+pub(crate) fn options(dir: &Path) -> CatalogueOptions {
+    let clock = Arc::new(ManualClock::new(NOW));
+    CatalogueOptions {
+        durability: Durability::Full,
+        fatal: Arc::new(|why| tracing::error!(why, "fatal")),
+        ..CatalogueOptions::new(dir.to_owned(), clock)
+    }
+}
+
+pub(crate) fn name(name: &str) -> BucketName {
+    BucketName::new(name).unwrap()
+}
+
+pub(crate) fn key(key: &str) -> ObjectKey {
+    ObjectKey::new(key).unwrap()
+}
+
+pub(crate) async fn bucket(catalogue: &Catalogue, bucket: &str) -> Arc<Bucket> {
+    let new = NewBucket { name: name(bucket), owner: "o".into(), region: String::new() };
+    catalogue.create_bucket(new).await.unwrap()
+}
+
+pub(crate) fn extent(segment: u64, bytes: u64) -> Extent {
+    Extent { segment, offset: 64, head_bytes: 80, stored_bytes: bytes, logical_bytes: bytes, ..Extent::default() }
+}
+
+pub(crate) fn version(body: BodyId, size: u64) -> ObjectVersion {
+    ObjectVersion {
+        body_id: body.0,
+        size,
+        modified_ms: NOW.0,
+        etag: format!("{:032x}", body.0),
+        owner: "o".into(),
+        extents: if size > 0 { vec![extent(1, size)] } else { vec![] },
+        ..ObjectVersion::default()
+    }
+}
+
+pub(crate) fn put(version: ObjectVersion) -> ObjectChange {
+    ObjectChange::Put(PutObject { version, pages: vec![], conditions: Conditions::default() })
+}
+
+pub(crate) fn delete() -> ObjectChange {
+    ObjectChange::Delete(DeleteObject { conditions: Conditions::default() })
+}
+
+pub(crate) async fn do_put(catalogue: &Catalogue, bucket: &Bucket, object: &str, size: u64) -> Reply {
+    let body = catalogue.body_id().await.unwrap();
+    let command = Command::object(bucket, &key(object), NOW, put(version(body, size)));
+    catalogue.propose(command).await.unwrap()
+}

@@ -1,0 +1,75 @@
+//! What a log entry carries: many commands, decoded for applying and encoded for the log.
+//!
+//! Encoded, each command is its length (32 bits, little-endian) and its bytes.
+
+use crate::command::{Command, Reject, Reply};
+use crate::view::StoreError;
+use bytes::Bytes;
+use prost::Message;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::sync::Arc;
+
+/// The commands of a log entry.
+#[derive(Clone)]
+pub(crate) struct Batch {
+    pub(crate) commands: Vec<Arc<Command>>,
+    pub(crate) encoded: Bytes,
+}
+
+impl Batch {
+    /// The commands in `encoded`.
+    pub(crate) fn decode(encoded: Bytes) -> Result<Self, StoreError> {
+        let cut = || StoreError("a batch of commands is cut".into());
+        let mut commands = Vec::new();
+        let mut rest = &encoded[..];
+        while !rest.is_empty() {
+            let (length, after) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
+            let length = u32::from_le_bytes(*length) as usize;
+            let (command, after) = after.split_at_checked(length).ok_or_else(cut)?;
+            let command = Command::decode(command).map_err(|error| StoreError(error.to_string()))?;
+            commands.push(Arc::new(command));
+            rest = after;
+        }
+        Ok(Self { commands, encoded })
+    }
+}
+
+/// Appends a command to a batch's encoding.
+pub(crate) fn encode_into(command: &Command, into: &mut Vec<u8>) {
+    let length = command.encoded_len();
+    assert!(u32::try_from(length).is_ok(), "a command of 4 GiB");
+    into.reserve(length + 4);
+    #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
+    into.extend_from_slice(&(length as u32).to_le_bytes());
+    command.encode_raw(into);
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} commands", self.commands.len())
+    }
+}
+
+impl fmt::Display for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} commands", self.commands.len())
+    }
+}
+
+impl Serialize for Batch {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.encoded)
+    }
+}
+
+impl<'de> Deserialize<'de> for Batch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let encoded = Vec::<u8>::deserialize(deserializer)?;
+        Self::decode(encoded.into()).map_err(serde::de::Error::custom)
+    }
+}
+
+/// What the commands of an entry came to, in order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Outcomes(pub(crate) Vec<Result<Reply, Reject>>);

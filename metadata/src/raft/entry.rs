@@ -1,0 +1,122 @@
+//! The bytes of what the log store and the state keep of Raft.
+//!
+//! A log entry: format (1), kind (0 blank, 1 commands, 2 membership), term and node of its leader
+//! (64 bits each, big-endian), then the batch or the membership record. Its index is its key.
+
+use super::batch::Batch;
+use super::types::{Entry, LogId, StoredMembership, Vote};
+use crate::schema::meta::{LogPosition, Member, MembershipRecord, Voters};
+use crate::schema::{self, FORMAT};
+use crate::view::StoreError;
+use bytes::Bytes;
+use openraft::impls::leader_id_adv::LeaderId;
+use openraft::{BasicNode, EntryPayload, Membership};
+use std::collections::{BTreeMap, BTreeSet};
+
+const HEAD_BYTES: usize = 18;
+
+/// An entry as the log keeps it.
+pub(crate) fn encode(entry: &Entry) -> Vec<u8> {
+    let (kind, membership): (u8, _) = match &entry.payload {
+        EntryPayload::Blank => (0, None),
+        EntryPayload::Normal(_) => (1, None),
+        EntryPayload::Membership(membership) => {
+            (2, Some(schema::encode(&membership_record(&None, membership))))
+        }
+    };
+    let payload: &[u8] = match (&entry.payload, &membership) {
+        (EntryPayload::Normal(batch), _) => &batch.encoded,
+        (_, Some(record)) => record,
+        _ => &[],
+    };
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + payload.len());
+    bytes.extend_from_slice(&[FORMAT, kind]);
+    bytes.extend_from_slice(&entry.log_id.leader_id.term.to_be_bytes());
+    bytes.extend_from_slice(&entry.log_id.leader_id.node_id.to_be_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// The log id of the entry in `bytes`.
+pub(crate) fn log_id(index: u64, bytes: &[u8]) -> Result<LogId, StoreError> {
+    let head = bytes.first_chunk::<HEAD_BYTES>().ok_or_else(|| StoreError("a log entry is cut".into()))?;
+    let number = |at: usize| head[at..at + 8].iter().fold(0u64, |n, &b| n << 8 | u64::from(b));
+    if head[0] != FORMAT {
+        return Err(StoreError(format!("a log entry has format {}", head[0])));
+    }
+    Ok(LogId::new(LeaderId { term: number(2), node_id: number(10) }, index))
+}
+
+/// The entry in `bytes`.
+pub(crate) fn decode(index: u64, bytes: Vec<u8>) -> Result<Entry, StoreError> {
+    let log_id = log_id(index, &bytes)?;
+    let kind = bytes[1];
+    let payload = match kind {
+        0 => EntryPayload::Blank,
+        1 => {
+            let encoded = Bytes::from(bytes).slice(HEAD_BYTES..);
+            EntryPayload::Normal(Batch::decode(encoded)?)
+        }
+        2 => EntryPayload::Membership(membership(&schema::decode(&bytes[HEAD_BYTES..])?)?.1),
+        other => return Err(StoreError(format!("a log entry has kind {other}"))),
+    };
+    Ok(Entry { log_id, payload })
+}
+
+/// A log id as a record.
+pub(crate) fn position(log_id: &LogId) -> LogPosition {
+    LogPosition { term: log_id.leader_id.term, node: log_id.leader_id.node_id, index: log_id.index }
+}
+
+/// The log id in a record.
+pub(crate) fn log_id_of(position: &LogPosition) -> LogId {
+    LogId::new(LeaderId { term: position.term, node_id: position.node }, position.index)
+}
+
+/// A vote's bytes: its leader as a log position, whose index says whether it is committed.
+pub(crate) fn encode_vote(vote: &Vote) -> Vec<u8> {
+    let leader = vote.leader_id;
+    schema::encode(&LogPosition { term: leader.term, node: leader.node_id, index: u64::from(vote.committed) })
+}
+
+/// The vote in `bytes`.
+pub(crate) fn decode_vote(bytes: &[u8]) -> Result<Vote, StoreError> {
+    let record: LogPosition = schema::decode(bytes)?;
+    let leader_id = LeaderId { term: record.term, node_id: record.node };
+    Ok(Vote { leader_id, committed: record.index != 0 })
+}
+
+/// A membership as a record.
+pub(crate) fn stored_record(stored: &StoredMembership) -> MembershipRecord {
+    membership_record(stored.log_id(), stored.membership())
+}
+
+fn membership_record(log_id: &Option<LogId>, membership: &Membership<u64, BasicNode>) -> MembershipRecord {
+    let voters = |set: &BTreeSet<u64>| Voters { nodes: set.iter().copied().collect() };
+    MembershipRecord {
+        position: log_id.as_ref().map(position),
+        configs: membership.get_joint_config().iter().map(voters).collect(),
+        members: membership
+            .nodes()
+            .map(|(node, info)| Member { node: *node, address: info.addr.clone() })
+            .collect(),
+    }
+}
+
+/// The membership in a record.
+pub(crate) fn stored(record: &MembershipRecord) -> Result<StoredMembership, StoreError> {
+    let (log_id, membership) = membership(record)?;
+    Ok(StoredMembership::new(log_id, membership))
+}
+
+fn membership(record: &MembershipRecord) -> Result<(Option<LogId>, Membership<u64, BasicNode>), StoreError> {
+    let configs = record.configs.iter().map(|set| set.nodes.iter().copied().collect()).collect();
+    let nodes: BTreeMap<u64, BasicNode> =
+        record.members.iter().map(|m| (m.node, BasicNode { addr: m.address.clone() })).collect();
+    let membership = if record.configs.is_empty() {
+        Membership::default()
+    } else {
+        Membership::new(configs, nodes).map_err(|e| StoreError(e.to_string()))?
+    };
+    Ok((record.position.as_ref().map(log_id_of), membership))
+}

@@ -1,0 +1,234 @@
+//! A Raft group on this node: open, propose, purge, shut down.
+
+use super::log::GroupLog;
+use super::machine::{Figures, Machine, Watcher};
+use super::network::Alone;
+use super::queue::{self, Outgoing, Queue, Refused, UnderWay};
+use super::snapshot::{Builder, SnapshotDir};
+use super::types::{Route, Types};
+use crate::catalogue::options::Fatal;
+use crate::command::{Command, Reject, Reply};
+use crate::store::log::LogStore;
+use crate::store::state::{StateDb, StateStore};
+use crate::view::StoreError;
+use futures_util::FutureExt;
+use openraft::async_runtime::WatchReceiver;
+use openraft::network::{NetSnapshot, RaftNetworkFactory};
+use openraft::raft::ClientWriteResult;
+use openraft::{BasicNode, Config, LogIdOptionExt, Raft, SnapshotPolicy};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+/// How long a lone voter may take to lead after its log was replayed, and a purge to be done.
+const STEP_MAX: Duration = Duration::from_secs(60);
+
+/// Why a command has no reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum GroupError {
+    Rejected(Reject),
+    Overloaded,
+    Stopped,
+}
+
+/// What opening a group takes.
+pub(crate) struct GroupParts {
+    pub(crate) id: u32,
+    pub(crate) node: u64,
+    pub(crate) log: LogStore,
+    pub(crate) store: StateStore,
+    pub(crate) watcher: Arc<dyn Watcher>,
+    pub(crate) fatal: Fatal,
+}
+
+/// A group. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Group {
+    pub(crate) id: u32,
+    pub(crate) raft: Raft<Types, Machine>,
+    queue: Arc<Queue>,
+    store: Arc<StateStore>,
+    log: GroupLog,
+    taken: Arc<AtomicU64>,
+    figures: Arc<Figures>,
+}
+
+/// openraft's settings. Snapshots are only made when the driver asks; a lone voter needs no ticks.
+fn config(alone: bool) -> Result<Config, StoreError> {
+    let config = Config {
+        cluster_name: "mlgw".into(),
+        heartbeat_interval: 100,
+        election_timeout_min: 500,
+        election_timeout_max: 1000,
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: 0,
+        purge_batch_size: 1,
+        max_payload_entries: 64,
+        enable_tick: !alone,
+        enable_heartbeat: !alone,
+        enable_elect: !alone,
+        ..Config::default()
+    };
+    config.validate().map_err(|error| StoreError(error.to_string()))
+}
+
+impl Group {
+    /// Opens a group whose only voter is this node. Everything in its log has been applied when
+    /// this returns.
+    pub(crate) async fn open(parts: GroupParts) -> Result<Self, StoreError> {
+        let node = parts.node;
+        let group = Self::start(parts, Alone, true).await?;
+        let last = group.log.last()?;
+        let initialized = group.raft.is_initialized().await.map_err(|e| StoreError(e.to_string()))?;
+        if initialized {
+            // A voter that led before leads at once; one that was cut off in its first election asks itself.
+            let leads = group.raft.metrics().borrow_watched().state.is_leader();
+            if !leads {
+                group.raft.trigger().elect(false).await.map_err(|e| StoreError(e.to_string()))?;
+            }
+        } else {
+            let members = BTreeMap::from([(node, BasicNode { addr: String::new() })]);
+            group.raft.initialize(members).await.map_err(|e| StoreError(e.to_string()))?;
+        }
+        let leads = group.raft.wait(Some(STEP_MAX));
+        let replayed = leads
+            .metrics(
+                |m| m.current_leader == Some(node) && m.last_applied.index() >= last.index(),
+                "the log is replayed",
+            )
+            .await;
+        replayed.map_err(|error| StoreError(error.to_string()))?;
+        Ok(group)
+    }
+
+    /// Starts a member with a network of its own.
+    pub(crate) async fn start<N>(parts: GroupParts, network: N, alone: bool) -> Result<Self, StoreError>
+    where
+        N: RaftNetworkFactory<Types>,
+        N::Network: NetSnapshot<Types, SnapshotData = SnapshotDir>,
+    {
+        let store = Arc::new(parts.store);
+        let log = GroupLog::new(parts.log, parts.id);
+        let taken = Arc::<AtomicU64>::default();
+        let figures = Arc::<Figures>::default();
+        parts.watcher.replaced(parts.id, &*store.current())?;
+        let machine = Machine {
+            group: parts.id,
+            store: Arc::clone(&store),
+            log: log.clone(),
+            builder: Builder { store: Arc::clone(&store), taken: Arc::clone(&taken) },
+            watcher: parts.watcher,
+            figures: Arc::clone(&figures),
+            fatal: parts.fatal,
+            snapshot: None,
+        };
+        let config = Arc::new(config(alone)?);
+        let raft = Raft::new(parts.node, config, network, log.clone(), machine)
+            .await
+            .map_err(|error| StoreError(error.to_string()))?;
+        Ok(Self { id: parts.id, raft, queue: Arc::default(), store, log, taken, figures })
+    }
+
+    /// Makes a change and waits for its reply.
+    pub(crate) async fn propose(&self, command: Arc<Command>) -> Result<Reply, GroupError> {
+        let answer = self.queue.push(command).map_err(|refused| match refused {
+            Refused::Full => GroupError::Overloaded,
+            Refused::Stopped => GroupError::Stopped,
+        })?;
+        self.send();
+        match answer.await {
+            Ok(outcome) => outcome.map_err(GroupError::Rejected),
+            Err(_) => Err(GroupError::Stopped),
+        }
+    }
+
+    /// Sends what waits, if it may be sent now.
+    fn send(&self) {
+        while let Some(Outgoing { batch, answers }) = self.queue.next() {
+            let group = self.clone();
+            let under_way = UnderWay::new(&self.queue);
+            let route = Route(Box::new(move |result: ClientWriteResult<Types>| match result {
+                Ok(response) => {
+                    under_way.done();
+                    queue::answer(answers, response.data);
+                    group.send();
+                }
+                Err(error) => tracing::error!(group = group.id, %error, "a batch was refused"),
+            }));
+            self.hand_over(batch, route);
+        }
+    }
+
+    /// Hands a batch to the Raft core. Its channel has room for far more than we ever have under
+    /// way, so this does not wait; should it have to, a task of its own does.
+    fn hand_over(&self, batch: super::batch::Batch, route: Route<ClientWriteResult<Types>>) {
+        let (raft, queue) = (self.raft.clone(), Arc::clone(&self.queue));
+        let handed = async move {
+            if raft.client_write_ff(batch, Some(route)).await.is_err() {
+                queue.stop();
+            }
+        };
+        let mut handed = Box::pin(tokio::task::unconstrained(handed));
+        if handed.as_mut().now_or_never().is_none() {
+            tokio::spawn(handed);
+        }
+    }
+
+    /// The applied state.
+    pub(crate) fn state(&self) -> Arc<StateDb> {
+        self.store.current()
+    }
+
+    /// Bytes of log since the last purge.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.log.bytes()
+    }
+
+    /// Commands that wait.
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Counts of entries and commands.
+    pub(crate) fn figures(&self) -> &Figures {
+        &self.figures
+    }
+
+    /// Snapshots taken.
+    pub(crate) fn snapshots(&self) -> &AtomicU64 {
+        &self.taken
+    }
+
+    /// Flushes the state and purges the log up to what the flushed state itself says.
+    pub(crate) async fn compact(&self) -> Result<(), StoreError> {
+        let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
+        let state = self.state();
+        let flushed = tokio::task::spawn_blocking(move || state.flush());
+        flushed.await.map_err(|e| failed(&e))??;
+        let before = self.raft.metrics().borrow_watched().snapshot.index();
+        self.raft.trigger().snapshot().await.map_err(|e| failed(&e))?;
+        let taken = self.raft.wait(Some(STEP_MAX));
+        let metrics =
+            taken.metrics(|m| m.snapshot.index() > before, "a snapshot is taken").await.map_err(|e| failed(&e))?;
+        let Some(upto) = metrics.snapshot.index() else { return Ok(()) };
+        self.raft.trigger().purge_log(upto).await.map_err(|e| failed(&e))?;
+        let purged = self.raft.wait(Some(STEP_MAX));
+        purged.metrics(|m| m.purged.index() >= Some(upto), "the log is purged").await.map_err(|e| failed(&e))?;
+        Ok(())
+    }
+
+    /// Waits for what is under way, stops, and flushes.
+    pub(crate) async fn shutdown(&self) -> Result<(), StoreError> {
+        while !self.queue.is_idle() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        self.queue.stop();
+        if let Err(error) = self.raft.shutdown().await {
+            return Err(StoreError(error.to_string()));
+        }
+        let state = self.state();
+        let flushed = tokio::task::spawn_blocking(move || state.flush());
+        flushed.await.map_err(|error| StoreError(error.to_string()))?
+    }
+}

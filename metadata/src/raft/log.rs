@@ -1,0 +1,251 @@
+//! A group's log for openraft: appended through the node's log store, read from memory while young.
+
+use super::entry;
+use super::types::{Entry, LogId, Types, Vote};
+use crate::schema;
+use crate::schema::meta::LogPosition;
+use crate::store::log::{Kind, LogStore, LogWrite, key};
+use crate::view::StoreError;
+use openraft::entry::RaftEntry;
+use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::oneshot;
+
+/// Bytes of written entries that stay in memory although they were not applied yet.
+const YOUNG_BYTES_MAX: usize = 4 << 20;
+
+/// A group's part of the log. Clones share it.
+#[derive(Clone)]
+pub(crate) struct GroupLog {
+    store: LogStore,
+    group: u32,
+    young: Arc<Mutex<Young>>,
+    /// Bytes of entries appended since the log was last purged.
+    bytes: Arc<AtomicU64>,
+}
+
+/// Entries that were appended lately, without gaps.
+#[derive(Default)]
+struct Young {
+    entries: VecDeque<(Entry, usize)>,
+    bytes: usize,
+    /// The store has the entries up to this index.
+    written: u64,
+    applied: u64,
+}
+
+impl Young {
+    fn push(&mut self, entry: Entry, bytes: usize) {
+        self.bytes += bytes;
+        self.entries.push_back((entry, bytes));
+    }
+
+    /// Forgets what is written and applied, and what is written and too much.
+    fn trim(&mut self) {
+        while let Some((entry, bytes)) = self.entries.front() {
+            let index = entry.index();
+            let done = index <= self.applied || self.bytes > YOUNG_BYTES_MAX;
+            if index > self.written || !done {
+                break;
+            }
+            self.bytes -= bytes;
+            self.entries.pop_front();
+        }
+    }
+
+    fn cut_after(&mut self, index: u64) {
+        while self.entries.back().is_some_and(|(entry, _)| entry.index() > index) {
+            self.bytes -= self.entries.pop_back().map_or(0, |(_, bytes)| bytes);
+        }
+        self.written = self.written.min(index);
+    }
+
+    fn first(&self) -> Option<u64> {
+        self.entries.front().map(|(entry, _)| entry.index())
+    }
+}
+
+impl GroupLog {
+    /// The log of `group`. What the store holds of entries counts for group 0, so that a restart
+    /// does not let the log grow to twice its bound.
+    pub(crate) fn new(store: LogStore, group: u32) -> Self {
+        let bytes = if group == 0 { store.bytes() } else { 0 };
+        Self { store, group, young: Arc::default(), bytes: Arc::new(AtomicU64::new(bytes)) }
+    }
+
+    /// Hears that entries up to `index` were applied: nobody reads them again soon.
+    pub(crate) fn applied(&self, index: u64) {
+        let mut young = self.young.lock();
+        young.applied = young.applied.max(index);
+        young.trim();
+    }
+
+    /// Bytes of entries since the last purge.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The id of the last entry.
+    pub(crate) fn last(&self) -> Result<Option<LogId>, StoreError> {
+        if let Some((entry, _)) = self.young.lock().entries.back() {
+            return Ok(Some(entry.log_id));
+        }
+        let last = self.store.last_entry(self.group)?;
+        last.map(|(index, bytes)| entry::log_id(index, &bytes)).transpose()
+    }
+
+    fn position(&self, kind: Kind) -> Result<Option<LogId>, StoreError> {
+        let Some(bytes) = self.store.get(&key(self.group, kind, 0))? else { return Ok(None) };
+        let record: LogPosition = schema::decode(&bytes)?;
+        Ok(Some(entry::log_id_of(&record)))
+    }
+
+    async fn write(&self, writes: Vec<LogWrite>, sync: bool) -> io::Result<()> {
+        let (tx, rx) = oneshot::channel();
+        self.store.write(writes, sync, Box::new(move |result| drop(tx.send(result))));
+        rx.await.map_err(|_| io::Error::other("the log's writer has stopped"))?
+    }
+
+    fn read(&self, from: u64, end: u64) -> Result<Vec<Entry>, StoreError> {
+        let mut entries = Vec::new();
+        let young = self.young.lock();
+        let first = young.first().unwrap_or(u64::MAX);
+        let recent: Vec<Entry> = young
+            .entries
+            .iter()
+            .filter(|(entry, _)| (from..end).contains(&entry.index()))
+            .map(|(entry, _)| entry.clone())
+            .collect();
+        drop(young);
+        if from < first {
+            for (index, bytes) in self.store.entries(self.group, from, end.min(first))? {
+                entries.push(entry::decode(index, bytes)?);
+            }
+        }
+        entries.extend(recent);
+        Ok(entries)
+    }
+}
+
+/// The failure of a store, for openraft.
+pub(crate) fn io_error(error: impl ToString) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+impl RaftLogReader<Types> for GroupLog {
+    async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + Send>(
+        &mut self,
+        range: RB,
+    ) -> io::Result<Vec<Entry>> {
+        let from = match range.start_bound() {
+            Bound::Included(&index) => index,
+            Bound::Excluded(&index) => index + 1,
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&index) => index + 1,
+            Bound::Excluded(&index) => index,
+            Bound::Unbounded => u64::MAX,
+        };
+        self.read(from, end).map_err(io_error)
+    }
+
+    async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
+        let bytes = self.store.get(&key(self.group, Kind::Vote, 0)).map_err(io_error)?;
+        bytes.map(|bytes| entry::decode_vote(&bytes)).transpose().map_err(io_error)
+    }
+}
+
+impl RaftLogStorage<Types> for GroupLog {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> io::Result<LogState<Types>> {
+        let purged = self.position(Kind::Purged).map_err(io_error)?;
+        let last = self.last().map_err(io_error)?;
+        Ok(LogState { last_purged_log_id: purged, last_log_id: last.or(purged) })
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
+        let put = LogWrite::Put(key(self.group, Kind::Vote, 0), entry::encode_vote(vote));
+        self.write(vec![put], true).await
+    }
+
+    /// Not synced: it only tells a restart how far it may apply before it hears from others, and
+    /// goes to the disk with the next append.
+    async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
+        let Some(committed) = committed else { return Ok(()) };
+        let record = schema::encode(&entry::position(&committed));
+        let put = LogWrite::Put(key(self.group, Kind::Committed, 0), record);
+        self.store.write(vec![put], false, Box::new(|_| {}));
+        Ok(())
+    }
+
+    async fn read_committed(&mut self) -> io::Result<Option<LogId>> {
+        self.position(Kind::Committed).map_err(io_error)
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types>) -> io::Result<()>
+    where
+        I: IntoIterator<Item = Entry> + Send,
+        I::IntoIter: Send,
+    {
+        let mut writes = Vec::new();
+        let mut last = 0;
+        let mut young = self.young.lock();
+        for entry in entries {
+            let bytes = entry::encode(&entry);
+            last = entry.index();
+            self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            young.push(entry, bytes.len());
+            writes.push(LogWrite::Put(key(self.group, Kind::Entry, last), bytes));
+        }
+        drop(young);
+        let young = Arc::clone(&self.young);
+        let done = move |result: io::Result<()>| {
+            if result.is_ok() {
+                let mut young = young.lock();
+                young.written = young.written.max(last);
+                young.trim();
+            }
+            callback.io_completed(result);
+        };
+        self.store.write(writes, true, Box::new(done));
+        Ok(())
+    }
+
+    async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
+        let from = last.map_or(0, |id| id.index + 1);
+        let end = key(self.group, Kind::Entry, u64::MAX);
+        let cut = LogWrite::DeleteRange(key(self.group, Kind::Entry, from), end);
+        self.write(vec![cut], true).await?;
+        let mut young = self.young.lock();
+        match last {
+            Some(last) => young.cut_after(last.index),
+            None => *young = Young { applied: young.applied, ..Young::default() },
+        }
+        Ok(())
+    }
+
+    async fn purge(&mut self, upto: LogId) -> io::Result<()> {
+        let end = key(self.group, Kind::Entry, upto.index + 1);
+        let record = schema::encode(&entry::position(&upto));
+        let put = LogWrite::Put(key(self.group, Kind::Purged, 0), record);
+        let cut = LogWrite::DeleteRange(key(self.group, Kind::Entry, 0), end);
+        self.write(vec![put, cut], true).await?;
+        self.applied(upto.index);
+        self.bytes.store(0, Ordering::Relaxed);
+        let (store, group) = (self.store.clone(), self.group);
+        let given_back = tokio::task::spawn_blocking(move || store.give_back(group, upto.index + 1));
+        given_back.await.map_err(io_error)?.map_err(io_error)
+    }
+}

@@ -1,0 +1,174 @@
+//! The state machine for openraft: applies batches to the state and tells who waits.
+//!
+//! What a run of entries changes reaches the store in one write together with the last entry's
+//! id. Only then are names, access keys and segments in memory changed, and only then is anybody
+//! answered. A failed write stops the group: the state is not usable any further.
+
+use super::batch::Outcomes;
+use super::entry;
+use super::log::{GroupLog, io_error};
+use super::snapshot::{Builder, SnapshotDir, position_of};
+use super::types::{Entry, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
+use crate::apply::{apply, seq_of};
+use crate::catalogue::options::Fatal;
+use crate::schema::meta::MetaRow;
+use crate::store::state::StateStore;
+use crate::view::{Changes, Rows, StoreError, View};
+use futures_util::{Stream, TryStreamExt};
+use openraft::EntryPayload;
+use openraft::entry::RaftEntry;
+use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Changed rows after which a run of entries is written.
+const RUN_ROWS_MAX: usize = 4096;
+
+/// Hears of every change of a group's state, before anybody is answered.
+pub(crate) trait Watcher: Send + Sync + 'static {
+    /// These rows were changed.
+    fn changed(&self, group: u32, changes: &Changes) -> Result<(), StoreError>;
+    /// All rows may have changed.
+    fn replaced(&self, group: u32, rows: &dyn Rows) -> Result<(), StoreError>;
+}
+
+/// Figures of a group.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) entries: AtomicU64,
+    pub(crate) commands: AtomicU64,
+    pub(crate) rejected: AtomicU64,
+}
+
+/// A group's state machine.
+pub(crate) struct Machine {
+    pub(crate) group: u32,
+    pub(crate) store: Arc<StateStore>,
+    pub(crate) log: GroupLog,
+    pub(crate) builder: Builder,
+    pub(crate) watcher: Arc<dyn Watcher>,
+    pub(crate) figures: Arc<Figures>,
+    pub(crate) fatal: Fatal,
+    pub(crate) snapshot: Option<Snapshot>,
+}
+
+type Waiting = (Option<ApplyResponder<Types>>, Outcomes);
+
+impl Machine {
+    fn run(&mut self, run: Vec<EntryResponder<Types>>) -> Result<(), StoreError> {
+        let state = self.store.current();
+        let mut view = View::new(&*state);
+        let mut waiting: Vec<Waiting> = Vec::with_capacity(run.len());
+        let mut last = None;
+        for (entry, responder) in run {
+            waiting.push((responder, self.entry(&mut view, &entry)?));
+            last = Some(entry.log_id);
+        }
+        let Some(last) = last else { return Ok(()) };
+        let changes = view.into_changes();
+        state.write(&changes)?;
+        self.watcher.changed(self.group, &changes)?;
+        self.log.applied(last.index);
+        for (responder, outcomes) in waiting {
+            if let Some(responder) = responder {
+                responder.send(outcomes);
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&self, view: &mut View<'_>, entry: &Entry) -> Result<Outcomes, StoreError> {
+        let mut outcomes = Outcomes::default();
+        match &entry.payload {
+            EntryPayload::Blank => {}
+            EntryPayload::Normal(batch) => {
+                outcomes.0.reserve(batch.commands.len());
+                for (position, command) in batch.commands.iter().enumerate() {
+                    outcomes.0.push(apply(view, command, seq_of(entry.index(), position))?);
+                }
+            }
+            EntryPayload::Membership(membership) => {
+                let stored = StoredMembership::new(Some(entry.log_id), membership.clone());
+                view.put(MetaRow::Membership.row(), &entry::stored_record(&stored));
+            }
+        }
+        view.put(MetaRow::Applied.row(), &entry::position(&entry.log_id));
+        view.keep();
+        let rejected = outcomes.0.iter().filter(|outcome| outcome.is_err()).count() as u64;
+        self.figures.entries.fetch_add(1, Ordering::Relaxed);
+        self.figures.commands.fetch_add(outcomes.0.len() as u64, Ordering::Relaxed);
+        self.figures.rejected.fetch_add(rejected, Ordering::Relaxed);
+        Ok(outcomes)
+    }
+
+    fn failed(&self, error: &StoreError) -> io::Error {
+        (self.fatal)(&format!("the catalogue's state was not written: {error}"));
+        io_error(error)
+    }
+
+    fn install(&mut self, snapshot: &SnapshotDir) -> Result<(), StoreError> {
+        let dir = snapshot.dir.as_ref().ok_or_else(|| StoreError("a snapshot without a directory".into()))?;
+        self.store.replace(dir.path())?;
+        let state = self.store.current();
+        if let Some(applied) = position_of(|key| state.get(key))?.0 {
+            self.log.applied(applied.index);
+        }
+        self.watcher.replaced(self.group, &*state)
+    }
+}
+
+impl RaftStateMachine<Types> for Machine {
+    type SnapshotData = SnapshotDir;
+    type SnapshotBuilder = Builder;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
+        let state = self.store.current();
+        position_of(|key| state.get(key)).map_err(io_error)
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> io::Result<()>
+    where
+        S: Stream<Item = io::Result<EntryResponder<Types>>> + Unpin + Send,
+    {
+        let mut run = Vec::new();
+        let mut commands = 0;
+        while let Some(next) = entries.try_next().await? {
+            if let EntryPayload::Normal(batch) = &next.0.payload {
+                commands += batch.commands.len();
+            }
+            run.push(next);
+            // A put changes about four rows.
+            if commands * 4 >= RUN_ROWS_MAX {
+                self.run(std::mem::take(&mut run)).map_err(|error| self.failed(&error))?;
+                commands = 0;
+            }
+        }
+        self.run(run).map_err(|error| self.failed(&error))
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Builder {
+        self.snapshot = None;
+        self.builder.clone()
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotDir) -> io::Result<()> {
+        tracing::info!(group = self.group, %meta, "installing another member's state");
+        self.install(&snapshot).map_err(|error| self.failed(&error))
+    }
+
+    /// A directory is made here, when somebody is to read it, unless one was made before.
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
+        if self.snapshot.is_none() {
+            let state = self.store.current();
+            let (applied, membership) = position_of(|key| state.get(key)).map_err(io_error)?;
+            if applied.is_none() || membership.nodes().count() < 2 {
+                return Ok(None);
+            }
+            let builder = self.builder.clone();
+            let made = tokio::task::spawn_blocking(move || builder.checkpoint());
+            self.snapshot = Some(made.await.map_err(io_error)?.map_err(io_error)?);
+        }
+        Ok(self.snapshot.clone())
+    }
+}

@@ -1,0 +1,155 @@
+//! Commands on their way into a group's log: waiting, batched, answered.
+//!
+//! The first caller that finds no batch under way sends one itself; whoever applied a batch sends
+//! the next. So a lone command crosses no thread of ours, and under load commands gather while
+//! the log syncs. Dropping a waiting future leaves its command where it is.
+
+use super::batch::{Batch, Outcomes, encode_into};
+use crate::command::{Command, Reject, Reply};
+use bytes::Bytes;
+use mlgw_common::limits::{BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, PROPOSE_QUEUE_MAX};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Batches under way at once: one in the log, one being applied.
+const BATCHES_MAX: usize = 2;
+
+/// The answer to a command; a closed channel says that the group stopped.
+pub(crate) type Answer = Result<Reply, Reject>;
+
+struct Waiting {
+    command: Arc<Command>,
+    encoded: Vec<u8>,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// Why a command was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Too many wait.
+    Full,
+    /// The group stopped.
+    Stopped,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    under_way: usize,
+    stopped: bool,
+}
+
+/// A group's waiting commands.
+#[derive(Default)]
+pub(crate) struct Queue(Mutex<State>);
+
+/// A batch to send, and whom to answer.
+pub(crate) struct Outgoing {
+    pub(crate) batch: Batch,
+    pub(crate) answers: Vec<oneshot::Sender<Answer>>,
+}
+
+impl Queue {
+    /// Lets a command wait, and returns where its answer will be.
+    pub(crate) fn push(&self, command: Arc<Command>) -> Result<oneshot::Receiver<Answer>, Refused> {
+        let mut encoded = Vec::new();
+        encode_into(&command, &mut encoded);
+        let (answer, receiver) = oneshot::channel();
+        let mut state = self.0.lock();
+        if state.stopped {
+            return Err(Refused::Stopped);
+        }
+        if state.waiting.len() >= PROPOSE_QUEUE_MAX {
+            return Err(Refused::Full);
+        }
+        state.waiting.push_back(Waiting { command, encoded, answer });
+        Ok(receiver)
+    }
+
+    /// The next batch, if there is one to send now.
+    pub(crate) fn next(&self) -> Option<Outgoing> {
+        let mut state = self.0.lock();
+        if state.under_way >= BATCHES_MAX || state.waiting.is_empty() || state.stopped {
+            return None;
+        }
+        state.under_way += 1;
+        let (mut count, mut bytes) = (0, 0);
+        for waiting in state.waiting.iter().take(BATCH_COMMANDS_MAX) {
+            if count > 0 && bytes + waiting.encoded.len() > BATCH_BYTES_MAX {
+                break;
+            }
+            bytes += waiting.encoded.len();
+            count += 1;
+        }
+        let taken: Vec<Waiting> = state.waiting.drain(..count).collect();
+        drop(state);
+        let mut encoded = Vec::with_capacity(bytes);
+        let mut commands = Vec::with_capacity(count);
+        let mut answers = Vec::with_capacity(count);
+        for waiting in taken {
+            encoded.extend_from_slice(&waiting.encoded);
+            commands.push(waiting.command);
+            answers.push(waiting.answer);
+        }
+        Some(Outgoing { batch: Batch { commands, encoded: Bytes::from(encoded) }, answers })
+    }
+
+    fn done(&self) {
+        self.0.lock().under_way -= 1;
+    }
+
+    /// Takes nothing any more, and lets go of what waits.
+    pub(crate) fn stop(&self) {
+        let mut state = self.0.lock();
+        state.stopped = true;
+        state.waiting.clear();
+    }
+
+    /// Number of commands that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().waiting.len()
+    }
+
+    /// Whether nothing waits and nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.0.lock();
+        state.waiting.is_empty() && state.under_way == 0
+    }
+}
+
+/// A batch that was sent. When it is dropped without an outcome, its group has stopped.
+pub(crate) struct UnderWay(Option<Arc<Queue>>);
+
+impl UnderWay {
+    /// The batch that [`Queue::next`] gave last.
+    pub(crate) fn new(queue: &Arc<Queue>) -> Self {
+        Self(Some(Arc::clone(queue)))
+    }
+
+    /// It has an outcome.
+    pub(crate) fn done(mut self) {
+        if let Some(queue) = self.0.take() {
+            queue.done();
+        }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let Some(queue) = self.0.take() {
+            queue.done();
+            queue.stop();
+        }
+    }
+}
+
+/// Hands out the answers of a batch.
+pub(crate) fn answer(answers: Vec<oneshot::Sender<Answer>>, outcomes: Outcomes) {
+    assert_eq!(answers.len(), outcomes.0.len(), "a batch has one outcome per command");
+    for (answer, outcome) in answers.into_iter().zip(outcomes.0) {
+        // Nobody waits any more when its future was dropped.
+        drop(answer.send(outcome));
+    }
+}

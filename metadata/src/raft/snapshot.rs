@@ -1,0 +1,111 @@
+//! Snapshots: checkpoint directories, never bytes in memory.
+//!
+//! With one member a snapshot is only a statement: the state on disk reaches this far, so the log
+//! up to there may go. A directory of hard links is made when there is another member to send it
+//! to, and goes when the next one is made.
+
+use super::entry;
+use super::log::io_error;
+use super::types::{LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
+use crate::schema;
+use crate::schema::meta::{LogPosition, MembershipRecord, MetaRow};
+use crate::store::files;
+use crate::store::state::{StateDb, StateStore};
+use crate::view::{Rows, StoreError};
+use openraft::storage::RaftSnapshotBuilder;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A checkpoint directory, or none when nobody is there to read it.
+#[derive(Clone, Debug)]
+pub(crate) struct SnapshotDir {
+    pub(crate) dir: Option<Arc<ScratchDir>>,
+}
+
+/// A directory that goes with its last owner, unless it was renamed.
+#[derive(Debug)]
+pub(crate) struct ScratchDir(pub(crate) PathBuf);
+
+impl ScratchDir {
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for ScratchDir {
+    fn drop(&mut self) {
+        if let Err(error) = files::remove_dir(&self.0) {
+            tracing::warn!(dir = %self.0.display(), %error, "a checkpoint was not removed; the next start does it");
+        }
+    }
+}
+
+/// Position and membership of a state, as `read` finds their rows.
+pub(crate) fn position_of(
+    read: impl Fn(&[u8]) -> Result<Option<Vec<u8>>, StoreError>,
+) -> Result<(Option<LogId>, StoredMembership), StoreError> {
+    let applied = match read(&MetaRow::Applied.row())? {
+        Some(bytes) => Some(entry::log_id_of(&schema::decode::<LogPosition>(&bytes)?)),
+        None => None,
+    };
+    let membership = match read(&MetaRow::Membership.row())? {
+        Some(bytes) => entry::stored(&schema::decode::<MembershipRecord>(&bytes)?)?,
+        None => StoredMembership::default(),
+    };
+    Ok((applied, membership))
+}
+
+/// Makes snapshots of a group's state.
+#[derive(Clone)]
+pub(crate) struct Builder {
+    pub(crate) store: Arc<StateStore>,
+    pub(crate) taken: Arc<AtomicU64>,
+}
+
+impl Builder {
+    /// What is on disk now, without a directory.
+    fn flushed(&self, state: &StateDb) -> Result<SnapshotMeta, StoreError> {
+        loop {
+            let (last_log_id, last_membership) = position_of(|key| state.flushed(key))?;
+            // A flush between the two reads would pair a position with a later membership.
+            if position_of(|key| state.flushed(key))?.0 == last_log_id {
+                return Ok(SnapshotMeta { last_log_id, last_membership });
+            }
+        }
+    }
+
+    /// A checkpoint, with the position read back from it.
+    pub(crate) fn checkpoint(&self) -> Result<Snapshot, StoreError> {
+        let number = self.taken.fetch_add(1, Ordering::Relaxed);
+        let dir = self.store.scratch_dir(&format!("snapshot-{number}"));
+        let scratch = Arc::new(ScratchDir(dir.clone()));
+        self.store.current().checkpoint(&dir)?;
+        let copy = StateDb::open_read_only(&dir)?;
+        let (last_log_id, last_membership) = position_of(|key| copy.get(key))?;
+        let meta = SnapshotMeta { last_log_id, last_membership };
+        Ok(Snapshot { meta, snapshot: SnapshotDir { dir: Some(scratch) } })
+    }
+
+    fn build(&self) -> Result<Snapshot, StoreError> {
+        let state = self.store.current();
+        let (_, membership) = position_of(|key| state.get(key))?;
+        if membership.nodes().count() > 1 {
+            return self.checkpoint();
+        }
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        Ok(Snapshot { meta: self.flushed(&state)?, snapshot: SnapshotDir { dir: None } })
+    }
+}
+
+impl RaftSnapshotBuilder<Types> for Builder {
+    type SnapshotData = SnapshotDir;
+
+    async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
+        let builder = self.clone();
+        let built = tokio::task::spawn_blocking(move || builder.build());
+        built.await.map_err(io_error)?.map_err(io_error)
+    }
+}

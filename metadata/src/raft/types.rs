@@ -1,0 +1,53 @@
+//! The types that openraft is set up with.
+
+use super::batch::{Batch, Outcomes};
+use openraft::impls::leader_id_adv::LeaderId;
+use openraft::{BasicNode, OptionalSend, RaftTypeConfig};
+
+/// Our choice of types.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Types;
+
+impl RaftTypeConfig for Types {
+    type D = Batch;
+    type R = Outcomes;
+    type NodeId = u64;
+    type Node = BasicNode;
+    type Term = u64;
+    type LeaderId = LeaderId<u64, u64>;
+    type Vote = openraft::Vote<Self::LeaderId>;
+    type Payload = openraft::EntryPayload<Batch, u64, BasicNode>;
+    type Entry = openraft::Entry<LeaderId<u64, u64>, Self::Payload>;
+    type AsyncRuntime = openraft::impls::TokioRuntime;
+    type Responder<T>
+        = Route<T>
+    where
+        T: OptionalSend + 'static;
+    type Batch<T>
+        = openraft::impls::InlineBatch<T>
+    where
+        T: OptionalSend + 'static;
+    type ErrorSource = openraft::impls::BoxedErrorSource;
+}
+
+/// A log id.
+pub(crate) type LogId = openraft::alias::LogIdOf<Types>;
+/// A log entry.
+pub(crate) type Entry = <Types as RaftTypeConfig>::Entry;
+/// A vote.
+pub(crate) type Vote = <Types as RaftTypeConfig>::Vote;
+/// A membership and the entry that set it.
+pub(crate) type StoredMembership = openraft::alias::StoredMembershipOf<Types>;
+/// A snapshot's position.
+pub(crate) type SnapshotMeta = openraft::alias::SnapshotMetaOf<Types>;
+/// A snapshot.
+pub(crate) type Snapshot = openraft::alias::SnapshotOf<Types, super::snapshot::SnapshotDir>;
+
+/// Takes an outcome where it is wanted, on the thread that has it.
+pub(crate) struct Route<T>(pub(crate) Box<dyn FnOnce(T) + Send>);
+
+impl<T: OptionalSend + 'static> openraft::raft::responder::Responder<Types, T> for Route<T> {
+    fn on_complete(self, result: T) {
+        (self.0)(result);
+    }
+}

@@ -1,0 +1,20 @@
+//! RocksDB: one state store per group, one log store per node.
+//!
+//! State: the write-ahead log is off, because the Raft log is one. All families are in one column
+//! family and the applied log id is written with what it applied, so whatever was flushed is a
+//! consistent prefix of history. Log: every append of every group goes through one thread, one
+//! batch and one sync at a time. When power fails, the state is as of its last flush and the log
+//! as of its last sync, and replaying one over the other gives back all that was acknowledged.
+
+pub(crate) mod files;
+pub(crate) mod log;
+pub(crate) mod options;
+pub(crate) mod state;
+
+use crate::view::StoreError;
+
+impl From<rocksdb::Error> for StoreError {
+    fn from(error: rocksdb::Error) -> Self {
+        Self(error.into_string())
+    }
+}

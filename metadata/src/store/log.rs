@@ -1,0 +1,229 @@
+//! The log of all groups of a node: one RocksDB with a write-ahead log, one writing thread.
+//!
+//! Keys are (group, kind, index), big-endian. A request is answered when everything in it is
+//! written, and synced if it has to be; requests that wait together share one batch and one sync.
+//! After the first failure nothing is written any more: what a failed sync left behind is
+//! unknown, and a later success must not hide that.
+
+use super::{files, options};
+use crate::view::StoreError;
+use rocksdb::{Cache, DB, FlushOptions, WriteBatch, WriteOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// Entries of one write at most; beyond it the next write takes over.
+const WRITE_REQUESTS_MAX: usize = 1024;
+
+/// What a group keeps in the log store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// The vote.
+    Vote = 1,
+    /// The last committed log id that was saved.
+    Committed = 2,
+    /// The last purged log id.
+    Purged = 3,
+    /// Entries, by index.
+    Entry = 4,
+}
+
+/// The key of a group's row of `kind`; `index` is 0 but for entries.
+pub(crate) fn key(group: u32, kind: Kind, index: u64) -> [u8; 13] {
+    let mut key = [0; 13];
+    key[..4].copy_from_slice(&group.to_be_bytes());
+    key[4] = kind as u8;
+    key[5..].copy_from_slice(&index.to_be_bytes());
+    key
+}
+
+/// The index in the key of an entry.
+pub(crate) fn index_of(key: &[u8]) -> Option<u64> {
+    key.get(5..13)?.try_into().ok().map(u64::from_be_bytes)
+}
+
+/// A change of the log store.
+pub(crate) enum LogWrite {
+    /// A row with a value.
+    Put([u8; 13], Vec<u8>),
+    /// The end of the rows from the first key on that are before the second.
+    DeleteRange([u8; 13], [u8; 13]),
+}
+
+/// Called with the outcome, on the writing thread.
+pub(crate) type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
+
+struct Request {
+    writes: Vec<LogWrite>,
+    sync: bool,
+    done: Done,
+}
+
+/// Figures of the log store.
+#[derive(Debug, Default)]
+pub(crate) struct LogFigures {
+    pub(crate) syncs: AtomicU64,
+    pub(crate) bytes_appended: AtomicU64,
+}
+
+/// The log store of a node. Clones share it; the last one to go ends the writing thread.
+#[derive(Clone)]
+pub(crate) struct LogStore {
+    db: Arc<DB>,
+    dir: PathBuf,
+    requests: Sender<Request>,
+    figures: Arc<LogFigures>,
+}
+
+impl LogStore {
+    /// Opens or creates the log in `dir`. `sync` false leaves syncs to the operating system.
+    /// `failed` hears of the first failure, before anybody waiting does.
+    pub(crate) fn open(
+        dir: &Path,
+        cache: &Cache,
+        sync: bool,
+        failed: impl Fn(&str) + Send + 'static,
+    ) -> Result<Self, StoreError> {
+        let at = |error: io::Error| StoreError(format!("{}: {error}", dir.display()));
+        files::make_dir(dir).map_err(at)?;
+        let db = Arc::new(DB::open(&options::log(cache), dir)?);
+        files::sync_dir(dir).map_err(at)?;
+        let figures = Arc::new(LogFigures::default());
+        let (requests, incoming) = channel();
+        let writer = Writer { db: Arc::clone(&db), sync, figures: Arc::clone(&figures), failed: None };
+        std::thread::Builder::new()
+            .name("catalogue-log".into())
+            .spawn(move || writer.run(&incoming, failed))
+            .map_err(at)?;
+        Ok(Self { db, dir: dir.to_owned(), requests, figures })
+    }
+
+    /// Writes; `done` is called when it is written, and synced if `sync`.
+    pub(crate) fn write(&self, writes: Vec<LogWrite>, sync: bool, done: Done) {
+        if let Err(refused) = self.requests.send(Request { writes, sync, done }) {
+            (refused.0.done)(Err(io::Error::other("the log's writer has stopped")));
+        }
+    }
+
+    /// The value at `key`.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.db.get(key)?)
+    }
+
+    /// The entries of `group` with indexes from `from` on that are below `end`, with their sizes.
+    pub(crate) fn entries(&self, group: u32, from: u64, end: u64) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        let mut entries = Vec::new();
+        if from >= end {
+            return Ok(entries);
+        }
+        let mut within = rocksdb::ReadOptions::default();
+        within.set_iterate_upper_bound(key(group, Kind::Entry, end));
+        let mut rows = self.db.raw_iterator_opt(within);
+        rows.seek(key(group, Kind::Entry, from));
+        while let Some((key, value)) = rows.item() {
+            let index = index_of(key).ok_or_else(|| StoreError("a log key has no index".into()))?;
+            entries.push((index, value.to_vec()));
+            rows.next();
+        }
+        rows.status()?;
+        Ok(entries)
+    }
+
+    /// The last entry of `group`.
+    pub(crate) fn last_entry(&self, group: u32) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
+        let mut rows = self.db.raw_iterator();
+        rows.seek_for_prev(key(group, Kind::Entry, u64::MAX));
+        let last = rows.item().filter(|(row, _)| row[..5] == key(group, Kind::Entry, 0)[..5]);
+        let last = last.and_then(|(key, value)| Some((index_of(key)?, value.to_vec())));
+        rows.status()?;
+        Ok(last)
+    }
+
+    /// Gives back the space of purged entries below `end`: whole files go, and what is in memory
+    /// is flushed without them, so that its write-ahead log goes too.
+    pub(crate) fn give_back(&self, group: u32, end: u64) -> Result<(), StoreError> {
+        let mut flush = FlushOptions::default();
+        flush.set_wait(true);
+        self.db.flush_opt(&flush)?;
+        let (from, end) = (key(group, Kind::Entry, 0), key(group, Kind::Entry, end));
+        self.db.delete_file_in_range(from, end)?;
+        self.db.compact_range(Some(from), Some(end));
+        Ok(())
+    }
+
+    /// Brings everything to the disk, so that the next open has nothing to recover.
+    pub(crate) fn flush(&self) -> Result<(), StoreError> {
+        let mut flush = FlushOptions::default();
+        flush.set_wait(true);
+        self.db.flush_wal(true)?;
+        Ok(self.db.flush_opt(&flush)?)
+    }
+
+    /// Bytes of its files.
+    pub(crate) fn bytes(&self) -> u64 {
+        files::dir_bytes(&self.dir)
+    }
+
+    pub(crate) fn figures(&self) -> &LogFigures {
+        &self.figures
+    }
+}
+
+struct Writer {
+    db: Arc<DB>,
+    sync: bool,
+    figures: Arc<LogFigures>,
+    failed: Option<String>,
+}
+
+impl Writer {
+    fn run(mut self, incoming: &Receiver<Request>, failed: impl Fn(&str)) {
+        while let Ok(first) = incoming.recv() {
+            let mut requests = vec![first];
+            while requests.len() < WRITE_REQUESTS_MAX {
+                match incoming.try_recv() {
+                    Ok(next) => requests.push(next),
+                    Err(_) => break,
+                }
+            }
+            if self.failed.is_none()
+                && let Err(error) = self.write(&requests)
+            {
+                failed(&format!("the catalogue's log was not written: {error}"));
+                self.failed = Some(error.0);
+            }
+            for request in requests {
+                (request.done)(match &self.failed {
+                    None => Ok(()),
+                    Some(why) => Err(io::Error::other(why.clone())),
+                });
+            }
+        }
+    }
+
+    fn write(&self, requests: &[Request]) -> Result<(), StoreError> {
+        let mut batch = WriteBatch::default();
+        let mut bytes = 0;
+        for write in requests.iter().flat_map(|request| &request.writes) {
+            match write {
+                LogWrite::Put(key, value) => {
+                    bytes += value.len() as u64;
+                    batch.put(key, value);
+                }
+                LogWrite::DeleteRange(from, end) => batch.delete_range(from, end),
+            }
+        }
+        let mut options = WriteOptions::default();
+        let sync = self.sync && requests.iter().any(|request| request.sync);
+        options.set_sync(sync);
+        self.db.write_opt(batch, &options)?;
+        self.figures.bytes_appended.fetch_add(bytes, Ordering::Relaxed);
+        if sync {
+            self.figures.syncs.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,70 @@
+//! How RocksDB is set up: small, bounded, quiet.
+//!
+//! One block cache for all groups, few background threads, no preallocation worth mentioning (a
+//! catalogue works on a 256 MiB file system), an information log of at most 2 MiB.
+
+use rocksdb::{
+    BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, LogLevel, Options,
+};
+
+/// Bytes of the log store's memtable. A purge flushes it, so it also bounds the write-ahead log
+/// that a purge leaves behind.
+const LOG_MEMTABLE_BYTES: usize = 8 << 20;
+
+/// What both kinds of store share.
+fn common() -> Options {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_max_background_jobs(2);
+    options.set_keep_log_file_num(2);
+    options.set_max_log_file_size(1 << 20);
+    options.set_log_level(LogLevel::Warn);
+    options.set_stats_dump_period_sec(0);
+    options.set_max_manifest_file_size(4 << 20);
+    options.set_manifest_preallocation_size(64 << 10);
+    options.set_recycle_log_file_num(0);
+    options.set_max_open_files(512);
+    options.set_skip_stats_update_on_db_open(true);
+    options.set_paranoid_checks(true);
+    options
+}
+
+/// A state store. Point reads are the hot path: Bloom filters of 10 bits keep absent keys from
+/// the disk, a hash index in each block finds a present one without a search.
+pub(super) fn state(cache: &Cache, memtable_bytes: usize) -> Options {
+    let mut blocks = BlockBasedOptions::default();
+    blocks.set_block_cache(cache);
+    blocks.set_block_size(8 << 10);
+    blocks.set_bloom_filter(10.0, false);
+    blocks.set_cache_index_and_filter_blocks(true);
+    blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    blocks.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
+    blocks.set_data_block_hash_ratio(0.75);
+    blocks.set_format_version(5);
+    let mut options = common();
+    options.set_block_based_table_factory(&blocks);
+    options.set_write_buffer_size(memtable_bytes);
+    options.set_max_write_buffer_number(2);
+    options.set_compression_type(DBCompressionType::Lz4);
+    options.set_level_compaction_dynamic_level_bytes(true);
+    options
+}
+
+/// The log store. Point-in-time recovery: what follows a torn record was never acknowledged.
+pub(super) fn log(cache: &Cache) -> Options {
+    let mut blocks = BlockBasedOptions::default();
+    blocks.set_block_cache(cache);
+    let mut options = common();
+    options.set_block_based_table_factory(&blocks);
+    options.set_write_buffer_size(LOG_MEMTABLE_BYTES);
+    options.set_max_write_buffer_number(2);
+    options.set_max_total_wal_size(2 * LOG_MEMTABLE_BYTES as u64);
+    options.set_compression_type(DBCompressionType::None);
+    options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
+    options
+}
+
+/// A block cache of `bytes`, for all stores of a catalogue.
+pub(crate) fn cache(bytes: usize) -> Cache {
+    Cache::new_lru_cache(bytes)
+}

@@ -1,0 +1,207 @@
+//! A group's state: rows in RocksDB, flushed when asked, checkpointed as hard links, replaced as
+//! a whole by a checkpoint of another member.
+//!
+//! The store is the directory `state-N` with the largest N. A received checkpoint is complete
+//! and synced before it is renamed to the next number, so power loss leaves the old state or the
+//! new one.
+
+use super::{files, options};
+use crate::view::{Changes, Row, Rows, StoreError};
+use parking_lot::RwLock;
+use rocksdb::checkpoint::Checkpoint;
+use rocksdb::{Cache, DB, DBPinnableSlice, DBRawIterator, FlushOptions, ReadOptions, ReadTier, WriteBatch};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const STATE: &str = "state-";
+
+/// A group's state, open.
+pub(crate) struct StateDb {
+    db: DB,
+    persisted: ReadOptions,
+}
+
+impl StateDb {
+    /// Opens or creates the store in `dir`.
+    pub(crate) fn open(dir: &Path, cache: &Cache, memtable_bytes: usize) -> Result<Self, StoreError> {
+        let db = DB::open(&options::state(cache, memtable_bytes), dir)?;
+        let mut persisted = ReadOptions::default();
+        persisted.set_read_tier(ReadTier::Persisted);
+        Ok(Self { db, persisted })
+    }
+
+    /// Opens the store in `dir` to read it; nothing in it changes.
+    pub(crate) fn open_read_only(dir: &Path) -> Result<Self, StoreError> {
+        let db = DB::open_for_read_only(&rocksdb::Options::default(), dir, false)?;
+        Ok(Self { db, persisted: ReadOptions::default() })
+    }
+
+    /// The value at `key`, without copying it.
+    pub(crate) fn pinned(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, StoreError> {
+        Ok(self.db.get_pinned(key)?)
+    }
+
+    /// The value at `key` as it is on disk, whatever memory holds.
+    pub(crate) fn flushed(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.db.get_opt(key, &self.persisted)?)
+    }
+
+    /// Writes changes: all of them or none.
+    pub(crate) fn write(&self, changes: &Changes) -> Result<(), StoreError> {
+        let mut batch = WriteBatch::default();
+        for (key, change) in changes {
+            match change {
+                Some(value) => batch.put(key, value),
+                None => batch.delete(key),
+            }
+        }
+        Ok(self.db.write_without_wal(batch)?)
+    }
+
+    /// Brings everything written to the disk, synced.
+    pub(crate) fn flush(&self) -> Result<(), StoreError> {
+        let mut flush = FlushOptions::default();
+        flush.set_wait(true);
+        Ok(self.db.flush_opt(&flush)?)
+    }
+
+    /// Makes a copy of everything written in `dir`, which must not exist: hard links where the
+    /// file system allows.
+    pub(crate) fn checkpoint(&self, dir: &Path) -> Result<(), StoreError> {
+        Ok(Checkpoint::new(&self.db)?.create_checkpoint(dir)?)
+    }
+
+    /// An iterator over the rows from `from` on that are before `end`, over one snapshot.
+    pub(crate) fn rows(&self, from: &[u8], end: &[u8]) -> RowIter<'_> {
+        let mut within = ReadOptions::default();
+        within.set_iterate_lower_bound(from);
+        within.set_iterate_upper_bound(end);
+        let mut rows = self.db.raw_iterator_opt(within);
+        rows.seek(from);
+        RowIter { rows, started: false }
+    }
+}
+
+impl Rows for StateDb {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.db.get(key)?)
+    }
+
+    fn range(&self, from: &[u8], end: &[u8], max: usize) -> Result<Vec<Row>, StoreError> {
+        let mut rows = Vec::new();
+        if from >= end {
+            return Ok(rows);
+        }
+        let mut iter = self.rows(from, end);
+        while rows.len() < max {
+            match iter.next()? {
+                Some((key, value)) => rows.push((key.to_vec(), value.to_vec())),
+                None => break,
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// Rows in order, lent one at a time.
+pub(crate) struct RowIter<'a> {
+    rows: DBRawIterator<'a>,
+    started: bool,
+}
+
+impl RowIter<'_> {
+    /// The next row.
+    pub(crate) fn next(&mut self) -> Result<Option<(&[u8], &[u8])>, StoreError> {
+        if std::mem::replace(&mut self.started, true) && self.rows.valid() {
+            self.rows.next();
+        }
+        if !self.rows.valid() {
+            self.rows.status()?;
+            return Ok(None);
+        }
+        Ok(self.rows.item())
+    }
+
+    /// Goes to the first row at or after `key`.
+    pub(crate) fn seek(&mut self, key: &[u8]) {
+        self.rows.seek(key);
+        self.started = false;
+    }
+
+    /// Goes to the last row at or before `key`, if there is one.
+    pub(crate) fn seek_back(&mut self, key: &[u8]) {
+        self.rows.seek_for_prev(key);
+        self.started = false;
+    }
+}
+
+/// The state of a group on this node, and how to replace it.
+pub(crate) struct StateStore {
+    dir: PathBuf,
+    cache: Cache,
+    memtable_bytes: usize,
+    /// The number of the directory in use, and the store in it.
+    current: RwLock<(u64, Arc<StateDb>)>,
+}
+
+impl StateStore {
+    /// Opens or creates the state in `dir`, and removes what interrupted replacements left.
+    pub(crate) fn open(dir: &Path, cache: &Cache, memtable_bytes: usize) -> Result<Self, StoreError> {
+        let io = |error: std::io::Error| StoreError(format!("{}: {error}", dir.display()));
+        files::make_dir(dir).map_err(io)?;
+        let newest = remove_leftovers(dir).map_err(io)?;
+        let path = dir.join(format!("{STATE}{newest}"));
+        let db = StateDb::open(&path, cache, memtable_bytes)?;
+        files::sync_dir(dir).map_err(io)?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            cache: cache.clone(),
+            memtable_bytes,
+            current: RwLock::new((newest, Arc::new(db))),
+        })
+    }
+
+    /// The state as it is now. Whoever holds it keeps the files of a replaced state open.
+    pub(crate) fn current(&self) -> Arc<StateDb> {
+        Arc::clone(&self.current.read().1)
+    }
+
+    /// A name for a directory beside the state, for checkpoints that are taken or received.
+    pub(crate) fn scratch_dir(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Replaces the state by the checkpoint in `received`, which is complete and synced.
+    pub(crate) fn replace(&self, received: &Path) -> Result<(), StoreError> {
+        let io = |error: std::io::Error| StoreError(format!("{}: {error}", self.dir.display()));
+        let mut current = self.current.write();
+        let next = current.0 + 1;
+        let path = self.dir.join(format!("{STATE}{next}"));
+        files::rename_dir(received, &path).map_err(io)?;
+        let db = StateDb::open(&path, &self.cache, self.memtable_bytes)?;
+        let old = self.dir.join(format!("{STATE}{}", current.0));
+        *current = (next, Arc::new(db));
+        drop(current);
+        files::remove_dir(&old).map_err(io)
+    }
+}
+
+/// Removes all but the newest state, and returns its number.
+fn remove_leftovers(dir: &Path) -> std::io::Result<u64> {
+    let mut states = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix(STATE)?.parse::<u64>().ok());
+        match number {
+            Some(number) => states.push((number, entry.path())),
+            None => files::remove_dir(&entry.path())?,
+        }
+    }
+    states.sort();
+    let newest = states.pop().map_or(1, |(number, _)| number);
+    for (_, old) in states {
+        files::remove_dir(&old)?;
+    }
+    Ok(newest)
+}
