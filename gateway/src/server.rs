@@ -10,6 +10,7 @@ mod banner;
 mod bring_up;
 pub mod connection;
 pub mod data_dir;
+pub mod interim;
 pub mod listener;
 pub mod logging;
 pub mod notify;

@@ -1,16 +1,10 @@
 //! One connection: HTTP/1.1 or HTTP/2, until its client is done, is overdue, or the server drains.
-//!
-//! `Expect: 100-continue`: hyper sends `100 Continue` when a handler first asks for the body. For a
-//! body of length 0 there is nothing to continue with and hyper sends the final answer at once
-//! instead, which RFC 9110 §10.1.1 allows and which ends the wait of every client that has one:
-//! botocore takes any status line for the end of its wait (`AWSConnection._handle_expect_response`),
-//! the Node SDK races `continue`, `response` and a timer, libcurl and Go's net/http do not wait to
-//! send nothing. The second that a PUT of nothing used to cost them came from servers that held
-//! the answer back.
 
+use super::interim::{Interim, WithInterim};
 use super::watch::{Activity, Flying, Patience, Watched};
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::EXPECT;
+use http::{Request, Response, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -80,12 +74,21 @@ impl Server {
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
     {
         let activity = Activity::new();
+        let interim = Interim::default();
+        let io = WithInterim::new(io, interim.clone());
         let watched = TokioIo::new(Watched::new(io, Arc::clone(&activity)));
         let of_requests = Arc::clone(&activity);
         let service = service_fn(move |request: Request<Incoming>| {
             let in_flight = of_requests.request(request.version());
+            let interim = expects_in_vain(&request).then(|| interim.clone());
             let answer = handler(request);
-            async move { Ok::<_, Infallible>(answer.await.map(|body| Flying::new(body, in_flight))) }
+            async move {
+                let answer = answer.await;
+                if let Some(interim) = interim.filter(|_| answer.status().is_success()) {
+                    interim.owe();
+                }
+                Ok::<_, Infallible>(answer.map(|body| Flying::new(body, in_flight)))
+            }
         });
         let mut connection = pin!(self.http.serve_connection(watched, service));
         let mut looks = tokio::time::interval(self.patience.look_every());
@@ -105,4 +108,11 @@ impl Server {
             }
         }
     }
+}
+
+/// Whether the client expects `100 Continue` for a body that has no bytes.
+fn expects_in_vain(request: &Request<Incoming>) -> bool {
+    let expects =
+        || request.headers().get(EXPECT).is_some_and(|e| e.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    request.version() == Version::HTTP_11 && request.body().is_end_stream() && expects()
 }
