@@ -16,10 +16,17 @@ use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-/// How long the true status is waited for.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How often a blank is sent after that. Load balancers give up after 30 s or more.
-const BLANK_EVERY: Duration = Duration::from_secs(5);
+/// When an answer stops waiting for its true status, and how often it then shows life.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// How long the true status is waited for.
+    patience: Duration,
+    /// How often a blank is sent after that.
+    blank_every: Duration,
+}
+
+/// Clients and load balancers give up after 30 s without a byte, or later.
+const PACE: Pace = Pace { patience: Duration::from_secs(5), blank_every: Duration::from_secs(5) };
 
 type Work = AbortOnDropHandle<Result<String, S3Error>>;
 
@@ -31,10 +38,17 @@ pub async fn answer<F>(work: F) -> S3Result
 where
     F: Future<Output = Result<String, S3Error>> + Send + 'static,
 {
+    answer_at(PACE, work).await
+}
+
+async fn answer_at<F>(pace: Pace, work: F) -> S3Result
+where
+    F: Future<Output = Result<String, S3Error>> + Send + 'static,
+{
     let mut work = AbortOnDropHandle::new(tokio::spawn(work));
-    match timeout(PATIENCE, &mut work).await {
+    match timeout(pace.patience, &mut work).await {
         Ok(joined) => Ok(xml(outcome(joined)?)),
-        Err(_) => Ok(kept_alive(work)),
+        Err(_) => Ok(kept_alive(work, pace.blank_every)),
     }
 }
 
@@ -45,8 +59,8 @@ fn outcome(joined: Result<Result<String, S3Error>, tokio::task::JoinError>) -> R
     })
 }
 
-fn kept_alive(work: Work) -> S3Response {
-    let mut blanks = interval(BLANK_EVERY);
+fn kept_alive(work: Work, blank_every: Duration) -> S3Response {
+    let mut blanks = interval(blank_every);
     blanks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let prolog = stream::once(async { Ok(Bytes::from_static(PROLOG.as_bytes())) });
     let rest = stream::unfold(Some((work, blanks)), |state| async {
@@ -75,13 +89,16 @@ async fn blank_or_document(mut work: Work, mut blanks: Interval) -> Step {
 
 #[cfg(test)]
 mod tests {
-    use super::{PROLOG, answer};
+    use super::{PROLOG, Pace, answer, answer_at};
     use crate::s3::error::{Code, S3Error};
     use http::StatusCode;
     use http_body_util::BodyExt;
     use std::time::Duration;
+    use tokio::sync::oneshot;
 
-    #[tokio::test(start_paused = true)]
+    const IMPATIENT: Pace = Pace { patience: Duration::ZERO, blank_every: Duration::from_millis(1) };
+
+    #[tokio::test]
     async fn quick_work_answers_with_its_own_status() {
         let response = answer(async { Ok(format!("{PROLOG}<A/>")) }).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
@@ -89,27 +106,34 @@ mod tests {
         assert!(error.is_err());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn long_work_is_kept_alive_and_ends_with_one_document() {
-        let response = answer(async {
-            tokio::time::sleep(Duration::from_secs(60)).await;
-            Ok(format!("{PROLOG}<A/>"))
+    /// The whole body of an answer whose work ends with `result` only after a blank was sent.
+    async fn late(result: Result<String, S3Error>) -> String {
+        let (go, gone) = oneshot::channel();
+        let response = answer_at(IMPATIENT, async move {
+            gone.await.unwrap();
+            result
         });
-        let body = response.await.unwrap().into_body().collect().await.unwrap().to_bytes();
-        let text = std::str::from_utf8(&body).unwrap();
+        let response = response.await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        let (mut body, mut text) = (response.into_body(), Vec::new());
+        while text.last() != Some(&b' ') {
+            text.extend(body.frame().await.unwrap().unwrap().into_data().unwrap());
+        }
+        go.send(()).unwrap();
+        text.extend(body.collect().await.unwrap().to_bytes());
+        String::from_utf8(text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn long_work_is_kept_alive_and_ends_with_one_document() {
+        let text = late(Ok(format!("{PROLOG}<A/>"))).await;
         assert!(text.starts_with(PROLOG) && text.ends_with(" <A/>"), "{text:?}");
         assert_eq!(text.matches("<?xml").count(), 1);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_late_error_is_a_document_behind_200() {
-        let response = answer(async {
-            tokio::time::sleep(Duration::from_secs(60)).await;
-            Err(S3Error::new(Code::InternalError))
-        });
-        let response = response.await.unwrap();
-        assert_eq!(response.status(), StatusCode::OK);
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        assert!(std::str::from_utf8(&body).unwrap().contains("<Error>"));
+        let text = late(Err(S3Error::new(Code::InternalError))).await;
+        assert!(text.ends_with("</Error>"), "{text:?}");
     }
 }
