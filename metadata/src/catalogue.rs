@@ -232,8 +232,14 @@ impl Catalogue {
 
     /// Stops: no new commands, those under way finish, everything is flushed and synced, so that
     /// the next open has nothing to replay. Clones answer [`ProposeError::Stopping`] afterwards.
+    /// The directory is free for another open once the last clone and reader are gone; without
+    /// any, that is when this returns.
     pub async fn shutdown(self) {
         self.inner.shutdown().await;
+        let closing = self.inner.closing();
+        let shared = Arc::downgrade(&self.inner);
+        drop(self);
+        closing.wait(&shared).await;
     }
 }
 

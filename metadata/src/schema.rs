@@ -81,7 +81,7 @@ pub(crate) mod golden {
     use prost::Message;
     use std::fmt::Write;
 
-    pub(crate) fn check<M: Message + Default + PartialEq>(record: &M, hex: &str) {
+    pub(crate) fn check<M: Message + Default + PartialEq + std::fmt::Debug>(record: &M, hex: &str) {
         let bytes = encode(record);
         let shown = bytes.iter().fold(String::new(), |mut s, b| {
             let _ = write!(s, "{b:02x}");

@@ -6,13 +6,13 @@ use super::sagas::unreachable_reply;
 use crate::command::{Change, Command, LeaseBodies, ObjectCommand, Reject, Reply};
 use crate::raft::group::{Group, GroupError};
 use crate::schema::Bucket;
-use crate::store::log::LogStore;
+use crate::store::log::{LogClose, LogStore};
 use crate::store::state::StateDb;
 use mlgw_common::limits::BODY_ID_LEASE;
 use mlgw_common::{BodyId, BucketId, Clock};
 use parking_lot::Mutex as SyncMutex;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -22,6 +22,10 @@ const RETRIES_MAX: usize = 10;
 
 /// How long a command waits for its bucket to change before it is tried again all the same.
 const BUCKET_WAIT: Duration = Duration::from_millis(50);
+
+/// openraft's tasks end shortly after its core and let go of the stores then.
+const CLOSE_CHECK: Duration = Duration::from_millis(1);
+const CLOSE_CHECKS_MAX: usize = 5_000;
 
 pub(crate) struct Inner {
     /// Group 0 first; the index is the id.
@@ -146,6 +150,12 @@ impl Inner {
         metrics
     }
 
+    /// What has to be closed before the directory is free.
+    pub(super) fn closing(&self) -> Closing {
+        let states = self.groups.iter().map(|group| Arc::downgrade(&group.state())).collect();
+        Closing { states, log: self.log.watch_close() }
+    }
+
     pub(super) async fn shutdown(&self) {
         self.stopping.store(true, Ordering::Release);
         self.resident.release_added.notify_one();
@@ -159,5 +169,25 @@ impl Inner {
         if !matches!(flushed, Ok(Ok(()))) {
             tracing::error!("the log was not flushed; it will be recovered");
         }
+    }
+}
+
+/// Stores that are about to be closed by whoever lets go of them last.
+pub(super) struct Closing {
+    states: Vec<Weak<StateDb>>,
+    log: LogClose,
+}
+
+impl Closing {
+    /// Waits until they are closed, unless somebody still shares the catalogue.
+    pub(super) async fn wait(self, shared: &Weak<Inner>) {
+        for _ in 0..CLOSE_CHECKS_MAX {
+            let closed = self.states.iter().all(|state| state.strong_count() == 0) && self.log.is_closed();
+            if closed || shared.strong_count() > 0 {
+                return;
+            }
+            tokio::time::sleep(CLOSE_CHECK).await;
+        }
+        tracing::warn!("a reader keeps the catalogue open");
     }
 }

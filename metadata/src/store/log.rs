@@ -10,7 +10,7 @@ use crate::view::StoreError;
 use rocksdb::{Cache, DB, FlushOptions, WriteBatch, WriteOptions};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -167,8 +167,22 @@ impl LogStore {
         files::dir_bytes(&self.dir)
     }
 
+    /// To see when the last one to share it has let go.
+    pub(crate) fn watch_close(&self) -> LogClose {
+        LogClose(Arc::downgrade(&self.db))
+    }
+
     pub(crate) fn figures(&self) -> &LogFigures {
         &self.figures
+    }
+}
+
+/// Sees when a log store is closed.
+pub(crate) struct LogClose(Weak<DB>);
+
+impl LogClose {
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.strong_count() == 0
     }
 }
 
