@@ -12,4 +12,8 @@ pub(crate) mod machine;
 pub(crate) mod network;
 pub(crate) mod queue;
 pub(crate) mod snapshot;
+#[cfg(test)]
+mod snapshot_tests;
+#[cfg(test)]
+mod suite_tests;
 pub(crate) mod types;

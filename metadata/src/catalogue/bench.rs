@@ -44,7 +44,7 @@ async fn writers(options: CatalogueOptions, writers: usize, each: usize) -> Cata
 }
 
 async fn figures(dir: &Path) {
-    drop(writers(options(&dir.join("one")), 1, 3_000).await);
+    writers(options(&dir.join("one")), 1, 3_000).await.shutdown().await;
     let catalogue = writers(options(&dir.join("many")), 32, 8_000).await;
     let b = catalogue.bucket("data").unwrap();
     reads(&catalogue, &b, "memtable");
@@ -55,7 +55,7 @@ async fn figures(dir: &Path) {
     reads(&catalogue, &b, "files");
     let rss = std::fs::read_to_string("/proc/self/status").unwrap();
     println!("{}", rss.lines().find(|l| l.starts_with("VmRSS")).unwrap());
-    drop(catalogue);
+    catalogue.shutdown().await;
     let start = Instant::now();
     let catalogue = Catalogue::open(options(&dir.join("empty"))).await.unwrap();
     println!("open empty: {:?}", start.elapsed());

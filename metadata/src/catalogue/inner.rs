@@ -1,5 +1,6 @@
 //! What the clones of a catalogue share.
 
+use super::jobs::Stop;
 use super::options::{CatalogueMetrics, Fatal, ProposeError};
 use super::resident::Resident;
 use super::sagas::unreachable_reply;
@@ -13,9 +14,10 @@ use mlgw_common::{BodyId, BucketId, Clock};
 use parking_lot::Mutex as SyncMutex;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 
 /// How often an object command is tried again with its bucket as it is by then.
 const RETRIES_MAX: usize = 10;
@@ -39,12 +41,13 @@ pub(crate) struct Inner {
     pub(super) saga: Mutex<()>,
     pub(super) bodies: SyncMutex<Range<u64>>,
     pub(super) leasing: Mutex<()>,
-    pub(super) stopping: AtomicBool,
+    pub(super) stop: Arc<Stop>,
+    pub(super) jobs: SyncMutex<Vec<JoinHandle<()>>>,
 }
 
 impl Inner {
     pub(super) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        self.stop.is_stopped()
     }
 
     /// The state that holds `key` of `bucket`.
@@ -157,8 +160,13 @@ impl Inner {
     }
 
     pub(super) async fn shutdown(&self) {
-        self.stopping.store(true, Ordering::Release);
-        self.resident.release_added.notify_one();
+        self.stop.stop();
+        let jobs = std::mem::take(&mut *self.jobs.lock());
+        for job in jobs {
+            if let Err(error) = job.await {
+                tracing::error!(%error, "a background job ended badly");
+            }
+        }
         for group in &self.groups {
             if let Err(error) = group.shutdown().await {
                 tracing::error!(group = group.id, %error, "the state was not flushed; the log will be replayed");

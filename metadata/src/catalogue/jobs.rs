@@ -6,9 +6,10 @@ use crate::key::Family;
 use crate::schema::release;
 use crate::view::{Rows, StoreError};
 use mlgw_common::limits::JOB_ROWS_MAX;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// Waiting bodies that are looked up at a time.
 const RELEASES_READ: usize = 256;
@@ -21,6 +22,34 @@ const LOG_CHECK: Duration = Duration::from_millis(200);
 
 const _: () = assert!(RELEASE_ROWS as usize <= JOB_ROWS_MAX);
 
+/// Says once and for all that jobs are to end.
+#[derive(Debug, Default)]
+pub(super) struct Stop {
+    stopped: AtomicBool,
+    changed: Notify,
+}
+
+impl Stop {
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    async fn cancelled(&self) {
+        let changed = self.changed.notified();
+        tokio::pin!(changed);
+        // Listening from here on, so that a stop after the look is heard.
+        changed.as_mut().enable();
+        if !self.is_stopped() {
+            changed.await;
+        }
+    }
+}
+
 /// Frees bodies until the catalogue stops.
 pub(super) async fn release_bodies(catalogue: Weak<Inner>) {
     loop {
@@ -31,9 +60,12 @@ pub(super) async fn release_bodies(catalogue: Weak<Inner>) {
         if let Err(error) = inner.release_all().await {
             tracing::warn!(%error, "bodies wait to be freed");
         }
-        let resident = Arc::clone(&inner.resident);
+        let (resident, stop) = (Arc::clone(&inner.resident), Arc::clone(&inner.stop));
         drop(inner);
-        resident.release_added.notified().await;
+        tokio::select! {
+            () = resident.release_added.notified() => {}
+            () = stop.cancelled() => return,
+        }
     }
 }
 
@@ -41,12 +73,13 @@ pub(super) async fn release_bodies(catalogue: Weak<Inner>) {
 pub(super) async fn purge_logs(catalogue: Weak<Inner>) {
     let mut tick = tokio::time::interval(LOG_CHECK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let Some(stop) = catalogue.upgrade().map(|inner| Arc::clone(&inner.stop)) else { return };
     loop {
-        tick.tick().await;
-        let Some(inner) = catalogue.upgrade() else { return };
-        if inner.is_stopping() {
-            return;
+        tokio::select! {
+            _ = tick.tick() => {}
+            () = stop.cancelled() => return,
         }
+        let Some(inner) = catalogue.upgrade() else { return };
         let total: u64 = inner.groups.iter().map(|group| group.log_bytes()).sum();
         if total <= inner.log_bytes_max {
             continue;

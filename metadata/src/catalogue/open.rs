@@ -17,7 +17,6 @@ use crate::view::StoreError;
 use parking_lot::Mutex as SyncMutex;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use tokio::sync::Mutex;
 
 /// The id of the only node of an embedded catalogue.
@@ -55,12 +54,14 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
         saga: Mutex::new(()),
         bodies: SyncMutex::new(0..0),
         leasing: Mutex::new(()),
-        stopping: AtomicBool::new(false),
+        stop: Arc::default(),
+        jobs: SyncMutex::default(),
     });
     first_rows(&inner, options.partitions).await.map_err(propose)?;
     inner.resume_sagas().await.map_err(propose)?;
-    tokio::spawn(jobs::release_bodies(Arc::downgrade(&inner)));
-    tokio::spawn(jobs::purge_logs(Arc::downgrade(&inner)));
+    let shared = Arc::downgrade(&inner);
+    let jobs = [tokio::spawn(jobs::release_bodies(shared.clone())), tokio::spawn(jobs::purge_logs(shared))];
+    inner.jobs.lock().extend(jobs);
     Ok(inner)
 }
 

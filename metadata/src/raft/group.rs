@@ -73,6 +73,29 @@ fn config(alone: bool) -> Result<Config, StoreError> {
     config.validate().map_err(|error| StoreError(error.to_string()))
 }
 
+/// The two stores as openraft wants them, and the group that will share them.
+pub(crate) fn stores(
+    parts: GroupParts,
+) -> (GroupLog, Machine, impl FnOnce(Raft<Types, Machine>) -> Group) {
+    let store = Arc::new(parts.store);
+    let log = GroupLog::new(parts.log, parts.id);
+    let taken = Arc::<AtomicU64>::default();
+    let figures = Arc::<Figures>::default();
+    let machine = Machine {
+        group: parts.id,
+        store: Arc::clone(&store),
+        log: log.clone(),
+        builder: Builder { store: Arc::clone(&store), taken: Arc::clone(&taken) },
+        watcher: parts.watcher,
+        figures: Arc::clone(&figures),
+        fatal: parts.fatal,
+        snapshot: None,
+    };
+    let (id, shared) = (parts.id, log.clone());
+    let group = move |raft| Group { id, raft, queue: Arc::default(), store, log: shared, taken, figures };
+    (log, machine, group)
+}
+
 impl Group {
     /// Opens a group whose only voter is this node. Everything in its log has been applied when
     /// this returns.
@@ -108,26 +131,14 @@ impl Group {
         N: RaftNetworkFactory<Types>,
         N::Network: NetSnapshot<Types, SnapshotData = SnapshotDir>,
     {
-        let store = Arc::new(parts.store);
-        let log = GroupLog::new(parts.log, parts.id);
-        let taken = Arc::<AtomicU64>::default();
-        let figures = Arc::<Figures>::default();
-        parts.watcher.replaced(parts.id, &*store.current())?;
-        let machine = Machine {
-            group: parts.id,
-            store: Arc::clone(&store),
-            log: log.clone(),
-            builder: Builder { store: Arc::clone(&store), taken: Arc::clone(&taken) },
-            watcher: parts.watcher,
-            figures: Arc::clone(&figures),
-            fatal: parts.fatal,
-            snapshot: None,
-        };
+        let node = parts.node;
+        parts.watcher.replaced(parts.id, &*parts.store.current())?;
+        let (log, machine, group) = stores(parts);
         let config = Arc::new(config(alone)?);
-        let raft = Raft::new(parts.node, config, network, log.clone(), machine)
+        let raft = Raft::new(node, config, network, log, machine)
             .await
             .map_err(|error| StoreError(error.to_string()))?;
-        Ok(Self { id: parts.id, raft, queue: Arc::default(), store, log, taken, figures })
+        Ok(group(raft))
     }
 
     /// Makes a change and waits for its reply.
