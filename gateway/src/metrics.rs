@@ -127,7 +127,6 @@ impl Metrics {
         let status = response.status().as_u16();
         let sent = match response.body() {
             ResponseBody::Full(bytes) => bytes.as_ref().map_or(0, Bytes::len) as u64,
-            ResponseBody::Head(_) => 0,
             ResponseBody::Sized { .. } | ResponseBody::KeptAlive(_) => {
                 return observe_stream(observed, head, response);
             }
@@ -254,7 +253,7 @@ fn observe_stream(observed: Observed, head: &Parts, response: &mut S3Response) {
         ResponseBody::KeptAlive(stream) => {
             ResponseBody::KeptAlive(watch(Left { stream, left_bytes: u64::MAX }))
         }
-        other @ (ResponseBody::Full(_) | ResponseBody::Head(_)) => other,
+        other @ ResponseBody::Full(_) => other,
     };
 }
 

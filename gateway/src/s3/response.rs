@@ -19,8 +19,6 @@ pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 pub enum ResponseBody {
     /// Nothing, or all of it at once.
     Full(Option<Bytes>),
-    /// Nothing, though the head states the length that a GET would have.
-    Head(u64),
     /// A stream whose length is known.
     Sized {
         /// What is still to come.
@@ -42,7 +40,6 @@ impl http_body::Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
             Self::Full(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Head(_) => Poll::Ready(None),
             Self::Sized { left_bytes, stream } => {
                 let next = stream.poll_next_unpin(cx);
                 if let Poll::Ready(Some(Ok(bytes))) = &next {
@@ -57,7 +54,6 @@ impl http_body::Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Full(bytes) => bytes.is_none(),
-            Self::Head(_) => true,
             Self::Sized { left_bytes, .. } => *left_bytes == 0,
             Self::KeptAlive(_) => false,
         }
@@ -66,7 +62,6 @@ impl http_body::Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
-            Self::Head(bytes) => SizeHint::with_exact(*bytes),
             Self::Sized { left_bytes, .. } => SizeHint::with_exact(*left_bytes),
             Self::KeptAlive(_) => SizeHint::default(),
         }
