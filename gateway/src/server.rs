@@ -39,6 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tls::{Certificate, TlsError};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
@@ -202,63 +203,22 @@ impl Closing {
 }
 
 impl Running {
-    /// Opens the listeners.
+    /// Opens the listeners. What tells of them (`admin.json`, standard output) is there before the
+    /// first connection is accepted: who sees `/readyz` finds it.
     async fn start(engine: &Engine, loaded: Loaded) -> Result<Self, ServeError> {
         let config = loaded.config.clone();
-        let certificate = match (&config.tls.cert, &config.tls.key) {
-            (Some(cert), Some(key)) => Some(Certificate::load(cert, key)?),
-            _ => None,
-        };
-        let s3_listener = bind("s3.listen", &config.s3.listen).await?;
-        let admin_listener = bind("admin.listen", &config.admin.listen).await?;
-        let metrics_listener = match &config.metrics.listen {
-            Some(address) => Some(bind("metrics.listen", address).await?),
-            None => None,
-        };
-        let port = |listener: &tokio::net::TcpListener| {
-            listener.local_addr().map(|address| address.port()).map_err(io_error("a listener"))
-        };
-        let endpoint = banner::url(certificate.is_some(), &config.s3.listen, port(&s3_listener)?);
-        let admin_url = banner::url(false, &config.admin.listen, port(&admin_listener)?);
-
+        let bound = Bound::open(&config).await?;
+        let admin_file = write_admin_file(engine, &bound.admin_url)?;
         let metrics = Arc::new(Metrics::new(config.log.slow_request_ms));
-        let admin = Arc::new(admin_of(engine, loaded, &metrics, endpoint.clone())?);
-        let gateway = Arc::new(gateway_of(engine, &config, &metrics));
-        let server = Server::new(patience_of(&config));
-        let (s3, side) = (Closing::default(), Closing::default());
-
-        let door = Door {
-            listener: s3_listener,
-            certificate: certificate.clone(),
-            connections_max: usize::try_from(config.limits.connections).unwrap_or(usize::MAX),
-            server: server.clone(),
-            metrics: Some(metrics),
-            stop: s3.stop.clone(),
-            tasks: s3.tasks.clone(),
-        };
-        s3.tasks.spawn(door.accept(move |request, _| {
-            let gateway = Arc::clone(&gateway);
-            async move { s3::handle(&gateway, request).await }
-        }));
-        let served = if metrics_listener.is_some() { Served::Api } else { Served::All };
-        let side_doors = [Some((admin_listener, served)), metrics_listener.map(|l| (l, Served::Probes))];
-        for (listener, served) in side_doors.into_iter().flatten() {
-            let door = Door {
-                listener,
-                certificate: None,
-                connections_max: ADMIN_CONNECTIONS_MAX,
-                server: server.clone(),
-                metrics: None,
-                stop: side.stop.clone(),
-                tasks: side.tasks.clone(),
-            };
-            let router = admin::router(&admin, served);
-            side.tasks.spawn(door.accept(move |request, peer| admin::handle(router.clone(), request, peer)));
-        }
-        let admin_file = write_admin_file(engine, &admin_url)?;
-        banner::print(&config, &engine.machine, engine.keyring.root(), &endpoint, &admin_url);
-        tracing::info!(%endpoint, admin = %admin_url, node = %engine.dir.node().node, "serving");
+        let admin = Arc::new(admin_of(engine, loaded, &metrics, bound.endpoint.clone())?);
+        banner::print(&config, &engine.machine, engine.keyring.root(), &bound.endpoint, &bound.admin_url);
+        tracing::info!(
+            endpoint = %bound.endpoint, admin = %bound.admin_url, node = %engine.dir.node().node, "serving"
+        );
+        let certificate = bound.certificate.clone();
         let watch = certificate.clone().map(|c| AbortOnDropHandle::new(tokio::spawn(c.watch())));
+        let (s3, side) = (Closing::default(), Closing::default());
+        bound.accept(&admin, gateway_of(engine, &config, &metrics), &config, &s3, &side);
         let drain_timeout = config.drain_timeout;
         Ok(Self { admin, admin_file, certificate, _certificate_watch: watch, s3, side, drain_timeout })
     }
@@ -300,6 +260,72 @@ impl Running {
         self.side.close(ADMIN_DRAIN).await;
         if let Err(error) = std::fs::remove_file(&self.admin_file) {
             tracing::warn!(%error, file = %self.admin_file.display(), "cannot be removed");
+        }
+    }
+}
+
+/// The listeners, open but not accepting yet.
+struct Bound {
+    s3: TcpListener,
+    admin: TcpListener,
+    metrics: Option<TcpListener>,
+    certificate: Option<Certificate>,
+    endpoint: String,
+    admin_url: String,
+}
+
+impl Bound {
+    async fn open(config: &Config) -> Result<Self, ServeError> {
+        let certificate = match (&config.tls.cert, &config.tls.key) {
+            (Some(cert), Some(key)) => Some(Certificate::load(cert, key)?),
+            _ => None,
+        };
+        let s3 = bind("s3.listen", &config.s3.listen).await?;
+        let admin = bind("admin.listen", &config.admin.listen).await?;
+        let metrics = match &config.metrics.listen {
+            Some(address) => Some(bind("metrics.listen", address).await?),
+            None => None,
+        };
+        // Port 0 lets the system choose; the one it chose is told.
+        let port = |listener: &TcpListener| {
+            listener.local_addr().map(|address| address.port()).map_err(io_error("a listener"))
+        };
+        let endpoint = banner::url(certificate.is_some(), &config.s3.listen, port(&s3)?);
+        let admin_url = banner::url(false, &config.admin.listen, port(&admin)?);
+        Ok(Self { s3, admin, metrics, certificate, endpoint, admin_url })
+    }
+
+    /// Accepts S3 connections under `s3`, the others under `side`.
+    fn accept(self, admin: &Arc<Admin>, gateway: Gateway, config: &Config, s3: &Closing, side: &Closing) {
+        let server = Server::new(patience_of(config));
+        let gateway = Arc::new(gateway);
+        let door = Door {
+            listener: self.s3,
+            certificate: self.certificate,
+            connections_max: usize::try_from(config.limits.connections).unwrap_or(usize::MAX),
+            server: server.clone(),
+            metrics: Some(Arc::clone(&admin.metrics)),
+            stop: s3.stop.clone(),
+            tasks: s3.tasks.clone(),
+        };
+        s3.tasks.spawn(door.accept(move |request, _| {
+            let gateway = Arc::clone(&gateway);
+            async move { s3::handle(&gateway, request).await }
+        }));
+        let served = if self.metrics.is_some() { Served::Api } else { Served::All };
+        let side_doors = [Some((self.admin, served)), self.metrics.map(|l| (l, Served::Probes))];
+        for (listener, served) in side_doors.into_iter().flatten() {
+            let door = Door {
+                listener,
+                certificate: None,
+                connections_max: ADMIN_CONNECTIONS_MAX,
+                server: server.clone(),
+                metrics: None,
+                stop: side.stop.clone(),
+                tasks: side.tasks.clone(),
+            };
+            let router = admin::router(admin, served);
+            side.tasks.spawn(door.accept(move |request, peer| admin::handle(router.clone(), request, peer)));
         }
     }
 }

@@ -1,9 +1,10 @@
 //! `mlgw bucket …`
 
 use super::client::Client;
-use super::output::{Out, columns, confirm, human_bytes, pairs};
+use super::output::{Out, columns, confirm, pairs};
 use super::{CliError, Global, discover, path_segment};
 use crate::admin::{BucketInfo, BucketPage, NewBucketRequest};
+use crate::config::ByteSize;
 use clap::Subcommand;
 use http::Method;
 
@@ -76,7 +77,7 @@ fn list(page: &BucketPage) -> String {
         vec![
             bucket.name.clone(),
             bucket.objects.to_string(),
-            human_bytes(bucket.bytes),
+            ByteSize(bucket.bytes).human(),
             bucket.uploads.to_string(),
             bucket.region.clone(),
             bucket.created.clone(),
@@ -92,8 +93,8 @@ fn show(bucket: &BucketInfo) -> String {
         ("region", bucket.region.clone()),
         ("created", bucket.created.clone()),
         ("objects", bucket.objects.to_string()),
-        ("size", format!("{} ({} bytes)", human_bytes(bucket.bytes), bucket.bytes)),
-        ("uploads", format!("{} ({})", bucket.uploads, human_bytes(bucket.upload_bytes))),
+        ("size", format!("{} ({} bytes)", ByteSize(bucket.bytes).human(), bucket.bytes)),
+        ("uploads", format!("{} ({})", bucket.uploads, ByteSize(bucket.upload_bytes).human())),
         ("owner", bucket.owner.clone()),
     ])
 }

@@ -86,34 +86,15 @@ pub(super) fn pairs(rows: &[(&str, String)]) -> String {
     rows.iter().map(|(name, value)| format!("{name:width$}  {value}").trim_end().to_owned() + "\n").collect()
 }
 
-/// Bytes for people: three digits and a unit.
-pub(super) fn human_bytes(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1000.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{columns, confirm, human_bytes, pairs};
+    use super::{columns, confirm, pairs};
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["longer".to_owned(), String::new()]];
         assert_eq!(columns(&["NAME", "N"], &rows), "NAME    N\na       1\nlonger\n");
         assert_eq!(pairs(&[("a", "1".into()), ("bcd", String::new())]), "a    1\nbcd\n");
-    }
-
-    #[test]
-    fn bytes_are_shown_with_a_unit() {
-        for (bytes, shown) in [(0, "0 B"), (999, "999 B"), (1 << 20, "1.0 MiB"), (5 << 30, "5.0 GiB")] {
-            assert_eq!(human_bytes(bytes), shown);
-        }
     }
 
     #[test]

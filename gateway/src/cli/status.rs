@@ -1,9 +1,10 @@
 //! `mlgw status`
 
 use super::client::Client;
-use super::output::{Out, human_bytes, pairs};
+use super::output::{Out, pairs};
 use super::{CliError, Global, discover};
 use crate::admin::{SettingList, Status};
+use crate::config::ByteSize;
 use http::Method;
 
 pub(super) async fn run(metrics: bool, global: &Global, out: Out) -> Result<(), CliError> {
@@ -54,16 +55,16 @@ fn show(status: &Status) -> String {
                 "{} buckets, {} access keys, {} of log",
                 status.catalogue.buckets,
                 status.catalogue.access_keys,
-                human_bytes(status.catalogue.log_bytes)
+                ByteSize(status.catalogue.log_bytes).human()
             ),
         ),
         (
             "hot tier",
             format!(
                 "{} of {} used, room for {}",
-                human_bytes(hot.used_bytes),
-                human_bytes(hot.capacity_bytes),
-                human_bytes(hot.room_bytes)
+                ByteSize(hot.used_bytes).human(),
+                ByteSize(hot.capacity_bytes).human(),
+                ByteSize(hot.room_bytes).human()
             ),
         ),
         ("corrupt", format!("{} blocks since the start", hot.corrupt_blocks)),

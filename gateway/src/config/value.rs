@@ -37,6 +37,21 @@ pub(crate) fn quoted(text: &str) -> String {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
+impl ByteSize {
+    /// The size for people: three digits and a unit.
+    #[must_use]
+    pub fn human(self) -> String {
+        const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+        let mut value = self.0 as f64;
+        let mut unit = 0;
+        while value >= 1000.0 && unit + 1 < UNITS.len() {
+            value /= 1024.0;
+            unit += 1;
+        }
+        if unit == 0 { format!("{} B", self.0) } else { format!("{value:.1} {}", UNITS[unit]) }
+    }
+}
+
 /// Largest first, binary before decimal, so that the first that divides is the shortest spelling.
 const BYTE_UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
@@ -397,6 +412,13 @@ mod tests {
         }
         for text in ["", "MiB", "1.5GiB", "1 parsec", "99999999TiB", "-1"] {
             assert!(ByteSize::from_text(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_shown_to_people_with_three_digits() {
+        for (bytes, shown) in [(0, "0 B"), (999, "999 B"), (1 << 20, "1.0 MiB"), (5 << 30, "5.0 GiB")] {
+            assert_eq!(ByteSize(bytes).human(), shown);
         }
     }
 

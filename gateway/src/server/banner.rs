@@ -33,7 +33,7 @@ pub(super) fn print(config: &Config, machine: &Machine, root: &Key, endpoint: &s
          data in {}, hot capacity {}, durability {}\n",
         env!("CARGO_PKG_VERSION"),
         config.data_dir.display(),
-        ByteSize(config.hot_capacity_bytes(machine) >> 20 << 20),
+        ByteSize(config.hot_capacity_bytes(machine)).human(),
         config.durability.to_text(),
     );
     if with_keys {
