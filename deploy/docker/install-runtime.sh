@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# What the binary needs to run: its C++ library, and a user of its own with a data directory.
+set -euo pipefail
+
+export DEBIAN_FRONTEND=noninteractive
+apt-get update
+apt-get install --yes --no-install-recommends libstdc++6
+rm -rf /var/lib/apt/lists/*
+groupadd --system --gid 10001 mlgw
+useradd --system --uid 10001 --gid mlgw --home-dir /var/lib/mlgw --shell /usr/sbin/nologin mlgw
+install -d -m 0700 -o mlgw -g mlgw /var/lib/mlgw
