@@ -4,10 +4,13 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import pytest
 
 from server import Server
+
+PRINTED_SECONDS_MAX = 30
 
 
 @pytest.fixture
@@ -19,8 +22,12 @@ def fresh():
     server.stop()
 
 
-def printed(server):
+def printed(server, starts):
     """(the lines for a shell, the lines for Python) as the server's last start printed them."""
+    deadline = time.monotonic() + PRINTED_SECONDS_MAX
+    while server.output().count("\nprint(") < starts:  # It serves a moment before it says so.
+        assert time.monotonic() < deadline, server.output()
+        time.sleep(0.02)
     lines = server.output().splitlines()
     exports = [line for line in lines if line.startswith("export ")][-4:]
     start = len(lines) - 1 - lines[::-1].index("import boto3")
@@ -34,7 +41,7 @@ def without_aws():
 
 
 def test_the_printed_lines_work_as_pasted_and_outlive_a_restart(fresh):
-    exports, snippet = printed(fresh)
+    exports, snippet = printed(fresh, starts=1)
     python = [sys.executable, "-c", snippet]
     assert subprocess.check_output(python, env=without_aws()) == b"b'hello'\n"
     program = pathlib.Path(sys.executable).with_name("aws")
@@ -42,7 +49,7 @@ def test_the_printed_lines_work_as_pasted_and_outlive_a_restart(fresh):
     assert subprocess.check_output(["bash", "-c", shell], env=without_aws()) == b"hello"
     fresh.end()
     fresh.start()
-    assert printed(fresh) == (exports, snippet)
+    assert printed(fresh, starts=2) == (exports, snippet)
     assert subprocess.check_output(["bash", "-c", shell], env=without_aws()) == b"hello"
     assert subprocess.check_output(python, env=without_aws()) == b"b'hello'\n"
 

@@ -1,8 +1,11 @@
 """Row 10: every way in which clients write CompleteMultipartUpload, and its repetition."""
 
+import base64
 import itertools
 
 import pytest
+
+from checksums import crc32
 
 BODIES = [b"a" * (5 << 20), b"b" * 7]
 NAMESPACE = ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
@@ -60,20 +63,24 @@ def test_row_10_complete_understands_every_way_of_writing_it_and_can_be_repeated
 
 
 def test_row_10_a_checksum_child_is_checked(wire, bucket):
-    path = f"/{bucket}/k"
-    upload, etags = upload_of(wire, path)
-    wrong = "<ChecksumCRC32>AAAAAA==</ChecksumCRC32>"
-    parts = "".join(
-        f"<Part>{wrong}<ETag>{etag}</ETag><PartNumber>{n}</PartNumber></Part>"
-        for n, etag in enumerate(etags, 1)
+    path, body = f"/{bucket}/k", b"the only part"
+    right = base64.b64encode(crc32(body)).decode()
+    started = wire.send("POST", path + "?uploads", [("x-amz-checksum-algorithm", "CRC32")])
+    upload = started.text.partition("<UploadId>")[2].partition("<")[0]
+    part = wire.send(
+        "PUT", f"{path}?partNumber=1&uploadId={upload}", [("x-amz-checksum-crc32", right)], body
     )
-    xml = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
-    assert wire.send("POST", f"{path}?uploadId={upload}", body=xml).code in (
-        "InvalidPart",
-        "BadDigest",
-        "InvalidRequest",
-    )
+
+    def complete(checksum):
+        child = f"<ChecksumCRC32>{checksum}</ChecksumCRC32><PartNumber>1</PartNumber>"
+        xml = f"<Part><ETag>{part.header('etag')}</ETag>{child}</Part>"
+        xml = f"<CompleteMultipartUpload>{xml}</CompleteMultipartUpload>"
+        return wire.send("POST", f"{path}?uploadId={upload}", body=xml.encode())
+
+    assert complete("AAAAAA==").code in ("InvalidPart", "BadDigest")
     assert wire.send("HEAD", path).status == 404
+    assert complete(right).status == 200
+    assert wire.send("GET", path).body == body
 
 
 def test_row_10_a_body_that_is_not_xml_is_refused_by_name(wire, bucket):

@@ -68,6 +68,9 @@ def test_row_06_a_refused_request_is_answered_without_asking_for_its_body(http, 
         connection.write(head_bytes("PUT", f"/{bucket}-absent/k", headers))
         answer = connection.read_answer("PUT")
         assert (answer.status, answer.interim) == (404, [])
+        if answer.header("connection") != "close":  # Then the connection is good for another request.
+            connection.write(head_bytes("GET", "/", wire.headers("GET", "/")))
+            assert connection.read_answer("GET").status == 200
 
 
 @pytest.mark.parametrize("length", [0, 10, 3_000_000])
