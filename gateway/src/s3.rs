@@ -38,10 +38,11 @@ use crate::auth::{self, AuthRules, Payload};
 use crate::credentials::{Keyring, Principal};
 use crate::metrics::Metrics;
 use error::{Code, S3Error};
-use http::HeaderValue;
 use http::request::Parts;
+use http::{HeaderValue, header};
 use hyper::body::Incoming;
 use ingest::MemoryBudget;
+use mlgw_common::limits::KIB;
 use mlgw_common::{BucketId, Clock};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Bucket, BucketState};
@@ -94,12 +95,16 @@ pub async fn handle(gateway: &Arc<Gateway>, request: http::Request<Incoming>) ->
             if let Some(cause) = error.cause() {
                 log_cause(&error, cause, &id);
             }
-            error.into_response(head.uri.path(), &id)
+            let mut response = error.into_response(head.uri.path(), &id);
+            if may_be_unread(&head) {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            response
         }
     };
     let headers = response.headers_mut();
     headers.insert("x-amz-request-id", response::header_value(&id));
-    headers.insert(http::header::SERVER, HeaderValue::from_static("mlgw"));
+    headers.insert(header::SERVER, HeaderValue::from_static("mlgw"));
     gateway.metrics.end(observed, &head, &mut response);
     response
 }
@@ -109,6 +114,15 @@ pub async fn handle(gateway: &Arc<Gateway>, request: http::Request<Incoming>) ->
 fn request_id(gateway: &Gateway) -> String {
     let count = gateway.requests.fetch_add(1, Ordering::Relaxed);
     format!("{:011X}{:07X}", gateway.clock.now().as_millis(), count & 0x0fff_ffff)
+}
+
+/// Whether an answer of refusal may come before the request's body was read. The connection cannot
+/// be used again then, and a client that is not told so would try.
+fn may_be_unread(head: &Parts) -> bool {
+    let length = head.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    let small = length.map_or(!head.headers.contains_key(header::TRANSFER_ENCODING), |bytes: u64| bytes <= 16 * KIB);
+    let http1 = head.version <= http::Version::HTTP_11;
+    http1 && (!small || head.headers.contains_key(header::EXPECT))
 }
 
 /// What went wrong inside belongs in the log; what a client did wrong does not.

@@ -12,10 +12,13 @@ import json
 import os
 import random
 import re
+import selectors
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from server import ROOT_KEY, ROOT_SECRET, Server
@@ -44,7 +47,7 @@ class Bench:
             env=dict(os.environ, AWS_ACCESS_KEY_ID=ROOT_KEY, AWS_SECRET_ACCESS_KEY=ROOT_SECRET),
             check=True, capture_output=True, text=True).stdout
         made = json.loads(out)
-        return made["access_key"], made["secret"]
+        return made["key"]["access_key"], made["secret_access_key"]
 
     def call(self, method, path, query=()):
         """One request outside the measurement."""
@@ -83,12 +86,42 @@ class Bench:
             raise SystemExit(f"requests failed: {failed}")
         return result
 
-    def measured(self, *args, **kwargs):
-        """A run of wrk, with the CPU seconds that the server spent on it."""
+    def measured(self, *args, load=None, **kwargs):
+        """A run of wrk (or of another load), with the CPU seconds that the server spent on it."""
         before = self.server.cpu_seconds()
-        result = self.wrk(*args, **kwargs)
+        result = (load or self.wrk)(*args, **kwargs)
         result["cpu"] = self.server.cpu_seconds() - before
         return result
+
+    def heads(self, targets, seconds):
+        """HEAD requests over keep-alive connections: wrk waits for the body that HEAD never sends."""
+        end = f" HTTP/1.1\r\nHost: {self.server.host}\r\n\r\n".encode()
+        requests = [line.strip().encode() + end for line in open(targets)]
+        chance, waits, sent = random.Random(self.arguments.seed), [], {}
+        selector = selectors.DefaultSelector()
+
+        def send(connection):
+            sent[connection] = time.monotonic()
+            connection.sendall(chance.choice(requests))
+
+        for _ in range(CONNECTIONS):
+            connection = socket.create_connection(("127.0.0.1", self.server.port))
+            selector.register(connection, selectors.EVENT_READ)
+            send(connection)
+        begin = time.monotonic()
+        while time.monotonic() < begin + seconds:
+            for key, _ in selector.select(1):
+                answer = key.fileobj.recv(65536)
+                if not (answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"\r\n\r\n")):
+                    raise SystemExit(f"HEAD answered {answer[:200]!r}")
+                waits.append(time.monotonic() - sent[key.fileobj])
+                send(key.fileobj)
+        micros = (time.monotonic() - begin) * 1e6
+        for key in list(selector.get_map().values()):
+            key.fileobj.close()
+        waits.sort()
+        at = lambda part: int(waits[int(len(waits) * part)] * 1e6)
+        return {"requests": len(waits), "micros": int(micros), "p50": at(0.5), "p99": at(0.99)}
 
     def fill(self, prefix, count, body_bytes):
         """PUTs `count` objects, each once."""
@@ -125,7 +158,8 @@ def get_rows(bench):
     bench.per_request("get-4k", bench.measured(targets, bench.arguments.seconds), 18)
     single = bench.measured(targets, max(3, bench.arguments.seconds // 3), connections=1)
     bench.row("get-4k-one-connection", single["p50"], "µs p50", 1000)
-    bench.per_request("head", bench.measured(bench.targets("HEAD", names), bench.arguments.seconds), 13)
+    heads = bench.targets("HEAD", names)
+    bench.per_request("head", bench.measured(heads, bench.arguments.seconds, load=bench.heads), 13)
 
 
 def get_100k_row(bench):

@@ -81,7 +81,7 @@ fn write_parts(out: &mut Xml, gateway: &Gateway, request: &Request<'_>, found: &
     let parts = found.part_ranges(gateway)?;
     let page: Vec<_> = parts.iter().enumerate().skip(after).take(max).collect();
     let last = page.last().map_or(after, |(at, _)| at + 1);
-    out.open("ObjectParts").value("TotalPartsCount", parts.len()).value("PartNumberMarker", after);
+    out.open("ObjectParts").value("PartsCount", parts.len()).value("PartNumberMarker", after);
     out.value("NextPartNumberMarker", last).value("MaxParts", max).value("IsTruncated", last < parts.len());
     for (at, range) in page {
         let number = PartNumber::new(range.number).ok_or_else(|| S3Error::internal("an index has part 0"))?;

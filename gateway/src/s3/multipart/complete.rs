@@ -72,7 +72,9 @@ impl ClientPart {
 pub async fn complete(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
     let named = Named::of(gateway, request)?;
     let conditions = conditions::of_write(request)?;
-    let body = Body::new(upload.incoming, request.head, upload.payload, Terms::document(XML_BODY_BYTES_MAX as u64))?;
+    // A checksum in the headers is that of the object, not of this document.
+    let terms = Terms { checksum_headers: false, ..Terms::document(XML_BODY_BYTES_MAX as u64) };
+    let body = Body::new(upload.incoming, request.head, upload.payload, terms)?;
     let document: CompleteDocument = parse(&read_all(body).await?)?;
     let location = format!("/{}/{}", named.bucket.name, named.key);
     let now_there = current(gateway, bucket_id(&named.bucket), &named.key)?;
