@@ -14,6 +14,10 @@ mod sagas;
 #[cfg(test)]
 mod bench;
 #[cfg(test)]
+mod model;
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

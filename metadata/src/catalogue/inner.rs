@@ -7,7 +7,7 @@ use super::sagas::unreachable_reply;
 use crate::command::{Change, Command, LeaseBodies, ObjectCommand, Reject, Reply};
 use crate::raft::group::{Group, GroupError};
 use crate::schema::Bucket;
-use crate::store::log::{LogClose, LogStore};
+use crate::store::log::LogStore;
 use crate::store::state::StateDb;
 use mlgw_common::limits::BODY_ID_LEASE;
 use mlgw_common::{BodyId, BucketId, Clock};
@@ -155,8 +155,8 @@ impl Inner {
 
     /// What has to be closed before the directory is free.
     pub(super) fn closing(&self) -> Closing {
-        let states = self.groups.iter().map(|group| Arc::downgrade(&group.state())).collect();
-        Closing { states, log: self.log.watch_close() }
+        let states = self.groups.iter().map(|group| group.state().open_token());
+        Closing(states.chain([self.log.open_token()]).collect())
     }
 
     pub(super) async fn shutdown(&self) {
@@ -181,16 +181,13 @@ impl Inner {
 }
 
 /// Stores that are about to be closed by whoever lets go of them last.
-pub(super) struct Closing {
-    states: Vec<Weak<StateDb>>,
-    log: LogClose,
-}
+pub(super) struct Closing(Vec<Weak<()>>);
 
 impl Closing {
     /// Waits until they are closed, unless somebody still shares the catalogue.
     pub(super) async fn wait(self, shared: &Weak<Inner>) {
         for _ in 0..CLOSE_CHECKS_MAX {
-            let closed = self.states.iter().all(|state| state.strong_count() == 0) && self.log.is_closed();
+            let closed = self.0.iter().all(|store| store.strong_count() == 0);
             if closed || shared.strong_count() > 0 {
                 return;
             }

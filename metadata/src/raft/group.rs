@@ -18,7 +18,7 @@ use openraft::raft::ClientWriteResult;
 use openraft::{BasicNode, Config, LogIdOptionExt, Raft, SnapshotPolicy};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long a lone voter may take to lead after its log was replayed, and a purge to be done.
@@ -90,6 +90,7 @@ pub(crate) fn stores(
         figures: Arc::clone(&figures),
         fatal: parts.fatal,
         snapshot: None,
+        running: Arc::default(),
     };
     let (id, shared) = (parts.id, log.clone());
     let group = move |raft| Group { id, raft, queue: Arc::default(), store, log: shared, taken, figures };
@@ -134,10 +135,12 @@ impl Group {
         let node = parts.node;
         parts.watcher.replaced(parts.id, &*parts.store.current())?;
         let (log, machine, group) = stores(parts);
+        let running = Arc::clone(&machine.running);
         let config = Arc::new(config(alone)?);
         let raft = Raft::new(node, config, network, log, machine)
             .await
             .map_err(|error| StoreError(error.to_string()))?;
+        running.store(true, Ordering::Release);
         Ok(group(raft))
     }
 

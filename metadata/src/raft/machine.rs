@@ -20,7 +20,7 @@ use openraft::entry::RaftEntry;
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Changed rows after which a run of entries is written.
 const RUN_ROWS_MAX: usize = 4096;
@@ -51,6 +51,8 @@ pub(crate) struct Machine {
     pub(crate) figures: Arc<Figures>,
     pub(crate) fatal: Fatal,
     pub(crate) snapshot: Option<Snapshot>,
+    /// Set once the group runs: from then on who asks for a snapshot wants to send it.
+    pub(crate) running: Arc<AtomicBool>,
 }
 
 type Waiting = (Option<ApplyResponder<Types>>, Outcomes);
@@ -160,9 +162,7 @@ impl RaftStateMachine<Types> for Machine {
     /// A directory is made here, when somebody is to read it, unless one was made before.
     async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
         if self.snapshot.is_none() {
-            let state = self.store.current();
-            let (applied, membership) = position_of(|key| state.get(key)).map_err(io_error)?;
-            if applied.is_none() || membership.nodes().count() < 2 {
+            if !self.running.load(Ordering::Acquire) {
                 return Ok(None);
             }
             let builder = self.builder.clone();

@@ -76,6 +76,7 @@ pub(crate) struct LogStore {
     dir: PathBuf,
     requests: Sender<Request>,
     figures: Arc<LogFigures>,
+    open: Weak<()>,
 }
 
 impl LogStore {
@@ -94,11 +95,16 @@ impl LogStore {
         let figures = Arc::new(LogFigures::default());
         let (requests, incoming) = channel();
         let writer = Writer { db: Arc::clone(&db), sync, figures: Arc::clone(&figures), failed: None };
+        let held = Arc::new(());
+        let open = Arc::downgrade(&held);
         std::thread::Builder::new()
             .name("catalogue-log".into())
-            .spawn(move || writer.run(&incoming, failed))
+            .spawn(move || {
+                writer.run(&incoming, failed);
+                drop(held);
+            })
             .map_err(at)?;
-        Ok(Self { db, dir: dir.to_owned(), requests, figures })
+        Ok(Self { db, dir: dir.to_owned(), requests, figures, open })
     }
 
     /// Writes; `done` is called when it is written, and synced if `sync`.
@@ -167,22 +173,14 @@ impl LogStore {
         files::dir_bytes(&self.dir)
     }
 
-    /// To see when the last one to share it has let go.
-    pub(crate) fn watch_close(&self) -> LogClose {
-        LogClose(Arc::downgrade(&self.db))
+    /// Nobody holds it any more once the store is closed: the writing thread ends after
+    /// everybody else has let go, and lets go of this last.
+    pub(crate) fn open_token(&self) -> Weak<()> {
+        Weak::clone(&self.open)
     }
 
     pub(crate) fn figures(&self) -> &LogFigures {
         &self.figures
-    }
-}
-
-/// Sees when a log store is closed.
-pub(crate) struct LogClose(Weak<DB>);
-
-impl LogClose {
-    pub(crate) fn is_closed(&self) -> bool {
-        self.0.strong_count() == 0
     }
 }
 

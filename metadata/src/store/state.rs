@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{Cache, DB, DBPinnableSlice, DBRawIterator, FlushOptions, ReadOptions, ReadTier, WriteBatch};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 const STATE: &str = "state-";
 
@@ -19,6 +19,8 @@ const STATE: &str = "state-";
 pub(crate) struct StateDb {
     db: DB,
     persisted: ReadOptions,
+    /// Let go of after the store is closed: fields are dropped in order.
+    open: Arc<()>,
 }
 
 impl StateDb {
@@ -27,13 +29,18 @@ impl StateDb {
         let db = DB::open(&options::state(cache, memtable_bytes), dir)?;
         let mut persisted = ReadOptions::default();
         persisted.set_read_tier(ReadTier::Persisted);
-        Ok(Self { db, persisted })
+        Ok(Self { db, persisted, open: Arc::default() })
     }
 
     /// Opens the store in `dir` to read it; nothing in it changes.
     pub(crate) fn open_read_only(dir: &Path) -> Result<Self, StoreError> {
         let db = DB::open_for_read_only(&rocksdb::Options::default(), dir, false)?;
-        Ok(Self { db, persisted: ReadOptions::default() })
+        Ok(Self { db, persisted: ReadOptions::default(), open: Arc::default() })
+    }
+
+    /// Nobody holds it any more once the store is closed.
+    pub(crate) fn open_token(&self) -> Weak<()> {
+        Arc::downgrade(&self.open)
     }
 
     /// The value at `key`, without copying it.
