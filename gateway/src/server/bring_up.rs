@@ -4,17 +4,20 @@
 //! meets a catalogue that has not re-applied its log. Closing goes the other way round.
 
 use super::ServeError;
-use super::data_dir::DataDir;
+use super::data_dir::{self, DataDir};
 use crate::config::{Config, Durability, Machine};
 use crate::credentials::{Keyring, RootCredentials, Secret};
 use mlgw_common::{Clock, SystemClock};
 use mlgw_metadata::{Catalogue, CatalogueOptions};
 use mlgw_tiering::{HotOptions, HotTier};
+use std::fs::File;
 use std::sync::Arc;
 
 /// What requests are answered with.
 pub(super) struct Engine {
     pub(super) dir: DataDir,
+    /// Held where segments are kept outside the data directory, which has its own lock.
+    _segments: Option<File>,
     pub(super) machine: Machine,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) catalogue: Catalogue,
@@ -26,11 +29,12 @@ impl Engine {
     pub(super) async fn open(config: &Config) -> Result<Self, ServeError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (dir, sealer) = DataDir::open(&config.data_dir, clock.now())?;
+        let segments = config.hot.dir.as_deref().map(data_dir::take).transpose()?;
         let machine = Machine::of(&config.segments_dir());
         let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)).await?;
         let hot = HotTier::open(hot_options(config, &machine, &clock), catalogue.clone()).await?;
         let keyring = Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), given_root()?).await?;
-        Ok(Self { dir, machine, clock, catalogue, hot, keyring })
+        Ok(Self { dir, _segments: segments, machine, clock, catalogue, hot, keyring })
     }
 
     /// Makes everything durable and closes it.

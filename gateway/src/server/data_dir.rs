@@ -32,7 +32,7 @@ const FORMAT: u32 = 1;
 pub enum DataDirError {
     /// Another server has it.
     #[error(
-        "{path} is in use by another mlgw server{process}: stop that one, or give this one a directory of its own with --data-dir"
+        "{path} is in use by another mlgw server{process}: stop that one, or give this one a directory of its own"
     )]
     InUse {
         /// The directory.
@@ -179,6 +179,24 @@ fn lock(dir: &Path) -> Result<File, DataDirError> {
     Ok(file)
 }
 
+/// Makes a directory outside the data directory and takes it for this server while the file lives.
+/// Nothing is written into it: the directory itself is what is locked.
+///
+/// # Errors
+/// See [`DataDirError`].
+pub fn take(dir: &Path) -> Result<File, DataDirError> {
+    let io = |source| DataDirError::Io { path: dir.to_owned(), source };
+    make(dir).map_err(io)?;
+    let taken = File::open(dir).map_err(io)?;
+    match flock(&taken, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(taken),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(DataDirError::InUse { path: dir.to_owned(), process: String::new() })
+        }
+        Err(error) => Err(io(error.into())),
+    }
+}
+
 /// Makes a directory and those above it, each entry synced, readable by its owner only.
 fn make(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
@@ -198,7 +216,7 @@ fn make(dir: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DataDir, DataDirError};
+    use super::{DataDir, DataDirError, take};
     use mlgw_common::Timestamp;
     use std::os::unix::fs::MetadataExt as _;
 
@@ -215,6 +233,17 @@ mod tests {
         let (again, _) = DataDir::open(&path, Timestamp(1)).unwrap();
         assert_eq!(*again.node(), node, "a restart is the same node");
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_directory_of_segments_elsewhere_has_one_server_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("segments");
+        let taken = take(&path).unwrap();
+        assert!(matches!(take(&path), Err(DataDirError::InUse { .. })));
+        drop(taken);
+        assert!(take(&path).is_ok());
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
     }
 
     #[test]
