@@ -86,7 +86,8 @@ fn crates_use_each_other_along_the_arrows_only() {
     let metadata: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     for package in metadata["packages"].as_array().unwrap() {
         let name = package["name"].as_str().unwrap();
-        let (_, allowed) = ARROWS.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("{name} has no row"));
+        let (_, allowed) =
+            ARROWS.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("{name} has no row"));
         for dependency in package["dependencies"].as_array().unwrap() {
             let dependency = dependency["name"].as_str().unwrap();
             let ours = dependency == "mlgw" || dependency.starts_with("mlgw-");
@@ -116,7 +117,11 @@ fn every_module_opens_with_its_story() {
 fn files_and_functions_stay_readable() {
     let (sources, test_files) = (sources(), test_files(&sources()));
     for (path, text) in sources {
-        let lines = if is_test(&path, &test_files) { text.lines().count() } else { without_tests(&text).lines().count() };
+        let lines = if is_test(&path, &test_files) {
+            text.lines().count()
+        } else {
+            without_tests(&text).lines().count()
+        };
         assert!(lines <= FILE_LINES_MAX, "{path} has {lines} lines");
         for (name, lines) in functions(without_tests(&text)) {
             assert!(lines <= FUNCTION_LINES_MAX, "{path}: {name} has {lines} lines");
@@ -132,9 +137,10 @@ fn functions(text: &str) -> Vec<(String, usize)> {
     for (at, line) in lines.iter().enumerate() {
         let start = line.trim_start();
         let indentation = &line[..line.len() - start.len()];
-        let is_function = ["fn ", "pub fn ", "async fn ", "pub async fn ", "pub(crate) fn ", "pub(super) fn "]
-            .iter()
-            .any(|f| start.starts_with(f));
+        let is_function =
+            ["fn ", "pub fn ", "async fn ", "pub async fn ", "pub(crate) fn ", "pub(super) fn "]
+                .iter()
+                .any(|f| start.starts_with(f));
         if !is_function {
             continue;
         }

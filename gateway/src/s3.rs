@@ -120,7 +120,8 @@ fn request_id(gateway: &Gateway) -> String {
 /// be used again then, and a client that is not told so would try.
 fn may_be_unread(head: &Parts) -> bool {
     let length = head.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    let small = length.map_or(!head.headers.contains_key(header::TRANSFER_ENCODING), |bytes: u64| bytes <= 16 * KIB);
+    let small =
+        length.map_or(!head.headers.contains_key(header::TRANSFER_ENCODING), |bytes: u64| bytes <= 16 * KIB);
     let http1 = head.version <= http::Version::HTTP_11;
     http1 && (!small || head.headers.contains_key(header::EXPECT))
 }

@@ -4,19 +4,20 @@
 //! one voter that is linearizable. Names, access keys and segments are small and read by every
 //! request, so they are kept in memory as well, changed before the command is answered.
 
-mod inner;
-mod jobs;
-mod open;
-pub mod options;
-pub mod reader;
-pub(crate) mod resident;
-mod sagas;
 #[cfg(test)]
 mod bench;
+mod inner;
+mod jobs;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
 mod model_tests;
+mod open;
+pub mod options;
+mod pins;
+pub mod reader;
+pub(crate) mod resident;
+mod sagas;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub use options::{
     CatalogueMetrics, CatalogueOptions, Completed, CreateBucketError, DeleteBucketError, Durability, Fatal,
     NewBucket, OpenError, ProposeError, ReadError,
 };
+pub use pins::Pin;
 pub use reader::{Entry, ObjectScan, PageScan, PartScan, Reader, UploadScan};
 
 pub(crate) use inner::Inner;
@@ -37,8 +39,8 @@ use crate::raft::group::Group;
 use crate::schema::segment::SegmentSummary;
 use crate::schema::usage::{bucket_row, segment_row};
 use crate::schema::{
-    BadRecord, Bucket, BucketState, BucketUsage, Credential, ObjectVersion, Part, SegmentRecord, SegmentUsage,
-    Upload, decode, object, part, upload,
+    BadRecord, Bucket, BucketState, BucketUsage, Credential, ObjectVersion, Part, SegmentRecord,
+    SegmentUsage, Upload, decode, object, part, upload,
 };
 use crate::store::state::StateDb;
 use crate::view::{Rows, StoreError};
@@ -122,11 +124,23 @@ impl Catalogue {
         Reader::new(Arc::clone(&self.inner.resident), self.inner.groups.iter().map(Group::state).collect())
     }
 
+    /// Keeps the map of a body from being freed until the pin is dropped. Take it before reading a
+    /// body that has pages, and look the object up again if a page is missing all the same.
+    #[must_use]
+    pub fn pin(&self, body: BodyId) -> Pin {
+        Pin::new(Arc::clone(&self.inner.resident), body)
+    }
+
     /// The upload `body` of `key`.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub fn upload(&self, bucket: BucketId, key: &ObjectKey, body: BodyId) -> Result<Option<Upload>, ReadError> {
+    pub fn upload(
+        &self,
+        bucket: BucketId,
+        key: &ObjectKey,
+        body: BodyId,
+    ) -> Result<Option<Upload>, ReadError> {
         let state = self.inner.state_of(bucket, key.as_bytes());
         read(&state, &upload::row(bucket, key.as_bytes(), body))
     }
@@ -206,7 +220,8 @@ impl Catalogue {
     pub fn segments(&self) -> Result<Vec<SegmentRecord>, ReadError> {
         let state = self.inner.groups[0].state();
         let rows = state.range(&Family::Segment.start(), &Family::Segment.end(), usize::MAX)?;
-        let records: Result<Vec<SegmentRecord>, BadRecord> = rows.iter().map(|(_, value)| decode(value)).collect();
+        let records: Result<Vec<SegmentRecord>, BadRecord> =
+            rows.iter().map(|(_, value)| decode(value)).collect();
         Ok(records.map_err(StoreError::from)?)
     }
 

@@ -9,7 +9,9 @@ pub mod reply;
 pub mod system;
 pub mod upload;
 
-pub use bucket::{CreateBucket, DropBucket, FreezeBucket, MirrorBucket, RemoveBucket, SetBucketState, ThawBucket};
+pub use bucket::{
+    CreateBucket, DropBucket, FreezeBucket, MirrorBucket, RemoveBucket, SetBucketState, ThawBucket,
+};
 pub use object::{
     Conditions, DeleteObject, EtagCondition, ObjectChange, ObjectCommand, PutObject, Replace, SetTags,
     UpdateObject, update_object,
@@ -27,10 +29,7 @@ use mlgw_common::{ObjectKey, Timestamp};
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Command {
     /// What is to change.
-    #[prost(
-        oneof = "Change",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16"
-    )]
+    #[prost(oneof = "Change", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
     pub change: Option<Change>,
 }
 

@@ -13,14 +13,14 @@ pub mod apply;
 pub mod catalogue;
 pub mod command;
 pub mod key;
-pub mod schema;
 mod raft;
+pub mod schema;
 mod store;
 pub mod view;
 
 pub use catalogue::{
-    Catalogue, CatalogueMetrics, CatalogueOptions, Completed, CreateBucketError, DeleteBucketError, Durability,
-    Entry, Fatal, NewBucket, ObjectScan, OpenError, PageScan, PartScan, ProposeError, ReadError, Reader,
-    UploadScan,
+    Catalogue, CatalogueMetrics, CatalogueOptions, Completed, CreateBucketError, DeleteBucketError,
+    Durability, Entry, Fatal, NewBucket, ObjectScan, OpenError, PageScan, PartScan, Pin, ProposeError,
+    ReadError, Reader, UploadScan,
 };
 pub use command::{Change, Command, Reject, Reply};

@@ -57,7 +57,9 @@ fn asked<'a>(request: &'a Request<'_>) -> Result<Vec<&'a str>, S3Error> {
     let names: Vec<&str> = names.collect();
     if names.is_empty() || names.iter().any(|name| !KNOWN.contains(name)) {
         let why = "Invalid attribute name specified.";
-        return Err(S3Error::new(Code::InvalidArgument).message(why).field("ArgumentName", "x-amz-object-attributes"));
+        return Err(S3Error::new(Code::InvalidArgument)
+            .message(why)
+            .field("ArgumentName", "x-amz-object-attributes"));
     }
     Ok(names)
 }
@@ -71,11 +73,18 @@ fn write_checksums(out: &mut Xml, checksums: &[Checksum], part_count: u32) {
 
 fn number(request: &Request<'_>, name: &'static str, default: usize) -> Result<usize, S3Error> {
     let Some(text) = request.header(name)? else { return Ok(default) };
-    text.trim().parse().map_err(|_| S3Error::invalid_argument(format!("{name} must be a whole number"), name, text))
+    text.trim()
+        .parse()
+        .map_err(|_| S3Error::invalid_argument(format!("{name} must be a whole number"), name, text))
 }
 
 /// The parts, a page at a time. Parts are numbered as they lie in the object, 1 and on.
-fn write_parts(out: &mut Xml, gateway: &Gateway, request: &Request<'_>, found: &Found) -> Result<(), S3Error> {
+fn write_parts(
+    out: &mut Xml,
+    gateway: &Gateway,
+    request: &Request<'_>,
+    found: &Found,
+) -> Result<(), S3Error> {
     let max = number(request, "x-amz-max-parts", PAGE_KEYS_MAX)?.min(PAGE_KEYS_MAX);
     let after = number(request, "x-amz-part-number-marker", 0)?;
     let parts = found.part_ranges(gateway)?;

@@ -29,8 +29,7 @@ pub fn list(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let max = usize::try_from(max).unwrap_or(usize::MAX);
     let buckets = gateway.catalogue.buckets(None, Some(&after), usize::MAX);
     let mut seen = buckets.iter().filter(|bucket| {
-        bucket.name.starts_with(&*prefix)
-            && request.principal.allows(Action::List, Some(&bucket.name), None)
+        bucket.name.starts_with(&*prefix) && request.principal.allows(Action::List, Some(&bucket.name), None)
     });
     let page: Vec<_> = seen.by_ref().take(max).collect();
     let truncated = seen.next().is_some();
@@ -64,7 +63,8 @@ struct CreateDocument {
 pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
     let name = BucketName::new(request.bucket())
         .map_err(|why| S3Error::new(Code::InvalidBucketName).message(why.to_string()))?;
-    let body = Body::new(upload.incoming, request.head, upload.payload, Terms::document(XML_BODY_BYTES_MAX as u64))?;
+    let body =
+        Body::new(upload.incoming, request.head, upload.payload, Terms::document(XML_BODY_BYTES_MAX as u64))?;
     let document = read_all(body).await?;
     let asked = match document.iter().all(u8::is_ascii_whitespace) {
         true => None,

@@ -3,6 +3,7 @@
 //! AWS answers such a read either with an empty document or with an error of its own for each
 //! configuration; clients at start ask for many of them and go by exactly that.
 
+use super::Gateway;
 use super::error::{Code, S3Error};
 use super::get::find;
 use super::list::write_owner;
@@ -10,7 +11,6 @@ use super::operation::{Level, Operation};
 use super::request::Request;
 use super::response::{S3Result, xml};
 use super::xml::Xml;
-use super::Gateway;
 use std::sync::Arc;
 
 /// Answers a read of a configuration that is not there.

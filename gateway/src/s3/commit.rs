@@ -84,11 +84,15 @@ fn rejected(reject: Reject) -> S3Error {
         Reject::BucketNotEmpty => S3Error::new(Code::BucketNotEmpty),
         Reject::TooManyBuckets => S3Error::new(Code::TooManyBuckets),
         // The bucket changed under the request twice in a row; the client's retry sees it as it is.
-        Reject::StaleEpoch | Reject::BucketFrozen | Reject::BucketBusy => S3Error::new(Code::OperationAborted),
+        Reject::StaleEpoch | Reject::BucketFrozen | Reject::BucketBusy => {
+            S3Error::new(Code::OperationAborted)
+        }
         Reject::NoSuchKey => S3Error::new(Code::NoSuchKey),
         Reject::PreconditionFailed => S3Error::new(Code::PreconditionFailed),
         Reject::NoSuchUpload => S3Error::new(Code::NoSuchUpload),
-        Reject::InvalidPart { number } => S3Error::new(Code::InvalidPart).field("PartNumber", number.to_string()),
+        Reject::InvalidPart { number } => {
+            S3Error::new(Code::InvalidPart).field("PartNumber", number.to_string())
+        }
         Reject::PartTooSmall { number, size } => S3Error::new(Code::EntityTooSmall)
             .field("PartNumber", number.to_string())
             .field("ProposedSize", size.to_string()),

@@ -8,8 +8,8 @@ use super::error::{Code, S3Error};
 use super::request::Request;
 use http::{HeaderMap, header};
 use mlgw_common::Timestamp;
-use mlgw_metadata::schema::ObjectVersion;
 use mlgw_metadata::command::{Conditions, EtagCondition};
+use mlgw_metadata::schema::ObjectVersion;
 
 /// The conditions of a read, by their header names or by those of a copy's source.
 #[derive(Clone, Copy)]

@@ -45,7 +45,8 @@ impl Source {
         let path = percent_decode_slash(path);
         let path = path.strip_prefix('/').unwrap_or(&path);
         let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
-        let bucket = percent_decode_str(bucket).decode_utf8().map_err(|_| invalid("Invalid copy source encoding."))?;
+        let bucket =
+            percent_decode_str(bucket).decode_utf8().map_err(|_| invalid("Invalid copy source encoding."))?;
         let key = decode_key(key)?.ok_or_else(|| invalid("Invalid copy source object key"))?;
         Ok(Self { bucket: bucket.into_owned(), key })
     }
@@ -269,7 +270,9 @@ mod tests {
 
     #[test]
     fn a_source_comes_encoded_and_with_or_without_a_slash() {
-        for header in ["b/k%2Bx/%C3%BC", "/b/k%2Bx/%C3%BC", "b%2Fk%2Bx%2F%C3%BC", "b/k+x/ü", "b/k+x/ü?versionId=null"] {
+        for header in
+            ["b/k%2Bx/%C3%BC", "/b/k%2Bx/%C3%BC", "b%2Fk%2Bx%2F%C3%BC", "b/k+x/ü", "b/k+x/ü?versionId=null"]
+        {
             let source = Source::parse(header).unwrap();
             assert_eq!((source.bucket.as_str(), source.key.as_str()), ("b", "k+x/ü"), "{header}");
         }

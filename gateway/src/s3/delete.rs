@@ -16,8 +16,8 @@ use futures_util::future::join_all;
 use http::StatusCode;
 use mlgw_common::limits::{DELETE_OBJECTS_KEYS_MAX, XML_BODY_BYTES_MAX};
 use mlgw_common::{ObjectKey, Timestamp};
-use mlgw_metadata::schema::Bucket;
 use mlgw_metadata::command::{Conditions, DeleteObject, ObjectChange};
+use mlgw_metadata::schema::Bucket;
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -112,7 +112,8 @@ struct Doomed {
 /// Those of S3; what goes wrong with one key is in the answer's document.
 pub async fn delete_objects(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
-    let body = Body::new(upload.incoming, request.head, upload.payload, Terms::document(XML_BODY_BYTES_MAX as u64))?;
+    let body =
+        Body::new(upload.incoming, request.head, upload.payload, Terms::document(XML_BODY_BYTES_MAX as u64))?;
     let document: DeleteDocument = parse(&read_all(body).await?)?;
     if document.objects.is_empty() || document.objects.len() > DELETE_OBJECTS_KEYS_MAX {
         let why = format!("A DeleteObjects names 1 to {DELETE_OBJECTS_KEYS_MAX} keys.");

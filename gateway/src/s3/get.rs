@@ -8,7 +8,7 @@ use super::checksums;
 use super::conditions::{OF_READS, Verdict};
 use super::error::{Code, S3Error};
 use super::object_headers::{describe, http_date, override_headers};
-use super::reader::BodyReader;
+use super::reader::{BodyReader, ReadError};
 use super::request::Request;
 use super::response::{BodyError, ResponseBody, S3Response, S3Result, empty, header_value};
 use super::{Gateway, bucket_id};
@@ -25,16 +25,44 @@ use std::sync::Arc;
 /// # Errors
 /// Those of S3.
 pub async fn get_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
+    match get_once(gateway, request).await {
+        // The object was replaced and freed between the look at its record and the first read.
+        Err(GetError::Read(ReadError::Missing(_))) => Ok(get_once(gateway, request).await?),
+        done => Ok(done?),
+    }
+}
+
+/// What a GET fails with.
+enum GetError {
+    Answer(S3Error),
+    Read(ReadError),
+}
+
+impl From<S3Error> for GetError {
+    fn from(error: S3Error) -> Self {
+        Self::Answer(error)
+    }
+}
+
+impl From<GetError> for S3Error {
+    fn from(error: GetError) -> Self {
+        match error {
+            GetError::Answer(error) => error,
+            GetError::Read(error) => error.into(),
+        }
+    }
+}
+
+async fn get_once(gateway: &Arc<Gateway>, request: &Request<'_>) -> Result<S3Response, GetError> {
     let found = find(gateway, request)?;
     let mut answer = match answer_head(gateway, request, &found)? {
         Ok(answer) => answer,
         Err(not_modified) => return Ok(not_modified),
     };
     override_headers(request, answer.response.headers_mut())?;
-    let range = answer.range;
-    let length = range.end - range.start;
-    let mut reader = found.reader(gateway, range);
-    let Some(first) = reader.next().await? else { return Ok(answer.response) };
+    let length = answer.range.end - answer.range.start;
+    let mut reader = found.reader(gateway, answer.range);
+    let Some(first) = reader.next().await.map_err(GetError::Read)? else { return Ok(answer.response) };
     *answer.response.body_mut() = if first.len() as u64 == length {
         ResponseBody::full(first)
     } else {
@@ -176,7 +204,11 @@ fn answer_head(
 }
 
 /// The range that `Range` or `partNumber` asks for; nothing for the whole object.
-fn asked_range(gateway: &Gateway, request: &Request<'_>, found: &Found) -> Result<Option<Range<u64>>, S3Error> {
+fn asked_range(
+    gateway: &Gateway,
+    request: &Request<'_>,
+    found: &Found,
+) -> Result<Option<Range<u64>>, S3Error> {
     let range = request.header("range")?.filter(|_| is_same_object(request, &found.object));
     let Some(number) = request.query.number("partNumber")? else {
         return match range {

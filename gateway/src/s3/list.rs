@@ -146,7 +146,8 @@ fn page(gateway: &Gateway, bucket: BucketId, listing: &Listing<'_>, after: &str)
 
 /// Where a page begins; nothing when it is beyond all keys.
 fn begin(listing: &Listing<'_>, after: &str) -> Option<Bound<Vec<u8>>> {
-    if listing.common_prefix(after).is_some_and(|group| group == after) && after.starts_with(&*listing.prefix) {
+    if listing.common_prefix(after).is_some_and(|group| group == after) && after.starts_with(&*listing.prefix)
+    {
         return after_prefix(after).map(Bound::Included);
     }
     if after >= &*listing.prefix && !after.is_empty() {

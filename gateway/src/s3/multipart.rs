@@ -51,7 +51,9 @@ pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
         checksum_kind: checksum.map(|(_, kind)| kind as i32),
         ..Default::default()
     };
-    gateway.commit_object(&bucket, key, request.now, ObjectChange::CreateUpload(CreateUpload { upload })).await?;
+    gateway
+        .commit_object(&bucket, key, request.now, ObjectChange::CreateUpload(CreateUpload { upload }))
+        .await?;
     let mut out = Xml::new("InitiateMultipartUploadResult");
     out.text("Bucket", &bucket.name).text("Key", key.as_str()).text("UploadId", &upload_id(body));
     let mut response = xml(out.finish("InitiateMultipartUploadResult"));
@@ -73,7 +75,8 @@ pub(super) fn asked_checksum(request: &Request<'_>) -> Result<Option<(Algorithm,
         };
     };
     let algorithm = Algorithm::from_name(name);
-    let algorithm = algorithm.ok_or_else(|| invalid_request("Checksum algorithm provided is unsupported."))?;
+    let algorithm =
+        algorithm.ok_or_else(|| invalid_request("Checksum algorithm provided is unsupported."))?;
     let whole = matches!(algorithm, Algorithm::Crc64Nvme);
     let hash = matches!(algorithm, Algorithm::Sha1 | Algorithm::Sha256);
     match kind.as_deref() {

@@ -206,7 +206,10 @@ mod tests {
 
     #[test]
     fn tags_come_as_a_query() {
-        assert_eq!(tags_of_query("a=1&b%20c=x+y&d").unwrap(), [tag("a", "1"), tag("b c", "x y"), tag("d", "")]);
+        assert_eq!(
+            tags_of_query("a=1&b%20c=x+y&d").unwrap(),
+            [tag("a", "1"), tag("b c", "x y"), tag("d", "")]
+        );
         assert!(tags_of_query("a=%ff").is_err());
     }
 

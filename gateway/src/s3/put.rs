@@ -17,9 +17,9 @@ use crate::body::{Body, Terms};
 use http::{StatusCode, header};
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, INLINE_EXTENTS_MAX};
 use mlgw_common::{BodyId, ObjectKey, Timestamp};
-use mlgw_metadata::schema::{Bucket, Checksum, ChecksumKind, Extent, ExtentPage, ObjectVersion};
 use mlgw_metadata::ProposeError;
 use mlgw_metadata::command::{Conditions, ObjectChange, PutObject, Reject};
+use mlgw_metadata::schema::{Bucket, Checksum, ChecksumKind, Extent, ExtentPage, ObjectVersion};
 use std::fmt::Write;
 use std::sync::Arc;
 

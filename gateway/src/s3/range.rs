@@ -60,7 +60,9 @@ mod tests {
 
     #[test]
     fn what_is_not_a_single_range_is_ignored() {
-        for header in ["items=0-1", "bytes=3-1", "bytes=", "bytes=-", "bytes=0-1,3-4", "bytes=a-b", "bytes=+1-2"] {
+        for header in
+            ["items=0-1", "bytes=3-1", "bytes=", "bytes=-", "bytes=0-1,3-4", "bytes=a-b", "bytes=+1-2"]
+        {
             assert_eq!(of(header, 10), Some(None), "{header}");
         }
     }

@@ -9,8 +9,8 @@ use super::error::S3Error;
 use bytes::Bytes;
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
-use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Extent, ExtentPage, ObjectVersion, PartRange};
+use mlgw_metadata::{Catalogue, Pin};
 use mlgw_tiering::HotTier;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -54,6 +54,8 @@ pub struct BodyReader {
     extents: VecDeque<(u64, Extent)>,
     at: u64,
     end: u64,
+    /// A body of many extents is read over minutes; its map stays until then.
+    _pin: Option<Pin>,
 }
 
 impl BodyReader {
@@ -77,6 +79,7 @@ impl BodyReader {
             extents: VecDeque::new(),
             at: range.start,
             end: range.end,
+            _pin: object.is_paged().then(|| catalogue.pin(object.body())),
         };
         reader.queue(0, object.extents.iter().cloned());
         reader

@@ -12,10 +12,10 @@ use super::{Gateway, Upload};
 use crate::body::{Body, Terms, read_all};
 use http::StatusCode;
 use mlgw_common::limits::XML_BODY_BYTES_MAX;
-use mlgw_metadata::schema::Pair;
 use mlgw_metadata::ProposeError;
 use mlgw_metadata::command::update_object::Update;
 use mlgw_metadata::command::{Conditions, ObjectChange, Reject, SetTags, UpdateObject};
+use mlgw_metadata::schema::Pair;
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -73,7 +73,8 @@ impl TaggingDocument {
 /// # Errors
 /// Those of S3.
 pub async fn put(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
-    let body = Body::new(upload.incoming, request.head, upload.payload, Terms::document(XML_BODY_BYTES_MAX as u64))?;
+    let body =
+        Body::new(upload.incoming, request.head, upload.payload, Terms::document(XML_BODY_BYTES_MAX as u64))?;
     let tags = TaggingDocument::tags(&read_all(body).await?)?;
     set(gateway, request, tags).await?;
     Ok(empty(StatusCode::OK))

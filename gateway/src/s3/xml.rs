@@ -115,7 +115,8 @@ pub fn escape_into(out: &mut String, value: &str) {
 pub fn parse<T: DeserializeOwned>(document: &[u8]) -> Result<T, S3Error> {
     let malformed = |why: String| S3Error::new(Code::MalformedXML).message(why);
     let text = std::str::from_utf8(document).map_err(|_| malformed("The XML is not UTF-8.".into()))?;
-    quick_xml::de::from_str(text).map_err(|e| malformed(format!("The XML is not as the operation needs it: {e}")))
+    quick_xml::de::from_str(text)
+        .map_err(|e| malformed(format!("The XML is not as the operation needs it: {e}")))
 }
 
 #[cfg(test)]

@@ -128,7 +128,10 @@ fn check_map(version: &ObjectVersion, pages: &[ExtentPage]) -> Result<(), ApplyE
 }
 
 /// Checks that extents cover exactly `size` bytes, none of them empty.
-pub(super) fn check_covers<'e>(extents: impl Iterator<Item = &'e Extent>, size: u64) -> Result<(), ApplyError> {
+pub(super) fn check_covers<'e>(
+    extents: impl Iterator<Item = &'e Extent>,
+    size: u64,
+) -> Result<(), ApplyError> {
     let mut covered = 0u64;
     for extent in extents {
         if extent.logical_bytes == 0 || extent.segment == 0 {

@@ -104,11 +104,8 @@ fn unnamed(
         }
         let (_, number) = part::key_of(&row)?;
         release.after_part = u32::from(number.get());
-        let rows = if named.contains(&release.after_part) {
-            1
-        } else {
-            part(view, body, number, &decode(&value)?)?
-        };
+        let rows =
+            if named.contains(&release.after_part) { 1 } else { part(view, body, number, &decode(&value)?)? };
         left = left.saturating_sub(rows);
     }
     Ok(left == 0)

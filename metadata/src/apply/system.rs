@@ -8,9 +8,7 @@ use crate::command::{
 };
 use crate::schema::meta::MetaRow;
 use crate::schema::partition::PartitionStart;
-use crate::schema::{
-    Partition, Replica, SegmentRecord, SegmentState, credential, node, partition, segment,
-};
+use crate::schema::{Partition, Replica, SegmentRecord, SegmentState, credential, node, partition, segment};
 use crate::view::{ApplyError, View};
 use mlgw_common::{BucketId, NodeId, SegmentId};
 

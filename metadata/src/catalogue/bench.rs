@@ -78,7 +78,10 @@ fn reads(catalogue: &Catalogue, b: &crate::schema::Bucket, from: &str) {
         bytes += entry.unwrap().1.summary().unwrap().size;
         n += 1;
     }
-    println!("scan from {from}: {:.0} entries/s ({n}, {bytes} bytes)", n as f64 / start.elapsed().as_secs_f64());
+    println!(
+        "scan from {from}: {:.0} entries/s ({n}, {bytes} bytes)",
+        n as f64 / start.elapsed().as_secs_f64()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

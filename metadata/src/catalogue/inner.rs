@@ -13,8 +13,8 @@ use mlgw_common::limits::BODY_ID_LEASE;
 use mlgw_common::{BodyId, BucketId, Clock};
 use parking_lot::Mutex as SyncMutex;
 use std::ops::Range;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
@@ -96,7 +96,9 @@ impl Inner {
             };
             let again = ObjectCommand { epoch: bucket.epoch, ..object.clone() };
             match self.propose_to(group, Arc::new(Command::from(Change::Object(again)))).await {
-                Err(ProposeError::Rejected(again @ (Reject::StaleEpoch | Reject::BucketFrozen))) => why = again,
+                Err(ProposeError::Rejected(again @ (Reject::StaleEpoch | Reject::BucketFrozen))) => {
+                    why = again
+                }
                 outcome => return outcome,
             }
         }
@@ -107,7 +109,11 @@ impl Inner {
         self.resident.buckets.read().values().find(|bucket| bucket.id == id).cloned()
     }
 
-    pub(super) async fn propose_to(&self, group: usize, command: Arc<Command>) -> Result<Reply, ProposeError> {
+    pub(super) async fn propose_to(
+        &self,
+        group: usize,
+        command: Arc<Command>,
+    ) -> Result<Reply, ProposeError> {
         match self.groups[group].propose(command).await {
             Ok(reply) => Ok(reply),
             Err(GroupError::Rejected(reject)) => Err(ProposeError::Rejected(reject)),
@@ -173,7 +179,12 @@ impl Inner {
             }
         }
         let log = self.log.clone();
-        let flushed = tokio::task::spawn_blocking(move || log.flush()).await;
+        let flushed = tokio::task::spawn_blocking(move || {
+            let flushed = log.flush();
+            log.end();
+            flushed
+        });
+        let flushed = flushed.await;
         if !matches!(flushed, Ok(Ok(()))) {
             tracing::error!("the log was not flushed; it will be recovered");
         }
@@ -188,6 +199,7 @@ impl Closing {
     pub(super) async fn wait(self, shared: &Weak<Inner>) {
         for _ in 0..CLOSE_CHECKS_MAX {
             let closed = self.0.iter().all(|store| store.strong_count() == 0);
+            // Whoever still shares it closes it later, on a thread that the runtime waits for.
             if closed || shared.strong_count() > 0 {
                 return;
             }

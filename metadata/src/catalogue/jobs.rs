@@ -104,24 +104,27 @@ impl Inner {
         Ok(())
     }
 
-    /// Frees everything that waits now.
+    /// Frees everything that waits now, but for what somebody is reading.
     pub(super) async fn release_all(&self) -> Result<(), StoreError> {
+        let mut waiting = 0;
         for (at, group) in self.groups.iter().enumerate() {
+            let mut from = Family::Release.start();
             loop {
-                let rows = group.state().range(
-                    &Family::Release.start(),
-                    &Family::Release.end(),
-                    RELEASES_READ,
-                )?;
-                self.resident.releases.store(rows.len() as i64, Ordering::Relaxed);
-                if rows.is_empty() {
-                    break;
-                }
+                let rows = group.state().range(&from, &Family::Release.end(), RELEASES_READ)?;
+                let Some((last, _)) = rows.last() else { break };
+                from = [last.as_slice(), &[0]].concat();
+                self.resident.releases.store(waiting + rows.len() as i64, Ordering::Relaxed);
                 for (row, _) in rows {
-                    self.release(at, release::key_of(&row)?.0).await?;
+                    let body = release::key_of(&row)?;
+                    if self.resident.pins.is_pinned(body) {
+                        waiting += 1;
+                    } else {
+                        self.release(at, body.0).await?;
+                    }
                 }
             }
         }
+        self.resident.releases.store(waiting, Ordering::Relaxed);
         Ok(())
     }
 

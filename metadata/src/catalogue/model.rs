@@ -78,13 +78,7 @@ impl ModelBucket {
         Ok(())
     }
 
-    pub(crate) fn complete(
-        &mut self,
-        key: &str,
-        body: u64,
-        named: &[(u32, u64)],
-        etag: &str,
-    ) -> Outcome {
+    pub(crate) fn complete(&mut self, key: &str, body: u64, named: &[(u32, u64)], etag: &str) -> Outcome {
         const PART_BYTES_MIN: u64 = 5 << 20;
         if self.objects.get(key).is_some_and(|current| current.body == body) {
             return Ok(());
@@ -120,7 +114,8 @@ impl Model {
         let mut sums = BTreeMap::new();
         for bucket in self.buckets.values() {
             let versions = bucket.objects.values().flat_map(|version| &version.refers);
-            let parts = bucket.uploads.values().flat_map(|parts| parts.values()).flat_map(|part| &part.refers);
+            let parts =
+                bucket.uploads.values().flat_map(|parts| parts.values()).flat_map(|part| &part.refers);
             for (segment, bytes) in versions.chain(parts) {
                 *sums.entry(*segment).or_default() += bytes;
             }
@@ -128,4 +123,3 @@ impl Model {
         sums
     }
 }
-

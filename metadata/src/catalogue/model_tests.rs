@@ -3,9 +3,7 @@
 
 use super::model::{Model, ModelBucket, ModelPart, ModelVersion};
 use super::testing::{NOW, extent, key, name, options};
-use super::{
-    Catalogue, CatalogueOptions, CreateBucketError, DeleteBucketError, NewBucket, ProposeError,
-};
+use super::{Catalogue, CatalogueOptions, CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
 use crate::command::{
     AbortUpload, Command, CompleteUpload, Conditions, CreateUpload, DeleteObject, EtagCondition, NamedPart,
     ObjectChange, PutObject, PutPart, Reject, Reply, SetTags, UpdateObject, update_object,
@@ -36,7 +34,12 @@ const KEYS: [&str; 8] = ["a", "a\0b", "a/b", "b", "m", "m/n", "z", "\u{1F600}"];
 /// Ranges in which each bucket made here has keys in every group.
 fn four_groups(dir: &Path) -> CatalogueOptions {
     let splits = (1..200).flat_map(|bucket| {
-        [(bucket, b"".to_vec(), 0), (bucket, b"a/".to_vec(), 1), (bucket, b"m".to_vec(), 2), (bucket, b"n".to_vec(), 3)]
+        [
+            (bucket, b"".to_vec(), 0),
+            (bucket, b"a/".to_vec(), 1),
+            (bucket, b"m".to_vec(), 2),
+            (bucket, b"n".to_vec(), 3),
+        ]
     });
     CatalogueOptions { groups: 4, partitions: splits.collect(), ..options(dir) }
 }
@@ -273,7 +276,9 @@ impl Run {
         let reader = self.catalogue.reader();
         let listed: Vec<(String, ObjectVersion)> = reader
             .scan(bucket.bucket_id(), Bound::Unbounded)
-            .map(|entry| entry.map(|(key, entry)| (key.as_str().to_owned(), entry.version().unwrap())).unwrap())
+            .map(|entry| {
+                entry.map(|(key, entry)| (key.as_str().to_owned(), entry.version().unwrap())).unwrap()
+            })
             .collect();
         let keys: Vec<&String> = listed.iter().map(|(key, _)| key).collect();
         assert_eq!(keys, of.objects.keys().collect::<Vec<_>>());
@@ -314,7 +319,8 @@ impl Run {
         }
         if version.is_paged() {
             assert_eq!(next, version.size);
-            let (first, page) = reader.extent_pages(id, &object, version.body(), version.size - 1).next().unwrap().unwrap();
+            let (first, page) =
+                reader.extent_pages(id, &object, version.body(), version.size - 1).next().unwrap().unwrap();
             assert!(first < version.size && version.size <= first + page.logical_bytes());
         }
         found

@@ -70,7 +70,9 @@ impl Reader {
     pub fn uploads(&self, bucket: BucketId, after: Option<(&[u8], Option<BodyId>)>) -> UploadScan<'_> {
         let (key, row) = match after {
             None => (Vec::new(), upload::row_from(bucket, b"")),
-            Some((key, Some(body))) => (key.to_vec(), upload::row(bucket, key, BodyId(body.0.saturating_add(1)))),
+            Some((key, Some(body))) => {
+                (key.to_vec(), upload::row(bucket, key, BodyId(body.0.saturating_add(1))))
+            }
             Some((key, None)) => (key.to_vec(), upload::row_after_key(bucket, key)),
         };
         UploadScan { rows: RangeScan::new(self, bucket, key, row, &UPLOADS) }

@@ -3,6 +3,7 @@
 //! It follows group 0's rows: changed after the write that changed them and before anybody is
 //! answered, so whoever got an answer finds what it was told.
 
+use super::pins::Pins;
 use crate::key::{BadKey, Family};
 use crate::raft::machine::Watcher;
 use crate::schema::partition::PartitionStart;
@@ -33,6 +34,8 @@ pub(crate) struct Resident {
     pub(crate) release_added: Notify,
     /// Wakes whoever waits for a bucket to change.
     pub(crate) bucket_changed: Notify,
+    /// Bodies that somebody is reading.
+    pub(super) pins: Pins,
 }
 
 impl Resident {

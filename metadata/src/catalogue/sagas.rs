@@ -6,8 +6,8 @@
 //! to `Active`. Whoever crashes in between leaves `Creating` or `Deleting` behind, and the next
 //! open goes on: a create is finished, a delete is decided again.
 
-use super::options::{CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
 use super::Inner;
+use super::options::{CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
 use crate::command::{
     Change, Command, CreateBucket, DropBucket, FreezeBucket, MirrorBucket, Reject, RemoveBucket, Reply,
     SetBucketState, ThawBucket,

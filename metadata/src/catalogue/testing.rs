@@ -33,7 +33,14 @@ pub(crate) async fn bucket(catalogue: &Catalogue, bucket: &str) -> Arc<Bucket> {
 }
 
 pub(crate) fn extent(segment: u64, bytes: u64) -> Extent {
-    Extent { segment, offset: 64, head_bytes: 80, stored_bytes: bytes, logical_bytes: bytes, ..Extent::default() }
+    Extent {
+        segment,
+        offset: 64,
+        head_bytes: 80,
+        stored_bytes: bytes,
+        logical_bytes: bytes,
+        ..Extent::default()
+    }
 }
 
 pub(crate) fn version(body: BodyId, size: u64) -> ObjectVersion {

@@ -191,4 +191,3 @@ impl EtagCondition {
         self.any || self.etags.iter().any(|e| e == etag)
     }
 }
-

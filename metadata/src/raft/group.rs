@@ -74,9 +74,7 @@ fn config(alone: bool) -> Result<Config, StoreError> {
 }
 
 /// The two stores as openraft wants them, and the group that will share them.
-pub(crate) fn stores(
-    parts: GroupParts,
-) -> (GroupLog, Machine, impl FnOnce(Raft<Types, Machine>) -> Group) {
+pub(crate) fn stores(parts: GroupParts) -> (GroupLog, Machine, impl FnOnce(Raft<Types, Machine>) -> Group) {
     let store = Arc::new(parts.store);
     let log = GroupLog::new(parts.log, parts.id);
     let taken = Arc::<AtomicU64>::default();
@@ -223,12 +221,17 @@ impl Group {
         let before = self.raft.metrics().borrow_watched().snapshot.index();
         self.raft.trigger().snapshot().await.map_err(|e| failed(&e))?;
         let taken = self.raft.wait(Some(STEP_MAX));
-        let metrics =
-            taken.metrics(|m| m.snapshot.index() > before, "a snapshot is taken").await.map_err(|e| failed(&e))?;
+        let metrics = taken
+            .metrics(|m| m.snapshot.index() > before, "a snapshot is taken")
+            .await
+            .map_err(|e| failed(&e))?;
         let Some(upto) = metrics.snapshot.index() else { return Ok(()) };
         self.raft.trigger().purge_log(upto).await.map_err(|e| failed(&e))?;
         let purged = self.raft.wait(Some(STEP_MAX));
-        purged.metrics(|m| m.purged.index() >= Some(upto), "the log is purged").await.map_err(|e| failed(&e))?;
+        purged
+            .metrics(|m| m.purged.index() >= Some(upto), "the log is purged")
+            .await
+            .map_err(|e| failed(&e))?;
         Ok(())
     }
 

@@ -6,13 +6,13 @@ use super::snapshot::{ScratchDir, SnapshotDir};
 use super::suite_tests::parts;
 use super::types::{Snapshot, Types, Vote};
 use crate::catalogue::testing::{NOW, extent};
-use crate::command::{Change, Command, LeaseBodies, MirrorBucket, ObjectChange, ObjectCommand, PutObject};
 use crate::command::Conditions;
+use crate::command::{Change, Command, LeaseBodies, MirrorBucket, ObjectChange, ObjectCommand, PutObject};
 use crate::schema::ObjectVersion;
 use crate::store::files;
 use crate::view::Rows;
-use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::async_runtime::WatchReceiver;
+use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
@@ -163,7 +163,12 @@ async fn a_snapshot_gives_an_empty_member_the_same_state() {
     first.propose(Arc::new(Change::LeaseBodies(LeaseBodies { count: 7 }).into())).await.unwrap();
     first.propose(Arc::new(put(1_000))).await.unwrap();
     let applied = first.raft.metrics().borrow_watched().last_applied.unwrap().index;
-    second.raft.wait(Some(Duration::from_secs(10))).applied_index_at_least(Some(applied), "follows").await.unwrap();
+    second
+        .raft
+        .wait(Some(Duration::from_secs(10)))
+        .applied_index_at_least(Some(applied), "follows")
+        .await
+        .unwrap();
     assert!(second.raft.metrics().borrow_watched().snapshot.is_some(), "it came by snapshot");
     let (rows, hash) = digest(&first);
     assert!(rows > 500);

@@ -256,9 +256,9 @@ pub(crate) mod tests {
     };
     use crate::schema::{self, extent, golden};
     use mlgw_common::BucketId;
-    use prost::Message;
     use proptest::prelude::{any, prop};
     use proptest::{prop_assert, prop_assert_eq, proptest};
+    use prost::Message;
 
     /// A version with every field set.
     pub(crate) fn full() -> ObjectVersion {

@@ -7,12 +7,14 @@
 
 use super::{files, options};
 use crate::view::StoreError;
+use parking_lot::Mutex;
 use rocksdb::{Cache, DB, FlushOptions, WriteBatch, WriteOptions};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::sync::{Arc, Weak};
 
 /// Entries of one write at most; beyond it the next write takes over.
 const WRITE_REQUESTS_MAX: usize = 1024;
@@ -56,10 +58,26 @@ pub(crate) enum LogWrite {
 /// Called with the outcome, on the writing thread.
 pub(crate) type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
 
-struct Request {
+enum Request {
+    Write {
+        writes: Vec<LogWrite>,
+        sync: bool,
+        done: Done,
+    },
+    /// The writing thread ends.
+    End,
+}
+
+struct Waiting {
     writes: Vec<LogWrite>,
     sync: bool,
     done: Done,
+}
+
+/// The store, and what is let go of after it is closed: fields are dropped in order.
+struct OpenDb {
+    db: DB,
+    open: Arc<()>,
 }
 
 /// Figures of the log store.
@@ -72,11 +90,11 @@ pub(crate) struct LogFigures {
 /// The log store of a node. Clones share it; the last one to go ends the writing thread.
 #[derive(Clone)]
 pub(crate) struct LogStore {
-    db: Arc<DB>,
+    store: Arc<OpenDb>,
     dir: PathBuf,
     requests: Sender<Request>,
     figures: Arc<LogFigures>,
-    open: Weak<()>,
+    writer: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
 impl LogStore {
@@ -90,33 +108,43 @@ impl LogStore {
     ) -> Result<Self, StoreError> {
         let at = |error: io::Error| StoreError(format!("{}: {error}", dir.display()));
         files::make_dir(dir).map_err(at)?;
-        let db = Arc::new(DB::open(&options::log(cache), dir)?);
+        let store = Arc::new(OpenDb { db: DB::open(&options::log(cache), dir)?, open: Arc::default() });
         files::sync_dir(dir).map_err(at)?;
         let figures = Arc::new(LogFigures::default());
         let (requests, incoming) = channel();
-        let writer = Writer { db: Arc::clone(&db), sync, figures: Arc::clone(&figures), failed: None };
-        let held = Arc::new(());
-        let open = Arc::downgrade(&held);
-        std::thread::Builder::new()
+        let writer = Writer { store: Arc::clone(&store), sync, figures: Arc::clone(&figures), failed: None };
+        let thread = std::thread::Builder::new()
             .name("catalogue-log".into())
-            .spawn(move || {
-                writer.run(&incoming, failed);
-                drop(held);
-            })
+            .spawn(move || writer.run(&incoming, failed))
             .map_err(at)?;
-        Ok(Self { db, dir: dir.to_owned(), requests, figures, open })
+        let writer = Arc::new(Mutex::new(Some(thread)));
+        Ok(Self { store, dir: dir.to_owned(), requests, figures, writer })
     }
 
     /// Writes; `done` is called when it is written, and synced if `sync`.
     pub(crate) fn write(&self, writes: Vec<LogWrite>, sync: bool, done: Done) {
-        if let Err(refused) = self.requests.send(Request { writes, sync, done }) {
-            (refused.0.done)(Err(io::Error::other("the log's writer has stopped")));
+        if let Err(refused) = self.requests.send(Request::Write { writes, sync, done })
+            && let Request::Write { done, .. } = refused.0
+        {
+            done(Err(io::Error::other("the log's writer has stopped")));
+        }
+    }
+
+    /// Ends the writing thread and waits for it: nothing is written afterwards, and no thread of
+    /// ours is left to close the store while the process exits.
+    pub(crate) fn end(&self) {
+        let writer = self.writer.lock().take();
+        if self.requests.send(Request::End).is_ok()
+            && let Some(writer) = writer
+            && writer.join().is_err()
+        {
+            tracing::error!("the log's writer ended badly");
         }
     }
 
     /// The value at `key`.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.db.get(key)?)
+        Ok(self.store.db.get(key)?)
     }
 
     /// The entries of `group` with indexes from `from` on that are below `end`, with their sizes.
@@ -127,7 +155,7 @@ impl LogStore {
         }
         let mut within = rocksdb::ReadOptions::default();
         within.set_iterate_upper_bound(key(group, Kind::Entry, end));
-        let mut rows = self.db.raw_iterator_opt(within);
+        let mut rows = self.store.db.raw_iterator_opt(within);
         rows.seek(key(group, Kind::Entry, from));
         while let Some((key, value)) = rows.item() {
             let index = index_of(key).ok_or_else(|| StoreError("a log key has no index".into()))?;
@@ -140,7 +168,7 @@ impl LogStore {
 
     /// The last entry of `group`.
     pub(crate) fn last_entry(&self, group: u32) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
-        let mut rows = self.db.raw_iterator();
+        let mut rows = self.store.db.raw_iterator();
         rows.seek_for_prev(key(group, Kind::Entry, u64::MAX));
         let last = rows.item().filter(|(row, _)| row[..5] == key(group, Kind::Entry, 0)[..5]);
         let last = last.and_then(|(key, value)| Some((index_of(key)?, value.to_vec())));
@@ -153,10 +181,10 @@ impl LogStore {
     pub(crate) fn give_back(&self, group: u32, end: u64) -> Result<(), StoreError> {
         let mut flush = FlushOptions::default();
         flush.set_wait(true);
-        self.db.flush_opt(&flush)?;
+        self.store.db.flush_opt(&flush)?;
         let (from, end) = (key(group, Kind::Entry, 0), key(group, Kind::Entry, end));
-        self.db.delete_file_in_range(from, end)?;
-        self.db.compact_range(Some(from), Some(end));
+        self.store.db.delete_file_in_range(from, end)?;
+        self.store.db.compact_range(Some(from), Some(end));
         Ok(())
     }
 
@@ -164,8 +192,8 @@ impl LogStore {
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
         let mut flush = FlushOptions::default();
         flush.set_wait(true);
-        self.db.flush_wal(true)?;
-        Ok(self.db.flush_opt(&flush)?)
+        self.store.db.flush_wal(true)?;
+        Ok(self.store.db.flush_opt(&flush)?)
     }
 
     /// Bytes of its files.
@@ -173,10 +201,9 @@ impl LogStore {
         files::dir_bytes(&self.dir)
     }
 
-    /// Nobody holds it any more once the store is closed: the writing thread ends after
-    /// everybody else has let go, and lets go of this last.
+    /// Nobody holds it any more once the store is closed.
     pub(crate) fn open_token(&self) -> Weak<()> {
-        Weak::clone(&self.open)
+        Arc::downgrade(&self.store.open)
     }
 
     pub(crate) fn figures(&self) -> &LogFigures {
@@ -185,7 +212,7 @@ impl LogStore {
 }
 
 struct Writer {
-    db: Arc<DB>,
+    store: Arc<OpenDb>,
     sync: bool,
     figures: Arc<LogFigures>,
     failed: Option<String>,
@@ -193,33 +220,44 @@ struct Writer {
 
 impl Writer {
     fn run(mut self, incoming: &Receiver<Request>, failed: impl Fn(&str)) {
-        while let Ok(first) = incoming.recv() {
-            let mut requests = vec![first];
-            while requests.len() < WRITE_REQUESTS_MAX {
-                match incoming.try_recv() {
-                    Ok(next) => requests.push(next),
-                    Err(_) => break,
+        let mut ended = false;
+        while !ended && let Ok(first) = incoming.recv() {
+            let mut waiting = Vec::new();
+            let mut next = Some(first);
+            while let Some(request) = next.take() {
+                match request {
+                    Request::Write { writes, sync, done } => waiting.push(Waiting { writes, sync, done }),
+                    Request::End => ended = true,
+                }
+                if !ended && waiting.len() < WRITE_REQUESTS_MAX {
+                    next = incoming.try_recv().ok();
                 }
             }
-            if self.failed.is_none()
-                && let Err(error) = self.write(&requests)
-            {
-                failed(&format!("the catalogue's log was not written: {error}"));
-                self.failed = Some(error.0);
-            }
-            for request in requests {
-                (request.done)(match &self.failed {
-                    None => Ok(()),
-                    Some(why) => Err(io::Error::other(why.clone())),
-                });
+            if !waiting.is_empty() {
+                self.answer(waiting, &failed);
             }
         }
     }
 
-    fn write(&self, requests: &[Request]) -> Result<(), StoreError> {
+    fn answer(&mut self, waiting: Vec<Waiting>, failed: &impl Fn(&str)) {
+        if self.failed.is_none()
+            && let Err(error) = self.write(&waiting)
+        {
+            failed(&format!("the catalogue's log was not written: {error}"));
+            self.failed = Some(error.0);
+        }
+        for request in waiting {
+            (request.done)(match &self.failed {
+                None => Ok(()),
+                Some(why) => Err(io::Error::other(why.clone())),
+            });
+        }
+    }
+
+    fn write(&self, waiting: &[Waiting]) -> Result<(), StoreError> {
         let mut batch = WriteBatch::default();
         let mut bytes = 0;
-        for write in requests.iter().flat_map(|request| &request.writes) {
+        for write in waiting.iter().flat_map(|request| &request.writes) {
             match write {
                 LogWrite::Put(key, value) => {
                     bytes += value.len() as u64;
@@ -229,9 +267,9 @@ impl Writer {
             }
         }
         let mut options = WriteOptions::default();
-        let sync = self.sync && requests.iter().any(|request| request.sync);
+        let sync = self.sync && waiting.iter().any(|request| request.sync);
         options.set_sync(sync);
-        self.db.write_opt(batch, &options)?;
+        self.store.db.write_opt(batch, &options)?;
         self.figures.bytes_appended.fetch_add(bytes, Ordering::Relaxed);
         if sync {
             self.figures.syncs.fetch_add(1, Ordering::Relaxed);

@@ -199,7 +199,8 @@ impl Whole {
         now: Timestamp,
     ) -> Result<ObjectVersion, S3Error> {
         let condition = if conditions.if_match.is_some() { "If-Match" } else { "If-None-Match" };
-        let part = |(number, part): &(PartNumber, Part)| NamedPart { number: number.get().into(), seq: part.seq };
+        let part =
+            |(number, part): &(PartNumber, Part)| NamedPart { number: number.get().into(), seq: part.seq };
         let change = ObjectChange::CompleteUpload(CompleteUpload {
             body_id: named.body.get(),
             parts: parts.iter().map(part).collect(),
@@ -317,10 +318,7 @@ mod tests {
         let (a, b) = (b"the first part, ".as_slice(), b"and the second".as_slice());
         let crc = |bytes: &[u8]| Algorithm::Crc64Nvme.of(bytes);
         let (crc_a, crc_b) = (crc(a), crc(b));
-        let whole = crc_of_all(
-            Algorithm::Crc64Nvme,
-            &[(&crc_a, a.len() as u64), (&crc_b, b.len() as u64)],
-        );
+        let whole = crc_of_all(Algorithm::Crc64Nvme, &[(&crc_a, a.len() as u64), (&crc_b, b.len() as u64)]);
         assert_eq!(whole, Some(crc(&[a, b].concat())));
         assert_eq!(crc_of_all(Algorithm::Crc64Nvme, &[(&[1, 2], 2)]), None);
     }
