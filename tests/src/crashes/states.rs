@@ -16,6 +16,9 @@ use crate::server::Setup;
 /// States recovered at a time: as many as CI has cores.
 const AT_ONCE: usize = 2;
 
+/// A state that takes longer is shown with where its time went.
+const SLOW: Duration = Duration::from_secs(5);
+
 /// A promise that a power cut broke.
 pub(super) struct Broken {
     seed: u64,
@@ -98,19 +101,26 @@ pub(super) fn recover(recorded: &Recorded, cut: Cut, ignored: Ignored) -> Result
 }
 
 fn read_back(setup: &Setup, recorded: &Recorded, cut: Cut) -> Result<(), (Vec<String>, String)> {
+    let start = Instant::now();
     let mut server = setup
         .try_start()
         .map_err(|failure| (vec![format!("the server does not start: {:?}", failure.status)], failure.log))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let mut rng = Rng::new(cut.seed);
+    let started = start.elapsed();
     let found = runtime.block_on(check(&server.client(), &recorded.history, cut.at, &mut rng));
+    let checked = start.elapsed();
     if let Err(reasons) = found {
         return Err((reasons, server.log()));
     }
     drop(runtime);
     server.ask_to_stop();
-    let status = server.wait_exit();
-    if status.code() != Some(0) {
+    let status = server.exit_in_time();
+    if start.elapsed() > SLOW {
+        let stopped = start.elapsed();
+        eprintln!("slow: {cut:?} ready {started:?}, read {checked:?}, ended {stopped:?}\n{}", server.log());
+    }
+    if status.and_then(|status| status.code()) != Some(0) {
         return Err((vec![format!("SIGTERM ended in {status:?}")], server.log()));
     }
     Ok(())
