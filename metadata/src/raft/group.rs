@@ -3,7 +3,8 @@
 use super::log::GroupLog;
 use super::machine::{Figures, Machine, Watcher};
 use super::network::Alone;
-use super::queue::{self, Outgoing, Queue, Refused, UnderWay};
+use super::batch::Outcomes;
+use super::queue::{self, Answer, Outgoing, Queue, Refused, UnderWay};
 use super::snapshot::{Builder, SnapshotDir};
 use super::types::{Route, Types};
 use crate::catalogue::options::Fatal;
@@ -20,6 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// How long a lone voter may take to lead after its log was replayed, and a purge to be done.
 const STEP_MAX: Duration = Duration::from_secs(60);
@@ -161,14 +163,28 @@ impl Group {
             let group = self.clone();
             let under_way = UnderWay::new(&self.queue);
             let route = Route(Box::new(move |result: ClientWriteResult<Types>| match result {
-                Ok(response) => {
-                    under_way.done();
-                    queue::answer(answers, response.data);
-                    group.send();
-                }
+                Ok(response) => group.finish(under_way, answers, response.data),
                 Err(error) => tracing::error!(group = group.id, %error, "a batch was refused"),
             }));
             self.hand_over(batch, route);
+        }
+    }
+
+    /// Answers a batch and sends the next. Those who were just answered often have a next command:
+    /// after a batch of many, the next one is put together behind them in the run queue, or else
+    /// writers in step would split into two halves that each pay for a sync.
+    fn finish(&self, under_way: UnderWay, answers: Vec<oneshot::Sender<Answer>>, outcomes: Outcomes) {
+        let many = answers.len() > 1;
+        queue::answer(answers, outcomes);
+        if many {
+            let group = self.clone();
+            tokio::spawn(async move {
+                under_way.done();
+                group.send();
+            });
+        } else {
+            under_way.done();
+            self.send();
         }
     }
 

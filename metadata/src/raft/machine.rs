@@ -162,7 +162,10 @@ impl RaftStateMachine<Types> for Machine {
     /// A directory is made here, when somebody is to read it, unless one was made before.
     async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
         if self.snapshot.is_none() {
-            if !self.running.load(Ordering::Acquire) {
+            let state = self.store.current();
+            let (applied, membership) = position_of(|key| state.get(key)).map_err(io_error)?;
+            let wanted = self.running.load(Ordering::Acquire) || membership.nodes().count() > 1;
+            if applied.is_none() || !wanted {
                 return Ok(None);
             }
             let builder = self.builder.clone();
