@@ -81,7 +81,8 @@ impl Server {
         let service = service_fn(move |request: Request<Incoming>| {
             let in_flight = of_requests.request(request.version());
             let interim = expects_in_vain(&request).then(|| interim.clone());
-            let answer = handler(request);
+            // Boxed, because hyper keeps room for this future in every connection, busy or not.
+            let answer = Box::pin(handler(request));
             async move {
                 let answer = answer.await;
                 if let Some(interim) = interim.filter(|_| answer.status().is_success()) {

@@ -30,6 +30,9 @@ use tokio_util::task::TaskTracker;
 const BACKLOG: u32 = 4096;
 /// Connections being refused at once.
 const REFUSALS_MAX: usize = 256;
+/// How long a connection beyond the limit waits for another to close: a client that closes one and
+/// opens the next is not to be refused because its end is seen a moment later.
+const REFUSAL_GRACE: Duration = Duration::from_millis(100);
 /// How long a refused client may take to read its answer.
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause after an accept that failed because the process or the system is short of something.
@@ -151,29 +154,30 @@ impl Door {
                     continue;
                 }
             };
-            let permit = open.clone().try_acquire_owned();
-            if permit.is_err()
-                && let Some(metrics) = &self.metrics
-            {
-                throttled(metrics, "connections");
-            }
             let count = self.metrics.as_ref().map(Metrics::connection);
             let (server, stop, handler) = (self.server.clone(), self.stop.clone(), handler.clone());
-            let certificate = self.certificate.clone();
+            let (certificate, metrics) = (self.certificate.clone(), self.metrics.clone());
             let serve = move |request| handler(request, Peer { address });
-            match permit {
-                Ok(permit) => self.tasks.spawn(async move {
+            match (open.clone().try_acquire_owned(), refusals.clone().try_acquire_owned()) {
+                (Ok(permit), _) => self.tasks.spawn(async move {
                     converse(stream, certificate, server, stop, serve).await;
                     drop((permit, count));
                 }),
-                Err(_) => match refusals.clone().try_acquire_owned() {
-                    Ok(permit) => self.tasks.spawn(async move {
-                        // What comes of it is the client's affair.
-                        let _ = tokio::time::timeout(REFUSAL_PATIENCE, refuse(stream, certificate)).await;
-                        drop((permit, count));
-                    }),
-                    Err(_) => continue,
-                },
+                (Err(_), Ok(refusing)) => {
+                    let free = tokio::time::timeout(REFUSAL_GRACE, open.clone().acquire_owned());
+                    self.tasks.spawn(async move {
+                        if let Ok(Ok(permit)) = free.await {
+                            drop(refusing);
+                            converse(stream, certificate, server, stop, serve).await;
+                            drop(permit);
+                        } else {
+                            refuse(stream, certificate, metrics.as_deref()).await;
+                            drop(refusing);
+                        }
+                        drop(count);
+                    })
+                }
+                (Err(_), Err(_)) => continue,
             };
         }
     }
@@ -213,11 +217,16 @@ async fn converse<H, F, B>(
     }
 }
 
-async fn refuse(stream: TcpStream, certificate: Option<Certificate>) -> io::Result<()> {
-    match certificate {
-        Some(certificate) => say_slow_down(certificate.acceptor().accept(stream).await?).await,
-        None => say_slow_down(stream).await,
-    }
+async fn refuse(stream: TcpStream, certificate: Option<Certificate>, metrics: Option<&Metrics>) {
+    metrics.into_iter().for_each(|metrics| throttled(metrics, "connections"));
+    let said = async {
+        match certificate {
+            Some(certificate) => say_slow_down(certificate.acceptor().accept(stream).await?).await,
+            None => say_slow_down(stream).await,
+        }
+    };
+    // What comes of it is the client's affair.
+    let _ = tokio::time::timeout(REFUSAL_PATIENCE, said).await;
 }
 
 /// Writes the answer, then reads what the client still sends: closing with unread bytes would
