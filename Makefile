@@ -8,7 +8,7 @@ STEPS := tests/steps
 .PHONY: run build test quick check fix bench help
 
 run: build ## build, start the server with data in ./mlgw-data and print how to talk to it
-	@exec ./mlgw serve --data-dir ./mlgw-data
+	@MLGW_S3__PRINT_CREDENTIALS=always exec ./mlgw serve --data-dir ./mlgw-data
 
 build: ## install what compiling needs, build the release binary, leave it behind ./mlgw
 	@$(STEPS)/build
@@ -26,7 +26,7 @@ fix: ## let rustfmt and clippy mend what they can
 	@$(STEPS)/fix
 
 bench: build ## measure and print beside the targets; ONLY=name for one row
-	@tests/bench/run $(ONLY)
+	@ONLY="$(ONLY)" tests/bench/run
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
