@@ -25,7 +25,8 @@ impl Reader<'_> {
     pub(super) fn completes(&mut self) {
         for complete in self.history.completes(self.at) {
             let gone = self.found.get(&complete.upload) == Some(&Value::Absent);
-            let made = self.found.get(&complete.object) == Some(&complete.value);
+            // By ETag: two empty bodies are one and the same, whoever wrote them.
+            let made = etag(self.found.get(&complete.object)) == etag(Some(&complete.value));
             if made && !gone {
                 self.broken.push(format!("completed, and the upload is still there: {:?}", complete.upload));
             }
@@ -72,6 +73,13 @@ impl Reader<'_> {
             Some(value) => drop(self.found.insert(thing.clone(), value.clone())),
             None => self.broken.push(format!("{thing:?} is {row:?}, allowed is {}", names(&allowed))),
         }
+    }
+}
+
+fn etag(value: Option<&Value>) -> Option<&str> {
+    match value {
+        Some(Value::Present(Some(stored))) => Some(&stored.etag),
+        _ => None,
     }
 }
 
