@@ -10,6 +10,9 @@ use md5::{Digest, Md5};
 
 use crate::seed::mix;
 
+/// Bodies of at least this length differ whenever their names do.
+pub(crate) const CLAIM_BYTES: usize = 16;
+
 /// The name of a body: what (key, version) wrote it, and how long it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Content {

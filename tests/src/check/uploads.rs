@@ -25,7 +25,7 @@ impl Reader<'_> {
     pub(super) fn completes(&mut self) {
         for complete in self.history.completes(self.at) {
             let gone = self.found.get(&complete.upload) == Some(&Value::Absent);
-            // By ETag: two empty bodies are one and the same, whoever wrote them.
+            // By ETag: the reader cannot know which of two equal bodies it was given.
             let made = etag(self.found.get(&complete.object)) == etag(Some(&complete.value));
             if made && !gone {
                 self.broken.push(format!("completed, and the upload is still there: {:?}", complete.upload));

@@ -1,7 +1,7 @@
 //! Multipart uploads: some are completed, some aborted, some left open for the crash.
 
 use super::{BUCKET, PART_BYTES, Worker};
-use crate::content::Content;
+use crate::content::{CLAIM_BYTES, Content};
 use crate::history::{Stored, Thing, Value};
 use crate::s3::{Failure, whole};
 
@@ -12,7 +12,9 @@ impl Worker {
         let thing = Thing::Upload { key: key.clone(), id: id.clone() };
         // Its id is known only from the answer, so it is promised as soon as it is named.
         self.history.acknowledge(self.history.send(thing.clone(), Value::Present(None)));
-        let mut pieces = vec![self.content()];
+        // Long enough to say who it is: `check` tells completes of one key apart by their ETags.
+        let piece = self.content();
+        let mut pieces = vec![Content { length: piece.length.max(CLAIM_BYTES), ..piece }];
         if self.rng.chance(1, self.plan.full_part_in) {
             pieces.insert(0, self.content_of(PART_BYTES));
         }
