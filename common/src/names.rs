@@ -16,8 +16,8 @@ pub enum NameError {
     /// A byte other than a-z, 0-9, `-` and `.`, or a first or last one that is not a-z, 0-9.
     #[error("a bucket name has only a-z, 0-9, '-' and '.', and begins and ends with a letter or digit")]
     BucketCharacter,
-    /// Two dots in a row.
-    #[error("a bucket name has no two dots in a row")]
+    /// A dot beside another one or beside a dash.
+    #[error("a bucket name has no dot beside another dot or beside a '-'")]
     BucketDots,
     /// Four decimal numbers with dots between.
     #[error("a bucket name is not an IPv4 address")]
@@ -55,7 +55,7 @@ impl BucketName {
         if !ends_plain || !bytes.iter().all(|&b| plain(b) || b == b'-' || b == b'.') {
             return Err(NameError::BucketCharacter);
         }
-        if name.contains("..") {
+        if ["..", ".-", "-."].iter().any(|pair| name.contains(pair)) {
             return Err(NameError::BucketDots);
         }
         if name.parse::<std::net::Ipv4Addr>().is_ok() {
@@ -141,6 +141,8 @@ mod tests {
             ("-ab", NameError::BucketCharacter),
             ("ab.", NameError::BucketCharacter),
             ("a..b", NameError::BucketDots),
+            ("a.-b", NameError::BucketDots),
+            ("a-.b", NameError::BucketDots),
             ("10.0.0.1", NameError::BucketAddress),
             ("xn--abc", NameError::BucketReserved),
             ("abc-s3alias", NameError::BucketReserved),

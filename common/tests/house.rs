@@ -52,7 +52,8 @@ fn sources() -> BTreeMap<String, String> {
 
 /// A file without the tests at its end.
 fn without_tests(text: &str) -> &str {
-    text.split("#[cfg(test)]\nmod ").next().unwrap_or(text)
+    let ends = ["#[cfg(test)]\nmod ", "#[cfg(test)]\npub(crate) mod "].map(|mark| text.find(mark));
+    &text[..ends.into_iter().flatten().min().unwrap_or(text.len())]
 }
 
 /// Files that are only compiled for tests.

@@ -22,9 +22,7 @@ pub use table::{
     Admin, Audit, CatalogueSection, Config, Hot, Limits, Log, MetricsSection, S3, SECTIONS, SETTINGS,
     Setting, Tls,
 };
-pub use value::{
-    Address, Auto, ByteSize, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, Value,
-};
+pub use value::{Address, Auto, ByteSize, Durability, LogFormat, LogLevel, PrintCredentials, Value};
 
 use std::fmt;
 use std::path::{Path, PathBuf};

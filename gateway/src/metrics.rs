@@ -126,7 +126,9 @@ impl Metrics {
         }
         let status = response.status().as_u16();
         let sent = match response.body() {
-            ResponseBody::Full(bytes) => bytes.as_ref().map_or(0, Bytes::len) as u64,
+            ResponseBody::Full(bytes) | ResponseBody::Early(bytes, _) => {
+                bytes.as_ref().map_or(0, Bytes::len) as u64
+            }
             ResponseBody::Sized { .. } | ResponseBody::KeptAlive(_) => {
                 return observe_stream(observed, head, response);
             }
@@ -253,7 +255,7 @@ fn observe_stream(observed: Observed, head: &Parts, response: &mut S3Response) {
         ResponseBody::KeptAlive(stream) => {
             ResponseBody::KeptAlive(watch(Left { stream, left_bytes: u64::MAX }))
         }
-        other @ ResponseBody::Full(_) => other,
+        other @ (ResponseBody::Full(_) | ResponseBody::Early(..)) => other,
     };
 }
 

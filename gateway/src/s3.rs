@@ -49,7 +49,7 @@ use mlgw_metadata::schema::{Bucket, BucketState};
 use mlgw_tiering::HotTier;
 use operation::{Operation, Support};
 use request::{Query, Request, RequestShape, Target};
-use response::{S3Response, S3Result};
+use response::{ResponseBody, S3Response, S3Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -87,9 +87,10 @@ pub struct Gateway {
 /// Answers one request.
 pub async fn handle(gateway: &Arc<Gateway>, request: http::Request<Incoming>) -> S3Response {
     let (mut head, incoming) = request.into_parts();
+    let mut incoming = Some(incoming);
     let id = request_id(gateway);
     let mut observed = gateway.metrics.begin();
-    let mut response = match answer(gateway, &mut head, incoming, &mut observed).await {
+    let mut response = match answer(gateway, &mut head, &mut incoming, &mut observed).await {
         Ok(response) => response,
         Err(error) => {
             if let Some(cause) = error.cause() {
@@ -98,6 +99,7 @@ pub async fn handle(gateway: &Arc<Gateway>, request: http::Request<Incoming>) ->
             let mut response = error.into_response(head.uri.path(), &id);
             if may_be_unread(&head) {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                response = response.map(|body: ResponseBody| body.lingering(incoming));
             }
             response
         }
@@ -138,7 +140,7 @@ fn log_cause(error: &S3Error, cause: &str, request_id: &str) {
 async fn answer(
     gateway: &Arc<Gateway>,
     head: &mut Parts,
-    incoming: Incoming,
+    incoming: &mut Option<Incoming>,
     observed: &mut crate::metrics::Observed,
 ) -> S3Result {
     let target = Target::of(head, &gateway.config.domains)?;
@@ -146,6 +148,7 @@ async fn answer(
     let now = gateway.clock.now();
     if observed.operation == Operation::PostObject {
         headers::check_headers(&head.headers, Operation::PostObject)?;
+        let incoming = incoming.take().ok_or_else(no_body)?;
         return post_object::post_object(gateway, head, &target, incoming, now).await;
     }
     let who = auth::authenticate(head, &gateway.keyring, now, &gateway.config.rules)?;
@@ -164,7 +167,12 @@ async fn answer(
     if operation.support() == Support::None {
         return Err(S3Error::not_implemented(operation.name()));
     }
-    dispatch(gateway, operation, &request, incoming, who.payload).await
+    let incoming = incoming.as_mut().ok_or_else(no_body)?;
+    dispatch(gateway, operation, &request, Upload { incoming, payload: who.payload }).await
+}
+
+fn no_body() -> S3Error {
+    S3Error::internal("the request's body was taken twice")
 }
 
 fn operation_of(head: &Parts, target: &Target) -> Operation {
@@ -174,10 +182,17 @@ fn operation_of(head: &Parts, target: &Target) -> Operation {
 
 /// Checks that the caller may do `operation` where the request says.
 fn authorize(request: &Request<'_>, operation: Operation) -> Result<(), S3Error> {
-    let key = request.target.key.as_ref().map(|key| key.as_str());
-    // Each key of a DeleteObjects is checked by itself, and ListBuckets shows what may be seen.
-    let later = matches!(operation, Operation::DeleteObjects | Operation::ListBuckets);
-    if later || request.principal.allows(operation.action(), request.target.bucket.as_deref(), key) {
+    use Operation as O;
+    let key = match operation {
+        // Each key of a DeleteObjects is checked by itself, and ListBuckets shows what may be seen.
+        O::DeleteObjects | O::ListBuckets => return Ok(()),
+        // A key that is narrowed to a prefix may list below it only.
+        O::ListObjects | O::ListObjectsV2 | O::ListMultipartUploads => {
+            Some(request.query.get("prefix")?.unwrap_or_default())
+        }
+        _ => request.target.key.as_ref().map(|key| key.as_str().into()),
+    };
+    if request.principal.allows(operation.action(), request.target.bucket.as_deref(), key.as_deref()) {
         return Ok(());
     }
     Err(S3Error::new(Code::AccessDenied))
@@ -187,11 +202,9 @@ async fn dispatch(
     gateway: &Arc<Gateway>,
     operation: Operation,
     request: &Request<'_>,
-    incoming: Incoming,
-    payload: Payload,
+    body: Upload<'_>,
 ) -> S3Result {
     use Operation as O;
-    let body = Upload { incoming, payload };
     match operation {
         O::GetObject => get::get_object(gateway, request).await,
         O::HeadObject => get::head_object(gateway, request),
@@ -223,9 +236,9 @@ async fn dispatch(
 }
 
 /// The body of a request, not yet decoded.
-pub struct Upload {
+pub struct Upload<'a> {
     /// The bytes as they come off the connection.
-    pub incoming: Incoming,
+    pub incoming: &'a mut Incoming,
     /// What the signature says of them.
     pub payload: Payload,
 }

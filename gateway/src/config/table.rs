@@ -4,9 +4,7 @@
 //! while the server runs. The typed [`Config`], `mlgw config show`, `check` and `example`, the
 //! environment variables and docs/CONFIGURATION.md all come from it, so they cannot disagree.
 
-use super::value::{
-    Address, Auto, ByteSize, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, Value,
-};
+use super::value::{Address, Auto, ByteSize, Durability, LogFormat, LogLevel, PrintCredentials, Value};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -156,8 +154,6 @@ settings! {
         region_strict: bool = "false", start;
         /// Accept query strings presigned with Signature Version 2, boto3's default in us-east-1.
         sigv2: bool = "true", start;
-        /// ETag of a new object: `md5` as S3 does, `fast` for less CPU per byte.
-        etag: EtagKind = "md5", start;
         /// When `mlgw serve` prints the root credentials to standard output.
         print_credentials: PrintCredentials = "terminal", start;
     }

@@ -346,17 +346,6 @@ choices! {
 }
 
 choices! {
-    /// What the ETag of a new object is made of.
-    EtagKind {
-        /// The MD5 of its bytes, as S3 does.
-        Md5 = "md5",
-        /// A cheaper hash, marked so that no client takes it for an MD5.
-        Fast = "fast",
-    }
-    "\"md5\" or \"fast\""
-}
-
-choices! {
     /// How log lines are written.
     LogFormat {
         /// For people.

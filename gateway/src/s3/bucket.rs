@@ -60,7 +60,7 @@ struct CreateDocument {
 ///
 /// # Errors
 /// Those of S3.
-pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
+pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
     let name = BucketName::new(request.bucket())
         .map_err(|why| S3Error::new(Code::InvalidBucketName).message(why.to_string()))?;
     let body =
@@ -100,7 +100,7 @@ pub fn head(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 /// `NoSuchBucket`, `BucketNotEmpty`.
 pub async fn delete(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
-    let name = BucketName::new(&bucket.name).map_err(|why| S3Error::internal(why))?;
+    let name = BucketName::new(&bucket.name).map_err(S3Error::internal)?;
     gateway.catalogue.delete_bucket(&name).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }

@@ -86,6 +86,14 @@ pub fn echo(checksums: &[Checksum], headers: &mut HeaderMap) {
     }
 }
 
+/// The checksums of a part of `object`, as headers, with the kind of the object's own.
+pub fn describe_part(object: &ObjectVersion, part: &[Checksum], headers: &mut HeaderMap) {
+    echo(part, headers);
+    if let (Some(whole), false) = (object.checksums.first(), part.is_empty()) {
+        headers.insert("x-amz-checksum-type", HeaderValue::from_static(kind_name(whole.kind())));
+    }
+}
+
 /// The checksums of an object, as headers, with their kind.
 pub fn describe(object: &ObjectVersion, headers: &mut HeaderMap) {
     for checksum in &object.checksums {

@@ -86,16 +86,14 @@ fn date(text: &str) -> Option<i64> {
     i64::try_from(secs).ok()
 }
 
-/// The conditions of a write.
+/// The conditions of a write. AWS takes no `If-None-Match` but `*` there; other ETags are compared
+/// here, which can only refuse what the client did not want.
 ///
 /// # Errors
-/// `NotImplemented` for `If-None-Match` of anything but `*`, as AWS has it.
+/// `InvalidArgument` for a header that is not text.
 pub fn of_write(request: &Request<'_>) -> Result<Conditions, S3Error> {
-    let if_none_match = request.header(header::IF_NONE_MATCH.as_str())?.map(etags);
-    if if_none_match.as_ref().is_some_and(|etags| !etags.any) {
-        return Err(S3Error::not_implemented("The header If-None-Match with anything but *"));
-    }
     let if_match = request.header(header::IF_MATCH.as_str())?.map(etags);
+    let if_none_match = request.header(header::IF_NONE_MATCH.as_str())?.map(etags);
     Ok(Conditions { if_match, if_none_match, ..Conditions::default() })
 }
 

@@ -16,7 +16,8 @@ use futures_util::future::join_all;
 use http::StatusCode;
 use mlgw_common::limits::{DELETE_OBJECTS_KEYS_MAX, XML_BODY_BYTES_MAX};
 use mlgw_common::{ObjectKey, Timestamp};
-use mlgw_metadata::command::{Conditions, DeleteObject, ObjectChange};
+use mlgw_metadata::ProposeError;
+use mlgw_metadata::command::{Conditions, DeleteObject, ObjectChange, Reject};
 use mlgw_metadata::schema::Bucket;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -80,8 +81,11 @@ async fn delete(
     conditions: Conditions,
 ) -> Result<(), S3Error> {
     let change = ObjectChange::Delete(DeleteObject { conditions });
-    gateway.commit_object(bucket, key, now, change).await?;
-    Ok(())
+    match gateway.propose_object(bucket, key, now, change).await {
+        // A condition on what is not there: it is gone, as was wanted.
+        Ok(_) | Err(ProposeError::Rejected(Reject::NoSuchKey)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 #[derive(Deserialize)]
@@ -110,7 +114,7 @@ struct Doomed {
 ///
 /// # Errors
 /// Those of S3; what goes wrong with one key is in the answer's document.
-pub async fn delete_objects(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
+pub async fn delete_objects(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
     let body =
         Body::new(upload.incoming, request.head, upload.payload, Terms::document(XML_BODY_BYTES_MAX as u64))?;

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use http::{HeaderValue, StatusCode, header};
 use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
-use mlgw_metadata::schema::{Bucket, ObjectVersion, PartRange};
+use mlgw_metadata::schema::{Bucket, Checksum, ObjectVersion, PartRange};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -180,49 +180,59 @@ fn answer_head(
         }
     }
     let asked = asked_range(gateway, request, found)?;
+    let wants_checksums =
+        request.head.headers.get("x-amz-checksum-mode").is_some_and(|mode| mode == "ENABLED");
     let mut response = empty(StatusCode::OK);
     let headers = response.headers_mut();
     describe(object, headers);
-    let range = match asked {
-        Some(range) => {
-            let text = format!("bytes {}-{}/{}", range.start, range.end - 1, object.size);
-            headers.insert(header::CONTENT_RANGE, header_value(&text));
-            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
-            range
-        }
-        None => {
-            if request.head.headers.get("x-amz-checksum-mode").is_some_and(|mode| mode == "ENABLED") {
-                checksums::describe(object, headers);
-            }
-            0..object.size
-        }
-    };
+    // A checksum of the whole object must not be beside a part of it: clients would compare.
+    match &asked {
+        Asked::Whole if wants_checksums => checksums::describe(object, headers),
+        Asked::Part(_, part) if wants_checksums => checksums::describe_part(object, part, headers),
+        _ => {}
+    }
+    let range = asked.range(object.size);
+    // An empty part has no bytes that Content-Range could name.
+    if !matches!(asked, Asked::Whole) && !range.is_empty() {
+        let text = format!("bytes {}-{}/{}", range.start, range.end - 1, object.size);
+        headers.insert(header::CONTENT_RANGE, header_value(&text));
+        *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+    }
     if request.query.raw("partNumber").is_some() && object.part_count > 0 {
         response.headers_mut().insert("x-amz-mp-parts-count", HeaderValue::from(object.part_count));
     }
     Ok(Ok(Answer { response, range }))
 }
 
-/// The range that `Range` or `partNumber` asks for; nothing for the whole object.
-fn asked_range(
-    gateway: &Gateway,
-    request: &Request<'_>,
-    found: &Found,
-) -> Result<Option<Range<u64>>, S3Error> {
+/// What of an object is asked for.
+enum Asked {
+    Whole,
+    Range(Range<u64>),
+    /// A part with its checksums.
+    Part(Range<u64>, Vec<Checksum>),
+}
+
+impl Asked {
+    fn range(&self, size: u64) -> Range<u64> {
+        match self {
+            Self::Whole => 0..size,
+            Self::Range(range) | Self::Part(range, _) => range.clone(),
+        }
+    }
+}
+
+/// What `Range` or `partNumber` asks for.
+fn asked_range(gateway: &Gateway, request: &Request<'_>, found: &Found) -> Result<Asked, S3Error> {
     let range = request.header("range")?.filter(|_| is_same_object(request, &found.object));
     let Some(number) = request.query.number("partNumber")? else {
-        return match range {
-            Some(range) => super::range::parse(range, found.object.size),
-            None => Ok(None),
-        };
+        let range = range.map(|range| super::range::parse(range, found.object.size)).transpose()?;
+        return Ok(range.flatten().map_or(Asked::Whole, Asked::Range));
     };
     if range.is_some() {
         let why = "Cannot specify both Range header and partNumber query parameter";
         return Err(S3Error::new(Code::InvalidRequest).message(why));
     }
-    let range = part_range(gateway, found, number)?;
-    // An empty part has no bytes that Content-Range could name.
-    Ok((!range.is_empty()).then_some(range))
+    asked_part(gateway, found, number)
 }
 
 /// Whether the object is the one that `If-Range` means, so that its range may be sent.
@@ -232,27 +242,24 @@ fn is_same_object(request: &Request<'_>, object: &ObjectVersion) -> bool {
     *value == *strong || *value == http_date(Timestamp(object.modified_ms))
 }
 
-/// The bytes of part `number`; an object that was put whole has one part.
-fn part_range(gateway: &Gateway, found: &Found, number: u64) -> Result<Range<u64>, S3Error> {
+/// Part `number` of an object; one that was put whole has one part.
+fn asked_part(gateway: &Gateway, found: &Found, number: u64) -> Result<Asked, S3Error> {
     let invalid = || {
-        let why = "The requested partnumber is not satisfiable";
         S3Error::new(Code::InvalidPartNumber)
-            .message(why)
             .field("PartNumberRequested", number.to_string())
             .field("ActualPartCount", found.object.part_count.max(1).to_string())
     };
-    let number = u32::try_from(number).ok().and_then(PartNumber::new).ok_or_else(invalid)?;
+    let at = usize::try_from(number).ok().and_then(|n| n.checked_sub(1)).ok_or_else(invalid)?;
     if found.object.part_count == 0 {
-        return if number.get() == 1 { Ok(0..found.object.size) } else { Err(invalid()) };
+        let checksums = found.object.checksums.clone();
+        return if at == 0 { Ok(Asked::Part(0..found.object.size, checksums)) } else { Err(invalid()) };
     }
-    let parts = found.part_ranges(gateway)?;
     // Part numbers may have gaps: partNumber counts the parts of the object, as AWS does.
-    let mut first = 0;
-    for (i, part) in parts.iter().enumerate() {
-        if i + 1 == usize::from(number.get()) {
-            return Ok(first..first + part.bytes);
-        }
-        first += part.bytes;
-    }
-    Err(invalid())
+    let parts = found.part_ranges(gateway)?;
+    let part = parts.get(at).ok_or_else(invalid)?;
+    let first: u64 = parts[..at].iter().map(|part| part.bytes).sum();
+    let number = PartNumber::new(part.number).ok_or_else(invalid)?;
+    let body = found.object.body();
+    let row = gateway.catalogue.part(bucket_id(&found.bucket), &found.key, body, number)?;
+    Ok(Asked::Part(first..first + part.bytes, row.map(|row| row.checksums).unwrap_or_default()))
 }

@@ -68,9 +68,8 @@ impl<'a> Listing<'a> {
         key.get(..self.prefix.len() + at + delimiter.len())
     }
 
-    /// The elements that repeat the request.
+    /// The elements that repeat the request, but for the prefix.
     pub(super) fn echo(&self, out: &mut Xml) {
-        out.text("Prefix", &self.show(&self.prefix));
         if let Some(delimiter) = &self.delimiter {
             out.text("Delimiter", &self.show(delimiter));
         }
@@ -205,7 +204,8 @@ pub fn list_objects(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let marker = request.query.get("marker")?.unwrap_or_default();
     let page = page(gateway, bucket_id(&bucket), &listing, &marker)?;
     let mut out = Xml::new("ListBucketResult");
-    out.text("Name", &bucket.name);
+    // Clients of this version decode every name but the prefix.
+    out.text("Name", &bucket.name).text("Prefix", &listing.prefix);
     listing.echo(&mut out);
     out.text("Marker", &listing.show(&marker)).value("MaxKeys", listing.max_keys);
     out.value("IsTruncated", page.truncated);
@@ -225,7 +225,7 @@ pub fn list_objects_v2(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Resul
     let bucket = gateway.bucket(request.bucket())?;
     let listing = Listing::of(request, "max-keys")?;
     let start_after = request.query.get("start-after")?;
-    let token = request.query.get("continuation-token")?;
+    let token = request.query.get_filled("continuation-token")?;
     let after = match &token {
         Some(token) => Cow::Owned(open_token(token)?),
         None => start_after.clone().unwrap_or_default(),
@@ -233,7 +233,7 @@ pub fn list_objects_v2(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Resul
     let fetch_owner = request.query.raw("fetch-owner") == Some("true");
     let page = page(gateway, bucket_id(&bucket), &listing, &after)?;
     let mut out = Xml::new("ListBucketResult");
-    out.text("Name", &bucket.name);
+    out.text("Name", &bucket.name).text("Prefix", &listing.show(&listing.prefix));
     listing.echo(&mut out);
     out.value("MaxKeys", listing.max_keys).value("KeyCount", page.items.len());
     out.optional("StartAfter", start_after.as_deref().map(|s| listing.show(s)).as_deref());

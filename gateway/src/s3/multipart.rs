@@ -151,7 +151,7 @@ pub(super) fn part_number(request: &Request<'_>) -> Result<PartNumber, S3Error> 
 ///
 /// # Errors
 /// Those of S3.
-pub async fn upload_part(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
+pub async fn upload_part(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
     let named = Named::of(gateway, request)?;
     let number = part_number(request)?;
     let record = named.find(gateway)?;
@@ -269,6 +269,7 @@ pub fn list_uploads(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     if let Some((key, id)) = page.next() {
         out.text("NextKeyMarker", &listing.show(&key)).text("NextUploadIdMarker", &id);
     }
+    out.text("Prefix", &listing.show(&listing.prefix));
     listing.echo(&mut out);
     out.value("MaxUploads", listing.max_keys).value("IsTruncated", page.truncated);
     for upload in &page.uploads {

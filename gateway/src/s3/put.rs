@@ -27,7 +27,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// Those of S3.
-pub async fn put_object(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
+pub async fn put_object(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
     let key = request.key()?;
     let conditions = conditions::of_write(request)?;

@@ -27,7 +27,9 @@ pub fn get(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let found = find(gateway, request)?;
     let mut out = Xml::new("Tagging");
     out.open("TagSet");
-    for tag in &found.object.tags {
+    let mut tags: Vec<&Pair> = found.object.tags.iter().collect();
+    tags.sort_by(|a, b| a.name.cmp(&b.name));
+    for tag in tags {
         out.open("Tag").text("Key", &tag.name).text("Value", &tag.value).close("Tag");
     }
     out.close("TagSet");
@@ -72,7 +74,7 @@ impl TaggingDocument {
 ///
 /// # Errors
 /// Those of S3.
-pub async fn put(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
+pub async fn put(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
     let body =
         Body::new(upload.incoming, request.head, upload.payload, Terms::document(XML_BODY_BYTES_MAX as u64))?;
     let tags = TaggingDocument::tags(&read_all(body).await?)?;

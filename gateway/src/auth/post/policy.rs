@@ -38,7 +38,9 @@ impl Policy {
             return Err(invalid(&format!("Unexpected: \"{other}\"")));
         }
         let expiration = document.get("expiration").ok_or_else(|| invalid("Policy missing expiration."))?;
-        let expires = expiration.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok());
+        // Only this form of a time, as AWS: with a `T`, in UTC.
+        let iso = |text: &&str| text.as_bytes().get(10) == Some(&b'T') && text.ends_with('Z');
+        let expires = expiration.as_str().filter(iso).and_then(|text| text.parse::<jiff::Timestamp>().ok());
         let expires =
             expires.ok_or_else(|| invalid(&format!("Invalid 'expiration' value: '{expiration}'")))?;
         let conditions = document.get("conditions").ok_or_else(|| invalid("Policy missing conditions."))?;

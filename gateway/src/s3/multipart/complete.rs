@@ -69,7 +69,7 @@ impl ClientPart {
 ///
 /// # Errors
 /// Those of S3.
-pub async fn complete(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload) -> S3Result {
+pub async fn complete(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
     let named = Named::of(gateway, request)?;
     let conditions = conditions::of_write(request)?;
     // A checksum in the headers is that of the object, not of this document.
