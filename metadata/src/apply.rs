@@ -6,6 +6,8 @@
 
 mod bucket;
 mod conditions;
+#[cfg(test)]
+mod golden_tests;
 mod object;
 mod release;
 mod system;

@@ -9,6 +9,8 @@ mod bench;
 mod inner;
 mod jobs;
 #[cfg(test)]
+mod log_tests;
+#[cfg(test)]
 mod model;
 #[cfg(test)]
 mod model_tests;
@@ -17,6 +19,8 @@ pub mod options;
 mod pins;
 pub mod reader;
 pub(crate) mod resident;
+#[cfg(test)]
+mod saga_tests;
 mod sagas;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -35,6 +35,7 @@ pub struct Command {
 
 /// What a command changes. Group 0 applies those of the cluster; every object group the others.
 #[derive(Clone, PartialEq, prost::Oneof)]
+#[expect(clippy::large_enum_variant, reason = "nearly all commands are the large one, and they are shared")]
 pub enum Change {
     /// One key of a bucket.
     #[prost(message, tag = "1")]

@@ -44,8 +44,11 @@ pub trait Rows {
     fn range(&self, from: &[u8], end: &[u8], max: usize) -> Result<Vec<Row>, StoreError>;
 }
 
-/// Changed rows: a new value, or nothing for a row that goes.
-pub type Changes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+/// A row's new value, or nothing when the row goes.
+pub type Change = Option<Vec<u8>>;
+
+/// Changed rows.
+pub type Changes = BTreeMap<Vec<u8>, Change>;
 
 /// Why a command was not applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +76,7 @@ pub struct View<'a> {
     rows: &'a dyn Rows,
     changes: Changes,
     /// What the command under way changed, with what was there before, in order.
-    undo: Vec<(Vec<u8>, Option<Option<Vec<u8>>>)>,
+    undo: Vec<(Vec<u8>, Option<Change>)>,
 }
 
 impl<'a> View<'a> {
@@ -148,7 +151,7 @@ impl<'a> View<'a> {
         self.set(key, None);
     }
 
-    fn set(&mut self, key: Vec<u8>, change: Option<Vec<u8>>) {
+    fn set(&mut self, key: Vec<u8>, change: Change) {
         let before = self.changes.insert(key.clone(), change);
         self.undo.push((key, before));
     }

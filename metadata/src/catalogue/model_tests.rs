@@ -32,7 +32,7 @@ const BUCKETS: [&str; 2] = ["alpha", "beta"];
 const KEYS: [&str; 8] = ["a", "a\0b", "a/b", "b", "m", "m/n", "z", "\u{1F600}"];
 
 /// Ranges in which each bucket made here has keys in every group.
-fn four_groups(dir: &Path) -> CatalogueOptions {
+pub(super) fn four_groups(dir: &Path) -> CatalogueOptions {
     let splits = (1..200).flat_map(|bucket| {
         [
             (bucket, b"".to_vec(), 0),

@@ -22,10 +22,16 @@ use tokio::sync::Mutex;
 /// The id of the only node of an embedded catalogue.
 const NODE: u64 = 1;
 
+/// The log is purged at the latest when its entries fill this part of the file system: 8 MiB of
+/// a file system of 256 MiB.
+const LOG_DISK_SHARE: u64 = 32;
+
 pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenError> {
     let dir = &options.dir;
     let io = |source| OpenError::Directory { path: dir.clone(), source };
     files::make_dir(dir).map_err(io)?;
+    let disk_bytes = files::file_system_bytes(dir).map_err(io)?;
+    let log_bytes_max = options.log_bytes_max.min(disk_bytes / LOG_DISK_SHARE);
     let cache = options::cache(options.cache_bytes);
     let sync = options.durability == Durability::Full;
     let fatal = Arc::clone(&options.fatal);
@@ -50,7 +56,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
         resident,
         clock: options.clock,
         fatal: options.fatal,
-        log_bytes_max: options.log_bytes_max,
+        log_bytes_max,
         saga: Mutex::new(()),
         bodies: SyncMutex::new(0..0),
         leasing: Mutex::new(()),

@@ -69,8 +69,11 @@ mod tests {
         let mut long = version(body, 6);
         long.extents.clear();
         let page = ExtentPage { extents: vec![extent(1, 1); 6], parts: vec![] };
-        let put =
-            ObjectChange::Put(PutObject { version: long, pages: vec![page], conditions: Conditions::default() });
+        let put = ObjectChange::Put(PutObject {
+            version: long,
+            pages: vec![page],
+            conditions: Conditions::default(),
+        });
         catalogue.propose(Command::object(&bucket, &key("k"), NOW, put)).await.unwrap();
 
         let pin = catalogue.pin(body);

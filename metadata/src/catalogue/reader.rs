@@ -8,7 +8,7 @@ use super::resident::Resident;
 use crate::schema::{
     ExtentPage, ObjectSummary, ObjectVersion, Part, Upload, decode, extent, object, part, upload,
 };
-use crate::store::state::{RowIter, StateDb};
+use crate::store::state::{LentRow, RowIter, StateDb};
 use crate::view::StoreError;
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use std::ops::Bound;
@@ -265,7 +265,7 @@ impl Iterator for PartScan<'_> {
 }
 
 fn take<T>(
-    row: Result<Option<(&[u8], &[u8])>, StoreError>,
+    row: LentRow<'_>,
     take: impl Fn(&[u8], &[u8]) -> Result<T, StoreError>,
 ) -> Option<Result<T, ReadError>> {
     match row {

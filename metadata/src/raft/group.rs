@@ -1,9 +1,9 @@
 //! A Raft group on this node: open, propose, purge, shut down.
 
+use super::batch::Outcomes;
 use super::log::GroupLog;
 use super::machine::{Figures, Machine, Watcher};
 use super::network::Alone;
-use super::batch::Outcomes;
 use super::queue::{self, Answer, Outgoing, Queue, Refused, UnderWay};
 use super::snapshot::{Builder, SnapshotDir};
 use super::types::{Route, Types};
@@ -234,21 +234,32 @@ impl Group {
         let state = self.state();
         let flushed = tokio::task::spawn_blocking(move || state.flush());
         flushed.await.map_err(|e| failed(&e))??;
-        let before = self.raft.metrics().borrow_watched().snapshot.index();
-        self.raft.trigger().snapshot().await.map_err(|e| failed(&e))?;
-        let taken = self.raft.wait(Some(STEP_MAX));
-        let metrics = taken
-            .metrics(|m| m.snapshot.index() > before, "a snapshot is taken")
-            .await
-            .map_err(|e| failed(&e))?;
-        let Some(upto) = metrics.snapshot.index() else { return Ok(()) };
+        let (before, applied) = {
+            let metrics = self.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            (metrics.snapshot.index(), metrics.last_applied.index())
+        };
+        // After a crash between snapshot and purge there is nothing newer to take a snapshot of.
+        let upto = if before >= applied { before } else { self.take_snapshot(before).await? };
+        let Some(upto) = upto else { return Ok(()) };
         self.raft.trigger().purge_log(upto).await.map_err(|e| failed(&e))?;
         let purged = self.raft.wait(Some(STEP_MAX));
         purged
             .metrics(|m| m.purged.index() >= Some(upto), "the log is purged")
             .await
             .map_err(|e| failed(&e))?;
-        Ok(())
+        let log = self.log.clone();
+        let given_back = tokio::task::spawn_blocking(move || log.give_back(upto + 1));
+        given_back.await.map_err(|e| failed(&e))?
+    }
+
+    /// Takes a snapshot that reaches beyond `before` and says how far it reaches.
+    async fn take_snapshot(&self, before: Option<u64>) -> Result<Option<u64>, StoreError> {
+        let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
+        self.raft.trigger().snapshot().await.map_err(|e| failed(&e))?;
+        let taken = self.raft.wait(Some(STEP_MAX));
+        let taken = taken.metrics(|m| m.snapshot.index() > before, "a snapshot is taken").await;
+        Ok(taken.map_err(|e| failed(&e))?.snapshot.index())
     }
 
     /// Waits for what is under way, stops, and flushes.

@@ -86,6 +86,12 @@ impl GroupLog {
         young.trim();
     }
 
+    /// Gives the space of purged entries below `end` back. Apart from the purge itself, which the
+    /// Raft core waits for.
+    pub(crate) fn give_back(&self, end: u64) -> Result<(), StoreError> {
+        self.store.give_back(self.group, end)
+    }
+
     /// Bytes of entries since the last purge.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
@@ -244,8 +250,6 @@ impl RaftLogStorage<Types> for GroupLog {
         self.write(vec![put, cut], true).await?;
         self.applied(upto.index);
         self.bytes.store(0, Ordering::Relaxed);
-        let (store, group) = (self.store.clone(), self.group);
-        let given_back = tokio::task::spawn_blocking(move || store.give_back(group, upto.index + 1));
-        given_back.await.map_err(io_error)?.map_err(io_error)
+        Ok(())
     }
 }

@@ -18,6 +18,10 @@ use tokio::sync::oneshot;
 /// writers: 10 commands a sync instead of 31).
 const BATCHES_MAX: usize = 1;
 
+/// Encoded bytes that wait at most, but for a single larger command: thirty completes of 10,000
+/// parts, or five thousand puts.
+const WAITING_BYTES_MAX: usize = 8 << 20;
+
 /// The answer to a command; a closed channel says that the group stopped.
 pub(crate) type Answer = Result<Reply, Reject>;
 
@@ -39,6 +43,7 @@ pub(crate) enum Refused {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Waiting>,
+    waiting_bytes: usize,
     under_way: usize,
     stopped: bool,
 }
@@ -63,9 +68,12 @@ impl Queue {
         if state.stopped {
             return Err(Refused::Stopped);
         }
-        if state.waiting.len() >= PROPOSE_QUEUE_MAX {
+        let bytes = state.waiting_bytes + encoded.len();
+        let is_full = state.waiting.len() >= PROPOSE_QUEUE_MAX || bytes > WAITING_BYTES_MAX;
+        if is_full && !state.waiting.is_empty() {
             return Err(Refused::Full);
         }
+        state.waiting_bytes = bytes;
         state.waiting.push_back(Waiting { command, encoded, answer });
         Ok(receiver)
     }
@@ -86,6 +94,7 @@ impl Queue {
             count += 1;
         }
         let taken: Vec<Waiting> = state.waiting.drain(..count).collect();
+        state.waiting_bytes -= bytes;
         drop(state);
         let mut encoded = Vec::with_capacity(bytes);
         let mut commands = Vec::with_capacity(count);
@@ -107,6 +116,7 @@ impl Queue {
         let mut state = self.0.lock();
         state.stopped = true;
         state.waiting.clear();
+        state.waiting_bytes = 0;
     }
 
     /// Number of commands that wait.

@@ -1,8 +1,8 @@
 //! Snapshots: checkpoint directories, never bytes in memory.
 //!
-//! With one member a snapshot is only a statement: the state on disk reaches this far, so the log
-//! up to there may go. A directory of hard links is made when there is another member to send it
-//! to, and goes when the next one is made.
+//! To purge the log, a snapshot is only a statement: the state on disk reaches this far. A
+//! directory of hard links is made when it is to be sent to another member, says itself how far
+//! it reaches, and goes when the next snapshot is taken.
 
 use super::entry;
 use super::log::io_error;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A checkpoint directory, or none when nobody is there to read it.
+/// A checkpoint directory, or none when it is only a statement.
 #[derive(Clone, Debug)]
 pub(crate) struct SnapshotDir {
     pub(crate) dir: Option<Arc<ScratchDir>>,
@@ -90,13 +90,8 @@ impl Builder {
     }
 
     fn build(&self) -> Result<Snapshot, StoreError> {
-        let state = self.store.current();
-        let (_, membership) = position_of(|key| state.get(key))?;
-        if membership.nodes().count() > 1 {
-            return self.checkpoint();
-        }
         self.taken.fetch_add(1, Ordering::Relaxed);
-        Ok(Snapshot { meta: self.flushed(&state)?, snapshot: SnapshotDir { dir: None } })
+        Ok(Snapshot { meta: self.flushed(&self.store.current())?, snapshot: SnapshotDir { dir: None } })
     }
 }
 

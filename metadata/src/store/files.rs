@@ -52,3 +52,9 @@ pub(crate) fn dir_bytes(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|meta| meta.len()).sum()
 }
+
+/// Bytes of the file system that `dir` is on, used or not.
+pub(crate) fn file_system_bytes(dir: &Path) -> io::Result<u64> {
+    let stat = rustix::fs::statvfs(dir)?;
+    Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
+}

@@ -13,8 +13,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
 use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
 
 /// Entries of one write at most; beyond it the next write takes over.
 const WRITE_REQUESTS_MAX: usize = 1024;
@@ -92,9 +92,30 @@ pub(crate) struct LogFigures {
 pub(crate) struct LogStore {
     store: Arc<OpenDb>,
     dir: PathBuf,
-    requests: Sender<Request>,
     figures: Arc<LogFigures>,
-    writer: Arc<Mutex<Option<JoinHandle<()>>>>,
+    writer: Arc<WriterThread>,
+}
+
+/// The writing thread; it has ended when this is gone, so that no thread of ours is left to close
+/// the store while the process exits.
+struct WriterThread {
+    requests: Sender<Request>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl WriterThread {
+    fn end(&self) {
+        let Some(thread) = self.thread.lock().take() else { return };
+        if self.requests.send(Request::End).is_ok() && thread.join().is_err() {
+            tracing::error!("the log's writer ended badly");
+        }
+    }
+}
+
+impl Drop for WriterThread {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 impl LogStore {
@@ -117,29 +138,22 @@ impl LogStore {
             .name("catalogue-log".into())
             .spawn(move || writer.run(&incoming, failed))
             .map_err(at)?;
-        let writer = Arc::new(Mutex::new(Some(thread)));
-        Ok(Self { store, dir: dir.to_owned(), requests, figures, writer })
+        let writer = Arc::new(WriterThread { requests, thread: Mutex::new(Some(thread)) });
+        Ok(Self { store, dir: dir.to_owned(), figures, writer })
     }
 
     /// Writes; `done` is called when it is written, and synced if `sync`.
     pub(crate) fn write(&self, writes: Vec<LogWrite>, sync: bool, done: Done) {
-        if let Err(refused) = self.requests.send(Request::Write { writes, sync, done })
+        if let Err(refused) = self.writer.requests.send(Request::Write { writes, sync, done })
             && let Request::Write { done, .. } = refused.0
         {
             done(Err(io::Error::other("the log's writer has stopped")));
         }
     }
 
-    /// Ends the writing thread and waits for it: nothing is written afterwards, and no thread of
-    /// ours is left to close the store while the process exits.
+    /// Ends the writing thread and waits for it: nothing is written afterwards.
     pub(crate) fn end(&self) {
-        let writer = self.writer.lock().take();
-        if self.requests.send(Request::End).is_ok()
-            && let Some(writer) = writer
-            && writer.join().is_err()
-        {
-            tracing::error!("the log's writer ended badly");
-        }
+        self.writer.end();
     }
 
     /// The value at `key`.

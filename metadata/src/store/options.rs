@@ -60,6 +60,10 @@ pub(super) fn log(cache: &Cache) -> Options {
     options.set_max_write_buffer_number(2);
     options.set_max_total_wal_size(2 * LOG_MEMTABLE_BYTES as u64);
     options.set_compression_type(DBCompressionType::None);
+    // Entries are purged long before compacting them would pay; a purge compacts what it leaves.
+    options.set_disable_auto_compactions(true);
+    options.set_level_zero_slowdown_writes_trigger(i32::MAX);
+    options.set_level_zero_stop_writes_trigger(i32::MAX);
     options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
     options
 }

@@ -110,6 +110,9 @@ impl Rows for StateDb {
     }
 }
 
+/// A row that is valid until its iterator moves.
+pub(crate) type LentRow<'a> = Result<Option<(&'a [u8], &'a [u8])>, StoreError>;
+
 /// Rows in order, lent one at a time.
 pub(crate) struct RowIter<'a> {
     rows: DBRawIterator<'a>,
@@ -118,7 +121,7 @@ pub(crate) struct RowIter<'a> {
 
 impl RowIter<'_> {
     /// The next row.
-    pub(crate) fn next(&mut self) -> Result<Option<(&[u8], &[u8])>, StoreError> {
+    pub(crate) fn next(&mut self) -> LentRow<'_> {
         if std::mem::replace(&mut self.started, true) && self.rows.valid() {
             self.rows.next();
         }

@@ -1,0 +1,129 @@
+//! A fixed history gives fixed rows, byte for byte: what one version applied, every later one
+//! reads and would apply the same. `golden/rows.hex` has a line per row: key, space, value.
+
+use super::{apply, seq_of};
+use crate::command::{
+    AbortUpload, Change, Command, CompleteUpload, Conditions, CreateBucket, CreateSegment, CreateUpload,
+    DeleteObject, LeaseBodies, MirrorBucket, NamedPart, ObjectChange, ObjectCommand, PutCredential,
+    PutObject, PutPart, SealSegment, SetBucketState,
+};
+use crate::schema::{
+    Bucket, Credential, Extent, ExtentPage, ObjectVersion, Part, Upload, bucket, decode, object,
+};
+use crate::view::{MemoryRows, Rows, View};
+use mlgw_common::BucketId;
+use std::fmt::Write;
+
+fn on(key: &str, change: ObjectChange) -> Change {
+    let key = key.to_owned();
+    Change::Object(ObjectCommand { bucket_id: 1, epoch: 1, key, now_ms: 1000, change: Some(change) })
+}
+
+fn extent(segment: u64, bytes: u64) -> Extent {
+    Extent {
+        segment,
+        offset: 64,
+        head_bytes: 80,
+        stored_bytes: bytes,
+        logical_bytes: bytes,
+        ..Extent::default()
+    }
+}
+
+fn put(body_id: u64, size: u64, extents: Vec<Extent>, pages: Vec<ExtentPage>) -> ObjectChange {
+    let etag = format!("{body_id:032x}");
+    let version =
+        ObjectVersion { body_id, size, modified_ms: 1000, etag, extents, ..ObjectVersion::default() };
+    ObjectChange::Put(PutObject { version, pages, conditions: Conditions::default() })
+}
+
+fn part(body_id: u64, number: u32, size: u64) -> ObjectChange {
+    let part = Part { size, etag: "p".into(), extents: vec![extent(3, size)], ..Part::default() };
+    ObjectChange::PutPart(PutPart { body_id, number, part })
+}
+
+fn upload(body_id: u64, key: &str) -> ObjectChange {
+    let upload = Upload { body_id, key: key.into(), initiated_ms: 1000, ..Upload::default() };
+    ObjectChange::CreateUpload(CreateUpload { upload })
+}
+
+fn history() -> Vec<Change> {
+    let bucket =
+        CreateBucket { name: "data".into(), owner: "o".into(), created_ms: 1000, region: String::new() };
+    let page = ExtentPage { extents: vec![extent(1, 5), extent(2, 6)], parts: vec![] };
+    let credential = Credential { access_key: "AK".into(), role: 1, ..Credential::default() };
+    let complete = CompleteUpload {
+        body_id: 4,
+        parts: vec![NamedPart { number: 2, seq: seq_of(11, 0).0 }],
+        etag: "e-1".into(),
+        modified_ms: 2000,
+        ..CompleteUpload::default()
+    };
+    vec![
+        Change::CreateBucket(bucket),
+        Change::MirrorBucket(MirrorBucket { bucket_id: 1, epoch: 1, ..MirrorBucket::default() }),
+        Change::SetBucketState(SetBucketState { name: "data".into(), bucket_id: 1, state: 1 }),
+        Change::LeaseBodies(LeaseBodies { count: 100 }),
+        Change::CreateSegment(CreateSegment { class: 1, node: 1, location: "d".into(), created_ms: 1000 }),
+        Change::SealSegment(SealSegment { segment: 1, length: 4096 }),
+        Change::PutCredential(PutCredential { credential }),
+        on("small", put(1, 7, vec![extent(1, 7)], vec![])),
+        on("paged\0", put(2, 11, vec![], vec![page])),
+        on("parts", upload(4, "parts")),
+        on("parts", part(4, 1, 9)),
+        on("parts", part(4, 2, 10)),
+        on("parts", ObjectChange::CompleteUpload(complete)),
+        on("open", upload(5, "open")),
+        on("open", part(5, 1, 8)),
+        on("gone", upload(6, "gone")),
+        on("gone", ObjectChange::AbortUpload(AbortUpload { body_id: 6 })),
+        on("deleted", put(7, 0, vec![], vec![])),
+        on("deleted", ObjectChange::Delete(DeleteObject { conditions: Conditions::default() })),
+    ]
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}
+
+#[test]
+fn a_fixed_history_gives_fixed_rows() {
+    let mut rows = MemoryRows::default();
+    for (index, change) in history().into_iter().enumerate() {
+        let mut view = View::new(&rows);
+        let command = Command::from(change);
+        apply(&mut view, &command, seq_of(index as u64, 0)).unwrap().unwrap();
+        let changes = view.into_changes();
+        rows.write(changes);
+    }
+    let shown: Vec<String> =
+        rows.0.iter().map(|(key, value)| format!("{} {}", hex(key), hex(value))).collect();
+    let golden: Vec<&str> = include_str!("golden/rows.hex").lines().collect();
+    assert_eq!(shown, golden, "rows:\n{}", shown.join("\n"));
+}
+
+#[test]
+fn rows_of_the_first_release_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = crate::store::options::cache(1 << 20);
+    let state = crate::store::state::StateDb::open(dir.path(), &cache, 1 << 20).unwrap();
+    let lines = include_str!("golden/rows.hex").lines().filter_map(|line| line.split_once(' '));
+    let changes = lines.map(|(key, value)| (bytes(key), Some(bytes(value)))).collect();
+    state.write(&changes).unwrap();
+    state.flush().unwrap();
+    let data: Bucket = decode(&state.get(&bucket::row("data")).unwrap().unwrap()).unwrap();
+    assert_eq!((data.id, data.epoch), (1, 1));
+    let read = |key: &str| -> ObjectVersion {
+        decode(&state.get(&object::row(BucketId(1), key.as_bytes())).unwrap().unwrap()).unwrap()
+    };
+    assert_eq!((read("small").size, read("small").extents), (7, vec![extent(1, 7)]));
+    assert!(read("paged\0").is_paged());
+    assert_eq!((read("parts").part_count, read("parts").size), (1, 10));
+}

@@ -1,0 +1,163 @@
+//! The log's length, its space, and what a start replays.
+
+use super::model_tests::copy_dir;
+use super::testing::{NOW, bucket, do_put, key, options};
+use super::{Catalogue, CatalogueOptions, Durability, ProposeError};
+use crate::command::{
+    Command, CompleteUpload, CreateUpload, NamedPart, ObjectChange, PutPart, Reject, Reply,
+};
+use crate::schema::{Part, Upload};
+use std::path::Path;
+use std::sync::Arc;
+
+fn bytes_under(dir: &Path) -> u64 {
+    let entries = std::fs::read_dir(dir).unwrap().flatten();
+    entries
+        .map(|entry| match entry.metadata() {
+            Ok(meta) if meta.is_dir() => bytes_under(&entry.path()),
+            Ok(meta) => meta.len(),
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purge_gives_the_space_of_the_log_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = CatalogueOptions { log_bytes_max: u64::MAX, ..options(dir.path()) };
+    let catalogue = Catalogue::open(small).await.unwrap();
+    let b = bucket(&catalogue, "data").await;
+    for i in 0..20_000 {
+        // The same few keys: the state stays small, the log does not.
+        do_put(&catalogue, &b, &format!("k{}", i % 10), 1).await;
+    }
+    let log = dir.path().join("log");
+    let before = bytes_under(&log);
+    assert!(before > 2 << 20, "{before} bytes of log");
+    catalogue.inner.compact().await.unwrap();
+    let after = bytes_under(&log);
+    assert!(after < before / 10, "{after} of {before} bytes are left");
+    assert_eq!(catalogue.metrics().log_bytes, 0);
+    assert!(bytes_under(dir.path()) < 4 << 20);
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_log_is_purged_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = CatalogueOptions { log_bytes_max: 200_000, ..options(dir.path()) };
+    let catalogue = Catalogue::open(small).await.unwrap();
+    let b = bucket(&catalogue, "data").await;
+    let mut i = 0;
+    while catalogue.metrics().snapshots == 0 {
+        do_put(&catalogue, &b, &format!("k{}", i % 10), 1).await;
+        i += 1;
+        assert!(i < 1_000_000, "no snapshot after {i} commands");
+    }
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_process_had_acknowledged_is_there_when_open_returns() {
+    for durability in [Durability::Full, Durability::Os] {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (dir.path().join("1"), dir.path().join("2"));
+        let with = |dir: &Path| CatalogueOptions { durability, ..options(dir) };
+        let catalogue = Catalogue::open(with(&one)).await.unwrap();
+        let b = bucket(&catalogue, "data").await;
+        for i in 0..300 {
+            do_put(&catalogue, &b, &format!("k{i}"), 1).await;
+            if i == 150 {
+                catalogue.inner.compact().await.unwrap();
+            }
+        }
+        copy_dir(&one, &two);
+        catalogue.shutdown().await;
+        let catalogue = Catalogue::open(with(&two)).await.unwrap();
+        for i in 0..300 {
+            assert!(catalogue.object(b.bucket_id(), &key(&format!("k{i}"))).unwrap().is_some(), "k{i}");
+        }
+        assert_eq!(catalogue.usage(b.bucket_id()).unwrap().objects, 300);
+        assert!(catalogue.metrics().commands_applied >= 149, "the log was replayed");
+        catalogue.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn body_ids_are_never_given_twice_across_kills() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (dir.path().join("1"), dir.path().join("2"));
+    let catalogue = Catalogue::open(options(&one)).await.unwrap();
+    let last = catalogue.body_id().await.unwrap();
+    copy_dir(&one, &two);
+    catalogue.shutdown().await;
+    let catalogue = Catalogue::open(options(&two)).await.unwrap();
+    assert!(catalogue.body_id().await.unwrap() > last);
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_of_ten_thousand_parts_completes_and_is_freed() {
+    let dir = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
+    let b = bucket(&catalogue, "data").await;
+    let body = catalogue.body_id().await.unwrap();
+    let upload = Upload { body_id: body.0, key: "big".into(), ..Upload::default() };
+    let object = |change| Command::object(&b, &key("big"), NOW, change);
+    catalogue.propose(object(ObjectChange::CreateUpload(CreateUpload { upload }))).await.unwrap();
+    let mut parts = Vec::new();
+    for number in 1..=10_000 {
+        let size = 5 << 20;
+        let extents = vec![super::testing::extent(7, size)];
+        let part = Part { size, extents, ..Part::default() };
+        let put = ObjectChange::PutPart(PutPart { body_id: body.0, number, part });
+        let Ok(Reply::Part { seq }) = catalogue.propose(object(put)).await else { panic!("part {number}") };
+        parts.push(NamedPart { number, seq });
+    }
+    let before = catalogue.metrics().log_bytes_appended;
+    let complete = CompleteUpload { body_id: body.0, parts, etag: "e-10000".into(), ..Default::default() };
+    let done = catalogue.propose(object(ObjectChange::CompleteUpload(complete))).await;
+    assert!(matches!(done, Ok(Reply::Written(_))), "{done:?}");
+    assert!(catalogue.metrics().log_bytes_appended - before < 1 << 20);
+    let version = catalogue.object(b.bucket_id(), &key("big")).unwrap().unwrap();
+    assert_eq!((version.part_count, version.size), (10_000, 10_000 * (5 << 20)));
+    catalogue.propose(object(super::testing::delete())).await.unwrap();
+    catalogue.inner.release_all().await.unwrap();
+    assert_eq!(catalogue.segment_usage(7.into()).unwrap().bytes, 0);
+    assert_eq!(catalogue.reader().parts(b.bucket_id(), &key("big"), body, 0).count(), 0);
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_future_neither_loses_nor_holds_up_other_commands() {
+    let dir = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
+    let b = bucket(&catalogue, "data").await;
+    for i in 0..200 {
+        let object = format!("k{i}");
+        let dropped = tokio::spawn({
+            let (catalogue, b, object) = (catalogue.clone(), Arc::clone(&b), object.clone());
+            async move { do_put(&catalogue, &b, &object, 1).await }
+        });
+        tokio::task::yield_now().await;
+        dropped.abort();
+        do_put(&catalogue, &b, &object, 2).await;
+    }
+    assert_eq!(catalogue.usage(b.bucket_id()).unwrap().objects, 200);
+    let clone = catalogue.clone();
+    catalogue.shutdown().await;
+    let late = Command::object(&b, &key("late"), NOW, super::testing::delete());
+    assert_eq!(clone.propose(late).await, Err(ProposeError::Stopping));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_body_twice_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
+    let b = bucket(&catalogue, "data").await;
+    let put = || super::testing::put(super::testing::version(5.into(), 1));
+    catalogue.propose(Command::object(&b, &key("k"), NOW, put())).await.unwrap();
+    let again = catalogue.propose(Command::object(&b, &key("k"), NOW, put())).await;
+    assert_eq!(again, Err(ProposeError::Rejected(Reject::BodyInUse)));
+    catalogue.shutdown().await;
+}

@@ -1,0 +1,140 @@
+//! Buckets over four groups: crashes between the steps, stale epochs, writes while a deletion is
+//! being decided.
+
+use super::model_tests::{copy_dir, four_groups};
+use super::testing::{NOW, bucket, delete, do_put, key, name, put, version};
+use super::{Catalogue, DeleteBucketError, ProposeError};
+use crate::command::{
+    Change, Command, CreateBucket, FreezeBucket, MirrorBucket, Reject, Reply, SetBucketState, ThawBucket,
+};
+use crate::schema::BucketState;
+use std::path::Path;
+use std::sync::Arc;
+
+async fn step(catalogue: &Catalogue, group: usize, change: Change) -> Result<Reply, ProposeError> {
+    catalogue.inner.propose_to(group, Arc::new(Command::from(change))).await
+}
+
+fn state(id: u64, state: BucketState) -> Change {
+    Change::SetBucketState(SetBucketState { name: "alpha".into(), bucket_id: id, state: state as i32 })
+}
+
+/// The catalogue as the next start finds it after a kill.
+async fn killed(catalogue: Catalogue, dir: &Path, next: &Path) -> Catalogue {
+    copy_dir(dir, next);
+    catalogue.shutdown().await;
+    Catalogue::open(four_groups(next)).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_creation_is_finished_at_open() {
+    for mirrored in [0, 2, 4] {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (dir.path().join("1"), dir.path().join("2"));
+        let catalogue = Catalogue::open(four_groups(&one)).await.unwrap();
+        let create = CreateBucket { name: "alpha".into(), owner: "o".into(), ..CreateBucket::default() };
+        let made = step(&catalogue, 0, Change::CreateBucket(create)).await.unwrap();
+        let Reply::Bucket(made) = made else { panic!("{made:?}") };
+        for group in 0..mirrored {
+            step(&catalogue, group, Change::MirrorBucket(MirrorBucket::from(&made))).await.unwrap();
+        }
+        assert!(catalogue.bucket("alpha").is_none(), "it is not in use yet");
+        let catalogue = killed(catalogue, &one, &two).await;
+        let alpha = catalogue.bucket("alpha").unwrap();
+        for object in ["a", "b", "m", "z"] {
+            do_put(&catalogue, &alpha, object, 1).await;
+        }
+        catalogue.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_deletion_is_decided_again_at_open() {
+    for (frozen, empty) in [(0, true), (3, true), (2, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (dir.path().join("1"), dir.path().join("2"));
+        let catalogue = Catalogue::open(four_groups(&one)).await.unwrap();
+        let alpha = bucket(&catalogue, "alpha").await;
+        if !empty {
+            do_put(&catalogue, &alpha, "z", 1).await;
+        }
+        step(&catalogue, 0, state(alpha.id, BucketState::Deleting)).await.unwrap();
+        for group in 0..frozen {
+            step(&catalogue, group, Change::FreezeBucket(FreezeBucket { bucket_id: alpha.id }))
+                .await
+                .unwrap();
+        }
+        let catalogue = killed(catalogue, &one, &two).await;
+        match catalogue.bucket("alpha") {
+            None => assert!(empty),
+            Some(again) => {
+                assert!(!empty && again.epoch > alpha.epoch);
+                assert!(catalogue.object(again.bucket_id(), &key("z")).unwrap().is_some());
+                do_put(&catalogue, &again, "a", 1).await;
+            }
+        }
+        catalogue.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_built_before_the_bucket_changed_is_tried_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(four_groups(dir.path())).await.unwrap();
+    let stale = bucket(&catalogue, "alpha").await;
+    do_put(&catalogue, &stale, "z", 1).await;
+    assert_eq!(catalogue.delete_bucket(&name("alpha")).await, Err(DeleteBucketError::NotEmpty));
+    assert!(catalogue.bucket("alpha").unwrap().epoch > stale.epoch);
+    let refused = Command::object(&stale, &key("a"), NOW, put(version(99.into(), 1)));
+    let group = catalogue.inner.resident.group_of(stale.bucket_id(), b"a") as usize;
+    assert_eq!(
+        catalogue.inner.propose_to(group, Arc::new(refused.clone())).await,
+        Err(ProposeError::Rejected(Reject::StaleEpoch))
+    );
+    assert!(matches!(catalogue.propose(refused).await, Ok(Reply::Written(_))));
+    let gone = Command::object(&stale, &key("a"), NOW, delete());
+    assert_eq!(catalogue.propose(gone).await, Ok(Reply::Deleted { existed: true }));
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_into_a_frozen_bucket_waits_for_the_decision() {
+    let dir = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(four_groups(dir.path())).await.unwrap();
+    let alpha = bucket(&catalogue, "alpha").await;
+    step(&catalogue, 0, Change::FreezeBucket(FreezeBucket { bucket_id: alpha.id })).await.unwrap();
+    let waiting = tokio::spawn({
+        let (catalogue, alpha) = (catalogue.clone(), Arc::clone(&alpha));
+        async move { do_put(&catalogue, &alpha, "a", 1).await }
+    });
+    step(&catalogue, 0, Change::ThawBucket(ThawBucket { bucket_id: alpha.id })).await.unwrap();
+    assert!(matches!(waiting.await.unwrap(), Reply::Written(_)));
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deletions_and_writes_of_a_bucket_never_lose_an_acknowledged_object() {
+    let dir = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(four_groups(dir.path())).await.unwrap();
+    for _ in 0..20 {
+        let alpha = bucket(&catalogue, "alpha").await;
+        let writer = tokio::spawn({
+            let (catalogue, alpha) = (catalogue.clone(), Arc::clone(&alpha));
+            async move {
+                let body = catalogue.body_id().await.unwrap();
+                catalogue.propose(Command::object(&alpha, &key("z"), NOW, put(version(body, 1)))).await
+            }
+        });
+        let deleted = catalogue.delete_bucket(&name("alpha")).await;
+        match (writer.await.unwrap(), deleted) {
+            (Ok(_), Err(DeleteBucketError::NotEmpty)) => {
+                let alpha = catalogue.bucket("alpha").unwrap();
+                catalogue.propose(Command::object(&alpha, &key("z"), NOW, delete())).await.unwrap();
+                catalogue.delete_bucket(&name("alpha")).await.unwrap();
+            }
+            (Err(ProposeError::Rejected(Reject::NoSuchBucket)), Ok(())) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    catalogue.shutdown().await;
+}
