@@ -39,6 +39,7 @@ const CLASSES: &[(&str, Ignored)] = &[
 fn a_class_of_syncs_that_is_left_out_is_found() {
     let mut rng = announce("controls", 3);
     let recordings: Vec<Recorded> = (0..RECORDINGS).map(|_| record(rng.next(), "full")).collect();
+    assert!(!is_found("nothing", &recordings[..1], NONE_IGNORED), "the recording itself is whole");
     let missed: Vec<&str> = CLASSES
         .iter()
         .filter(|(name, ignored)| !is_found(name, &recordings, *ignored))

@@ -126,11 +126,8 @@ fn stops(what: &str, call: Call, matches: fn(&str) -> bool) {
     });
     assert_eq!(bench.failed(), 1, "the fault was met");
     let status = server.wait_exit();
-    assert!(
-        status.code().is_some_and(|code| code != 0),
-        "a failed {what} ends in {status:?}\n{}",
-        server.log()
-    );
+    assert!(!status.success(), "a failed {what} ends in {status:?}\n{}", server.log());
+    assert!(server.log().contains("Input/output error"), "it says why:\n{}", server.log());
     bench.every_promise_is_kept();
 }
 
