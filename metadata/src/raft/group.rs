@@ -231,9 +231,6 @@ impl Group {
     /// Flushes the state and purges the log up to what the flushed state itself says.
     pub(crate) async fn compact(&self) -> Result<(), StoreError> {
         let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
-        let state = self.state();
-        let flushed = tokio::task::spawn_blocking(move || state.flush());
-        flushed.await.map_err(|e| failed(&e))??;
         let (before, applied) = {
             let metrics = self.raft.metrics();
             let metrics = metrics.borrow_watched();
@@ -253,7 +250,8 @@ impl Group {
         given_back.await.map_err(|e| failed(&e))?
     }
 
-    /// Takes a snapshot that reaches beyond `before` and says how far it reaches.
+    /// Takes a snapshot that reaches beyond `before` (taking it flushes the state and reads back how
+    /// far that reaches) and says how far.
     async fn take_snapshot(&self, before: Option<u64>) -> Result<Option<u64>, StoreError> {
         let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
         self.raft.trigger().snapshot().await.map_err(|e| failed(&e))?;

@@ -90,8 +90,10 @@ impl Builder {
     }
 
     fn build(&self) -> Result<Snapshot, StoreError> {
+        let state = self.store.current();
+        state.flush()?;
         self.taken.fetch_add(1, Ordering::Relaxed);
-        Ok(Snapshot { meta: self.flushed(&self.store.current())?, snapshot: SnapshotDir { dir: None } })
+        Ok(Snapshot { meta: self.flushed(&state)?, snapshot: SnapshotDir { dir: None } })
     }
 }
 
