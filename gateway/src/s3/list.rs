@@ -225,10 +225,10 @@ pub fn list_objects_v2(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Resul
     let bucket = gateway.bucket(request.bucket())?;
     let listing = Listing::of(request, "max-keys")?;
     let start_after = request.query.get("start-after")?;
-    let token = request.query.get_filled("continuation-token")?;
-    let after = match &token {
-        Some(token) => Cow::Owned(open_token(token)?),
-        None => start_after.clone().unwrap_or_default(),
+    let token = request.query.get("continuation-token")?;
+    let after = match token.as_deref() {
+        Some(token) if !token.is_empty() => Cow::Owned(open_token(token)?),
+        _ => start_after.clone().unwrap_or_default(),
     };
     let fetch_owner = request.query.raw("fetch-owner") == Some("true");
     let page = page(gateway, bucket_id(&bucket), &listing, &after)?;
