@@ -49,7 +49,9 @@ fn targets(level: LogLevel) -> Targets {
         LogLevel::Debug => (LevelFilter::DEBUG, LevelFilter::INFO),
         LogLevel::Trace => (LevelFilter::TRACE, LevelFilter::TRACE),
     };
-    Targets::new().with_default(others).with_target("mlgw", own)
+    // openraft warns of the ordinary start of a lone voter.
+    let raft = if others == LevelFilter::WARN { LevelFilter::ERROR } else { others };
+    Targets::new().with_default(others).with_target("openraft", raft).with_target("mlgw", own)
 }
 
 #[cfg(test)]
