@@ -59,9 +59,15 @@ fn within_512_mib_everyone_is_served_or_refused_and_nothing_is_killed() {
         let upload = put_many_parts(&client).await;
         let idle = open_idle(server.s3).await;
         server.assert_running("with idle connections");
-        let (open, refused) = slow_uploads(&client, server.s3).await;
-        eprintln!("memory: {} slow uploads under way, {} told to come again", open.len(), refused.len());
+        let slow = slow_uploads(&client, server.s3).await;
+        eprintln!(
+            "memory: {} slow uploads under way, {} told to come again, at most {} MiB taken",
+            slow.open.len(),
+            slow.refused.len(),
+            limit.peak() >> 20
+        );
         server.assert_running("with slow uploads");
+        assert!(slow.cut.is_empty(), "{} cut off: {:?}", slow.cut.len(), &slow.cut[..slow.cut.len().min(5)]);
         let statuses = join_all([
             Box::pin(large_xml(&client, server.s3)) as futures_util::future::BoxFuture<'_, u16>,
             Box::pin(complete_many(&client, server.s3, &upload)),
@@ -73,10 +79,10 @@ fn within_512_mib_everyone_is_served_or_refused_and_nothing_is_killed() {
         );
         assert!([400, 413, 503].contains(&statuses[0]), "{statuses:?}");
         assert!([200, 400, 503].contains(&statuses[1]), "{statuses:?}");
-        finish_some(open).await;
+        finish_some(slow.open).await;
         drop(idle);
         server.assert_running("after the pressure");
-        retry_alone(&client, &refused).await;
+        retry_alone(&client, &slow.refused).await;
         complete_alone(&client, server.s3, &upload).await;
     });
     eprintln!("memory: at most {} MiB of {} taken", limit.peak() >> 20, MEMORY_BYTES >> 20);
@@ -104,25 +110,33 @@ fn name(id: u64) -> String {
     format!("slow-{id}")
 }
 
-/// All uploads begin before any goes on. Those still open, and the ids of those refused.
-async fn slow_uploads(client: &Client, server: SocketAddr) -> (Vec<(u64, Exchange)>, Vec<u64>) {
+/// What became of the slow uploads.
+#[derive(Default)]
+struct Slow {
+    open: Vec<(u64, Exchange)>,
+    refused: Vec<u64>,
+    /// Neither an answer nor a connection: nobody may be treated so.
+    cut: Vec<String>,
+}
+
+/// All uploads begin before any goes on.
+async fn slow_uploads(client: &Client, server: SocketAddr) -> Slow {
     let begun = Arc::new(Barrier::new(usize::try_from(UPLOADS).expect("small")));
     let tasks = (0..UPLOADS).map(|id| {
         let (client, begun) = (client.clone(), begun.clone());
         tokio::spawn(async move { (id, slow_upload(&client, server, id, &begun).await) })
     });
     let tasks: Vec<_> = tasks.collect();
-    let (mut open, mut refused) = (Vec::new(), Vec::new());
+    let mut slow = Slow::default();
     for task in tasks {
         match task.await.expect("no panic") {
-            (id, Ok(exchange)) => open.push((id, exchange)),
-            (id, Err(status)) => {
-                assert_eq!(status, 503, "upload {id} is refused");
-                refused.push(id);
-            }
+            (id, Ok(Ok(exchange))) => slow.open.push((id, exchange)),
+            (id, Ok(Err(503))) => slow.refused.push(id),
+            (id, Ok(Err(status))) => slow.cut.push(format!("upload {id} is refused with {status}")),
+            (id, Err(error)) => slow.cut.push(format!("upload {id}: {error}")),
         }
     }
-    (open, refused)
+    slow
 }
 
 /// The bytes each upload starts with: made once, since two thousand of 64 MiB would be the test's own
@@ -132,18 +146,23 @@ fn first_pieces(id: u64) -> Vec<Bytes> {
     (0..PIECES_SENT).map(|_| start.clone()).collect()
 }
 
-async fn slow_upload(client: &Client, server: SocketAddr, id: u64, begun: &Barrier) -> Result<Exchange, u16> {
+/// The connection while it is served, or the status that refused it.
+async fn slow_upload(
+    client: &Client,
+    server: SocketAddr,
+    id: u64,
+    begun: &Barrier,
+) -> std::io::Result<Result<Exchange, u16>> {
     let target = format!("/{BUCKET}/{}", name(id));
     let begin = Exchange::begin(client, server, Method::PUT, &target, UPLOAD_BYTES as u64).await;
     begun.wait().await;
-    let mut exchange = begin.expect("connected");
+    let mut exchange = begin?;
     for piece in first_pieces(id) {
-        let answer = exchange.send_or_answer(&piece).await.expect("sent, or answered");
-        if let Some(answer) = answer {
-            return Err(answer.status);
+        if let Some(answer) = exchange.send_or_answer(&piece).await? {
+            return Ok(Err(answer.status));
         }
     }
-    Ok(exchange)
+    Ok(Ok(exchange))
 }
 
 /// A few go on to the end; the others are cut off, as clients do.
