@@ -88,6 +88,12 @@ impl Recording {
         self.events.len()
     }
 
+    /// Files that were made with such a name, for progress lines.
+    pub(crate) fn made(&self, suffix: &str) -> usize {
+        let made = |event: &&Event| matches!(event, Event::Name { name, .. } if name.ends_with(suffix));
+        self.events.iter().filter(made).count()
+    }
+
     /// Bytes written, for progress lines.
     pub(crate) fn written_bytes(&self) -> usize {
         let length = |event: &Event| if let Event::Write { data, .. } = event { data.len() } else { 0 };

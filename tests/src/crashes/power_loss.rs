@@ -27,10 +27,12 @@ fn after_any_power_cut_every_promise_is_kept() {
         let (broken, done) = recover_all(&recorded, &cuts, NONE_IGNORED, SHOWN);
         tried += done;
         eprintln!(
-            "power loss: recording {} of {RECORDINGS}: {} events, {} KiB written, {} answers; {}",
+            "power loss: recording {} of {RECORDINGS}: {} events, {} KiB, {} segments, {} tables, {} answers; {}",
             number + 1,
             recorded.recording.position(),
             recorded.recording.written_bytes() >> 10,
+            recorded.recording.made(".seg"),
+            recorded.recording.made(".sst"),
             *recorded.history.answers().borrow(),
             rate(done, recovering),
         );
