@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::power_cut::Tree;
 use crate::recording::{Event, Ino, ROOT, Recording, Shape};
 
 mod image;
@@ -80,6 +81,35 @@ impl Disk {
         recording.shapes.insert(ROOT, Shape { directory: true, mode: 0o755 });
         let nodes = HashMap::from([(ROOT, root)]);
         Self { nodes, ino_next: ROOT + 1, recording, fault: None, failed: Vec::new() }
+    }
+
+    /// A disk on which all of `tree` is, synced: the recording begins with how it came there.
+    pub(crate) fn holding(tree: &Tree) -> Self {
+        let mut disk = Self::new();
+        let mut copies = HashMap::from([(ROOT, ROOT)]);
+        disk.copy(tree, ROOT, &mut copies).expect("an empty disk takes every tree");
+        disk
+    }
+
+    fn copy(&mut self, tree: &Tree, from: Ino, copies: &mut HashMap<Ino, Ino>) -> Result<(), Errno> {
+        let to = copies[&from];
+        for (name, ino) in tree.directories.get(&from).into_iter().flatten() {
+            if let Some(linked) = copies.get(ino) {
+                self.link(*linked, to, name)?;
+                continue;
+            }
+            let shape = tree.shapes[ino];
+            let copy = self.create(to, name, shape)?;
+            copies.insert(*ino, copy);
+            if shape.directory {
+                self.copy(tree, *ino, copies)?;
+            } else if let Some(image) = tree.files.get(ino) {
+                self.write(copy, 0, image.written())?;
+                self.resize(copy, image.bytes())?;
+                self.sync(copy)?;
+            }
+        }
+        self.sync_names(to)
     }
 
     pub(crate) const fn recording(&self) -> &Recording {

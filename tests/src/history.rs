@@ -12,7 +12,7 @@
 //! Moments are counted twice: `order` is the order of the notes themselves, `position` is how much of a
 //! recording had happened, so that a power cut in the middle of it knows what was promised by then.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use bytes::{Bytes, BytesMut};
@@ -78,15 +78,25 @@ struct Stamp {
     position: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Act {
     thing: Thing,
     value: Value,
     sent: Stamp,
     acknowledged: Option<Stamp>,
+    /// When its server was known to be dead: without an answer by then, it happened before or never.
+    died: Option<Stamp>,
     /// Of the end of an upload by a complete: the act that made the object, which happens with it or not
     /// at all.
     made: Option<usize>,
+}
+
+impl Act {
+    /// Whether it may have had an effect by `at`. What changes nothing on the disk, as showing a value,
+    /// begins and ends at one position.
+    fn counts(&self, at: usize) -> bool {
+        self.sent.position < at || self.acknowledged.is_some_and(|stamp| stamp.position <= at)
+    }
 }
 
 /// A complete that was sent: the upload is gone and the object made, or neither.
@@ -136,7 +146,7 @@ impl History {
     pub(crate) fn send(&self, thing: Thing, value: Value) -> ActId {
         let mut notes = self.notes.lock().expect("no panic while held");
         let sent = self.stamp(&mut notes);
-        notes.acts.push(Act { thing, value, sent, acknowledged: None, made: None });
+        notes.acts.push(Act { thing, value, sent, acknowledged: None, died: None, made: None });
         ActId(notes.acts.len() - 1)
     }
 
@@ -155,15 +165,12 @@ impl History {
             let made = &notes.acts[end.made?];
             let rival = |act: &Act| {
                 let before = act.acknowledged.is_some_and(|stamp| stamp.order < made.sent.order);
-                act.thing == made.thing
-                    && act.sent.order != made.sent.order
-                    && act.sent.position < at
-                    && !before
+                act.thing == made.thing && act.sent.order != made.sent.order && act.counts(at) && !before
             };
             let (upload, object, value) = (end.thing.clone(), made.thing.clone(), made.value.clone());
             Some(Complete { upload, object, value, contested: notes.acts.iter().any(rival) })
         };
-        notes.acts.iter().filter(|act| act.sent.position < at).filter_map(complete).collect()
+        notes.acts.iter().filter(|act| act.counts(at)).filter_map(complete).collect()
     }
 
     /// Notes that an act's answer came: from here on it is promised.
@@ -188,18 +195,18 @@ impl History {
     /// Everything any act up to `at` touched, uploads and parts after objects.
     pub(crate) fn things(&self, at: usize) -> BTreeSet<Thing> {
         let notes = self.notes.lock().expect("no panic while held");
-        notes.acts.iter().filter(|act| act.sent.position < at).map(|act| act.thing.clone()).collect()
+        notes.acts.iter().filter(|act| act.counts(at)).map(|act| act.thing.clone()).collect()
     }
 
     /// The values that `thing` may have after a crash at position `at`.
     pub(crate) fn allowed(&self, thing: &Thing, at: usize) -> Vec<Value> {
         let notes = self.notes.lock().expect("no panic while held");
-        let acts: Vec<&Act> =
-            notes.acts.iter().filter(|act| act.thing == *thing && act.sent.position < at).collect();
+        let acts: Vec<&Act> = notes.acts.iter().filter(|act| act.thing == *thing && act.counts(at)).collect();
         let promised = |act: &Act| act.acknowledged.filter(|stamp| stamp.position <= at);
         let replaced = |act: &Act| {
-            let Some(answered) = promised(act) else { return false };
-            acts.iter().any(|later| promised(later).is_some() && later.sent.order > answered.order)
+            let over = act.acknowledged.or(act.died).filter(|stamp| stamp.position <= at);
+            let Some(over) = over else { return false };
+            acts.iter().any(|later| promised(later).is_some() && later.sent.order > over.order)
         };
         let mut values = Vec::new();
         if !acts.iter().any(|act| promised(act).is_some()) {
@@ -213,6 +220,42 @@ impl History {
         values
     }
 
+    /// Notes what a server showed that was started after another one died: what had no answer is decided,
+    /// and what was shown once may not be lost later.
+    pub(crate) fn observe(&self, found: &BTreeMap<Thing, Value>) {
+        let open = |thing: &Thing| self.allowed(thing, NOW).len() > 1;
+        let decided: Vec<_> = found.iter().filter(|(thing, _)| open(thing)).collect();
+        let mut notes = self.notes.lock().expect("no panic while held");
+        let died = self.stamp(&mut notes);
+        for act in notes.acts.iter_mut().filter(|act| act.acknowledged.is_none() && act.died.is_none()) {
+            act.died = Some(died);
+        }
+        drop(notes);
+        for (thing, value) in decided {
+            self.acknowledge(self.send(thing.clone(), value.clone()));
+        }
+    }
+
+    /// The history of a disk that a power cut at `at` left: what was promised by then was promised
+    /// before its recording begins, what had no answer is still open.
+    pub(crate) fn after_cut(&self, at: usize, clock: Clock) -> Self {
+        let notes = self.notes.lock().expect("no panic while held");
+        let past = |stamp: Stamp| Stamp { position: 0, ..stamp };
+        let kept = |stamp: &Stamp| stamp.position <= at;
+        let acts = notes.acts.iter().map(|act| {
+            // What was sent later has not happened at all: kept in place, so that indexes stay true.
+            let unsent = act.sent.position >= at;
+            Act {
+                sent: if unsent { Stamp { position: NOW, ..act.sent } } else { past(act.sent) },
+                acknowledged: act.acknowledged.filter(kept).filter(|_| !unsent).map(past),
+                died: act.died.filter(kept).map(past),
+                ..act.clone()
+            }
+        });
+        let notes = Notes { order: notes.order, acts: acts.collect() };
+        Self { clock, notes: Mutex::new(notes), answers: watch::Sender::new(0) }
+    }
+
     /// Forgets how a thing came to be: a crash is over and this is what was found.
     pub(crate) fn settle(&self, found: impl IntoIterator<Item = (Thing, Value)>) {
         let mut notes = self.notes.lock().expect("no panic while held");
@@ -221,7 +264,7 @@ impl History {
             if value != Value::Absent {
                 let sent = self.stamp(&mut notes);
                 let acknowledged = Some(self.stamp(&mut notes));
-                notes.acts.push(Act { thing, value, sent, acknowledged, made: None });
+                notes.acts.push(Act { thing, value, sent, acknowledged, died: None, made: None });
             }
         }
     }

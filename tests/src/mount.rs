@@ -23,8 +23,13 @@ pub(crate) struct Mount {
 
 impl Mount {
     pub(crate) fn new() -> Self {
+        Self::of(Disk::new())
+    }
+
+    /// A mount of a disk that may hold something already.
+    pub(crate) fn of(disk: Disk) -> Self {
         let dir = tempfile::tempdir().expect("a mount point");
-        let disk = Arc::new(Mutex::new(Disk::new()));
+        let disk = Arc::new(Mutex::new(disk));
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("mlgw-recording".to_owned())];
         // One request may wait for nothing of ours, so two threads are enough for two cores.

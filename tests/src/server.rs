@@ -6,7 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -26,8 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often an answer is looked for while waiting.
 const GLANCE: Duration = Duration::from_millis(2);
 
-/// Ports are taken from the system and could be lost to another process before the server has them.
-const PORT_TRIES: usize = 5;
+/// Where a server listens that has not said so yet.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// How a server is started.
 #[derive(Clone, Debug)]
@@ -85,16 +85,9 @@ impl Setup {
     /// # Errors
     /// It exited, or was not ready in time (and was killed).
     pub(crate) fn try_start(&self) -> Result<Server, StartFailure> {
-        let mut tried = 0;
-        loop {
-            tried += 1;
-            let mut server = self.spawn();
-            match server.wait_ready() {
-                Ok(()) => return Ok(server),
-                Err(failure) if tried < PORT_TRIES && failure.lost_its_port() => {}
-                Err(failure) => return Err(failure),
-            }
-        }
+        let mut server = self.spawn();
+        server.wait_ready()?;
+        Ok(server)
     }
 
     /// Starts the server, which must become ready.
@@ -104,11 +97,9 @@ impl Setup {
         })
     }
 
-    /// Starts the server and does not wait for anything.
-    pub(crate) fn spawn(&self) -> Server {
+    fn spawn(&self) -> Server {
         let log = tempfile::Builder::new().prefix("mlgw-log").tempfile().expect("a log file");
         let output = || Stdio::from(log.reopen().and_then(appending).expect("the log file"));
-        let (s3, admin) = free_ports();
         let script = format!("{}exec {} \"$0\" \"$@\"", self.preparation, self.launcher);
         let child = Command::new("/bin/sh")
             .args(["-c", &script])
@@ -116,7 +107,7 @@ impl Setup {
             .arg("serve")
             .arg("--data-dir")
             .arg(&self.data_dir)
-            .args(["--listen", &s3.to_string(), "--admin-listen", &admin.to_string()])
+            .args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
             .env("MLGW_ROOT_ACCESS_KEY_ID", ACCESS_KEY)
@@ -127,13 +118,7 @@ impl Setup {
             .stderr(output())
             .spawn()
             .unwrap_or_else(|error| panic!("starting {}: {error}", binary().display()));
-        Server { child, s3, admin, log, exited: None }
-    }
-}
-
-impl StartFailure {
-    fn lost_its_port(&self) -> bool {
-        self.log.contains("ddress already in use")
+        Server { child, s3: NOWHERE, admin: NOWHERE, log, exited: None }
     }
 }
 
@@ -155,11 +140,13 @@ pub(crate) fn binary() -> PathBuf {
     target.join("release/mlgw")
 }
 
-fn free_ports() -> (SocketAddr, SocketAddr) {
-    let take = || TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let (first, second) = (take(), take());
-    let address = |listener: TcpListener| listener.local_addr().expect("bound");
-    (address(first), address(second))
+/// The address that the server says it listens on, after these words: it picks free ports itself, so that
+/// no two servers ever meet on one.
+fn address_after(log: &str, words: &str) -> Option<SocketAddr> {
+    let (_, rest) = log.split_once(words)?;
+    let (_, rest) = rest.split_once("://")?;
+    let end = rest.find(|c: char| c != ':' && c != '.' && !c.is_ascii_digit())?;
+    rest[..end].parse().ok()
 }
 
 /// A running server.
@@ -187,7 +174,7 @@ impl Server {
 
     fn wait_ready(&mut self) -> Result<(), StartFailure> {
         let start = Instant::now();
-        while !answers_ready(self.admin) {
+        while !self.is_ready() {
             let status = self.child.try_wait().expect("our child");
             if status.is_some() || start.elapsed() > PATIENCE {
                 self.kill();
@@ -196,6 +183,14 @@ impl Server {
             thread::sleep(GLANCE);
         }
         Ok(())
+    }
+
+    fn is_ready(&mut self) -> bool {
+        let log = self.log();
+        let said = (address_after(&log, " serves S3 at "), address_after(&log, ", its admin API at "));
+        let (Some(s3), Some(admin)) = said else { return false };
+        (self.s3, self.admin) = (s3, admin);
+        answers_ready(admin)
     }
 
     /// `kill -9`: nothing of it runs when this returns.

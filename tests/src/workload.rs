@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
@@ -14,6 +15,7 @@ use crate::content::Content;
 use crate::history::{ActId, History, NOW, Stored, Thing, Value};
 use crate::s3::{Client, Failure, whole};
 use crate::seed::Rng;
+use crate::server::Server;
 
 mod upload;
 
@@ -65,6 +67,48 @@ pub(crate) async fn run(client: &Client, history: &Arc<History>, plan: &Plan, rn
     });
     let ends = join_all(workers).await;
     ends.into_iter().filter_map(|end| end.expect("a worker panicked").err()).collect()
+}
+
+/// When a server is killed: after so many answers, and then a moment later, in the middle of whatever it
+/// does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kill {
+    answers: usize,
+    moment: Duration,
+}
+
+impl Kill {
+    pub(crate) fn choose(rng: &mut Rng, answers_max: u64) -> Self {
+        let answers = usize::try_from(3 + rng.below(answers_max)).expect("small");
+        Self { answers, moment: Duration::from_micros(rng.below(4000)) }
+    }
+}
+
+/// Runs the plan, which must be longer than that, until the server is killed. Returns the answers that
+/// came.
+pub(crate) async fn run_until_killed(
+    server: &mut Server,
+    history: &Arc<History>,
+    plan: &Plan,
+    rng: &Rng,
+    kill: Kill,
+) -> usize {
+    let client = server.client();
+    let mut answers = history.answers();
+    let before = *answers.borrow();
+    let load = run(&client, history, plan, rng);
+    tokio::pin!(load);
+    tokio::select! {
+        early = &mut load => panic!("failed before any kill: {early:?}\n{}", server.log()),
+        seen = answers.wait_for(|now| *now >= before + kill.answers) => drop(seen.expect("it stays")),
+    }
+    // The workers are tasks of their own and go on meanwhile.
+    tokio::time::sleep(kill.moment).await;
+    server.kill();
+    for failure in load.await {
+        assert!(failure.status().is_none(), "refused under load: {failure:?}\n{}", server.log());
+    }
+    *history.answers().borrow() - before
 }
 
 struct Worker {

@@ -52,7 +52,7 @@ fn a_class_of_syncs_that_is_left_out_is_found() {
 fn durability_of_the_operating_system_loses_what_it_answered_for() {
     let mut rng = announce("controls, os", 4);
     let recorded = [record(rng.next(), "os")];
-    assert!(is_found("durability = \"os\"", &recorded, NONE_IGNORED));
+    assert!(is_found("every sync, by durability = \"os\",", &recorded, NONE_IGNORED));
 }
 
 fn is_found(name: &str, recordings: &[Recorded], ignored: Ignored) -> bool {
@@ -62,11 +62,11 @@ fn is_found(name: &str, recordings: &[Recorded], ignored: Ignored) -> bool {
         let (broken, done) = recover_all(recorded, &severe(recorded), ignored, 1);
         tried += done;
         if let Some(first) = broken.first() {
-            eprintln!("controls: without {name}: found after {}: {}", rate(tried, start), first.summary());
+            eprintln!("controls: {name} left out: found after {}: {}", rate(tried, start), first.summary());
             return true;
         }
     }
-    eprintln!("controls: without {name}: NOT FOUND in {}", rate(tried, start));
+    eprintln!("controls: {name} left out: nothing found in {}", rate(tried, start));
     false
 }
 

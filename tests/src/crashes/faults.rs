@@ -179,7 +179,7 @@ impl Bench {
         let found = self.runtime.block_on(check(&server.client(), &self.history, NOW, &mut rng));
         assert_eq!(found.err(), None, "after a restart\n{}", server.log());
         server.stop();
-        let recorded = Recorded { recording, history: self.history, seed: self.seed };
+        let recorded = Recorded { recording, history: self.history, seed: self.seed, start: 0 };
         let cuts = cuts(&recorded, STATES, Style::choose);
         let (broken, _) = recover_all(&recorded, &cuts, NONE_IGNORED, 1);
         let shown: Vec<String> = broken.iter().map(ToString::to_string).collect();

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::recorded::record;
+use super::recorded::{Recorded, record, record_after};
 use super::states::{cuts, rate, recover_all};
 use crate::power_cut::{NONE_IGNORED, Style};
 use crate::seed::{announce, setting};
@@ -19,8 +19,16 @@ fn after_any_power_cut_every_promise_is_kept() {
     let states = setting("MLGW_CRASH_STATES", STATES);
     let start = Instant::now();
     let mut tried = 0;
+    let mut before: Option<Recorded> = None;
     for number in 0..RECORDINGS {
-        let recorded = record(rng.next(), "full");
+        let recorded = match &before {
+            // Every other recording goes on from a cut in the one before: two power cuts in a row.
+            Some(before) if number % 2 == 1 => {
+                let cut = cuts(before, 1, Style::choose)[0];
+                record_after(before, cut, rng.next())
+            }
+            _ => record(rng.next(), "full"),
+        };
         let share = states * (number + 1) / RECORDINGS - states * number / RECORDINGS;
         let cuts = cuts(&recorded, usize::try_from(share).expect("small"), Style::choose);
         let recovering = Instant::now();
@@ -38,6 +46,7 @@ fn after_any_power_cut_every_promise_is_kept() {
         );
         let shown: Vec<String> = broken.iter().map(ToString::to_string).collect();
         assert!(broken.is_empty(), "power cuts broke promises:\n{}", shown.join("\n"));
+        before = Some(recorded);
     }
     eprintln!("power loss: all in all {}, recording included", rate(tried, start));
 }

@@ -6,12 +6,14 @@
 use std::sync::Arc;
 
 use crate::check::check;
-use crate::history::{History, NOW};
+use crate::disk::Disk;
+use crate::history::{Clock, History, NOW, Thing, Value};
 use crate::mount::Mount;
+use crate::power_cut::{Cut, NONE_IGNORED, leave};
 use crate::recording::Recording;
 use crate::seed::Rng;
 use crate::server::Setup;
-use crate::workload::{self, Plan};
+use crate::workload::{self, Kill, Plan};
 
 /// Where the data directory lies below the mount: the server makes it, so its name too must be synced.
 pub(super) const DATA_DIR: &str = "mlgw-data";
@@ -21,6 +23,8 @@ pub(super) struct Recorded {
     pub(super) recording: Recording,
     pub(super) history: Arc<History>,
     pub(super) seed: u64,
+    /// Where the server's own events begin: before that its disk was made.
+    pub(super) start: usize,
 }
 
 /// A server whose disk is `mount`, with small settings.
@@ -37,39 +41,68 @@ pub(super) fn small(setup: Setup) -> Setup {
         .with("catalogue.cache_bytes", "16MiB")
 }
 
-/// A history whose clock is the recording of `mount`.
-pub(super) fn history_of(mount: &Mount) -> Arc<History> {
+/// How much of the recording of `mount` has happened.
+fn clock_of(mount: &Mount) -> Clock {
     let disk = mount.shared_disk();
-    let position = move || disk.lock().expect("the file system never panics").recording().position();
-    Arc::new(History::new(Box::new(position)))
+    Box::new(move || disk.lock().expect("the file system never panics").recording().position())
 }
 
-/// Records two or three lives of a server under load, ended by SIGTERM or `kill -9`.
+/// A history whose clock is the recording of `mount`.
+pub(super) fn history_of(mount: &Mount) -> Arc<History> {
+    Arc::new(History::new(clock_of(mount)))
+}
+
+/// Records some lives of a server on an empty disk.
 pub(super) fn record(seed: u64, durability: &str) -> Recorded {
-    let mut rng = Rng::new(seed);
     let mount = Mount::new();
     let history = history_of(&mount);
-    let setup = setup(&mount).with("durability", durability);
+    live(&mount, &history, seed, durability);
+    let recording = mount.disk().recording().clone();
+    Recorded { recording, history, seed, start: 0 }
+}
+
+/// Records some lives of a server on what a power cut left of an earlier recording, the recovery
+/// included: the second of two cuts may come at any time.
+pub(super) fn record_after(before: &Recorded, cut: Cut, seed: u64) -> Recorded {
+    let disk = Disk::holding(&leave(&before.recording, cut, NONE_IGNORED));
+    let start = disk.recording().position();
+    let mount = Mount::of(disk);
+    let history = Arc::new(before.history.after_cut(cut.at, clock_of(&mount)));
+    live(&mount, &history, seed, "full");
+    let recording = mount.disk().recording().clone();
+    Recorded { recording, history, seed, start }
+}
+
+/// A few lives under load, each ended by SIGTERM, or by `kill -9` when idle or in the middle.
+fn live(mount: &Mount, history: &Arc<History>, seed: u64, durability: &str) {
+    let mut rng = Rng::new(seed);
+    let setup = setup(mount).with("durability", durability);
     let runtime = super::runtime();
-    let lives = 2 + rng.below(2);
-    for life in 0..lives {
+    for life in 0..2 + rng.below(2) {
         let mut server = setup.start();
         let client = server.client();
-        if life == 0 {
-            runtime.block_on(workload::create_bucket(&client, &history)).expect("the bucket is made");
+        let found = runtime.block_on(check(&client, history, NOW, &mut rng));
+        let found = found.unwrap_or_else(|broken| panic!("{}\n{}", broken.join("\n"), server.log()));
+        history.observe(&found);
+        if history.allowed(&Thing::Bucket, NOW) == [Value::Absent] {
+            runtime.block_on(workload::create_bucket(&client, history)).expect("the bucket is made");
         }
         let sizes = *rng.pick(&[SMALL, MIXED]);
         let steps = 10 + rng.index(12);
         let workers = 2 + rng.below(3);
-        let plan = Plan { round: life + 1, workers, steps, sizes, full_part_in: 20 };
-        let failures = runtime.block_on(workload::run(&client, &history, &plan, &rng));
+        // Rounds tell the bodies of all lives apart, of those before a cut too.
+        let plan = Plan { round: seed % 1000 * 10 + life, workers, steps, sizes, full_part_in: 20 };
+        let end = rng.below(4);
+        if end == 0 {
+            let kill = Kill::choose(&mut rng, 60);
+            let plan = Plan { steps: usize::MAX, ..plan };
+            runtime.block_on(workload::run_until_killed(&mut server, history, &plan, &rng, kill));
+            continue;
+        }
+        let failures = runtime.block_on(workload::run(&client, history, &plan, &rng));
         assert!(failures.is_empty(), "under load: {failures:?}\n{}", server.log());
-        let live = runtime.block_on(check(&client, &history, NOW, &mut rng));
-        assert_eq!(live.err(), None, "without any crash");
-        if rng.chance(1, 2) { server.stop() } else { server.kill() }
+        if end == 1 { server.kill() } else { server.stop() }
     }
-    let recording = mount.disk().recording().clone();
-    Recorded { recording, history, seed }
 }
 
 /// Many acts, few bytes.

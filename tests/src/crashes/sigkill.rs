@@ -1,17 +1,17 @@
 //! `kill -9` at random moments: what was acknowledged is there, what was not is absent or whole.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::runtime;
 use crate::check::check;
 use crate::history::{History, NOW};
 use crate::seed::{Rng, announce, setting};
 use crate::server::{Server, Setup};
-use crate::workload::{self, Plan, SIZES};
+use crate::workload::{self, Kill, Plan, SIZES};
 
 const ROUNDS: u64 = 20;
 const WORKERS: u64 = 6;
+const ANSWERS_MAX: u64 = 300;
 
 #[test]
 fn after_kill_9_under_load_every_promise_is_kept() {
@@ -74,26 +74,10 @@ impl Life {
         if self.history.allowed(&crate::history::Thing::Bucket, NOW) == [crate::history::Value::Absent] {
             workload::create_bucket(&client, &self.history).await.expect("the bucket is made");
         }
-        let mut answers = self.history.answers();
-        let before = *answers.borrow();
-        let until = before + usize::try_from(3 + rng.below(150)).expect("small");
-        let moment = Duration::from_micros(rng.below(4000));
+        let kill = Kill::choose(rng, ANSWERS_MAX);
         let plan =
             Plan { round: round + 1, workers: WORKERS, steps: usize::MAX, sizes: SIZES, full_part_in: 6 };
-        let load = workload::run(&client, &self.history, &plan, rng);
-        tokio::pin!(load);
-        tokio::select! {
-            early = &mut load => panic!("failed before any kill: {early:?}\n{}", server.log()),
-            seen = answers.wait_for(|answers| *answers >= until) => drop(seen.expect("the history stays")),
-        }
-        // The workers are tasks of their own and go on meanwhile.
-        tokio::time::sleep(moment).await;
-        server.kill();
-        let failures = load.await;
-        for failure in failures {
-            assert!(failure.status().is_none(), "refused under load: {failure:?}\n{}", server.log());
-        }
-        *self.history.answers().borrow() - before
+        workload::run_until_killed(&mut server, &self.history, &plan, rng, kill).await
     }
 
     fn end(&self, runtime: &tokio::runtime::Runtime, rng: &mut Rng) {

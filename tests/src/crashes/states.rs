@@ -51,12 +51,17 @@ impl fmt::Display for Broken {
 
 /// The cuts of a recording: half at the moments of answers, where a missing sync shows, half anywhere.
 pub(super) fn cuts(recorded: &Recorded, count: usize, styles: fn(&mut Rng) -> Style) -> Vec<Cut> {
-    let answers = recorded.history.answer_positions();
+    let answers: Vec<usize> =
+        recorded.history.answer_positions().into_iter().filter(|at| *at >= recorded.start).collect();
     let end = recorded.recording.position();
     let mut rng = Rng::new(recorded.seed).fork(0x6375_7473);
     (0..count)
         .map(|_| {
-            let at = if rng.chance(1, 2) { *rng.pick(&answers) } else { rng.index(end + 1) };
+            let at = if rng.chance(1, 2) {
+                *rng.pick(&answers)
+            } else {
+                recorded.start + rng.index(end + 1 - recorded.start)
+            };
             Cut { at, style: styles(&mut rng), seed: rng.next() }
         })
         .collect()

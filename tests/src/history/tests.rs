@@ -85,3 +85,34 @@ fn a_complete_is_contested_only_by_what_may_have_come_after_it() {
     history.send(key(), Value::Absent);
     assert!(history.completes(NOW)[0].contested);
 }
+
+#[test]
+fn what_a_restarted_server_showed_once_is_promised_from_then_on() {
+    let position = Arc::new(AtomicUsize::new(0));
+    let clock = position.clone();
+    let history = History::new(Box::new(move || clock.load(Ordering::SeqCst)));
+    history.send(key(), value(1));
+    history.send(key(), value(2));
+    position.store(10, Ordering::SeqCst);
+    history.observe(&[(key(), value(1))].into());
+    assert_eq!(history.allowed(&key(), 9), [Value::Absent, value(1), value(2)]);
+    assert_eq!(history.allowed(&key(), 10), [value(1)]);
+}
+
+#[test]
+fn a_history_after_a_cut_knows_what_was_promised_before_it_and_nothing_later() {
+    let position = Arc::new(AtomicUsize::new(0));
+    let clock = position.clone();
+    let history = History::new(Box::new(move || clock.load(Ordering::SeqCst)));
+    history.acknowledge(history.send(key(), value(1)));
+    position.store(5, Ordering::SeqCst);
+    history.send(key(), value(2));
+    position.store(10, Ordering::SeqCst);
+    history.acknowledge(history.send(key(), value(3)));
+    let after = history.after_cut(7, Box::new(|| 100));
+    assert_eq!(after.allowed(&key(), 1), [value(1), value(2)]);
+    assert_eq!(after.allowed(&key(), NOW), [value(1), value(2)]);
+    after.observe(&[(key(), value(1))].into());
+    assert_eq!(after.allowed(&key(), NOW), [value(1)]);
+    assert_eq!(after.allowed(&key(), 99), [value(1), value(2)]);
+}

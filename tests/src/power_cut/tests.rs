@@ -180,3 +180,16 @@ fn a_state_written_out_has_the_names_bytes_and_links_of_the_model() {
     let links = std::os::unix::fs::MetadataExt::nlink(&out.path().join("d/a").metadata().expect("there"));
     assert_eq!(links, 2);
 }
+
+#[test]
+fn a_disk_can_begin_with_what_a_cut_left_of_another() {
+    let mut disk = Disk::new();
+    let dir = disk.create(ROOT, "d", DIRECTORY).expect("made");
+    let ino = file(&mut disk, dir, "a", b"hello");
+    disk.allocate(ino, (0, 4096), false, false).expect("allocated");
+    disk.link(ino, ROOT, "b").expect("linked");
+    let left = at_end(disk.recording(), Style::KeepAll, 0);
+    let next = Disk::holding(&left);
+    let lost = at_end(next.recording(), Style::LoseAll, 1);
+    assert_eq!(lost.paths(), left.paths());
+}
