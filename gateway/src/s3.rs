@@ -13,6 +13,7 @@ pub mod commit;
 pub mod conditions;
 pub mod copy;
 pub mod delete;
+pub mod document;
 pub mod error;
 pub mod get;
 pub mod headers;

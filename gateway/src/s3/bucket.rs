@@ -5,11 +5,9 @@ use super::list::write_owner;
 use super::request::Request;
 use super::response::{S3Result, empty, header_value, xml};
 use super::xml::{Xml, parse};
-use super::{Gateway, Upload};
-use crate::body::{Body, Terms, read_all};
+use super::{Gateway, Upload, document};
 use crate::credentials::Action;
 use http::{StatusCode, header};
-use mlgw_common::limits::XML_BODY_BYTES_MAX;
 use mlgw_common::{BucketName, Timestamp};
 use mlgw_metadata::NewBucket;
 use serde::Deserialize;
@@ -63,9 +61,7 @@ struct CreateDocument {
 pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
     let name = BucketName::new(request.bucket())
         .map_err(|why| S3Error::new(Code::InvalidBucketName).message(why.to_string()))?;
-    let body =
-        Body::new(upload.incoming, request.head, upload.payload, Terms::document(XML_BODY_BYTES_MAX as u64))?;
-    let document = read_all(body).await?;
+    let document = document::read(gateway, request, upload, document::TERMS).await?;
     let asked = match document.iter().all(u8::is_ascii_whitespace) {
         true => None,
         false => parse::<CreateDocument>(&document)?.location.filter(|location| !location.is_empty()),

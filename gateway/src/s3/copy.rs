@@ -238,7 +238,7 @@ async fn copy_bytes(
     };
     let destination =
         Destination { bucket: bucket_id(bucket), key: key.clone(), body, part: part.map(|(_, n)| n) };
-    let mut ingest = Ingest::new(gateway, destination, Some(bytes));
+    let mut ingest = Ingest::begin(gateway, destination, Some(bytes)).await?;
     let mut reader = from.reader(gateway, range);
     let (mut md5, mut checksum) = (Md5::new(), asked.map(Running::new));
     while let Some(piece) = reader.next().await? {

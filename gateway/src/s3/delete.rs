@@ -9,12 +9,11 @@ use super::get::check_version;
 use super::request::Request;
 use super::response::{S3Result, empty, xml};
 use super::xml::{Xml, parse};
-use super::{Gateway, Upload};
-use crate::body::{Body, Terms, read_all};
+use super::{Gateway, Upload, document};
 use crate::credentials::Action;
 use futures_util::future::join_all;
 use http::StatusCode;
-use mlgw_common::limits::{DELETE_OBJECTS_KEYS_MAX, XML_BODY_BYTES_MAX};
+use mlgw_common::limits::DELETE_OBJECTS_KEYS_MAX;
 use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_metadata::ProposeError;
 use mlgw_metadata::command::{Conditions, DeleteObject, ObjectChange, Reject};
@@ -116,9 +115,7 @@ struct Doomed {
 /// Those of S3; what goes wrong with one key is in the answer's document.
 pub async fn delete_objects(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
-    let body =
-        Body::new(upload.incoming, request.head, upload.payload, Terms::document(XML_BODY_BYTES_MAX as u64))?;
-    let document: DeleteDocument = parse(&read_all(body).await?)?;
+    let document: DeleteDocument = parse(&document::read(gateway, request, upload, document::TERMS).await?)?;
     if document.objects.is_empty() || document.objects.len() > DELETE_OBJECTS_KEYS_MAX {
         let why = format!("A DeleteObjects names 1 to {DELETE_OBJECTS_KEYS_MAX} keys.");
         return Err(S3Error::new(Code::MalformedXML).message(why));

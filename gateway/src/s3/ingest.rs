@@ -2,17 +2,19 @@
 //!
 //! A chunk is buffered here until it is whole and only then appended, so a slow client never holds
 //! a segment; several chunks may be on their way to the disk while the next one fills. All memory
-//! for it comes out of one budget. When the budget is short, what is buffered is appended early as
-//! a smaller chunk, and a body that still gets nothing is refused with `SlowDown`: the server
-//! never grows past its limit. A body that is given up (client gone, wrong checksum) leaves bytes
-//! that nothing refers to, which compaction frees.
+//! for it comes out of one budget. A body is admitted, before any of it is read, with what it needs
+//! to go on whatever happens; without that it is refused with `SlowDown`. Beyond that it takes what
+//! there is, and where there is nothing it appends smaller chunks, one at a time. So the server
+//! never grows past its limit and nobody who was admitted is stuck. A body that is given up (client
+//! gone, wrong checksum) leaves bytes that nothing refers to, which compaction frees.
 
 use super::Gateway;
 use super::error::{Code, S3Error};
+use crate::metrics::{Metrics, throttled};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, OWN_SEGMENT_BYTES_MIN};
+use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, OWN_SEGMENT_BYTES_MIN, XML_BODY_BYTES_MAX};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use mlgw_metadata::schema::Extent;
 use mlgw_tiering::{AppendError, Chunk, Placement};
@@ -20,12 +22,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 /// Chunks of one body that may be on their way to the disk at once. Four of 1 MiB keep a device
 /// that syncs in 2 ms busy at 2 GB/s.
 const IN_FLIGHT_MAX: usize = 4;
 /// How long a body waits for memory before it is refused.
 const MEMORY_WAIT: Duration = Duration::from_secs(5);
+/// What a connection holds of a body beside us: the piece that it handed out and the one that it
+/// reads, each of the HTTP library's buffer of 64 KiB at most.
+const CONNECTION_BLOCKS: u32 = 2;
 
 /// The memory that all bodies on their way in share.
 #[derive(Clone)]
@@ -34,24 +40,38 @@ pub struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// A budget of `bytes`, in whole blocks of 64 KiB, at least one chunk.
+    /// A budget of `bytes`, in whole blocks of 64 KiB, at least enough for the largest document.
     #[must_use]
     pub fn new(bytes: u64) -> Self {
-        let blocks = bytes.max(CHUNK_BYTES_MAX) / BLOCK_BYTES;
+        let blocks = bytes.max(2 * XML_BODY_BYTES_MAX as u64) / BLOCK_BYTES;
         let blocks = usize::try_from(blocks).unwrap_or(Semaphore::MAX_PERMITS).min(Semaphore::MAX_PERMITS);
         Self { blocks: Arc::new(Semaphore::new(blocks)) }
     }
 
-    /// Memory for one more block, if there is any right now.
-    fn try_block(&self) -> Option<OwnedSemaphorePermit> {
-        self.blocks.clone().try_acquire_owned().ok()
+    /// Memory for `blocks` or, if there is not so much right now, for one.
+    fn try_blocks(&self, blocks: u32) -> Option<OwnedSemaphorePermit> {
+        let many = self.blocks.clone().try_acquire_many_owned(blocks);
+        many.or_else(|_| self.blocks.clone().try_acquire_owned()).ok()
     }
 
-    /// Memory for one more block, waited for.
-    async fn block(&self) -> Result<OwnedSemaphorePermit, S3Error> {
-        let slow_down = || S3Error::new(Code::SlowDown);
-        let granted = tokio::time::timeout(MEMORY_WAIT, self.blocks.clone().acquire_owned()).await;
-        granted.map_err(|_| slow_down())?.map_err(|_| slow_down())
+    /// Memory for `blocks`, waited for.
+    async fn wait_for(&self, blocks: u32, metrics: &Metrics) -> Result<OwnedSemaphorePermit, S3Error> {
+        if let Ok(permit) = self.blocks.clone().try_acquire_many_owned(blocks) {
+            return Ok(permit);
+        }
+        throttled(metrics, "memory");
+        let granted = timeout(MEMORY_WAIT, self.blocks.clone().acquire_many_owned(blocks)).await;
+        let granted = granted.ok().and_then(Result::ok);
+        granted.ok_or_else(|| S3Error::new(Code::SlowDown))
+    }
+
+    /// Memory for a document of at most `bytes`, which is read whole.
+    ///
+    /// # Errors
+    /// `SlowDown` when there is none for too long.
+    pub async fn document(&self, bytes: u64, metrics: &Metrics) -> Result<OwnedSemaphorePermit, S3Error> {
+        let blocks = u32::try_from(bytes.div_ceil(BLOCK_BYTES)).unwrap_or(u32::MAX);
+        self.wait_for(blocks.saturating_add(CONNECTION_BLOCKS), metrics).await
     }
 }
 
@@ -74,7 +94,10 @@ pub struct Ingest {
     destination: Destination,
     placement: Placement,
     buffer: BytesMut,
-    memory: Option<OwnedSemaphorePermit>,
+    /// Held from the admission to the end: one block of the buffer and what the connection holds.
+    _admitted: OwnedSemaphorePermit,
+    /// Further blocks of the buffer.
+    more: Option<OwnedSemaphorePermit>,
     /// Appends under way, in the order of the body. They are tasks, so that they go on while the
     /// client is waited for.
     in_flight: FuturesOrdered<JoinHandle<Result<Extent, AppendError>>>,
@@ -84,34 +107,44 @@ pub struct Ingest {
 }
 
 impl Ingest {
-    /// Begins a body of `expected_bytes`, when that is known.
-    #[must_use]
-    pub fn new(gateway: &Arc<Gateway>, destination: Destination, expected_bytes: Option<u64>) -> Self {
+    /// Admits a body of `expected_bytes`, when that is known, before any of it is read.
+    ///
+    /// # Errors
+    /// `SlowDown` when there is no memory for it for too long.
+    pub async fn begin(
+        gateway: &Arc<Gateway>,
+        destination: Destination,
+        expected_bytes: Option<u64>,
+    ) -> Result<Self, S3Error> {
         let placement = placement(destination.part, expected_bytes);
-        Self {
+        let small = expected_bytes.is_some_and(|bytes| bytes <= BLOCK_BYTES);
+        let blocks = if small { 1 } else { 1 + CONNECTION_BLOCKS };
+        Ok(Self {
             gateway: gateway.clone(),
             destination,
             placement,
             buffer: BytesMut::new(),
-            memory: None,
+            _admitted: gateway.memory.wait_for(blocks, &gateway.metrics).await?,
+            more: None,
             in_flight: FuturesOrdered::new(),
             extents: Vec::new(),
             appended_bytes: 0,
             expected_bytes,
-        }
+        })
     }
 
     /// Takes the next bytes of the body.
     ///
     /// # Errors
-    /// `SlowDown` when memory is short, `InsufficientStorage` when the disk is full.
+    /// `InsufficientStorage` when the disk is full.
     pub async fn push(&mut self, mut bytes: Bytes) -> Result<(), S3Error> {
         while !bytes.is_empty() {
             if self.buffer.len() == self.granted_bytes() {
-                self.grow().await?;
+                self.make_room().await?;
             }
             let room = self.granted_bytes() - self.buffer.len();
             let piece = bytes.split_to(room.min(bytes.len()));
+            self.reserve(piece.len());
             self.buffer.extend_from_slice(&piece);
             if self.buffer.len() as u64 == CHUNK_BYTES_MAX {
                 self.flush().await?;
@@ -140,26 +173,40 @@ impl Ingest {
         Ok(self.extents)
     }
 
-    fn granted_bytes(&self) -> usize {
-        self.memory.as_ref().map_or(0, |permit| permit.num_permits() * BLOCK_BYTES as usize)
+    /// Lets the buffer grow block by block, never beyond the memory that was granted for it.
+    fn reserve(&mut self, bytes: usize) {
+        if self.buffer.capacity() - self.buffer.len() < bytes {
+            let left = self.expected_bytes.map_or(u64::MAX, |all| all.saturating_sub(self.appended_bytes));
+            let whole = self.granted_bytes().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let missing = whole.saturating_sub(self.buffer.len()).max(bytes);
+            let mut larger = BytesMut::with_capacity(self.buffer.len() + missing);
+            larger.extend_from_slice(&self.buffer);
+            self.buffer = larger;
+        }
     }
 
-    /// Gets memory for one more block of the chunk; without any, appends what there is first.
-    async fn grow(&mut self) -> Result<(), S3Error> {
-        let budget = &self.gateway.memory;
-        let mut permit = budget.try_block();
-        if permit.is_none() {
-            crate::metrics::throttled(&self.gateway.metrics, "memory");
-            self.flush().await?;
-            permit = Some(self.gateway.memory.block().await?);
+    /// How large the buffer may become with the memory at hand.
+    fn granted_bytes(&self) -> usize {
+        (1 + self.more.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)) * BLOCK_BYTES as usize
+    }
+
+    /// Makes room in the buffer: with more memory, or by appending what is there.
+    async fn make_room(&mut self) -> Result<(), S3Error> {
+        // Twice as much each time, so that a byte is copied about twice on its way to a chunk.
+        let twice = (self.granted_bytes() as u64).min(CHUNK_BYTES_MAX - self.granted_bytes() as u64);
+        let blocks = u32::try_from(twice / BLOCK_BYTES).unwrap_or(1);
+        match (self.gateway.memory.try_blocks(blocks), &mut self.more) {
+            (Some(blocks), Some(more)) => more.merge(blocks),
+            (Some(blocks), none) => *none = Some(blocks),
+            (None, _) => {
+                throttled(&self.gateway.metrics, "memory");
+                self.flush().await?;
+                // The one block that is ours is free again only when nothing is on its way.
+                while !self.in_flight.is_empty() {
+                    self.settle_one().await?;
+                }
+            }
         }
-        match (&mut self.memory, permit) {
-            (Some(held), Some(more)) => held.merge(more),
-            (held, more) => *held = more,
-        }
-        let left = self.expected_bytes.map_or(BLOCK_BYTES, |n| n.saturating_sub(self.appended_bytes));
-        let want = self.granted_bytes().min(usize::try_from(left).unwrap_or(usize::MAX));
-        self.buffer.reserve(want.saturating_sub(self.buffer.len()));
         Ok(())
     }
 
@@ -202,7 +249,7 @@ impl Ingest {
             data,
         };
         self.appended_bytes += chunk.data.len() as u64;
-        Some((chunk, self.memory.take()))
+        Some((chunk, self.more.take()))
     }
 }
 

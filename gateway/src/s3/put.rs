@@ -77,7 +77,7 @@ where
     };
     let destination =
         Destination { bucket: bucket_id(bucket), key: key.clone(), body: id, part: part.map(|(_, n)| n) };
-    let mut ingest = Ingest::new(gateway, destination, expected);
+    let mut ingest = Ingest::begin(gateway, destination, expected).await?;
     while let Some(data) = body.next().await? {
         ingest.push(data).await?;
     }

@@ -8,10 +8,8 @@ use super::object_headers::check_tags;
 use super::request::Request;
 use super::response::{S3Result, empty, xml};
 use super::xml::{Xml, parse};
-use super::{Gateway, Upload};
-use crate::body::{Body, Terms, read_all};
+use super::{Gateway, Upload, document};
 use http::StatusCode;
-use mlgw_common::limits::XML_BODY_BYTES_MAX;
 use mlgw_metadata::ProposeError;
 use mlgw_metadata::command::update_object::Update;
 use mlgw_metadata::command::{Conditions, ObjectChange, Reject, SetTags, UpdateObject};
@@ -75,9 +73,7 @@ impl TaggingDocument {
 /// # Errors
 /// Those of S3.
 pub async fn put(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
-    let body =
-        Body::new(upload.incoming, request.head, upload.payload, Terms::document(XML_BODY_BYTES_MAX as u64))?;
-    let tags = TaggingDocument::tags(&read_all(body).await?)?;
+    let tags = TaggingDocument::tags(&document::read(gateway, request, upload, document::TERMS).await?)?;
     set(gateway, request, tags).await?;
     Ok(empty(StatusCode::OK))
 }

@@ -6,9 +6,10 @@
 
 use super::Named;
 use crate::body::Algorithm;
-use crate::body::{Body, Terms, read_all};
+use crate::body::Terms;
 use crate::s3::checksums;
 use crate::s3::conditions;
+use crate::s3::document;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::get::current;
 use crate::s3::keep_alive;
@@ -19,7 +20,7 @@ use crate::s3::xml::{Xml, parse};
 use crate::s3::{Gateway, Upload, bucket_id};
 use crc_fast::CrcAlgorithm;
 use md5::{Digest, Md5};
-use mlgw_common::limits::{OBJECT_BYTES_MAX, PART_BYTES_MIN, PART_NUMBER_MAX, XML_BODY_BYTES_MAX};
+use mlgw_common::limits::{OBJECT_BYTES_MAX, PART_BYTES_MIN, PART_NUMBER_MAX};
 use mlgw_common::{PartNumber, Timestamp};
 use mlgw_metadata::command::{CompleteUpload, Conditions, NamedPart, ObjectChange, Reject};
 use mlgw_metadata::schema::{Checksum, ChecksumKind, ObjectVersion, Part};
@@ -73,9 +74,9 @@ pub async fn complete(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upl
     let named = Named::of(gateway, request)?;
     let conditions = conditions::of_write(request)?;
     // A checksum in the headers is that of the object, not of this document.
-    let terms = Terms { checksum_headers: false, ..Terms::document(XML_BODY_BYTES_MAX as u64) };
-    let body = Body::new(upload.incoming, request.head, upload.payload, terms)?;
-    let document: CompleteDocument = parse(&read_all(body).await?)?;
+    let terms = Terms { checksum_headers: false, ..document::TERMS };
+    let document = document::read(gateway, request, upload, terms).await?;
+    let document: CompleteDocument = parse(&document)?;
     let location = format!("/{}/{}", named.bucket.name, named.key);
     let now_there = current(gateway, bucket_id(&named.bucket), &named.key)?;
     if let Some(object) = now_there.as_ref().filter(|object| object.body_id == named.body.get()) {
