@@ -142,7 +142,8 @@ class Bench:
         self.rows.append((name, value, unit, target, at_least, ratio, note))
         sign = "≥" if at_least else "≤"
         verdict = "met" if ratio <= 1 else f"{ratio:.2f}x"
-        print(f"{name:<28} {value:>12,.1f} {unit:<12} target {sign} {target:>10,} {verdict:>8}  {note}", flush=True)
+        digits = 1 if value >= 10 else 3
+        print(f"{name:<28} {value:>12,.{digits}f} {unit:<12} target {sign} {target:>10,} {verdict:>8}  {note}", flush=True)
 
     def per_request(self, name, result, target, note=""):
         rate = result["requests"] / (result["micros"] / 1e6)
