@@ -88,6 +88,12 @@ impl Recording {
         self.events.len()
     }
 
+    /// The positions of all syncs.
+    pub(crate) fn syncs(&self) -> Vec<usize> {
+        let is_sync = |event: &Event| matches!(event, Event::Sync { .. } | Event::SyncNames { .. });
+        (0..self.events.len()).filter(|index| is_sync(&self.events[*index])).collect()
+    }
+
     /// Files that were made with such a name, for progress lines.
     pub(crate) fn made(&self, suffix: &str) -> usize {
         let made = |event: &&Event| matches!(event, Event::Name { name, .. } if name.ends_with(suffix));
