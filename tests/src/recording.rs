@@ -88,10 +88,14 @@ impl Recording {
         self.events.len()
     }
 
-    /// The positions of all syncs.
-    pub(crate) fn syncs(&self) -> Vec<usize> {
-        let is_sync = |event: &Event| matches!(event, Event::Sync { .. } | Event::SyncNames { .. });
-        (0..self.events.len()).filter(|index| is_sync(&self.events[*index])).collect()
+    /// The positions of the syncs that `chosen` says yes to, by path and whether of names.
+    pub(crate) fn syncs(&self, chosen: impl Fn(&str, bool) -> bool) -> Vec<usize> {
+        let is_chosen = |event: &Event| match event {
+            Event::Sync { path, .. } => chosen(path, false),
+            Event::SyncNames { path, .. } => chosen(path, true),
+            _ => false,
+        };
+        (0..self.events.len()).filter(|index| is_chosen(&self.events[*index])).collect()
     }
 
     /// Files that were made with such a name, for progress lines.

@@ -54,7 +54,7 @@ impl fmt::Display for Broken {
 pub(super) fn cuts(recorded: &Recorded, count: usize, styles: fn(&mut Rng) -> Style) -> Vec<Cut> {
     let own = |at: &usize| *at >= recorded.start;
     let answers: Vec<usize> = recorded.history.answer_positions().into_iter().filter(own).collect();
-    let syncs: Vec<usize> = recorded.recording.syncs().into_iter().filter(own).collect();
+    let syncs: Vec<usize> = recorded.recording.syncs(|_, _| true).into_iter().filter(own).collect();
     let end = recorded.recording.position();
     let mut rng = Rng::new(recorded.seed).fork(0x6375_7473);
     (0..count)
@@ -67,6 +67,16 @@ pub(super) fn cuts(recorded: &Recorded, count: usize, styles: fn(&mut Rng) -> St
             Cut { at, style: styles(&mut rng), seed: rng.next() }
         })
         .collect()
+}
+
+/// Cuts just before the syncs of one class, every unsynced write torn: what a file that is being appended
+/// to looks like at the worst moment.
+pub(super) fn cuts_before(recorded: &Recorded, class: Ignored, count: usize) -> Vec<Cut> {
+    let syncs = recorded.recording.syncs(class);
+    let syncs: Vec<usize> = syncs.into_iter().filter(|at| *at >= recorded.start).collect();
+    let mut rng = Rng::new(recorded.seed).fork(0x746f_726e);
+    let cut = |_| Cut { at: *rng.pick(&syncs), style: Style::Torn, seed: rng.next() };
+    (0..if syncs.is_empty() { 0 } else { count }).map(cut).collect()
 }
 
 /// Recovers every state, some at a time; stops early once `enough` of them broke a promise.
