@@ -1,4 +1,4 @@
-//! What every mlgw crate shares: names, ids, limits, the clock and checksums.
+//! What every mlgw crate shares: names, ids, limits, the clock, checksums and histograms.
 //!
 //! Nothing here does I/O and nothing here knows of HTTP, Raft or files, so any crate may depend
 //! on it. Outside input becomes one of these types exactly once, at the edge; from there on the
@@ -6,6 +6,7 @@
 
 pub mod checksum;
 pub mod clock;
+pub mod histogram;
 pub mod ids;
 pub mod limits;
 pub mod names;

@@ -60,6 +60,16 @@ pub const SIGNED_CHUNK_BYTES_MAX: u64 = MIB;
 /// Longest line of aws-chunked framing (a size, a signature, a trailer).
 pub const CHUNK_LINE_BYTES_MAX: usize = 4 * KIB as usize;
 
+// What is told of requests.
+
+/// Lines of the access log that wait to be written; one more is dropped and counted. A line holds a
+/// path and a user agent: some hundred bytes, 4 KiB at most.
+pub const ACCESS_LOG_QUEUE_LINES: usize = 4096;
+/// Spans of traces that wait to be sent; further ones are dropped.
+pub const TRACE_QUEUE_SPANS: usize = 4096;
+/// Buckets that have metrics of their own: the largest ones; the rest is counted together.
+pub const METRIC_BUCKETS_MAX: usize = 200;
+
 // Segments.
 
 /// Longest payload of one chunk: the unit of append, buffered and checked before it is written.

@@ -9,6 +9,8 @@
 mod buckets;
 mod change;
 mod error;
+mod figures;
+mod health;
 mod keys;
 mod openapi;
 mod probes;
@@ -18,15 +20,20 @@ mod status;
 
 pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
 pub use error::{ApiError, ErrorDocument};
+pub use health::{Finding, Health};
 pub use keys::{CreatedKey, KeyList};
 pub use settings::{SettingInfo, SettingList};
-pub use status::{CatalogueStatus, HotStatus, S3Status, Status};
+pub use status::{
+    CatalogueStatus, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, Shortage, Status,
+    SyncStatus, TierStatus,
+};
 
 use crate::audit::AuditLog;
 use crate::auth::AuthRules;
 use crate::config::{Loaded, Machine};
 use crate::credentials::Keyring;
 use crate::metrics::Metrics;
+use crate::metrics::recent::Recent;
 use crate::server::listener::Peer;
 use arc_swap::ArcSwap;
 use axum::Router;
@@ -53,6 +60,8 @@ pub struct Admin {
     pub keyring: Keyring,
     /// What happened.
     pub metrics: Arc<Metrics>,
+    /// What happened in the last minute.
+    pub recent: Recent,
     /// Who changed what.
     pub audit: AuditLog,
     /// What time it is.
@@ -150,6 +159,10 @@ pub async fn handle(router: Router, request: Request<Incoming>, peer: Peer) -> R
     request.extensions_mut().insert(peer);
     router.oneshot(request).await.unwrap_or_else(|never| match never {})
 }
+
+/// Statuses for tests of what shows them.
+#[cfg(test)]
+pub(crate) use status::tests as tests_status;
 
 #[cfg(test)]
 mod tests;

@@ -1,17 +1,16 @@
 //! The audit log: one JSON line for each change that somebody asked the admin API for.
 //!
 //! A line says who, from where, what, before and after, and how it ended; never a secret. It is on
-//! stable media before the caller gets an answer. When the file reaches its length it is renamed
+//! stable media before the caller gets an answer. When the file reaches its length it is set aside
 //! and a new one begun; the oldest go. Power failure may leave half a last line of a change that
-//! was never answered; the next start ends that line, so that no later one is glued to it.
+//! was never answered.
 
 use crate::config::Audit;
+use crate::rotating::Rotating;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Name of the file being written, in the data directory's `audit`.
@@ -53,7 +52,7 @@ impl AuditLog {
         if !settings.enabled {
             return Ok(Self { file: None });
         }
-        let rotating = Rotating::open(dir, settings.file_bytes_max.0, settings.files_max)?;
+        let rotating = Rotating::open(dir, FILE_NAME, settings.file_bytes_max.0, settings.files_max)?;
         Ok(Self { file: Some(Arc::new(Mutex::new(rotating))) })
     }
 
@@ -65,75 +64,13 @@ impl AuditLog {
         let Some(file) = self.file.clone() else { return Ok(()) };
         let mut text = serde_json::to_vec(&line)?;
         text.push(b'\n');
-        let written = tokio::task::spawn_blocking(move || file.lock().append(&text));
+        let written = tokio::task::spawn_blocking(move || {
+            let mut file = file.lock();
+            file.append(&text)?;
+            file.sync()
+        });
         written.await.map_err(io::Error::other)?
     }
-}
-
-#[derive(Debug)]
-struct Rotating {
-    dir: PathBuf,
-    file: File,
-    bytes: u64,
-    bytes_max: u64,
-    files_max: u64,
-}
-
-impl Rotating {
-    fn open(dir: &Path, bytes_max: u64, files_max: u64) -> io::Result<Self> {
-        std::fs::create_dir_all(dir)?;
-        let mut file = open_file(dir)?;
-        let mut bytes = file.seek(SeekFrom::End(0))?;
-        if bytes > 0 && !ends_in_newline(&mut file)? {
-            file.write_all(b"\n")?;
-            bytes += 1;
-        }
-        file.sync_all()?;
-        File::open(dir)?.sync_all()?;
-        dir.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())?;
-        Ok(Self { dir: dir.to_owned(), file, bytes, bytes_max, files_max })
-    }
-
-    fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        if self.bytes > 0 && self.bytes + line.len() as u64 > self.bytes_max {
-            self.rotate()?;
-        }
-        self.bytes += line.len() as u64;
-        self.file.write_all(line)?;
-        self.file.sync_data()
-    }
-
-    /// `audit.log` becomes `audit.log.1`, that one `audit.log.2`, and so on; the last one goes.
-    fn rotate(&mut self) -> io::Result<()> {
-        let numbered = |n: u64| match n {
-            0 => self.dir.join(FILE_NAME),
-            n => self.dir.join(format!("{FILE_NAME}.{n}")),
-        };
-        // With one file allowed it is overwritten in place; else the highest number is replaced.
-        for n in (1..self.files_max).rev() {
-            match std::fs::rename(numbered(n - 1), numbered(n)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        if self.files_max == 1 {
-            std::fs::remove_file(numbered(0))?;
-        }
-        self.file = open_file(&self.dir)?;
-        self.bytes = 0;
-        File::open(&self.dir)?.sync_all()
-    }
-}
-
-fn open_file(dir: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(dir.join(FILE_NAME))
-}
-
-fn ends_in_newline(file: &mut File) -> io::Result<bool> {
-    let mut last = [0];
-    file.seek(SeekFrom::End(-1))?;
-    file.read_exact(&mut last)?;
-    Ok(last == *b"\n")
 }
 
 #[cfg(test)]

@@ -9,9 +9,11 @@ mod bucket;
 pub mod client;
 mod config;
 pub(crate) mod discover;
+mod figures;
 mod output;
 mod serve;
 mod status;
+mod top;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use output::Out;
@@ -74,6 +76,8 @@ enum Command {
         #[arg(long)]
         metrics: bool,
     },
+    /// The server's load, refreshed until `q`.
+    Top(top::TopArgs),
     /// Version of this binary.
     Version,
     /// Completions for a shell, to be sourced by it.
@@ -141,6 +145,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Access(command) => talk(access::run(command, &cli.global, out)),
         Command::Bucket(command) => talk(bucket::run(command, &cli.global, out)),
         Command::Status { metrics } => talk(status::run(metrics, &cli.global, out)),
+        Command::Top(args) => talk(top::run(args, &cli.global, out)),
         Command::Version => {
             let version = env!("CARGO_PKG_VERSION");
             out.document(&serde_json::json!({ "version": version }), |_| format!("mlgw {version}\n"))
@@ -192,6 +197,7 @@ mod tests {
             "bucket create b --region eu-west-1",
             "bucket delete b --yes",
             "status --metrics --endpoint http://h:1",
+            "top --interval 0.5 --count 3 --output json",
             "version",
             "completions bash",
         ] {

@@ -19,8 +19,8 @@ pub use error::{ConfigError, Finding};
 pub use machine::Machine;
 pub use report::{documentation, example, show};
 pub use table::{
-    Admin, Audit, CatalogueSection, Config, Hot, Limits, Log, MetricsSection, S3, SECTIONS, SETTINGS,
-    Setting, Tls,
+    AccessLogSection, Admin, Audit, CatalogueSection, Config, Hot, Limits, Log, MetricsSection, S3, SECTIONS,
+    SETTINGS, Setting, Tls, TracesSection,
 };
 pub use value::{Address, Auto, ByteSize, Durability, LogFormat, LogLevel, PrintCredentials, Value};
 
@@ -201,14 +201,32 @@ impl Config {
                 format!("'hot.segment_bytes' is {segment}, not {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}");
             found.push(("hot.segment_bytes", reason));
         }
-        for (key, value) in
-            [("limits.connections", self.limits.connections), ("audit.files_max", self.audit.files_max)]
-        {
+        let counts = [
+            ("limits.connections", self.limits.connections),
+            ("audit.files_max", self.audit.files_max),
+            ("access_log.files_max", self.access_log.files_max),
+        ];
+        for (key, value) in counts {
             if value == 0 {
                 found.push((key, format!("'{key}' is at least 1")));
             }
         }
+        if let Some(endpoint) = &self.traces.endpoint
+            && !endpoint.starts_with("http://")
+        {
+            let reason = format!(
+                "'traces.endpoint' is {endpoint:?}, not a URL that begins with http://; \
+                 a collector beside the server takes traces without TLS and passes them on"
+            );
+            found.push(("traces.endpoint", reason));
+        }
         found
+    }
+
+    /// Where the access log is kept.
+    #[must_use]
+    pub fn access_log_dir(&self) -> PathBuf {
+        self.access_log.dir.clone().unwrap_or_else(|| self.data_dir.join("access"))
     }
 
     /// Where segments are kept.

@@ -12,5 +12,6 @@ pub mod cli;
 pub mod config;
 pub mod credentials;
 pub mod metrics;
+mod rotating;
 pub mod s3;
 pub mod server;

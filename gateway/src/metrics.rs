@@ -1,32 +1,35 @@
-//! What happened: counters, their table and their exposition, and the slow-request log.
+//! What happened: the counters of requests, and what is told of single ones.
 //!
 //! A request is observed with a clock reading and a handful of atomic additions to counters that
-//! were laid out at start by operation and status; nothing is looked up by name on the way. All of
-//! it is lost when power fails, as Prometheus expects of counters.
+//! were laid out at start by operation and status; nothing is looked up by name on the way, and
+//! nothing is allocated for it. Only a request that the access log or a trace takes carries notes
+//! ([`observed`]). All of it is lost when power fails, as Prometheus expects of counters.
 
+pub mod access_log;
 pub mod exposition;
-pub mod histogram;
+pub mod observed;
+pub mod process;
+pub mod recent;
 pub mod slow_log;
+pub mod stages;
 pub mod table;
+pub mod traces;
 
 use crate::s3::operation::Operation;
-use crate::s3::response::{BodyError, ResponseBody, S3Response};
-use bytes::Bytes;
+use access_log::AccessLog;
 use exposition::{Family, Value};
-use futures_util::stream::BoxStream;
-use futures_util::{Stream, StreamExt};
-use histogram::Histogram;
-use http::header::CONTENT_LENGTH;
-use http::request::Parts;
-use slow_log::{Slow, SlowLog};
-use std::pin::Pin;
+use mlgw_common::histogram::{Durations, Histogram};
+use slow_log::SlowLog;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use table::{
-    CONNECTIONS, FIRST_BYTE, INFLIGHT_REQUESTS, REQUEST_BYTES, REQUEST_DURATION, REQUESTS, THROTTLED,
+    ACCESS_LOG_LINES, CONNECTIONS, FIRST_BYTE, INFLIGHT_REQUESTS, REQUEST_BYTES, REQUEST_DURATION, REQUESTS,
+    THROTTLED,
 };
+use traces::Traces;
+
+pub use observed::Observed;
 
 /// The statuses that answers have, in order; any other one is counted as `other`.
 const STATUSES: [u16; 24] = [
@@ -35,8 +38,10 @@ const STATUSES: [u16; 24] = [
 ];
 /// The status of a request whose client went away.
 const CLIENT_GONE: u16 = 499;
+/// Statuses that say that the server is short of something, which is no error of its own.
+const SHORT: [u16; 2] = [503, 507];
 /// What may be short.
-const REASONS: [&str; 4] = ["connections", "disk", "memory", "queue"];
+pub const REASONS: [&str; 4] = ["connections", "disk", "memory", "queue"];
 /// Where an answer's bytes came from.
 const TIERS: [&str; 2] = ["none", "hot"];
 
@@ -59,25 +64,10 @@ pub struct Metrics {
     throttled: [AtomicU64; REASONS.len()],
     /// The slow-request log.
     pub slow_log: SlowLog,
-}
-
-/// A request that is being answered. Dropped without an answer, it counts as a client that went
-/// away.
-#[derive(Debug)]
-pub struct Observed {
-    /// What it asks for, once that is known.
-    pub operation: Operation,
-    metrics: Arc<Metrics>,
-    started: Instant,
-    answered: bool,
-}
-
-impl Drop for Observed {
-    fn drop(&mut self) {
-        if !self.answered {
-            self.metrics.count(self.operation, CLIENT_GONE, self.started.elapsed());
-        }
-    }
+    /// The access log.
+    pub access_log: AccessLog,
+    /// Where traces go, if they go anywhere.
+    pub traces: Option<Traces>,
 }
 
 /// Counts one time that a client had to wait or was refused because `reason` was short.
@@ -87,6 +77,56 @@ pub fn throttled(metrics: &Metrics, reason: &'static str) {
     known.into_iter().for_each(|at| {
         metrics.throttled[at].fetch_add(1, Relaxed);
     });
+}
+
+/// What one operation has done since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Requests answered or given up.
+    pub requests: u64,
+    /// Those that failed because of the server: 5xx, but for those it was too short of something for.
+    pub errors: u64,
+    /// Those refused because something was short.
+    pub refused: u64,
+    /// Bytes of bodies that came in.
+    pub bytes_in: u64,
+    /// Bytes of bodies that went out.
+    pub bytes_out: u64,
+    /// From head to last byte.
+    pub duration: Durations,
+}
+
+impl Done {
+    /// What came on top of `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            requests: self.requests.saturating_sub(earlier.requests),
+            errors: self.errors.saturating_sub(earlier.errors),
+            refused: self.refused.saturating_sub(earlier.refused),
+            bytes_in: self.bytes_in.saturating_sub(earlier.bytes_in),
+            bytes_out: self.bytes_out.saturating_sub(earlier.bytes_out),
+            duration: self.duration.since(&earlier.duration),
+        }
+    }
+}
+
+impl OfOperation {
+    fn done(&self) -> Done {
+        let of_statuses = |wanted: &dyn Fn(u16) -> bool| {
+            let counts = STATUSES.iter().zip(&self.statuses).filter(|(status, _)| wanted(**status));
+            counts.map(|(_, count)| count.load(Relaxed)).sum()
+        };
+        let duration = self.duration.snapshot();
+        Done {
+            requests: duration.count(),
+            errors: of_statuses(&|status| status >= 500 && !SHORT.contains(&status)),
+            refused: of_statuses(&|status| SHORT.contains(&status)),
+            bytes_in: self.bytes_in.load(Relaxed),
+            bytes_out: self.bytes_out.load(Relaxed),
+            duration,
+        }
+    }
 }
 
 impl Metrics {
@@ -99,52 +139,8 @@ impl Metrics {
             connections: AtomicI64::new(0),
             throttled: Default::default(),
             slow_log: SlowLog::new(slow_request_millis),
-        }
-    }
-
-    /// A request begins.
-    #[must_use]
-    pub fn begin(self: &Arc<Self>) -> Observed {
-        self.inflight.fetch_add(1, Relaxed);
-        Observed {
-            operation: Operation::Unknown,
-            metrics: Arc::clone(self),
-            started: Instant::now(),
-            answered: false,
-        }
-    }
-
-    /// The head of the answer is known. An answer that is a stream goes on being observed until
-    /// its last byte.
-    pub fn end(&self, mut observed: Observed, head: &Parts, response: &mut S3Response) {
-        let took = observed.started.elapsed();
-        let operation = observed.operation;
-        let of = self.of(operation);
-        of.first_byte[usize::from(operation == Operation::GetObject)].record(took);
-        if let Some(bytes) = announced_bytes(head) {
-            of.bytes_in.fetch_add(bytes, Relaxed);
-        }
-        let status = response.status().as_u16();
-        let sent = match response.body() {
-            ResponseBody::Full(bytes) | ResponseBody::Early(bytes, _) => {
-                bytes.as_ref().map_or(0, Bytes::len) as u64
-            }
-            ResponseBody::Sized { .. } | ResponseBody::KeptAlive(_) => {
-                return observe_stream(observed, head, response);
-            }
-        };
-        of.bytes_out.fetch_add(sent, Relaxed);
-        observed.answered = true;
-        self.count(operation, status, took);
-        if self.slow_log.is_slow(took) {
-            let request_id = request_id(response);
-            self.slow_log.note(Slow {
-                operation: operation.name(),
-                path: head.uri.path(),
-                status,
-                took,
-                request_id,
-            });
+            access_log: AccessLog::off(),
+            traces: None,
         }
     }
 
@@ -179,6 +175,19 @@ impl Metrics {
         self.connections.load(Relaxed)
     }
 
+    /// What each operation has done, those that nobody asked for left out.
+    #[must_use]
+    pub fn done(&self) -> Vec<(Operation, Done)> {
+        let all = Operation::ALL.iter().zip(&self.operations).map(|(operation, of)| (*operation, of.done()));
+        all.filter(|(_, done)| done.requests > 0).collect()
+    }
+
+    /// How often each of [`REASONS`] made a client wait or go.
+    #[must_use]
+    pub fn shortages(&self) -> [u64; REASONS.len()] {
+        std::array::from_fn(|at| self.throttled[at].load(Relaxed))
+    }
+
     /// The values of now.
     #[must_use]
     pub fn families(&self) -> Vec<Family> {
@@ -188,8 +197,8 @@ impl Metrics {
         let mut bytes = Family::new(REQUEST_BYTES);
         for (operation, of) in Operation::ALL.iter().zip(&self.operations) {
             let op = operation.name();
-            let sizes = of.duration.snapshot();
-            if sizes.count() == 0 {
+            let durations = of.duration.snapshot();
+            if durations.count() == 0 {
                 continue;
             }
             for (at, count) in of.statuses.iter().enumerate() {
@@ -199,22 +208,26 @@ impl Metrics {
                     requests.push(&[op, &status], Value::Count(count));
                 }
             }
-            duration.push(&[op], Value::Sizes(sizes));
-            for (tier, sizes) in TIERS.iter().zip(of.first_byte.iter().map(Histogram::snapshot)) {
-                if sizes.count() > 0 {
-                    first_byte.push(&[op, tier], Value::Sizes(sizes));
+            duration.push(&[op], Value::Durations(durations));
+            for (tier, durations) in TIERS.iter().zip(of.first_byte.iter().map(Histogram::snapshot)) {
+                if durations.count() > 0 {
+                    first_byte.push(&[op, tier], Value::Durations(durations));
                 }
             }
             bytes.push(&[op, "in"], Value::Count(of.bytes_in.load(Relaxed)));
             bytes.push(&[op, "out"], Value::Count(of.bytes_out.load(Relaxed)));
         }
         let mut short = Family::new(THROTTLED);
-        for (reason, count) in REASONS.iter().zip(&self.throttled) {
-            short.push(&[reason], Value::Count(count.load(Relaxed)));
+        for (reason, count) in REASONS.iter().zip(self.shortages()) {
+            short.push(&[reason], Value::Count(count));
         }
         let inflight = Family::single(INFLIGHT_REQUESTS, Value::Level(self.inflight_requests()));
         let connections = Family::single(CONNECTIONS, Value::Level(self.open_connections()));
-        vec![requests, duration, first_byte, bytes, inflight, connections, short]
+        let (written, dropped) = self.access_log.lines();
+        let access_log = Family::new(ACCESS_LOG_LINES)
+            .with(&["written"], Value::Count(written))
+            .with(&["dropped"], Value::Count(dropped));
+        vec![requests, duration, first_byte, bytes, inflight, connections, short, access_log]
     }
 }
 
@@ -225,96 +238,6 @@ pub struct ConnectionCount(Arc<Metrics>);
 impl Drop for ConnectionCount {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Relaxed);
-    }
-}
-
-/// The body bytes that a request announces: of an aws-chunked one, without its framing.
-fn announced_bytes(head: &Parts) -> Option<u64> {
-    let header =
-        head.headers.get("x-amz-decoded-content-length").or_else(|| head.headers.get(CONTENT_LENGTH));
-    header?.to_str().ok()?.parse().ok()
-}
-
-fn request_id(response: &S3Response) -> &str {
-    response.headers().get("x-amz-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default()
-}
-
-/// Puts `observed` into the stream of the answer.
-fn observe_stream(observed: Observed, head: &Parts, response: &mut S3Response) {
-    let status = response.status().as_u16();
-    let request_id = request_id(response).to_owned();
-    let path = head.uri.path().to_owned();
-    let body = std::mem::replace(response.body_mut(), ResponseBody::empty());
-    let watch = |inner| {
-        ObservedStream { inner, observed, status, path, request_id, sent_bytes: 0, ended: false }.boxed()
-    };
-    *response.body_mut() = match body {
-        ResponseBody::Sized { left_bytes, stream } => {
-            ResponseBody::Sized { left_bytes, stream: watch(Left { stream, left_bytes }) }
-        }
-        ResponseBody::KeptAlive(stream) => {
-            ResponseBody::KeptAlive(watch(Left { stream, left_bytes: u64::MAX }))
-        }
-        other @ (ResponseBody::Full(_) | ResponseBody::Early(..)) => other,
-    };
-}
-
-/// A stream and how many bytes of it are still to come.
-struct Left {
-    stream: BoxStream<'static, Result<Bytes, BodyError>>,
-    left_bytes: u64,
-}
-
-/// The stream of an answer, counted and timed to its end or to the moment it is given up.
-struct ObservedStream {
-    inner: Left,
-    observed: Observed,
-    status: u16,
-    path: String,
-    request_id: String,
-    sent_bytes: u64,
-    ended: bool,
-}
-
-impl Stream for ObservedStream {
-    type Item = Result<Bytes, BodyError>;
-
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = self.get_mut();
-        let next = this.inner.stream.poll_next_unpin(cx);
-        match &next {
-            Poll::Ready(Some(Ok(bytes))) => {
-                this.sent_bytes += bytes.len() as u64;
-                // A body of known length is not polled again behind its last byte.
-                this.ended |= this.sent_bytes >= this.inner.left_bytes;
-            }
-            Poll::Ready(None) => this.ended = true,
-            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
-        }
-        next
-    }
-}
-
-impl Drop for ObservedStream {
-    fn drop(&mut self) {
-        let metrics = Arc::clone(&self.observed.metrics);
-        let operation = self.observed.operation;
-        metrics.of(operation).bytes_out.fetch_add(self.sent_bytes, Relaxed);
-        if !self.ended {
-            return;
-        }
-        let took = self.observed.started.elapsed();
-        self.observed.answered = true;
-        metrics.count(operation, self.status, took);
-        if metrics.slow_log.is_slow(took) {
-            metrics.slow_log.note(Slow {
-                operation: operation.name(),
-                path: &self.path,
-                status: self.status,
-                took,
-                request_id: &self.request_id,
-            });
-        }
     }
 }
 

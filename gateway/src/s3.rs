@@ -38,13 +38,16 @@ mod documentation;
 use crate::auth::{self, AuthRules, Payload};
 use crate::credentials::{Keyring, Principal};
 use crate::metrics::Metrics;
+use crate::metrics::observed::{Arrival, Observed};
+use crate::metrics::stages::stage_at_once;
+use crate::server::listener::Peer;
 use error::{Code, S3Error};
 use http::request::Parts;
 use http::{HeaderValue, header};
 use hyper::body::Incoming;
 use ingest::MemoryBudget;
 use mlgw_common::limits::KIB;
-use mlgw_common::{BucketId, Clock};
+use mlgw_common::{BucketId, Clock, Timestamp};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Bucket, BucketState};
 use mlgw_tiering::HotTier;
@@ -86,12 +89,22 @@ pub struct Gateway {
 }
 
 /// Answers one request.
-pub async fn handle(gateway: &Arc<Gateway>, request: http::Request<Incoming>) -> S3Response {
+pub async fn handle(gateway: &Arc<Gateway>, request: http::Request<Incoming>, peer: Peer) -> S3Response {
     let (mut head, incoming) = request.into_parts();
     let mut incoming = Some(incoming);
-    let id = request_id(gateway);
+    let now = gateway.clock.now();
+    let number = gateway.requests.fetch_add(1, Ordering::Relaxed);
+    let id = request_id(now, number);
     let mut observed = gateway.metrics.begin();
-    let mut response = match answer(gateway, &mut head, &mut incoming, &mut observed).await {
+    observed.note(Arrival { number, id: &id, time: now, peer: peer.address }, &head);
+    let stages = observed.stages();
+    let answer = answer(gateway, &mut head, &mut incoming, now, &mut observed);
+    let answered = match stages {
+        None => answer.await,
+        // A request that is traced may cost an allocation.
+        Some(stages) => Box::pin(stages.follow(answer)).await,
+    };
+    let mut response = match answered {
         Ok(response) => response,
         Err(error) => {
             if let Some(cause) = error.cause() {
@@ -114,9 +127,8 @@ pub async fn handle(gateway: &Arc<Gateway>, request: http::Request<Incoming>) ->
 
 /// A number that no other request of this server has, also not after a restart: the time in
 /// milliseconds and a count.
-fn request_id(gateway: &Gateway) -> String {
-    let count = gateway.requests.fetch_add(1, Ordering::Relaxed);
-    format!("{:011X}{:07X}", gateway.clock.now().as_millis(), count & 0x0fff_ffff)
+fn request_id(now: Timestamp, number: u64) -> String {
+    format!("{:011X}{:07X}", now.as_millis(), number & 0x0fff_ffff)
 }
 
 /// Whether an answer of refusal may come before the request's body was read. The connection cannot
@@ -142,18 +154,20 @@ async fn answer(
     gateway: &Arc<Gateway>,
     head: &mut Parts,
     incoming: &mut Option<Incoming>,
-    observed: &mut crate::metrics::Observed,
+    now: Timestamp,
+    observed: &mut Observed,
 ) -> S3Result {
     let target = Target::of(head, &gateway.config.domains)?;
     observed.operation = operation_of(head, &target);
-    let now = gateway.clock.now();
     if observed.operation == Operation::PostObject {
         headers::check_headers(&head.headers, Operation::PostObject)?;
         let incoming = incoming.take().ok_or_else(no_body)?;
         return post_object::post_object(gateway, head, &target, incoming, now).await;
     }
-    let who = auth::authenticate(head, &gateway.keyring, now, &gateway.config.rules)?;
+    let authenticate = || auth::authenticate(head, &gateway.keyring, now, &gateway.config.rules);
+    let who = stage_at_once("authenticate", authenticate)?;
     let principal = who.principal.ok_or_else(|| S3Error::new(Code::AccessDenied))?;
+    observed.note_caller(&principal.access_key, target.bucket.as_deref());
     // Only now, for a signature covers the query as it was sent.
     headers::hoist(head)?;
     let operation = operation_of(head, &target);

@@ -25,6 +25,9 @@ use crate::config::{Config, Loaded, Sources};
 use crate::credentials::OpenKeyringError;
 use crate::credentials::sealer::write_private;
 use crate::metrics::Metrics;
+use crate::metrics::access_log::AccessLog;
+use crate::metrics::recent::{self, Recent, Sample};
+use crate::metrics::traces::Traces;
 use crate::s3::ingest::MemoryBudget;
 use crate::s3::{self, Gateway, S3Config};
 use arc_swap::ArcSwap;
@@ -33,6 +36,7 @@ use connection::Server;
 use data_dir::DataDirError;
 use listener::{BindError, Door, bind};
 use logging::LogControl;
+use mlgw_common::histogram::Durations;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -181,6 +185,7 @@ struct Running {
     admin_file: PathBuf,
     certificate: Option<Certificate>,
     _certificate_watch: Option<AbortOnDropHandle<()>>,
+    _samples: AbortOnDropHandle<()>,
     s3: Closing,
     side: Closing,
     drain_timeout: Duration,
@@ -209,8 +214,9 @@ impl Running {
         let config = loaded.config.clone();
         let bound = Bound::open(&config).await?;
         let admin_file = write_admin_file(engine, &bound.admin_url)?;
-        let metrics = Arc::new(Metrics::new(config.log.slow_request_ms));
+        let metrics = Arc::new(metrics_of(engine, &config)?);
         let admin = Arc::new(admin_of(engine, loaded, &metrics, bound.endpoint.clone())?);
+        let samples = AbortOnDropHandle::new(tokio::spawn(keep_samples(Arc::clone(&admin))));
         banner::print(&config, &engine.machine, engine.keyring.root(), &bound.endpoint, &bound.admin_url);
         tracing::info!(
             endpoint = %bound.endpoint, admin = %bound.admin_url, node = %engine.dir.node().node, "serving"
@@ -220,7 +226,16 @@ impl Running {
         let (s3, side) = (Closing::default(), Closing::default());
         bound.accept(&admin, gateway_of(engine, &config, &metrics), &config, &s3, &side);
         let drain_timeout = config.drain_timeout;
-        Ok(Self { admin, admin_file, certificate, _certificate_watch: watch, s3, side, drain_timeout })
+        Ok(Self {
+            admin,
+            admin_file,
+            certificate,
+            _certificate_watch: watch,
+            _samples: samples,
+            s3,
+            side,
+            drain_timeout,
+        })
     }
 
     /// Takes up what SIGHUP can change. A configuration that is wrong is refused whole.
@@ -237,6 +252,7 @@ impl Running {
         let adopted = current.with_live_of(&newer);
         log.set_level(adopted.config.log.level);
         self.admin.metrics.slow_log.set_threshold(adopted.config.log.slow_request_ms);
+        self.admin.metrics.access_log.set_one_in(adopted.config.access_log.one_in);
         self.admin.loaded.store(Arc::new(adopted));
         if let Some(Err(error)) = self.certificate.as_ref().map(Certificate::reload) {
             tracing::error!(%error, "the certificate is refused; the old one stays");
@@ -258,6 +274,9 @@ impl Running {
             tracing::warn!(inflight, "requests are cut off");
         }
         self.side.close(ADMIN_DRAIN).await;
+        if let Some(traces) = &self.admin.metrics.traces {
+            traces.stop().await;
+        }
         if let Err(error) = std::fs::remove_file(&self.admin_file) {
             tracing::warn!(%error, file = %self.admin_file.display(), "cannot be removed");
         }
@@ -308,9 +327,9 @@ impl Bound {
             stop: s3.stop.clone(),
             tasks: s3.tasks.clone(),
         };
-        s3.tasks.spawn(door.accept(move |request, _| {
+        s3.tasks.spawn(door.accept(move |request, peer| {
             let gateway = Arc::clone(&gateway);
-            async move { s3::handle(&gateway, request).await }
+            async move { s3::handle(&gateway, request, peer).await }
         }));
         let served = if self.metrics.is_some() { Served::Api } else { Served::All };
         let side_doors = [Some((self.admin, served)), self.metrics.map(|l| (l, Served::Probes))];
@@ -330,6 +349,26 @@ impl Bound {
     }
 }
 
+fn metrics_of(engine: &Engine, config: &Config) -> Result<Metrics, ServeError> {
+    let mut metrics = Metrics::new(config.log.slow_request_ms);
+    metrics.access_log = AccessLog::start(&config.access_log_dir(), &config.access_log)
+        .map_err(io_error("the access log's thread"))?;
+    if let Some(endpoint) = &config.traces.endpoint {
+        let traces = Traces::start(endpoint, config.traces.one_in, &engine.dir.node().node);
+        let traces = traces.map_err(|error| io_error("traces.endpoint")(io::Error::other(error)))?;
+        metrics.traces = Some(traces);
+    }
+    Ok(metrics)
+}
+
+/// Keeps snapshots of the counters for as long as it is not dropped.
+async fn keep_samples(admin: Arc<Admin>) {
+    loop {
+        tokio::time::sleep(recent::EVERY).await;
+        admin.recent.keep(admin.sample());
+    }
+}
+
 fn admin_of(
     engine: &Engine,
     loaded: Loaded,
@@ -344,6 +383,7 @@ fn admin_of(
         hot: engine.hot.clone(),
         keyring: engine.keyring.clone(),
         metrics: Arc::clone(metrics),
+        recent: Recent::new(Sample::take(metrics, Durations::default())),
         audit,
         clock: Arc::clone(&engine.clock),
         loaded: ArcSwap::from_pointee(loaded),

@@ -217,6 +217,22 @@ impl Catalogue {
         Ok(usage)
     }
 
+    /// Bytes of all segments that are referenced. Costs a look at each segment's counters.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn referenced_bytes(&self) -> Result<u64, ReadError> {
+        let mut bytes = 0;
+        for group in &self.inner.groups {
+            let state = group.state();
+            let mut rows = state.rows(&Family::SegmentUsage.start(), &Family::SegmentUsage.end());
+            while let Some((_, value)) = rows.next()? {
+                bytes += decode::<SegmentUsage>(value).map_err(StoreError::from)?.bytes;
+            }
+        }
+        Ok(bytes)
+    }
+
     /// All segments, by id.
     ///
     /// # Errors

@@ -46,7 +46,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 pub use file::{FileCall, Intercept, Step, segment_file_name, segment_of_file_name};
 pub use header::{HeaderFault, SEGMENT_HEADER_BYTES, SEGMENT_VERSION, SegmentHeader};
 pub use map::{Later, MapError, OpenSegment, SegmentMap};
-pub use metrics::{DURATION_BOUNDS_MICROS, Durations, HotMetrics};
+pub use metrics::HotMetrics;
 pub use read::{Fault, ReadError};
 pub use recovery::{RecoverError, Scanned, scan};
 pub use space::BALLAST_FILE_NAME;

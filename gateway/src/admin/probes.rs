@@ -27,9 +27,11 @@ async fn readyz(State(admin): State<Arc<Admin>>) -> Response {
 }
 
 async fn metrics(State(admin): State<Arc<Admin>>) -> Result<Response, ApiError> {
-    let mut families = admin.metrics.families();
-    families.extend(admin.engine_families());
-    let text = text(families)
-        .map_err(|e| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", e.to_string()))?;
+    let failed = |error: &dyn std::fmt::Display| {
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", error.to_string())
+    };
+    // Counting what buckets hold reads the catalogue, too long for a thread that answers others.
+    let families = tokio::task::spawn_blocking(move || admin.families()).await.map_err(|e| failed(&e))?;
+    let text = text(families.map_err(|e| failed(&e))?).map_err(|e| failed(&e))?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
 }

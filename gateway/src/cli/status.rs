@@ -1,9 +1,10 @@
-//! `mlgw status`
+//! `mlgw status`: how the server is, what is wrong, and what to do about it.
 
 use super::client::Client;
+use super::figures::{age, findings, operations, syncs, tiers, time};
 use super::output::{Out, pairs};
 use super::{CliError, Global, discover};
-use crate::admin::{SettingList, Status};
+use crate::admin::{Health, SettingList, Status};
 use crate::config::ByteSize;
 use http::Method;
 
@@ -19,7 +20,12 @@ pub(super) async fn run(metrics: bool, global: &Global, out: Out) -> Result<(), 
         return out.text(&String::from_utf8_lossy(&text));
     }
     let status = Client::new(target)?.get::<Status>("/v1/status").await?;
-    out.document(&status, show)
+    out.document(&status, show)?;
+    match status.findings.len() {
+        0 => Ok(()),
+        1 => Err(CliError::Failed("one thing is wrong".to_owned())),
+        several => Err(CliError::Failed(format!("{several} things are wrong"))),
+    }
 }
 
 /// Where metrics are served, when that is not the admin API.
@@ -33,40 +39,111 @@ async fn metrics_endpoint(client: &Client) -> Result<Option<String>, CliError> {
     }))
 }
 
+/// One line: which server, and how it is.
+pub(super) fn headline(status: &Status) -> String {
+    let health = match status.health {
+        Health::Ok => "nothing is wrong",
+        Health::Warning => "look at what follows",
+        Health::Critical => "act on what follows",
+    };
+    format!("mlgw {} on {}: {}, {health}", status.version, status.node, status.state)
+}
+
 fn show(status: &Status) -> String {
-    let hot = &status.hot;
-    pairs(&[
-        ("state", status.state.clone()),
-        ("version", status.version.clone()),
-        ("node", status.node.clone()),
-        ("up", format!("{} s, since {}", status.uptime_seconds, status.started)),
+    let Status { s3, catalogue, process, .. } = status;
+    let mut out = headline(status) + "\n";
+    for line in findings(status) {
+        out += &format!("{line}\n");
+    }
+    let facts = pairs(&[
+        ("up", format!("{}, since {}", age(status.uptime_seconds), status.started)),
         ("data", format!("{}, durability {}", status.data_dir, status.durability)),
-        ("s3", status.s3.endpoint.clone()),
         (
-            "load",
+            "s3",
             format!(
-                "{} connections, {} requests in flight",
-                status.s3.connections, status.s3.inflight_requests
+                "{}, {} of {} connections, {} requests in flight",
+                s3.endpoint, s3.connections, s3.connections_limit, s3.inflight_requests
             ),
         ),
+        ("catalogue", format!("{} buckets, {} access keys", catalogue.buckets, catalogue.access_keys)),
         (
-            "catalogue",
+            "raft",
             format!(
-                "{} buckets, {} access keys, {} of log",
-                status.catalogue.buckets,
-                status.catalogue.access_keys,
-                ByteSize(status.catalogue.log_bytes).human()
+                "{} commands applied in {} entries, {} rejected, {} waiting; log {} of {}, purged {} times",
+                catalogue.commands_applied,
+                catalogue.entries_applied,
+                catalogue.commands_rejected,
+                catalogue.queued_commands,
+                ByteSize(catalogue.log_bytes).human(),
+                ByteSize(catalogue.log_bytes_max).human(),
+                catalogue.snapshots
             ),
         ),
+        ("jobs", jobs(status)),
         (
-            "hot tier",
+            "process",
             format!(
-                "{} of {} used, room for {}",
-                ByteSize(hot.used_bytes).human(),
-                ByteSize(hot.capacity_bytes).human(),
-                ByteSize(hot.room_bytes).human()
+                "{} of CPU, {} of RAM, {} of {} files open",
+                time(Some(process.cpu_seconds)),
+                ByteSize(process.resident_bytes).human(),
+                process.open_files,
+                process.open_files_max
             ),
         ),
-        ("corrupt", format!("{} blocks since the start", hot.corrupt_blocks)),
-    ])
+    ]);
+    let recent = &status.recent;
+    out += &format!("\n{facts}\n{}\n", tiers(&status.tiers));
+    out += &if recent.operations.is_empty() {
+        format!("No request in the last {:.0} s.\n", recent.seconds)
+    } else {
+        format!("In the last {:.0} s:\n{}", recent.seconds, operations(&recent.operations, recent.seconds))
+    };
+    format!("{out}\n{}", syncs(&status.syncs))
+}
+
+fn jobs(status: &Status) -> String {
+    let job = |job: &crate::admin::JobStatus| match job.waiting {
+        0 => format!("{} idle", job.job),
+        waiting => format!("{} has {waiting} to do", job.job),
+    };
+    status.jobs.iter().map(job).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::show;
+    use crate::admin::tests_status::healthy;
+    use crate::admin::{Finding, Health};
+
+    #[test]
+    fn a_status_says_everything_on_one_page() {
+        let text = show(&healthy());
+        for says in [
+            "mlgw 0.1.0 on n: ready, nothing is wrong\n",
+            "up         1 d 2 h, since 2026",
+            "32 of 10000 connections, 3 requests in flight",
+            "hot   1000     10.0 GiB  100.0 GiB",
+            "In the last 60 s:",
+            "GetObject  1000",
+            "log       10     1.0 ms  2.0 ms",
+            "release idle",
+        ] {
+            assert!(text.contains(says), "{says:?} is not in\n{text}");
+        }
+        assert!(text.lines().count() < 24 && text.lines().all(|line| line.len() <= 110), "{text}");
+    }
+
+    #[test]
+    fn what_is_wrong_comes_first_with_what_to_do() {
+        let mut status = healthy();
+        status.health = Health::Critical;
+        status.findings = vec![Finding {
+            severity: Health::Critical,
+            what: "The hot tier is full.".into(),
+            advice: "Delete objects.".into(),
+        }];
+        let text = show(&status);
+        let expected = "mlgw 0.1.0 on n: ready, act on what follows\nCRITICAL  The hot tier is full.\n          Delete objects.\n";
+        assert!(text.starts_with(expected), "{text}");
+    }
 }

@@ -214,6 +214,24 @@ settings! {
         /// A request that takes longer is logged (at most ten a second); 0 logs none.
         slow_request_ms: u64 = "1000", live;
     }
+    /// The access log: one JSON line per request that is sampled. No request ever waits for it.
+    access_log: AccessLogSection {
+        /// One of so many requests gets a line: 1 writes all, 100 one in a hundred, 0 none.
+        one_in: u64 = "0", live;
+        /// Directory of the log; unset means `access` in `data_dir`.
+        dir: Option<PathBuf> = "", start;
+        /// Length at which the file is set aside and a new one begun.
+        file_bytes_max: ByteSize = "64MiB", start;
+        /// Files kept, the one being written included.
+        files_max: u64 = "4", start;
+    }
+    /// OpenTelemetry traces of requests, sent by OTLP over HTTP.
+    traces: TracesSection {
+        /// Where a collector takes traces, as `http://127.0.0.1:4318/v1/traces`; unset sends none.
+        endpoint: Option<String> = "", start;
+        /// One of so many requests is traced, besides those whose `traceparent` says so; 0 traces only those.
+        one_in: u64 = "100", start;
+    }
     /// The audit log: one JSON line per change made through the admin API.
     audit: Audit {
         /// Whether it is written.

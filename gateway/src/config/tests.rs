@@ -85,6 +85,12 @@ fn a_wrong_value_is_refused_with_its_line_and_reason() {
         ),
         ("[tls]\ncert = \"c\"", "F:2: 'tls.cert' needs 'tls.key'"),
         ("[limits]\nconnections = 0", "F:2: 'limits.connections' is at least 1"),
+        ("[access_log]\nfiles_max = 0", "F:2: 'access_log.files_max' is at least 1"),
+        (
+            "[traces]\nendpoint = \"https://c:4318\"",
+            "F:2: 'traces.endpoint' is \"https://c:4318\", not a URL that begins with http://; a collector beside the \
+             server takes traces without TLS and passes them on",
+        ),
     ] {
         assert_eq!(load(text, &[]).unwrap_err(), expected);
     }

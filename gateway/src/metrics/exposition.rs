@@ -3,10 +3,10 @@
 //! Nothing is kept here: each scrape reads the counters where they live, in the requests' own and
 //! in the snapshots that the catalogue and the tiers give.
 
-use super::histogram::Snapshot;
-use super::table::Definition;
+use super::table::{Definition, Kind};
+use mlgw_common::histogram::{BOUNDS_MICROS, Durations};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::registry::Registry;
 use std::fmt;
 
@@ -14,14 +14,16 @@ use std::fmt;
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What one metric has to say.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
     /// Of a counter.
     Count(u64),
     /// Of a gauge.
     Level(i64),
+    /// Of a counter or gauge whose unit is the second.
+    Seconds(f64),
     /// Of a histogram.
-    Sizes(Snapshot),
+    Durations(Durations),
 }
 
 /// The values of one metric, each with its labels' values in the order of the table.
@@ -69,23 +71,34 @@ impl Family {
             let set: Vec<(&str, &str)> =
                 labels.iter().copied().zip(values.iter().map(String::as_str)).collect();
             if set.is_empty() {
-                encode_value(&mut metric, value)?;
+                encode_value(&mut metric, *kind, value)?;
             } else {
-                encode_value(&mut metric.encode_family(&set)?, value)?;
+                encode_value(&mut metric.encode_family(&set)?, *kind, value)?;
             }
         }
         Ok(())
     }
 }
 
-fn encode_value(encoder: &mut prometheus_client::encoding::MetricEncoder<'_>, value: &Value) -> fmt::Result {
+fn encode_value(encoder: &mut MetricEncoder<'_>, kind: Kind, value: &Value) -> fmt::Result {
     match value {
         Value::Count(count) => encoder.encode_counter::<NoLabelSet, _, f64>(count, None),
         Value::Level(level) => encoder.encode_gauge(level),
-        Value::Sizes(sizes) => {
-            encoder.encode_histogram::<NoLabelSet>(sizes.sum_seconds, sizes.count(), &sizes.buckets, None)
+        Value::Seconds(seconds) if kind == Kind::Counter => {
+            encoder.encode_counter::<NoLabelSet, _, f64>(seconds, None)
+        }
+        Value::Seconds(seconds) => encoder.encode_gauge(seconds),
+        Value::Durations(durations) => {
+            let (sum_seconds, count) = (durations.nanos as f64 / 1e9, durations.count());
+            encoder.encode_histogram::<NoLabelSet>(sum_seconds, count, &buckets(durations), None)
         }
     }
+}
+
+/// Buckets by their upper bounds in seconds.
+fn buckets(durations: &Durations) -> Vec<(f64, u64)> {
+    let bounds = BOUNDS_MICROS.iter().map(|&micros| micros as f64 / 1e6).chain([f64::INFINITY]);
+    bounds.zip(durations.buckets).collect()
 }
 
 /// Hands a scrape's families to the encoder.
@@ -114,7 +127,7 @@ pub fn text(families: Vec<Family>) -> Result<String, fmt::Error> {
 mod tests {
     use super::super::table::{Kind, METRICS};
     use super::{Family, Value, text};
-    use crate::metrics::histogram::Histogram;
+    use mlgw_common::histogram::Histogram;
 
     /// The names that the encoder shows are those of the table, whatever it adds to a stem.
     #[test]
@@ -127,7 +140,7 @@ mod tests {
                 Kind::Histogram => {
                     let histogram = Histogram::default();
                     histogram.record(std::time::Duration::from_secs(7));
-                    Value::Sizes(histogram.snapshot())
+                    Value::Durations(histogram.snapshot())
                 }
             };
             let text = text(vec![Family::new(metric).with(&labels, value)]).unwrap();
@@ -152,7 +165,7 @@ mod tests {
         for millis in [1, 2, 3] {
             histogram.record(std::time::Duration::from_millis(millis));
         }
-        let family = Family::new(METRICS[1]).with(&["GetObject"], Value::Sizes(histogram.snapshot()));
+        let family = Family::new(METRICS[1]).with(&["GetObject"], Value::Durations(histogram.snapshot()));
         let text = text(vec![family]).unwrap();
         for line in [
             "mlgw_request_duration_seconds_bucket{le=\"0.001\",op=\"GetObject\"} 1",

@@ -1,8 +1,8 @@
 //! The one table of metrics: what is measured, in which unit, with which labels.
 //!
 //! Exposition takes names and help from here and a test compares docs/METRICS.md with it, so a
-//! metric that is not in the table can be neither exposed nor documented. Labels are bounded:
-//! every value of one is a name from the code, never from a request.
+//! metric that is not in the table can be neither exposed nor documented. Labels are bounded: every
+//! value of one is a name from the code or the settings, but for the 200 largest buckets.
 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
@@ -95,22 +95,38 @@ metrics! {
         "Requests begun and not yet answered whole"
     CONNECTIONS: Gauge "mlgw_connections" []
         "Open connections to the S3 endpoint"
+    CONNECTIONS_LIMIT: Gauge "mlgw_connections_limit" []
+        "Connections that may be open"
     THROTTLED: Counter "mlgw_throttled_total" ["reason"]
         "Times a client was made to wait or refused because something was short"
     QUEUE_WAIT: Histogram "mlgw_queue_wait_seconds" ["queue"]
-        "Wait in a queue before the work began"
+        "Wait in a queue before the work began: append (for the next write to a segment), commit (for the next log entry), disk_read (for a thread that reads)"
     SYNC: Counter "mlgw_sync_total" ["file"]
-        "Syncs to stable storage, by kind of file"
+        "Syncs to stable storage, by kind of file: log (of the catalogue), segment, segment_new, segment_directory, segment_recovery"
     SYNC_DURATION: Histogram "mlgw_sync_duration_seconds" ["file"]
-        "Duration of syncs, by kind of file"
+        "Duration of syncs, by kind of file; of the log's with the write before it"
     CORRUPT_BLOCKS: Counter "mlgw_corrupt_blocks_total" []
         "Stored blocks that did not match their checksum"
+    TIER_OBJECTS: Gauge "mlgw_tier_objects" ["tier"]
+        "Objects whose bytes a tier holds"
     TIER_USED: Gauge "mlgw_tier_used_bytes" ["tier"]
         "Bytes that a tier holds"
     TIER_LIMIT: Gauge "mlgw_tier_limit_bytes" ["tier"]
         "Bytes that a tier may hold"
+    TIER_ROOM: Gauge "mlgw_tier_room_bytes" ["tier"]
+        "Bytes that a tier can still take: within its limit, and without the disk's reserve"
     TIER_READS: Counter "mlgw_tier_reads_total" ["tier" "result"]
         "Reads of a tier: cached (answered from memory), disk, error"
+    TIER_READ_BYTES: Counter "mlgw_tier_read_bytes_total" ["tier"]
+        "Bytes of objects read from a tier, verified"
+    TIER_WRITTEN_BYTES: Counter "mlgw_tier_written_bytes_total" ["tier"]
+        "Bytes of chunk records written to a tier"
+    GARBAGE: Gauge "mlgw_garbage_bytes" []
+        "Bytes of segments that nothing refers to: of deletes, overwrites and bodies given up, and of writes under way"
+    BUCKET_OBJECTS: Gauge "mlgw_bucket_objects" ["bucket"]
+        "Objects of a bucket; the 200 largest buckets, and other"
+    BUCKET_BYTES: Gauge "mlgw_bucket_bytes" ["bucket"]
+        "Bytes of a bucket's objects, as clients see them; the 200 largest buckets, and other"
     RAFT_ENTRIES: Counter "mlgw_raft_applied_entries_total" []
         "Log entries applied by the catalogue"
     RAFT_COMMANDS: Counter "mlgw_raft_commands_total" ["result"]
@@ -119,8 +135,26 @@ metrics! {
         "Commands that wait to be proposed"
     RAFT_LOG: Gauge "mlgw_raft_log_bytes" []
         "Bytes of the catalogue's log that are not purged yet"
+    RAFT_LOG_LIMIT: Gauge "mlgw_raft_log_limit_bytes" []
+        "Bytes of log after which the state is flushed and the log purged"
     RAFT_SNAPSHOTS: Counter "mlgw_raft_snapshots_total" []
         "Times the catalogue's state was flushed and its log purged"
+    JOB_WAITING: Gauge "mlgw_job_waiting" ["job"]
+        "Things that a background job has still to do: release (bodies whose map is to be freed)"
+    ACCESS_LOG_LINES: Counter "mlgw_access_log_lines_total" ["result"]
+        "Lines of the access log: written, or dropped because the queue was full or the disk refused them"
+    BUILD_INFO: Gauge "mlgw_build_info" ["version"]
+        "Always 1; the label says which version runs"
+    START_TIME: Gauge "mlgw_start_time_seconds" []
+        "When the server started, in seconds since 1970"
+    CPU: Counter "mlgw_process_cpu_seconds_total" []
+        "CPU time of the process, user and system"
+    RESIDENT: Gauge "mlgw_process_resident_bytes" []
+        "Memory of the process in RAM"
+    OPEN_FILES: Gauge "mlgw_process_open_files" []
+        "Open files and connections of the process"
+    OPEN_FILES_LIMIT: Gauge "mlgw_process_open_files_limit" []
+        "Files and connections that the process may have open"
 }
 
 /// docs/METRICS.md.
@@ -130,7 +164,8 @@ pub fn documentation() -> String {
         "# Metrics\n\n\
          Printed from the table of metrics (`gateway/src/metrics/table.rs`); a test keeps it true.\n\n\
          `/metrics` on `admin.listen` (or `metrics.listen`) serves them in the OpenMetrics text format, without\n\
-         authentication. Labels are bounded: no value of one comes from a request. Units are in the names.\n\n\
+         authentication. Labels are bounded: no value of one comes from a request; of buckets the 200 largest have\n\
+         their own, and `other` is the rest. Units are in the names. [OPERATIONS.md](OPERATIONS.md) says which to watch.\n\n\
          | metric | kind | labels | what it says |\n| --- | --- | --- | --- |\n",
     );
     for metric in METRICS {

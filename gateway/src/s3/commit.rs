@@ -2,6 +2,7 @@
 
 use super::Gateway;
 use super::error::{Code, S3Error};
+use crate::metrics::stages::stage;
 use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_metadata::command::{Command, ObjectChange, Reject, Reply};
 use mlgw_metadata::schema::Bucket;
@@ -20,7 +21,7 @@ impl Gateway {
         change: ObjectChange,
     ) -> Result<Reply, ProposeError> {
         let command = Command::object(bucket, key, now, change);
-        self.catalogue.propose(command).await
+        stage("commit", self.catalogue.propose(command)).await
     }
 
     /// As [`Gateway::propose_object`], for changes whose refusal needs no words of its own.

@@ -12,6 +12,7 @@ use super::reader::{BodyReader, ReadError};
 use super::request::Request;
 use super::response::{BodyError, ResponseBody, S3Response, S3Result, empty, header_value};
 use super::{Gateway, bucket_id};
+use crate::metrics::stages::stage;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use http::{HeaderValue, StatusCode, header};
@@ -62,7 +63,8 @@ async fn get_once(gateway: &Arc<Gateway>, request: &Request<'_>) -> Result<S3Res
     override_headers(request, answer.response.headers_mut())?;
     let length = answer.range.end - answer.range.start;
     let mut reader = found.reader(gateway, answer.range);
-    let Some(first) = reader.next().await.map_err(GetError::Read)? else { return Ok(answer.response) };
+    let first = stage("read", reader.next()).await.map_err(GetError::Read)?;
+    let Some(first) = first else { return Ok(answer.response) };
     *answer.response.body_mut() = if first.len() as u64 == length {
         ResponseBody::full(first)
     } else {

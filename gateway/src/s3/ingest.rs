@@ -10,6 +10,7 @@
 
 use super::Gateway;
 use super::error::{Code, S3Error};
+use crate::metrics::stages::stage;
 use crate::metrics::{Metrics, throttled};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -160,7 +161,10 @@ impl Ingest {
     pub async fn finish(mut self) -> Result<Vec<Extent>, S3Error> {
         // The last chunk needs no task: nothing is left to do but to wait for it.
         let last = match self.take_chunk() {
-            Some((chunk, _memory)) => Some(self.gateway.hot.append(chunk).await.map_err(append_failed)?),
+            Some((chunk, _memory)) => {
+                let appended = stage("append", self.gateway.hot.append(chunk)).await;
+                Some(appended.map_err(append_failed)?)
+            }
             None => None,
         };
         while !self.in_flight.is_empty() {
@@ -227,7 +231,7 @@ impl Ingest {
 
     /// Waits for the oldest append under way.
     async fn settle_one(&mut self) -> Result<(), S3Error> {
-        let Some(appended) = self.in_flight.next().await else { return Ok(()) };
+        let Some(appended) = stage("append", self.in_flight.next()).await else { return Ok(()) };
         let appended = appended.map_err(|_| S3Error::new(Code::InternalError))?;
         self.extents.push(appended.map_err(append_failed)?);
         Ok(())

@@ -38,7 +38,7 @@ async fn writers(options: CatalogueOptions, writers: usize, each: usize) -> Cata
         start.elapsed().as_secs_f64() * 1e6 / n,
         (cpu_us() - cpu) / n,
         metrics.commands_applied as f64 / metrics.entries_applied as f64,
-        metrics.log_syncs,
+        metrics.log_syncs.count(),
     );
     catalogue
 }

@@ -142,7 +142,7 @@ impl Inner {
     pub(super) fn metrics(&self) -> CatalogueMetrics {
         let log = self.log.figures();
         let mut metrics = CatalogueMetrics {
-            log_syncs: log.syncs.load(Ordering::Relaxed),
+            log_syncs: log.syncs.snapshot(),
             log_bytes_appended: log.bytes_appended.load(Ordering::Relaxed),
             releases_waiting: self.resident.releases_waiting(),
             ..CatalogueMetrics::default()
@@ -155,6 +155,7 @@ impl Inner {
             metrics.log_bytes += group.log_bytes();
             metrics.snapshots += group.snapshots().load(Ordering::Relaxed);
             metrics.queued += group.queued() as u64;
+            metrics.commit_wait.add(&group.waits().snapshot());
         }
         metrics
     }

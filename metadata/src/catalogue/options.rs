@@ -3,6 +3,7 @@
 use crate::command::{Reject, Written};
 use crate::schema::Bucket;
 use mlgw_common::Clock;
+use mlgw_common::histogram::Durations;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -163,8 +164,10 @@ pub struct CatalogueMetrics {
     pub commands_applied: u64,
     /// Commands rejected since open.
     pub commands_rejected: u64,
-    /// Syncs of the log since open.
-    pub log_syncs: u64,
+    /// Syncs of the log since open, each from its first byte written to its end.
+    pub log_syncs: Durations,
+    /// How long commands waited for their batch.
+    pub commit_wait: Durations,
     /// Bytes appended to the log since open.
     pub log_bytes_appended: u64,
     /// Bytes of log that are not purged yet.

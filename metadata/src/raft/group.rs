@@ -13,6 +13,7 @@ use crate::store::log::LogStore;
 use crate::store::state::{StateDb, StateStore};
 use crate::view::StoreError;
 use futures_util::FutureExt;
+use mlgw_common::histogram::Histogram;
 use openraft::async_runtime::WatchReceiver;
 use openraft::network::{NetSnapshot, RaftNetworkFactory};
 use openraft::raft::ClientWriteResult;
@@ -216,6 +217,11 @@ impl Group {
     /// Commands that wait.
     pub(crate) fn queued(&self) -> usize {
         self.queue.len()
+    }
+
+    /// How long commands waited for their batch.
+    pub(crate) fn waits(&self) -> &Histogram {
+        self.queue.waits()
     }
 
     /// Counts of entries and commands.

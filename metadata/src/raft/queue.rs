@@ -7,10 +7,12 @@
 use super::batch::{Batch, Outcomes, encode_into};
 use crate::command::{Command, Reject, Reply};
 use bytes::Bytes;
+use mlgw_common::histogram::Histogram;
 use mlgw_common::limits::{BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, PROPOSE_QUEUE_MAX};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::oneshot;
 
 /// Batches under way at once. With one, whatever waits during a sync makes the next batch; with
@@ -28,6 +30,7 @@ pub(crate) type Answer = Result<Reply, Reject>;
 struct Waiting {
     command: Arc<Command>,
     encoded: Vec<u8>,
+    arrived: Instant,
     answer: oneshot::Sender<Answer>,
 }
 
@@ -50,7 +53,11 @@ struct State {
 
 /// A group's waiting commands.
 #[derive(Default)]
-pub(crate) struct Queue(Mutex<State>);
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    /// How long commands waited for their batch.
+    waits: Histogram,
+}
 
 /// A batch to send, and whom to answer.
 pub(crate) struct Outgoing {
@@ -64,7 +71,8 @@ impl Queue {
         let mut encoded = Vec::new();
         encode_into(&command, &mut encoded);
         let (answer, receiver) = oneshot::channel();
-        let mut state = self.0.lock();
+        let arrived = Instant::now();
+        let mut state = self.state.lock();
         if state.stopped {
             return Err(Refused::Stopped);
         }
@@ -74,13 +82,13 @@ impl Queue {
             return Err(Refused::Full);
         }
         state.waiting_bytes = bytes;
-        state.waiting.push_back(Waiting { command, encoded, answer });
+        state.waiting.push_back(Waiting { command, encoded, arrived, answer });
         Ok(receiver)
     }
 
     /// The next batch, if there is one to send now.
     pub(crate) fn next(&self) -> Option<Outgoing> {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if state.under_way >= BATCHES_MAX || state.waiting.is_empty() || state.stopped {
             return None;
         }
@@ -96,10 +104,12 @@ impl Queue {
         let taken: Vec<Waiting> = state.waiting.drain(..count).collect();
         state.waiting_bytes -= bytes;
         drop(state);
+        let begun = Instant::now();
         let mut encoded = Vec::with_capacity(bytes);
         let mut commands = Vec::with_capacity(count);
         let mut answers = Vec::with_capacity(count);
         for waiting in taken {
+            self.waits.record(begun.saturating_duration_since(waiting.arrived));
             encoded.extend_from_slice(&waiting.encoded);
             commands.push(waiting.command);
             answers.push(waiting.answer);
@@ -108,25 +118,30 @@ impl Queue {
     }
 
     fn done(&self) {
-        self.0.lock().under_way -= 1;
+        self.state.lock().under_way -= 1;
     }
 
     /// Takes nothing any more, and lets go of what waits.
     pub(crate) fn stop(&self) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.stopped = true;
         state.waiting.clear();
         state.waiting_bytes = 0;
     }
 
+    /// How long commands waited.
+    pub(crate) const fn waits(&self) -> &Histogram {
+        &self.waits
+    }
+
     /// Number of commands that wait.
     pub(crate) fn len(&self) -> usize {
-        self.0.lock().waiting.len()
+        self.state.lock().waiting.len()
     }
 
     /// Whether nothing waits and nothing is under way.
     pub(crate) fn is_idle(&self) -> bool {
-        let state = self.0.lock();
+        let state = self.state.lock();
         state.waiting.is_empty() && state.under_way == 0
     }
 }

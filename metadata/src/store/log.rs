@@ -7,6 +7,7 @@
 
 use super::{files, options};
 use crate::view::StoreError;
+use mlgw_common::histogram::Histogram;
 use parking_lot::Mutex;
 use rocksdb::{Cache, DB, FlushOptions, WriteBatch, WriteOptions};
 use std::io;
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 /// Entries of one write at most; beyond it the next write takes over.
 const WRITE_REQUESTS_MAX: usize = 1024;
@@ -83,7 +85,8 @@ struct OpenDb {
 /// Figures of the log store.
 #[derive(Debug, Default)]
 pub(crate) struct LogFigures {
-    pub(crate) syncs: AtomicU64,
+    /// Writes that were synced, from the first byte to the end of the sync.
+    pub(crate) syncs: Histogram,
     pub(crate) bytes_appended: AtomicU64,
 }
 
@@ -283,10 +286,11 @@ impl Writer {
         let mut options = WriteOptions::default();
         let sync = self.sync && waiting.iter().any(|request| request.sync);
         options.set_sync(sync);
+        let begun = Instant::now();
         self.store.db.write_opt(batch, &options)?;
         self.figures.bytes_appended.fetch_add(bytes, Ordering::Relaxed);
         if sync {
-            self.figures.syncs.fetch_add(1, Ordering::Relaxed);
+            self.figures.syncs.record(begun.elapsed());
         }
         Ok(())
     }

@@ -2,50 +2,8 @@
 //! snapshot is not one instant; each number in it is true by itself.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
-/// Upper bounds of the duration buckets, in microseconds; one more bucket takes the rest.
-pub const DURATION_BOUNDS_MICROS: [u64; 11] =
-    [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 250_000, 1_000_000];
-
-/// How often something was done and how long it took.
-#[derive(Debug, Default)]
-pub(super) struct Histogram {
-    buckets: [AtomicU64; DURATION_BOUNDS_MICROS.len() + 1],
-    nanos: AtomicU64,
-}
-
-impl Histogram {
-    pub(super) fn record(&self, took: Duration) {
-        let micros = took.as_micros() as u64;
-        let bucket = DURATION_BOUNDS_MICROS.iter().position(|&bound| micros <= bound);
-        self.buckets[bucket.unwrap_or(DURATION_BOUNDS_MICROS.len())].fetch_add(1, Relaxed);
-        self.nanos.fetch_add(took.as_nanos() as u64, Relaxed);
-    }
-
-    fn snapshot(&self) -> Durations {
-        let buckets = std::array::from_fn(|i| self.buckets[i].load(Relaxed));
-        Durations { buckets, nanos: self.nanos.load(Relaxed) }
-    }
-}
-
-/// A snapshot of a histogram.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Durations {
-    /// How many fell under each of [`DURATION_BOUNDS_MICROS`] but not under the one before, and
-    /// above the last.
-    pub buckets: [u64; DURATION_BOUNDS_MICROS.len() + 1],
-    /// Their sum.
-    pub nanos: u64,
-}
-
-impl Durations {
-    /// How many there were.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.buckets.iter().sum()
-    }
-}
+use mlgw_common::histogram::{Durations, Histogram};
 
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
@@ -53,7 +11,8 @@ pub(super) struct Metrics {
     pub(super) sync_segment_new: Histogram,
     pub(super) sync_directory: Histogram,
     pub(super) sync_recovery: Histogram,
-    pub(super) queue_wait: Histogram,
+    pub(super) append_wait: Histogram,
+    pub(super) disk_read_wait: Histogram,
     pub(super) appends: AtomicU64,
     pub(super) appended_bytes: AtomicU64,
     pub(super) append_errors: AtomicU64,
@@ -74,7 +33,10 @@ pub struct HotMetrics {
     /// `mlgw_sync_{total,duration_seconds}{file}`: syncs by kind of file.
     pub syncs: Vec<(&'static str, Durations)>,
     /// `mlgw_queue_wait_seconds{queue="append"}`: from an append's arrival to its batch.
-    pub queue_wait: Durations,
+    pub append_wait: Durations,
+    /// `mlgw_queue_wait_seconds{queue="disk_read"}`: of a read that has to go to the disk, from its
+    /// request to the thread that does it.
+    pub disk_read_wait: Durations,
     /// Chunks stored.
     pub appends: u64,
     /// Bytes of their records.
@@ -116,7 +78,8 @@ impl Metrics {
                 ("segment_directory", self.sync_directory.snapshot()),
                 ("segment_recovery", self.sync_recovery.snapshot()),
             ],
-            queue_wait: self.queue_wait.snapshot(),
+            append_wait: self.append_wait.snapshot(),
+            disk_read_wait: self.disk_read_wait.snapshot(),
             appends: self.appends.load(Relaxed),
             appended_bytes: self.appended_bytes.load(Relaxed),
             append_errors: self.append_errors.load(Relaxed),

@@ -11,6 +11,7 @@ use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
 
 use bytes::Bytes;
 use mlgw_common::ids::{BodyId, SegmentId};
@@ -155,10 +156,15 @@ impl Inner {
         }
         let segment = plan.location.segment;
         let stopping = |_| ReadError::Io { segment, source: io::Error::other("the reader has stopped") };
+        let arrived = Instant::now();
         let _permit = self.disk_reads.acquire().await.map_err(stopping)?;
         add(&self.metrics.reads_disk, 1);
         let inner = self.clone();
-        let read = tokio::task::spawn_blocking(move || inner.read_from_disk(&plan)).await;
+        let read = tokio::task::spawn_blocking(move || {
+            inner.metrics.disk_read_wait.record(arrived.elapsed());
+            inner.read_from_disk(&plan)
+        });
+        let read = read.await;
         read.unwrap_or_else(|stopped| Err(ReadError::Io { segment, source: io::Error::other(stopped) }))
     }
 

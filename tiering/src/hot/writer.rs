@@ -84,7 +84,7 @@ impl Writer {
     fn serve(&mut self, mut batch: Vec<Pending>) {
         let taken = Instant::now();
         for pending in &batch {
-            self.shared.metrics.queue_wait.record(taken.duration_since(pending.arrived));
+            self.shared.metrics.append_wait.record(taken.duration_since(pending.arrived));
         }
         while !batch.is_empty() {
             let fitting = self.fitting(&batch);

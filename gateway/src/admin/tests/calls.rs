@@ -6,10 +6,12 @@ use crate::cli::client::{Target, signed};
 use crate::config::{Loaded, Machine, Sources};
 use crate::credentials::{Keyring, NewKey, Role, Sealer, Secret};
 use crate::metrics::Metrics;
+use crate::metrics::recent::{Recent, Sample};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
+use mlgw_common::histogram::Durations;
 use mlgw_common::{Clock, SystemClock};
 use mlgw_metadata::{Catalogue, CatalogueOptions};
 use mlgw_tiering::{HotOptions, HotTier};
@@ -34,12 +36,14 @@ impl Api {
         let sealer = Sealer::open(dir.path(), true).unwrap();
         let keyring = Keyring::open(catalogue.clone(), sealer, clock.clone(), None).await.unwrap();
         let loaded = Loaded::load(&Sources::default()).unwrap();
+        let metrics = Arc::new(Metrics::new(0));
         let audit = AuditLog::open(&dir.path().join("audit"), &loaded.config.audit).unwrap();
         let admin = Admin {
             catalogue,
             hot,
             keyring,
-            metrics: Arc::new(Metrics::new(0)),
+            recent: Recent::new(Sample::take(&metrics, Durations::default())),
+            metrics,
             audit,
             started: clock.now(),
             clock,

@@ -2,8 +2,8 @@
 
 use crate::admin::openapi::DOCUMENT;
 use crate::admin::{
-    BucketInfo, BucketPage, CatalogueStatus, CreatedKey, ErrorDocument, HotStatus, KeyList, NewBucketRequest,
-    PROBES, ROUTES, S3Status, SettingInfo, SettingList, Status,
+    BucketInfo, BucketPage, CreatedKey, ErrorDocument, Finding, Health, KeyList, NewBucketRequest, PROBES,
+    ROUTES, SettingInfo, SettingList, tests_status,
 };
 use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
 use serde::Serialize;
@@ -121,18 +121,10 @@ fn answers_have_the_fields_and_types_that_the_document_says() {
     let setting =
         SettingInfo { key: "k".into(), value: "v".into(), derived: Some(1), origin: "o".into(), live: true };
     assert_schema_of("SettingList", &SettingList { settings: vec![setting] });
-    let status = Status {
-        version: "v".into(),
-        node: "n".into(),
-        state: "ready".into(),
-        started: "s".into(),
-        uptime_seconds: 1,
-        data_dir: "d".into(),
-        durability: "full".into(),
-        s3: S3Status { endpoint: "e".into(), connections: 1, inflight_requests: 1 },
-        catalogue: CatalogueStatus { buckets: 1, access_keys: 1, entries_applied: 1, log_bytes: 1 },
-        hot: HotStatus { capacity_bytes: 1, used_bytes: 1, room_bytes: 1, corrupt_blocks: 1 },
-    };
+    let mut status = tests_status::healthy();
+    assert_schema_of("Status", &status);
+    status.findings = vec![Finding { severity: Health::Critical, what: "w".into(), advice: "a".into() }];
+    status.recent.sync_p99_seconds = None;
     assert_schema_of("Status", &status);
 }
 

@@ -1,0 +1,169 @@
+//! The figures of catalogue, tiers and process, as metrics.
+//!
+//! They are read where they are kept when somebody scrapes. What buckets hold costs a read of the
+//! catalogue per bucket; so many are shown by name as are the largest, the rest is added up.
+
+use super::Admin;
+use crate::metrics::exposition::{Family, Value};
+use crate::metrics::process::Process;
+use crate::metrics::table::{
+    BUCKET_BYTES, BUCKET_OBJECTS, BUILD_INFO, CONNECTIONS_LIMIT, CORRUPT_BLOCKS, CPU, GARBAGE, JOB_WAITING,
+    OPEN_FILES, OPEN_FILES_LIMIT, QUEUE_WAIT, RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT,
+    RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT, START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS,
+    TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED, TIER_WRITTEN_BYTES,
+};
+use mlgw_common::limits::METRIC_BUCKETS_MAX;
+use mlgw_metadata::ReadError;
+use mlgw_metadata::schema::BucketUsage;
+
+impl Admin {
+    /// All metrics.
+    ///
+    /// # Errors
+    /// When the catalogue cannot be read.
+    pub(super) fn families(&self) -> Result<Vec<Family>, ReadError> {
+        let mut families = self.metrics.families();
+        let limit = self.loaded.load().config.limits.connections;
+        families.push(Family::single(CONNECTIONS_LIMIT, level(limit)));
+        families.extend(self.io_families());
+        families.extend(self.hot_families());
+        families.extend(self.usage_families()?);
+        families.extend(self.catalogue_families());
+        families.extend(self.process_families());
+        Ok(families)
+    }
+
+    /// Syncs and waits, of catalogue and tiers alike.
+    fn io_families(&self) -> Vec<Family> {
+        let (catalogue, hot) = (self.catalogue.metrics(), self.hot.metrics());
+        let (mut syncs, mut durations) = (Family::new(SYNC), Family::new(SYNC_DURATION));
+        for (file, of_file) in std::iter::once(("log", catalogue.log_syncs)).chain(hot.syncs) {
+            syncs.push(&[file], Value::Count(of_file.count()));
+            durations.push(&[file], Value::Durations(of_file));
+        }
+        let waits = Family::new(QUEUE_WAIT)
+            .with(&["append"], Value::Durations(hot.append_wait))
+            .with(&["commit"], Value::Durations(catalogue.commit_wait))
+            .with(&["disk_read"], Value::Durations(hot.disk_read_wait));
+        vec![syncs, durations, waits]
+    }
+
+    fn hot_families(&self) -> Vec<Family> {
+        let hot = self.hot.metrics();
+        let capacity = self.loaded.load().config.hot_capacity_bytes(&self.machine);
+        let reads = Family::new(TIER_READS)
+            .with(&["hot", "cached"], Value::Count(hot.reads_inline))
+            .with(&["hot", "disk"], Value::Count(hot.reads_disk))
+            .with(&["hot", "error"], Value::Count(hot.read_errors));
+        vec![
+            Family::single(CORRUPT_BLOCKS, Value::Count(hot.corrupt_blocks)),
+            Family::new(TIER_USED).with(&["hot"], level(hot.used_bytes)),
+            Family::new(TIER_LIMIT).with(&["hot"], level(capacity)),
+            Family::new(TIER_ROOM).with(&["hot"], level(hot.room_bytes)),
+            reads,
+            Family::new(TIER_READ_BYTES).with(&["hot"], Value::Count(hot.read_bytes)),
+            Family::new(TIER_WRITTEN_BYTES).with(&["hot"], Value::Count(hot.appended_bytes)),
+        ]
+    }
+
+    fn usage_families(&self) -> Result<Vec<Family>, ReadError> {
+        let usages = self.bucket_usages()?;
+        let all: u64 = usages.iter().map(|(_, usage)| usage.objects).sum();
+        let (mut objects, mut bytes) = (Family::new(BUCKET_OBJECTS), Family::new(BUCKET_BYTES));
+        for (bucket, usage) in largest(usages) {
+            objects.push(&[&bucket], level(usage.objects));
+            bytes.push(&[&bucket], level(usage.bytes));
+        }
+        Ok(vec![
+            Family::new(TIER_OBJECTS).with(&["hot"], level(all)),
+            objects,
+            bytes,
+            Family::single(GARBAGE, level(self.garbage_bytes()?)),
+        ])
+    }
+
+    fn catalogue_families(&self) -> Vec<Family> {
+        let catalogue = self.catalogue.metrics();
+        let log_limit = self.loaded.load().config.catalogue_log_bytes_max(&self.machine);
+        vec![
+            Family::single(RAFT_ENTRIES, Value::Count(catalogue.entries_applied)),
+            Family::new(RAFT_COMMANDS)
+                .with(&["applied"], Value::Count(catalogue.commands_applied))
+                .with(&["rejected"], Value::Count(catalogue.commands_rejected)),
+            Family::single(RAFT_QUEUED, level(catalogue.queued)),
+            Family::single(RAFT_LOG, level(catalogue.log_bytes)),
+            Family::single(RAFT_LOG_LIMIT, level(log_limit)),
+            Family::single(RAFT_SNAPSHOTS, Value::Count(catalogue.snapshots)),
+            Family::new(JOB_WAITING).with(&["release"], level(catalogue.releases_waiting)),
+        ]
+    }
+
+    fn process_families(&self) -> Vec<Family> {
+        let process = Process::now();
+        let started = self.started.as_millis() as f64 / 1e3;
+        vec![
+            Family::new(BUILD_INFO).with(&[env!("CARGO_PKG_VERSION")], Value::Level(1)),
+            Family::single(START_TIME, Value::Seconds(started)),
+            Family::single(CPU, Value::Seconds(process.cpu_seconds)),
+            Family::single(RESIDENT, level(process.resident_bytes)),
+            Family::single(OPEN_FILES, level(process.open_files)),
+            Family::single(OPEN_FILES_LIMIT, level(process.open_files_max)),
+        ]
+    }
+
+    /// What each bucket holds.
+    pub(super) fn bucket_usages(&self) -> Result<Vec<(String, BucketUsage)>, ReadError> {
+        let buckets = self.catalogue.buckets(None, None, usize::MAX);
+        let usage = |bucket: &std::sync::Arc<mlgw_metadata::schema::Bucket>| {
+            Ok((bucket.name.clone(), self.catalogue.usage(bucket.bucket_id())?))
+        };
+        buckets.iter().map(usage).collect()
+    }
+
+    /// Bytes of segments that nothing refers to.
+    pub(super) fn garbage_bytes(&self) -> Result<u64, ReadError> {
+        Ok(self.hot.metrics().used_bytes.saturating_sub(self.catalogue.referenced_bytes()?))
+    }
+}
+
+fn level(value: u64) -> Value {
+    Value::Level(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+/// What buckets are called together that have no metrics of their own.
+const OTHER: &str = "other";
+
+/// The largest buckets by name, and all others as `other`.
+fn largest(mut usages: Vec<(String, BucketUsage)>) -> Vec<(String, BucketUsage)> {
+    usages.sort_by(|(a, left), (b, right)| right.bytes.cmp(&left.bytes).then_with(|| a.cmp(b)));
+    let mut rest = usages.split_off(usages.len().min(METRIC_BUCKETS_MAX));
+    // A bucket may be called `other`; two series of one name are not to be.
+    rest.extend(usages.extract_if(.., |(name, _)| name == OTHER));
+    if !rest.is_empty() {
+        let mut other = BucketUsage::default();
+        rest.iter().for_each(|(_, usage)| other.add(usage));
+        usages.push((OTHER.to_owned(), other));
+    }
+    usages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BucketUsage, METRIC_BUCKETS_MAX, largest};
+
+    #[test]
+    fn the_largest_buckets_have_names_and_the_rest_is_added_up() {
+        let usage =
+            |n: u64| (format!("b{n}"), BucketUsage { objects: 1, bytes: n, ..BucketUsage::default() });
+        let shown = largest((0..300).map(usage).collect());
+        assert_eq!(shown.len(), METRIC_BUCKETS_MAX + 1);
+        assert_eq!((shown[0].0.as_str(), shown[199].0.as_str()), ("b299", "b100"));
+        let (name, other) = &shown[200];
+        assert_eq!((name.as_str(), other.objects, other.bytes), ("other", 100, (0..100).sum()));
+        assert_eq!(largest(vec![usage(1)]).len(), 1);
+        let named = ("other".to_owned(), BucketUsage { bytes: 1000, ..BucketUsage::default() });
+        let shown = largest((0..300).map(usage).chain([named]).collect());
+        let others: Vec<_> = shown.iter().filter(|(name, _)| name == "other").collect();
+        assert_eq!((others.len(), others[0].1.bytes), (1, 1000 + (0..101).sum::<u64>()));
+    }
+}

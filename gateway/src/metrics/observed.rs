@@ -1,0 +1,334 @@
+//! One request from its head to the last byte of its answer, as counters, logs and traces see it.
+//!
+//! Every request is timed and counted. One that the access log or a trace takes, which is decided
+//! when it begins, carries [`Notes`] besides; the others pay for a comparison. A request that is
+//! given up (its future or its answer is dropped) counts as a client that went away.
+
+use super::access_log::Line;
+use super::slow_log::Slow;
+use super::stages::Stages;
+use super::{CLIENT_GONE, Metrics};
+use crate::s3::operation::Operation;
+use crate::s3::response::{BodyError, ResponseBody, S3Response};
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt};
+use http::header::{CONTENT_LENGTH, USER_AGENT};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use mlgw_common::Timestamp;
+use opentelemetry::Context;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task;
+use std::time::{Duration, Instant};
+
+/// Longest user agent that is noted, in bytes.
+const USER_AGENT_BYTES_MAX: usize = 256;
+
+/// A request that is being answered. Dropped without an answer, it counts as a client that went
+/// away.
+#[derive(Debug)]
+pub struct Observed {
+    /// What it asks for, once that is known.
+    pub operation: Operation,
+    metrics: Arc<Metrics>,
+    started: Instant,
+    answered: bool,
+    notes: Option<Box<Notes>>,
+}
+
+/// Who sends a request, and under which number and id it is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// Which request of this process it is; samples are taken by it.
+    pub number: u64,
+    /// The id that the answer carries.
+    pub id: &'a str,
+    /// When it came.
+    pub time: Timestamp,
+    /// From where.
+    pub peer: SocketAddr,
+}
+
+/// What the access log and traces say of a request beyond the counters.
+#[derive(Debug)]
+pub(super) struct Notes {
+    pub(super) id: String,
+    pub(super) time: Timestamp,
+    pub(super) peer: SocketAddr,
+    pub(super) method: String,
+    /// Without the query, which may hold a signature.
+    pub(super) path: String,
+    pub(super) user_agent: String,
+    pub(super) access_key: Option<String>,
+    pub(super) bucket: Option<String>,
+    pub(super) logged: bool,
+    /// The trace that it belongs to, and the stages it goes through.
+    pub(super) traced: Option<(Context, Arc<Stages>)>,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ending {
+    pub(super) operation: Operation,
+    pub(super) status: u16,
+    /// To the head of the answer.
+    pub(super) first_byte: Duration,
+    /// To the last byte of the answer.
+    pub(super) took: Duration,
+    pub(super) bytes_in: u64,
+    pub(super) bytes_out: u64,
+}
+
+impl Drop for Observed {
+    fn drop(&mut self) {
+        if !self.answered {
+            let took = self.started.elapsed();
+            let ending = Ending {
+                operation: self.operation,
+                status: CLIENT_GONE,
+                first_byte: took,
+                took,
+                bytes_in: 0,
+                bytes_out: 0,
+            };
+            self.finish(ending, || ("", ""));
+        }
+    }
+}
+
+impl Observed {
+    /// Notes what the logs want to know of this request, if one of them takes it.
+    pub fn note(&mut self, arrival: Arrival<'_>, head: &Parts) {
+        let logged = self.metrics.access_log.takes(arrival.number);
+        let traced = self.metrics.traces.as_ref().and_then(|t| t.takes(arrival.number, &head.headers));
+        if !logged && traced.is_none() {
+            return;
+        }
+        let started = self.started;
+        self.notes = Some(Box::new(Notes {
+            id: arrival.id.to_owned(),
+            time: arrival.time,
+            peer: arrival.peer,
+            method: head.method.as_str().to_owned(),
+            path: head.uri.path().to_owned(),
+            user_agent: user_agent(&head.headers),
+            access_key: None,
+            bucket: None,
+            logged,
+            traced: traced.map(|parent| (parent, Arc::new(Stages::new(started)))),
+        }));
+    }
+
+    /// Notes who signed the request and the bucket that it names.
+    pub fn note_caller(&mut self, access_key: &str, bucket: Option<&str>) {
+        if let Some(notes) = &mut self.notes {
+            notes.access_key = Some(access_key.to_owned());
+            notes.bucket = bucket.map(str::to_owned);
+        }
+    }
+
+    /// Where the stages of a traced request are noted.
+    #[must_use]
+    pub fn stages(&self) -> Option<Arc<Stages>> {
+        self.notes.as_ref()?.traced.as_ref().map(|(_, stages)| Arc::clone(stages))
+    }
+
+    /// Counts the request and tells of it. `told` are its path and id, for a line of the log.
+    fn finish<'a>(&mut self, ending: Ending, told: impl FnOnce() -> (&'a str, &'a str)) {
+        let metrics = &self.metrics;
+        self.answered = true;
+        let Ending { operation, status, took, .. } = ending;
+        metrics.count(operation, status, took);
+        if status != CLIENT_GONE && metrics.slow_log.is_slow(took) {
+            let (path, request_id) = told();
+            metrics.slow_log.note(Slow { operation: operation.name(), path, status, took, request_id });
+        }
+        let Some(notes) = self.notes.take() else { return };
+        if let (Some(traces), Some((parent, stages))) = (&metrics.traces, &notes.traced) {
+            traces.tell(&notes, parent, stages, &ending);
+        }
+        if notes.logged {
+            metrics.access_log.write(Line::new(*notes, &ending));
+        }
+    }
+}
+
+impl Metrics {
+    /// A request begins.
+    #[must_use]
+    pub fn begin(self: &Arc<Self>) -> Observed {
+        self.inflight.fetch_add(1, Relaxed);
+        Observed {
+            operation: Operation::Unknown,
+            metrics: Arc::clone(self),
+            started: Instant::now(),
+            answered: false,
+            notes: None,
+        }
+    }
+
+    /// The head of the answer is known; it is told how long that took. An answer that is a stream
+    /// goes on being observed until its last byte.
+    pub fn end(&self, mut observed: Observed, head: &Parts, response: &mut S3Response) {
+        let took = observed.started.elapsed();
+        let operation = observed.operation;
+        let of = self.of(operation);
+        of.first_byte[usize::from(operation == Operation::GetObject)].record(took);
+        let bytes_in = announced_bytes(&head.headers).unwrap_or(0);
+        if bytes_in > 0 {
+            of.bytes_in.fetch_add(bytes_in, Relaxed);
+        }
+        response.headers_mut().insert(&SERVER_TIMING, server_timing(took, observed.stages().as_deref()));
+        let status = response.status().as_u16();
+        let mut ending = Ending { operation, status, first_byte: took, took, bytes_in, bytes_out: 0 };
+        match response.body() {
+            ResponseBody::Full(bytes) | ResponseBody::Early(bytes, _) => {
+                ending.bytes_out = bytes.as_ref().map_or(0, Bytes::len) as u64;
+                of.bytes_out.fetch_add(ending.bytes_out, Relaxed);
+                observed.finish(ending, || (head.uri.path(), request_id(response)));
+            }
+            ResponseBody::Sized { .. } | ResponseBody::KeptAlive(_) => {
+                observe_stream(observed, ending, head, response);
+            }
+        }
+    }
+}
+
+/// The body bytes that a request announces: of an aws-chunked one, without its framing.
+fn announced_bytes(headers: &HeaderMap) -> Option<u64> {
+    let header = headers.get("x-amz-decoded-content-length").or_else(|| headers.get(CONTENT_LENGTH));
+    header?.to_str().ok()?.parse().ok()
+}
+
+fn user_agent(headers: &HeaderMap) -> String {
+    let bytes = headers.get(USER_AGENT).map(HeaderValue::as_bytes).unwrap_or_default();
+    String::from_utf8_lossy(&bytes[..bytes.len().min(USER_AGENT_BYTES_MAX)]).into_owned()
+}
+
+fn request_id(response: &S3Response) -> &str {
+    response.headers().get("x-amz-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default()
+}
+
+/// The header of the W3C's Server Timing, in milliseconds.
+static SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// `total` is the time to the head of the answer; a traced request tells its stages, too.
+fn server_timing(took: Duration, stages: Option<&Stages>) -> HeaderValue {
+    let mut text = Vec::with_capacity(24);
+    text.extend_from_slice(b"total;dur=");
+    push_millis(&mut text, took);
+    for stage in stages.map(Stages::all).unwrap_or_default() {
+        text.extend_from_slice(b", ");
+        text.extend_from_slice(stage.name.as_bytes());
+        text.extend_from_slice(b";dur=");
+        push_millis(&mut text, stage.end.saturating_sub(stage.begin));
+    }
+    HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("total"))
+}
+
+/// Milliseconds with three decimals, without the machinery of formatting floats.
+fn push_millis(text: &mut Vec<u8>, took: Duration) {
+    let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    let mut digits = [0; 20];
+    let mut rest = micros / 1000;
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    text.extend_from_slice(&digits[at..]);
+    let below = micros % 1000;
+    text.extend_from_slice(&[b'.', b'0' + (below / 100) as u8, b'0' + (below / 10 % 10) as u8]);
+    text.push(b'0' + (below % 10) as u8);
+}
+
+/// Puts `observed` into the stream of the answer.
+fn observe_stream(observed: Observed, ending: Ending, head: &Parts, response: &mut S3Response) {
+    let request_id = request_id(response).to_owned();
+    let path = head.uri.path().to_owned();
+    let body = std::mem::replace(response.body_mut(), ResponseBody::empty());
+    let watch = |inner| ObservedStream { inner, observed, ending, path, request_id, ended: false }.boxed();
+    *response.body_mut() = match body {
+        ResponseBody::Sized { left_bytes, stream } => {
+            ResponseBody::Sized { left_bytes, stream: watch(Left { stream, left_bytes }) }
+        }
+        ResponseBody::KeptAlive(stream) => {
+            ResponseBody::KeptAlive(watch(Left { stream, left_bytes: u64::MAX }))
+        }
+        other @ (ResponseBody::Full(_) | ResponseBody::Early(..)) => other,
+    };
+}
+
+/// A stream and how many bytes of it are still to come.
+struct Left {
+    stream: BoxStream<'static, Result<Bytes, BodyError>>,
+    left_bytes: u64,
+}
+
+/// The stream of an answer, counted and timed to its end or to the moment it is given up.
+struct ObservedStream {
+    inner: Left,
+    observed: Observed,
+    ending: Ending,
+    path: String,
+    request_id: String,
+    ended: bool,
+}
+
+impl Stream for ObservedStream {
+    type Item = Result<Bytes, BodyError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> task::Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        let next = this.inner.stream.poll_next_unpin(cx);
+        match &next {
+            task::Poll::Ready(Some(Ok(bytes))) => {
+                this.ending.bytes_out += bytes.len() as u64;
+                // A body of known length is not polled again behind its last byte.
+                this.ended |= this.ending.bytes_out >= this.inner.left_bytes;
+            }
+            task::Poll::Ready(None) => this.ended = true,
+            task::Poll::Ready(Some(Err(_))) | task::Poll::Pending => {}
+        }
+        next
+    }
+}
+
+impl Drop for ObservedStream {
+    fn drop(&mut self) {
+        let of = self.observed.metrics.of(self.ending.operation);
+        of.bytes_out.fetch_add(self.ending.bytes_out, Relaxed);
+        self.ending.took = self.observed.started.elapsed();
+        if !self.ended {
+            self.ending.status = CLIENT_GONE;
+        }
+        self.observed.finish(self.ending, || (&self.path, &self.request_id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Stages, server_timing};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn server_timing_is_in_milliseconds() {
+        for (micros, text) in
+            [(0, "total;dur=0.000"), (31, "total;dur=0.031"), (12_345_678, "total;dur=12345.678")]
+        {
+            assert_eq!(server_timing(Duration::from_micros(micros), None), text);
+        }
+        let stages = Stages::new(Instant::now());
+        stages.push("commit", Instant::now());
+        let told = server_timing(Duration::from_micros(1), Some(&stages));
+        assert!(told.to_str().unwrap().starts_with("total;dur=0.001, commit;dur=0."), "{told:?}");
+    }
+}

@@ -1,0 +1,176 @@
+//! Traces of single requests, sent to an OpenTelemetry collector by OTLP over HTTP.
+//!
+//! Off until `traces.endpoint` names one. A request is traced when its `traceparent` header says
+//! that its caller's trace is sampled, and otherwise one in so many. Its spans are made when it
+//! has ended, from what was measured on the way, and go into the exporter's bounded queue, where
+//! what does not fit is dropped: no request waits for a collector. Power failure takes what was
+//! not sent.
+
+use super::observed::{Ending, Notes};
+use super::stages::Stages;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use mlgw_common::limits::TRACE_QUEUE_SPANS;
+use opentelemetry::propagation::TextMapPropagator as _;
+use opentelemetry::trace::Span as _;
+use opentelemetry::trace::{
+    SpanBuilder, SpanKind, Status, TraceContextExt as _, Tracer as _, TracerProvider as _,
+};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_http::{HeaderExtractor, HttpClient, HttpError};
+use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider,
+};
+use std::time::{Duration, UNIX_EPOCH};
+use tokio::runtime::Handle;
+
+/// How long a collector may take for one batch.
+const SEND_PATIENCE: Duration = Duration::from_secs(10);
+/// How long spans are gathered before they are sent.
+const GATHER: Duration = Duration::from_secs(1);
+/// Longest answer of a collector that is read.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// How long what waits may take to be sent when the server stops.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where traces go.
+#[derive(Debug)]
+pub struct Traces {
+    provider: SdkTracerProvider,
+    tracer: SdkTracer,
+    propagator: TraceContextPropagator,
+    one_in: u64,
+}
+
+impl Traces {
+    /// Sends traces of one request in `one_in` (0: only those that their callers trace) of the node
+    /// `node` to `endpoint`. Called within a runtime, which does the sending.
+    ///
+    /// # Errors
+    /// When the endpoint is no URL.
+    pub fn start(endpoint: &str, one_in: u64, node: &str) -> Result<Self, ExporterBuildError> {
+        let http = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_http_client(Collector { http, runtime: Handle::current() })
+            .with_endpoint(endpoint)
+            .with_timeout(SEND_PATIENCE)
+            .build()?;
+        let config =
+            BatchConfigBuilder::default().with_max_queue_size(TRACE_QUEUE_SPANS).with_scheduled_delay(GATHER);
+        let batches = BatchSpanProcessor::builder(exporter).with_batch_config(config.build()).build();
+        let resource = Resource::builder()
+            .with_service_name("mlgw")
+            .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+            .with_attribute(KeyValue::new("service.instance.id", node.to_owned()))
+            .build();
+        let provider = SdkTracerProvider::builder()
+            .with_span_processor(batches)
+            // Which requests are traced is decided before anything is noted of them.
+            .with_sampler(Sampler::AlwaysOn)
+            .with_resource(resource)
+            .build();
+        let tracer = provider.tracer("mlgw");
+        Ok(Self { provider, tracer, propagator: TraceContextPropagator::new(), one_in })
+    }
+
+    /// The trace that the request with this number and these headers belongs to, when it is to be
+    /// traced.
+    pub(super) fn takes(&self, number: u64, headers: &HeaderMap) -> Option<Context> {
+        let ours = || (self.one_in > 0 && number.is_multiple_of(self.one_in)).then(Context::new);
+        if !headers.contains_key("traceparent") {
+            return ours();
+        }
+        let parent = self.propagator.extract_with_context(&Context::new(), &HeaderExtractor(headers));
+        let (known, sampled) = {
+            let span = parent.span();
+            (span.span_context().is_valid(), span.span_context().is_sampled())
+        };
+        if known { sampled.then_some(parent) } else { ours() }
+    }
+
+    /// Makes the spans of a request that has ended.
+    pub(super) fn tell(&self, notes: &Notes, parent: &Context, stages: &Stages, ending: &Ending) {
+        let started = UNIX_EPOCH + Duration::from_millis(u64::try_from(notes.time.as_millis()).unwrap_or(0));
+        let request = SpanBuilder::from_name(ending.operation.name())
+            .with_kind(SpanKind::Server)
+            .with_start_time(started)
+            .with_attributes(attributes(notes, ending));
+        let request = self.tracer.build_with_context(request, parent);
+        let context = parent.with_span(request);
+        let send = (ending.took > ending.first_byte).then_some(("send", ending.first_byte, ending.took));
+        let noted = stages.all().into_iter().map(|stage| (stage.name, stage.begin, stage.end));
+        for (name, begin, end) in noted.chain(send) {
+            let stage = SpanBuilder::from_name(name).with_start_time(started + begin);
+            let mut stage = self.tracer.build_with_context(stage, &context);
+            stage.end_with_timestamp(started + end);
+        }
+        let span = context.span();
+        if ending.status >= 500 {
+            span.set_status(Status::error(ending.status.to_string()));
+        }
+        span.end_with_timestamp(started + ending.took);
+    }
+
+    /// Sends what waits, then nothing more.
+    pub async fn stop(&self) {
+        let provider = self.provider.clone();
+        let stopped = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(STOP_PATIENCE));
+        if let Ok(Err(error)) = stopped.await {
+            tracing::warn!(%error, "the last traces were not sent");
+        }
+    }
+}
+
+/// Names of OpenTelemetry's semantic conventions, where they have one.
+fn attributes(notes: &Notes, ending: &Ending) -> Vec<KeyValue> {
+    let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let mut all = vec![
+        KeyValue::new("http.request.method", notes.method.clone()),
+        KeyValue::new("url.path", notes.path.clone()),
+        KeyValue::new("http.response.status_code", i64::from(ending.status)),
+        KeyValue::new("http.request.body.size", number(ending.bytes_in)),
+        KeyValue::new("http.response.body.size", number(ending.bytes_out)),
+        KeyValue::new("client.address", notes.peer.ip().to_string()),
+        KeyValue::new("user_agent.original", notes.user_agent.clone()),
+        KeyValue::new("aws.request_id", notes.id.clone()),
+    ];
+    all.extend(notes.bucket.clone().map(|bucket| KeyValue::new("aws.s3.bucket", bucket)));
+    all.extend(notes.access_key.clone().map(|key| KeyValue::new("enduser.id", key)));
+    all
+}
+
+/// Posts batches to the collector. The exporter calls from a thread of its own, outside of the
+/// runtime that the connections need.
+#[derive(Debug)]
+struct Collector {
+    http: Client<HttpConnector, Full<Bytes>>,
+    runtime: Handle,
+}
+
+impl HttpClient for Collector {
+    fn send_bytes<'a, 'f>(
+        &'a self,
+        request: Request<Bytes>,
+    ) -> BoxFuture<'f, Result<Response<Bytes>, HttpError>>
+    where
+        'a: 'f,
+        Self: 'f,
+    {
+        let http = self.http.clone();
+        let sent = self.runtime.spawn(tokio::time::timeout(SEND_PATIENCE, async move {
+            let (head, body) = http.request(request.map(Full::new)).await?.into_parts();
+            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?.to_bytes();
+            Ok::<_, HttpError>(Response::from_parts(head, body))
+        }));
+        Box::pin(async move { sent.await?? })
+    }
+}

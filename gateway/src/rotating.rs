@@ -1,0 +1,93 @@
+//! A log file of a bounded length, set aside when it is full; the oldest ones go.
+//!
+//! `NAME` is the file being written, `NAME.1` the one before it, and so on. A line that power
+//! failure left half is ended at the next opening, so that no later one is glued to it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// The file and its older ones.
+#[derive(Debug)]
+pub(crate) struct Rotating {
+    dir: PathBuf,
+    name: &'static str,
+    file: File,
+    bytes: u64,
+    bytes_max: u64,
+    files_max: u64,
+}
+
+impl Rotating {
+    /// Opens or makes `name` in `dir`, which is made where there is none. A file has at most
+    /// `bytes_max` bytes (or one line); `files_max` of them are kept.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(crate) fn open(dir: &Path, name: &'static str, bytes_max: u64, files_max: u64) -> io::Result<Self> {
+        std::fs::create_dir_all(dir)?;
+        let mut file = open_file(dir, name)?;
+        let mut bytes = file.seek(SeekFrom::End(0))?;
+        if bytes > 0 && !ends_in_newline(&mut file)? {
+            file.write_all(b"\n")?;
+            bytes += 1;
+        }
+        file.sync_all()?;
+        File::open(dir)?.sync_all()?;
+        dir.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())?;
+        Ok(Self { dir: dir.to_owned(), name, file, bytes, bytes_max, files_max })
+    }
+
+    /// Writes whole lines.
+    ///
+    /// # Errors
+    /// What the system said; a part of them may have been written.
+    pub(crate) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.bytes > 0 && self.bytes + lines.len() as u64 > self.bytes_max {
+            self.rotate()?;
+        }
+        self.bytes += lines.len() as u64;
+        self.file.write_all(lines)
+    }
+
+    /// Brings what was written to stable media.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    /// `NAME` becomes `NAME.1`, that one `NAME.2`, and so on; the last one goes.
+    fn rotate(&mut self) -> io::Result<()> {
+        let numbered = |n: u64| match n {
+            0 => self.dir.join(self.name),
+            n => self.dir.join(format!("{}.{n}", self.name)),
+        };
+        // With one file allowed it is overwritten in place; else the highest number is replaced.
+        for n in (1..self.files_max).rev() {
+            match std::fs::rename(numbered(n - 1), numbered(n)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        if self.files_max == 1 {
+            std::fs::remove_file(numbered(0))?;
+        }
+        self.file = open_file(&self.dir, self.name)?;
+        self.bytes = 0;
+        File::open(&self.dir)?.sync_all()
+    }
+}
+
+fn open_file(dir: &Path, name: &str) -> io::Result<File> {
+    OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(dir.join(name))
+}
+
+fn ends_in_newline(file: &mut File) -> io::Result<bool> {
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
+}
