@@ -8,6 +8,7 @@
 
 pub(crate) mod files;
 pub(crate) mod log;
+mod manifest;
 pub(crate) mod options;
 pub(crate) mod state;
 

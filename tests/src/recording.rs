@@ -88,6 +88,16 @@ impl Recording {
         self.events.len()
     }
 
+    /// The positions of the syncs that `chosen` says yes to, by path and whether of names.
+    pub(crate) fn syncs(&self, chosen: impl Fn(&str, bool) -> bool) -> Vec<usize> {
+        let is_chosen = |event: &Event| match event {
+            Event::Sync { path, .. } => chosen(path, false),
+            Event::SyncNames { path, .. } => chosen(path, true),
+            _ => false,
+        };
+        (0..self.events.len()).filter(|index| is_chosen(&self.events[*index])).collect()
+    }
+
     /// Files that were made with such a name, for progress lines.
     pub(crate) fn made(&self, suffix: &str) -> usize {
         let made = |event: &&Event| matches!(event, Event::Name { name, .. } if name.ends_with(suffix));

@@ -5,7 +5,7 @@
 //! After the first failure nothing is written any more: what a failed sync left behind is
 //! unknown, and a later success must not hide that.
 
-use super::{files, options};
+use super::{files, manifest, options};
 use crate::view::StoreError;
 use mlgw_common::histogram::Histogram;
 use parking_lot::Mutex;
@@ -132,6 +132,7 @@ impl LogStore {
     ) -> Result<Self, StoreError> {
         let at = |error: io::Error| StoreError(format!("{}: {error}", dir.display()));
         files::make_dir(dir).map_err(at)?;
+        manifest::cut_torn_end(dir).map_err(at)?;
         let store = Arc::new(OpenDb { db: DB::open(&options::log(cache), dir)?, open: Arc::default() });
         files::sync_dir(dir).map_err(at)?;
         let figures = Arc::new(LogFigures::default());

@@ -5,7 +5,7 @@
 //! and synced before it is renamed to the next number, so power loss leaves the old state or the
 //! new one.
 
-use super::{files, options};
+use super::{files, manifest, options};
 use crate::view::{Changes, Row, Rows, StoreError};
 use parking_lot::RwLock;
 use rocksdb::checkpoint::Checkpoint;
@@ -26,6 +26,7 @@ pub(crate) struct StateDb {
 impl StateDb {
     /// Opens or creates the store in `dir`.
     pub(crate) fn open(dir: &Path, cache: &Cache, memtable_bytes: usize) -> Result<Self, StoreError> {
+        manifest::cut_torn_end(dir).map_err(|error| StoreError(format!("{}: {error}", dir.display())))?;
         let db = DB::open(&options::state(cache, memtable_bytes), dir)?;
         let mut persisted = ReadOptions::default();
         persisted.set_read_tier(ReadTier::Persisted);

@@ -5,6 +5,27 @@
 //! the server at the top.
 
 use super::recorded::DATA_DIR;
+use crate::power_cut::Ignored;
+
+/// Every class of syncs that a promise rests on.
+pub(super) const CLASSES: &[(&str, Ignored)] = &[
+    ("segment files", |path, names| !names && segment(path)),
+    ("names of segments", |path, names| names && segment_directory(path)),
+    ("the log's write-ahead log", |path, names| !names && log_file(path)),
+    ("the log's tables", |path, names| !names && log_table(path)),
+    ("the log's MANIFEST", |path, names| !names && log_manifest(path)),
+    ("the log's CURRENT", |path, names| !names && log_current(path)),
+    ("names in the log", |path, names| names && log_directory(path)),
+    ("the state's tables", |path, names| !names && state_table(path)),
+    ("the state's MANIFEST", |path, names| !names && state_manifest(path)),
+    ("the state's CURRENT", |path, names| !names && state_current(path)),
+    ("names in the state", |path, names| names && state_directory(path)),
+    ("names in the catalogue", |path, names| names && catalogue_directory(path)),
+    ("names in the data directory", |path, names| names && data_directory(path)),
+    ("the data directory's name", |path, names| names && above(path)),
+    ("secrets.key", |path, names| !names && secrets(path)),
+    ("node.json", |path, names| !names && node(path)),
+];
 
 /// The path within the data directory; none for what lies outside.
 fn inside(path: &str) -> Option<&str> {

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use super::classes::{self};
+use super::classes::CLASSES;
 use super::recorded::{Recorded, record};
 use super::states::{cuts, rate, recover_all};
 use crate::power_cut::{Cut, Ignored, NONE_IGNORED, Style};
@@ -14,26 +14,6 @@ use crate::seed::{Rng, announce};
 /// States within which a missing sync must show, for each of the recordings.
 const STATES_MAX: usize = 60;
 const RECORDINGS: u64 = 2;
-
-/// Every class of syncs that a promise rests on.
-const CLASSES: &[(&str, Ignored)] = &[
-    ("segment files", |path, names| !names && classes::segment(path)),
-    ("names of segments", |path, names| names && classes::segment_directory(path)),
-    ("the log's write-ahead log", |path, names| !names && classes::log_file(path)),
-    ("the log's tables", |path, names| !names && classes::log_table(path)),
-    ("the log's MANIFEST", |path, names| !names && classes::log_manifest(path)),
-    ("the log's CURRENT", |path, names| !names && classes::log_current(path)),
-    ("names in the log", |path, names| names && classes::log_directory(path)),
-    ("the state's tables", |path, names| !names && classes::state_table(path)),
-    ("the state's MANIFEST", |path, names| !names && classes::state_manifest(path)),
-    ("the state's CURRENT", |path, names| !names && classes::state_current(path)),
-    ("names in the state", |path, names| names && classes::state_directory(path)),
-    ("names in the catalogue", |path, names| names && classes::catalogue_directory(path)),
-    ("names in the data directory", |path, names| names && classes::data_directory(path)),
-    ("the data directory's name", |path, names| names && classes::above(path)),
-    ("secrets.key", |path, names| !names && classes::secrets(path)),
-    ("node.json", |path, names| !names && classes::node(path)),
-];
 
 #[test]
 fn a_class_of_syncs_that_is_left_out_is_found() {

@@ -2,13 +2,18 @@
 
 use std::time::Instant;
 
+use super::classes::CLASSES;
 use super::recorded::{Recorded, record, record_after};
-use super::states::{cuts, rate, recover_all};
-use crate::power_cut::{NONE_IGNORED, Style};
+use super::states::{cuts, cuts_before, rate, recover_all};
+use crate::power_cut::{Ignored, NONE_IGNORED, Style};
 use crate::seed::{announce, setting};
 
 const RECORDINGS: u64 = 20;
 const STATES: u64 = 1000;
+
+/// Of each class of syncs, for the torn ones.
+const TORN_RECORDINGS: u64 = 2;
+const TORN_STATES: usize = 16;
 
 /// More broken states than this say nothing new.
 const SHOWN: usize = 3;
@@ -49,4 +54,25 @@ fn after_any_power_cut_every_promise_is_kept() {
         before = Some(recorded);
     }
     eprintln!("power loss: all in all {}, recording included", rate(tried, start));
+}
+
+#[test]
+fn whatever_is_torn_just_before_its_sync_is_survived() {
+    let mut rng = announce("torn", 6);
+    let mut broken = Vec::new();
+    for _ in 0..TORN_RECORDINGS {
+        let recorded = record(rng.next(), "full");
+        // Names are not torn: only classes of files.
+        let of_files =
+            |class: Ignored| !recorded.recording.syncs(|path, names| !names && class(path, names)).is_empty();
+        for (name, class) in CLASSES.iter().filter(|(_, class)| of_files(*class)) {
+            let start = Instant::now();
+            let cuts = cuts_before(&recorded, *class, TORN_STATES);
+            let (found, done) = recover_all(&recorded, &cuts, NONE_IGNORED, 1);
+            eprintln!("torn: before a sync of {name}: {}, {} broken", rate(done, start), found.len());
+            broken.extend(found);
+        }
+    }
+    let shown: Vec<String> = broken.iter().map(ToString::to_string).collect();
+    assert!(broken.is_empty(), "power cuts broke promises:\n{}", shown.join("\n"));
 }

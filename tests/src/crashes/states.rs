@@ -49,22 +49,34 @@ impl fmt::Display for Broken {
     }
 }
 
-/// The cuts of a recording: half at the moments of answers, where a missing sync shows, half anywhere.
+/// The cuts of a recording: some at the moments of answers, where a missing sync shows, some just before
+/// a sync, where most is undecided, some anywhere.
 pub(super) fn cuts(recorded: &Recorded, count: usize, styles: fn(&mut Rng) -> Style) -> Vec<Cut> {
-    let answers: Vec<usize> =
-        recorded.history.answer_positions().into_iter().filter(|at| *at >= recorded.start).collect();
+    let own = |at: &usize| *at >= recorded.start;
+    let answers: Vec<usize> = recorded.history.answer_positions().into_iter().filter(own).collect();
+    let syncs: Vec<usize> = recorded.recording.syncs(|_, _| true).into_iter().filter(own).collect();
     let end = recorded.recording.position();
     let mut rng = Rng::new(recorded.seed).fork(0x6375_7473);
     (0..count)
         .map(|_| {
-            let at = if rng.chance(1, 2) {
-                *rng.pick(&answers)
-            } else {
-                recorded.start + rng.index(end + 1 - recorded.start)
+            let at = match rng.below(8) {
+                0..=3 => *rng.pick(&answers),
+                4..=5 => *rng.pick(&syncs),
+                _ => recorded.start + rng.index(end + 1 - recorded.start),
             };
             Cut { at, style: styles(&mut rng), seed: rng.next() }
         })
         .collect()
+}
+
+/// Cuts just before the syncs of one class, every unsynced write torn: what a file that is being appended
+/// to looks like at the worst moment.
+pub(super) fn cuts_before(recorded: &Recorded, class: Ignored, count: usize) -> Vec<Cut> {
+    let syncs = recorded.recording.syncs(class);
+    let syncs: Vec<usize> = syncs.into_iter().filter(|at| *at >= recorded.start).collect();
+    let mut rng = Rng::new(recorded.seed).fork(0x746f_726e);
+    let cut = |_| Cut { at: *rng.pick(&syncs), style: Style::Torn, seed: rng.next() };
+    (0..if syncs.is_empty() { 0 } else { count }).map(cut).collect()
 }
 
 /// Recovers every state, some at a time; stops early once `enough` of them broke a promise.

@@ -1,0 +1,169 @@
+//! Torn ends of made-up MANIFESTs, and of RocksDB's own.
+
+use super::super::{options, state::StateDb};
+use super::{BLOCK_BYTES, FIRST, FULL, HEADER_BYTES, LAST, MIDDLE, SECTOR_BYTES, crc32c, masked, torn_from};
+use crate::view::{Changes, Rows};
+use proptest::prelude::*;
+use std::fs;
+use std::path::Path;
+
+/// Appends a record as RocksDB does.
+fn append(file: &mut Vec<u8>, mut record: &[u8]) {
+    let mut first = true;
+    loop {
+        let left = BLOCK_BYTES - file.len() % BLOCK_BYTES;
+        if left < HEADER_BYTES {
+            file.resize(file.len() + left, 0);
+            continue;
+        }
+        let (now, later) = record.split_at(record.len().min(left - HEADER_BYTES));
+        let kind = match (first, later.is_empty()) {
+            (true, true) => FULL,
+            (true, false) => FIRST,
+            (false, false) => MIDDLE,
+            (false, true) => LAST,
+        };
+        let covered = [&[kind], now].concat();
+        file.extend(masked(crc32c(&covered)).to_le_bytes());
+        file.extend(u16::try_from(now.len()).expect("less than a block").to_le_bytes());
+        file.extend(covered);
+        if later.is_empty() {
+            return;
+        }
+        (record, first) = (later, false);
+    }
+}
+
+/// What a power cut leaves of `file` when all beyond `synced` is undecided: sectors for which `lost` says
+/// yes are as they were, which is zeros.
+fn tear(file: &[u8], synced: usize, mut lost: impl FnMut() -> bool) -> Vec<u8> {
+    let mut torn = file.to_vec();
+    let mut at = synced;
+    while at < torn.len() {
+        let end = torn.len().min((at / SECTOR_BYTES + 1) * SECTOR_BYTES);
+        if lost() {
+            torn[at..end].fill(0);
+        }
+        at = end;
+    }
+    torn
+}
+
+fn records(sizes: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let record = prop_oneof![
+        4 => prop::collection::vec(1..=u8::MAX, 1..2000),
+        1 => (sizes, 1..=u8::MAX).prop_map(|(size, byte)| vec![byte; size]),
+    ];
+    prop::collection::vec(record, 1..6)
+}
+
+proptest! {
+    #[test]
+    fn a_torn_end_is_cut_and_nothing_synced_is(
+        synced in records(20_000..100_000),
+        unsynced in records(20_000..100_000),
+        lost in prop::collection::vec(prop::bool::weighted(0.3), 1..64),
+    ) {
+        let mut file = Vec::new();
+        synced.iter().for_each(|record| append(&mut file, record));
+        let durable = file.len();
+        unsynced.iter().for_each(|record| append(&mut file, record));
+        prop_assert_eq!(torn_from(&file), None);
+
+        let mut fates = lost.iter().copied().cycle();
+        let torn = tear(&file, durable, || fates.next().unwrap_or_default());
+        let keep = torn_from(&torn).unwrap_or(torn.len());
+        prop_assert!(keep >= durable, "{} of {} synced bytes kept", keep, durable);
+        prop_assert_eq!(&torn[..keep], &file[..keep], "only what was written is left");
+        prop_assert_eq!(torn_from(&torn[..keep]), None);
+    }
+
+    #[test]
+    fn rot_is_not_taken_for_a_torn_end(records in records(1000..40_000), at in any::<prop::sample::Index>(), bit in 0..8_u8) {
+        let mut file = Vec::new();
+        records.iter().for_each(|record| append(&mut file, record));
+        let at = at.index(file.len());
+        file[at] ^= 1_u8 << bit;
+        // A last sector of one byte may rot to look like one that was never written.
+        prop_assume!(file[at] != 0);
+        prop_assert_eq!(torn_from(&file), None);
+    }
+
+    #[test]
+    fn any_bytes_are_walked(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+        prop_assert!(torn_from(&bytes).is_none_or(|keep| keep < bytes.len()));
+    }
+}
+
+fn open(dir: &Path) -> Result<StateDb, crate::view::StoreError> {
+    StateDb::open(dir, &options::cache(1 << 20), 1 << 20)
+}
+
+/// A key that makes RocksDB write a long record: it names the first and the last key of a table.
+fn key(flush: usize) -> Vec<u8> {
+    let mut key = vec![b'k'; if flush.is_multiple_of(3) { 40_000 } else { 700 }];
+    key.extend((flush as u64).to_be_bytes());
+    key
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("made");
+    for entry in fs::read_dir(from).expect("listed") {
+        let entry = entry.expect("an entry");
+        fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
+    }
+}
+
+fn manifest(dir: &Path) -> std::path::PathBuf {
+    dir.join(fs::read_to_string(dir.join("CURRENT")).expect("read").trim_end())
+}
+
+#[test]
+fn a_store_opens_with_all_that_was_synced_wherever_its_manifest_is_torn() {
+    const FLUSHES: usize = 7;
+    let home = tempfile::tempdir().expect("a directory");
+    let (dir, at) = (home.path().join("store"), |name: String| home.path().join(name));
+    let store = open(&dir).expect("opens");
+    let mut cut = 0;
+    let mut synced = fs::metadata(manifest(&dir)).expect("there").len() as usize;
+    for flush in 0..FLUSHES {
+        store.write(&Changes::from([(key(flush), Some(b"value".to_vec()))])).expect("written");
+        store.flush().expect("flushed");
+        let whole = fs::read(manifest(&dir)).expect("read");
+        for seed in 0..12_u64 {
+            let copied = at(format!("{flush}-{seed}"));
+            copy(&dir, &copied);
+            let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+            let torn = tear(&whole, synced, || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state >> 62 == 0
+            });
+            cut += usize::from(torn_from(&torn).is_some());
+            fs::write(manifest(&copied), torn).expect("written");
+            let recovered =
+                open(&copied).unwrap_or_else(|error| panic!("flush {flush}, seed {seed}: {error}"));
+            for earlier in 0..flush {
+                assert!(recovered.get(&key(earlier)).expect("read").is_some(), "flush {flush}, seed {seed}");
+            }
+        }
+        synced = whole.len();
+    }
+    assert!(cut > FLUSHES, "only {cut} were torn");
+}
+
+#[test]
+fn a_store_with_a_rotten_manifest_is_refused_as_it_is() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path()).expect("opens");
+    store.write(&Changes::from([(key(1), Some(b"value".to_vec()))])).expect("written");
+    store.flush().expect("flushed");
+    drop(store);
+    let path = manifest(dir.path());
+    let mut bytes = fs::read(&path).expect("read");
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(&path, &bytes).expect("written");
+    let error = open(dir.path()).err().expect("refused");
+    assert!(error.to_string().contains("checksum mismatch"), "{error}");
+    assert_eq!(fs::read(&path).expect("read"), bytes);
+}
