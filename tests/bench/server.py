@@ -17,17 +17,17 @@ def free_port():
 
 
 class Server:
-    """One `mlgw serve` on a data directory; `restart` keeps the directory."""
+    """One `mlgw serve` on a data directory, perhaps `under` another program; `restart` keeps the directory."""
 
-    def __init__(self, binary, data_dir, log):
-        self.binary, self.data_dir, self.log = binary, data_dir, log
+    def __init__(self, binary, data_dir, log, under=()):
+        self.command, self.data_dir, self.log = [*under, binary], data_dir, log
         self.start()
 
     def start(self):
         self.port, self.admin_port = free_port(), free_port()
         environment = dict(os.environ, MLGW_ROOT_ACCESS_KEY_ID=ROOT_KEY, MLGW_ROOT_SECRET_ACCESS_KEY=ROOT_SECRET)
         self.process = subprocess.Popen(
-            [self.binary, "serve", "--data-dir", self.data_dir,
+            [*self.command, "serve", "--data-dir", self.data_dir,
              "--listen", f"127.0.0.1:{self.port}", "--admin-listen", f"127.0.0.1:{self.admin_port}"],
             env=environment, stdout=self.log, stderr=self.log)
         deadline = time.monotonic() + 120

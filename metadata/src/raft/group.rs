@@ -4,7 +4,7 @@ use super::batch::Outcomes;
 use super::log::GroupLog;
 use super::machine::{Figures, Machine, Watcher};
 use super::network::Alone;
-use super::queue::{self, Answer, Outgoing, Queue, Refused, UnderWay};
+use super::queue::{self, Answer, Outgoing, Queue, Refused, Turn, UnderWay};
 use super::snapshot::{Builder, SnapshotDir};
 use super::types::{Route, Types};
 use crate::catalogue::options::Fatal;
@@ -151,10 +151,26 @@ impl Group {
             Refused::Full => GroupError::Overloaded,
             Refused::Stopped => GroupError::Stopped,
         })?;
-        self.send();
+        self.take_turn();
         match answer.await {
             Ok(outcome) => outcome.map_err(GroupError::Rejected),
             Err(_) => Err(GroupError::Stopped),
+        }
+    }
+
+    /// Sends what waits, now or when others had the chance to join.
+    fn take_turn(&self) {
+        match self.queue.turn() {
+            Turn::Now => self.send(),
+            Turn::Gather => {
+                let group = self.clone();
+                tokio::spawn(async move {
+                    tokio::task::yield_now().await;
+                    group.queue.gathered();
+                    group.send();
+                });
+            }
+            Turn::Wait => {}
         }
     }
 
@@ -171,22 +187,11 @@ impl Group {
         }
     }
 
-    /// Answers a batch and sends the next. Those who were just answered often have a next command:
-    /// after a batch of many, the next one is put together behind them in the run queue, or else
-    /// writers in step would split into two halves that each pay for a sync.
+    /// Answers a batch and sends the next.
     fn finish(&self, under_way: UnderWay, answers: Vec<oneshot::Sender<Answer>>, outcomes: Outcomes) {
-        let many = answers.len() > 1;
         queue::answer(answers, outcomes);
-        if many {
-            let group = self.clone();
-            tokio::spawn(async move {
-                under_way.done();
-                group.send();
-            });
-        } else {
-            under_way.done();
-            self.send();
-        }
+        under_way.done();
+        self.take_turn();
     }
 
     /// Hands a batch to the Raft core. Its channel has room for far more than we ever have under

@@ -2,7 +2,10 @@
 //!
 //! The first caller that finds no batch under way sends one itself; whoever applied a batch sends
 //! the next. So a lone command crosses no thread of ours, and under load commands gather while
-//! the log syncs. Dropping a waiting future leaves its command where it is.
+//! the log syncs. Callers that come together, because one sync of a segment or one batch answered
+//! them all, would split into the first one's batch and the others': so after a batch of many the
+//! next is put together behind everything that is ready to run. Dropping a waiting future leaves
+//! its command where it is.
 
 use super::batch::{Batch, Outcomes, encode_into};
 use crate::command::{Command, Reject, Reply};
@@ -48,7 +51,22 @@ struct State {
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
     under_way: usize,
+    /// The last batch was of many commands.
+    many: bool,
+    /// Somebody will send the next batch once all that is ready has run.
+    gathering: bool,
     stopped: bool,
+}
+
+/// What to do about a batch that may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Send it.
+    Now,
+    /// Send it behind everything that is ready to run, after [`Queue::gathered`].
+    Gather,
+    /// Nothing: somebody else will.
+    Wait,
 }
 
 /// A group's waiting commands.
@@ -86,6 +104,21 @@ impl Queue {
         Ok(receiver)
     }
 
+    /// Whose turn it is to send.
+    pub(crate) fn turn(&self) -> Turn {
+        let mut state = self.0.lock();
+        if state.gathering || state.under_way >= BATCHES_MAX {
+            return Turn::Wait;
+        }
+        state.gathering = state.many;
+        if state.many { Turn::Gather } else { Turn::Now }
+    }
+
+    /// Everything that was ready when [`Turn::Gather`] was said has run.
+    pub(crate) fn gathered(&self) {
+        self.0.lock().gathering = false;
+    }
+
     /// The next batch, if there is one to send now.
     pub(crate) fn next(&self) -> Option<Outgoing> {
         let mut state = self.state.lock();
@@ -101,6 +134,7 @@ impl Queue {
             bytes += waiting.encoded.len();
             count += 1;
         }
+        state.many = count > 1;
         let taken: Vec<Waiting> = state.waiting.drain(..count).collect();
         state.waiting_bytes -= bytes;
         drop(state);

@@ -1,6 +1,8 @@
 """Row 25: a refusal under load is SlowDown with a time to wait, clients come through it, and a failed
 complete inside a 200 is an error they see."""
 
+import http.client as http_client
+import http.server as http_server
 import threading
 import time
 
@@ -85,3 +87,69 @@ def test_row_25_an_error_within_a_200_is_seen_by_a_client(http, bucket):
     losers = [answer for _, won, answer in outcomes if not won]
     assert len(winners) == 1 and losers[0].code in ("PreconditionFailed", "ConditionalRequestConflict")
     assert wire.send("GET", path).body == winners[0].encode()
+
+
+LATE_ERROR = (
+    b'<?xml version="1.0" encoding="UTF-8"?>\n  <Error><Code>InternalError</Code>'
+    b"<Message>We encountered an internal error. Please try again.</Message></Error>"
+)
+
+
+@pytest.fixture
+def unlucky(http):
+    """A way to the server on which the first answer to a complete is lost: an error within a 200 comes instead."""
+
+    class Way(http_server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        completes = []
+
+        def log_message(self, *_):
+            pass
+
+        def forward(self):
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            connection = http_client.HTTPConnection(http.host, timeout=30)
+            connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                connection.putheader(name, value)
+            connection.endheaders(body)
+            answer = connection.getresponse()
+            status, headers, content = answer.status, answer.getheaders(), answer.read()
+            connection.close()
+            if self.command == "POST" and "uploadId=" in self.path:
+                self.completes.append(status)
+                if len(self.completes) == 1:
+                    content = LATE_ERROR
+            self.send_response_only(status)
+            for name, value in headers:
+                if name.lower() not in ("content-length", "transfer-encoding", "connection"):
+                    self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_POST = do_PUT = do_GET = do_HEAD = forward
+
+    server = http_server.ThreadingHTTPServer(("127.0.0.1", 0), Way)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_row_25_a_complete_that_seems_to_fail_within_a_200_is_retried_and_right(unlucky, bucket):
+    keys = {"aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET_KEY}
+    endpoint = f"http://127.0.0.1:{unlucky.server_address[1]}"
+    plain = Config(request_checksum_calculation="when_required", s3={"addressing_style": "path"})
+    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", config=plain, **keys)
+    upload = client.create_multipart_upload(Bucket=bucket, Key="k")["UploadId"]
+    where = {"Bucket": bucket, "Key": "k", "UploadId": upload}
+    part = client.upload_part(PartNumber=1, Body=b"whole", **where)
+    done = client.complete_multipart_upload(
+        MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}, **where
+    )
+    assert unlucky.RequestHandlerClass.completes == [200, 200], "it was retried once"
+    assert done["ETag"] == client.head_object(Bucket=bucket, Key="k")["ETag"]
+    assert client.get_object(Bucket=bucket, Key="k")["Body"].read() == b"whole"

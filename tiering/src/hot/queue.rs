@@ -3,12 +3,16 @@
 //! Whoever appends takes the bytes' worth of permits first and waits for them when the queue is
 //! full; the writer gives them back when it has answered. A future that is dropped while its
 //! chunk waits changes nothing: the chunk is written and the answer goes nowhere.
+//!
+//! Clients that were answered together come back one behind the other, and a writer that syncs for
+//! the first of them makes all others wait for a second sync. So while chunks keep coming the
+//! writer lets them gather, as long as the last sync took at most.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::AppendError;
@@ -49,8 +53,14 @@ pub(super) struct Queue {
     room: Arc<Semaphore>,
 }
 
+/// While chunks gather, the next is waited for this long: a few times what lies between two
+/// requests of a busy server, and no less than the system's timers can tell apart.
+const GATHER_STEP: Duration = Duration::from_micros(100);
+
 struct State {
     waiting: Vec<Pending>,
+    /// The writer looks again by itself: nobody needs to wake it.
+    gathering: bool,
     close: Option<Close>,
     used: Instant,
 }
@@ -58,7 +68,7 @@ struct State {
 impl Queue {
     /// A queue whose waiting bytes are taken from `room`.
     pub(super) fn new(room: Arc<Semaphore>) -> Self {
-        let state = State { waiting: Vec::new(), close: None, used: Instant::now() };
+        let state = State { waiting: Vec::new(), gathering: false, close: None, used: Instant::now() };
         Self { state: Mutex::new(state), arrived: Condvar::new(), room }
     }
 
@@ -79,20 +89,25 @@ impl Queue {
         }
         state.used = arrived;
         state.waiting.push(pending);
+        let wake = !state.gathering;
         drop(state);
         permit.forget();
-        self.arrived.notify_one();
+        if wake {
+            self.arrived.notify_one();
+        }
         Ok(answer)
     }
 
-    /// Everything that waits, as soon as anything does. Blocks.
-    pub(super) fn take(&self) -> Taken {
+    /// Everything that waits, as soon as anything does, or once it has gathered for `patience` at
+    /// most. Blocks.
+    pub(super) fn take(&self, patience: Duration) -> Taken {
         let mut state = self.state.lock();
         loop {
             if let Some(Close::Abandon) = state.close {
                 return Taken::Closed(Close::Abandon);
             }
             if !state.waiting.is_empty() {
+                self.gather(&mut state, patience);
                 return Taken::Batch(std::mem::take(&mut state.waiting));
             }
             if let Some(close) = state.close {
@@ -100,6 +115,19 @@ impl Queue {
             }
             self.arrived.wait(&mut state);
         }
+    }
+
+    /// Waits while chunks keep coming.
+    fn gather(&self, state: &mut MutexGuard<'_, State>, patience: Duration) {
+        let begin = Instant::now();
+        state.gathering = true;
+        let mut seen = 0;
+        while state.close.is_none() && state.waiting.len() > seen && begin.elapsed() + GATHER_STEP <= patience
+        {
+            seen = state.waiting.len();
+            self.arrived.wait_for(state, GATHER_STEP);
+        }
+        state.gathering = false;
     }
 
     /// Gives back the room of chunks that were answered.

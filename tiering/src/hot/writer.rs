@@ -46,6 +46,8 @@ pub(super) struct Writer {
     segment: Option<OpenFile>,
     spare: Option<oneshot::Receiver<Result<OpenFile, AppendError>>>,
     refusing: Option<(Instant, AppendError)>,
+    /// How long the next batch may gather.
+    patience: Duration,
     heads: Vec<u8>,
     locations: Vec<Location>,
 }
@@ -59,6 +61,7 @@ impl Writer {
             segment: None,
             spare: None,
             refusing: None,
+            patience: Duration::ZERO,
             heads: Vec::new(),
             locations: Vec::new(),
         }
@@ -67,7 +70,7 @@ impl Writer {
     /// Serves the queue until it is closed.
     pub(super) fn run(mut self) {
         loop {
-            match self.queue.take() {
+            match self.queue.take(self.patience) {
                 Taken::Batch(batch) => self.serve(batch),
                 Taken::Closed(Close::Abandon) => return,
                 Taken::Closed(Close::Seal) => break,
@@ -141,8 +144,11 @@ impl Writer {
         }
         let Some(segment) = &mut self.segment else { return Err(Failed::NoSegment(AppendError::Io)) };
         let disk = &self.shared.segments.disk;
+        let begin = Instant::now();
         let end = write_batch(disk, segment, batch, &mut self.heads, &mut self.locations);
         let synced = end.and_then(|end| disk.sync(&segment.file, segment.id).map(|()| end));
+        // Who writes alone is not made to wait for others.
+        self.patience = if batch.len() > 1 { begin.elapsed() } else { Duration::ZERO };
         match synced {
             Ok(end) => {
                 segment.synced_bytes = end;

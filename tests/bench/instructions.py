@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Instructions of one GET, HEAD, PUT and page of LIST, counted by callgrind, beside the figures kept in instructions.json.
+
+A count hardly depends on what else the machine does, so what costs more by a twentieth fails at once, where times
+would drown it. All threads of the server count. UPDATE=1 keeps the new figures.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from server import ROOT_KEY, ROOT_SECRET, Server
+from signing import signers
+
+KEPT = Path(__file__).resolve().parent / "instructions.json"
+BUCKET = "bench"
+OBJECTS = 1000
+BODY = bytes(range(256)) * 16
+MORE_MAX = 1.05
+
+
+class Client:
+    """One keep-alive connection; every request has a presigned URL made beforehand."""
+
+    def __init__(self, server):
+        self.host = server.host
+        self.signer = signers([(ROOT_KEY, ROOT_SECRET)])[0]
+        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=600)
+
+    def targets(self, method, paths, query=()):
+        return [self.signer.presign(method, self.host, path, query) for path in paths]
+
+    def send(self, method, target, body=None):
+        self.connection.request(method, target, body, {"Host": self.host})
+        answer = self.connection.getresponse()
+        content = answer.read()
+        if answer.status >= 300:
+            raise SystemExit(f"{method} {target} answered {answer.status}: {content[:300]!r}")
+        return content
+
+
+def fill(binary, data, log):
+    server = Server(binary, data, log)
+    client = Client(server)
+    client.send("PUT", client.targets("PUT", [f"/{BUCKET}"])[0])
+    for target in client.targets("PUT", [f"/{BUCKET}/small/{at:07d}" for at in range(OBJECTS)]):
+        client.send("PUT", target, BODY)
+    server.stop()
+
+
+class Counter:
+    """Switches counting in the server on and off."""
+
+    def __init__(self, server, folder):
+        self.pid, self.folder, self.dumps = server.process.pid, folder, 0
+
+    def control(self, *options):
+        subprocess.run(["callgrind_control", *options, str(self.pid)], check=True, capture_output=True)
+
+    def count(self, work):
+        self.control("--zero")
+        self.control("--instr=on")
+        work()
+        self.dumps += 1
+        self.control("--dump")
+        self.control("--instr=off")
+        dump = self.folder / f"callgrind.out.{self.dumps}"
+        return int(re.search(r"^(?:summary|totals): (\d+)", dump.read_text(), re.M).group(1))
+
+
+def measure(binary, folder, log):
+    data = str(folder / "data")
+    fill(binary, data, log)
+    under = ["valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder}/callgrind.out"]
+    server = Server(binary, data, log, under)
+    client, counter, counts = Client(server), Counter(server, folder), {}
+    names = [f"/{BUCKET}/small/{at:07d}" for at in range(OBJECTS)]
+    page = [("list-type", "2"), ("prefix", "small/"), ("max-keys", str(OBJECTS))]
+    requests = {
+        "get-4k": ("GET", client.targets("GET", names[:200]), None),
+        "head": ("HEAD", client.targets("HEAD", names[:200]), None),
+        "put-4k": ("PUT", client.targets("PUT", [f"/{BUCKET}/put/{at:07d}" for at in range(200)]), BODY),
+        "list-1000": ("GET", client.targets("GET", [f"/{BUCKET}"] * 4, page), None),
+    }
+    for name, (method, targets, body) in requests.items():
+        warm, counted = targets[: len(targets) // 4], targets[len(targets) // 4 :]
+        send = lambda chosen: [client.send(method, target, body) for target in chosen]
+        send(warm)
+        counts[name] = counter.count(lambda: send(counted)) // len(counted)
+    server.stop()
+    return counts
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--binary", required=True)
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="mlgw-instructions-"))
+    try:
+        with open(folder / "server.log", "w") as log:
+            counts = measure(arguments.binary, folder, log)
+    finally:
+        shutil.rmtree(folder)
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    over = 0
+    for name, count in counts.items():
+        ratio = count / kept[name] if name in kept else 1
+        over += ratio > MORE_MAX
+        print(f"{name:<12} {count:>12,} instructions, {ratio:.3f} of what is kept{'  TOO MANY' if ratio > MORE_MAX else ''}")
+    if os.environ.get("UPDATE"):
+        KEPT.write_text(json.dumps(counts, indent=2) + "\n")
+        return
+    if set(kept) != set(counts):
+        raise SystemExit(f"{KEPT.name} keeps {sorted(kept)}: run with UPDATE=1")
+    if over:
+        print("mend it, or say why it costs more and run with UPDATE=1", file=sys.stderr)
+    sys.exit(1 if over else 0)
+
+
+if __name__ == "__main__":
+    main()
