@@ -17,7 +17,6 @@ mod payload;
 mod percent;
 pub mod post;
 mod presigned;
-mod query;
 mod scope;
 mod signing_key;
 mod sigv2;
@@ -30,13 +29,14 @@ pub use chunks::ChunkSigner;
 pub use payload::Payload;
 
 use crate::credentials::{Key, Principal};
+use crate::query::Query;
 use crate::s3::error::{Code, S3Error};
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HOST};
 use http::request::Parts;
 use mlgw_common::Timestamp;
-use query::Query;
 use signing_key::SigningKeys;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// How far a request's time may be from ours, in seconds, as AWS has it.
@@ -88,18 +88,19 @@ pub struct Authenticated {
     pub payload: Payload,
 }
 
-/// Finds out who sent the request with this head.
+/// Finds out who sent the request with this head; `query` is its query, taken apart.
 ///
 /// # Errors
 /// AWS's code for what is wrong with the signature; never one that tells a wrong secret from a
 /// wrong signature.
 pub fn authenticate(
     head: &Parts,
+    query: &Query<'_>,
     keys: &dyn KeySource,
     now: Timestamp,
     rules: &AuthRules,
 ) -> Result<Authenticated, S3Error> {
-    let request = Request { head, query: Query::new(head.uri.query().unwrap_or_default()), keys, now, rules };
+    let request = Request { head, query, keys, now, rules };
     let v4 = request.query.has("X-Amz-Algorithm") || request.query.has("X-Amz-Signature");
     let v2 = !v4 && (request.query.has("Signature") || request.query.has("AWSAccessKeyId"));
     match head.headers.get(AUTHORIZATION) {
@@ -119,13 +120,18 @@ pub fn authenticate(
 /// What every form of signature is verified against.
 struct Request<'a> {
     head: &'a Parts,
-    query: Query<'a>,
+    query: &'a Query<'a>,
     keys: &'a dyn KeySource,
     now: Timestamp,
     rules: &'a AuthRules,
 }
 
 impl<'a> Request<'a> {
+    /// The decoded value of a parameter of the query.
+    fn parameter(&self, name: &str) -> Option<Cow<'a, str>> {
+        self.query.raw(name).map(percent::decode_text)
+    }
+
     fn key(&self, access_key: &str) -> Result<Arc<Key>, S3Error> {
         find_key(self.keys, access_key)
     }

@@ -12,6 +12,7 @@ pub mod cli;
 pub mod config;
 pub mod credentials;
 pub mod metrics;
+pub mod query;
 mod rotating;
 pub mod s3;
 pub mod server;

@@ -158,22 +158,23 @@ async fn answer(
     observed: &mut Observed,
 ) -> S3Result {
     let target = Target::of(head, &gateway.config.domains)?;
-    observed.operation = operation_of(head, &target);
+    let query = Query::parse(head.uri.query().unwrap_or_default());
+    observed.operation = RequestShape(head, &query).operation(target.level());
     if observed.operation == Operation::PostObject {
         headers::check_headers(&head.headers, Operation::PostObject)?;
         let incoming = incoming.take().ok_or_else(no_body)?;
-        return post_object::post_object(gateway, head, &target, incoming, now).await;
+        return Box::pin(post_object::post_object(gateway, head, &target, incoming, now)).await;
     }
-    let authenticate = || auth::authenticate(head, &gateway.keyring, now, &gateway.config.rules);
+    let authenticate = || auth::authenticate(head, &query, &gateway.keyring, now, &gateway.config.rules);
     let who = stage_at_once("authenticate", authenticate)?;
     let principal = who.principal.ok_or_else(|| S3Error::new(Code::AccessDenied))?;
     observed.note_caller(&principal.access_key, target.bucket.as_deref());
     // Only now, for a signature covers the query as it was sent.
-    headers::hoist(head)?;
-    let operation = operation_of(head, &target);
-    observed.operation = operation;
+    if headers::hoist(&mut head.headers, &query)? {
+        observed.operation = RequestShape(head, &query).operation(target.level());
+    }
+    let operation = observed.operation;
     headers::check_headers(&head.headers, operation)?;
-    let query = Query::parse(head.uri.query().unwrap_or_default());
     let request = Request { head, target: &target, query: &query, principal, now };
     if operation == Operation::Unknown {
         return Err(S3Error::new(Code::MethodNotAllowed));
@@ -188,11 +189,6 @@ async fn answer(
 
 fn no_body() -> S3Error {
     S3Error::internal("the request's body was taken twice")
-}
-
-fn operation_of(head: &Parts, target: &Target) -> Operation {
-    let query = Query::parse(head.uri.query().unwrap_or_default());
-    RequestShape(head, &query).operation(target.level())
 }
 
 /// Checks that the caller may do `operation` where the request says.
@@ -219,10 +215,22 @@ async fn dispatch(
     request: &Request<'_>,
     body: Upload<'_>,
 ) -> S3Result {
+    match operation {
+        Operation::GetObject => get::get_object(gateway, request).await,
+        Operation::HeadObject => get::head_object(gateway, request),
+        // What this waits for is tens of kilobytes large; it is moved once, and not for every GET.
+        other => Box::pin(dispatch_other(gateway, other, request, body)).await,
+    }
+}
+
+async fn dispatch_other(
+    gateway: &Arc<Gateway>,
+    operation: Operation,
+    request: &Request<'_>,
+    body: Upload<'_>,
+) -> S3Result {
     use Operation as O;
     match operation {
-        O::GetObject => get::get_object(gateway, request).await,
-        O::HeadObject => get::head_object(gateway, request),
         O::PutObject => put::put_object(gateway, request, body).await,
         O::DeleteObject => delete::delete_object(gateway, request).await,
         O::DeleteObjects => delete::delete_objects(gateway, request, body).await,

@@ -3,6 +3,7 @@
 use super::{Admin, ApiError};
 use crate::auth::{Payload, authenticate};
 use crate::credentials::Action;
+use crate::query::Query;
 use crate::server::listener::Peer;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
@@ -29,7 +30,8 @@ pub(super) async fn require(
     next: Next,
 ) -> Result<Response, ApiError> {
     let (mut head, body) = request.into_parts();
-    let who = authenticate(&head, &admin.keyring, admin.clock.now(), &admin.rules)?;
+    let query = Query::parse(head.uri.query().unwrap_or_default());
+    let who = authenticate(&head, &query, &admin.keyring, admin.clock.now(), &admin.rules)?;
     let denied = |message| ApiError::new(StatusCode::FORBIDDEN, "AccessDenied", message);
     let principal = who.principal.ok_or_else(|| {
         denied("The request is not signed. Sign it with SigV4 for the service mlgw, as `mlgw` commands do.")

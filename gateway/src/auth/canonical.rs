@@ -4,12 +4,12 @@
 //! another way, so a signature that does not fit is tried once more over the path decoded and
 //! encoded as SigV4 has it, which names the same key; this costs right signatures nothing.
 
-use super::query::Query;
 use super::scope::Scope;
 use super::signing_key::SigningKey;
 use super::time::AmzDate;
 use super::{Request, hex, mismatch, percent};
 use crate::credentials::Key;
+use crate::query::Query;
 use crate::s3::error::{Code, S3Error};
 use http::{HeaderMap, HeaderName};
 use mlgw_common::limits::REQUEST_HEADERS_MAX;
@@ -104,7 +104,7 @@ fn write(request: &Request<'_>, claim: &Claim<'_>, path: &str, out: &mut Vec<u8>
     out.push(b'\n');
     out.extend_from_slice(path.as_bytes());
     out.push(b'\n');
-    write_query(&request.query, out);
+    write_query(request.query, out);
     out.push(b'\n');
     for name in claim.signed_headers.split(';') {
         out.extend_from_slice(name.as_bytes());
@@ -124,8 +124,8 @@ fn write(request: &Request<'_>, claim: &Claim<'_>, path: &str, out: &mut Vec<u8>
 
 /// The query, encoded again and sorted, without the signature itself.
 fn write_query(query: &Query<'_>, out: &mut Vec<u8>) {
-    let signed = query.pairs().filter(|(name, _)| *name != "X-Amz-Signature");
-    let mut pairs: Vec<(Cow<'_, str>, Cow<'_, str>)> = Vec::with_capacity(query.pairs().len());
+    let signed = query.iter().filter(|(name, _)| *name != "X-Amz-Signature");
+    let mut pairs: Vec<(Cow<'_, str>, Cow<'_, str>)> = Vec::with_capacity(query.iter().len());
     pairs.extend(signed.map(|(name, value)| (percent::component(name), percent::component(value))));
     if !pairs.is_sorted() {
         pairs.sort_unstable();
@@ -167,7 +167,7 @@ mod tests {
 
     fn query(raw: &str) -> String {
         let mut out = Vec::new();
-        write_query(&Query::new(raw), &mut out);
+        write_query(&Query::parse(raw), &mut out);
         String::from_utf8(out).unwrap()
     }
 

@@ -60,7 +60,7 @@ pub(super) fn verify(request: &Request<'_>) -> Result<Authenticated, S3Error> {
 impl<'a> Parameters<'a> {
     fn of(request: &Request<'a>) -> Result<Self, S3Error> {
         let get = |name| {
-            request.query.get(name).filter(|value| !value.is_empty()).ok_or_else(|| {
+            request.parameter(name).filter(|value| !value.is_empty()).ok_or_else(|| {
                 wrong(
                     "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, \
                      X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters.",
@@ -116,5 +116,5 @@ fn payload_value<'a>(request: &Request<'a>) -> Result<Cow<'a, str>, S3Error> {
     if let Some(value) = header_str(&request.head.headers, payload::HEADER)? {
         return Ok(Cow::Borrowed(value));
     }
-    Ok(request.query.get("X-Amz-Content-Sha256").unwrap_or(Cow::Borrowed(UNSIGNED)))
+    Ok(request.parameter("X-Amz-Content-Sha256").unwrap_or(Cow::Borrowed(UNSIGNED)))
 }

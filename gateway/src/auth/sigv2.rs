@@ -68,7 +68,7 @@ pub(super) fn verify(request: &Request<'_>) -> Result<Authenticated, S3Error> {
     if !request.rules.sigv2 {
         return Err(v4_only());
     }
-    let get = |name| request.query.get(name).filter(|value| !value.is_empty());
+    let get = |name| request.parameter(name).filter(|value| !value.is_empty());
     let (Some(access_key), Some(expires), Some(signature)) =
         (get("AWSAccessKeyId"), get("Expires"), get("Signature"))
     else {
@@ -123,7 +123,7 @@ pub(super) fn matches(key: &Key, text: &str, signature: &str) -> bool {
 /// The `x-amz-*` headers, with those that botocore moves into the query when it presigns.
 fn amz_headers(request: &Request<'_>) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> = BTreeMap::new();
-    for (name, value) in request.query.pairs() {
+    for (name, value) in request.query.iter() {
         let name = percent::decode_text(name);
         let lower = name.to_ascii_lowercase();
         if lower.starts_with("x-amz-") && !request.head.headers.contains_key(&lower) {
@@ -160,7 +160,7 @@ fn string_to_sign(
 }
 
 fn append_parameters(request: &Request<'_>, text: &mut String) {
-    let decoded = request.query.pairs().map(|(n, v)| (percent::decode_text(n), percent::decode_text(v)));
+    let decoded = request.query.iter().map(|(n, v)| (percent::decode_text(n), percent::decode_text(v)));
     let mut signed: Vec<(Cow<'_, str>, Cow<'_, str>)> =
         decoded.filter(|(name, _)| SIGNED_PARAMETERS.contains(&&**name)).collect();
     signed.sort_unstable();

@@ -6,8 +6,9 @@ mod refusals;
 pub(crate) mod signer;
 mod sigv2;
 
-use super::{AuthRules, Authenticated, KeySource, authenticate};
+use super::{AuthRules, Authenticated, KeySource};
 use crate::credentials::{Key, Principal, Role, Secret};
+use crate::query::Query;
 use crate::s3::error::S3Error;
 use http::Request;
 use http::request::Parts;
@@ -42,6 +43,16 @@ pub(crate) fn head(method: &str, target: &str, headers: &[(&str, &str)]) -> Part
     let request = Request::builder().method(method).uri(target);
     let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
     request.body(()).unwrap().into_parts().0
+}
+
+/// Finds out who sent the request with this head and its query.
+pub(crate) fn authenticate(
+    head: &Parts,
+    keys: &OneKey,
+    now: Timestamp,
+    rules: &AuthRules,
+) -> Result<Authenticated, S3Error> {
+    super::authenticate(head, &Query::parse(head.uri.query().unwrap_or_default()), keys, now, rules)
 }
 
 /// Verifies at the time of the examples.

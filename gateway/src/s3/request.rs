@@ -6,30 +6,14 @@
 use super::error::{Code, S3Error};
 use super::operation::{Level, Operation, Shape};
 use crate::credentials::Principal;
+pub use crate::query::Query;
 use http::request::Parts;
 use mlgw_common::{NameError, ObjectKey, Timestamp};
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The parameters of a query, in the order sent, still percent-encoded.
-#[derive(Debug, Default)]
-pub struct Query<'a>(Vec<(&'a str, &'a str)>);
-
 impl<'a> Query<'a> {
-    /// Splits a raw query string.
-    #[must_use]
-    pub fn parse(raw: &'a str) -> Self {
-        let pairs = raw.split('&').filter(|pair| !pair.is_empty());
-        Self(pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).collect())
-    }
-
-    /// The raw value of `name`; empty when it was sent without one.
-    #[must_use]
-    pub fn raw(&self, name: &str) -> Option<&'a str> {
-        self.0.iter().find(|(n, _)| *n == name).map(|(_, value)| *value)
-    }
-
     /// The decoded value of `name`.
     ///
     /// # Errors
@@ -56,11 +40,6 @@ impl<'a> Query<'a> {
             S3Error::invalid_argument(format!("{name} must be a whole number, 0 or more"), name, value)
         })?;
         Ok(Some(number))
-    }
-
-    /// Every parameter, raw.
-    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + '_ {
-        self.0.iter().copied()
     }
 }
 

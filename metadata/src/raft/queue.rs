@@ -106,7 +106,7 @@ impl Queue {
 
     /// Whose turn it is to send.
     pub(crate) fn turn(&self) -> Turn {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if state.gathering || state.under_way >= BATCHES_MAX {
             return Turn::Wait;
         }
@@ -116,7 +116,7 @@ impl Queue {
 
     /// Everything that was ready when [`Turn::Gather`] was said has run.
     pub(crate) fn gathered(&self) {
-        self.0.lock().gathering = false;
+        self.state.lock().gathering = false;
     }
 
     /// The next batch, if there is one to send now.

@@ -3,6 +3,8 @@
 import pytest
 from botocore.exceptions import ClientError
 
+from wire import Wire
+
 VERSIONING = {"VersioningConfiguration": {"Status": "Enabled"}}
 KMS = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "key"}
 OPERATIONS = {
@@ -43,3 +45,14 @@ def test_a_header_that_would_be_ignored_is_refused_by_its_name(s3, aws, bucket, 
     error = caught.value.response["Error"]
     assert error["Code"] == "NotImplemented" and header in error["Message"]
     assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
+
+
+def test_a_head_of_more_than_100_lines_is_refused(http, bucket):
+    wire, path = Wire(http), f"/{bucket}"
+
+    def status(lines):
+        signed = wire.headers("GET", path)
+        return wire.send("GET", path, [(f"x-forwarded-{at}", "1") for at in range(lines - len(signed))]).status
+
+    assert status(100) == 200
+    assert status(101) == 431

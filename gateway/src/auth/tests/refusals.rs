@@ -1,8 +1,9 @@
 //! What is not signed rightly is refused, by AWS's code.
 
+use super::authenticate;
 use super::signer::ToSign;
 use super::{NOW, OneKey, SECRET, head, verify};
-use crate::auth::{AuthRules, Payload, authenticate};
+use crate::auth::{AuthRules, Payload};
 use crate::s3::error::{Code, S3Error};
 use http::request::Parts;
 use http::{HeaderValue, Method, Uri};

@@ -1,7 +1,8 @@
 //! Requests signed by `aws-sigv4`, which the Rust SDK signs with.
 
+use super::authenticate;
 use super::{ACCESS_KEY, NOW, OneKey, SECRET, is_verified, verify};
-use crate::auth::{AuthRules, Payload, authenticate};
+use crate::auth::{AuthRules, Payload};
 use crate::s3::error::Code;
 use aws_credential_types::Credentials;
 use aws_sigv4::http_request::{

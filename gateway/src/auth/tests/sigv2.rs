@@ -1,7 +1,8 @@
 //! SigV2 in the query.
 
+use super::authenticate;
 use super::{OneKey, SECRET, head};
-use crate::auth::{AuthRules, Authenticated, authenticate};
+use crate::auth::{AuthRules, Authenticated};
 use crate::s3::error::{Code, S3Error};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

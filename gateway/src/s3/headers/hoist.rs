@@ -4,9 +4,9 @@
 //! and S3 takes them for the headers they were. After a presigned URL has been verified they are
 //! put back, so that the table and the operations see one kind of header only.
 
+use crate::query::Query;
 use crate::s3::error::{Code, S3Error};
-use http::request::Parts;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 
 /// Parameters that are the signature's own.
@@ -21,18 +21,16 @@ const OF_SIGNATURES: &[&str] = &[
 ];
 
 /// Puts the headers in the query of a presigned URL among the headers. A header that was also
-/// sent stays as it was sent. Other requests are left as they are.
+/// sent stays as it was sent. Other requests are left as they are. Says whether any was put there.
 ///
 /// # Errors
 /// `InvalidArgument` for a parameter that cannot be a header.
-pub fn hoist(head: &mut Parts) -> Result<(), S3Error> {
-    let query = head.uri.query().unwrap_or_default();
-    let pairs = || query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    if !pairs().any(|(name, _)| matches!(name, "X-Amz-Signature" | "Signature")) {
-        return Ok(());
+pub fn hoist(headers: &mut HeaderMap, query: &Query<'_>) -> Result<bool, S3Error> {
+    if !query.has("X-Amz-Signature") && !query.has("Signature") {
+        return Ok(false);
     }
     let mut found = Vec::new();
-    for (name, value) in pairs() {
+    for (name, value) in query.iter() {
         let is_header = name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"));
         if !is_header || OF_SIGNATURES.iter().any(|own| name.eq_ignore_ascii_case(own)) {
             continue;
@@ -49,46 +47,48 @@ pub fn hoist(head: &mut Parts) -> Result<(), S3Error> {
             }
         }
     }
+    let any = !found.is_empty();
     for (name, value) in found {
-        head.headers.entry(name).or_insert(value);
+        headers.entry(name).or_insert(value);
     }
-    Ok(())
+    Ok(any)
 }
 
 #[cfg(test)]
 mod tests {
     use super::hoist;
-    use crate::s3::error::Code;
-    use http::Request;
-    use http::request::Parts;
+    use crate::query::Query;
+    use crate::s3::error::{Code, S3Error};
+    use http::{HeaderMap, HeaderValue};
 
-    fn head(query: &str) -> Parts {
-        let request = Request::put(format!("/b/k?{query}")).header("x-amz-acl", "private").body(()).unwrap();
-        request.into_parts().0
+    fn hoisted(query: &str) -> Result<HeaderMap, S3Error> {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-amz-acl", HeaderValue::from_static("private"));
+        let any = hoist(&mut headers, &Query::parse(query))?;
+        assert_eq!(any, headers.len() > 1);
+        Ok(headers)
     }
 
     #[test]
     fn a_presigned_url_brings_its_headers() {
-        let mut head = head(
+        let headers = hoisted(
             "X-Amz-Signature=ab&X-Amz-Date=d&x-amz-meta-a=b%20c&X-Amz-Acl=public-read&x-id=PutObject&x-amz-sdk-checksum-algorithm=CRC32",
-        );
-        hoist(&mut head).unwrap();
-        assert_eq!(head.headers["x-amz-meta-a"], "b c");
-        assert_eq!(head.headers["x-amz-sdk-checksum-algorithm"], "CRC32");
-        assert_eq!(head.headers["x-amz-acl"], "private", "what was sent stays");
-        assert_eq!(head.headers.len(), 3);
+        )
+        .unwrap();
+        assert_eq!(headers["x-amz-meta-a"], "b c");
+        assert_eq!(headers["x-amz-sdk-checksum-algorithm"], "CRC32");
+        assert_eq!(headers["x-amz-acl"], "private", "what was sent stays");
+        assert_eq!(headers.len(), 3);
     }
 
     #[test]
     fn other_requests_are_left_alone() {
-        let mut head = head("x-amz-meta-a=b");
-        hoist(&mut head).unwrap();
-        assert_eq!(head.headers.len(), 1);
+        assert_eq!(hoisted("x-amz-meta-a=b").unwrap().len(), 1);
     }
 
     #[test]
     fn what_cannot_be_a_header_is_refused() {
-        let error = hoist(&mut head("Signature=ab&x-amz-meta-a=%0a%01b")).unwrap_err();
+        let error = hoisted("Signature=ab&x-amz-meta-a=%0a%01b").unwrap_err();
         assert_eq!(error.code(), Code::InvalidArgument);
     }
 }
