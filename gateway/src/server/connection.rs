@@ -44,6 +44,7 @@ impl Server {
     #[must_use]
     pub fn new(patience: Patience) -> Self {
         let mut http = Builder::new(TokioExecutor::new());
+        // No `pipeline_flush`: it would swallow the answer to a head that cannot be read.
         // hyper takes at most 100 header lines, `REQUEST_HEADERS_MAX`. Said to it, the same limit would
         // cost every request 2,000 instructions.
         // Times are kept by the watch, which also sees connections before their first byte.
@@ -51,8 +52,7 @@ impl Server {
             .timer(TokioTimer::new())
             .header_read_timeout(None)
             .half_close(true)
-            .max_buf_size(REQUEST_HEAD_BYTES_MAX)
-            .pipeline_flush(true);
+            .max_buf_size(REQUEST_HEAD_BYTES_MAX);
         http.http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)

@@ -3,7 +3,7 @@
 import pytest
 from botocore.exceptions import ClientError
 
-from wire import Wire
+from wire import Connection, Wire
 
 VERSIONING = {"VersioningConfiguration": {"Status": "Enabled"}}
 KMS = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "key"}
@@ -56,3 +56,9 @@ def test_a_head_of_more_than_100_lines_is_refused(http, bucket):
 
     assert status(100) == 200
     assert status(101) == 431
+
+
+def test_what_is_no_request_is_told_so(http):
+    with Connection(http) as connection:
+        connection.write(b"what is this\r\n\r\n")
+        assert connection.read_head()[0] == 400
