@@ -12,6 +12,7 @@ mod error;
 mod figures;
 mod health;
 mod keys;
+mod objects;
 mod openapi;
 mod probes;
 mod settings;
@@ -22,6 +23,7 @@ pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
 pub use error::{ApiError, ErrorDocument};
 pub use health::{Finding, Health};
 pub use keys::{CreatedKey, KeyList};
+pub use objects::{ExtentInfo, InTier, ObjectInfo};
 pub use settings::{SettingInfo, SettingList};
 pub use status::{
     CatalogueStatus, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, Shortage, Status,
@@ -122,6 +124,7 @@ routes! {
     post "/v1/buckets" => buckets::create;
     get "/v1/buckets/{bucket}" => buckets::show;
     delete "/v1/buckets/{bucket}" => buckets::delete;
+    get "/v1/buckets/{bucket}/object" => objects::show;
 }
 
 /// The routes that need no signature.

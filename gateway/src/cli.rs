@@ -10,6 +10,7 @@ pub mod client;
 mod config;
 pub(crate) mod discover;
 mod figures;
+mod object;
 mod output;
 mod serve;
 mod status;
@@ -70,6 +71,9 @@ enum Command {
     /// Buckets and what they hold.
     #[command(subcommand)]
     Bucket(bucket::BucketCommand),
+    /// Objects: where their bytes are.
+    #[command(subcommand)]
+    Object(object::ObjectCommand),
     /// How the server is.
     Status {
         /// Print its metrics instead.
@@ -144,6 +148,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Config(command) => config::run(command, out),
         Command::Access(command) => talk(access::run(command, &cli.global, out)),
         Command::Bucket(command) => talk(bucket::run(command, &cli.global, out)),
+        Command::Object(command) => talk(object::run(command, &cli.global, out)),
         Command::Status { metrics } => talk(status::run(metrics, &cli.global, out)),
         Command::Top(args) => talk(top::run(args, &cli.global, out)),
         Command::Version => {
@@ -196,6 +201,7 @@ mod tests {
             "bucket show b",
             "bucket create b --region eu-west-1",
             "bucket delete b --yes",
+            "object show s3://b/k",
             "status --metrics --endpoint http://h:1",
             "top --interval 0.5 --count 3 --output json",
             "version",

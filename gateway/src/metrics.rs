@@ -24,8 +24,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use table::{
-    ACCESS_LOG_LINES, CONNECTIONS, FIRST_BYTE, INFLIGHT_REQUESTS, REQUEST_BYTES, REQUEST_DURATION, REQUESTS,
-    THROTTLED,
+    ACCESS_LOG_LINES, CONNECTIONS, FIRST_BYTE, INFLIGHT_REQUESTS, REQUEST_BYTES, REQUEST_DURATION,
+    REQUEST_ERRORS, REQUESTS, THROTTLED,
 };
 use traces::Traces;
 
@@ -195,6 +195,7 @@ impl Metrics {
         let mut duration = Family::new(REQUEST_DURATION);
         let mut first_byte = Family::new(FIRST_BYTE);
         let mut bytes = Family::new(REQUEST_BYTES);
+        let mut errors = 0;
         for (operation, of) in Operation::ALL.iter().zip(&self.operations) {
             let op = operation.name();
             let durations = of.duration.snapshot();
@@ -208,6 +209,7 @@ impl Metrics {
                     requests.push(&[op, &status], Value::Count(count));
                 }
             }
+            errors += of.done().errors;
             duration.push(&[op], Value::Durations(durations));
             for (tier, durations) in TIERS.iter().zip(of.first_byte.iter().map(Histogram::snapshot)) {
                 if durations.count() > 0 {
@@ -227,7 +229,8 @@ impl Metrics {
         let access_log = Family::new(ACCESS_LOG_LINES)
             .with(&["written"], Value::Count(written))
             .with(&["dropped"], Value::Count(dropped));
-        vec![requests, duration, first_byte, bytes, inflight, connections, short, access_log]
+        let errors = Family::single(REQUEST_ERRORS, Value::Count(errors));
+        vec![requests, errors, duration, first_byte, bytes, inflight, connections, short, access_log]
     }
 }
 

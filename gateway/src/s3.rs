@@ -37,9 +37,9 @@ mod documentation;
 
 use crate::auth::{self, AuthRules, Payload};
 use crate::credentials::{Keyring, Principal};
-use crate::metrics::Metrics;
 use crate::metrics::observed::{Arrival, Observed};
-use crate::metrics::stages::stage_at_once;
+use crate::metrics::stages::{follow, stage_at_once};
+use crate::metrics::{Metrics, throttled};
 use crate::server::listener::Peer;
 use error::{Code, S3Error};
 use http::request::Parts;
@@ -54,6 +54,7 @@ use mlgw_tiering::HotTier;
 use operation::{Operation, Support};
 use request::{Query, Request, RequestShape, Target};
 use response::{ResponseBody, S3Response, S3Result};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -97,18 +98,19 @@ pub async fn handle(gateway: &Arc<Gateway>, request: http::Request<Incoming>, pe
     let id = request_id(now, number);
     let mut observed = gateway.metrics.begin();
     observed.note(Arrival { number, id: &id, time: now, peer: peer.address }, &head);
-    let stages = observed.stages();
-    let answer = answer(gateway, &mut head, &mut incoming, now, &mut observed);
-    let answered = match stages {
-        None => answer.await,
-        // A request that is traced may cost an allocation.
-        Some(stages) => Box::pin(stages.follow(answer)).await,
+    let answered = {
+        let stages = observed.stages();
+        let answer = pin!(answer(gateway, &mut head, &mut incoming, now, &mut observed));
+        follow(stages, answer).await
     };
     let mut response = match answered {
         Ok(response) => response,
         Err(error) => {
             if let Some(cause) = error.cause() {
                 log_cause(&error, cause, &id);
+            }
+            if error.code() == Code::InsufficientStorage {
+                throttled(&gateway.metrics, "disk");
             }
             let mut response = error.into_response(head.uri.path(), &id);
             if may_be_unread(&head) {

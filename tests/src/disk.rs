@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -65,6 +66,8 @@ pub(crate) struct Disk {
     ino_next: Ino,
     recording: Recording,
     fault: Option<Fault>,
+    /// How long each read and each sync takes.
+    delay: Duration,
     /// Paths of the calls that were failed, for the tests to see that theirs happened.
     failed: Vec<String>,
 }
@@ -80,7 +83,7 @@ impl Disk {
         let mut recording = Recording::default();
         recording.shapes.insert(ROOT, Shape { directory: true, mode: 0o755 });
         let nodes = HashMap::from([(ROOT, root)]);
-        Self { nodes, ino_next: ROOT + 1, recording, fault: None, failed: Vec::new() }
+        Self { nodes, ino_next: ROOT + 1, recording, fault: None, delay: Duration::ZERO, failed: Vec::new() }
     }
 
     /// A disk on which all of `tree` is, synced: the recording begins with how it came there.
@@ -114,6 +117,15 @@ impl Disk {
 
     pub(crate) const fn recording(&self) -> &Recording {
         &self.recording
+    }
+
+    /// Makes each read and each sync take this long from now on.
+    pub(crate) const fn slow_down(&mut self, delay: Duration) {
+        self.delay = delay;
+    }
+
+    pub(crate) const fn delay(&self) -> Duration {
+        self.delay
     }
 
     pub(crate) fn fail_once(&mut self, fault: Fault) {

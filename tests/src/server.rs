@@ -80,6 +80,18 @@ impl Setup {
         self
     }
 
+    /// What an `mlgw` command on this host says of the server on this directory, and its exit status.
+    pub(crate) fn command(&self, arguments: &[&str]) -> (String, Option<i32>) {
+        let done = Command::new(binary())
+            .args(arguments)
+            .env_clear()
+            .env("MLGW_DATA_DIR", &self.data_dir)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap_or_else(|error| panic!("starting {}: {error}", binary().display()));
+        (String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned(), done.status.code())
+    }
+
     /// Starts the server and waits until it is ready.
     ///
     /// # Errors

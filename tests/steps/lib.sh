@@ -41,6 +41,22 @@ apt_install() {
             "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null; }
 }
 
+# Prints where promtool is, which checks alert rules. Debian has it in the package of the Prometheus server, whose
+# installation would start one; so the one program is taken out of the package.
+promtool() {
+    local dir=$MLGW_CACHE/promtool
+    if [ ! -x "$dir/usr/bin/promtool" ]; then
+        rm -rf "$dir" && mkdir -p "$dir"
+        (
+            cd "$dir"
+            apt-get download -qq prometheus >&2 || { apt-get update -qq >&2 && apt-get download -qq prometheus >&2; }
+            dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool
+            rm prometheus_*.deb
+        ) 2>/dev/null || die 'promtool cannot be had: install the Debian package prometheus'
+    fi
+    printf '%s\n' "$dir/usr/bin/promtool"
+}
+
 # What compiling needs: RocksDB is C++, and its bindings are generated with libclang (which needs clang's own headers).
 install_build_packages() {
     apt_install g++ libclang-dev

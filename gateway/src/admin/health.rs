@@ -5,10 +5,12 @@
 
 use super::status::Status;
 use crate::config::ByteSize;
-use mlgw_common::limits::{GIB, PROPOSE_QUEUE_MAX};
+use mlgw_common::limits::{CHUNK_BYTES_MAX, GIB, PROPOSE_QUEUE_MAX};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
+/// Less room than this is none: a body of a few chunks does not fit.
+const ROOM_BYTES_MIN: u64 = 2 * CHUNK_BYTES_MAX;
 /// The share of its room that a tier may have left before that is said.
 const ROOM_SHARE_MIN: f64 = 0.1;
 /// The share of a tier that garbage may take before that is said, from [`GARBAGE_BYTES_MIN`] on.
@@ -29,6 +31,18 @@ pub enum Health {
     Warning,
     /// Requests fail or data is at risk.
     Critical,
+}
+
+impl Health {
+    /// As documents spell it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
 }
 
 /// Something that is wrong.
@@ -72,7 +86,7 @@ fn of_tiers(status: &Status, found: &mut Vec<Finding>) {
             ));
         }
         let room = ByteSize(tier.room_bytes).human();
-        if tier.room_bytes == 0 {
+        if tier.room_bytes < ROOM_BYTES_MIN {
             found.push(finding(
                 Health::Critical,
                 format!("The {name} tier is full: writes are refused."),

@@ -96,7 +96,7 @@ pub(super) fn syncs(syncs: &[SyncStatus]) -> String {
 /// What is wrong, and what to do about it.
 pub(super) fn findings(status: &Status) -> Vec<String> {
     let finding = |finding: &crate::admin::Finding| {
-        let severity = format!("{:?}", finding.severity).to_uppercase();
+        let severity = finding.severity.name().to_uppercase();
         [format!("{severity}  {}", finding.what), format!("          {}", finding.advice)]
     };
     status.findings.iter().flat_map(finding).collect()

@@ -93,7 +93,10 @@ impl Looks {
     /// One page a look, until the reader has seen enough.
     async fn pages(&mut self, mut terminal: Terminal) -> Result<(), CliError> {
         loop {
-            let shown = self.look().await;
+            let shown = tokio::select! {
+                shown = self.look() => shown,
+                () = terminal.quit() => return Ok(()),
+            };
             let next = Instant::now() + self.interval;
             loop {
                 terminal.draw(|width, height| match &shown {

@@ -125,7 +125,7 @@ pub fn text(families: Vec<Family>) -> Result<String, fmt::Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::{Kind, METRICS};
+    use super::super::table::{Kind, METRICS, REQUEST_DURATION};
     use super::{Family, Value, text};
     use mlgw_common::histogram::Histogram;
 
@@ -165,7 +165,8 @@ mod tests {
         for millis in [1, 2, 3] {
             histogram.record(std::time::Duration::from_millis(millis));
         }
-        let family = Family::new(METRICS[1]).with(&["GetObject"], Value::Durations(histogram.snapshot()));
+        let family =
+            Family::new(REQUEST_DURATION).with(&["GetObject"], Value::Durations(histogram.snapshot()));
         let text = text(vec![family]).unwrap();
         for line in [
             "mlgw_request_duration_seconds_bucket{le=\"0.001\",op=\"GetObject\"} 1",

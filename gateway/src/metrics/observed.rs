@@ -10,7 +10,7 @@ use super::stages::Stages;
 use super::{CLIENT_GONE, Metrics};
 use crate::s3::operation::Operation;
 use crate::s3::response::{BodyError, ResponseBody, S3Response};
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 use http::header::{CONTENT_LENGTH, USER_AGENT};
@@ -198,9 +198,12 @@ impl Metrics {
     }
 }
 
+/// Where an aws-chunked body says how long it is without its framing.
+static DECODED_LENGTH: HeaderName = HeaderName::from_static("x-amz-decoded-content-length");
+
 /// The body bytes that a request announces: of an aws-chunked one, without its framing.
 fn announced_bytes(headers: &HeaderMap) -> Option<u64> {
-    let header = headers.get("x-amz-decoded-content-length").or_else(|| headers.get(CONTENT_LENGTH));
+    let header = headers.get(&DECODED_LENGTH).or_else(|| headers.get(CONTENT_LENGTH));
     header?.to_str().ok()?.parse().ok()
 }
 
@@ -216,26 +219,37 @@ fn request_id(response: &S3Response) -> &str {
 /// The header of the W3C's Server Timing, in milliseconds.
 static SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
+/// Room for `total;dur=` and any number of milliseconds.
+const TOTAL_BYTES_MAX: usize = 40;
+
 /// `total` is the time to the head of the answer; a traced request tells its stages, too.
 fn server_timing(took: Duration, stages: Option<&Stages>) -> HeaderValue {
-    let mut text = Vec::with_capacity(24);
-    text.extend_from_slice(b"total;dur=");
-    push_millis(&mut text, took);
-    for stage in stages.map(Stages::all).unwrap_or_default() {
-        text.extend_from_slice(b", ");
-        text.extend_from_slice(stage.name.as_bytes());
-        text.extend_from_slice(b";dur=");
-        push_millis(&mut text, stage.end.saturating_sub(stage.begin));
-    }
-    HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("total"))
+    let mut total = [0; TOTAL_BYTES_MAX];
+    let mut free = total.as_mut_slice();
+    put_entry(&mut free, "total", took);
+    let used = TOTAL_BYTES_MAX - free.len();
+    let told = match stages {
+        None => HeaderValue::from_bytes(&total[..used]),
+        Some(stages) => {
+            let mut text = total[..used].to_vec();
+            for stage in stages.all() {
+                text.put_slice(b", ");
+                put_entry(&mut text, stage.name, stage.end.saturating_sub(stage.begin));
+            }
+            HeaderValue::from_bytes(&text)
+        }
+    };
+    told.unwrap_or(HeaderValue::from_static("total"))
 }
 
-/// Milliseconds with three decimals, without the machinery of formatting floats.
-fn push_millis(text: &mut Vec<u8>, took: Duration) {
+/// A name and milliseconds with three decimals, without the machinery of formatting floats.
+fn put_entry(text: &mut impl BufMut, name: &str, took: Duration) {
+    text.put_slice(name.as_bytes());
+    text.put_slice(b";dur=");
     let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     let mut digits = [0; 20];
-    let mut rest = micros / 1000;
     let mut at = digits.len();
+    let mut rest = micros / 1000;
     loop {
         at -= 1;
         digits[at] = b'0' + (rest % 10) as u8;
@@ -244,10 +258,10 @@ fn push_millis(text: &mut Vec<u8>, took: Duration) {
             break;
         }
     }
-    text.extend_from_slice(&digits[at..]);
+    text.put_slice(&digits[at..]);
     let below = micros % 1000;
-    text.extend_from_slice(&[b'.', b'0' + (below / 100) as u8, b'0' + (below / 10 % 10) as u8]);
-    text.push(b'0' + (below % 10) as u8);
+    let digit = |digit: u64| b'0' + (digit % 10) as u8;
+    text.put_slice(&[b'.', digit(below / 100), digit(below / 10), digit(below)]);
 }
 
 /// Puts `observed` into the stream of the answer.

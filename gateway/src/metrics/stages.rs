@@ -4,8 +4,10 @@
 //! look at a thread's variable and nothing else; in one that is, begin and end are noted, for the
 //! trace and for `Server-Timing`.
 
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -55,36 +57,51 @@ impl Stages {
     pub fn all(&self) -> Vec<Stage> {
         self.noted.lock().clone()
     }
-
-    /// Does `work`, whose stages are noted here.
-    pub async fn follow<F: Future>(self: Arc<Self>, work: F) -> F::Output {
-        STAGES.scope(self, work).await
-    }
 }
 
-/// Does `work` as a stage of the request that is being answered, if that is traced.
-pub async fn stage<F: Future>(name: &'static str, work: F) -> F::Output {
-    let begun = STAGES.try_with(|_| Instant::now());
-    let done = work.await;
-    if let Ok(begun) = begun {
-        let _ = STAGES.try_with(|stages| stages.push(name, begun));
-    }
-    done
+/// Does `work`, whose stages are noted in `stages`, if there are any. It is pinned where it is: the
+/// future of a request is large, and one that is moved takes its room twice.
+pub async fn follow<F: Future>(stages: Option<Arc<Stages>>, mut work: Pin<&mut F>) -> F::Output {
+    poll_fn(|cx| match &stages {
+        None => work.as_mut().poll(cx),
+        Some(stages) => STAGES.sync_scope(Arc::clone(stages), || work.as_mut().poll(cx)),
+    })
+    .await
+}
+
+/// `work` as a stage of the request that is being answered, if that is traced. It begins now.
+pub fn stage<F: Future>(name: &'static str, work: F) -> impl Future<Output = F::Output> {
+    let begun = begin();
+    work.map(move |done| {
+        end(name, begun);
+        done
+    })
 }
 
 /// As [`stage`], for work that does not wait.
 pub fn stage_at_once<T>(name: &'static str, work: impl FnOnce() -> T) -> T {
-    let begun = STAGES.try_with(|_| Instant::now());
+    let begun = begin();
     let done = work();
-    if let Ok(begun) = begun {
+    end(name, begun);
+    done
+}
+
+/// Now, in a request that is traced.
+fn begin() -> Option<Instant> {
+    STAGES.try_with(|_| Instant::now()).ok()
+}
+
+fn end(name: &'static str, begun: Option<Instant>) {
+    if let Some(begun) = begun {
+        // It ends where it began: within the request that is traced.
         let _ = STAGES.try_with(|stages| stages.push(name, begun));
     }
-    done
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{STAGES_MAX, Stages, stage, stage_at_once};
+    use super::{STAGES_MAX, Stages, follow, stage, stage_at_once};
+    use std::pin::pin;
     use std::sync::Arc;
     use std::time::Instant;
 
@@ -92,11 +109,13 @@ mod tests {
     async fn stages_are_noted_where_they_are_followed_and_nowhere_else() {
         assert_eq!(stage("lost", async { 1 }).await, 1);
         let stages = Arc::new(Stages::new(Instant::now()));
-        let work = async {
+        let work = || async {
             stage_at_once("authenticate", || ());
             stage("read", tokio::task::yield_now()).await;
         };
-        Arc::clone(&stages).follow(work).await;
+        follow(None, pin!(work())).await;
+        assert_eq!(stages.all(), []);
+        follow(Some(Arc::clone(&stages)), pin!(work())).await;
         let noted = stages.all();
         assert_eq!(noted.iter().map(|stage| stage.name).collect::<Vec<_>>(), ["authenticate", "read"]);
         assert!(noted.iter().all(|stage| stage.begin <= stage.end));

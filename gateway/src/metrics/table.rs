@@ -85,6 +85,8 @@ macro_rules! metrics {
 metrics! {
     REQUESTS: Counter "mlgw_requests_total" ["op" "status"]
         "Requests answered, by S3 operation and status; 499 is a client that went away"
+    REQUEST_ERRORS: Counter "mlgw_request_errors_total" []
+        "Requests that failed because of the server: 5xx, but for 503 and 507, which say that it is short of something"
     REQUEST_DURATION: Histogram "mlgw_request_duration_seconds" ["op"]
         "From the head of a request to the last byte handed to the connection"
     FIRST_BYTE: Histogram "mlgw_first_byte_seconds" ["op" "tier"]
@@ -98,7 +100,7 @@ metrics! {
     CONNECTIONS_LIMIT: Gauge "mlgw_connections_limit" []
         "Connections that may be open"
     THROTTLED: Counter "mlgw_throttled_total" ["reason"]
-        "Times a client was made to wait or refused because something was short"
+        "Times a client was made to wait or refused because something was short: connections, disk (room in the hot tier), memory (for bodies), queue (of the catalogue)"
     QUEUE_WAIT: Histogram "mlgw_queue_wait_seconds" ["queue"]
         "Wait in a queue before the work began: append (for the next write to a segment), commit (for the next log entry), disk_read (for a thread that reads)"
     SYNC: Counter "mlgw_sync_total" ["file"]
@@ -139,7 +141,7 @@ metrics! {
         "Bytes of log after which the state is flushed and the log purged"
     RAFT_SNAPSHOTS: Counter "mlgw_raft_snapshots_total" []
         "Times the catalogue's state was flushed and its log purged"
-    JOB_WAITING: Gauge "mlgw_job_waiting" ["job"]
+    JOB_WAITING: Gauge "mlgw_job_waiting" ["kind"]
         "Things that a background job has still to do: release (bodies whose map is to be freed)"
     ACCESS_LOG_LINES: Counter "mlgw_access_log_lines_total" ["result"]
         "Lines of the access log: written, or dropped because the queue was full or the disk refused them"
@@ -192,9 +194,82 @@ mod tests {
         assert_file_is("docs/METRICS.md", &documentation());
     }
 
+    /// The words of a text, as PromQL has them.
+    fn words(text: &str) -> impl Iterator<Item = &str> {
+        text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+    }
+
+    /// The metric that a series belongs to.
+    fn metric_of(series: &str) -> Option<&'static super::Definition> {
+        let parts = ["", "_bucket", "_count", "_sum"];
+        METRICS.iter().copied().find(|metric| {
+            let histogram = metric.kind == Kind::Histogram;
+            parts
+                .iter()
+                .any(|part| series == format!("{}{part}", metric.name) && histogram != part.is_empty())
+        })
+    }
+
+    /// Asserts that a query asks for metrics and labels that there are. `up` and the labels of a
+    /// scrape are Prometheus's own.
+    fn assert_answerable(query: &str) {
+        let series: Vec<&str> = words(query).filter(|word| word.starts_with("mlgw_")).collect();
+        let mut labels = vec!["job", "instance", "le"];
+        for name in &series {
+            let metric = metric_of(name).unwrap_or_else(|| panic!("{name} is no series: {query}"));
+            labels.extend(metric.labels);
+        }
+        let selected =
+            query.split('{').skip(1).filter_map(|rest| rest.split_once('}')).flat_map(|(all, _)| {
+                all.split(',').map(|one| one.split(['=', '!']).next().unwrap_or_default().trim())
+            });
+        let grouped = query.split("by (").skip(1).filter_map(|rest| rest.split_once(')'));
+        let grouped = grouped.flat_map(|(all, _)| all.split(',').map(str::trim));
+        for label in selected.chain(grouped) {
+            assert!(labels.contains(&label), "no label {label}: {query}");
+        }
+        assert!(!series.is_empty() || query.starts_with("up{"), "{query} asks for nothing of ours");
+    }
+
+    fn deploy(name: &str) -> String {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(name);
+        std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    }
+
+    #[test]
+    fn every_query_of_the_dashboard_can_be_answered() {
+        let dashboard: serde_json::Value = serde_json::from_str(&deploy("grafana/mlgw.json")).unwrap();
+        let panels = dashboard["panels"].as_array().unwrap();
+        let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+        let queries: Vec<&str> = targets.map(|target| target["expr"].as_str().unwrap()).collect();
+        assert!(queries.len() > 30, "{}", queries.len());
+        queries.into_iter().for_each(assert_answerable);
+    }
+
+    #[test]
+    fn every_alert_can_be_answered() {
+        let alerts = deploy("prometheus/alerts.yml");
+        let queries: Vec<&str> = alerts
+            .split("expr: ")
+            .skip(1)
+            .map(|rest| {
+                rest.split_once("\n        for:").or_else(|| rest.split_once("\n        labels:")).unwrap().0
+            })
+            .map(|query| query.trim_start_matches(">-").trim())
+            .collect();
+        assert_eq!(queries.len(), alerts.matches("- alert: ").count());
+        queries.into_iter().for_each(assert_answerable);
+    }
+
     #[test]
     fn names_say_kind_and_unit() {
         for metric in METRICS {
+            // A scrape gives these two to every series, and renames ours.
+            assert!(
+                !metric.labels.contains(&"job") && !metric.labels.contains(&"instance"),
+                "{}",
+                metric.name
+            );
             assert!(metric.name.starts_with("mlgw_"), "{}", metric.name);
             assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
             let of_time = metric.name.ends_with("_seconds");

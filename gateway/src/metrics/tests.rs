@@ -36,10 +36,13 @@ fn an_answer_is_counted_by_operation_and_status() {
     let metrics = Arc::new(Metrics::new(0));
     answer(&metrics, Operation::PutObject, empty(StatusCode::OK));
     answer(&metrics, Operation::PutObject, empty(StatusCode::IM_A_TEAPOT));
+    answer(&metrics, Operation::HeadObject, empty(StatusCode::INTERNAL_SERVER_ERROR));
+    answer(&metrics, Operation::HeadObject, empty(StatusCode::SERVICE_UNAVAILABLE));
     let text = text(&metrics);
     for line in [
         "mlgw_requests_total{op=\"PutObject\",status=\"200\"} 1",
         "mlgw_requests_total{op=\"PutObject\",status=\"other\"} 1",
+        "mlgw_request_errors_total 1",
         "mlgw_request_bytes_total{op=\"PutObject\",direction=\"in\"} 24",
         "mlgw_request_duration_seconds_count{op=\"PutObject\"} 2",
         "mlgw_first_byte_seconds_count{op=\"PutObject\",tier=\"none\"} 2",
@@ -94,7 +97,7 @@ fn shortages_and_connections_are_counted() {
 
 /// The quickest of many rounds, so that a busy machine does not fail it.
 #[test]
-fn recording_a_request_costs_less_than_300_ns() {
+fn observing_a_request_costs_less_than_400_ns() {
     if cfg!(debug_assertions) {
         return;
     }
@@ -112,5 +115,6 @@ fn recording_a_request_costs_less_than_300_ns() {
         started.elapsed() / CALLS
     };
     let quickest = (0..50).map(round).min().unwrap();
-    assert!(quickest.as_nanos() < 300, "{quickest:?}");
+    eprintln!("observing a request costs {quickest:?}, Server-Timing included");
+    assert!(quickest.as_nanos() < 400, "{quickest:?}");
 }

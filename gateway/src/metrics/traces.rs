@@ -166,11 +166,13 @@ impl HttpClient for Collector {
         Self: 'f,
     {
         let http = self.http.clone();
-        let sent = self.runtime.spawn(tokio::time::timeout(SEND_PATIENCE, async move {
+        let send = async move {
             let (head, body) = http.request(request.map(Full::new)).await?.into_parts();
             let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?.to_bytes();
             Ok::<_, HttpError>(Response::from_parts(head, body))
-        }));
+        };
+        // Everything that needs the runtime, the clock too, is made in there.
+        let sent = self.runtime.spawn(async move { tokio::time::timeout(SEND_PATIENCE, send).await });
         Box::pin(async move { sent.await?? })
     }
 }

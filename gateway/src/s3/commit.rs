@@ -3,6 +3,7 @@
 use super::Gateway;
 use super::error::{Code, S3Error};
 use crate::metrics::stages::stage;
+use crate::metrics::throttled;
 use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_metadata::command::{Command, ObjectChange, Reject, Reply};
 use mlgw_metadata::schema::Bucket;
@@ -21,7 +22,11 @@ impl Gateway {
         change: ObjectChange,
     ) -> Result<Reply, ProposeError> {
         let command = Command::object(bucket, key, now, change);
-        stage("commit", self.catalogue.propose(command)).await
+        let proposed = stage("commit", self.catalogue.propose(command)).await;
+        if matches!(proposed, Err(ProposeError::Overloaded)) {
+            throttled(&self.metrics, "queue");
+        }
+        proposed
     }
 
     /// As [`Gateway::propose_object`], for changes whose refusal needs no words of its own.

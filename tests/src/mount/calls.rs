@@ -37,6 +37,14 @@ impl Calls {
         self.disk.lock().expect("the file system never panics")
     }
 
+    /// A disk that was slowed down takes its time for this call.
+    fn take_time(&self) {
+        let delay = self.disk().delay();
+        if !delay.is_zero() {
+            std::thread::sleep(delay);
+        }
+    }
+
     fn listings(&self) -> MutexGuard<'_, (u64, HashMap<u64, Listing>)> {
         self.listings.lock().expect("the file system never panics")
     }
@@ -213,6 +221,7 @@ impl Filesystem for Calls {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        self.take_time();
         match self.disk().read(ino.0, offset, size as usize) {
             Ok(data) => reply.data(&data),
             Err(errno) => reply.error(error(errno)),
@@ -242,6 +251,7 @@ impl Filesystem for Calls {
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.take_time();
         done(self.disk().sync(ino.0), reply);
     }
 

@@ -2,8 +2,8 @@
 
 use crate::admin::openapi::DOCUMENT;
 use crate::admin::{
-    BucketInfo, BucketPage, CreatedKey, ErrorDocument, Finding, Health, KeyList, NewBucketRequest, PROBES,
-    ROUTES, SettingInfo, SettingList, tests_status,
+    BucketInfo, BucketPage, CreatedKey, ErrorDocument, ExtentInfo, Finding, Health, InTier, KeyList,
+    NewBucketRequest, ObjectInfo, PROBES, ROUTES, SettingInfo, SettingList, tests_status,
 };
 use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
 use serde::Serialize;
@@ -118,6 +118,30 @@ fn answers_have_the_fields_and_types_that_the_document_says() {
     assert_schema_of("BucketPage", &BucketPage { buckets: vec![bucket()], next: None });
     assert_schema_of("BucketPage", &BucketPage { buckets: vec![], next: Some("b".into()) });
     assert_schema_of("ErrorDocument", &ErrorDocument { code: "c".into(), message: "m".into() });
+    let extent = ExtentInfo {
+        first: 0,
+        bytes: 1,
+        stored_bytes: 1,
+        encoding: "raw".into(),
+        tier: "hot".into(),
+        segment: 1,
+        segment_state: "open".into(),
+        offset: 1,
+    };
+    let object = ObjectInfo {
+        bucket: "b".into(),
+        key: "k".into(),
+        size: 1,
+        etag: "e".into(),
+        modified: "m".into(),
+        storage_class: "STANDARD".into(),
+        body_id: 1,
+        parts: 0,
+        tiers: vec![InTier { tier: "hot".into(), bytes: 1, stored_bytes: 1, segments: 1 }],
+        extents: vec![extent],
+        whole: true,
+    };
+    assert_schema_of("ObjectInfo", &object);
     let setting =
         SettingInfo { key: "k".into(), value: "v".into(), derived: Some(1), origin: "o".into(), live: true };
     assert_schema_of("SettingList", &SettingList { settings: vec![setting] });

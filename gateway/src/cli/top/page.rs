@@ -185,9 +185,9 @@ pub(super) fn line(look: &TwoStatuses) -> String {
     let total = load.total();
     let used: u64 = now.tiers.iter().map(|tier| tier.used_bytes).sum();
     format!(
-        "{} {:?} requests/s={} failed={} refused={} p50={} p99={} in={} out={} syncs/s={} used={} memory={}\n",
+        "{} {} requests/s={} failed={} refused={} p50={} p99={} in={} out={} syncs/s={} used={} memory={}\n",
         now.state,
-        now.health,
+        now.health.name(),
         rate(total.requests, load.seconds),
         total.errors,
         total.refused,
@@ -253,7 +253,7 @@ mod tests {
     fn the_first_look_shows_the_last_minute() {
         let first = TwoStatuses { now: healthy(), before: None };
         assert!(text(&first, 120, 40).contains("requests 1000/s"));
-        assert!(line(&first).starts_with("ready Ok requests/s=1000 failed=0 "), "{}", line(&first));
+        assert!(line(&first).starts_with("ready ok requests/s=1000 failed=0 "), "{}", line(&first));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crossterm::terminal::{
 };
 use crossterm::{execute, queue};
 use std::io::{self, Read as _, Write as _};
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -95,6 +96,12 @@ impl Terminal {
             out.flush()
         };
         show().map_err(failed)
+    }
+
+    /// Waits until the reader has seen enough.
+    pub(super) async fn quit(&mut self) {
+        let never = Duration::from_secs(24 * 3600);
+        while self.event(Instant::now() + never).await != Event::Quit {}
     }
 
     /// Waits for something to do, until `due` at the latest.

@@ -1,0 +1,197 @@
+//! `/v1/buckets/{bucket}/object?key=…`: one object and where its bytes are.
+
+use super::{Admin, ApiError};
+use crate::s3::error::{Code, S3Error};
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
+use mlgw_metadata::schema::segment::SegmentState;
+use mlgw_metadata::schema::{Encoding, Extent, ObjectVersion};
+use mlgw_metadata::{Catalogue, ReadError};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Extents that are looked at: of 10 GiB, if none is short.
+const EXTENTS_MAX: usize = 10_000;
+
+/// An object and where its bytes are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectInfo {
+    /// Its bucket.
+    pub bucket: String,
+    /// Its key.
+    pub key: String,
+    /// Bytes as clients see them.
+    pub size: u64,
+    /// Its `ETag`, without quotes.
+    pub etag: String,
+    /// When it was written.
+    pub modified: String,
+    /// Its storage class.
+    pub storage_class: String,
+    /// Id of its body, which no other object ever has.
+    pub body_id: u64,
+    /// Parts, when it was uploaded in several; else 0.
+    pub parts: u32,
+    /// Where its bytes are, in sum.
+    pub tiers: Vec<InTier>,
+    /// Where each stretch of it is.
+    pub extents: Vec<ExtentInfo>,
+    /// Whether `extents` are all of it; a very large object has more than are shown.
+    pub whole: bool,
+}
+
+/// What of an object a tier holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InTier {
+    /// The tier.
+    pub tier: String,
+    /// Bytes of the object.
+    pub bytes: u64,
+    /// Bytes that they take, with checksums and heads.
+    pub stored_bytes: u64,
+    /// Segments that they are in.
+    pub segments: u64,
+}
+
+/// A stretch of an object, stored as one chunk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtentInfo {
+    /// Its first byte in the object.
+    pub first: u64,
+    /// Bytes of the object.
+    pub bytes: u64,
+    /// Bytes that they take.
+    pub stored_bytes: u64,
+    /// How they are encoded.
+    pub encoding: String,
+    /// The tier.
+    pub tier: String,
+    /// The segment.
+    pub segment: u64,
+    /// Whether that is `open` or `sealed`; `unknown` while it is being freed.
+    pub segment_state: String,
+    /// Where in the segment.
+    pub offset: u64,
+}
+
+/// Which object.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeyQuery {
+    key: String,
+}
+
+pub(super) async fn show(
+    State(admin): State<Arc<Admin>>,
+    Path(bucket): Path<String>,
+    Query(query): Query<KeyQuery>,
+) -> Result<Json<ObjectInfo>, ApiError> {
+    // A large object's map is many reads, too long for a thread that answers others.
+    let found = tokio::task::spawn_blocking(move || find(&admin.catalogue, &bucket, &query.key)).await;
+    Ok(Json(found.map_err(S3Error::internal)??))
+}
+
+fn find(catalogue: &Catalogue, bucket: &str, key: &str) -> Result<ObjectInfo, S3Error> {
+    let found = catalogue.bucket(bucket).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
+    let name = ObjectKey::from_bytes(key.as_bytes())
+        .map_err(|why| S3Error::new(Code::InvalidArgument).message(why.to_string()))?;
+    let object = catalogue.object(found.bucket_id(), &name)?.filter(|object| !object.delete_marker);
+    let object = object.ok_or_else(|| S3Error::new(Code::NoSuchKey))?;
+    let extents = extents(catalogue, found.bucket_id(), &name, &object)?;
+    let extents = infos(catalogue, &extents);
+    Ok(ObjectInfo {
+        bucket: bucket.to_owned(),
+        key: key.to_owned(),
+        size: object.size,
+        etag: object.etag.clone(),
+        modified: Timestamp(object.modified_ms).to_string(),
+        storage_class: object.storage_class.clone(),
+        body_id: object.body_id,
+        parts: object.part_count,
+        tiers: sums(&extents),
+        whole: extents.iter().map(|extent| extent.bytes).sum::<u64>() == object.size,
+        extents,
+    })
+}
+
+/// The extents of an object in order, as many as are looked at.
+fn extents(
+    catalogue: &Catalogue,
+    bucket: BucketId,
+    key: &ObjectKey,
+    object: &ObjectVersion,
+) -> Result<Vec<Extent>, ReadError> {
+    let mut found = object.extents.clone();
+    let _pin = catalogue.pin(object.body());
+    let reader = catalogue.reader();
+    for page in reader.extent_pages(bucket, key, object.body(), 0) {
+        let (_, page) = page?;
+        found.extend(page.extents);
+        for number in page.parts.iter().filter_map(|part| PartNumber::new(part.number)) {
+            let part = catalogue.part(bucket, key, object.body(), number)?;
+            found.extend(part.into_iter().flat_map(|part| part.extents));
+            if found.len() >= EXTENTS_MAX {
+                break;
+            }
+        }
+        if found.len() >= EXTENTS_MAX {
+            break;
+        }
+    }
+    found.truncate(EXTENTS_MAX);
+    Ok(found)
+}
+
+fn infos(catalogue: &Catalogue, extents: &[Extent]) -> Vec<ExtentInfo> {
+    let mut first = 0;
+    let info = |extent: &Extent| {
+        let segment = catalogue.segment(extent.segment_id());
+        let begins = first;
+        first += extent.logical_bytes;
+        ExtentInfo {
+            first: begins,
+            bytes: extent.logical_bytes,
+            stored_bytes: extent.record_bytes(),
+            encoding: match extent.encoding() {
+                Encoding::Raw => "raw".to_owned(),
+            },
+            tier: tier_name(segment.map(|segment| segment.tier)),
+            segment: extent.segment,
+            segment_state: match segment.map(|segment| segment.state) {
+                Some(SegmentState::Open) => "open",
+                Some(SegmentState::Sealed) => "sealed",
+                None => "unknown",
+            }
+            .to_owned(),
+            offset: extent.offset,
+        }
+    };
+    extents.iter().map(info).collect()
+}
+
+fn tier_name(tier: Option<u32>) -> String {
+    match tier {
+        Some(0) => "hot".to_owned(),
+        Some(other) => format!("tier {other}"),
+        None => "unknown".to_owned(),
+    }
+}
+
+fn sums(extents: &[ExtentInfo]) -> Vec<InTier> {
+    let mut tiers: BTreeMap<&str, Vec<&ExtentInfo>> = BTreeMap::new();
+    extents.iter().for_each(|extent| tiers.entry(&extent.tier).or_default().push(extent));
+    let sum = |(tier, extents): (&str, Vec<&ExtentInfo>)| {
+        let mut segments: Vec<u64> = extents.iter().map(|extent| extent.segment).collect();
+        segments.sort_unstable();
+        segments.dedup();
+        InTier {
+            tier: tier.to_owned(),
+            bytes: extents.iter().map(|extent| extent.bytes).sum(),
+            stored_bytes: extents.iter().map(|extent| extent.stored_bytes).sum(),
+            segments: segments.len() as u64,
+        }
+    };
+    tiers.into_iter().map(sum).collect()
+}

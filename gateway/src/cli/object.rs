@@ -1,0 +1,99 @@
+//! `mlgw object …`
+
+use super::client::Client;
+use super::output::{Out, columns, pairs};
+use super::{CliError, Global, discover, path_segment};
+use crate::admin::{ExtentInfo, InTier, ObjectInfo};
+use crate::config::ByteSize;
+use clap::Subcommand;
+
+/// Extents in a table for people; `--output json` has all.
+const EXTENTS_SHOWN: usize = 20;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ObjectCommand {
+    /// One object and where its bytes are.
+    Show {
+        /// The object.
+        #[arg(value_name = "s3://BUCKET/KEY", value_parser = location)]
+        object: Location,
+    },
+}
+
+/// An object's bucket and key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Location {
+    bucket: String,
+    key: String,
+}
+
+fn location(text: &str) -> Result<Location, String> {
+    let named = text.strip_prefix("s3://").and_then(|path| path.split_once('/'));
+    match named {
+        Some((bucket, key)) if !bucket.is_empty() && !key.is_empty() => {
+            Ok(Location { bucket: bucket.to_owned(), key: key.to_owned() })
+        }
+        _ => Err("an object is written s3://BUCKET/KEY".to_owned()),
+    }
+}
+
+pub(super) async fn run(command: ObjectCommand, global: &Global, out: Out) -> Result<(), CliError> {
+    let client = Client::new(discover::target(global)?)?;
+    let ObjectCommand::Show { object: Location { bucket, key } } = command;
+    let path = format!("/v1/buckets/{}/object?key={}", path_segment(&bucket), path_segment(&key));
+    out.document(&client.get::<ObjectInfo>(&path).await?, show)
+}
+
+fn show(object: &ObjectInfo) -> String {
+    let size = |bytes: u64| ByteSize(bytes).human();
+    let facts = pairs(&[
+        ("object", format!("s3://{}/{}", object.bucket, object.key)),
+        ("size", format!("{} ({} bytes)", size(object.size), object.size)),
+        ("etag", object.etag.clone()),
+        ("modified", object.modified.clone()),
+        ("storage class", object.storage_class.clone()),
+        ("parts", object.parts.to_string()),
+        ("body", object.body_id.to_string()),
+    ]);
+    let tier = |tier: &InTier| {
+        vec![tier.tier.clone(), size(tier.bytes), size(tier.stored_bytes), tier.segments.to_string()]
+    };
+    let tiers: Vec<_> = object.tiers.iter().map(tier).collect();
+    let tiers = columns(&["TIER", "BYTES", "STORED", "SEGMENTS"], &tiers);
+    let extent = |extent: &ExtentInfo| {
+        vec![
+            extent.first.to_string(),
+            size(extent.bytes),
+            size(extent.stored_bytes),
+            extent.encoding.clone(),
+            extent.tier.clone(),
+            format!("{:016x}", extent.segment),
+            extent.segment_state.clone(),
+            extent.offset.to_string(),
+        ]
+    };
+    let extents: Vec<_> = object.extents.iter().take(EXTENTS_SHOWN).map(extent).collect();
+    let extents =
+        columns(&["FROM", "BYTES", "STORED", "ENCODING", "TIER", "SEGMENT", "STATE", "OFFSET"], &extents);
+    let more = match (object.extents.len().saturating_sub(EXTENTS_SHOWN), object.whole) {
+        (0, true) => String::new(),
+        (more, true) => format!("and {more} more; --output json has all of them\n"),
+        (_, false) => "and more than are looked at\n".to_owned(),
+    };
+    format!("{facts}\n{tiers}\n{extents}{more}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Location, location};
+
+    #[test]
+    fn an_object_is_a_bucket_and_a_key_of_any_form() {
+        let named = |bucket: &str, key: &str| Ok(Location { bucket: bucket.into(), key: key.into() });
+        assert_eq!(location("s3://b/k"), named("b", "k"));
+        assert_eq!(location("s3://b//k/ ?#/"), named("b", "/k/ ?#/"));
+        for wrong in ["b/k", "s3://b", "s3://b/", "s3:///k", "http://b/k"] {
+            assert!(location(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Every alert of deploy/prometheus/alerts.yml, by a server that is in the state that it is for.
+//!
+//! A server is scraped while all is well and again once the state was brought about; Prometheus's
+//! own rule evaluation then sees half an hour of the first and an hour and a half of the second. Two
+//! states cannot be brought about in seconds (garbage by the gigabyte that compaction leaves, a log
+//! that is not purged): there the values are made up, the series are the server's.
+
+use std::collections::BTreeSet;
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::Duration;
+
+use super::promtool::{Stage, Story, assert_fires, assert_parses, deploy};
+use super::scrape::Scrape;
+use super::{BUCKET, runtime};
+use crate::content::Content;
+use crate::mount::Mount;
+use crate::s3::whole;
+use crate::server::{Server, Setup};
+
+/// The alerts of the file.
+fn alerts() -> BTreeSet<String> {
+    let text = std::fs::read_to_string(deploy("prometheus/alerts.yml")).expect("the alerts");
+    text.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).map(str::to_owned).collect()
+}
+
+fn setup() -> (tempfile::TempDir, Setup) {
+    let dir =
+        tempfile::tempdir_in(crate::server::binary().parent().expect("a directory")).expect("a directory");
+    let setup = Setup::new(dir.path().join("mlgw-data"));
+    (dir, setup)
+}
+
+/// Every state, one server each.
+const STATES: &[fn() -> Vec<Story>] = &[
+    gone,
+    restarted,
+    corrupt,
+    full,
+    short_of_connections,
+    short_of_files,
+    slow,
+    access_log_blocked,
+    made_up,
+];
+
+#[test]
+fn every_alert_fires_in_its_state_and_not_before() {
+    let mut driven = BTreeSet::new();
+    for state in STATES {
+        let stories = state();
+        driven.extend(stories.iter().flat_map(|story| story.alerts).map(|alert| (*alert).to_owned()));
+        assert_fires(&stories);
+    }
+    assert_eq!(driven, alerts(), "each alert has a state here");
+}
+
+#[test]
+fn the_queries_of_the_dashboard_are_queries() {
+    let text = std::fs::read_to_string(deploy("grafana/mlgw.json")).expect("the dashboard");
+    let dashboard: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    let queries = targets.map(|target| {
+        let query = target["expr"].as_str().expect("a query").replace("$__rate_interval", "5m");
+        query.replace("$job", ".*").replace("$instance", ".*")
+    });
+    assert_parses(&queries.collect::<Vec<_>>());
+}
+
+/// One object put and read, so that the counters of both are there.
+fn use_it(server: &Server) {
+    runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        client.put(BUCKET, "key", whole("body")).await.expect("stored");
+        client.get(BUCKET, "key").await.expect("read");
+    });
+}
+
+fn gone() -> Vec<Story> {
+    let (_dir, setup) = setup();
+    let mut server = setup.start();
+    use_it(&server);
+    let before = Scrape::of(&server);
+    server.kill();
+    vec![Story::told(&["MlgwDown"], before, vec![Stage { scrape: None, minutes: 1 }])]
+}
+
+fn restarted() -> Vec<Story> {
+    let (_dir, setup) = setup();
+    let life = || {
+        let server = setup.start();
+        let scrape = Scrape::of(&server);
+        server.stop();
+        scrape
+    };
+    let before = life();
+    let lives = (0..4).map(|_| Stage { scrape: Some(life()), minutes: 5 });
+    vec![Story::told(&["MlgwRestarts"], before, lives.collect())]
+}
+
+/// A byte flipped in a segment, and the object that it belongs to read.
+fn corrupt() -> Vec<Story> {
+    let (_dir, setup) = setup();
+    let server = setup.start();
+    let content = Content { id: 1, length: 100_000 };
+    runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        client.put(BUCKET, "key", whole(content.bytes())).await.expect("stored");
+    });
+    server.stop();
+    flip_in_segment(&setup.data_dir);
+    let server = setup.start();
+    let before = Scrape::of(&server);
+    runtime().block_on(async {
+        let failure = server.client().get(BUCKET, "key").await.expect_err("damage is no answer");
+        assert_eq!(failure.status(), Some(500), "{failure:?}");
+    });
+    vec![Story::of(&["MlgwCorruptBlocks", "MlgwErrors"], before, Scrape::of(&server))]
+}
+
+fn flip_in_segment(data_dir: &Path) {
+    let segments = std::fs::read_dir(data_dir.join("segments"))
+        .expect("segments")
+        .map(|entry| entry.expect("one").path());
+    let is_segment = |path: &std::path::PathBuf| path.extension().is_some_and(|end| end == "seg");
+    let longest = segments.filter(is_segment).max_by_key(|path| path.metadata().map_or(0, |file| file.len()));
+    let path = longest.expect("a segment");
+    let mut bytes = std::fs::read(&path).expect("read");
+    bytes[50_000] ^= 1;
+    std::fs::write(&path, bytes).expect("written");
+}
+
+/// A hot tier of 64 MiB, filled until it is nearly full and then until it refuses.
+fn full() -> Vec<Story> {
+    let (_dir, setup) = setup();
+    let server = setup.with("hot.capacity", "64MiB").with("hot.segment_bytes", "16MiB").start();
+    use_it(&server);
+    let before = Scrape::of(&server);
+    let put = |id: u64| {
+        let (client, content) = (server.client(), Content { id, length: 1 << 20 });
+        async move { client.put(BUCKET, &format!("object-{id}"), whole(content.bytes())).await }
+    };
+    let room = || Scrape::of(&server).sum("mlgw_tier_room_bytes", &[("tier", "hot")]);
+    let filling = runtime().block_on(async {
+        let mut id = 0;
+        while room() > 6e6 {
+            id += 1;
+            put(id).await.expect("there is room");
+        }
+        let filling = Scrape::of(&server);
+        let refused = (0..).map(|n| id + n + 1).take(20);
+        let mut refusals = 0;
+        for id in refused {
+            refusals += usize::from(put(id).await.is_err());
+        }
+        assert!(refusals > 11, "{refusals} were refused");
+        filling
+    });
+    let full = Scrape::of(&server);
+    vec![
+        Story::of(&["MlgwDiskFilling"], before, filling.clone()),
+        // What is asked of the calm before it is that nothing is full, not that there is much room.
+        Story::of(&["MlgwDiskFull", "MlgwThrottled"], with_room(&filling), full),
+    ]
+}
+
+/// The scrape with as much room again as is used.
+fn with_room(scrape: &Scrape) -> Scrape {
+    let mut roomy = scrape.clone();
+    let used = scrape.sum("mlgw_tier_used_bytes", &[("tier", "hot")]);
+    roomy.0.insert("mlgw_tier_room_bytes{tier=\"hot\"}".to_owned(), used);
+    roomy
+}
+
+/// Ten connections where ten are allowed, and a dozen more.
+fn short_of_connections() -> Vec<Story> {
+    let (_dir, setup) = setup();
+    let server = setup.with("limits.connections", 10).start();
+    let before = Scrape::of(&server);
+    let connect = || TcpStream::connect(server.s3).expect("connected");
+    let open: Vec<TcpStream> = (0..10).map(|_| connect()).collect();
+    let refused = (0..12).map(|_| {
+        let mut answer = String::new();
+        std::io::Read::read_to_string(&mut connect(), &mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    });
+    refused.for_each(drop);
+    let after = Scrape::of(&server);
+    drop(open);
+    vec![Story::of(&["MlgwConnectionsNearLimit", "MlgwThrottled"], before, after)]
+}
+
+/// 150 files where 160 are allowed.
+fn short_of_files() -> Vec<Story> {
+    let (_dir, setup) = setup();
+    let server = setup.prepared_by("ulimit -n 160 || exit 98").start();
+    let before = Scrape::of(&server);
+    let limit = before.sum("mlgw_process_open_files_limit", &[]);
+    assert!((limit - 160.0).abs() < 1e-9, "{limit}");
+    let mut open = Vec::new();
+    loop {
+        open.push(TcpStream::connect(server.s3).expect("connected"));
+        let after = Scrape::of(&server);
+        if after.sum("mlgw_process_open_files", &[]) > 0.92 * limit {
+            return vec![Story::of(&["MlgwOpenFilesNearLimit"], before, after)];
+        }
+        assert!(open.len() < 160, "connections are open files");
+    }
+}
+
+/// A disk on which each read and each sync takes 600 ms.
+fn slow() -> Vec<Story> {
+    const WRITERS: u64 = 6;
+    let mount = Mount::new();
+    let server = Setup::new(mount.path().join("mlgw-data")).start();
+    use_it(&server);
+    let before = Scrape::of(&server);
+    mount.disk().slow_down(Duration::from_millis(600));
+    runtime().block_on(async {
+        let one = |id: u64| {
+            let client = server.client();
+            tokio::spawn(async move {
+                client.put(BUCKET, &format!("object-{id}"), whole("body")).await.expect("stored");
+                client.get(BUCKET, &format!("object-{id}")).await.expect("read");
+            })
+        };
+        let all: Vec<_> = (0..WRITERS).map(one).collect();
+        for each in all {
+            each.await.expect("no panic");
+        }
+    });
+    let after = Scrape::of(&server);
+    mount.disk().slow_down(Duration::ZERO);
+    server.stop();
+    vec![Story::of(&["MlgwSlowReads", "MlgwSlowSyncs", "MlgwQueueWait"], before, after)]
+}
+
+/// A file where the access log wants a directory.
+fn access_log_blocked() -> Vec<Story> {
+    let (dir, setup) = setup();
+    let blocked = dir.path().join("blocked");
+    std::fs::write(&blocked, "").expect("written");
+    let server = setup.with("access_log.one_in", 1).with("access_log.dir", blocked.display()).start();
+    let before = Scrape::of(&server);
+    use_it(&server);
+    let dropped = || Scrape::of(&server).sum("mlgw_access_log_lines_total", &[("result", "dropped")]);
+    let begun = std::time::Instant::now();
+    while dropped() < 3.0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "three lines are dropped: {}", dropped());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    vec![Story::of(&["MlgwAccessLogDropped"], before, Scrape::of(&server))]
+}
+
+fn made_up() -> Vec<Story> {
+    let (_dir, setup) = setup();
+    let server = setup.start();
+    use_it(&server);
+    let before = Scrape::of(&server);
+    let with = |changes: &[(&str, f64)]| {
+        let mut after = before.clone();
+        for (series, value) in changes {
+            let old = after.0.insert((*series).to_owned(), *value);
+            assert!(old.is_some(), "{series} is a series of the server");
+        }
+        after
+    };
+    let garbage = with(&[("mlgw_garbage_bytes", 6e9), ("mlgw_tier_used_bytes{tier=\"hot\"}", 1e10)]);
+    let limit = before.sum("mlgw_raft_log_limit_bytes", &[]);
+    let log = with(&[("mlgw_raft_log_bytes", 2.5 * limit)]);
+    vec![
+        Story::of(&["MlgwGarbage"], before.clone(), garbage),
+        Story::of(&["MlgwLogLong"], before.clone(), log),
+    ]
+}

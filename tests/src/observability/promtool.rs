@@ -1,0 +1,150 @@
+//! Prometheus's own tool (`MLGW_PROMTOOL`) evaluates rules over time series that are given to it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::scrape::{Scrape, is_counter};
+
+/// Minutes before anything happens.
+const CALM_MINUTES: usize = 30;
+/// Minutes of the whole story: longer than any alert waits.
+pub(super) const MINUTES: usize = 120;
+
+/// What was scraped for some minutes; nothing, when there was no answer.
+pub(super) struct Stage {
+    pub(super) scrape: Option<Scrape>,
+    pub(super) minutes: usize,
+}
+
+/// What is scraped over two hours, at first while all is well.
+pub(super) struct Story {
+    /// The alerts that it is about.
+    pub(super) alerts: &'static [&'static str],
+    pub(super) stages: Vec<Stage>,
+}
+
+impl Story {
+    /// All is well, then something happened, and goes on happening: counters grow by as much in each
+    /// minute as they grew between the two.
+    pub(super) fn of(alerts: &'static [&'static str], before: Scrape, after: Scrape) -> Self {
+        let mut stages = vec![Stage { scrape: Some(before.clone()), minutes: CALM_MINUTES }];
+        let mut last = before.clone();
+        for _ in CALM_MINUTES..MINUTES {
+            let grown = after.0.iter().map(|(series, now)| {
+                let then = before.0.get(series).copied().unwrap_or(0.0);
+                let value = match is_counter(series) {
+                    true => last.0.get(series).copied().unwrap_or(0.0) + (now - then).max(0.0),
+                    false => *now,
+                };
+                (series.clone(), value)
+            });
+            last = Scrape(grown.collect());
+            stages.push(Stage { scrape: Some(last.clone()), minutes: 1 });
+        }
+        Self { alerts, stages }
+    }
+
+    /// All is well, then each of these for some minutes, the last one to the end.
+    pub(super) fn told(alerts: &'static [&'static str], before: Scrape, then: Vec<Stage>) -> Self {
+        let mut stages = vec![Stage { scrape: Some(before), minutes: CALM_MINUTES }];
+        stages.extend(then);
+        let told: usize = stages.iter().map(|stage| stage.minutes).sum();
+        let last = stages.last_mut().expect("a stage");
+        last.minutes += MINUTES - told;
+        Self { alerts, stages }
+    }
+
+    /// As a test of promtool: nothing fires while all is well, then the alerts do.
+    fn test(&self) -> Value {
+        let fired = |alert: &&str| {
+            json!({
+                "expr": format!("max by (alertname) (max_over_time(ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}}[{MINUTES}m]))"),
+                "eval_time": format!("{}m", MINUTES - 1),
+                "exp_samples": [{ "labels": format!("{{alertname=\"{alert}\"}}"), "value": 1 }],
+            })
+        };
+        let calm = json!({
+            "expr": format!("max by (alertname) (max_over_time(ALERTS[{CALM_MINUTES}m]))"),
+            "eval_time": format!("{}m", CALM_MINUTES - 1),
+            "exp_samples": [],
+        });
+        let expected: Vec<Value> = self.alerts.iter().map(fired).chain([calm]).collect();
+        json!({ "interval": "1m", "input_series": self.series(), "promql_expr_test": expected })
+    }
+
+    fn series(&self) -> Vec<Value> {
+        let scrapes = || self.stages.iter().filter_map(|stage| stage.scrape.as_ref());
+        let mut names: Vec<&String> = scrapes().flat_map(|scrape| scrape.0.keys()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut all = vec![
+            json!({ "series": target("up"), "values": self.values(|scrape| Some(f64::from(u8::from(scrape.is_some())))) }),
+        ];
+        all.extend(names.into_iter().map(|name| {
+            let values = self.values(|scrape| scrape.and_then(|scrape| scrape.0.get(name).copied()));
+            json!({ "series": target(name), "values": values })
+        }));
+        all
+    }
+
+    /// Values in promtool's notation: `_x2` for three that are missing, `5x2` for three of 5.
+    fn values(&self, value: impl Fn(Option<&Scrape>) -> Option<f64>) -> String {
+        let stages = self.stages.iter().map(|stage| {
+            let value = value(stage.scrape.as_ref()).map_or("_".to_owned(), |value| value.to_string());
+            if stage.minutes == 1 { value } else { format!("{value}x{}", stage.minutes - 1) }
+        });
+        stages.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A series with the labels that a scrape adds.
+fn target(series: &str) -> String {
+    const LABELS: &str = "job=\"mlgw\",instance=\"127.0.0.1:9001\"";
+    match series.strip_suffix('}') {
+        Some(series) => format!("{series},{LABELS}}}"),
+        None => format!("{series}{{{LABELS}}}"),
+    }
+}
+
+/// A file of deploy/.
+pub(super) fn deploy(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the workspace");
+    root.join("deploy").join(name)
+}
+
+/// Runs promtool with these arguments, the last one a file of `content`.
+fn promtool(arguments: &[&str], content: &Value) {
+    let Some(tool) = std::env::var_os("MLGW_PROMTOOL") else {
+        panic!("MLGW_PROMTOOL names no promtool; tests/steps/rust-tests system gets one");
+    };
+    let file = tempfile::Builder::new().suffix(".yml").tempfile().expect("a file");
+    std::fs::write(file.path(), content.to_string()).expect("written");
+    let done = Command::new(tool).args(arguments).arg(file.path()).output().expect("promtool runs");
+    let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
+    assert!(done.status.success(), "{said}");
+}
+
+/// Asserts that each story makes its alerts fire, and none before.
+pub(super) fn assert_fires(stories: &[Story]) {
+    for story in stories {
+        let tests = json!({
+            "rule_files": [deploy("prometheus/alerts.yml")],
+            "evaluation_interval": "1m",
+            "tests": [story.test()],
+        });
+        eprintln!("observability: {:?} fire", story.alerts);
+        promtool(&["test", "rules"], &tests);
+    }
+}
+
+/// Asserts that these are queries.
+pub(super) fn assert_parses(queries: &[String]) {
+    let rule = |query: &String| json!({ "record": "checked", "expr": query });
+    let rules: Vec<Value> = queries.iter().map(rule).collect();
+    promtool(
+        &["check", "rules", "--lint=none"],
+        &json!({ "groups": [{ "name": "queries", "rules": rules }] }),
+    );
+}
