@@ -82,6 +82,51 @@ pub const RECORD_HEADER_BYTES: usize = 64;
 /// segments of its own, so that freeing it is an unlink.
 pub const OWN_SEGMENT_BYTES_MIN: u64 = 64 * MIB;
 
+// The hot tier.
+
+/// Waiting bytes of the writer of small chunks; beyond it appends wait their turn. At 1 GB/s the
+/// disk drains this in 8 ms.
+pub const SMALL_QUEUE_BYTES_MAX: usize = 8 * MIB as usize;
+/// Waiting bytes of all writers of large chunks together, segments of one body included. One sync
+/// per 32 MiB is long amortised; more would only be memory.
+pub const LARGE_QUEUE_BYTES_MAX: usize = 32 * MIB as usize;
+/// Waiting bytes of the writer of chunks that compaction moves: two of its batches.
+pub const MOVED_QUEUE_BYTES_MAX: usize = 8 * MIB as usize;
+/// A chunk of at least this size goes to the segment of large chunks, so that small ones do not
+/// wait behind its bytes.
+pub const LARGE_CHUNK_BYTES_MIN: usize = 256 * KIB as usize;
+/// Segments of one body that may be open at once, each with its thread. A body that finds none
+/// free shares the segment of large chunks.
+pub const OWN_SEGMENTS_OPEN_MAX: usize = 16;
+/// A segment of one body without appends for this long is sealed.
+pub const OWN_IDLE_SECS: u64 = 60;
+/// Records of one write call: each takes two of the 1,024 buffers that `pwritev` accepts.
+pub const WRITE_RECORDS_MAX: usize = 512;
+/// Bytes appended to an open segment before the catalogue is told how much of it is on stable
+/// media. A start reads at most this and one batch of every segment left open: 38 MiB of 19.
+pub const MARK_BYTES: u64 = 2 * MIB;
+/// Wanted bytes up to which a read is first tried in place, from the page cache. Verifying and
+/// copying this much takes about 40 µs, what a thread hop and back costs.
+pub const INLINE_READ_BYTES_MAX: u64 = 256 * KIB;
+/// Reads that may wait for the disk at once, each holding a thread of the blocking pool.
+pub const DISK_READS_MAX: usize = 64;
+/// Segment files kept open for reading.
+pub const OPEN_FILES_MAX: usize = 512;
+/// Bytes between the key and the checksum table of a record, kept for later encodings (stored
+/// block lengths, a wrapped data key).
+pub const EXTRA_BYTES_MAX: usize = 1024;
+/// How often housekeeping looks at free space and at idle segments of one body.
+pub const HOUSEKEEPING_MS: u64 = 1000;
+/// Bytes that compaction reads before it writes what of them is referred to: its memory.
+pub const MOVE_BATCH_BYTES_MAX: u64 = 4 * MIB;
+/// Chunks that compaction moves at once, each a command in the catalogue's queue.
+pub const MOVE_BATCH_CHUNKS_MAX: usize = 128;
+/// How often a request appends again what lay in a segment that was fenced meanwhile.
+pub const APPEND_AGAIN_MAX: usize = 5;
+/// How often a reader looks its body up again when a segment is gone. Each time it was moved since
+/// the last look, which takes longer than looking.
+pub const LOOK_AGAIN_MAX: usize = 8;
+
 // Catalogue.
 
 /// Extents that an object record holds itself; a body of more has `extent` pages.
@@ -108,4 +153,12 @@ const _: () = {
     assert!(PART_BYTES_MIN >= CHUNK_BYTES_MAX);
     assert!(DELETE_OBJECTS_KEYS_MAX * KEY_LEN_MAX < XML_BODY_BYTES_MAX);
     assert!(INLINE_EXTENTS_MAX < EXTENT_PAGE_ENTRIES_MAX);
+    assert!(SMALL_QUEUE_BYTES_MAX as u64 > 2 * CHUNK_BYTES_MAX);
+    assert!(LARGE_QUEUE_BYTES_MAX as u64 > 2 * CHUNK_BYTES_MAX);
+    assert!(MOVED_QUEUE_BYTES_MAX as u64 >= 2 * MOVE_BATCH_BYTES_MAX);
+    assert!(LARGE_CHUNK_BYTES_MIN as u64 <= CHUNK_BYTES_MAX);
+    assert!(INLINE_READ_BYTES_MAX >= BLOCK_BYTES);
+    assert!(KEY_LEN_MAX <= u16::MAX as usize && EXTRA_BYTES_MAX <= u16::MAX as usize);
+    assert!(2 * WRITE_RECORDS_MAX <= 1024);
+    assert!((3 + OWN_SEGMENTS_OPEN_MAX as u64) * MARK_BYTES <= 64 * MIB);
 };

@@ -18,6 +18,7 @@ mod probes;
 mod settings;
 mod signed;
 mod status;
+mod tiers;
 
 pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
 pub use error::{ApiError, ErrorDocument};
@@ -29,6 +30,7 @@ pub use status::{
     CatalogueStatus, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, Shortage, Status,
     SyncStatus, TierStatus,
 };
+pub use tiers::{CompactRequest, CompactionInfo};
 
 use crate::audit::AuditLog;
 use crate::auth::AuthRules;
@@ -125,6 +127,8 @@ routes! {
     get "/v1/buckets/{bucket}" => buckets::show;
     delete "/v1/buckets/{bucket}" => buckets::delete;
     get "/v1/buckets/{bucket}/object" => objects::show;
+    get "/v1/tiers/{tier}/compaction" => tiers::compaction;
+    post "/v1/tiers/{tier}/compaction" => tiers::compact;
 }
 
 /// The routes that need no signature.

@@ -14,6 +14,7 @@ mod object;
 mod output;
 mod serve;
 mod status;
+mod tier;
 mod top;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
@@ -74,6 +75,9 @@ enum Command {
     /// Objects: where their bytes are.
     #[command(subcommand)]
     Object(object::ObjectCommand),
+    /// Where bytes lie: give back the space of what is gone.
+    #[command(subcommand)]
+    Tier(tier::TierCommand),
     /// How the server is.
     Status {
         /// Print its metrics instead.
@@ -149,6 +153,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Access(command) => talk(access::run(command, &cli.global, out)),
         Command::Bucket(command) => talk(bucket::run(command, &cli.global, out)),
         Command::Object(command) => talk(object::run(command, &cli.global, out)),
+        Command::Tier(command) => talk(tier::run(command, &cli.global, out)),
         Command::Status { metrics } => talk(status::run(metrics, &cli.global, out)),
         Command::Top(args) => talk(top::run(args, &cli.global, out)),
         Command::Version => {
@@ -202,6 +207,8 @@ mod tests {
             "bucket create b --region eu-west-1",
             "bucket delete b --yes",
             "object show s3://b/k",
+            "tier compact",
+            "tier compact --dead-percent 5 --wait",
             "status --metrics --endpoint http://h:1",
             "top --interval 0.5 --count 3 --output json",
             "version",

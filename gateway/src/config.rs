@@ -24,8 +24,10 @@ pub use table::{
 };
 pub use value::{Address, Auto, ByteSize, Durability, LogFormat, LogLevel, PrintCredentials, Value};
 
+use mlgw_tiering::CompactionSettings;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use table::Texts;
 
 /// Where a value was set.
@@ -201,6 +203,19 @@ impl Config {
                 format!("'hot.segment_bytes' is {segment}, not {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}");
             found.push(("hot.segment_bytes", reason));
         }
+        let percent = self.hot.compact_dead_percent;
+        if !(1..=100).contains(&percent) {
+            let reason = format!("'hot.compact_dead_percent' is {percent}, not 1 to 100");
+            found.push(("hot.compact_dead_percent", reason));
+        }
+        if self.hot.compact_bytes_per_second < COMPACT_RATE_MIN {
+            let reason = format!("'hot.compact_bytes_per_second' is at least {COMPACT_RATE_MIN}");
+            found.push(("hot.compact_bytes_per_second", reason));
+        }
+        if self.hot.compact_interval < COMPACT_INTERVAL_MIN {
+            let reason = format!("'hot.compact_interval' is at least {COMPACT_INTERVAL_MIN:?}");
+            found.push(("hot.compact_interval", reason));
+        }
         let counts = [
             ("limits.connections", self.limits.connections),
             ("audit.files_max", self.audit.files_max),
@@ -229,6 +244,16 @@ impl Config {
         self.access_log.dir.clone().unwrap_or_else(|| self.data_dir.join("access"))
     }
 
+    /// How space is given back.
+    #[must_use]
+    pub fn compaction(&self) -> CompactionSettings {
+        CompactionSettings {
+            dead_percent: self.hot.compact_dead_percent,
+            bytes_per_second: self.hot.compact_bytes_per_second.0,
+            interval: self.hot.compact_interval,
+        }
+    }
+
     /// Where segments are kept.
     #[must_use]
     pub fn segments_dir(&self) -> PathBuf {
@@ -236,10 +261,14 @@ impl Config {
     }
 }
 
-/// Sixteen chunks: below that a segment is mostly its own overhead.
-const SEGMENT_BYTES_MIN: ByteSize = ByteSize(16 << 20);
+/// Below that a segment is mostly its own overhead; one always takes at least one chunk.
+const SEGMENT_BYTES_MIN: ByteSize = ByteSize(256 << 10);
 /// Offsets within a segment stay below 2^32 for anyone who packs them.
 const SEGMENT_BYTES_MAX: ByteSize = ByteSize(4 << 30);
+/// A chunk a second: slower is as good as never.
+const COMPACT_RATE_MIN: ByteSize = ByteSize(1 << 20);
+/// Looking takes milliseconds; more often it would be all that is done.
+const COMPACT_INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests;

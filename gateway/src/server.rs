@@ -253,6 +253,7 @@ impl Running {
         log.set_level(adopted.config.log.level);
         self.admin.metrics.slow_log.set_threshold(adopted.config.log.slow_request_ms);
         self.admin.metrics.access_log.set_one_in(adopted.config.access_log.one_in);
+        self.admin.hot.set_compaction(adopted.config.compaction());
         self.admin.loaded.store(Arc::new(adopted));
         if let Some(Err(error)) = self.certificate.as_ref().map(Certificate::reload) {
             tracing::error!(%error, "the certificate is refused; the old one stays");

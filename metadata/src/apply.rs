@@ -6,10 +6,13 @@
 
 mod bucket;
 mod conditions;
+mod fence;
 #[cfg(test)]
 mod golden_tests;
 mod object;
 mod release;
+mod relocate;
+mod segment;
 mod system;
 mod upload;
 mod usage;
@@ -66,8 +69,12 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::DropBucket(command) => bucket::drop(view, *command),
         Change::ReleaseBody(command) => release::step(view, *command),
         Change::LeaseBodies(command) => system::lease_bodies(view, *command),
-        Change::CreateSegment(command) => system::create_segment(view, command),
-        Change::SealSegment(command) => system::seal_segment(view, *command),
+        Change::CreateSegment(command) => segment::create(view, command),
+        Change::SealSegment(command) => segment::seal(view, *command),
+        Change::MarkSegment(command) => segment::mark(view, *command),
+        Change::FenceSegment(command) => segment::fence(view, *command),
+        Change::RelocateExtent(command) => relocate::apply(view, command),
+        Change::RemoveSegment(command) => segment::remove(view, *command),
         Change::PutCredential(command) => system::put_credential(view, command),
         Change::DeleteCredential(command) => system::delete_credential(view, command),
         Change::PutNode(command) => system::put_node(view, command),

@@ -23,6 +23,9 @@ pub(crate) mod resident;
 mod saga_tests;
 mod sagas;
 #[cfg(test)]
+mod segment_tests;
+mod segments;
+#[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
@@ -33,6 +36,7 @@ pub use options::{
 };
 pub use pins::Pin;
 pub use reader::{Entry, ObjectScan, PageScan, PartScan, Reader, UploadScan};
+pub use segments::{ChunkOwner, Reference};
 
 pub(crate) use inner::Inner;
 
@@ -75,8 +79,8 @@ impl Catalogue {
     ///
     /// # Errors
     /// When the command was rejected, or when too many wait already, or when the catalogue stops.
-    pub async fn propose(&self, command: Command) -> Result<Reply, ProposeError> {
-        self.inner.propose(command).await
+    pub async fn propose(&self, command: impl Into<Arc<Command>>) -> Result<Reply, ProposeError> {
+        self.inner.propose(command.into()).await
     }
 
     /// Creates a bucket in every object group.
@@ -211,8 +215,7 @@ impl Catalogue {
         let mut usage = SegmentUsage::default();
         for group in &self.inner.groups {
             let share: SegmentUsage = read(&group.state(), &segment_row(segment))?.unwrap_or_default();
-            usage.bytes += share.bytes;
-            usage.extents += share.extents;
+            usage.add(&share);
         }
         Ok(usage)
     }

@@ -6,6 +6,7 @@
 pub mod bucket;
 pub mod object;
 pub mod reply;
+pub mod segment;
 pub mod system;
 pub mod upload;
 
@@ -17,9 +18,8 @@ pub use object::{
     UpdateObject, update_object,
 };
 pub use reply::{Reject, Reply, Written};
-pub use system::{
-    CreateSegment, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, SealSegment,
-};
+pub use segment::{CreateSegment, FenceSegment, MarkSegment, RelocateExtent, RemoveSegment, SealSegment};
+pub use system::{DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition};
 pub use upload::{AbortUpload, CompleteUpload, CreateUpload, NamedPart, PutPart, ReleaseBody};
 
 use crate::schema::Bucket;
@@ -29,7 +29,10 @@ use mlgw_common::{ObjectKey, Timestamp};
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Command {
     /// What is to change.
-    #[prost(oneof = "Change", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
+    #[prost(
+        oneof = "Change",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20"
+    )]
     pub change: Option<Change>,
 }
 
@@ -85,6 +88,18 @@ pub enum Change {
     /// Group 0: where a range of keys is.
     #[prost(message, tag = "16")]
     PutPartition(PutPartition),
+    /// Group 0: how much of an open segment recovery need not read.
+    #[prost(message, tag = "17")]
+    MarkSegment(MarkSegment),
+    /// Object groups: refuse new references to a segment from now on.
+    #[prost(message, tag = "18")]
+    FenceSegment(FenceSegment),
+    /// Object groups: a chunk is elsewhere now.
+    #[prost(message, tag = "19")]
+    RelocateExtent(RelocateExtent),
+    /// Group 0: the end of a segment.
+    #[prost(message, tag = "20")]
+    RemoveSegment(RemoveSegment),
 }
 
 impl Command {

@@ -42,6 +42,8 @@ pub enum Family {
     SegmentUsage = 0x18,
     /// Bodies whose rows wait to be freed.
     Release = 0x19,
+    /// Segments that no record of this group may refer to any more.
+    Fence = 0x1A,
 }
 
 impl Family {

@@ -19,8 +19,8 @@ mod store;
 pub mod view;
 
 pub use catalogue::{
-    Catalogue, CatalogueMetrics, CatalogueOptions, Completed, CreateBucketError, DeleteBucketError,
-    Durability, Entry, Fatal, NewBucket, ObjectScan, OpenError, PageScan, PartScan, Pin, ProposeError,
-    ReadError, Reader, UploadScan,
+    Catalogue, CatalogueMetrics, CatalogueOptions, ChunkOwner, Completed, CreateBucketError,
+    DeleteBucketError, Durability, Entry, Fatal, NewBucket, ObjectScan, OpenError, PageScan, PartScan, Pin,
+    ProposeError, ReadError, Reader, Reference, UploadScan,
 };
 pub use command::{Change, Command, Reject, Reply};

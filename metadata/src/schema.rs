@@ -7,6 +7,7 @@
 pub mod bucket;
 pub mod credential;
 pub mod extent;
+pub mod fence;
 pub mod meta;
 pub mod node;
 pub mod object;
@@ -21,6 +22,7 @@ pub mod version;
 pub use bucket::{Bucket, BucketState, LockDefault, LockMode, Mirror, Versioning};
 pub use credential::{Credential, Role};
 pub use extent::{Encoding, Extent, ExtentPage, PartRange};
+pub use fence::FencedRange;
 pub use node::Node;
 pub use object::{
     Checksum, ChecksumAlgorithm, ChecksumKind, EncryptionEnvelope, ObjectSummary, ObjectVersion, Pair,

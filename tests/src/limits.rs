@@ -1,5 +1,6 @@
 //! Limits for real: a full disk, little memory, many connections, one directory.
 //!
+//! - `compaction`: space comes back while clients write, read and dawdle;
 //! - `disk_full`: a 256 MiB file system filled to refusal;
 //! - `memory`: 512 MiB of memory under thousands of slow uploads and idle connections;
 //! - `complete`: completing a large upload writes almost nothing;
@@ -7,6 +8,7 @@
 //! - `drain`: requests in flight finish before a stop.
 
 mod cgroup;
+mod compaction;
 mod complete;
 mod disk_full;
 mod drain;

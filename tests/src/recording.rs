@@ -104,6 +104,12 @@ impl Recording {
         self.events.iter().filter(made).count()
     }
 
+    /// Files with such a name that were removed.
+    pub(crate) fn removed(&self, suffix: &str) -> usize {
+        let removed = |event: &&Event| matches!(event, Event::Unname { name, .. } if name.ends_with(suffix));
+        self.events.iter().filter(removed).count()
+    }
+
     /// Bytes written, for progress lines.
     pub(crate) fn written_bytes(&self) -> usize {
         let length = |event: &Event| if let Event::Write { data, .. } = event { data.len() } else { 0 };

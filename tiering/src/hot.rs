@@ -12,18 +12,21 @@
 //! Bytes on disk are described in docs/formats-segment.md.
 
 mod catalogue;
+mod compaction;
 mod file;
 mod files;
 mod header;
+mod holds;
 mod lanes;
-pub mod limits;
 mod location;
 mod map;
 mod metrics;
+mod pins;
 mod queue;
 mod read;
 pub mod record;
 mod recovery;
+mod scan;
 mod segments;
 mod space;
 mod writer;
@@ -36,28 +39,34 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use mlgw_common::ids::{BodyId, BucketId, NodeId, PartNumber, SegmentId};
-use mlgw_common::limits::MIB;
+use mlgw_common::limits::{HOUSEKEEPING_MS, MIB, OPEN_FILES_MAX, OWN_IDLE_SECS};
 use mlgw_common::{Clock, ObjectKey};
 use mlgw_metadata::schema::Extent;
 use mlgw_metadata::{Catalogue, Durability};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::task::JoinHandle;
 
+pub use compaction::{CompactionSettings, CompactionStatus};
 pub use file::{FileCall, Intercept, Step, segment_file_name, segment_of_file_name};
 pub use header::{HeaderFault, SEGMENT_HEADER_BYTES, SEGMENT_VERSION, SegmentHeader};
+pub use holds::Hold;
 pub use map::{Later, MapError, OpenSegment, SegmentMap};
 pub use metrics::HotMetrics;
+pub use pins::SegmentPin;
 pub use read::{Fault, ReadError};
 pub use recovery::{RecoverError, Scanned, scan};
 pub use space::BALLAST_FILE_NAME;
 
 use catalogue::CatalogueMap;
+use compaction::Compaction;
 use file::Disk;
 use files::Files;
+use holds::Holds;
 use lanes::Lanes;
-use limits::{HOUSEKEEPING_MS, OPEN_FILES_MAX, OWN_IDLE_SECS};
 use metrics::Metrics;
-use queue::Close;
+use pins::Pins;
+use queue::{Close, Placed, Queue};
 use read::Reader;
 use record::Owner;
 use recovery::Listed;
@@ -81,6 +90,8 @@ pub struct HotOptions {
     pub capacity_bytes: u64,
     /// Size of the ballast behind the reserve.
     pub ballast_bytes: u64,
+    /// How space is given back.
+    pub compaction: CompactionSettings,
     /// The time of day, for salvage.
     pub clock: Arc<dyn Clock>,
     /// Fault injection, for tests.
@@ -101,6 +112,7 @@ impl HotOptions {
             reserve_bytes: (disk_bytes / 16).clamp(16 * MIB, 1024 * MIB),
             capacity_bytes: u64::MAX / 2,
             ballast_bytes: (disk_bytes / 64).clamp(4 * MIB, 256 * MIB),
+            compaction: CompactionSettings::default(),
             clock,
             intercept: None,
         }
@@ -176,6 +188,15 @@ pub struct Chunk {
     pub placement: Placement,
 }
 
+/// A stored chunk.
+#[derive(Clone, Debug)]
+pub struct Appended {
+    /// Where it lies.
+    pub extent: Extent,
+    /// Keeps its segment as it is; to be dropped when the catalogue names the chunk, or never will.
+    pub hold: Hold,
+}
+
 /// The hot tier. Clones are the same tier.
 #[derive(Clone)]
 pub struct HotTier {
@@ -186,6 +207,12 @@ struct Inner {
     shared: Arc<Shared>,
     lanes: Lanes,
     reader: Reader,
+    pins: Arc<Pins>,
+    node: NodeId,
+    compaction: Arc<Compaction>,
+    /// Whose references compaction follows; none where there is no compaction.
+    catalogue: Option<Catalogue>,
+    compactor: Mutex<Option<JoinHandle<()>>>,
     /// Ends when the last writer has.
     writers_ended: Mutex<mpsc::Receiver<()>>,
     recovered: Vec<(SegmentId, Scanned)>,
@@ -201,26 +228,38 @@ impl HotTier {
     pub async fn open(options: HotOptions, catalogue: Catalogue) -> Result<Self, OpenError> {
         let location = options.dir.file_name().map(|name| name.to_string_lossy().into_owned());
         let map = CatalogueMap {
-            catalogue,
+            catalogue: catalogue.clone(),
             node: options.node,
             location: location.unwrap_or_default(),
             clock: options.clock.clone(),
         };
-        Self::open_with(options, Arc::new(map)).await
+        let tier = Self::open_parts(options, Arc::new(map), Some(catalogue)).await?;
+        let compactor = compaction::driver::run(Arc::downgrade(&tier.inner), tier.inner.compaction.clone());
+        *tier.inner.compactor.lock().await = Some(tokio::spawn(compactor));
+        Ok(tier)
     }
 
-    /// As [`HotTier::open`], with another segment map than the catalogue's.
+    /// As [`HotTier::open`], with another segment map than the catalogue's, and without compaction.
     ///
     /// # Errors
     /// As there.
     pub async fn open_with(options: HotOptions, map: Arc<dyn SegmentMap>) -> Result<Self, OpenError> {
+        Self::open_parts(options, map, None).await
+    }
+
+    async fn open_parts(
+        options: HotOptions,
+        map: Arc<dyn SegmentMap>,
+        catalogue: Option<Catalogue>,
+    ) -> Result<Self, OpenError> {
         let HotOptions { dir, durability, intercept, clock, .. } = options;
         let metrics = Arc::new(Metrics::default());
         let io = |source| OpenError::Io { dir: dir.clone(), source };
         let disk = Disk::open(dir.clone(), durability, intercept, metrics.clone()).map_err(io)?;
         let disk = Arc::new(disk);
         let recovered = recovery::recover(&*map, &disk).await?;
-        let Listed { stray, used_bytes } = recovery::list_files(&*map, &disk).map_err(io)?;
+        let Listed { stray, removed, used_bytes } = recovery::list_files(&*map, &disk).map_err(io)?;
+        recovery::sweep(&*map, &disk, &removed).map_err(io)?;
         let (seals, requests) = mpsc::unbounded_channel();
         tokio::spawn(run_seals(map.clone(), metrics.clone(), requests));
         let bounds = Bounds {
@@ -229,7 +268,13 @@ impl HotTier {
             capacity_bytes: options.capacity_bytes,
         };
         let space = Arc::new(Space::open(&dir, bounds, used_bytes));
-        let segments = Arc::new(Segments { map: map.clone(), disk: disk.clone(), clock, seals });
+        let segments = Arc::new(Segments {
+            map: map.clone(),
+            disk: disk.clone(),
+            clock,
+            holds: Holds::default(),
+            seals,
+        });
         let shared = Arc::new(Shared {
             segments,
             space,
@@ -240,7 +285,19 @@ impl HotTier {
         let (lanes, ended) = Lanes::start(shared.clone()).map_err(io)?;
         let reader = Reader::new(Files::new(disk, map, OPEN_FILES_MAX), metrics);
         let writers_ended = Mutex::new(ended);
-        let inner = Arc::new(Inner { shared, lanes, reader, writers_ended, recovered, stray });
+        let inner = Arc::new(Inner {
+            shared,
+            lanes,
+            reader,
+            pins: Arc::default(),
+            node: options.node,
+            compaction: Arc::new(Compaction::new(options.compaction)),
+            catalogue,
+            compactor: Mutex::default(),
+            writers_ended,
+            recovered,
+            stray,
+        });
         tokio::spawn(keep_house(Arc::downgrade(&inner)));
         Ok(Self { inner })
     }
@@ -252,7 +309,7 @@ impl HotTier {
     ///
     /// # Errors
     /// When nothing was stored.
-    pub async fn append(&self, chunk: Chunk) -> Result<Extent, AppendError> {
+    pub async fn append(&self, chunk: Chunk) -> Result<Appended, AppendError> {
         let Inner { shared, lanes, .. } = &*self.inner;
         let Chunk { bucket, key, body, part, offset, data, placement } = chunk;
         let bytes = record::head_bytes(key.as_bytes().len(), data.len()) + data.len();
@@ -265,14 +322,54 @@ impl HotTier {
             match lane.push(&owner, &data, bytes).await {
                 Ok(answer) => {
                     admitted.pass_on();
-                    let stored = answer.await.unwrap_or(Err(AppendError::Stopping));
-                    return stored.map(Extent::from);
+                    return answered(answer).await;
                 }
                 // The body's segment was sealed meanwhile, as idle or finished: it gets another.
                 Err(queue::Closed) if own.is_some() => {}
                 Err(queue::Closed) => return Err(AppendError::Stopping),
             }
         }
+    }
+
+    /// Stores a chunk again whose segment was fenced before the chunk was named; the caller still
+    /// holds that segment, so the chunk is there to be read.
+    ///
+    /// # Errors
+    /// When nothing was stored.
+    pub async fn append_again(&self, extent: &Extent, body: BodyId) -> Result<Appended, AppendError> {
+        self.inner.shared.segments.holds.give_up(extent.segment_id());
+        let read = self.inner.reader.chunk(extent, body).await;
+        let (owner, data) = read.map_err(|error| {
+            tracing::error!(%error, "a chunk of a fenced segment cannot be read back");
+            AppendError::Io
+        })?;
+        self.inner.append_moved(&owner, &data).await
+    }
+
+    /// Keeps segments from being released until the pin is dropped; nothing when one of them is gone
+    /// or going: look the object up again, it is elsewhere. Not needed for a single read.
+    #[must_use]
+    pub fn pin(&self, segments: Vec<SegmentId>) -> Option<SegmentPin> {
+        let map = &self.inner.shared.segments.map;
+        self.inner.pins.pin(segments, |segment| map.generation(segment).is_some())
+    }
+
+    /// How far compaction is.
+    #[must_use]
+    pub fn compaction(&self) -> CompactionStatus {
+        self.inner.compaction.status()
+    }
+
+    /// Has compaction go about it in another way from now on.
+    pub fn set_compaction(&self, settings: CompactionSettings) {
+        self.inner.compaction.set(settings);
+    }
+
+    /// Asks for a round of compaction now, in which segments of at least `dead_percent` dead bytes are
+    /// emptied, open ones too. Returns the number of rounds that have ended when it has, see
+    /// [`CompactionStatus::rounds`].
+    pub fn compact(&self, dead_percent: u64) -> u64 {
+        self.inner.compaction.ask(dead_percent)
     }
 
     /// Reads `range` (not empty, within the extent's logical bytes) of what `extent` of `body`
@@ -320,6 +417,13 @@ impl HotTier {
     /// Writes what waits, seals the open segments and ends the writers; later appends are
     /// answered with [`AppendError::Stopping`]. The catalogue must still be running.
     pub async fn shutdown(self) {
+        self.inner.compaction.stop();
+        let compactor = self.inner.compactor.lock().await.take();
+        if let Some(compactor) = compactor
+            && let Err(error) = compactor.await
+        {
+            tracing::error!(%error, "compaction ended badly");
+        }
         self.inner.lanes.close(Close::Seal);
         // Nobody ever sends: this ends when every writer has ended.
         let _ = self.inner.writers_ended.lock().await.recv().await;
@@ -330,8 +434,29 @@ impl HotTier {
     }
 }
 
+impl Inner {
+    /// Stores a chunk that is elsewhere already, in the segment of what was moved.
+    async fn append_moved(&self, owner: &Owner, data: &Bytes) -> Result<Appended, AppendError> {
+        let bytes = record::head_bytes(owner.key.as_bytes().len(), data.len()) + data.len();
+        let space = &self.shared.space;
+        let admitted = space.admit_moved(bytes as u64).then(|| Admitted { space, bytes: bytes as u64 });
+        let admitted = admitted.ok_or(AppendError::Full)?;
+        let lane: &Queue = self.lanes.moved();
+        let answer = lane.push(owner, data, bytes).await.map_err(|queue::Closed| AppendError::Stopping)?;
+        admitted.pass_on();
+        answered(answer).await
+    }
+}
+
+/// What became of a chunk that is in its writer's line.
+async fn answered(answer: oneshot::Receiver<Result<Placed, AppendError>>) -> Result<Appended, AppendError> {
+    let Placed { location, hold } = answer.await.unwrap_or(Err(AppendError::Stopping))?;
+    Ok(Appended { extent: location.into(), hold })
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.compaction.stop();
         self.lanes.close(Close::Abandon);
     }
 }

@@ -7,5 +7,6 @@
 pub mod hot;
 
 pub use hot::{
-    AppendError, Chunk, HotMetrics, HotOptions, HotTier, OpenError, Placement, ReadError, RecoverError,
+    AppendError, Appended, Chunk, CompactionSettings, CompactionStatus, Hold, HotMetrics, HotOptions,
+    HotTier, OpenError, Placement, ReadError, RecoverError, SegmentPin,
 };

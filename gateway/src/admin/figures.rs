@@ -7,10 +7,11 @@ use super::Admin;
 use crate::metrics::exposition::{Family, Value};
 use crate::metrics::process::Process;
 use crate::metrics::table::{
-    BUCKET_BYTES, BUCKET_OBJECTS, BUILD_INFO, CONNECTIONS_LIMIT, CORRUPT_BLOCKS, CPU, GARBAGE, JOB_WAITING,
-    OPEN_FILES, OPEN_FILES_LIMIT, QUEUE_WAIT, RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT,
-    RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT, START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS,
-    TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED, TIER_WRITTEN_BYTES,
+    BUCKET_BYTES, BUCKET_OBJECTS, BUILD_INFO, CONNECTIONS_LIMIT, CORRUPT_BLOCKS, CPU, FREED_BYTES, GARBAGE,
+    JOB_WAITING, MOVED_BYTES, OPEN_FILES, OPEN_FILES_LIMIT, QUEUE_WAIT, RAFT_COMMANDS, RAFT_ENTRIES,
+    RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK, START_TIME, SYNC,
+    SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS, TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED,
+    TIER_WRITTEN_BYTES,
 };
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
 use mlgw_metadata::ReadError;
@@ -50,6 +51,7 @@ impl Admin {
 
     fn hot_families(&self) -> Vec<Family> {
         let hot = self.hot.metrics();
+        let compaction = self.hot.compaction();
         let capacity = self.loaded.load().config.hot_capacity_bytes(&self.machine);
         let reads = Family::new(TIER_READS)
             .with(&["hot", "cached"], Value::Count(hot.reads_inline))
@@ -63,6 +65,10 @@ impl Admin {
             reads,
             Family::new(TIER_READ_BYTES).with(&["hot"], Value::Count(hot.read_bytes)),
             Family::new(TIER_WRITTEN_BYTES).with(&["hot"], Value::Count(hot.appended_bytes)),
+            Family::new(MOVED_BYTES)
+                .with(&["hot", "hot", "compaction"], Value::Count(compaction.moved_bytes)),
+            Family::new(FREED_BYTES).with(&["hot"], Value::Count(compaction.freed_bytes)),
+            Family::new(SEGMENTS_HELD_BACK).with(&["hot"], level(compaction.held_back_segments)),
         ]
     }
 

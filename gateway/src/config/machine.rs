@@ -40,6 +40,14 @@ impl Config {
         self.hot.capacity.or_else(|| super::ByteSize(auto)).0
     }
 
+    /// Length at which a segment is sealed: on a small disk less than was asked for, or compaction
+    /// would find no room for what lives in a segment.
+    #[must_use]
+    pub fn hot_segment_bytes(&self, machine: &Machine) -> u64 {
+        let share = machine.disk_bytes.map_or(u64::MAX, |disk| (disk / 64).max(MIB));
+        self.hot.segment_bytes.0.min(share)
+    }
+
     /// Free bytes that segments leave to the catalogue, whose log must go on for a delete to be
     /// possible on a full disk.
     #[must_use]
@@ -145,6 +153,9 @@ mod tests {
         let loaded = Loaded::load(&Sources::default()).unwrap();
         let machine = Machine { memory_bytes: 512 * MIB, disk_bytes: Some(256 * MIB) };
         assert_eq!(loaded.config.hot_reserve_bytes(&machine), 32 * MIB);
+        assert_eq!(loaded.config.hot_segment_bytes(&machine), 4 * MIB);
+        let large = Machine { disk_bytes: Some(1000 * GIB), ..machine };
+        assert_eq!(loaded.config.hot_segment_bytes(&large), 256 * MIB);
         assert_eq!(loaded.config.catalogue_log_bytes_max(&machine), 16 * MIB);
         assert_eq!(loaded.derived("catalogue.cache_bytes", &machine), Some(32 * MIB));
         assert!(loaded.config.memory_bytes(&machine) < 200 * MIB);

@@ -180,10 +180,16 @@ settings! {
         dir: Option<PathBuf> = "", start;
         /// Bytes the segments may take; auto is 90 % of the file system, less 10 GiB on one over 100 GiB.
         capacity: Auto<ByteSize> = "auto", start;
-        /// Length at which a segment file is sealed.
+        /// Length at which a segment file is sealed; at most 1/64 of the file system.
         segment_bytes: ByteSize = "256MiB", start;
         /// Free bytes kept for deletes and the catalogue; auto is 1/16 of the file system, 32 MiB to 1 GiB.
         reserve_bytes: Auto<ByteSize> = "auto", start;
+        /// Percent of a segment's bytes that must be dead before what lives in it is moved and it is released.
+        compact_dead_percent: u64 = "30", live;
+        /// Bytes of segments that compaction reads in a second at most.
+        compact_bytes_per_second: ByteSize = "64MiB", live;
+        /// How often compaction looks for dead bytes.
+        compact_interval: Duration = "5s", live;
     }
     /// The catalogue: what exists and where its bytes are.
     catalogue: CatalogueSection {

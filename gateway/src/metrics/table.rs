@@ -125,6 +125,12 @@ metrics! {
         "Bytes of chunk records written to a tier"
     GARBAGE: Gauge "mlgw_garbage_bytes" []
         "Bytes of segments that nothing refers to: of deletes, overwrites and bodies given up, and of writes under way"
+    MOVED_BYTES: Counter "mlgw_moved_bytes_total" ["from" "to" "reason"]
+        "Bytes of objects that were moved, by tiers and reason"
+    FREED_BYTES: Counter "mlgw_freed_bytes_total" ["tier"]
+        "Bytes of segment files that were removed"
+    SEGMENTS_HELD_BACK: Gauge "mlgw_segments_held_back" ["tier"]
+        "Segments with dead bytes that cannot be emptied, because what lives in them does not verify"
     BUCKET_OBJECTS: Gauge "mlgw_bucket_objects" ["bucket"]
         "Objects of a bucket; the 200 largest buckets, and other"
     BUCKET_BYTES: Gauge "mlgw_bucket_bytes" ["bucket"]

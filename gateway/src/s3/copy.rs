@@ -8,7 +8,7 @@ use super::checksums;
 use super::conditions::{self, OF_COPY_SOURCE, Verdict};
 use super::error::{Code, S3Error};
 use super::get::{Found, check_version, current};
-use super::ingest::{Destination, Ingest};
+use super::ingest::{Destination, Durable, Ingest};
 use super::multipart::{Named, asked_checksum, part_number, put_part};
 use super::object_headers::{Description, STORAGE_CLASS};
 use super::put::{Stored, hex, put_version};
@@ -248,10 +248,10 @@ async fn copy_bytes(
         }
         ingest.push(piece).await?;
     }
-    let extents = ingest.finish().await?;
+    let Durable { extents, holds } = ingest.finish().await?;
     let stored = |one: Running| checksums::stored(one.algorithm(), ChecksumKind::FullObject, one.finish());
     let checksums = checksum.map(stored).into_iter().collect();
-    Ok(Stored { body, bytes, etag: hex(&md5.finalize()), checksums, extents })
+    Ok(Stored { body, bytes, etag: hex(&md5.finalize()), checksums, extents, _holds: holds })
 }
 
 fn copy_result(root: &str, stored: &Stored, now: Timestamp) -> String {

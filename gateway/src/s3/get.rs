@@ -16,6 +16,7 @@ use crate::metrics::stages::stage;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use http::{HeaderValue, StatusCode, header};
+use mlgw_common::limits::LOOK_AGAIN_MAX;
 use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
 use mlgw_metadata::schema::{Bucket, Checksum, ObjectVersion, PartRange};
 use std::ops::Range;
@@ -26,11 +27,14 @@ use std::sync::Arc;
 /// # Errors
 /// Those of S3.
 pub async fn get_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    match get_once(gateway, request).await {
-        // The object was replaced and freed between the look at its record and the first read.
-        Err(GetError::Read(ReadError::Missing(_))) => Ok(get_once(gateway, request).await?),
-        done => Ok(done?),
+    for _ in 1..LOOK_AGAIN_MAX {
+        match get_once(gateway, request).await {
+            // The object was replaced and freed between the look at its record and the first read.
+            Err(GetError::Read(ReadError::Missing(_))) => {}
+            done => return Ok(done?),
+        }
     }
+    Ok(get_once(gateway, request).await?)
 }
 
 /// What a GET fails with.

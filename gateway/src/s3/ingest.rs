@@ -18,7 +18,7 @@ use futures_util::stream::FuturesOrdered;
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, OWN_SEGMENT_BYTES_MIN, XML_BODY_BYTES_MAX};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use mlgw_metadata::schema::Extent;
-use mlgw_tiering::{AppendError, Chunk, Placement};
+use mlgw_tiering::{AppendError, Appended, Chunk, Hold, Placement};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -89,6 +89,25 @@ pub struct Destination {
     pub part: Option<PartNumber>,
 }
 
+/// Chunks that are durable in segments, in the order of their body.
+#[derive(Default)]
+pub struct Durable {
+    /// Where they are.
+    pub extents: Vec<Extent>,
+    /// Keep their segments as they are, until the catalogue names the chunks.
+    pub holds: Vec<Hold>,
+}
+
+impl Durable {
+    fn push(&mut self, appended: Appended) {
+        let held = self.holds.last().is_some_and(|last| last.segment() == appended.hold.segment());
+        if !held {
+            self.holds.push(appended.hold);
+        }
+        self.extents.push(appended.extent);
+    }
+}
+
 /// One body, or one part, on its way to the disk.
 pub struct Ingest {
     gateway: Arc<Gateway>,
@@ -101,8 +120,8 @@ pub struct Ingest {
     more: Option<OwnedSemaphorePermit>,
     /// Appends under way, in the order of the body. They are tasks, so that they go on while the
     /// client is waited for.
-    in_flight: FuturesOrdered<JoinHandle<Result<Extent, AppendError>>>,
-    extents: Vec<Extent>,
+    in_flight: FuturesOrdered<JoinHandle<Result<Appended, AppendError>>>,
+    stored: Durable,
     appended_bytes: u64,
     expected_bytes: Option<u64>,
 }
@@ -128,7 +147,7 @@ impl Ingest {
             _admitted: gateway.memory.wait_for(blocks, &gateway.metrics).await?,
             more: None,
             in_flight: FuturesOrdered::new(),
-            extents: Vec::new(),
+            stored: Durable::default(),
             appended_bytes: 0,
             expected_bytes,
         })
@@ -158,7 +177,7 @@ impl Ingest {
     ///
     /// # Errors
     /// As [`Ingest::push`].
-    pub async fn finish(mut self) -> Result<Vec<Extent>, S3Error> {
+    pub async fn finish(mut self) -> Result<Durable, S3Error> {
         // The last chunk needs no task: nothing is left to do but to wait for it.
         let last = match self.take_chunk() {
             Some((chunk, _memory)) => {
@@ -170,11 +189,13 @@ impl Ingest {
         while !self.in_flight.is_empty() {
             self.settle_one().await?;
         }
-        self.extents.extend(last);
+        if let Some(last) = last {
+            self.stored.push(last);
+        }
         if self.placement == Placement::Own && self.destination.part.is_none() {
             self.gateway.hot.finish_own(self.destination.body);
         }
-        Ok(self.extents)
+        Ok(self.stored)
     }
 
     /// Lets the buffer grow block by block, never beyond the memory that was granted for it.
@@ -233,7 +254,7 @@ impl Ingest {
     async fn settle_one(&mut self) -> Result<(), S3Error> {
         let Some(appended) = stage("append", self.in_flight.next()).await else { return Ok(()) };
         let appended = appended.map_err(|_| S3Error::new(Code::InternalError))?;
-        self.extents.push(appended.map_err(append_failed)?);
+        self.stored.push(appended.map_err(append_failed)?);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use super::checksums;
 use super::conditions;
 use super::error::{Code, S3Error};
 use super::get::current;
-use super::ingest::{Destination, Ingest};
+use super::ingest::{Destination, Durable, Ingest};
 use super::object_headers::{Description, STORAGE_CLASS};
 use super::request::Request;
 use super::response::{S3Response, S3Result, empty, etag_value};
@@ -20,6 +20,7 @@ use mlgw_common::{BodyId, ObjectKey, Timestamp};
 use mlgw_metadata::ProposeError;
 use mlgw_metadata::command::{Conditions, ObjectChange, PutObject, Reject};
 use mlgw_metadata::schema::{Bucket, Checksum, ChecksumKind, Extent, ExtentPage, ObjectVersion};
+use mlgw_tiering::Hold;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -50,6 +51,8 @@ pub(super) struct Stored {
     pub(super) etag: String,
     pub(super) checksums: Vec<Checksum>,
     pub(super) extents: Vec<Extent>,
+    /// Kept until the catalogue has named the bytes or refused to.
+    pub(super) _holds: Vec<Hold>,
 }
 
 /// Reads a body to its end and stores it. With `part`, it is that part of an upload.
@@ -82,11 +85,11 @@ where
         ingest.push(data).await?;
     }
     let digests = body.finish();
-    let extents = ingest.finish().await?;
+    let Durable { extents, holds } = ingest.finish().await?;
     let md5 = digests.md5.ok_or_else(|| S3Error::internal("a body was stored without its MD5"))?;
     let of_whole = |(algorithm, value)| checksums::stored(algorithm, ChecksumKind::FullObject, value);
     let checksums = digests.checksums.into_iter().map(of_whole).collect();
-    Ok(Stored { body: id, bytes: digests.bytes, etag: hex(&md5), checksums, extents })
+    Ok(Stored { body: id, bytes: digests.bytes, etag: hex(&md5), checksums, extents, _holds: holds })
 }
 
 impl Stored {

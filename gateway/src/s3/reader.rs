@@ -3,15 +3,16 @@
 //! A small body names its extents in its record; a larger one has pages of extents, and a
 //! multipart body pages of parts whose rows name the extents. They are fetched as the reading gets
 //! there, so an answer holds one page and one piece at a time, however large the object. Every
-//! byte that comes out was verified against its checksum.
+//! byte that comes out was verified against its checksum. Compaction may move bytes under a reader: it
+//! looks its body up again then, and pins the segments first if it will come back for more.
 
 use super::error::S3Error;
 use bytes::Bytes;
-use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX};
+use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, LOOK_AGAIN_MAX};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use mlgw_metadata::schema::{Extent, ExtentPage, ObjectVersion, PartRange};
 use mlgw_metadata::{Catalogue, Pin};
-use mlgw_tiering::HotTier;
+use mlgw_tiering::{HotTier, SegmentPin};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -55,7 +56,10 @@ pub struct BodyReader {
     at: u64,
     end: u64,
     /// A body of many extents is read over minutes; its map stays until then.
-    _pin: Option<Pin>,
+    map: Option<Pin>,
+    /// The segments of a body whose record names them all: they stay too. Those of a longer one are
+    /// found through its map wherever they are moved.
+    segments: Option<SegmentPin>,
 }
 
 impl BodyReader {
@@ -79,7 +83,8 @@ impl BodyReader {
             extents: VecDeque::new(),
             at: range.start,
             end: range.end,
-            _pin: object.is_paged().then(|| catalogue.pin(object.body())),
+            map: object.is_paged().then(|| catalogue.pin(object.body())),
+            segments: None,
         };
         reader.queue(0, object.extents.iter().cloned());
         reader
@@ -93,21 +98,64 @@ impl BodyReader {
         if self.at == self.end {
             return Ok(None);
         }
-        if self.extents.is_empty() {
-            self.fetch()?;
+        for _ in 0..LOOK_AGAIN_MAX {
+            if self.extents.is_empty() {
+                self.fetch()?;
+            }
+            let (extent, piece) = self.piece().ok_or(ReadError::Missing(self.at))?;
+            let next = self.at + (piece.end - piece.start);
+            if next < self.end && !self.pin_segments() {
+                self.look_again()?;
+                continue;
+            }
+            let bytes = match self.hot.read(&extent, self.body, piece.clone()).await {
+                Err(mlgw_tiering::ReadError::Gone { .. }) => {
+                    self.look_again()?;
+                    continue;
+                }
+                read => read?,
+            };
+            assert!(bytes.len() as u64 == next - self.at, "a read returns the range it was asked for");
+            self.at = next;
+            if piece.end == extent.logical_bytes {
+                self.extents.pop_front();
+            }
+            return Ok(Some(bytes));
         }
-        let Some((first, extent)) = self.extents.front() else { return Err(ReadError::Missing(self.at)) };
+        Err(ReadError::Missing(self.at))
+    }
+
+    /// The extent in front, and what of it to read next.
+    fn piece(&self) -> Option<(Extent, Range<u64>)> {
+        let (first, extent) = self.extents.front()?;
         let from = self.at - first;
         // Pieces end on block borders, so that no block is read and verified twice.
         let border = (from / PIECE_BYTES + 1) * PIECE_BYTES;
         let to = border.min(extent.logical_bytes).min(self.end - first);
-        let bytes = self.hot.read(extent, self.body, from..to).await?;
-        assert!(bytes.len() as u64 == to - from, "a read returns the range it was asked for");
-        self.at += to - from;
-        if to == extent.logical_bytes {
-            self.extents.pop_front();
+        Some((extent.clone(), from..to))
+    }
+
+    /// Pins what the record names, before the first of several pieces. False when some of it is gone.
+    fn pin_segments(&mut self) -> bool {
+        if self.map.is_none() && self.segments.is_none() {
+            let segments = self.extents.iter().map(|(_, extent)| extent.segment_id()).collect();
+            self.segments = self.hot.pin(segments);
+            return self.segments.is_some();
         }
-        Ok(Some(bytes))
+        true
+    }
+
+    /// Finds the body again whose bytes are no longer where they were: moved, or replaced.
+    fn look_again(&mut self) -> Result<(), ReadError> {
+        self.extents.clear();
+        self.segments = None;
+        if self.map.is_some() {
+            return Ok(());
+        }
+        let object = self.catalogue.object(self.bucket, &self.key)?;
+        let object = object.filter(|object| object.body() == self.body).ok_or(ReadError::Missing(self.at))?;
+        self.queue(0, object.extents.into_iter());
+        Ok(())
     }
 
     /// Fetches the extents that hold the byte at `self.at`, and perhaps those behind it.

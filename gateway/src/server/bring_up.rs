@@ -68,7 +68,8 @@ fn hot_options(config: &Config, machine: &Machine, clock: &Arc<dyn Clock>) -> Ho
         Durability::Full => mlgw_metadata::Durability::Full,
         Durability::Os => mlgw_metadata::Durability::Os,
     };
-    options.segment_bytes = config.hot.segment_bytes.0;
+    options.segment_bytes = config.hot_segment_bytes(machine);
+    options.compaction = config.compaction();
     options.reserve_bytes = config.hot_reserve_bytes(machine);
     options.capacity_bytes = config.hot_capacity_bytes(machine);
     options

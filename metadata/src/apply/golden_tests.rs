@@ -4,8 +4,9 @@
 use super::{apply, seq_of};
 use crate::command::{
     AbortUpload, Change, Command, CompleteUpload, Conditions, CreateBucket, CreateSegment, CreateUpload,
-    DeleteObject, LeaseBodies, MirrorBucket, NamedPart, ObjectChange, ObjectCommand, PutCredential,
-    PutObject, PutPart, SealSegment, SetBucketState,
+    DeleteObject, FenceSegment, LeaseBodies, MarkSegment, MirrorBucket, NamedPart, ObjectChange,
+    ObjectCommand, PutCredential, PutObject, PutPart, RelocateExtent, RemoveSegment, SealSegment,
+    SetBucketState,
 };
 use crate::schema::{
     Bucket, Credential, Extent, ExtentPage, ObjectVersion, Part, Upload, bucket, decode, object,
@@ -93,19 +94,56 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
-#[test]
-fn a_fixed_history_gives_fixed_rows() {
+/// The end of segment 1, after the history: all that lives in it goes to a new one.
+fn end_of_a_segment() -> Vec<Change> {
+    let moved = |body_id: u64, page: Option<u64>, bytes: u64| {
+        let key = if page.is_some() { "paged\0" } else { "small" };
+        let from = extent(1, bytes);
+        let to = Extent { segment: 2, offset: 500 + bytes, ..from.clone() };
+        Change::RelocateExtent(RelocateExtent {
+            bucket_id: 1,
+            key: key.into(),
+            body_id,
+            part: 0,
+            page,
+            from,
+            to,
+        })
+    };
+    vec![
+        Change::CreateSegment(CreateSegment { class: 4, node: 1, location: "d".into(), created_ms: 2000 }),
+        Change::MarkSegment(MarkSegment { segment: 2, length: 600 }),
+        Change::FenceSegment(FenceSegment { segment: 1 }),
+        moved(1, None, 7),
+        moved(2, Some(0), 5),
+        Change::RemoveSegment(RemoveSegment { segment: 1 }),
+    ]
+}
+
+/// The rows that changes give, a line each.
+fn rows_of(changes: Vec<Change>) -> Vec<String> {
     let mut rows = MemoryRows::default();
-    for (index, change) in history().into_iter().enumerate() {
+    for (index, change) in changes.into_iter().enumerate() {
         let mut view = View::new(&rows);
         let command = Command::from(change);
         apply(&mut view, &command, seq_of(index as u64, 0)).unwrap().unwrap();
         let changes = view.into_changes();
         rows.write(changes);
     }
-    let shown: Vec<String> =
-        rows.0.iter().map(|(key, value)| format!("{} {}", hex(key), hex(value))).collect();
+    rows.0.iter().map(|(key, value)| format!("{} {}", hex(key), hex(value))).collect()
+}
+
+#[test]
+fn a_fixed_history_gives_fixed_rows() {
+    let shown = rows_of(history());
     let golden: Vec<&str> = include_str!("golden/rows.hex").lines().collect();
+    assert_eq!(shown, golden, "rows:\n{}", shown.join("\n"));
+}
+
+#[test]
+fn a_fixed_end_of_a_segment_gives_fixed_rows() {
+    let shown = rows_of(history().into_iter().chain(end_of_a_segment()).collect());
+    let golden: Vec<&str> = include_str!("golden/segment_end.hex").lines().collect();
     assert_eq!(shown, golden, "rows:\n{}", shown.join("\n"));
 }
 

@@ -58,6 +58,9 @@ pub(super) fn step(view: &mut View<'_>, command: ReleaseBody) -> Result<Reply, A
     let Some(mut release) = view.get::<Release>(&row)? else {
         return Ok(Reply::Step { more: false });
     };
+    if command.scope.is_some_and(|scope| scope != release.scope) {
+        return Ok(Reply::Step { more: false });
+    }
     let rows_max = (command.rows_max as usize).clamp(1, JOB_ROWS_MAX);
     let more = match release.scope() {
         ReleaseScope::Whole => whole(view, body, rows_max)?,

@@ -1,52 +1,19 @@
-//! Group 0: ids, segments, access keys, members, partitions.
+//! Group 0: ids, access keys, members, partitions.
 
 use super::bucket::next_id;
 use super::malformed;
-use crate::command::{
-    CreateSegment, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, Reject, Reply,
-    SealSegment,
-};
+use crate::command::{DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, Reject, Reply};
 use crate::schema::meta::MetaRow;
 use crate::schema::partition::PartitionStart;
-use crate::schema::{Partition, Replica, SegmentRecord, SegmentState, credential, node, partition, segment};
+use crate::schema::{Partition, credential, node, partition};
 use crate::view::{ApplyError, View};
-use mlgw_common::{BucketId, NodeId, SegmentId};
+use mlgw_common::{BucketId, NodeId};
 
 pub(super) fn lease_bodies(view: &mut View<'_>, command: LeaseBodies) -> Result<Reply, ApplyError> {
     if command.count == 0 || command.count > u64::from(u32::MAX) {
         return Err(malformed("a lease of no ids or too many"));
     }
     Ok(Reply::Bodies { first: next_id(view, MetaRow::NextBody, command.count)? })
-}
-
-pub(super) fn create_segment(view: &mut View<'_>, command: &CreateSegment) -> Result<Reply, ApplyError> {
-    let record = SegmentRecord {
-        id: next_id(view, MetaRow::NextSegment, 1)?,
-        generation: 1,
-        class: command.class,
-        state: SegmentState::Open as i32,
-        length: 0,
-        created_ms: command.created_ms,
-        replicas: vec![Replica { node: command.node, tier: 0, location: command.location.clone() }],
-    };
-    view.put(segment::row(record.segment_id()), &record);
-    Ok(Reply::Segment(record))
-}
-
-pub(super) fn seal_segment(view: &mut View<'_>, command: SealSegment) -> Result<Reply, ApplyError> {
-    let row = segment::row(SegmentId(command.segment));
-    let mut record: SegmentRecord = view.get(&row)?.ok_or(Reject::NoSuchSegment)?;
-    if record.state() == SegmentState::Sealed {
-        return if record.length == command.length {
-            Ok(Reply::Segment(record))
-        } else {
-            Err(Reject::SegmentSealed.into())
-        };
-    }
-    record.state = SegmentState::Sealed as i32;
-    record.length = command.length;
-    view.put(row, &record);
-    Ok(Reply::Segment(record))
 }
 
 pub(super) fn put_credential(view: &mut View<'_>, command: &PutCredential) -> Result<Reply, ApplyError> {

@@ -1,8 +1,14 @@
 //! Counters: what buckets hold and what segments are referenced for.
+//!
+//! Every reference is counted here when a record begins to hold it, so this is also where a fenced
+//! segment refuses new ones. A segment that has references says so itself; only the first reference
+//! to one looks at the ranges.
 
+use super::fence;
+use crate::command::Reject;
 use crate::schema::usage::{bucket_row, segment_row};
 use crate::schema::{BucketUsage, Extent, SegmentUsage};
-use crate::view::{StoreError, View};
+use crate::view::{ApplyError, StoreError, View};
 use mlgw_common::BucketId;
 use std::collections::BTreeMap;
 
@@ -19,16 +25,23 @@ pub(super) fn bucket(
     Ok(())
 }
 
-/// Counts extents that a record refers to from now on.
+/// Counts extents that a record refers to from now on, unless their segment is fenced.
 pub(super) fn refer<'e>(
     view: &mut View<'_>,
     extents: impl IntoIterator<Item = &'e Extent>,
-) -> Result<(), StoreError> {
+) -> Result<(), ApplyError> {
     for (segment, sum) in by_segment(extents) {
         let row = segment_row(segment.into());
-        let mut usage: SegmentUsage = view.get(&row)?.unwrap_or_default();
-        usage.bytes += sum.bytes;
-        usage.extents += sum.extents;
+        let known: Option<SegmentUsage> = view.get(&row)?;
+        let fenced = match &known {
+            Some(usage) => usage.fenced,
+            None => fence::is_raised(view, segment.into())?,
+        };
+        if fenced {
+            return Err(Reject::SegmentFenced { segment }.into());
+        }
+        let mut usage = known.unwrap_or_default();
+        usage.add(&sum);
         view.put(row, &usage);
     }
     Ok(())
@@ -50,7 +63,7 @@ pub(super) fn unrefer<'e>(
         if extents == 0 {
             view.delete(row);
         } else {
-            view.put(row, &SegmentUsage { bytes, extents });
+            view.put(row, &SegmentUsage { bytes, extents, ..usage });
         }
     }
     Ok(())

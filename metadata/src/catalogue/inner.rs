@@ -56,11 +56,10 @@ impl Inner {
         self.groups[group as usize].state()
     }
 
-    pub(super) async fn propose(&self, command: Command) -> Result<Reply, ProposeError> {
+    pub(super) async fn propose(&self, command: Arc<Command>) -> Result<Reply, ProposeError> {
         if self.is_stopping() {
             return Err(ProposeError::Stopping);
         }
-        let command = Arc::new(command);
         let Some(Change::Object(object)) = &command.change else {
             return self.propose_to(0, Arc::clone(&command)).await;
         };

@@ -3,7 +3,7 @@
 use super::Inner;
 use crate::command::{Change, Command, ReleaseBody, Reply};
 use crate::key::Family;
-use crate::schema::release;
+use crate::schema::{Release, decode, release};
 use crate::view::{Rows, StoreError};
 use mlgw_common::limits::JOB_ROWS_MAX;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,12 +114,13 @@ impl Inner {
                 let Some((last, _)) = rows.last() else { break };
                 from = [last.as_slice(), &[0]].concat();
                 self.resident.releases.store(waiting + rows.len() as i64, Ordering::Relaxed);
-                for (row, _) in rows {
+                for (row, value) in rows {
                     let body = release::key_of(&row)?;
+                    let release: Release = decode(&value)?;
                     if self.resident.pins.is_pinned(body) {
                         waiting += 1;
                     } else {
-                        self.release(at, body.0).await?;
+                        self.release(at, body.0, release.scope).await?;
                     }
                 }
             }
@@ -128,9 +129,10 @@ impl Inner {
         Ok(())
     }
 
-    async fn release(&self, group: usize, body_id: u64) -> Result<(), StoreError> {
+    async fn release(&self, group: usize, body_id: u64, scope: i32) -> Result<(), StoreError> {
         loop {
-            let step = Change::ReleaseBody(ReleaseBody { body_id, rows_max: RELEASE_ROWS });
+            let step = ReleaseBody { body_id, rows_max: RELEASE_ROWS, scope: Some(scope) };
+            let step = Change::ReleaseBody(step);
             match self.propose_to(group, Arc::new(Command::from(step))).await {
                 Ok(Reply::Step { more: true }) => {}
                 Ok(_) => return Ok(()),

@@ -128,6 +128,18 @@ pub enum Reject {
     /// The segment was sealed with another length.
     #[error("the segment is sealed")]
     SegmentSealed,
+    /// The segment takes no new references: append the bytes again elsewhere and retry.
+    #[error("segment {segment} is fenced")]
+    SegmentFenced {
+        /// Which.
+        segment: u64,
+    },
+    /// Something refers to the segment, or may yet.
+    #[error("the segment is in use")]
+    SegmentInUse,
+    /// The body's map does not name the chunk where it was; there is nothing to relocate.
+    #[error("the chunk is not referred to where it was")]
+    NotReferenced,
     /// No such access key.
     #[error("the access key does not exist")]
     NoSuchCredential,

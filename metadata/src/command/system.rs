@@ -1,4 +1,4 @@
-//! Commands of what is cluster-wide but no bucket: ids, segments, access keys, members.
+//! Commands of what is cluster-wide but no bucket: ids, access keys, members.
 
 use crate::schema::{Credential, Node};
 
@@ -8,34 +8,6 @@ pub struct LeaseBodies {
     /// How many.
     #[prost(uint64, tag = "1")]
     pub count: u64,
-}
-
-/// A segment to append to. Answers [`Reply::Segment`](super::Reply::Segment).
-#[derive(Clone, PartialEq, prost::Message)]
-pub struct CreateSegment {
-    /// What it is for.
-    #[prost(enumeration = "crate::schema::SegmentClass", tag = "1")]
-    pub class: i32,
-    /// The node that writes it.
-    #[prost(uint64, tag = "2")]
-    pub node: u64,
-    /// Where in that node's hot tier.
-    #[prost(string, tag = "3")]
-    pub location: String,
-    /// When, milliseconds since the epoch.
-    #[prost(int64, tag = "4")]
-    pub created_ms: i64,
-}
-
-/// A segment's final length. Repeatable with the same length.
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
-pub struct SealSegment {
-    /// The segment.
-    #[prost(uint64, tag = "1")]
-    pub segment: u64,
-    /// Its length in bytes.
-    #[prost(uint64, tag = "2")]
-    pub length: u64,
 }
 
 /// A new or changed access key.

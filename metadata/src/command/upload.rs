@@ -78,4 +78,8 @@ pub struct ReleaseBody {
     /// How many rows to look at at most.
     #[prost(uint32, tag = "2")]
     pub rows_max: u32,
+    /// The scope that was waiting when nobody was seen reading the body. When another one waits by
+    /// now the object is gone since, and who began to read it before must be looked for again.
+    #[prost(enumeration = "crate::schema::ReleaseScope", optional, tag = "3")]
+    pub scope: Option<i32>,
 }

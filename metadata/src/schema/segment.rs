@@ -30,6 +30,10 @@ pub struct SegmentRecord {
     /// Its copies.
     #[prost(message, repeated, tag = "7")]
     pub replicas: Vec<Replica>,
+    /// While it is open: its first so many bytes are whole records on stable media, so recovery
+    /// need not read them.
+    #[prost(uint64, tag = "8")]
+    pub marked: u64,
 }
 
 impl SegmentRecord {
@@ -86,6 +90,8 @@ pub enum SegmentClass {
     Own = 2,
     /// Bodies of scratch buckets.
     Scratch = 3,
+    /// Chunks that compaction moved: what lived longer than its neighbours.
+    Moved = 4,
 }
 
 /// Whether a segment is still appended to.
@@ -159,7 +165,10 @@ mod tests {
             length: 300,
             created_ms: 1_700_000_000_123,
             replicas: vec![Replica { node: 1, tier: 2, location: "d".into() }],
+            marked: 0,
         };
         golden::check(&segment, include_str!("golden/segment.hex"));
+        let open = SegmentRecord { state: 0, length: 0, marked: 300, ..segment };
+        golden::check(&open, include_str!("golden/segment_marked.hex"));
     }
 }

@@ -52,6 +52,18 @@ pub struct SegmentUsage {
     /// Number of extents.
     #[prost(uint64, tag = "2")]
     pub extents: u64,
+    /// No more may come: the segment was fenced.
+    #[prost(bool, tag = "3")]
+    pub fenced: bool,
+}
+
+impl SegmentUsage {
+    /// Adds another group's share.
+    pub const fn add(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        self.extents += other.extents;
+        self.fenced |= other.fenced;
+    }
 }
 
 /// The row of a bucket's counters.
@@ -97,6 +109,9 @@ mod tests {
     fn the_records_have_these_bytes() {
         let bucket = BucketUsage { objects: 1, versions: 2, bytes: 300, uploads: 4, upload_bytes: 5 };
         golden::check(&bucket, include_str!("golden/bucket_usage.hex"));
-        golden::check(&SegmentUsage { bytes: 300, extents: 2 }, include_str!("golden/segment_usage.hex"));
+        let segment = SegmentUsage { bytes: 300, extents: 2, fenced: false };
+        golden::check(&segment, include_str!("golden/segment_usage.hex"));
+        let fenced = SegmentUsage { fenced: true, ..segment };
+        golden::check(&fenced, include_str!("golden/segment_usage_fenced.hex"));
     }
 }

@@ -214,6 +214,14 @@ impl LogStore {
         Ok(self.store.db.flush_opt(&flush)?)
     }
 
+    /// Brings what was written so far to stable media, also where writes do not wait for that.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        let begun = Instant::now();
+        self.store.db.flush_wal(true)?;
+        self.figures.syncs.record(begun.elapsed());
+        Ok(())
+    }
+
     /// Bytes of its files.
     pub(crate) fn bytes(&self) -> u64 {
         files::dir_bytes(&self.dir)

@@ -23,7 +23,7 @@ fn after_any_power_cut_every_promise_is_kept() {
     let mut rng = announce("power loss", 2);
     let states = setting("MLGW_CRASH_STATES", STATES);
     let start = Instant::now();
-    let mut tried = 0;
+    let (mut tried, mut compacted) = (0, 0);
     let mut before: Option<Recorded> = None;
     for number in 0..RECORDINGS {
         let recorded = match &before {
@@ -40,19 +40,23 @@ fn after_any_power_cut_every_promise_is_kept() {
         let (broken, done) = recover_all(&recorded, &cuts, NONE_IGNORED, SHOWN);
         tried += done;
         eprintln!(
-            "power loss: recording {} of {RECORDINGS}: {} events, {} KiB, {} segments, {} tables, {} answers; {}",
+            "power loss: recording {} of {RECORDINGS}: {} events, {} KiB, {} segments, {} removed, {} tables, \
+             {} answers; {}",
             number + 1,
             recorded.recording.position(),
             recorded.recording.written_bytes() >> 10,
             recorded.recording.made(".seg"),
+            recorded.recording.removed(".seg"),
             recorded.recording.made(".sst"),
             *recorded.history.answers().borrow(),
             rate(done, recovering),
         );
         let shown: Vec<String> = broken.iter().map(ToString::to_string).collect();
         assert!(broken.is_empty(), "power cuts broke promises:\n{}", shown.join("\n"));
+        compacted += recorded.recording.removed(".seg");
         before = Some(recorded);
     }
+    assert!(compacted > 100, "segments were removed while it was recorded, not {compacted}");
     eprintln!("power loss: all in all {}, recording included", rate(tried, start));
 }
 

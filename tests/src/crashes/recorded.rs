@@ -1,7 +1,8 @@
 //! Load on a recording file system, over several lives of the server.
 //!
-//! The settings are small ones, so that within a second or two segments are sealed and begun, the log is
-//! rolled, the state flushed and the log purged: every path that syncs is in the recording.
+//! The settings are small ones, so that within a second or two segments are sealed and begun, compacted
+//! and removed, the log is rolled, the state flushed and the log purged: every path that syncs or destroys
+//! is in the recording.
 
 use std::sync::Arc;
 
@@ -35,7 +36,10 @@ pub(super) fn setup(mount: &Mount) -> Setup {
 /// Settings that make everything roll early.
 pub(super) fn small(setup: Setup) -> Setup {
     setup
-        .with("hot.segment_bytes", "16MiB")
+        .with("hot.segment_bytes", "256KiB")
+        .with("hot.compact_dead_percent", "5")
+        .with("hot.compact_interval", "20ms")
+        .with("hot.compact_bytes_per_second", "1GiB")
         .with("hot.reserve_bytes", "1MiB")
         .with("catalogue.log_bytes_max", "64KiB")
         .with("catalogue.cache_bytes", "16MiB")

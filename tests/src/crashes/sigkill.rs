@@ -46,7 +46,10 @@ impl Life {
 
     fn setup(&self) -> Setup {
         Setup::new(self.dir.path().join("mlgw-data"))
-            .with("hot.segment_bytes", "16MiB")
+            .with("hot.segment_bytes", "1MiB")
+            .with("hot.compact_dead_percent", "10")
+            .with("hot.compact_interval", "20ms")
+            .with("hot.compact_bytes_per_second", "1GiB")
             .with("catalogue.log_bytes_max", "256KiB")
     }
 

@@ -1,11 +1,15 @@
 //! A 256 MiB disk filled to refusal: reads, deletes and restarts go on, and deletes make the server useful
-//! again.
+//! again, without a restart, also while something else eats the rest of the disk.
 
 use super::small_disk::SmallDisk;
 use super::{BUCKET, runtime};
 use crate::content::Content;
 use crate::s3::{Client, Failure, whole};
 use crate::server::Setup;
+use std::time::{Duration, Instant};
+
+/// Longest wait for space to come back. Generous: it is met only when something is broken.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const DISK_MEGABYTES: u32 = 256;
 const SIZES: [usize; 4] = [1 << 20, 100_000, 4_000, 100];
@@ -49,6 +53,63 @@ fn a_disk_filled_to_refusal_still_reads_deletes_and_restarts() {
     });
     server.stop();
     setup.start().stop();
+}
+
+#[test]
+fn deletes_give_the_space_back_while_the_server_runs() {
+    let disk = SmallDisk::new(DISK_MEGABYTES);
+    let setup = Setup::new(disk.path().join("mlgw-data"))
+        .with("hot.compact_interval", "50ms")
+        .launched_by(&disk.launcher());
+    let ballast = disk.path().join("mlgw-data/segments/ballast");
+    let ballast_bytes = || disk.run(&format!("stat -c %s {}", ballast.display())).trim().parse::<u64>();
+    let server = setup.start();
+    runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        let kept = fill(&client).await;
+        assert_eq!(ballast_bytes(), Ok(4 << 20), "laid while there was room");
+        // Something else takes what was left for the catalogue.
+        let eater = disk.path().join("eater");
+        let eaten = disk.free_bytes().saturating_sub(10 << 20);
+        disk.run(&format!("fallocate -l {eaten} {}", eater.display()));
+        while ballast_bytes() != Ok(0) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let refused = client.put(BUCKET, "no-room", whole("x")).await.expect_err("there is no room");
+        assert_eq!(refused.status(), Some(507), "{refused:?}");
+        // Three of four in every segment: what is left must be moved before the space comes back.
+        let (gone, kept): (Vec<_>, Vec<_>) = kept.into_iter().partition(|content| content.id % 4 != 0);
+        for content in &gone {
+            client.delete(BUCKET, &name(*content)).await.expect("a full disk deletes");
+        }
+        read_all(&client, &kept).await;
+        for id in 0..60 {
+            let content = Content { id: 1_000_000 + id, length: 1 << 20 };
+            put_when_there_is_room(&client, content).await;
+        }
+        read_all(&client, &kept).await;
+        disk.run(&format!("rm {}", eater.display()));
+        for id in 60..100 {
+            let content = Content { id: 1_000_000 + id, length: 1 << 20 };
+            put_when_there_is_room(&client, content).await;
+        }
+        while ballast_bytes() != Ok(4 << 20) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        read_all(&client, &kept).await;
+    });
+    server.stop();
+}
+
+/// Puts until it is taken: each refusal must say that the storage is full.
+async fn put_when_there_is_room(client: &Client, content: Content) {
+    let begun = Instant::now();
+    while let Err(failure) = client.put(BUCKET, &name(content), whole(content.bytes())).await {
+        assert_clean(&failure);
+        assert!(begun.elapsed() < PATIENCE, "no room came back for {}", name(content));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 fn name(content: Content) -> String {

@@ -43,6 +43,23 @@ impl SmallDisk {
     }
 }
 
+impl SmallDisk {
+    /// What a command that sees this disk prints.
+    pub(super) fn run(&self, command: &str) -> String {
+        let line = format!("{} {command}", self.launcher());
+        let output = Command::new("sh").args(["-c", &line]).output().expect("sh");
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Bytes that are free on it.
+    pub(super) fn free_bytes(&self) -> u64 {
+        let said = self.run(&format!("stat -f -c '%a %S' {}", self.dir.path().display()));
+        let mut numbers = said.split_whitespace().map(|number| number.parse::<u64>().expect("a number"));
+        numbers.next().expect("blocks") * numbers.next().expect("their size")
+    }
+}
+
 impl Drop for SmallDisk {
     fn drop(&mut self) {
         // Both may fail only if it is gone already.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::map::{Later, MapError, OpenSegment, SegmentMap};
 
 /// The number of the hot tier in a replica's `tier`.
-const HOT: u32 = 0;
+pub(super) const HOT: u32 = 0;
 
 /// The segments of one node's hot tier, in the catalogue.
 pub(super) struct CatalogueMap {
@@ -42,19 +42,41 @@ impl SegmentMap for CatalogueMap {
         Box::pin(async move { Ok(self.catalogue.propose(command).await.map(drop)?) })
     }
 
+    fn mark(&self, id: SegmentId, length: u64) -> Later<'_, Result<(), MapError>> {
+        Box::pin(async move { Ok(self.catalogue.mark_segment(id, length).await?) })
+    }
+
     fn open_segments(&self) -> Result<Vec<OpenSegment>, MapError> {
-        let segments = self.catalogue.segments().map_err(|error| MapError::Refused(error.to_string()))?;
+        let segments = self.catalogue.segments()?;
         let ours = segments.iter().filter(|segment| {
             let here = segment.replicas.first().is_some_and(|at| at.node == self.node.0 && at.tier == HOT);
             here && segment.state() == SegmentState::Open
         });
         Ok(ours
-            .map(|segment| OpenSegment { id: segment.segment_id(), generation: segment.written() })
+            .map(|segment| OpenSegment {
+                id: segment.segment_id(),
+                generation: segment.written(),
+                marked: segment.marked,
+            })
             .collect())
     }
 
     fn generation(&self, id: SegmentId) -> Option<Generation> {
         self.catalogue.segment(id).map(|segment| segment.generation)
+    }
+
+    fn was_minted(&self, id: SegmentId) -> Result<bool, MapError> {
+        Ok(id < self.catalogue.next_segment()?)
+    }
+
+    fn settle(&self) -> Result<(), MapError> {
+        Ok(self.catalogue.settle()?)
+    }
+}
+
+impl From<mlgw_metadata::ReadError> for MapError {
+    fn from(error: mlgw_metadata::ReadError) -> Self {
+        Self::Refused(error.to_string())
     }
 }
 

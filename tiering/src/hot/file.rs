@@ -3,7 +3,8 @@
 //! A new file counts as existing only after itself and its directory were synced. A file whose
 //! write or sync failed is never written or synced again: after a failed sync the kernel may have
 //! dropped the very pages that did not reach the disk and would call the next sync a success.
-//! With [`Durability::Os`] nothing is synced, and power loss may take whatever was answered.
+//! With [`Durability::Os`] nothing is synced, and power loss may take whatever was answered; only
+//! what is moved is, and everything before a segment is destroyed.
 //!
 //! An [`Intercept`] sees every call before it happens and may make it fail, fall short, or be
 //! skipped: that is how tests and crash controls inject faults.
@@ -36,6 +37,8 @@ pub enum FileCall {
     SyncDirectory,
     /// Syncing, before it is scanned, a file found open at start.
     SyncRecovery,
+    /// Removing the file of a segment that is no more.
+    Remove,
 }
 
 /// What an [`Intercept`] wants of a call.
@@ -147,9 +150,11 @@ impl Disk {
         Ok(())
     }
 
-    /// Makes everything written to `file` durable. After an error the file is not to be touched.
-    pub(super) fn sync(&self, file: &File, id: SegmentId) -> io::Result<()> {
-        if self.step_sync(FileCall::Sync, Some(id))? {
+    /// Makes everything written to `file` durable, with durability `os` only what must `always` be.
+    /// After an error the file is not to be touched.
+    pub(super) fn sync(&self, file: &File, id: SegmentId, always: bool) -> io::Result<()> {
+        let wanted = always || self.syncs();
+        if wanted && self.step(FileCall::Sync, Some(id))?.is_some() {
             let begun = Instant::now();
             rustix::fs::fdatasync(file)?;
             self.metrics.sync_segment.record(begun.elapsed());
@@ -168,6 +173,36 @@ impl Disk {
         }
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
         Ok(file)
+    }
+
+    /// Removes the file of a segment that the catalogue has removed, and returns how long it was;
+    /// nothing when there is none. Not synced: a file that comes back is removed at the next start.
+    pub(super) fn remove(&self, id: SegmentId) -> io::Result<Option<u64>> {
+        let path = self.path(id);
+        let bytes = match std::fs::metadata(&path) {
+            Ok(found) => found.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if self.step(FileCall::Remove, Some(id))?.is_some() {
+            std::fs::remove_file(path)?;
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Waits until everything that was appended so far survives power loss. With
+    /// [`Durability::Full`] whatever was answered does; with `Os` nothing may, so the whole file
+    /// system is synced.
+    pub(super) fn settle(&self) -> io::Result<()> {
+        match self.durability {
+            Durability::Full => Ok(()),
+            Durability::Os => Ok(rustix::fs::syncfs(File::open(&self.dir)?)?),
+        }
+    }
+
+    /// Whether what was answered is on stable media.
+    pub(super) fn syncs(&self) -> bool {
+        self.durability == Durability::Full
     }
 
     pub(super) fn open_for_reading(&self, id: SegmentId) -> io::Result<File> {

@@ -64,8 +64,17 @@ impl Files {
             let oldest = open.iter().min_by_key(|(_, opened)| opened.used.load(Relaxed)).map(|(&id, _)| id);
             oldest.map(|id| open.remove(&id));
         }
-        open.insert(id, opened.clone());
+        // Removed since we looked, it must not be kept: whoever forgets it may have been here.
+        if self.map.generation(id).is_some() {
+            open.insert(id, opened.clone());
+        }
         Ok(Some(opened))
+    }
+
+    /// Closes the file of a segment that the catalogue has removed, or else its space would not
+    /// come back. Reads under way keep it until they are done.
+    pub(super) fn forget(&self, id: SegmentId) {
+        self.open.write().remove(&id);
     }
 
     pub(super) fn len(&self) -> usize {

@@ -1,5 +1,5 @@
-//! Which writer a chunk goes to: one shared by small chunks, one shared by large ones, and a
-//! bounded number that each belong to one body.
+//! Which writer a chunk goes to: one shared by small chunks, one shared by large ones, one for
+//! chunks that are moved, and a bounded number that each belong to one body.
 //!
 //! An `Own` writer comes with the body's first chunk and goes when the body is finished, was idle
 //! for a minute, or the tier stops. A body that comes when all are taken shares the writer of
@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mlgw_common::ids::BodyId;
+use mlgw_common::limits::{
+    LARGE_CHUNK_BYTES_MIN, LARGE_QUEUE_BYTES_MAX, MOVED_QUEUE_BYTES_MAX, OWN_SEGMENTS_OPEN_MAX,
+    SMALL_QUEUE_BYTES_MAX,
+};
 use mlgw_metadata::schema::SegmentClass;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 
-use super::limits::{
-    LARGE_CHUNK_BYTES_MIN, LARGE_QUEUE_BYTES_MAX, OWN_SEGMENTS_OPEN_MAX, SMALL_QUEUE_BYTES_MAX,
-};
 use super::queue::{Close, Queue};
 use super::writer::{Shared, Writer};
 
@@ -26,6 +27,7 @@ pub(super) struct Lanes {
     large_room: Arc<Semaphore>,
     small: Arc<Queue>,
     large: Arc<Queue>,
+    moved: Arc<Queue>,
     own: Mutex<Own>,
 }
 
@@ -44,8 +46,22 @@ impl Lanes {
         let small_room = Arc::new(Semaphore::new(SMALL_QUEUE_BYTES_MAX));
         let small = start_writer(&shared, SegmentClass::Small, small_room, running.clone())?;
         let large = start_writer(&shared, SegmentClass::Large, large_room.clone(), running.clone())?;
+        let moved_room = Arc::new(Semaphore::new(MOVED_QUEUE_BYTES_MAX));
+        let moved = start_writer(&shared, SegmentClass::Moved, moved_room, running.clone())?;
         let own = Mutex::new(Own { lanes: HashMap::new(), running: Some(running) });
-        Ok((Self { shared, large_room, small, large, own }, ended))
+        Ok((Self { shared, large_room, small, large, moved, own }, ended))
+    }
+
+    /// The queue of the writer of chunks that are moved. They have a segment of their own, so that
+    /// requests do not wait behind them and what lives long comes to lie together.
+    pub(super) fn moved(&self) -> &Arc<Queue> {
+        &self.moved
+    }
+
+    /// Has the writers begin other segments whose open ones were given up.
+    pub(super) fn roll(&self) {
+        let own: Vec<_> = self.own.lock().lanes.values().cloned().collect();
+        own.iter().chain([&self.small, &self.large, &self.moved]).for_each(|lane| lane.roll());
     }
 
     /// The queue of the shared writer for chunks of this size.
@@ -102,6 +118,7 @@ impl Lanes {
         }
         self.small.close(close);
         self.large.close(close);
+        self.moved.close(close);
     }
 }
 

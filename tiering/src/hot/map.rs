@@ -16,6 +16,8 @@ pub struct OpenSegment {
     pub id: SegmentId,
     /// Its generation.
     pub generation: Generation,
+    /// Its first so many bytes are known to be whole records on stable media.
+    pub marked: u64,
 }
 
 /// Why the catalogue did not change the segment map.
@@ -43,6 +45,9 @@ pub trait SegmentMap: Send + Sync + 'static {
     /// Seals a segment at `length`. Sealing a sealed segment again is not an error.
     fn seal(&self, id: SegmentId, length: u64) -> Later<'_, Result<(), MapError>>;
 
+    /// Notes that the first `length` bytes of an open segment are whole records on stable media.
+    fn mark(&self, id: SegmentId, length: u64) -> Later<'_, Result<(), MapError>>;
+
     /// The segments of this tier in state open.
     ///
     /// # Errors
@@ -51,4 +56,16 @@ pub trait SegmentMap: Send + Sync + 'static {
 
     /// The generation of a segment, or nothing when the catalogue does not know it.
     fn generation(&self, id: SegmentId) -> Option<Generation>;
+
+    /// Whether the id was ever given to a segment.
+    ///
+    /// # Errors
+    /// When the catalogue cannot be read.
+    fn was_minted(&self, id: SegmentId) -> Result<bool, MapError>;
+
+    /// Waits until everything that the catalogue said so far survives power loss. Blocks.
+    ///
+    /// # Errors
+    /// When it does not.
+    fn settle(&self) -> Result<(), MapError>;
 }

@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::AppendError;
+use super::holds::Hold;
 use super::location::Location;
 use super::record::Owner;
 
@@ -25,7 +26,13 @@ pub(super) struct Pending {
     /// Bytes of its record.
     pub(super) bytes: usize,
     pub(super) arrived: Instant,
-    pub(super) reply: oneshot::Sender<Result<Location, AppendError>>,
+    pub(super) reply: oneshot::Sender<Result<Placed, AppendError>>,
+}
+
+/// Where a chunk was stored, and what keeps its segment until the chunk is named.
+pub(super) struct Placed {
+    pub(super) location: Location,
+    pub(super) hold: Hold,
 }
 
 /// How a writer ends.
@@ -40,6 +47,8 @@ pub(super) enum Close {
 
 pub(super) enum Taken {
     Batch(Vec<Pending>),
+    /// Begin another segment if the open one was given up.
+    Roll,
     Closed(Close),
 }
 
@@ -61,6 +70,7 @@ struct State {
     waiting: Vec<Pending>,
     /// The writer looks again by itself: nobody needs to wake it.
     gathering: bool,
+    roll: bool,
     close: Option<Close>,
     used: Instant,
 }
@@ -68,7 +78,8 @@ struct State {
 impl Queue {
     /// A queue whose waiting bytes are taken from `room`.
     pub(super) fn new(room: Arc<Semaphore>) -> Self {
-        let state = State { waiting: Vec::new(), gathering: false, close: None, used: Instant::now() };
+        let state =
+            State { waiting: Vec::new(), gathering: false, roll: false, close: None, used: Instant::now() };
         Self { state: Mutex::new(state), arrived: Condvar::new(), room }
     }
 
@@ -78,7 +89,7 @@ impl Queue {
         owner: &Owner,
         data: &Bytes,
         bytes: usize,
-    ) -> Result<oneshot::Receiver<Result<Location, AppendError>>, Closed> {
+    ) -> Result<oneshot::Receiver<Result<Placed, AppendError>>, Closed> {
         let permit = self.room.acquire_many(bytes as u32).await.map_err(|_| Closed)?;
         let (reply, answer) = oneshot::channel();
         let arrived = Instant::now();
@@ -113,6 +124,9 @@ impl Queue {
             if let Some(close) = state.close {
                 return Taken::Closed(close);
             }
+            if std::mem::take(&mut state.roll) {
+                return Taken::Roll;
+            }
             self.arrived.wait(&mut state);
         }
     }
@@ -133,6 +147,12 @@ impl Queue {
     /// Gives back the room of chunks that were answered.
     pub(super) fn answered(&self, bytes: usize) {
         self.room.add_permits(bytes);
+    }
+
+    /// Has the writer begin another segment if the open one was given up, without a chunk for it.
+    pub(super) fn roll(&self) {
+        self.state.lock().roll = true;
+        self.arrived.notify_one();
     }
 
     /// Takes no more chunks. A first close stands.

@@ -15,16 +15,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use mlgw_common::ids::{BodyId, SegmentId};
-use mlgw_common::limits::BLOCK_BYTES;
+use mlgw_common::limits::{BLOCK_BYTES, DISK_READS_MAX, INLINE_READ_BYTES_MAX};
 use mlgw_metadata::schema::Extent;
 use rustix::io::{Errno, ReadWriteFlags};
 use tokio::sync::Semaphore;
 
 use super::files::{Files, Opened};
-use super::limits::{DISK_READS_MAX, INLINE_READ_BYTES_MAX};
 use super::location::Location;
 use super::metrics::{Metrics, add};
-use super::record::{Head, Place, RecordFault};
+use super::record::{Head, Owner, Place, RecordFault};
 
 /// Why bytes were not read.
 #[derive(Debug, thiserror::Error)]
@@ -121,6 +120,21 @@ impl Reader {
         self.inner.files.len()
     }
 
+    /// Closes the file of a segment that is no more.
+    pub(super) fn forget(&self, segment: SegmentId) {
+        self.inner.files.forget(segment);
+    }
+
+    /// The whole chunk of `body` that `extent` names, with whose it is.
+    pub(super) async fn chunk(&self, extent: &Extent, body: BodyId) -> Result<(Owner, Bytes), ReadError> {
+        let segment = extent.segment_id();
+        let fault = |fault| ReadError::Corrupt { segment, offset: extent.offset, fault };
+        let plan = Plan::new(extent, body, 0..extent.logical_bytes).ok_or_else(|| fault(Fault::Extent))?;
+        let inner = self.inner.clone();
+        let read = tokio::task::spawn_blocking(move || inner.chunk_from_disk(&plan)).await;
+        read.unwrap_or_else(|stopped| Err(ReadError::Io { segment, source: io::Error::other(stopped) }))
+    }
+
     pub(super) async fn read(
         &self,
         extent: &Extent,
@@ -176,6 +190,20 @@ impl Inner {
             Fetched::Bytes(bytes) => Ok(bytes),
             Fetched::NotCached => Err(plan.corrupt(plan.location.offset, Fault::Truncated)),
         }
+    }
+
+    fn chunk_from_disk(&self, plan: &Plan) -> Result<(Owner, Bytes), ReadError> {
+        let Location { segment, offset, head_bytes, .. } = plan.location;
+        let opened = self.files.open(segment).map_err(|source| ReadError::Io { segment, source })?;
+        let opened = opened.ok_or(ReadError::Gone { segment })?;
+        let mut record = vec![0; head_bytes as usize + plan.payload.end];
+        self.fill(plan, &opened.file, &mut record, offset, How::Disk)?;
+        let place = Place { segment, generation: opened.generation, offset };
+        let (head, payload) = record.split_at(head_bytes as usize);
+        plan.verify(place, head, payload)?;
+        let owner = Head::decode(place, head).ok().and_then(|head| head.owner());
+        let owner = owner.ok_or_else(|| plan.corrupt(offset, Fault::Mismatch))?;
+        Ok((owner, Bytes::from(record).slice(head_bytes as usize..)))
     }
 
     fn fetch(&self, plan: &Plan, opened: &Opened, how: How) -> Result<Fetched, ReadError> {

@@ -11,10 +11,8 @@ use std::ops::Range;
 
 use mlgw_common::checksum::BlockIdentity;
 use mlgw_common::ids::{BodyId, BucketId, Generation, PartNumber, SegmentId};
-use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, KEY_LEN_MAX, RECORD_HEADER_BYTES};
+use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, EXTRA_BYTES_MAX, KEY_LEN_MAX, RECORD_HEADER_BYTES};
 use mlgw_common::{ObjectKey, Timestamp};
-
-use super::limits::EXTRA_BYTES_MAX;
 
 /// Length of the head's fixed part.
 pub const HEAD_FIXED_BYTES: usize = 60;
@@ -235,6 +233,19 @@ impl<'a> Head<'a> {
             key,
             extra,
             table,
+        })
+    }
+
+    /// Whose bytes they are; nothing when the key is none.
+    #[must_use]
+    pub fn owner(&self) -> Option<Owner> {
+        Some(Owner {
+            bucket: self.bucket,
+            key: ObjectKey::from_bytes(self.key).ok()?,
+            body: self.body,
+            part: self.part,
+            offset: self.body_offset,
+            written: self.written,
         })
     }
 

@@ -2,9 +2,10 @@
 //!
 //! Made: minted by the catalogue, then its file written and synced, then its directory; only then
 //! may a record go in. When power fails in between, recovery finds an open segment with no file or
-//! an empty one, and seals it. Sealed: by a command that states the synced length. Seals are sent
-//! by one task and tried again until the catalogue takes them or stops; a seal that is lost with
-//! the process is made up for by recovery.
+//! an empty one, and seals it. Marked, now and then: how much of it recovery need not read. Sealed:
+//! by a command that states the synced length. Marks and seals are sent by one task, seals again
+//! until the catalogue takes them or stops; one that is lost with the process is made up for by
+//! recovery.
 
 use std::fs::File;
 use std::io;
@@ -13,12 +14,14 @@ use std::time::Duration;
 
 use mlgw_common::Clock;
 use mlgw_common::ids::{Generation, SegmentId};
+use mlgw_common::limits::MARK_BYTES;
 use mlgw_metadata::schema::SegmentClass;
 use tokio::sync::{mpsc, oneshot};
 
 use super::AppendError;
 use super::file::Disk;
 use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::holds::{Hold, Holds};
 use super::map::{MapError, SegmentMap};
 use super::metrics::{Metrics, add};
 
@@ -36,6 +39,9 @@ pub(super) struct OpenFile {
     pub(super) file: File,
     /// Everything before this offset is synced.
     pub(super) synced_bytes: u64,
+    /// So much of it was marked as synced, or is about to be.
+    pub(super) marked_bytes: u64,
+    pub(super) hold: Hold,
 }
 
 /// Makes segments and sees that they are sealed.
@@ -43,6 +49,7 @@ pub(super) struct Segments {
     pub(super) map: Arc<dyn SegmentMap>,
     pub(super) disk: Arc<Disk>,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) holds: Holds,
     pub(super) seals: mpsc::UnboundedSender<SealRequest>,
 }
 
@@ -50,6 +57,8 @@ pub(super) struct Segments {
 pub(super) enum SealRequest {
     /// Seal a segment at a length.
     Seal(SegmentId, u64),
+    /// Mark a segment as whole up to a length.
+    Mark(SegmentId, u64),
     /// Say when everything asked before is done.
     Flush(oneshot::Sender<()>),
 }
@@ -80,6 +89,17 @@ impl Segments {
         }
     }
 
+    /// Has the catalogue note how far a segment is whole, when that is worth a command. A mark that
+    /// is lost costs a start some reading. There is one per [`MARK_BYTES`], so the line stays short.
+    pub(super) fn mark(&self, segment: &mut OpenFile) {
+        let due = segment.synced_bytes >= segment.marked_bytes + MARK_BYTES;
+        if due && self.disk.syncs() {
+            segment.marked_bytes = segment.synced_bytes;
+            // When nobody takes it the tier stops.
+            drop(self.seals.send(SealRequest::Mark(segment.id, segment.synced_bytes)));
+        }
+    }
+
     async fn create(&self, class: SegmentClass) -> Result<OpenFile, AppendError> {
         let mut attempt = 1;
         loop {
@@ -89,7 +109,15 @@ impl Segments {
             let made = tokio::task::spawn_blocking(move || disk.create(&header)).await;
             match made.unwrap_or_else(|stopped| Err(io::Error::other(stopped))) {
                 Ok(file) => {
-                    return Ok(OpenFile { id, generation, file, synced_bytes: SEGMENT_HEADER_BYTES });
+                    let hold = self.holds.begin(id);
+                    return Ok(OpenFile {
+                        id,
+                        generation,
+                        file,
+                        synced_bytes: SEGMENT_HEADER_BYTES,
+                        marked_bytes: 0,
+                        hold,
+                    });
                 }
                 Err(error) => {
                     tracing::error!(segment = %id, %error, "cannot make a segment");
@@ -128,6 +156,11 @@ pub(super) async fn run_seals(
     while let Some(request) = requests.recv().await {
         match request {
             SealRequest::Seal(id, length) => seal(&*map, &metrics, id, length).await,
+            SealRequest::Mark(id, length) => {
+                if let Err(error) = map.mark(id, length).await {
+                    tracing::debug!(segment = %id, %error, "not marked; a start will read more of it");
+                }
+            }
             // Whoever asked may have gone.
             SealRequest::Flush(done) => drop(done.send(())),
         }

@@ -2,10 +2,11 @@
 //!
 //! A delete frees nothing until compaction, and both need room in the catalogue's log and tables,
 //! which live on the same file system. So appends are refused while free space is under
-//! `reserve_bytes`, or when the segments would outgrow the tier's capacity. Behind the reserve stands the *ballast*, a file of preallocated nothing: when
-//! something else eats into the reserve itself (under half of it is left), the ballast is given
-//! back to the file system at once, and it is laid again when there is plenty of room. Power loss
-//! at any moment leaves a ballast of some size, which the next look mends.
+//! `reserve_bytes`, or when the segments would outgrow the tier's capacity; chunks that compaction
+//! moves may go into the reserve. Behind it stands the *ballast*, a file of preallocated nothing:
+//! when the reserve itself is eaten into (under half of it is left), the ballast is given back to
+//! the file system at once, and it is laid again when there is plenty of room. Power loss at any
+//! moment leaves a ballast of some size, which the next look mends.
 //!
 //! `statvfs` is asked once per housekeeping tick and once per eighth of the reserve admitted, not
 //! per append; between two looks admitted bytes are subtracted.
@@ -91,11 +92,47 @@ impl Space {
         if !self.has_room(bytes) {
             return false;
         }
+        self.take(bytes);
+        true
+    }
+
+    fn take(&self, bytes: u64) {
         self.used_bytes.fetch_add(bytes, Relaxed);
         self.in_flight_bytes.fetch_add(bytes, Relaxed);
         self.free_bytes.fetch_sub(bytes as i64, Relaxed);
         self.admitted_since_look_bytes.fetch_add(bytes, Relaxed);
-        true
+    }
+
+    /// Takes `bytes` for a chunk that is moved. Moving frees more than it takes, so it may go into
+    /// the reserve, of which it leaves a quarter to the catalogue.
+    pub(super) fn admit_moved(&self, bytes: u64) -> bool {
+        if self.moved_room_bytes() < bytes {
+            self.look();
+        }
+        let fits = self.moved_room_bytes() >= bytes;
+        if fits {
+            self.take(bytes);
+        }
+        fits
+    }
+
+    /// Bytes that may be moved now.
+    pub(super) fn moved_room_bytes(&self) -> u64 {
+        let free = self.free_bytes.load(Relaxed).saturating_sub_unsigned(self.reserve_bytes / 4);
+        free.max(0) as u64
+    }
+
+    /// Whether appends are refused, or will be when `bytes` more are stored.
+    pub(super) fn is_pressed(&self, bytes: u64) -> bool {
+        self.room_bytes() < bytes.max(self.reserve_bytes)
+    }
+
+    /// `bytes` of segments are no more.
+    pub(super) fn freed(&self, bytes: u64) {
+        let less = |used: u64| Some(used.saturating_sub(bytes));
+        // Always a value, so always a success.
+        let _ = self.used_bytes.fetch_update(Relaxed, Relaxed, less);
+        self.look();
     }
 
     /// An append of `bytes` was written, or given up. Blocks for a look at the file system once in

@@ -1,9 +1,11 @@
 //! The hot tier as a whole, on real files, against a segment map in memory.
 
 mod append;
+mod compaction;
 mod cost;
 mod crash;
 mod faults;
+mod model;
 mod reading;
 
 use std::collections::BTreeMap;
@@ -29,6 +31,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 #[derive(Default)]
 pub(crate) struct MemoryMap {
     segments: Mutex<BTreeMap<u64, (SegmentClass, Option<u64>)>>,
+    marked: Mutex<BTreeMap<u64, u64>>,
 }
 
 impl MemoryMap {
@@ -43,7 +46,10 @@ impl MemoryMap {
 
     /// What the catalogue looked like at this moment, for a second start.
     fn copy(&self) -> Arc<Self> {
-        Arc::new(Self { segments: Mutex::new(self.segments.lock().clone()) })
+        Arc::new(Self {
+            segments: Mutex::new(self.segments.lock().clone()),
+            marked: Mutex::new(self.marked.lock().clone()),
+        })
     }
 }
 
@@ -62,14 +68,31 @@ impl SegmentMap for MemoryMap {
         Box::pin(async move { if same { Ok(()) } else { Err(MapError::Refused("sealed".into())) } })
     }
 
+    fn mark(&self, id: SegmentId, length: u64) -> Later<'_, Result<(), MapError>> {
+        self.marked.lock().insert(id.0, length);
+        Box::pin(async move { Ok(()) })
+    }
+
     fn open_segments(&self) -> Result<Vec<OpenSegment>, MapError> {
         let segments = self.segments.lock();
         let open = segments.iter().filter(|(_, (_, length))| length.is_none());
-        Ok(open.map(|(&id, _)| OpenSegment { id: SegmentId(id), generation: Generation(1) }).collect())
+        let marked = self.marked.lock();
+        let marked = |id: &u64| marked.get(id).copied().unwrap_or(0);
+        let found =
+            |id: &u64| OpenSegment { id: SegmentId(*id), generation: Generation(1), marked: marked(id) };
+        Ok(open.map(|(id, _)| found(id)).collect())
     }
 
     fn generation(&self, id: SegmentId) -> Option<Generation> {
         self.segments.lock().contains_key(&id.0).then_some(Generation(1))
+    }
+
+    fn was_minted(&self, id: SegmentId) -> Result<bool, MapError> {
+        Ok(id.0 <= self.segments.lock().len() as u64)
+    }
+
+    fn settle(&self) -> Result<(), MapError> {
+        Ok(())
     }
 }
 
@@ -103,6 +126,11 @@ fn bytes_of(body: u64, length: usize) -> Vec<u8> {
     })
     .take(length)
     .collect()
+}
+
+/// Appends a chunk and lets go of its segment at once.
+async fn append(tier: &HotTier, chunk: Chunk) -> Result<Extent, super::AppendError> {
+    tier.append(chunk).await.map(|appended| appended.extent)
 }
 
 async fn read_all(tier: &HotTier, extent: &Extent, body: u64) -> Vec<u8> {

@@ -13,16 +13,16 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mlgw_common::limits::WRITE_RECORDS_MAX;
 use mlgw_metadata::schema::SegmentClass;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::AppendError;
 use super::header::SEGMENT_HEADER_BYTES;
-use super::limits::WRITE_RECORDS_MAX;
 use super::location::Location;
 use super::metrics::{Metrics, add};
-use super::queue::{Close, Pending, Queue, Taken};
+use super::queue::{Close, Pending, Placed, Queue, Taken};
 use super::record::{Place, encode_head};
 use super::segments::{OpenFile, Segments};
 use super::space::Space;
@@ -72,6 +72,7 @@ impl Writer {
         loop {
             match self.queue.take(self.patience) {
                 Taken::Batch(batch) => self.serve(batch),
+                Taken::Roll => self.roll(),
                 Taken::Closed(Close::Abandon) => return,
                 Taken::Closed(Close::Seal) => break,
             }
@@ -89,6 +90,7 @@ impl Writer {
         for pending in &batch {
             self.shared.metrics.append_wait.record(taken.duration_since(pending.arrived));
         }
+        self.roll();
         while !batch.is_empty() {
             let fitting = self.fitting(&batch);
             if fitting == 0 {
@@ -146,12 +148,16 @@ impl Writer {
         let disk = &self.shared.segments.disk;
         let begin = Instant::now();
         let end = write_batch(disk, segment, batch, &mut self.heads, &mut self.locations);
-        let synced = end.and_then(|end| disk.sync(&segment.file, segment.id).map(|()| end));
+        // What is moved may have been on stable media for years: naming a copy that is not would lose it.
+        let always = self.class == SegmentClass::Moved;
+        let synced = end.and_then(|end| disk.sync(&segment.file, segment.id, always).map(|()| end));
         // Who writes alone is not made to wait for others.
         self.patience = if batch.len() > 1 { begin.elapsed() } else { Duration::ZERO };
         match synced {
             Ok(end) => {
                 segment.synced_bytes = end;
+                segment.hold.written(end);
+                self.shared.segments.mark(segment);
                 add(&self.shared.metrics.batches, 1);
                 self.prepare_ahead();
                 Ok(())
@@ -171,9 +177,11 @@ impl Writer {
             Ok(()) => {
                 add(&metrics.appends, batch.len() as u64);
                 add(&metrics.appended_bytes, bytes as u64);
-                for (pending, location) in batch.into_iter().zip(self.locations.drain(..)) {
+                let holds = self.segment.iter().map(|segment| &segment.hold).cycle();
+                for ((pending, location), hold) in batch.into_iter().zip(self.locations.drain(..)).zip(holds)
+                {
                     // Nobody waits when the request was dropped; the chunk is then dead bytes.
-                    let _ = pending.reply.send(Ok(location));
+                    let _ = pending.reply.send(Ok(Placed { location, hold: hold.clone() }));
                 }
             }
             Err(error) => {
@@ -185,6 +193,13 @@ impl Writer {
         }
         self.shared.space.settle(bytes as u64);
         self.queue.answered(bytes);
+    }
+
+    /// Begins another segment if the open one was given up.
+    fn roll(&mut self) {
+        if self.segment.as_ref().is_some_and(|segment| segment.hold.is_given_up()) {
+            self.retire();
+        }
     }
 
     /// Seals the open segment at its synced length.

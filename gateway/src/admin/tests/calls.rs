@@ -152,6 +152,31 @@ async fn buckets_are_managed() {
     api.close().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_round_of_compaction_is_asked_for_and_can_be_waited_for() {
+    let api = Api::open().await;
+    let path = "/v1/tiers/hot/compaction";
+    let (status, before) = api.call(Method::GET, path, Value::Null).await;
+    assert_eq!((status, &before["until_rounds"]), (StatusCode::OK, &Value::Null), "{before}");
+    let (status, asked) = api.call(Method::POST, path, json!({"dead_percent": 5})).await;
+    assert_eq!(status, StatusCode::ACCEPTED, "{asked}");
+    let until = asked["until_rounds"].as_u64().unwrap();
+    assert!(until > before["rounds"].as_u64().unwrap());
+    while api.call(Method::GET, path, Value::Null).await.1["rounds"].as_u64() < Some(until) {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    for wrong in [json!({"dead_percent": 0}), json!({"dead_percent": 101}), json!({"percent": 5})] {
+        let (status, said) = api.call(Method::POST, path, wrong).await;
+        assert_eq!((status, &said["code"]), (StatusCode::BAD_REQUEST, &json!("InvalidRequest")), "{said}");
+    }
+    let (status, said) = api.call(Method::POST, "/v1/tiers/cold/compaction", Value::Null).await;
+    assert_eq!((status, &said["code"]), (StatusCode::NOT_FOUND, &json!("NoSuchTier")));
+    let lines = api.audit();
+    assert_eq!(lines.len(), 1, "what was refused before it was asked leaves no line");
+    assert_eq!((lines[0].action.as_str(), lines[0].resource.as_str()), ("tier.compact", "hot"));
+    api.close().await;
+}
+
 #[tokio::test]
 async fn only_a_key_that_administers_gets_in_and_only_with_the_body_it_signed() {
     let api = Api::open().await;

@@ -2,8 +2,9 @@
 
 use crate::admin::openapi::DOCUMENT;
 use crate::admin::{
-    BucketInfo, BucketPage, CreatedKey, ErrorDocument, ExtentInfo, Finding, Health, InTier, KeyList,
-    NewBucketRequest, ObjectInfo, PROBES, ROUTES, SettingInfo, SettingList, tests_status,
+    BucketInfo, BucketPage, CompactRequest, CompactionInfo, CreatedKey, ErrorDocument, ExtentInfo, Finding,
+    Health, InTier, KeyList, NewBucketRequest, ObjectInfo, PROBES, ROUTES, SettingInfo, SettingList,
+    tests_status,
 };
 use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
 use serde::Serialize;
@@ -152,6 +153,23 @@ fn answers_have_the_fields_and_types_that_the_document_says() {
     assert_schema_of("Status", &status);
 }
 
+#[test]
+fn compaction_has_the_fields_and_types_that_the_document_says() {
+    let compaction = CompactionInfo {
+        tier: "hot".into(),
+        garbage_bytes: 1,
+        moved_bytes: 1,
+        freed_bytes: 1,
+        freed_segments: 1,
+        held_back_segments: 1,
+        draining_segments: 1,
+        rounds: 1,
+        until_rounds: None,
+    };
+    assert_schema_of("CompactionInfo", &compaction);
+    assert_schema_of("CompactionInfo", &CompactionInfo { until_rounds: Some(2), ..compaction });
+}
+
 /// What the document calls a property, the code takes, and the code names no other.
 fn assert_taken<T: DeserializeOwned + Serialize>(name: &str, whole: Value) {
     let parsed: T = serde_json::from_value(whole.clone()).unwrap();
@@ -172,6 +190,7 @@ fn requests_are_taken_as_the_document_says() {
         "KeyChange",
         json!({"role": "admin", "buckets": null, "prefixes": ["p"], "description": null, "disabled": true}),
     );
+    assert_taken::<CompactRequest>("CompactRequest", json!({"dead_percent": 5}));
     assert_taken::<NewBucketRequest>("NewBucketRequest", json!({"name": "b", "region": null}));
     assert!(serde_json::from_value::<NewKey>(json!({})).is_ok(), "nothing of it is required");
 }

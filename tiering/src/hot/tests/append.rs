@@ -9,7 +9,7 @@ use proptest::prelude::*;
 async fn a_chunk_reads_back_at_once_and_after_a_restart() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
-    let extent = tier.append(chunk(1, bytes_of(1, 5000))).await.unwrap();
+    let extent = append(&tier, chunk(1, bytes_of(1, 5000))).await.unwrap();
     assert_eq!(read_all(&tier, &extent, 1).await, bytes_of(1, 5000));
     tier.shutdown().await;
     let tier = open(dir.path(), &map).await;
@@ -28,7 +28,7 @@ async fn many_writers_and_readers_meet_their_own_bytes_over_many_segments() {
             for round in 0..20u64 {
                 let body = writer * 1000 + round;
                 let length = [100, 4096, 70_000, 300_000][((writer + round) % 4) as usize];
-                let extent = tier.append(chunk(body, bytes_of(body, length))).await.unwrap();
+                let extent = append(&tier, chunk(body, bytes_of(body, length))).await.unwrap();
                 assert_eq!(read_all(&tier, &extent, body).await, bytes_of(body, length));
                 extents.push((body, extent));
             }
@@ -59,9 +59,9 @@ async fn many_writers_and_readers_meet_their_own_bytes_over_many_segments() {
 async fn after_a_clean_stop_nothing_is_scanned() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
-    tier.append(chunk(1, vec![1; 100])).await.unwrap();
+    append(&tier, chunk(1, vec![1; 100])).await.unwrap();
     tier.clone().shutdown().await;
-    assert_eq!(tier.append(chunk(2, vec![1; 100])).await, Err(AppendError::Stopping));
+    assert_eq!(append(&tier, chunk(2, vec![1; 100])).await, Err(AppendError::Stopping));
     assert!(map.sealed().values().all(Option::is_some));
     assert_eq!(open(dir.path(), &map).await.recovered(), []);
 }
@@ -71,11 +71,11 @@ async fn small_large_and_own_chunks_lie_apart() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
     let own = |body| Chunk { placement: Placement::Own, ..chunk(body, vec![7; 1000]) };
-    let small = tier.append(chunk(1, vec![7; 1000])).await.unwrap();
-    let large = tier.append(chunk(2, vec![7; CHUNK_BYTES_MAX as usize])).await.unwrap();
-    let mine = tier.append(own(3)).await.unwrap();
-    let mine_too = tier.append(own(3)).await.unwrap();
-    let theirs = tier.append(own(4)).await.unwrap();
+    let small = append(&tier, chunk(1, vec![7; 1000])).await.unwrap();
+    let large = append(&tier, chunk(2, vec![7; CHUNK_BYTES_MAX as usize])).await.unwrap();
+    let mine = append(&tier, own(3)).await.unwrap();
+    let mine_too = append(&tier, own(3)).await.unwrap();
+    let theirs = append(&tier, own(4)).await.unwrap();
     assert_eq!(
         map.classes(),
         [SegmentClass::Small, SegmentClass::Large, SegmentClass::Own, SegmentClass::Own]
@@ -85,7 +85,7 @@ async fn small_large_and_own_chunks_lie_apart() {
     segments.dedup();
     assert_eq!(segments.len(), 4);
     tier.finish_own(BodyId(3));
-    assert_ne!(tier.append(own(3)).await.unwrap().segment, mine.segment);
+    assert_ne!(append(&tier, own(3)).await.unwrap().segment, mine.segment);
     tier.shutdown().await;
     assert!(map.sealed().values().all(Option::is_some));
 }
@@ -95,11 +95,11 @@ async fn an_idle_body_loses_its_own_segment_and_gets_another() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
     let own = Chunk { placement: Placement::Own, ..chunk(3, vec![7; 1000]) };
-    let first = tier.append(own.clone()).await.unwrap();
+    let first = append(&tier, own.clone()).await.unwrap();
     tier.inner.lanes.seal_idle(std::time::Duration::from_secs(3600));
-    assert_eq!(tier.append(own.clone()).await.unwrap().segment, first.segment);
+    assert_eq!(append(&tier, own.clone()).await.unwrap().segment, first.segment);
     tier.inner.lanes.seal_idle(std::time::Duration::ZERO);
-    assert_ne!(tier.append(own).await.unwrap().segment, first.segment);
+    assert_ne!(append(&tier, own).await.unwrap().segment, first.segment);
     tier.shutdown().await;
     assert_eq!(map.sealed()[&first.segment], Some(first.offset + 2 * first.record_bytes()));
 }
@@ -108,18 +108,18 @@ async fn an_idle_body_loses_its_own_segment_and_gets_another() {
 async fn bodies_beyond_the_bound_share_a_segment() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
-    for body in 0..crate::hot::limits::OWN_SEGMENTS_OPEN_MAX as u64 + 3 {
-        tier.append(Chunk { placement: Placement::Own, ..chunk(body, vec![7; 1000]) }).await.unwrap();
+    for body in 0..mlgw_common::limits::OWN_SEGMENTS_OPEN_MAX as u64 + 3 {
+        append(&tier, Chunk { placement: Placement::Own, ..chunk(body, vec![7; 1000]) }).await.unwrap();
     }
     let own = map.classes().iter().filter(|&&class| class == SegmentClass::Own).count();
-    assert_eq!(own, crate::hot::limits::OWN_SEGMENTS_OPEN_MAX);
+    assert_eq!(own, mlgw_common::limits::OWN_SEGMENTS_OPEN_MAX);
 }
 
 #[tokio::test]
 async fn the_file_begins_with_the_segments_header() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
-    let extent = tier.append(chunk(1, vec![1; 100])).await.unwrap();
+    let extent = append(&tier, chunk(1, vec![1; 100])).await.unwrap();
     let file =
         std::fs::read(dir.path().join("segments").join(segment_file_name(extent.segment_id()))).unwrap();
     let header = SegmentHeader::decode(&file).unwrap();
@@ -132,7 +132,7 @@ async fn with_durability_os_nothing_is_ever_synced() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let options = HotOptions { durability: Durability::Os, ..options(dir.path()) };
     let tier = HotTier::open_with(options, map.clone()).await.unwrap();
-    tier.append(chunk(1, vec![1; 100])).await.unwrap();
+    append(&tier, chunk(1, vec![1; 100])).await.unwrap();
     let syncs: u64 = tier.metrics().syncs.iter().map(|(_, took)| took.count()).sum();
     assert_eq!(syncs, 0);
 }
@@ -141,12 +141,12 @@ async fn with_durability_os_nothing_is_ever_synced() {
 async fn a_full_disk_refuses_appends_and_serves_reads() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
-    let extent = tier.append(chunk(1, vec![1; 100])).await.unwrap();
+    let extent = append(&tier, chunk(1, vec![1; 100])).await.unwrap();
     tier.shutdown().await;
     let options = HotOptions { reserve_bytes: 1 << 60, ..options(dir.path()) };
     let tier = HotTier::open_with(options, map.clone()).await.unwrap();
     assert!(!tier.has_room(1));
-    assert_eq!(tier.append(chunk(2, vec![1; 100])).await, Err(AppendError::Full));
+    assert_eq!(append(&tier, chunk(2, vec![1; 100])).await, Err(AppendError::Full));
     assert_eq!(read_all(&tier, &extent, 1).await, vec![1; 100]);
 }
 
@@ -156,12 +156,12 @@ async fn the_capacity_counts_what_was_there_before() {
     let capacity_bytes = 10_000;
     let limited = || HotOptions { capacity_bytes, ..options(dir.path()) };
     let tier = HotTier::open_with(limited(), map.clone()).await.unwrap();
-    tier.append(chunk(1, vec![1; 6000])).await.unwrap();
-    assert_eq!(tier.append(chunk(2, vec![1; 6000])).await, Err(AppendError::Full));
+    append(&tier, chunk(1, vec![1; 6000])).await.unwrap();
+    assert_eq!(append(&tier, chunk(2, vec![1; 6000])).await, Err(AppendError::Full));
     tier.shutdown().await;
     let tier = HotTier::open_with(limited(), map.clone()).await.unwrap();
-    assert_eq!(tier.append(chunk(3, vec![1; 6000])).await, Err(AppendError::Full));
-    tier.append(chunk(4, vec![1; 2000])).await.unwrap();
+    assert_eq!(append(&tier, chunk(3, vec![1; 6000])).await, Err(AppendError::Full));
+    append(&tier, chunk(4, vec![1; 2000])).await.unwrap();
     let used = tier.metrics().used_bytes;
     assert!((8000..capacity_bytes).contains(&used), "{used}");
 }
@@ -172,15 +172,15 @@ async fn a_dropped_append_frees_its_room_in_the_queue() {
     let tier = open(dir.path(), &map).await;
     let data = Bytes::from(vec![1; CHUNK_BYTES_MAX as usize]);
     // Three times the queue's bound: if dropped ones kept their room, the last could not enter.
-    for _ in 0..3 * crate::hot::limits::LARGE_QUEUE_BYTES_MAX / CHUNK_BYTES_MAX as usize {
-        let mut append = Box::pin(tier.append(chunk(1, data.clone())));
+    for _ in 0..3 * mlgw_common::limits::LARGE_QUEUE_BYTES_MAX / CHUNK_BYTES_MAX as usize {
+        let mut append = Box::pin(append(&tier, chunk(1, data.clone())));
         std::future::poll_fn(|cx| {
             let _ = append.as_mut().poll(cx);
             std::task::Poll::Ready(())
         })
         .await;
     }
-    tier.append(chunk(2, data)).await.unwrap();
+    append(&tier, chunk(2, data)).await.unwrap();
 }
 
 proptest! {
@@ -196,7 +196,7 @@ proptest! {
             let tier = HotTier::open_with(options, map.clone()).await.unwrap();
             let mut ends = BTreeMap::new();
             for (body, &length) in (1u64..).zip(&lengths) {
-                let extent = tier.append(chunk(body, bytes_of(body, length))).await.unwrap();
+                let extent = append(&tier, chunk(body, bytes_of(body, length))).await.unwrap();
                 let end = ends.insert(extent.segment, extent.offset + extent.record_bytes());
                 assert_eq!(extent.offset, end.unwrap_or(64));
                 assert_eq!(read_all(&tier, &extent, body).await, bytes_of(body, length));
@@ -239,7 +239,7 @@ async fn a_disk_of_256_mib_is_filled_to_its_reserve_and_no_further() {
     let mut extents = Vec::new();
     let refused = loop {
         let body = extents.len() as u64;
-        match tier.append(chunk(body, vec![body as u8; 1 << 20])).await {
+        match append(&tier, chunk(body, vec![body as u8; 1 << 20])).await {
             Ok(extent) => extents.push(extent),
             Err(error) => break error,
         }
@@ -258,9 +258,9 @@ async fn a_disk_of_256_mib_is_filled_to_its_reserve_and_no_further() {
     for (body, extent) in (0u64..).zip(&extents) {
         assert_eq!(read_all(&tier, extent, body).await, vec![body as u8; 1 << 20]);
     }
-    assert_eq!(tier.append(chunk(0, vec![1; 100])).await, Err(AppendError::Full));
+    assert_eq!(append(&tier, chunk(0, vec![1; 100])).await, Err(AppendError::Full));
     drop(eater);
     std::fs::remove_file(dir.path().join("eater")).unwrap();
     tier.inner.shared.space.look();
-    tier.append(chunk(0, vec![1; 100])).await.unwrap();
+    append(&tier, chunk(0, vec![1; 100])).await.unwrap();
 }

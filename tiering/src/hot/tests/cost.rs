@@ -20,7 +20,7 @@ async fn cost_of_a_cached_read() {
     for length in [4096usize, 102_400, 262_144] {
         let mut extents = Vec::new();
         for body in 0..200u64 {
-            extents.push((body, tier.append(chunk(body, bytes_of(body, length))).await.unwrap()));
+            extents.push((body, append(&tier, chunk(body, bytes_of(body, length))).await.unwrap()));
         }
         let rounds = 20_000_000 / (length + 4096);
         for (body, extent) in &extents {
@@ -41,7 +41,7 @@ async fn cost_of_an_append() {
     for writers in [1u64, 8, 32, 128] {
         let (dir, map) = (tempfile::tempdir_in(".").unwrap(), Arc::new(MemoryMap::default()));
         let tier = open(dir.path(), &map).await;
-        tier.append(chunk(0, vec![1; 4096])).await.unwrap();
+        append(&tier, chunk(0, vec![1; 4096])).await.unwrap();
         let before = tier.metrics();
         let (begun, cpu) = (Instant::now(), cpu_micros());
         let each = if writers == 1 { 2000 } else { 100_000 / writers };
@@ -50,7 +50,7 @@ async fn cost_of_an_append() {
             let data = Bytes::from(bytes_of(writer, 4096));
             tokio::spawn(async move {
                 for _ in 0..each {
-                    tier.append(chunk(writer, data.clone())).await.unwrap();
+                    append(&tier, chunk(writer, data.clone())).await.unwrap();
                 }
             })
         });

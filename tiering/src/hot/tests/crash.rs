@@ -26,7 +26,7 @@ async fn killed_after(dir: &Path, count: u64) -> (Vec<(u64, Extent)>, Arc<Memory
     let mut extents = Vec::new();
     for body in 1..=count {
         let length = 10 + (body as usize * 7919) % 90_000;
-        extents.push((body, tier.append(chunk(body, bytes_of(body, length))).await.unwrap()));
+        extents.push((body, append(&tier, chunk(body, bytes_of(body, length))).await.unwrap()));
     }
     copy_dir(&running.path().join("segments"), &dir.join("segments"));
     (extents, map.copy())
@@ -43,7 +43,7 @@ async fn after_a_kill_everything_answered_reads_back_and_the_segment_takes_no_mo
     for (body, extent) in &extents {
         assert_eq!(read_all(&tier, extent, *body).await, bytes_of(*body, extent.logical_bytes as usize));
     }
-    assert_ne!(tier.append(chunk(99, vec![1; 10])).await.unwrap().segment, 1);
+    assert_ne!(append(&tier, chunk(99, vec![1; 10])).await.unwrap().segment, 1);
     assert_eq!(std::fs::metadata(segment_path(dir.path(), 1)).unwrap().len(), end);
 }
 
@@ -124,7 +124,7 @@ async fn nothing_is_answered_before_a_sync_that_covers_it() {
         let (tier, watch) = (tier.clone(), watch.clone());
         tokio::spawn(async move {
             for _ in 0..20 {
-                let extent = tier.append(chunk(body, vec![1; 3000])).await.unwrap();
+                let extent = append(&tier, chunk(body, vec![1; 3000])).await.unwrap();
                 assert!(watch.synced.load(Ordering::SeqCst) >= extent.offset + extent.record_bytes());
             }
         })
@@ -182,7 +182,7 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("any");
         std::fs::write(&path, &bytes).unwrap();
-        let scanned = crate::hot::scan(&std::fs::File::open(&path).unwrap(), SegmentId(1), Generation(1)).unwrap();
+        let scanned = crate::hot::scan(std::fs::File::open(&path).unwrap(), SegmentId(1), Generation(1), 0).unwrap();
         prop_assert_eq!(scanned, Scanned::default());
     }
 }

@@ -43,10 +43,10 @@ async fn a_failed_write_or_sync_moves_the_batch_to_a_new_segment() {
         let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
         let script = Script::new(&[]);
         let tier = open_scripted(dir.path(), &map, &script).await;
-        let first = tier.append(chunk(1, bytes_of(1, 3000))).await.unwrap();
+        let first = append(&tier, chunk(1, bytes_of(1, 3000))).await.unwrap();
         script.steps.lock().push((call, Step::Fail(EIO)));
-        let second = tier.append(chunk(2, bytes_of(2, 3000))).await.unwrap();
-        let third = tier.append(chunk(3, bytes_of(3, 3000))).await.unwrap();
+        let second = append(&tier, chunk(2, bytes_of(2, 3000))).await.unwrap();
+        let third = append(&tier, chunk(3, bytes_of(3, 3000))).await.unwrap();
         assert_eq!((first.segment, second.segment, third.segment), (1, 2, 2), "{call:?}");
         for (body, extent) in [(1, &first), (2, &second), (3, &third)] {
             assert_eq!(read_all(&tier, extent, body).await, bytes_of(body, 3000));
@@ -65,7 +65,7 @@ async fn a_segment_that_cannot_be_made_is_sealed_empty_and_another_one_made() {
         let script = Script::new(&[]);
         let tier = open_scripted(dir.path(), &map, &script).await;
         script.steps.lock().push((call, Step::Fail(EIO)));
-        let extent = tier.append(chunk(1, bytes_of(1, 3000))).await.unwrap();
+        let extent = append(&tier, chunk(1, bytes_of(1, 3000))).await.unwrap();
         assert_eq!(extent.segment, 2, "{call:?}");
         tier.shutdown().await;
         assert_eq!(map.sealed()[&1], Some(0));
@@ -79,9 +79,9 @@ async fn a_disk_that_fails_twice_answers_the_error_and_stores_nothing() {
         let script =
             Script::new(&[(FileCall::Write, Step::Fail(errno)), (FileCall::Sync, Step::Fail(errno))]);
         let tier = open_scripted(dir.path(), &map, &script).await;
-        assert_eq!(tier.append(chunk(1, vec![1; 3000])).await, Err(error));
+        assert_eq!(append(&tier, chunk(1, vec![1; 3000])).await, Err(error));
         assert_eq!(
-            tier.append(chunk(2, vec![1; 3000])).await,
+            append(&tier, chunk(2, vec![1; 3000])).await,
             Err(error),
             "a sick disk is let alone for a second"
         );
@@ -95,7 +95,7 @@ async fn short_writes_are_continued() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let script = Script::new(&[1, 63, 4, 100].map(|bytes| (FileCall::Write, Step::Short(bytes))));
     let tier = open_scripted(dir.path(), &map, &script).await;
-    let extent = tier.append(chunk(1, bytes_of(1, 3000))).await.unwrap();
+    let extent = append(&tier, chunk(1, bytes_of(1, 3000))).await.unwrap();
     assert_eq!(read_all(&tier, &extent, 1).await, bytes_of(1, 3000));
 }
 
@@ -103,7 +103,7 @@ async fn short_writes_are_continued() {
 async fn a_failed_sync_at_recovery_refuses_to_open_and_the_next_start_opens() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
-    let extent = tier.append(chunk(1, bytes_of(1, 3000))).await.unwrap();
+    let extent = append(&tier, chunk(1, bytes_of(1, 3000))).await.unwrap();
     let map = map.copy();
     drop(tier);
     let script = Script::new(&[(FileCall::SyncRecovery, Step::Fail(EIO))]);

@@ -21,7 +21,7 @@ fn flip(file: &std::fs::File, at: u64) {
 async fn a_flipped_byte_fails_the_very_next_read_of_its_block_and_no_other() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
-    let extent = tier.append(chunk(1, bytes_of(1, 1 << 20))).await.unwrap();
+    let extent = append(&tier, chunk(1, bytes_of(1, 1 << 20))).await.unwrap();
     read_all(&tier, &extent, 1).await;
     let payload = extent.offset + u64::from(extent.head_bytes);
     flip(&writable(dir.path(), &extent), payload + 3 * 65536 + 5);
@@ -39,8 +39,8 @@ async fn a_flipped_byte_fails_the_very_next_read_of_its_block_and_no_other() {
 async fn a_file_cut_short_is_an_error_of_the_reads_it_concerns() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
-    let first = tier.append(chunk(1, bytes_of(1, 5000))).await.unwrap();
-    let second = tier.append(chunk(2, bytes_of(2, 5000))).await.unwrap();
+    let first = append(&tier, chunk(1, bytes_of(1, 5000))).await.unwrap();
+    let second = append(&tier, chunk(2, bytes_of(2, 5000))).await.unwrap();
     tier.shutdown().await;
     writable(dir.path(), &second).set_len(second.offset + 100).unwrap();
     let tier = open(dir.path(), &map).await;
@@ -53,7 +53,7 @@ async fn a_file_cut_short_is_an_error_of_the_reads_it_concerns() {
 async fn a_missing_segment_is_gone() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
-    let extent = tier.append(chunk(1, bytes_of(1, 5000))).await.unwrap();
+    let extent = append(&tier, chunk(1, bytes_of(1, 5000))).await.unwrap();
     for id in [77, extent.segment] {
         std::fs::remove_file(dir.path().join("segments").join(segment_file_name(SegmentId(id)))).ok();
         let elsewhere = Extent { segment: id, ..extent.clone() };
@@ -65,8 +65,8 @@ async fn a_missing_segment_is_gone() {
 async fn an_extent_that_is_not_quite_right_never_gives_bytes() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
-    let good = tier.append(chunk(1, bytes_of(1, 5000))).await.unwrap();
-    tier.append(chunk(1, bytes_of(1, 5000))).await.unwrap();
+    let good = append(&tier, chunk(1, bytes_of(1, 5000))).await.unwrap();
+    append(&tier, chunk(1, bytes_of(1, 5000))).await.unwrap();
     let g = || good.clone();
     let wrong = [
         Extent { offset: good.offset + 1, ..g() },
@@ -96,11 +96,11 @@ async fn only_so_many_files_stay_open() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let options = HotOptions { segment_bytes: 1000, ..options(dir.path()) };
     let tier = HotTier::open_with(options, map.clone()).await.unwrap();
-    for body in 0..crate::hot::limits::OPEN_FILES_MAX as u64 + 20 {
-        let extent = tier.append(chunk(body, bytes_of(body, 900))).await.unwrap();
+    for body in 0..mlgw_common::limits::OPEN_FILES_MAX as u64 + 20 {
+        let extent = append(&tier, chunk(body, bytes_of(body, 900))).await.unwrap();
         assert_eq!(read_all(&tier, &extent, body).await, bytes_of(body, 900));
     }
-    assert_eq!(tier.metrics().open_files, crate::hot::limits::OPEN_FILES_MAX as u64);
+    assert_eq!(tier.metrics().open_files, mlgw_common::limits::OPEN_FILES_MAX as u64);
 }
 
 proptest! {
@@ -115,7 +115,7 @@ proptest! {
             let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
             let tier = open(dir.path(), &map).await;
             let bytes = bytes_of(1, length);
-            let extent = tier.append(chunk(1, bytes.clone())).await.unwrap();
+            let extent = append(&tier, chunk(1, bytes.clone())).await.unwrap();
             for (from, to) in &ranges {
                 let from = from.index(length);
                 let to = from + 1 + to.index(length - from);
@@ -131,7 +131,7 @@ proptest! {
         runtime.block_on(async {
             let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
             let tier = open(dir.path(), &map).await;
-            let extent = tier.append(chunk(1, bytes_of(1, length))).await.unwrap();
+            let extent = append(&tier, chunk(1, bytes_of(1, length))).await.unwrap();
             let at = extent.offset + at.index(extent.record_bytes() as usize) as u64;
             let file = writable(dir.path(), &extent);
             let mut byte = [0];

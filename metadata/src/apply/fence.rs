@@ -1,0 +1,68 @@
+//! The segments that nothing may refer to any more, as ranges that never touch each other.
+
+use crate::key::Family;
+use crate::schema::decode;
+use crate::schema::fence::{self, FencedRange};
+use crate::view::{StoreError, View};
+use mlgw_common::SegmentId;
+
+/// Whether nothing may refer to `segment`.
+pub(super) fn is_raised(view: &View<'_>, segment: SegmentId) -> Result<bool, StoreError> {
+    Ok(range_from(view, segment)?.is_some_and(|(first, _)| first <= segment.0))
+}
+
+/// Adds `segment`. It joins the ranges beside it.
+pub(super) fn raise(view: &mut View<'_>, segment: SegmentId) -> Result<(), StoreError> {
+    let behind = range_from(view, segment)?;
+    if behind.is_some_and(|(first, _)| first <= segment.0) {
+        return Ok(());
+    }
+    let before_row = fence::row(SegmentId(segment.0.saturating_sub(1)));
+    let before: Option<FencedRange> = view.get(&before_row)?;
+    let first = before.map_or(segment.0, |range| range.first);
+    if before.is_some() {
+        view.delete(before_row);
+    }
+    let last = match behind {
+        Some((first, last)) if first == segment.0 + 1 => last,
+        _ => segment,
+    };
+    view.put(fence::row(last), &FencedRange { first });
+    Ok(())
+}
+
+/// First and last of the first range that ends at `segment` or behind it.
+fn range_from(view: &View<'_>, segment: SegmentId) -> Result<Option<(u64, SegmentId)>, StoreError> {
+    let rows = view.range(&fence::row(segment), &Family::Fence.end(), 1)?;
+    let Some((row, value)) = rows.first() else { return Ok(None) };
+    Ok(Some((decode::<FencedRange>(value)?.first, fence::key_of(row)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_raised, raise};
+    use crate::view::{MemoryRows, View};
+    use mlgw_common::SegmentId;
+    use proptest::{prop_assert_eq, proptest};
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn ranges_hold_what_a_set_holds_and_never_touch(segments in proptest::collection::vec(1u64..40, 0..60)) {
+            let rows = MemoryRows::default();
+            let mut view = View::new(&rows);
+            let mut set = BTreeSet::new();
+            for segment in segments {
+                raise(&mut view, SegmentId(segment)).unwrap();
+                set.insert(segment);
+            }
+            for segment in 0..42 {
+                prop_assert_eq!(is_raised(&view, SegmentId(segment)).unwrap(), set.contains(&segment));
+            }
+            let stretches = set.iter().filter(|&&segment| !set.contains(&(segment + 1))).count();
+            let mut stored = MemoryRows::default();
+            stored.write(view.into_changes());
+            prop_assert_eq!(stored.0.len(), stretches);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Another place for one chunk: compare and set on one extent of a body's map.
+//!
+//! The rows that name a chunk are those of the object, of its pages, of a part or of its pages,
+//! whether an object still has them or they wait to be freed: as long as a row names the chunk its
+//! bytes count as referenced, so it is moved with the rest.
+
+use super::{malformed, usage};
+use crate::command::{Reject, RelocateExtent, Reply};
+use crate::schema::{Extent, ExtentPage, ObjectVersion, Part, extent, object, part};
+use crate::view::{ApplyError, View};
+use mlgw_common::{BodyId, BucketId, PartNumber};
+use prost::Message;
+
+pub(super) fn apply(view: &mut View<'_>, command: &RelocateExtent) -> Result<Reply, ApplyError> {
+    let (from, to) = (&command.from, &command.to);
+    if to.segment == 0 || to.logical_bytes != from.logical_bytes {
+        return Err(malformed("a chunk is relocated to nowhere or to another length"));
+    }
+    let body = BodyId(command.body_id);
+    let set = |extents: &mut [Extent]| set(extents, from, to);
+    match (command.part, command.page) {
+        (0, None) => {
+            let row = object::row(BucketId(command.bucket_id), command.key.as_bytes());
+            change(view, row, |version: &mut ObjectVersion| {
+                version.body() == body && set(&mut version.extents)
+            })?;
+        }
+        (0, Some(first)) => {
+            change(view, extent::row(body, first), |page: &mut ExtentPage| set(&mut page.extents))?;
+        }
+        (number, page) => {
+            let number = PartNumber::new(number).ok_or_else(|| malformed("a part number out of range"))?;
+            match page {
+                None => change(view, part::row(body, number), |part: &mut Part| set(&mut part.extents))?,
+                Some(first) => {
+                    let row = part::page_row(body, number, first);
+                    change(view, row, |page: &mut ExtentPage| set(&mut page.extents))?;
+                }
+            }
+        }
+    }
+    usage::refer(view, [to])?;
+    usage::unrefer(view, [from])?;
+    Ok(Reply::Done)
+}
+
+/// Changes the record of a row, if it is there and `set` finds the chunk in it.
+fn change<M: Message + Default>(
+    view: &mut View<'_>,
+    row: Vec<u8>,
+    set: impl FnOnce(&mut M) -> bool,
+) -> Result<(), ApplyError> {
+    let mut record: M = view.get(&row)?.ok_or(Reject::NotReferenced)?;
+    if !set(&mut record) {
+        return Err(Reject::NotReferenced.into());
+    }
+    view.put(row, &record);
+    Ok(())
+}
+
+fn set(extents: &mut [Extent], from: &Extent, to: &Extent) -> bool {
+    let found = extents.iter_mut().find(|extent| *extent == from);
+    found.map(|extent| extent.clone_from(to)).is_some()
+}

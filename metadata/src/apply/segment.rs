@@ -1,0 +1,78 @@
+//! Segments: made, marked and sealed in group 0, fenced in every object group, removed in group 0.
+
+use super::bucket::next_id;
+use super::{fence as fences, malformed};
+use crate::command::{CreateSegment, FenceSegment, MarkSegment, Reject, RemoveSegment, Reply, SealSegment};
+use crate::schema::meta::MetaRow;
+use crate::schema::usage::segment_row;
+use crate::schema::{Replica, SegmentRecord, SegmentState, SegmentUsage, segment};
+use crate::view::{ApplyError, View};
+use mlgw_common::SegmentId;
+
+pub(super) fn create(view: &mut View<'_>, command: &CreateSegment) -> Result<Reply, ApplyError> {
+    let record = SegmentRecord {
+        id: next_id(view, MetaRow::NextSegment, 1)?,
+        generation: 1,
+        class: command.class,
+        state: SegmentState::Open as i32,
+        length: 0,
+        created_ms: command.created_ms,
+        replicas: vec![Replica { node: command.node, tier: 0, location: command.location.clone() }],
+        marked: 0,
+    };
+    view.put(segment::row(record.segment_id()), &record);
+    Ok(Reply::Segment(record))
+}
+
+pub(super) fn seal(view: &mut View<'_>, command: SealSegment) -> Result<Reply, ApplyError> {
+    let row = segment::row(SegmentId(command.segment));
+    let mut record: SegmentRecord = view.get(&row)?.ok_or(Reject::NoSuchSegment)?;
+    if record.state() == SegmentState::Sealed {
+        return if record.length == command.length {
+            Ok(Reply::Segment(record))
+        } else {
+            Err(Reject::SegmentSealed.into())
+        };
+    }
+    record.state = SegmentState::Sealed as i32;
+    record.length = command.length;
+    record.marked = 0;
+    view.put(row, &record);
+    Ok(Reply::Segment(record))
+}
+
+pub(super) fn mark(view: &mut View<'_>, command: MarkSegment) -> Result<Reply, ApplyError> {
+    let row = segment::row(SegmentId(command.segment));
+    let mut record: SegmentRecord = view.get(&row)?.ok_or(Reject::NoSuchSegment)?;
+    if record.state() == SegmentState::Open && record.marked < command.length {
+        record.marked = command.length;
+        view.put(row, &record);
+    }
+    Ok(Reply::Done)
+}
+
+pub(super) fn fence(view: &mut View<'_>, command: FenceSegment) -> Result<Reply, ApplyError> {
+    let segment = SegmentId(command.segment);
+    if segment.0 == 0 {
+        return Err(malformed("a fence without a segment"));
+    }
+    fences::raise(view, segment)?;
+    let row = segment_row(segment);
+    if let Some(usage) = view.get::<SegmentUsage>(&row)? {
+        view.put(row, &SegmentUsage { fenced: true, ..usage });
+    }
+    Ok(Reply::Done)
+}
+
+/// The proposer has seen that no other group refers to the segment; this one sees for itself.
+pub(super) fn remove(view: &mut View<'_>, command: RemoveSegment) -> Result<Reply, ApplyError> {
+    let segment = SegmentId(command.segment);
+    let row = segment::row(segment);
+    let Some(record) = view.get::<SegmentRecord>(&row)? else { return Ok(Reply::Done) };
+    let sealed = record.state() == SegmentState::Sealed;
+    if !sealed || !fences::is_raised(view, segment)? || view.has(&segment_row(segment))? {
+        return Err(Reject::SegmentInUse.into());
+    }
+    view.delete(row);
+    Ok(Reply::Done)
+}

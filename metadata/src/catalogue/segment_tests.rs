@@ -1,0 +1,188 @@
+//! The end of a segment as the catalogue sees it: found, fenced, relocated, removed.
+
+use super::model_tests::four_groups;
+use super::testing::{NOW, bucket, delete, extent, key, options, put, version};
+use super::{Catalogue, CatalogueOptions, ChunkOwner, ProposeError};
+use crate::command::{
+    AbortUpload, Change, Command, Conditions, CreateSegment, CreateUpload, ObjectChange, PutObject, PutPart,
+    Reject, Reply, SealSegment,
+};
+use crate::schema::{Bucket, Extent, ExtentPage, ObjectVersion, Part, SegmentUsage, Upload};
+use mlgw_common::{BodyId, PartNumber, SegmentId};
+use std::path::Path;
+use std::sync::Arc;
+
+/// An extent of `segment` that begins at `offset`.
+fn at(segment: u64, offset: u64) -> Extent {
+    Extent { offset, ..extent(segment, 10) }
+}
+
+struct Bench {
+    catalogue: Catalogue,
+    bucket: Arc<Bucket>,
+    _dir: tempfile::TempDir,
+}
+
+impl Bench {
+    async fn new(options: fn(&Path) -> CatalogueOptions) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
+        let bucket = bucket(&catalogue, "data").await;
+        for _ in 0..3 {
+            let create = CreateSegment { class: 0, node: 1, location: "d".into(), created_ms: 0 };
+            catalogue.propose(Command::from(Change::CreateSegment(create))).await.unwrap();
+        }
+        Self { catalogue, bucket, _dir: dir }
+    }
+
+    async fn on(&self, object: &str, change: ObjectChange) -> Result<Reply, ProposeError> {
+        self.catalogue.propose(Command::object(&self.bucket, &key(object), NOW, change)).await
+    }
+
+    async fn body(&self) -> BodyId {
+        self.catalogue.body_id().await.unwrap()
+    }
+
+    async fn seal(&self, segment: u64) {
+        let seal = Change::SealSegment(SealSegment { segment, length: 4096 });
+        self.catalogue.propose(Command::from(seal)).await.unwrap();
+    }
+
+    fn owner(&self, object: &str, body: BodyId, part: u32, offset: u64) -> ChunkOwner {
+        let part = PartNumber::new(part);
+        ChunkOwner { bucket: self.bucket.bucket_id(), key: key(object), body, part, offset }
+    }
+
+    fn usage(&self, segment: u64) -> SegmentUsage {
+        self.catalogue.segment_usage(SegmentId(segment)).unwrap()
+    }
+
+    /// Moves the chunk at `offset` of segment 1 to segment 2 and expects it to be found there.
+    async fn relocates(&self, owner: &ChunkOwner, offset: u64) {
+        let (one, two) = (SegmentId(1), SegmentId(2));
+        let found = self.catalogue.reference(owner, one, offset).unwrap().expect("it is referred to");
+        assert_eq!(found.extent, at(1, offset));
+        let moved = self.catalogue.relocate(owner, found.clone(), at(2, offset)).await;
+        assert_eq!(moved, Ok(true));
+        assert_eq!(self.catalogue.reference(owner, one, offset), Ok(None));
+        let there = self.catalogue.reference(owner, two, offset).unwrap().expect("it is there");
+        assert_eq!((there.extent, there.page), (at(2, offset), found.page));
+        let again = self.catalogue.relocate(owner, found, at(3, offset)).await;
+        assert_eq!(again, Ok(false), "it is no longer where it was");
+    }
+}
+
+fn sized(body: BodyId, extents: Vec<Extent>) -> ObjectVersion {
+    let size = extents.iter().map(|extent| extent.logical_bytes).sum();
+    ObjectVersion { extents, ..version(body, size) }
+}
+
+async fn finds_and_relocates_wherever_a_chunk_is_named(options: fn(&Path) -> CatalogueOptions) {
+    let bench = Bench::new(options).await;
+    // In the record of an object.
+    let body = bench.body().await;
+    bench.on("a", put(sized(body, vec![at(1, 100), at(1, 200)]))).await.unwrap();
+    bench.relocates(&bench.owner("a", body, 0, 10), 200).await;
+    // On the second page of a long one.
+    let long = bench.body().await;
+    let page = |from: u64, count: u64| ExtentPage {
+        extents: (0..count).map(|n| at(1, 1000 + from + n)).collect(),
+        parts: vec![],
+    };
+    let pages = vec![page(0, 6), page(6, 7)];
+    let version = ObjectVersion { extents: vec![], ..version(long, 130) };
+    let put = ObjectChange::Put(PutObject { version, pages, conditions: Conditions::default() });
+    bench.on("m", put).await.unwrap();
+    bench.relocates(&bench.owner("m", long, 0, 80), 1008).await;
+    // In a part and on a page of one.
+    let upload = bench.body().await;
+    let create = Upload { body_id: upload.0, key: "z".into(), ..Upload::default() };
+    bench.on("z", ObjectChange::CreateUpload(CreateUpload { upload: create })).await.unwrap();
+    for (number, count) in [(1, 2), (2, 200)] {
+        let extents: Vec<Extent> = (0..count).map(|n| at(1, 10_000 * u64::from(number) + n)).collect();
+        let part = Part { size: 10 * count, extents, ..Part::default() };
+        bench.on("z", ObjectChange::PutPart(PutPart { body_id: upload.0, number, part })).await.unwrap();
+    }
+    bench.relocates(&bench.owner("z", upload, 1, 10), 10_001).await;
+    bench.relocates(&bench.owner("z", upload, 2, 1500), 20_150).await;
+    assert_eq!((bench.usage(1).extents, bench.usage(2).extents), (2 + 13 + 202 - 4, 4));
+    // Rows that wait to be freed still name their chunks.
+    let _pin = bench.catalogue.pin(upload);
+    bench.on("z", ObjectChange::AbortUpload(AbortUpload { body_id: upload.0 })).await.unwrap();
+    bench.relocates(&bench.owner("z", upload, 2, 1510), 20_151).await;
+    // Nothing names what was deleted, replaced or never referred to.
+    bench.on("a", delete()).await.unwrap();
+    for owner in [bench.owner("a", body, 0, 0), bench.owner("a", long, 0, 0), bench.owner("z", body, 1, 0)] {
+        assert_eq!(bench.catalogue.reference(&owner, SegmentId(1), 100), Ok(None), "{owner:?}");
+    }
+    bench.catalogue.shutdown().await;
+}
+
+#[tokio::test]
+async fn finds_and_relocates_wherever_a_chunk_is_named_in_one_group() {
+    finds_and_relocates_wherever_a_chunk_is_named(options).await;
+}
+
+#[tokio::test]
+async fn finds_and_relocates_wherever_a_chunk_is_named_in_four_groups() {
+    finds_and_relocates_wherever_a_chunk_is_named(four_groups).await;
+}
+
+async fn a_fenced_segment_only_loses_references(options: fn(&Path) -> CatalogueOptions) {
+    let bench = Bench::new(options).await;
+    for object in ["a", "z"] {
+        bench.on(object, put(sized(bench.body().await, vec![at(1, 64)]))).await.unwrap();
+    }
+    let (one, two) = (SegmentId(1), SegmentId(2));
+    bench.catalogue.fence_segment(one).await.unwrap();
+    bench.catalogue.fence_segment(one).await.unwrap();
+    assert!(bench.usage(1).fenced && !bench.usage(2).fenced);
+    let fenced = || Err(ProposeError::Rejected(Reject::SegmentFenced { segment: 1 }));
+    for object in ["a", "m", "z"] {
+        let late = put(sized(bench.body().await, vec![at(2, 64), at(1, 200)]));
+        assert_eq!(bench.on(object, late).await, fenced(), "{object}");
+    }
+    assert_eq!(bench.usage(2), SegmentUsage::default(), "a refused command changes nothing");
+    let in_use = || Err(ProposeError::Rejected(Reject::SegmentInUse));
+    assert_eq!(bench.catalogue.remove_segment(one).await, in_use());
+    bench.on("a", delete()).await.unwrap();
+    bench.on("z", put(sized(bench.body().await, vec![at(2, 64)]))).await.unwrap();
+    assert_eq!(bench.usage(1).extents, 0);
+    assert_eq!(bench.catalogue.remove_segment(one).await, in_use(), "it is open");
+    bench.seal(1).await;
+    bench.catalogue.remove_segment(one).await.unwrap();
+    bench.catalogue.remove_segment(one).await.unwrap();
+    assert_eq!(bench.catalogue.segment(one), None);
+    // A proposal that was on its way for a year is refused all the same.
+    let late = put(sized(bench.body().await, vec![at(1, 200)]));
+    assert_eq!(bench.on("m", late).await, fenced());
+    assert_eq!(bench.catalogue.remove_segment(two).await, in_use(), "it is referred to and not fenced");
+    assert_eq!(bench.catalogue.next_segment(), Ok(SegmentId(4)));
+    bench.catalogue.settle().unwrap();
+    bench.catalogue.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_fenced_segment_only_loses_references_in_one_group() {
+    a_fenced_segment_only_loses_references(options).await;
+}
+
+#[tokio::test]
+async fn a_fenced_segment_only_loses_references_in_four_groups() {
+    a_fenced_segment_only_loses_references(four_groups).await;
+}
+
+#[tokio::test]
+async fn a_mark_grows_until_the_seal() {
+    let bench = Bench::new(options).await;
+    let one = SegmentId(1);
+    let marked = || bench.catalogue.segments().unwrap()[0].marked;
+    for (length, expected) in [(500, 500), (300, 500), (900, 900)] {
+        bench.catalogue.mark_segment(one, length).await.unwrap();
+        assert_eq!(marked(), expected);
+    }
+    bench.seal(1).await;
+    bench.catalogue.mark_segment(one, 4000).await.unwrap();
+    assert_eq!(marked(), 0);
+    bench.catalogue.shutdown().await;
+}

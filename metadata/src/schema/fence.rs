@@ -1,0 +1,55 @@
+//! `fence` (at the last segment of a range): segments that nothing of this group may refer to.
+//!
+//! A segment is fenced before it is compacted or released and stays so for ever: a proposal that
+//! was on its way when the segment went is refused whenever it arrives. Ids are never reused and
+//! most segments go sooner or later, so fences are kept as ranges without gaps between them: there
+//! are never more of them than segments that still live, and one.
+
+use crate::key::{BadKey, Family, KeyReader, KeyWriter};
+use mlgw_common::SegmentId;
+
+/// A range of fenced segments, without its last one, which is its key.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct FencedRange {
+    /// The first of them.
+    #[prost(uint64, tag = "1")]
+    pub first: u64,
+}
+
+/// The row of the range that ends with `last`.
+#[must_use]
+pub fn row(last: SegmentId) -> Vec<u8> {
+    KeyWriter::new(Family::Fence).u64(last.0).finish()
+}
+
+/// The last segment of a row's range.
+///
+/// # Errors
+/// When it is no row of this family.
+pub fn key_of(row: &[u8]) -> Result<SegmentId, BadKey> {
+    let mut fields = KeyReader::new(Family::Fence, row)?;
+    let last = SegmentId(fields.u64()?);
+    fields.end()?;
+    Ok(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FencedRange, key_of, row};
+    use crate::schema::golden;
+    use mlgw_common::SegmentId;
+    use proptest::{prop_assert_eq, proptest};
+
+    proptest! {
+        #[test]
+        fn rows_sort_by_last_segment(a: u64, b: u64) {
+            prop_assert_eq!(row(SegmentId(a)).cmp(&row(SegmentId(b))), a.cmp(&b));
+            prop_assert_eq!(key_of(&row(SegmentId(a))), Ok(SegmentId(a)));
+        }
+    }
+
+    #[test]
+    fn the_record_has_these_bytes() {
+        golden::check(&FencedRange { first: 300 }, include_str!("golden/fence.hex"));
+    }
+}

@@ -1,0 +1,116 @@
+//! Segments are compacted all the time, and nobody notices: writers, readers, and readers that dawdle over
+//! objects that are replaced, moved and deleted meanwhile. In the end the disk holds what is there.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use futures_util::future::{join_all, try_join_all};
+use http::Method;
+
+use super::{BUCKET, runtime};
+use crate::content::Content;
+use crate::raw::Exchange;
+use crate::s3::{Client, whole};
+use crate::seed::{Rng, announce};
+use crate::server::{Server, Setup};
+
+const WRITERS: u64 = 4;
+const WRITES: u64 = 120;
+const KEYS: u64 = 6;
+const SIZES: [usize; 5] = [1_000, 40_000, 300_000, 900_000, 3_000_000];
+
+/// Bodies that no socket buffers whole: of a few chunks, and of many.
+const DAWDLED: [usize; 2] = [4 << 20, 24 << 20];
+
+/// Longest wait for space to come back. Generous: it is met only when something is broken.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[test]
+fn space_comes_back_while_clients_write_and_read_and_dawdle() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let setup = Setup::new(dir.path().join("mlgw-data"))
+        .with("hot.segment_bytes", "1MiB")
+        .with("hot.compact_dead_percent", "5")
+        .with("hot.compact_interval", "20ms")
+        .with("hot.compact_bytes_per_second", "1GiB");
+    let rng = announce("compaction", 11);
+    let segments = dir.path().join("mlgw-data/segments");
+    let server = setup.start();
+    let kept = runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        let mut dawdlers = Vec::new();
+        for (id, length) in (1_000_000..).zip(DAWDLED) {
+            dawdlers.push(begin_to_read(&server, Content { id, length }).await);
+        }
+        let writers =
+            (0..WRITERS).map(|number| tokio::spawn(write(server.client(), number, rng.fork(number))));
+        let kept: Vec<_> =
+            join_all(writers).await.into_iter().flat_map(|done| done.expect("a writer")).collect();
+        for (content, mut exchange, answer) in dawdlers {
+            let body = exchange.rest(&answer).await.expect("a slow reader is not cut off");
+            assert_eq!(content.difference(&body), None, "it has the body that it began with");
+        }
+        let live: u64 = kept.iter().map(|(_, content)| content.length as u64).sum();
+        wait_until_at_most(&segments, live + live / 10 + (4 << 20), &server).await;
+        read_all(&client, &kept).await;
+        kept
+    });
+    server.stop();
+    let server = setup.start();
+    runtime().block_on(read_all(&server.client(), &kept));
+    server.stop();
+}
+
+/// Puts an object, asks for it, reads the head of the answer, and lets the object be deleted.
+async fn begin_to_read(server: &Server, content: Content) -> (Content, Exchange, crate::raw::RawAnswer) {
+    let client = server.client();
+    let key = format!("slow-{}", content.id);
+    client.put(BUCKET, &key, whole(content.bytes())).await.expect("stored");
+    let path = format!("/{BUCKET}/{key}");
+    let mut exchange = Exchange::begin(&client, server.s3, Method::GET, &path, 0).await.expect("asked");
+    let answer = exchange.answer().await.expect("answered");
+    assert_eq!(answer.status, 200, "{}", answer.head);
+    client.delete(BUCKET, &key).await.expect("deleted");
+    (content, exchange, answer)
+}
+
+/// Overwrites its keys again and again and reads what it wrote; returns what is there in the end.
+async fn write(client: Client, number: u64, mut rng: Rng) -> Vec<(String, Content)> {
+    let mut kept = std::collections::BTreeMap::new();
+    for step in 0..WRITES {
+        let key = format!("writer-{number}/{}", rng.below(KEYS));
+        let content = Content { id: number << 32 | step, length: *rng.pick(&SIZES) };
+        client.put(BUCKET, &key, whole(content.bytes())).await.expect("stored");
+        kept.insert(key, content);
+        let picked = rng.index(kept.len());
+        let (key, content) = kept.iter().nth(picked).map(|(k, c)| (k.clone(), *c)).expect("there is one");
+        let body = client.get(BUCKET, &key).await.expect("read").body;
+        assert_eq!(content.difference(&body), None, "{key}");
+    }
+    kept.into_iter().collect()
+}
+
+async fn read_all(client: &Client, kept: &[(String, Content)]) {
+    let reads = kept.iter().map(|(key, content)| async move {
+        let body = client.get(BUCKET, key).await?.body;
+        assert_eq!(content.difference(&body), None, "{key}");
+        Ok::<_, crate::s3::Failure>(())
+    });
+    try_join_all(reads).await.expect("everything is there");
+}
+
+async fn wait_until_at_most(segments: &Path, bytes_max: u64, server: &Server) {
+    let begun = Instant::now();
+    loop {
+        let files = std::fs::read_dir(segments).expect("the segments").flatten();
+        let named = files.filter(|file| file.file_name().to_string_lossy().ends_with(".seg"));
+        // A file may go while we look.
+        let bytes: u64 = named.filter_map(|file| file.metadata().ok()).map(|found| found.len()).sum();
+        if bytes <= bytes_max {
+            return eprintln!("compaction: {bytes} bytes are left of at most {bytes_max}");
+        }
+        assert!(begun.elapsed() < PATIENCE, "{bytes} bytes are left, not {bytes_max}\n{}", server.log());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

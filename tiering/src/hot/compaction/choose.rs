@@ -1,0 +1,139 @@
+//! Which segments are emptied or released next: a pure decision.
+
+use std::collections::HashMap;
+
+use mlgw_common::ids::SegmentId;
+
+use crate::hot::header::SEGMENT_HEADER_BYTES;
+
+/// What is known of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::hot) struct SegmentFacts {
+    pub(in crate::hot) id: SegmentId,
+    /// Whether its length is final.
+    pub(in crate::hot) sealed: bool,
+    /// Its length, or how much of it is synced.
+    pub(in crate::hot) bytes: u64,
+    /// Bytes of it that records refer to, over all groups.
+    pub(in crate::hot) referenced_bytes: u64,
+    /// Extents that do.
+    pub(in crate::hot) references: u64,
+    /// Whether something was appended to it, or may be, whose request is not over.
+    pub(in crate::hot) in_flight: bool,
+}
+
+/// What is worth doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::hot) struct Aim {
+    /// Percent of a segment's bytes that must be dead before it is emptied.
+    pub(in crate::hot) dead_percent: u64,
+    /// Bytes there are for what is moved.
+    pub(in crate::hot) room_bytes: u64,
+}
+
+/// Segments that could not be emptied, with the references that were left.
+pub(in crate::hot) type HeldBack = HashMap<SegmentId, u64>;
+
+impl SegmentFacts {
+    /// Bytes of its records, dead or alive.
+    fn record_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(SEGMENT_HEADER_BYTES)
+    }
+
+    /// Bytes of its records that nothing refers to.
+    pub(in crate::hot) fn dead_bytes(&self) -> u64 {
+        self.record_bytes().saturating_sub(self.referenced_bytes)
+    }
+
+    /// Whether as much of it is dead as a percentage asks for, and anything at all.
+    pub(in crate::hot) fn is_worth(&self, dead_percent: u64) -> bool {
+        let dead = u128::from(self.dead_bytes());
+        dead > 0 && dead * 100 >= u128::from(self.record_bytes()) * u128::from(dead_percent)
+    }
+
+    /// Whether it may be touched at all.
+    fn is_at_rest(&self) -> bool {
+        self.sealed && !self.in_flight
+    }
+}
+
+/// The segments to be emptied or released, in this order: first those in which nothing is referred
+/// to, as releasing them costs nothing; then by their dead share, the largest first, as that frees
+/// most for what it moves. One whose living bytes have no room is left for when there is some; one
+/// that was held back is left until it has lost references.
+pub(in crate::hot) fn choose(facts: &[SegmentFacts], aim: Aim, held_back: &HeldBack) -> Vec<SegmentId> {
+    let mut chosen: Vec<&SegmentFacts> = facts
+        .iter()
+        .filter(|segment| segment.is_at_rest())
+        .filter(|segment| held_back.get(&segment.id).is_none_or(|left| *left != segment.references))
+        .filter(|segment| {
+            let fits = segment.referenced_bytes <= aim.room_bytes;
+            segment.references == 0 || (fits && segment.is_worth(aim.dead_percent))
+        })
+        .collect();
+    // Shares compared crosswise, without division.
+    let share = |a: &SegmentFacts, b: &SegmentFacts| {
+        let cross =
+            |x: &SegmentFacts, y: &SegmentFacts| u128::from(x.dead_bytes()) * u128::from(y.record_bytes());
+        cross(b, a).cmp(&cross(a, b))
+    };
+    chosen.sort_by(|a, b| {
+        let emptied = (a.references > 0).cmp(&(b.references > 0));
+        emptied
+            .then_with(|| if a.references == 0 { a.id.cmp(&b.id) } else { share(a, b).then(a.id.cmp(&b.id)) })
+    });
+    chosen.into_iter().map(|segment| segment.id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(id: u64, bytes: u64, referenced_bytes: u64) -> SegmentFacts {
+        SegmentFacts {
+            id: SegmentId(id),
+            sealed: true,
+            bytes: bytes + SEGMENT_HEADER_BYTES,
+            referenced_bytes,
+            references: referenced_bytes.div_ceil(100),
+            in_flight: false,
+        }
+    }
+
+    fn chosen(facts: &[SegmentFacts], room_bytes: u64) -> Vec<u64> {
+        let aim = Aim { dead_percent: 30, room_bytes };
+        choose(facts, aim, &HeldBack::new()).into_iter().map(|segment| segment.0).collect()
+    }
+
+    #[test]
+    fn the_dead_come_first_and_then_the_largest_share() {
+        let all =
+            [facts(1, 1000, 700), facts(2, 1000, 100), facts(3, 10, 0), facts(4, 1000, 701), facts(5, 0, 0)];
+        assert_eq!(chosen(&all, 1000), [3, 5, 2, 1]);
+        assert_eq!(chosen(&all, 600), [3, 5, 2], "what lives in segment 1 has no room");
+        assert_eq!(chosen(&all, 0), [3, 5]);
+    }
+
+    #[test]
+    fn what_is_open_or_in_flight_is_left_alone() {
+        let open = SegmentFacts { sealed: false, ..facts(1, 1000, 0) };
+        let in_flight = SegmentFacts { in_flight: true, ..facts(2, 1000, 0) };
+        assert_eq!(chosen(&[open, in_flight], 1000), [0u64; 0]);
+        assert_eq!(open.dead_bytes(), 1000);
+    }
+
+    #[test]
+    fn what_was_held_back_comes_again_when_it_lost_references() {
+        let aim = Aim { dead_percent: 30, room_bytes: 1000 };
+        let held_back = HeldBack::from([(SegmentId(1), 3), (SegmentId(2), 4)]);
+        let all = [facts(1, 1000, 300), facts(2, 1000, 300)];
+        assert_eq!(choose(&all, aim, &held_back), [SegmentId(2)]);
+    }
+
+    #[test]
+    fn a_segment_without_dead_bytes_is_not_worth_anything() {
+        assert!(!facts(1, 1000, 1000).is_worth(0));
+        assert!(facts(1, 1000, 999).is_worth(0));
+        assert!(facts(1, 1000, 0).is_worth(100) && !facts(1, 1000, 1).is_worth(100));
+    }
+}

@@ -1,0 +1,219 @@
+//! Carries decisions out: looks, chooses, and brings one segment after the other to its end.
+//!
+//! A segment that somebody still reads is parked and asked for again with each round; everything
+//! else that does not succeed is given up and begins anew, as every step may be repeated.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use mlgw_common::ids::SegmentId;
+use mlgw_metadata::Catalogue;
+use mlgw_metadata::schema::SegmentState;
+
+use super::choose::{Aim, HeldBack, SegmentFacts, choose};
+use super::job::{End, Event, Job, Step};
+use super::moving::{StepError, empty};
+use super::pace::Pace;
+use crate::hot::Inner;
+use crate::hot::catalogue::HOT;
+use crate::hot::header::SEGMENT_HEADER_BYTES;
+
+/// The threshold while appends are refused for want of space: a segment that is a twentieth dead is
+/// then worth emptying.
+const PRESSED_DEAD_PERCENT: u64 = 5;
+/// How long a round waits for segments that it gave up to be sealed.
+const SEAL_CHECK: Duration = Duration::from_millis(10);
+const SEAL_CHECKS_MAX: usize = 200;
+
+/// Compacts until the tier stops or is dropped.
+pub(in crate::hot) async fn run(tier: Weak<Inner>, compaction: Arc<super::Compaction>) {
+    let mut driver = Driver::default();
+    while let Some(asked) = compaction.next_round().await {
+        let Some(inner) = tier.upgrade() else { return };
+        let Some(catalogue) = inner.catalogue.clone() else { return };
+        match driver.round(&inner, &catalogue, asked).await {
+            Ok(()) => {}
+            Err(StepError::Stopping) => return,
+            Err(error) => tracing::warn!(%error, "a round of compaction was given up"),
+        }
+        compaction.round_ended();
+    }
+}
+
+#[derive(Default)]
+struct Driver {
+    /// Jobs whose segments somebody reads.
+    parked: Vec<Job>,
+    held_back: HeldBack,
+    pace: Pace,
+}
+
+impl Driver {
+    async fn round(
+        &mut self,
+        inner: &Arc<Inner>,
+        catalogue: &Catalogue,
+        asked: Option<u64>,
+    ) -> Result<(), StepError> {
+        for job in std::mem::take(&mut self.parked) {
+            self.run_job(inner, catalogue, job).await;
+        }
+        let pressed = inner.shared.space.is_pressed(inner.shared.segment_bytes);
+        let usual = inner.compaction.settings().dead_percent;
+        let dead_percent = asked.unwrap_or(usual).min(if pressed { PRESSED_DEAD_PERCENT } else { usual });
+        let mut facts = look(inner, catalogue).await?;
+        if (pressed || asked.is_some()) && give_up_open(inner, catalogue, &facts, dead_percent).await {
+            facts = look(inner, catalogue).await?;
+        }
+        self.held_back.retain(|id, _| facts.iter().any(|segment| segment.id == *id));
+        let room_bytes = inner.shared.space.moved_room_bytes();
+        for segment in choose(&facts, Aim { dead_percent, room_bytes }, &self.held_back) {
+            if inner.compaction.is_stopped() {
+                return Err(StepError::Stopping);
+            }
+            if !self.parked.iter().any(|job| job.segment() == segment) {
+                self.run_job(inner, catalogue, Job::new(segment)).await;
+            }
+        }
+        let status = &inner.compaction;
+        status.held_back_segments.store(self.held_back.len() as u64, Relaxed);
+        status.draining_segments.store(self.parked.len() as u64, Relaxed);
+        look(inner, catalogue).await.map(drop)
+    }
+
+    /// Brings a job as far as it comes now.
+    async fn run_job(&mut self, inner: &Arc<Inner>, catalogue: &Catalogue, mut job: Job) {
+        let segment = job.segment();
+        loop {
+            let step = match job.next() {
+                Ok(step) => step,
+                Err(End::Released) => {
+                    self.held_back.remove(&segment);
+                    return tracing::debug!(%segment, "released");
+                }
+                Err(End::HeldBack(references)) => {
+                    self.held_back.insert(segment, references);
+                    return tracing::error!(%segment, references, "not emptied: what is left does not verify");
+                }
+            };
+            match self.carry_out(inner, catalogue, segment, step).await {
+                Ok(Event::Busy) => return self.parked.push(job),
+                Ok(event) => job.on(event),
+                Err(error) => {
+                    inner.pins.gone(segment);
+                    return tracing::warn!(%segment, ?step, %error, "compaction of a segment was given up");
+                }
+            }
+        }
+    }
+
+    async fn carry_out(
+        &mut self,
+        inner: &Arc<Inner>,
+        catalogue: &Catalogue,
+        segment: SegmentId,
+        step: Step,
+    ) -> Result<Event, StepError> {
+        match step {
+            Step::Fence => catalogue.fence_segment(segment).await?,
+            Step::Count => return Ok(Event::References(catalogue.segment_usage(segment)?.extents)),
+            Step::Move => empty(inner, catalogue, segment, &mut self.pace).await?,
+            Step::Drain if inner.pins.let_go(segment) => {}
+            Step::Drain => return Ok(Event::Busy),
+            Step::Remove => catalogue.remove_segment(segment).await?,
+            Step::Settle => {
+                let (disk, catalogue) = (inner.shared.segments.disk.clone(), catalogue.clone());
+                blocking(move || {
+                    // Bytes before what names them.
+                    disk.settle()?;
+                    Ok(catalogue.settle()?)
+                })
+                .await?;
+            }
+            Step::Unlink => unlink(inner, segment).await?,
+        }
+        Ok(Event::Done)
+    }
+}
+
+async fn unlink(inner: &Arc<Inner>, segment: SegmentId) -> Result<(), StepError> {
+    inner.reader.forget(segment);
+    let shared = inner.shared.clone();
+    let bytes = blocking(move || {
+        let bytes = shared.segments.disk.remove(segment)?.unwrap_or(0);
+        shared.space.freed(bytes.saturating_sub(SEGMENT_HEADER_BYTES));
+        Ok(bytes)
+    })
+    .await?;
+    inner.pins.gone(segment);
+    inner.compaction.freed_bytes.fetch_add(bytes, Relaxed);
+    inner.compaction.freed_segments.fetch_add(1, Relaxed);
+    Ok(())
+}
+
+/// Every segment of this tier.
+async fn look(inner: &Arc<Inner>, catalogue: &Catalogue) -> Result<Vec<SegmentFacts>, StepError> {
+    let (of, catalogue) = (inner.clone(), catalogue.clone());
+    let facts = blocking(move || {
+        let mut segments = catalogue.segments()?;
+        segments.retain(|segment| {
+            segment.replicas.first().is_some_and(|at| at.node == of.node.0 && at.tier == HOT)
+        });
+        // Holds before usages: what a request held that was over by then is counted.
+        let holds = &of.shared.segments.holds;
+        let held: Vec<bool> = segments.iter().map(|segment| holds.is_held(segment.segment_id())).collect();
+        let usages = catalogue.segment_usages()?;
+        let facts = segments.iter().zip(held).map(|(segment, in_flight)| {
+            let id = segment.segment_id();
+            let usage = usages.get(&id).copied().unwrap_or_default();
+            let sealed = segment.state() == SegmentState::Sealed;
+            SegmentFacts {
+                id,
+                sealed,
+                bytes: if sealed { segment.length } else { holds.bytes(id).unwrap_or(0) },
+                referenced_bytes: usage.bytes,
+                references: usage.extents,
+                in_flight,
+            }
+        });
+        Ok(facts.collect::<Vec<_>>())
+    })
+    .await?;
+    let garbage: u64 = facts.iter().map(SegmentFacts::dead_bytes).sum();
+    inner.compaction.garbage_bytes.store(garbage, Relaxed);
+    Ok(facts)
+}
+
+/// Has open segments sealed that are worth emptying; says whether there were any.
+async fn give_up_open(
+    inner: &Inner,
+    catalogue: &Catalogue,
+    facts: &[SegmentFacts],
+    dead_percent: u64,
+) -> bool {
+    let open = facts.iter().filter(|segment| !segment.sealed && segment.is_worth(dead_percent));
+    let given_up: Vec<SegmentId> = open.map(|segment| segment.id).collect();
+    for &segment in &given_up {
+        inner.shared.segments.holds.give_up(segment);
+    }
+    if given_up.is_empty() {
+        return false;
+    }
+    inner.lanes.roll();
+    for _ in 0..SEAL_CHECKS_MAX {
+        let open = |id: &&SegmentId| catalogue.segment(**id).is_some_and(|s| s.state == SegmentState::Open);
+        if !given_up.iter().any(|id| open(&id)) {
+            break;
+        }
+        tokio::time::sleep(SEAL_CHECK).await;
+    }
+    true
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StepError> + Send + 'static,
+) -> Result<T, StepError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|stopped| Err(std::io::Error::other(stopped).into()))
+}

@@ -1,0 +1,156 @@
+//! Empties a segment: reads it record by record, and whatever is referred to is appended elsewhere
+//! and renamed.
+//!
+//! A chunk is verified before it is written anew under fresh checksums; one that does not verify is
+//! left where it is, so that nobody takes damage for the real thing. A chunk that is replaced or
+//! deleted meanwhile keeps its new fate: its compare and set finds nothing, and the copy is dead.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use mlgw_common::ids::SegmentId;
+use mlgw_common::limits::{MOVE_BATCH_BYTES_MAX, MOVE_BATCH_CHUNKS_MAX};
+use mlgw_metadata::{Catalogue, ChunkOwner, ProposeError, Reference};
+use tokio::task::JoinSet;
+
+use super::pace::Pace;
+use crate::hot::header::SEGMENT_HEADER_BYTES;
+use crate::hot::record::Owner;
+use crate::hot::scan::Scan;
+use crate::hot::{AppendError, Inner};
+
+/// How soon a wait ends when the tier stops.
+const STOP_CHECK: Duration = Duration::from_millis(50);
+
+/// Why a step was not made. The job is given up and begins anew with a later round.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::hot) enum StepError {
+    /// The tier stops.
+    #[error("the tier is stopping")]
+    Stopping,
+    /// The catalogue cannot be read.
+    #[error(transparent)]
+    Read(#[from] mlgw_metadata::ReadError),
+    /// The catalogue took no command.
+    #[error(transparent)]
+    Propose(#[from] ProposeError),
+    /// There is no room for what is moved.
+    #[error("what is moved was not stored: {0}")]
+    Append(#[from] AppendError),
+    /// The disk.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// A chunk that is referred to.
+struct Live {
+    owner: Owner,
+    reference: Reference,
+    data: Bytes,
+}
+
+/// Whose a chunk is, as the catalogue asks.
+fn chunk_owner(owner: &Owner) -> ChunkOwner {
+    let Owner { bucket, key, body, part, offset, .. } = owner;
+    ChunkOwner { bucket: *bucket, key: key.clone(), body: *body, part: *part, offset: *offset }
+}
+
+/// Some records of a segment.
+struct Batch {
+    live: Vec<Live>,
+    read_bytes: u64,
+    /// The rest of the segment.
+    rest: Option<Scan>,
+}
+
+/// Moves all that is referred to in `segment` and can be.
+pub(super) async fn empty(
+    inner: &Arc<Inner>,
+    catalogue: &Catalogue,
+    segment: SegmentId,
+    pace: &mut Pace,
+) -> Result<(), StepError> {
+    let Some(summary) = catalogue.segment(segment) else { return Ok(()) };
+    let file = match inner.shared.segments.disk.open_for_reading(segment) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            tracing::error!(%segment, "the file of a segment that is referred to is missing");
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut rest = Some(Scan::new(file, segment, summary.generation, SEGMENT_HEADER_BYTES)?);
+    while let Some(scan) = rest {
+        let reads = catalogue.clone();
+        let batch = tokio::task::spawn_blocking(move || next_batch(scan, &reads, segment)).await;
+        let batch = batch.unwrap_or_else(|stopped| Err(io::Error::other(stopped).into()))?;
+        let rate = inner.compaction.settings().bytes_per_second;
+        wait_until(inner, pace.due(Instant::now(), batch.read_bytes, rate)).await?;
+        move_all(inner, catalogue, batch.live).await?;
+        rest = batch.rest;
+    }
+    Ok(())
+}
+
+/// Waits, unless the tier stops.
+async fn wait_until(inner: &Inner, due: Instant) -> Result<(), StepError> {
+    loop {
+        if inner.compaction.is_stopped() {
+            return Err(StepError::Stopping);
+        }
+        let left = due.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        tokio::time::sleep(left.min(STOP_CHECK)).await;
+    }
+}
+
+/// Reads on until there is enough to move, or to wait for. Blocks.
+fn next_batch(mut scan: Scan, catalogue: &Catalogue, segment: SegmentId) -> Result<Batch, StepError> {
+    let (mut live, mut read_bytes) = (Vec::new(), 0);
+    while read_bytes < MOVE_BATCH_BYTES_MAX && live.len() < MOVE_BATCH_CHUNKS_MAX {
+        let Some(record) = scan.next()? else { return Ok(Batch { live, read_bytes, rest: None }) };
+        read_bytes += record.end - record.offset;
+        let Some((head, owner)) = record.head.and_then(|head| Some((head, head.owner()?))) else { continue };
+        let Some(reference) = catalogue.reference(&chunk_owner(&owner), segment, record.offset)? else {
+            continue;
+        };
+        let extent = &reference.extent;
+        let same = extent.head_bytes as usize == head.head_bytes
+            && extent.stored_bytes == head.stored_bytes as u64
+            && extent.logical_bytes == head.logical_bytes as u64;
+        if !record.whole || !same {
+            tracing::error!(%segment, record.offset, "a chunk that is referred to does not verify; not moved");
+            continue;
+        }
+        live.push(Live { owner, reference, data: Bytes::copy_from_slice(record.payload) });
+    }
+    Ok(Batch { live, read_bytes, rest: Some(scan) })
+}
+
+/// Moves chunks side by side: their writes and their commands share syncs.
+async fn move_all(inner: &Arc<Inner>, catalogue: &Catalogue, live: Vec<Live>) -> Result<(), StepError> {
+    let mut moves = JoinSet::new();
+    for one in live {
+        let (inner, catalogue) = (inner.clone(), catalogue.clone());
+        moves.spawn(async move { move_one(&inner, &catalogue, one).await });
+    }
+    let mut outcome = Ok(());
+    while let Some(moved) = moves.join_next().await {
+        let moved = moved.unwrap_or_else(|stopped| Err(io::Error::other(stopped).into()));
+        outcome = outcome.and(moved);
+    }
+    outcome
+}
+
+async fn move_one(inner: &Inner, catalogue: &Catalogue, one: Live) -> Result<(), StepError> {
+    let appended = inner.append_moved(&one.owner, &one.data).await?;
+    // Its segment is held until it is named, as for any append.
+    catalogue.relocate(&chunk_owner(&one.owner), one.reference, appended.extent).await?;
+    inner.compaction.moved_bytes.fetch_add(one.data.len() as u64, Relaxed);
+    Ok(())
+}

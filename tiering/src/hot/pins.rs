@@ -1,0 +1,100 @@
+//! Segments that somebody reads from over a longer time, and segments that are going.
+//!
+//! A reader of several pieces pins the segments of its body first. A segment goes only when nobody
+//! has it pinned, and from the moment that is decided it cannot be pinned any more: the reader is
+//! told to look its body up again, which is elsewhere by then. Reads of one piece need no pin: the
+//! file that they opened gives its bytes also after its name is gone, and when they find no file
+//! they look again. Pins live in memory: after a restart there are no readers.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use mlgw_common::ids::SegmentId;
+use parking_lot::Mutex;
+
+#[derive(Debug, Default)]
+pub(super) struct Pins(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    readers: HashMap<SegmentId, u32>,
+    going: HashSet<SegmentId>,
+}
+
+/// Keeps segments from being released, until it is dropped.
+#[derive(Debug)]
+pub struct SegmentPin {
+    pins: Arc<Pins>,
+    segments: Vec<SegmentId>,
+}
+
+impl Pins {
+    /// Pins all of `segments`, or none when one of them is going or `exists` denies it.
+    pub(super) fn pin(
+        self: &Arc<Self>,
+        segments: Vec<SegmentId>,
+        exists: impl Fn(SegmentId) -> bool,
+    ) -> Option<SegmentPin> {
+        let mut state = self.0.lock();
+        if segments.iter().any(|segment| state.going.contains(segment) || !exists(*segment)) {
+            return None;
+        }
+        for segment in &segments {
+            *state.readers.entry(*segment).or_default() += 1;
+        }
+        drop(state);
+        Some(SegmentPin { pins: self.clone(), segments })
+    }
+
+    /// Lets the segment go if nobody has it pinned: from now on nobody can. Says whether it goes.
+    pub(super) fn let_go(&self, segment: SegmentId) -> bool {
+        let mut state = self.0.lock();
+        let free = !state.readers.contains_key(&segment);
+        if free {
+            state.going.insert(segment);
+        }
+        free
+    }
+
+    /// The segment is gone, or stays after all.
+    pub(super) fn gone(&self, segment: SegmentId) {
+        self.0.lock().going.remove(&segment);
+    }
+}
+
+impl Drop for SegmentPin {
+    fn drop(&mut self) {
+        let mut state = self.pins.0.lock();
+        for segment in &self.segments {
+            let readers = state.readers.entry(*segment).or_default();
+            *readers = readers.saturating_sub(1);
+            if *readers == 0 {
+                state.readers.remove(segment);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pins;
+    use mlgw_common::ids::SegmentId;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_pinned_segment_stays_and_a_going_one_is_not_pinned() {
+        let pins = Arc::new(Pins::default());
+        let (one, two) = (SegmentId(1), SegmentId(2));
+        let first = pins.pin(vec![one, two, one], |_| true).unwrap();
+        let second = pins.pin(vec![one], |_| true).unwrap();
+        drop(first);
+        assert!(!pins.let_go(one));
+        drop(second);
+        assert!(pins.let_go(one));
+        assert!(pins.pin(vec![two, one], |_| true).is_none());
+        assert!(pins.let_go(two), "a pin of some is a pin of none");
+        pins.gone(two);
+        assert!(pins.pin(vec![two], |_| true).is_some());
+        assert!(pins.pin(vec![two], |_| false).is_none());
+    }
+}

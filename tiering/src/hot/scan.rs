@@ -1,0 +1,144 @@
+//! Reads a segment file record by record, from a window of memory that slides over it.
+//!
+//! Where no record begins the search goes on at the next magic: damage costs what it hit and
+//! nothing behind it. Recovery, compaction and scrub read segments in this one way.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use mlgw_common::ids::{Generation, SegmentId};
+
+use super::record::{
+    HEAD_BYTES_MAX, HEAD_FIXED_BYTES, Head, MAGIC, MAGIC_AT, Place, RecordFault, peek_lengths,
+};
+
+/// Bytes read from the file at a time.
+const WINDOW_BYTES: usize = 4 << 20;
+
+/// A segment file that is being read.
+pub(super) struct Scan {
+    window: Window,
+    segment: SegmentId,
+    generation: Generation,
+    offset: u64,
+}
+
+/// A record whose head verifies.
+pub(super) struct Record<'s> {
+    /// Offset of its first byte in the file.
+    pub(super) offset: u64,
+    /// Offset of the first byte behind it, when all of it is there.
+    pub(super) end: u64,
+    /// What its head says; nothing when it is of a format that this program does not read.
+    pub(super) head: Option<Head<'s>>,
+    /// Its payload as stored, cut off where the file ends.
+    pub(super) payload: &'s [u8],
+    /// Whether every block verifies, as far as can be told.
+    pub(super) whole: bool,
+}
+
+impl Scan {
+    /// A scan of `file` from `offset` on, where a record begins or may begin.
+    pub(super) fn new(
+        file: File,
+        segment: SegmentId,
+        generation: Generation,
+        offset: u64,
+    ) -> io::Result<Self> {
+        let file_bytes = file.metadata()?.len();
+        let window = Window { file, start: 0, bytes: Vec::new(), file_bytes };
+        Ok(Self { window, segment, generation, offset })
+    }
+
+    /// The first bytes of the file, at most `length`.
+    pub(super) fn first_bytes(&mut self, length: usize) -> io::Result<&[u8]> {
+        self.window.at(0, length)
+    }
+
+    /// The next record; nothing at the end of the file.
+    pub(super) fn next(&mut self) -> io::Result<Option<Record<'_>>> {
+        while self.offset < self.window.file_bytes {
+            let place = Place { segment: self.segment, generation: self.generation, offset: self.offset };
+            match length_at(self.window.at(self.offset, HEAD_BYTES_MAX)?, place) {
+                Some(length) => {
+                    self.offset += length as u64;
+                    return self.record(place, length).map(Some);
+                }
+                None => self.offset = self.next_magic(self.offset + 1)?,
+            }
+        }
+        Ok(None)
+    }
+
+    fn record(&mut self, place: Place, length: usize) -> io::Result<Record<'_>> {
+        let bytes = self.window.at(place.offset, length)?;
+        let head = Head::decode(place, bytes).ok();
+        let head_bytes = match &head {
+            Some(head) => head.head_bytes,
+            None => peek_lengths(bytes).map_or(0, |(head, _)| head),
+        };
+        let payload = bytes.get(head_bytes..).unwrap_or_default();
+        let verifies = head.as_ref().is_none_or(|head| head.bad_block(payload).is_none());
+        let whole = bytes.len() == length && verifies;
+        Ok(Record { offset: place.offset, end: place.offset + length as u64, head, payload, whole })
+    }
+
+    /// The next offset from `from` on at which a record may begin, or the end of the file.
+    fn next_magic(&mut self, from: u64) -> io::Result<u64> {
+        let mut offset = from;
+        loop {
+            let bytes = self.window.at(offset, WINDOW_BYTES)?;
+            if bytes.len() < HEAD_FIXED_BYTES {
+                return Ok(self.window.file_bytes);
+            }
+            let here = bytes[MAGIC_AT..].windows(MAGIC.len()).position(|four| four == MAGIC);
+            if let Some(position) = here {
+                return Ok(offset + position as u64);
+            }
+            offset += (bytes.len() - MAGIC_AT - MAGIC.len() + 1) as u64;
+        }
+    }
+}
+
+/// The length of the record that begins with `bytes`, if its head verifies. One of a later format
+/// counts: its writer may have acknowledged it.
+fn length_at(bytes: &[u8], place: Place) -> Option<usize> {
+    match Head::decode(place, bytes) {
+        Ok(_) | Err(RecordFault::Unsupported) => peek_lengths(bytes).ok().map(|(head, stored)| head + stored),
+        Err(_) => None,
+    }
+}
+
+/// A stretch of the file in memory.
+struct Window {
+    file: File,
+    start: u64,
+    bytes: Vec<u8>,
+    file_bytes: u64,
+}
+
+impl Window {
+    /// Up to `length` bytes from `offset`: fewer only at the end of the file.
+    fn at(&mut self, offset: u64, length: usize) -> io::Result<&[u8]> {
+        let length = self.file_bytes.saturating_sub(offset).min(length as u64) as usize;
+        let held = offset.checked_sub(self.start).map(|from| from as usize);
+        if let Some(from) = held.filter(|from| from + length <= self.bytes.len()) {
+            return Ok(&self.bytes[from..from + length]);
+        }
+        let fill = self.file_bytes.saturating_sub(offset).min(WINDOW_BYTES.max(length) as u64) as usize;
+        self.bytes.resize(fill, 0);
+        self.start = offset;
+        let mut filled = 0;
+        while filled < fill {
+            match self.file.read_at(&mut self.bytes[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(more) => filled += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.bytes.truncate(filled);
+        Ok(&self.bytes[..filled.min(length)])
+    }
+}

@@ -1,0 +1,386 @@
+//! Compaction on real files and a real catalogue: what comes back, what stays, what is swept.
+
+use super::*;
+use crate::hot::{Appended, CompactionSettings, ReadError, segment_file_name};
+use mlgw_common::limits::MIB;
+use mlgw_common::{BucketName, PartNumber};
+use mlgw_metadata::command::{
+    AbortUpload, Conditions, CreateUpload, DeleteObject, ObjectChange, PutObject, PutPart, Reject,
+};
+use mlgw_metadata::schema::{Bucket, ExtentPage, ObjectVersion, Part, SegmentState, Upload};
+use mlgw_metadata::{Catalogue, CatalogueOptions, Command, NewBucket, ProposeError};
+use std::time::Duration;
+
+const SEGMENT_BYTES: u64 = 300_000;
+
+struct Bench {
+    dir: tempfile::TempDir,
+    catalogue: Catalogue,
+    bucket: Arc<Bucket>,
+    tier: HotTier,
+}
+
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(Timestamp(1_700_000_000_000)))
+}
+
+async fn open_catalogue(dir: &Path) -> Catalogue {
+    Catalogue::open(CatalogueOptions::new(dir.join("catalogue"), clock())).await.unwrap()
+}
+
+async fn open_tier(dir: &Path, catalogue: &Catalogue) -> HotTier {
+    // Rounds are asked for.
+    let compaction = CompactionSettings {
+        interval: Duration::from_secs(3600),
+        bytes_per_second: u64::MAX,
+        ..CompactionSettings::default()
+    };
+    let options = HotOptions { segment_bytes: SEGMENT_BYTES, compaction, ..options(dir) };
+    HotTier::open(options, catalogue.clone()).await.unwrap()
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let catalogue = open_catalogue(dir.path()).await;
+        let new =
+            NewBucket { name: BucketName::new("data").unwrap(), owner: "o".into(), region: String::new() };
+        let bucket = catalogue.create_bucket(new).await.unwrap();
+        let tier = open_tier(dir.path(), &catalogue).await;
+        Self { dir, catalogue, bucket, tier }
+    }
+
+    async fn reopen(self) -> Self {
+        let Self { dir, catalogue, bucket, tier } = self;
+        tier.shutdown().await;
+        catalogue.shutdown().await;
+        let catalogue = open_catalogue(dir.path()).await;
+        let tier = open_tier(dir.path(), &catalogue).await;
+        Self { dir, catalogue, bucket, tier }
+    }
+
+    async fn close(self) {
+        self.tier.shutdown().await;
+        self.catalogue.shutdown().await;
+    }
+
+    async fn on(&self, object: &str, change: ObjectChange) -> Result<(), ProposeError> {
+        let now = Timestamp(1_700_000_000_000);
+        let command = Command::object(&self.bucket, &ObjectKey::new(object).unwrap(), now, change);
+        self.catalogue.propose(command).await.map(drop)
+    }
+
+    /// Appends `data` as the chunks of a body, `of` bytes each.
+    async fn append(&self, object: &str, body: BodyId, data: &[u8], of: usize) -> Vec<Appended> {
+        let mut appended = Vec::new();
+        for (index, piece) in data.chunks(of).enumerate() {
+            let chunk = Chunk {
+                key: ObjectKey::new(object).unwrap(),
+                offset: (index * of) as u64,
+                bucket: self.bucket.bucket_id(),
+                ..chunk(body.0, piece.to_vec())
+            };
+            appended.push(self.tier.append(chunk).await.unwrap());
+        }
+        appended
+    }
+
+    async fn name(&self, object: &str, body: BodyId, extents: Vec<Extent>) -> Result<(), ProposeError> {
+        let size = extents.iter().map(|extent| extent.logical_bytes).sum();
+        let version = ObjectVersion { body_id: body.0, size, ..ObjectVersion::default() };
+        let (extents, pages) = match extents.len() {
+            0..=4 => (extents, vec![]),
+            _ => {
+                let page = |extents: &[Extent]| ExtentPage { extents: extents.to_vec(), parts: vec![] };
+                (vec![], extents.chunks(3).map(page).collect())
+            }
+        };
+        let version = ObjectVersion { extents, ..version };
+        let put = PutObject { version, pages, conditions: Conditions::default() };
+        self.on(object, ObjectChange::Put(put)).await
+    }
+
+    async fn put(&self, object: &str, length: usize) -> BodyId {
+        let body = self.catalogue.body_id().await.unwrap();
+        let appended = self.append(object, body, &bytes_of(body.0, length), 60_000).await;
+        self.name(object, body, appended.into_iter().map(|one| one.extent).collect()).await.unwrap();
+        body
+    }
+
+    async fn delete(&self, object: &str) {
+        let delete = DeleteObject { conditions: Conditions::default() };
+        self.on(object, ObjectChange::Delete(delete)).await.unwrap();
+    }
+
+    /// Where the bytes of an object are now.
+    fn extents(&self, object: &str) -> Vec<Extent> {
+        let (id, key) = (self.bucket.bucket_id(), ObjectKey::new(object).unwrap());
+        let version = self.catalogue.object(id, &key).unwrap().unwrap();
+        let reader = self.catalogue.reader();
+        let pages = reader.extent_pages(id, &key, version.body(), 0);
+        version.extents.into_iter().chain(pages.flat_map(|page| page.unwrap().1.extents)).collect()
+    }
+
+    async fn reads(&self, object: &str, body: BodyId, length: usize) {
+        let mut data = Vec::new();
+        for extent in self.extents(object) {
+            data.extend(read_all(&self.tier, &extent, body.0).await);
+        }
+        assert!(data == bytes_of(body.0, length), "{object} reads back");
+    }
+
+    async fn compact(&self, dead_percent: u64) {
+        let until = self.tier.compact(dead_percent);
+        while self.tier.compaction().rounds < until {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn files(&self) -> Vec<String> {
+        let files = std::fs::read_dir(self.dir.path().join("segments")).unwrap();
+        let mut names: Vec<String> =
+            files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        names.retain(|name| name.ends_with(".seg"));
+        names.sort();
+        names
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        let bytes = |name: &String| self.path(name).metadata().unwrap().len();
+        self.files().iter().map(bytes).sum()
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join("segments").join(name)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overwritten_and_deleted_bytes_come_back_and_the_others_read_back() {
+    let bench = Bench::new().await;
+    let name = |n: usize| format!("object-{n}");
+    for n in 0..150 {
+        bench.put(&name(n), 10_000).await;
+    }
+    let mut bodies = BTreeMap::new();
+    for n in 0..150 {
+        match n % 10 {
+            0 => bench.delete(&name(n)).await,
+            1 => drop(bodies.insert(name(n), (bench.put(&name(n), 400_000).await, 400_000))),
+            _ => drop(bodies.insert(name(n), (bench.put(&name(n), 9_000).await, 9_000))),
+        }
+    }
+    let live: u64 = bodies.values().map(|(_, length)| *length as u64).sum();
+    let before = bench.disk_bytes();
+    assert!(before > live + 1_400_000, "{before} on the disk");
+    bench.compact(1).await;
+    bench.compact(1).await;
+    let status = bench.tier.compaction();
+    assert!(status.garbage_bytes < live / 50, "{status:?}");
+    assert!(status.freed_segments > 4 && status.held_back_segments == 0, "{status:?}");
+    assert!(bench.disk_bytes() < live + live / 20, "{} on the disk for {live}", bench.disk_bytes());
+    let used = bench.tier.metrics().used_bytes;
+    assert!(used < live + live / 20, "{used} used for {live}");
+    let read = async |bench: &Bench| {
+        for (object, (body, length)) in &bodies {
+            bench.reads(object, *body, *length).await;
+        }
+    };
+    read(&bench).await;
+    let bench = bench.reopen().await;
+    read(&bench).await;
+    assert_eq!(bench.tier.stray_files(), [""; 0]);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_segment_of_one_body_goes_without_being_read() {
+    let bench = Bench::new().await;
+    let body = bench.catalogue.body_id().await.unwrap();
+    let own = Chunk { placement: Placement::Own, ..chunk(body.0, vec![7; 100_000]) };
+    let appended = bench.tier.append(own).await.unwrap();
+    bench.name("large", body, vec![appended.extent.clone()]).await.unwrap();
+    drop(appended);
+    bench.put("small", 1_000).await;
+    bench.tier.finish_own(body);
+    bench.delete("large").await;
+    while bench.files().len() > 1 {
+        bench.compact(30).await;
+    }
+    assert_eq!(bench.tier.compaction().moved_bytes, 0);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parts_are_moved_wherever_they_are_named() {
+    let bench = Bench::new().await;
+    let upload = bench.catalogue.body_id().await.unwrap();
+    let create = Upload { body_id: upload.0, key: "big".into(), ..Upload::default() };
+    bench.on("big", ObjectChange::CreateUpload(CreateUpload { upload: create })).await.unwrap();
+    for (number, length) in [(1u32, 30_000), (2, 500_000)] {
+        let data = bytes_of(u64::from(number), length);
+        let mut extents = Vec::new();
+        for (index, piece) in data.chunks(30_000).enumerate() {
+            let chunk = Chunk {
+                key: ObjectKey::new("big").unwrap(),
+                part: PartNumber::new(number),
+                offset: (index * 30_000) as u64,
+                bucket: bench.bucket.bucket_id(),
+                ..chunk(upload.0, piece.to_vec())
+            };
+            extents.push(bench.tier.append(chunk).await.unwrap().extent);
+            bench.put("dead", 20_000).await;
+        }
+        let part = Part { size: length as u64, extents, ..Part::default() };
+        bench.on("big", ObjectChange::PutPart(PutPart { body_id: upload.0, number, part })).await.unwrap();
+    }
+    bench.delete("dead").await;
+    bench.compact(1).await;
+    assert!(bench.tier.compaction().moved_bytes >= 530_000, "{:?}", bench.tier.compaction());
+    for (number, length) in [(1u32, 30_000), (2, 500_000)] {
+        let (key, id) = (ObjectKey::new("big").unwrap(), bench.bucket.bucket_id());
+        let part = bench.catalogue.part(id, &key, upload, PartNumber::new(number).unwrap()).unwrap().unwrap();
+        let mut data = Vec::new();
+        for extent in part.extents {
+            data.extend(read_all(&bench.tier, &extent, upload.0).await);
+        }
+        assert!(data == bytes_of(u64::from(number), length), "part {number} reads back");
+    }
+    bench.on("big", ObjectChange::AbortUpload(AbortUpload { body_id: upload.0 })).await.unwrap();
+    while bench.tier.compaction().garbage_bytes > 0 || bench.disk_bytes() > 1_000 {
+        bench.compact(1).await;
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_segment_that_is_read_stays_until_the_reader_is_done() {
+    let bench = Bench::new().await;
+    let body = bench.put("object", 50_000).await;
+    let extent = bench.extents("object").remove(0);
+    let pin = bench.tier.pin(vec![extent.segment_id()]).unwrap();
+    bench.delete("object").await;
+    bench.compact(1).await;
+    assert_eq!(bench.tier.compaction().draining_segments, 1);
+    assert_eq!(read_all(&bench.tier, &extent, body.0).await, bytes_of(body.0, 50_000));
+    drop(pin);
+    bench.compact(1).await;
+    assert_eq!((bench.tier.compaction().draining_segments, bench.files().len()), (0, 0));
+    assert!(bench.tier.pin(vec![extent.segment_id()]).is_none());
+    let read = bench.tier.read(&extent, body, 0..1).await;
+    assert!(matches!(read, Err(ReadError::Gone { .. })), "{read:?}");
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_chunk_stays_where_it_is_and_takes_nothing_with_it() {
+    let bench = Bench::new().await;
+    let sound = bench.put("sound", 20_000).await;
+    let damaged = bench.put("damaged", 20_000).await;
+    bench.put("dead", 20_000).await;
+    let extent = bench.extents("damaged").remove(0);
+    let path = bench.path(&segment_file_name(extent.segment_id()));
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[(extent.offset + u64::from(extent.head_bytes) + 777) as usize] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    bench.delete("dead").await;
+    for _ in 0..3 {
+        bench.compact(1).await;
+    }
+    assert_eq!(bench.tier.compaction().held_back_segments, 1);
+    assert_eq!(bench.extents("damaged"), std::slice::from_ref(&extent));
+    assert_ne!(bench.extents("sound")[0].segment, extent.segment);
+    bench.reads("sound", sound, 20_000).await;
+    let read = bench.tier.read(&extent, damaged, 0..20_000).await;
+    assert!(matches!(read, Err(ReadError::Corrupt { .. })), "{read:?}");
+    bench.delete("damaged").await;
+    bench.compact(1).await;
+    assert!(!path.exists(), "what was damaged is gone, and its segment with it");
+    assert_eq!(bench.tier.compaction().held_back_segments, 0);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_file_of_a_removed_segment_is_swept_and_no_other() {
+    let bench = Bench::new().await;
+    bench.put("object", 20_000).await;
+    let kept = bench.put("kept", 290_000).await;
+    let removed = bench.files()[0].clone();
+    let bytes = std::fs::read(bench.path(&removed)).unwrap();
+    bench.delete("object").await;
+    bench.compact(1).await;
+    assert!(!bench.files().contains(&removed));
+    // As if the power had failed before the directory was synced.
+    std::fs::write(bench.path(&removed), bytes).unwrap();
+    std::fs::write(bench.path("00000000000fffff.seg"), b"not ours").unwrap();
+    let bench = bench.reopen().await;
+    assert!(!bench.path(&removed).exists());
+    assert_eq!(bench.tier.stray_files(), ["00000000000fffff.seg"]);
+    bench.reads("kept", kept, 290_000).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_fence_refused_is_appended_again_elsewhere() {
+    let bench = Bench::new().await;
+    let body = bench.catalogue.body_id().await.unwrap();
+    let data = bytes_of(body.0, 5_000);
+    let first = bench.append("key", body, &data, 60_000).await.remove(0);
+    let segment = first.hold.segment();
+    bench.catalogue.fence_segment(segment).await.unwrap();
+    let refused = bench.name("key", body, vec![first.extent.clone()]).await;
+    assert_eq!(refused, Err(ProposeError::Rejected(Reject::SegmentFenced { segment: segment.0 })));
+    let again = bench.tier.append_again(&first.extent, body).await.unwrap();
+    bench.name("key", body, vec![again.extent]).await.unwrap();
+    bench.reads("key", body, 5_000).await;
+    // The fenced segment takes no more.
+    let next = bench.put("next", 1_000).await;
+    bench.reads("next", next, 1_000).await;
+    drop(first);
+    bench.compact(30).await;
+    assert!(bench.catalogue.segment(segment).is_none(), "nothing holds it any more");
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_segment_is_left_alone() {
+    let bench = Bench::new().await;
+    let body = bench.catalogue.body_id().await.unwrap();
+    let appended = bench.append("key", body, &bytes_of(body.0, 290_000), 60_000).await;
+    let segment = appended[0].hold.segment();
+    bench.put("next", 50_000).await;
+    bench.compact(1).await;
+    bench.compact(1).await;
+    let summary = bench.catalogue.segment(segment).unwrap();
+    assert_eq!(summary.state, SegmentState::Sealed);
+    let extents = appended.iter().map(|one| one.extent.clone()).collect();
+    bench.name("key", body, extents).await.unwrap();
+    drop(appended);
+    bench.compact(1).await;
+    bench.reads("key", body, 290_000).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_reads_what_was_appended_since_the_last_mark_and_no_more() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let tier = open(dir.path(), &map).await;
+    let mut extents = Vec::new();
+    for body in 1..=100 {
+        extents.push((body, append(&tier, chunk(body, bytes_of(body, 100_000))).await.unwrap()));
+    }
+    let marked = || map.marked.lock().get(&1).copied().unwrap_or(0);
+    while marked() < 8 * MIB {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let left = map.copy();
+    drop(tier);
+    let tier = open(dir.path(), &left).await;
+    let scanned = tier.recovered()[0].1;
+    assert!(scanned.records <= 21, "{scanned:?} of 100");
+    let end = extents.last().map(|(_, extent)| extent.offset + extent.record_bytes()).unwrap();
+    assert_eq!(scanned.length, end);
+    for (body, extent) in &extents {
+        assert_eq!(read_all(&tier, extent, *body).await, bytes_of(*body, 100_000));
+    }
+}

@@ -1,0 +1,202 @@
+//! Carries out the real decisions of compaction, one step an action.
+
+use mlgw_common::ids::SegmentId;
+use mlgw_metadata::command::{Change, Command, FenceSegment, Reject, RelocateExtent, RemoveSegment, Reply};
+use mlgw_metadata::schema::{SegmentState, segment};
+
+use super::catalogue::Named;
+use super::disk::File;
+use super::world::{Asker, Broken, World};
+use crate::hot::compaction::choose::{Aim, HeldBack, SegmentFacts, choose};
+use crate::hot::compaction::job::{End, Event, Job, Step};
+use crate::hot::holds::Hold;
+
+/// Compaction's memory. A crash forgets it.
+#[derive(Default)]
+pub(super) struct Driver {
+    job: Option<Job>,
+    /// Records of the segment that were looked at.
+    at: usize,
+    awaiting: bool,
+    /// Of the copy that is about to be named.
+    hold: Option<Hold>,
+    dead_percent: u64,
+}
+
+impl World {
+    fn facts(&self) -> Vec<SegmentFacts> {
+        let segments = self.catalogue.segments();
+        let facts = segments.iter().map(|record| {
+            let usage = self.catalogue.usage(record.id);
+            let sealed = record.state() == SegmentState::Sealed;
+            let written = self.disk.files.get(&record.id).map_or(0, File::bytes);
+            SegmentFacts {
+                id: record.segment_id(),
+                sealed: sealed || !self.rules.in_flight,
+                bytes: if sealed { record.length } else { written },
+                referenced_bytes: usage.bytes,
+                references: usage.extents,
+                in_flight: self.rules.in_flight && self.holds.is_held(record.segment_id()),
+            }
+        });
+        facts.collect()
+    }
+
+    pub(super) fn compact(&mut self) -> Result<(), Broken> {
+        if self.driver.awaiting {
+            return Ok(());
+        }
+        let Some(job) = self.driver.job else {
+            let aim = Aim { dead_percent: 30 - self.driver.dead_percent, room_bytes: u64::MAX };
+            let chosen = choose(&self.facts(), aim, &HeldBack::new());
+            self.driver.job = chosen.first().map(|segment| Job::new(*segment));
+            self.driver.at = 0;
+            return Ok(());
+        };
+        match job.next() {
+            Ok(step) => self.carry_out(job.segment(), step),
+            Err(End::Released) => {
+                self.driver.job = None;
+                self.seen.released += 1;
+            }
+            Err(End::HeldBack(left)) => return Err(format!("{left} references were not moved")),
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, segment: SegmentId, step: Step) {
+        let event = match step {
+            Step::Fence if self.rules.fence => {
+                return self.ask(Change::FenceSegment(FenceSegment { segment: segment.0 }));
+            }
+            Step::Fence => Event::Done,
+            Step::Count => Event::References(self.catalogue.usage(segment.0).extents),
+            Step::Move => match self.next_live(segment.0) {
+                Some(named) => return self.relocate(named),
+                None => Event::Done,
+            },
+            Step::Drain if !self.rules.pins || self.pins.let_go(segment) => Event::Done,
+            Step::Drain => Event::Busy,
+            Step::Remove if self.rules.fence && self.rules.in_flight => {
+                return self.ask(Change::RemoveSegment(RemoveSegment { segment: segment.0 }));
+            }
+            // The catalogue refuses to remove what was not sealed and fenced: without, by hand.
+            Step::Remove => {
+                self.catalogue.rows.0.remove(&segment::row(segment));
+                Event::Done
+            }
+            Step::Settle => {
+                if self.rules.settle {
+                    self.disk.sync();
+                    self.catalogue.synced = self.catalogue.log.len();
+                    self.note_durable();
+                }
+                Event::Done
+            }
+            Step::Unlink => {
+                self.disk.remove(segment.0);
+                self.pins.gone(segment);
+                Event::Done
+            }
+        };
+        self.on(event);
+    }
+
+    fn on(&mut self, event: Event) {
+        if let Some(job) = &mut self.driver.job {
+            job.on(event);
+        }
+    }
+
+    /// Proposes, and now and then has the answer before anything else happens.
+    fn ask(&mut self, change: Change) {
+        self.driver.awaiting = true;
+        if self.dice.roll(3) > 0 {
+            let outcome = self.commit(change);
+            self.answers.push((Asker::Driver, outcome));
+        } else {
+            self.on_the_way.push((Command::from(change), Asker::Driver));
+        }
+    }
+
+    /// The next record of the segment that something refers to.
+    fn next_live(&mut self, segment: u64) -> Option<Named> {
+        let references = self.catalogue.references();
+        let records = &self.disk.files.get(&segment)?.records;
+        while let Some(record) = records.get(self.driver.at) {
+            let here =
+                |named: &&Named| named.extent.segment == segment && named.extent.offset == record.offset;
+            if let Some(named) = references.iter().find(here) {
+                return Some(named.clone());
+            }
+            self.driver.at += 1;
+        }
+        None
+    }
+
+    fn relocate(&mut self, named: Named) {
+        let (body_id, part, ..) = named.chunk;
+        let (to, hold) = self.append(1, named.chunk, named.extent.logical_bytes);
+        self.driver.hold = Some(hold);
+        let (page, from) = (named.page, named.extent);
+        self.ask(Change::RelocateExtent(RelocateExtent {
+            bucket_id: 1,
+            key: named.key,
+            body_id,
+            part,
+            page,
+            from,
+            to,
+        }));
+    }
+
+    pub(super) fn driver_answered(&mut self, outcome: Result<Reply, Reject>) {
+        self.driver.awaiting = false;
+        let step = self.driver.job.map(|job| job.next());
+        match (step, outcome) {
+            (Some(Ok(Step::Move)), Ok(_) | Err(Reject::NotReferenced)) => {
+                self.seen.moved += 1;
+                self.driver.at += 1;
+                self.driver.hold = None;
+            }
+            // The copy's segment was fenced before the copy was named: once more.
+            (Some(Ok(Step::Move)), Err(_)) => self.driver.hold = None,
+            (Some(Ok(_)), Ok(_)) => self.on(Event::Done),
+            // Given up; every step may be repeated.
+            (Some(Ok(_)), Err(_)) => {
+                if let Some(job) = self.driver.job.take() {
+                    self.pins.gone(job.segment());
+                }
+            }
+            (step, outcome) => panic!("{step:?} was answered {outcome:?}"),
+        }
+    }
+
+    /// Compacts until nothing is dead: then no file holds more than what is referred to.
+    pub(super) fn finish_compaction(&mut self) -> Result<(), Broken> {
+        self.driver.dead_percent = 30;
+        for _ in 0..20 {
+            self.roll(0)?;
+            self.roll(1)?;
+            self.settle_log()?;
+            for _ in 0..400 {
+                self.compact()?;
+                self.settle_log()?;
+                if self.driver.job.is_none() && choose(&self.facts(), ALL_DEAD, &HeldBack::new()).is_empty() {
+                    break;
+                }
+            }
+        }
+        self.check_references(false)?;
+        let dead =
+            |(id, file): (&u64, &File)| file.bytes() - super::disk::HEADER - self.catalogue.usage(*id).bytes;
+        let dead: u64 = self.disk.files.iter().map(dead).sum();
+        let empty = self.facts().iter().filter(|segment| segment.references == 0).count();
+        if dead > 0 || empty > 0 {
+            return Err(format!("{dead} dead bytes and {empty} empty segments are left"));
+        }
+        Ok(())
+    }
+}
+
+const ALL_DEAD: Aim = Aim { dead_percent: 0, room_bytes: u64::MAX };
