@@ -5,7 +5,7 @@ MAKEFLAGS += --no-print-directory
 STEPS := tests/steps
 
 .DEFAULT_GOAL := help
-.PHONY: run build test quick check fix bench help
+.PHONY: run build test quick check fix bench fuzz help
 
 run: build ## build, start the server with data in ./mlgw-data and print how to talk to it
 	@MLGW_S3__PRINT_CREDENTIALS=always exec ./mlgw serve --data-dir ./mlgw-data
@@ -27,6 +27,9 @@ fix: ## let rustfmt and clippy mend what they can
 
 bench: build ## measure and print beside the targets; ONLY=name for one row
 	@ONLY="$(ONLY)" tests/bench/run
+
+fuzz: ## run every fuzz target for a minute (MLGW_FUZZ_SECONDS)
+	@$(STEPS)/run fuzz
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

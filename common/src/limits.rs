@@ -54,9 +54,6 @@ pub const POST_FORM_BYTES_MAX: usize = 20_000;
 pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * KIB as usize;
 /// Most header lines of a request.
 pub const REQUEST_HEADERS_MAX: usize = 100;
-/// Largest chunk of a signed aws-chunked body that we accept (its bytes are held until the
-/// signature over them is checked). Clients use 64 or 128 KiB.
-pub const SIGNED_CHUNK_BYTES_MAX: u64 = MIB;
 /// Longest line of aws-chunked framing (a size, a signature, a trailer).
 pub const CHUNK_LINE_BYTES_MAX: usize = 4 * KIB as usize;
 
@@ -69,6 +66,18 @@ pub const ACCESS_LOG_QUEUE_LINES: usize = 4096;
 pub const TRACE_QUEUE_SPANS: usize = 4096;
 /// Buckets that have metrics of their own: the largest ones; the rest is counted together.
 pub const METRIC_BUCKETS_MAX: usize = 200;
+
+// Memory for requests (the setting `limits.memory_bytes` is its sum).
+
+/// What a connection at work is charged: about 30 KiB of buffers and state, measured.
+pub const AWAKE_CONNECTION_BYTES: u64 = 32 * KIB;
+/// Largest body or answer that the charge of its connection covers.
+pub const SMALL_BODY_BYTES: usize = 16 * KIB as usize;
+/// The most blocks of 64 KiB that are asked for at once: the largest document, as it came and as it
+/// was understood, and what the connection holds of it meanwhile.
+pub const HELD_BLOCKS_MAX: u32 = (2 * XML_BODY_BYTES_MAX as u64 / BLOCK_BYTES) as u32 + 2;
+/// The least memory that a server works with, whatever it is told.
+pub const MEMORY_BYTES_MIN: u64 = 16 * MIB;
 
 // Segments.
 
@@ -139,8 +148,12 @@ pub const EXTENT_PAGE_ENTRIES_MAX: usize = 128;
 pub const BATCH_COMMANDS_MAX: usize = 256;
 /// Encoded bytes of one log entry's commands, but for a single larger command.
 pub const BATCH_BYTES_MAX: usize = MIB as usize;
-/// Commands waiting to be proposed; beyond it callers wait.
+/// Commands of a group under way, waiting ones included; beyond it callers wait, and are refused when
+/// that lasts.
 pub const PROPOSE_QUEUE_MAX: usize = 4096;
+/// Their encoded bytes, but for a single larger command: thirty completes of 10,000 parts, or five
+/// thousand puts. Decoded they take about as much again.
+pub const PROPOSE_BYTES_MAX: usize = 8 * MIB as usize;
 /// Body ids a node takes from the catalogue at a time. A restart forgets the rest of the range;
 /// 2^64 ids last for 2^48 restarts.
 pub const BODY_ID_LEASE: u64 = 1 << 16;
@@ -152,6 +165,7 @@ const _: () = {
     assert!(OWN_SEGMENT_BYTES_MIN.is_multiple_of(CHUNK_BYTES_MAX));
     assert!(PART_BYTES_MIN >= CHUNK_BYTES_MAX);
     assert!(DELETE_OBJECTS_KEYS_MAX * KEY_LEN_MAX < XML_BODY_BYTES_MAX);
+    assert!(HELD_BLOCKS_MAX as u64 * BLOCK_BYTES <= MEMORY_BYTES_MIN / 4 * 3);
     assert!(INLINE_EXTENTS_MAX < EXTENT_PAGE_ENTRIES_MAX);
     assert!(SMALL_QUEUE_BYTES_MAX as u64 > 2 * CHUNK_BYTES_MAX);
     assert!(LARGE_QUEUE_BYTES_MAX as u64 > 2 * CHUNK_BYTES_MAX);

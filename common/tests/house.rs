@@ -32,7 +32,7 @@ fn root() -> PathBuf {
 /// Every Rust file of the workspace, by its path from the root.
 fn sources() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    for folder in ["common", "metadata", "tiering", "policies", "gateway", "tests"] {
+    for folder in ["common", "metadata", "tiering", "policies", "gateway", "tests", "fuzz"] {
         let mut folders = vec![root().join(folder)];
         while let Some(folder) = folders.pop() {
             for entry in std::fs::read_dir(&folder).into_iter().flatten() {
@@ -104,6 +104,38 @@ fn what_is_behind_a_seam_is_named_only_there() {
             let named = text.contains(&format!("{name}::")) || text.contains(&format!("use {name};"));
             assert!(!named || folders.iter().any(|f| path.starts_with(f)), "{path} names {name}");
         }
+    }
+}
+
+/// Largest corpus that is kept for one fuzz target.
+const CORPUS_BYTES_MAX: u64 = 100 << 10;
+
+#[test]
+fn fuzz_targets_have_small_corpora_and_link_no_rocksdb() {
+    let lock = std::fs::read_to_string(root().join("fuzz/Cargo.lock")).unwrap();
+    assert!(!lock.contains("rocksdb"), "the fuzz workspace compiles RocksDB");
+    let targets = std::fs::read_dir(root().join("fuzz/fuzz_targets")).unwrap();
+    for target in targets.map(|entry| entry.unwrap().path()) {
+        let corpus = root().join("fuzz/corpus").join(target.file_stem().unwrap());
+        let inputs =
+            std::fs::read_dir(&corpus).unwrap_or_else(|error| panic!("{}: {error}", corpus.display()));
+        let bytes: u64 = inputs.map(|input| input.unwrap().metadata().unwrap().len()).sum();
+        assert!((1..=CORPUS_BYTES_MAX).contains(&bytes), "{} has {bytes} bytes", corpus.display());
+    }
+}
+
+/// Modules that may hold unsafe code. What stands here has to run under valgrind or a sanitizer too.
+const UNSAFE_IN: &[&str] = &[];
+
+#[test]
+fn unsafe_code_is_where_it_is_said_to_be() {
+    let lints = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    assert!(lints.contains("unsafe_code = \"deny\""), "the compiler looks too");
+    for (path, text) in sources() {
+        let word = concat!("un", "safe");
+        let has =
+            [" {", " fn", " impl", " extern"].iter().any(|after| text.contains(&format!("{word}{after}")));
+        assert!(!has || UNSAFE_IN.contains(&&*path), "{path} has {word} code");
     }
 }
 

@@ -32,7 +32,6 @@ use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
 use mlgw_common::limits::PUT_BYTES_MAX;
-use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 
@@ -126,7 +125,7 @@ enum Framing {
 impl<B> Body<B>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: fmt::Display,
+    S3Error: From<B::Error>,
 {
     /// A body that will be held to what its head and its signature promise.
     ///
@@ -197,7 +196,7 @@ where
                         return self.count(data).map(Some);
                     }
                 }
-                Some(Err(error)) => return Err(S3Error::new(Code::IncompleteBody).caused_by(error)),
+                Some(Err(error)) => return Err(error.into()),
                 None => self.digests = Some(self.verify()?),
             }
         }
@@ -253,7 +252,7 @@ where
 pub async fn read_all<B>(mut body: Body<B>) -> Result<Bytes, S3Error>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: fmt::Display,
+    S3Error: From<B::Error>,
 {
     let Some(first) = body.next().await? else { return Ok(Bytes::new()) };
     let Some(second) = body.next().await? else { return Ok(first) };

@@ -24,7 +24,6 @@ pub use table::{
 };
 pub use value::{Address, Auto, ByteSize, Durability, LogFormat, LogLevel, PrintCredentials, Value};
 
-use mlgw_tiering::CompactionSettings;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -235,6 +234,10 @@ impl Config {
             );
             found.push(("traces.endpoint", reason));
         }
+        if !(1..=100).contains(&self.limits.client_memory_percent) {
+            let reason = "'limits.client_memory_percent' is 1 to 100".to_owned();
+            found.push(("limits.client_memory_percent", reason));
+        }
         found
     }
 
@@ -242,16 +245,6 @@ impl Config {
     #[must_use]
     pub fn access_log_dir(&self) -> PathBuf {
         self.access_log.dir.clone().unwrap_or_else(|| self.data_dir.join("access"))
-    }
-
-    /// How space is given back.
-    #[must_use]
-    pub fn compaction(&self) -> CompactionSettings {
-        CompactionSettings {
-            dead_percent: self.hot.compact_dead_percent,
-            bytes_per_second: self.hot.compact_bytes_per_second.0,
-            interval: self.hot.compact_interval,
-        }
     }
 
     /// Where segments are kept.

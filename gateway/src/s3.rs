@@ -12,9 +12,12 @@ pub mod checksums;
 pub mod commit;
 pub mod conditions;
 pub mod copy;
+pub mod copy_source;
 pub mod delete;
 pub mod document;
+pub mod elements;
 pub mod error;
+pub mod form;
 pub mod get;
 pub mod headers;
 pub mod ingest;
@@ -30,6 +33,8 @@ pub mod reader;
 pub mod request;
 pub mod response;
 pub mod tagging;
+pub mod target;
+pub mod values;
 pub mod xml;
 
 #[cfg(test)]
@@ -37,26 +42,27 @@ mod documentation;
 
 use crate::auth::{self, AuthRules, Payload};
 use crate::credentials::{Keyring, Principal};
+use crate::memory::Account;
 use crate::metrics::observed::{Arrival, Observed};
 use crate::metrics::stages::{follow, stage_at_once};
 use crate::metrics::{Metrics, throttled};
 use crate::server::listener::Peer;
+use crate::server::pace::Incoming;
 use error::{Code, S3Error};
 use http::request::Parts;
 use http::{HeaderValue, header};
-use hyper::body::Incoming;
-use ingest::MemoryBudget;
 use mlgw_common::limits::KIB;
 use mlgw_common::{BucketId, Clock, Timestamp};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Bucket, BucketState};
 use mlgw_tiering::HotTier;
 use operation::{Operation, Support};
-use request::{Query, Request, RequestShape, Target};
+use request::{Query, Request, Target};
 use response::{ResponseBody, S3Response, S3Result};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use target::RequestShape;
 
 /// What the protocol needs to know of the configuration.
 #[derive(Clone, Debug)]
@@ -83,14 +89,12 @@ pub struct Gateway {
     pub metrics: Arc<Metrics>,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
-    /// Memory for bodies on their way in.
-    pub memory: MemoryBudget,
     /// Numbers requests of this process.
     pub requests: AtomicU64,
 }
 
 /// Answers one request.
-pub async fn handle(gateway: &Arc<Gateway>, request: http::Request<Incoming>, peer: Peer) -> S3Response {
+pub async fn handle(gateway: &Arc<Gateway>, request: http::Request<Incoming>, peer: &Peer) -> S3Response {
     let (mut head, incoming) = request.into_parts();
     let mut incoming = Some(incoming);
     let now = gateway.clock.now();
@@ -100,7 +104,7 @@ pub async fn handle(gateway: &Arc<Gateway>, request: http::Request<Incoming>, pe
     observed.note(Arrival { number, id: &id, time: now, peer: peer.address }, &head);
     let answered = {
         let stages = observed.stages();
-        let answer = pin!(answer(gateway, &mut head, &mut incoming, now, &mut observed));
+        let answer = pin!(answer(gateway, &peer.account, &mut head, &mut incoming, now, &mut observed));
         follow(stages, answer).await
     };
     let mut response = match answered {
@@ -154,6 +158,7 @@ fn log_cause(error: &S3Error, cause: &str, request_id: &str) {
 
 async fn answer(
     gateway: &Arc<Gateway>,
+    memory: &Account,
     head: &mut Parts,
     incoming: &mut Option<Incoming>,
     now: Timestamp,
@@ -165,7 +170,7 @@ async fn answer(
     if observed.operation == Operation::PostObject {
         headers::check_headers(&head.headers, Operation::PostObject)?;
         let incoming = incoming.take().ok_or_else(no_body)?;
-        return Box::pin(post_object::post_object(gateway, head, &target, incoming, now)).await;
+        return Box::pin(post_object::post_object(gateway, memory, head, &target, incoming, now)).await;
     }
     let authenticate = || auth::authenticate(head, &query, &gateway.keyring, now, &gateway.config.rules);
     let who = stage_at_once("authenticate", authenticate)?;
@@ -177,7 +182,7 @@ async fn answer(
     }
     let operation = observed.operation;
     headers::check_headers(&head.headers, operation)?;
-    let request = Request { head, target: &target, query: &query, principal, now };
+    let request = Request { head, target: &target, query: &query, principal, memory, now };
     if operation == Operation::Unknown {
         return Err(S3Error::new(Code::MethodNotAllowed));
     }

@@ -14,6 +14,8 @@ pub mod interim;
 pub mod listener;
 pub mod logging;
 pub mod notify;
+pub mod pace;
+mod refusal;
 pub mod tls;
 pub mod watch;
 
@@ -24,11 +26,11 @@ use crate::cli::discover::{AdminFile, FILE_NAME};
 use crate::config::{Config, Loaded, Sources};
 use crate::credentials::OpenKeyringError;
 use crate::credentials::sealer::write_private;
+use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::metrics::access_log::AccessLog;
 use crate::metrics::recent::{self, Recent, Sample};
 use crate::metrics::traces::Traces;
-use crate::s3::ingest::MemoryBudget;
 use crate::s3::{self, Gateway, S3Config};
 use arc_swap::ArcSwap;
 use bring_up::Engine;
@@ -37,6 +39,8 @@ use data_dir::DataDirError;
 use listener::{BindError, Door, bind};
 use logging::LogControl;
 use mlgw_common::histogram::Durations;
+use mlgw_common::limits::AWAKE_CONNECTION_BYTES;
+use pace::Pace;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,6 +55,8 @@ use watch::Patience;
 
 /// Connections to the admin and metrics listeners at once: people, probes and a few scrapers.
 const ADMIN_CONNECTIONS_MAX: usize = 256;
+/// Memory of each of these listeners: a place for every connection.
+const ADMIN_MEMORY_BYTES: u64 = 4 * ADMIN_CONNECTIONS_MAX as u64 * AWAKE_CONNECTION_BYTES;
 /// How long admin requests in flight may take once S3 is drained.
 const ADMIN_DRAIN: Duration = Duration::from_secs(5);
 
@@ -253,7 +259,7 @@ impl Running {
         log.set_level(adopted.config.log.level);
         self.admin.metrics.slow_log.set_threshold(adopted.config.log.slow_request_ms);
         self.admin.metrics.access_log.set_one_in(adopted.config.access_log.one_in);
-        self.admin.hot.set_compaction(adopted.config.compaction());
+        self.admin.hot.set_compaction(bring_up::compaction_of(&adopted.config));
         self.admin.loaded.store(Arc::new(adopted));
         if let Some(Err(error)) = self.certificate.as_ref().map(Certificate::reload) {
             tracing::error!(%error, "the certificate is refused; the old one stays");
@@ -319,18 +325,21 @@ impl Bound {
     fn accept(self, admin: &Arc<Admin>, gateway: Gateway, config: &Config, s3: &Closing, side: &Closing) {
         let server = Server::new(patience_of(config));
         let gateway = Arc::new(gateway);
+        let memory_bytes = config.memory_bytes(&admin.machine);
+        let percent = config.limits.client_memory_percent;
         let door = Door {
             listener: self.s3,
             certificate: self.certificate,
             connections_max: usize::try_from(config.limits.connections).unwrap_or(usize::MAX),
             server: server.clone(),
+            memory: Memory::new(memory_bytes, percent, Some(Arc::clone(&admin.metrics))),
             metrics: Some(Arc::clone(&admin.metrics)),
             stop: s3.stop.clone(),
             tasks: s3.tasks.clone(),
         };
         s3.tasks.spawn(door.accept(move |request, peer| {
             let gateway = Arc::clone(&gateway);
-            async move { s3::handle(&gateway, request, peer).await }
+            async move { s3::handle(&gateway, request, &peer).await }
         }));
         let served = if self.metrics.is_some() { Served::Api } else { Served::All };
         let side_doors = [Some((self.admin, served)), self.metrics.map(|l| (l, Served::Probes))];
@@ -340,6 +349,7 @@ impl Bound {
                 certificate: None,
                 connections_max: ADMIN_CONNECTIONS_MAX,
                 server: server.clone(),
+                memory: Memory::new(ADMIN_MEMORY_BYTES, 100, None),
                 metrics: None,
                 stop: side.stop.clone(),
                 tasks: side.tasks.clone(),
@@ -414,7 +424,6 @@ fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gatew
         config: S3Config { domains, region: config.s3.region.clone(), rules },
         metrics: Arc::clone(metrics),
         clock: Arc::clone(&engine.clock),
-        memory: MemoryBudget::new(config.memory_bytes(&engine.machine)),
         requests: AtomicU64::new(0),
     }
 }
@@ -423,7 +432,7 @@ fn patience_of(config: &Config) -> Patience {
     Patience {
         head: config.limits.request_head_timeout,
         idle: config.limits.idle_timeout,
-        body: config.limits.body_timeout,
+        pace: Pace { window: config.limits.body_timeout, rate_min: config.limits.body_rate_min.0 },
     }
 }
 

@@ -232,6 +232,23 @@ pub fn named(family: Family, bucket: BucketId, key: &[u8]) -> KeyWriter {
     KeyWriter::with_capacity(family, key.len() + 32).u64(bucket.0).name(key)
 }
 
+/// The key of (`family`, `number`).
+#[must_use]
+pub fn numbered(family: Family, number: u64) -> Vec<u8> {
+    KeyWriter::new(family).u64(number).finish()
+}
+
+/// The number in the key of a family that has nothing else in it.
+///
+/// # Errors
+/// When it is no such key.
+pub fn number_of(family: Family, key: &[u8]) -> Result<u64, BadKey> {
+    let mut fields = KeyReader::new(family, key)?;
+    let number = fields.u64()?;
+    fields.end()?;
+    Ok(number)
+}
+
 /// The key of (`family`, `body`), the beginning of extent pages and parts.
 #[must_use]
 pub fn of_body(family: Family, body: BodyId) -> KeyWriter {

@@ -11,6 +11,7 @@ pub(crate) mod log;
 pub(crate) mod machine;
 pub(crate) mod network;
 pub(crate) mod queue;
+mod room;
 pub(crate) mod snapshot;
 #[cfg(test)]
 mod snapshot_tests;

@@ -3,6 +3,8 @@
 //! - `compaction`: space comes back while clients write, read and dawdle;
 //! - `disk_full`: a 256 MiB file system filled to refusal;
 //! - `memory`: 512 MiB of memory under thousands of slow uploads and idle connections;
+//! - `readers`: 512 MiB under thousands of clients that do not read;
+//! - `pace`: a minimum rate, both ways;
 //! - `complete`: completing a large upload writes almost nothing;
 //! - `one_server`: a second server on one directory is refused;
 //! - `drain`: requests in flight finish before a stop.
@@ -14,6 +16,8 @@ mod disk_full;
 mod drain;
 mod memory;
 mod one_server;
+mod pace;
+mod readers;
 mod small_disk;
 
 use tokio::runtime::Runtime;

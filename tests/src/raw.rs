@@ -77,6 +77,24 @@ impl Exchange {
         read_answer(&mut self.reader).await
     }
 
+    /// Reads `bytes` more and drops them.
+    pub(crate) async fn skip(&mut self, bytes: usize) -> std::io::Result<()> {
+        let mut left = bytes;
+        while left > 0 {
+            match self.sip(left).await? {
+                0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                read => left -= read,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what there is, at most `bytes`, and drops it.
+    pub(crate) async fn sip(&mut self, bytes: usize) -> std::io::Result<usize> {
+        let mut drops = vec![0; bytes.min(64 << 10)];
+        self.reader.read(&mut drops).await
+    }
+
     /// The rest of an answer's body.
     pub(crate) async fn rest(&mut self, answer: &RawAnswer) -> std::io::Result<Vec<u8>> {
         let mut body = answer.body.clone();

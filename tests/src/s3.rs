@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 mod calls;
 mod sign;
@@ -86,12 +86,21 @@ struct Shared {
     server: SocketAddr,
     signer: sign::Signer,
     idle: Mutex<Vec<Sender>>,
+    /// The address to connect from, where it matters who asks.
+    from: Option<IpAddr>,
 }
 
 impl Client {
     pub(crate) fn new(server: SocketAddr, access_key: &str, secret_key: &str) -> Self {
         let signer = sign::Signer::new(access_key, secret_key);
-        Self { shared: Arc::new(Shared { server, signer, idle: Mutex::new(Vec::new()) }) }
+        Self { shared: Arc::new(Shared { server, signer, idle: Mutex::new(Vec::new()), from: None }) }
+    }
+
+    /// The same client at another address of this machine.
+    #[must_use]
+    pub(crate) fn with_address(self, from: IpAddr) -> Self {
+        let shared = Arc::into_inner(self.shared).expect("a client that nobody shares yet");
+        Self { shared: Arc::new(Shared { from: Some(from), ..shared }) }
     }
 
     /// A signed request for `path` (encoded, with its query).
@@ -149,13 +158,22 @@ impl Client {
                 return Ok(sender);
             }
         }
-        let stream = TcpStream::connect(self.shared.server).await.map_err(|error| lost(&error))?;
+        let stream = self.connect().await.map_err(|error| lost(&error))?;
         stream.set_nodelay(true).map_err(|error| lost(&error))?;
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| lost(&error))?;
         tokio::spawn(connection);
         Ok(sender)
+    }
+}
+
+impl Client {
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let Some(from) = self.shared.from else { return TcpStream::connect(self.shared.server).await };
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::new(from, 0))?;
+        socket.connect(self.shared.server).await
     }
 }
 

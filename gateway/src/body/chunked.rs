@@ -2,14 +2,15 @@
 //! size 0 and the trailers at the end.
 //!
 //! A pure state machine: whole pieces of input go in, slices of them come out, however the input
-//! is cut. The bytes of a signed chunk are held until its signature was checked; an unsigned
-//! chunk is passed on as it comes.
+//! is cut. Bytes are passed on as they come, also those of a signed chunk: its signature is checked
+//! at its end, and a body whose end was not reached is never used. So a chunk of any size takes no
+//! memory here.
 
 use super::trailer::{Trailer, Trailers};
 use crate::auth::ChunkSigner;
 use crate::s3::error::{Code, S3Error};
 use bytes::{Buf, Bytes};
-use mlgw_common::limits::{CHUNK_LINE_BYTES_MAX, SIGNED_CHUNK_BYTES_MAX};
+use mlgw_common::limits::CHUNK_LINE_BYTES_MAX;
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 
@@ -43,7 +44,6 @@ struct Signed {
     /// Of the chunk that is coming in.
     signature: Vec<u8>,
     sha256: Sha256,
-    held: Vec<Bytes>,
 }
 
 /// The line that begins a chunk.
@@ -64,8 +64,7 @@ impl ChunkDecoder {
     /// signed.
     #[must_use]
     pub fn signed(bytes: u64, signer: ChunkSigner, trailer: bool) -> Self {
-        let (signature, sha256, held) = (Vec::new(), Sha256::new(), Vec::new());
-        Self::new(bytes, Some(Signed { signer, trailer, signature, sha256, held }))
+        Self::new(bytes, Some(Signed { signer, trailer, signature: Vec::new(), sha256: Sha256::new() }))
     }
 
     fn new(unannounced: u64, signed: Option<Signed>) -> Self {
@@ -82,8 +81,8 @@ impl ChunkDecoder {
     /// The next decoded bytes, or nothing until more is fed.
     ///
     /// # Errors
-    /// `IncompleteBody` for wrong framing or lengths, `SignatureDoesNotMatch`, or
-    /// `InvalidChunkSizeError` for a signed chunk too large to be held.
+    /// `IncompleteBody` for wrong framing or lengths, `SignatureDoesNotMatch`. What came out before is
+    /// then worth nothing.
     #[expect(clippy::should_implement_trait, reason = "more may be fed after nothing came out")]
     pub fn next(&mut self) -> Result<Option<Bytes>, S3Error> {
         loop {
@@ -148,10 +147,6 @@ impl ChunkDecoder {
     fn begin_chunk(&mut self, head: &Head<'_>) -> Result<(), S3Error> {
         self.unannounced = self.unannounced.checked_sub(head.bytes).ok_or_else(incomplete)?;
         if let Some(signed) = &mut self.signed {
-            if head.bytes > SIGNED_CHUNK_BYTES_MAX {
-                let bytes = head.bytes.to_string();
-                return Err(S3Error::new(Code::InvalidChunkSizeError).field("BadChunkSize", bytes));
-            }
             signed.signature.clear();
             signed.signature.extend_from_slice(head.signature.ok_or_else(incomplete)?);
         }
@@ -171,13 +166,10 @@ impl ChunkDecoder {
         let taken = usize::try_from(left).unwrap_or(usize::MAX).min(self.input.len());
         let data = self.input.split_to(taken);
         let left = left - taken as u64;
-        match &mut self.signed {
-            Some(signed) => {
-                signed.sha256.update(&data);
-                signed.held.push(data);
-            }
-            None => self.ready.push_back(data),
+        if let Some(signed) = &mut self.signed {
+            signed.sha256.update(&data);
         }
+        self.ready.push_back(data);
         if left > 0 {
             self.state = State::Data(left);
             return Ok(());
@@ -186,13 +178,11 @@ impl ChunkDecoder {
         self.end_chunk()
     }
 
-    /// Checks a signed chunk and lets its bytes go.
+    /// Checks a signed chunk.
     fn end_chunk(&mut self) -> Result<(), S3Error> {
         let Some(signed) = &mut self.signed else { return Ok(()) };
         let sha256 = signed.sha256.finalize_reset().into();
-        signed.signer.verify_chunk(&sha256, &signed.signature)?;
-        self.ready.extend(signed.held.drain(..));
-        Ok(())
+        signed.signer.verify_chunk(&sha256, &signed.signature)
     }
 
     fn read_data_end(&mut self, left: usize) -> Result<(), S3Error> {

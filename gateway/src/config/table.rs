@@ -204,12 +204,16 @@ settings! {
         connections: u64 = "10000", start;
         /// Memory for requests in flight; beyond it 503 SlowDown. Auto is 1/3 of RAM or of the cgroup's limit.
         memory_bytes: Auto<ByteSize> = "auto", start;
+        /// Percent of that memory for one client address; 100 behind a proxy that hides who they are.
+        client_memory_percent: u64 = "50", start;
         /// From the first byte of a request to the end of its head.
         request_head_timeout: Duration = "30s", start;
         /// A connection without a request is closed after this long.
         idle_timeout: Duration = "5m", start;
-        /// Longest pause within a request's body, or in reading an answer.
+        /// Longest pause within a request's body, or in reading an answer; also the window of `body_rate_min`.
         body_timeout: Duration = "60s", start;
+        /// Bytes a second that a client must send or take while it is waited for.
+        body_rate_min: ByteSize = "1KiB", start;
     }
     /// What is logged, to standard error.
     log: Log {

@@ -1,5 +1,6 @@
 //! ListBuckets, CreateBucket, HeadBucket, DeleteBucket, GetBucketLocation.
 
+use super::elements::CreateDocument;
 use super::error::{Code, S3Error};
 use super::list::write_owner;
 use super::request::Request;
@@ -10,7 +11,6 @@ use crate::credentials::Action;
 use http::{StatusCode, header};
 use mlgw_common::{BucketName, Timestamp};
 use mlgw_metadata::NewBucket;
-use serde::Deserialize;
 use std::sync::Arc;
 
 /// The region whose buckets have an empty location.
@@ -48,12 +48,6 @@ pub fn list(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     Ok(xml(out.finish("ListAllMyBucketsResult")))
 }
 
-#[derive(Deserialize)]
-struct CreateDocument {
-    #[serde(rename = "LocationConstraint")]
-    location: Option<String>,
-}
-
 /// CreateBucket. One's own bucket again is `BucketAlreadyOwnedByYou`, in every region.
 ///
 /// # Errors
@@ -61,7 +55,7 @@ struct CreateDocument {
 pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
     let name = BucketName::new(request.bucket())
         .map_err(|why| S3Error::new(Code::InvalidBucketName).message(why.to_string()))?;
-    let document = document::read(gateway, request, upload, document::TERMS).await?;
+    let document = document::read(request, upload, document::TERMS).await?;
     let asked = match document.iter().all(u8::is_ascii_whitespace) {
         true => None,
         false => parse::<CreateDocument>(&document)?.location.filter(|location| !location.is_empty()),

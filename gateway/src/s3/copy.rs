@@ -6,51 +6,31 @@
 
 use super::checksums;
 use super::conditions::{self, OF_COPY_SOURCE, Verdict};
+use super::copy_source::{Source, source_range};
 use super::error::{Code, S3Error};
-use super::get::{Found, check_version, current};
+use super::get::{Found, current};
 use super::ingest::{Destination, Durable, Ingest};
 use super::multipart::{Named, asked_checksum, part_number, put_part};
 use super::object_headers::{Description, STORAGE_CLASS};
 use super::put::{Stored, hex, put_version};
-use super::request::{Request, decode_key};
+use super::request::Request;
 use super::response::{S3Result, xml};
 use super::tagging::update;
 use super::xml::Xml;
 use super::{Gateway, bucket_id, keep_alive, may_read};
 use crate::body::Algorithm;
 use crate::body::checksum::Running;
+use crate::memory::Account;
 use md5::{Digest, Md5};
 use mlgw_common::limits::PUT_BYTES_MAX;
 use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
 use mlgw_metadata::command::update_object::Update;
 use mlgw_metadata::command::{Replace, SetTags};
 use mlgw_metadata::schema::{Bucket, ChecksumKind};
-use percent_encoding::percent_decode_str;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What `x-amz-copy-source` names.
-struct Source {
-    bucket: String,
-    key: ObjectKey,
-}
-
 impl Source {
-    /// Reads `bucket/key`, with or without a leading `/`, percent-encoded, perhaps with a version.
-    fn parse(header: &str) -> Result<Self, S3Error> {
-        let invalid = |why: &'static str| S3Error::invalid_argument(why, "x-amz-copy-source", header);
-        let (path, query) = header.split_once('?').unwrap_or((header, ""));
-        let version = query.split('&').find_map(|pair| pair.strip_prefix("versionId="));
-        check_version(version)?;
-        let path = percent_decode_slash(path);
-        let path = path.strip_prefix('/').unwrap_or(&path);
-        let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
-        let bucket =
-            percent_decode_str(bucket).decode_utf8().map_err(|_| invalid("Invalid copy source encoding."))?;
-        let key = decode_key(key)?.ok_or_else(|| invalid("Invalid copy source object key"))?;
-        Ok(Self { bucket: bucket.into_owned(), key })
-    }
-
     /// The source object, if the caller may read it and the conditions hold.
     fn find(&self, gateway: &Gateway, request: &Request<'_>) -> Result<Found, S3Error> {
         if !may_read(&request.principal, &self.bucket, self.key.as_str()) {
@@ -65,12 +45,6 @@ impl Source {
             Verdict::Failed(_) => Err(S3Error::precondition_failed("x-amz-copy-source-If-Match")),
         }
     }
-}
-
-/// Some clients encode the slash between bucket and key too.
-fn percent_decode_slash(path: &str) -> std::borrow::Cow<'_, str> {
-    let encoded = !path.trim_start_matches('/').contains('/');
-    if encoded { path.replacen("%2F", "/", 2).replacen("%2f", "/", 2).into() } else { path.into() }
 }
 
 fn source(request: &Request<'_>) -> Result<Source, S3Error> {
@@ -120,10 +94,11 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
     let conditions = conditions::of_write(request)?;
     conditions::check_write(&conditions, current(gateway, bucket_id(&bucket), &key)?.as_ref())?;
     let asked = asked_checksum(request)?.map(|(algorithm, _)| algorithm);
-    let (gateway, owner, now) = (gateway.clone(), request.principal.owner.clone(), request.now);
+    let (gateway, memory) = (gateway.clone(), request.memory.clone());
+    let (owner, now) = (request.principal.owner.clone(), request.now);
     keep_alive::answer(async move {
         let range = 0..from.object.size;
-        let mut stored = copy_bytes(&gateway, &from, range, &bucket, &key, None, asked).await?;
+        let mut stored = copy_bytes(&gateway, &memory, &from, range, &bucket, &key, None, asked).await?;
         // A checksum of the whole object holds for its copy; one of parts does not.
         if asked.is_none() && from.object.part_count == 0 {
             stored.checksums.clone_from(&from.object.checksums);
@@ -188,10 +163,11 @@ pub async fn upload_part_copy(gateway: &Arc<Gateway>, request: &Request<'_>) -> 
     if range.end - range.start > PUT_BYTES_MAX {
         return Err(S3Error::new(Code::EntityTooLarge));
     }
-    let (gateway, now) = (gateway.clone(), request.now);
+    let (gateway, memory, now) = (gateway.clone(), request.memory.clone(), request.now);
     keep_alive::answer(async move {
         let part = Some((named.body, number));
-        let stored = copy_bytes(&gateway, &from, range, &named.bucket, &named.key, part, asked).await?;
+        let stored =
+            copy_bytes(&gateway, &memory, &from, range, &named.bucket, &named.key, part, asked).await?;
         let result = copy_result("CopyPartResult", &stored, now);
         put_part(&gateway, &named, number, now, stored).await?;
         Ok(result)
@@ -199,28 +175,11 @@ pub async fn upload_part_copy(gateway: &Arc<Gateway>, request: &Request<'_>) -> 
     .await
 }
 
-/// `bytes=first-last`, both given and within the source: nothing else is allowed here.
-fn source_range(header: &str, size: u64) -> Result<Range<u64>, S3Error> {
-    let invalid = || {
-        let why = "The x-amz-copy-source-range value must be of the form bytes=first-last where first and \
-                   last are the zero-based offsets of the first and last bytes to copy";
-        S3Error::invalid_argument(why, "x-amz-copy-source-range", header)
-    };
-    let (first, last) = header.strip_prefix("bytes=").and_then(|r| r.split_once('-')).ok_or_else(invalid)?;
-    let first: u64 = first.parse().map_err(|_| invalid())?;
-    let last: u64 = last.parse().map_err(|_| invalid())?;
-    if first > last {
-        return Err(invalid());
-    }
-    if last >= size {
-        return Err(S3Error::invalid_range(header, size));
-    }
-    Ok(first..last + 1)
-}
-
 /// Copies bytes to a new body or part; they are durable when this returns.
+#[expect(clippy::too_many_arguments, reason = "from where, to where, and with what")]
 async fn copy_bytes(
     gateway: &Arc<Gateway>,
+    memory: &Account,
     from: &Found,
     range: Range<u64>,
     bucket: &Bucket,
@@ -238,8 +197,8 @@ async fn copy_bytes(
     };
     let destination =
         Destination { bucket: bucket_id(bucket), key: key.clone(), body, part: part.map(|(_, n)| n) };
-    let mut ingest = Ingest::begin(gateway, destination, Some(bytes)).await?;
-    let mut reader = from.reader(gateway, range);
+    let mut ingest = Ingest::begin(gateway, memory, destination, Some(bytes)).await?;
+    let (mut reader, _piece) = from.reader_with_memory(gateway, memory, range).await?;
     let (mut md5, mut checksum) = (Md5::new(), asked.map(Running::new));
     while let Some(piece) = reader.next().await? {
         md5.update(&piece);
@@ -262,30 +221,4 @@ fn copy_result(root: &str, stored: &Stored, now: Timestamp) -> String {
         out.text(checksums::element(algorithm), &checksums::text(checksum, 0));
     }
     out.finish(root)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Source, source_range};
-
-    #[test]
-    fn a_source_comes_encoded_and_with_or_without_a_slash() {
-        for header in
-            ["b/k%2Bx/%C3%BC", "/b/k%2Bx/%C3%BC", "b%2Fk%2Bx%2F%C3%BC", "b/k+x/ü", "b/k+x/ü?versionId=null"]
-        {
-            let source = Source::parse(header).unwrap();
-            assert_eq!((source.bucket.as_str(), source.key.as_str()), ("b", "k+x/ü"), "{header}");
-        }
-        for header in ["", "b", "b/", "b/k?versionId=7"] {
-            assert!(Source::parse(header).is_err(), "{header}");
-        }
-    }
-
-    #[test]
-    fn a_source_range_is_strict() {
-        assert_eq!(source_range("bytes=1-3", 10).unwrap(), 1..4);
-        for header in ["bytes=1-10", "bytes=3-1", "bytes=1-", "bytes=-3", "1-3", "bytes=a-b"] {
-            assert!(source_range(header, 10).is_err(), "{header}");
-        }
-    }
 }

@@ -4,10 +4,11 @@
 //! that the catalogue commits them with few syncs; each has a result of its own.
 
 use super::conditions::etags;
+use super::elements::{DeleteDocument, Doomed};
 use super::error::{Code, S3Error};
-use super::get::check_version;
 use super::request::Request;
-use super::response::{S3Result, empty, xml};
+use super::response::{S3Result, empty, long_xml};
+use super::target::check_version;
 use super::xml::{Xml, parse};
 use super::{Gateway, Upload, document};
 use crate::credentials::Action;
@@ -18,7 +19,6 @@ use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_metadata::ProposeError;
 use mlgw_metadata::command::{Conditions, DeleteObject, ObjectChange, Reject};
 use mlgw_metadata::schema::Bucket;
-use serde::Deserialize;
 use std::sync::Arc;
 
 /// DeleteObject.
@@ -87,35 +87,14 @@ async fn delete(
     }
 }
 
-#[derive(Deserialize)]
-struct DeleteDocument {
-    #[serde(rename = "Quiet", default)]
-    quiet: bool,
-    #[serde(rename = "Object", default)]
-    objects: Vec<Doomed>,
-}
-
-#[derive(Deserialize)]
-struct Doomed {
-    #[serde(rename = "Key")]
-    key: String,
-    #[serde(rename = "VersionId")]
-    version_id: Option<String>,
-    #[serde(rename = "ETag")]
-    etag: Option<String>,
-    #[serde(rename = "Size")]
-    size: Option<String>,
-    #[serde(rename = "LastModifiedTime")]
-    modified: Option<String>,
-}
-
 /// DeleteObjects.
 ///
 /// # Errors
 /// Those of S3; what goes wrong with one key is in the answer's document.
 pub async fn delete_objects(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
-    let document: DeleteDocument = parse(&document::read(gateway, request, upload, document::TERMS).await?)?;
+    let text = document::read(request, upload, document::TERMS).await?;
+    let document: DeleteDocument = parse(&text)?;
     if document.objects.is_empty() || document.objects.len() > DELETE_OBJECTS_KEYS_MAX {
         let why = format!("A DeleteObjects names 1 to {DELETE_OBJECTS_KEYS_MAX} keys.");
         return Err(S3Error::new(Code::MalformedXML).message(why));
@@ -137,7 +116,7 @@ pub async fn delete_objects(gateway: &Arc<Gateway>, request: &Request<'_>, uploa
             }
         }
     }
-    Ok(xml(out.finish("DeleteResult")))
+    long_xml(request.memory, out.finish("DeleteResult"))
 }
 
 async fn delete_one(

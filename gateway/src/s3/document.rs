@@ -1,18 +1,19 @@
 //! Documents that clients send: XML bodies, read whole within their limit and the memory budget.
 
+use super::Upload;
 use super::error::S3Error;
+use super::ingest::CONNECTION_BLOCKS;
 use super::request::Request;
-use super::{Gateway, Upload};
 use crate::body::{Body, Terms, read_all};
+use crate::memory::{Held, blocks_of};
 use bytes::Bytes;
-use mlgw_common::limits::XML_BODY_BYTES_MAX;
+use mlgw_common::limits::{SMALL_BODY_BYTES, XML_BODY_BYTES_MAX};
 use std::ops::Deref;
-use tokio::sync::OwnedSemaphorePermit;
 
 /// A document, with the memory that it holds.
 pub struct Document {
     bytes: Bytes,
-    _memory: OwnedSemaphorePermit,
+    _memory: Option<Held>,
 }
 
 impl Deref for Document {
@@ -30,14 +31,13 @@ pub const TERMS: Terms = Terms::document(XML_BODY_BYTES_MAX as u64);
 ///
 /// # Errors
 /// Whatever is wrong with the body, `SlowDown` when memory is short.
-pub async fn read(
-    gateway: &Gateway,
-    request: &Request<'_>,
-    upload: Upload<'_>,
-    terms: Terms,
-) -> Result<Document, S3Error> {
+pub async fn read(request: &Request<'_>, upload: Upload<'_>, terms: Terms) -> Result<Document, S3Error> {
     let body = Body::new(upload.incoming, request.head, upload.payload, terms)?;
     let bytes_max = body.decoded_length().unwrap_or(terms.bytes_max);
-    let memory = gateway.memory.document(bytes_max, &gateway.metrics).await?;
+    let memory = match bytes_max <= SMALL_BODY_BYTES as u64 {
+        true => None,
+        // Once as it came and once as it was understood.
+        false => Some(request.memory.hold(2 * blocks_of(bytes_max) + CONNECTION_BLOCKS).await?),
+    };
     Ok(Document { bytes: read_all(body).await?, _memory: memory })
 }

@@ -5,18 +5,15 @@
 //! inside (the cause) is for the log only: it is never part of an answer.
 
 mod code;
-mod xml;
 
 pub use code::Code;
 
+use super::xml::{PROLOG, Unprintable, element_into};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 use std::borrow::Cow;
 use std::fmt;
-
-/// Seconds after which a client told to slow down may come back.
-const RETRY_AFTER_SECS: &str = "1";
 
 /// A refusal: its code, what a person reads, and what the answer carries beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +26,9 @@ pub struct S3Error {
 }
 
 impl S3Error {
+    /// Seconds after which a client told to slow down may come back.
+    pub const RETRY_AFTER_SECS: &str = "1";
+
     /// An error with its code's own message.
     #[must_use]
     pub const fn new(code: Code) -> Self {
@@ -150,17 +150,18 @@ impl S3Error {
     pub fn to_xml(&self, declaration: bool, resource: &str, request_id: &str) -> String {
         let mut out = String::with_capacity(256 + self.message.len());
         if declaration {
-            out.push_str(xml::DECLARATION);
+            out.push_str(PROLOG);
         }
         out.push_str("<Error>");
-        xml::element(&mut out, "Code", self.code.as_str());
-        xml::element(&mut out, "Message", &self.message);
+        let mut element = |tag: &str, value: &str| element_into(&mut out, tag, value, Unprintable::Replaced);
+        element("Code", self.code.as_str());
+        element("Message", &self.message);
         for (name, value) in &self.fields {
-            xml::element(&mut out, name, value);
+            element(name, value);
         }
-        xml::element(&mut out, "Resource", resource);
-        xml::element(&mut out, "RequestId", request_id);
-        xml::element(&mut out, "HostId", request_id);
+        element("Resource", resource);
+        element("RequestId", request_id);
+        element("HostId", request_id);
         out.push_str("</Error>");
         out
     }
@@ -179,12 +180,18 @@ impl S3Error {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         }
         if self.code == Code::SlowDown {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECS));
+            headers.insert(RETRY_AFTER, HeaderValue::from_static(Self::RETRY_AFTER_SECS));
         }
         for (name, value) in self.headers {
             headers.append(name, value);
         }
         response
+    }
+}
+
+impl From<std::convert::Infallible> for S3Error {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
     }
 }
 

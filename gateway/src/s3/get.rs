@@ -8,15 +8,17 @@ use super::checksums;
 use super::conditions::{OF_READS, Verdict};
 use super::error::{Code, S3Error};
 use super::object_headers::{describe, http_date, override_headers};
-use super::reader::{BodyReader, ReadError};
+use super::reader::{BodyReader, PIECE_BYTES, ReadError};
 use super::request::Request;
 use super::response::{BodyError, ResponseBody, S3Response, S3Result, empty, header_value};
+use super::target::check_version;
 use super::{Gateway, bucket_id};
+use crate::memory::{Account, Held, blocks_of};
 use crate::metrics::stages::stage;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use http::{HeaderValue, StatusCode, header};
-use mlgw_common::limits::LOOK_AGAIN_MAX;
+use mlgw_common::limits::{LOOK_AGAIN_MAX, SMALL_BODY_BYTES};
 use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
 use mlgw_metadata::schema::{Bucket, Checksum, ObjectVersion, PartRange};
 use std::ops::Range;
@@ -66,13 +68,15 @@ async fn get_once(gateway: &Arc<Gateway>, request: &Request<'_>) -> Result<S3Res
     };
     override_headers(request, answer.response.headers_mut())?;
     let length = answer.range.end - answer.range.start;
-    let mut reader = found.reader(gateway, answer.range);
+    let (mut reader, memory) = found.reader_with_memory(gateway, request.memory, answer.range).await?;
     let first = stage("read", reader.next()).await.map_err(GetError::Read)?;
     let Some(first) = first else { return Ok(answer.response) };
-    *answer.response.body_mut() = if first.len() as u64 == length {
+    let whole = first.len() as u64 == length;
+    let first = carried(first, &memory);
+    *answer.response.body_mut() = if whole {
         ResponseBody::full(first)
     } else {
-        ResponseBody::sized(length, stream::once(async { Ok(first) }).chain(pieces(reader)))
+        ResponseBody::sized(length, stream::once(async { Ok(first) }).chain(pieces(reader, memory)))
     };
     Ok(answer.response)
 }
@@ -94,11 +98,22 @@ pub fn head_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     Ok(answer.response)
 }
 
+/// A piece with the memory that it takes, until the connection has written it.
+fn carried(piece: Bytes, memory: &Option<Arc<Held>>) -> Bytes {
+    match memory {
+        Some(memory) => memory.carried_by(piece),
+        None => piece,
+    }
+}
+
 /// What is left of a body, piece by piece.
-fn pieces(reader: BodyReader) -> impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static {
-    stream::try_unfold(reader, |mut reader| async {
+fn pieces(
+    reader: BodyReader,
+    memory: Option<Arc<Held>>,
+) -> impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static {
+    stream::try_unfold((reader, memory), |(mut reader, memory)| async {
         match reader.next().await {
-            Ok(Some(bytes)) => Ok(Some((bytes, reader))),
+            Ok(Some(bytes)) => Ok(Some((carried(bytes, &memory), (reader, memory)))),
             Ok(None) => Ok(None),
             Err(error) => {
                 tracing::warn!(%error, "a download was cut off");
@@ -116,10 +131,28 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// A reader of `range` of the object.
-    pub(super) fn reader(&self, gateway: &Gateway, range: Range<u64>) -> BodyReader {
-        let bucket = bucket_id(&self.bucket);
-        BodyReader::new(&gateway.catalogue, &gateway.hot, bucket, &self.key, &self.object, range)
+    /// A reader of `range` of the object, and the memory for what it reads: of two pieces, the one
+    /// that is being sent and the next. Where memory is short the pieces are smaller. A small range
+    /// needs none.
+    ///
+    /// # Errors
+    /// `SlowDown` when there is none for too long.
+    pub(super) async fn reader_with_memory(
+        &self,
+        gateway: &Gateway,
+        memory: &Account,
+        range: Range<u64>,
+    ) -> Result<(BodyReader, Option<Arc<Held>>), S3Error> {
+        let (bucket, bytes) = (bucket_id(&self.bucket), range.end - range.start);
+        let reader =
+            BodyReader::new(&gateway.catalogue, &gateway.hot, bucket, &self.key, &self.object, range);
+        if bytes <= SMALL_BODY_BYTES as u64 {
+            return Ok((reader, None));
+        }
+        let many = blocks_of(bytes.min(2 * PIECE_BYTES));
+        let held = memory.hold_some(many, many.min(2)).await?;
+        let pieces = if held.blocks() < many as usize { held.blocks() / 2 } else { held.blocks() };
+        Ok((reader.in_pieces_of(pieces), Some(Arc::new(held))))
     }
 
     /// The parts of the object, if it is of several.
@@ -149,18 +182,6 @@ pub(super) fn current(
     key: &ObjectKey,
 ) -> Result<Option<ObjectVersion>, S3Error> {
     Ok(gateway.catalogue.object(bucket, key)?.filter(|object| !object.delete_marker))
-}
-
-/// Where there is no versioning the only version is `null`.
-///
-/// # Errors
-/// `NoSuchVersion` for any other.
-pub(super) fn check_version(version: Option<&str>) -> Result<(), S3Error> {
-    match version {
-        None | Some("null") => Ok(()),
-        Some("") => Err(S3Error::new(Code::InvalidArgument).message("Version id cannot be the empty string")),
-        Some(version) => Err(S3Error::new(Code::NoSuchVersion).field("VersionId", version)),
-    }
 }
 
 /// The head of an answer and the bytes that belong behind it.

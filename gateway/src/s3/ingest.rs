@@ -10,71 +10,24 @@
 
 use super::Gateway;
 use super::error::{Code, S3Error};
+use crate::memory::{Account, Held};
 use crate::metrics::stages::stage;
-use crate::metrics::{Metrics, throttled};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, OWN_SEGMENT_BYTES_MIN, XML_BODY_BYTES_MAX};
+use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, OWN_SEGMENT_BYTES_MIN, SMALL_BODY_BYTES};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use mlgw_metadata::schema::Extent;
 use mlgw_tiering::{AppendError, Appended, Chunk, Hold, Placement};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
 /// Chunks of one body that may be on their way to the disk at once. Four of 1 MiB keep a device
 /// that syncs in 2 ms busy at 2 GB/s.
 const IN_FLIGHT_MAX: usize = 4;
-/// How long a body waits for memory before it is refused.
-const MEMORY_WAIT: Duration = Duration::from_secs(5);
 /// What a connection holds of a body beside us: the piece that it handed out and the one that it
 /// reads, each of the HTTP library's buffer of 64 KiB at most.
-const CONNECTION_BLOCKS: u32 = 2;
-
-/// The memory that all bodies on their way in share.
-#[derive(Clone)]
-pub struct MemoryBudget {
-    blocks: Arc<Semaphore>,
-}
-
-impl MemoryBudget {
-    /// A budget of `bytes`, in whole blocks of 64 KiB, at least enough for the largest document.
-    #[must_use]
-    pub fn new(bytes: u64) -> Self {
-        let blocks = bytes.max(2 * XML_BODY_BYTES_MAX as u64) / BLOCK_BYTES;
-        let blocks = usize::try_from(blocks).unwrap_or(Semaphore::MAX_PERMITS).min(Semaphore::MAX_PERMITS);
-        Self { blocks: Arc::new(Semaphore::new(blocks)) }
-    }
-
-    /// Memory for `blocks` or, if there is not so much right now, for one.
-    fn try_blocks(&self, blocks: u32) -> Option<OwnedSemaphorePermit> {
-        let many = self.blocks.clone().try_acquire_many_owned(blocks);
-        many.or_else(|_| self.blocks.clone().try_acquire_owned()).ok()
-    }
-
-    /// Memory for `blocks`, waited for.
-    async fn wait_for(&self, blocks: u32, metrics: &Metrics) -> Result<OwnedSemaphorePermit, S3Error> {
-        if let Ok(permit) = self.blocks.clone().try_acquire_many_owned(blocks) {
-            return Ok(permit);
-        }
-        throttled(metrics, "memory");
-        let granted = timeout(MEMORY_WAIT, self.blocks.clone().acquire_many_owned(blocks)).await;
-        let granted = granted.ok().and_then(Result::ok);
-        granted.ok_or_else(|| S3Error::new(Code::SlowDown))
-    }
-
-    /// Memory for a document of at most `bytes`, which is read whole.
-    ///
-    /// # Errors
-    /// `SlowDown` when there is none for too long.
-    pub async fn document(&self, bytes: u64, metrics: &Metrics) -> Result<OwnedSemaphorePermit, S3Error> {
-        let blocks = u32::try_from(bytes.div_ceil(BLOCK_BYTES)).unwrap_or(u32::MAX);
-        self.wait_for(blocks.saturating_add(CONNECTION_BLOCKS), metrics).await
-    }
-}
+pub(super) const CONNECTION_BLOCKS: u32 = 2;
 
 /// Whose bytes these are.
 #[derive(Clone)]
@@ -111,13 +64,15 @@ impl Durable {
 /// One body, or one part, on its way to the disk.
 pub struct Ingest {
     gateway: Arc<Gateway>,
+    memory: Account,
     destination: Destination,
     placement: Placement,
     buffer: BytesMut,
-    /// Held from the admission to the end: one block of the buffer and what the connection holds.
-    _admitted: OwnedSemaphorePermit,
+    /// Held from the admission to the end: one block of the buffer and what the connection holds. The
+    /// charge of its connection covers a small body.
+    _admitted: Option<Held>,
     /// Further blocks of the buffer.
-    more: Option<OwnedSemaphorePermit>,
+    more: Option<Held>,
     /// Appends under way, in the order of the body. They are tasks, so that they go on while the
     /// client is waited for.
     in_flight: FuturesOrdered<JoinHandle<Result<Appended, AppendError>>>,
@@ -133,18 +88,23 @@ impl Ingest {
     /// `SlowDown` when there is no memory for it for too long.
     pub async fn begin(
         gateway: &Arc<Gateway>,
+        memory: &Account,
         destination: Destination,
         expected_bytes: Option<u64>,
     ) -> Result<Self, S3Error> {
         let placement = placement(destination.part, expected_bytes);
-        let small = expected_bytes.is_some_and(|bytes| bytes <= BLOCK_BYTES);
-        let blocks = if small { 1 } else { 1 + CONNECTION_BLOCKS };
+        let admitted = match expected_bytes {
+            Some(bytes) if bytes <= SMALL_BODY_BYTES as u64 => None,
+            Some(bytes) if bytes <= BLOCK_BYTES => Some(memory.hold(1).await?),
+            _ => Some(memory.hold(1 + CONNECTION_BLOCKS).await?),
+        };
         Ok(Self {
             gateway: gateway.clone(),
+            memory: memory.clone(),
             destination,
             placement,
             buffer: BytesMut::new(),
-            _admitted: gateway.memory.wait_for(blocks, &gateway.metrics).await?,
+            _admitted: admitted,
             more: None,
             in_flight: FuturesOrdered::new(),
             stored: Durable::default(),
@@ -212,7 +172,7 @@ impl Ingest {
 
     /// How large the buffer may become with the memory at hand.
     fn granted_bytes(&self) -> usize {
-        (1 + self.more.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)) * BLOCK_BYTES as usize
+        (1 + self.more.as_ref().map_or(0, Held::blocks)) * BLOCK_BYTES as usize
     }
 
     /// Makes room in the buffer: with more memory, or by appending what is there.
@@ -220,11 +180,12 @@ impl Ingest {
         // Twice as much each time, so that a byte is copied about twice on its way to a chunk.
         let twice = (self.granted_bytes() as u64).min(CHUNK_BYTES_MAX - self.granted_bytes() as u64);
         let blocks = u32::try_from(twice / BLOCK_BYTES).unwrap_or(1);
-        match (self.gateway.memory.try_blocks(blocks), &mut self.more) {
+        let granted = self.memory.try_hold(blocks).or_else(|| self.memory.try_hold(1));
+        match (granted, &mut self.more) {
             (Some(blocks), Some(more)) => more.merge(blocks),
             (Some(blocks), none) => *none = Some(blocks),
             (None, _) => {
-                throttled(&self.gateway.metrics, "memory");
+                self.memory.throttled();
                 self.flush().await?;
                 // The one block that is ours is free again only when nothing is on its way.
                 while !self.in_flight.is_empty() {
@@ -259,7 +220,7 @@ impl Ingest {
     }
 
     /// The buffered chunk, if there is one, with the memory that it holds.
-    fn take_chunk(&mut self) -> Option<(Chunk, Option<OwnedSemaphorePermit>)> {
+    fn take_chunk(&mut self) -> Option<(Chunk, Option<Held>)> {
         if self.buffer.is_empty() {
             return None;
         }

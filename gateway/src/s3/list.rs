@@ -6,7 +6,7 @@
 use super::checksums;
 use super::error::{Code, S3Error};
 use super::request::Request;
-use super::response::{S3Result, xml};
+use super::response::{S3Result, long_xml};
 use super::xml::Xml;
 use super::{Gateway, bucket_id};
 use base64::Engine;
@@ -214,7 +214,7 @@ pub fn list_objects(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
         out.text("NextMarker", &listing.show(last.name()));
     }
     write_items(&mut out, &listing, &page, true);
-    Ok(xml(out.finish("ListBucketResult")))
+    long_xml(request.memory, out.finish("ListBucketResult"))
 }
 
 /// ListObjectsV2.
@@ -243,7 +243,7 @@ pub fn list_objects_v2(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Resul
         out.text("NextContinuationToken", &TOKEN.encode(last.name()));
     }
     write_items(&mut out, &listing, &page, fetch_owner);
-    Ok(xml(out.finish("ListBucketResult")))
+    long_xml(request.memory, out.finish("ListBucketResult"))
 }
 
 /// A continuation token is the last name of the page before.

@@ -10,7 +10,7 @@ use super::list::{Listing, after_prefix, write_owner};
 use super::object_headers::{Description, STORAGE_CLASS};
 use super::put::store;
 use super::request::Request;
-use super::response::{S3Result, empty, etag_value, xml};
+use super::response::{S3Result, empty, etag_value, long_xml, xml};
 use super::xml::Xml;
 use super::{Gateway, Upload, bucket_id};
 use crate::body::{Algorithm, Body, Terms};
@@ -157,7 +157,8 @@ pub async fn upload_part(gateway: &Arc<Gateway>, request: &Request<'_>, upload: 
     let record = named.find(gateway)?;
     let terms = Terms::object(checksums::of_upload(&record).map(|(algorithm, _)| algorithm));
     let body = Body::new(upload.incoming, request.head, upload.payload, terms)?;
-    let stored = store(gateway, &named.bucket, &named.key, body, Some((named.body, number))).await?;
+    let stored =
+        store(gateway, request.memory, &named.bucket, &named.key, body, Some((named.body, number))).await?;
     let mut response = empty(StatusCode::OK);
     response.headers_mut().insert(header::ETAG, etag_value(&stored.etag));
     checksums::echo(&stored.checksums, response.headers_mut());
@@ -233,7 +234,7 @@ pub fn list_parts(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     for (number, part) in &parts {
         write_part(&mut out, *number, part);
     }
-    Ok(xml(out.finish("ListPartsResult")))
+    long_xml(request.memory, out.finish("ListPartsResult"))
 }
 
 /// The checksum that an upload was begun with.
@@ -284,7 +285,7 @@ pub fn list_uploads(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     for group in &page.groups {
         out.open("CommonPrefixes").text("Prefix", &listing.show(group)).close("CommonPrefixes");
     }
-    Ok(xml(out.finish("ListMultipartUploadsResult")))
+    long_xml(request.memory, out.finish("ListMultipartUploadsResult"))
 }
 
 /// One page of uploads, by key and then by id.

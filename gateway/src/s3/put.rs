@@ -14,6 +14,7 @@ use super::request::Request;
 use super::response::{S3Response, S3Result, empty, etag_value};
 use super::{Gateway, Upload, bucket_id};
 use crate::body::{Body, Terms};
+use crate::memory::Account;
 use http::{StatusCode, header};
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, INLINE_EXTENTS_MAX};
 use mlgw_common::{BodyId, ObjectKey, Timestamp};
@@ -37,7 +38,7 @@ pub async fn put_object(gateway: &Arc<Gateway>, request: &Request<'_>, upload: U
     if conditions != Conditions::default() {
         conditions::check_write(&conditions, current(gateway, bucket_id(&bucket), key)?.as_ref())?;
     }
-    let stored = store(gateway, &bucket, key, body, None).await?;
+    let stored = store(gateway, request.memory, &bucket, key, body, None).await?;
     let object = stored.object(description, &request.principal.owner, request.now.as_millis());
     let answer = put_answer(&object);
     put_version(gateway, &bucket, key, object, stored.extents, conditions).await?;
@@ -61,6 +62,7 @@ pub(super) struct Stored {
 /// Whatever is wrong with the body, `SlowDown`, `InsufficientStorage`.
 pub(super) async fn store<B>(
     gateway: &Arc<Gateway>,
+    memory: &Account,
     bucket: &Bucket,
     key: &ObjectKey,
     mut body: Body<B>,
@@ -68,7 +70,7 @@ pub(super) async fn store<B>(
 ) -> Result<Stored, S3Error>
 where
     B: http_body::Body<Data = bytes::Bytes> + Unpin,
-    B::Error: std::fmt::Display,
+    S3Error: From<B::Error>,
 {
     let expected = body.decoded_length();
     if !gateway.hot.has_room(expected.unwrap_or(0)) {
@@ -80,7 +82,7 @@ where
     };
     let destination =
         Destination { bucket: bucket_id(bucket), key: key.clone(), body: id, part: part.map(|(_, n)| n) };
-    let mut ingest = Ingest::begin(gateway, destination, expected).await?;
+    let mut ingest = Ingest::begin(gateway, memory, destination, expected).await?;
     while let Some(data) = body.next().await? {
         ingest.push(data).await?;
     }

@@ -18,7 +18,7 @@ use std::ops::Range;
 
 /// Bytes that one read asks of an extent: enough to amortise the call, little enough that a slow
 /// client holds little memory.
-const PIECE_BYTES: u64 = 4 * BLOCK_BYTES;
+pub const PIECE_BYTES: u64 = 4 * BLOCK_BYTES;
 
 const _: () = assert!(PIECE_BYTES <= CHUNK_BYTES_MAX);
 
@@ -55,6 +55,7 @@ pub struct BodyReader {
     extents: VecDeque<(u64, Extent)>,
     at: u64,
     end: u64,
+    piece_bytes: u64,
     /// A body of many extents is read over minutes; its map stays until then.
     map: Option<Pin>,
     /// The segments of a body whose record names them all: they stay too. Those of a longer one are
@@ -83,11 +84,19 @@ impl BodyReader {
             extents: VecDeque::new(),
             at: range.start,
             end: range.end,
+            piece_bytes: PIECE_BYTES,
             map: object.is_paged().then(|| catalogue.pin(object.body())),
             segments: None,
         };
         reader.queue(0, object.extents.iter().cloned());
         reader
+    }
+
+    /// The same reader, with pieces of `blocks` blocks at most.
+    #[must_use]
+    pub fn in_pieces_of(mut self, blocks: usize) -> Self {
+        self.piece_bytes = PIECE_BYTES.min(BLOCK_BYTES * blocks.max(1) as u64);
+        self
     }
 
     /// The next bytes; nothing at the end of the range.
@@ -130,7 +139,7 @@ impl BodyReader {
         let (first, extent) = self.extents.front()?;
         let from = self.at - first;
         // Pieces end on block borders, so that no block is read and verified twice.
-        let border = (from / PIECE_BYTES + 1) * PIECE_BYTES;
+        let border = (from / self.piece_bytes + 1) * self.piece_bytes;
         let to = border.min(extent.logical_bytes).min(self.end - first);
         Some((extent.clone(), from..to))
     }

@@ -3,14 +3,17 @@
 //! A body with a known length always says so, because clients refuse chunked downloads. The one
 //! exception keeps a connection alive with white space while a long copy runs.
 
+pub use super::values::{etag_value, header_value};
+
 use super::error::S3Error;
+use crate::memory::Account;
+use crate::server::pace::Incoming;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -158,21 +161,12 @@ pub fn xml(document: String) -> S3Response {
     response
 }
 
-/// A header value from text that may hold any UTF-8; what HTTP cannot carry at all becomes `?`.
-#[must_use]
-pub fn header_value(text: &str) -> HeaderValue {
-    HeaderValue::from_bytes(text.as_bytes()).unwrap_or_else(|_| {
-        let visible: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        HeaderValue::from_bytes(visible.as_bytes()).unwrap_or(HeaderValue::from_static("?"))
-    })
-}
-
-/// An ETag in quotes, as headers carry it.
-#[must_use]
-pub fn etag_value(etag: &str) -> HeaderValue {
-    let mut quoted = String::with_capacity(etag.len() + 2);
-    quoted.push('"');
-    quoted.push_str(etag);
-    quoted.push('"');
-    header_value(&quoted)
+/// A document that may be large, with the memory that it takes.
+///
+/// # Errors
+/// `SlowDown` when there is none.
+pub fn long_xml(memory: &Account, document: String) -> S3Result {
+    let mut response = xml(String::new());
+    *response.body_mut() = ResponseBody::full(memory.cover(document.into())?);
+    Ok(response)
 }

@@ -2,6 +2,7 @@
 //!
 //! Tags belong to a version; changing them keeps its body, its ETag and its date.
 
+use super::elements::TaggingDocument;
 use super::error::{Code, S3Error};
 use super::get::{Found, find};
 use super::object_headers::check_tags;
@@ -14,7 +15,6 @@ use mlgw_metadata::ProposeError;
 use mlgw_metadata::command::update_object::Update;
 use mlgw_metadata::command::{Conditions, ObjectChange, Reject, SetTags, UpdateObject};
 use mlgw_metadata::schema::Pair;
-use serde::Deserialize;
 use std::sync::Arc;
 
 /// GetObjectTagging.
@@ -32,26 +32,6 @@ pub fn get(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     }
     out.close("TagSet");
     Ok(xml(out.finish("Tagging")))
-}
-
-#[derive(Deserialize)]
-pub(super) struct TaggingDocument {
-    #[serde(rename = "TagSet")]
-    set: TagSet,
-}
-
-#[derive(Deserialize)]
-struct TagSet {
-    #[serde(rename = "Tag", default)]
-    tags: Vec<Tag>,
-}
-
-#[derive(Deserialize)]
-struct Tag {
-    #[serde(rename = "Key")]
-    key: String,
-    #[serde(rename = "Value")]
-    value: String,
 }
 
 impl TaggingDocument {
@@ -73,7 +53,7 @@ impl TaggingDocument {
 /// # Errors
 /// Those of S3.
 pub async fn put(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
-    let tags = TaggingDocument::tags(&document::read(gateway, request, upload, document::TERMS).await?)?;
+    let tags = TaggingDocument::tags(&document::read(request, upload, document::TERMS).await?)?;
     set(gateway, request, tags).await?;
     Ok(empty(StatusCode::OK))
 }

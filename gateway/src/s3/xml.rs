@@ -39,14 +39,13 @@ impl Xml {
 
     /// An element with text, escaped.
     pub fn text(&mut self, tag: &str, value: &str) -> &mut Self {
-        self.open(tag);
-        escape_into(&mut self.text, value);
-        self.close(tag)
+        element_into(&mut self.text, tag, value, Unprintable::Referenced);
+        self
     }
 
     /// Text of the element that is open, escaped.
     pub fn content(&mut self, value: &str) -> &mut Self {
-        escape_into(&mut self.text, value);
+        escape_into(&mut self.text, value, Unprintable::Referenced);
         self
     }
 
@@ -86,9 +85,28 @@ impl Xml {
     }
 }
 
-/// Appends `value` with markup and unprintable characters escaped.
-pub fn escape_into(out: &mut String, value: &str) {
-    let plain = |b: u8| b >= 0x20 && !matches!(b, b'&' | b'<' | b'>' | b'"' | b'\'' | 0x7f);
+/// What becomes of characters that XML 1.0 cannot hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unprintable {
+    /// A character reference, as AWS writes it in listings: no other form says which key it is.
+    Referenced,
+    /// U+FFFD: an error has to be read by every parser.
+    Replaced,
+}
+
+/// Appends an element with text, escaped.
+pub fn element_into(out: &mut String, tag: &str, value: &str, unprintable: Unprintable) {
+    for piece in ["<", tag, ">"] {
+        out.push_str(piece);
+    }
+    escape_into(out, value, unprintable);
+    for piece in ["</", tag, ">"] {
+        out.push_str(piece);
+    }
+}
+
+fn escape_into(out: &mut String, value: &str, unprintable: Unprintable) {
+    let plain = |b: u8| b >= 0x20 && !matches!(b, b'&' | b'<' | b'>' | b'"' | b'\'' | 0x7f | 0xef);
     if value.bytes().all(plain) {
         out.push_str(value);
         return;
@@ -100,12 +118,20 @@ pub fn escape_into(out: &mut String, value: &str) {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&apos;"),
-            c if (c as u32) < 0x20 || c == '\u{7f}' => {
-                let _ = write!(out, "&#x{:X};", c as u32);
-            }
+            // Plain ones would be normalised away by the reader.
+            '\t' | '\n' | '\r' | '\u{7f}' => reference_into(out, c),
+            '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => match unprintable {
+                Unprintable::Referenced => reference_into(out, c),
+                Unprintable::Replaced => out.push('\u{fffd}'),
+            },
             c => out.push(c),
         }
     }
+}
+
+fn reference_into(out: &mut String, c: char) {
+    // Writing to a String cannot fail.
+    let _ = write!(out, "&#x{:X};", c as u32);
 }
 
 /// Reads a request's document; unknown elements, name spaces and a prolog do not matter.

@@ -9,7 +9,7 @@ use crate::config::{Config, Durability, Machine};
 use crate::credentials::{Keyring, RootCredentials, Secret};
 use mlgw_common::{Clock, SystemClock};
 use mlgw_metadata::{Catalogue, CatalogueOptions};
-use mlgw_tiering::{HotOptions, HotTier};
+use mlgw_tiering::{CompactionSettings, HotOptions, HotTier};
 use std::fs::File;
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ fn hot_options(config: &Config, machine: &Machine, clock: &Arc<dyn Clock>) -> Ho
         Durability::Os => mlgw_metadata::Durability::Os,
     };
     options.segment_bytes = config.hot_segment_bytes(machine);
-    options.compaction = config.compaction();
+    options.compaction = compaction_of(config);
     options.reserve_bytes = config.hot_reserve_bytes(machine);
     options.capacity_bytes = config.hot_capacity_bytes(machine);
     options
@@ -84,5 +84,14 @@ fn given_root() -> Result<Option<RootCredentials>, ServeError> {
         }
         (None, None) => Ok(None),
         _ => Err(ServeError::HalfARoot),
+    }
+}
+
+/// How space is given back.
+pub(super) fn compaction_of(config: &Config) -> CompactionSettings {
+    CompactionSettings {
+        dead_percent: config.hot.compact_dead_percent,
+        bytes_per_second: config.hot.compact_bytes_per_second.0,
+        interval: config.hot.compact_interval,
     }
 }

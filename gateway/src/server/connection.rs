@@ -1,119 +1,318 @@
 //! One connection: HTTP/1.1 or HTTP/2, until its client is done, is overdue, or the server drains.
+//!
+//! A connection is at work or at rest. At rest it is a socket, a task and nothing else: what the
+//! HTTP library keeps of a connection (buffers that grew with its largest body) is let go of a
+//! moment after its last answer, and made again when its next byte comes. To be at work it takes a
+//! place in the memory for connections; when others wait for one, it rests as soon as it can.
 
 use super::interim::{Interim, WithInterim};
+use super::pace::Incoming;
+use super::refusal;
 use super::watch::{Activity, Flying, Patience, Watched};
+use crate::memory::{Account, Awake, Held};
 use bytes::Bytes;
 use http::header::EXPECT;
 use http::{Request, Response, Version};
 use http_body::Body;
-use hyper::body::Incoming;
+use hyper::body;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use mlgw_common::limits::{MIB, REQUEST_HEAD_BYTES_MAX};
+use mlgw_common::limits::{
+    AWAKE_CONNECTION_BYTES, BLOCK_BYTES, MIB, REQUEST_HEAD_BYTES_MAX, SMALL_BODY_BYTES,
+};
 use std::convert::Infallible;
 use std::error::Error;
-use std::future::Future;
-use std::pin::pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-/// Streams of one HTTP/2 connection at once. With the windows below it bounds what one connection
-/// can make the server hold.
-const STREAMS_MAX: u32 = 128;
-/// HTTP/2 windows: what may be under way to us. 1 MiB fills 1 GB/s at a round trip of 1 ms.
-const STREAM_WINDOW_BYTES: u32 = MIB as u32;
-const CONNECTION_WINDOW_BYTES: u32 = 4 * MIB as u32;
-/// Answers of one HTTP/2 stream that wait to be sent.
-const STREAM_SEND_BYTES_MAX: usize = MIB as usize / 2;
+/// What an HTTP/2 connection begins with.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Silence after which a connection rests. Clients with work send their next request sooner.
+const REST_AFTER: Duration = Duration::from_secs(1);
 /// A silent HTTP/2 client is asked for a sign of life this often, and given as long again.
 const PING_EVERY: Duration = Duration::from_secs(20);
+
+/// What an HTTP/2 connection may make the server hold.
+struct Multiplexing {
+    /// Requests at once.
+    streams: u32,
+    /// Bytes of bodies under way to us, over all requests. 1 MiB fills 1 GB/s at a round trip of 1 ms.
+    window_bytes: u32,
+    /// Bytes of one answer that wait to be sent.
+    send_bytes: usize,
+    /// What all of it is charged.
+    blocks: u32,
+}
+
+/// With plenty of memory.
+const WIDE: Multiplexing =
+    Multiplexing { streams: 128, window_bytes: MIB as u32, send_bytes: 128 << 10, blocks: 48 };
+/// With little.
+const NARROW: Multiplexing =
+    Multiplexing { streams: 16, window_bytes: BLOCK_BYTES as u32, send_bytes: 16 << 10, blocks: 5 };
+
+/// With none but what every connection at work has.
+const SINGLE: Multiplexing =
+    Multiplexing { streams: 1, window_bytes: 16 << 10, send_bytes: 16 << 10, blocks: 0 };
+
+impl Multiplexing {
+    /// Whether the charge covers the window and a small answer to each request.
+    const fn is_covered(&self) -> bool {
+        let answers = self.streams as u64 * SMALL_BODY_BYTES as u64;
+        let charged = AWAKE_CONNECTION_BYTES + self.blocks as u64 * BLOCK_BYTES;
+        self.window_bytes as u64 + answers <= charged
+    }
+}
+
+const _: () = assert!(WIDE.is_covered() && NARROW.is_covered() && SINGLE.is_covered());
 
 /// Serves connections.
 #[derive(Clone)]
 pub struct Server {
-    http: Arc<Builder<TokioExecutor>>,
+    http1: Arc<http1::Builder>,
     /// What clients may take.
     pub patience: Patience,
+}
+
+type Io<I> = Watched<WithInterim<I>>;
+
+/// What hyper waits for: the answer to one request.
+type Answering<B> = Pin<Box<dyn Future<Output = Result<Response<Flying<B>>, Infallible>> + Send>>;
+
+/// What a connection is, besides its bytes.
+struct Line {
+    activity: Arc<Activity>,
+    interim: Interim,
+    account: Account,
+    stop: CancellationToken,
+    patience: Patience,
+}
+
+/// How the work of a connection ended.
+enum Ended<I> {
+    /// It is over.
+    Closed,
+    /// Its client may send more later.
+    Rests(Io<I>),
 }
 
 impl Server {
     /// A server whose clients have this much time.
     #[must_use]
     pub fn new(patience: Patience) -> Self {
-        let mut http = Builder::new(TokioExecutor::new());
-        // No `pipeline_flush`: it would swallow the answer to a head that cannot be read.
+        let mut http1 = http1::Builder::new();
+        // No `pipeline_flush`: it would take a whole body into memory, however slowly it is read, and
+        // swallow the answer to a head that cannot be read.
         // hyper takes at most 100 header lines, `REQUEST_HEADERS_MAX`. Said to it, the same limit would
         // cost every request 2,000 instructions.
         // Times are kept by the watch, which also sees connections before their first byte.
-        http.http1()
+        http1
             .timer(TokioTimer::new())
             .header_read_timeout(None)
             .half_close(true)
             .max_buf_size(REQUEST_HEAD_BYTES_MAX);
-        http.http2()
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(STREAMS_MAX)
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .max_send_buf_size(STREAM_SEND_BYTES_MAX)
-            .max_header_list_size(REQUEST_HEAD_BYTES_MAX as u32)
-            .keep_alive_interval(PING_EVERY)
-            .keep_alive_timeout(PING_EVERY);
-        Self { http: Arc::new(http), patience }
+        Self { http1: Arc::new(http1), patience }
     }
 
-    /// Serves one connection to its end. Once `stop` is cancelled the requests in flight are
-    /// answered and the connection closes.
-    pub async fn serve<I, H, F, B>(&self, io: I, stop: CancellationToken, handler: H)
+    /// Serves one connection to its end, with the memory that `account` has for it. Once `stop` is
+    /// cancelled the requests in flight are answered and the connection closes.
+    pub async fn serve<I, H, F, B>(&self, io: I, account: Account, stop: CancellationToken, handler: H)
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+        H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
     {
-        let activity = Activity::new();
-        let interim = Interim::default();
-        let io = WithInterim::new(io, interim.clone());
-        let watched = TokioIo::new(Watched::new(io, Arc::clone(&activity)));
-        let of_requests = Arc::clone(&activity);
-        let service = service_fn(move |request: Request<Incoming>| {
-            let in_flight = of_requests.request(request.version());
-            let interim = expects_in_vain(&request).then(|| interim.clone());
-            // Boxed, because hyper keeps room for this future in every connection, busy or not.
-            let answer = Box::pin(handler(request));
-            async move {
-                let answer = answer.await;
-                if let Some(interim) = interim.filter(|_| answer.status().is_success()) {
-                    interim.owe();
-                }
-                Ok::<_, Infallible>(answer.map(|body| Flying::new(body, in_flight)))
-            }
-        });
-        let mut connection = pin!(self.http.serve_connection(watched, service));
-        let mut looks = tokio::time::interval(self.patience.look_every());
-        let mut stopping = false;
-        loop {
-            tokio::select! {
-                // A client that breaks off is no event of ours.
-                _ = connection.as_mut() => return,
-                () = stop.cancelled(), if !stopping => {
-                    stopping = true;
-                    connection.as_mut().graceful_shutdown();
-                }
-                _ = looks.tick() => if let Some(overdue) = activity.overdue(&self.patience) {
-                    tracing::debug!(?overdue, "a connection is closed");
+        let (activity, interim) = (Activity::new(), Interim::default());
+        let mut io = Watched::new(WithInterim::new(io, interim.clone()), Arc::clone(&activity));
+        let line = Line { activity, interim, account, stop, patience: self.patience };
+        while let Some(first) = line.first_bytes(&mut io).await {
+            let multiplexed = first == PREFACE;
+            io.put_back(&first);
+            // Both are boxed, so that a connection at rest has no room for them.
+            let ended = match line.account.wake().await {
+                Ok(place) if multiplexed => Box::pin(line.multiplexed(io, place, handler.clone())).await,
+                Ok(place) => Box::pin(line.one_by_one(&self.http1, io, place, &handler)).await,
+                Err(error) => {
+                    if !multiplexed {
+                        Box::pin(refusal::say(io, error)).await;
+                    }
                     return;
                 }
+            };
+            match ended {
+                Ended::Rests(resting) => io = resting,
+                Ended::Closed => return,
             }
         }
     }
 }
 
+impl Line {
+    /// Waits for the first bytes of the next request: so many that it can be told whether they begin
+    /// HTTP/2. Nothing when the connection ends instead.
+    async fn first_bytes<I>(&self, io: &mut Io<I>) -> Option<Bytes>
+    where
+        I: AsyncRead + AsyncWrite + Unpin,
+    {
+        let mut bytes = [0; PREFACE.len()];
+        let mut filled = 0;
+        let mut looks = tokio::time::interval(self.patience.look_every());
+        while filled < PREFACE.len() && PREFACE.starts_with(&bytes[..filled]) {
+            tokio::select! {
+                read = io.read(&mut bytes[filled..]) => match read {
+                    Ok(0) | Err(_) => return None,
+                    Ok(read) => filled += read,
+                },
+                () = self.stop.cancelled() => return None,
+                _ = looks.tick() => if self.is_overdue() {
+                    return None;
+                }
+            }
+        }
+        Some(Bytes::copy_from_slice(&bytes[..filled]))
+    }
+
+    /// Serves HTTP/1.1 until there has been nothing to do for a while.
+    async fn one_by_one<I, H, F, B>(
+        &self,
+        http: &http1::Builder,
+        io: Io<I>,
+        _place: Awake,
+        handler: &H,
+    ) -> Ended<I>
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + Unpin + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
+    {
+        let service = service_fn(self.answering(handler.clone()));
+        let mut connection = http.serve_connection(TokioIo::new(io), service);
+        let mut looks = tokio::time::interval(self.patience.look_every().min(REST_AFTER));
+        let mut stopping = false;
+        loop {
+            let at_work = poll_fn(|cx| match Pin::new(&mut connection).poll(cx) {
+                Poll::Ready(_) => Poll::Ready(true),
+                Poll::Pending if self.account.memory().is_short() && self.is_done() => Poll::Ready(false),
+                Poll::Pending => Poll::Pending,
+            });
+            let rests = tokio::select! {
+                // A client that breaks off is no event of ours.
+                over = at_work => if over { return Ended::Closed } else { true },
+                () = self.stop.cancelled(), if !stopping => {
+                    stopping = true;
+                    Pin::new(&mut connection).graceful_shutdown();
+                    false
+                }
+                _ = looks.tick() => {
+                    if self.is_overdue() {
+                        return Ended::Closed;
+                    }
+                    self.is_done() && self.activity.quiet_for().is_some_and(|quiet| quiet >= REST_AFTER)
+                }
+            };
+            if rests && !stopping {
+                let parts = connection.into_parts();
+                let mut io = parts.io.into_inner();
+                io.put_back(&parts.read_buf);
+                return Ended::Rests(io);
+            }
+        }
+    }
+
+    /// Serves HTTP/2 to the end of the connection.
+    async fn multiplexed<I, H, F, B>(&self, io: Io<I>, _place: Awake, handler: H) -> Ended<I>
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + Unpin + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
+    {
+        self.activity.multiplexes();
+        let (width, _held) = self.width();
+        let mut http = http2::Builder::new(TokioExecutor::new());
+        http.timer(TokioTimer::new())
+            .max_concurrent_streams(width.streams)
+            .initial_stream_window_size(width.window_bytes)
+            .initial_connection_window_size(width.window_bytes)
+            .max_send_buf_size(width.send_bytes)
+            .max_header_list_size(REQUEST_HEAD_BYTES_MAX as u32)
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_EVERY);
+        let service = service_fn(self.answering(handler));
+        let mut connection = pin!(http.serve_connection(TokioIo::new(io), service));
+        let mut looks = tokio::time::interval(self.patience.look_every());
+        let mut stopping = false;
+        loop {
+            tokio::select! {
+                _ = connection.as_mut() => return Ended::Closed,
+                () = self.stop.cancelled(), if !stopping => {
+                    stopping = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                _ = looks.tick() => if self.is_overdue() {
+                    return Ended::Closed;
+                }
+            }
+        }
+    }
+
+    /// How much an HTTP/2 connection may make us hold, with the memory for it.
+    fn width(&self) -> (&'static Multiplexing, Option<Held>) {
+        let held = |width: &'static Multiplexing| Some((width, self.account.try_hold(width.blocks)?));
+        let granted = held(&WIDE).or_else(|| held(&NARROW));
+        granted.map_or((&SINGLE, None), |(width, held)| (width, Some(held)))
+    }
+
+    /// Hands requests to `handler` and ties what is watched to their bodies and answers.
+    fn answering<H, F, B>(
+        &self,
+        handler: H,
+    ) -> impl Fn(Request<body::Incoming>) -> Answering<B> + use<H, F, B>
+    where
+        H: Fn(Request<Incoming>) -> F,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: 'static,
+    {
+        let (activity, interim, pace) =
+            (Arc::clone(&self.activity), self.interim.clone(), self.patience.pace);
+        move |request| {
+            let in_flight = activity.request();
+            let interim = expects_in_vain(&request).then(|| interim.clone());
+            let answer = handler(request.map(|body| Incoming::new(body, pace, || activity.request())));
+            Box::pin(async move {
+                let answer = answer.await;
+                if let Some(interim) = interim.filter(|_| answer.status().is_success()) {
+                    interim.owe();
+                }
+                Ok(answer.map(|body| Flying::new(body, in_flight)))
+            })
+        }
+    }
+
+    /// Whether every answer is out and nothing more has come.
+    fn is_done(&self) -> bool {
+        self.activity.is_quiet() && self.interim.is_flushed()
+    }
+
+    fn is_overdue(&self) -> bool {
+        let overdue = self.activity.overdue(&self.patience);
+        if let Some(overdue) = overdue {
+            tracing::debug!(?overdue, "a connection is closed");
+        }
+        overdue.is_some()
+    }
+}
+
 /// Whether the client expects `100 Continue` for a body that has no bytes.
-fn expects_in_vain(request: &Request<Incoming>) -> bool {
+fn expects_in_vain(request: &Request<body::Incoming>) -> bool {
     let expects =
         || request.headers().get(EXPECT).is_some_and(|e| e.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     request.version() == Version::HTTP_11 && request.body().is_end_stream() && expects()

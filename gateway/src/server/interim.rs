@@ -35,6 +35,12 @@ impl Interim {
             self.0.owed.store(true, Relaxed);
         }
     }
+
+    /// Whether everything that was written was flushed.
+    #[must_use]
+    pub fn is_flushed(&self) -> bool {
+        !self.0.unflushed.load(Relaxed) && !self.0.owed.load(Relaxed)
+    }
 }
 
 /// A connection into which interim answers are put.

@@ -5,23 +5,25 @@
 //! too many are being refused, one more is just closed.
 
 use super::connection::Server;
+use super::pace::Incoming;
+use super::refusal;
 use super::tls::Certificate;
 use crate::config::Address;
+use crate::memory::{Account, Memory};
 use crate::metrics::{Metrics, throttled};
 use crate::s3::error::{Code, S3Error};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use hyper::body::Incoming;
 use std::error::Error;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -33,8 +35,8 @@ const REFUSALS_MAX: usize = 256;
 /// How long a connection beyond the limit waits for another to close: a client that closes one and
 /// opens the next is not to be refused because its end is seen a moment later.
 const REFUSAL_GRACE: Duration = Duration::from_millis(100);
-/// How long a refused client may take to read its answer.
-const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a client that will be refused may take to agree on keys.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause after an accept that failed because the process or the system is short of something.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -108,10 +110,12 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Who is at the other end.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 pub struct Peer {
     /// Its address.
     pub address: SocketAddr,
+    /// What its connection may hold.
+    pub account: Account,
 }
 
 /// A listener and what it needs to serve.
@@ -124,6 +128,8 @@ pub struct Door {
     pub connections_max: usize,
     /// Serves them.
     pub server: Server,
+    /// What they may hold.
+    pub memory: Memory,
     /// Counts them, where they are to be counted.
     pub metrics: Option<Arc<Metrics>>,
     /// Ends the accepting, and then each connection after its requests.
@@ -136,7 +142,7 @@ impl Door {
     /// Accepts until it is told to stop.
     pub async fn accept<H, F, B>(self, handler: H)
     where
-        H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + 'static,
+        H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
     {
@@ -157,18 +163,18 @@ impl Door {
             let count = self.metrics.as_ref().map(Metrics::connection);
             let (server, stop, handler) = (self.server.clone(), self.stop.clone(), handler.clone());
             let (certificate, metrics) = (self.certificate.clone(), self.metrics.clone());
-            let serve = move |request| handler(request, Peer { address });
+            let peer = Peer { address, account: self.memory.account(address.ip()) };
             match (open.clone().try_acquire_owned(), refusals.clone().try_acquire_owned()) {
                 (Ok(permit), _) => self.tasks.spawn(async move {
-                    converse(stream, certificate, server, stop, serve).await;
+                    converse(stream, certificate, server, stop, peer, handler).await;
                     drop((permit, count));
                 }),
                 (Err(_), Ok(refusing)) => {
-                    let free = tokio::time::timeout(REFUSAL_GRACE, open.clone().acquire_owned());
+                    let free = timeout(REFUSAL_GRACE, open.clone().acquire_owned());
                     self.tasks.spawn(async move {
                         if let Ok(Ok(permit)) = free.await {
                             drop(refusing);
-                            converse(stream, certificate, server, stop, serve).await;
+                            converse(stream, certificate, server, stop, peer, handler).await;
                             drop(permit);
                         } else {
                             refuse(stream, certificate, metrics.as_deref()).await;
@@ -198,52 +204,35 @@ async fn converse<H, F, B>(
     certificate: Option<Certificate>,
     server: Server,
     stop: CancellationToken,
+    peer: Peer,
     handler: H,
 ) where
-    H: Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + Unpin + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
 {
     // Answers are written whole; waiting for more of them would only cost time.
     let _ = stream.set_nodelay(true);
-    let Some(certificate) = certificate else { return server.serve(stream, stop, handler).await };
-    let handshake = tokio::time::timeout(server.patience.head, certificate.acceptor().accept(stream));
+    let account = peer.account.clone();
+    let handler = move |request| handler(request, peer.clone());
+    let Some(certificate) = certificate else { return server.serve(stream, account, stop, handler).await };
+    let handshake = timeout(server.patience.head, certificate.acceptor().accept(stream));
     let encrypted = tokio::select! {
         () = stop.cancelled() => return,
         encrypted = handshake => encrypted,
     };
     if let Ok(Ok(encrypted)) = encrypted {
-        server.serve(encrypted, stop, handler).await;
+        server.serve(encrypted, account, stop, handler).await;
     }
 }
 
 async fn refuse(stream: TcpStream, certificate: Option<Certificate>, metrics: Option<&Metrics>) {
     metrics.into_iter().for_each(|metrics| throttled(metrics, "connections"));
-    let said = async {
-        match certificate {
-            Some(certificate) => say_slow_down(certificate.acceptor().accept(stream).await?).await,
-            None => say_slow_down(stream).await,
-        }
-    };
-    // What comes of it is the client's affair.
-    let _ = tokio::time::timeout(REFUSAL_PATIENCE, said).await;
-}
-
-/// Writes the answer, then reads what the client still sends: closing with unread bytes would
-/// reset the connection and take the answer with it.
-async fn say_slow_down(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
     let error = S3Error::new(Code::SlowDown).message("The server has as many connections as it may.");
-    let body = error.to_xml(true, "", "");
-    let answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/xml\r\nContent-Length: {}\r\n\
-         Retry-After: 1\r\nConnection: close\r\nServer: mlgw\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(answer.as_bytes()).await?;
-    stream.shutdown().await?;
-    let mut rest = [0; 4096];
-    while stream.read(&mut rest).await? > 0 {}
-    Ok(())
+    let Some(certificate) = certificate else { return refusal::say(stream, error).await };
+    if let Ok(Ok(encrypted)) = timeout(HANDSHAKE_PATIENCE, certificate.acceptor().accept(stream)).await {
+        refusal::say(encrypted, error).await;
+    }
 }
 
 #[cfg(test)]

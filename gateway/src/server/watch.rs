@@ -1,15 +1,19 @@
 //! Watches a connection: what its client does not do in time closes it.
 //!
-//! One rule for every way to be slow, where the bytes pass: a head that does not come to its end, a
-//! body that stalls, an answer that is not read, a connection that nobody uses. The watch sees
-//! which side is waited for, so a request that takes long because of us is never cut. HTTP/2 always
-//! waits for its client's frames, so there a stalled body is left to the pings of the protocol.
+//! One rule for every way to be slow, where the bytes pass: a head that does not come to its end, an
+//! answer that is not read or read too slowly, a connection that nobody uses. (A body that does not
+//! come is the affair of its request, see [`super::pace`].) The watch sees which side is waited for,
+//! so a request that takes long because of us is never cut. On HTTP/2 the bytes of one answer may be
+//! held back by its client while others flow, so there each answer is watched by itself too.
 
+use super::pace::Pace;
+use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -21,15 +25,15 @@ pub struct Patience {
     pub head: Duration,
     /// Without any request.
     pub idle: Duration,
-    /// For the next bytes of a body, or to take the next bytes of an answer.
-    pub body: Duration,
+    /// To send a body, or to take an answer.
+    pub pace: Pace,
 }
 
 impl Patience {
     /// How often a connection is looked at: often enough that nothing takes a quarter longer.
     #[must_use]
     pub fn look_every(&self) -> Duration {
-        let least = self.head.min(self.idle).min(self.body);
+        let least = self.head.min(self.idle).min(self.pace.window);
         (least / 4).clamp(Duration::from_millis(50), Duration::from_secs(5))
     }
 }
@@ -41,9 +45,7 @@ pub enum Overdue {
     Head,
     /// There was no request.
     Idle,
-    /// The next bytes of a body did not come.
-    Body,
-    /// An answer was not read.
+    /// An answer was not read, or too slowly.
     Answer,
 }
 
@@ -55,8 +57,20 @@ pub struct Activity {
     multiplexed: AtomicBool,
     last_ms: AtomicU64,
     head_since_ms: AtomicU64,
-    read_waits_since_ms: AtomicU64,
     write_waits_since_ms: AtomicU64,
+    /// Of the present window: what was waited for the client before now, and what it took.
+    write_waited_ms: AtomicU64,
+    written_bytes: AtomicU64,
+    /// The answers of an HTTP/2 connection that are being sent.
+    streams: Mutex<Vec<Weak<Sending>>>,
+}
+
+/// An answer on an HTTP/2 connection.
+#[derive(Debug, Default)]
+struct Sending {
+    /// Since when its client has not taken what was handed out; 0 while it is us who are waited for.
+    since_ms: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl Activity {
@@ -69,62 +83,115 @@ impl Activity {
             multiplexed: AtomicBool::new(false),
             last_ms: AtomicU64::new(1),
             head_since_ms: AtomicU64::new(0),
-            read_waits_since_ms: AtomicU64::new(0),
             write_waits_since_ms: AtomicU64::new(0),
+            write_waited_ms: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
+            streams: Mutex::default(),
         })
+    }
+
+    /// From now on the connection carries many requests at once: HTTP/2.
+    pub fn multiplexes(&self) {
+        self.multiplexed.store(true, Relaxed);
+        self.head_since_ms.store(0, Relaxed);
     }
 
     fn now_ms(&self) -> u64 {
         1 + u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
     }
 
-    /// A request's head has come; it is in flight until the value is dropped.
+    /// A request's head has come; it is in flight until every such value is dropped.
     #[must_use]
-    pub fn request(self: &Arc<Self>, version: http::Version) -> InFlight {
-        self.multiplexed.store(version == http::Version::HTTP_2, Relaxed);
+    pub fn request(self: &Arc<Self>) -> InFlight {
         self.head_since_ms.store(0, Relaxed);
         self.in_flight.fetch_add(1, Relaxed);
         InFlight(Arc::clone(self))
+    }
+
+    /// Whether nothing is under way: no request, no part of a head, no answer that is not taken.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        let none = |since: &AtomicU64| since.load(Relaxed) == 0;
+        self.in_flight.load(Relaxed) == 0 && none(&self.head_since_ms) && none(&self.write_waits_since_ms)
+    }
+
+    /// How long nothing has been under way, if it is so.
+    #[must_use]
+    pub fn quiet_for(&self) -> Option<Duration> {
+        let quiet = self.is_quiet().then(|| self.now_ms().saturating_sub(self.last_ms.load(Relaxed)));
+        quiet.map(Duration::from_millis)
     }
 
     /// What the client has kept waiting for longer than `patience` allows, if anything.
     #[must_use]
     pub fn overdue(&self, patience: &Patience) -> Option<Overdue> {
         let now = self.now_ms();
-        let over = |since: &AtomicU64, limit: Duration| {
-            let since = since.load(Relaxed);
+        let over = |since: u64, limit: Duration| {
             since != 0 && Duration::from_millis(now.saturating_sub(since)) > limit
         };
-        if over(&self.write_waits_since_ms, patience.body) {
+        if self.takes_too_slowly(now, &patience.pace) || self.holds_one_back(now, &patience.pace) {
             return Some(Overdue::Answer);
         }
-        if self.in_flight.load(Relaxed) > 0 {
-            let waits = !self.multiplexed.load(Relaxed) && over(&self.read_waits_since_ms, patience.body);
-            return waits.then_some(Overdue::Body);
+        if self.in_flight.load(Relaxed) > 0 || self.write_waits_since_ms.load(Relaxed) != 0 {
+            return None;
         }
-        if over(&self.head_since_ms, patience.head) {
+        if over(self.head_since_ms.load(Relaxed), patience.head) {
             return Some(Overdue::Head);
         }
-        over(&self.last_ms, patience.idle).then_some(Overdue::Idle)
+        over(self.last_ms.load(Relaxed), patience.idle).then_some(Overdue::Idle)
+    }
+
+    /// Whether the connection's bytes were taken too slowly, at the end of a window of waiting.
+    fn takes_too_slowly(&self, now: u64, pace: &Pace) -> bool {
+        let since = self.write_waits_since_ms.load(Relaxed);
+        let waiting = if since == 0 { 0 } else { now.saturating_sub(since) };
+        let waited = Duration::from_millis(self.write_waited_ms.load(Relaxed) + waiting);
+        if waited <= pace.window {
+            return false;
+        }
+        if self.written_bytes.swap(0, Relaxed) < pace.bytes_min() {
+            return true;
+        }
+        self.write_waited_ms.store(0, Relaxed);
+        if since != 0 {
+            self.write_waits_since_ms.store(now, Relaxed);
+        }
+        false
+    }
+
+    /// Whether an answer of many has been held back for a window, and the time that its bytes may take.
+    fn holds_one_back(&self, now: u64, pace: &Pace) -> bool {
+        let mut streams = self.streams.lock();
+        streams.retain(|sending| sending.strong_count() > 0);
+        let held_back = |sending: Arc<Sending>| {
+            let since = sending.since_ms.load(Relaxed);
+            let bytes = sending.bytes.load(Relaxed);
+            let allowed = pace.window + Duration::from_secs(bytes / pace.rate_min.max(1));
+            since != 0 && Duration::from_millis(now.saturating_sub(since)) > allowed
+        };
+        streams.iter().filter_map(Weak::upgrade).any(held_back)
     }
 
     fn read(&self, bytes: usize) {
-        let now = self.now_ms();
-        self.read_waits_since_ms.store(0, Relaxed);
-        self.last_ms.store(now, Relaxed);
-        if bytes > 0 && self.in_flight.load(Relaxed) == 0 {
-            let _ = self.head_since_ms.compare_exchange(0, now, Relaxed, Relaxed);
+        if bytes > 0 && self.in_flight.load(Relaxed) == 0 && !self.multiplexed.load(Relaxed) {
+            let _ = self.head_since_ms.compare_exchange(0, self.now_ms(), Relaxed, Relaxed);
         }
     }
 
-    fn wrote(&self) {
-        self.write_waits_since_ms.store(0, Relaxed);
-        self.last_ms.store(self.now_ms(), Relaxed);
+    fn wrote(&self, bytes: usize) {
+        let since = self.write_waits_since_ms.load(Relaxed);
+        if since != 0 {
+            self.write_waited_ms.fetch_add(self.now_ms().saturating_sub(since), Relaxed);
+            self.write_waits_since_ms.store(0, Relaxed);
+        }
+        if self.write_waited_ms.load(Relaxed) != 0 {
+            self.written_bytes.fetch_add(bytes as u64, Relaxed);
+        }
     }
 
-    fn waits(&self, since: &AtomicU64) {
-        if since.load(Relaxed) == 0 {
-            since.store(self.now_ms(), Relaxed);
+    fn write_waits(&self) {
+        if self.write_waits_since_ms.load(Relaxed) == 0 {
+            self.write_waits_since_ms.store(self.now_ms(), Relaxed);
         }
     }
 }
@@ -145,18 +212,26 @@ impl Drop for InFlight {
 pub struct Watched<I> {
     inner: I,
     activity: Arc<Activity>,
+    /// Bytes that were read and are to be read again.
+    again: Bytes,
 }
 
 impl<I> Watched<I> {
     /// Watches `inner`.
     pub const fn new(inner: I, activity: Arc<Activity>) -> Self {
-        Self { inner, activity }
+        Self { inner, activity, again: Bytes::new() }
+    }
+
+    /// Lets `bytes`, the last that were read, be read again.
+    pub fn put_back(&mut self, bytes: &[u8]) {
+        // A copy: a slice would keep alive all of the buffer that it is of.
+        self.again = [bytes, &self.again].concat().into();
     }
 
     fn after_write(&self, polled: &Poll<io::Result<usize>>) {
         match polled {
-            Poll::Ready(_) => self.activity.wrote(),
-            Poll::Pending => self.activity.waits(&self.activity.write_waits_since_ms),
+            Poll::Ready(written) => self.activity.wrote(*written.as_ref().unwrap_or(&0)),
+            Poll::Pending => self.activity.write_waits(),
         }
     }
 }
@@ -164,12 +239,16 @@ impl<I> Watched<I> {
 impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if !this.again.is_empty() {
+            let bytes = this.again.len().min(buf.remaining());
+            buf.put_slice(&this.again[..bytes]);
+            this.again = Bytes::copy_from_slice(&this.again[bytes..]);
+            this.activity.read(bytes);
+            return Poll::Ready(Ok(()));
+        }
         let before = buf.filled().len();
         let polled = Pin::new(&mut this.inner).poll_read(cx, buf);
-        match &polled {
-            Poll::Ready(_) => this.activity.read(buf.filled().len() - before),
-            Poll::Pending => this.activity.waits(&this.activity.read_waits_since_ms),
-        }
+        this.activity.read(buf.filled().len() - before);
         polled
     }
 }
@@ -210,13 +289,19 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
 #[derive(Debug)]
 pub struct Flying<B> {
     body: B,
-    _request: InFlight,
+    request: InFlight,
+    /// On a connection of many answers at once.
+    sending: Option<Arc<Sending>>,
 }
 
 impl<B> Flying<B> {
     /// Ties the request to the body of its answer.
-    pub const fn new(body: B, request: InFlight) -> Self {
-        Self { body, _request: request }
+    pub fn new(body: B, request: InFlight) -> Self {
+        let sending = request.0.multiplexed.load(Relaxed).then(Arc::<Sending>::default);
+        if let Some(sending) = &sending {
+            request.0.streams.lock().push(Arc::downgrade(sending));
+        }
+        Self { body, request, sending }
     }
 }
 
@@ -228,7 +313,17 @@ impl<B: Body + Unpin> Body for Flying<B> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.body).poll_frame(cx);
+        if let Some(sending) = &this.sending {
+            let frame = match &polled {
+                Poll::Ready(Some(Ok(frame))) => frame.data_ref(),
+                _ => None,
+            };
+            sending.bytes.store(frame.map_or(0, |data| data.remaining() as u64), Relaxed);
+            sending.since_ms.store(frame.map_or(0, |_| this.request.0.now_ms()), Relaxed);
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
@@ -242,14 +337,20 @@ impl<B: Body + Unpin> Body for Flying<B> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Activity, Overdue, Patience, Watched};
-    use http::Version;
+    use super::{Activity, Flying, Overdue, Pace, Patience, Watched};
+    use bytes::Bytes;
+    use http_body_util::{BodyExt as _, Full};
+    use std::sync::Arc;
     use std::sync::atomic::Ordering::Relaxed;
     use std::time::Duration;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
     /// No patience: what is waited for at all is overdue once a millisecond has passed.
-    const NONE: Patience = Patience { head: Duration::ZERO, idle: Duration::ZERO, body: Duration::ZERO };
+    const NONE: Patience = Patience {
+        head: Duration::ZERO,
+        idle: Duration::ZERO,
+        pace: Pace { window: Duration::ZERO, rate_min: 0 },
+    };
     const LONG: Duration = Duration::from_secs(3600);
 
     /// Lets the connection be two milliseconds old, so that "since 1 ms" is over.
@@ -265,6 +366,7 @@ mod tests {
         age(&activity);
         assert_eq!(activity.overdue(&NONE), Some(Overdue::Idle));
         assert_eq!(activity.overdue(&Patience { idle: LONG, ..NONE }), None);
+        assert!(activity.quiet_for().is_some_and(|quiet| quiet >= Duration::from_millis(2)));
     }
 
     #[tokio::test]
@@ -275,41 +377,33 @@ mod tests {
         client.write_all(b"GET").await.unwrap();
         let mut bytes = [0; 3];
         watched.read_exact(&mut bytes).await.unwrap();
+        assert!(!activity.is_quiet());
         activity.head_since_ms.store(1, Relaxed);
         age(&activity);
         let patience = Patience { idle: LONG, ..NONE };
         assert_eq!(activity.overdue(&patience), Some(Overdue::Head));
-        let _request = activity.request(Version::HTTP_11);
+        let _request = activity.request();
         assert_eq!(activity.overdue(&patience), None);
     }
 
     #[tokio::test]
-    async fn a_body_that_stalls_is_overdue_but_our_own_work_is_not() {
-        let (_client, server) = tokio::io::duplex(64);
+    async fn frames_that_keep_a_connection_of_http2_alive_are_no_head_and_no_use() {
+        let (mut client, server) = tokio::io::duplex(64);
         let activity = Activity::new();
+        activity.multiplexes();
         let mut watched = Watched::new(server, activity.clone());
-        let request = activity.request(Version::HTTP_11);
+        client.write_all(b"PING").await.unwrap();
+        let mut bytes = [0; 4];
+        watched.read_exact(&mut bytes).await.unwrap();
         age(&activity);
-        assert_eq!(activity.overdue(&NONE), None, "nothing is asked of the client");
-        let mut byte = [0];
-        tokio::select! {
-            biased;
-            _ = watched.read(&mut byte) => panic!("there is nothing to read"),
-            () = std::future::ready(()) => {}
-        }
-        activity.read_waits_since_ms.store(1, Relaxed);
-        assert_eq!(activity.overdue(&NONE), Some(Overdue::Body));
-        drop(request);
-        let _request = activity.request(Version::HTTP_2);
-        assert_eq!(activity.overdue(&NONE), None, "HTTP/2 always waits for frames");
+        assert_eq!(activity.overdue(&NONE), Some(Overdue::Idle));
     }
 
-    #[tokio::test]
-    async fn an_answer_that_is_not_read_is_overdue() {
-        let (_client, server) = tokio::io::duplex(4);
+    /// A connection whose client does not read, with an answer that waits since its first millisecond.
+    async fn stuck() -> (DuplexStream, Arc<Activity>, Watched<DuplexStream>) {
+        let (client, server) = tokio::io::duplex(4);
         let activity = Activity::new();
         let mut watched = Watched::new(server, activity.clone());
-        let _request = activity.request(Version::HTTP_2);
         tokio::select! {
             biased;
             _ = watched.write_all(b"more than fits") => panic!("it does not fit"),
@@ -318,6 +412,43 @@ mod tests {
         assert_ne!(activity.write_waits_since_ms.load(Relaxed), 0);
         activity.write_waits_since_ms.store(1, Relaxed);
         age(&activity);
+        (client, activity, watched)
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_not_read_is_overdue() {
+        let (_client, activity, _watched) = stuck().await;
+        assert!(!activity.is_quiet());
         assert_eq!(activity.overdue(&NONE), Some(Overdue::Answer));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_read_too_slowly_is_overdue_and_one_that_keeps_the_pace_is_not() {
+        for (rate_min, verdict) in [(1, None), (4000, Some(Overdue::Answer))] {
+            let (mut client, activity, mut watched) = stuck().await;
+            let mut bytes = [0; 3];
+            client.read_exact(&mut bytes).await.unwrap();
+            assert_eq!(watched.write(b"the").await.unwrap(), 3);
+            // It has waited for all of a window of one second.
+            activity.write_waited_ms.store(1001, Relaxed);
+            let pace = Pace { window: Duration::from_secs(1), rate_min };
+            assert_eq!(activity.overdue(&Patience { head: LONG, idle: LONG, pace }), verdict);
+        }
+    }
+
+    #[tokio::test]
+    async fn one_answer_of_many_that_is_held_back_is_overdue_once_it_was_handed_out() {
+        let activity = Activity::new();
+        activity.multiplexes();
+        let mut answer = Flying::new(Full::new(Bytes::from_static(b"answer")), activity.request());
+        age(&activity);
+        assert_eq!(activity.overdue(&NONE), None, "nothing was handed out");
+        assert!(answer.frame().await.is_some());
+        answer.sending.as_ref().unwrap().since_ms.store(1, Relaxed);
+        let in_seconds = |rate_min| Patience { pace: Pace { window: Duration::ZERO, rate_min }, ..NONE };
+        assert_eq!(activity.overdue(&in_seconds(1)), None, "its bytes may take six seconds");
+        assert_eq!(activity.overdue(&in_seconds(1000)), Some(Overdue::Answer));
+        drop(answer);
+        assert!(activity.streams.lock().iter().all(|sending| sending.strong_count() == 0));
     }
 }

@@ -2,6 +2,7 @@
 //! reads and would apply the same. `golden/rows.hex` has a line per row: key, space, value.
 
 use super::{apply, seq_of};
+use crate::catalogue::testing::extent;
 use crate::command::{
     AbortUpload, Change, Command, CompleteUpload, Conditions, CreateBucket, CreateSegment, CreateUpload,
     DeleteObject, FenceSegment, LeaseBodies, MarkSegment, MirrorBucket, NamedPart, ObjectChange,
@@ -18,17 +19,6 @@ use std::fmt::Write;
 fn on(key: &str, change: ObjectChange) -> Change {
     let key = key.to_owned();
     Change::Object(ObjectCommand { bucket_id: 1, epoch: 1, key, now_ms: 1000, change: Some(change) })
-}
-
-fn extent(segment: u64, bytes: u64) -> Extent {
-    Extent {
-        segment,
-        offset: 64,
-        head_bytes: 80,
-        stored_bytes: bytes,
-        logical_bytes: bytes,
-        ..Extent::default()
-    }
 }
 
 fn put(body_id: u64, size: u64, extents: Vec<Extent>, pages: Vec<ExtentPage>) -> ObjectChange {

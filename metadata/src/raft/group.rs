@@ -5,6 +5,7 @@ use super::log::GroupLog;
 use super::machine::{Figures, Machine, Watcher};
 use super::network::Alone;
 use super::queue::{self, Answer, Outgoing, Queue, Refused, Turn, UnderWay};
+use super::room::Room;
 use super::snapshot::{Builder, SnapshotDir};
 use super::types::{Route, Types};
 use crate::catalogue::options::Fatal;
@@ -18,6 +19,7 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::network::{NetSnapshot, RaftNetworkFactory};
 use openraft::raft::ClientWriteResult;
 use openraft::{BasicNode, Config, LogIdOptionExt, Raft, SnapshotPolicy};
+use prost::Message as _;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,6 +53,7 @@ pub(crate) struct Group {
     pub(crate) id: u32,
     pub(crate) raft: Raft<Types, Machine>,
     queue: Arc<Queue>,
+    room: Arc<Room>,
     store: Arc<StateStore>,
     log: GroupLog,
     taken: Arc<AtomicU64>,
@@ -94,7 +97,16 @@ pub(crate) fn stores(parts: GroupParts) -> (GroupLog, Machine, impl FnOnce(Raft<
         running: Arc::default(),
     };
     let (id, shared) = (parts.id, log.clone());
-    let group = move |raft| Group { id, raft, queue: Arc::default(), store, log: shared, taken, figures };
+    let group = move |raft| Group {
+        id,
+        raft,
+        queue: Arc::default(),
+        room: Arc::default(),
+        store,
+        log: shared,
+        taken,
+        figures,
+    };
     (log, machine, group)
 }
 
@@ -147,6 +159,7 @@ impl Group {
 
     /// Makes a change and waits for its reply.
     pub(crate) async fn propose(&self, command: Arc<Command>) -> Result<Reply, GroupError> {
+        let _room = self.room.take(command.encoded_len()).await.map_err(|_| GroupError::Overloaded)?;
         let answer = self.queue.push(command).map_err(|refused| match refused {
             Refused::Full => GroupError::Overloaded,
             Refused::Stopped => GroupError::Stopped,

@@ -7,8 +7,8 @@
 use super::batch::Outcomes;
 use super::entry;
 use super::log::{GroupLog, io_error};
-use super::snapshot::{Builder, SnapshotDir, position_of};
-use super::types::{Entry, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
+use super::snapshot::{Builder, Snapshot, SnapshotDir, position_of};
+use super::types::{Entry, LogId, SnapshotMeta, StoredMembership, Types};
 use crate::apply::{apply, seq_of};
 use crate::catalogue::options::Fatal;
 use crate::schema::meta::MetaRow;

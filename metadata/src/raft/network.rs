@@ -1,7 +1,7 @@
 //! How members of a group reach each other. One voter has nobody to reach.
 
-use super::snapshot::SnapshotDir;
-use super::types::{Snapshot, Types, Vote};
+use super::snapshot::{Snapshot, SnapshotDir};
+use super::types::{Types, Vote};
 use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::{

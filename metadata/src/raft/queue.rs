@@ -11,7 +11,7 @@ use super::batch::{Batch, Outcomes, encode_into};
 use crate::command::{Command, Reject, Reply};
 use bytes::Bytes;
 use mlgw_common::histogram::Histogram;
-use mlgw_common::limits::{BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, PROPOSE_QUEUE_MAX};
+use mlgw_common::limits::{BATCH_BYTES_MAX, BATCH_COMMANDS_MAX, PROPOSE_BYTES_MAX, PROPOSE_QUEUE_MAX};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,10 +22,6 @@ use tokio::sync::oneshot;
 /// two, writers in step split into halves and every command pays for more syncs (measured at 32
 /// writers: 10 commands a sync instead of 31).
 const BATCHES_MAX: usize = 1;
-
-/// Encoded bytes that wait at most, but for a single larger command: thirty completes of 10,000
-/// parts, or five thousand puts.
-const WAITING_BYTES_MAX: usize = 8 << 20;
 
 /// The answer to a command; a closed channel says that the group stopped.
 pub(crate) type Answer = Result<Reply, Reject>;
@@ -40,7 +36,7 @@ struct Waiting {
 /// Why a command was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Too many wait.
+    /// Too many wait whose callers have gone: those who stay are held back before.
     Full,
     /// The group stopped.
     Stopped,
@@ -95,7 +91,7 @@ impl Queue {
             return Err(Refused::Stopped);
         }
         let bytes = state.waiting_bytes + encoded.len();
-        let is_full = state.waiting.len() >= PROPOSE_QUEUE_MAX || bytes > WAITING_BYTES_MAX;
+        let is_full = state.waiting.len() >= PROPOSE_QUEUE_MAX || bytes > PROPOSE_BYTES_MAX;
         if is_full && !state.waiting.is_empty() {
             return Err(Refused::Full);
         }

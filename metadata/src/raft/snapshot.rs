@@ -6,7 +6,7 @@
 
 use super::entry;
 use super::log::io_error;
-use super::types::{LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
+use super::types::{LogId, SnapshotMeta, StoredMembership, Types};
 use crate::schema;
 use crate::schema::meta::{LogPosition, MembershipRecord, MetaRow};
 use crate::store::files;
@@ -17,6 +17,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A snapshot.
+pub(crate) type Snapshot = openraft::alias::SnapshotOf<Types, SnapshotDir>;
 
 /// A checkpoint directory, or none when it is only a statement.
 #[derive(Clone, Debug)]

@@ -2,9 +2,9 @@
 
 use super::group::Group;
 use super::machine::Machine;
-use super::snapshot::{ScratchDir, SnapshotDir};
+use super::snapshot::{ScratchDir, Snapshot, SnapshotDir};
 use super::suite_tests::parts;
-use super::types::{Snapshot, Types, Vote};
+use super::types::{Types, Vote};
 use crate::catalogue::testing::{NOW, extent};
 use crate::command::Conditions;
 use crate::command::{Change, Command, LeaseBodies, MirrorBucket, ObjectChange, ObjectCommand, PutObject};

@@ -40,9 +40,6 @@ pub(crate) type Vote = <Types as RaftTypeConfig>::Vote;
 pub(crate) type StoredMembership = openraft::alias::StoredMembershipOf<Types>;
 /// A snapshot's position.
 pub(crate) type SnapshotMeta = openraft::alias::SnapshotMetaOf<Types>;
-/// A snapshot.
-pub(crate) type Snapshot = openraft::alias::SnapshotOf<Types, super::snapshot::SnapshotDir>;
-
 /// Takes an outcome where it is wanted, on the thread that has it.
 pub(crate) struct Route<T>(pub(crate) Box<dyn FnOnce(T) + Send>);
 

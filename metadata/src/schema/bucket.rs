@@ -4,7 +4,7 @@
 //! `apply` must know; the epoch rises with every change, and an object command that was built
 //! against another epoch than its group's mirror has is refused.
 
-use crate::key::{BadKey, Family, KeyReader, KeyWriter};
+use crate::key::{self, BadKey, Family, KeyWriter};
 use mlgw_common::{BucketId, Epoch};
 
 /// A bucket.
@@ -130,7 +130,7 @@ pub fn row(name: &str) -> Vec<u8> {
 /// The row of `bucket`'s mirror.
 #[must_use]
 pub fn mirror_row(bucket: BucketId) -> Vec<u8> {
-    KeyWriter::new(Family::Mirror).u64(bucket.0).finish()
+    key::numbered(Family::Mirror, bucket.0)
 }
 
 /// The bucket in a mirror's row.
@@ -138,10 +138,7 @@ pub fn mirror_row(bucket: BucketId) -> Vec<u8> {
 /// # Errors
 /// When it is no row of this family.
 pub fn mirror_key_of(row: &[u8]) -> Result<BucketId, BadKey> {
-    let mut fields = KeyReader::new(Family::Mirror, row)?;
-    let bucket = BucketId(fields.u64()?);
-    fields.end()?;
-    Ok(bucket)
+    key::number_of(Family::Mirror, row).map(BucketId)
 }
 
 #[cfg(test)]

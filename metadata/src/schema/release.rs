@@ -3,7 +3,7 @@
 //! `apply` of a delete touches one record and puts the rest here; bounded commands free it row by
 //! row, and remember how far they came in the record itself.
 
-use crate::key::{BadKey, Family, KeyReader, KeyWriter};
+use crate::key::{self, BadKey, Family};
 use mlgw_common::BodyId;
 
 /// A body that waits.
@@ -30,7 +30,7 @@ pub enum ReleaseScope {
 /// The row of a waiting body.
 #[must_use]
 pub fn row(body: BodyId) -> Vec<u8> {
-    KeyWriter::new(Family::Release).u64(body.0).finish()
+    key::numbered(Family::Release, body.0)
 }
 
 /// The body in a row.
@@ -38,10 +38,7 @@ pub fn row(body: BodyId) -> Vec<u8> {
 /// # Errors
 /// When it is no row of this family.
 pub fn key_of(row: &[u8]) -> Result<BodyId, BadKey> {
-    let mut fields = KeyReader::new(Family::Release, row)?;
-    let body = BodyId(fields.u64()?);
-    fields.end()?;
-    Ok(body)
+    key::number_of(Family::Release, row).map(BodyId)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! A sealed segment's length is decided by a command and never changes. Every node keeps the
 //! whole family in memory in short form ([`SegmentSummary`]).
 
-use crate::key::{BadKey, Family, KeyReader, KeyWriter};
+use crate::key::{self, BadKey, Family};
 use mlgw_common::{Generation, SegmentId};
 
 /// A segment.
@@ -126,7 +126,7 @@ const _: () = assert!(size_of::<(SegmentId, SegmentSummary)>() <= 64);
 /// The row of a segment.
 #[must_use]
 pub fn row(segment: SegmentId) -> Vec<u8> {
-    KeyWriter::new(Family::Segment).u64(segment.0).finish()
+    key::numbered(Family::Segment, segment.0)
 }
 
 /// The segment in a row.
@@ -134,10 +134,7 @@ pub fn row(segment: SegmentId) -> Vec<u8> {
 /// # Errors
 /// When it is no row of this family.
 pub fn key_of(row: &[u8]) -> Result<SegmentId, BadKey> {
-    let mut fields = KeyReader::new(Family::Segment, row)?;
-    let segment = SegmentId(fields.u64()?);
-    fields.end()?;
-    Ok(segment)
+    key::number_of(Family::Segment, row).map(SegmentId)
 }
 
 #[cfg(test)]

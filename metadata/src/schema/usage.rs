@@ -3,7 +3,7 @@
 //! Counters are kept by `apply`, command by command, from the first day: a bucket's are the sum
 //! over its groups, a segment's dead bytes are its sealed length less the sum over all groups.
 
-use crate::key::{BadKey, Family, KeyReader, KeyWriter};
+use crate::key::{self, BadKey, Family};
 use mlgw_common::{BucketId, SegmentId};
 
 /// What a bucket holds, in one group or summed over them.
@@ -69,13 +69,13 @@ impl SegmentUsage {
 /// The row of a bucket's counters.
 #[must_use]
 pub fn bucket_row(bucket: BucketId) -> Vec<u8> {
-    KeyWriter::new(Family::BucketUsage).u64(bucket.0).finish()
+    key::numbered(Family::BucketUsage, bucket.0)
 }
 
 /// The row of a segment's counters.
 #[must_use]
 pub fn segment_row(segment: SegmentId) -> Vec<u8> {
-    KeyWriter::new(Family::SegmentUsage).u64(segment.0).finish()
+    key::numbered(Family::SegmentUsage, segment.0)
 }
 
 /// The segment in a row.
@@ -83,10 +83,7 @@ pub fn segment_row(segment: SegmentId) -> Vec<u8> {
 /// # Errors
 /// When it is no row of this family.
 pub fn segment_key_of(row: &[u8]) -> Result<SegmentId, BadKey> {
-    let mut fields = KeyReader::new(Family::SegmentUsage, row)?;
-    let segment = SegmentId(fields.u64()?);
-    fields.end()?;
-    Ok(segment)
+    key::number_of(Family::SegmentUsage, row).map(SegmentId)
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ pub(super) fn cut_torn_end(dir: &Path) -> io::Result<()> {
 
 /// Where the first record begins that a power cut tore; none if the file is whole, merely ends
 /// early (which RocksDB takes for its end), or is damaged in another way.
-fn torn_from(bytes: &[u8]) -> Option<usize> {
+pub(crate) fn torn_from(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     let mut record = 0;
     let mut inside = false;

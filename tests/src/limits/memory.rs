@@ -90,7 +90,7 @@ fn within_512_mib_everyone_is_served_or_refused_and_nothing_is_killed() {
     server.stop();
 }
 
-fn raise_open_files() {
+pub(super) fn raise_open_files() {
     let now = getrlimit(Resource::Nofile);
     let wanted = Some(now.maximum.map_or(FILES, |maximum| maximum.max(FILES)));
     setrlimit(Resource::Nofile, Rlimit { current: wanted, maximum: wanted })

@@ -9,8 +9,8 @@ use crate::s3::error::{Code, S3Error};
 use aws_sigv4::http_request::SignableBody;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
 use http::HeaderValue;
-use mlgw_common::limits::SIGNED_CHUNK_BYTES_MAX;
 use proptest::prelude::*;
 
 const CRC64: &str = "x-amz-checksum-crc64nvme";
@@ -130,12 +130,12 @@ async fn signed_chunks_are_verified_with_and_without_a_trailer() {
 }
 
 #[tokio::test]
-async fn a_chunk_is_held_until_its_signature_is_checked() {
+async fn a_chunk_with_a_wrong_signature_ends_the_body() {
     let (head, mut wire) = signed_upload(&[b"hello", b"world"], false);
     let last = wire.windows(5).rposition(|bytes| bytes == b"world").unwrap();
     wire[last + 4] ^= 1;
     let payload = verify(&head).unwrap().payload;
-    let body = http_body_util::Full::new(bytes::Bytes::from(wire));
+    let body = http_body_util::Full::new(Bytes::from(wire));
     let mut body = crate::body::Body::new(body, &head, payload, Terms::object(None)).unwrap();
     assert_eq!(body.next().await.unwrap().as_deref(), Some(&b"hello"[..]));
     assert_eq!(body.next().await.unwrap_err().code(), Code::SignatureDoesNotMatch);
@@ -179,13 +179,22 @@ async fn signed_trailers_are_signed() {
 }
 
 #[tokio::test]
-async fn a_signed_chunk_has_a_limit() {
-    let length = (SIGNED_CHUNK_BYTES_MAX + 1).to_string();
-    let headers = [("x-amz-decoded-content-length", &*length)];
-    let body = SignableBody::Precomputed("STREAMING-AWS4-HMAC-SHA256-PAYLOAD".to_owned());
-    let (head, signature) = ToSign { method: "PUT", headers: &headers, body, ..Default::default() }.sign();
-    let line = format!("{:x};chunk-signature={signature}\r\n", SIGNED_CHUNK_BYTES_MAX + 1);
-    assert_eq!(put_signed(&head, &[line.as_bytes()]).await.unwrap_err().code(), Code::InvalidChunkSizeError);
+async fn a_signed_chunk_of_any_size_is_passed_on_as_it_comes_and_never_held() {
+    let chunk = vec![7; 3 << 20];
+    let (head, wire) = signed_upload(&[&chunk], false);
+    let payload = verify(&head).unwrap().payload;
+    let wire = Bytes::from(wire);
+    let pieces = [wire.slice(..1 << 20), wire.slice(1 << 20..)];
+    let frames = pieces.map(|piece| Ok::<_, std::convert::Infallible>(http_body::Frame::data(piece)));
+    let stream = http_body_util::StreamBody::new(futures_util::stream::iter(frames));
+    let mut body = crate::body::Body::new(stream, &head, payload, Terms::object(None)).unwrap();
+    let first = body.next().await.unwrap().unwrap();
+    assert!(first.len() > 1_000_000 && first.len() < 1 << 20, "{} of the first piece", first.len());
+    let mut bytes = first.len();
+    while let Some(more) = body.next().await.unwrap() {
+        bytes += more.len();
+    }
+    assert_eq!(bytes, chunk.len());
 }
 
 #[tokio::test]

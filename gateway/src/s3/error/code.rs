@@ -58,7 +58,6 @@ codes! {
     InvalidArgument: BAD_REQUEST "Invalid Argument",
     InvalidBucketName: BAD_REQUEST "The specified bucket is not valid.",
     InvalidBucketState: CONFLICT "The request is not valid for the current state of the bucket.",
-    InvalidChunkSizeError: BAD_REQUEST "The size of a chunk of the aws-chunked body is not allowed.",
     InvalidDigest: BAD_REQUEST "The Content-MD5 or checksum value that you specified is not valid.",
     InvalidEncryptionAlgorithmError: BAD_REQUEST "The encryption request that you specified is not valid.",
     InvalidLocationConstraint: BAD_REQUEST "The specified location constraint is not valid.",

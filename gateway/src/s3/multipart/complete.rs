@@ -10,6 +10,7 @@ use crate::body::Terms;
 use crate::s3::checksums;
 use crate::s3::conditions;
 use crate::s3::document;
+use crate::s3::elements::{ClientPart, CompleteDocument};
 use crate::s3::error::{Code, S3Error};
 use crate::s3::get::current;
 use crate::s3::keep_alive;
@@ -25,33 +26,7 @@ use mlgw_common::{PartNumber, Timestamp};
 use mlgw_metadata::command::{CompleteUpload, Conditions, NamedPart, ObjectChange, Reject};
 use mlgw_metadata::schema::{Checksum, ChecksumKind, ObjectVersion, Part};
 use mlgw_metadata::{ProposeError, schema};
-use serde::Deserialize;
 use std::sync::Arc;
-
-#[derive(Deserialize)]
-struct CompleteDocument {
-    #[serde(rename = "Part", default)]
-    parts: Vec<ClientPart>,
-}
-
-/// A part as the client names it.
-#[derive(Deserialize)]
-struct ClientPart {
-    #[serde(rename = "PartNumber")]
-    number: u32,
-    #[serde(rename = "ETag")]
-    etag: String,
-    #[serde(rename = "ChecksumCRC32")]
-    crc32: Option<String>,
-    #[serde(rename = "ChecksumCRC32C")]
-    crc32c: Option<String>,
-    #[serde(rename = "ChecksumCRC64NVME")]
-    crc64nvme: Option<String>,
-    #[serde(rename = "ChecksumSHA1")]
-    sha1: Option<String>,
-    #[serde(rename = "ChecksumSHA256")]
-    sha256: Option<String>,
-}
 
 impl ClientPart {
     fn stated(&self, algorithm: Algorithm) -> Option<&str> {
@@ -75,7 +50,7 @@ pub async fn complete(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upl
     let conditions = conditions::of_write(request)?;
     // A checksum in the headers is that of the object, not of this document.
     let terms = Terms { checksum_headers: false, ..document::TERMS };
-    let document = document::read(gateway, request, upload, terms).await?;
+    let document = document::read(request, upload, terms).await?;
     let document: CompleteDocument = parse(&document)?;
     let location = format!("/{}/{}", named.bucket.name, named.key);
     let now_there = current(gateway, bucket_id(&named.bucket), &named.key)?;

@@ -2,13 +2,20 @@
 
 use super::{Door, bind};
 use crate::config::{Address, Value as _};
+use crate::memory::Memory;
 use crate::server::connection::Server;
+use crate::server::pace::{Incoming, Pace};
 use crate::server::watch::Patience;
 use bytes::Bytes;
 use http::Response;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -16,8 +23,10 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+/// What `/large` answers: more pieces of 64 KiB than the system's buffers take.
+const LARGE_PIECES: usize = 1024;
 const LONG: Duration = Duration::from_secs(60);
-const PATIENT: Patience = Patience { head: LONG, idle: LONG, body: LONG };
+const PATIENT: Patience = Patience { head: LONG, idle: LONG, pace: Pace { window: LONG, rate_min: 0 } };
 
 struct Running {
     address: SocketAddr,
@@ -25,10 +34,16 @@ struct Running {
     tasks: TaskTracker,
     /// A handler of `/wait` goes on when it gets a permit.
     go_on: Arc<Semaphore>,
+    /// Pieces of `/large` that were asked for.
+    handed_out: Arc<AtomicUsize>,
     accepting: tokio::task::JoinHandle<()>,
 }
 
 async fn start(connections_max: usize, patience: Patience) -> Running {
+    start_with(connections_max, patience, Memory::new(0, 100, None)).await
+}
+
+async fn start_with(connections_max: usize, patience: Patience, memory: Memory) -> Running {
     let listener = bind("s3.listen", &Address::from_text("127.0.0.1:0").unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, tasks, go_on) = (CancellationToken::new(), TaskTracker::new(), Arc::new(Semaphore::new(0)));
@@ -37,22 +52,37 @@ async fn start(connections_max: usize, patience: Patience) -> Running {
         certificate: None,
         connections_max,
         server: Server::new(patience),
+        memory,
         metrics: None,
         stop: stop.clone(),
         tasks: tasks.clone(),
     };
-    let gate = go_on.clone();
-    let accepting = tokio::spawn(door.accept(move |request: http::Request<hyper::body::Incoming>, _| {
-        let gate = gate.clone();
+    let (gate, handed_out) = (go_on.clone(), Arc::<AtomicUsize>::default());
+    let count = handed_out.clone();
+    let accepting = tokio::spawn(door.accept(move |request: http::Request<Incoming>, _| {
+        let (gate, handed_out) = (gate.clone(), count.clone());
         async move {
             if request.uri().path() == "/wait" {
                 gate.acquire().await.unwrap().forget();
             }
+            if request.uri().path() == "/large" {
+                return Response::new(large(handed_out).boxed_unsync());
+            }
             let read = request.into_body().collect().await.map(http_body_util::Collected::to_bytes);
-            Response::new(Full::new(read.unwrap_or_else(|_| Bytes::from_static(b"cut"))))
+            let said = read.unwrap_or_else(|fault| Bytes::from(fault.to_string()));
+            Response::new(Full::new(said).boxed_unsync())
         }
     }));
-    Running { address, stop, tasks, go_on, accepting }
+    Running { address, stop, tasks, go_on, handed_out, accepting }
+}
+
+/// A long body whose pieces are there at once, counted as they are taken.
+fn large(handed_out: Arc<AtomicUsize>) -> impl http_body::Body<Data = Bytes, Error = Infallible> + Send {
+    let piece = Bytes::from(vec![7; 64 << 10]);
+    StreamBody::new(futures_util::stream::iter((0..LARGE_PIECES).map(move |_| {
+        handed_out.fetch_add(1, Relaxed);
+        Ok(http_body::Frame::data(piece.clone()))
+    })))
 }
 
 async fn send(stream: &mut TcpStream, text: &str) {
@@ -115,7 +145,6 @@ async fn a_client_that_is_slow_in_any_way_is_closed() {
         (Patience { idle: short, ..PATIENT }, ""),
         (Patience { head: short, ..PATIENT }, "GET / HT"),
         (Patience { head: short, ..PATIENT }, "PRI * HTTP"),
-        (Patience { body: short, ..PATIENT }, "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\r\nab"),
     ] {
         let server = start(10, patience).await;
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -123,6 +152,94 @@ async fn a_client_that_is_slow_in_any_way_is_closed() {
         let got = tokio::time::timeout(LONG, read_until(&mut stream, "never")).await.unwrap();
         assert!(!got.contains("200 OK"), "{text:?}: {got}");
     }
+}
+
+const TOO_SLOW: &str = "the client sends its body too slowly";
+
+/// Waits for a client no longer than a millisecond.
+const HURRIED: Patience =
+    Patience { pace: Pace { window: Duration::from_millis(1), rate_min: u64::MAX }, ..PATIENT };
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_an_answer_to_its_request() {
+    let server = start(10, HURRIED).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    send(&mut stream, "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\r\nab").await;
+    let got = tokio::time::timeout(LONG, read_until(&mut stream, "never")).await.unwrap();
+    assert!(got.ends_with(TOO_SLOW), "{got}");
+}
+
+/// An HTTP/2 client with the usual window of 64 KiB.
+async fn http2(
+    address: SocketAddr,
+) -> (http2::SendRequest<BoxBody<Bytes, Infallible>>, tokio::task::JoinHandle<hyper::Result<()>>) {
+    let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    (sender, tokio::spawn(connection))
+}
+
+#[tokio::test]
+async fn a_stalled_body_on_http2_is_an_answer_to_its_request_and_others_go_on() {
+    let server = start(10, HURRIED).await;
+    let (mut sender, _connection) = http2(server.address).await;
+    let stalled =
+        StreamBody::new(futures_util::stream::pending::<Result<http_body::Frame<Bytes>, Infallible>>());
+    let request = http::Request::put("http://h/").body(stalled.boxed()).unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), TOO_SLOW);
+    let request =
+        http::Request::put("http://h/").body(Full::new(Bytes::from_static(b"whole")).boxed()).unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "whole");
+}
+
+#[tokio::test]
+async fn an_answer_on_http2_that_its_client_holds_back_closes_the_connection() {
+    let server = start(10, HURRIED).await;
+    let (mut sender, connection) = http2(server.address).await;
+    let request = http::Request::get("http://h/large").body(Full::default().boxed()).unwrap();
+    let unread = sender.send_request(request).await.unwrap();
+    let ended = tokio::time::timeout(LONG, connection).await;
+    assert!(ended.is_ok(), "the connection is closed");
+    assert!(unread.into_body().collect().await.is_err(), "its answer is cut off");
+}
+
+#[tokio::test]
+async fn connections_take_turns_where_there_is_one_place_to_work() {
+    let server = start_with(10, PATIENT, Memory::new(0, 1, None)).await;
+    let mut first = TcpStream::connect(server.address).await.unwrap();
+    let mut second = TcpStream::connect(server.address).await.unwrap();
+    for _ in 0..2 {
+        for stream in [&mut first, &mut second] {
+            send(stream, "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\nok").await;
+            assert!(read_until(stream, "\r\n\r\nok").await.starts_with("HTTP/1.1 200"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_came_of_the_next_request_before_a_rest_is_not_lost() {
+    let server = start_with(10, PATIENT, Memory::new(0, 1, None)).await;
+    let mut first = TcpStream::connect(server.address).await.unwrap();
+    send(&mut first, "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\nokPUT / HTTP/1.1\r\nho").await;
+    assert!(read_until(&mut first, "\r\n\r\nok").await.starts_with("HTTP/1.1 200"));
+    // Another one makes the first rest.
+    let mut second = TcpStream::connect(server.address).await.unwrap();
+    send(&mut second, "GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await;
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    send(&mut first, "st: h\r\ncontent-length: 4\r\n\r\nmore").await;
+    assert!(read_until(&mut first, "\r\n\r\nmore").await.starts_with("HTTP/1.1 200"));
+    assert!(read_until(&mut second, "\r\n\r\n").await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_read_is_not_taken_into_memory() {
+    let server = start(10, PATIENT).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    send(&mut stream, "GET /large HTTP/1.1\r\nhost: h\r\n\r\n").await;
+    read_until(&mut stream, "\r\n\r\n").await;
+    let handed_out = server.handed_out.load(Relaxed);
+    assert!(handed_out < LARGE_PIECES, "the system's buffers hold a part of it, nobody the rest");
 }
 
 #[tokio::test]

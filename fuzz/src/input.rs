@@ -1,0 +1,67 @@
+//! Structure out of any bytes: numbers, pieces and heads of requests.
+
+use http::request::Parts;
+use http::{HeaderName, HeaderValue};
+
+/// Takes bytes from the front; zeros and nothing when they are used up.
+pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Input<'a> {
+    pub(crate) fn byte(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+
+    pub(crate) fn u16(&mut self) -> u16 {
+        u16::from_le_bytes([self.byte(), self.byte()])
+    }
+
+    /// At most `length` bytes.
+    pub(crate) fn take(&mut self, length: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(length.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+
+    /// Everything up to the first line feed, which goes too.
+    pub(crate) fn line(&mut self) -> &'a [u8] {
+        let end = self.0.iter().position(|byte| *byte == b'\n');
+        let line = self.take(end.unwrap_or(self.0.len()));
+        self.byte();
+        line
+    }
+
+    /// What is left, in pieces of lengths that `step` gives.
+    pub(crate) fn pieces(self, step: u8) -> Vec<&'a [u8]> {
+        self.0.chunks(usize::from(step) + 1).collect()
+    }
+
+    /// A request's head, written as a client sends it: method and target, header lines, a blank line.
+    /// Only what an HTTP library lets through gets here.
+    pub(crate) fn head(&mut self) -> Option<Parts> {
+        let mut words = self.line().splitn(2, |byte| *byte == b' ');
+        let mut head = http::Request::builder().method(words.next()?).uri(words.next()?);
+        loop {
+            let line = self.line();
+            if line.is_empty() {
+                break;
+            }
+            let mut parts = line.splitn(2, |byte| *byte == b':');
+            let name = HeaderName::from_bytes(parts.next()?).ok()?;
+            head = head.header(name, HeaderValue::from_bytes(parts.next()?.trim_ascii()).ok()?);
+        }
+        Some(head.body(()).ok()?.into_parts().0)
+    }
+}
+
+/// Runs a future that waits for nothing but itself.
+pub(crate) fn run<F: Future>(future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    loop {
+        if let std::task::Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+    }
+}

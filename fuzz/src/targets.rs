@@ -1,0 +1,15 @@
+//! One file a target: what it decodes, and what always holds of it.
+
+pub mod bodies;
+pub mod chunks;
+pub mod documents;
+pub mod forms;
+pub mod keys;
+pub mod log_entries;
+pub mod manifests;
+pub mod policies;
+pub mod records;
+pub mod requests;
+pub mod segments;
+pub mod settings;
+pub mod signatures;

@@ -1,0 +1,45 @@
+//! Whole bodies, with whatever their heads promise. A body that comes out has the length, the MD5 and
+//! the checksum that its head declares.
+
+use crate::auth::Payload;
+use crate::body::{Body, Terms};
+use crate::input::{Input, run as wait};
+use bytes::Bytes;
+use http_body::Frame;
+use http_body_util::StreamBody;
+use std::convert::Infallible;
+
+/// How the body is cut and what it is for, then the head, then the body.
+pub fn run(data: &[u8]) {
+    let mut input = Input(data);
+    let (kind, step) = (input.byte(), input.byte());
+    let Some(head) = input.head() else { return };
+    let (terms, payload) = match kind % 4 {
+        0 => (Terms::object(None), Payload::Unsigned),
+        1 => (Terms::object(Some(crate::body::Algorithm::Crc64Nvme)), Payload::UnsignedTrailer),
+        2 => (Terms::document(1000), Payload::Unsigned),
+        _ => (Terms::document(1000), Payload::Sha256([7; 32])),
+    };
+    let sent = input.0;
+    let pieces = input
+        .pieces(step)
+        .into_iter()
+        .map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::copy_from_slice(piece))));
+    let stream = futures_util::stream::iter(pieces.collect::<Vec<_>>());
+    let Ok(mut body) = Body::new(StreamBody::new(stream), &head, payload, terms) else { return };
+    let read = wait(async {
+        let mut bytes = Vec::new();
+        while let Some(more) = body.next().await? {
+            bytes.extend_from_slice(&more);
+        }
+        Ok::<_, crate::s3::error::S3Error>(bytes)
+    });
+    let Ok(read) = read else { return };
+    assert!(read.len() <= sent.len() && read.len() as u64 <= terms.bytes_max);
+    let declared = body.declared_algorithm();
+    let digests = body.finish();
+    assert_eq!((digests.bytes, digests.declared), (read.len() as u64, declared));
+    for (algorithm, value) in &digests.checksums {
+        assert_eq!(*value, algorithm.of(&read));
+    }
+}

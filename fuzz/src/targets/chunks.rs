@@ -1,0 +1,94 @@
+//! The aws-chunked framing. A body is the same however it is cut; a well-formed one comes out as it
+//! went in; a signed one with any byte changed comes out the same or not at all.
+
+use crate::auth::Payload;
+use crate::body::{Body, Terms};
+use crate::input::{Input, run as wait};
+use crate::s3::error::S3Error;
+use crate::signing::{chunk_signature, signed, trailer_signature, verify};
+use bytes::Bytes;
+use http::request::Parts;
+use http_body::Frame;
+use http_body_util::StreamBody;
+use std::convert::Infallible;
+
+const CHECKSUM: &str = "x-amz-checksum-crc32";
+
+/// The first byte says which of them, the second how the body is cut.
+pub fn run(data: &[u8]) {
+    let mut input = Input(data);
+    let (kind, step) = (input.byte(), input.byte());
+    if kind % 2 == 0 { any_bytes(kind, step, input) } else { signed_bytes(kind, step, input) }
+}
+
+fn head(length: usize, trailer: bool) -> Parts {
+    let mut head = http::Request::put("/b/k").header("x-amz-decoded-content-length", length);
+    if trailer {
+        head = head.header("x-amz-trailer", CHECKSUM);
+    }
+    head.body(()).expect("our own head").into_parts().0
+}
+
+fn read(head: &Parts, payload: Payload, pieces: &[&[u8]]) -> Result<Vec<u8>, S3Error> {
+    let pieces = pieces.iter().map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::copy_from_slice(piece))));
+    let stream = futures_util::stream::iter(pieces.collect::<Vec<_>>());
+    let mut body = Body::new(StreamBody::new(stream), head, payload, Terms::object(None))?;
+    wait(async {
+        let mut bytes = Vec::new();
+        while let Some(more) = body.next().await? {
+            assert!(!more.is_empty(), "only bytes come out");
+            bytes.extend_from_slice(&more);
+        }
+        Ok(bytes)
+    })
+}
+
+/// Any bytes as an unsigned body.
+fn any_bytes(kind: u8, step: u8, mut input: Input<'_>) {
+    let length = usize::from(input.u16());
+    let head = head(length, kind & 2 != 0);
+    let whole = read(&head, Payload::UnsignedTrailer, &[input.0]);
+    let cut = read(&head, Payload::UnsignedTrailer, &input.pieces(step));
+    assert_eq!(whole.is_ok(), cut.is_ok());
+    if let (Ok(whole), Ok(cut)) = (whole, cut) {
+        assert_eq!((whole.len(), &whole), (length, &cut));
+    }
+}
+
+/// A signed body of what the input says, as it is and with one byte changed.
+fn signed_bytes(kind: u8, step: u8, mut input: Input<'_>) {
+    let trailer = kind & 2 != 0;
+    let (at, to) = (usize::from(input.u16()), input.byte());
+    let chunks = std::iter::from_fn(|| {
+        Some(input.byte()).filter(|length| *length > 0).map(|length| input.take(length.into()))
+    });
+    let chunks: Vec<&[u8]> = chunks.filter(|chunk| !chunk.is_empty()).take(8).collect();
+    let body = chunks.concat();
+    let kind = ["STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"];
+    let (head, mut signature) = signed(head(body.len(), trailer), kind[usize::from(trailer)]);
+    let mut wire = Vec::new();
+    for chunk in chunks.iter().chain([&&b""[..]]) {
+        signature = chunk_signature(&signature, chunk);
+        wire.extend_from_slice(format!("{:x};chunk-signature={signature}\r\n", chunk.len()).as_bytes());
+        wire.extend_from_slice(chunk);
+        wire.extend_from_slice(if chunk.is_empty() { b"" } else { b"\r\n" });
+    }
+    if trailer {
+        let value = crate::body::Algorithm::Crc32.of(&body);
+        let value = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, value);
+        let signature = trailer_signature(&signature, &format!("{CHECKSUM}:{value}\n"));
+        wire.extend_from_slice(
+            format!("{CHECKSUM}:{value}\r\nx-amz-trailer-signature:{signature}\r\n").as_bytes(),
+        );
+    }
+    wire.extend_from_slice(b"\r\n");
+    let payload = || verify(&head).expect("it is signed").payload;
+    let pieces: Vec<&[u8]> = Input(&wire).pieces(step);
+    assert_eq!(read(&head, payload(), &pieces).as_ref(), Ok(&body));
+    let mut changed = wire.clone();
+    let at = at % wire.len();
+    changed[at] = to;
+    if let Ok(read) = read(&head, payload(), &[&changed]) {
+        assert_eq!(read, body, "byte {at} was changed");
+    }
+}

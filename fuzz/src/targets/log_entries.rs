@@ -1,0 +1,14 @@
+//! What the log keeps: entries, the commands in them, votes, memberships. What decodes is encoded to
+//! bytes that decode to the same.
+
+use mlgw_metadata::inner;
+
+/// The first byte says what.
+pub fn run(data: &[u8]) {
+    let Some((kind, bytes)) = data.split_first() else { return };
+    let _ = match kind % 3 {
+        0 => inner::log_entry(7, bytes),
+        1 => inner::commands(bytes),
+        _ => inner::vote_and_membership(bytes),
+    };
+}

@@ -1,0 +1,31 @@
+//! The walk over a MANIFEST that looks for a torn end. It never asks to keep more than there is, and
+//! what it keeps is not torn. Checksums of whole fragments are made right first.
+
+use mlgw_common::checksum::crc32c;
+use mlgw_metadata::inner::torn_from;
+
+const HEADER_BYTES: usize = 7;
+
+/// The bytes of the file, as they are and with right checksums from the front as far as they go.
+pub fn run(data: &[u8]) {
+    check(data);
+    let mut bytes = data.to_vec();
+    let mut at = 0;
+    while let Some([_, _, _, _, low, high, _]) =
+        bytes.get(at..at + HEADER_BYTES).and_then(|head| head.first_chunk())
+    {
+        let end = at + HEADER_BYTES + usize::from(u16::from_le_bytes([*low, *high]));
+        let Some(covered) = bytes.get(at + HEADER_BYTES - 1..end) else { break };
+        let masked = crc32c(covered).rotate_right(15).wrapping_add(0xa282_ead8);
+        bytes[at..at + 4].copy_from_slice(&masked.to_le_bytes());
+        at = end;
+    }
+    check(&bytes);
+}
+
+fn check(bytes: &[u8]) {
+    if let Some(keep) = torn_from(bytes) {
+        assert!(keep < bytes.len());
+        assert_eq!(torn_from(&bytes[..keep]), None, "one cut is enough");
+    }
+}

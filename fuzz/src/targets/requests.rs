@@ -1,0 +1,55 @@
+//! Heads of requests: target, query, operation, headers, ranges, sources of copies. A range lies
+//! within its object, and a key that was read is one.
+
+use crate::input::Input;
+use crate::query::Query;
+use crate::s3::copy_source::{Source, source_range};
+use crate::s3::headers::{check_headers, hoist};
+use crate::s3::operation::{Operation, Shape};
+use crate::s3::range;
+use crate::s3::target::Target;
+use http::request::Parts;
+use mlgw_common::ObjectKey;
+
+/// What decides the operation.
+struct Seen<'a>(&'a Parts, &'a Query<'a>);
+
+impl Shape for Seen<'_> {
+    fn query(&self, name: &str) -> Option<&str> {
+        self.1.raw(name)
+    }
+
+    fn has_header(&self, name: &str) -> bool {
+        self.0.headers.contains_key(name)
+    }
+}
+
+/// The size of an object, then a head.
+pub fn run(data: &[u8]) {
+    let mut input = Input(data);
+    let size = u64::from(input.u16());
+    let Some(mut head) = input.head() else { return };
+    let domains = ["localhost".to_owned(), "s3.example.com".to_owned()];
+    let Ok(target) = Target::of(&head, &domains) else { return };
+    if let Some(key) = &target.key {
+        assert_eq!(ObjectKey::new(key.as_str()).as_ref(), Ok(key));
+    }
+    let query = head.uri.query().unwrap_or_default().to_owned();
+    let query = Query::parse(&query);
+    for name in ["prefix", "max-keys", "partNumber", "uploadId", "continuation-token", "versionId"] {
+        let _ = (query.get(name), query.get_filled(name), query.number(name));
+    }
+    let operation = Operation::of(&head.method, target.level(), &Seen(&head, &query));
+    let _ = check_headers(&head.headers, operation);
+    let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(Ok(Some(range))) = text("range").map(|range| range::parse(range, size)) {
+        assert!(range.start < range.end && range.end <= size);
+    }
+    if let Some(Ok(range)) = text("x-amz-copy-source-range").map(|range| source_range(range, size)) {
+        assert!(range.start < range.end && range.end <= size);
+    }
+    if let Some(Ok(source)) = text("x-amz-copy-source").map(Source::parse) {
+        assert_eq!(ObjectKey::new(source.key.as_str()), Ok(source.key));
+    }
+    let _ = hoist(&mut head.headers, &query);
+}

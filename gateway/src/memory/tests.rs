@@ -1,0 +1,141 @@
+//! Who gets how much, and who has to wait for whom.
+
+use super::{Memory, blocks_of};
+use crate::s3::error::Code;
+use bytes::Bytes;
+use mlgw_common::limits::{AWAKE_CONNECTION_BYTES, BLOCK_BYTES, HELD_BLOCKS_MAX, SMALL_BODY_BYTES};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// 64 MiB: 768 blocks for bodies, 512 places for connections.
+const BYTES: u64 = 64 << 20;
+const BLOCKS: usize = 768;
+const PLACES: usize = 512;
+
+fn address(last: u8) -> IpAddr {
+    Ipv4Addr::new(127, 0, 0, last).into()
+}
+
+fn half_each() -> Memory {
+    Memory::new(BYTES, 50, None)
+}
+
+#[test]
+fn one_client_holds_its_part_and_leaves_the_rest_to_others() {
+    let memory = half_each();
+    let greedy: Vec<_> = (0..20).map(|_| memory.account(address(1))).collect();
+    let held: Vec<_> = greedy.iter().filter_map(|connection| connection.try_hold(64)).collect();
+    assert_eq!(held.len() * 64, BLOCKS / 2, "half of it, over all of its connections");
+    let modest = memory.account(address(2));
+    assert!(modest.try_hold(HELD_BLOCKS_MAX).is_some(), "another client finds what it needs");
+    drop(held);
+    assert!(greedy[0].try_hold(64).is_some(), "what is let go of can be held again");
+}
+
+#[test]
+fn one_connection_holds_a_smaller_part_of_what_its_client_may() {
+    let memory = Memory::new(1 << 30, 50, None);
+    let connection = memory.account(address(1));
+    let held: Vec<_> = std::iter::from_fn(|| connection.try_hold(16)).collect();
+    let all = (3 << 30) / 4 / BLOCK_BYTES as usize;
+    assert_eq!(held.len() * 16, all / 8);
+    assert!(memory.account(address(1)).try_hold(16).is_some(), "the next connection has a part of its own");
+}
+
+#[tokio::test]
+async fn bodies_never_take_the_places_of_connections() {
+    let memory = Memory::new(BYTES, 100, None);
+    let bodies: Vec<_> = (0..BLOCKS).map_while(|_| memory.account(address(1)).try_hold(1)).collect();
+    assert_eq!(bodies.len(), BLOCKS);
+    assert_eq!(PLACES as u64, BYTES / 4 / AWAKE_CONNECTION_BYTES);
+    assert!(memory.account(address(1)).wake().await.is_ok());
+}
+
+#[tokio::test]
+async fn who_finds_nothing_waits_and_is_then_told_to_slow_down() {
+    let memory = Memory::waiting_for(Duration::ZERO, BYTES, 100, None);
+    let holders: Vec<_> = (0..BLOCKS).map_while(|_| memory.account(address(1)).try_hold(1)).collect();
+    let refused = memory.account(address(2)).hold(1).await.err().map(|error| error.code());
+    assert_eq!(refused, Some(Code::SlowDown));
+    drop(holders);
+    let memory = Memory::new(BYTES, 100, None);
+    let holders: Vec<_> = (0..BLOCKS).map_while(|_| memory.account(address(1)).try_hold(1)).collect();
+    let late = memory.account(address(2));
+    let waits = tokio::spawn(async move { late.hold(1).await.is_ok() });
+    tokio::task::yield_now().await;
+    drop(holders);
+    assert!(waits.await.unwrap(), "it is served when others have gone");
+}
+
+#[tokio::test]
+async fn once_half_of_it_is_taken_more_get_less_each() {
+    let memory = Memory::new(BYTES, 100, None);
+    let connections: Vec<_> = (0..200).map(|_| memory.account(address(1))).collect();
+    let mut held = Vec::new();
+    for connection in &connections {
+        held.push(connection.hold_some(8, 2).await.unwrap());
+    }
+    let many = held.iter().filter(|held| held.blocks() == 8).count();
+    assert_eq!(many * 8, BLOCKS / 2);
+    assert!(held[many..].iter().all(|held| held.blocks() == 2));
+}
+
+#[tokio::test]
+async fn connections_that_wait_to_work_are_seen() {
+    let memory = Memory::new(BYTES, 100, None);
+    let mut awake = Vec::new();
+    for _ in 0..PLACES {
+        awake.push(memory.account(address(1)).wake().await.unwrap());
+    }
+    assert!(!memory.is_short());
+    let late = memory.account(address(2));
+    let waits = tokio::spawn(async move { late.wake().await.is_ok() });
+    tokio::task::yield_now().await;
+    assert!(memory.is_short());
+    awake.pop();
+    assert!(waits.await.unwrap());
+    assert!(!memory.is_short());
+}
+
+#[test]
+fn memory_is_held_until_the_last_slice_of_the_bytes_is_gone() {
+    let memory = Memory::new(BYTES, 100, None);
+    let account = memory.account(address(1));
+    let mut bytes = Arc::new(account.try_hold(96).unwrap()).carried_by(Bytes::from(vec![7; 100]));
+    let tail = bytes.split_off(50);
+    drop(bytes);
+    assert!(account.try_hold(HELD_BLOCKS_MAX).is_none(), "a connection may hold {HELD_BLOCKS_MAX}");
+    assert_eq!(tail, vec![7; 50]);
+    drop(tail);
+    assert!(account.try_hold(HELD_BLOCKS_MAX).is_some());
+}
+
+#[test]
+fn small_answers_are_paid_for_by_their_connection_and_large_ones_refused_without_memory() {
+    let memory = Memory::new(BYTES, 100, None);
+    let account = memory.account(address(1));
+    let _all = std::iter::from_fn(|| account.try_hold(1)).collect::<Vec<_>>();
+    assert!(account.cover(Bytes::from(vec![0; SMALL_BODY_BYTES])).is_ok());
+    let refused = account.cover(Bytes::from(vec![0; SMALL_BODY_BYTES + 1])).err().map(|error| error.code());
+    assert_eq!(refused, Some(Code::SlowDown));
+}
+
+#[test]
+fn even_the_least_memory_takes_the_largest_document() {
+    for percent in [1, 50, 100] {
+        let account = Memory::new(0, percent, None).account(address(1));
+        assert!(account.try_hold(HELD_BLOCKS_MAX).is_some(), "{percent} %");
+    }
+    assert_eq!(blocks_of(1), 1);
+    assert_eq!(blocks_of(BLOCK_BYTES + 1), 2);
+}
+
+#[test]
+fn clients_that_have_gone_are_forgotten() {
+    let memory = half_each();
+    let accounts: Vec<_> = (1..=9).map(|last| memory.account(address(last))).collect();
+    assert_eq!(memory.0.clients.lock().len(), 9);
+    drop(accounts);
+    assert_eq!(memory.0.clients.lock().len(), 0);
+}

@@ -1,0 +1,55 @@
+//! Clients that keep the connection and next to nothing else: what they hold is taken back, and they are told.
+
+use std::time::Duration;
+
+use http::Method;
+
+use super::{BUCKET, runtime};
+use crate::content::Content;
+use crate::raw::Exchange;
+use crate::s3::whole;
+use crate::server::Setup;
+
+const LARGE: Content = Content { id: 1, length: 64 << 20 };
+/// Over five seconds, of which one is too many.
+const DROPS: usize = 500;
+
+#[test]
+fn who_drips_is_answered_with_a_time_out_and_who_drinks_in_drops_is_cut_off() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Setup::new(dir.path().join("mlgw-data"))
+        .with("limits.body_timeout", "1s")
+        .with("limits.body_rate_min", "64KiB")
+        .start();
+    runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        client.put(BUCKET, "large", whole(LARGE.bytes())).await.expect("stored");
+        let target = format!("/{BUCKET}/dripped");
+        let mut writer =
+            Exchange::begin(&client, server.s3, Method::PUT, &target, 1 << 20).await.expect("connected");
+        let answer = loop {
+            if let Some(answer) = writer.send_or_answer(b"drop").await.expect("answered") {
+                break answer;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        let body = writer.rest(&answer).await.expect("the reason");
+        assert_eq!(answer.status, 400, "{}", answer.head);
+        assert!(String::from_utf8_lossy(&body).contains("<Code>RequestTimeout</Code>"));
+        let refused = client.get(BUCKET, "dripped").await.expect_err("nothing of it was stored");
+        assert!(refused.is_not_found());
+
+        let target = format!("/{BUCKET}/large");
+        let mut reader =
+            Exchange::begin(&client, server.s3, Method::GET, &target, 0).await.expect("connected");
+        assert_eq!(reader.answer().await.expect("answered").status, 200);
+        for _ in 0..DROPS {
+            assert_eq!(reader.sip(1).await.expect("of what is under way"), 1);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        // By now the server has closed; what the system's buffers held is there, and no more.
+        reader.skip(LARGE.length).await.expect_err("the answer was cut off");
+    });
+    server.stop();
+}

@@ -1,0 +1,165 @@
+//! 512 MiB of memory under clients that ask and do not read, by HTTP/1.1 and HTTP/2, and under clients that
+//! asked once and stay: each is served or told to come again, nobody is killed, and another client's small
+//! requests are served all the while.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::iter;
+use http::Method;
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+
+use super::cgroup::MemoryLimit;
+use super::memory::raise_open_files;
+use super::{BUCKET, runtime};
+use crate::content::Content;
+use crate::raw::Exchange;
+use crate::s3::{Client, whole};
+use crate::server::{ACCESS_KEY, SECRET_KEY, Server, Setup};
+
+const MEMORY_BYTES: u64 = 512 << 20;
+const LARGE: Content = Content { id: 1, length: 32 << 20 };
+const SMALL: Content = Content { id: 2, length: 4000 };
+/// More than a third of the memory if each of them had one piece.
+const READERS: usize = 2_000;
+/// Slow readers that go on to the end while the rest holds on to what it has.
+const FINISHED: usize = 4;
+const CONNECTIONS_OF_HTTP2: usize = 4;
+const STREAMS: usize = 100;
+const STAYING: usize = 5_000;
+/// Requests of the client that does nothing wrong.
+const NORMAL_MIN: usize = 100;
+
+#[test]
+fn who_does_not_read_is_in_nobodys_way() {
+    let limit = match MemoryLimit::new(MEMORY_BYTES) {
+        Ok(limit) => limit,
+        Err(why) => return eprintln!("SKIPPED the slow readers: no cgroup may be made here: {why}"),
+    };
+    raise_open_files();
+    let dir = tempfile::tempdir_in(super::on_disk()).expect("a directory");
+    let mut server = Setup::new(dir.path().join("mlgw-data"))
+        .with("limits.idle_timeout", "10m")
+        .with("limits.body_timeout", "10m")
+        .prepared_by("ulimit -n 20000 || exit 98")
+        .prepared_by(&limit.enter())
+        .start();
+    runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        client.put(BUCKET, "large", whole(LARGE.bytes())).await.expect("stored");
+        client.put(BUCKET, "small", whole(SMALL.bytes())).await.expect("stored");
+        let readers = slow_readers(&client, server.s3).await;
+        server.assert_running("with slow readers");
+        normal_traffic(&server).await;
+        finish_some(readers).await;
+        let held = stalls_on_http2(&client, server.s3).await;
+        server.assert_running("with stalls on HTTP/2");
+        normal_traffic(&server).await;
+        drop(held);
+        let staying = stay(&client, server.s3).await;
+        eprintln!("readers: {} of {STAYING} connections stay after a request", staying.len());
+        normal_traffic(&server).await;
+    });
+    eprintln!("readers: at most {} MiB of {} taken", limit.peak() >> 20, MEMORY_BYTES >> 20);
+    assert_eq!(limit.kills(), 0, "{}", server.log());
+    server.stop();
+}
+
+/// Clients that ask for the large object and read its first bytes; with how many are still to come.
+async fn slow_readers(client: &Client, server: SocketAddr) -> Vec<(Exchange, usize)> {
+    let ask = |_| async move {
+        let target = format!("/{BUCKET}/large");
+        let mut exchange = Exchange::begin(client, server, Method::GET, &target, 0).await.expect("connected");
+        let answer = exchange.answer().await.expect("answered");
+        assert!([200, 503].contains(&answer.status), "a slow reader gets {}", answer.status);
+        (answer.status == 200).then(|| (exchange, LARGE.length - answer.body.len()))
+    };
+    let asked: Vec<_> = iter(0..READERS).map(ask).buffer_unordered(READERS).collect().await;
+    let served: Vec<(Exchange, usize)> = asked.into_iter().flatten().collect();
+    eprintln!("readers: {} of {READERS} are served, the others come again", served.len());
+    assert!(served.len() > FINISHED);
+    served
+}
+
+/// A few read on to the end.
+async fn finish_some(readers: Vec<(Exchange, usize)>) {
+    for (mut exchange, left) in readers.into_iter().take(FINISHED) {
+        exchange.skip(left).await.expect("the rest of the body");
+    }
+}
+
+/// Another client's requests, from another address: every one of them is served.
+async fn normal_traffic(server: &Server) {
+    let address = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+    let client = Client::new(server.s3, ACCESS_KEY, SECRET_KEY).with_address(address);
+    for id in 0..NORMAL_MIN as u64 {
+        let content = Content { id: 1000 + id, ..SMALL };
+        client.put(BUCKET, "normal", whole(content.bytes())).await.expect("a small PUT beside slow clients");
+        let body = client.get(BUCKET, "normal").await.expect("a small GET beside slow clients").body;
+        assert_eq!(content.difference(&body), None);
+    }
+}
+
+/// Connections of HTTP/2 with many answers each that nobody reads. What is returned keeps them.
+async fn stalls_on_http2(client: &Client, server: SocketAddr) -> Vec<Stalled> {
+    let connections = (0..CONNECTIONS_OF_HTTP2).map(|_| stall_on_http2(client, server));
+    let stalled: Vec<Stalled> = futures_util::future::join_all(connections).await;
+    let served: usize = stalled.iter().map(|stalled| stalled.answers.len()).sum();
+    eprintln!("readers: {served} of {} answers on HTTP/2 begun", CONNECTIONS_OF_HTTP2 * STREAMS);
+    assert!(served > 0);
+    stalled
+}
+
+/// A connection and its answers, held back.
+struct Stalled {
+    _sender: http2::SendRequest<Empty<Bytes>>,
+    _connection: tokio::task::JoinHandle<hyper::Result<()>>,
+    answers: Vec<http::Response<Incoming>>,
+}
+
+async fn stall_on_http2(client: &Client, server: SocketAddr) -> Stalled {
+    let stream = TokioIo::new(TcpStream::connect(server).await.expect("connected"));
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.expect("HTTP/2");
+    let connection = tokio::spawn(connection);
+    let ask = |_| {
+        let mut sender = sender.clone();
+        let signed = client.request(Method::GET, &format!("/{BUCKET}/large"), &[], whole(""));
+        let mut request = http::Request::get(format!("http://{server}/{BUCKET}/large"));
+        for (name, value) in signed.headers().iter().filter(|(name, _)| *name != "host") {
+            request = request.header(name, value);
+        }
+        let request = request.body(Empty::new()).expect("our own request");
+        async move { sender.send_request(request).await.expect("every stream is answered") }
+    };
+    let answers: Vec<_> = iter(0..STREAMS).map(ask).buffer_unordered(STREAMS).collect().await;
+    for answer in &answers {
+        assert!([200, 503].contains(&answer.status().as_u16()), "a stream gets {}", answer.status());
+    }
+    let answers = answers.into_iter().filter(|answer| answer.status() == 200).collect();
+    Stalled { _sender: sender, _connection: connection, answers }
+}
+
+/// Clients that read their answer and keep the connection.
+async fn stay(client: &Client, server: SocketAddr) -> Vec<Exchange> {
+    let ask = |_| async move {
+        let target = format!("/{BUCKET}/small");
+        let mut exchange = Exchange::begin(client, server, Method::GET, &target, 0).await.expect("connected");
+        let answer = exchange.answer().await.expect("answered");
+        if answer.status == 503 {
+            return None;
+        }
+        let body = exchange.rest(&answer).await.expect("the body");
+        assert_eq!(SMALL.difference(&body), None);
+        Some(exchange)
+    };
+    let asked: Vec<_> = iter(0..STAYING).map(ask).buffer_unordered(64).collect().await;
+    let stayed: Vec<Exchange> = asked.into_iter().flatten().collect();
+    assert_eq!(stayed.len(), STAYING, "connections at rest are in nobody's way");
+    stayed
+}
