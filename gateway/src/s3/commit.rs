@@ -152,3 +152,6 @@ fn rejected(reject: Reject) -> S3Error {
         other => S3Error::internal(format!("the catalogue refused what it should have taken: {other}")),
     }
 }
+
+#[cfg(test)]
+mod tests;

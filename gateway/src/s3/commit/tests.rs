@@ -1,0 +1,116 @@
+//! What clients do not notice: a segment that is fenced between the bytes and their name.
+
+use crate::auth::AuthRules;
+use crate::credentials::{Keyring, Sealer};
+use crate::memory::Memory;
+use crate::metrics::Metrics;
+use crate::s3::ingest::{Destination, Durable, Ingest};
+use crate::s3::put::put_version;
+use crate::s3::reader::BodyReader;
+use crate::s3::{Gateway, S3Config};
+use bytes::Bytes;
+use mlgw_common::{BodyId, BucketName, Clock, ObjectKey, PartNumber, SystemClock, Timestamp};
+use mlgw_metadata::command::{Conditions, CreateUpload, ObjectChange, PutPart};
+use mlgw_metadata::schema::{Bucket, ObjectVersion, Part, Upload};
+use mlgw_metadata::{Catalogue, CatalogueOptions, NewBucket};
+use mlgw_tiering::{HotOptions, HotTier};
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let options = CatalogueOptions::new(dir.join("catalogue"), clock.clone());
+    let catalogue = Catalogue::open(options).await.unwrap();
+    let options = HotOptions::new(dir.join("segments"), 1 << 30, clock.clone());
+    let hot = HotTier::open(options, catalogue.clone()).await.unwrap();
+    let sealer = Sealer::open(dir, true).unwrap();
+    let keyring = Keyring::open(catalogue.clone(), sealer, clock.clone(), None).await.unwrap();
+    let new = NewBucket { name: BucketName::new("data").unwrap(), owner: "o".into(), region: String::new() };
+    let bucket = catalogue.create_bucket(new).await.unwrap();
+    let config = S3Config { domains: vec![], region: String::new(), rules: AuthRules::new("s3") };
+    let gateway = Gateway {
+        catalogue,
+        hot,
+        keyring,
+        config,
+        metrics: Arc::new(Metrics::new(0)),
+        clock,
+        requests: AtomicU64::new(0),
+    };
+    (Arc::new(gateway), bucket)
+}
+
+/// Bytes that are nowhere the same.
+fn bytes_of(length: usize) -> Bytes {
+    (0..length).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+/// Stores a body and fences every segment that it lies in.
+async fn stored_and_fenced(
+    gateway: &Arc<Gateway>,
+    bucket: &Bucket,
+    key: &ObjectKey,
+    part: Option<PartNumber>,
+    data: &Bytes,
+) -> (BodyId, Durable) {
+    let body = gateway.catalogue.body_id().await.unwrap();
+    let destination = Destination { bucket: bucket.bucket_id(), key: key.clone(), body, part };
+    let memory = Memory::new(64 << 20, 100, None).account(Ipv4Addr::LOCALHOST.into());
+    let mut ingest = Ingest::begin(gateway, &memory, destination, Some(data.len() as u64)).await.unwrap();
+    ingest.push(data.clone()).await.unwrap();
+    let durable = ingest.finish().await.unwrap();
+    for hold in &durable.holds {
+        gateway.catalogue.fence_segment(hold.segment()).await.unwrap();
+    }
+    (body, durable)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_put_into_a_segment_that_was_fenced_meanwhile_succeeds() {
+    let dir = tempfile::tempdir().unwrap();
+    let (gateway, bucket) = open(dir.path()).await;
+    // In the record itself, and on pages.
+    for (name, length) in [("small", 5_000), ("large", 7 << 20)] {
+        let (key, data) = (ObjectKey::new(name).unwrap(), bytes_of(length));
+        let (body, durable) = stored_and_fenced(&gateway, &bucket, &key, None, &data).await;
+        let object = ObjectVersion { body_id: body.get(), size: length as u64, ..ObjectVersion::default() };
+        put_version(&gateway, &bucket, &key, object, durable.extents, Conditions::default()).await.unwrap();
+        let object = gateway.catalogue.object(bucket.bucket_id(), &key).unwrap().unwrap();
+        let (catalogue, hot) = (&gateway.catalogue, &gateway.hot);
+        let mut reader = BodyReader::new(catalogue, hot, bucket.bucket_id(), &key, &object, 0..object.size);
+        let mut read = Vec::new();
+        while let Some(piece) = reader.next().await.unwrap() {
+            read.extend_from_slice(&piece);
+        }
+        assert!(read == data, "{name} reads back");
+    }
+    close(gateway).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_part_in_a_segment_that_was_fenced_meanwhile_is_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let (gateway, bucket) = open(dir.path()).await;
+    let (key, data, number) =
+        (ObjectKey::new("parts").unwrap(), bytes_of(100_000), PartNumber::new(3).unwrap());
+    let (body, durable) = stored_and_fenced(&gateway, &bucket, &key, Some(number), &data).await;
+    let upload = Upload { body_id: body.get(), key: "parts".into(), ..Upload::default() };
+    let create = ObjectChange::CreateUpload(CreateUpload { upload });
+    gateway.propose_object(&bucket, &key, Timestamp(0), create).await.unwrap();
+    let part = Part { size: 100_000, extents: durable.extents, ..Part::default() };
+    let put = ObjectChange::PutPart(PutPart { body_id: body.get(), number: 3, part });
+    gateway.propose_object(&bucket, &key, Timestamp(0), put).await.unwrap();
+    let part = gateway.catalogue.part(bucket.bucket_id(), &key, body, number).unwrap().unwrap();
+    let read = gateway.hot.read(&part.extents[0], body, 0..100_000).await.unwrap();
+    assert!(read == data, "the part reads back");
+    close(gateway).await;
+}
+
+async fn close(gateway: Arc<Gateway>) {
+    let (hot, catalogue) = (gateway.hot.clone(), gateway.catalogue.clone());
+    drop(gateway);
+    hot.shutdown().await;
+    catalogue.shutdown().await;
+}
