@@ -22,7 +22,9 @@ pub use table::{
     AccessLogSection, Admin, Audit, CatalogueSection, Config, Hot, Limits, Log, MetricsSection, S3, SECTIONS,
     SETTINGS, Setting, Tls, TracesSection,
 };
-pub use value::{Address, Auto, ByteSize, Durability, LogFormat, LogLevel, PrintCredentials, Value};
+pub use value::{
+    Address, Auto, ByteSize, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, Value,
+};
 
 use std::fmt;
 use std::path::{Path, PathBuf};

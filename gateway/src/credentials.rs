@@ -13,4 +13,4 @@ pub mod sealer;
 pub use key::{Key, OWNER, Secret};
 pub use keyring::{ChangeKeyError, KeyChange, KeyInfo, Keyring, NewKey, OpenKeyringError, RootCredentials};
 pub use principal::{Action, BadGlob, Principal, Role};
-pub use sealer::{Sealer, SealerError};
+pub use sealer::{Sealer, SealerError, random};

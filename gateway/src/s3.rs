@@ -17,6 +17,7 @@ pub mod delete;
 pub mod document;
 pub mod elements;
 pub mod error;
+mod etag;
 pub mod form;
 pub mod get;
 pub mod headers;
@@ -41,6 +42,7 @@ pub mod xml;
 mod documentation;
 
 use crate::auth::{self, AuthRules, Payload};
+use crate::config::EtagKind;
 use crate::credentials::{Keyring, Principal};
 use crate::memory::Account;
 use crate::metrics::observed::{Arrival, Observed};
@@ -71,6 +73,8 @@ pub struct S3Config {
     pub domains: Vec<String>,
     /// The region that buckets report.
     pub region: String,
+    /// What the ETags of new bodies are.
+    pub etag: EtagKind,
     /// How signatures are checked.
     pub rules: AuthRules,
 }

@@ -421,7 +421,7 @@ fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gatew
         catalogue: engine.catalogue.clone(),
         hot: engine.hot.clone(),
         keyring: engine.keyring.clone(),
-        config: S3Config { domains, region: config.s3.region.clone(), rules },
+        config: S3Config { domains, region: config.s3.region.clone(), etag: config.s3.etag, rules },
         metrics: Arc::clone(metrics),
         clock: Arc::clone(&engine.clock),
         requests: AtomicU64::new(0),

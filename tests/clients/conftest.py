@@ -28,6 +28,14 @@ def https(certificates):
     server.stop()
 
 
+@pytest.fixture(scope="session")
+def fast_etags():
+    """A server over HTTP that computes no MD5 unless asked."""
+    server = Server(settings={"s3.etag": "fast"}).start()
+    yield server
+    server.stop()
+
+
 @pytest.fixture(scope="session", params=["http", "https"])
 def server(request):
     """A test that takes this runs twice, once over HTTP and once over HTTPS."""

@@ -6,6 +6,7 @@ import pytest
 
 from content import content, small_objects
 from rclone import Rclone
+from wire import new_bucket
 
 
 @pytest.fixture
@@ -65,3 +66,12 @@ def test_moving_deleting_and_listing(rclone, server, bucket, tmp_path):
     assert "2020-02-03 04:05:06" in times
     rclone.run("purge", f"s3:{bucket}")
     assert bucket not in rclone.run("lsd", "s3:")
+
+
+def test_names_that_are_no_md5_do_not_mislead_it(fast_etags, tmp_path):
+    rclone, bucket = Rclone(fast_etags), new_bucket(fast_etags)
+    (tmp_path / "small").write_bytes(b"body")
+    (tmp_path / "large").write_bytes(content(20 << 20, "rclone"))
+    rclone.run("copy", "--s3-upload-cutoff=8M", "--s3-chunk-size=8M", tmp_path, f"s3:{bucket}")
+    rclone.run("check", "--download", tmp_path, f"s3:{bucket}")
+    rclone.run("sync", "--checksum", tmp_path, f"s3:{bucket}")

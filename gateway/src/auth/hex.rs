@@ -12,9 +12,10 @@ pub(crate) fn encode(bytes: &[u8; 32]) -> [u8; 64] {
     out
 }
 
-/// The same as a `String`, for people.
-pub(crate) fn text(bytes: &[u8; 32]) -> String {
-    encode(bytes).iter().map(|&b| char::from(b)).collect()
+/// Any bytes as a `String`.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    let digit = |half: u8| char::from(DIGITS[usize::from(half)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// The 32 bytes that 64 digits of either case stand for.

@@ -4,7 +4,9 @@
 //! while the server runs. The typed [`Config`], `mlgw config show`, `check` and `example`, the
 //! environment variables and docs/CONFIGURATION.md all come from it, so they cannot disagree.
 
-use super::value::{Address, Auto, ByteSize, Durability, LogFormat, LogLevel, PrintCredentials, Value};
+use super::value::{
+    Address, Auto, ByteSize, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, Value,
+};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -154,6 +156,8 @@ settings! {
         region_strict: bool = "false", start;
         /// Accept query strings presigned with Signature Version 2, boto3's default in us-east-1.
         sigv2: bool = "true", start;
+        /// ETags of new bodies: `md5`, or `fast`, a random name with `-1` at its end that spares the MD5 of large uploads.
+        etag: EtagKind = "md5", start;
         /// When `mlgw serve` prints the root credentials to standard output.
         print_credentials: PrintCredentials = "terminal", start;
     }

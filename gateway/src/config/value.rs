@@ -346,6 +346,17 @@ choices! {
 }
 
 choices! {
+    /// What the ETag of a new body is.
+    EtagKind {
+        /// Its MD5, as clients expect.
+        Md5 = "md5",
+        /// A random name, which costs nothing.
+        Fast = "fast",
+    }
+    "\"md5\" or \"fast\""
+}
+
+choices! {
     /// How log lines are written.
     LogFormat {
         /// For people.

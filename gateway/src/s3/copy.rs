@@ -8,11 +8,12 @@ use super::checksums;
 use super::conditions::{self, OF_COPY_SOURCE, Verdict};
 use super::copy_source::{Source, source_range};
 use super::error::{Code, S3Error};
+use super::etag;
 use super::get::{Found, current};
 use super::ingest::{Destination, Durable, Ingest};
 use super::multipart::{Named, asked_checksum, part_number, put_part};
 use super::object_headers::{Description, STORAGE_CLASS};
-use super::put::{Stored, hex, put_version};
+use super::put::{Stored, put_version};
 use super::request::Request;
 use super::response::{S3Result, xml};
 use super::tagging::update;
@@ -199,9 +200,12 @@ async fn copy_bytes(
         Destination { bucket: bucket_id(bucket), key: key.clone(), body, part: part.map(|(_, n)| n) };
     let mut ingest = Ingest::begin(gateway, memory, destination, Some(bytes)).await?;
     let (mut reader, _piece) = from.reader_with_memory(gateway, memory, range).await?;
-    let (mut md5, mut checksum) = (Md5::new(), asked.map(Running::new));
+    let mut md5 = etag::wants_md5(gateway).then(Md5::new);
+    let mut checksum = asked.map(Running::new);
     while let Some(piece) = reader.next().await? {
-        md5.update(&piece);
+        if let Some(md5) = &mut md5 {
+            md5.update(&piece);
+        }
         if let Some(checksum) = &mut checksum {
             checksum.update(&piece);
         }
@@ -210,7 +214,8 @@ async fn copy_bytes(
     let Durable { extents, holds } = ingest.finish().await?;
     let stored = |one: Running| checksums::stored(one.algorithm(), ChecksumKind::FullObject, one.finish());
     let checksums = checksum.map(stored).into_iter().collect();
-    Ok(Stored { body, bytes, etag: hex(&md5.finalize()), checksums, extents, _holds: holds })
+    let etag = etag::of_body(md5.map(|md5| md5.finalize().into()))?;
+    Ok(Stored { body, bytes, etag, checksums, extents, _holds: holds })
 }
 
 fn copy_result(root: &str, stored: &Stored, now: Timestamp) -> String {

@@ -6,6 +6,7 @@
 
 use super::checksums;
 use super::error::{Code, S3Error};
+use super::etag;
 use super::list::{Listing, after_prefix, write_owner};
 use super::object_headers::{Description, STORAGE_CLASS};
 use super::put::store;
@@ -13,7 +14,7 @@ use super::request::Request;
 use super::response::{S3Result, empty, etag_value, long_xml, xml};
 use super::xml::Xml;
 use super::{Gateway, Upload, bucket_id};
-use crate::body::{Algorithm, Body, Terms};
+use crate::body::{Algorithm, Body};
 use http::{HeaderValue, StatusCode, header};
 use mlgw_common::limits::PAGE_KEYS_MAX;
 use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
@@ -155,7 +156,7 @@ pub async fn upload_part(gateway: &Arc<Gateway>, request: &Request<'_>, upload: 
     let named = Named::of(gateway, request)?;
     let number = part_number(request)?;
     let record = named.find(gateway)?;
-    let terms = Terms::object(checksums::of_upload(&record).map(|(algorithm, _)| algorithm));
+    let terms = etag::terms(gateway, checksums::of_upload(&record).map(|(algorithm, _)| algorithm));
     let body = Body::new(upload.incoming, request.head, upload.payload, terms)?;
     let stored =
         store(gateway, request.memory, &named.bucket, &named.key, body, Some((named.body, number))).await?;

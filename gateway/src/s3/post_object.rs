@@ -6,6 +6,7 @@
 
 use super::elements::TaggingDocument;
 use super::error::{Code, S3Error};
+use super::etag;
 use super::form::Form;
 use super::headers::check_headers;
 use super::object_headers::{Description, check_tags};
@@ -63,7 +64,7 @@ pub async fn post_object(
     let terms = Terms {
         bytes_max: (*grant.length.end()).min(PUT_BYTES_MAX),
         length_required: false,
-        ..Terms::object(None)
+        ..etag::terms(gateway, None)
     };
     let file = StreamBody::new(Box::pin(file.frames()));
     let body = Body::new(file, &head, Payload::Unsigned, terms)?;

@@ -7,13 +7,14 @@
 use super::checksums;
 use super::conditions;
 use super::error::{Code, S3Error};
+use super::etag;
 use super::get::current;
 use super::ingest::{Destination, Durable, Ingest};
 use super::object_headers::{Description, STORAGE_CLASS};
 use super::request::Request;
 use super::response::{S3Response, S3Result, empty, etag_value};
 use super::{Gateway, Upload, bucket_id};
-use crate::body::{Body, Terms};
+use crate::body::Body;
 use crate::memory::Account;
 use http::{StatusCode, header};
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, INLINE_EXTENTS_MAX};
@@ -22,7 +23,6 @@ use mlgw_metadata::ProposeError;
 use mlgw_metadata::command::{Conditions, ObjectChange, PutObject, Reject};
 use mlgw_metadata::schema::{Bucket, Checksum, ChecksumKind, Extent, ExtentPage, ObjectVersion};
 use mlgw_tiering::Hold;
-use std::fmt::Write;
 use std::sync::Arc;
 
 /// PutObject.
@@ -34,7 +34,7 @@ pub async fn put_object(gateway: &Arc<Gateway>, request: &Request<'_>, upload: U
     let key = request.key()?;
     let conditions = conditions::of_write(request)?;
     let description = Description::of(request)?;
-    let body = Body::new(upload.incoming, request.head, upload.payload, Terms::object(None))?;
+    let body = Body::new(upload.incoming, request.head, upload.payload, etag::terms(gateway, None))?;
     if conditions != Conditions::default() {
         conditions::check_write(&conditions, current(gateway, bucket_id(&bucket), key)?.as_ref())?;
     }
@@ -88,10 +88,10 @@ where
     }
     let digests = body.finish();
     let Durable { extents, holds } = ingest.finish().await?;
-    let md5 = digests.md5.ok_or_else(|| S3Error::internal("a body was stored without its MD5"))?;
+    let etag = etag::of_body(digests.md5)?;
     let of_whole = |(algorithm, value)| checksums::stored(algorithm, ChecksumKind::FullObject, value);
     let checksums = digests.checksums.into_iter().map(of_whole).collect();
-    Ok(Stored { body: id, bytes: digests.bytes, etag: hex(&md5), checksums, extents, _holds: holds })
+    Ok(Stored { body: id, bytes: digests.bytes, etag, checksums, extents, _holds: holds })
 }
 
 impl Stored {
@@ -164,13 +164,4 @@ fn put_answer(object: &ObjectVersion) -> S3Response {
     response.headers_mut().insert(header::ETAG, etag_value(&object.etag));
     checksums::describe(object, response.headers_mut());
     response
-}
-
-/// Lower-case hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }

@@ -1,6 +1,7 @@
 //! What clients do not notice: a segment that is fenced between the bytes and their name.
 
 use crate::auth::AuthRules;
+use crate::config::EtagKind;
 use crate::credentials::{Keyring, Sealer};
 use crate::memory::Memory;
 use crate::metrics::Metrics;
@@ -29,7 +30,8 @@ async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
     let keyring = Keyring::open(catalogue.clone(), sealer, clock.clone(), None).await.unwrap();
     let new = NewBucket { name: BucketName::new("data").unwrap(), owner: "o".into(), region: String::new() };
     let bucket = catalogue.create_bucket(new).await.unwrap();
-    let config = S3Config { domains: vec![], region: String::new(), rules: AuthRules::new("s3") };
+    let config =
+        S3Config { domains: vec![], region: String::new(), etag: EtagKind::Md5, rules: AuthRules::new("s3") };
     let gateway = Gateway {
         catalogue,
         hot,

@@ -12,15 +12,15 @@ use crate::s3::conditions;
 use crate::s3::document;
 use crate::s3::elements::{ClientPart, CompleteDocument};
 use crate::s3::error::{Code, S3Error};
+use crate::s3::etag;
 use crate::s3::get::current;
 use crate::s3::keep_alive;
-use crate::s3::put::{hex, lost_race};
+use crate::s3::put::lost_race;
 use crate::s3::request::Request;
 use crate::s3::response::S3Result;
 use crate::s3::xml::{Xml, parse};
 use crate::s3::{Gateway, Upload, bucket_id};
 use crc_fast::CrcAlgorithm;
-use md5::{Digest, Md5};
 use mlgw_common::limits::{OBJECT_BYTES_MAX, PART_BYTES_MIN, PART_NUMBER_MAX};
 use mlgw_common::{PartNumber, Timestamp};
 use mlgw_metadata::command::{CompleteUpload, Conditions, NamedPart, ObjectChange, Reject};
@@ -140,11 +140,7 @@ struct Whole {
 impl Whole {
     fn of(upload: &schema::Upload, parts: &[(PartNumber, Part)]) -> Result<Self, S3Error> {
         let part_count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
-        let mut md5 = Md5::new();
-        for (_, part) in parts {
-            md5.update(unhex(&part.etag));
-        }
-        let etag = format!("{}-{part_count}", hex(&md5.finalize()));
+        let etag = etag::of_parts(parts.iter().map(|(_, part)| part.etag.as_str()), part_count);
         let checksum = match checksums::of_upload(upload) {
             Some((algorithm, kind)) => combine(algorithm, kind, parts)?,
             None => None,
@@ -248,15 +244,6 @@ fn crc_of_all(algorithm: Algorithm, values: &[(&[u8], u64)]) -> Option<Vec<u8>> 
     Some(whole?.to_be_bytes()[8 - bytes..].to_vec())
 }
 
-/// The bytes of a hexadecimal ETag; what is not hexadecimal stays text.
-fn unhex(etag: &str) -> Vec<u8> {
-    let pairs = etag.as_bytes().chunks(2).map(|pair| {
-        let digits = std::str::from_utf8(pair).ok().filter(|digits| digits.len() == 2)?;
-        u8::from_str_radix(digits, 16).ok()
-    });
-    pairs.collect::<Option<Vec<u8>>>().unwrap_or_else(|| etag.as_bytes().to_vec())
-}
-
 fn result(named: &Named, object: &ObjectVersion, location: &str) -> String {
     let mut out = Xml::new("CompleteMultipartUploadResult");
     out.text("Location", location).text("Bucket", &named.bucket.name).text("Key", named.key.as_str());
@@ -271,7 +258,7 @@ fn result(named: &Named, object: &ObjectVersion, location: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Algorithm, CompleteDocument, crc_of_all, unhex};
+    use super::{Algorithm, CompleteDocument, crc_of_all};
     use crate::s3::conditions::unquote;
     use crate::s3::xml::parse;
 
@@ -297,11 +284,5 @@ mod tests {
         let whole = crc_of_all(Algorithm::Crc64Nvme, &[(&crc_a, a.len() as u64), (&crc_b, b.len() as u64)]);
         assert_eq!(whole, Some(crc(&[a, b].concat())));
         assert_eq!(crc_of_all(Algorithm::Crc64Nvme, &[(&[1, 2], 2)]), None);
-    }
-
-    #[test]
-    fn etags_are_hexadecimal() {
-        assert_eq!(unhex("00ff10"), [0, 255, 16]);
-        assert_eq!(unhex("xyz"), b"xyz");
     }
 }
