@@ -25,7 +25,7 @@ check: ## format and lint; never writes to the tree
 fix: ## let rustfmt and clippy mend what they can
 	@$(STEPS)/fix
 
-bench: build ## measure and print beside the targets; ONLY=name for one row
+bench: build ## measure and print beside the targets; ONLY=name[,name] for groups of rows
 	@ONLY="$(ONLY)" tests/bench/run
 
 fuzz: ## run every fuzz target for a minute (MLGW_FUZZ_SECONDS)

@@ -1,6 +1,7 @@
-"""Starts the release binary for a benchmark and reads its CPU time and memory from /proc."""
+"""Starts the release binary for a measurement, and reads its metrics."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -8,6 +9,12 @@ import time
 import urllib.request
 
 ROOT_KEY, ROOT_SECRET = "bench-root-key", "bench-root-secret-0123456789"
+READY_SECONDS_MAX = 300
+GLANCE_SECONDS = 0.01
+
+
+class ServerError(Exception):
+    """The server did not start or end as it should."""
 
 
 def free_port():
@@ -16,60 +23,91 @@ def free_port():
         return probe.getsockname()[1]
 
 
-class Server:
-    """One `mlgw serve` on a data directory, perhaps `under` another program; `restart` keeps the directory."""
+def variable(setting):
+    """The environment variable of a setting: MLGW_HOT__SEGMENT_BYTES for hot.segment_bytes."""
+    return "MLGW_" + setting.replace(".", "__").upper()
 
-    def __init__(self, binary, data_dir, log, under=()):
+
+def environment(settings):
+    """What the server sees: these settings and the root key; nothing of what the shell sets for it."""
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("MLGW_")}
+    root = {"MLGW_ROOT_ACCESS_KEY_ID": ROOT_KEY, "MLGW_ROOT_SECRET_ACCESS_KEY": ROOT_SECRET}
+    return outside | root | {variable(name): str(value) for name, value in settings.items()}
+
+
+class Server:
+    """One `mlgw serve` on a data directory, perhaps `under` another program that becomes it. Its ports stay the same
+    over restarts, so that presigned requests stay valid."""
+
+    def __init__(self, binary, data_dir, log, under=(), settings=None):
         self.command, self.data_dir, self.log = [*under, binary], data_dir, log
+        self.settings = settings or {}
+        self.port, self.admin_port = free_port(), free_port()
         self.start()
 
     def start(self):
-        self.port, self.admin_port = free_port(), free_port()
-        environment = dict(os.environ, MLGW_ROOT_ACCESS_KEY_ID=ROOT_KEY, MLGW_ROOT_SECRET_ACCESS_KEY=ROOT_SECRET)
         self.process = subprocess.Popen(
             [*self.command, "serve", "--data-dir", self.data_dir,
              "--listen", f"127.0.0.1:{self.port}", "--admin-listen", f"127.0.0.1:{self.admin_port}"],
-            env=environment, stdout=self.log, stderr=self.log)
-        deadline = time.monotonic() + 120
-        while True:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/readyz", timeout=1)
-                return
-            except OSError:
-                if self.process.poll() is not None:
-                    raise SystemExit(f"mlgw serve ended with {self.process.returncode}; see its log")
-                if time.monotonic() > deadline:
-                    raise SystemExit("mlgw serve was not ready within 120 s")
-                time.sleep(0.02)
+            env=environment(self.settings), stdout=self.log, stderr=self.log)
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not self._is_ready():
+            if self.process.poll() is not None:
+                raise ServerError(f"mlgw serve ended with {self.process.returncode}; see its log")
+            if time.monotonic() > deadline:
+                raise ServerError(f"mlgw serve was not ready within {READY_SECONDS_MAX} s")
+            time.sleep(GLANCE_SECONDS)
+
+    def _is_ready(self):
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/readyz", timeout=1).close()
+            return True
+        except OSError:
+            return False
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         if self.process.wait(timeout=120) != 0:
-            raise SystemExit(f"mlgw serve ended with {self.process.returncode} on SIGTERM")
+            raise ServerError(f"mlgw serve ended with {self.process.returncode} on SIGTERM")
 
-    def restart(self):
-        self.stop()
-        self.start()
+    def kill(self):
+        """kill -9; nothing when it has ended already."""
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def pid(self):
+        return self.process.pid
 
     @property
     def host(self):
         return f"127.0.0.1:{self.port}"
 
-    def cpu_seconds(self):
-        """User and system time of all threads so far."""
-        with open(f"/proc/{self.process.pid}/stat") as stat:
-            fields = stat.read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    def metrics(self):
+        """All samples of now."""
+        url = f"http://127.0.0.1:{self.admin_port}/metrics"
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return Metrics(answer.read().decode())
 
-    def resident_bytes(self):
-        with open(f"/proc/{self.process.pid}/status") as status:
-            for line in status:
-                if line.startswith("VmRSS:"):
-                    return int(line.split()[1]) * 1024
-        raise SystemExit("no VmRSS in /proc")
 
-    def metric(self, name):
-        """The sum of a metric's samples."""
-        text = urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/metrics", timeout=10).read().decode()
-        samples = [line for line in text.splitlines() if line.startswith(name) and line[len(name)] in " {"]
-        return sum(float(line.rsplit(" ", 1)[1]) for line in samples)
+class Metrics:
+    """Samples of one moment."""
+
+    def __init__(self, text):
+        self.samples = []
+        for name, labels, value in re.findall(r"^(\w+)(?:\{(.*)\})? (\S+)$", text, re.M):
+            self.samples.append((name, dict(re.findall(r'(\w+)="([^"]*)"', labels)), float(value)))
+
+    def sum(self, name, **labels):
+        """The sum of the samples that have this name and these labels."""
+        wanted = labels.items()
+        return sum(value for known, has, value in self.samples if known == name and wanted <= has.items())
+
+    def values(self, label, name):
+        """Every value that a label of a metric has."""
+        return sorted({has[label] for known, has, _ in self.samples if known == name and label in has})
+
+
+def growth(before, after):
+    """How much a metric grew between two moments: a function like Metrics.sum."""
+    return lambda name, **labels: after.sum(name, **labels) - before.sum(name, **labels)

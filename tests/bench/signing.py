@@ -26,15 +26,19 @@ class Signer:
         self.key = key
         self.credential = quote(f"{access_key}/{self.scope}", safe="")
 
-    def presign(self, method, host, path, query=()):
-        """The target of a request: path and query with its signature."""
+    def presign(self, method, host, path, query=(), headers=None):
+        """The target of a request: path and query with a signature that covers the host and these headers, whose names
+        are in lower case."""
+        signed = sorted({"host": host, **(headers or {})}.items())
+        names = ";".join(name for name, _ in signed)
         path = quote(path, safe="/-_.~")
         pairs = [(quote(n, safe="-_.~"), quote(v, safe="-_.~")) for n, v in query]
         pairs += [("X-Amz-Algorithm", "AWS4-HMAC-SHA256"), ("X-Amz-Credential", self.credential),
                   ("X-Amz-Date", self.stamp), ("X-Amz-Expires", str(EXPIRES_SECONDS)),
-                  ("X-Amz-SignedHeaders", "host")]
+                  ("X-Amz-SignedHeaders", quote(names, safe=""))]
         text = "&".join(f"{name}={value}" for name, value in sorted(pairs))
-        canonical = f"{method}\n{path}\n{text}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD"
+        lines = "".join(f"{name}:{value}\n" for name, value in signed)
+        canonical = f"{method}\n{path}\n{text}\n{lines}\n{names}\nUNSIGNED-PAYLOAD"
         digest = hashlib.sha256(canonical.encode()).hexdigest()
         to_sign = f"AWS4-HMAC-SHA256\n{self.stamp}\n{self.scope}\n{digest}"
         signature = hmac.new(self.key, to_sign.encode(), hashlib.sha256).hexdigest()

@@ -41,21 +41,27 @@ apt_install() {
             "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null; }
 }
 
-# Prints where promtool is, which checks alert rules. Debian has it in the package of the Prometheus server, whose
-# installation would start one; so the one program is taken out of the package.
-promtool() {
-    local dir=$MLGW_CACHE/promtool
-    if [ ! -x "$dir/usr/bin/promtool" ]; then
+# program_of PACKAGE PATH: prints where a program is whose Debian package would start a service when installed; so the
+# one program is taken out of the package.
+program_of() {
+    local dir=$MLGW_CACHE/$(basename "$2")
+    if [ ! -x "$dir/$2" ]; then
         rm -rf "$dir" && mkdir -p "$dir"
         (
             cd "$dir"
-            apt-get download -qq prometheus >&2 || { apt-get update -qq >&2 && apt-get download -qq prometheus >&2; }
-            dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool
-            rm prometheus_*.deb
-        ) 2>/dev/null || die 'promtool cannot be had: install the Debian package prometheus'
+            apt-get download -qq "$1" >&2 || { apt-get update -qq >&2 && apt-get download -qq "$1" >&2; }
+            dpkg-deb --fsys-tarfile "$1"_*.deb | tar -x "./$2"
+            rm "$1"_*.deb
+        ) 2>/dev/null || die "$(basename "$2") cannot be had: install the Debian package $1"
     fi
-    printf '%s\n' "$dir/usr/bin/promtool"
+    printf '%s\n' "$dir/$2"
 }
+
+# Prints where promtool is, which checks alert rules.
+promtool() { program_of prometheus usr/bin/promtool; }
+
+# Prints where nginx is, which the benchmark compares with.
+nginx() { program_of nginx usr/sbin/nginx; }
 
 # What compiling needs: RocksDB is C++, and its bindings are generated with libclang (which needs clang's own headers).
 install_build_packages() {

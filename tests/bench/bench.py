@@ -1,0 +1,92 @@
+"""The server under load, and how one measures: stores that rows share, CPU of the server while something runs."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import proc
+from report import Report
+from server import ServerError
+from store import Store
+from units import KIB
+
+# With --quickly segments are sealed and the log is cut as often, for a tenth of the requests.
+QUICK_SETTINGS = {"hot.segment_bytes": "16MiB", "catalogue.log_bytes_max": "8MiB"}
+MILLION_PREFIXES = 1000
+
+
+class Bench:
+    """One server at a time, each store a data directory."""
+
+    def __init__(self, options):
+        self.options, self.report = options, Report()
+        self.folder = Path(tempfile.mkdtemp(prefix="mlgw-bench-", dir=options.dir))
+        self.log = open(self.folder / "server.log", "w")
+        self.stores, self.current = {}, None
+
+    def close(self):
+        """Ends whatever runs and removes all data."""
+        if self.current and self.current.server:
+            self.current.server.kill()
+        self.log.close()
+        self.report.say("removing the data")
+        shutil.rmtree(self.folder)
+
+    def open(self, name, settings=None, under=()):
+        """A store, with a server that was just started."""
+        self.stop()
+        store = self.stores.get(name) or Store(self.options.binary, self.folder / name, self.log, self.report)
+        self.stores[name] = self.current = store
+        quick = QUICK_SETTINGS if self.options.quickly else {}
+        store.start(quick | (settings or {}), under)
+        return store
+
+    def stop(self):
+        """Stops the server that runs; one that cannot be stopped is killed."""
+        store, self.current = self.current, None
+        server = store and store.server
+        try:
+            if store:
+                store.stop()
+        except (ServerError, OSError):
+            server.kill()
+            raise
+
+    def spent(self, work):
+        """What `work` returns, with the CPU seconds that the server spent on it as its `cpu`."""
+        pid = self.current.server.pid
+        before = proc.cpu_seconds(pid)
+        load = work()
+        load.cpu = proc.cpu_seconds(pid) - before
+        return load
+
+    # Objects that several groups of rows use.
+
+    def small(self, settings=None):
+        """The store of objects to read, the server just restarted, and names of 4 KiB objects."""
+        return self._filled("read", "4 KiB objects", numbered("small", self.options.objects), 4 * KIB, settings)
+
+    def medium(self):
+        """The same with objects of 100 KiB."""
+        return self._filled("read", "100 KiB objects", numbered("medium", self.options.objects // 20), 100 * KIB)
+
+    def million(self, settings=None):
+        """The store of a million objects of 1 KiB, the server just restarted, and their names: m/PPP/NNN."""
+        return self._filled("million", *self.million_objects(), settings)
+
+    def million_objects(self):
+        """What to fill that store with."""
+        width = max(1, self.options.million // MILLION_PREFIXES)
+        names = [f"m/{at // width:03d}/{at % width:03d}" for at in range(width * MILLION_PREFIXES)]
+        return "1 KiB objects", names, KIB
+
+    def _filled(self, store, what, names, body_bytes, settings=None):
+        opened = self.open(store, settings)
+        if what not in opened.filled:
+            opened.fill(what, names, body_bytes)
+            opened.restart()
+        return opened, names
+
+
+def numbered(prefix, count):
+    return [f"{prefix}/{at:07d}" for at in range(count)]

@@ -1,0 +1,1 @@
+"""Clients that cost little, and what watches a server while they run."""

@@ -1,0 +1,47 @@
+"""What a load came to."""
+
+import time
+from dataclasses import dataclass
+
+
+@dataclass
+class Load:
+    """What a load came to: requests answered well, seconds, waits for answers in microseconds; CPU seconds of the
+    server, where they were measured."""
+
+    requests: int
+    seconds: float
+    p50: float
+    p99: float
+    cpu: float = 0.0
+
+    @staticmethod
+    def of_waits(waits, seconds):
+        """From single waits in seconds."""
+        ordered = sorted(waits)
+        at = lambda part: ordered[int(len(ordered) * part)] * 1e6
+        return Load(len(ordered), seconds, at(0.5), at(0.99))
+
+    @staticmethod
+    def counted(work, argument):
+        """From work that returns what it did as a list, without single waits."""
+        begun = time.perf_counter()
+        done = work(argument)
+        return Load(len(done), time.perf_counter() - begun, 0.0, 0.0)
+
+    def __add__(self, later):
+        """Both, one after the other; of waits the worse."""
+        return Load(self.requests + later.requests, self.seconds + later.seconds, max(self.p50, later.p50),
+                    max(self.p99, later.p99), self.cpu + later.cpu)
+
+    @property
+    def cpu_micros(self):
+        """CPU of one request, in microseconds."""
+        return self.cpu / self.requests * 1e6
+
+    @property
+    def rate(self):
+        return self.requests / self.seconds
+
+    def __str__(self):
+        return f"{self.rate:,.0f}/s, p50 {self.p50:,.0f} µs, p99 {self.p99:,.0f} µs"

@@ -1,0 +1,36 @@
+"""Looks at something again and again while it is entered: memory, files, a metric."""
+
+import threading
+import time
+
+
+class Sampler:
+    """`samples` are pairs of when (perf_counter) and what `look` gave."""
+
+    def __init__(self, look, every_seconds):
+        self.look, self.every, self.samples = look, every_seconds, []
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self):
+        while not self.over.is_set():
+            try:
+                self.samples.append((time.perf_counter(), self.look()))
+            except OSError:
+                return  # What it looked at has ended.
+            self.over.wait(self.every)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+    def last(self):
+        return self.samples[-1][1] if self.samples else None
+
+    def between(self, begin, end):
+        """What was seen in that time."""
+        return [value for at, value in self.samples if begin <= at <= end]

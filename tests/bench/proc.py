@@ -1,0 +1,70 @@
+"""What /proc knows of a process: CPU time, memory, bytes read from the disk. Also drops files from the page cache."""
+
+import os
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid):
+    """User and system time of all threads so far, those that have ended included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _status_bytes(pid, name):
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(f"no {name} in /proc/{pid}/status")
+
+
+def resident_bytes(pid):
+    """Memory of the process in RAM now."""
+    return _status_bytes(pid, "VmRSS")
+
+
+def resident_bytes_max(pid):
+    """The most that it ever was."""
+    return _status_bytes(pid, "VmHWM")
+
+
+def read_bytes(pid):
+    """Bytes that the process had the disk read, read-ahead and page faults included, the page cache's hits not."""
+    for line in Path(f"/proc/{pid}/io").read_text().splitlines():
+        if line.startswith("read_bytes:"):
+            return int(line.split()[1])
+    raise KeyError(f"no read_bytes in /proc/{pid}/io")
+
+
+def children(pid):
+    """Processes that the main thread of `pid` started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def files(folder):
+    """Every file under a folder; those that go while one looks are left out."""
+    for path, _, names in os.walk(folder):
+        yield from (Path(path) / name for name in names)
+
+
+def disk_bytes(folder):
+    """Bytes that the files under a folder take on the disk."""
+    total = 0
+    for path in files(folder):
+        try:
+            total += path.stat().st_blocks * 512
+        except FileNotFoundError:
+            pass
+    return total
+
+
+def drop_from_page_cache(folder):
+    """Has the next reader of each file under a folder read it from the disk."""
+    for path in files(folder):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fdatasync(handle)
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(handle)

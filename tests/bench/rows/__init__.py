@@ -1,0 +1,33 @@
+"""Groups of rows, in the order in which they run: each leaves its store so that the later ones find what they need."""
+
+from rows.get import get, get_100k, head
+from rows.idle import idle
+from rows.large import large
+from rows.listing import listing
+from rows.log import log
+from rows.million import million
+from rows.mixed import mixed
+from rows.multipart import multipart
+from rows.one_connection import one_connection
+from rows.put import put
+from rows.slow_sync import slow_sync
+from rows.start import start
+from rows.syncs import syncs
+
+GROUPS = {
+    "get": get,
+    "head": head,
+    "one-connection": one_connection,
+    "get-100k": get_100k,
+    "large": large,
+    "multipart": multipart,
+    "mixed": mixed,
+    "put": put,
+    "syncs": syncs,
+    "slow-sync": slow_sync,
+    "million": million,
+    "idle": idle,
+    "start": start,
+    "log": log,
+    "list": listing,
+}

@@ -1,0 +1,46 @@
+"""LIST in pages of a thousand: keys, common prefixes, keys under a prefix; then keys again after nine of ten were deleted.
+
+What counts is what a page shows, for each CPU second of the server: a key or a common prefix, each of which is one line to
+whoever asked. A common prefix takes a jump over all of its keys, which a key does not, so prefixes are held to four fifths
+of the target for keys; the other two to four fifths of what the keys of this run took."""
+
+from load.listing import listed
+from load.result import Load
+from load.keepalive import AnswerError
+
+KEYS_PER_SECOND = 400_000
+WITHIN = 0.8
+PREFIX_WALKS = 200
+KEPT_OF = 10
+
+
+def listing(bench):
+    """Each after a restart; deleting comes last."""
+    store, names = bench.million()
+    folders = sorted({name.rpartition("/")[0] + "/" for name in names})
+    keys = row(bench, "list", len(names), KEYS_PER_SECOND, lambda over: listed(store, over, "m/"))
+    store.restart()
+    walks = PREFIX_WALKS * len(folders)
+    each = lambda over: sum(listed(store, over, "m/", "/") for _ in range(PREFIX_WALKS))
+    row(bench, "list-prefixes", walks, WITHIN * KEYS_PER_SECOND, each)
+    store.restart()
+    under = lambda over: sum(listed(store, over, folder, "/") for folder in folders)
+    row(bench, "list-under-prefixes", len(names), WITHIN * keys, under)
+    doomed = [name for at, name in enumerate(names) if at % KEPT_OF]
+    bench.report.say(f"deleting {len(doomed):,} keys")
+    store.delete(doomed)
+    store.filled.clear()
+    store.restart()
+    row(bench, "list-after-deletes", len(names) - len(doomed), WITHIN * keys, lambda over: listed(store, over, "m/"))
+
+
+def row(bench, name, expected, target, walk):
+    """Things shown for a CPU second."""
+    bench.report.say(f"{name}: {expected:,} to be shown")
+    with bench.current.connection() as over:
+        load = bench.spent(lambda: Load.counted(lambda _: range(walk(over)), None))
+    if load.requests != expected:
+        raise AnswerError(f"{name}: {load.requests:,} shown of {expected:,}")
+    rate = load.requests / load.cpu
+    bench.report.at_least(name, rate, "shown/CPU s", target, f"{load.cpu:.2f} CPU s")
+    return rate
