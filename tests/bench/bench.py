@@ -6,7 +6,6 @@ from pathlib import Path
 
 import proc
 from report import Report
-from server import ServerError
 from store import Store
 from units import KIB
 
@@ -26,8 +25,7 @@ class Bench:
 
     def close(self):
         """Ends whatever runs and removes all data."""
-        if self.current and self.current.server:
-            self.current.server.kill()
+        self.abandon()
         self.log.close()
         self.report.say("removing the data")
         shutil.rmtree(self.folder)
@@ -42,15 +40,16 @@ class Bench:
         return store
 
     def stop(self):
-        """Stops the server that runs; one that cannot be stopped is killed."""
-        store, self.current = self.current, None
-        server = store and store.server
-        try:
-            if store:
-                store.stop()
-        except (ServerError, OSError):
-            server.kill()
-            raise
+        """Stops the server that runs."""
+        if self.current:
+            self.current.stop()
+        self.current = None
+
+    def abandon(self):
+        """Kills the server that runs, whatever it does."""
+        if self.current and self.current.server:
+            self.current.server.kill()
+        self.current = None
 
     def spent(self, work):
         """What `work` returns, with the CPU seconds that the server spent on it as its `cpu`."""
@@ -65,6 +64,10 @@ class Bench:
     def small(self, settings=None):
         """The store of objects to read, the server just restarted, and names of 4 KiB objects."""
         return self._filled("read", "4 KiB objects", numbered("small", self.options.objects), 4 * KIB, settings)
+
+    def empty(self):
+        """The same with objects of nothing."""
+        return self._filled("read", "empty objects", numbered("empty", self.options.objects), 0)
 
     def medium(self):
         """The same with objects of 100 KiB."""

@@ -55,6 +55,7 @@ def run(bench, names):
         except Exception as error:
             traceback.print_exc()
             bench.report.missed(name, f"{type(error).__name__}: {error}")
+            bench.abandon()
 
 
 def main():

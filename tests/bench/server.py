@@ -55,6 +55,7 @@ class Server:
             if self.process.poll() is not None:
                 raise ServerError(f"mlgw serve ended with {self.process.returncode}; see its log")
             if time.monotonic() > deadline:
+                self.kill()
                 raise ServerError(f"mlgw serve was not ready within {READY_SECONDS_MAX} s")
             time.sleep(GLANCE_SECONDS)
 

@@ -19,6 +19,7 @@ CONNECTIONS = 32
 # More share a sync.
 FILL_CONNECTIONS = 128
 DELETE_KEYS_MAX = 1000
+DELETES_AT_ONCE = 3
 FURTHER_KEYS = 2
 NUMBER_BYTES = 8
 
@@ -43,9 +44,10 @@ class Store:
             self.call("PUT", f"/{BUCKET}")
 
     def stop(self):
-        server, self.server = self.server, None
-        if server:
-            server.stop()
+        """Ends the server, which has to end well."""
+        if self.server:
+            self.server.stop()
+        self.server = None
 
     def restart(self):
         """Stops the server and starts it again as it was."""
@@ -115,9 +117,9 @@ class Store:
     def puts(self, names, body_bytes):
         """Whole PUTs, one for each name; the bodies begin with a number, so that all of them differ."""
         end = f" HTTP/1.1\r\nHost: {self.server.host}\r\nContent-Length: {body_bytes}\r\n\r\n"
-        body = os.urandom(body_bytes - NUMBER_BYTES)
+        body = os.urandom(max(0, body_bytes - NUMBER_BYTES))
         for at, target in enumerate(self.targets("PUT", names)):
-            yield f"PUT {target}{end}".encode() + at.to_bytes(NUMBER_BYTES, "big") + body
+            yield f"PUT {target}{end}".encode() + (at.to_bytes(NUMBER_BYTES, "big") + body)[:body_bytes]
 
     def fill(self, what, names, body_bytes):
         """PUTs each name once, unless `what` was filled before."""
@@ -128,8 +130,9 @@ class Store:
         return names
 
     def delete(self, names):
-        """DeleteObjects by a thousand, three at a time: as many commands as the catalogue lets wait."""
-        in_parallel(self._delete, [names[at : at + DELETE_KEYS_MAX] for at in range(0, len(names), DELETE_KEYS_MAX)], 3)
+        """DeleteObjects by a thousand, a few at a time: as many commands as the catalogue lets wait."""
+        pages = [names[at : at + DELETE_KEYS_MAX] for at in range(0, len(names), DELETE_KEYS_MAX)]
+        in_parallel(self._delete, pages, DELETES_AT_ONCE)
 
     def _delete(self, names):
         keys = "".join(f"<Object><Key>{name}</Key></Object>" for name in names)

@@ -1,8 +1,11 @@
 """A million objects of 1 KiB: what they cost in memory, in segments and in the catalogue."""
 
+import random
 import time
 
 import proc
+from load.keepalive import exchange
+from store import CONNECTIONS
 from units import KIB, MIB
 
 # As small as it may be, so that growth does not hide in the cache.
@@ -24,6 +27,9 @@ def million(bench):
     note = f"empty {empty / MIB:.0f} MiB, cache {CACHE_MIB} MiB"
     bench.report.at_most("million-memory-filling", grown(filling), "MiB RSS", 64, note)
     store.restart()
+    some = random.Random(bench.options.seed).sample(names, objects // 10)
+    bench.report.say(f"reading {len(some):,} of them")
+    exchange(store.server.port, store.requests("GET", some), CONNECTIONS, body_bytes=KIB)
     time.sleep(SETTLE_SECONDS)
     bench.report.at_most("million-memory-settled", grown(proc.resident_bytes(store.server.pid)), "MiB RSS", 64, note)
     bench.stop()

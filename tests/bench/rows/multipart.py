@@ -1,10 +1,13 @@
-"""A multipart PUT of 1 GiB with an unsigned payload: CPU for a GiB, with MD5 ETags and with the client's checksum alone."""
+"""A multipart PUT of 1 GiB with an unsigned payload: CPU for a GiB, with MD5 ETags and with the client's checksum alone;
+beside a program that only writes as much to a file."""
 
 import os
+import time
 import zlib
 from base64 import b64encode
 from dataclasses import dataclass, field
 
+import proc
 from load.result import Load
 from load.streams import header, in_parallel, upload
 from server import ServerError
@@ -13,11 +16,13 @@ from units import GIB, MIB
 
 PART_BYTES = 16 * MIB
 THREADS = 4
+SYNC_BYTES = 32 * MIB
 
 
 def multipart(bench):
     """MD5 ETags are the default; `s3.etag` = "fast" leaves the checksum that the client sent (CRC32, as boto3 does)."""
     store = bench.open("read")
+    plain(bench)
     measure(bench, store, "multipart-md5", 2.2, crc=False)
     try:
         store = bench.open("read", {"s3.etag": "fast"})
@@ -26,12 +31,27 @@ def multipart(bench):
         bench.report.missed("multipart-fast", f"not offered: {error}")
 
 
+def plain(bench):
+    """What the kernel takes of it."""
+    piece, path = os.urandom(SYNC_BYTES), bench.folder / "plain"
+    proc.have_memory_ready(int(bench.options.gib * GIB))
+    begun = time.process_time()
+    with open(path, "wb", buffering=0) as file:
+        for _ in range(int(bench.options.gib * GIB / SYNC_BYTES)):
+            file.write(piece)
+            os.fdatasync(file.fileno())
+    cpu = time.process_time() - begun
+    path.unlink()
+    bench.report.information("write-plain", cpu / bench.options.gib, "CPU s/GiB", f"a sync every {SYNC_BYTES // MIB} MiB")
+
+
 def measure(bench, store, name, target, crc):
     gib = bench.options.gib
     body = os.urandom(PART_BYTES)
     checksum = b64encode(zlib.crc32(body).to_bytes(4, "big")).decode() if crc else None
     sender = Sender(store, body, checksum, int(gib * GIB / PART_BYTES))
     bench.report.say(f"{name}: writing {gib:g} GiB")
+    proc.have_memory_ready(int((gib + 0.25) * GIB))
     load = bench.spent(lambda: Load.counted(Sender.send, sender))
     bench.report.at_most(name, load.cpu / gib, "CPU s/GiB", target, f"{gib / load.seconds:.2f} GiB/s")
     store.call("DELETE", sender.path)
