@@ -34,7 +34,7 @@ def multipart(bench):
 def plain(bench):
     """What the kernel takes of it."""
     piece, path = os.urandom(SYNC_BYTES), bench.folder / "plain"
-    proc.have_memory_ready(int(bench.options.gib * GIB))
+    proc.have_page_cache_ready(bench.folder, int(bench.options.gib * GIB))
     begun = time.process_time()
     with open(path, "wb", buffering=0) as file:
         for _ in range(int(bench.options.gib * GIB / SYNC_BYTES)):
@@ -51,7 +51,7 @@ def measure(bench, store, name, target, crc):
     checksum = b64encode(zlib.crc32(body).to_bytes(4, "big")).decode() if crc else None
     sender = Sender(store, body, checksum, int(gib * GIB / PART_BYTES))
     bench.report.say(f"{name}: writing {gib:g} GiB")
-    proc.have_memory_ready(int((gib + 0.25) * GIB))
+    proc.have_page_cache_ready(bench.folder, int(gib * GIB))
     load = bench.spent(lambda: Load.counted(Sender.send, sender))
     bench.report.at_most(name, load.cpu / gib, "CPU s/GiB", target, f"{gib / load.seconds:.2f} GiB/s")
     store.call("DELETE", sender.path)
