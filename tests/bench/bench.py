@@ -11,6 +11,8 @@ from units import KIB
 
 # With --quickly segments are sealed and the log is cut as often, for a tenth of the requests.
 QUICK_SETTINGS = {"hot.segment_bytes": "16MiB", "catalogue.log_bytes_max": "8MiB"}
+# For rows that segments would only disturb: compaction waits until it is asked for, or for the next start.
+NO_COMPACTION = {"hot.compact_interval": "1h"}
 MILLION_PREFIXES = 1000
 
 

@@ -1,6 +1,7 @@
 """What was measured: rows as they are printed and kept, and progress on standard error."""
 
 import json
+import math
 import os
 import platform
 import sys
@@ -36,7 +37,7 @@ class Row:
         worse, better = (target, measured) if self.at_least else (measured, target)
         if worse <= better:
             return worse / better if better else 1.0
-        return worse / better if better > 0 else float("inf")
+        return worse / better if better > 0 else math.inf
 
     def missed(self, slack=1.0):
         """Whether it is worse than its target by more than `slack` times."""
@@ -50,7 +51,9 @@ class Row:
             return "MISSED"
         if self.target is None:
             return ""
-        return "met" if self.ratio <= 1 else f"{self.ratio:.2f}x"
+        if self.ratio <= 1:
+            return "met"
+        return f"{self.ratio:.2f}x" if math.isfinite(self.ratio) else "MISSED"
 
     def line(self):
         sign = "" if self.target is None else ("≥ " if self.at_least else "≤ ") + shown(self.target)
@@ -99,7 +102,8 @@ class Report:
 
     def save(self, path, about):
         """All rows as JSON, with what is known of the machine and whatever `about` says."""
-        rows = [asdict(row) | {"ratio": row.ratio, "met": not row.missed()} for row in self.rows]
+        finite = lambda ratio: ratio if ratio is not None and math.isfinite(ratio) else None
+        rows = [asdict(row) | {"ratio": finite(row.ratio), "met": not row.missed()} for row in self.rows]
         machine = {"processor": processor(), "cores": os.cpu_count(), "kernel": platform.release()}
         document = {"date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "machine": machine} | about
         Path(path).write_text(json.dumps(document | {"rows": rows}, indent=2, ensure_ascii=False) + "\n")

@@ -23,11 +23,11 @@ class Load:
         return Load(len(ordered), seconds, at(0.5), at(0.99))
 
     @staticmethod
-    def counted(work, argument):
-        """From work that returns what it did as a list, without single waits."""
+    def counted(work):
+        """From work that returns how much it did, without single waits."""
         begun = time.perf_counter()
-        done = work(argument)
-        return Load(len(done), time.perf_counter() - begun, 0.0, 0.0)
+        done = work()
+        return Load(done, time.perf_counter() - begun, 0.0, 0.0)
 
     def __add__(self, later):
         """Both, one after the other; of waits the worse."""

@@ -4,21 +4,20 @@ What counts is what a page shows, for each CPU second of the server: a key or a 
 whoever asked. A common prefix takes a jump over all of its keys, which a key does not, so prefixes are held to four fifths
 of the target for keys; the other two to four fifths of what the keys of this run took."""
 
+from bench import NO_COMPACTION
+from load.keepalive import AnswerError
 from load.listing import listed
 from load.result import Load
-from load.keepalive import AnswerError
 
 KEYS_PER_SECOND = 400_000
 WITHIN = 0.8
 PREFIX_WALKS = 200
 KEPT_OF = 10
-# The segments are not what is measured: compaction waits for the next start.
-SETTINGS = {"hot.compact_interval": "1h"}
 
 
 def listing(bench):
     """Each after a restart; deleting comes last."""
-    store, names = bench.million(SETTINGS)
+    store, names = bench.million(NO_COMPACTION)
     folders = sorted({name.rpartition("/")[0] + "/" for name in names})
     keys = row(bench, "list", len(names), KEYS_PER_SECOND, lambda over: listed(store, over, "m/"))
     store.restart()
@@ -40,7 +39,7 @@ def row(bench, name, expected, target, walk):
     """Things shown for a CPU second."""
     bench.report.say(f"{name}: {expected:,} to be shown")
     with bench.current.connection() as over:
-        load = bench.spent(lambda: Load.counted(lambda _: range(walk(over)), None))
+        load = bench.spent(lambda: Load.counted(lambda: walk(over)))
     if load.requests != expected:
         raise AnswerError(f"{name}: {load.requests:,} shown of {expected:,}")
     rate = load.requests / load.cpu

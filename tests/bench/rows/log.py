@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 import proc
+from bench import NO_COMPACTION
 from load.keepalive import exchange
 from load.sampler import Sampler
 from server import ServerError
@@ -18,7 +19,7 @@ from units import KIB, MIB
 
 KEY_CHARS = 200
 NEARLY = 0.93
-WINDOW_SECONDS = 1.0
+WINDOW_SECONDS = 2.0
 LOOK_SECONDS = 0.05
 CYCLE_SECONDS_MAX = 120
 
@@ -34,7 +35,7 @@ class Seen:
 
 def log(bench):
     """Both take turns until the commands have passed."""
-    store, names = bench.million()
+    store, names = bench.million(NO_COMPACTION)
     seen, wanted = Seen(), bench.options.commands
     folder = store.folder / "catalogue" / "log"
     count = bench.report.counter("commands", wanted)

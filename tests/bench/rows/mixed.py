@@ -7,7 +7,7 @@ import os
 import random
 from contextlib import contextmanager
 
-from bench import numbered
+from bench import NO_COMPACTION, numbered
 from load.paced import Paced
 from load.result import Load
 from load.streams import upload
@@ -20,14 +20,12 @@ BODY_BYTES = 4 * KIB
 PIECE_BYTES = 16 * MIB
 WORSE_MAX = 2.0
 QUEUE_SECONDS = "0.005"
-# Compaction waits until the measurement asks for it.
-SETTINGS = {"hot.compact_interval": "1h"}
 
 
 def mixed(bench):
     """The ratio of both p99; and by the server's histogram the waits of over 5 ms in each of its queues. GETs pass disk_read
     only; the PUT and compaction pass append and commit."""
-    store, names = bench.small(SETTINGS)
+    store, names = bench.small(NO_COMPACTION)
     waste(store, numbered("waste", len(names)))
     requests = list(store.requests("GET", names))
     control = gets(bench, store, requests, "beside two that compute", computing())

@@ -1,6 +1,6 @@
 """PUT on a disk whose syncs take 5 ms longer: whether those who wait together share them."""
 
-from bench import numbered
+from bench import NO_COMPACTION, numbered
 from load.strace import slow_syncs
 from load.wrk import wrk
 from server import ServerError
@@ -16,7 +16,7 @@ BODY_BYTES = 4 * KIB
 
 def slow_sync(bench):
     """The rate at 8 and 32 connections; one connection shows that the delay is there, because it waits for two syncs."""
-    store = bench.open("write", under=slow_syncs(DELAY_MICROS))
+    store = bench.open("write", NO_COMPACTION, under=slow_syncs(DELAY_MICROS))
     lines, seconds = store.targets_file("PUT", numbered("slow", KEYS)), bench.options.seconds // 2 + 1
     run = lambda connections: wrk(store.server.host, lines, seconds, connections, BODY_BYTES)
     alone = run(1)

@@ -1,6 +1,6 @@
 """Syncs of a PUT, of all files together, by the number of connections that write."""
 
-from bench import numbered
+from bench import NO_COMPACTION, numbered
 from load.wrk import wrk
 from server import growth
 from units import KIB
@@ -11,8 +11,8 @@ BODY_BYTES = 4 * KIB
 
 
 def syncs(bench):
-    """PUTs of 4 KiB on a server that does nothing else: compaction waits for the next start."""
-    store = bench.open("write", {"hot.compact_interval": "1h"})
+    """PUTs of 4 KiB on a server that does nothing else."""
+    store = bench.open("write", NO_COMPACTION)
     lines, seconds = store.targets_file("PUT", numbered("syncs", KEYS)), bench.options.seconds // 2 + 1
     for connections, target in TARGETS:
         bench.report.say(f"syncs: {connections} connections")
