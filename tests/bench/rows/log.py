@@ -26,7 +26,8 @@ CYCLE_SECONDS_MAX = 120
 
 @dataclass
 class Seen:
-    """Of each snapshot: the longest stall in seconds, and how much memory it took in bytes."""
+    """Of each snapshot: the longest stall in seconds with when it ended after the snapshot, and how much memory it took in
+    bytes; and the longest wait that no snapshot was near."""
 
     stalls: list = field(default_factory=list)
     memory: list = field(default_factory=list)
@@ -47,8 +48,9 @@ def log(bench):
     largest, last = max(value for _, value in on_disk.samples), proc.disk_bytes(folder)
     note = f"after {count.done:,} commands {last / MIB:.0f} MiB; the largest on the way counts"
     bench.report.at_most("log-on-disk", largest / MIB, "MiB", 256, note)
-    note = f"{len(seen.stalls)} snapshots; the longest wait without one {max(seen.outside) * 1e3:.0f} ms"
-    bench.report.at_most("snapshot-stall", max(seen.stalls) * 1e3, "ms", 100, note)
+    each = ", ".join(f"{stall * 1e3:.0f} at {after:+.1f} s" for stall, after in seen.stalls)
+    note = f"{each}; the longest wait without one {max(seen.outside) * 1e3:.0f} ms"
+    bench.report.at_most("snapshot-stall", max(seen.stalls)[0] * 1e3, "ms", 100, note)
     note = ", ".join(f"{value / MIB:.1f}" for value in seen.memory)
     bench.report.at_most("snapshot-memory", max(seen.memory) / MIB, "MiB RSS", 32, note)
 
@@ -99,10 +101,10 @@ class Moment:
 
 def judge(waits, sampler, at, seen):
     """A stall is a wait near the snapshot less the median of the others; memory is the peak less what there was before."""
-    near = [wait for when, wait in zip(waits.at, waits.waits) if abs(when - at) <= WINDOW_SECONDS]
+    near = [(wait, when - at) for when, wait in zip(waits.at, waits.waits) if abs(when - at) <= WINDOW_SECONDS]
     others = [wait for when, wait in zip(waits.at, waits.waits) if abs(when - at) > WINDOW_SECONDS]
-    usual = median(others or near)
-    seen.stalls.append(max(near) - usual)
+    longest, after = max(near)
+    seen.stalls.append((longest - median(others or waits.waits), after))
     seen.outside.append(max(others or [0.0]))
     memory = [resident for resident, _ in sampler.between(at - WINDOW_SECONDS, at + WINDOW_SECONDS)]
     seen.memory.append(max(memory) - memory[0])
