@@ -12,6 +12,30 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
+/// CRC32C of bytes that come in pieces.
+pub struct Crc32c(Digest);
+
+impl Default for Crc32c {
+    fn default() -> Self {
+        Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
+    }
+}
+
+impl Crc32c {
+    /// Takes the next piece.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The checksum of all pieces.
+    #[must_use]
+    pub fn finish(&self) -> u32 {
+        #[expect(clippy::cast_possible_truncation, reason = "a 32-bit CRC in a 64-bit return")]
+        let crc = self.0.finalize() as u32;
+        crc
+    }
+}
+
 /// Where a stored block belongs; its checksum is seeded with all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockIdentity {
@@ -30,12 +54,10 @@ impl BlockIdentity {
     /// block's stored bytes.
     #[must_use]
     pub fn crc32c(&self, stored: &[u8]) -> u32 {
-        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-        digest.update(&self.seed());
-        digest.update(stored);
-        #[expect(clippy::cast_possible_truncation, reason = "a 32-bit CRC in a 64-bit return")]
-        let crc = digest.finalize() as u32;
-        crc
+        let mut crc = Crc32c::default();
+        crc.update(&self.seed());
+        crc.update(stored);
+        crc.finish()
     }
 
     fn seed(&self) -> [u8; 28] {

@@ -157,6 +157,10 @@ pub const PROPOSE_BYTES_MAX: usize = 8 * MIB as usize;
 /// Body ids a node takes from the catalogue at a time. A restart forgets the rest of the range;
 /// 2^64 ids last for 2^48 restarts.
 pub const BODY_ID_LEASE: u64 = 1 << 16;
+/// Bad blocks that are listed: 300 bytes each, most of them the key, in memory and in a file.
+pub const QUARANTINED_MAX: usize = 10_000;
+/// Places of damage that wait to be looked at; who looks finds the others beside them.
+pub const SUSPECTS_MAX: usize = 1000;
 /// Rows that one command of a background job may touch.
 pub const JOB_ROWS_MAX: usize = 512;
 

@@ -2,6 +2,7 @@
 
 pub mod bodies;
 pub mod chunks;
+pub mod copies;
 pub mod documents;
 pub mod forms;
 pub mod keys;

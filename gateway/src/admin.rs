@@ -18,6 +18,7 @@ mod probes;
 mod settings;
 mod signed;
 mod status;
+mod store;
 mod tiers;
 
 pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
@@ -30,7 +31,8 @@ pub use status::{
     CatalogueStatus, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, Shortage, Status,
     SyncStatus, TierStatus,
 };
-pub use tiers::{CompactRequest, CompactionInfo};
+pub use store::{BackupStatus, Backups, NewBackup};
+pub use tiers::{BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail, TierInfo, TierList};
 
 use crate::audit::AuditLog;
 use crate::auth::AuthRules;
@@ -47,6 +49,7 @@ use http::Request;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_metadata::Catalogue;
 use mlgw_tiering::HotTier;
+use mlgw_tiering::hot::Scrub;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tower::ServiceExt as _;
@@ -84,6 +87,10 @@ pub struct Admin {
     pub rules: AuthRules,
     /// Whether the server takes requests; `/readyz` says so.
     pub ready: AtomicBool,
+    /// The newest backup.
+    pub backups: Backups,
+    /// Verifies what is stored.
+    pub scrub: Arc<Scrub>,
 }
 
 impl Admin {
@@ -117,6 +124,11 @@ routes! {
     get "/v1/openapi.json" => openapi::document;
     get "/v1/status" => status::show;
     get "/v1/config" => settings::list;
+    get "/v1/tiers" => tiers::list;
+    get "/v1/tiers/{tier}" => tiers::show;
+    post "/v1/tiers/{tier}/scrub" => tiers::scrub;
+    get "/v1/store/backup" => store::show;
+    post "/v1/store/backup" => store::start;
     get "/v1/access/keys" => keys::list;
     post "/v1/access/keys" => keys::create;
     get "/v1/access/keys/{access_key}" => keys::show;

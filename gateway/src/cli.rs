@@ -12,8 +12,10 @@ pub(crate) mod discover;
 mod figures;
 mod object;
 mod output;
+mod progress;
 mod serve;
 mod status;
+mod store;
 mod tier;
 mod top;
 
@@ -75,7 +77,10 @@ enum Command {
     /// Objects: where their bytes are.
     #[command(subcommand)]
     Object(object::ObjectCommand),
-    /// Where bytes lie: give back the space of what is gone.
+    /// Data directories: check, repair, copy, put back.
+    #[command(subcommand)]
+    Store(store::StoreCommand),
+    /// Where bytes are kept, whether they are what was written, and the space of what is gone.
     #[command(subcommand)]
     Tier(tier::TierCommand),
     /// How the server is.
@@ -153,9 +158,10 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Access(command) => talk(access::run(command, &cli.global, out)),
         Command::Bucket(command) => talk(bucket::run(command, &cli.global, out)),
         Command::Object(command) => talk(object::run(command, &cli.global, out)),
-        Command::Tier(command) => talk(tier::run(command, &cli.global, out)),
         Command::Status { metrics } => talk(status::run(metrics, &cli.global, out)),
         Command::Top(args) => talk(top::run(args, &cli.global, out)),
+        Command::Store(command) => store::run(command, out),
+        Command::Tier(command) => talk(tier::run(command, &cli.global, out)),
         Command::Version => {
             let version = env!("CARGO_PKG_VERSION");
             out.document(&serde_json::json!({ "version": version }), |_| format!("mlgw {version}\n"))
@@ -169,7 +175,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
 }
 
 /// Runs a command that talks to a server; one thread is plenty for it.
-fn talk(command: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
+fn talk<T>(command: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|e| CliError::Failed(format!("the runtime does not start: {e}")))?.block_on(command)
 }
@@ -209,6 +215,15 @@ mod tests {
             "object show s3://b/k",
             "tier compact",
             "tier compact --dead-percent 5 --wait",
+            "tier list",
+            "tier show hot",
+            "tier scrub hot --wait",
+            "store check D",
+            "store repair D",
+            "store rebuild D --without-log",
+            "store backup D OUT",
+            "store restore IN D",
+            "store salvage D --output json",
             "status --metrics --endpoint http://h:1",
             "top --interval 0.5 --count 3 --output json",
             "version",

@@ -254,6 +254,12 @@ impl Config {
     pub fn segments_dir(&self) -> PathBuf {
         self.hot.dir.clone().unwrap_or_else(|| self.data_dir.join("segments"))
     }
+
+    /// Where checkpoints of the catalogue are kept.
+    #[must_use]
+    pub fn checkpoints_dir(&self) -> PathBuf {
+        self.catalogue.checkpoint_dir.clone().unwrap_or_else(|| self.data_dir.join("checkpoints"))
+    }
 }
 
 /// Below that a segment is mostly its own overhead; one always takes at least one chunk.

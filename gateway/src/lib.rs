@@ -17,3 +17,4 @@ pub mod query;
 mod rotating;
 pub mod s3;
 pub mod server;
+pub mod store;

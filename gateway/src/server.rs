@@ -67,7 +67,7 @@ pub enum ServeError {
     #[error(transparent)]
     DataDir(#[from] DataDirError),
     /// The catalogue did not open.
-    #[error("the catalogue does not open: {0}")]
+    #[error("the catalogue does not open: {0}; run `mlgw store check` on the data directory")]
     Catalogue(#[from] mlgw_metadata::OpenError),
     /// The hot tier did not open.
     #[error("the hot tier does not open: {0}")]
@@ -404,6 +404,8 @@ fn admin_of(
         started: engine.clock.now(),
         rules: Admin::rules(),
         ready: AtomicBool::new(true),
+        backups: admin::Backups::default(),
+        scrub: Arc::clone(&engine.scrub),
     })
 }
 

@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod bench;
+pub(crate) mod copies;
 mod inner;
 mod jobs;
 #[cfg(test)]
@@ -13,7 +14,7 @@ mod log_tests;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
-mod model_tests;
+pub(crate) mod model_tests;
 mod open;
 pub mod options;
 mod pins;
@@ -31,8 +32,8 @@ pub(crate) mod testing;
 mod tests;
 
 pub use options::{
-    CatalogueMetrics, CatalogueOptions, Completed, CreateBucketError, DeleteBucketError, Durability, Fatal,
-    NewBucket, OpenError, ProposeError, ReadError,
+    CatalogueMetrics, CatalogueOptions, CheckpointOptions, Completed, CreateBucketError, DeleteBucketError,
+    Durability, Fatal, NewBucket, OpenError, ProposeError, ReadError,
 };
 pub use pins::Pin;
 pub use reader::{Entry, ObjectScan, PageScan, PartScan, Reader, UploadScan};
@@ -42,7 +43,9 @@ pub(crate) use inner::Inner;
 
 use crate::apply::written;
 use crate::command::{Command, Reply};
+use crate::copy::{Copier, CopyError};
 use crate::key::Family;
+use crate::offline::{Referenced, bodies};
 use crate::raft::group::Group;
 use crate::schema::segment::SegmentSummary;
 use crate::schema::usage::{bucket_row, segment_row};
@@ -266,6 +269,28 @@ impl Catalogue {
         self.inner.resident.credentials()
     }
 
+    /// Calls `each` with every extent that something refers to, in the order of buckets and keys.
+    /// Blocks for as long as reading the whole catalogue takes.
+    ///
+    /// # Errors
+    /// What `each` answers, or when the store cannot be read.
+    pub fn each_extent(
+        &self,
+        each: &mut dyn FnMut(&Referenced<'_>) -> Result<(), StoreError>,
+    ) -> Result<(), ReadError> {
+        let mut groups = self.inner.groups.iter();
+        Ok(groups.try_for_each(|group| bodies::each_extent(&group.state(), each))?)
+    }
+
+    /// Adds a consistent copy of the catalogue to a copy that is being made, under `prefix`: what
+    /// was answered before the call is in it.
+    ///
+    /// # Errors
+    /// When it cannot be read or the copy not be written.
+    pub async fn copy_into(&self, copier: Copier, prefix: &str) -> Result<Copier, CopyError> {
+        self.inner.copy_into(copier, prefix.to_owned()).await
+    }
+
     /// Figures for `/metrics`.
     #[must_use]
     pub fn metrics(&self) -> CatalogueMetrics {
@@ -282,6 +307,14 @@ impl Catalogue {
         let shared = Arc::downgrade(&self.inner);
         drop(self);
         closing.wait(&shared).await;
+    }
+}
+
+#[cfg(test)]
+impl Catalogue {
+    /// What tests look into.
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
     }
 }
 

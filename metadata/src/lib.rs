@@ -12,15 +12,17 @@
 pub mod apply;
 pub mod catalogue;
 pub mod command;
+pub mod copy;
 pub mod key;
+pub mod offline;
 mod raft;
 pub mod schema;
 mod store;
 pub mod view;
 
 pub use catalogue::{
-    Catalogue, CatalogueMetrics, CatalogueOptions, ChunkOwner, Completed, CreateBucketError,
-    DeleteBucketError, Durability, Entry, Fatal, NewBucket, ObjectScan, OpenError, PageScan, PartScan, Pin,
-    ProposeError, ReadError, Reader, Reference, UploadScan,
+    Catalogue, CatalogueMetrics, CatalogueOptions, CheckpointOptions, ChunkOwner, Completed,
+    CreateBucketError, DeleteBucketError, Durability, Entry, Fatal, NewBucket, ObjectScan, OpenError,
+    PageScan, PartScan, Pin, ProposeError, ReadError, Reader, Reference, UploadScan,
 };
 pub use command::{Change, Command, Reject, Reply};

@@ -11,6 +11,7 @@ pub(crate) mod log;
 pub(crate) mod machine;
 pub(crate) mod network;
 pub(crate) mod queue;
+pub(crate) mod replay;
 mod room;
 pub(crate) mod snapshot;
 #[cfg(test)]

@@ -7,10 +7,14 @@
 //! as of its last sync, and replaying one over the other gives back all that was acknowledged.
 
 pub(crate) mod files;
+pub(crate) mod frames;
+pub(crate) mod links;
 pub(crate) mod log;
-mod manifest;
+pub(crate) mod manifest;
 pub(crate) mod options;
+pub(crate) mod saved_log;
 pub(crate) mod state;
+pub(crate) mod wal;
 
 use crate::view::StoreError;
 

@@ -23,7 +23,7 @@ fn runtime() -> Runtime {
 }
 
 /// A directory in memory where there is one: recovery is tested for what it does, not for the disk's speed.
-fn directory_in_memory() -> tempfile::TempDir {
+pub(crate) fn directory_in_memory() -> tempfile::TempDir {
     let shared = std::path::Path::new("/dev/shm");
     let builder = || {
         let mut builder = tempfile::Builder::new();

@@ -10,7 +10,7 @@ mod access_log;
 mod alerts;
 mod commands;
 mod promtool;
-mod scrape;
+pub(crate) mod scrape;
 mod traces;
 
 use tokio::runtime::Runtime;

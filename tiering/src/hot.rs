@@ -12,6 +12,7 @@
 //! Bytes on disk are described in docs/formats-segment.md.
 
 mod catalogue;
+mod check;
 mod compaction;
 mod file;
 mod files;
@@ -20,17 +21,23 @@ mod holds;
 mod lanes;
 mod location;
 mod map;
+mod mend;
 mod metrics;
+mod pace;
 mod pins;
 mod queue;
 mod read;
 pub mod record;
 mod recovery;
+mod salvage;
 mod scan;
+mod scrub;
 mod segments;
 mod space;
+mod verify;
 mod writer;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -47,15 +54,20 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+pub use check::check_segments;
 pub use compaction::{CompactionSettings, CompactionStatus};
 pub use file::{FileCall, Intercept, Step, segment_file_name, segment_of_file_name};
 pub use header::{HeaderFault, SEGMENT_HEADER_BYTES, SEGMENT_VERSION, SegmentHeader};
 pub use holds::Hold;
 pub use map::{Later, MapError, OpenSegment, SegmentMap};
+pub use mend::{mend_headers, put_names_right};
 pub use metrics::HotMetrics;
-pub use pins::SegmentPin;
+pub use pins::{Keeping, SegmentPin};
 pub use read::{Fault, ReadError};
-pub use recovery::{RecoverError, Scanned, scan};
+pub use recovery::{RecoverError, scan};
+pub use salvage::{Salvage, Salvaged, salvage};
+pub use scan::Scanned;
+pub use scrub::{BadBlock, Scrub, ScrubOptions, ScrubStatus};
 pub use space::BALLAST_FILE_NAME;
 
 use catalogue::CatalogueMap;
@@ -354,6 +366,12 @@ impl HotTier {
         self.inner.pins.pin(segments, |segment| map.generation(segment).is_some())
     }
 
+    /// Keeps every segment that something refers to from being released until the answer is dropped.
+    #[must_use]
+    pub fn keep_all(&self) -> Keeping {
+        self.inner.pins.keep_all()
+    }
+
     /// How far compaction is.
     #[must_use]
     pub fn compaction(&self) -> CompactionStatus {
@@ -384,6 +402,16 @@ impl HotTier {
     /// Seals the body's own segment, if it has one open: nothing more of it will come.
     pub fn finish_own(&self, body: BodyId) {
         self.inner.lanes.finish_own(body);
+    }
+
+    /// The places, by segment and offset, at which reads met damage since it was last asked.
+    pub(crate) fn take_suspects(&self) -> BTreeSet<(SegmentId, u64)> {
+        self.inner.reader.take_suspects()
+    }
+
+    /// Counts blocks that were found not to match their checksums.
+    pub(crate) fn count_corrupt(&self, blocks: u64) {
+        metrics::add(&self.inner.shared.metrics.corrupt_blocks, blocks);
     }
 
     /// Whether `bytes` more would be accepted now.

@@ -7,6 +7,11 @@
 #[path = "../../../metadata/src"]
 mod catalogue {
     pub mod command;
+    pub mod copy {
+        pub(crate) mod contents;
+
+        pub use contents::{Contents, Listed};
+    }
     pub mod key;
     pub mod schema;
     pub mod view;
@@ -18,11 +23,12 @@ mod catalogue {
     }
 
     pub mod store {
+        pub(crate) mod frames;
         pub(crate) mod manifest;
     }
 }
 
-pub use catalogue::{command, key, raft, schema, store, view};
+pub use catalogue::{command, copy, key, raft, schema, store, view};
 
 /// Decoders that are private to the catalogue.
 pub mod inner {
@@ -75,5 +81,14 @@ pub mod inner {
     #[must_use]
     pub fn torn_from(bytes: &[u8]) -> Option<usize> {
         crate::store::manifest::torn_from(bytes)
+    }
+
+    /// Offsets of the records of a write-ahead log that verify, with whether each is behind a frame that
+    /// does not, and where the first such frame begins.
+    #[must_use]
+    pub fn frames(bytes: &[u8]) -> (Vec<(usize, bool)>, Option<usize>) {
+        let mut records = Vec::new();
+        let bad = crate::store::frames::each(bytes, &mut |at, _, behind| records.push((at, behind)));
+        (records, bad)
     }
 }

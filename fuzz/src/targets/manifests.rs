@@ -1,8 +1,9 @@
-//! The walk over a MANIFEST that looks for a torn end. It never asks to keep more than there is, and
-//! what it keeps is not torn. Checksums of whole fragments are made right first.
+//! The walk over a MANIFEST that looks for a torn end, and the one over a log that looks for damage. The
+//! first never asks to keep more than there is, and what it keeps is not torn; records that the second
+//! finds are before the damage or behind it, as it says. Checksums of whole frames are made right first.
 
 use mlgw_common::checksum::crc32c;
-use mlgw_metadata::inner::torn_from;
+use mlgw_metadata::inner::{frames, torn_from};
 
 const HEADER_BYTES: usize = 7;
 
@@ -24,6 +25,11 @@ pub fn run(data: &[u8]) {
 }
 
 fn check(bytes: &[u8]) {
+    let (records, bad) = frames(bytes);
+    assert!(bad.is_none_or(|bad| bad < bytes.len()));
+    for (at, behind) in records {
+        assert!(at < bytes.len() && behind == bad.is_some_and(|bad| bad < at), "behind what is bad, or not");
+    }
     if let Some(keep) = torn_from(bytes) {
         assert!(keep < bytes.len());
         assert_eq!(torn_from(&bytes[..keep]), None, "one cut is enough");

@@ -8,10 +8,10 @@ use crate::metrics::exposition::{Family, Value};
 use crate::metrics::process::Process;
 use crate::metrics::table::{
     BUCKET_BYTES, BUCKET_OBJECTS, BUILD_INFO, CONNECTIONS_LIMIT, CORRUPT_BLOCKS, CPU, FREED_BYTES, GARBAGE,
-    JOB_WAITING, MOVED_BYTES, OPEN_FILES, OPEN_FILES_LIMIT, QUEUE_WAIT, RAFT_COMMANDS, RAFT_ENTRIES,
-    RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK, START_TIME, SYNC,
-    SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS, TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED,
-    TIER_WRITTEN_BYTES,
+    JOB_WAITING, MOVED_BYTES, OPEN_FILES, OPEN_FILES_LIMIT, QUARANTINED, QUEUE_WAIT, RAFT_COMMANDS,
+    RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK,
+    START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS, TIER_READ_BYTES, TIER_READS, TIER_ROOM,
+    TIER_USED, TIER_WRITTEN_BYTES,
 };
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
 use mlgw_metadata::ReadError;
@@ -59,6 +59,7 @@ impl Admin {
             .with(&["hot", "error"], Value::Count(hot.read_errors));
         vec![
             Family::single(CORRUPT_BLOCKS, Value::Count(hot.corrupt_blocks)),
+            Family::new(QUARANTINED).with(&["hot"], level(self.scrub.quarantined())),
             Family::new(TIER_USED).with(&["hot"], level(hot.used_bytes)),
             Family::new(TIER_LIMIT).with(&["hot"], level(capacity)),
             Family::new(TIER_ROOM).with(&["hot"], level(hot.room_bytes)),

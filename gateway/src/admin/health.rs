@@ -78,11 +78,11 @@ pub(super) fn findings(status: &Status) -> Vec<Finding> {
 fn of_tiers(status: &Status, found: &mut Vec<Finding>) {
     for tier in &status.tiers {
         let name = &tier.tier;
-        if tier.corrupt_blocks > 0 {
+        if tier.quarantined_blocks > 0 {
             found.push(finding(
                 Health::Critical,
-                format!("{} stored blocks of the {name} tier did not match their checksum.", tier.corrupt_blocks),
-                "The log names segment and offset. Look at the disk (dmesg, smartctl), and write the objects again from a copy.",
+                format!("{} stored blocks of the {name} tier are bad: reads of them fail.", tier.quarantined_blocks),
+                "`mlgw tier show` lists them. Look at the disk (dmesg, smartctl), and write the objects again from a copy.",
             ));
         }
         let room = ByteSize(tier.room_bytes).human();
@@ -200,7 +200,7 @@ mod tests {
         use Health::{Critical, Warning};
         let cases: Vec<((Health, String), Health, &str)> = vec![
             (worst(|s| s.state = "draining".into()), Warning, "stopping"),
-            (worst(|s| s.tiers[0].corrupt_blocks = 2), Critical, "2 stored blocks of the hot tier"),
+            (worst(|s| s.tiers[0].quarantined_blocks = 2), Critical, "2 stored blocks of the hot tier"),
             (worst(|s| s.tiers[0].room_bytes = 0), Critical, "full"),
             (
                 worst(|s| s.tiers[0].room_bytes = s.tiers[0].used_bytes / 10),
@@ -225,7 +225,7 @@ mod tests {
     fn the_worst_comes_first() {
         let mut status = healthy();
         status.s3.connections = 9_500;
-        status.tiers[0].corrupt_blocks = 1;
+        status.tiers[0].quarantined_blocks = 1;
         let severities: Vec<_> = findings(&status).into_iter().map(|finding| finding.severity).collect();
         assert_eq!(severities, [Health::Critical, Health::Warning]);
     }

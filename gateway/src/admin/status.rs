@@ -187,8 +187,8 @@ pub struct TierStatus {
     pub room_bytes: u64,
     /// Bytes of its segments that nothing refers to.
     pub garbage_bytes: u64,
-    /// Stored blocks that did not match their checksum since the start.
-    pub corrupt_blocks: u64,
+    /// Stored blocks of objects that are known to be bad.
+    pub quarantined_blocks: u64,
 }
 
 /// Syncs of one kind of file.
@@ -314,7 +314,7 @@ impl Admin {
             used_bytes: figures.used_bytes,
             room_bytes: figures.room_bytes,
             garbage_bytes: self.garbage_bytes()?,
-            corrupt_blocks: figures.corrupt_blocks,
+            quarantined_blocks: self.scrub.quarantined(),
         })
     }
 
@@ -400,7 +400,7 @@ pub(crate) mod tests {
                 used_bytes: 10 << 30,
                 room_bytes: 90 << 30,
                 garbage_bytes: 1 << 20,
-                corrupt_blocks: 0,
+                quarantined_blocks: 0,
             }],
             syncs: vec![SyncStatus {
                 file: "log".into(),

@@ -1,4 +1,5 @@
-//! `/v1/tiers/{tier}/compaction`: how far compaction is, and a round of it now.
+//! `/v1/tiers`: the tiers; what scrubbing them found, and beginning to; how far compaction is, and a
+//! round of it now.
 
 use super::change::{Asked, Changed, json, parse};
 use super::signed::Caller;
@@ -8,8 +9,87 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
+use mlgw_common::Timestamp;
+use mlgw_tiering::hot::BadBlock;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// The only tier there is today.
+const HOT: &str = "hot";
+
+/// A tier in short.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TierInfo {
+    /// Its name.
+    pub tier: String,
+    /// Bytes it may hold.
+    pub capacity_bytes: u64,
+    /// Bytes of its segments.
+    pub used_bytes: u64,
+    /// Its segments.
+    pub segments: u64,
+    /// Stretches of objects that are damaged and listed.
+    pub bad_blocks: u64,
+}
+
+/// The tiers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TierList {
+    /// The tiers, fastest first.
+    pub tiers: Vec<TierInfo>,
+}
+
+/// A tier and what scrubbing it found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TierDetail {
+    /// The tier in short.
+    #[serde(flatten)]
+    pub info: TierInfo,
+    /// Its scrub.
+    pub scrub: ScrubInfo,
+    /// What is damaged.
+    pub bad: Vec<BadRange>,
+}
+
+/// How far a scrub is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubInfo {
+    /// Whether a pass is under way.
+    pub running: bool,
+    /// When the newest pass began.
+    pub began: String,
+    /// Bytes that it has read.
+    pub read_bytes: u64,
+    /// Bytes there are to read.
+    pub total_bytes: u64,
+    /// Passes that came to their end.
+    pub passes: u64,
+    /// When the newest of them did.
+    pub ended: Option<String>,
+}
+
+/// A stretch of an object that is damaged on the disk: reads of it fail, reads of the rest do not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BadRange {
+    /// The bucket's name, or its id after `#`.
+    pub bucket: String,
+    /// The key.
+    pub key: String,
+    /// The part that the bytes are counted in, when the object was uploaded in parts.
+    pub part: Option<u16>,
+    /// The first bad byte.
+    pub first: u64,
+    /// The last one.
+    pub last: u64,
+    /// The segment.
+    pub segment: u64,
+    /// Where in its file.
+    pub offset: u64,
+    /// What is wrong.
+    pub what: String,
+}
 
 /// How far the compaction of a tier is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,12 +123,40 @@ pub struct CompactRequest {
     pub dead_percent: Option<u64>,
 }
 
+pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<TierList>, ApiError> {
+    Ok(Json(TierList { tiers: vec![admin.hot_tier()?.info] }))
+}
+
+pub(super) async fn show(
+    State(admin): State<Arc<Admin>>,
+    Path(tier): Path<String>,
+) -> Result<Json<TierDetail>, ApiError> {
+    known(&tier)?;
+    Ok(Json(admin.hot_tier()?))
+}
+
+pub(super) async fn scrub(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(tier): Path<String>,
+) -> Result<Response, ApiError> {
+    let asked = Asked { action: "tier.scrub", resource: tier.clone(), status: StatusCode::ACCEPTED };
+    let shared = Arc::clone(&admin);
+    let work = async move {
+        known(&tier)?;
+        shared.scrub.begin();
+        let answer = json(&shared.hot_tier()?)?;
+        Ok(Changed { resource: tier, before: Value::Null, after: Value::Null, answer: Some(answer) })
+    };
+    admin.change(caller, asked, work).await
+}
+
 pub(super) async fn compaction(
     State(admin): State<Arc<Admin>>,
     Path(tier): Path<String>,
 ) -> Result<Json<CompactionInfo>, ApiError> {
     known(&tier)?;
-    Ok(Json(info(&admin, tier)))
+    Ok(Json(compaction_of(&admin, tier)))
 }
 
 pub(super) async fn compact(
@@ -67,7 +175,7 @@ pub(super) async fn compact(
     let asked = Asked { action: "tier.compact", resource: tier.clone(), status: StatusCode::ACCEPTED };
     let asking = Arc::clone(&admin);
     let work = async move {
-        let before = info(&asking, tier.clone());
+        let before = compaction_of(&asking, tier.clone());
         let until_rounds = Some(asking.hot.compact(dead_percent));
         let after = json(&CompactionInfo { until_rounds, ..before.clone() })?;
         Ok(Changed { resource: tier, before: json(&before)?, after, answer: None })
@@ -76,17 +184,45 @@ pub(super) async fn compact(
 }
 
 fn known(tier: &str) -> Result<(), ApiError> {
-    match tier {
-        "hot" => Ok(()),
-        _ => Err(ApiError::new(
-            StatusCode::NOT_FOUND,
-            "NoSuchTier",
-            format!("There is no tier {tier:?}; there is \"hot\"."),
-        )),
+    if tier == HOT {
+        return Ok(());
+    }
+    let message = format!("There is no tier {tier:?}; there is {HOT:?}.");
+    Err(ApiError::new(StatusCode::NOT_FOUND, "NoSuchTier", message))
+}
+
+impl Admin {
+    fn hot_tier(&self) -> Result<TierDetail, ApiError> {
+        let hot = self.hot.metrics();
+        let status = self.scrub.status();
+        let segments = self.catalogue.segments().map_err(crate::s3::error::S3Error::from)?;
+        let names: BTreeMap<u64, String> = {
+            let buckets = self.catalogue.buckets(None, None, usize::MAX);
+            buckets.iter().map(|bucket| (bucket.id, bucket.name.clone())).collect()
+        };
+        let at = |ms| Timestamp(ms).to_string();
+        Ok(TierDetail {
+            info: TierInfo {
+                tier: HOT.to_owned(),
+                capacity_bytes: self.loaded.load().config.hot_capacity_bytes(&self.machine),
+                used_bytes: hot.used_bytes,
+                segments: segments.len() as u64,
+                bad_blocks: status.bad.len() as u64,
+            },
+            scrub: ScrubInfo {
+                running: status.running,
+                began: at(status.began_ms),
+                read_bytes: status.read_bytes,
+                total_bytes: segments.iter().map(|segment| segment.length).sum(),
+                passes: status.passes,
+                ended: (status.passes > 0).then(|| at(status.ended_ms)),
+            },
+            bad: status.bad.into_iter().map(|bad| told(bad, &names)).collect(),
+        })
     }
 }
 
-fn info(admin: &Admin, tier: String) -> CompactionInfo {
+fn compaction_of(admin: &Admin, tier: String) -> CompactionInfo {
     let status = admin.hot.compaction();
     CompactionInfo {
         tier,
@@ -99,4 +235,10 @@ fn info(admin: &Admin, tier: String) -> CompactionInfo {
         rounds: status.rounds,
         until_rounds: None,
     }
+}
+
+fn told(bad: BadBlock, names: &BTreeMap<u64, String>) -> BadRange {
+    let BadBlock { segment, offset, bucket, key, part, first, last, what, .. } = bad;
+    let bucket = names.get(&bucket).cloned().unwrap_or_else(|| format!("#{bucket}"));
+    BadRange { bucket, key, part: (part > 0).then_some(part), first, last, segment, offset, what }
 }

@@ -62,6 +62,11 @@ pub(super) fn target(global: &Global) -> Result<Target, CliError> {
     }
 }
 
+/// The server that uses the data directory `dir`.
+pub(super) fn server_of(dir: &Path) -> Result<Target, CliError> {
+    read(dir).map(of).map_err(CliError::Unreachable)
+}
+
 fn of(file: AdminFile) -> Target {
     Target {
         endpoint: file.endpoint,

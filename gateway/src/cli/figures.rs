@@ -77,11 +77,11 @@ pub(super) fn tiers(tiers: &[TierStatus]) -> String {
             size(tier.capacity_bytes),
             size(tier.room_bytes),
             size(tier.garbage_bytes),
-            tier.corrupt_blocks.to_string(),
+            tier.quarantined_blocks.to_string(),
         ]
     };
     let rows: Vec<_> = tiers.iter().map(row).collect();
-    columns(&["TIER", "OBJECTS", "USED", "CAPACITY", "ROOM", "GARBAGE", "CORRUPT BLOCKS"], &rows)
+    columns(&["TIER", "OBJECTS", "USED", "CAPACITY", "ROOM", "GARBAGE", "BAD BLOCKS"], &rows)
 }
 
 /// Syncs since the start, by kind of file; those that never were are left out.

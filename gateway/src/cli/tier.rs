@@ -1,22 +1,37 @@
 //! `mlgw tier …`
 
 use super::client::Client;
-use super::output::{Out, pairs};
-use super::{CliError, Global, discover};
-use crate::admin::{CompactRequest, CompactionInfo};
+use super::output::{Out, columns, pairs};
+use super::progress::Progress;
+use super::{CliError, Global, discover, path_segment};
+use crate::admin::{BadRange, CompactRequest, CompactionInfo, TierDetail, TierInfo, TierList};
 use crate::config::ByteSize;
 use clap::Subcommand;
 use http::Method;
-use std::io::{IsTerminal as _, Write as _};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How often a round that is waited for is looked at.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often work that is waited for is asked how far it is.
+const GLANCE: Duration = Duration::from_millis(200);
 
 const COMPACTION: &str = "/v1/tiers/hot/compaction";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TierCommand {
+    /// All tiers.
+    List,
+    /// One tier: what it holds, how far its scrub is, and what is damaged.
+    Show {
+        /// Its name.
+        tier: String,
+    },
+    /// Read everything in a tier from the disk and verify it.
+    Scrub {
+        /// Its name.
+        tier: String,
+        /// Wait for the end of the pass; exit status 1 when something is damaged.
+        #[arg(long)]
+        wait: bool,
+    },
     /// Give back the space of what is gone, now: whole segments that are dead, and those that are dead
     /// enough, after what lives in them was moved.
     Compact {
@@ -32,48 +47,115 @@ pub(super) enum TierCommand {
 pub(super) async fn run(command: TierCommand, global: &Global, out: Out) -> Result<(), CliError> {
     let client = Client::new(discover::target(global)?)?;
     match command {
-        TierCommand::Compact { dead_percent, wait } => {
-            let asked: CompactionInfo =
-                client.call(Method::POST, COMPACTION, Some(&CompactRequest { dead_percent })).await?;
-            if !wait {
-                return out.done(&asked, "Compaction was asked for; `mlgw status` shows what is left.");
-            }
-            let done = wait_for(&client, &asked, out).await?;
-            out.document(&done, |done| show(&asked, done))
-        }
+        TierCommand::List => out.document(&client.get::<TierList>("/v1/tiers").await?, list),
+        TierCommand::Show { tier } => out.document(&client.get::<TierDetail>(&path(&tier)).await?, show),
+        TierCommand::Scrub { tier, wait } => scrub(&client, &tier, wait, out).await,
+        TierCommand::Compact { dead_percent, wait } => compact(&client, dead_percent, wait, out).await,
     }
 }
 
-/// Looks until the round has ended, and says on a terminal how far it is.
-async fn wait_for(client: &Client, asked: &CompactionInfo, out: Out) -> Result<CompactionInfo, CliError> {
-    let begun = Instant::now();
-    let until = asked.until_rounds.unwrap_or(0);
-    let shows = !out.quiet && std::io::stderr().is_terminal();
-    loop {
-        let now: CompactionInfo = client.get(COMPACTION).await?;
-        if shows {
-            let moved = now.moved_bytes.saturating_sub(asked.moved_bytes);
-            let rate = moved as f64 / begun.elapsed().as_secs_f64().max(0.1);
-            let line = format!(
-                "{} moved, {} freed, {}/s",
-                ByteSize(moved).human(),
-                ByteSize(now.freed_bytes.saturating_sub(asked.freed_bytes)).human(),
-                ByteSize(rate as u64).human()
-            );
-            // Progress that cannot be shown is not missed.
-            drop(write!(std::io::stderr(), "\r\x1b[K{line}"));
-        }
-        if now.rounds >= until {
-            if shows {
-                drop(writeln!(std::io::stderr()));
-            }
-            return Ok(now);
-        }
-        tokio::time::sleep(LOOK).await;
+async fn scrub(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), CliError> {
+    let begin = format!("{}/scrub", path(tier));
+    let mut found: TierDetail = client.call(Method::POST, &begin, None::<&()>).await?;
+    if !wait {
+        let next = format!("Scrubbing {tier}; `mlgw tier show {tier}` says how far it is.");
+        return out.done(&found, &next);
+    }
+    let progress = Progress::new(out.quiet);
+    while found.scrub.running {
+        progress.step("scrubbing", found.scrub.read_bytes, found.scrub.total_bytes);
+        tokio::time::sleep(GLANCE).await;
+        found = client.get(&path(tier)).await?;
+    }
+    progress.done();
+    out.document(&found, show)?;
+    match found.bad.len() {
+        0 => Ok(()),
+        count => Err(CliError::Failed(format!(
+            "{tier} has bad blocks ({count}): reads of these bytes fail; write the objects again from a copy, or delete them"
+        ))),
     }
 }
 
-fn show(before: &CompactionInfo, after: &CompactionInfo) -> String {
+async fn compact(client: &Client, dead_percent: Option<u64>, wait: bool, out: Out) -> Result<(), CliError> {
+    let request = CompactRequest { dead_percent };
+    let asked: CompactionInfo = client.call(Method::POST, COMPACTION, Some(&request)).await?;
+    if !wait {
+        return out.done(&asked, "Compaction was asked for; `mlgw status` shows what is left.");
+    }
+    let progress = Progress::new(out.quiet);
+    let mut now = asked.clone();
+    while now.rounds < asked.until_rounds.unwrap_or(0) {
+        // What there is to free, as far as it was known in the beginning.
+        let freed = now.freed_bytes.saturating_sub(asked.freed_bytes);
+        progress.step("freeing", freed.min(asked.garbage_bytes), asked.garbage_bytes);
+        tokio::time::sleep(GLANCE).await;
+        now = client.get(COMPACTION).await?;
+    }
+    progress.done();
+    out.document(&now, |now| compacted(&asked, now))
+}
+
+fn bad_blocks(count: usize) -> String {
+    if count == 1 { "1 block of an object".to_owned() } else { format!("{count} blocks of objects") }
+}
+
+fn path(tier: &str) -> String {
+    format!("/v1/tiers/{}", path_segment(tier))
+}
+
+fn list(list: &TierList) -> String {
+    let row = |tier: &TierInfo| {
+        vec![
+            tier.tier.clone(),
+            ByteSize(tier.used_bytes).human(),
+            ByteSize(tier.capacity_bytes).human(),
+            tier.segments.to_string(),
+            tier.bad_blocks.to_string(),
+        ]
+    };
+    let rows: Vec<_> = list.tiers.iter().map(row).collect();
+    columns(&["TIER", "USED", "CAPACITY", "SEGMENTS", "BAD BLOCKS"], &rows)
+}
+
+fn show(tier: &TierDetail) -> String {
+    let scrub = &tier.scrub;
+    let state = if scrub.running {
+        let (read, total) = (ByteSize(scrub.read_bytes).human(), ByteSize(scrub.total_bytes).human());
+        format!("a pass began {}: {read} of {total} read", scrub.began)
+    } else {
+        match &scrub.ended {
+            Some(ended) => format!("pass {} ended {ended}", scrub.passes),
+            None => "no pass has ended yet; `mlgw tier scrub` begins one now".to_owned(),
+        }
+    };
+    let (used, capacity) =
+        (ByteSize(tier.info.used_bytes).human(), ByteSize(tier.info.capacity_bytes).human());
+    let head = pairs(&[
+        ("tier", tier.info.tier.clone()),
+        ("used", format!("{used} of {capacity}, {} segments", tier.info.segments)),
+        ("scrub", state),
+        ("bad", if tier.bad.is_empty() { "nothing known".to_owned() } else { bad_blocks(tier.bad.len()) }),
+    ]);
+    if tier.bad.is_empty() {
+        return head;
+    }
+    let row = |bad: &BadRange| {
+        let part = bad.part.map_or_else(String::new, |part| part.to_string());
+        let object = format!("s3://{}/{}", bad.bucket, bad.key);
+        vec![
+            object,
+            part,
+            format!("{}-{}", bad.first, bad.last),
+            format!("{} at {}", bad.segment, bad.offset),
+            bad.what.clone(),
+        ]
+    };
+    let rows: Vec<_> = tier.bad.iter().map(row).collect();
+    head + "\n" + &columns(&["OBJECT", "PART", "BYTES", "SEGMENT", "WHAT"], &rows)
+}
+
+fn compacted(before: &CompactionInfo, after: &CompactionInfo) -> String {
     let grown = |after: u64, before: u64| ByteSize(after.saturating_sub(before)).human();
     pairs(&[
         ("moved", grown(after.moved_bytes, before.moved_bytes)),

@@ -56,10 +56,11 @@ impl Config {
         self.hot.reserve_bytes.or_else(|| super::ByteSize(auto)).0
     }
 
-    /// Log bytes after which the catalogue flushes; half of the least reserve at most.
+    /// Log bytes after which the catalogue flushes; half of the least reserve at most. Its files take
+    /// up to twice that: what comes during a purge, and the write-ahead log.
     #[must_use]
     pub fn catalogue_log_bytes_max(&self, machine: &Machine) -> u64 {
-        let auto = (machine.disk_bytes.unwrap_or(0) / 16).clamp(8 * MIB, 256 * MIB);
+        let auto = (machine.disk_bytes.unwrap_or(0) / 16).clamp(8 * MIB, 128 * MIB);
         self.catalogue.log_bytes_max.or_else(|| super::ByteSize(auto)).0
     }
 

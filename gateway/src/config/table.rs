@@ -194,13 +194,19 @@ settings! {
         compact_bytes_per_second: ByteSize = "64MiB", live;
         /// How often compaction looks for dead bytes.
         compact_interval: Duration = "5s", live;
+        /// Bytes a second that a daily scrub of the segments reads; 0: none but one that is asked for, as fast as it can.
+        scrub_bytes_per_second: ByteSize = "10MiB", start;
     }
     /// The catalogue: what exists and where its bytes are.
     catalogue: CatalogueSection {
-        /// Log bytes after which the state is flushed and the log cut; auto is 1/16 of the file system, 8 MiB to 256 MiB.
+        /// Log bytes after which the state is flushed and the log cut; auto is 1/16 of the file system, 8 MiB to 128 MiB.
         log_bytes_max: Auto<ByteSize> = "auto", start;
         /// Memory for catalogue blocks; auto is 1/16 of memory, 16 MiB to 1 GiB.
         cache_bytes: Auto<ByteSize> = "auto", start;
+        /// Directory of the checkpoints that `mlgw store rebuild` starts from, best on another disk; unset means `checkpoints` in `data_dir`.
+        checkpoint_dir: Option<PathBuf> = "", start;
+        /// How often a checkpoint is made while anything changes; one is also made before the log is cut. 0: none is ever made.
+        checkpoint_interval: Duration = "5m", start;
     }
     /// What one client, or all of them, may take.
     limits: Limits {

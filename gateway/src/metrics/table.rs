@@ -109,6 +109,8 @@ metrics! {
         "Duration of syncs, by kind of file; of the log's with the write before it"
     CORRUPT_BLOCKS: Counter "mlgw_corrupt_blocks_total" []
         "Stored blocks that did not match their checksum"
+    QUARANTINED: Gauge "mlgw_quarantined_blocks" ["tier"]
+        "Stored blocks of objects that are known to be bad; reads of them fail"
     TIER_OBJECTS: Gauge "mlgw_tier_objects" ["tier"]
         "Objects whose bytes a tier holds"
     TIER_USED: Gauge "mlgw_tier_used_bytes" ["tier"]

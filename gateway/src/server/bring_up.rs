@@ -8,10 +8,15 @@ use super::data_dir::{self, DataDir};
 use crate::config::{Config, Durability, Machine};
 use crate::credentials::{Keyring, RootCredentials, Secret};
 use mlgw_common::{Clock, SystemClock};
-use mlgw_metadata::{Catalogue, CatalogueOptions};
+use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
+use mlgw_tiering::hot::{Scrub, ScrubOptions};
 use mlgw_tiering::{CompactionSettings, HotOptions, HotTier};
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Reading a catalogue of ten million objects takes ten seconds of one core.
+const SCRUB_WALK_EVERY: Duration = Duration::from_secs(60);
 
 /// What requests are answered with.
 pub(super) struct Engine {
@@ -22,6 +27,7 @@ pub(super) struct Engine {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) catalogue: Catalogue,
     pub(super) hot: HotTier,
+    pub(super) scrub: Arc<Scrub>,
     pub(super) keyring: Keyring,
 }
 
@@ -33,12 +39,23 @@ impl Engine {
         let machine = Machine::of(&config.segments_dir());
         let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)).await?;
         let hot = HotTier::open(hot_options(config, &machine, &clock), catalogue.clone()).await?;
+        let scrub = ScrubOptions {
+            segments: config.segments_dir(),
+            state: dir.path().join("scrub.json"),
+            bytes_per_second: config.hot.scrub_bytes_per_second.0,
+            walk_every: SCRUB_WALK_EVERY,
+            clock: Arc::clone(&clock),
+        };
+        let scrub =
+            Scrub::start(scrub, catalogue.clone(), hot.clone()).map_err(super::io_error("scrubbing"))?;
+        let scrub = Arc::new(scrub);
         let keyring = Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), given_root()?).await?;
-        Ok(Self { dir, _segments: segments, machine, clock, catalogue, hot, keyring })
+        Ok(Self { dir, _segments: segments, machine, clock, catalogue, hot, scrub, keyring })
     }
 
     /// Makes everything durable and closes it.
     pub(super) async fn close(self) {
+        self.scrub.stop();
         self.hot.shutdown().await;
         self.catalogue.shutdown().await;
         tracing::info!(data_dir = %self.dir.path().display(), "stopped");
@@ -57,6 +74,9 @@ fn catalogue_options(
         Durability::Os => mlgw_metadata::Durability::Os,
     };
     options.log_bytes_max = config.catalogue_log_bytes_max(machine);
+    let every = config.catalogue.checkpoint_interval;
+    options.checkpoints =
+        (!every.is_zero()).then(|| CheckpointOptions { dir: config.checkpoints_dir(), every });
     options.cache_bytes = usize::try_from(config.catalogue_cache_bytes(machine)).unwrap_or(usize::MAX);
     options
 }

@@ -27,6 +27,9 @@ use std::path::{Path, PathBuf};
 /// The format that this version reads and writes.
 const FORMAT: u32 = 1;
 
+/// Name of the file that describes a directory.
+pub const NODE_FILE: &str = "node.json";
+
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
@@ -97,7 +100,7 @@ impl DataDir {
         let io = |path: &Path, source| DataDirError::Io { path: path.to_owned(), source };
         make(path).map_err(|source| io(path, source))?;
         let lock = lock(path)?;
-        let node_path = path.join("node.json");
+        let node_path = path.join(NODE_FILE);
         let node = read_node(&node_path)?;
         if node.is_none() && path.join("catalogue").exists() {
             let reason = "it is missing, though there is a catalogue".to_owned();
@@ -108,12 +111,34 @@ impl DataDir {
             Some(node) => node,
             None => {
                 let node = first_node(now)?;
-                let text = format!("{}\n", serde_json::json!(node));
-                write_private(path, &node_path, text.as_bytes()).map_err(|source| io(&node_path, source))?;
+                write_node(path, &node)?;
                 node
             }
         };
         Ok((Self { path: path.to_owned(), node, _lock: lock }, sealer))
+    }
+
+    /// Keeps servers out of a directory that is there, without changing anything in it, while the
+    /// answer lives.
+    ///
+    /// # Errors
+    /// When a server has it.
+    pub fn hold(path: &Path) -> Result<Option<File>, DataDirError> {
+        let lock = path.join("LOCK");
+        match File::open(&lock) {
+            // No server ever used it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(DataDirError::Io { path: lock, source }),
+            Ok(file) => take_lock(file, path, &lock).map(Some),
+        }
+    }
+
+    /// What `node.json` of a directory says; nothing when there is none.
+    ///
+    /// # Errors
+    /// When it is of a newer format, damaged or unreadable.
+    pub fn description(path: &Path) -> Result<Option<Node>, DataDirError> {
+        read_node(&path.join(NODE_FILE))
     }
 
     /// Where it is.
@@ -127,6 +152,20 @@ impl DataDir {
     pub const fn node(&self) -> &Node {
         &self.node
     }
+}
+
+/// Writes `node.json` of a directory that lost it, with a new name for the node.
+///
+/// # Errors
+/// See [`DataDirError`].
+pub fn describe_anew(dir: &Path, now: Timestamp) -> Result<(), DataDirError> {
+    write_node(dir, &first_node(now)?)
+}
+
+fn write_node(dir: &Path, node: &Node) -> Result<(), DataDirError> {
+    let path = dir.join(NODE_FILE);
+    let text = format!("{}\n", serde_json::json!(node));
+    write_private(dir, &path, text.as_bytes()).map_err(|source| DataDirError::Io { path, source })
 }
 
 fn first_node(now: Timestamp) -> Result<Node, SealerError> {
@@ -161,22 +200,27 @@ fn lock(dir: &Path) -> Result<File, DataDirError> {
     let path = dir.join("LOCK");
     let io = |source| DataDirError::Io { path: path.clone(), source };
     let mut options = OpenOptions::new();
-    let mut file =
+    let file =
         options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(io)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let mut process = String::new();
-            let _ = file.read_to_string(&mut process);
-            let process = process.trim().parse::<u32>().map(|id| format!(" (process {id})"));
-            return Err(DataDirError::InUse { path: dir.to_owned(), process: process.unwrap_or_default() });
-        }
-        Err(error) => return Err(io(error.into())),
-    }
+    let mut file = take_lock(file, dir, &path)?;
     // For people only: the lock itself is the kernel's.
     let said = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     said.map_err(io)?;
     Ok(file)
+}
+
+/// Locks the file that a server of `dir` holds.
+fn take_lock(mut file: File, dir: &Path, path: &Path) -> Result<File, DataDirError> {
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut process = String::new();
+            let _ = file.read_to_string(&mut process);
+            let process = process.trim().parse::<u32>().map(|id| format!(" (process {id})"));
+            Err(DataDirError::InUse { path: dir.to_owned(), process: process.unwrap_or_default() })
+        }
+        Err(error) => Err(DataDirError::Io { path: path.to_owned(), source: error.into() }),
+    }
 }
 
 /// Makes a directory outside the data directory and takes it for this server while the file lives.

@@ -1,10 +1,12 @@
 //! Figures, by hand: `cargo test --release -p mlgw-metadata bench -- --ignored --nocapture`.
 
 use super::testing::{bucket, do_put, key, options};
-use super::{Catalogue, CatalogueOptions};
+use super::{Catalogue, CatalogueOptions, Durability};
 use std::ops::Bound;
 use std::path::Path;
-use std::time::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 fn cpu_us() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
@@ -82,6 +84,54 @@ fn reads(catalogue: &Catalogue, b: &crate::schema::Bucket, from: &str) {
         "scan from {from}: {:.0} entries/s ({n}, {bytes} bytes)",
         n as f64 / start.elapsed().as_secs_f64()
     );
+}
+
+fn rss_kib() -> i64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// What flushing the state and cutting the log costs writers and memory, at a million objects.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "prints figures"]
+async fn snapshot() {
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let with = CatalogueOptions { log_bytes_max: u64::MAX, ..options(dir.path()) };
+    let catalogue =
+        writers(CatalogueOptions { durability: Durability::Os, ..with }, 64, 1_000_000 / 64).await;
+    catalogue.inner().compact().await.unwrap();
+    let b = catalogue.bucket("data").unwrap();
+    for snapshots in [false, true] {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (writer, stopped, bucket) = (catalogue.clone(), Arc::clone(&stop), b.clone());
+        let puts = tokio::spawn(async move {
+            let (mut longest, mut count) = (Duration::ZERO, 0);
+            while !stopped.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                do_put(&writer, &bucket, &format!("beside/{}", count % 10_000), 1000).await;
+                longest = longest.max(begun.elapsed());
+                count += 1;
+            }
+            (longest, count)
+        });
+        let (before, mut most) = (rss_kib(), 0);
+        for _ in 0..10 {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            if snapshots {
+                let work = catalogue.inner().compact();
+                tokio::pin!(work);
+                while tokio::time::timeout(Duration::from_millis(2), &mut work).await.is_err() {
+                    most = most.max(rss_kib() - before);
+                }
+            }
+            most = most.max(rss_kib() - before);
+        }
+        stop.store(true, Ordering::Relaxed);
+        let (longest, count) = puts.await.unwrap();
+        println!("snapshots {snapshots}: longest of {count} puts {longest:?}, RSS at most {most} KiB more");
+    }
+    catalogue.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

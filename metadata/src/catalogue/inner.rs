@@ -1,5 +1,6 @@
 //! What the clones of a catalogue share.
 
+use super::copies::Checkpoints;
 use super::jobs::Stop;
 use super::options::{CatalogueMetrics, Fatal, ProposeError};
 use super::resident::Resident;
@@ -37,6 +38,9 @@ pub(crate) struct Inner {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) fatal: Fatal,
     pub(super) log_bytes_max: u64,
+    pub(super) checkpoints: Checkpoints,
+    /// Held while a copy is made, and while the log is purged.
+    pub(super) copying: Mutex<()>,
     /// One bucket is created or deleted at a time.
     pub(super) saga: Mutex<()>,
     pub(super) bodies: SyncMutex<Range<u64>>,

@@ -39,7 +39,7 @@ impl Stop {
         self.stopped.load(Ordering::Acquire)
     }
 
-    async fn cancelled(&self) {
+    pub(super) async fn cancelled(&self) {
         let changed = self.changed.notified();
         tokio::pin!(changed);
         // Listening from here on, so that a stop after the look is heard.
@@ -84,6 +84,7 @@ pub(super) async fn purge_logs(catalogue: Weak<Inner>) {
         if total <= inner.log_bytes_max {
             continue;
         }
+        inner.checkpoint_or_say().await;
         if let Err(error) = inner.compact().await
             && !inner.is_stopping()
         {
@@ -95,7 +96,8 @@ pub(super) async fn purge_logs(catalogue: Weak<Inner>) {
 
 impl Inner {
     /// Flushes every state and purges its log.
-    pub(super) async fn compact(&self) -> Result<(), StoreError> {
+    pub(crate) async fn compact(&self) -> Result<(), StoreError> {
+        let _copying = self.copying.lock().await;
         for group in &self.groups {
             if group.log_bytes() > 0 {
                 group.compact().await?;

@@ -1,14 +1,15 @@
 //! The log's length, its space, and what a start replays.
 
 use super::model_tests::copy_dir;
-use super::testing::{NOW, bucket, do_put, key, options};
+use super::testing::{NOW, bucket, do_put, key, options, put, version};
 use super::{Catalogue, CatalogueOptions, Durability, ProposeError};
 use crate::command::{
     Command, CompleteUpload, CreateUpload, NamedPart, ObjectChange, PutPart, Reject, Reply,
 };
-use crate::schema::{Part, Upload};
+use crate::schema::{Bucket, Pair, Part, Upload};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 fn bytes_under(dir: &Path) -> u64 {
     let entries = std::fs::read_dir(dir).unwrap().flatten();
@@ -54,6 +55,52 @@ async fn a_long_log_is_purged_by_itself() {
         i += 1;
         assert!(i < 1_000_000, "no snapshot after {i} commands");
     }
+    catalogue.shutdown().await;
+}
+
+/// Puts of records of 2 KiB, by 64 writers at a time.
+async fn put_many(catalogue: Catalogue, b: Arc<Bucket>, commands: usize) {
+    let writers = (0..64).map(|w| {
+        let (catalogue, b) = (catalogue.clone(), Arc::clone(&b));
+        tokio::spawn(async move {
+            for i in 0..commands / 64 {
+                let body = catalogue.body_id().await.unwrap();
+                let mut version = version(body, 1);
+                version.metadata = vec![Pair::new("large", "x".repeat(2000))];
+                let command = Command::object(&b, &key(&format!("{w}-{}", i % 100)), NOW, put(version));
+                catalogue.propose(command).await.unwrap();
+            }
+        })
+    });
+    for writer in writers.collect::<Vec<_>>() {
+        writer.await.unwrap();
+    }
+}
+
+/// With `MLGW_LOG_COMMANDS=5000000` the real thing: the bound of a large disk, and 256 MiB of files.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_on_the_disk_stays_within_its_bound_however_many_commands_come() {
+    let long = std::env::var("MLGW_LOG_COMMANDS").ok().map(|text| text.parse::<usize>().unwrap());
+    let (commands, log_bytes_max, files_max) = match long {
+        Some(commands) => (commands, 128 << 20, 256 << 20),
+        // A purge leaves two memtables' worth of write-ahead log.
+        None => (50_000, 4 << 20, 40 << 20),
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let options = CatalogueOptions { log_bytes_max, durability: Durability::Os, ..options(dir.path()) };
+    let catalogue = Catalogue::open(options).await.unwrap();
+    let b = bucket(&catalogue, "data").await;
+    let log = dir.path().join("log");
+    let mut peak = 0;
+    let work = put_many(catalogue.clone(), b, commands);
+    tokio::pin!(work);
+    while tokio::time::timeout(Duration::from_millis(5), &mut work).await.is_err() {
+        peak = peak.max(bytes_under(&log));
+    }
+    let appended = catalogue.metrics().log_bytes_appended;
+    println!("{commands} commands, {appended} bytes appended, at most {peak} on the disk");
+    assert!(peak <= files_max, "{peak} bytes of log");
+    assert!(appended > 2 * files_max, "{appended} bytes would not have shown it");
     catalogue.shutdown().await;
 }
 

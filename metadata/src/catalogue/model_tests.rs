@@ -347,7 +347,7 @@ impl Run {
 }
 
 /// The directory as a killed process leaves it.
-pub(super) fn copy_dir(from: &Path, to: &Path) {
+pub(crate) fn copy_dir(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();

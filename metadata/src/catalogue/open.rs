@@ -2,6 +2,7 @@
 //!
 //! Layout: `log/` is the node's log store; `group-N/` holds the state of group N.
 
+use super::copies::{self, Checkpoints};
 use super::inner::Inner;
 use super::jobs;
 use super::options::{CatalogueOptions, Durability, OpenError, ProposeError};
@@ -35,6 +36,11 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
     let cache = options::cache(options.cache_bytes);
     let sync = options.durability == Durability::Full;
     let fatal = Arc::clone(&options.fatal);
+    if existing_groups(dir) > 0 && !dir.join("log").is_dir() {
+        // It is made before any group: an empty one in its place would hide what is lost.
+        let what = format!("{} has lost its log; see `mlgw store check`", dir.display());
+        return Err(OpenError::Store(what));
+    }
     let log = LogStore::open(&dir.join("log"), &cache, sync, move |why| fatal(why)).map_err(store)?;
     let resident = Arc::<Resident>::default();
     let mut groups = Vec::new();
@@ -57,6 +63,8 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
         clock: options.clock,
         fatal: options.fatal,
         log_bytes_max,
+        checkpoints: Checkpoints::new(options.checkpoints.clone()),
+        copying: Mutex::default(),
         saga: Mutex::new(()),
         bodies: SyncMutex::new(0..0),
         leasing: Mutex::new(()),
@@ -66,8 +74,13 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
     first_rows(&inner, options.partitions).await.map_err(propose)?;
     inner.resume_sagas().await.map_err(propose)?;
     let shared = Arc::downgrade(&inner);
-    let jobs = [tokio::spawn(jobs::release_bodies(shared.clone())), tokio::spawn(jobs::purge_logs(shared))];
+    let jobs =
+        [tokio::spawn(jobs::release_bodies(shared.clone())), tokio::spawn(jobs::purge_logs(shared.clone()))];
     inner.jobs.lock().extend(jobs);
+    if let Some(checkpoints) = options.checkpoints {
+        let job = copies::make_checkpoints(shared, Arc::clone(&inner.stop), checkpoints);
+        inner.jobs.lock().push(tokio::spawn(job));
+    }
     Ok(inner)
 }
 

@@ -6,6 +6,7 @@ use mlgw_common::Clock;
 use mlgw_common::histogram::Durations;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What to do when durability cannot be kept; called once, with a line for the log.
 pub type Fatal = Arc<dyn Fn(&str) + Send + Sync>;
@@ -18,6 +19,16 @@ pub enum Durability {
     Full,
     /// When its log entry was written: it survives the process, not the machine.
     Os,
+}
+
+/// Where and how often copies of the catalogue are made that it can be rebuilt from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointOptions {
+    /// Their directory; made when there is none.
+    pub dir: PathBuf,
+    /// How long after one the next is made, if anything changed. One is also made before each purge
+    /// of the log.
+    pub every: Duration,
 }
 
 /// How to open a catalogue.
@@ -39,6 +50,8 @@ pub struct CatalogueOptions {
     pub groups: u32,
     /// Where object groups other than 0 begin, when the catalogue is created: bucket, key, group.
     pub partitions: Vec<(u64, Vec<u8>, u32)>,
+    /// Where checkpoints to rebuild it from are kept; nothing: there are none.
+    pub checkpoints: Option<CheckpointOptions>,
     /// Called when a log or state write or sync fails. It should not return; when it does, every
     /// waiting and later command answers [`ProposeError::Stopping`].
     pub fatal: Fatal,
@@ -58,6 +71,7 @@ impl CatalogueOptions {
             memtable_bytes: 32 << 20,
             groups: 1,
             partitions: Vec::new(),
+            checkpoints: None,
             fatal: Arc::new(|why| {
                 tracing::error!(why, "the catalogue cannot keep what it promised; stopping");
                 std::process::abort();

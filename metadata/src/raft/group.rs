@@ -21,6 +21,7 @@ use openraft::raft::ClientWriteResult;
 use openraft::{BasicNode, Config, LogIdOptionExt, Raft, SnapshotPolicy};
 use prost::Message as _;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -225,6 +226,16 @@ impl Group {
     /// The applied state.
     pub(crate) fn state(&self) -> Arc<StateDb> {
         self.store.current()
+    }
+
+    /// A directory beside the state that the next start removes.
+    pub(crate) fn scratch_dir(&self, name: &str) -> PathBuf {
+        self.store.scratch_dir(name)
+    }
+
+    /// Bytes of the state's files.
+    pub(crate) fn state_bytes(&self) -> u64 {
+        self.store.bytes()
     }
 
     /// Bytes of log since the last purge.

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
-/// Makes `dir` and its parents, and syncs the directory that each new one is in.
+/// Makes `dir` and its parents, for their owner only, and syncs the directory that each new one is in.
 pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
@@ -12,7 +13,7 @@ pub(crate) fn make_dir(dir: &Path) -> io::Result<()> {
     if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         make_dir(parent)?;
     }
-    match fs::create_dir(dir) {
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
@@ -37,6 +38,14 @@ pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
 pub(crate) fn rename_dir(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     sync_parent(to)
+}
+
+/// Gives two directories beside each other, whose contents are synced, each other's name: whenever
+/// power fails, one or the other is under each.
+pub(crate) fn exchange_dirs(one: &Path, other: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?;
+    sync_parent(one)
 }
 
 /// Removes a directory and what is in it, if it is there.

@@ -5,10 +5,11 @@
 //! After the first failure nothing is written any more: what a failed sync left behind is
 //! unknown, and a later success must not hide that.
 
-use super::{files, manifest, options};
+use super::{files, manifest, options, wal};
 use crate::view::StoreError;
 use mlgw_common::histogram::Histogram;
 use parking_lot::Mutex;
+use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{Cache, DB, FlushOptions, WriteBatch, WriteOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -123,7 +124,8 @@ impl Drop for WriterThread {
 
 impl LogStore {
     /// Opens or creates the log in `dir`. `sync` false leaves syncs to the operating system.
-    /// `failed` hears of the first failure, before anybody waiting does.
+    /// `failed` hears of the first failure, before anybody waiting does. A log whose damage would
+    /// make it end before what was acknowledged is refused.
     pub(crate) fn open(
         dir: &Path,
         cache: &Cache,
@@ -132,6 +134,10 @@ impl LogStore {
     ) -> Result<Self, StoreError> {
         let at = |error: io::Error| StoreError(format!("{}: {error}", dir.display()));
         files::make_dir(dir).map_err(at)?;
+        if sync && let Some(wal::Bad { file, at, damage: Some(why) }) = wal::first_bad(dir).map_err(at)? {
+            let file = file.display();
+            return Err(StoreError(format!("{file} is damaged at byte {at}: {why}; see `mlgw store check`")));
+        }
         manifest::cut_torn_end(dir).map_err(at)?;
         let store = Arc::new(OpenDb { db: DB::open(&options::log(cache), dir)?, open: Arc::default() });
         files::sync_dir(dir).map_err(at)?;
@@ -220,6 +226,12 @@ impl LogStore {
         self.store.db.flush_wal(true)?;
         self.figures.syncs.record(begun.elapsed());
         Ok(())
+    }
+
+    /// Makes a copy of everything written in `dir`, which must not exist: hard links where the
+    /// file system allows.
+    pub(crate) fn checkpoint(&self, dir: &Path) -> Result<(), StoreError> {
+        Ok(Checkpoint::new(&self.store.db)?.create_checkpoint(dir)?)
     }
 
     /// Bytes of its files.

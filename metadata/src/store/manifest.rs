@@ -7,28 +7,15 @@
 //! the end of what was there before; only a record with such a sector in it is taken for torn, so
 //! that rot in what was synced stays the error it is. The cut is synced before RocksDB sees it,
 //! and power that fails during the cut leaves a file that is cut again.
-//!
-//! The format is that of RocksDB's log files: blocks of 32 KiB, in them fragments of records, each
-//! with a masked CRC32C of type and payload, a length and a type
-//! (<https://github.com/facebook/rocksdb/wiki/Write-Ahead-Log-File-Format>).
 
-use mlgw_common::checksum::crc32c;
+use super::frames::{FIRST, Found, LAST, MIDDLE, WHOLE, frame_at};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-const BLOCK_BYTES: usize = 32 << 10;
-const HEADER_BYTES: usize = 7;
-
 /// What a disk writes as a whole, or not at all.
 const SECTOR_BYTES: usize = 512;
-
-/// Types of fragments. RocksDB knows more; none of them occurs in a MANIFEST.
-const FULL: u8 = 1;
-const FIRST: u8 = 2;
-const MIDDLE: u8 = 3;
-const LAST: u8 = 4;
 
 /// Cuts the torn end off the MANIFEST that the RocksDB in `dir` would read, if there is one.
 pub(super) fn cut_torn_end(dir: &Path) -> io::Result<()> {
@@ -60,10 +47,10 @@ pub(crate) fn torn_from(bytes: &[u8]) -> Option<usize> {
         if !inside {
             record = at;
         }
-        at = match fragment_at(bytes, at) {
-            Found::Fragment { kind, end } => {
+        at = match frame_at(bytes, at) {
+            Found::Frame { kind, end, .. } => {
                 inside = match (kind, inside) {
-                    (FULL, false) | (LAST, true) => false,
+                    (WHOLE, false) | (LAST, true) => false,
                     (FIRST, false) | (MIDDLE, true) => true,
                     _ => return None,
                 };
@@ -74,41 +61,6 @@ pub(crate) fn torn_from(bytes: &[u8]) -> Option<usize> {
             Found::End => return None,
         };
     }
-}
-
-enum Found {
-    /// A valid fragment; what follows begins at its end.
-    Fragment { kind: u8, end: usize },
-    /// The end of a block, too short for a header; what follows begins here.
-    Padding(usize),
-    /// No valid fragment; the bytes it claims.
-    Bad(Range<usize>),
-    /// Less than a header is left.
-    End,
-}
-
-fn fragment_at(bytes: &[u8], at: usize) -> Found {
-    let block_end = (at / BLOCK_BYTES + 1) * BLOCK_BYTES;
-    if block_end - at < HEADER_BYTES {
-        return if block_end < bytes.len() { Found::Padding(block_end) } else { Found::End };
-    }
-    let Some([c0, c1, c2, c3, l0, l1, kind]) = bytes.get(at..).and_then(|rest| rest.first_chunk()) else {
-        return Found::End;
-    };
-    let payload = at + HEADER_BYTES;
-    let end = payload + usize::from(u16::from_le_bytes([*l0, *l1]));
-    let stored = u32::from_le_bytes([*c0, *c1, *c2, *c3]);
-    match bytes.get(payload - 1..end) {
-        Some(covered) if end <= block_end && masked(crc32c(covered)) == stored => {
-            Found::Fragment { kind: *kind, end }
-        }
-        _ => Found::Bad(at..end.min(block_end)),
-    }
-}
-
-/// RocksDB's mask, which keeps the checksum of a checksum from being a special one.
-fn masked(crc: u32) -> u32 {
-    crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
 /// Whether one of the sectors under `place` is all zeros from `from` on.

@@ -1,8 +1,10 @@
 //! Torn ends of made-up MANIFESTs, and of RocksDB's own.
 
+use super::super::frames::{BLOCK_BYTES, FIRST, HEAD_BYTES, LAST, MIDDLE, WHOLE, masked};
 use super::super::{options, state::StateDb};
-use super::{BLOCK_BYTES, FIRST, FULL, HEADER_BYTES, LAST, MIDDLE, SECTOR_BYTES, crc32c, masked, torn_from};
+use super::{SECTOR_BYTES, torn_from};
 use crate::view::{Changes, Rows};
+use mlgw_common::checksum::crc32c;
 use proptest::prelude::*;
 use std::fs;
 use std::path::Path;
@@ -12,13 +14,13 @@ fn append(file: &mut Vec<u8>, mut record: &[u8]) {
     let mut first = true;
     loop {
         let left = BLOCK_BYTES - file.len() % BLOCK_BYTES;
-        if left < HEADER_BYTES {
+        if left < HEAD_BYTES {
             file.resize(file.len() + left, 0);
             continue;
         }
-        let (now, later) = record.split_at(record.len().min(left - HEADER_BYTES));
+        let (now, later) = record.split_at(record.len().min(left - HEAD_BYTES));
         let kind = match (first, later.is_empty()) {
-            (true, true) => FULL,
+            (true, true) => WHOLE,
             (true, false) => FIRST,
             (false, false) => MIDDLE,
             (false, true) => LAST,

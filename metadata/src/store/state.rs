@@ -10,6 +10,7 @@ use crate::view::{Changes, Row, Rows, StoreError};
 use parking_lot::RwLock;
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{Cache, DB, DBPinnableSlice, DBRawIterator, FlushOptions, ReadOptions, ReadTier, WriteBatch};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -37,6 +38,29 @@ impl StateDb {
     pub(crate) fn open_read_only(dir: &Path) -> Result<Self, StoreError> {
         let db = DB::open_for_read_only(&rocksdb::Options::default(), dir, false)?;
         Ok(Self { db, persisted: ReadOptions::default(), open: Arc::default() })
+    }
+
+    /// Opens a scratch copy of a store, to read it and to replay a log into it. Its tables stay as
+    /// they are: nothing is compacted.
+    pub(crate) fn open_scratch(dir: &Path, cache: &Cache, memtable_bytes: usize) -> Result<Self, StoreError> {
+        let mut options = options::state(cache, memtable_bytes);
+        options.create_if_missing(false);
+        options.set_disable_auto_compactions(true);
+        manifest::cut_torn_end(dir).map_err(|error| StoreError(format!("{}: {error}", dir.display())))?;
+        let db = DB::open(&options, dir)?;
+        Ok(Self { db, persisted: ReadOptions::default(), open: Arc::default() })
+    }
+
+    /// The file names of its tables.
+    pub(crate) fn live_tables(&self) -> Result<BTreeSet<String>, StoreError> {
+        let files = self.db.live_files()?;
+        Ok(files.into_iter().map(|file| file.name.trim_start_matches('/').to_owned()).collect())
+    }
+
+    /// The first and the last key of each of its tables.
+    pub(crate) fn table_ranges(&self) -> Result<Vec<Row>, StoreError> {
+        let files = self.db.live_files()?;
+        Ok(files.into_iter().filter_map(|file| file.start_key.zip(file.end_key)).collect())
     }
 
     /// Nobody holds it any more once the store is closed.
@@ -175,6 +199,11 @@ impl StateStore {
     /// The state as it is now. Whoever holds it keeps the files of a replaced state open.
     pub(crate) fn current(&self) -> Arc<StateDb> {
         Arc::clone(&self.current.read().1)
+    }
+
+    /// Bytes of the state's files.
+    pub(crate) fn bytes(&self) -> u64 {
+        files::dir_bytes(&self.dir.join(format!("{STATE}{}", self.current.read().0)))
     }
 
     /// A name for a directory beside the state, for checkpoints that are taken or received.

@@ -42,6 +42,8 @@ pub(super) fn small(setup: Setup) -> Setup {
         .with("hot.compact_bytes_per_second", "1GiB")
         .with("hot.reserve_bytes", "1MiB")
         .with("catalogue.log_bytes_max", "64KiB")
+        // With so short a log there would be little but checkpoints; `sigkill` has them.
+        .with("catalogue.checkpoint_interval", "0s")
         .with("catalogue.cache_bytes", "16MiB")
 }
 

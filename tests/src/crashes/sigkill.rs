@@ -7,6 +7,7 @@ use crate::check::check;
 use crate::history::{History, NOW};
 use crate::seed::{Rng, announce, setting};
 use crate::server::{Server, Setup};
+use crate::store::assert_sound;
 use crate::workload::{self, Kill, Plan, SIZES};
 
 const ROUNDS: u64 = 20;
@@ -80,7 +81,9 @@ impl Life {
         let kill = Kill::choose(rng, ANSWERS_MAX);
         let plan =
             Plan { round: round + 1, workers: WORKERS, steps: usize::MAX, sizes: SIZES, full_part_in: 6 };
-        workload::run_until_killed(&mut server, &self.history, &plan, rng, kill).await
+        let acknowledged = workload::run_until_killed(&mut server, &self.history, &plan, rng, kill).await;
+        assert_sound(&self.dir.path().join("mlgw-data"));
+        acknowledged
     }
 
     fn end(&self, runtime: &tokio::runtime::Runtime, rng: &mut Rng) {

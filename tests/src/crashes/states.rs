@@ -106,6 +106,9 @@ pub(super) fn recover_all(
     (broken.into_inner().expect("no panic while held"), tried)
 }
 
+/// One state in so many is also checked before it is recovered: what power loss leaves is not damage.
+const CHECKED_ONE_IN: u64 = 8;
+
 /// Recovers one state and reads everything.
 pub(super) fn recover(recorded: &Recorded, cut: Cut, ignored: Ignored) -> Result<(), Broken> {
     let dir = directory_in_memory();
@@ -119,6 +122,13 @@ pub(super) fn recover(recorded: &Recorded, cut: Cut, ignored: Ignored) -> Result
 
 fn read_back(setup: &Setup, recorded: &Recorded, cut: Cut) -> Result<(), (Vec<String>, String)> {
     let start = Instant::now();
+    // Before there is a description there is no data directory.
+    if cut.seed.is_multiple_of(CHECKED_ONE_IN) && setup.data_dir.join("node.json").exists() {
+        let damage = crate::store::check(&setup.data_dir);
+        if !damage.is_empty() {
+            return Err((vec![format!("`mlgw store check` calls it damaged: {damage:?}")], String::new()));
+        }
+    }
     let mut server = setup
         .try_start()
         .map_err(|failure| (vec![format!("the server does not start: {:?}", failure.status)], failure.log))?;

@@ -118,7 +118,21 @@ fn corrupt() -> Vec<Story> {
         let failure = server.client().get(BUCKET, "key").await.expect_err("damage is no answer");
         assert_eq!(failure.status(), Some(500), "{failure:?}");
     });
-    vec![Story::of(&["MlgwCorruptBlocks", "MlgwErrors"], before, Scrape::of(&server))]
+    let after = until_quarantined(&server);
+    vec![Story::of(&["MlgwCorruptBlocks", "MlgwQuarantinedBlocks", "MlgwErrors"], before, after)]
+}
+
+/// The scrub hears of what a read met, and finds out whose it is, a moment later.
+fn until_quarantined(server: &Server) -> Scrape {
+    let begun = std::time::Instant::now();
+    loop {
+        let scrape = Scrape::of(server);
+        if scrape.sum("mlgw_quarantined_blocks", &[("tier", "hot")]) > 0.0 {
+            return scrape;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing was quarantined: {}", server.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn flip_in_segment(data_dir: &Path) {

@@ -9,10 +9,10 @@ use crate::server::Server;
 
 /// Values by series: a name, and labels in braces where it has some.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Scrape(pub(super) BTreeMap<String, f64>);
+pub(crate) struct Scrape(pub(super) BTreeMap<String, f64>);
 
 impl Scrape {
-    pub(super) fn of(server: &Server) -> Self {
+    pub(crate) fn of(server: &Server) -> Self {
         let text = get(server.admin, "/metrics");
         let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
@@ -29,7 +29,7 @@ impl Scrape {
     }
 
     /// The sum over all series of a metric that have these labels.
-    pub(super) fn sum(&self, metric: &str, labels: &[(&str, &str)]) -> f64 {
+    pub(crate) fn sum(&self, metric: &str, labels: &[(&str, &str)]) -> f64 {
         let wanted = |series: &str| {
             let (name, all) = series.split_once('{').unwrap_or((series, ""));
             name == metric && labels.iter().all(|(name, value)| all.contains(&format!("{name}=\"{value}\"")))

@@ -21,7 +21,6 @@ pub(super) mod choose;
 pub(super) mod driver;
 pub(super) mod job;
 mod moving;
-mod pace;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

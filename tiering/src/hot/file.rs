@@ -68,6 +68,9 @@ pub(super) struct Disk {
     metrics: Arc<Metrics>,
 }
 
+/// What follows the name of a segment's file that was set aside, and a number follows this.
+const ASIDE: &str = "aside-";
+
 /// The name of a segment's file.
 #[must_use]
 pub fn segment_file_name(id: SegmentId) -> String {
@@ -80,6 +83,13 @@ pub fn segment_of_file_name(name: &str) -> Option<SegmentId> {
     let hex = name.strip_suffix(".seg")?;
     let id = SegmentId(u64::from_str_radix(hex, 16).ok()?);
     (segment_file_name(id) == name).then_some(id)
+}
+
+/// The segment whose file had this name before it was set aside.
+pub(super) fn segment_of_aside_name(name: &str) -> Option<SegmentId> {
+    let (name, number) = name.rsplit_once('.')?;
+    number.strip_prefix(ASIDE)?.parse::<u64>().ok()?;
+    segment_of_file_name(name)
 }
 
 impl Disk {
@@ -175,6 +185,15 @@ impl Disk {
         Ok(file)
     }
 
+    /// Gives a file a name that no segment has, durably, and says which.
+    pub(super) fn set_aside(&self, name: &str) -> io::Result<String> {
+        let names = (1u64..).map(|number| format!("{name}.{ASIDE}{number}"));
+        let free = names.into_iter().find(|aside| !self.dir.join(aside).exists()).unwrap_or_default();
+        std::fs::rename(self.dir.join(name), self.dir.join(&free))?;
+        self.sync_directory()?;
+        Ok(free)
+    }
+
     /// Removes the file of a segment that the catalogue has removed, and returns how long it was;
     /// nothing when there is none. Not synced: a file that comes back is removed at the next start.
     pub(super) fn remove(&self, id: SegmentId) -> io::Result<Option<u64>> {
@@ -245,6 +264,8 @@ mod tests {
     fn a_file_name_names_one_segment() {
         assert_eq!(segment_file_name(SegmentId(255)), "00000000000000ff.seg");
         assert_eq!(segment_of_file_name("00000000000000ff.seg"), Some(SegmentId(255)));
+        assert_eq!(segment_of_aside_name("00000000000000ff.seg.aside-2"), Some(SegmentId(255)));
+        assert_eq!(segment_of_aside_name("00000000000000ff.seg.aside-"), None);
         for other in ["ff.seg", "00000000000000FF.seg", "00000000000000ff", "+0000000000000ff.seg", "ballast"]
         {
             assert_eq!(segment_of_file_name(other), None, "{other}");

@@ -19,6 +19,18 @@ pub(super) struct Pins(Mutex<State>);
 struct State {
     readers: HashMap<SegmentId, u32>,
     going: HashSet<SegmentId>,
+    /// Those who keep every segment.
+    keepers: u32,
+}
+
+/// Keeps every segment that is not going yet, until it is dropped.
+#[derive(Debug)]
+pub struct Keeping(Arc<Pins>);
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        self.0.0.lock().keepers -= 1;
+    }
 }
 
 /// Keeps segments from being released, until it is dropped.
@@ -46,10 +58,16 @@ impl Pins {
         Some(SegmentPin { pins: self.clone(), segments })
     }
 
+    /// Lets no segment go.
+    pub(super) fn keep_all(self: &Arc<Self>) -> Keeping {
+        self.0.lock().keepers += 1;
+        Keeping(self.clone())
+    }
+
     /// Lets the segment go if nobody has it pinned: from now on nobody can. Says whether it goes.
     pub(super) fn let_go(&self, segment: SegmentId) -> bool {
         let mut state = self.0.lock();
-        let free = !state.readers.contains_key(&segment);
+        let free = state.keepers == 0 && !state.readers.contains_key(&segment);
         if free {
             state.going.insert(segment);
         }

@@ -6,6 +6,7 @@
 //! agree with the extent and the body before its table is believed. No lock is held across an
 //! await, and the bytes are handed out in the buffer they were read into.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
@@ -15,8 +16,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use mlgw_common::ids::{BodyId, SegmentId};
-use mlgw_common::limits::{BLOCK_BYTES, DISK_READS_MAX, INLINE_READ_BYTES_MAX};
+use mlgw_common::limits::{BLOCK_BYTES, DISK_READS_MAX, INLINE_READ_BYTES_MAX, SUSPECTS_MAX};
 use mlgw_metadata::schema::Extent;
+use parking_lot::Mutex;
 use rustix::io::{Errno, ReadWriteFlags};
 use tokio::sync::Semaphore;
 
@@ -82,6 +84,8 @@ struct Inner {
     files: Files,
     metrics: Arc<Metrics>,
     disk_reads: Semaphore,
+    /// Places at which reads met damage, for the scrub to look at.
+    suspects: Mutex<BTreeSet<(SegmentId, u64)>>,
     /// The file system refuses `RWF_NOWAIT`.
     nowait_refused: AtomicBool,
 }
@@ -113,7 +117,20 @@ enum How {
 impl Reader {
     pub(super) fn new(files: Files, metrics: Arc<Metrics>) -> Self {
         let disk_reads = Semaphore::new(DISK_READS_MAX);
-        Self { inner: Arc::new(Inner { files, metrics, disk_reads, nowait_refused: AtomicBool::new(false) }) }
+        Self {
+            inner: Arc::new(Inner {
+                files,
+                metrics,
+                disk_reads,
+                suspects: Mutex::default(),
+                nowait_refused: AtomicBool::new(false),
+            }),
+        }
+    }
+
+    /// The places, by segment and offset, at which reads met damage since it was last asked.
+    pub(super) fn take_suspects(&self) -> BTreeSet<(SegmentId, u64)> {
+        std::mem::take(&mut *self.inner.suspects.lock())
     }
 
     pub(super) fn open_files(&self) -> usize {
@@ -270,7 +287,12 @@ impl Inner {
 
     fn count_error(&self, error: &ReadError) {
         add(&self.metrics.read_errors, 1);
-        if matches!(error, ReadError::Corrupt { .. }) {
+        if let ReadError::Corrupt { segment, offset, .. } = error {
+            let mut suspects = self.suspects.lock();
+            if suspects.len() < SUSPECTS_MAX {
+                suspects.insert((*segment, *offset));
+            }
+            drop(suspects);
             add(&self.metrics.corrupt_blocks, 1);
             tracing::error!(%error, "a read did not verify");
         }

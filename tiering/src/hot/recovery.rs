@@ -11,8 +11,10 @@
 //! A file without a record is one of two things. Every id below the catalogue's next one was minted,
 //! and the record of a segment is there before its file is; so such a file under such an id belongs to a
 //! segment that was removed, and the power failed before its file was. It is removed now, after the
-//! catalogue was settled, as the removal may itself be on its way to the disk. Any other file is none of
-//! the catalogue's: it is reported and left alone.
+//! catalogue was settled, as the removal may itself be on its way to the disk. A file under an id that was
+//! not minted yet is of a catalogue that knew more than this one (it was put back, or power loss took its
+//! end, with durability `os`): it is set aside under another name, as the id will be minted again and the
+//! new segment's end must not be its end. Any other file is reported and left alone.
 
 use std::fs::File;
 use std::io;
@@ -20,9 +22,9 @@ use std::io;
 use mlgw_common::ids::{Generation, SegmentId};
 
 use super::file::{Disk, segment_of_file_name};
-use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::header::SEGMENT_HEADER_BYTES;
 use super::map::{MapError, OpenSegment, SegmentMap};
-use super::scan::Scan;
+use super::scan::{Scan, Scanned};
 use super::space::BALLAST_FILE_NAME;
 
 /// Why the segments left open could not be sealed.
@@ -47,17 +49,6 @@ pub enum RecoverError {
         /// What the catalogue said.
         source: MapError,
     },
-}
-
-/// What a scan found in a segment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Scanned {
-    /// Where the last record ends that verifies; 0 when not even the segment's header does.
-    pub length: u64,
-    /// Records that verify, of those that were read: what was marked as whole is not.
-    pub records: u64,
-    /// Bytes before `length` that belong to no such record.
-    pub damaged_bytes: u64,
 }
 
 /// Seals every segment the catalogue holds for open.
@@ -98,26 +89,13 @@ fn scan_open(disk: &Disk, open: OpenSegment) -> io::Result<Scanned> {
 /// # Errors
 /// When the file cannot be read; damage is not an error.
 pub fn scan(file: File, id: SegmentId, generation: Generation, marked: u64) -> io::Result<Scanned> {
-    let mut scan = Scan::new(file, id, generation, marked.max(SEGMENT_HEADER_BYTES))?;
-    let mut scanned = Scanned { length: marked, ..Scanned::default() };
-    let header = SegmentHeader::decode(scan.first_bytes(SEGMENT_HEADER_BYTES as usize)?);
-    if header.is_ok_and(|header| header.id == id && header.generation == generation) {
-        scanned.length = scanned.length.max(SEGMENT_HEADER_BYTES);
-    }
-    while let Some(record) = scan.next()? {
-        if record.whole {
-            scanned.records += 1;
-            scanned.damaged_bytes += record.offset - scanned.length.max(SEGMENT_HEADER_BYTES);
-            scanned.length = record.end;
-        }
-    }
-    Ok(scanned)
+    Scan::new(file, id, generation, marked)?.survey(&mut |_| {})
 }
 
 /// What the directory holds.
 #[derive(Default)]
 pub(super) struct Listed {
-    /// Files that belong to no segment the catalogue knows or knew.
+    /// Files that belong to no segment the catalogue knows or knew, under the names they have now.
     pub(super) stray: Vec<String>,
     /// Files of segments that were removed.
     pub(super) removed: Vec<SegmentId>,
@@ -128,6 +106,7 @@ pub(super) struct Listed {
 /// Lists the directory of segments.
 pub(super) fn list_files(map: &dyn SegmentMap, disk: &Disk) -> io::Result<Listed> {
     let mut listed = Listed::default();
+    let mut unknown = Vec::new();
     for entry in std::fs::read_dir(disk.dir())? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -136,12 +115,20 @@ pub(super) fn list_files(map: &dyn SegmentMap, disk: &Disk) -> io::Result<Listed
                 listed.used_bytes += entry.metadata()?.len().saturating_sub(SEGMENT_HEADER_BYTES);
             }
             Some(id) if map.was_minted(id).map_err(io::Error::other)? => listed.removed.push(id),
-            _ if name == BALLAST_FILE_NAME => {}
-            _ => {
-                tracing::warn!(file = %name, "a file of no known segment; left alone");
+            Some(_) => unknown.push(name),
+            None if name == BALLAST_FILE_NAME => {}
+            None => {
+                tracing::warn!(file = %name, "a file of no segment; left alone");
                 listed.stray.push(name);
             }
         }
+    }
+    for name in unknown {
+        let aside = disk.set_aside(&name)?;
+        tracing::error!(
+            file = %name, %aside, "set aside: the catalogue has not made this segment yet, so it is an older one"
+        );
+        listed.stray.push(aside);
     }
     listed.stray.sort();
     Ok(listed)

@@ -1,7 +1,7 @@
 //! Reads a segment file record by record, from a window of memory that slides over it.
 //!
 //! Where no record begins the search goes on at the next magic: damage costs what it hit and
-//! nothing behind it. Recovery, compaction and scrub read segments in this one way.
+//! nothing behind it. Recovery, compaction, scrub, repair and salvage read segments in this one way.
 
 use std::fs::File;
 use std::io;
@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 
 use mlgw_common::ids::{Generation, SegmentId};
 
+use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::record::{
     HEAD_BYTES_MAX, HEAD_FIXED_BYTES, Head, MAGIC, MAGIC_AT, Place, RecordFault, peek_lengths,
 };
@@ -16,11 +17,28 @@ use super::record::{
 /// Bytes read from the file at a time.
 const WINDOW_BYTES: usize = 4 << 20;
 
+/// What a scan found in a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scanned {
+    /// Where the last record ends that verifies; 0 when not even the segment's header does.
+    pub length: u64,
+    /// Records that verify, of those that were read: what was marked as whole is not.
+    pub records: u64,
+    /// Bytes before `length` that belong to no such record.
+    pub damaged_bytes: u64,
+}
+
+/// Called before a stretch of the file is read, with its offset and length: waits, or ends the scan
+/// with an error.
+pub(super) type BeforeRead = Box<dyn FnMut(&File, u64, u64) -> io::Result<()> + Send>;
+
 /// A segment file that is being read.
 pub(super) struct Scan {
     window: Window,
     segment: SegmentId,
     generation: Generation,
+    /// Where the scan began.
+    from: u64,
     offset: u64,
 }
 
@@ -39,21 +57,36 @@ pub(super) struct Record<'s> {
 }
 
 impl Scan {
-    /// A scan of `file` from `offset` on, where a record begins or may begin.
-    pub(super) fn new(
-        file: File,
-        segment: SegmentId,
-        generation: Generation,
-        offset: u64,
-    ) -> io::Result<Self> {
+    /// A scan of `file` from `from` on, where a record begins or may begin; 0 is the beginning.
+    pub(super) fn new(file: File, segment: SegmentId, generation: Generation, from: u64) -> io::Result<Self> {
         let file_bytes = file.metadata()?.len();
-        let window = Window { file, start: 0, bytes: Vec::new(), file_bytes };
-        Ok(Self { window, segment, generation, offset })
+        let window = Window { file, start: 0, bytes: Vec::new(), file_bytes, before_read: None };
+        Ok(Self { window, segment, generation, from, offset: from.max(SEGMENT_HEADER_BYTES) })
     }
 
-    /// The first bytes of the file, at most `length`.
-    pub(super) fn first_bytes(&mut self, length: usize) -> io::Result<&[u8]> {
-        self.window.at(0, length)
+    /// Has `before_read` called before each read from the file.
+    pub(super) fn paced(mut self, before_read: BeforeRead) -> Self {
+        self.window.before_read = Some(before_read);
+        self
+    }
+
+    /// Reads to the end of the file and says what there is. `each` hears of every record that
+    /// verifies whole.
+    pub(super) fn survey(mut self, each: &mut dyn FnMut(&Record<'_>)) -> io::Result<Scanned> {
+        let mut scanned = Scanned { length: self.from, ..Scanned::default() };
+        let header = SegmentHeader::decode(self.window.at(0, SEGMENT_HEADER_BYTES as usize)?);
+        if header.is_ok_and(|header| header.id == self.segment && header.generation == self.generation) {
+            scanned.length = scanned.length.max(SEGMENT_HEADER_BYTES);
+        }
+        while let Some(record) = self.next()? {
+            if record.whole {
+                scanned.records += 1;
+                scanned.damaged_bytes += record.offset - scanned.length.max(SEGMENT_HEADER_BYTES);
+                scanned.length = record.end;
+                each(&record);
+            }
+        }
+        Ok(scanned)
     }
 
     /// The next record; nothing at the end of the file.
@@ -116,6 +149,7 @@ struct Window {
     start: u64,
     bytes: Vec<u8>,
     file_bytes: u64,
+    before_read: Option<BeforeRead>,
 }
 
 impl Window {
@@ -127,6 +161,9 @@ impl Window {
             return Ok(&self.bytes[from..from + length]);
         }
         let fill = self.file_bytes.saturating_sub(offset).min(WINDOW_BYTES.max(length) as u64) as usize;
+        if let Some(before_read) = &mut self.before_read {
+            before_read(&self.file, offset, fill as u64)?;
+        }
         self.bytes.resize(fill, 0);
         self.start = offset;
         let mut filled = 0;

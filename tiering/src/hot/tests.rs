@@ -1,12 +1,14 @@
 //! The hot tier as a whole, on real files, against a segment map in memory.
 
 mod append;
+mod bench;
 mod compaction;
 mod cost;
 mod crash;
 mod faults;
 mod model;
 mod reading;
+mod scrub;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,6 +40,11 @@ impl MemoryMap {
     /// The sealed length of every segment.
     fn sealed(&self) -> BTreeMap<u64, Option<u64>> {
         self.segments.lock().iter().map(|(&id, &(_, length))| (id, length)).collect()
+    }
+
+    /// The segment that will be minted next.
+    fn next(&self) -> SegmentId {
+        SegmentId(self.segments.lock().len() as u64 + 1)
     }
 
     fn classes(&self) -> Vec<SegmentClass> {

@@ -14,6 +14,7 @@ use http_body_util::BodyExt as _;
 use mlgw_common::histogram::Durations;
 use mlgw_common::{Clock, SystemClock};
 use mlgw_metadata::{Catalogue, CatalogueOptions};
+use mlgw_tiering::hot::{Scrub, ScrubOptions};
 use mlgw_tiering::{HotOptions, HotTier};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -33,6 +34,14 @@ impl Api {
         let catalogue = Catalogue::open(options).await.unwrap();
         let options = HotOptions::new(dir.path().join("segments"), 1 << 30, clock.clone());
         let hot = HotTier::open(options, catalogue.clone()).await.unwrap();
+        let scrub = ScrubOptions {
+            segments: dir.path().join("segments"),
+            state: dir.path().join("scrub.json"),
+            bytes_per_second: 0,
+            walk_every: std::time::Duration::from_secs(60),
+            clock: clock.clone(),
+        };
+        let scrub = Arc::new(Scrub::start(scrub, catalogue.clone(), hot.clone()).unwrap());
         let sealer = Sealer::open(dir.path(), true).unwrap();
         let keyring = Keyring::open(catalogue.clone(), sealer, clock.clone(), None).await.unwrap();
         let loaded = Loaded::load(&Sources::default()).unwrap();
@@ -53,6 +62,8 @@ impl Api {
             endpoint: "http://127.0.0.1:9000".into(),
             rules: Admin::rules(),
             ready: AtomicBool::new(true),
+            backups: crate::admin::Backups::default(),
+            scrub,
         };
         Self { admin: Arc::new(admin), dir }
     }
@@ -94,6 +105,7 @@ impl Api {
     }
 
     async fn close(self) {
+        self.admin.scrub.stop();
         let (hot, catalogue) = (self.admin.hot.clone(), self.admin.catalogue.clone());
         hot.shutdown().await;
         catalogue.shutdown().await;

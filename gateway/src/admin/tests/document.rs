@@ -2,9 +2,9 @@
 
 use crate::admin::openapi::DOCUMENT;
 use crate::admin::{
-    BucketInfo, BucketPage, CompactRequest, CompactionInfo, CreatedKey, ErrorDocument, ExtentInfo, Finding,
-    Health, InTier, KeyList, NewBucketRequest, ObjectInfo, PROBES, ROUTES, SettingInfo, SettingList,
-    tests_status,
+    BackupStatus, BadRange, BucketInfo, BucketPage, CompactRequest, CompactionInfo, CreatedKey,
+    ErrorDocument, ExtentInfo, Finding, Health, InTier, KeyList, NewBackup, NewBucketRequest, ObjectInfo,
+    PROBES, ROUTES, SettingInfo, SettingList, TierDetail, TierInfo, TierList, tests_status,
 };
 use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
 use serde::Serialize;
@@ -143,6 +143,11 @@ fn answers_have_the_fields_and_types_that_the_document_says() {
         whole: true,
     };
     assert_schema_of("ObjectInfo", &object);
+    assert_schema_of("TierList", &TierList { tiers: vec![TierInfo::default()] });
+    let bad = BadRange { part: Some(1), ..BadRange::default() };
+    assert_schema_of("TierDetail", &TierDetail { bad: vec![bad], ..TierDetail::default() });
+    let backup = BackupStatus { state: "done".into(), error: Some("e".into()), ..BackupStatus::default() };
+    assert_schema_of("BackupStatus", &backup);
     let setting =
         SettingInfo { key: "k".into(), value: "v".into(), derived: Some(1), origin: "o".into(), live: true };
     assert_schema_of("SettingList", &SettingList { settings: vec![setting] });
@@ -192,5 +197,6 @@ fn requests_are_taken_as_the_document_says() {
     );
     assert_taken::<CompactRequest>("CompactRequest", json!({"dead_percent": 5}));
     assert_taken::<NewBucketRequest>("NewBucketRequest", json!({"name": "b", "region": null}));
+    assert_taken::<NewBackup>("NewBackup", json!({"out": "/backup"}));
     assert!(serde_json::from_value::<NewKey>(json!({})).is_ok(), "nothing of it is required");
 }

@@ -14,10 +14,10 @@ use mlgw_metadata::schema::SegmentState;
 use super::choose::{Aim, HeldBack, SegmentFacts, choose};
 use super::job::{End, Event, Job, Step};
 use super::moving::{StepError, empty};
-use super::pace::Pace;
 use crate::hot::Inner;
 use crate::hot::catalogue::HOT;
 use crate::hot::header::SEGMENT_HEADER_BYTES;
+use crate::hot::pace::Pace;
 
 /// The threshold while appends are refused for want of space: a segment that is a twentieth dead is
 /// then worth emptying.

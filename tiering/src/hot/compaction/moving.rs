@@ -16,8 +16,7 @@ use mlgw_common::limits::{MOVE_BATCH_BYTES_MAX, MOVE_BATCH_CHUNKS_MAX};
 use mlgw_metadata::{Catalogue, ChunkOwner, ProposeError, Reference};
 use tokio::task::JoinSet;
 
-use super::pace::Pace;
-use crate::hot::header::SEGMENT_HEADER_BYTES;
+use crate::hot::pace::Pace;
 use crate::hot::record::Owner;
 use crate::hot::scan::Scan;
 use crate::hot::{AppendError, Inner};
@@ -82,7 +81,7 @@ pub(super) async fn empty(
         }
         Err(error) => return Err(error.into()),
     };
-    let mut rest = Some(Scan::new(file, segment, summary.generation, SEGMENT_HEADER_BYTES)?);
+    let mut rest = Some(Scan::new(file, segment, summary.generation, 0)?);
     while let Some(scan) = rest {
         let reads = catalogue.clone();
         let batch = tokio::task::spawn_blocking(move || next_batch(scan, &reads, segment)).await;

@@ -66,15 +66,22 @@ async fn an_open_segment_without_a_file_is_sealed_at_nothing() {
 }
 
 #[tokio::test]
-async fn files_the_catalogue_does_not_know_are_reported_and_left() {
+async fn files_the_catalogue_does_not_know_are_reported_and_kept() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     open(dir.path(), &map).await.shutdown().await;
-    for name in ["0000000000000fff.seg", "notes.txt"] {
-        std::fs::write(dir.path().join("segments").join(name), b"x").unwrap();
-    }
+    // The next one to be minted: its end must not be that of the file that is there.
+    let next = segment_path(dir.path(), map.next().0);
+    let at = |name: &str| dir.path().join("segments").join(name);
+    std::fs::write(&next, b"1").unwrap();
+    std::fs::write(at("notes.txt"), b"x").unwrap();
     let tier = open(dir.path(), &map).await;
-    assert_eq!(tier.stray_files(), ["0000000000000fff.seg", "notes.txt"]);
-    assert!(dir.path().join("segments/notes.txt").exists());
+    let name = next.file_name().unwrap().to_str().unwrap();
+    assert_eq!(tier.stray_files(), [format!("{name}.aside-1"), "notes.txt".to_owned()]);
+    append(&tier, chunk(1, "bytes")).await.unwrap();
+    assert!(std::fs::metadata(&next).unwrap().len() > 5, "the new segment has the name");
+    tier.shutdown().await;
+    assert_eq!(std::fs::read(at(&format!("{name}.aside-1"))).unwrap(), b"1");
+    assert!(at("notes.txt").exists());
 }
 
 #[tokio::test]

@@ -1,0 +1,311 @@
+//! `mlgw store …`: a data directory that no server uses (`backup` also one that is in use).
+
+use super::client::Client;
+use super::output::{Out, columns};
+use super::progress::Progress;
+use super::{CliError, ConfigFile, discover};
+use crate::admin::{BackupStatus, NewBackup};
+use crate::config::{ByteSize, Config, Loaded, Sources};
+use crate::server::data_dir::DataDirError;
+use crate::store::{self, BackedUp, Checked, Place, StoreVerbError};
+use clap::{Args, Subcommand};
+use http::Method;
+use mlgw_common::SystemClock;
+use mlgw_metadata::offline::{Finding, Kind, Severity, WhichLog};
+use mlgw_tiering::hot::{Salvage, Salvaged};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum StoreCommand {
+    /// Find what is damaged, missing or stale. Writes nothing.
+    Check(PlaceArgs),
+    /// Mend what a check finds and can be mended; nothing that anything refers to is dropped.
+    Repair(PlaceArgs),
+    /// Make the catalogue's state anew from its newest checkpoint and the log.
+    Rebuild {
+        #[command(flatten)]
+        place: PlaceArgs,
+        /// Take the log of the checkpoint, too, because the catalogue's own is lost. What came
+        /// after the checkpoint is lost with it.
+        #[arg(long)]
+        without_log: bool,
+    },
+    /// List what the segments alone can give back, without a catalogue. Writes nothing.
+    Salvage(PlaceArgs),
+    /// Copy a data directory, also while a server uses it.
+    Backup {
+        #[command(flatten)]
+        place: PlaceArgs,
+        /// Where to; empty or absent.
+        out: PathBuf,
+    },
+    /// Make a data directory of a copy.
+    Restore {
+        /// The copy.
+        #[arg(value_name = "IN")]
+        from: PathBuf,
+        #[command(flatten)]
+        place: PlaceArgs,
+    },
+}
+
+/// Which data directory.
+#[derive(Debug, Args)]
+pub(super) struct PlaceArgs {
+    /// The data directory.
+    #[arg(value_name = "D")]
+    dir: PathBuf,
+    #[command(flatten)]
+    file: ConfigFile,
+}
+
+impl PlaceArgs {
+    /// Where this data directory has what, by the configuration.
+    fn place(&self) -> Result<Place, CliError> {
+        let loaded = Loaded::load(&Sources::of_process(self.file.config.clone()));
+        let config = loaded.map_err(|error| CliError::Usage(error.to_string()))?.config;
+        Ok(Place::of(&Config { data_dir: self.dir.clone(), ..config }))
+    }
+}
+
+pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
+    let progress = Progress::new(out.quiet);
+    let watch = |stage, done, total| progress.step(stage, done, total);
+    match command {
+        StoreCommand::Check(place) => {
+            let checked = store::check(&place.place()?, &watch);
+            progress.done();
+            let checked = checked.map_err(failure)?;
+            out.document(&checked, shown)?;
+            left(&checked, &place.dir, Some("mlgw store repair"))
+        }
+        StoreCommand::Repair(place) => {
+            let repaired = store::repair(&place.place()?, &SystemClock, &watch);
+            progress.done();
+            let repaired = repaired.map_err(failure)?;
+            out.document(&repaired, |repaired| {
+                let mended: String = repaired.mended.iter().map(|line| format!("mended  {line}\n")).collect();
+                let failed: String = repaired.failed.iter().map(|line| format!("failed  {line}\n")).collect();
+                let nothing =
+                    if mended.is_empty() && repaired.left.damaged() > 0 { "mended  nothing\n" } else { "" };
+                mended + nothing + &failed + &shown(&repaired.left)
+            })?;
+            left(&repaired.left, &place.dir, None)
+        }
+        StoreCommand::Rebuild { place, without_log } => rebuild(&place, without_log, &progress, out),
+        StoreCommand::Salvage(place) => {
+            let found = store::salvage(&place.place()?, &watch);
+            progress.done();
+            let found = found.map_err(failure)?;
+            out.document(&document(&found), |_| listed(&found))
+        }
+        StoreCommand::Backup { place, out: to } => {
+            let source = place.place()?;
+            let made = match store::backup_closed(&source, &to, &SystemClock, &watch) {
+                Err(StoreVerbError::DataDir(DataDirError::InUse { .. })) => {
+                    super::talk(ask_server(&place.dir, &to, &progress))?
+                }
+                made => made.map_err(failure)?,
+            };
+            progress.done();
+            copied(&made, &format!("Backed up {} to {}", place.dir.display(), to.display()), out)
+        }
+        StoreCommand::Restore { from, place } => {
+            let made = store::restore(&from, &place.dir, &place.place()?.segments, &watch);
+            progress.done();
+            let done = format!("Restored {} from {}", place.dir.display(), from.display());
+            copied(&made.map_err(failure)?, &done, out)
+        }
+    }
+}
+
+/// The failure that damage is, with what to do next: repair, if that was not tried yet and mends some of
+/// it, and what helps against what it does not mend.
+fn left(checked: &Checked, dir: &Path, repair: Option<&str>) -> Result<(), CliError> {
+    let kinds: BTreeSet<Kind> = checked.findings.iter().filter(|f| f.is_damage()).map(|f| f.kind).collect();
+    if kinds.is_empty() {
+        return Ok(());
+    }
+    let dir = dir.display();
+    let mut said = format!("{dir} is damaged");
+    let lost: BTreeSet<&str> = kinds.iter().filter_map(|kind| without_repair(*kind)).collect();
+    if let Some(repair) = repair.filter(|_| kinds.iter().any(|kind| without_repair(*kind).is_none())) {
+        said += &format!("\n  `{repair} {dir}` mends what can be mended");
+    }
+    for next in &lost {
+        said += &format!("\n  {next}");
+    }
+    Err(CliError::Failed(said + "\n  docs/OPERATIONS.md says more: \"Check, scrub, repair\""))
+}
+
+/// What helps against damage that a repair may not mend; nothing where it does.
+fn without_repair(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Block | Kind::RecordHead | Kind::SegmentShort | Kind::SegmentMissing => Some(
+            "bytes of the objects named above are lost: write them again or delete them; the rest can be served",
+        ),
+        Kind::Log => Some(
+            "what was written last is damaged: `mlgw store rebuild --without-log` goes back to the newest checkpoint",
+        ),
+        Kind::StaleLog | Kind::StaleCatalogue => {
+            Some("files of different times were mixed: put back the right ones, or restore a backup")
+        }
+        Kind::SecretsKey | Kind::SealedSecret => {
+            Some("put back the secrets.key that belongs here, or make access keys anew")
+        }
+        Kind::NodeDescription
+        | Kind::Store
+        | Kind::Current
+        | Kind::Manifest
+        | Kind::Table
+        | Kind::StaleState
+        | Kind::Row
+        | Kind::Counter
+        | Kind::SegmentHeader
+        | Kind::Stray
+        | Kind::Copy => None,
+    }
+}
+
+fn rebuild(place: &PlaceArgs, without_log: bool, progress: &Progress, out: Out) -> Result<(), CliError> {
+    let watch = |stage, done, total| progress.step(stage, done, total);
+    let which = if without_log { WhichLog::Checkpoint } else { WhichLog::Own };
+    let mut unusable = Vec::new();
+    let rebuilt = store::rebuild(&place.place()?, which, &mut unusable, &watch);
+    progress.done();
+    eprint!("{}", findings(&unusable));
+    let rebuilt = rebuilt.map_err(failure)?;
+    let document = json!({
+        "checkpoint": rebuilt.checkpoint.display().to_string(),
+        "written": rebuilt.written,
+        "entries": rebuilt.entries,
+        "rows": rebuilt.rows,
+        "aside": rebuilt.aside.display().to_string(),
+    });
+    let sentence = format!(
+        "Rebuilt {} rows from {} ({}) and {} log entries after it. What was there is in {}.",
+        rebuilt.rows,
+        rebuilt.checkpoint.display(),
+        rebuilt.written,
+        rebuilt.entries,
+        rebuilt.aside.display()
+    );
+    out.done(&document, &sentence)
+}
+
+fn copied(made: &BackedUp, done: &str, out: Out) -> Result<(), CliError> {
+    out.done(made, &format!("{done}: {} files, {}.", made.files, ByteSize(made.bytes).human()))
+}
+
+/// Has the server that uses `dir` make the copy, and waits for it.
+async fn ask_server(dir: &Path, to: &Path, progress: &Progress) -> Result<BackedUp, CliError> {
+    const GLANCE: Duration = Duration::from_millis(200);
+    let client = Client::new(discover::server_of(dir)?)?;
+    let to = std::path::absolute(to).map_err(|e| CliError::Usage(format!("{}: {e}", to.display())))?;
+    let new = NewBackup { out: to.display().to_string() };
+    let mut status: BackupStatus = client.call(Method::POST, "/v1/store/backup", Some(&new)).await?;
+    while status.state == "running" {
+        progress.step("copying", status.done_bytes, status.total_bytes);
+        tokio::time::sleep(GLANCE).await;
+        status = client.get("/v1/store/backup").await?;
+    }
+    match status.error {
+        None => Ok(BackedUp { files: status.files, bytes: status.done_bytes }),
+        Some(error) => Err(CliError::Failed(error)),
+    }
+}
+
+fn failure(error: StoreVerbError) -> CliError {
+    match error {
+        StoreVerbError::DataDir(DataDirError::InUse { path, process }) => CliError::Refused(format!(
+            "{} is in use by a server{process}: stop it first, or give a copy made by `mlgw store backup`",
+            path.display()
+        )),
+        StoreVerbError::DataDir(DataDirError::Newer { .. }) => CliError::Refused(error.to_string()),
+        _ => CliError::Failed(error.to_string()),
+    }
+}
+
+fn shown(checked: &Checked) -> String {
+    let looked_at = match checked.rows {
+        0 => "there is no catalogue that can be read, so nothing else was looked at".to_owned(),
+        rows => format!(
+            "looked at {rows} rows of {} objects in {} segments and verified {}",
+            checked.objects,
+            checked.segments,
+            ByteSize(checked.bytes).human()
+        ),
+    };
+    let (damage, all) = (checked.damaged(), checked.findings.len());
+    let counted = format!("{damage} damaged, {} noted", all - damage);
+    findings(&checked.findings) + &format!("{counted}; {looked_at}\n")
+}
+
+fn findings(findings: &[Finding]) -> String {
+    let line = |finding: &Finding| {
+        let severity = match finding.severity {
+            Severity::Damage => "damage",
+            Severity::Note => "note",
+        };
+        format!("{severity:6}  {}  {}: {}\n", finding.kind, finding.place, finding.what)
+    };
+    findings.iter().map(line).collect()
+}
+
+/// What segments give back, for programs.
+fn document(found: &Salvage) -> Value {
+    let body = |body: &Salvaged| {
+        json!({
+            "bucket_id": body.bucket,
+            "key": body.key,
+            "body": body.body.0,
+            "part": (body.part != 0).then_some(body.part),
+            "bytes": body.bytes,
+            "contiguous": body.contiguous,
+            "written": body.written.to_string(),
+        })
+    };
+    json!({
+        "bodies": found.bodies.iter().map(body).collect::<Vec<_>>(),
+        "segments": found.segments,
+        "records": found.records,
+        "damaged_bytes": found.damaged_bytes,
+        "unreadable": found.unreadable.iter().map(|(name, why)| json!({"file": name, "why": why})).collect::<Vec<_>>(),
+        "unknown": UNKNOWN,
+    })
+}
+
+/// What no segment says.
+const UNKNOWN: &str = "names of buckets; whether an object was deleted, overwritten or acknowledged; its whole length; \
+                       headers, metadata, tags and ETag";
+
+fn listed(found: &Salvage) -> String {
+    let row = |body: &Salvaged| {
+        let part = if body.part == 0 { String::new() } else { body.part.to_string() };
+        let gaps = if body.contiguous { "" } else { "with gaps" };
+        vec![
+            body.bucket.to_string(),
+            body.key.clone(),
+            body.body.to_string(),
+            part,
+            body.bytes.to_string(),
+            body.written.to_string(),
+            gaps.to_owned(),
+        ]
+    };
+    let rows: Vec<_> = found.bodies.iter().map(row).collect();
+    let mut text = columns(&["BUCKET", "KEY", "BODY", "PART", "BYTES", "WRITTEN", ""], &rows);
+    for (name, why) in &found.unreadable {
+        text += &format!("{name} cannot be read: {why}\n");
+    }
+    text + &format!(
+        "{} bodies in {} intact records of {} segments; {} between those are of none. Not known: {UNKNOWN}.\n",
+        found.bodies.len(),
+        found.records,
+        found.segments,
+        ByteSize(found.damaged_bytes).human()
+    )
+}

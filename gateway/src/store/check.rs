@@ -1,0 +1,110 @@
+//! `mlgw store check`: is everything there, and is it what it should be?
+
+use super::{Place, StoreVerbError, scratch};
+use crate::credentials::{Sealer, SealerError};
+use crate::server::data_dir::{DataDir, DataDirError, NODE_FILE};
+use mlgw_metadata::offline::{self, Finding, Kind, Offline, Watch, check_checkpoint};
+use mlgw_tiering::hot::{check_segments, segment_of_file_name};
+use serde::Serialize;
+use std::path::Path;
+
+/// What a check looked at and found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Checked {
+    /// What is wrong, and what is worth knowing.
+    pub findings: Vec<Finding>,
+    /// Rows of the catalogue.
+    pub rows: u64,
+    /// Objects.
+    pub objects: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Bytes of segments that something refers to.
+    pub bytes: u64,
+}
+
+impl Checked {
+    /// How much of it is damage.
+    #[must_use]
+    pub fn damaged(&self) -> usize {
+        self.findings.iter().filter(|finding| finding.is_damage()).count()
+    }
+}
+
+/// Checks a data directory. Writes nothing in it.
+///
+/// # Errors
+/// When a server uses it, when it is of a newer format or no data directory at all, or when the
+/// scratch copy cannot be made.
+pub fn check(place: &Place, watch: Watch<'_>) -> Result<Checked, StoreVerbError> {
+    let (dir, segments) = (&place.dir, &place.segments);
+    let _held = DataDir::hold(dir)?;
+    if !dir.join(NODE_FILE).exists() && !place.catalogue().exists() {
+        return Err(StoreVerbError::NoDataDir(dir.to_owned()));
+    }
+    let mut checked = Checked::default();
+    let findings = &mut checked.findings;
+    description(dir, findings)?;
+    let sealer = sealer(dir, findings);
+    if is_unborn(place)? {
+        let what = "its first start was cut short before anything was written; a start makes it anew";
+        findings.push(Finding::note(Kind::Store, dir.display(), what));
+        return Ok(checked);
+    }
+    check_checkpoint(&place.checkpoints, findings, watch);
+    let catalogue = Offline::open(&place.catalogue(), &scratch()?, findings, watch)
+        .map_err(|error| StoreVerbError::Catalogue(error.0))?;
+    let Some(catalogue) = catalogue else { return Ok(checked) };
+    if let Some(sealer) = sealer {
+        secrets(&sealer, &catalogue, findings);
+    }
+    check_segments(segments, &catalogue, findings, watch).map_err(StoreVerbError::io(segments))?;
+    checked.rows = catalogue.known.rows;
+    checked.objects = catalogue.known.objects;
+    checked.segments = catalogue.known.segments.len() as u64;
+    checked.bytes = catalogue.known.usage.values().map(|usage| usage.bytes).sum();
+    Ok(checked)
+}
+
+fn is_unborn(place: &Place) -> Result<bool, StoreVerbError> {
+    let catalogue = place.catalogue();
+    let unborn = offline::is_unborn(&catalogue, &place.checkpoints).map_err(StoreVerbError::io(catalogue))?;
+    let files = std::fs::read_dir(&place.segments).into_iter().flatten().flatten();
+    let mut names = files.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    Ok(unborn && !names.any(|name| segment_of_file_name(&name).is_some()))
+}
+
+/// A newer format ends the check: what this version would find wrong may be right.
+fn description(dir: &Path, findings: &mut Vec<Finding>) -> Result<(), StoreVerbError> {
+    let path = dir.join(NODE_FILE);
+    let what = match DataDir::description(dir) {
+        Ok(Some(_)) => return Ok(()),
+        Ok(None) => "it is missing".to_owned(),
+        Err(newer @ DataDirError::Newer { .. }) => return Err(newer.into()),
+        Err(error) => error.to_string(),
+    };
+    findings.push(Finding::damage(Kind::NodeDescription, path.display(), what));
+    Ok(())
+}
+
+fn sealer(dir: &Path, findings: &mut Vec<Finding>) -> Option<Sealer> {
+    match Sealer::open(dir, false) {
+        Ok(sealer) => Some(sealer),
+        Err(error) => {
+            let path = dir.join(crate::credentials::sealer::FILE_NAME);
+            findings.push(Finding::damage(Kind::SecretsKey, path.display(), error));
+            None
+        }
+    }
+}
+
+/// Opens every secret: a key file that reads well may still be another directory's.
+fn secrets(sealer: &Sealer, catalogue: &Offline, findings: &mut Vec<Finding>) {
+    for credential in &catalogue.known.credentials {
+        let opened = sealer.open_secret(&credential.access_key, &credential.secret_sealed);
+        if let Err(error @ SealerError::DoesNotOpen { .. }) = opened {
+            let place = format!("access key {}", credential.access_key);
+            findings.push(Finding::damage(Kind::SealedSecret, place, error));
+        }
+    }
+}

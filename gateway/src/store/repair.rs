@@ -1,0 +1,156 @@
+//! `mlgw store repair`: mends what a check finds and what can be mended without losing anything.
+//!
+//! Nothing is deleted: what is replaced is set aside beside it. Each mend is whole by itself, so
+//! wherever power fails the directory is as it was or better, and running it again goes on.
+
+use super::{Checked, Place, StoreVerbError, check, scratch};
+use crate::server::data_dir::{DataDir, NODE_FILE, describe_anew};
+use mlgw_common::Clock;
+use mlgw_metadata::offline::{self, Finding, Kind, Watch, WhichLog};
+use mlgw_tiering::hot::{mend_headers, put_names_right};
+use serde::Serialize;
+use std::os::unix::fs::PermissionsExt as _;
+
+/// What a repair did, and what is left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Repaired {
+    /// What was mended, in order.
+    pub mended: Vec<String>,
+    /// What was tried and did not succeed, with why.
+    pub failed: Vec<String>,
+    /// What a check finds afterwards.
+    pub left: Checked,
+}
+
+/// Repairs a data directory.
+///
+/// # Errors
+/// As [`check`](super::check()).
+pub fn repair(place: &Place, clock: &dyn Clock, watch: Watch<'_>) -> Result<Repaired, StoreVerbError> {
+    let mut done = Done::default();
+    let mut left = check(place, watch)?;
+    // A mend can bring to light what was hidden behind it: a catalogue that did not open, segments.
+    for mend in [small_files, catalogue, files_of_segments] {
+        if left.damaged() == 0 {
+            break;
+        }
+        let before = done.mended.len();
+        mend(place, &left.findings, clock, &mut done, watch)?;
+        if done.mended.len() > before {
+            left = check(place, watch)?;
+        }
+    }
+    Ok(Repaired { mended: done.mended, failed: done.failed, left })
+}
+
+#[derive(Default)]
+struct Done {
+    mended: Vec<String>,
+    failed: Vec<String>,
+}
+
+fn found(findings: &[Finding], kinds: &[Kind]) -> bool {
+    findings.iter().any(|finding| finding.is_damage() && kinds.contains(&finding.kind))
+}
+
+/// `node.json`, who may read the key, and a checkpoint that is no use.
+fn small_files(
+    place: &Place,
+    findings: &[Finding],
+    clock: &dyn Clock,
+    done: &mut Done,
+    _: Watch<'_>,
+) -> Result<(), StoreVerbError> {
+    let _held = DataDir::hold(&place.dir)?;
+    let path = place.dir.join(NODE_FILE);
+    // Everything else was read as of this version's format, so that is what the directory has.
+    let sound =
+        findings.iter().all(|f| !f.is_damage() || matches!(f.kind, Kind::NodeDescription | Kind::Copy));
+    if found(findings, &[Kind::NodeDescription]) && sound {
+        describe_anew(&place.dir, clock.now())?;
+        done.mended.push(format!("{} was written anew, with a new name for this node", path.display()));
+    }
+    if found(findings, &[Kind::Copy]) {
+        let io = StoreVerbError::io(&place.checkpoints);
+        done.mended.extend(offline::remove_checkpoint(&place.checkpoints).map_err(io)?);
+    }
+    let key = place.dir.join(crate::credentials::sealer::FILE_NAME);
+    if found(findings, &[Kind::SecretsKey]) && key.exists() {
+        let private = std::fs::Permissions::from_mode(0o600);
+        let open = std::fs::metadata(&key).is_ok_and(|found| found.permissions().mode() & 0o077 != 0);
+        if open {
+            std::fs::set_permissions(&key, private).map_err(StoreVerbError::io(&key))?;
+            done.mended.push(format!("{} is readable by its owner only again", key.display()));
+        }
+    }
+    Ok(())
+}
+
+/// The catalogue's stores: the log by leaving out what carried no entry, counters by counting, `CURRENT` by the newest MANIFEST that reads whole,
+/// everything else from the newest checkpoint and the log.
+fn catalogue(
+    place: &Place,
+    findings: &[Finding],
+    _: &dyn Clock,
+    done: &mut Done,
+    watch: Watch<'_>,
+) -> Result<(), StoreVerbError> {
+    let _held = DataDir::hold(&place.dir)?;
+    let dir = place.catalogue();
+    let failed = |error: mlgw_metadata::view::StoreError| StoreVerbError::Catalogue(error.0);
+    if found(findings, &[Kind::Current]) {
+        done.mended.extend(offline::name_manifests(&dir).map_err(StoreVerbError::io(&dir))?);
+        return Ok(());
+    }
+    if found(findings, &[Kind::Log]) && dir.join("log").is_dir() {
+        match offline::mend_log(&dir, &scratch()?) {
+            Ok(mended) => done.mended.extend(mended),
+            Err(error) => done.failed.push(format!("the log was not mended: {error}")),
+        }
+        return Ok(());
+    }
+    if found(findings, &[Kind::Counter]) && !found(findings, STATE_KINDS) {
+        done.mended.extend(offline::recount(&dir).map_err(failed)?);
+        return Ok(());
+    }
+    if !found(findings, STATE_KINDS) {
+        return Ok(());
+    }
+    let rebuilt =
+        offline::rebuild(&dir, &place.checkpoints, WhichLog::Own, &scratch()?, &mut Vec::new(), watch);
+    match rebuilt {
+        Ok(rebuilt) => done.mended.push(format!(
+            "the catalogue's state was rebuilt from {} and {} log entries; the old one is in {}",
+            rebuilt.checkpoint.display(),
+            rebuilt.entries,
+            rebuilt.aside.display()
+        )),
+        Err(error) => done.failed.push(format!("the catalogue's state was not rebuilt: {error}")),
+    }
+    Ok(())
+}
+
+/// Damage that making the state anew mends.
+const STATE_KINDS: &[Kind] = &[Kind::Store, Kind::Manifest, Kind::Table, Kind::StaleState, Kind::Row];
+
+/// Segments under each other's names, and headers.
+fn files_of_segments(
+    place: &Place,
+    findings: &[Finding],
+    _: &dyn Clock,
+    done: &mut Done,
+    watch: Watch<'_>,
+) -> Result<(), StoreVerbError> {
+    if !found(findings, &[Kind::SegmentHeader, Kind::SegmentMissing]) {
+        return Ok(());
+    }
+    let _held = DataDir::hold(&place.dir)?;
+    let io = || StoreVerbError::io(&place.segments);
+    done.mended.extend(put_names_right(&place.segments).map_err(io())?);
+    let catalogue = offline::Offline::open(&place.catalogue(), &scratch()?, &mut Vec::new(), watch)
+        .map_err(|error| StoreVerbError::Catalogue(error.0))?;
+    if let Some(catalogue) = catalogue {
+        done.mended.extend(mend_headers(&place.segments, &catalogue).map_err(io())?);
+    }
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! `mlgw store restore`: a copy becomes a data directory.
+//!
+//! The copy is verified while it is read, byte by byte, and the new directory's `node.json` is
+//! made last: one that was cut short is refused by a start, and is to be emptied and filled again.
+
+use super::StoreVerbError;
+use super::backup::BackedUp;
+use crate::server::data_dir::{DataDir, NODE_FILE};
+use mlgw_metadata::copy::{Contents, Copier};
+use mlgw_metadata::offline::Watch;
+use std::fs::File;
+use std::path::Path;
+
+/// Fills `dir` (absent or empty), and `segments` when its segments are elsewhere, from the copy in
+/// `from`.
+///
+/// # Errors
+/// When the copy is not whole, when something is in the way, or when it cannot be written.
+pub fn restore(
+    from: &Path,
+    dir: &Path,
+    segments: &Path,
+    watch: Watch<'_>,
+) -> Result<BackedUp, StoreVerbError> {
+    let contents = Contents::read(from)?;
+    if !contents.files.contains_key(NODE_FILE) {
+        return Err(StoreVerbError::NoDataDir(from.to_owned()));
+    }
+    // Refused when a newer version wrote it.
+    DataDir::description(from)?;
+    let mut findings = Vec::new();
+    contents.verify(from, "", &mut findings, watch);
+    if let Some(damage) = findings.first() {
+        return Err(StoreVerbError::Damaged(format!("{}: {}", damage.place, damage.what)));
+    }
+    for target in [dir, segments] {
+        super::backup::empty(target)?;
+    }
+    let (mut done, total) = (0, contents.bytes());
+    let mut put = |names: &mut dyn Iterator<Item = &String>| {
+        for name in names {
+            let (folder, below) = match name.strip_prefix("segments/") {
+                Some(below) => (segments, below),
+                None => (dir, name.as_str()),
+            };
+            let source = from.join(name);
+            let mut file = File::open(&source).map_err(StoreVerbError::io(&source))?;
+            Copier::new(folder, None)?.add_open(&mut file, u64::MAX, below, &mut |bytes| {
+                done += bytes;
+                watch("restoring", done, total);
+            })?;
+        }
+        sync_all(dir)?;
+        sync_all(segments)
+    };
+    put(&mut contents.files.keys().filter(|name| *name != NODE_FILE))?;
+    put(&mut contents.files.keys().filter(|name| *name == NODE_FILE))?;
+    Ok(BackedUp { files: contents.files.len() as u64, bytes: total })
+}
+
+/// Syncs a directory and those in it.
+fn sync_all(dir: &Path) -> Result<(), StoreVerbError> {
+    let io = StoreVerbError::io;
+    if !dir.is_dir() {
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(dir).map_err(io(dir))?.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            sync_all(&entry.path())?;
+        }
+    }
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(io(dir))
+}

@@ -1,0 +1,200 @@
+//! Copies of the catalogue while it is in use: for backups, and checkpoints to rebuild it from.
+//!
+//! A copy is the state of every group, flushed, and then the log: so the log in it reaches at
+//! least as far as the states. The log is not purged while one is made. Checkpoints are
+//! `checkpoint-N` in their directory, made under the name `checkpoint-N.new`; power loss leaves
+//! the one before. A checkpoint is also made before each purge of the log, so that the newest one
+//! and the log together always give back everything.
+
+use super::Inner;
+use super::jobs::Stop;
+use super::options::CheckpointOptions;
+use crate::copy::{Contents, Copier, CopyError};
+use crate::store::files;
+use mlgw_common::Timestamp;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use tokio::sync::Mutex;
+
+/// Checkpoints that are kept: the newest, and the one before in case its disk blocks are bad.
+const CHECKPOINTS_KEPT: usize = 2;
+/// Names of the states and of the log in a copy.
+const STATE: &str = "state-1";
+const LOG: &str = "log";
+/// Where in a group's directory hard links are made to be copied; removed at the next start, too.
+const LINKS: &str = "copying";
+/// A checkpoint leaves room for so many times the longest log: what comes until the next purge, while
+/// that writes it as tables. Deletes must be taken on a full disk.
+const LOGS_FREE: u64 = 3;
+
+/// Keeps checkpoints.
+pub(super) struct Checkpoints {
+    options: Option<CheckpointOptions>,
+    /// Log entries applied since the start as of the newest one. Held while one is made.
+    made_at: Mutex<Option<u64>>,
+}
+
+impl Checkpoints {
+    pub(super) fn new(options: Option<CheckpointOptions>) -> Self {
+        Self { options, made_at: Mutex::default() }
+    }
+}
+
+/// What became of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Made {
+    /// It was made.
+    Yes,
+    /// Nothing changed since the newest one, or none are wanted.
+    NotNeeded,
+    /// There is not enough room for one.
+    NoRoom,
+}
+
+impl Inner {
+    /// Copies the catalogue into `copier`, under `prefix`.
+    pub(super) async fn copy_into(
+        self: &Arc<Self>,
+        mut copier: Copier,
+        prefix: String,
+    ) -> Result<Copier, CopyError> {
+        let _copying = self.copying.lock().await;
+        let inner = Arc::clone(self);
+        let copied = tokio::task::spawn_blocking(move || {
+            for group in &inner.groups {
+                let links = group.scratch_dir(LINKS);
+                let name = format!("{prefix}group-{}/{STATE}", group.id);
+                let taken = group.state().checkpoint(&links);
+                add_links(&mut copier, &links, &name, taken.map_err(|error| error.0))?;
+            }
+            let links = inner.groups[0].scratch_dir(LINKS);
+            let taken = inner.log.checkpoint(&links);
+            add_links(&mut copier, &links, &format!("{prefix}{LOG}"), taken.map_err(|error| error.0))?;
+            Ok(copier)
+        });
+        copied.await.unwrap_or_else(|stopped| Err(failed(Path::new(LINKS), stopped)))
+    }
+
+    /// Makes a checkpoint, if there is anything new.
+    pub(super) async fn checkpoint(self: &Arc<Self>) -> Result<Made, CopyError> {
+        let Some(options) = &self.checkpoints.options else { return Ok(Made::NotNeeded) };
+        let mut made_at = self.checkpoints.made_at.lock().await;
+        let applied = self.groups.iter().map(|group| group.figures().entries.load(Ordering::Relaxed)).sum();
+        if *made_at == Some(applied) {
+            return Ok(Made::NotNeeded);
+        }
+        let dir = options.dir.clone();
+        let numbers = tidy(&dir)?;
+        if !self.has_room_for_checkpoint(&dir) {
+            return Ok(Made::NoRoom);
+        }
+        let earlier = numbers.last().map(|number| checkpoint_dir(&dir, *number));
+        let earlier = earlier.and_then(|path| Some((path.clone(), Contents::read(&path).ok()?)));
+        let number = numbers.last().map_or(1, |number| number + 1);
+        let new = dir.join(format!("checkpoint-{number}.new"));
+        let copier = self.copy_into(Copier::new(&new, earlier)?, String::new()).await?;
+        let (copied_bytes, now) = (copier.copied_bytes, self.clock.now());
+        let finished = tokio::task::spawn_blocking(move || finish(copier, &new, &dir, number, now));
+        finished.await.unwrap_or_else(|stopped| Err(failed(Path::new(LINKS), stopped)))?;
+        tracing::debug!(number, copied_bytes, "a catalogue checkpoint was made");
+        *made_at = Some(applied);
+        Ok(Made::Yes)
+    }
+
+    /// Whether a copy of all leaves enough free.
+    fn has_room_for_checkpoint(&self, dir: &Path) -> bool {
+        let Ok(stat) = rustix::fs::statvfs(dir) else { return true };
+        let states: u64 = self.groups.iter().map(|group| group.state_bytes()).sum();
+        let left = self.log_bytes_max.saturating_mul(LOGS_FREE);
+        stat.f_bavail * stat.f_frsize >= left.saturating_add(states + self.log.bytes())
+    }
+}
+
+/// Makes checkpoints until the catalogue stops.
+pub(super) async fn make_checkpoints(catalogue: Weak<Inner>, stop: Arc<Stop>, options: CheckpointOptions) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(options.every) => {}
+            () = stop.cancelled() => return,
+        }
+        let Some(inner) = catalogue.upgrade() else { return };
+        inner.checkpoint_or_say().await;
+    }
+}
+
+impl Inner {
+    /// Makes a checkpoint; that it fails is no reason to stop.
+    pub(crate) async fn checkpoint_or_say(self: &Arc<Self>) {
+        match self.checkpoint().await {
+            Ok(Made::Yes | Made::NotNeeded) => {}
+            Ok(Made::NoRoom) => tracing::warn!("no catalogue checkpoint was made: the disk is too full"),
+            Err(error) => tracing::error!(%error, "no catalogue checkpoint was made"),
+        }
+    }
+}
+
+/// Copies what was linked, and removes the links.
+fn add_links(
+    copier: &mut Copier,
+    links: &Path,
+    name: &str,
+    taken: Result<(), String>,
+) -> Result<(), CopyError> {
+    let added = taken.map_err(|error| failed(links, error)).and_then(|()| {
+        let entries = std::fs::read_dir(links).map_err(|source| io(links, source))?;
+        entries.flatten().try_for_each(|entry| {
+            copier.add(&entry.path(), &format!("{name}/{}", entry.file_name().to_string_lossy()))
+        })
+    });
+    files::remove_dir(links).map_err(|source| io(links, source))?;
+    added
+}
+
+fn finish(copier: Copier, new: &Path, dir: &Path, number: u64, now: Timestamp) -> Result<(), CopyError> {
+    copier.finish(now)?;
+    files::rename_dir(new, &checkpoint_dir(dir, number)).map_err(|source| io(new, source))?;
+    let numbers = checkpoint_numbers(dir).map_err(|source| io(dir, source))?;
+    let old = numbers.len().saturating_sub(CHECKPOINTS_KEPT);
+    for number in &numbers[..old] {
+        let path = checkpoint_dir(dir, *number);
+        files::remove_dir(&path).map_err(|source| io(&path, source))?;
+    }
+    Ok(())
+}
+
+/// Removes what was cut short, and returns the numbers of the checkpoints, oldest first.
+fn tidy(dir: &Path) -> Result<Vec<u64>, CopyError> {
+    files::make_dir(dir).map_err(|source| io(dir, source))?;
+    for entry in std::fs::read_dir(dir).map_err(|source| io(dir, source))?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("checkpoint-") && name.ends_with(".new") {
+            files::remove_dir(&entry.path()).map_err(|source| io(&entry.path(), source))?;
+        }
+    }
+    checkpoint_numbers(dir).map_err(|source| io(dir, source))
+}
+
+/// Where checkpoint `number` is.
+pub(crate) fn checkpoint_dir(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("checkpoint-{number}"))
+}
+
+/// The numbers of the checkpoints in `dir`, oldest first.
+pub(crate) fn checkpoint_numbers(dir: &Path) -> std::io::Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        numbers.extend(name.to_str().and_then(|name| name.strip_prefix("checkpoint-")?.parse::<u64>().ok()));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+fn io(path: &Path, source: std::io::Error) -> CopyError {
+    CopyError::Io { path: path.to_owned(), source }
+}
+
+fn failed(path: &Path, why: impl ToString) -> CopyError {
+    io(path, std::io::Error::other(why.to_string()))
+}

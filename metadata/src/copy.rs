@@ -1,0 +1,287 @@
+//! A copy of files that says of each how long it is and what its checksum is.
+//!
+//! Catalogue checkpoints and backups are such copies. `contents` lists them and is written last,
+//! whole, synced, under its name: a copy without it was cut short and is none. Files are synced
+//! before it, so after power loss a copy is whole or is none. Its form is in docs/FORMATS.md.
+
+mod contents;
+
+pub use contents::{Contents, Listed};
+
+use crate::offline::{Finding, Kind, Watch};
+use crate::store::files;
+use mlgw_common::Timestamp;
+use mlgw_common::checksum::Crc32c;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// Name of the list.
+pub const CONTENTS: &str = "contents";
+/// Bytes copied at a time.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Why a directory is no whole copy.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// The system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The list is not one, or is damaged.
+    #[error("{path}: {why}")]
+    Contents {
+        /// The list.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+impl CopyError {
+    fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+}
+
+/// A copy being made.
+pub struct Copier {
+    dir: PathBuf,
+    files: BTreeMap<String, Listed>,
+    /// An earlier copy on the same file system, whose files are taken where they are the same.
+    earlier: Option<(PathBuf, Contents)>,
+    /// Bytes that were copied, not linked.
+    pub copied_bytes: u64,
+}
+
+impl Copier {
+    /// Begins a copy in `dir`, which is made. What is the same in `earlier` is linked from there.
+    ///
+    /// # Errors
+    /// When the directory cannot be made.
+    pub fn new(dir: &Path, earlier: Option<(PathBuf, Contents)>) -> Result<Self, CopyError> {
+        files::make_dir(dir).map_err(CopyError::io(dir))?;
+        Ok(Self { dir: dir.to_owned(), files: BTreeMap::new(), earlier, copied_bytes: 0 })
+    }
+
+    /// Copies the file at `from` to the path `name` in the copy.
+    ///
+    /// # Errors
+    /// When it cannot be read or the copy not be written.
+    pub fn add(&mut self, from: &Path, name: &str) -> Result<(), CopyError> {
+        let mut file = File::open(from).map_err(CopyError::io(from))?;
+        let metadata = file.metadata().map_err(CopyError::io(from))?;
+        let source = format!("{}.{}.{}", metadata.ino(), metadata.mtime(), metadata.mtime_nsec());
+        let to = self.place(name)?;
+        if let Some((dir, contents)) = &self.earlier
+            && let Some(known) = contents.files.get(name)
+            && known.source == source
+            && known.bytes == metadata.len()
+            && fs::hard_link(dir.join(name), &to).is_ok()
+        {
+            self.files.insert(name.to_owned(), known.clone());
+            return Ok(());
+        }
+        self.write(&mut file, u64::MAX, &to, name, source, &mut |_| {})
+    }
+
+    /// Copies at most `bytes` of an open file to the path `name` in the copy. `each` hears of every
+    /// piece's bytes.
+    ///
+    /// # Errors
+    /// When it cannot be read or the copy not be written.
+    pub fn add_open(
+        &mut self,
+        file: &mut File,
+        bytes: u64,
+        name: &str,
+        each: &mut dyn FnMut(u64),
+    ) -> Result<(), CopyError> {
+        let to = self.place(name)?;
+        self.write(file, bytes, &to, name, "-".to_owned(), each)
+    }
+
+    fn place(&self, name: &str) -> Result<PathBuf, CopyError> {
+        let to = self.dir.join(name);
+        if let Some(parent) = to.parent() {
+            files::make_dir(parent).map_err(CopyError::io(parent))?;
+        }
+        Ok(to)
+    }
+
+    fn write(
+        &mut self,
+        from: &mut File,
+        bytes: u64,
+        to: &Path,
+        name: &str,
+        source: String,
+        each: &mut dyn FnMut(u64),
+    ) -> Result<(), CopyError> {
+        let failed = |error| CopyError::io(to)(error);
+        let mut out =
+            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(to).map_err(failed)?;
+        let mut crc = Crc32c::default();
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut written = 0;
+        while written < bytes {
+            let want = piece.len().min(usize::try_from(bytes - written).unwrap_or(usize::MAX));
+            let got = from.read(&mut piece[..want]).map_err(failed)?;
+            if got == 0 {
+                break;
+            }
+            crc.update(&piece[..got]);
+            out.write_all(&piece[..got]).map_err(failed)?;
+            written += got as u64;
+            each(got as u64);
+        }
+        out.sync_all().map_err(failed)?;
+        self.copied_bytes += written;
+        self.files.insert(name.to_owned(), Listed { crc: crc.finish(), bytes: written, source });
+        Ok(())
+    }
+
+    /// Ends the copy: its list is written, and everything is durable.
+    ///
+    /// # Errors
+    /// When the list cannot be written.
+    pub fn finish(self, now: Timestamp) -> Result<Contents, CopyError> {
+        let contents = Contents { written: now.to_string(), files: self.files };
+        let path = self.dir.join(CONTENTS);
+        let new = self.dir.join(format!("{CONTENTS}.new"));
+        let failed = |error| CopyError::io(&path)(error);
+        let mut folders: Vec<&Path> =
+            contents.files.keys().filter_map(|name| Path::new(name).parent()).collect();
+        folders.sort();
+        folders.dedup();
+        for folder in folders {
+            files::sync_dir(&self.dir.join(folder)).map_err(failed)?;
+        }
+        let mut file = File::create(&new).map_err(failed)?;
+        file.write_all(contents.encode().as_bytes()).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        fs::rename(&new, &path).map_err(failed)?;
+        files::sync_dir(&self.dir).map_err(failed)?;
+        Ok(contents)
+    }
+}
+
+impl Contents {
+    /// The list of the copy in `dir`.
+    ///
+    /// # Errors
+    /// When there is none, or it is damaged or of a newer version.
+    pub fn read(dir: &Path) -> Result<Self, CopyError> {
+        let path = dir.join(CONTENTS);
+        let text = fs::read_to_string(&path).map_err(CopyError::io(&path))?;
+        Self::decode(&text).map_err(|why| CopyError::Contents { path, why })
+    }
+
+    /// Reads every file of the copy in `dir` whose path begins with `prefix` and compares it with
+    /// the list.
+    pub fn verify(&self, dir: &Path, prefix: &str, findings: &mut Vec<Finding>, watch: Watch<'_>) {
+        let (mut done, total) = (0, self.bytes());
+        for (name, listed) in self.files.iter().filter(|(name, _)| name.starts_with(prefix)) {
+            let path = dir.join(name);
+            let what = match checksum(&path, &mut |bytes| {
+                done += bytes;
+                watch("verifying the copy", done, total);
+            }) {
+                Ok(found) if found == (listed.crc, listed.bytes) => continue,
+                Ok((_, bytes)) if bytes != listed.bytes => format!("{bytes} bytes, not {}", listed.bytes),
+                Ok(_) => "it does not match its checksum".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            findings.push(Finding::damage(Kind::Copy, path.display(), what));
+        }
+    }
+}
+
+/// Checksum and length of a file.
+fn checksum(path: &Path, each: &mut dyn FnMut(u64)) -> io::Result<(u32, u64)> {
+    let mut file = File::open(path)?;
+    let (mut crc, mut bytes) = (Crc32c::default(), 0);
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok((crc.finish(), bytes)),
+            got => {
+                crc.update(&piece[..got]);
+                bytes += got as u64;
+                each(got as u64);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CONTENTS, Contents, Copier};
+    use crate::offline::unwatched;
+    use mlgw_common::Timestamp;
+    use std::fs;
+    use std::os::unix::fs::MetadataExt as _;
+
+    #[test]
+    fn a_copy_is_verified_byte_by_byte_and_its_list_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("a"), dir.path().join("copy"));
+        fs::write(&from, vec![7; 3 << 20]).unwrap();
+        let mut copier = Copier::new(&to, None).unwrap();
+        copier.add(&from, "deep/with space").unwrap();
+        let contents = copier.finish(Timestamp(0)).unwrap();
+        assert_eq!(Contents::read(&to).unwrap(), contents);
+        let mut findings = Vec::new();
+        contents.verify(&to, "", &mut findings, &unwatched);
+        assert_eq!(findings, []);
+        let copied = to.join("deep/with space");
+        let mut bytes = fs::read(&copied).unwrap();
+        bytes[2 << 20] ^= 1;
+        fs::write(&copied, bytes).unwrap();
+        contents.verify(&to, "deep/", &mut findings, &unwatched);
+        fs::remove_file(&copied).unwrap();
+        contents.verify(&to, "", &mut findings, &unwatched);
+        contents.verify(&to, "elsewhere/", &mut findings, &unwatched);
+        assert_eq!(findings.len(), 2, "{findings:?}");
+        let list = fs::read(to.join(CONTENTS)).unwrap();
+        for at in 0..list.len() {
+            let mut damaged = list.clone();
+            damaged[at] ^= 1;
+            fs::write(to.join(CONTENTS), damaged).unwrap();
+            assert!(Contents::read(&to).is_err(), "byte {at}");
+        }
+        fs::write(to.join(CONTENTS), "mlgw-copy 2\n").unwrap();
+        assert!(Contents::read(&to).unwrap_err().to_string().contains("newer"));
+    }
+
+    #[test]
+    fn what_did_not_change_is_linked_and_what_did_is_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| dir.path().join(name);
+        for name in ["same", "changed"] {
+            fs::write(file(name), name).unwrap();
+        }
+        let make = |to: &str, earlier| {
+            let mut copier = Copier::new(&file(to), earlier).unwrap();
+            copier.add(&file("same"), "same").unwrap();
+            copier.add(&file("changed"), "changed").unwrap();
+            (copier.copied_bytes, copier.finish(Timestamp(0)).unwrap())
+        };
+        let (_, first) = make("1", None);
+        fs::remove_file(file("changed")).unwrap();
+        fs::write(file("changed"), "another").unwrap();
+        let (copied, second) = make("2", Some((file("1"), first)));
+        assert_eq!(copied, 7);
+        let inode = |path| fs::metadata(path).unwrap().ino();
+        assert_eq!(inode(file("1/same")), inode(file("2/same")));
+        assert_ne!(inode(file("1/changed")), inode(file("2/changed")));
+        assert_eq!(second.files["same"].bytes, 4);
+    }
+}

@@ -1,0 +1,113 @@
+//! The list of what is in a copy, as text. Its paths stay within the copy.
+
+use mlgw_common::checksum::crc32c;
+use std::collections::BTreeMap;
+use std::path::{Component, Path};
+
+/// How it begins; the number is the format's version.
+const HEADER: &str = "mlgw-copy 1";
+
+/// What the list says of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// CRC32C of its bytes.
+    pub crc: u32,
+    /// Their number.
+    pub bytes: u64,
+    /// Tells the file it is a copy of from another one under the same name.
+    pub(super) source: String,
+}
+
+/// The list of a copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// When the copy was made, for people.
+    pub written: String,
+    /// The files, by their path in the copy.
+    pub files: BTreeMap<String, Listed>,
+}
+
+impl Contents {
+    /// The list as text.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut text = format!("{HEADER}\nwritten {}\n", self.written);
+        for (name, Listed { crc, bytes, source }) in &self.files {
+            text += &format!("file {crc:08x} {bytes} {source} {name}\n");
+        }
+        let crc = crc32c(text.as_bytes());
+        text + &format!("end {crc:08x}\n")
+    }
+
+    /// The list in `text`.
+    ///
+    /// # Errors
+    /// When it is none, is damaged or is of a newer version.
+    pub fn decode(text: &str) -> Result<Self, String> {
+        let first = text.split('\n').next().unwrap_or_default();
+        if first != HEADER {
+            return Err(match first.strip_prefix("mlgw-copy ") {
+                Some(version) => {
+                    format!("a copy of format {version}, which a newer mlgw wrote: use that one")
+                }
+                None => "not the list of a copy".to_owned(),
+            });
+        }
+        let damaged = || "the list of the copy is damaged".to_owned();
+        let end = text.rfind("end ").ok_or_else(damaged)?;
+        let (listed, last) = text.split_at(end);
+        if last != format!("end {:08x}\n", crc32c(listed.as_bytes())) {
+            return Err(damaged());
+        }
+        let mut contents = Self::default();
+        for line in listed.strip_suffix('\n').ok_or_else(damaged)?.split('\n').skip(1) {
+            if let Some(written) = line.strip_prefix("written ") {
+                written.clone_into(&mut contents.written);
+                continue;
+            }
+            let mut fields = line.strip_prefix("file ").ok_or_else(damaged)?.splitn(4, ' ');
+            let mut next = || fields.next().ok_or_else(damaged);
+            let crc = u32::from_str_radix(next()?, 16).map_err(|_| damaged())?;
+            let bytes = next()?.parse().map_err(|_| damaged())?;
+            let (source, name) = (next()?.to_owned(), next()?.to_owned());
+            let mut parts = Path::new(&name).components();
+            if name.is_empty() || !parts.all(|part| matches!(part, Component::Normal(_))) {
+                return Err(format!("the list of the copy names {name:?}, which is not within it"));
+            }
+            contents.files.insert(name, Listed { crc, bytes, source });
+        }
+        Ok(contents)
+    }
+
+    /// Bytes of all files.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.files.values().map(|file| file.bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Contents, HEADER};
+    use mlgw_common::checksum::crc32c;
+
+    #[test]
+    fn a_path_that_leads_out_of_the_copy_is_refused() {
+        for (name, within) in
+            [("a/b", true), ("../a", false), ("/a", false), ("a/../../b", false), ("", false)]
+        {
+            let text = format!("{HEADER}\nfile 00000000 0 - {name}\n");
+            let text = format!("{text}end {:08x}\n", crc32c(text.as_bytes()));
+            assert_eq!(Contents::decode(&text).is_ok(), within, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_does_not_end_or_says_something_else_is_damage() {
+        for listed in ["file 00000000 0 - a\r", "file 00000000 0 - a", "pile 00000000 0 - a\n"] {
+            let text = format!("{HEADER}\n{listed}");
+            let text = format!("{text}end {:08x}\n", crc32c(text.as_bytes()));
+            assert!(Contents::decode(&text).is_err(), "{listed:?}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! A catalogue that nobody serves: read, checked, rebuilt.
+//!
+//! [`Offline::open`] never writes to the directory it is given. It works on a scratch copy in
+//! which RocksDB's tables are links to the real ones and everything else is copied, replays the
+//! log into that copy, and so sees what a start of the server would see. What is wrong becomes a
+//! [`Finding`]; as long as the stores can be read at all, the search goes on.
+//!
+//! When power fails, the scratch copy is left over in the folder for temporary files and nothing
+//! else.
+
+pub(crate) mod bodies;
+mod finding;
+mod logs;
+mod mend;
+mod problem;
+mod rebuild;
+#[cfg(test)]
+mod row_tests;
+mod rows;
+mod stores;
+#[cfg(test)]
+mod tests;
+
+pub use bodies::Referenced;
+pub use finding::{Finding, Kind, Severity, Watch, unwatched};
+pub use mend::{mend_log, name_manifests, recount};
+pub use rebuild::{
+    RebuildError, Rebuilt, WhichLog, check_checkpoint, copy_closed, rebuild, remove_checkpoint,
+};
+
+use crate::schema::{Bucket, Credential, SegmentRecord, SegmentUsage};
+use crate::store::links;
+use crate::store::state::StateDb;
+use crate::view::{Row, StoreError};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Whether nothing was ever written to the catalogue in `dir`: its first start was cut short. It may
+/// then lack anything, as a start makes it anew.
+///
+/// # Errors
+/// When a directory cannot be read.
+pub fn is_unborn(dir: &Path, checkpoints: &Path) -> std::io::Result<bool> {
+    let log = dir.join("log");
+    let entries = if log.is_dir() { crate::store::wal::has_entries(&log)? } else { false };
+    let numbers = crate::catalogue::copies::checkpoint_numbers(checkpoints).unwrap_or_default();
+    Ok(!entries && numbers.is_empty() && !has_tables(dir)?)
+}
+
+/// Whether there are tables in `dir` or below it.
+fn has_tables(dir: &Path) -> std::io::Result<bool> {
+    if !dir.is_dir() {
+        return Ok(false);
+    }
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        if links::is_table(&path.to_string_lossy()) || (path.is_dir() && has_tables(&path)?) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What a check of the rows keeps in memory of them.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// Buckets by id.
+    pub buckets: BTreeMap<u64, Bucket>,
+    /// Access keys.
+    pub credentials: Vec<Credential>,
+    /// Segments by id.
+    pub segments: BTreeMap<u64, SegmentRecord>,
+    /// What the rows refer to in each segment.
+    pub usage: BTreeMap<u64, SegmentUsage>,
+    /// The segment id that will be given next.
+    pub next_segment: u64,
+    /// The body id that will be given next.
+    pub next_body: u64,
+    /// Rows, over all groups.
+    pub rows: u64,
+    /// Objects.
+    pub objects: u64,
+}
+
+/// The state of a group, on a scratch copy.
+struct Opened {
+    state: StateDb,
+    from: PathBuf,
+    to: PathBuf,
+}
+
+/// A catalogue as a start of the server would see it.
+pub struct Offline {
+    states: Vec<Opened>,
+    /// What the rows say, and what is wrong with them.
+    pub known: Known,
+    /// Holds the scratch copy; removed last.
+    _scratch: Scratch,
+}
+
+/// A directory that is removed with its owner.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = crate::store::files::remove_dir(&self.0) {
+            tracing::warn!(dir = %self.0.display(), %error, "the scratch copy was not removed");
+        }
+    }
+}
+
+impl Offline {
+    /// Opens the catalogue in `dir`, which nobody may be using, on a copy in `scratch` (an empty
+    /// directory; removed when done with). Nothing when it cannot be read; `findings` then say why.
+    ///
+    /// # Errors
+    /// When `scratch` cannot be made or written.
+    pub fn open(
+        dir: &Path,
+        scratch: &Path,
+        findings: &mut Vec<Finding>,
+        watch: Watch<'_>,
+    ) -> Result<Option<Self>, StoreError> {
+        let owner = Scratch(scratch.to_owned());
+        let failed = |error: std::io::Error| StoreError(format!("{}: {error}", scratch.display()));
+        let groups = stores::newest_states(dir, findings);
+        if groups.is_empty() {
+            return Ok(None);
+        }
+        let log_dir = dir.join("log");
+        let log = logs::open(&log_dir, &scratch.join("log"), findings).map_err(failed)?;
+        let Some(log) = log else { return Ok(None) };
+        let mut states = Vec::new();
+        for (group, from) in groups {
+            let to = scratch.join(format!("group-{group}"));
+            links::link_store(&from, &to).map_err(failed)?;
+            let Some(state) = stores::open_state(&from, &to, findings) else { return Ok(None) };
+            let opened = Opened { state, from, to };
+            if !logs::replay(&opened, &log, group, &log_dir, findings, watch) {
+                return Ok(None);
+            }
+            states.push(opened);
+        }
+        let known = rows::check(&states, dir, findings, watch);
+        Ok(known.map(|known| Self { states, known, _scratch: owner }))
+    }
+
+    /// Every extent that something refers to, with whose bytes it holds, in the order of buckets and keys.
+    ///
+    /// # Errors
+    /// What `each` answers, or when the store cannot be read.
+    pub fn each_extent(
+        &self,
+        each: &mut dyn FnMut(&Referenced<'_>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        self.states.iter().try_for_each(|opened| bodies::each_extent(&opened.state, each))
+    }
+
+    /// Every row of a group, in order.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn dump(&self, group: usize) -> Result<Vec<Row>, StoreError> {
+        let mut rows = Vec::new();
+        let mut iter = self.states[group].state.rows(&[0], &[u8::MAX]);
+        while let Some((key, value)) = iter.next()? {
+            rows.push((key.to_vec(), value.to_vec()));
+        }
+        Ok(rows)
+    }
+}

@@ -1,0 +1,137 @@
+//! The log of a closed catalogue: whether it reads, whether it is whole, and replaying it.
+//!
+//! With one voter every entry of the log is committed, as a start of the server takes it.
+
+use super::finding::{Finding, Kind, Watch};
+use super::{Opened, problem, stores};
+use crate::raft::replay::Replay;
+use crate::schema::meta::{LogPosition, MetaRow};
+use crate::store::saved_log::SavedLog;
+use crate::store::state::StateDb;
+use crate::store::{links, log, wal};
+use crate::view::{Rows as _, StoreError};
+use std::path::Path;
+
+/// Opens a copy at `to` of the log in `from`; nothing when it cannot be read.
+pub(super) fn open(from: &Path, to: &Path, findings: &mut Vec<Finding>) -> std::io::Result<Option<SavedLog>> {
+    if !from.is_dir() {
+        findings.push(Finding::damage(Kind::Log, from.display(), "the log is missing"));
+        return Ok(None);
+    }
+    write_ahead_logs(from, findings)?;
+    if !stores::description(from, findings) {
+        return Ok(None);
+    }
+    links::link_store(from, to)?;
+    match SavedLog::open(to) {
+        Ok(log) => Ok(Some(log)),
+        Err(error) => {
+            findings.push(problem::of(&error.0, from, to));
+            Ok(None)
+        }
+    }
+}
+
+/// Checks the write-ahead logs of the log store.
+fn write_ahead_logs(dir: &Path, findings: &mut Vec<Finding>) -> std::io::Result<()> {
+    let Some(wal::Bad { file, at, damage }) = wal::first_bad(dir)? else { return Ok(()) };
+    findings.push(match damage {
+        Some(why) => Finding::damage(Kind::Log, file.display(), format!("damaged at byte {at}: {why}")),
+        None => {
+            let what = format!("its end is torn at byte {at}, as power loss leaves it");
+            Finding::note(Kind::Log, file.display(), what)
+        }
+    });
+    Ok(())
+}
+
+/// Applies to a state what the log has beyond it. False when that cannot be done without a gap.
+pub(super) fn replay(
+    opened: &Opened,
+    saved: &SavedLog,
+    group: u32,
+    dir: &Path,
+    findings: &mut Vec<Finding>,
+    watch: Watch<'_>,
+) -> bool {
+    let before = findings.len();
+    if let Err(error) = replay_entries(&opened.state, saved, group, dir, findings, watch) {
+        findings.push(problem::of(&error.0, &opened.from, &opened.to));
+    }
+    findings[before..].iter().all(|finding| !finding.is_damage())
+}
+
+fn replay_entries(
+    state: &StateDb,
+    saved: &SavedLog,
+    group: u32,
+    dir: &Path,
+    findings: &mut Vec<Finding>,
+    watch: Watch<'_>,
+) -> Result<(), StoreError> {
+    let reach = reach(state)?;
+    let end = |position: Option<LogPosition>| position.map_or(0, |position| position.index + 1);
+    let purged = end(saved.position(group, log::Kind::Purged)?);
+    let committed = end(saved.position(group, log::Kind::Committed)?);
+    let mut replay = Replay::new(state, reach);
+    let mut log_end = None;
+    saved.each_entry(group, 0, &mut |index, bytes| {
+        let expected = log_end.unwrap_or(reach);
+        if index > expected {
+            let missing = format!("{expected} to {} of group {group}", index - 1);
+            findings.push(match log_end {
+                Some(_) => {
+                    Finding::damage(Kind::Log, dir.display(), format!("the entries {missing} are missing"))
+                }
+                None => Finding::damage(
+                    Kind::StaleState,
+                    dir.display(),
+                    format!("the state lacks the entries {missing}, and the log no longer has them"),
+                ),
+            });
+        }
+        log_end = Some(index + 1);
+        if index >= reach && !findings.iter().any(Finding::is_damage) {
+            replay.entry(index, bytes)?;
+            watch("replaying the log", index - reach, 0);
+        }
+        Ok(())
+    })?;
+    replay.finish()?;
+    if log_end.is_none() && purged > reach {
+        let what = format!("group {group}'s state reaches entry {reach}, its log was cut up to {purged}");
+        findings.push(Finding::damage(Kind::StaleState, dir.display(), what));
+    }
+    let (log_end, known) = (log_end.unwrap_or(purged).max(purged), reach.max(committed));
+    if log_end < known {
+        let what = format!("group {group}'s log ends at entry {log_end}, but {known} were acknowledged");
+        findings.push(Finding::damage(Kind::StaleLog, dir.display(), what));
+    }
+    Ok(())
+}
+
+/// The first entry of `group` that the log lacks: between others, or after what a state that reaches to
+/// `reach` has and up to what was acknowledged.
+pub(super) fn first_missing(saved: &SavedLog, group: u32, reach: u64) -> Result<Option<u64>, StoreError> {
+    let (mut next, mut missing) = (None, None);
+    saved.each_entry(group, 0, &mut |index, _| {
+        let expected = next.unwrap_or(reach.min(index));
+        if index != expected {
+            missing.get_or_insert(expected);
+        }
+        next = Some(index + 1);
+        Ok(())
+    })?;
+    let end =
+        |kind| Ok::<_, StoreError>(saved.position(group, kind)?.map_or(0, |position| position.index + 1));
+    let known = end(log::Kind::Purged)?.max(end(log::Kind::Committed)?);
+    let have = next.unwrap_or(0).max(reach);
+    Ok(missing.or((have < known).then_some(have)))
+}
+
+/// How far a state reaches: the index of the entry that comes next.
+pub(crate) fn reach(state: &StateDb) -> Result<u64, StoreError> {
+    let row = state.get(&MetaRow::Applied.row())?;
+    let position: Option<LogPosition> = row.map(|bytes| crate::schema::decode(&bytes)).transpose()?;
+    Ok(position.map_or(0, |position| position.index + 1))
+}

@@ -1,0 +1,120 @@
+//! Small mends of a closed catalogue: those that need no copy to mend from.
+
+use super::rebuild::{RebuildError, failed, set_aside};
+use super::{Scratch, logs, rows, stores};
+use crate::store::manifest::torn_from;
+use crate::store::saved_log::SavedLog;
+use crate::store::state::StateDb;
+use crate::store::{files, frames, links, options, wal};
+use crate::view::StoreError;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// Block cache and memtable while counting.
+const CACHE_BYTES: usize = 16 << 20;
+const MEMTABLE_BYTES: usize = 16 << 20;
+
+/// The stores of the catalogue in `dir`.
+fn stores_of(dir: &Path) -> Vec<PathBuf> {
+    let states = stores::newest_states(dir, &mut Vec::new()).into_iter().map(|(_, path)| path);
+    states.chain([dir.join("log")]).collect()
+}
+
+/// Where a store's `CURRENT` names no MANIFEST that reads, writes one that names the newest that
+/// does, and says so.
+///
+/// # Errors
+/// When a directory cannot be read or written.
+pub fn name_manifests(dir: &Path) -> io::Result<Vec<String>> {
+    let mut mended = Vec::new();
+    for store in stores_of(dir) {
+        if stores::description(&store, &mut Vec::new()) {
+            continue;
+        }
+        let Some(manifest) = newest_manifest(&store)? else { continue };
+        let (current, new) = (store.join("CURRENT"), store.join("CURRENT.new"));
+        let mut file = fs::File::create(&new)?;
+        writeln!(file, "{manifest}")?;
+        file.sync_all()?;
+        fs::rename(&new, &current)?;
+        files::sync_dir(&store)?;
+        mended.push(format!("{} names {manifest} again", current.display()));
+    }
+    Ok(mended)
+}
+
+/// The MANIFEST with the highest number of those that read whole.
+fn newest_manifest(store: &Path) -> io::Result<Option<String>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(store)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(number) = name.strip_prefix("MANIFEST-").and_then(|n| n.parse::<u64>().ok()) else {
+            continue;
+        };
+        let bytes = fs::read(entry.path())?;
+        let frames = frames::read(&bytes);
+        if !frames.records.is_empty() && (frames.after_bad().is_none() || torn_from(&bytes).is_some()) {
+            found.push((number, name));
+        }
+    }
+    Ok(found.into_iter().max().map(|(_, name)| name))
+}
+
+/// Makes the log anew when what is damaged of it carried no entry, and says so. The old one is set
+/// aside. `scratch` is an empty directory; it is removed.
+///
+/// # Errors
+/// When something cannot be read or written; then the log is as it was.
+pub fn mend_log(dir: &Path, scratch: &Path) -> Result<Option<String>, RebuildError> {
+    let _scratch = Scratch(scratch.to_owned());
+    let (log, new) = (dir.join("log"), dir.join("log.new"));
+    let bad = wal::first_bad(&log).map_err(failed(&log))?;
+    if bad.is_none_or(|bad| bad.damage.is_none()) {
+        return Ok(None);
+    }
+    let copy = scratch.join("log");
+    links::link_store(&log, &copy).map_err(failed(&copy))?;
+    files::remove_dir(&new).map_err(failed(&new))?;
+    files::make_dir(&new).map_err(failed(&new))?;
+    let later = wal::behind_bad(&log).map_err(failed(&log))?;
+    SavedLog::open(&copy)?.rewrite(&new, &later)?;
+    for (group, state) in stores::newest_states(dir, &mut Vec::new()) {
+        let copy = scratch.join(format!("group-{group}"));
+        links::link_store(&state, &copy).map_err(failed(&copy))?;
+        // A state that does not open needs all there is.
+        let opened = stores::open_state(&state, &copy, &mut Vec::new());
+        let reach = opened.map(|state| logs::reach(&state)).transpose()?.unwrap_or(0);
+        if let Some(missing) = logs::first_missing(&SavedLog::open(&new)?, group, reach)? {
+            files::remove_dir(&new).map_err(failed(&new))?;
+            return Err(RebuildError::Log(format!("the entry {missing} of group {group} is lost")));
+        }
+    }
+    files::sync_dir(&new).map_err(failed(&new))?;
+    let aside = set_aside(dir)?;
+    files::exchange_dirs(&new, &log).map_err(failed(&log))?;
+    files::rename_dir(&new, &aside.join("log")).map_err(failed(&new))?;
+    Ok(Some(format!("the log was made anew without what was damaged; the old one is in {}", aside.display())))
+}
+
+/// Counts anew what counters count, and says which were wrong.
+///
+/// The state is counted as it is, without the log beyond it: replaying that changes right counters
+/// into right ones.
+///
+/// # Errors
+/// When a state cannot be read or written.
+pub fn recount(dir: &Path) -> Result<Vec<String>, StoreError> {
+    let mut mended = Vec::new();
+    for (group, path) in stores::newest_states(dir, &mut Vec::new()) {
+        let state = StateDb::open(&path, &options::cache(CACHE_BYTES), MEMTABLE_BYTES)?;
+        let right = rows::right_counters(&state)?;
+        if !right.is_empty() {
+            state.write(&right)?;
+            state.flush()?;
+            mended.push(format!("{} counters of group {group} were counted anew", right.len()));
+        }
+    }
+    Ok(mended)
+}

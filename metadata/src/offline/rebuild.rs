@@ -1,0 +1,251 @@
+//! Makes the state anew from the newest checkpoint and the log.
+//!
+//! The new state is made and checked beside the old one and then renamed to the next number, which
+//! is what a start takes. The old one is set aside, not removed. Wherever power fails, the
+//! old state or the new one is whole, and doing it again does the same.
+
+use super::finding::{Finding, Watch};
+use super::{Known, Opened, Scratch, logs, rows, stores};
+use crate::catalogue::copies::{checkpoint_dir, checkpoint_numbers};
+use crate::copy::{Contents, Copier};
+use crate::store::state::StateDb;
+use crate::store::{files, links, options};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Block cache and memtable of the new states.
+const CACHE_BYTES: usize = 16 << 20;
+const MEMTABLE_BYTES: usize = 32 << 20;
+/// Name of a state that is being made; a start removes it.
+const MAKING: &str = "rebuilt";
+
+/// Which log is replayed over the checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhichLog {
+    /// The catalogue's own: nothing that was acknowledged is lost.
+    Own,
+    /// The one in the checkpoint: what came after the checkpoint is lost.
+    Checkpoint,
+}
+
+/// What was rebuilt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// From which checkpoint.
+    pub checkpoint: PathBuf,
+    /// When that was made.
+    pub written: String,
+    /// Log entries replayed over it.
+    pub entries: u64,
+    /// Rows of the new state.
+    pub rows: u64,
+    /// Where the old state is.
+    pub aside: PathBuf,
+}
+
+/// Why a catalogue was not rebuilt. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RebuildError {
+    /// There is no whole checkpoint.
+    #[error(
+        "no checkpoint in {0} is whole{1}; restore a backup, or see what `mlgw store salvage` can give back"
+    )]
+    NoCheckpoint(PathBuf, String),
+    /// The log cannot be used, or there is a gap between checkpoint and log.
+    #[error("{0}")]
+    Log(String),
+    /// What came out contradicts itself.
+    #[error("the rebuilt state is not right: {0}")]
+    Wrong(String),
+    /// The system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// RocksDB refused.
+    #[error("{0}")]
+    Store(#[from] crate::view::StoreError),
+}
+
+pub(super) fn failed(path: &Path) -> impl Fn(io::Error) -> RebuildError {
+    let path = path.to_owned();
+    move |source| RebuildError::Io { path: path.clone(), source }
+}
+
+/// Rebuilds the catalogue in `dir` from the checkpoints in `checkpoints`. `scratch` is an
+/// empty directory; it is removed.
+/// `findings` hears of checkpoints that could not be used.
+///
+/// # Errors
+/// See [`RebuildError`].
+pub fn rebuild(
+    dir: &Path,
+    checkpoints: &Path,
+    log: WhichLog,
+    scratch: &Path,
+    findings: &mut Vec<Finding>,
+    watch: Watch<'_>,
+) -> Result<Rebuilt, RebuildError> {
+    let (checkpoint, contents) = newest(checkpoints, findings, watch)?;
+    let _scratch = Scratch(scratch.to_owned());
+    let log_dir = match log {
+        WhichLog::Own => dir.join("log"),
+        WhichLog::Checkpoint => checkpoint.join("log"),
+    };
+    let mut wrong = Vec::new();
+    let saved = logs::open(&log_dir, &scratch.join("log"), &mut wrong).map_err(failed(&log_dir))?;
+    let Some(saved) = saved.filter(|_| !wrong.iter().any(Finding::is_damage)) else {
+        return Err(RebuildError::Log(said(&wrong)));
+    };
+    let mut made = Vec::new();
+    let mut entries = 0;
+    for (group, from) in stores::newest_states(&checkpoint, &mut wrong) {
+        let to = dir.join(format!("group-{group}")).join(MAKING);
+        files::remove_dir(&to).map_err(failed(&to))?;
+        files::make_dir(&to).map_err(failed(&to))?;
+        copy_dir(&from, &to).map_err(failed(&to))?;
+        let state = StateDb::open(&to, &options::cache(CACHE_BYTES), MEMTABLE_BYTES)?;
+        let before = logs::reach(&state)?;
+        let opened = Opened { state, from, to };
+        if !logs::replay(&opened, &saved, group, &log_dir, &mut wrong, watch) {
+            return Err(RebuildError::Log(said(&wrong)));
+        }
+        opened.state.flush()?;
+        entries += logs::reach(&opened.state)? - before;
+        made.push(opened);
+    }
+    let known = rows::check(&made, dir, &mut wrong, watch);
+    let Some(Known { rows, .. }) = known.filter(|_| !wrong.iter().any(Finding::is_damage)) else {
+        return Err(RebuildError::Wrong(said(&wrong)));
+    };
+    let states: Vec<PathBuf> = made.into_iter().map(|opened| opened.to).collect();
+    let aside = take_over(dir, &states, (log == WhichLog::Checkpoint).then_some(log_dir.as_path()))?;
+    Ok(Rebuilt { checkpoint, written: contents.written, entries, rows, aside })
+}
+
+/// The newest checkpoint that is whole.
+fn newest(
+    checkpoints: &Path,
+    findings: &mut Vec<Finding>,
+    watch: Watch<'_>,
+) -> Result<(PathBuf, Contents), RebuildError> {
+    for number in checkpoint_numbers(checkpoints).unwrap_or_default().into_iter().rev() {
+        let path = checkpoint_dir(checkpoints, number);
+        let before = findings.len();
+        match Contents::read(&path) {
+            Ok(contents) => {
+                contents.verify(&path, "", findings, watch);
+                if findings.len() == before {
+                    return Ok((path, contents));
+                }
+            }
+            Err(error) => findings.push(Finding::damage(super::Kind::Copy, path.display(), error)),
+        }
+    }
+    let why = if findings.is_empty() { String::new() } else { format!(": {}", said(findings)) };
+    Err(RebuildError::NoCheckpoint(checkpoints.to_owned(), why))
+}
+
+/// Checks the newest checkpoint in `checkpoints`, if there is any.
+pub fn check_checkpoint(checkpoints: &Path, findings: &mut Vec<Finding>, watch: Watch<'_>) {
+    let numbers = checkpoint_numbers(checkpoints).unwrap_or_default();
+    let Some(path) = numbers.last().map(|number| checkpoint_dir(checkpoints, *number)) else { return };
+    match Contents::read(&path) {
+        Ok(contents) => contents.verify(&path, "", findings, watch),
+        Err(error) => findings.push(Finding::damage(super::Kind::Copy, path.display(), error)),
+    }
+}
+
+/// Removes the newest checkpoint, which is damaged: a server makes another one. Says so.
+///
+/// # Errors
+/// When it cannot be removed.
+pub fn remove_checkpoint(checkpoints: &Path) -> io::Result<Option<String>> {
+    let numbers = checkpoint_numbers(checkpoints)?;
+    let Some(path) = numbers.last().map(|number| checkpoint_dir(checkpoints, *number)) else {
+        return Ok(None);
+    };
+    files::remove_dir(&path)?;
+    Ok(Some(format!("{} was removed; a server makes another one", path.display())))
+}
+
+/// Puts the new states where a start looks, and what was there aside.
+fn take_over(dir: &Path, made: &[PathBuf], log: Option<&Path>) -> Result<PathBuf, RebuildError> {
+    let aside = set_aside(dir)?;
+    for to in made {
+        files::sync_dir(to).map_err(failed(to))?;
+        let group = to.parent().unwrap_or(dir);
+        let old = stores::newest_state(group);
+        let number =
+            old.as_deref().and_then(|path| path.file_name()?.to_str()?.strip_prefix("state-")?.parse().ok());
+        let next = group.join(format!("state-{}", number.unwrap_or(0u64) + 1));
+        files::rename_dir(to, &next).map_err(failed(&next))?;
+        if let Some(old) = old {
+            let name =
+                [group, &old].map(|path| path.file_name().unwrap_or_default().to_string_lossy().into_owned());
+            files::rename_dir(&old, &aside.join(name.join("-"))).map_err(failed(&old))?;
+        }
+    }
+    if let Some(from) = log {
+        let (own, new) = (dir.join("log"), dir.join("log.new"));
+        files::remove_dir(&new).map_err(failed(&new))?;
+        files::make_dir(&new).map_err(failed(&new))?;
+        copy_dir(from, &new).map_err(failed(&new))?;
+        if own.exists() {
+            files::exchange_dirs(&new, &own).map_err(failed(&own))?;
+            files::rename_dir(&new, &aside.join("log")).map_err(failed(&new))?;
+        } else {
+            files::rename_dir(&new, &own).map_err(failed(&own))?;
+        }
+    }
+    Ok(aside)
+}
+
+/// A new directory for what is replaced.
+pub(super) fn set_aside(dir: &Path) -> Result<PathBuf, RebuildError> {
+    let free = (1..).map(|number: u64| dir.join(format!("set-aside-{number}"))).find(|path| !path.exists());
+    let aside = free.unwrap_or_else(|| dir.join("set-aside"));
+    files::make_dir(&aside).map_err(failed(&aside))?;
+    Ok(aside)
+}
+
+/// Copies the files of a store, synced.
+fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        fs::copy(entry.path(), &target)?;
+        fs::File::open(&target)?.sync_all()?;
+    }
+    files::sync_dir(to)
+}
+
+fn said(wrong: &[Finding]) -> String {
+    let damage = wrong.iter().filter(|finding| finding.is_damage());
+    damage.map(|finding| format!("{}: {}", finding.place, finding.what)).collect::<Vec<_>>().join("; ")
+}
+
+/// Copies a closed catalogue into a copy that is being made, under `prefix`.
+///
+/// # Errors
+/// When it cannot be read or the copy not be written.
+pub fn copy_closed(dir: &Path, copier: &mut Copier, prefix: &str) -> Result<(), crate::copy::CopyError> {
+    let mut findings = Vec::new();
+    let states = stores::newest_states(dir, &mut findings);
+    let stores = states.into_iter().map(|(group, path)| (path, format!("{prefix}group-{group}/state-1")));
+    for (from, name) in stores.chain([(dir.join("log"), format!("{prefix}log"))]) {
+        let entries = fs::read_dir(&from)
+            .map_err(|source| crate::copy::CopyError::Io { path: from.clone(), source })?;
+        for entry in entries.flatten() {
+            let file = entry.file_name().to_string_lossy().into_owned();
+            if !links::is_of_process(&file) {
+                copier.add(&entry.path(), &format!("{name}/{file}"))?;
+            }
+        }
+    }
+    Ok(())
+}

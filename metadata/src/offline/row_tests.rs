@@ -1,0 +1,164 @@
+//! Rows that verify and are wrong: each contradiction is found, and counters are counted anew.
+
+use super::tests::{check, open, work};
+use super::{Kind, recount, stores};
+use crate::catalogue::model_tests::copy_dir;
+use crate::catalogue::testing::bucket;
+use crate::key::Family;
+use crate::schema::fence::{self, FencedRange};
+use crate::schema::meta::{Counter, MetaRow};
+use crate::schema::{
+    BucketUsage, ExtentPage, ObjectVersion, SegmentRecord, SegmentUsage, decode, encode, extent, part,
+    segment, usage,
+};
+use crate::store::options;
+use crate::store::state::StateDb;
+use crate::view::{Changes, Row, Rows as _};
+use mlgw_common::{BodyId, SegmentId};
+use prost::Message;
+use std::path::Path;
+
+/// What is wrong, what a check calls it, whether counting anew mends it, and the rows that make it so.
+type Wrong = (&'static str, Kind, bool, fn(&StateDb) -> Changes);
+
+const WRONG: &[Wrong] = &[
+    ("a bucket's counter", Kind::Counter, true, |state| {
+        changed(state, Family::BucketUsage, |usage: &mut BucketUsage| usage.objects += 1)
+    }),
+    ("a bucket's counter is missing", Kind::Counter, true, |state| {
+        without(first(state, Family::BucketUsage))
+    }),
+    ("a segment's counter", Kind::Counter, true, |state| {
+        changed(state, Family::SegmentUsage, |usage: &mut SegmentUsage| usage.bytes -= 1)
+    }),
+    ("a segment's counter is missing", Kind::Counter, true, |state| {
+        without(first(state, Family::SegmentUsage))
+    }),
+    ("a counter of a segment that nothing refers to", Kind::Counter, true, |_| {
+        let usage = SegmentUsage { bytes: 1, extents: 1, fenced: false };
+        row(usage::segment_row(SegmentId(9999)), &usage)
+    }),
+    ("a fenced segment's counter does not say so", Kind::Counter, true, |state| {
+        let fenced = rows(state, Family::SegmentUsage)
+            .into_iter()
+            .find(|(_, value)| decode::<SegmentUsage>(value).unwrap().fenced);
+        let (key, value) = fenced.unwrap();
+        row(key, &SegmentUsage { fenced: false, ..decode(&value).unwrap() })
+    }),
+    ("fences that touch", Kind::Row, false, |state| {
+        let (key, _) = first(state, Family::Fence);
+        let last = fence::key_of(&key).unwrap().0;
+        row(fence::row(SegmentId(last + 1)), &FencedRange { first: last + 1 })
+    }),
+    ("a fence around what was never made", Kind::Row, false, |_| {
+        row(fence::row(SegmentId(9999)), &FencedRange { first: 9999 })
+    }),
+    ("a fence that ends before it begins", Kind::Row, false, |state| {
+        changed(state, Family::Fence, |range: &mut FencedRange| range.first = 9999)
+    }),
+    ("an object in an unknown segment", Kind::Row, false, |state| {
+        changed(state, Family::Object, |object: &mut ObjectVersion| object.extents[0].segment = 9999)
+    }),
+    ("an object with a body that was never given out", Kind::Row, false, |state| {
+        changed(state, Family::Object, |object: &mut ObjectVersion| object.body_id = u64::MAX / 2)
+    }),
+    ("an object longer than its map", Kind::Row, false, |state| {
+        changed(state, Family::Object, |object: &mut ObjectVersion| object.size += 1)
+    }),
+    ("objects of a bucket that does not exist", Kind::Row, false, |state| {
+        without(first(state, Family::Mirror))
+    }),
+    ("a page is missing", Kind::Row, false, |state| without(first(state, Family::Extent))),
+    ("a page of a body that nothing names", Kind::Row, false, |_| {
+        let page = ExtentPage { extents: vec![crate::catalogue::testing::extent(1, 5)], parts: vec![] };
+        row(extent::row(BodyId(9999), 0), &page)
+    }),
+    ("a part that an index names is missing", Kind::Row, false, |state| {
+        let named = rows(state, Family::Extent).into_iter().find_map(|(key, value)| {
+            let page: ExtentPage = decode(&value).unwrap();
+            let number = page.parts.first()?.number;
+            Some(part::row(extent::key_of(&key).unwrap().0, mlgw_common::PartNumber::new(number)?))
+        });
+        Changes::from([(named.unwrap(), None)])
+    }),
+    ("a part of another length", Kind::Row, false, |state| {
+        changed(state, Family::Part, |part: &mut crate::schema::Part| part.size += 1)
+    }),
+    ("an upload under another key", Kind::Row, false, |state| {
+        changed(state, Family::Upload, |upload: &mut crate::schema::Upload| upload.key.push('x'))
+    }),
+    ("a segment under another id", Kind::Row, false, |state| {
+        changed(state, Family::Segment, |segment: &mut SegmentRecord| segment.id += 1000)
+    }),
+    ("a segment that is referred to is missing", Kind::Row, false, |_| {
+        Changes::from([(segment::row(SegmentId(1)), None)])
+    }),
+    ("a bucket under another name", Kind::Row, false, |state| {
+        changed(state, Family::Bucket, |bucket: &mut crate::schema::Bucket| bucket.name.push('x'))
+    }),
+    ("bodies that were not given out yet", Kind::Row, false, |_| {
+        row(MetaRow::NextBody.row(), &Counter { next: 1 })
+    }),
+    ("a row that does not decode", Kind::Row, false, |state| {
+        Changes::from([(first(state, Family::Object).0, Some(vec![0xFF; 9]))])
+    }),
+    ("a row of no family", Kind::Row, false, |_| Changes::from([(vec![0x7E, 1], Some(vec![]))])),
+];
+
+fn rows(state: &StateDb, family: Family) -> Vec<Row> {
+    state.range(&family.start(), &family.end(), 1 << 20).unwrap()
+}
+
+fn first(state: &StateDb, family: Family) -> Row {
+    rows(state, family).into_iter().next().unwrap_or_else(|| panic!("no row of {family:?}"))
+}
+
+fn without((key, _): Row) -> Changes {
+    Changes::from([(key, None)])
+}
+
+fn row(key: Vec<u8>, record: &impl Message) -> Changes {
+    Changes::from([(key, Some(encode(record)))])
+}
+
+fn changed<M: Message + Default>(state: &StateDb, family: Family, change: fn(&mut M)) -> Changes {
+    let (key, value) = first(state, family);
+    let mut record: M = decode(&value).unwrap();
+    change(&mut record);
+    row(key, &record)
+}
+
+fn state(dir: &Path) -> StateDb {
+    let newest = stores::newest_state(&dir.join("catalogue/group-0")).unwrap();
+    StateDb::open(&newest, &options::cache(1 << 20), 1 << 20).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_contradiction_between_rows_is_found_and_counters_are_counted_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = dir.path().join("whole");
+    let catalogue = open(&whole).await;
+    let b = bucket(&catalogue, "data").await;
+    work(&catalogue, &b, 0).await;
+    catalogue.shutdown().await;
+    let (findings, dump) = check(&whole);
+    assert_eq!(findings, []);
+    for (what, kind, counted, wrong) in WRONG {
+        let damaged = dir.path().join("damaged");
+        copy_dir(&whole, &damaged);
+        let store = state(&damaged);
+        store.write(&wrong(&store)).unwrap();
+        store.flush().unwrap();
+        drop(store);
+        let (findings, _) = check(&damaged);
+        assert!(
+            findings.iter().any(|found| found.is_damage() && found.kind == *kind),
+            "{what}: {findings:#?}"
+        );
+        if *counted {
+            assert_eq!(recount(&damaged.join("catalogue")).unwrap().len(), 1, "{what}");
+            assert_eq!(check(&damaged), (vec![], dump.clone()), "{what}");
+        }
+        std::fs::remove_dir_all(&damaged).unwrap();
+    }
+}

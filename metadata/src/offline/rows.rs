@@ -1,0 +1,419 @@
+//! Reads every row of every group and compares what the rows say with each other.
+//!
+//! One pass in the order of keys, so counters come after what they count. A row that does not
+//! decode is a finding and the pass goes on; a table that cannot be read ends it.
+
+use super::bodies::{self, MapFault};
+use super::finding::{Finding, Kind, Watch, unwatched};
+use super::{Known, Opened, problem};
+use crate::key::{BadKey, Family};
+use crate::schema::meta::{Counter, MetaRow};
+use crate::schema::{
+    BadRecord, Bucket, BucketState, BucketUsage, Credential, Extent, ExtentPage, FencedRange, Mirror, Node,
+    ObjectVersion, Part, Partition, Release, SegmentRecord, SegmentUsage, Upload, decode, encode, extent,
+    fence, object, part, partition, release, segment, upload, usage, version,
+};
+use crate::store::state::StateDb;
+use crate::view::{Changes, StoreError};
+use mlgw_common::{BucketId, SegmentId};
+use prost::Message;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Rows between two words about progress.
+const WATCH_ROWS: u64 = 1 << 14;
+
+/// Checks all rows; nothing when some cannot be read.
+pub(super) fn check(
+    states: &[Opened],
+    dir: &Path,
+    findings: &mut Vec<Finding>,
+    watch: Watch<'_>,
+) -> Option<Known> {
+    let mut known = Known::default();
+    let mut readable = true;
+    for (group, opened) in states.iter().enumerate() {
+        let mut pass = Pass { group, state: &opened.state, known: &mut known, findings, own: Own::default() };
+        if let Err(error) = pass.run(watch) {
+            readable = false;
+            findings.push(problem::of(&error.0, &opened.from, &opened.to));
+            tables(opened, findings);
+        }
+    }
+    if !readable {
+        return None;
+    }
+    references(&known, dir, findings);
+    Some(known)
+}
+
+/// Reads each table's stretch of rows by itself, so that one damaged table does not hide the next.
+fn tables(opened: &Opened, findings: &mut Vec<Finding>) {
+    for (from, last) in opened.state.table_ranges().unwrap_or_default() {
+        let mut rows = opened.state.rows(&from, &[last.as_slice(), &[0]].concat());
+        let failed = loop {
+            match rows.next() {
+                Ok(Some(_)) => {}
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        let finding = failed.map(|error| problem::of(&error.0, &opened.from, &opened.to));
+        findings.extend(finding.filter(|new| findings.iter().all(|known| known.place != new.place)));
+    }
+}
+
+/// The counters of a group that are wrong, with what they should be.
+pub(super) fn right_counters(state: &StateDb) -> Result<Changes, StoreError> {
+    let (mut known, mut findings) = (Known::default(), Vec::new());
+    let own = Own::default();
+    let mut pass = Pass { group: 0, state, known: &mut known, findings: &mut findings, own };
+    pass.run(&unwatched)?;
+    Ok(pass.own.right)
+}
+
+/// What one group's rows add up to.
+#[derive(Default)]
+struct Own {
+    /// Whether each bucket that is known here is frozen.
+    mirrors: BTreeMap<u64, bool>,
+    usage: BTreeMap<u64, BucketUsage>,
+    segments: BTreeMap<u64, SegmentUsage>,
+    counted: BTreeMap<u64, SegmentUsage>,
+    /// Ranges of segments that nothing more may refer to: the first of each by its last.
+    fences: BTreeMap<u64, u64>,
+    /// Bodies that may have pages or parts: of large objects, of uploads, of what waits to be freed.
+    owners: BTreeSet<u64>,
+    /// Bodies that have pages or parts.
+    mapped: BTreeSet<u64>,
+    /// Counters that are wrong, with what they should be.
+    right: Changes,
+}
+
+impl Own {
+    fn is_fenced(&self, segment: u64) -> bool {
+        self.fences.range(segment..).next().is_some_and(|(_, first)| *first <= segment)
+    }
+}
+
+/// Why a row is not as it should be.
+enum Wrong {
+    Row(String),
+    /// Another row could not be read.
+    Store(StoreError),
+}
+
+impl From<BadRecord> for Wrong {
+    fn from(bad: BadRecord) -> Self {
+        Self::Row(bad.to_string())
+    }
+}
+
+impl From<BadKey> for Wrong {
+    fn from(bad: BadKey) -> Self {
+        Self::Row(bad.to_string())
+    }
+}
+
+impl From<MapFault> for Wrong {
+    fn from(fault: MapFault) -> Self {
+        match fault {
+            MapFault::Store(error) => Self::Store(error),
+            MapFault::Wrong(what) => Self::Row(what),
+        }
+    }
+}
+
+struct Pass<'a> {
+    group: usize,
+    state: &'a StateDb,
+    known: &'a mut Known,
+    findings: &'a mut Vec<Finding>,
+    own: Own,
+}
+
+impl Pass<'_> {
+    fn run(&mut self, watch: Watch<'_>) -> Result<(), StoreError> {
+        let state = self.state;
+        let mut rows = state.rows(&[0], &[u8::MAX]);
+        while let Some((key, value)) = rows.next()? {
+            self.known.rows += 1;
+            if self.known.rows.is_multiple_of(WATCH_ROWS) {
+                watch("reading the catalogue", self.known.rows, 0);
+            }
+            match self.row(key, value) {
+                Err(Wrong::Row(what)) => self.wrong(key, &what),
+                Err(Wrong::Store(error)) => return Err(error),
+                Ok(()) => {}
+            }
+        }
+        self.sums();
+        Ok(())
+    }
+
+    fn wrong(&mut self, key: &[u8], what: &str) {
+        let place = format!("group {} row {}", self.group, shown(key));
+        self.findings.push(Finding::damage(Kind::Row, place, what));
+    }
+
+    fn row(&mut self, key: &[u8], value: &[u8]) -> Result<(), Wrong> {
+        let family = family(key[0]).ok_or_else(|| Wrong::Row("of no family that is known".into()))?;
+        match family {
+            Family::Meta => self.meta(key, value),
+            Family::Bucket => self.bucket(key, value),
+            Family::Credential => {
+                self.known.credentials.push(decode::<Credential>(value)?);
+                Ok(())
+            }
+            Family::Node => read::<Node>(value),
+            Family::Partition => {
+                partition::key_of(key)?;
+                read::<Partition>(value)
+            }
+            Family::Segment => self.segment(key, value),
+            Family::Mirror => {
+                self.own.mirrors.insert(number(key)?, decode::<Mirror>(value)?.frozen);
+                Ok(())
+            }
+            Family::Object => {
+                let (bucket, name) = object::key_of(key)?;
+                self.object(bucket, &name, &decode(value)?, true)
+            }
+            Family::Version => {
+                let (bucket, name, _) = version::key_of(key)?;
+                self.object(bucket, &name, &decode(value)?, false)
+            }
+            Family::Extent => {
+                self.own.mapped.insert(extent::key_of(key)?.0.0);
+                self.page(value)
+            }
+            Family::Upload => self.upload(key, value),
+            Family::Part => self.part(key, value),
+            Family::PartExtent => {
+                self.own.mapped.insert(part::page_key_of(key)?.0.0);
+                self.page(value)
+            }
+            Family::BucketUsage => self.bucket_usage(key, value),
+            Family::SegmentUsage => {
+                self.own.counted.insert(usage::segment_key_of(key)?.0, decode(value)?);
+                Ok(())
+            }
+            Family::Release => {
+                self.own.owners.insert(release::key_of(key)?.0);
+                read::<Release>(value)
+            }
+            Family::Fence => self.fence(key, value),
+        }
+    }
+
+    fn meta(&mut self, key: &[u8], value: &[u8]) -> Result<(), Wrong> {
+        if key == MetaRow::NextSegment.row() {
+            self.known.next_segment = decode::<Counter>(value)?.next;
+        } else if key == MetaRow::NextBody.row() {
+            self.known.next_body = decode::<Counter>(value)?.next;
+        }
+        Ok(())
+    }
+
+    fn bucket(&mut self, key: &[u8], value: &[u8]) -> Result<(), Wrong> {
+        let bucket: Bucket = decode(value)?;
+        if key[1..] != *bucket.name.as_bytes() {
+            return Err(Wrong::Row(format!("it is the bucket {:?}", bucket.name)));
+        }
+        self.known.buckets.insert(bucket.id, bucket);
+        Ok(())
+    }
+
+    fn segment(&mut self, key: &[u8], value: &[u8]) -> Result<(), Wrong> {
+        let record: SegmentRecord = decode(value)?;
+        if segment::key_of(key)? != record.segment_id() {
+            return Err(Wrong::Row(format!("it is the segment {}", record.id)));
+        }
+        self.known.segments.insert(record.id, record);
+        Ok(())
+    }
+
+    fn object(
+        &mut self,
+        bucket: BucketId,
+        name: &[u8],
+        version: &ObjectVersion,
+        current: bool,
+    ) -> Result<(), Wrong> {
+        self.refer(&version.extents);
+        let usage = self.own.usage.entry(bucket.0).or_default();
+        usage.objects += u64::from(current);
+        usage.versions += 1;
+        usage.bytes += version.size;
+        self.known.objects += u64::from(current);
+        if !self.own.mirrors.contains_key(&bucket.0) {
+            return Err(Wrong::Row(format!("of the bucket {bucket}, which does not exist")));
+        }
+        if version.body_id >= self.known.next_body && version.body_id != 0 {
+            return Err(Wrong::Row(format!("its body {} was never given out", version.body_id)));
+        }
+        if version.is_paged() || version.part_count > 0 {
+            self.own.owners.insert(version.body_id);
+        }
+        bodies::covers(self.state, version).map_err(|fault| match Wrong::from(fault) {
+            Wrong::Row(what) => Wrong::Row(format!("{:?}: {what}", String::from_utf8_lossy(name))),
+            store @ Wrong::Store(_) => store,
+        })
+    }
+
+    fn page(&mut self, value: &[u8]) -> Result<(), Wrong> {
+        let page: ExtentPage = decode(value)?;
+        self.refer(&page.extents);
+        if page.extents.is_empty() == page.parts.is_empty() {
+            return Err(Wrong::Row("a page with neither or both of extents and parts".into()));
+        }
+        Ok(())
+    }
+
+    fn upload(&mut self, key: &[u8], value: &[u8]) -> Result<(), Wrong> {
+        let (bucket, name, body) = upload::key_of(key)?;
+        let record: Upload = decode(value)?;
+        let usage = self.own.usage.entry(bucket.0).or_default();
+        usage.uploads += 1;
+        usage.upload_bytes += record.part_bytes;
+        self.own.owners.insert(body.0);
+        if record.body_id != body.0 || record.key.as_bytes() != &*name {
+            return Err(Wrong::Row(format!("it is the upload {} of {:?}", record.body_id, record.key)));
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, key: &[u8], value: &[u8]) -> Result<(), Wrong> {
+        let (body, number) = part::key_of(key)?;
+        let record: Part = decode(value)?;
+        self.own.mapped.insert(body.0);
+        self.refer(&record.extents);
+        Ok(bodies::covers_part(self.state, body, number, &record)?)
+    }
+
+    fn bucket_usage(&mut self, key: &[u8], value: &[u8]) -> Result<(), Wrong> {
+        let stored: BucketUsage = decode(value)?;
+        let id = number(key)?;
+        let mut summed = self.own.usage.remove(&id).unwrap_or_default();
+        if self.own.mirrors.get(&id) == Some(&true) {
+            // A bucket that is being dropped loses its uploads first and its counters at the end.
+            (summed.uploads, summed.upload_bytes) = (stored.uploads, stored.upload_bytes);
+        }
+        if stored != summed {
+            let place = format!("group {} bucket {id}", self.group);
+            self.findings.push(Finding::damage(Kind::Counter, place, format!("{stored:?} is {summed:?}")));
+            self.own.right.insert(key.to_vec(), Some(encode(&summed)));
+        }
+        Ok(())
+    }
+
+    fn fence(&mut self, key: &[u8], value: &[u8]) -> Result<(), Wrong> {
+        let (first, last) = (decode::<FencedRange>(value)?.first, fence::key_of(key)?.0);
+        let before = self.own.fences.last_key_value().map_or(0, |(last, _)| *last);
+        self.own.fences.insert(last, first);
+        if first == 0 || first > last || last >= self.known.next_segment {
+            return Err(Wrong::Row(format!("a fence around the segments {first} to {last}")));
+        }
+        if before > 0 && first <= before + 1 {
+            return Err(Wrong::Row(format!("the fence from {first} on touches the one up to {before}")));
+        }
+        Ok(())
+    }
+
+    fn refer(&mut self, extents: &[Extent]) {
+        for extent in extents {
+            for sums in [&mut self.own.segments, &mut self.known.usage] {
+                let sum = sums.entry(extent.segment).or_default();
+                sum.bytes += extent.record_bytes();
+                sum.extents += 1;
+            }
+        }
+    }
+
+    /// Compares what was summed with what was counted, once all is read.
+    fn sums(&mut self) {
+        for (bucket, summed) in std::mem::take(&mut self.own.usage) {
+            let place = format!("group {} bucket {bucket}", self.group);
+            self.findings.push(Finding::damage(Kind::Counter, place, format!("none is {summed:?}")));
+            self.own.right.insert(usage::bucket_row(BucketId(bucket)), Some(encode(&summed)));
+        }
+        let counted = std::mem::take(&mut self.own.counted);
+        let mut summed = std::mem::take(&mut self.own.segments);
+        summed.iter_mut().for_each(|(id, usage)| usage.fenced = self.own.is_fenced(*id));
+        let ids: BTreeSet<u64> = counted.keys().chain(summed.keys()).copied().collect();
+        for id in ids {
+            let (counted, summed) = (counted.get(&id), summed.get(&id));
+            if counted != summed {
+                let place = format!("group {} segment {id}", self.group);
+                self.findings.push(Finding::damage(
+                    Kind::Counter,
+                    place,
+                    format!("{counted:?} is {summed:?}"),
+                ));
+                self.own.right.insert(usage::segment_row(SegmentId(id)), summed.map(encode));
+            }
+        }
+        for body in self.own.mapped.difference(&self.own.owners) {
+            let place = format!("group {} body {body}", self.group);
+            self.findings.push(Finding::damage(Kind::Row, place, "rows of a body that nothing names"));
+        }
+    }
+}
+
+/// Compares the families of group 0 with what all groups refer to.
+fn references(known: &Known, dir: &Path, findings: &mut Vec<Finding>) {
+    for id in known.usage.keys().filter(|id| !known.segments.contains_key(id)) {
+        let what = format!("objects refer to the segment {id}, which the catalogue does not know");
+        findings.push(Finding::damage(Kind::Row, dir.display(), what));
+    }
+    for bucket in known.buckets.values().filter(|bucket| bucket.state() == BucketState::Active) {
+        if bucket.id == 0 || bucket.epoch == 0 {
+            let what = format!("the bucket {:?} has no id or no epoch", bucket.name);
+            findings.push(Finding::damage(Kind::Row, dir.display(), what));
+        }
+    }
+}
+
+fn read<M: Message + Default>(value: &[u8]) -> Result<(), Wrong> {
+    decode::<M>(value)?;
+    Ok(())
+}
+
+/// The number that a key is.
+fn number(key: &[u8]) -> Result<u64, BadKey> {
+    let bytes: Option<[u8; 8]> = key.get(1..).and_then(|rest| rest.try_into().ok());
+    Ok(u64::from_be_bytes(bytes.ok_or(BadKey)?))
+}
+
+fn family(byte: u8) -> Option<Family> {
+    [
+        Family::Meta,
+        Family::Bucket,
+        Family::Credential,
+        Family::Node,
+        Family::Partition,
+        Family::Segment,
+        Family::Mirror,
+        Family::Object,
+        Family::Version,
+        Family::Extent,
+        Family::Upload,
+        Family::Part,
+        Family::PartExtent,
+        Family::BucketUsage,
+        Family::SegmentUsage,
+        Family::Release,
+        Family::Fence,
+    ]
+    .into_iter()
+    .find(|family| *family as u8 == byte)
+}
+
+/// A key as hexadecimal digits.
+fn shown(key: &[u8]) -> String {
+    key.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

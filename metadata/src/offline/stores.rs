@@ -1,0 +1,128 @@
+//! Where the stores of a catalogue are, whether their own files name each other, and opening them.
+
+use super::finding::{Finding, Kind};
+use super::problem;
+use crate::store::manifest::torn_from;
+use crate::store::state::StateDb;
+use crate::store::{frames, links, options};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Block cache of a check: it reads every block once.
+const CACHE_BYTES: usize = 8 << 20;
+/// Memtable of a check: replayed entries leave it as tables of this size.
+const MEMTABLE_BYTES: usize = 16 << 20;
+
+/// Each group with the directory of its newest state.
+pub(super) fn newest_states(dir: &Path, findings: &mut Vec<Finding>) -> Vec<(u32, PathBuf)> {
+    let mut found = Vec::new();
+    for group in 0.. {
+        let path = dir.join(format!("group-{group}"));
+        if !path.is_dir() {
+            break;
+        }
+        match newest_state(&path) {
+            Some(state) => found.push((group, state)),
+            None => {
+                findings.push(Finding::damage(Kind::Store, path.display(), "it holds no state"));
+                return Vec::new();
+            }
+        }
+    }
+    if found.is_empty() {
+        findings.push(Finding::damage(Kind::Store, dir.display(), "there is no group-0: no catalogue"));
+    }
+    found
+}
+
+/// The newest state in a group's directory.
+pub(crate) fn newest_state(group: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(group).ok()?.flatten();
+    let numbered = entries.filter_map(|entry| {
+        let number = entry.file_name().to_str()?.strip_prefix("state-")?.parse::<u64>().ok()?;
+        Some((number, entry.path()))
+    });
+    numbered.max().map(|(_, path)| path)
+}
+
+/// Opens the copy at `to` of the state in `from`.
+pub(super) fn open_state(from: &Path, to: &Path, findings: &mut Vec<Finding>) -> Option<StateDb> {
+    if !description(from, findings) {
+        return None;
+    }
+    let opened = StateDb::open_scratch(to, &options::cache(CACHE_BYTES), MEMTABLE_BYTES);
+    match opened.and_then(|state| Ok((state.live_tables()?, state))) {
+        Ok((live, state)) => {
+            strays(from, &live, findings);
+            Some(state)
+        }
+        Err(error) => {
+            findings.push(problem::of(&error.0, from, to));
+            None
+        }
+    }
+}
+
+/// Checks that `CURRENT` names a MANIFEST that reads whole. A torn end is a note.
+pub(super) fn description(store: &Path, findings: &mut Vec<Finding>) -> bool {
+    let current = store.join("CURRENT");
+    let named = match std::fs::read_to_string(&current) {
+        Ok(text) => text,
+        Err(error) => {
+            findings.push(Finding::damage(Kind::Current, current.display(), error));
+            return false;
+        }
+    };
+    let name = named.strip_suffix('\n').filter(|name| {
+        name.strip_prefix("MANIFEST-").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    });
+    let Some(name) = name else {
+        findings.push(Finding::damage(Kind::Current, current.display(), "it names no MANIFEST"));
+        return false;
+    };
+    let manifest = store.join(name);
+    let bytes = match std::fs::read(&manifest) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            findings.push(Finding::damage(Kind::Manifest, manifest.display(), error));
+            return false;
+        }
+    };
+    let note = |at: usize| {
+        let what = format!("its end is torn at byte {at}, as power loss leaves it");
+        Finding::note(Kind::Manifest, manifest.display(), what)
+    };
+    if let Some(at) = torn_from(&bytes) {
+        findings.push(note(at));
+        return true;
+    }
+    let frames = frames::read(&bytes);
+    match (frames.bad_at, frames.after_bad()) {
+        (Some(bad), Some(_)) => {
+            let what = format!("a record at byte {bad} does not verify, and others follow it");
+            findings.push(Finding::damage(Kind::Manifest, manifest.display(), what));
+            return false;
+        }
+        (Some(bad), None) if frames.records.is_empty() => {
+            let what = format!("no record of it verifies (from byte {bad} on)");
+            findings.push(Finding::damage(Kind::Manifest, manifest.display(), what));
+            return false;
+        }
+        (Some(bad), None) => {
+            findings.push(note(bad));
+        }
+        (None, _) => {}
+    }
+    true
+}
+
+/// Notes tables that the store does not name: what a crash leaves of a flush or compaction.
+fn strays(store: &Path, live: &BTreeSet<String>, findings: &mut Vec<Finding>) {
+    for entry in std::fs::read_dir(store).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if links::is_table(&name) && !live.contains(&name) {
+            let what = "a table that its store does not name, as a crash leaves it";
+            findings.push(Finding::note(Kind::Stray, entry.path().display(), what));
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The records of RocksDB's write-ahead log and MANIFEST, read to verify them.
+//!
+//! Opening a store stops quietly at the first record of its write-ahead log that does not verify,
+//! as it must: after power loss that is the end. A check has to know whether more follows. Both
+//! kinds of file are blocks of 32 KiB with frames of `crc: u32, length: u16, type: u8, payload`
+//! (little-endian; the CRC32C, masked, covers type and payload); a record is one whole frame or a
+//! first, middle ones and a last. The format is LevelDB's
+//! (<https://github.com/facebook/rocksdb/wiki/Write-Ahead-Log-File-Format>).
+
+use mlgw_common::checksum::crc32c;
+use std::ops::Range;
+
+pub(super) const BLOCK_BYTES: usize = 32 << 10;
+pub(super) const HEAD_BYTES: usize = 7;
+
+/// A record that is one frame.
+pub(crate) const WHOLE: u8 = 1;
+/// The first frame of a record.
+pub(crate) const FIRST: u8 = 2;
+/// One between the first and the last. RocksDB knows more types; none of them occurs in these files.
+pub(crate) const MIDDLE: u8 = 3;
+/// The last frame of a record.
+pub(crate) const LAST: u8 = 4;
+
+/// What is at a place in a file of frames.
+pub(crate) enum Found<'b> {
+    /// A frame that verifies; what follows begins at its end.
+    Frame {
+        /// Its type.
+        kind: u8,
+        /// Its bytes.
+        payload: &'b [u8],
+        /// The first byte behind it.
+        end: usize,
+    },
+    /// The end of a block, too short for a frame; what follows begins here.
+    Padding(usize),
+    /// No frame that verifies; the bytes it claims.
+    Bad(Range<usize>),
+    /// Less than the head of a frame is left.
+    End,
+}
+
+/// What begins at byte `at` of a file.
+pub(crate) fn frame_at(bytes: &[u8], at: usize) -> Found<'_> {
+    let block_end = (at / BLOCK_BYTES + 1) * BLOCK_BYTES;
+    if block_end - at < HEAD_BYTES {
+        return if block_end < bytes.len() { Found::Padding(block_end) } else { Found::End };
+    }
+    let Some([c0, c1, c2, c3, l0, l1, kind]) = bytes.get(at..).and_then(|rest| rest.first_chunk()) else {
+        return Found::End;
+    };
+    let from = at + HEAD_BYTES;
+    let end = from + usize::from(u16::from_le_bytes([*l0, *l1]));
+    let stored = u32::from_le_bytes([*c0, *c1, *c2, *c3]);
+    match (bytes.get(from - 1..end), bytes.get(from..end)) {
+        (Some(covered), Some(payload)) if end <= block_end && masked(crc32c(covered)) == stored => {
+            Found::Frame { kind: *kind, payload, end }
+        }
+        _ => Found::Bad(at..end.min(block_end)),
+    }
+}
+
+/// RocksDB's mask, which keeps the checksum of a checksum from being a special one.
+pub(super) fn masked(crc: u32) -> u32 {
+    crc.rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+/// What a file of frames holds.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Frames {
+    /// The records that verify, each with its offset in the file.
+    pub(crate) records: Vec<(usize, Vec<u8>)>,
+    /// Where the first frame begins that does not verify.
+    pub(crate) bad_at: Option<usize>,
+}
+
+impl Frames {
+    /// The first record behind the first frame that does not verify.
+    pub(crate) fn after_bad(&self) -> Option<&(usize, Vec<u8>)> {
+        let bad = self.bad_at?;
+        self.records.iter().find(|(at, _)| *at > bad)
+    }
+}
+
+/// Reads all frames of a file and keeps the records.
+pub(crate) fn read(bytes: &[u8]) -> Frames {
+    let mut records = Vec::new();
+    let bad_at = each(bytes, &mut |at, record, _| records.push((at, record.to_vec())));
+    Frames { records, bad_at }
+}
+
+/// Calls `each` with every record of a file that verifies: its offset, its bytes, and whether it is
+/// behind a frame that does not verify. Returns where the first such frame begins.
+pub(crate) fn each(bytes: &[u8], each: &mut dyn FnMut(usize, &[u8], bool)) -> Option<usize> {
+    let mut bad_at = None;
+    let mut partial: Option<(usize, Vec<u8>)> = None;
+    let mut at = 0;
+    loop {
+        let (kind, payload, end) = match frame_at(bytes, at) {
+            Found::Frame { kind, payload, end } => (kind, payload, end),
+            Found::Padding(next) => {
+                at = next;
+                continue;
+            }
+            Found::Bad(_) => {
+                bad_at.get_or_insert(at);
+                partial = None;
+                at += 1;
+                continue;
+            }
+            Found::End => break,
+        };
+        let unfinished = partial.take();
+        if let (WHOLE | FIRST, Some((from, _))) = (kind, &unfinished) {
+            bad_at.get_or_insert(*from);
+        }
+        match (kind, unfinished) {
+            (WHOLE, _) => each(at, payload, bad_at.is_some()),
+            (FIRST, _) => partial = Some((at, payload.to_vec())),
+            (MIDDLE, Some((from, mut record))) => {
+                record.extend_from_slice(payload);
+                partial = Some((from, record));
+            }
+            (LAST, Some((from, mut record))) => {
+                record.extend_from_slice(payload);
+                each(from, &record, bad_at.is_some());
+            }
+            // The rest of a record whose beginning did not verify, or a frame about the file itself.
+            _ => {}
+        }
+        at = end;
+    }
+    // Less than a head is left: a torn frame, unless it is the end of a block.
+    if at < bytes.len() && !bytes.len().is_multiple_of(BLOCK_BYTES) {
+        bad_at.get_or_insert(at);
+    }
+    if let Some((from, _)) = partial {
+        bad_at.get_or_insert(from);
+    }
+    bad_at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Frames, read};
+    use rocksdb::{DB, Options};
+
+    /// A store's write-ahead log with these values, one write each.
+    fn write_ahead_log(values: &[Vec<u8>]) -> Vec<u8> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        let db = DB::open(&options, dir.path()).unwrap();
+        for value in values {
+            db.put(b"k", value).unwrap();
+        }
+        drop(db);
+        let mut logs: Vec<_> = std::fs::read_dir(dir.path()).unwrap().flatten().map(|e| e.path()).collect();
+        logs.retain(|path| path.extension().is_some_and(|e| e == "log"));
+        assert_eq!(logs.len(), 1);
+        std::fs::read(&logs[0]).unwrap()
+    }
+
+    #[test]
+    fn records_of_a_real_log_are_read_whatever_their_length() {
+        let values: Vec<Vec<u8>> =
+            [0, 1, 100, 32_000, 40_000, 200_000].iter().map(|&n| vec![7u8; n]).collect();
+        let bytes = write_ahead_log(&values);
+        let Frames { records, bad_at } = read(&bytes);
+        assert_eq!((records.len(), bad_at), (values.len(), None));
+        for ((_, record), value) in records.iter().zip(&values) {
+            assert!(record.ends_with(value));
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_is_seen_and_what_follows_is_found() {
+        let values: Vec<Vec<u8>> = (0..40u8).map(|n| vec![n; 3000]).collect();
+        let bytes = write_ahead_log(&values);
+        let whole = read(&bytes);
+        for at in (0..bytes.len()).step_by(977) {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 4;
+            let found = read(&damaged);
+            assert!(found.bad_at.is_some_and(|bad| bad <= at), "byte {at}");
+            assert!(found.records.len() + 2 >= whole.records.len(), "byte {at}");
+            assert!(found.records.iter().all(|record| whole.records.contains(record)), "byte {at}");
+        }
+        let cut = read(&bytes[..bytes.len() - 1]);
+        assert_eq!(cut.records.len(), values.len() - 1);
+        assert!(cut.bad_at.is_some() && cut.after_bad().is_none());
+    }
+}

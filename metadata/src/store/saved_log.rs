@@ -1,0 +1,92 @@
+//! The log store of a closed catalogue, opened to read it.
+
+use super::log::{Kind, index_of, key};
+use super::{manifest, options};
+use crate::schema::meta::LogPosition;
+use crate::view::StoreError;
+use rocksdb::{DB, ReadOptions, WriteBatch, WriteBatchIterator};
+use std::path::Path;
+
+/// Block cache: entries are read once.
+const CACHE_BYTES: usize = 1 << 20;
+
+/// A closed log.
+pub(crate) struct SavedLog {
+    db: DB,
+}
+
+impl SavedLog {
+    /// Opens a scratch copy of a log, to read it.
+    pub(crate) fn open(dir: &Path) -> Result<Self, StoreError> {
+        manifest::cut_torn_end(dir).map_err(|error| StoreError(format!("{}: {error}", dir.display())))?;
+        let db = DB::open_for_read_only(&options::log(&options::cache(CACHE_BYTES)), dir, false)?;
+        Ok(Self { db })
+    }
+
+    /// A position that the log keeps of `group`.
+    pub(crate) fn position(&self, group: u32, kind: Kind) -> Result<Option<LogPosition>, StoreError> {
+        let value = self.db.get(key(group, kind, 0))?;
+        Ok(value.map(|bytes| crate::schema::decode(&bytes)).transpose()?)
+    }
+
+    /// Calls `each` with every entry of `group` from index `from` on, in order.
+    pub(crate) fn each_entry(
+        &self,
+        group: u32,
+        from: u64,
+        each: &mut dyn FnMut(u64, Vec<u8>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut within = ReadOptions::default();
+        within.set_iterate_upper_bound(key(group, Kind::Entry, u64::MAX));
+        let mut rows = self.db.raw_iterator_opt(within);
+        rows.seek(key(group, Kind::Entry, from));
+        while let Some((row, value)) = rows.item() {
+            let index = index_of(row).ok_or_else(|| StoreError("a log key has no index".into()))?;
+            each(index, value.to_vec())?;
+            rows.next();
+        }
+        Ok(rows.status()?)
+    }
+}
+
+impl SavedLog {
+    /// Makes a log in `to` of what this one has and of `later` records of a write-ahead log.
+    pub(crate) fn rewrite(&self, to: &Path, later: &[Vec<u8>]) -> Result<(), StoreError> {
+        let db = DB::open(&options::log(&options::cache(CACHE_BYTES)), to)?;
+        let mut rows = self.db.raw_iterator();
+        rows.seek_to_first();
+        while let Some((key, value)) = rows.item() {
+            db.put(key, value)?;
+            rows.next();
+        }
+        rows.status()?;
+        for record in later {
+            db.write(WriteBatch::from_data(record))?;
+        }
+        db.flush_wal(true)?;
+        Ok(db.flush()?)
+    }
+}
+
+/// The entries (group and index) in a record of the log's write-ahead log.
+pub(crate) fn entries_in(record: &[u8]) -> Vec<(u32, u64)> {
+    struct Found(Vec<(u32, u64)>);
+    impl WriteBatchIterator for Found {
+        fn put(&mut self, key: &[u8], _: &[u8]) {
+            let group = key.first_chunk::<4>().map(|group| u32::from_be_bytes(*group));
+            if key.get(4) == Some(&(Kind::Entry as u8))
+                && let (Some(group), Some(index)) = (group, index_of(key))
+            {
+                self.0.push((group, index));
+            }
+        }
+
+        fn delete(&mut self, _: &[u8]) {}
+    }
+    let mut found = Found(Vec::new());
+    // Sequence number and count come before the first change.
+    if record.len() > 12 {
+        WriteBatch::from_data(record).iterate(&mut found);
+    }
+    found.0
+}

@@ -1,0 +1,78 @@
+//! `mlgw store …` on data directories that the shipped server wrote, whole and damaged on purpose.
+//!
+//! - `directories`: a directory of a stopped server, of a killed one, and an older copy of them;
+//! - `damages`: what is done to them, and what a check must call it;
+//! - `checking`: every damage is found, none that is not there, and repair mends what it says;
+//! - `copying`: backups while serving, restore, rebuild, salvage;
+//! - `fixtures`: directories of every released format open;
+//! - `scrubbing`: a block that goes bad under a running server.
+
+mod checking;
+mod copying;
+mod damages;
+mod directories;
+mod fixtures;
+mod scrubbing;
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Runs the binary's `store` verb.
+fn store(words: &[&str]) -> Output {
+    Command::new(crate::server::binary())
+        .args(["store"])
+        .args(words)
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .output()
+        .expect("the binary runs")
+}
+
+/// Runs a verb that answers with a document; the document and the exit status.
+fn asked(words: &[&str]) -> (Value, i32) {
+    let output = store(&[words, &["--output", "json"]].concat());
+    let status = output.status.code().expect("it exits");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let document = serde_json::from_str(&text)
+        .unwrap_or_else(|_| panic!("{words:?}: {text}{}", String::from_utf8_lossy(&output.stderr)));
+    (document, status)
+}
+
+/// The kinds of damage that a check finds.
+fn damage_in(findings: &Value) -> Vec<String> {
+    let findings = findings.as_array().expect("a list");
+    let damage = findings.iter().filter(|finding| finding["severity"] == "damage");
+    damage.map(|finding| finding["kind"].as_str().expect("a kind").to_owned()).collect()
+}
+
+/// What a check finds.
+pub(crate) fn check(dir: &Path) -> Vec<String> {
+    let (document, status) = asked(&["check", text(dir)]);
+    let damage = damage_in(&document["findings"]);
+    assert_eq!(status, i32::from(!damage.is_empty()), "{document:#}");
+    damage
+}
+
+/// Fails when a check finds damage in a directory that nothing happened to.
+pub(crate) fn assert_sound(dir: &Path) {
+    assert_eq!(check(dir), Vec::<String>::new(), "{}", dir.display());
+}
+
+/// Tells a thread to stop when it is dropped, also by a failed assertion.
+struct StopOnDrop<'s>(&'s AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of ours")
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}

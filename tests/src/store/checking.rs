@@ -1,0 +1,59 @@
+//! A check finds each damage and none that is not there; a repair mends what it says it mends.
+
+use super::damages::{Base, DAMAGES};
+use super::directories::{assert_serves, copy, directories, setup};
+use super::{asked, assert_sound, check, damage_in, store, text};
+use std::fs;
+
+#[test]
+fn every_damage_is_found_and_what_can_be_mended_is() {
+    let made = directories();
+    for sound in [&made.old, &made.killed, &made.stopped] {
+        assert_sound(sound);
+    }
+    assert!(DAMAGES.len() >= 20);
+    for (name, base, kind, mended, damage) in DAMAGES {
+        let dir = made.room.path().join("damaged");
+        copy(if *base == Base::Stopped { &made.stopped } else { &made.killed }, &dir);
+        damage(&dir, &made.old);
+        let found = check(&dir);
+        assert!(found.iter().any(|found| found == kind), "{name}: {found:?}");
+
+        let (repaired, status) = asked(&["repair", text(&dir)]);
+        let left = damage_in(&repaired["left"]["findings"]);
+        assert_eq!(status, i32::from(!left.is_empty()), "{name}: {repaired:#}");
+        assert_eq!(left.is_empty(), *mended, "{name}: {repaired:#}");
+        if *mended {
+            assert_serves(&dir, &made.objects);
+        } else {
+            assert_eq!(check(&dir), left, "{name}: what is left is what a check finds");
+        }
+        fs::remove_dir_all(&dir).expect("removed");
+    }
+    assert_serves(&made.killed, &made.objects);
+}
+
+#[test]
+fn a_directory_in_use_is_refused_and_so_are_a_newer_one_and_none() {
+    let room = tempfile::tempdir().expect("a directory");
+    let dir = room.path().join("data");
+    let server = setup(&dir).start();
+    let out = room.path().join("elsewhere");
+    for verb in ["check", "repair", "rebuild", "salvage"] {
+        let refused = store(&[verb, text(&dir)]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(4), "{verb}: {said}");
+        assert!(said.contains("in use") && said.contains(&server.pid().to_string()), "{said}");
+    }
+    server.stop();
+    fs::write(dir.join("node.json"), "{\"format\": 99}").expect("written");
+    for verb in ["check", "repair", "rebuild", "salvage"] {
+        let refused = store(&[verb, text(&dir)]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(4), "{verb}: {said}");
+        assert!(said.contains("has format 99") && said.contains("newer"), "{said}");
+    }
+    let none = store(&["check", text(&out)]);
+    assert_eq!(none.status.code(), Some(1), "{}", String::from_utf8_lossy(&none.stderr));
+    assert!(!out.exists(), "a check makes nothing");
+}

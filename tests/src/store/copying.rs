@@ -1,0 +1,130 @@
+//! Copies: made while a server works, put back, rebuilt from, and what is left without any.
+
+use super::directories::{BUCKET, Objects, VICTIM, assert_serves, body, directories, setup, work};
+use super::{StopOnDrop, asked, assert_sound, check, runtime, store, text};
+use crate::s3::whole;
+use crate::server::Server;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[test]
+fn a_backup_of_a_server_at_work_has_everything_that_was_acknowledged_before_it() {
+    let room = tempfile::tempdir().expect("a directory");
+    let (dir, out, back) = (room.path().join("data"), room.path().join("out"), room.path().join("back"));
+    // Segments are made, moved and released all the time.
+    let busy = setup(&dir)
+        .with("hot.segment_bytes", "1MiB")
+        .with("hot.compact_dead_percent", "5")
+        .with("hot.compact_interval", "10ms")
+        .with("hot.compact_bytes_per_second", "1GiB");
+    let server = busy.start();
+    let mut objects = Objects::new();
+    runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        work(&client, 0, &mut objects).await;
+    });
+    let copies: Vec<PathBuf> = (0..5).map(|number| room.path().join(format!("out-{number}"))).collect();
+    while_putting(&server, || {
+        // One copy is too soon done to meet with much.
+        for to in copies.iter().chain([&out]) {
+            let made = store(&["backup", text(&dir), text(to)]);
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        }
+    });
+    let again = store(&["backup", text(&dir), text(&out)]);
+    assert_eq!(again.status.code(), Some(1), "what is not empty is not written to");
+    server.stop();
+    for copy in copies {
+        let to = copy.with_extension("back");
+        assert_eq!(asked(&["restore", text(&copy), text(&to)]).1, 0);
+        assert_sound(&to);
+    }
+
+    let (restored, status) = asked(&["restore", text(&out), text(&back)]);
+    assert_eq!(status, 0, "{restored:#}");
+    assert_sound(&back);
+    let server = setup(&back).start();
+    runtime().block_on(async {
+        let client = server.client();
+        for listed in client.list(BUCKET, 1000).await.expect("listed") {
+            let found = client.get(BUCKET, &listed.key).await.expect("read").body;
+            if listed.key == "replaced" {
+                assert!(found.len() == 300_000 && found.iter().all(|byte| *byte == found[0]));
+                continue;
+            }
+            let expected = objects.remove(&listed.key).unwrap_or_else(|| body(&listed.key, 0));
+            assert!(found == expected, "{} has other bytes", listed.key);
+        }
+    });
+    server.stop();
+    assert!(objects.is_empty(), "not in the backup: {:?}", objects.keys());
+
+    let refused = store(&["restore", text(&out), text(&back)]);
+    assert_eq!(refused.status.code(), Some(1), "a directory with something in it is left alone");
+    let path = out.join("node.json");
+    let mut bytes = fs::read(&path).expect("read");
+    bytes[12] ^= 1;
+    fs::write(&path, bytes).expect("written");
+    let refused = store(&["restore", text(&out), text(&room.path().join("third"))]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("node.json"), "{refused:?}");
+}
+
+/// Does something while objects are put, each of them once, so that it is there whole or not at all,
+/// and one again and again.
+fn while_putting(server: &Server, something: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            runtime().block_on(async {
+                let client = server.client();
+                let mut count = 0u32;
+                while !stop.load(Ordering::Relaxed) {
+                    let key = format!("later-{count}");
+                    client.put(BUCKET, &key, whole(body(&key, 0))).await.expect("stored");
+                    let replaced = whole(vec![count as u8; 300_000]);
+                    client.put(BUCKET, "replaced", replaced).await.expect("stored");
+                    count += 1;
+                }
+                count
+            })
+        });
+        let stopping = StopOnDrop(&stop);
+        something();
+        drop(stopping);
+        assert!(writer.join().expect("the writer") > 0);
+    });
+}
+
+#[test]
+fn what_is_lost_of_the_catalogue_comes_back_from_checkpoint_and_log_and_segments_tell_the_rest() {
+    let made = directories();
+    let dir = &made.killed;
+    let (salvaged, status) = asked(&["salvage", text(dir)]);
+    assert_eq!(status, 0);
+    let victim = salvaged["bodies"].as_array().expect("bodies").iter().find(|body| body["key"] == VICTIM);
+    let victim = victim.expect("the victim is found");
+    assert_eq!(victim["bytes"], body(VICTIM, 0).len());
+    assert_eq!(victim["contiguous"], true);
+
+    fs::remove_dir_all(dir.join("catalogue/group-0")).expect("removed");
+    assert_ne!(check(dir), Vec::<String>::new());
+    let (rebuilt, status) = asked(&["rebuild", text(dir)]);
+    assert_eq!(status, 0, "{rebuilt:#}");
+    assert!(rebuilt["rows"].as_u64().is_some_and(|rows| rows > 30), "{rebuilt:#}");
+    assert_sound(dir);
+    assert_serves(dir, &made.objects);
+
+    fs::remove_dir_all(dir.join("catalogue")).expect("removed");
+    let without = store(&["rebuild", text(dir)]);
+    assert_eq!(without.status.code(), Some(1), "the log is gone, and that has to be said");
+    let (rebuilt, status) = asked(&["rebuild", text(dir), "--without-log"]);
+    assert_eq!(status, 0, "{rebuilt:#}");
+    let server = setup(dir).start();
+    runtime().block_on(async {
+        let found = server.client().get(BUCKET, VICTIM).await.expect("read");
+        assert!(found.body == body(VICTIM, 0));
+    });
+    server.stop();
+}

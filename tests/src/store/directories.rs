@@ -1,0 +1,134 @@
+//! Data directories to be damaged, written by the shipped server.
+
+use super::runtime;
+use crate::s3::{Client, whole};
+use crate::server::Setup;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+pub(super) const BUCKET: &str = "store-tests";
+/// The object that damages aim at.
+pub(super) const VICTIM: &str = "victim";
+
+/// Bytes that tell which object they are of.
+pub(super) fn body(key: &str, round: u32) -> Vec<u8> {
+    let length = match key.len() % 3 {
+        0 => 5_000,
+        1 => 100_000,
+        _ => 150_000,
+    };
+    format!("{key} {round} ").into_bytes().into_iter().cycle().take(length).collect()
+}
+
+/// Objects by key, as they should be.
+pub(super) type Objects = BTreeMap<String, Vec<u8>>;
+
+/// Settings under which little work makes several tables, checkpoints and segments.
+pub(super) fn setup(dir: &Path) -> Setup {
+    Setup::new(dir).with("catalogue.checkpoint_interval", "100ms")
+}
+
+/// Puts, overwrites and deletes; what is there afterwards is added to `objects`.
+pub(super) async fn work(client: &Client, round: u32, objects: &mut Objects) {
+    for i in 0..30 {
+        let key = format!("{}-{i}", "k".repeat(1 + i % 3));
+        let bytes = body(&key, round);
+        client.put(BUCKET, &key, whole(bytes.clone())).await.expect("stored");
+        objects.insert(key, bytes);
+    }
+    client.delete(BUCKET, "k-0").await.expect("deleted");
+    objects.remove("k-0");
+    let upload = client.create_upload(BUCKET, "parts").await.expect("begun");
+    let mut etags = Vec::new();
+    let mut bytes = Vec::new();
+    for number in 1..=2u32 {
+        let length = if number == 1 { 5 << 20 } else { 1000 };
+        let part = vec![b'a' + u8::try_from(round + number).expect("small"); length];
+        bytes.extend_from_slice(&part);
+        let etag = client.put_part(BUCKET, "parts", &upload, number, whole(part)).await.expect("stored");
+        etags.push((number, etag));
+    }
+    client.complete(BUCKET, "parts", &upload, &etags).await.expect("complete");
+    objects.insert("parts".to_owned(), bytes);
+    client.create_upload(BUCKET, "begun").await.expect("begun");
+}
+
+/// Directories of the same server at three moments.
+pub(super) struct Directories {
+    /// After its first stop, some way back.
+    pub(super) old: PathBuf,
+    /// Killed in the end.
+    pub(super) killed: PathBuf,
+    /// Killed, started and stopped.
+    pub(super) stopped: PathBuf,
+    /// What is in the last two.
+    pub(super) objects: Objects,
+    pub(super) room: TempDir,
+}
+
+pub(super) fn directories() -> Directories {
+    let room = crate::crashes::directory_in_memory();
+    let live = room.path().join("live");
+    let at = |name: &str| {
+        let to = room.path().join(name);
+        copy(&live, &to);
+        to
+    };
+    let mut objects = Objects::new();
+    let server = setup(&live).start();
+    runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        work(&client, 0, &mut objects).await;
+        let bytes = body(VICTIM, 0);
+        client.put(BUCKET, VICTIM, whole(bytes.clone())).await.expect("stored");
+        objects.insert(VICTIM.to_owned(), bytes);
+    });
+    server.stop();
+    let old = at("old");
+    for round in 1..3 {
+        // A checkpoint flushes the log; the last round is to be in its write-ahead log when it is killed.
+        let interval = if round == 1 { "100ms" } else { "1h" };
+        let mut server = setup(&live).with("catalogue.checkpoint_interval", interval).start();
+        runtime().block_on(work(&server.client(), round, &mut objects));
+        if round == 1 { server.stop() } else { server.kill() }
+    }
+    let killed = at("killed");
+    setup(&live).start().stop();
+    let stopped = at("stopped");
+    Directories { old, killed, stopped, objects, room }
+}
+
+/// Copies a directory with the modes of its files. The ballast means nothing and is large.
+pub(super) fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("made");
+    for entry in fs::read_dir(from).expect("listed") {
+        let entry = entry.expect("listed");
+        if entry.file_name() == "ballast" {
+            continue;
+        }
+        let target = to.join(entry.file_name());
+        if entry.file_type().expect("known").is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).expect("copied");
+        }
+    }
+}
+
+/// Reads every object from a server on `dir`, which must have exactly these.
+pub(super) fn assert_serves(dir: &Path, objects: &Objects) {
+    let server = setup(dir).start();
+    runtime().block_on(async {
+        let client = server.client();
+        for (key, bytes) in objects {
+            let found = client.get(BUCKET, key).await.unwrap_or_else(|error| panic!("{key}: {error:?}"));
+            assert!(found.body == *bytes, "{key} has other bytes");
+        }
+        let listed = client.list(BUCKET, 1000).await.expect("listed");
+        assert_eq!(listed.len(), objects.len());
+    });
+    server.stop();
+}

@@ -1,0 +1,192 @@
+//! Scrubbing a running server: what is bad is found, listed, and refused, and nothing else; a pass is
+//! held back, goes on after a kill, and is not disturbed by compaction.
+
+use super::directories::{BUCKET, setup};
+use super::{StopOnDrop, assert_sound, runtime};
+use crate::observability::scrape::Scrape;
+use crate::s3::whole;
+use crate::server::{Server, Setup};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Runs a `tier` verb against the server of this setup; its document and exit status.
+fn tier(setup: &Setup, words: &[&str]) -> (Value, i32) {
+    let (said, status) = setup.command(&[&["--output", "json", "tier"], words].concat());
+    // What follows the document is the sentence of a failure.
+    let mut documents = serde_json::Deserializer::from_str(&said).into_iter();
+    let document = documents.next().and_then(Result::ok).unwrap_or_else(|| panic!("{words:?}: {said}"));
+    (document, status.expect("it exits"))
+}
+
+fn quarantined(server: &Server) -> f64 {
+    Scrape::of(server).sum("mlgw_quarantined_blocks", &[("tier", "hot")])
+}
+
+/// Flips a bit in the second block of the object `bad`, the second one that was put.
+fn flip_second_block(dir: &Path, length: usize) {
+    let segments = fs::read_dir(dir.join("segments")).expect("listed").map(|e| e.expect("listed").path());
+    let holds =
+        |path: &Path| fs::read(path).is_ok_and(|file| file.windows(7).any(|w| w == b"mlgC\x01\x01\x00"));
+    let path = segments.into_iter().find(|path| holds(path)).expect("a segment");
+    let mut file = fs::read(&path).expect("read");
+    let second =
+        file.windows(4).enumerate().filter(|(_, w)| *w == b"mlgC").nth(1).expect("two records").0 - 4;
+    let payload = second + 60 + "bad".len() + 4 * length.div_ceil(64 << 10);
+    file[payload + 70_000] ^= 1;
+    fs::write(&path, file).expect("written");
+}
+
+#[test]
+fn a_bad_block_is_found_listed_and_refused_and_only_that() {
+    let room = tempfile::tempdir().expect("a directory");
+    let setup = setup(&room.path().join("data")).with("hot.scrub_bytes_per_second", "0");
+    let bytes: Vec<u8> = (0..400_000u32).map(|i| (i % 251) as u8).collect();
+    let server = setup.start();
+    runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        client.put(BUCKET, "sound", whole(bytes.clone())).await.expect("stored");
+        client.put(BUCKET, "bad", whole(bytes.clone())).await.expect("stored");
+    });
+    server.stop();
+    flip_second_block(&setup.data_dir, bytes.len());
+
+    let server = setup.start();
+    let (before, _) = tier(&setup, &["show", "hot"]);
+    assert_eq!(before["bad"], json!([]), "nobody has looked yet");
+    let (found, status) = tier(&setup, &["scrub", "hot", "--wait"]);
+    assert_eq!(status, 1, "{found:#}");
+    let expected = |found: &Value| {
+        let bad = found["bad"].as_array().expect("a list");
+        assert_eq!(bad.len(), 1, "{found:#}");
+        assert_eq!((&bad[0]["bucket"], &bad[0]["key"]), (&BUCKET.into(), &"bad".into()));
+        assert_eq!((&bad[0]["first"], &bad[0]["last"]), (&65_536.into(), &131_071.into()));
+    };
+    expected(&found);
+    let scrape = Scrape::of(&server);
+    assert!((scrape.sum("mlgw_corrupt_blocks_total", &[]) - 1.0).abs() < 0.5);
+    assert!((quarantined(&server) - 1.0).abs() < 0.5);
+    let (said, health) = setup.command(&["status"]);
+    assert!(health == Some(1) && said.contains("1 stored blocks of the hot tier are bad"), "{said}");
+    runtime().block_on(async {
+        let client = server.client();
+        assert!(client.get(BUCKET, "sound").await.expect("read").body == bytes);
+        for (first, last) in [(0, 65_535), (131_072, 399_999)] {
+            let part = client.get_range(BUCKET, "bad", (first, last)).await.expect("read").body;
+            let range = usize::try_from(first).expect("fits")..=usize::try_from(last).expect("fits");
+            assert!(part == bytes[range]);
+        }
+        client.get_range(BUCKET, "bad", (65_535, 65_536)).await.expect_err("one byte of it is bad");
+        client.get(BUCKET, "bad").await.expect_err("some of it is bad");
+    });
+    server.stop();
+
+    // What was found is known after a restart, and forgotten when nothing refers to it any more.
+    let server = setup.start();
+    expected(&tier(&setup, &["show", "hot"]).0);
+    runtime().block_on(server.client().delete(BUCKET, "bad")).expect("deleted");
+    let (after, status) = tier(&setup, &["scrub", "hot", "--wait"]);
+    assert_eq!((status, &after["bad"]), (0, &json!([])), "{after:#}");
+    assert!(quarantined(&server) < 0.5);
+    server.stop();
+}
+
+/// Bytes of each object below, and of a segment.
+const OBJECT: u64 = 1_000_000;
+const RATE: u64 = 2 << 20;
+
+#[test]
+fn a_pass_is_held_back_and_goes_on_after_a_kill_where_it_was() {
+    let room = tempfile::tempdir().expect("a directory");
+    let setup = Setup::new(room.path().join("data"))
+        .with("hot.segment_bytes", "1MiB")
+        .with("hot.scrub_bytes_per_second", RATE);
+    let mut server = setup.start();
+    runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        for n in 0..6u8 {
+            let key = format!("object-{n}");
+            client.put(BUCKET, &key, whole(vec![n; OBJECT as usize])).await.expect("stored");
+        }
+    });
+    let show = || tier(&setup, &["show", "hot"]).0["scrub"].clone();
+    let number = |shown: &Value, name: &str| shown[name].as_u64().unwrap_or_else(|| panic!("{shown:#}"));
+    tier(&setup, &["scrub", "hot"]);
+    let begun = Instant::now();
+    while number(&show(), "read_bytes") < 2 * OBJECT {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:#}", show());
+    }
+    let midway = show();
+    // All but the first stretch waits for those before it.
+    let least = (number(&midway, "read_bytes") - (1 << 20)) as f64 / RATE as f64;
+    assert!(begun.elapsed().as_secs_f64() >= least * 0.9, "{:?} for {midway:#}", begun.elapsed());
+    assert_eq!(midway["running"], true);
+    server.kill();
+
+    let server = setup.start();
+    assert_eq!(show()["running"], true, "it goes on by itself");
+    while show()["running"] == true {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:#}", show());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let ended = show();
+    assert_eq!((&ended["passes"], &ended["began"]), (&1.into(), &midway["began"]), "{ended:#}");
+    // Each segment once: what a pass that began anew had read before would be in it twice.
+    assert_eq!(ended["read_bytes"], ended["total_bytes"], "{ended:#}");
+    server.stop();
+}
+
+#[test]
+fn scrubs_and_checks_find_nothing_wrong_while_compaction_moves_and_removes() {
+    let room = tempfile::tempdir().expect("a directory");
+    let setup = Setup::new(room.path().join("data"))
+        .with("hot.segment_bytes", "1MiB")
+        .with("hot.compact_dead_percent", "5")
+        .with("hot.compact_interval", "10ms")
+        .with("hot.compact_bytes_per_second", "1GiB")
+        .with("hot.scrub_bytes_per_second", "0")
+        .with("catalogue.log_bytes_max", "256KiB")
+        .with("catalogue.checkpoint_interval", "100ms");
+    let mut server = setup.start();
+    runtime().block_on(server.client().create_bucket(BUCKET)).expect("made");
+    let mut freed = 0.0;
+    for round in 0..3u32 {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                runtime().block_on(async {
+                    let client = server.client();
+                    for n in (0u32..).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                        let length = [300, 70_000, 400_000][n as usize % 3];
+                        let key = format!("key-{}", n % 11);
+                        client.put(BUCKET, &key, whole(vec![n as u8; length])).await.expect("stored");
+                    }
+                });
+            });
+            let stopping = StopOnDrop(&stop);
+            for _ in 0..5 {
+                let (found, status) = tier(&setup, &["scrub", "hot", "--wait"]);
+                assert_eq!((status, &found["bad"]), (0, &json!([])), "{found:#}\n{}", server.log());
+            }
+            drop(stopping);
+            writer.join().expect("the writer");
+        });
+        let scrape = Scrape::of(&server);
+        assert!(scrape.sum("mlgw_corrupt_blocks_total", &[]) < 0.5, "{}", server.log());
+        freed += scrape.sum("mlgw_freed_bytes_total", &[]);
+        if round == 1 {
+            server.stop()
+        } else {
+            server.kill()
+        }
+        assert_sound(&setup.data_dir);
+        server = setup.start();
+    }
+    assert!(freed > 10e6, "{freed} bytes were freed while it was scrubbed");
+    server.stop();
+    assert_sound(&setup.data_dir);
+}

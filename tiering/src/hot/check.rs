@@ -1,0 +1,267 @@
+//! Compares the segment files of a closed data directory with what its catalogue refers to.
+//!
+//! Every extent that an object, a version or an upload refers to is read and verified; bytes that
+//! nothing refers to are not looked at (they may be the remains of what was never acknowledged).
+//! Nothing is written. Extents are verified in batches, each in the order of the files, so memory
+//! is bounded and the disk reads forward.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use mlgw_common::ids::{BodyId, BucketId, Generation, PartNumber, SegmentId};
+use mlgw_metadata::offline::{Finding, Kind, Offline, Referenced, Watch};
+use mlgw_metadata::schema::{Extent, SegmentRecord, SegmentState};
+use mlgw_metadata::view::StoreError;
+
+use super::file::{segment_file_name, segment_of_file_name};
+use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::location::Location;
+use super::space::BALLAST_FILE_NAME;
+use super::verify::{Wrong, verify};
+
+/// Extents that are verified together: about 32 MiB of memory.
+const BATCH_EXTENTS: usize = 1 << 18;
+/// Damaged records that are listed one by one.
+const LISTED_MAX: usize = 10_000;
+
+/// Checks the segments in `dir` against `catalogue`.
+///
+/// # Errors
+/// When the directory or the catalogue cannot be read at all.
+pub fn check_segments(
+    dir: &Path,
+    catalogue: &Offline,
+    findings: &mut Vec<Finding>,
+    watch: Watch<'_>,
+) -> io::Result<()> {
+    let mut check = Check {
+        dir,
+        catalogue,
+        findings,
+        watch,
+        files: HashMap::new(),
+        unusable: BTreeMap::new(),
+        batch: Vec::new(),
+        verified_bytes: 0,
+        listed: 0,
+        total_bytes: catalogue.known.usage.values().map(|usage| usage.bytes).sum(),
+    };
+    check.files_of_segments();
+    check.strays()?;
+    let walked = catalogue.each_extent(&mut |referenced| {
+        check.take(referenced);
+        Ok::<(), StoreError>(())
+    });
+    check.verify_batch();
+    check.summary();
+    walked.map_err(|error| io::Error::other(error.0))
+}
+
+struct Check<'a> {
+    dir: &'a Path,
+    catalogue: &'a Offline,
+    findings: &'a mut Vec<Finding>,
+    watch: Watch<'a>,
+    files: HashMap<u64, (File, Generation)>,
+    /// Segments whose file does not open, with why and how many extents of objects were in it.
+    unusable: BTreeMap<u64, (String, u64)>,
+    batch: Vec<Item>,
+    verified_bytes: u64,
+    total_bytes: u64,
+    listed: usize,
+}
+
+/// An extent to be verified.
+struct Item {
+    location: Location,
+    bucket: BucketId,
+    body: BodyId,
+    part: Option<PartNumber>,
+    offset: u64,
+    key: Box<[u8]>,
+}
+
+impl Check<'_> {
+    /// Opens the file of every segment and looks at its length and header.
+    fn files_of_segments(&mut self) {
+        for record in self.catalogue.known.segments.values() {
+            let referred = self.catalogue.known.usage.get(&record.id).is_some_and(|usage| usage.extents > 0);
+            let path = self.dir.join(segment_file_name(record.segment_id()));
+            match File::open(&path) {
+                Ok(file) => {
+                    let found = file_fault(&file, record);
+                    self.files.insert(record.id, (file, record.written()));
+                    if let Some((kind, what)) = found {
+                        self.findings.push(told(referred, kind, &path, what));
+                    }
+                }
+                Err(error) => {
+                    self.unusable.insert(record.id, (error.to_string(), 0));
+                }
+            }
+        }
+    }
+
+    /// Reports files of segments that the catalogue does not know.
+    fn strays(&mut self) -> io::Result<()> {
+        let mut names = BTreeSet::new();
+        match std::fs::read_dir(self.dir) {
+            Ok(entries) => {
+                for entry in entries {
+                    names.insert(entry?.file_name().to_string_lossy().into_owned());
+                }
+            }
+            // A first start that was cut short; what objects have in it is missed by itself.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        for name in names {
+            let place = self.dir.join(&name);
+            match segment_of_file_name(&name) {
+                Some(id) if self.catalogue.known.segments.contains_key(&id.0) => {}
+                Some(id) if id.0 >= self.catalogue.known.next_segment.max(1) => {
+                    let what = "the catalogue has not made this segment yet: the catalogue is an older one";
+                    self.findings.push(Finding::damage(Kind::StaleCatalogue, place.display(), what));
+                }
+                Some(_) => {
+                    let what = "a segment that the catalogue has freed; a crash can leave it";
+                    self.findings.push(Finding::note(Kind::Stray, place.display(), what));
+                }
+                None if name == BALLAST_FILE_NAME => {}
+                None => {
+                    let what = "no file of a segment";
+                    self.findings.push(Finding::note(Kind::Stray, place.display(), what));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, referenced: &Referenced<'_>) {
+        let Referenced { bucket, key, body, part, offset, extent } = *referenced;
+        let Some(location) = Location::of(extent) else {
+            let what = format!("an impossible extent: {extent:?}");
+            let place = self.object(bucket, key);
+            return self.findings.push(Finding::damage(Kind::Row, place, what));
+        };
+        let item = Item { location, bucket, body, part, offset, key: key.into() };
+        if let Some((_, concerned)) = self.unusable.get_mut(&location.segment.0) {
+            *concerned += 1;
+            return self.damaged(&item, Kind::SegmentMissing, "its segment cannot be read");
+        }
+        self.batch.push(item);
+        if self.batch.len() >= BATCH_EXTENTS {
+            self.verify_batch();
+        }
+    }
+
+    fn verify_batch(&mut self) {
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.sort_unstable_by_key(|item| (item.location.segment, item.location.offset));
+        let mut record = Vec::new();
+        for item in &batch {
+            let bytes = u64::from(item.location.head_bytes) + u64::from(item.location.payload_bytes);
+            if let Err((kind, what)) = self.verify(item, &mut record) {
+                self.damaged(item, kind, &what);
+            }
+            self.verified_bytes += bytes;
+            (self.watch)("verifying segments", self.verified_bytes, self.total_bytes);
+        }
+    }
+
+    /// Reads a record whole and compares all of it with what the catalogue says.
+    fn verify(&self, item: &Item, record: &mut Vec<u8>) -> Result<(), (Kind, String)> {
+        let Some((file, generation)) = self.files.get(&item.location.segment.0) else {
+            return Err((Kind::SegmentMissing, "its segment is not known".into()));
+        };
+        let Item { bucket, body, part, offset, .. } = *item;
+        let extent = Extent::from(item.location);
+        let referenced = Referenced { bucket, key: &item.key, body, part, offset, extent: &extent };
+        match verify(file, *generation, item.location, &referenced, record) {
+            Ok(None) => Ok(()),
+            Ok(Some(Wrong::Head(what))) => Err((Kind::RecordHead, what)),
+            Ok(Some(Wrong::Blocks(blocks))) => {
+                Err((Kind::Block, format!("blocks {blocks:?} do not match their checksums")))
+            }
+            Err(error) => Err((Kind::RecordHead, error.to_string())),
+        }
+    }
+
+    fn damaged(&mut self, item: &Item, kind: Kind, what: &str) {
+        self.listed += 1;
+        if self.listed > LISTED_MAX {
+            return;
+        }
+        let Location { segment, offset, payload_bytes, .. } = item.location;
+        let part = item.part.map_or_else(String::new, |part| format!(" of part {part}"));
+        let place = format!(
+            "{} bytes {} to {}{part}, {} at {offset}",
+            self.object(item.bucket, &item.key),
+            item.offset,
+            item.offset + u64::from(payload_bytes) - 1,
+            segment_file_name(segment),
+        );
+        self.findings.push(Finding::damage(kind, place, what));
+    }
+
+    fn object(&self, bucket: BucketId, key: &[u8]) -> String {
+        let name = self.catalogue.known.buckets.get(&bucket.0).map(|bucket| bucket.name.clone());
+        format!("s3://{}/{}", name.unwrap_or_else(|| format!("#{bucket}")), String::from_utf8_lossy(key))
+    }
+
+    fn summary(&mut self) {
+        // Where nothing was in it, it was minted and never made, or freed: nothing is lost with it.
+        for (id, (why, concerned)) in self.unusable.iter().filter(|(_, (_, concerned))| *concerned > 0) {
+            let path = self.dir.join(segment_file_name(SegmentId(*id)));
+            let what = format!("{why}; {concerned} extents of objects were in it");
+            self.findings.push(Finding::damage(Kind::SegmentMissing, path.display(), what));
+        }
+        if self.listed > LISTED_MAX {
+            let what = format!("{} more records are damaged", self.listed - LISTED_MAX);
+            self.findings.push(Finding::damage(Kind::Block, self.dir.display(), what));
+        }
+    }
+}
+
+/// What is wrong with a segment's file as a whole.
+fn file_fault(file: &File, record: &SegmentRecord) -> Option<(Kind, String)> {
+    let length = match file.metadata() {
+        Ok(metadata) => metadata.len(),
+        Err(error) => return Some((Kind::SegmentShort, error.to_string())),
+    };
+    let sealed = record.state() == SegmentState::Sealed;
+    if sealed && length < record.length {
+        return Some((Kind::SegmentShort, format!("{length} bytes; sealed at {}", record.length)));
+    }
+    if length < record.marked {
+        let what = format!("{length} bytes; {} of it were on stable media", record.marked);
+        return Some((Kind::SegmentShort, what));
+    }
+    if sealed && record.length < SEGMENT_HEADER_BYTES {
+        return None;
+    }
+    let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
+    if let Err(error) = file.read_exact_at(&mut bytes, 0) {
+        return Some((Kind::SegmentHeader, error.to_string()));
+    }
+    match SegmentHeader::decode(&bytes) {
+        Err(fault) => Some((Kind::SegmentHeader, fault.to_string())),
+        Ok(header) if header.id != record.segment_id() || header.generation != record.written() => {
+            let what = format!("it is segment {} in its generation {}", header.id, header.generation);
+            Some((Kind::SegmentHeader, what))
+        }
+        Ok(_) => None,
+    }
+}
+
+/// Damage when objects have bytes there, else worth knowing.
+fn told(referred: bool, kind: Kind, path: &Path, what: String) -> Finding {
+    if referred {
+        Finding::damage(kind, path.display(), what)
+    } else {
+        Finding::note(kind, path.display(), what)
+    }
+}

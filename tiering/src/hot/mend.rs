@@ -1,0 +1,86 @@
+//! Mends of segment files that nobody uses: names and headers. Records are never touched.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use mlgw_common::Timestamp;
+use mlgw_metadata::offline::Offline;
+
+use super::file::{segment_file_name, segment_of_file_name};
+use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::scan::Scan;
+
+/// How a file is called while it moves to its name; the next run goes on from there.
+const MOVING: &str = ".moving";
+
+/// Gives segments that lie under each other's names their own, by their headers, and says so.
+///
+/// # Errors
+/// When the directory cannot be read or written.
+pub fn put_names_right(dir: &Path) -> io::Result<Vec<String>> {
+    let mut moving = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let segment = segment_of_file_name(name.trim_end_matches(MOVING));
+        let Some(header) = segment.and_then(|_| header_of(&path)) else { continue };
+        let right = segment_file_name(header.id);
+        if name != right {
+            moving.push((path, name, right));
+        }
+    }
+    // One that is there already, in its place, keeps it.
+    let names: BTreeSet<String> = moving.iter().map(|(_, name, _)| name.clone()).collect();
+    moving.retain(|(_, _, right)| names.contains(right) || !dir.join(right).exists());
+    for (path, name, right) in &moving {
+        if !name.ends_with(MOVING) {
+            fs::rename(path, dir.join(format!("{right}{MOVING}")))?;
+        }
+    }
+    let mut mended = Vec::new();
+    for (_, name, right) in moving {
+        let (from, to) = (dir.join(format!("{right}{MOVING}")), dir.join(&right));
+        // Two files that say they are the same segment: a person has to look.
+        if !to.exists() && from.exists() {
+            fs::rename(from, to)?;
+            mended.push(format!("{name} is {right} and was given that name"));
+        }
+    }
+    File::open(dir)?.sync_all()?;
+    Ok(mended)
+}
+
+/// Writes the header of segments whose own is damaged and whose records say that they are that
+/// segment, and says so.
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub fn mend_headers(dir: &Path, catalogue: &Offline) -> io::Result<Vec<String>> {
+    let mut mended = Vec::new();
+    for record in catalogue.known.segments.values() {
+        let path: PathBuf = dir.join(segment_file_name(record.segment_id()));
+        if !path.exists() || header_of(&path).is_some() {
+            continue;
+        }
+        let file = OpenOptions::new().read(true).write(true).open(&path)?;
+        let (id, generation) = (record.segment_id(), record.written());
+        if Scan::new(file.try_clone()?, id, generation, 0)?.survey(&mut |_| {})?.records == 0 {
+            continue;
+        }
+        let created = Timestamp(record.created_ms);
+        let header = SegmentHeader { id, generation, class: record.class(), created };
+        file.write_all_at(&header.encode(), 0)?;
+        file.sync_all()?;
+        mended.push(format!("{}: its header was written anew", path.display()));
+    }
+    Ok(mended)
+}
+
+fn header_of(path: &Path) -> Option<SegmentHeader> {
+    let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
+    File::open(path).and_then(|file| file.read_exact_at(&mut bytes, 0)).ok()?;
+    SegmentHeader::decode(&bytes).ok()
+}

@@ -1,0 +1,129 @@
+//! What segment files give back by themselves, without a catalogue.
+//!
+//! Every record says bucket (by number), key, body, part, place in the body and time, and verifies
+//! by itself. What it cannot say: the bucket's name, whether the object was deleted or overwritten
+//! or ever acknowledged, its length, its headers, tags and ETag. So what is listed is what was
+//! written, not what was there. Nothing is written.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use mlgw_common::Timestamp;
+use mlgw_common::ids::{BodyId, Generation, SegmentId};
+use mlgw_metadata::offline::Watch;
+
+use super::file::{segment_of_aside_name, segment_of_file_name};
+use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::scan::Scan;
+
+/// A body, or a part of one, as far as its records are found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Salvaged {
+    /// The bucket's number.
+    pub bucket: u64,
+    /// The key.
+    pub key: String,
+    /// The body.
+    pub body: BodyId,
+    /// The part, when the body was uploaded in parts; else 0.
+    pub part: u16,
+    /// Bytes that are found and verify.
+    pub bytes: u64,
+    /// Whether they follow each other from the first one on. There may have been more behind.
+    pub contiguous: bool,
+    /// When the last of them was written.
+    pub written: Timestamp,
+}
+
+/// What a directory of segments gives back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Salvage {
+    /// Bodies by key, in the order of bucket, key, body and part.
+    pub bodies: Vec<Salvaged>,
+    /// Segments that were read.
+    pub segments: u64,
+    /// Records that verify.
+    pub records: u64,
+    /// Bytes of segments that belong to no record that verifies.
+    pub damaged_bytes: u64,
+    /// Files that could not be read, with why.
+    pub unreadable: Vec<(String, String)>,
+}
+
+/// Bucket, key, body and part.
+type Name = (u64, String, BodyId, u16);
+
+#[derive(Default)]
+struct Pieces {
+    /// First byte and length of each piece.
+    stretches: BTreeMap<u64, u64>,
+    written: i64,
+}
+
+/// Reads all segments in `dir`.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn salvage(dir: &Path, watch: Watch<'_>) -> io::Result<Salvage> {
+    let mut found = Salvage::default();
+    let mut bodies = BTreeMap::<Name, Pieces>::new();
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some(id) = segment_of_file_name(&name).or_else(|| segment_of_aside_name(&name)) {
+            files.push((id, name, entry.path(), entry.metadata().map_or(0, |metadata| metadata.len())));
+        }
+    }
+    files.sort();
+    let total = files.iter().map(|(_, _, _, bytes)| bytes).sum();
+    let mut done = 0;
+    for (id, name, path, bytes) in files {
+        watch("reading segments", done, total);
+        match File::open(&path).and_then(|file| read(file, id, &mut found, &mut bodies)) {
+            Ok(()) => found.segments += 1,
+            Err(error) => found.unreadable.push((name, error.to_string())),
+        }
+        done += bytes;
+    }
+    found.bodies = bodies.into_iter().map(|(name, pieces)| told(name, &pieces)).collect();
+    Ok(found)
+}
+
+fn read(
+    file: File,
+    id: SegmentId,
+    found: &mut Salvage,
+    bodies: &mut BTreeMap<Name, Pieces>,
+) -> io::Result<()> {
+    let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
+    // Without its header a segment is taken for what nearly all are: written once.
+    let header = std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0)
+        .ok()
+        .and_then(|()| SegmentHeader::decode(&bytes).ok());
+    let (id, generation) = header.map_or((id, Generation(1)), |header| (header.id, header.generation));
+    let scanned = Scan::new(file, id, generation, 0)?.survey(&mut |record| {
+        let Some(head) = &record.head else { return };
+        let key = String::from_utf8_lossy(head.key).into_owned();
+        let part = head.part.map_or(0, |part| part.get());
+        let pieces = bodies.entry((head.bucket.0, key, head.body, part)).or_default();
+        pieces.stretches.insert(head.body_offset, head.logical_bytes as u64);
+        pieces.written = pieces.written.max(head.written.0);
+    })?;
+    found.records += scanned.records;
+    found.damaged_bytes += scanned.damaged_bytes;
+    Ok(())
+}
+
+fn told((bucket, key, body, part): Name, pieces: &Pieces) -> Salvaged {
+    let mut end = 0;
+    let contiguous = pieces.stretches.iter().all(|(&first, &bytes)| {
+        let follows = first == end;
+        end = first + bytes;
+        follows
+    });
+    let bytes = pieces.stretches.values().sum();
+    Salvaged { bucket, key, body, part, bytes, contiguous, written: Timestamp(pieces.written) }
+}

@@ -1,0 +1,149 @@
+//! What is bad: found by comparing what the catalogue refers to with the disk, listed until nothing
+//! refers to it any more.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io;
+use std::time::Instant;
+
+use mlgw_common::ObjectKey;
+use mlgw_common::ids::{BodyId, BucketId, PartNumber, SegmentId};
+use mlgw_common::limits::{BLOCK_BYTES, QUARANTINED_MAX};
+use mlgw_metadata::offline::Referenced;
+use mlgw_metadata::view::StoreError;
+use mlgw_metadata::{Catalogue, ChunkOwner};
+use serde::{Deserialize, Serialize};
+
+use super::Shared;
+use crate::hot::file::segment_file_name;
+use crate::hot::location::Location;
+use crate::hot::verify::{Wrong, verify};
+
+/// New ones that are logged, of one look.
+const LOGGED_MAX: usize = 100;
+
+/// A stretch of an object that is damaged on the disk.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BadBlock {
+    /// The segment.
+    pub segment: u64,
+    /// Where in its file.
+    pub offset: u64,
+    /// Where in its file the record begins that it is of.
+    pub record: u64,
+    /// The bucket's id.
+    pub bucket: u64,
+    /// The key.
+    pub key: String,
+    /// The body.
+    pub body: u64,
+    /// The part, when the object was uploaded in parts; else 0. The range is then in the part.
+    pub part: u16,
+    /// The first byte of the object, or part, that the record holds.
+    pub begin: u64,
+    /// The first byte of the object, or part, that is bad.
+    pub first: u64,
+    /// The last one.
+    pub last: u64,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl BadBlock {
+    /// Whether an object still has it; true when that cannot be read.
+    fn is_referred_to(&self, catalogue: &Catalogue) -> bool {
+        let Ok(key) = ObjectKey::new(&self.key) else { return false };
+        let owner = ChunkOwner {
+            bucket: BucketId(self.bucket),
+            key,
+            body: BodyId(self.body),
+            part: PartNumber::new(u32::from(self.part)),
+            offset: self.begin,
+        };
+        let named = catalogue.reference(&owner, SegmentId(self.segment), self.record);
+        named.map_or(true, |named| named.is_some())
+    }
+}
+
+impl Shared {
+    /// Verifies everything that objects have in these segments, and lists what is bad.
+    pub(super) fn look_closely(&self, segments: &BTreeSet<u64>) -> io::Result<()> {
+        let mut found = Vec::new();
+        let mut record = Vec::new();
+        let walked = self.catalogue.each_extent(&mut |referenced| {
+            if self.state.lock().stop {
+                return Err(StoreError("stopping".to_owned()));
+            }
+            if segments.contains(&referenced.extent.segment) && found.len() < QUARANTINED_MAX {
+                found.extend(self.bad_blocks(referenced, &mut record));
+            }
+            Ok(())
+        });
+        self.state.lock().walked = Some(Instant::now());
+        if let Err(error) = walked {
+            self.state.lock().status.suspects.extend(segments);
+            return Err(io::Error::other(error.0));
+        }
+        found.sort();
+        let mut state = self.state.lock();
+        let known: BTreeSet<BadBlock> = state.status.bad.drain(..).collect();
+        let new: Vec<&BadBlock> = found.iter().filter(|bad| !known.contains(bad)).collect();
+        self.hot.count_corrupt(new.len() as u64);
+        for BadBlock { segment, offset, key, first, last, what, .. } in new.into_iter().take(LOGGED_MAX) {
+            tracing::error!(segment, offset, key, first, last, what, "a stored block is bad: quarantined");
+        }
+        let others = known.into_iter().filter(|bad| !segments.contains(&bad.segment));
+        state.status.bad = others.chain(found).take(QUARANTINED_MAX).collect();
+        Ok(())
+    }
+
+    /// Strikes off the list what nothing refers to any more.
+    pub(super) fn forget(&self) {
+        let bad = self.state.lock().status.bad.clone();
+        let gone: BTreeSet<BadBlock> =
+            bad.into_iter().filter(|bad| !bad.is_referred_to(&self.catalogue)).collect();
+        let mut state = self.state.lock();
+        state.status.bad.retain(|bad| !gone.contains(bad));
+        state.forgotten = Instant::now();
+    }
+
+    fn bad_blocks(&self, referenced: &Referenced<'_>, record: &mut Vec<u8>) -> Vec<BadBlock> {
+        let Referenced { bucket, key, body, part, offset, extent } = *referenced;
+        let bad = |at: u64, first: u64, bytes: u64, what: String| BadBlock {
+            segment: extent.segment,
+            offset: extent.offset + at,
+            record: extent.offset,
+            bucket: bucket.0,
+            key: String::from_utf8_lossy(key).into_owned(),
+            body: body.0,
+            part: part.map_or(0, |part| part.get()),
+            begin: offset,
+            first: offset + first,
+            last: offset + first + bytes.max(1) - 1,
+            what,
+        };
+        let all = |what: String| vec![bad(0, 0, extent.logical_bytes, what)];
+        let Some(location) = Location::of(extent) else { return all("an impossible extent".to_owned()) };
+        let segment = SegmentId(extent.segment);
+        let Some(generation) = self.catalogue.segment(segment).map(|segment| segment.generation) else {
+            return Vec::new();
+        };
+        let opened = File::open(self.options.segments.join(segment_file_name(segment)));
+        match opened.and_then(|file| verify(&file, generation, location, referenced, record)) {
+            Ok(None) => Vec::new(),
+            Ok(Some(Wrong::Head(what))) => all(what),
+            Ok(Some(Wrong::Blocks(blocks))) => {
+                let block = |index: usize| {
+                    let first = index as u64 * BLOCK_BYTES;
+                    let bytes = BLOCK_BYTES.min(extent.logical_bytes - first);
+                    let at = u64::from(location.head_bytes) + first;
+                    bad(at, first, bytes, "it does not match its checksum".to_owned())
+                };
+                blocks.into_iter().map(block).collect()
+            }
+            // Moved by a compaction since the catalogue was read.
+            Err(_) if self.catalogue.segment(segment).is_none() => Vec::new(),
+            Err(error) => all(error.to_string()),
+        }
+    }
+}

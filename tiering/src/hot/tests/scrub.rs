@@ -1,0 +1,133 @@
+//! Scrub on real files and a real catalogue: what is bad is listed, and for how long.
+
+use super::bench::{Bench, clock};
+use super::*;
+use crate::hot::{Scrub, ScrubOptions, ScrubStatus, segment_file_name};
+use std::time::{Duration, Instant};
+
+const LENGTH: usize = 150_000;
+
+fn scrub(bench: &Bench) -> Scrub {
+    let options = ScrubOptions {
+        segments: bench.dir.path().join("segments"),
+        state: bench.dir.path().join("scrub.json"),
+        bytes_per_second: 0,
+        walk_every: Duration::from_millis(20),
+        clock: clock(),
+    };
+    Scrub::start(options, bench.catalogue.clone(), bench.tier.clone()).unwrap()
+}
+
+/// Waits for what the scrub's thread does in its own time.
+fn until(scrub: &Scrub, reached: impl Fn(&ScrubStatus) -> bool) -> ScrubStatus {
+    let begun = Instant::now();
+    loop {
+        let status = scrub.status();
+        if reached(&status) {
+            return status;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{status:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn pass(scrub: &Scrub) -> ScrubStatus {
+    let passes = scrub.status().passes;
+    scrub.begin();
+    until(scrub, |status| status.passes > passes)
+}
+
+/// Objects in sealed segments, and the path of the segment with the first chunk of `bad`.
+async fn sealed() -> (Bench, BodyId, std::path::PathBuf) {
+    let bench = Bench::new().await;
+    let body = bench.put("bad", LENGTH).await;
+    bench.put("sound", LENGTH).await;
+    let bench = bench.reopen().await;
+    let path = bench.path(&segment_file_name(bench.extents("bad")[0].segment_id()));
+    (bench, body, path)
+}
+
+fn flip(path: &Path, at: u64) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at as usize] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_that_meets_a_bad_block_has_it_listed_until_nothing_refers_to_it() {
+    let (bench, body, path) = sealed().await;
+    let second = bench.extents("bad")[1].clone();
+    flip(&path, second.offset + u64::from(second.head_bytes) + 10);
+    let scrubbing = scrub(&bench);
+    bench.tier.read(&second, body, 0..100).await.unwrap_err();
+    let listed = until(&scrubbing, |status| !status.bad.is_empty()).bad;
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!((listed[0].key.as_str(), listed[0].first, listed[0].last), ("bad", 60_000, 119_999));
+    drop(scrubbing);
+
+    let scrubbing = scrub(&bench);
+    assert_eq!(scrubbing.status().bad, listed, "known after a restart");
+    let met = bench.tier.metrics().corrupt_blocks;
+    assert_eq!(pass(&scrubbing).bad, listed);
+    assert_eq!(bench.tier.metrics().corrupt_blocks, met, "it is not news");
+    bench.delete("bad").await;
+    until(&scrubbing, |status| status.bad.is_empty());
+    drop(scrubbing);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_a_cut_file_and_a_missing_one_cost_whole_chunks() {
+    type Damage = fn(&Path, &Extent);
+    let damages: [Damage; 3] = [
+        |path, extent| flip(path, extent.offset + 30),
+        |path, extent| {
+            let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+            file.set_len(extent.offset + 100).unwrap();
+        },
+        |path, _| std::fs::remove_file(path).unwrap(),
+    ];
+    for (number, damage) in damages.into_iter().enumerate() {
+        let (bench, _, path) = sealed().await;
+        damage(&path, &bench.extents("bad")[0]);
+        let scrubbing = scrub(&bench);
+        let bad = pass(&scrubbing).bad;
+        let first = bad.iter().find(|bad| bad.key == "bad" && bad.first == 0);
+        assert!(first.is_some_and(|bad| bad.last == 59_999), "{number}: {bad:?}");
+        assert!(bad.iter().all(|bad| !bad.what.is_empty()));
+        drop(scrubbing);
+        bench.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_mends_itself_is_no_longer_listed_after_the_next_pass() {
+    let (bench, body, path) = sealed().await;
+    let at = bench.extents("bad")[0].offset + 200;
+    flip(&path, at);
+    let scrubbing = scrub(&bench);
+    assert_eq!(pass(&scrubbing).bad.len(), 1);
+    flip(&path, at);
+    assert_eq!(pass(&scrubbing).bad, []);
+    bench.reads("bad", body, LENGTH).await;
+    drop(scrubbing);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspicion_outlives_the_process_that_had_it() {
+    let (bench, _, path) = sealed().await;
+    flip(&path, bench.extents("bad")[0].offset + 200);
+    let segment = bench.extents("bad")[0].segment;
+    // As it was written when the segment was done and the catalogue not walked yet.
+    let text = format!(
+        "{{\"format\":1,\"running\":true,\"began_ms\":1,\"after\":{segment},\"read_bytes\":0,\"passes\":0,\
+         \"ended_ms\":0,\"suspects\":[{segment}],\"bad\":[]}}"
+    );
+    std::fs::write(bench.dir.path().join("scrub.json"), text).unwrap();
+    let scrubbing = scrub(&bench);
+    let status = until(&scrubbing, |status| status.passes == 1);
+    assert_eq!(status.bad.len(), 1, "{status:?}");
+    drop(scrubbing);
+    bench.close().await;
+}

@@ -1,0 +1,59 @@
+//! A stored record compared, whole, with what the catalogue says of it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use mlgw_common::ids::Generation;
+use mlgw_metadata::offline::Referenced;
+
+use super::location::Location;
+use super::record::{Head, Place};
+
+/// What is wrong with a record.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    /// Its head, so all of it.
+    Head(String),
+    /// These blocks of its payload.
+    Blocks(Vec<usize>),
+}
+
+/// Reads the record that `referenced` names, at `location`, into `record` and verifies it.
+///
+/// # Errors
+/// When the disk fails. That the file ends too early is damage.
+pub(super) fn verify(
+    file: &File,
+    generation: Generation,
+    location: Location,
+    referenced: &Referenced<'_>,
+    record: &mut Vec<u8>,
+) -> io::Result<Option<Wrong>> {
+    let Location { segment, offset, head_bytes, payload_bytes } = location;
+    record.resize(head_bytes as usize + payload_bytes as usize, 0);
+    match file.read_exact_at(record, offset) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            return Ok(Some(Wrong::Head("the file ends before it".to_owned())));
+        }
+        read => read?,
+    }
+    let head = match Head::decode(Place { segment, generation, offset }, record) {
+        Ok(head) => head,
+        Err(fault) => return Ok(Some(Wrong::Head(fault.to_string()))),
+    };
+    let same = head.bucket == referenced.bucket
+        && head.body == referenced.body
+        && head.part == referenced.part
+        && head.body_offset == referenced.offset
+        && head.key == referenced.key
+        && head.head_bytes == head_bytes as usize
+        && head.stored_bytes == payload_bytes as usize;
+    if !same {
+        return Ok(Some(Wrong::Head("another record than the catalogue says".to_owned())));
+    }
+    let payload = &record[head_bytes as usize..];
+    let bad = |index: &usize| !head.verifies(*index, &payload[head.block(*index)]);
+    let blocks: Vec<usize> = (0..head.blocks()).filter(bad).collect();
+    Ok((!blocks.is_empty()).then_some(Wrong::Blocks(blocks)))
+}
