@@ -14,7 +14,7 @@ use mlgw_common::SystemClock;
 use mlgw_metadata::offline::{Finding, Kind, Severity, WhichLog};
 use mlgw_tiering::hot::{Salvage, Salvaged};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -244,15 +244,32 @@ fn shown(checked: &Checked) -> String {
     findings(&checked.findings) + &format!("{counted}; {looked_at}\n")
 }
 
+/// Findings of each kind that people are shown; programs get all.
+const SHOWN_MAX: usize = 20;
+
+/// A line for each finding, and one for those of a kind that are too many to be read.
 fn findings(findings: &[Finding]) -> String {
-    let line = |finding: &Finding| {
-        let severity = match finding.severity {
-            Severity::Damage => "damage",
-            Severity::Note => "note",
-        };
-        format!("{severity:6}  {}  {}: {}\n", finding.kind, finding.place, finding.what)
+    let mut text = String::new();
+    let mut counts = BTreeMap::<Kind, usize>::new();
+    for finding in findings {
+        let count = counts.entry(finding.kind).or_default();
+        *count += 1;
+        if *count <= SHOWN_MAX {
+            text += &line(finding);
+        }
+    }
+    for (kind, count) in counts.into_iter().filter(|(_, count)| *count > SHOWN_MAX) {
+        text += &format!("        {kind}  and {} more: --output json lists all\n", count - SHOWN_MAX);
+    }
+    text
+}
+
+fn line(Finding { severity, kind, place, what }: &Finding) -> String {
+    let severity = match severity {
+        Severity::Damage => "damage",
+        Severity::Note => "note",
     };
-    findings.iter().map(line).collect()
+    format!("{severity:6}  {kind}  {place}: {what}\n")
 }
 
 /// What segments give back, for programs.
@@ -308,4 +325,21 @@ fn listed(found: &Salvage) -> String {
         found.segments,
         ByteSize(found.damaged_bytes).human()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SHOWN_MAX, findings};
+    use mlgw_metadata::offline::{Finding, Kind};
+
+    #[test]
+    fn many_findings_of_a_kind_are_counted_and_none_of_another_is_hidden_behind_them() {
+        let lost = |n: usize| Finding::damage(Kind::SegmentMissing, format!("s3://b/{n}"), "lost");
+        let mut found: Vec<Finding> = (0..SHOWN_MAX + 7).map(lost).collect();
+        found.push(Finding::note(Kind::Stray, "notes.txt", "no file of a segment"));
+        let shown = findings(&found);
+        assert_eq!(shown.lines().count(), SHOWN_MAX + 2, "{shown}");
+        assert!(shown.contains("segment-missing  and 7 more"), "{shown}");
+        assert!(shown.contains("note    stray  notes.txt: no file of a segment"), "{shown}");
+    }
 }

@@ -38,6 +38,7 @@ pub fn check_segments(
     watch: Watch<'_>,
 ) -> io::Result<()> {
     let mut check = Check {
+        first: findings.len(),
         dir,
         catalogue,
         findings,
@@ -72,6 +73,8 @@ struct Check<'a> {
     verified_bytes: u64,
     total_bytes: u64,
     listed: usize,
+    /// Where its findings begin: first those about segments as a whole.
+    first: usize,
 }
 
 /// An extent to be verified.
@@ -217,7 +220,7 @@ impl Check<'_> {
         for (id, (why, concerned)) in self.unusable.iter().filter(|(_, (_, concerned))| *concerned > 0) {
             let path = self.dir.join(segment_file_name(SegmentId(*id)));
             let what = format!("{why}; {concerned} extents of objects were in it");
-            self.findings.push(Finding::damage(Kind::SegmentMissing, path.display(), what));
+            self.findings.insert(self.first, Finding::damage(Kind::SegmentMissing, path.display(), what));
         }
         if self.listed > LISTED_MAX {
             let what = format!("{} more records are damaged", self.listed - LISTED_MAX);
