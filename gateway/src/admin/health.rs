@@ -82,7 +82,9 @@ fn of_tiers(status: &Status, found: &mut Vec<Finding>) {
             found.push(finding(
                 Health::Critical,
                 format!("{} stored blocks of the {name} tier are bad: reads of them fail.", tier.quarantined_blocks),
-                "`mlgw tier show` lists them. Look at the disk (dmesg, smartctl), and write the objects again from a copy.",
+                &format!(
+                    "`mlgw tier show {name}` lists them. Look at the disk (dmesg, smartctl), and write the objects again from a copy."
+                ),
             ));
         }
         let room = ByteSize(tier.room_bytes).human();
