@@ -30,6 +30,9 @@ use tokio::sync::oneshot;
 /// How long a lone voter may take to lead after its log was replayed, and a purge to be done.
 const STEP_MAX: Duration = Duration::from_secs(60);
 
+/// How often a batch lets everything else that is ready run while fewer commands wait than are expected.
+const GATHER_YIELDS_MAX: usize = 16;
+
 /// Why a command has no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GroupError {
@@ -179,7 +182,12 @@ impl Group {
             Turn::Gather => {
                 let group = self.clone();
                 tokio::spawn(async move {
-                    tokio::task::yield_now().await;
+                    for _ in 0..GATHER_YIELDS_MAX {
+                        tokio::task::yield_now().await;
+                        if group.queue.has_gathered() {
+                            break;
+                        }
+                    }
                     group.queue.gathered();
                     group.send();
                 });

@@ -4,8 +4,8 @@
 //! the next. So a lone command crosses no thread of ours, and under load commands gather while
 //! the log syncs. Callers that come together, because one sync of a segment or one batch answered
 //! them all, would split into the first one's batch and the others': so after a batch of many the
-//! next is put together behind everything that is ready to run. Dropping a waiting future leaves
-//! its command where it is.
+//! next waits until as many have come, or until what was ready to run has had its time. Dropping a
+//! waiting future leaves its command where it is.
 
 use super::batch::{Batch, Outcomes, encode_into};
 use crate::command::{Command, Reject, Reply};
@@ -47,9 +47,9 @@ struct State {
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
     under_way: usize,
-    /// The last batch was of many commands.
-    many: bool,
-    /// Somebody will send the next batch once all that is ready has run.
+    /// How many commands the last batch had, and so how many are expected.
+    expected: usize,
+    /// Somebody will send the next batch once it has gathered.
     gathering: bool,
     stopped: bool,
 }
@@ -59,7 +59,7 @@ struct State {
 pub(crate) enum Turn {
     /// Send it.
     Now,
-    /// Send it behind everything that is ready to run, after [`Queue::gathered`].
+    /// Send it when [`Queue::has_gathered`] or others had the chance to join, after [`Queue::gathered`].
     Gather,
     /// Nothing: somebody else will.
     Wait,
@@ -106,11 +106,18 @@ impl Queue {
         if state.gathering || state.under_way >= BATCHES_MAX {
             return Turn::Wait;
         }
-        state.gathering = state.many;
-        if state.many { Turn::Gather } else { Turn::Now }
+        // Who writes alone is not made to wait for others.
+        state.gathering = state.expected > 1 && state.waiting.len() < state.expected;
+        if state.gathering { Turn::Gather } else { Turn::Now }
     }
 
-    /// Everything that was ready when [`Turn::Gather`] was said has run.
+    /// Whether as many wait as are expected.
+    pub(crate) fn has_gathered(&self) -> bool {
+        let state = self.state.lock();
+        state.waiting.len() >= state.expected
+    }
+
+    /// What was said by [`Turn::Gather`] is done.
     pub(crate) fn gathered(&self) {
         self.state.lock().gathering = false;
     }
@@ -130,7 +137,7 @@ impl Queue {
             bytes += waiting.encoded.len();
             count += 1;
         }
-        state.many = count > 1;
+        state.expected = count;
         let taken: Vec<Waiting> = state.waiting.drain(..count).collect();
         state.waiting_bytes -= bytes;
         drop(state);

@@ -36,6 +36,11 @@ impl Hold {
         self.0.bytes.store(bytes, Relaxed);
     }
 
+    /// How many others hold the segment.
+    pub(super) fn others(&self) -> usize {
+        Arc::strong_count(&self.0) - 1
+    }
+
     /// Whether the writer should begin another segment.
     pub(super) fn is_given_up(&self) -> bool {
         self.0.given_up.load(Relaxed)

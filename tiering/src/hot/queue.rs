@@ -5,8 +5,10 @@
 //! chunk waits changes nothing: the chunk is written and the answer goes nowhere.
 //!
 //! Clients that were answered together come back one behind the other, and a writer that syncs for
-//! the first of them makes all others wait for a second sync. So while chunks keep coming the
-//! writer lets them gather, as long as the last sync took at most.
+//! the first of them makes all others wait for a second sync. So the writer lets chunks gather until as
+//! many wait as it served last, and while requests that it served are about to end and their clients
+//! to come back: two halves that take turns, one at the segment and one at the log, pay twice the syncs
+//! for the same rate. It has patience for as long as a sync takes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,14 +64,25 @@ pub(super) struct Queue {
     room: Arc<Semaphore>,
 }
 
-/// While chunks gather, the next is waited for this long: a few times what lies between two
-/// requests of a busy server, and no less than the system's timers can tell apart.
-const GATHER_STEP: Duration = Duration::from_micros(100);
+/// While chunks gather, the writer looks this often whether the requests it waits for are over.
+const GATHER_STEP: Duration = Duration::from_micros(200);
+
+/// What a writer waits for when it could begin.
+pub(super) struct Gather<F> {
+    /// How long at most.
+    pub(super) patience: Duration,
+    /// How many chunks are expected.
+    pub(super) expected: usize,
+    /// How many requests that were served are not over yet.
+    pub(super) unfinished: F,
+}
 
 struct State {
     waiting: Vec<Pending>,
-    /// The writer looks again by itself: nobody needs to wake it.
-    gathering: bool,
+    /// Requests that did not end while the last batch gathered: no use to wait for them again.
+    lingering: usize,
+    /// The writer wants to be woken when so many wait.
+    wake_at: usize,
     roll: bool,
     close: Option<Close>,
     used: Instant,
@@ -78,8 +91,14 @@ struct State {
 impl Queue {
     /// A queue whose waiting bytes are taken from `room`.
     pub(super) fn new(room: Arc<Semaphore>) -> Self {
-        let state =
-            State { waiting: Vec::new(), gathering: false, roll: false, close: None, used: Instant::now() };
+        let state = State {
+            waiting: Vec::new(),
+            lingering: 0,
+            wake_at: 1,
+            roll: false,
+            close: None,
+            used: Instant::now(),
+        };
         Self { state: Mutex::new(state), arrived: Condvar::new(), room }
     }
 
@@ -100,7 +119,7 @@ impl Queue {
         }
         state.used = arrived;
         state.waiting.push(pending);
-        let wake = !state.gathering;
+        let wake = state.waiting.len() >= state.wake_at;
         drop(state);
         permit.forget();
         if wake {
@@ -109,16 +128,15 @@ impl Queue {
         Ok(answer)
     }
 
-    /// Everything that waits, as soon as anything does, or once it has gathered for `patience` at
-    /// most. Blocks.
-    pub(super) fn take(&self, patience: Duration) -> Taken {
+    /// Everything that waits, as soon as anything does and has gathered. Blocks.
+    pub(super) fn take(&self, gather: Gather<impl Fn() -> usize>) -> Taken {
         let mut state = self.state.lock();
         loop {
             if let Some(Close::Abandon) = state.close {
                 return Taken::Closed(Close::Abandon);
             }
             if !state.waiting.is_empty() {
-                self.gather(&mut state, patience);
+                self.gather(&mut state, &gather);
                 return Taken::Batch(std::mem::take(&mut state.waiting));
             }
             if let Some(close) = state.close {
@@ -131,17 +149,20 @@ impl Queue {
         }
     }
 
-    /// Waits while chunks keep coming.
-    fn gather(&self, state: &mut MutexGuard<'_, State>, patience: Duration) {
+    /// Waits while more chunks are to be expected soon.
+    fn gather(&self, state: &mut MutexGuard<'_, State>, gather: &Gather<impl Fn() -> usize>) {
         let begin = Instant::now();
-        state.gathering = true;
-        let mut seen = 0;
-        while state.close.is_none() && state.waiting.len() > seen && begin.elapsed() + GATHER_STEP <= patience
-        {
-            seen = state.waiting.len();
-            self.arrived.wait_for(state, GATHER_STEP);
-        }
-        state.gathering = false;
+        state.wake_at = gather.expected;
+        state.lingering = loop {
+            let unfinished = (gather.unfinished)();
+            let more_come = state.waiting.len() < gather.expected || unfinished > state.lingering;
+            let left = gather.patience.saturating_sub(begin.elapsed());
+            if state.close.is_some() || !more_come || left.is_zero() {
+                break unfinished;
+            }
+            self.arrived.wait_for(state, left.min(GATHER_STEP));
+        };
+        state.wake_at = 1;
     }
 
     /// Gives back the room of chunks that were answered.
@@ -170,5 +191,83 @@ impl Queue {
 
     pub(super) fn idle_for(&self) -> Duration {
         self.state.lock().used.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Gather, Owner, Queue, Taken};
+    use bytes::Bytes;
+    use mlgw_common::ids::{BodyId, BucketId};
+    use mlgw_common::{ObjectKey, Timestamp};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::time::Duration;
+    use tokio::sync::Semaphore;
+
+    /// Longer than any test runs: who waits for it to pass does not come back.
+    const LONG: Duration = Duration::from_secs(3600);
+
+    fn queue() -> Queue {
+        Queue::new(Arc::new(Semaphore::new(1000)))
+    }
+
+    fn push(queue: &Queue) {
+        let owner = Owner {
+            bucket: BucketId(1),
+            key: ObjectKey::new("key").unwrap(),
+            body: BodyId(1),
+            part: None,
+            offset: 0,
+            written: Timestamp(0),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        drop(runtime.block_on(queue.push(&owner, &Bytes::from_static(b"body"), 1)).unwrap());
+    }
+
+    fn taken(queue: &Queue, patience: Duration, expected: usize, unfinished: impl Fn() -> usize) -> usize {
+        match queue.take(Gather { patience, expected, unfinished }) {
+            Taken::Batch(batch) => batch.len(),
+            Taken::Roll | Taken::Closed(_) => 0,
+        }
+    }
+
+    #[test]
+    fn who_comes_alone_is_served_at_once() {
+        let queue = queue();
+        push(&queue);
+        assert_eq!(taken(&queue, LONG, 0, || 0), 1);
+        push(&queue);
+        assert_eq!(taken(&queue, LONG, 1, || 0), 1);
+    }
+
+    #[test]
+    fn as_many_are_waited_for_as_were_served_last() {
+        let queue = queue();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..3).for_each(|_| push(&queue)));
+            assert_eq!(taken(&queue, LONG, 3, || 0), 3);
+        });
+        push(&queue);
+        assert_eq!(taken(&queue, Duration::ZERO, 3, || 0), 1, "nobody else comes");
+    }
+
+    #[test]
+    fn requests_that_end_are_waited_for_and_those_that_linger_only_once() {
+        let queue = queue();
+        let unfinished = AtomicUsize::new(2);
+        push(&queue);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                unfinished.store(1, SeqCst);
+                push(&queue);
+                unfinished.store(0, SeqCst);
+            });
+            assert_eq!(taken(&queue, LONG, 1, || unfinished.load(SeqCst)), 2);
+        });
+        push(&queue);
+        assert_eq!(taken(&queue, Duration::ZERO, 1, || 5), 1, "patience ends");
+        push(&queue);
+        assert_eq!(taken(&queue, LONG, 1, || 5), 1, "the same five linger");
     }
 }

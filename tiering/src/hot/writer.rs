@@ -22,13 +22,16 @@ use super::AppendError;
 use super::header::SEGMENT_HEADER_BYTES;
 use super::location::Location;
 use super::metrics::{Metrics, add};
-use super::queue::{Close, Pending, Placed, Queue, Taken};
+use super::queue::{Close, Gather, Pending, Placed, Queue, Taken};
 use super::record::{Place, encode_head};
 use super::segments::{OpenFile, Segments};
 use super::space::Space;
 
 /// How long appends are refused after a batch failed twice.
 const REFUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// On a device that syncs at once, many clients need longer than a sync to come back.
+const PATIENCE_MIN: Duration = Duration::from_millis(1);
 
 /// What all writers share.
 pub(super) struct Shared {
@@ -46,8 +49,10 @@ pub(super) struct Writer {
     segment: Option<OpenFile>,
     spare: Option<oneshot::Receiver<Result<OpenFile, AppendError>>>,
     refusing: Option<(Instant, AppendError)>,
-    /// How long the next batch may gather.
+    /// How long the last batch took, and so how long the next may gather.
     patience: Duration,
+    /// How many chunks the last batch had.
+    served: usize,
     heads: Vec<u8>,
     locations: Vec<Location>,
 }
@@ -62,6 +67,7 @@ impl Writer {
             spare: None,
             refusing: None,
             patience: Duration::ZERO,
+            served: 0,
             heads: Vec::new(),
             locations: Vec::new(),
         }
@@ -70,7 +76,7 @@ impl Writer {
     /// Serves the queue until it is closed.
     pub(super) fn run(mut self) {
         loop {
-            match self.queue.take(self.patience) {
+            match self.queue.take(self.gather()) {
                 Taken::Batch(batch) => self.serve(batch),
                 Taken::Roll => self.roll(),
                 Taken::Closed(Close::Abandon) => return,
@@ -83,6 +89,14 @@ impl Writer {
         {
             self.shared.segments.seal(unused.id, unused.synced_bytes);
         }
+    }
+
+    /// Requests that write small chunks are short, so it pays to wait for their ends; a large body holds its
+    /// segment until all of it has come.
+    fn gather(&self) -> Gather<impl Fn() -> usize> {
+        let segment = self.segment.as_ref().filter(|_| self.class == SegmentClass::Small);
+        let unfinished = move || segment.map_or(0, |segment| segment.hold.others());
+        Gather { patience: self.patience.max(PATIENCE_MIN), expected: self.served, unfinished }
     }
 
     fn serve(&mut self, mut batch: Vec<Pending>) {
@@ -151,8 +165,7 @@ impl Writer {
         // What is moved may have been on stable media for years: naming a copy that is not would lose it.
         let always = self.class == SegmentClass::Moved;
         let synced = end.and_then(|end| disk.sync(&segment.file, segment.id, always).map(|()| end));
-        // Who writes alone is not made to wait for others.
-        self.patience = if batch.len() > 1 { begin.elapsed() } else { Duration::ZERO };
+        (self.patience, self.served) = (begin.elapsed(), batch.len());
         match synced {
             Ok(end) => {
                 segment.synced_bytes = end;
@@ -177,12 +190,11 @@ impl Writer {
             Ok(()) => {
                 add(&metrics.appends, batch.len() as u64);
                 add(&metrics.appended_bytes, bytes as u64);
-                let holds = self.segment.iter().map(|segment| &segment.hold).cycle();
-                for ((pending, location), hold) in batch.into_iter().zip(self.locations.drain(..)).zip(holds)
-                {
-                    // Nobody waits when the request was dropped; the chunk is then dead bytes.
-                    let _ = pending.reply.send(Ok(Placed { location, hold: hold.clone() }));
-                }
+                let holds = self.segment.iter().map(|segment| segment.hold.clone()).cycle();
+                let placed =
+                    self.locations.drain(..).zip(holds).map(|(location, hold)| Placed { location, hold });
+                let replies = batch.into_iter().map(|pending| pending.reply).zip(placed).collect();
+                reply_to_all(&self.shared.runtime, replies);
             }
             Err(error) => {
                 add(&metrics.append_errors, batch.len() as u64);
@@ -226,6 +238,23 @@ impl Writer {
         if self.spare.is_none() && filled >= self.shared.segment_bytes / 4 * 3 {
             self.spare = Some(self.shared.segments.prepare(self.class, &self.shared.runtime));
         }
+    }
+}
+
+/// Answers a batch. Many are answered by one task: it wakes requests where they run, where this thread would
+/// be interrupted by the first that it wakes, and their commands would not come together.
+fn reply_to_all(runtime: &Handle, replies: Vec<(oneshot::Sender<Result<Placed, AppendError>>, Placed)>) {
+    let many = replies.len() > 1;
+    let reply = move || {
+        for (reply, placed) in replies {
+            // Nobody waits when the request was dropped; the chunk is then dead bytes.
+            let _ = reply.send(Ok(placed));
+        }
+    };
+    if many {
+        runtime.spawn(async move { reply() });
+    } else {
+        reply();
     }
 }
 
