@@ -20,11 +20,12 @@ BODY_BYTES = 4 * KIB
 PIECE_BYTES = 16 * MIB
 WORSE_MAX = 2.0
 QUEUE_SECONDS = "0.005"
+OF_GETS = "disk_read"
 
 
 def mixed(bench):
-    """The ratio of both p99; and by the server's histogram the waits of over 5 ms in each of its queues. GETs pass disk_read
-    only; the PUT and compaction pass append and commit."""
+    """The ratio of both p99; and by the server's histogram the waits of over 5 ms in the only queue that GETs pass, that for a
+    thread that reads. The PUT and compaction pass the others, where they wait for the disk: for information."""
     store, names = bench.small(NO_COMPACTION)
     waste(store, numbered("waste", len(names)))
     requests = list(store.requests("GET", names))
@@ -41,7 +42,11 @@ def mixed(bench):
     for queue in before.values("queue", "mlgw_queue_wait_seconds_count"):
         waits = grown("mlgw_queue_wait_seconds_count", queue=queue)
         short = grown("mlgw_queue_wait_seconds_bucket", queue=queue, le=QUEUE_SECONDS)
-        bench.report.at_most(f"mixed-queue-{queue}", waits - short, "waits > 5 ms", 0, f"of {waits:,.0f}")
+        row = (f"mixed-queue-{queue}", waits - short, "waits > 5 ms")
+        if queue == OF_GETS:
+            bench.report.at_most(*row, 0, f"of {waits:,.0f}")
+        else:
+            bench.report.information(*row, f"of {waits:,.0f}")
 
 
 def waste(store, names):
