@@ -4,11 +4,11 @@
 //! in between, any of the new sectors may be missing, and RocksDB refuses the whole directory for
 //! a checksum that does not match. What was never synced was never relied on, so the file is cut
 //! where the first such record begins. A sector that never reached the disk reads as zeros from
-//! the end of what was there before; only a record with such a sector in it is taken for torn, so
-//! that rot in what was synced stays the error it is. The cut is synced before RocksDB sees it,
+//! the end of what was there before, and so does an append of which nothing did; only a record with
+//! such a piece in it is taken for torn, so that rot in what was synced stays the error it is. The cut is synced before RocksDB sees it,
 //! and power that fails during the cut leaves a file that is cut again.
 
-use super::frames::{FIRST, Found, LAST, MIDDLE, WHOLE, frame_at};
+use super::frames::{FIRST, Found, HEAD_BYTES, LAST, MIDDLE, WHOLE, frame_at};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::ops::Range;
@@ -57,19 +57,24 @@ pub(crate) fn torn_from(bytes: &[u8]) -> Option<usize> {
                 end
             }
             Found::Padding(next) => next,
-            Found::Bad(place) => return has_lost_sector(bytes, at, &place).then_some(record),
+            Found::Bad(place) => return has_lost_piece(bytes, at, &place).then_some(record),
             Found::End => return None,
         };
     }
 }
 
-/// Whether one of the sectors under `place` is all zeros from `from` on.
-fn has_lost_sector(bytes: &[u8], from: usize, place: &Range<usize>) -> bool {
+/// Whether one of the sectors under `place` is all zeros from `from` on, or all that it holds of `place` is:
+/// the next append may have reached the disk where this one did not.
+fn has_lost_piece(bytes: &[u8], from: usize, place: &Range<usize>) -> bool {
+    let zeros = |start: usize, end: usize, min: usize| {
+        let piece = bytes.get(start..end.min(bytes.len()));
+        piece.is_some_and(|piece| piece.len() >= min && piece.iter().all(|byte| *byte == 0))
+    };
     let first = place.start / SECTOR_BYTES;
     (first..place.end.div_ceil(SECTOR_BYTES)).any(|sector| {
         let start = (sector * SECTOR_BYTES).max(from);
-        let end = ((sector + 1) * SECTOR_BYTES).min(bytes.len());
-        bytes.get(start..end).is_some_and(|part| !part.is_empty() && part.iter().all(|byte| *byte == 0))
+        let end = (sector + 1) * SECTOR_BYTES;
+        zeros(start, end, 1) || zeros(start, end.min(place.end), HEAD_BYTES)
     })
 }
 

@@ -81,6 +81,26 @@ proptest! {
     }
 
     #[test]
+    fn an_append_that_was_lost_ends_it_though_later_ones_were_not(
+        synced in records(1000..40_000),
+        unsynced in records(1000..40_000),
+        lost in prop::collection::vec(prop::bool::weighted(0.5), 5),
+    ) {
+        let mut file = Vec::new();
+        synced.iter().for_each(|record| append(&mut file, record));
+        let mut expected = None;
+        for (record, lost) in unsynced.iter().zip(lost) {
+            let begin = file.len();
+            append(&mut file, record);
+            if lost {
+                file[begin..].fill(0);
+                expected.get_or_insert(begin);
+            }
+        }
+        prop_assert_eq!(torn_from(&file), expected);
+    }
+
+    #[test]
     fn rot_is_not_taken_for_a_torn_end(records in records(1000..40_000), at in any::<prop::sample::Index>(), bit in 0..8_u8) {
         let mut file = Vec::new();
         records.iter().for_each(|record| append(&mut file, record));

@@ -6,6 +6,7 @@ use crate::server::Setup;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tempfile::TempDir;
 
 pub(super) const BUCKET: &str = "store-tests";
@@ -85,6 +86,13 @@ pub(super) fn directories() -> Directories {
         let bytes = body(VICTIM, 0);
         client.put(BUCKET, VICTIM, whole(bytes.clone())).await.expect("stored");
         objects.insert(VICTIM.to_owned(), bytes);
+        // The second checkpoint from here on began after all of this.
+        let enough = newest_checkpoint(&live) + 2;
+        while newest_checkpoint(&live) < enough {
+            client.put(BUCKET, "again", whole(body("again", 0))).await.expect("stored");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        objects.insert("again".to_owned(), body("again", 0));
     });
     server.stop();
     let old = at("old");
@@ -99,6 +107,13 @@ pub(super) fn directories() -> Directories {
     setup(&live).start().stop();
     let stopped = at("stopped");
     Directories { old, killed, stopped, objects, room }
+}
+
+/// The number of the newest checkpoint, 0 when there is none.
+fn newest_checkpoint(dir: &Path) -> u64 {
+    let names = fs::read_dir(dir.join("checkpoints")).into_iter().flatten();
+    let names = names.map(|entry| entry.expect("listed").file_name().to_string_lossy().into_owned());
+    names.filter_map(|name| name.strip_prefix("checkpoint-")?.parse().ok()).max().unwrap_or(0)
 }
 
 /// Copies a directory with the modes of its files. The ballast means nothing and is large.
