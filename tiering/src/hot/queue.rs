@@ -8,7 +8,7 @@
 //! the first of them makes all others wait for a second sync. So the writer lets chunks gather until as
 //! many wait as it served last, and while requests that it served are about to end and their clients
 //! to come back: two halves that take turns, one at the segment and one at the log, pay twice the syncs
-//! for the same rate. It has patience for as long as a sync takes.
+//! for the same rate. It has patience for about as long as a sync takes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

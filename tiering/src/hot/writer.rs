@@ -32,6 +32,8 @@ const REFUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// On a device that syncs at once, many clients need longer than a sync to come back.
 const PATIENCE_MIN: Duration = Duration::from_millis(1);
+/// One sync that hangs does not make the next batch wait as long again.
+const PATIENCE_MAX: Duration = Duration::from_millis(20);
 
 /// What all writers share.
 pub(super) struct Shared {
@@ -49,8 +51,8 @@ pub(super) struct Writer {
     segment: Option<OpenFile>,
     spare: Option<oneshot::Receiver<Result<OpenFile, AppendError>>>,
     refusing: Option<(Instant, AppendError)>,
-    /// How long the last batch took, and so how long the next may gather.
-    patience: Duration,
+    /// How long the last batch took.
+    took: Duration,
     /// How many chunks the last batch had.
     served: usize,
     heads: Vec<u8>,
@@ -66,7 +68,7 @@ impl Writer {
             segment: None,
             spare: None,
             refusing: None,
-            patience: Duration::ZERO,
+            took: Duration::ZERO,
             served: 0,
             heads: Vec::new(),
             locations: Vec::new(),
@@ -96,7 +98,7 @@ impl Writer {
     fn gather(&self) -> Gather<impl Fn() -> usize> {
         let segment = self.segment.as_ref().filter(|_| self.class == SegmentClass::Small);
         let unfinished = move || segment.map_or(0, |segment| segment.hold.others());
-        Gather { patience: self.patience.max(PATIENCE_MIN), expected: self.served, unfinished }
+        Gather { patience: patience(self.class, self.took), expected: self.served, unfinished }
     }
 
     fn serve(&mut self, mut batch: Vec<Pending>) {
@@ -165,7 +167,7 @@ impl Writer {
         // What is moved may have been on stable media for years: naming a copy that is not would lose it.
         let always = self.class == SegmentClass::Moved;
         let synced = end.and_then(|end| disk.sync(&segment.file, segment.id, always).map(|()| end));
-        (self.patience, self.served) = (begin.elapsed(), batch.len());
+        (self.took, self.served) = (begin.elapsed(), batch.len());
         match synced {
             Ok(end) => {
                 segment.synced_bytes = end;
@@ -241,6 +243,15 @@ impl Writer {
     }
 }
 
+/// How long a batch may gather when the last one took so long. Chunks of a large body come at the pace of their
+/// client, who sends no more than a few ahead: waiting for as many as last time would only hold it up.
+fn patience(class: SegmentClass, took: Duration) -> Duration {
+    match class {
+        SegmentClass::Small | SegmentClass::Moved => took.clamp(PATIENCE_MIN, PATIENCE_MAX),
+        _ => Duration::ZERO,
+    }
+}
+
 /// Answers a batch. Many are answered by one task: it wakes requests where they run, where this thread would
 /// be interrupted by the first that it wakes, and their commands would not come together.
 fn reply_to_all(runtime: &Handle, replies: Vec<(oneshot::Sender<Result<Placed, AppendError>>, Placed)>) {
@@ -304,4 +315,22 @@ fn write_batch(
     }
     assert!(at == offset, "what was written ends where the last record does");
     Ok(offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PATIENCE_MAX, PATIENCE_MIN, patience};
+    use mlgw_metadata::schema::SegmentClass::{Large, Moved, Own, Small};
+    use std::time::Duration;
+
+    #[test]
+    fn small_chunks_gather_for_about_a_sync_and_large_ones_not_at_all() {
+        let ms = Duration::from_millis;
+        for class in [Small, Moved] {
+            assert_eq!(patience(class, Duration::ZERO), PATIENCE_MIN);
+            assert_eq!(patience(class, ms(5)), ms(5));
+            assert_eq!(patience(class, ms(9_000)), PATIENCE_MAX, "a sync that hung");
+        }
+        assert_eq!((patience(Large, ms(5)), patience(Own, ms(5))), (ms(0), ms(0)));
+    }
 }
