@@ -9,6 +9,7 @@ use std::process::Command;
 const ARROWS: &[(&str, &[&str])] = &[
     ("mlgw-common", &[]),
     ("mlgw-metadata", &["mlgw-common"]),
+    ("base2histogram", &[]),
     ("mlgw-tiering", &["mlgw-common", "mlgw-metadata"]),
     ("mlgw", &["mlgw-common", "mlgw-metadata", "mlgw-tiering"]),
     ("mlgw-tests", &["mlgw-common"]),
