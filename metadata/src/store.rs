@@ -14,6 +14,7 @@ pub(crate) mod manifest;
 pub(crate) mod options;
 pub(crate) mod saved_log;
 pub(crate) mod state;
+pub(crate) mod tombstones;
 pub(crate) mod wal;
 
 use crate::view::StoreError;

@@ -1,9 +1,11 @@
-//! Work in the background: freeing bodies that wait, and purging the log when it is long.
+//! Work in the background: freeing bodies that wait, purging the log when it is long, and flushing what is left of deleted
+//! rows.
 
 use super::Inner;
 use crate::command::{Change, Command, ReleaseBody, Reply};
 use crate::key::Family;
 use crate::schema::{Release, decode, release};
+use crate::store::tombstones::Watch;
 use crate::view::{Rows, StoreError};
 use mlgw_common::limits::JOB_ROWS_MAX;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -94,7 +96,39 @@ pub(super) async fn purge_logs(catalogue: Weak<Inner>) {
     }
 }
 
+/// Flushes tombstones whenever deleting pauses, until the catalogue stops.
+pub(super) async fn flush_tombstones(catalogue: Weak<Inner>, every: Duration) {
+    let mut tick = tokio::time::interval(every);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let Some(stop) = catalogue.upgrade().map(|inner| Arc::clone(&inner.stop)) else { return };
+    let mut watches = Vec::new();
+    loop {
+        tokio::select! {
+            _ = tick.tick() => {}
+            () = stop.cancelled() => return,
+        }
+        let Some(inner) = catalogue.upgrade() else { return };
+        if let Err(error) = inner.flush_tombstones(&mut watches).await {
+            (inner.fatal)(&format!("the catalogue's state was not flushed: {error}"));
+            return;
+        }
+    }
+}
+
 impl Inner {
+    /// Flushes the states for which it is time, by a watch on each.
+    pub(super) async fn flush_tombstones(&self, watches: &mut Vec<Watch>) -> Result<(), StoreError> {
+        watches.resize_with(self.groups.len(), Watch::default);
+        for (group, watch) in self.groups.iter().zip(watches) {
+            let state = group.state();
+            if watch.look(&state)? {
+                let flushed = tokio::task::spawn_blocking(move || state.flush());
+                flushed.await.map_err(|error| StoreError(error.to_string()))??;
+            }
+        }
+        Ok(())
+    }
+
     /// Flushes every state and purges its log.
     pub(crate) async fn compact(&self) -> Result<(), StoreError> {
         let _copying = self.copying.lock().await;

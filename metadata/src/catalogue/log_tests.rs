@@ -1,7 +1,7 @@
 //! The log's length, its space, and what a start replays.
 
 use super::model_tests::copy_dir;
-use super::testing::{NOW, bucket, do_put, key, options, put, version};
+use super::testing::{NOW, bucket, delete, do_put, key, options, put, version};
 use super::{Catalogue, CatalogueOptions, Durability, ProposeError};
 use crate::command::{
     Command, CompleteUpload, CreateUpload, NamedPart, ObjectChange, PutPart, Reject, Reply,
@@ -55,6 +55,31 @@ async fn a_long_log_is_purged_by_itself() {
         i += 1;
         assert!(i < 1_000_000, "no snapshot after {i} commands");
     }
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tombstones_are_flushed_by_themselves() {
+    let dir = tempfile::tempdir().unwrap();
+    let often = CatalogueOptions { tombstone_check: Duration::from_millis(50), ..options(dir.path()) };
+    let catalogue = Catalogue::open(CatalogueOptions { durability: Durability::Os, ..often }).await.unwrap();
+    let b = bucket(&catalogue, "data").await;
+    // A first table: with nothing below it, one would only be moved.
+    catalogue.inner.compact().await.unwrap();
+    for i in 0..5_000 {
+        do_put(&catalogue, &b, &format!("k{i}"), 0).await;
+        catalogue.propose(Command::object(&b, &key(&format!("k{i}")), NOW, delete())).await.unwrap();
+    }
+    let state = catalogue.inner.groups[0].state();
+    let mut looks = 0;
+    // The last few may stay.
+    while state.unflushed_tombstones().unwrap() >= 5_000 {
+        looks += 1;
+        assert!(looks < 6_000, "nobody flushed them");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(state.tombstones_at_rest().unwrap(), 0);
+    drop(state);
     catalogue.shutdown().await;
 }
 

@@ -74,8 +74,11 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
     first_rows(&inner, options.partitions).await.map_err(propose)?;
     inner.resume_sagas().await.map_err(propose)?;
     let shared = Arc::downgrade(&inner);
-    let jobs =
-        [tokio::spawn(jobs::release_bodies(shared.clone())), tokio::spawn(jobs::purge_logs(shared.clone()))];
+    let jobs = [
+        tokio::spawn(jobs::release_bodies(shared.clone())),
+        tokio::spawn(jobs::purge_logs(shared.clone())),
+        tokio::spawn(jobs::flush_tombstones(shared.clone(), options.tombstone_check)),
+    ];
     inner.jobs.lock().extend(jobs);
     if let Some(checkpoints) = options.checkpoints {
         let job = copies::make_checkpoints(shared, Arc::clone(&inner.stop), checkpoints);

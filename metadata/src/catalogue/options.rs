@@ -50,6 +50,9 @@ pub struct CatalogueOptions {
     pub groups: u32,
     /// Where object groups other than 0 begin, when the catalogue is created: bucket, key, group.
     pub partitions: Vec<(u64, Vec<u8>, u32)>,
+    /// How often deleted rows that are in memory only are looked at; so long is a pause of deleting, in
+    /// which they go to a table and are compacted.
+    pub tombstone_check: Duration,
     /// Where checkpoints to rebuild it from are kept; nothing: there are none.
     pub checkpoints: Option<CheckpointOptions>,
     /// Called when a log or state write or sync fails. It should not return; when it does, every
@@ -71,6 +74,7 @@ impl CatalogueOptions {
             memtable_bytes: 32 << 20,
             groups: 1,
             partitions: Vec::new(),
+            tombstone_check: Duration::from_secs(5),
             checkpoints: None,
             fatal: Arc::new(|why| {
                 tracing::error!(why, "the catalogue cannot keep what it promised; stopping");

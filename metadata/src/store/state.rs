@@ -9,6 +9,7 @@ use super::{files, manifest, options};
 use crate::view::{Changes, Row, Rows, StoreError};
 use parking_lot::RwLock;
 use rocksdb::checkpoint::Checkpoint;
+use rocksdb::properties::{self, PropName};
 use rocksdb::{Cache, DB, DBPinnableSlice, DBRawIterator, FlushOptions, ReadOptions, ReadTier, WriteBatch};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -95,6 +96,27 @@ impl StateDb {
         let mut flush = FlushOptions::default();
         flush.set_wait(true);
         Ok(self.db.flush_opt(&flush)?)
+    }
+
+    /// Tombstones that are in memory only.
+    pub(crate) fn unflushed_tombstones(&self) -> Result<u64, StoreError> {
+        self.property(properties::NUM_DELETES_ACTIVE_MEM_TABLE)
+    }
+
+    /// How many rows there are, by what RocksDB knows without looking.
+    pub(crate) fn rows_estimated(&self) -> Result<u64, StoreError> {
+        self.property(properties::ESTIMATE_NUM_KEYS)
+    }
+
+    fn property(&self, name: &PropName) -> Result<u64, StoreError> {
+        Ok(self.db.property_int_value(name)?.unwrap_or(0))
+    }
+
+    /// Waits until nothing is left to be compacted, and says how many tombstones the tables hold then.
+    #[cfg(test)]
+    pub(crate) fn tombstones_at_rest(&self) -> Result<u64, StoreError> {
+        self.db.wait_for_compact(&rocksdb::WaitForCompactOptions::default())?;
+        Ok(self.db.live_files()?.iter().map(|file| file.num_deletions).sum())
     }
 
     /// Makes a copy of everything written in `dir`, which must not exist: hard links where the
