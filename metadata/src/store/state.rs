@@ -103,20 +103,23 @@ impl StateDb {
         self.property(properties::NUM_DELETES_ACTIVE_MEM_TABLE)
     }
 
-    /// How many rows there are, by what RocksDB knows without looking.
-    pub(crate) fn rows_estimated(&self) -> Result<u64, StoreError> {
-        self.property(properties::ESTIMATE_NUM_KEYS)
+    /// Bytes of its tables.
+    pub(crate) fn table_bytes(&self) -> Result<u64, StoreError> {
+        self.property(properties::LIVE_SST_FILES_SIZE)
     }
 
     fn property(&self, name: &PropName) -> Result<u64, StoreError> {
         Ok(self.db.property_int_value(name)?.unwrap_or(0))
     }
 
-    /// Waits until nothing is left to be compacted, and says how many tombstones the tables hold then.
+    /// Waits until nothing is left to be compacted, and says how many tombstones the tables themselves
+    /// say they hold then (what RocksDB keeps of that in memory begins anew at each start).
     #[cfg(test)]
     pub(crate) fn tombstones_at_rest(&self) -> Result<u64, StoreError> {
         self.db.wait_for_compact(&rocksdb::WaitForCompactOptions::default())?;
-        Ok(self.db.live_files()?.iter().map(|file| file.num_deletions).sum())
+        let all = self.db.property_value(properties::AGGREGATED_TABLE_PROPERTIES)?.unwrap_or_default();
+        let count = all.split(';').find_map(|line| line.trim().strip_prefix("# deletions="));
+        count.and_then(|count| count.parse().ok()).ok_or_else(|| StoreError(all.clone()))
     }
 
     /// Makes a copy of everything written in `dir`, which must not exist: hard links where the

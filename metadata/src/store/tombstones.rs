@@ -7,8 +7,8 @@
 //! mark, so compaction goes on after a restart.
 //!
 //! For tombstones in memory there is no table to mark. Here it is decided when they are worth a flush: when deleting
-//! pauses, and there are enough of them for the rows that their compaction writes anew; until then they are few beside
-//! what there is to show. Nothing waits for it: writers go on, and what a flush leaves is a consistent prefix.
+//! pauses, and there are enough of them for the tables that their compaction writes anew; until then they are few
+//! beside what there is to show. Nothing waits for it: writers go on, and what a flush leaves is a consistent prefix.
 
 use super::state::StateDb;
 use crate::view::StoreError;
@@ -16,11 +16,11 @@ use crate::view::StoreError;
 /// So few are stepped over in a millisecond.
 const FLUSHED_MIN: u64 = 4096;
 
-/// So many are stepped over in tens of milliseconds, which a page should not take, however many rows there are.
+/// So many are stepped over in tens of milliseconds, which a page should not take, however large the tables are.
 const FLUSHED_MAX: u64 = 128 << 10;
 
-/// Rows to a tombstone at which writing the rows anew costs no more than deleting did.
-const ROWS_EACH: u64 = 64;
+/// Bytes of tables to a tombstone, about 64 rows, at which writing them anew costs no more than deleting did.
+const TABLE_BYTES_EACH: u64 = 4096;
 
 /// Deleting pauses when less than this part of the tombstones came since the last look.
 const PAUSE: u64 = 8;
@@ -37,13 +37,14 @@ impl Watch {
     pub(crate) fn look(&mut self, state: &StateDb) -> Result<bool, StoreError> {
         let now = state.unflushed_tombstones()?;
         let before = std::mem::replace(&mut self.before, now);
-        Ok(now >= FLUSHED_MIN && is_due(before, now, state.rows_estimated()?))
+        Ok(now >= FLUSHED_MIN && is_due(before, now, state.table_bytes()?))
     }
 }
 
-fn is_due(before: u64, now: u64, rows: u64) -> bool {
-    let enough = now >= (rows / ROWS_EACH).clamp(FLUSHED_MIN, FLUSHED_MAX);
-    enough && now.saturating_sub(before) < now / PAUSE
+fn is_due(before: u64, now: u64, table_bytes: u64) -> bool {
+    let enough = now >= (table_bytes / TABLE_BYTES_EACH).clamp(FLUSHED_MIN, FLUSHED_MAX);
+    // Fewer than before: there was a flush in between, and these have all come since.
+    enough && now.checked_sub(before).is_some_and(|came| came < now / PAUSE)
 }
 
 #[cfg(test)]
@@ -117,10 +118,11 @@ mod tests {
     fn a_flush_has_to_pay_and_waits_for_a_pause() {
         assert!(!is_due(FLUSHED_MIN - 1, FLUSHED_MIN - 1, 0));
         assert!(is_due(FLUSHED_MIN, FLUSHED_MIN, 0));
-        assert!(!is_due(10_000, 10_000, 1_000_000));
-        assert!(is_due(20_000, 20_000, 1_000_000));
+        assert!(!is_due(10_000, 10_000, 64 << 20));
+        assert!(is_due(20_000, 20_000, 64 << 20));
         assert!(is_due(FLUSHED_MAX, FLUSHED_MAX, u64::MAX));
-        assert!(!is_due(60_000, 120_000, 1_000_000), "as many come as there were");
-        assert!(is_due(110_000, 120_000, 1_000_000), "few come");
+        assert!(!is_due(60_000, 120_000, 64 << 20), "as many come as there were");
+        assert!(is_due(110_000, 120_000, 64 << 20), "few come");
+        assert!(!is_due(500_000, 120_000, 64 << 20), "all of them have come since a flush");
     }
 }
