@@ -177,10 +177,7 @@ impl Ingest {
 
     /// Makes room in the buffer: with more memory, or by appending what is there.
     async fn make_room(&mut self) -> Result<(), S3Error> {
-        // Twice as much each time, so that a byte is copied about twice on its way to a chunk.
-        let twice = (self.granted_bytes() as u64).min(CHUNK_BYTES_MAX - self.granted_bytes() as u64);
-        let blocks = u32::try_from(twice / BLOCK_BYTES).unwrap_or(1);
-        let granted = self.memory.try_hold(blocks).or_else(|| self.memory.try_hold(1));
+        let granted = self.wishes().into_iter().find_map(|blocks| self.memory.try_hold(blocks));
         match (granted, &mut self.more) {
             (Some(blocks), Some(more)) => more.merge(blocks),
             (Some(blocks), none) => *none = Some(blocks),
@@ -194,6 +191,17 @@ impl Ingest {
             }
         }
         Ok(())
+    }
+
+    /// How many blocks more the buffer would have, the best first: what its chunk still lacks of a body that is
+    /// known to be so long, for then its bytes are copied once; as many as it has; one.
+    fn wishes(&self) -> [u32; 3] {
+        let granted_bytes = self.granted_bytes() as u64;
+        let lacks = CHUNK_BYTES_MAX - granted_bytes;
+        let comes =
+            self.expected_bytes.map_or(0, |all| all.saturating_sub(self.appended_bytes + granted_bytes));
+        let blocks = |bytes: u64| bytes.min(lacks).div_ceil(BLOCK_BYTES).max(1) as u32;
+        [blocks(comes), blocks(granted_bytes), 1]
     }
 
     /// Sends the buffered chunk on its way to the disk.
