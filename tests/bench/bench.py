@@ -1,10 +1,12 @@
 """The server under load, and how one measures: stores that rows share, CPU of the server while something runs."""
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
 
 import proc
+from load.nginx import Nginx
 from report import Report
 from store import Store
 from units import KIB
@@ -14,6 +16,7 @@ QUICK_SETTINGS = {"hot.segment_bytes": "16MiB", "catalogue.log_bytes_max": "8MiB
 # For rows that segments would only disturb: compaction waits until it is asked for, or for the next start.
 NO_COMPACTION = {"hot.compact_interval": "1h"}
 MILLION_PREFIXES = 1000
+NGINX = "MLGW_NGINX"
 
 
 class Bench:
@@ -23,7 +26,7 @@ class Bench:
         self.options, self.report = options, Report()
         self.folder = Path(tempfile.mkdtemp(prefix="mlgw-bench-", dir=options.dir))
         self.log = open(self.folder / "server.log", "w")
-        self.stores, self.current = {}, None
+        self.stores, self.current, self._nginx = {}, None, None
 
     def close(self):
         """Ends whatever runs and removes all data."""
@@ -60,6 +63,14 @@ class Bench:
         load = work()
         load.cpu = proc.cpu_seconds(pid) - before
         return load
+
+    def nginx(self, names):
+        """nginx over files of 4 KiB under these names, to be started by `with`; and a file of request lines for them."""
+        if not self._nginx:
+            nginx = Nginx(os.environ.get(NGINX, "nginx"), self.folder / "nginx")
+            self.report.say(f"writing {len(names):,} files for nginx")
+            self._nginx = nginx, nginx.write(names, 4 * KIB)
+        return self._nginx
 
     # Objects that several groups of rows use.
 
