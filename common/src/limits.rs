@@ -107,6 +107,9 @@ pub const LARGE_CHUNK_BYTES_MIN: usize = 256 * KIB as usize;
 /// Segments of one body that may be open at once, each with its thread. A body that finds none
 /// free shares the segment of large chunks.
 pub const OWN_SEGMENTS_OPEN_MAX: usize = 16;
+/// What of a body with a segment of its own is written to the disk at a time, from memory that each such
+/// segment has while it is open.
+pub const DIRECT_BUFFER_BYTES: usize = 2 * MIB as usize;
 /// A segment of one body without appends for this long is sealed.
 pub const OWN_IDLE_SECS: u64 = 60;
 /// Records of one write call: each takes two of the 1,024 buffers that `pwritev` accepts.
@@ -178,5 +181,7 @@ const _: () = {
     assert!(INLINE_READ_BYTES_MAX >= BLOCK_BYTES);
     assert!(KEY_LEN_MAX <= u16::MAX as usize && EXTRA_BYTES_MAX <= u16::MAX as usize);
     assert!(2 * WRITE_RECORDS_MAX <= 1024);
+    assert!(DIRECT_BUFFER_BYTES.is_multiple_of(64 * KIB as usize));
+    assert!(OWN_SEGMENTS_OPEN_MAX * DIRECT_BUFFER_BYTES <= 32 * MIB as usize);
     assert!((3 + OWN_SEGMENTS_OPEN_MAX as u64) * MARK_BYTES <= 64 * MIB);
 };

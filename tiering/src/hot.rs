@@ -14,6 +14,7 @@
 mod catalogue;
 mod check;
 mod compaction;
+mod direct;
 mod file;
 mod files;
 mod header;
@@ -96,6 +97,8 @@ pub struct HotOptions {
     pub durability: Durability,
     /// Length at which a segment is sealed.
     pub segment_bytes: u64,
+    /// Whether bodies that have a segment of their own are written past the page cache.
+    pub direct_writes: bool,
     /// Free space under which appends are refused, so that the catalogue can still delete.
     pub reserve_bytes: u64,
     /// Bytes of segments beyond which appends are refused.
@@ -119,6 +122,7 @@ impl HotOptions {
             node: NodeId(1),
             durability: Durability::Full,
             segment_bytes: 256 * MIB,
+            direct_writes: true,
             // A sixteenth: 16 MiB of a 256 MiB disk, at most the GiB that a catalogue's
             // compaction may want at once.
             reserve_bytes: (disk_bytes / 16).clamp(16 * MIB, 1024 * MIB),
@@ -264,10 +268,11 @@ impl HotTier {
         map: Arc<dyn SegmentMap>,
         catalogue: Option<Catalogue>,
     ) -> Result<Self, OpenError> {
-        let HotOptions { dir, durability, intercept, clock, .. } = options;
+        let HotOptions { dir, direct_writes, durability, intercept, clock, .. } = options;
         let metrics = Arc::new(Metrics::default());
         let io = |source| OpenError::Io { dir: dir.clone(), source };
-        let disk = Disk::open(dir.clone(), durability, intercept, metrics.clone()).map_err(io)?;
+        let disk =
+            Disk::open(dir.clone(), direct_writes, durability, intercept, metrics.clone()).map_err(io)?;
         let disk = Arc::new(disk);
         let recovered = recovery::recover(&*map, &disk).await?;
         let Listed { stray, removed, used_bytes } = recovery::list_files(&*map, &disk).map_err(io)?;

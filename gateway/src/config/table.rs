@@ -186,6 +186,8 @@ settings! {
         capacity: Auto<ByteSize> = "auto", start;
         /// Length at which a segment file is sealed; at most 1/64 of the file system.
         segment_bytes: ByteSize = "256MiB", start;
+        /// Whether bodies of 64 MiB and more are written past the page cache, which keeps what is read in it.
+        direct_writes: bool = "true", start;
         /// Free bytes kept for deletes and the catalogue; auto is 1/16 of the file system, 32 MiB to 1 GiB.
         reserve_bytes: Auto<ByteSize> = "auto", start;
         /// Percent of a segment's bytes that must be dead before what lives in it is moved and it is released.
@@ -194,6 +196,8 @@ settings! {
         compact_bytes_per_second: ByteSize = "64MiB", live;
         /// How often compaction looks for dead bytes.
         compact_interval: Duration = "5s", live;
+        /// A segment whose dead bytes double within this time by themselves is left to die; 0s: none is.
+        compact_patience: Duration = "1m", live;
         /// Bytes a second that a daily scrub of the segments reads; 0: none but one that is asked for, as fast as it can.
         scrub_bytes_per_second: ByteSize = "10MiB", start;
     }

@@ -89,6 +89,7 @@ fn hot_options(config: &Config, machine: &Machine, clock: &Arc<dyn Clock>) -> Ho
         Durability::Os => mlgw_metadata::Durability::Os,
     };
     options.segment_bytes = config.hot_segment_bytes(machine);
+    options.direct_writes = config.hot.direct_writes;
     options.compaction = compaction_of(config);
     options.reserve_bytes = config.hot_reserve_bytes(machine);
     options.capacity_bytes = config.hot_capacity_bytes(machine);
@@ -113,5 +114,6 @@ pub(super) fn compaction_of(config: &Config) -> CompactionSettings {
         dead_percent: config.hot.compact_dead_percent,
         bytes_per_second: config.hot.compact_bytes_per_second.0,
         interval: config.hot.compact_interval,
+        patience: config.hot.compact_patience,
     }
 }

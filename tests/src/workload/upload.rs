@@ -5,6 +5,10 @@ use crate::content::{CLAIM_BYTES, Content};
 use crate::history::{Stored, Thing, Value};
 use crate::s3::{Failure, whole};
 
+const PART_NUMBER_MAX: u32 = 10_000;
+/// A part of this length under the largest number is beyond an upload's first 64 MiB.
+const FAR_PART_BYTES: usize = 7_000;
+
 impl Worker {
     pub(super) async fn upload(&mut self) -> Result<(), Failure> {
         let key = self.own_key();
@@ -19,7 +23,12 @@ impl Worker {
             pieces.insert(0, self.content_of(PART_BYTES));
         }
         // Part numbers have gaps, as clients may leave them.
-        let numbered: Vec<(u32, Content)> = (1..).step_by(3).zip(pieces).collect();
+        let mut numbered: Vec<(u32, Content)> = (1..).step_by(3).zip(pieces).collect();
+        if let Some((number, last)) = numbered.last_mut().filter(|_| self.rng.chance(1, 2)) {
+            // Of its size and number it is so far into its upload that it gets a segment of its own.
+            *number = PART_NUMBER_MAX;
+            last.length = last.length.max(FAR_PART_BYTES);
+        }
         for (number, piece) in &numbered {
             self.part((&key, &id), *number, *piece).await?;
         }

@@ -19,6 +19,7 @@
 
 pub(super) mod choose;
 pub(super) mod driver;
+mod dying;
 pub(super) mod job;
 mod moving;
 
@@ -37,11 +38,19 @@ pub struct CompactionSettings {
     pub bytes_per_second: u64,
     /// How often it looks for dead bytes.
     pub interval: Duration,
+    /// A segment that dies so fast that its dead bytes double within this time is left until it does
+    /// not; zero leaves none.
+    pub patience: Duration,
 }
 
 impl Default for CompactionSettings {
     fn default() -> Self {
-        Self { dead_percent: 30, bytes_per_second: 64 << 20, interval: Duration::from_secs(5) }
+        Self {
+            dead_percent: 30,
+            bytes_per_second: 64 << 20,
+            interval: Duration::from_secs(5),
+            patience: Duration::from_mins(1),
+        }
     }
 }
 

@@ -18,7 +18,9 @@ use std::time::Instant;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_metadata::Durability;
+use mlgw_metadata::schema::SegmentClass;
 
+use super::direct::{BLOCK, Direct};
 use super::header::SegmentHeader;
 use super::metrics::{Metrics, add};
 
@@ -63,6 +65,8 @@ pub trait Intercept: Send + Sync + 'static {
 /// The directory of segments.
 pub(super) struct Disk {
     dir: PathBuf,
+    /// Whether segments of one body are written past the page cache.
+    direct_writes: bool,
     durability: Durability,
     intercept: Option<Arc<dyn Intercept>>,
     metrics: Arc<Metrics>,
@@ -95,12 +99,13 @@ pub(super) fn segment_of_aside_name(name: &str) -> Option<SegmentId> {
 impl Disk {
     pub(super) fn open(
         dir: PathBuf,
+        direct_writes: bool,
         durability: Durability,
         intercept: Option<Arc<dyn Intercept>>,
         metrics: Arc<Metrics>,
     ) -> io::Result<Self> {
         std::fs::create_dir_all(&dir)?;
-        let disk = Self { dir, durability, intercept, metrics };
+        let disk = Self { dir, direct_writes, durability, intercept, metrics };
         disk.sync_directory()?;
         if let Some(parent) = disk.dir.parent() {
             disk.sync_named(parent)?;
@@ -131,6 +136,49 @@ impl Disk {
         self.sync_directory()?;
         add(&self.metrics.segments_created, 1);
         Ok(file)
+    }
+
+    /// The file of a segment that was just made, for writes past the page cache, if it is to have them.
+    pub(super) fn direct(&self, header: &SegmentHeader) -> Option<Direct> {
+        let wanted = self.direct_writes && header.class == SegmentClass::Own;
+        wanted.then(|| Direct::open(&self.path(header.id), &header.encode())).flatten()
+    }
+
+    /// Writes `blocks` at `offset` of `direct`, and through `file` what is left when a call falls short
+    /// inside of a block.
+    pub(super) fn write_blocks(
+        &self,
+        direct: &File,
+        file: &File,
+        id: SegmentId,
+        mut blocks: &[u8],
+        mut offset: u64,
+    ) -> io::Result<()> {
+        while blocks.len().is_multiple_of(BLOCK) && !blocks.is_empty() {
+            let Some(limit) = self.step(FileCall::Write, Some(id))? else { return Ok(()) };
+            let written = match limit {
+                usize::MAX => rustix::io::pwrite(direct, blocks, offset),
+                limit => rustix::io::pwrite(file, &blocks[..blocks.len().min(limit)], offset),
+            };
+            let written = match written {
+                Err(rustix::io::Errno::INTR) => continue,
+                other => other?,
+            };
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            offset += written as u64;
+            blocks = &blocks[written..];
+        }
+        if blocks.is_empty() { Ok(()) } else { self.write(file, id, &mut [IoSlice::new(blocks)], offset) }
+    }
+
+    /// Cuts off what fills up the last block of a segment that takes nothing any more. Not synced: what is
+    /// behind a segment's length is nothing to anybody.
+    pub(super) fn cut(file: &File, id: SegmentId, length: u64) {
+        if let Err(error) = file.set_len(length) {
+            tracing::debug!(segment = %id, %error, "zeros are left behind a segment's end");
+        }
     }
 
     /// Writes all of `slices` at `offset`. What a failed call left in the file is unknown.

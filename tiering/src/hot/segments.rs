@@ -19,6 +19,7 @@ use mlgw_metadata::schema::SegmentClass;
 use tokio::sync::{mpsc, oneshot};
 
 use super::AppendError;
+use super::direct::Direct;
 use super::file::Disk;
 use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::holds::{Hold, Holds};
@@ -37,6 +38,8 @@ pub(super) struct OpenFile {
     pub(super) id: SegmentId,
     pub(super) generation: Generation,
     pub(super) file: File,
+    /// The same for writes past the page cache, if it gets such.
+    pub(super) direct: Option<Direct>,
     /// Everything before this offset is synced.
     pub(super) synced_bytes: u64,
     /// So much of it was marked as synced, or is about to be.
@@ -106,14 +109,16 @@ impl Segments {
             let (id, generation) = self.mint(class).await?;
             let header = SegmentHeader::new(id, generation, class, &*self.clock);
             let disk = self.disk.clone();
-            let made = tokio::task::spawn_blocking(move || disk.create(&header)).await;
+            let make = move || disk.create(&header).map(|file| (file, disk.direct(&header)));
+            let made = tokio::task::spawn_blocking(make).await;
             match made.unwrap_or_else(|stopped| Err(io::Error::other(stopped))) {
-                Ok(file) => {
+                Ok((file, direct)) => {
                     let hold = self.holds.begin(id);
                     return Ok(OpenFile {
                         id,
                         generation,
                         file,
+                        direct,
                         synced_bytes: SEGMENT_HEADER_BYTES,
                         marked_bytes: 0,
                         hold,

@@ -19,6 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::AppendError;
+use super::file::Disk;
 use super::header::SEGMENT_HEADER_BYTES;
 use super::location::Location;
 use super::metrics::{Metrics, add};
@@ -179,6 +180,8 @@ impl Writer {
             }
             Err(error) => {
                 tracing::error!(segment = %segment.id, %error, "a batch failed; its segment is given up");
+                // Its file is never touched again.
+                segment.direct = None;
                 self.retire();
                 Err(Failed::Disk(error))
             }
@@ -219,6 +222,9 @@ impl Writer {
     /// Seals the open segment at its synced length.
     fn retire(&mut self) {
         if let Some(segment) = self.segment.take() {
+            if segment.direct.is_some() {
+                Disk::cut(&segment.file, segment.id, segment.synced_bytes);
+            }
             self.shared.segments.seal(segment.id, segment.synced_bytes);
         }
     }
@@ -278,8 +284,8 @@ enum Failed {
 
 /// Writes the records of a batch behind the segment's synced length and returns where they end.
 fn write_batch(
-    disk: &super::file::Disk,
-    segment: &OpenFile,
+    disk: &Disk,
+    segment: &mut OpenFile,
     batch: &[Pending],
     heads: &mut Vec<u8>,
     locations: &mut Vec<Location>,
@@ -299,22 +305,63 @@ fn write_batch(
         });
         offset += pending.bytes as u64;
     }
-    let mut rest = heads.as_slice();
-    let mut at = segment.synced_bytes;
-    for (batch, locations) in batch.chunks(WRITE_RECORDS_MAX).zip(locations.chunks(WRITE_RECORDS_MAX)) {
-        let mut slices = Vec::with_capacity(2 * batch.len());
-        let mut bytes = 0;
-        for (pending, location) in batch.iter().zip(locations) {
-            let (head, behind) = rest.split_at(location.head_bytes as usize);
-            rest = behind;
-            slices.extend([IoSlice::new(head), IoSlice::new(&pending.data)]);
-            bytes += pending.bytes as u64;
-        }
-        disk.write(&segment.file, segment.id, &mut slices, at)?;
-        at += bytes;
+    if !write_direct(disk, segment, pieces(batch, heads, locations))? {
+        write_cached(disk, segment, pieces(batch, heads, locations))?;
     }
-    assert!(at == offset, "what was written ends where the last record does");
     Ok(offset)
+}
+
+/// The heads and payloads of a batch, in turns.
+fn pieces<'a>(
+    batch: &'a [Pending],
+    heads: &'a [u8],
+    locations: &'a [Location],
+) -> impl Iterator<Item = &'a [u8]> {
+    let mut rest = heads;
+    batch.iter().zip(locations).flat_map(move |(pending, location)| {
+        let (head, behind) = rest.split_at(location.head_bytes as usize);
+        rest = behind;
+        [head, &pending.data[..]]
+    })
+}
+
+/// Writes `pieces` past the page cache, if the segment is written so; says whether they were.
+fn write_direct<'a>(
+    disk: &Disk,
+    segment: &mut OpenFile,
+    pieces: impl Iterator<Item = &'a [u8]>,
+) -> io::Result<bool> {
+    let (file, id) = (&segment.file, segment.id);
+    let Some(direct) = &mut segment.direct else { return Ok(false) };
+    match direct.append(pieces, |direct, blocks, at| disk.write_blocks(direct, file, id, blocks, at)) {
+        Ok(()) => Ok(true),
+        // Devices with larger blocks, and file systems that say so late.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            tracing::info!(segment = %id, "the file system takes no direct writes; writing through the page cache");
+            segment.direct = None;
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes `pieces` behind the segment's synced length.
+fn write_cached<'a>(
+    disk: &Disk,
+    segment: &OpenFile,
+    mut pieces: impl Iterator<Item = &'a [u8]>,
+) -> io::Result<()> {
+    let mut at = segment.synced_bytes;
+    loop {
+        let mut slices: Vec<IoSlice<'_>> =
+            pieces.by_ref().take(2 * WRITE_RECORDS_MAX).map(IoSlice::new).collect();
+        if slices.is_empty() {
+            return Ok(());
+        }
+        let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
+        disk.write(&segment.file, segment.id, &mut slices, at)?;
+        at += bytes as u64;
+    }
 }
 
 #[cfg(test)]

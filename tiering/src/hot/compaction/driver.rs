@@ -5,13 +5,14 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mlgw_common::ids::SegmentId;
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::SegmentState;
 
 use super::choose::{Aim, HeldBack, SegmentFacts, choose};
+use super::dying::Dying;
 use super::job::{End, Event, Job, Step};
 use super::moving::{StepError, empty};
 use crate::hot::Inner;
@@ -46,6 +47,7 @@ struct Driver {
     /// Jobs whose segments somebody reads.
     parked: Vec<Job>,
     held_back: HeldBack,
+    dying: Dying,
     pace: Pace,
 }
 
@@ -67,6 +69,11 @@ impl Driver {
             facts = look(inner, catalogue).await?;
         }
         self.held_back.retain(|id, _| facts.iter().any(|segment| segment.id == *id));
+        self.dying.look(Instant::now(), &facts);
+        if asked.is_none() && has_room_to_wait(inner, &facts) {
+            let patience = inner.compaction.settings().patience;
+            facts.retain(|segment| !self.dying.is_worth_waiting_for(segment, patience));
+        }
         let room_bytes = inner.shared.space.moved_room_bytes();
         for segment in choose(&facts, Aim { dead_percent, room_bytes }, &self.held_back) {
             if inner.compaction.is_stopped() {
@@ -150,6 +157,13 @@ async fn unlink(inner: &Arc<Inner>, segment: SegmentId) -> Result<(), StepError>
     inner.compaction.freed_bytes.fetch_add(bytes, Relaxed);
     inner.compaction.freed_segments.fetch_add(1, Relaxed);
     Ok(())
+}
+
+/// Whether the tier can do without its dead bytes for some time: as much again as is dead twice over is
+/// left. So nothing waits where it is tight.
+fn has_room_to_wait(inner: &Inner, facts: &[SegmentFacts]) -> bool {
+    let dead_bytes: u64 = facts.iter().map(SegmentFacts::dead_bytes).sum();
+    inner.shared.space.room_bytes() >= dead_bytes.saturating_mul(2)
 }
 
 /// Every segment of this tier.

@@ -91,6 +91,28 @@ async fn small_large_and_own_chunks_lie_apart() {
 }
 
 #[tokio::test]
+async fn a_body_of_its_own_is_written_in_blocks_and_its_segment_ends_where_it_does() {
+    for direct_writes in [true, false] {
+        let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+        let options = HotOptions { direct_writes, ..options(dir.path()) };
+        let tier = HotTier::open_with(options, map.clone()).await.unwrap();
+        let mut end = 0;
+        for length in [1000, CHUNK_BYTES_MAX as usize, 70] {
+            let own = Chunk { placement: Placement::Own, ..chunk(3, bytes_of(3, length)) };
+            let extent = append(&tier, own.clone()).await.unwrap();
+            assert_eq!(read_all(&tier, &extent, 3).await, own.data);
+            end = extent.offset + extent.record_bytes();
+        }
+        let path = dir.path().join("segments").join(segment_file_name(SegmentId(1)));
+        let bytes = || std::fs::metadata(&path).unwrap().len();
+        let blocks = if direct_writes { end.next_multiple_of(4096) } else { end };
+        assert_eq!(bytes(), blocks);
+        tier.shutdown().await;
+        assert_eq!((map.sealed()[&1], bytes()), (Some(end), end));
+    }
+}
+
+#[tokio::test]
 async fn an_idle_body_loses_its_own_segment_and_gets_another() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;

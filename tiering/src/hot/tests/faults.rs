@@ -99,6 +99,54 @@ async fn short_writes_are_continued() {
     assert_eq!(read_all(&tier, &extent, 1).await, bytes_of(1, 3000));
 }
 
+/// A chunk of a body with a segment of its own, which is written past the page cache.
+fn own(body: u64, length: usize) -> Chunk {
+    Chunk { placement: Placement::Own, ..chunk(body, bytes_of(body, length)) }
+}
+
+#[tokio::test]
+async fn short_writes_past_the_page_cache_are_continued() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let script = Script::new(&[1, 63, 8192, 4095].map(|bytes| (FileCall::Write, Step::Short(bytes))));
+    let tier = open_scripted(dir.path(), &map, &script).await;
+    for length in [300_000, 5_000, 1] {
+        let extent = append(&tier, own(1, length)).await.unwrap();
+        assert_eq!(read_all(&tier, &extent, 1).await, bytes_of(1, length));
+    }
+    assert_eq!(script.steps.lock().len(), 0);
+}
+
+#[tokio::test]
+async fn a_write_past_the_page_cache_that_fails_moves_the_batch_to_a_new_segment() {
+    for call in [FileCall::Write, FileCall::Sync] {
+        let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+        let script = Script::new(&[]);
+        let tier = open_scripted(dir.path(), &map, &script).await;
+        let first = append(&tier, own(1, 3000)).await.unwrap();
+        script.steps.lock().push((call, Step::Fail(EIO)));
+        let second = append(&tier, own(1, 300_000)).await.unwrap();
+        let third = append(&tier, own(1, 3000)).await.unwrap();
+        assert_eq!((first.segment, second.segment, third.segment), (1, 2, 2), "{call:?}");
+        for (extent, length) in [(&first, 3000), (&second, 300_000), (&third, 3000)] {
+            assert_eq!(read_all(&tier, extent, 1).await, bytes_of(1, length));
+        }
+        assert_eq!(script.calls_on(1).last(), Some(&call), "the failed file is not touched again");
+    }
+}
+
+#[tokio::test]
+async fn where_the_file_system_has_no_direct_writes_the_page_cache_takes_them() {
+    const EINVAL: i32 = 22;
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let script = Script::new(&[(FileCall::Write, Step::Fail(EINVAL))]);
+    let tier = open_scripted(dir.path(), &map, &script).await;
+    for length in [3000, 300_000] {
+        let extent = append(&tier, own(1, length)).await.unwrap();
+        assert_eq!(read_all(&tier, &extent, 1).await, bytes_of(1, length));
+        assert_eq!(extent.segment, 1);
+    }
+}
+
 #[tokio::test]
 async fn a_failed_sync_at_recovery_refuses_to_open_and_the_next_start_opens() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
