@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 import proc
@@ -17,6 +18,9 @@ QUICK_SETTINGS = {"hot.segment_bytes": "16MiB", "catalogue.log_bytes_max": "8MiB
 NO_COMPACTION = {"hot.compact_interval": "1h"}
 MILLION_PREFIXES = 1000
 NGINX = "MLGW_NGINX"
+REST_SECONDS_MAX = 60
+# In a second.
+REST_CPU_SECONDS = 0.02
 
 
 class Bench:
@@ -63,6 +67,16 @@ class Bench:
         load = work()
         load.cpu = proc.cpu_seconds(pid) - before
         return load
+
+    def rest(self):
+        """Waits until the server does nothing of its own, for a minute at most."""
+        pid, deadline = self.current.server.pid, time.monotonic() + REST_SECONDS_MAX
+        self.report.say("waiting until the server is at rest")
+        while time.monotonic() < deadline:
+            before = proc.cpu_seconds(pid)
+            time.sleep(1)
+            if proc.cpu_seconds(pid) - before < REST_CPU_SECONDS:
+                return
 
     def nginx(self, names):
         """nginx over files of 4 KiB under these names, to be started by `with`; and a file of request lines for them."""

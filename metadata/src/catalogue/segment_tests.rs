@@ -110,6 +110,9 @@ async fn finds_and_relocates_wherever_a_chunk_is_named(options: fn(&Path) -> Cat
     let _pin = bench.catalogue.pin(upload);
     bench.on("z", ObjectChange::AbortUpload(AbortUpload { body_id: upload.0 })).await.unwrap();
     bench.relocates(&bench.owner("z", upload, 2, 1510), 20_151).await;
+    let _pin_of_pages = bench.catalogue.pin(long);
+    bench.on("m", delete()).await.unwrap();
+    bench.relocates(&bench.owner("m", long, 0, 90), 1009).await;
     // Nothing names what was deleted, replaced or never referred to.
     bench.on("a", delete()).await.unwrap();
     for owner in [bench.owner("a", body, 0, 0), bench.owner("a", long, 0, 0), bench.owner("z", body, 1, 0)] {

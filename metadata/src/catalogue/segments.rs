@@ -9,7 +9,7 @@ use crate::command::{Change, Command, FenceSegment, MarkSegment, Reject, Relocat
 use crate::key::Family;
 use crate::schema::meta::{Counter, MetaRow};
 use crate::schema::usage::segment_key_of;
-use crate::schema::{Extent, ObjectVersion, Part, SegmentUsage, decode, object, part};
+use crate::schema::{Extent, ObjectVersion, Part, Release, SegmentUsage, decode, object, part, release};
 use crate::view::{Rows, StoreError};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber, SegmentId};
 use std::collections::HashMap;
@@ -64,11 +64,14 @@ impl Catalogue {
                 let row = object::row(owner.bucket, owner.key.as_bytes());
                 let version: Option<ObjectVersion> = read(&state, &row)?;
                 let version = version.filter(|version| version.body() == owner.body);
-                // The pages of a body that is gone wait to be freed and still refer.
-                version.map_or((Vec::new(), true), |version| {
-                    let paged = version.is_paged();
-                    (version.extents, paged)
-                })
+                match version {
+                    Some(version) => {
+                        let paged = version.is_paged();
+                        (version.extents, paged)
+                    }
+                    // The pages of a body that is gone still refer while it waits to be freed. Most never had any.
+                    None => (Vec::new(), read::<Release>(&state, &release::row(owner.body))?.is_some()),
+                }
             }
             Some(number) => {
                 let part: Option<Part> = read(&state, &part::row(owner.body, number))?;

@@ -18,15 +18,18 @@ KEPT_OF = 10
 
 
 def listing(bench):
-    """Each after a restart; deleting comes last."""
+    """Each after a restart; deleting comes last. RocksDB goes on compacting what filling left, so one waits for its end."""
     store, names = bench.million(NO_COMPACTION)
+    bench.rest()
     folders = sorted({name.rpartition("/")[0] + "/" for name in names})
     keys = row(bench, "list", len(names), KEYS_PER_SECOND, lambda over: listed(store, over, "m/"))
     store.restart()
+    bench.rest()
     walks = PREFIX_WALKS * len(folders)
     each = lambda over: sum(listed(store, over, "m/", "/") for _ in range(PREFIX_WALKS))
     row(bench, "list-prefixes", walks, WITHIN * KEYS_PER_SECOND, each)
     store.restart()
+    bench.rest()
     under = lambda over: sum(listed(store, over, folder, "/") for folder in folders)
     row(bench, "list-under-prefixes", len(names), WITHIN * keys, under)
     doomed = [name for at, name in enumerate(names) if at % KEPT_OF]
