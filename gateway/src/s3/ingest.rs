@@ -177,7 +177,9 @@ impl Ingest {
 
     /// Makes room in the buffer: with more memory, or by appending what is there.
     async fn make_room(&mut self) -> Result<(), S3Error> {
-        let granted = self.wishes().into_iter().find_map(|blocks| self.memory.try_hold(blocks));
+        let granted_bytes = self.granted_bytes() as u64;
+        let left = self.expected_bytes.map(|all| all.saturating_sub(self.appended_bytes + granted_bytes));
+        let granted = wishes(granted_bytes, left).into_iter().find_map(|blocks| self.memory.try_hold(blocks));
         match (granted, &mut self.more) {
             (Some(blocks), Some(more)) => more.merge(blocks),
             (Some(blocks), none) => *none = Some(blocks),
@@ -191,17 +193,6 @@ impl Ingest {
             }
         }
         Ok(())
-    }
-
-    /// How many blocks more the buffer would have, the best first: what its chunk still lacks of a body that is
-    /// known to be so long, for then its bytes are copied once; as many as it has; one.
-    fn wishes(&self) -> [u32; 3] {
-        let granted_bytes = self.granted_bytes() as u64;
-        let lacks = CHUNK_BYTES_MAX - granted_bytes;
-        let comes =
-            self.expected_bytes.map_or(0, |all| all.saturating_sub(self.appended_bytes + granted_bytes));
-        let blocks = |bytes: u64| bytes.min(lacks).div_ceil(BLOCK_BYTES).max(1) as u32;
-        [blocks(comes), blocks(granted_bytes), 1]
     }
 
     /// Sends the buffered chunk on its way to the disk.
@@ -247,6 +238,15 @@ impl Ingest {
     }
 }
 
+/// How many blocks more a buffer of `granted_bytes` would have, the best first: what its chunk still lacks of the bytes
+/// that are `left`, where that is known, for then they are copied once; as many as it has, for then they are copied
+/// about twice; one.
+fn wishes(granted_bytes: u64, left: Option<u64>) -> [u32; 3] {
+    let lacks = CHUNK_BYTES_MAX - granted_bytes;
+    let blocks = |bytes: u64| bytes.min(lacks).div_ceil(BLOCK_BYTES).max(1) as u32;
+    [blocks(left.unwrap_or(granted_bytes)), blocks(granted_bytes), 1]
+}
+
 /// A large body, and the parts of an upload beyond its first stretch, get segments of their own.
 /// Where a part lies in its upload is not known until the upload is completed; parts of one upload
 /// have one size, so number times size is where it will be.
@@ -273,11 +273,21 @@ fn append_failed(error: AppendError) -> S3Error {
 
 #[cfg(test)]
 mod tests {
-    use super::placement;
+    use super::{BLOCK_BYTES, placement, wishes};
     use mlgw_common::PartNumber;
     use mlgw_tiering::Placement;
 
     const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_buffer_grows_to_what_comes_at_once_and_doubles_where_that_is_not_known() {
+        let first = |granted: u64, left: Option<u64>| wishes(granted * BLOCK_BYTES, left)[0];
+        assert_eq!(first(1, Some(5 * MIB)), 15, "to a whole chunk");
+        assert_eq!(first(1, Some(BLOCK_BYTES + 1)), 2, "to the end of the body");
+        assert_eq!(first(1, Some(0)), 1, "more than was said");
+        assert_eq!([1, 2, 4, 8, 12].map(|granted| first(granted, None)), [1, 2, 4, 8, 4]);
+        assert_eq!(wishes(4 * BLOCK_BYTES, Some(5 * MIB)), [12, 4, 1]);
+    }
 
     #[test]
     fn large_bodies_and_late_parts_get_segments_of_their_own() {

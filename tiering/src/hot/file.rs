@@ -160,13 +160,7 @@ impl Disk {
                 usize::MAX => rustix::io::pwrite(direct, blocks, offset),
                 limit => rustix::io::pwrite(file, &blocks[..blocks.len().min(limit)], offset),
             };
-            let written = match written {
-                Err(rustix::io::Errno::INTR) => continue,
-                other => other?,
-            };
-            if written == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
+            let written = some_written(written)?;
             offset += written as u64;
             blocks = &blocks[written..];
         }
@@ -195,13 +189,7 @@ impl Disk {
                 usize::MAX => rustix::io::pwritev(file, slices, offset),
                 limit => rustix::io::pwrite(file, &slices[0][..slices[0].len().min(limit)], offset),
             };
-            let written = match written {
-                Err(rustix::io::Errno::INTR) => continue,
-                other => other?,
-            };
-            if written == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
+            let written = some_written(written)?;
             offset += written as u64;
             IoSlice::advance_slices(&mut slices, written);
         }
@@ -301,6 +289,16 @@ impl Disk {
 
     fn step_sync(&self, call: FileCall, id: Option<SegmentId>) -> io::Result<bool> {
         Ok(self.durability == Durability::Full && self.step(call, id)?.is_some())
+    }
+}
+
+/// How much a call wrote: nothing when it was interrupted, so that it is made again, and an error when nothing can be
+/// written.
+fn some_written(written: rustix::io::Result<usize>) -> io::Result<usize> {
+    match written {
+        Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+        Err(rustix::io::Errno::INTR) => Ok(0),
+        other => Ok(other?),
     }
 }
 

@@ -159,8 +159,8 @@ async fn unlink(inner: &Arc<Inner>, segment: SegmentId) -> Result<(), StepError>
     Ok(())
 }
 
-/// Whether the tier can do without its dead bytes for some time: as much again as is dead twice over is
-/// left. So nothing waits where it is tight.
+/// Whether twice the dead bytes are free: then the tier can do without them for some time, and nothing waits
+/// where space is tight.
 fn has_room_to_wait(inner: &Inner, facts: &[SegmentFacts]) -> bool {
     let dead_bytes: u64 = facts.iter().map(SegmentFacts::dead_bytes).sum();
     inner.shared.space.room_bytes() >= dead_bytes.saturating_mul(2)
