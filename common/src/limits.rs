@@ -129,6 +129,8 @@ pub const OPEN_FILES_MAX: usize = 512;
 pub const EXTRA_BYTES_MAX: usize = 1024;
 /// How often housekeeping looks at free space and at idle segments of one body.
 pub const HOUSEKEEPING_MS: u64 = 1000;
+/// Dead chunks that the catalogue remembers for compaction, in 4 bytes each.
+pub const DEAD_CHUNKS_MAX: usize = 1 << 20;
 /// Bytes that compaction reads before it writes what of them is referred to: its memory.
 pub const MOVE_BATCH_BYTES_MAX: u64 = 4 * MIB;
 /// Chunks that compaction moves at once, each a command in the catalogue's queue.

@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod bench;
 pub(crate) mod copies;
+mod dead;
 mod inner;
 mod jobs;
 #[cfg(test)]
@@ -31,6 +32,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use dead::DeadSet;
 pub use options::{
     CatalogueMetrics, CatalogueOptions, CheckpointOptions, Completed, CreateBucketError, DeleteBucketError,
     Durability, Fatal, NewBucket, OpenError, ProposeError, ReadError,

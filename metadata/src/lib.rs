@@ -22,7 +22,7 @@ pub mod view;
 
 pub use catalogue::{
     Catalogue, CatalogueMetrics, CatalogueOptions, CheckpointOptions, ChunkOwner, Completed,
-    CreateBucketError, DeleteBucketError, Durability, Entry, Fatal, NewBucket, ObjectScan, OpenError,
-    PageScan, PartScan, Pin, ProposeError, ReadError, Reader, Reference, UploadScan,
+    CreateBucketError, DeadSet, DeleteBucketError, Durability, Entry, Fatal, NewBucket, ObjectScan,
+    OpenError, PageScan, PartScan, Pin, ProposeError, ReadError, Reader, Reference, UploadScan,
 };
 pub use command::{Change, Command, Reject, Reply};

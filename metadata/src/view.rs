@@ -5,6 +5,7 @@
 
 use crate::command::Reject;
 use crate::schema::{self, BadRecord};
+use mlgw_common::SegmentId;
 use prost::Message;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -47,6 +48,9 @@ pub trait Rows {
 /// A row's new value, or nothing when the row goes.
 pub type Change = Option<Vec<u8>>;
 
+/// A chunk that no record names any more: segment and offset.
+pub type Freed = (SegmentId, u64);
+
 /// Changed rows.
 pub type Changes = BTreeMap<Vec<u8>, Change>;
 
@@ -77,18 +81,31 @@ pub struct View<'a> {
     changes: Changes,
     /// What the command under way changed, with what was there before, in order.
     undo: Vec<(Vec<u8>, Option<Change>)>,
+    /// Rows that many commands read, as they are stored.
+    often: BTreeMap<Vec<u8>, Change>,
+    /// Chunks that lost the record that named them, and how many of them to commands that were kept.
+    freed: Vec<Freed>,
+    freed_kept: usize,
 }
 
 impl<'a> View<'a> {
     /// A view of `rows` without changes.
     #[must_use]
     pub fn new(rows: &'a dyn Rows) -> Self {
-        Self { rows, changes: Changes::new(), undo: Vec::new() }
+        Self {
+            rows,
+            changes: Changes::new(),
+            undo: Vec::new(),
+            often: BTreeMap::new(),
+            freed: Vec::new(),
+            freed_kept: 0,
+        }
     }
 
     /// Ends a command: its changes stay.
     pub fn keep(&mut self) {
         self.undo.clear();
+        self.freed_kept = self.freed.len();
     }
 
     /// Ends a command: its changes are taken back.
@@ -99,6 +116,12 @@ impl<'a> View<'a> {
                 None => self.changes.remove(&key),
             };
         }
+        self.freed.truncate(self.freed_kept);
+    }
+
+    /// Notes that no record names the chunk at `offset` of `segment` any more.
+    pub fn free(&mut self, segment: SegmentId, offset: u64) {
+        self.freed.push((segment, offset));
     }
 
     /// Number of changed rows.
@@ -113,10 +136,10 @@ impl<'a> View<'a> {
         self.changes.is_empty()
     }
 
-    /// The changes.
+    /// The changes, and the chunks that were freed by them.
     #[must_use]
-    pub fn into_changes(self) -> Changes {
-        self.changes
+    pub fn into_changes(self) -> (Changes, Vec<Freed>) {
+        (self.changes, self.freed)
     }
 
     /// The record at `key`.
@@ -128,6 +151,21 @@ impl<'a> View<'a> {
             return Ok(change.as_deref().map(schema::decode).transpose()?);
         }
         Ok(self.rows.get(key)?.as_deref().map(schema::decode).transpose()?)
+    }
+
+    /// The record at `key`, of which the stored row is read once for all commands.
+    ///
+    /// # Errors
+    /// As [`View::get`].
+    pub fn get_often<M: Message + Default>(&mut self, key: &[u8]) -> Result<Option<M>, StoreError> {
+        if !self.changes.contains_key(key) {
+            if !self.often.contains_key(key) {
+                self.often.insert(key.to_vec(), self.rows.get(key)?);
+            }
+            let stored = self.often.get(key).and_then(|row| row.as_deref());
+            return Ok(stored.map(schema::decode).transpose()?);
+        }
+        self.get(key)
     }
 
     /// Whether there is a row at `key`.
@@ -227,7 +265,7 @@ impl Rows for MemoryRows {
 
 #[cfg(test)]
 mod tests {
-    use super::{MemoryRows, Rows, View};
+    use super::{MemoryRows, Rows, SegmentId, View};
     use crate::schema::meta::Counter;
     use proptest::prelude::prop;
     use proptest::{prop_assert_eq, proptest};
@@ -248,7 +286,7 @@ mod tests {
                 if put { view.put(vec![key], &Counter { next: 2 }) } else { view.delete(vec![key]) }
             }
             let seen = view.range(&[from], &[end], max).unwrap();
-            let changes = view.into_changes();
+            let (changes, _) = view.into_changes();
             let mut after = rows.clone();
             after.write(changes);
             prop_assert_eq!(seen, after.range(&[from], &[end], max).unwrap());
@@ -260,13 +298,31 @@ mod tests {
         let rows = MemoryRows::default();
         let mut view = View::new(&rows);
         view.put(vec![1], &Counter { next: 1 });
+        view.free(SegmentId(1), 64);
         view.keep();
         view.put(vec![1], &Counter { next: 2 });
         view.put(vec![2], &Counter { next: 2 });
         view.delete(vec![1]);
+        view.free(SegmentId(1), 128);
         view.take_back();
         assert_eq!(view.get(&[1]), Ok(Some(Counter { next: 1 })));
         assert_eq!(view.has(&[2]), Ok(false));
         assert_eq!(view.len(), 1);
+        assert_eq!(view.into_changes().1, [(SegmentId(1), 64)]);
+    }
+
+    #[test]
+    fn a_row_that_is_read_often_shows_its_changes() {
+        let stored = |next| Some(Counter { next });
+        let mut rows = MemoryRows::default();
+        rows.0.insert(vec![1], crate::schema::encode(&Counter { next: 1 }));
+        let mut view = View::new(&rows);
+        assert_eq!((view.get_often(&[1]), view.get_often::<Counter>(&[2])), (Ok(stored(1)), Ok(None)));
+        view.keep();
+        view.put(vec![1], &Counter { next: 2 });
+        view.put(vec![2], &Counter { next: 3 });
+        assert_eq!((view.get_often(&[1]), view.get_often(&[2])), (Ok(stored(2)), Ok(stored(3))));
+        view.take_back();
+        assert_eq!((view.get_often(&[1]), view.get_often::<Counter>(&[2])), (Ok(stored(1)), Ok(None)));
     }
 }

@@ -61,7 +61,7 @@ mod tests {
             }
             let stretches = set.iter().filter(|&&segment| !set.contains(&(segment + 1))).count();
             let mut stored = MemoryRows::default();
-            stored.write(view.into_changes());
+            stored.write(view.into_changes().0);
             prop_assert_eq!(stored.0.len(), stretches);
         }
     }

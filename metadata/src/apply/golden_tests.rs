@@ -117,7 +117,7 @@ fn rows_of(changes: Vec<Change>) -> Vec<String> {
         let mut view = View::new(&rows);
         let command = Command::from(change);
         apply(&mut view, &command, seq_of(index as u64, 0)).unwrap().unwrap();
-        let changes = view.into_changes();
+        let (changes, _) = view.into_changes();
         rows.write(changes);
     }
     rows.0.iter().map(|(key, value)| format!("{} {}", hex(key), hex(value))).collect()

@@ -7,7 +7,7 @@ use crate::schema::bucket::mirror_row;
 use crate::schema::{Extent, ExtentPage, Mirror, ObjectVersion, extent, object};
 use crate::view::{ApplyError, View};
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, INLINE_EXTENTS_MAX, KEY_LEN_MAX};
-use mlgw_common::{BodyId, BucketId, Seq};
+use mlgw_common::{BucketId, Seq};
 
 /// Where an object command acts, once it was let in.
 #[derive(Clone, Copy)]
@@ -28,7 +28,7 @@ impl Place<'_> {
 }
 
 pub(super) fn apply(view: &mut View<'_>, command: &ObjectCommand, seq: Seq) -> Result<Reply, ApplyError> {
-    let mirror: Mirror = view.get(&mirror_row(command.bucket()))?.ok_or(Reject::NoSuchBucket)?;
+    let mirror: Mirror = view.get_often(&mirror_row(command.bucket()))?.ok_or(Reject::NoSuchBucket)?;
     if mirror.frozen {
         return Err(Reject::BucketFrozen.into());
     }
@@ -60,7 +60,7 @@ fn put_object(view: &mut View<'_>, place: Place<'_>, put: &PutObject) -> Result<
     check_map(&version, &put.pages)?;
     let current = place.current(view)?;
     conditions::check(&put.conditions, current.as_ref())?;
-    if is_in_use(view, place, current.as_ref(), version.body())? {
+    if is_in_use(view, current.as_ref(), put)? {
         return Err(Reject::BodyInUse.into());
     }
     version.seq = place.seq.0;
@@ -142,20 +142,18 @@ pub(super) fn check_covers<'e>(
     if covered == size { Ok(()) } else { Err(malformed(format!("extents cover {covered} bytes of {size}"))) }
 }
 
-/// Whether `body` belongs to a version or upload of this key, has a map, or waits to be freed.
+/// Whether the body of `put` belongs to this key's version, or has pages that are used or wait to be freed.
 ///
-/// Ids are minted once, so a body under another key is a proposer's error that no row shows;
-/// what can happen in a correct system is a proposal that is sent twice, and that is caught here.
-fn is_in_use(
-    view: &View<'_>,
-    place: Place<'_>,
-    current: Option<&ObjectVersion>,
-    body: BodyId,
-) -> Result<bool, ApplyError> {
-    Ok(current.is_some_and(|version| version.body() == body)
-        || view.has(&crate::schema::upload::row(place.bucket, place.key, body))?
-        || view.has(&extent::row(body, 0))?
-        || view.has(&crate::schema::release::row(body))?)
+/// Ids are minted once, so a body under another key, or an upload's, is a proposer's error that no row shows;
+/// what can happen in a correct system is a proposal that is sent twice, and that is caught here. Without pages
+/// of its own a body has no rows to be found by, so none are looked for.
+fn is_in_use(view: &View<'_>, current: Option<&ObjectVersion>, put: &PutObject) -> Result<bool, ApplyError> {
+    let body = put.version.body();
+    if current.is_some_and(|version| version.body() == body) {
+        return Ok(true);
+    }
+    Ok(!put.pages.is_empty()
+        && (view.has(&extent::row(body, 0))? || view.has(&crate::schema::release::row(body))?))
 }
 
 fn delete_object(

@@ -52,7 +52,8 @@ pub(super) fn unrefer<'e>(
     view: &mut View<'_>,
     extents: impl IntoIterator<Item = &'e Extent>,
 ) -> Result<(), StoreError> {
-    for (segment, sum) in by_segment(extents) {
+    let freed = extents.into_iter().inspect(|extent| view.free(extent.segment.into(), extent.offset));
+    for (segment, sum) in by_segment(freed) {
         let row = segment_row(segment.into());
         let usage: SegmentUsage = view.get(&row)?.unwrap_or_default();
         let (Some(bytes), Some(extents)) =

@@ -3,13 +3,14 @@
 //! It follows group 0's rows: changed after the write that changed them and before anybody is
 //! answered, so whoever got an answer finds what it was told.
 
+use super::dead::DeadChunks;
 use super::pins::Pins;
 use crate::key::{BadKey, Family};
 use crate::raft::machine::Watcher;
 use crate::schema::partition::PartitionStart;
 use crate::schema::segment::SegmentSummary;
 use crate::schema::{Bucket, Credential, Partition, SegmentRecord, decode, partition, segment};
-use crate::view::{Changes, Rows, StoreError};
+use crate::view::{Changes, Freed, Rows, StoreError};
 use mlgw_common::{BucketId, SegmentId};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
@@ -36,6 +37,8 @@ pub(crate) struct Resident {
     pub(crate) bucket_changed: Notify,
     /// Bodies that somebody is reading.
     pub(super) pins: Pins,
+    /// Chunks that are known to be dead.
+    pub(super) dead: DeadChunks,
 }
 
 impl Resident {
@@ -100,7 +103,10 @@ impl Resident {
                 let record: Option<SegmentRecord> = change.map(decode).transpose()?;
                 match record {
                     Some(record) => self.segments.write().insert(id, record.summary()),
-                    None => self.segments.write().remove(&id),
+                    None => {
+                        self.dead.forget(id);
+                        self.segments.write().remove(&id)
+                    }
                 };
             }
             Some(byte) if byte == Family::Partition as u8 => {
@@ -142,7 +148,8 @@ fn set<K: Ord, V>(map: &RwLock<BTreeMap<K, V>>, key: K, value: Option<V>) {
 }
 
 impl Watcher for Resident {
-    fn changed(&self, group: u32, changes: &Changes) -> Result<(), StoreError> {
+    fn changed(&self, group: u32, changes: &Changes, freed: &[Freed]) -> Result<(), StoreError> {
+        self.dead.note(freed);
         if changes.range(Family::Release.start()..Family::Release.end()).next().is_some() {
             self.release_added.notify_one();
         }

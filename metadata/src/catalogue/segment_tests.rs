@@ -176,6 +176,28 @@ async fn a_fenced_segment_only_loses_references_in_four_groups() {
 }
 
 #[tokio::test]
+async fn what_no_record_names_any_more_is_known_to_be_dead() {
+    let bench = Bench::new(options).await;
+    let known = |segment| bench.catalogue.known_dead(SegmentId(segment));
+    let bodies = [bench.body().await, bench.body().await, bench.body().await];
+    bench.on("replaced", put(sized(bodies[0], vec![at(1, 64), at(1, 100)]))).await.unwrap();
+    bench.on("moved", put(sized(bodies[1], vec![at(1, 200)]))).await.unwrap();
+    bench.on("stays", put(sized(bodies[2], vec![at(1, 300)]))).await.unwrap();
+    assert!(known(1).is_empty());
+    bench.on("replaced", put(sized(bench.body().await, vec![at(2, 64)]))).await.unwrap();
+    bench.relocates(&bench.owner("moved", bodies[1], 0, 0), 200).await;
+    let one = known(1);
+    assert!([64, 100, 200].iter().all(|offset| one.contains(*offset)) && !one.contains(300), "{one:?}");
+    assert!(known(2).is_empty());
+    bench.on("stays", delete()).await.unwrap();
+    bench.seal(1).await;
+    bench.catalogue.fence_segment(SegmentId(1)).await.unwrap();
+    bench.catalogue.remove_segment(SegmentId(1)).await.unwrap();
+    assert!(known(1).is_empty(), "the segment is no more");
+    bench.catalogue.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_mark_grows_until_the_seal() {
     let bench = Bench::new(options).await;
     let one = SegmentId(1);

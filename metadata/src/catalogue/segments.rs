@@ -3,6 +3,7 @@
 //! Nothing here destroys bytes. Whoever does, does it after [`Catalogue::settle`]: then everything
 //! that was applied before survives power loss, whatever the durability.
 
+use super::dead::DeadSet;
 use super::options::{ProposeError, ReadError};
 use super::{Catalogue, read};
 use crate::command::{Change, Command, FenceSegment, MarkSegment, Reject, RelocateExtent, RemoveSegment};
@@ -122,6 +123,12 @@ impl Catalogue {
             Err(ProposeError::Rejected(Reject::NotReferenced)) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Chunks of `segment` that need not be asked about, see [`dead`](super::dead).
+    #[must_use]
+    pub fn known_dead(&self, segment: SegmentId) -> DeadSet {
+        self.inner.resident.dead.of(segment)
     }
 
     /// What every referenced segment is referenced for, summed over the groups. Reads a row per

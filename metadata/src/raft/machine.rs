@@ -13,7 +13,7 @@ use crate::apply::{apply, seq_of};
 use crate::catalogue::options::Fatal;
 use crate::schema::meta::MetaRow;
 use crate::store::state::StateStore;
-use crate::view::{Changes, Rows, StoreError, View};
+use crate::view::{Changes, Freed, Rows, StoreError, View};
 use futures_util::{Stream, TryStreamExt};
 use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
@@ -27,8 +27,8 @@ const RUN_ROWS_MAX: usize = 4096;
 
 /// Hears of every change of a group's state, before anybody is answered.
 pub(crate) trait Watcher: Send + Sync + 'static {
-    /// These rows were changed.
-    fn changed(&self, group: u32, changes: &Changes) -> Result<(), StoreError>;
+    /// These rows were changed, and these chunks freed by that.
+    fn changed(&self, group: u32, changes: &Changes, freed: &[Freed]) -> Result<(), StoreError>;
     /// All rows may have changed.
     fn replaced(&self, group: u32, rows: &dyn Rows) -> Result<(), StoreError>;
 }
@@ -68,9 +68,9 @@ impl Machine {
             last = Some(entry.log_id);
         }
         let Some(last) = last else { return Ok(()) };
-        let changes = view.into_changes();
+        let (changes, freed) = view.into_changes();
         state.write(&changes)?;
-        self.watcher.changed(self.group, &changes)?;
+        self.watcher.changed(self.group, &changes, &freed)?;
         self.log.applied(last.index);
         for (responder, outcomes) in waiting {
             if let Some(responder) = responder {

@@ -59,6 +59,6 @@ impl<'s> Replay<'s> {
 
     fn write(&mut self) -> Result<(), StoreError> {
         let view = std::mem::replace(&mut self.view, View::new(self.state));
-        self.state.write(&view.into_changes())
+        self.state.write(&view.into_changes().0)
     }
 }

@@ -7,7 +7,7 @@ use super::types::Types;
 use crate::store::log::LogStore;
 use crate::store::options;
 use crate::store::state::StateStore;
-use crate::view::{Changes, Rows, StoreError};
+use crate::view::{Changes, Freed, Rows, StoreError};
 use openraft::StorageError;
 use openraft::testing::log::{StoreBuilder, Suite};
 use std::path::Path;
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 pub(crate) struct Nobody;
 
 impl Watcher for Nobody {
-    fn changed(&self, _group: u32, _changes: &Changes) -> Result<(), StoreError> {
+    fn changed(&self, _group: u32, _changes: &Changes, _freed: &[Freed]) -> Result<(), StoreError> {
         Ok(())
     }
 

@@ -30,6 +30,9 @@ fn common() -> Options {
     options.set_max_open_files(512);
     options.set_skip_stats_update_on_db_open(true);
     options.set_paranoid_checks(true);
+    // Each store has one writer at a time. Alone it may remember where the row before went in, which for keys in
+    // order saves the search.
+    options.set_allow_concurrent_memtable_write(false);
     options
 }
 

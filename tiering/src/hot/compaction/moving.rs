@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::{MOVE_BATCH_BYTES_MAX, MOVE_BATCH_CHUNKS_MAX};
-use mlgw_metadata::{Catalogue, ChunkOwner, ProposeError, Reference};
+use mlgw_metadata::{Catalogue, ChunkOwner, DeadSet, ProposeError, Reference};
 use tokio::task::JoinSet;
 
 use crate::hot::pace::Pace;
@@ -65,8 +65,25 @@ struct Batch {
     rest: Option<Scan>,
 }
 
-/// Moves all that is referred to in `segment` and can be.
+/// Moves all that is referred to in `segment` and can be. What is known to be dead is passed over; if
+/// something refers to the segment then, all of it is asked about.
 pub(super) async fn empty(
+    inner: &Arc<Inner>,
+    catalogue: &Catalogue,
+    segment: SegmentId,
+    pace: &mut Pace,
+) -> Result<(), StepError> {
+    let dead = catalogue.known_dead(segment);
+    let passed_over = !dead.is_empty();
+    move_but(dead, inner, catalogue, segment, pace).await?;
+    if passed_over && catalogue.segment_usage(segment)?.extents > 0 {
+        move_but(DeadSet::default(), inner, catalogue, segment, pace).await?;
+    }
+    Ok(())
+}
+
+async fn move_but(
+    dead: DeadSet,
     inner: &Arc<Inner>,
     catalogue: &Catalogue,
     segment: SegmentId,
@@ -81,10 +98,11 @@ pub(super) async fn empty(
         }
         Err(error) => return Err(error.into()),
     };
+    let dead = Arc::new(dead);
     let mut rest = Some(Scan::new(file, segment, summary.generation, 0)?);
     while let Some(scan) = rest {
-        let reads = catalogue.clone();
-        let batch = tokio::task::spawn_blocking(move || next_batch(scan, &reads, segment)).await;
+        let (reads, dead) = (catalogue.clone(), dead.clone());
+        let batch = tokio::task::spawn_blocking(move || next_batch(scan, &dead, &reads, segment)).await;
         let batch = batch.unwrap_or_else(|stopped| Err(io::Error::other(stopped).into()))?;
         let rate = inner.compaction.settings().bytes_per_second;
         wait_until(inner, pace.due(Instant::now(), batch.read_bytes, rate)).await?;
@@ -109,11 +127,19 @@ async fn wait_until(inner: &Inner, due: Instant) -> Result<(), StepError> {
 }
 
 /// Reads on until there is enough to move, or to wait for. Blocks.
-fn next_batch(mut scan: Scan, catalogue: &Catalogue, segment: SegmentId) -> Result<Batch, StepError> {
+fn next_batch(
+    mut scan: Scan,
+    dead: &DeadSet,
+    catalogue: &Catalogue,
+    segment: SegmentId,
+) -> Result<Batch, StepError> {
     let (mut live, mut read_bytes) = (Vec::new(), 0);
     while read_bytes < MOVE_BATCH_BYTES_MAX && live.len() < MOVE_BATCH_CHUNKS_MAX {
         let Some(record) = scan.next()? else { return Ok(Batch { live, read_bytes, rest: None }) };
         read_bytes += record.end - record.offset;
+        if dead.contains(record.offset) {
+            continue;
+        }
         let Some((head, owner)) = record.head.and_then(|head| Some((head, head.owner()?))) else { continue };
         let Some(reference) = catalogue.reference(&chunk_owner(&owner), segment, record.offset)? else {
             continue;

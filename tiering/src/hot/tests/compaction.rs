@@ -198,6 +198,27 @@ async fn what_a_fence_refused_is_appended_again_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chunk_that_was_taken_for_dead_is_moved_all_the_same() {
+    let bench = Bench::new().await;
+    let body = bench.catalogue.body_id().await.unwrap();
+    let appended = bench.append("key", body, &bytes_of(body.0, 5_000), 60_000).await.remove(0);
+    let segment = appended.hold.segment();
+    let name = || bench.name("key", body, vec![appended.extent.clone()]);
+    name().await.unwrap();
+    bench.delete("key").await;
+    assert!(bench.catalogue.known_dead(segment).contains(appended.extent.offset));
+    // The proposal comes a second time.
+    name().await.unwrap();
+    drop(appended);
+    bench.put("dead", 5_000).await;
+    bench.delete("dead").await;
+    bench.compact(1).await;
+    assert!(bench.catalogue.segment(segment).is_none(), "{:?}", bench.tier.compaction());
+    bench.reads("key", body, 5_000).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_held_segment_is_left_alone() {
     let bench = Bench::new().await;
     let body = bench.catalogue.body_id().await.unwrap();

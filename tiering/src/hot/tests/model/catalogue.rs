@@ -54,7 +54,7 @@ impl Catalogue {
     pub(super) fn apply_next(&mut self) -> Result<Reply, Reject> {
         let mut view = View::new(&self.rows);
         let outcome = apply(&mut view, &self.log[self.applied], seq_of(self.applied as u64 + 1, 0)).unwrap();
-        let changes = view.into_changes();
+        let (changes, _) = view.into_changes();
         self.rows.write(changes);
         self.applied += 1;
         outcome
