@@ -91,6 +91,13 @@ pub const RECORD_HEADER_BYTES: usize = 64;
 /// segments of its own, so that freeing it is an unlink.
 pub const OWN_SEGMENT_BYTES_MIN: u64 = 64 * MIB;
 
+// MD5 in lockstep.
+
+/// Bodies that are hashed side by side, a chunk of each. Twice as many take longer, for there are not registers enough.
+pub const LOCKSTEP_LANES_MAX: usize = 8;
+/// Bytes that lie unhashed until others come along. With more, nobody is waited for: a chunk for each lane.
+pub const UNHASHED_BYTES_MAX: usize = LOCKSTEP_LANES_MAX * CHUNK_BYTES_MAX as usize;
+
 // The hot tier.
 
 /// Waiting bytes of the writer of small chunks; beyond it appends wait their turn. At 1 GB/s the

@@ -11,6 +11,7 @@ pub mod body;
 pub mod cli;
 pub mod config;
 pub mod credentials;
+pub mod lockstep;
 pub mod memory;
 pub mod metrics;
 pub mod query;

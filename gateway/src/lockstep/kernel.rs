@@ -1,0 +1,157 @@
+//! The compression function of MD5 (RFC 1321, 3.4) over several streams at once, one in each lane.
+//!
+//! Every step of MD5 needs the one before, so a stream by itself keeps a processor waiting; several side by side do
+//! not. The lanes are plain arrays, in loops that the compiler turns into vector instructions, for each instruction
+//! set anew; [`Level`] says which of them this processor has. It is a pure function.
+
+use fearless_simd::{Level, Simd, dispatch};
+use std::array::from_fn;
+
+/// What is compressed at a time.
+pub(super) type Block = [u8; 64];
+
+/// The state of a stream that nothing was compressed of.
+pub(super) const INITIAL: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
+
+/// Bits that the steps of each round rotate by, over and over.
+const ROTATIONS: [[u32; 4]; 4] = [[7, 12, 17, 22], [5, 9, 14, 20], [4, 11, 16, 23], [6, 10, 15, 21]];
+
+/// What each step of each round adds: 2^32 times the absolute sine of its number.
+const SINES: [[u32; 16]; 4] = [
+    [
+        0xd76a_a478,
+        0xe8c7_b756,
+        0x2420_70db,
+        0xc1bd_ceee,
+        0xf57c_0faf,
+        0x4787_c62a,
+        0xa830_4613,
+        0xfd46_9501,
+        0x6980_98d8,
+        0x8b44_f7af,
+        0xffff_5bb1,
+        0x895c_d7be,
+        0x6b90_1122,
+        0xfd98_7193,
+        0xa679_438e,
+        0x49b4_0821,
+    ],
+    [
+        0xf61e_2562,
+        0xc040_b340,
+        0x265e_5a51,
+        0xe9b6_c7aa,
+        0xd62f_105d,
+        0x0244_1453,
+        0xd8a1_e681,
+        0xe7d3_fbc8,
+        0x21e1_cde6,
+        0xc337_07d6,
+        0xf4d5_0d87,
+        0x455a_14ed,
+        0xa9e3_e905,
+        0xfcef_a3f8,
+        0x676f_02d9,
+        0x8d2a_4c8a,
+    ],
+    [
+        0xfffa_3942,
+        0x8771_f681,
+        0x6d9d_6122,
+        0xfde5_380c,
+        0xa4be_ea44,
+        0x4bde_cfa9,
+        0xf6bb_4b60,
+        0xbebf_bc70,
+        0x289b_7ec6,
+        0xeaa1_27fa,
+        0xd4ef_3085,
+        0x0488_1d05,
+        0xd9d4_d039,
+        0xe6db_99e5,
+        0x1fa2_7cf8,
+        0xc4ac_5665,
+    ],
+    [
+        0xf429_2244,
+        0x432a_ff97,
+        0xab94_23a7,
+        0xfc93_a039,
+        0x655b_59c3,
+        0x8f0c_cc92,
+        0xffef_f47d,
+        0x8584_5dd1,
+        0x6fa8_7e4f,
+        0xfe2c_e6e0,
+        0xa301_4314,
+        0x4e08_11a1,
+        0xf753_7e82,
+        0xbd3a_f235,
+        0x2ad7_d2bb,
+        0xeb86_d391,
+    ],
+];
+
+/// Compresses the blocks of each lane into its state. The lanes have as many blocks as each other.
+pub(super) fn compress<const L: usize>(level: Level, states: &mut [[u32; 4]; L], lanes: [&[Block]; L]) {
+    dispatch!(level, simd => compress_with(simd, states, lanes));
+}
+
+/// Is compiled for each instruction set by being part of what is called with it; so must be all that it calls.
+#[inline(always)]
+fn compress_with<S: Simd, const L: usize>(_: S, states: &mut [[u32; 4]; L], lanes: [&[Block]; L]) {
+    let count = lanes[0].len();
+    assert!(lanes.iter().all(|blocks| blocks.len() == count), "lanes go on by as much as each other");
+    let lanes = lanes.map(|blocks| &blocks[..count]);
+    let mut words: [[u32; L]; 4] = from_fn(|word| from_fn(|lane| states[lane][word]));
+    for at in 0..count {
+        compress_block(&mut words, &side_by_side(lanes.map(|blocks| &blocks[at])));
+    }
+    for (lane, state) in states.iter_mut().enumerate() {
+        *state = words.map(|word| word[lane]);
+    }
+}
+
+/// The words of a block of each lane.
+#[inline(always)]
+fn side_by_side<const L: usize>(blocks: [&Block; L]) -> [[u32; L]; 16] {
+    let mut words = [[0; L]; 16];
+    for (lane, block) in blocks.into_iter().enumerate() {
+        for (word, bytes) in words.iter_mut().zip(block.as_chunks().0) {
+            word[lane] = u32::from_le_bytes(*bytes);
+        }
+    }
+    words
+}
+
+#[inline(always)]
+fn compress_block<const L: usize>(state: &mut [[u32; L]; 4], block: &[[u32; L]; 16]) {
+    let mut words = *state;
+    round::<0, L>(&mut words, |step| &block[step], |b, c, d| d ^ (b & (c ^ d)));
+    round::<1, L>(&mut words, |step| &block[(5 * step + 1) % 16], |b, c, d| c ^ (d & (b ^ c)));
+    round::<2, L>(&mut words, |step| &block[(3 * step + 5) % 16], |b, c, d| b ^ c ^ d);
+    round::<3, L>(&mut words, |step| &block[7 * step % 16], |b, c, d| c ^ (b | !d));
+    for (before, word) in state.iter_mut().zip(words) {
+        *before = from_fn(|lane| before[lane].wrapping_add(word[lane]));
+    }
+}
+
+/// Sixteen steps, each with a word of the block and the function of the round.
+#[inline(always)]
+fn round<'a, const ROUND: usize, const L: usize>(
+    words: &mut [[u32; L]; 4],
+    block: impl Fn(usize) -> &'a [u32; L],
+    mix: impl Fn(u32, u32, u32) -> u32,
+) {
+    let [mut a, mut b, mut c, mut d] = *words;
+    for step in 0..16 {
+        let (word, sine, bits) = (block(step), SINES[ROUND][step], ROTATIONS[ROUND][step % 4]);
+        let mut next = [0; L];
+        for lane in 0..L {
+            let mixed = mix(b[lane], c[lane], d[lane]).wrapping_add(sine).wrapping_add(word[lane]);
+            next[lane] = a[lane].wrapping_add(mixed).rotate_left(bits).wrapping_add(b[lane]);
+        }
+        (a, d, c, b) = (d, c, b, next);
+    }
+    *words = [a, b, c, d];
+}

@@ -1,0 +1,104 @@
+//! MD5s in the course of their computation, one by one or several at once.
+//!
+//! What a stream was given so far is in its state but for less than a block, which waits for the bytes after it. How
+//! the bytes are cut into pieces, and who goes along with whom, changes nothing of the digests.
+
+use super::kernel::{self, Block, INITIAL};
+use fearless_simd::Level;
+use md5::block_api::compress;
+use std::array::from_fn;
+
+/// The MD5 of a stream of bytes.
+pub(super) struct Running {
+    state: [u32; 4],
+    bytes: u64,
+    /// The bytes after the last whole block, at the head of it.
+    rest: Block,
+}
+
+impl Running {
+    /// Of no bytes yet.
+    pub(super) fn new() -> Self {
+        Self { state: INITIAL, bytes: 0, rest: [0; 64] }
+    }
+
+    /// The digest of all bytes (RFC 1321, 3.1 and 3.2: a one, zeros, and the length in bits).
+    pub(super) fn finish(mut self) -> [u8; 16] {
+        let rest = self.rest_bytes();
+        let mut end = [0; 128];
+        end[..rest].copy_from_slice(&self.rest[..rest]);
+        end[rest] = 0x80;
+        let length = if rest < 56 { 64 } else { 128 };
+        end[length - 8..length].copy_from_slice(&self.bytes.wrapping_mul(8).to_le_bytes());
+        compress(&mut self.state, end[..length].as_chunks().0);
+        let mut digest = [0; 16];
+        digest
+            .as_chunks_mut()
+            .0
+            .iter_mut()
+            .zip(self.state)
+            .for_each(|(bytes, word)| *bytes = word.to_le_bytes());
+        digest
+    }
+
+    fn rest_bytes(&self) -> usize {
+        (self.bytes % 64) as usize
+    }
+
+    /// Takes what is not whole blocks of `bytes` at either end, and returns the blocks between, which are to be
+    /// compressed next.
+    fn take_ends<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [Block] {
+        let rest = self.rest_bytes();
+        self.bytes += bytes.len() as u64;
+        if rest > 0 {
+            let head = bytes.split_off(..bytes.len().min(64 - rest)).unwrap_or_default();
+            self.rest[rest..rest + head.len()].copy_from_slice(head);
+            if rest + head.len() < 64 {
+                return &[];
+            }
+            compress(&mut self.state, &[self.rest]);
+        }
+        let (blocks, tail) = bytes.as_chunks();
+        self.rest[..tail.len()].copy_from_slice(tail);
+        blocks
+    }
+}
+
+/// Takes the next bytes of each stream, in lockstep as long as several have some.
+pub(super) fn update_all<'a>(level: Level, streams: impl Iterator<Item = (&'a mut Running, &'a [u8])>) {
+    let lanes = streams.map(|(running, bytes)| {
+        let blocks = running.take_ends(bytes);
+        Lane { state: &mut running.state, blocks }
+    });
+    let mut lanes: Vec<Lane> = lanes.collect();
+    loop {
+        lanes.retain(|lane| !lane.blocks.is_empty());
+        match &mut lanes[..] {
+            [] => return,
+            [lane] => compress(lane.state, std::mem::take(&mut lane.blocks)),
+            few if few.len() <= 4 => in_lockstep::<4>(level, few),
+            many => in_lockstep::<8>(level, many),
+        }
+    }
+}
+
+/// What is to be compressed of a stream.
+struct Lane<'a> {
+    state: &'a mut [u32; 4],
+    blocks: &'a [Block],
+}
+
+/// Compresses as many blocks of the first `L` lanes as each of them has. Where there are fewer, the last one is
+/// computed more than once: it costs nothing.
+fn in_lockstep<const L: usize>(level: Level, lanes: &mut [Lane<'_>]) {
+    let used = lanes.len().min(L);
+    let lanes = &mut lanes[..used];
+    let count = lanes.iter().map(|lane| lane.blocks.len()).min().unwrap_or_default();
+    let mut states: [[u32; 4]; L] = from_fn(|at| *lanes[at.min(used - 1)].state);
+    let blocks: [&[Block]; L] = from_fn(|at| &lanes[at.min(used - 1)].blocks[..count]);
+    kernel::compress(level, &mut states, blocks);
+    for (lane, state) in lanes.iter_mut().zip(states) {
+        *lane.state = state;
+        lane.blocks = &lane.blocks[count..];
+    }
+}

@@ -1,0 +1,93 @@
+//! The whole hasher with its threads: many bodies at once, slow ones and dropped ones among them.
+
+use crate::lockstep::{Hasher, Stopped};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use md5::{Digest as _, Md5};
+use std::collections::VecDeque;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// Chunks that a body has here before its owner waits.
+const IN_FLIGHT_MAX: usize = 4;
+
+/// Numbers that depend on nothing but the first.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % end
+    }
+}
+
+fn bytes_of(length: usize, seed: usize) -> Bytes {
+    (0..length).map(|at| (at.wrapping_add(seed).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+/// Hashes `body` as its owner would, chunk by chunk; given up half-way when it is so long as `given_up` says.
+async fn hash(hasher: Hasher, body: Bytes, seed: u64, given_up: Option<usize>) -> Option<[u8; 16]> {
+    let (mut numbers, mut stream) = (Numbers(seed), hasher.open());
+    let (mut rest, mut waiting, mut hashed) = (body.clone(), VecDeque::new(), 0);
+    while rest.len() > 70_000 {
+        if given_up.is_some_and(|bytes| body.len() - rest.len() >= bytes) {
+            return None;
+        }
+        if waiting.len() == IN_FLIGHT_MAX {
+            stream.hurry(hashed + 1);
+            assert_eq!(waiting.pop_front().unwrap().await, Ok(()));
+            hashed += 1;
+        }
+        waiting.push_back(stream.push(rest.split_to(1 + numbers.below(70_000))));
+        if numbers.below(3) == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    Some(stream.finish(rest).await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn many_bodies_at_once_have_their_digests_whoever_is_slow_or_goes_away() {
+    let hasher = Hasher::new(Handle::current());
+    let mut numbers = Numbers(1);
+    // Open all the time, and never with anything: others wait for them, but not for ever.
+    let _slow = [hasher.open(), hasher.open()];
+    let bodies = (0..100_u64).map(|seed| {
+        let body = bytes_of(numbers.below(1_000_000), seed as usize);
+        let given_up = (numbers.below(4) == 0).then(|| numbers.below(500_000));
+        let hashing = tokio::spawn(hash(hasher.clone(), body.clone(), seed, given_up));
+        async move {
+            let found = hashing.await.unwrap();
+            assert!(found.is_some() || given_up.is_some(), "body {seed}");
+            if let Some(md5) = found {
+                assert_eq!(md5, <[u8; 16]>::from(Md5::digest(&body)), "body {seed} of {} bytes", body.len());
+            }
+        }
+    });
+    join_all(bodies.collect::<Vec<_>>()).await;
+    let work = hasher.0.work.lock();
+    assert_eq!(work.schedule.waiting_bytes(), 0, "who went away left nothing");
+}
+
+#[tokio::test]
+async fn who_waits_for_a_stream_that_is_gone_is_told() {
+    let hasher = Hasher::new(Handle::current());
+    let (_other, mut stream) = (hasher.open(), hasher.open());
+    let (dropped, bytes) = oneshot::channel::<()>();
+    let carried = Bytes::from_owner(Carrying { _dropped: dropped });
+    let hashed = stream.push(carried);
+    drop(stream);
+    assert_eq!(hashed.await, Err(Stopped));
+    assert!(bytes.await.is_err(), "its bytes are gone with it");
+}
+
+/// Bytes that tell when they are gone.
+struct Carrying {
+    _dropped: oneshot::Sender<()>,
+}
+
+impl AsRef<[u8]> for Carrying {
+    fn as_ref(&self) -> &[u8] {
+        b"bytes"
+    }
+}
