@@ -2,7 +2,8 @@
 //!
 //! What comes out of [`Body::next`] are the object's bytes as the client meant them, whatever
 //! framing they travelled in, without copies where the framing allows it. They are hashed once,
-//! on their way through. The end of the body is reported only after its length, signatures and
+//! on their way through, but for the MD5 of a long body: that is left to who stores it, and
+//! settled with [`BodyMd5::settle`]. The end of the body is reported only after its length, signatures and
 //! checksums turned out right, so **whoever commits only after `None` never stores a body that
 //! its client would not recognise**. Until then bytes may be kept, but nothing may point to them.
 //!
@@ -31,7 +32,7 @@ use hashes::Hashes;
 use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
-use mlgw_common::limits::PUT_BYTES_MAX;
+use mlgw_common::limits::{CHUNK_BYTES_MAX, PUT_BYTES_MAX};
 use std::future::poll_fn;
 use std::pin::Pin;
 
@@ -46,6 +47,8 @@ pub struct Terms {
     pub length_required: bool,
     /// Whether the MD5 is wanted (it is the ETag of an object or part).
     pub md5: bool,
+    /// The MD5 of a body that may be longer than this is computed apart, by who stores it.
+    pub md5_apart_beyond: Option<u64>,
     /// Whether `x-amz-checksum-*` headers describe this body. Those of CompleteMultipartUpload
     /// describe the object.
     pub checksum_headers: bool,
@@ -62,6 +65,7 @@ impl Terms {
             too_large: Code::EntityTooLarge,
             length_required: true,
             md5: true,
+            md5_apart_beyond: Some(CHUNK_BYTES_MAX),
             checksum_headers: true,
             also,
         }
@@ -75,6 +79,7 @@ impl Terms {
             too_large: Code::MaxMessageLengthExceeded,
             length_required: false,
             md5: false,
+            md5_apart_beyond: None,
             checksum_headers: true,
             also: None,
         }
@@ -86,8 +91,8 @@ impl Terms {
 pub struct Digests {
     /// Its length in bytes, decoded.
     pub bytes: u64,
-    /// Its MD5, when the terms or the client asked for it.
-    pub md5: Option<[u8; 16]>,
+    /// Its MD5, as far as the terms or the client asked for it.
+    pub md5: BodyMd5,
     /// Its checksums: the one the client declared and the one of the terms.
     pub checksums: Vec<(Algorithm, Vec<u8>)>,
     /// The algorithm that the client declared, in a header or as a trailer.
@@ -102,6 +107,45 @@ impl Digests {
     }
 }
 
+/// The MD5 of a body, and who computes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BodyMd5 {
+    /// Nobody: it was not asked for.
+    #[default]
+    Spared,
+    /// This one was computed while the body was read, and is the one that the client declared if it did.
+    InPassing([u8; 16]),
+    /// Who stores the body. It has yet to be what the client declared.
+    Apart {
+        /// What the client declared.
+        declared: Option<[u8; 16]>,
+    },
+}
+
+impl BodyMd5 {
+    /// The MD5, given what was computed apart, if that was asked for. Before this succeeds nothing may point to the
+    /// body.
+    ///
+    /// # Errors
+    /// `BadDigest`.
+    ///
+    /// # Panics
+    /// When the MD5 was to be computed apart and was not.
+    pub fn settle(self, apart: Option<[u8; 16]>) -> Result<Option<[u8; 16]>, S3Error> {
+        match self {
+            Self::Spared => Ok(None),
+            Self::InPassing(md5) => Ok(Some(md5)),
+            Self::Apart { declared } => {
+                let Some(found) = apart else {
+                    panic!("the MD5 of a long body is computed by who stores it")
+                };
+                declared::check_md5(declared, found)?;
+                Ok(Some(found))
+            }
+        }
+    }
+}
+
 /// A request's body on its way in.
 pub struct Body<B> {
     incoming: B,
@@ -112,6 +156,7 @@ pub struct Body<B> {
     terms: Terms,
     sha256: Option<[u8; 32]>,
     declared: Declared,
+    md5_apart: bool,
     hashes: Hashes,
     /// Set once everything was found right.
     digests: Option<Digests>,
@@ -151,12 +196,18 @@ where
             }
             _ => Framing::Identity,
         };
-        let hashes = Hashes::new(
-            terms.md5 || declared.md5.is_some(),
-            sha256.is_some(),
-            [declared.algorithm(), terms.also],
-        );
-        Ok(Self { incoming, framing, length, bytes: 0, terms, sha256, declared, hashes, digests: None })
+        let wanted = terms.md5 || declared.md5.is_some();
+        let may_exceed = |bytes_max| length.is_none_or(|bytes| bytes > bytes_max);
+        let md5_apart = wanted && terms.md5_apart_beyond.is_some_and(may_exceed);
+        let hashes = Hashes::new(wanted && !md5_apart, sha256.is_some(), [declared.algorithm(), terms.also]);
+        let (bytes, digests) = (0, None);
+        Ok(Self { incoming, framing, length, bytes, terms, sha256, declared, md5_apart, hashes, digests })
+    }
+
+    /// Whether who stores this body has to compute its MD5, for [`BodyMd5::settle`].
+    #[must_use]
+    pub fn wants_md5_apart(&self) -> bool {
+        self.md5_apart
     }
 
     /// The length in bytes that the head declares, decoded.
@@ -236,12 +287,19 @@ where
         let trailer = self.declared.trailer(&trailers)?;
         let found = std::mem::take(&mut self.hashes).finish();
         declared::check_sha256(self.sha256, found.sha256)?;
-        self.declared.check_md5(found.md5)?;
+        let md5 = match found.md5 {
+            Some(found) => {
+                declared::check_md5(self.declared.md5, found)?;
+                BodyMd5::InPassing(found)
+            }
+            None if self.md5_apart => BodyMd5::Apart { declared: self.declared.md5 },
+            None => BodyMd5::Spared,
+        };
         let declared = self.declared.algorithm();
         for expected in self.declared.checksum.iter().chain(trailer.iter()) {
             declared::check_checksum(expected, &found.checksums)?;
         }
-        Ok(Digests { bytes: self.bytes, md5: found.md5, checksums: found.checksums, declared })
+        Ok(Digests { bytes: self.bytes, md5, checksums: found.checksums, declared })
     }
 }
 
@@ -249,11 +307,15 @@ where
 ///
 /// # Errors
 /// As [`Body::next`].
+///
+/// # Panics
+/// When its MD5 is to be computed apart.
 pub async fn read_all<B>(mut body: Body<B>) -> Result<Bytes, S3Error>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     S3Error: From<B::Error>,
 {
+    assert!(!body.wants_md5_apart(), "nobody would check it");
     let Some(first) = body.next().await? else { return Ok(Bytes::new()) };
     let Some(second) = body.next().await? else { return Ok(first) };
     let mut all = BytesMut::from(&first[..]);

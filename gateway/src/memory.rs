@@ -230,15 +230,16 @@ impl Account {
     /// # Errors
     /// `SlowDown` when there is none for too long.
     pub async fn hold_some(&self, many: u32, few: u32) -> Result<Held, S3Error> {
+        self.hold(if self.has_plenty() { many } else { few }).await
+    }
+
+    /// Whether less than half of the blocks is taken, of all and of what the client may hold.
+    #[must_use]
+    pub fn has_plenty(&self) -> bool {
         let plenty = |semaphore: &Semaphore, all: usize| semaphore.available_permits() > all / 2;
         let shared = &self.0.memory.0;
-        let wanted = match plenty(&shared.bodies.all, shared.body_blocks)
+        plenty(&shared.bodies.all, shared.body_blocks)
             && plenty(&self.0.client.bodies, shared.bodies.client_max)
-        {
-            true => many,
-            false => few,
-        };
-        self.hold(wanted).await
     }
 
     /// An answer that was put together, with the memory that it takes; refused where there is none,

@@ -44,6 +44,7 @@ mod documentation;
 use crate::auth::{self, AuthRules, Payload};
 use crate::config::EtagKind;
 use crate::credentials::{Keyring, Principal};
+use crate::lockstep::Hasher;
 use crate::memory::Account;
 use crate::metrics::observed::{Arrival, Observed};
 use crate::metrics::stages::{follow, stage_at_once};
@@ -85,6 +86,8 @@ pub struct Gateway {
     pub catalogue: Catalogue,
     /// Where bytes are.
     pub hot: HotTier,
+    /// Who computes the MD5s of long bodies.
+    pub hasher: Hasher,
     /// Who may ask.
     pub keyring: Keyring,
     /// The protocol's settings.

@@ -26,6 +26,7 @@ use crate::cli::discover::{AdminFile, FILE_NAME};
 use crate::config::{Config, Loaded, Sources};
 use crate::credentials::OpenKeyringError;
 use crate::credentials::sealer::write_private;
+use crate::lockstep::Hasher;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::metrics::access_log::AccessLog;
@@ -48,6 +49,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tls::{Certificate, TlsError};
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
@@ -422,6 +424,7 @@ fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gatew
     Gateway {
         catalogue: engine.catalogue.clone(),
         hot: engine.hot.clone(),
+        hasher: Hasher::new(Handle::current()),
         keyring: engine.keyring.clone(),
         config: S3Config { domains, region: config.s3.region.clone(), etag: config.s3.etag, rules },
         metrics: Arc::clone(metrics),

@@ -87,18 +87,14 @@ impl Declared {
             _ => Err(malformed()),
         }
     }
+}
 
-    pub(super) fn check_md5(&self, found: Option<[u8; 16]>) -> Result<(), S3Error> {
-        let Some(expected) = self.md5 else { return Ok(()) };
-        assert!(found.is_some(), "the MD5 of a body with Content-MD5 is computed");
-        if found == Some(expected) {
-            return Ok(());
-        }
-        Err(S3Error::new(Code::BadDigest)
-            .message("The Content-MD5 you specified did not match what we received.")
-            .field("ExpectedDigest", BASE64_STANDARD.encode(expected))
-            .field("CalculatedDigest", BASE64_STANDARD.encode(found.unwrap_or_default())))
-    }
+pub(super) fn check_md5(expected: Option<[u8; 16]>, found: [u8; 16]) -> Result<(), S3Error> {
+    let Some(expected) = expected.filter(|expected| *expected != found) else { return Ok(()) };
+    Err(S3Error::new(Code::BadDigest)
+        .message("The Content-MD5 you specified did not match what we received.")
+        .field("ExpectedDigest", BASE64_STANDARD.encode(expected))
+        .field("CalculatedDigest", BASE64_STANDARD.encode(found)))
 }
 
 pub(super) fn check_sha256(expected: Option<[u8; 32]>, found: Option<[u8; 32]>) -> Result<(), S3Error> {

@@ -22,7 +22,6 @@ use super::{Gateway, bucket_id, keep_alive, may_read};
 use crate::body::Algorithm;
 use crate::body::checksum::Running;
 use crate::memory::Account;
-use md5::{Digest, Md5};
 use mlgw_common::limits::PUT_BYTES_MAX;
 use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
 use mlgw_metadata::command::update_object::Update;
@@ -198,23 +197,20 @@ async fn copy_bytes(
     };
     let destination =
         Destination { bucket: bucket_id(bucket), key: key.clone(), body, part: part.map(|(_, n)| n) };
-    let mut ingest = Ingest::begin(gateway, memory, destination, Some(bytes)).await?;
+    let mut ingest =
+        Ingest::begin(gateway, memory, destination, Some(bytes), etag::wants_md5(gateway)).await?;
     let (mut reader, _piece) = from.reader_with_memory(gateway, memory, range).await?;
-    let mut md5 = etag::wants_md5(gateway).then(Md5::new);
     let mut checksum = asked.map(Running::new);
     while let Some(piece) = reader.next().await? {
-        if let Some(md5) = &mut md5 {
-            md5.update(&piece);
-        }
         if let Some(checksum) = &mut checksum {
             checksum.update(&piece);
         }
         ingest.push(piece).await?;
     }
-    let Durable { extents, holds } = ingest.finish().await?;
+    let Durable { extents, holds, md5 } = ingest.finish().await?;
     let stored = |one: Running| checksums::stored(one.algorithm(), ChecksumKind::FullObject, one.finish());
     let checksums = checksum.map(stored).into_iter().collect();
-    let etag = etag::of_body(md5.map(|md5| md5.finalize().into()))?;
+    let etag = etag::of_body(md5)?;
     Ok(Stored { body, bytes, etag, checksums, extents, _holds: holds })
 }
 

@@ -10,11 +10,14 @@
 
 use super::Gateway;
 use super::error::{Code, S3Error};
+use crate::lockstep::{Hasher, Stopped, Stream};
 use crate::memory::{Account, Held};
 use crate::metrics::stages::stage;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
+use futures_util::future::join;
 use futures_util::stream::FuturesOrdered;
+use md5::{Digest, Md5};
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, OWN_SEGMENT_BYTES_MIN, SMALL_BODY_BYTES};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use mlgw_metadata::schema::Extent;
@@ -49,6 +52,8 @@ pub struct Durable {
     pub extents: Vec<Extent>,
     /// Keep their segments as they are, until the catalogue names the chunks.
     pub holds: Vec<Hold>,
+    /// The MD5 of the body, if it was wanted from here.
+    pub md5: Option<[u8; 16]>,
 }
 
 impl Durable {
@@ -73,16 +78,53 @@ pub struct Ingest {
     _admitted: Option<Held>,
     /// Further blocks of the buffer.
     more: Option<Held>,
-    /// Appends under way, in the order of the body. They are tasks, so that they go on while the
+    /// Chunks under way, in the order of the body: appended, and hashed where that is wanted. They are tasks, so that they go on while the
     /// client is waited for.
-    in_flight: FuturesOrdered<JoinHandle<Result<Appended, AppendError>>>,
+    in_flight: FuturesOrdered<JoinHandle<Result<Appended, S3Error>>>,
+    md5: WantedMd5,
     stored: Durable,
+    /// Chunks that were waited for.
+    settled: u64,
     appended_bytes: u64,
     expected_bytes: Option<u64>,
 }
 
+/// The MD5 of a body, while it comes.
+enum WantedMd5 {
+    /// Not from here.
+    No,
+    /// Nothing was hashed yet, and where there is but one chunk it is hashed at its end: it would come too late for others
+    /// to go with it.
+    OfOneChunk,
+    /// That of a body of more chunks.
+    InLockstep(Stream),
+}
+
+impl WantedMd5 {
+    /// The stream to which a chunk goes that is not the last.
+    fn stream(&mut self, hasher: &Hasher) -> Option<&mut Stream> {
+        if matches!(self, Self::OfOneChunk) {
+            *self = Self::InLockstep(hasher.open());
+        }
+        match self {
+            Self::InLockstep(stream) => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// The MD5, given the last chunk.
+    async fn finish(self, last: Bytes) -> Result<Option<[u8; 16]>, Stopped> {
+        match self {
+            Self::No => Ok(None),
+            Self::OfOneChunk => Ok(Some(Md5::digest(&last).into())),
+            Self::InLockstep(stream) => stream.finish(last).await.map(Some),
+        }
+    }
+}
+
 impl Ingest {
-    /// Admits a body of `expected_bytes`, when that is known, before any of it is read.
+    /// Admits a body of `expected_bytes`, when that is known, before any of it is read. With `md5`, that of the body
+    /// is computed.
     ///
     /// # Errors
     /// `SlowDown` when there is no memory for it for too long.
@@ -91,12 +133,20 @@ impl Ingest {
         memory: &Account,
         destination: Destination,
         expected_bytes: Option<u64>,
+        md5: bool,
     ) -> Result<Self, S3Error> {
         let placement = placement(destination.part, expected_bytes);
         let admitted = match expected_bytes {
             Some(bytes) if bytes <= SMALL_BODY_BYTES as u64 => None,
             Some(bytes) if bytes <= BLOCK_BYTES => Some(memory.hold(1).await?),
             _ => Some(memory.hold(1 + CONNECTION_BLOCKS).await?),
+        };
+        let md5 = match md5 {
+            true if expected_bytes.is_some_and(|bytes| bytes > CHUNK_BYTES_MAX) => {
+                WantedMd5::InLockstep(gateway.hasher.open())
+            }
+            true => WantedMd5::OfOneChunk,
+            false => WantedMd5::No,
         };
         Ok(Self {
             gateway: gateway.clone(),
@@ -107,7 +157,9 @@ impl Ingest {
             _admitted: admitted,
             more: None,
             in_flight: FuturesOrdered::new(),
+            md5,
             stored: Durable::default(),
+            settled: 0,
             appended_bytes: 0,
             expected_bytes,
         })
@@ -138,14 +190,19 @@ impl Ingest {
     /// # Errors
     /// As [`Ingest::push`].
     pub async fn finish(mut self) -> Result<Durable, S3Error> {
+        let (last, _memory) = self.take_chunk().unzip();
+        let data = last.as_ref().map(|chunk| chunk.data.clone()).unwrap_or_default();
         // The last chunk needs no task: nothing is left to do but to wait for it.
-        let last = match self.take_chunk() {
-            Some((chunk, _memory)) => {
-                let appended = stage("append", self.gateway.hot.append(chunk)).await;
-                Some(appended.map_err(append_failed)?)
+        let append = async {
+            match last {
+                Some(chunk) => stage("append", self.gateway.hot.append(chunk)).await.map(Some),
+                None => Ok(None),
             }
-            None => None,
         };
+        let md5 = std::mem::replace(&mut self.md5, WantedMd5::No).finish(data);
+        let (last, md5) = join(append, md5).await;
+        let last = last.map_err(append_failed)?;
+        self.stored.md5 = md5.map_err(hashing_stopped)?;
         while !self.in_flight.is_empty() {
             self.settle_one().await?;
         }
@@ -201,20 +258,38 @@ impl Ingest {
             self.settle_one().await?;
         }
         let Some((chunk, memory)) = self.take_chunk() else { return Ok(()) };
+        let hashed = self.hash(&chunk.data);
         let hot = self.gateway.hot.clone();
         self.in_flight.push_back(tokio::spawn(async move {
-            let appended = hot.append(chunk).await;
+            let appended = hot.append(chunk).await.map_err(append_failed);
+            if let Some(hashed) = hashed {
+                hashed.await.map_err(hashing_stopped)?;
+            }
             drop(memory);
             appended
         }));
         Ok(())
     }
 
-    /// Waits for the oldest append under way.
+    /// Has a chunk hashed that is not the last, if that is wanted. It waits for chunks of other bodies only where that
+    /// keeps no memory from anybody.
+    fn hash(&mut self, data: &Bytes) -> Option<impl Future<Output = Result<(), Stopped>> + use<>> {
+        let stream = self.md5.stream(&self.gateway.hasher)?;
+        let hashed = stream.push(data.clone());
+        if !self.memory.has_plenty() {
+            stream.hurry_all();
+        }
+        Some(hashed)
+    }
+
+    /// Waits for the oldest chunk under way.
     async fn settle_one(&mut self) -> Result<(), S3Error> {
+        if let WantedMd5::InLockstep(stream) = &self.md5 {
+            stream.hurry(self.settled + 1);
+        }
         let Some(appended) = stage("append", self.in_flight.next()).await else { return Ok(()) };
-        let appended = appended.map_err(|_| S3Error::new(Code::InternalError))?;
-        self.stored.push(appended.map_err(append_failed)?);
+        self.settled += 1;
+        self.stored.push(appended.map_err(|_| S3Error::new(Code::InternalError))??);
         Ok(())
     }
 
@@ -258,6 +333,10 @@ fn placement(part: Option<PartNumber>, expected_bytes: Option<u64>) -> Placement
         None => end >= OWN_SEGMENT_BYTES_MIN,
     };
     if beyond { Placement::Own } else { Placement::Shared }
+}
+
+fn hashing_stopped(_: Stopped) -> S3Error {
+    S3Error::new(Code::ServiceUnavailable)
 }
 
 fn append_failed(error: AppendError) -> S3Error {

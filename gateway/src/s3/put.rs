@@ -82,13 +82,13 @@ where
     };
     let destination =
         Destination { bucket: bucket_id(bucket), key: key.clone(), body: id, part: part.map(|(_, n)| n) };
-    let mut ingest = Ingest::begin(gateway, memory, destination, expected).await?;
+    let mut ingest = Ingest::begin(gateway, memory, destination, expected, body.wants_md5_apart()).await?;
     while let Some(data) = body.next().await? {
         ingest.push(data).await?;
     }
     let digests = body.finish();
-    let Durable { extents, holds } = ingest.finish().await?;
-    let etag = etag::of_body(digests.md5)?;
+    let Durable { extents, holds, md5 } = ingest.finish().await?;
+    let etag = etag::of_body(digests.md5.settle(md5)?)?;
     let of_whole = |(algorithm, value)| checksums::stored(algorithm, ChecksumKind::FullObject, value);
     let checksums = digests.checksums.into_iter().map(of_whole).collect();
     Ok(Stored { body: id, bytes: digests.bytes, etag, checksums, extents, _holds: holds })

@@ -2,14 +2,14 @@
 
 use super::{head, read};
 use crate::auth::Payload;
-use crate::body::{Algorithm, Body, Terms, read_all};
+use crate::body::{Algorithm, Body, BodyMd5, Terms, read_all};
 use crate::s3::error::{Code, S3Error};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http_body_util::Full;
 use md5::Md5;
-use mlgw_common::limits::PUT_BYTES_MAX;
+use mlgw_common::limits::{CHUNK_BYTES_MAX, PUT_BYTES_MAX};
 use sha2::{Digest, Sha256};
 
 async fn put(body: &str, headers: &[(&str, &str)], payload: Payload) -> Result<(), S3Error> {
@@ -25,7 +25,7 @@ async fn a_body_is_hashed_once_over_all_its_pieces() {
     let (bytes, digests) = read(&[b"hello", b"", b" world"], &head, payload, terms).await.unwrap();
     assert_eq!(bytes, b"hello world");
     assert_eq!(digests.bytes, 11);
-    assert_eq!(digests.md5, Some(Md5::digest(b"hello world").into()));
+    assert_eq!(digests.md5, BodyMd5::InPassing(Md5::digest(b"hello world").into()));
     assert_eq!(digests.declared, Some(Algorithm::Sha256));
     assert_eq!(digests.checksums.len(), 2);
     for algorithm in [Algorithm::Sha256, Algorithm::Crc64Nvme] {
@@ -51,7 +51,7 @@ async fn an_empty_body_is_a_body() {
     let (bytes, digests) =
         read(&[], &head(&[("content-length", "0")]), Payload::Unsigned, Terms::object(None)).await.unwrap();
     assert_eq!((bytes.len(), digests.bytes), (0, 0));
-    assert_eq!(digests.md5, Some(Md5::digest(b"").into()));
+    assert_eq!(digests.md5, BodyMd5::InPassing(Md5::digest(b"").into()));
 }
 
 #[tokio::test]
@@ -117,4 +117,31 @@ async fn a_body_is_not_finished_before_its_end() {
     let body = Full::new(Bytes::from_static(b"hello"));
     let body = Body::new(body, &head(&[]), Payload::Unsigned, Terms::object(None)).unwrap();
     let _ = body.finish();
+}
+
+#[tokio::test]
+async fn the_md5_of_a_long_body_is_for_who_stores_it_and_checked_all_the_same() {
+    let (long, found) = (vec![7; CHUNK_BYTES_MAX as usize + 1], [3; 16]);
+    let read = async |bytes: &[u8], md5: Option<[u8; 16]>, terms: Terms| {
+        let md5 = md5.map(|md5| BASE64_STANDARD.encode(md5));
+        let length = bytes.len().to_string();
+        let mut headers = vec![("content-length", &*length)];
+        headers.extend(md5.as_deref().map(|md5| ("content-md5", md5)));
+        read(&[bytes], &head(&headers), Payload::Unsigned, terms).await.map(|(_, digests)| digests.md5)
+    };
+    let object = Terms::object(None);
+    let one_chunk = &long[1..];
+    assert_eq!(read(one_chunk, None, object).await, Ok(BodyMd5::InPassing(Md5::digest(one_chunk).into())));
+    let apart = read(&long, None, object).await.unwrap();
+    assert_eq!(apart, BodyMd5::Apart { declared: None });
+    assert_eq!(apart.settle(Some(found)), Ok(Some(found)));
+    let spared = Terms { md5: false, ..object };
+    assert_eq!(read(&long, None, spared).await.unwrap().settle(None), Ok(None), "nobody wants it");
+    for terms in [object, spared] {
+        let apart = read(&long, Some(found), terms).await.unwrap();
+        assert_eq!(apart.settle(Some(found)), Ok(Some(found)));
+        assert_eq!(apart.settle(Some([4; 16])).unwrap_err().code(), Code::BadDigest);
+    }
+    let document = Terms::document(long.len() as u64);
+    assert_eq!(read(&long, Some(found), document).await.unwrap_err().code(), Code::BadDigest, "at once");
 }

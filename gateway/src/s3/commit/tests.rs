@@ -3,6 +3,7 @@
 use crate::auth::AuthRules;
 use crate::config::EtagKind;
 use crate::credentials::{Keyring, Sealer};
+use crate::lockstep::Hasher;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::s3::ingest::{Destination, Durable, Ingest};
@@ -19,6 +20,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use tokio::runtime::Handle;
 
 async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -35,6 +37,7 @@ async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
     let gateway = Gateway {
         catalogue,
         hot,
+        hasher: Hasher::new(Handle::current()),
         keyring,
         config,
         metrics: Arc::new(Metrics::new(0)),
@@ -60,7 +63,8 @@ async fn stored_and_fenced(
     let body = gateway.catalogue.body_id().await.unwrap();
     let destination = Destination { bucket: bucket.bucket_id(), key: key.clone(), body, part };
     let memory = Memory::new(64 << 20, 100, None).account(Ipv4Addr::LOCALHOST.into());
-    let mut ingest = Ingest::begin(gateway, &memory, destination, Some(data.len() as u64)).await.unwrap();
+    let mut ingest =
+        Ingest::begin(gateway, &memory, destination, Some(data.len() as u64), true).await.unwrap();
     ingest.push(data.clone()).await.unwrap();
     let durable = ingest.finish().await.unwrap();
     for hold in &durable.holds {
