@@ -1,10 +1,10 @@
 //! The compression function of MD5 (RFC 1321, 3.4) over several streams at once, one in each lane.
 //!
 //! Every step of MD5 needs the one before, so a stream by itself keeps a processor waiting; several side by side do
-//! not. The lanes are plain arrays, in loops that the compiler turns into vector instructions, for each instruction
-//! set anew; [`Level`] says which of them this processor has. It is a pure function.
+//! not. It is written once, over vectors of any number of lanes, and compiled for each instruction set; [`Level`] says which of
+//! them this processor has. It is a pure function.
 
-use fearless_simd::{Level, Simd, dispatch};
+use fearless_simd::{Level, Simd, SimdInt, dispatch, u32x4, u32x8};
 use std::array::from_fn;
 
 /// What is compressed at a time.
@@ -92,66 +92,61 @@ const SINES: [[u32; 16]; 4] = [
     ],
 ];
 
-/// Compresses the blocks of each lane into its state. The lanes have as many blocks as each other.
-pub(super) fn compress<const L: usize>(level: Level, states: &mut [[u32; 4]; L], lanes: [&[Block]; L]) {
-    dispatch!(level, simd => compress_with(simd, states, lanes));
+/// Compresses the blocks of four lanes, each into its state. The lanes have as many as each other.
+pub(super) fn compress_4(level: Level, states: &mut [[u32; 4]; 4], lanes: [&[Block]; 4]) {
+    dispatch!(level, simd => compress_with::<_, u32x4<_>, 4>(simd, states, lanes));
+}
+
+/// As [`compress_4`], of eight lanes.
+pub(super) fn compress_8(level: Level, states: &mut [[u32; 4]; 8], lanes: [&[Block]; 8]) {
+    dispatch!(level, simd => compress_with::<_, u32x8<_>, 8>(simd, states, lanes));
 }
 
 /// Is compiled for each instruction set by being part of what is called with it; so must be all that it calls.
 #[inline(always)]
-fn compress_with<S: Simd, const L: usize>(_: S, states: &mut [[u32; 4]; L], lanes: [&[Block]; L]) {
+fn compress_with<S, V, const L: usize>(simd: S, states: &mut [[u32; 4]; L], lanes: [&[Block]; L])
+where
+    S: Simd,
+    V: SimdInt<S, Element = u32, Array = [u32; L]>,
+{
     let count = lanes[0].len();
     assert!(lanes.iter().all(|blocks| blocks.len() == count), "lanes go on by as much as each other");
     let lanes = lanes.map(|blocks| &blocks[..count]);
-    let mut words: [[u32; L]; 4] = from_fn(|word| from_fn(|lane| states[lane][word]));
+    let mut state: [V; 4] = from_fn(|word| V::simd_from(simd, from_fn(|lane| states[lane][word])));
     for at in 0..count {
-        compress_block(&mut words, &side_by_side(lanes.map(|blocks| &blocks[at])));
+        let blocks = lanes.map(|blocks| blocks[at].as_chunks::<4>().0);
+        let word = |word: usize| V::simd_from(simd, blocks.map(|block| u32::from_le_bytes(block[word])));
+        compress_block(&mut state, &from_fn(word));
     }
-    for (lane, state) in states.iter_mut().enumerate() {
-        *state = words.map(|word| word[lane]);
+    for (lane, out) in states.iter_mut().enumerate() {
+        *out = state.map(|word| word[lane]);
     }
 }
 
-/// The words of a block of each lane.
 #[inline(always)]
-fn side_by_side<const L: usize>(blocks: [&Block; L]) -> [[u32; L]; 16] {
-    let mut words = [[0; L]; 16];
-    for (lane, block) in blocks.into_iter().enumerate() {
-        for (word, bytes) in words.iter_mut().zip(block.as_chunks().0) {
-            word[lane] = u32::from_le_bytes(*bytes);
-        }
-    }
-    words
-}
-
-#[inline(always)]
-fn compress_block<const L: usize>(state: &mut [[u32; L]; 4], block: &[[u32; L]; 16]) {
-    let mut words = *state;
-    round::<0, L>(&mut words, |step| &block[step], |b, c, d| d ^ (b & (c ^ d)));
-    round::<1, L>(&mut words, |step| &block[(5 * step + 1) % 16], |b, c, d| c ^ (d & (b ^ c)));
-    round::<2, L>(&mut words, |step| &block[(3 * step + 5) % 16], |b, c, d| b ^ c ^ d);
-    round::<3, L>(&mut words, |step| &block[7 * step % 16], |b, c, d| c ^ (b | !d));
-    for (before, word) in state.iter_mut().zip(words) {
-        *before = from_fn(|lane| before[lane].wrapping_add(word[lane]));
-    }
+fn compress_block<S: Simd, V: SimdInt<S, Element = u32>>(state: &mut [V; 4], block: &[V; 16]) {
+    let before = *state;
+    round::<0, S, V>(state, |step| block[step], |b, c, d| d ^ (b & (c ^ d)));
+    round::<1, S, V>(state, |step| block[(5 * step + 1) % 16], |b, c, d| c ^ (d & (b ^ c)));
+    round::<2, S, V>(state, |step| block[(3 * step + 5) % 16], |b, c, d| b ^ c ^ d);
+    round::<3, S, V>(state, |step| block[7 * step % 16], |b, c, d| c ^ (b | !d));
+    state.iter_mut().zip(before).for_each(|(word, before)| *word += before);
 }
 
 /// Sixteen steps, each with a word of the block and the function of the round.
 #[inline(always)]
-fn round<'a, const ROUND: usize, const L: usize>(
-    words: &mut [[u32; L]; 4],
-    block: impl Fn(usize) -> &'a [u32; L],
-    mix: impl Fn(u32, u32, u32) -> u32,
+fn round<const ROUND: usize, S: Simd, V: SimdInt<S, Element = u32>>(
+    state: &mut [V; 4],
+    block: impl Fn(usize) -> V,
+    mix: impl Fn(V, V, V) -> V,
 ) {
-    let [mut a, mut b, mut c, mut d] = *words;
+    let [mut a, mut b, mut c, mut d] = *state;
     for step in 0..16 {
-        let (word, sine, bits) = (block(step), SINES[ROUND][step], ROTATIONS[ROUND][step % 4]);
-        let mut next = [0; L];
-        for lane in 0..L {
-            let mixed = mix(b[lane], c[lane], d[lane]).wrapping_add(sine).wrapping_add(word[lane]);
-            next[lane] = a[lane].wrapping_add(mixed).rotate_left(bits).wrapping_add(b[lane]);
-        }
+        // The last step's result is `b`: what does not need it is added beforehand.
+        let sum = (a + SINES[ROUND][step] + block(step)) + mix(b, c, d);
+        let bits = ROTATIONS[ROUND][step % 4];
+        let next = ((sum << bits) | (sum >> (32 - bits))) + b;
         (a, d, c, b) = (d, c, b, next);
     }
-    *words = [a, b, c, d];
+    *state = [a, b, c, d];
 }

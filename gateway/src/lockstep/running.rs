@@ -3,7 +3,7 @@
 //! What a stream was given so far is in its state but for less than a block, which waits for the bytes after it. How
 //! the bytes are cut into pieces, and who goes along with whom, changes nothing of the digests.
 
-use super::kernel::{self, Block, INITIAL};
+use super::kernel::{Block, INITIAL, compress_4, compress_8};
 use fearless_simd::Level;
 use md5::block_api::compress;
 use std::array::from_fn;
@@ -76,8 +76,8 @@ pub(super) fn update_all<'a>(level: Level, streams: impl Iterator<Item = (&'a mu
         match &mut lanes[..] {
             [] => return,
             [lane] => compress(lane.state, std::mem::take(&mut lane.blocks)),
-            few if few.len() <= 4 => in_lockstep::<4>(level, few),
-            many => in_lockstep::<8>(level, many),
+            few if few.len() <= 4 => in_lockstep(few, |states, blocks| compress_4(level, states, blocks)),
+            many => in_lockstep(many, |states, blocks| compress_8(level, states, blocks)),
         }
     }
 }
@@ -90,13 +90,13 @@ struct Lane<'a> {
 
 /// Compresses as many blocks of the first `L` lanes as each of them has. Where there are fewer, the last one is
 /// computed more than once: it costs nothing.
-fn in_lockstep<const L: usize>(level: Level, lanes: &mut [Lane<'_>]) {
+fn in_lockstep<const L: usize>(lanes: &mut [Lane<'_>], compress: impl Fn(&mut [[u32; 4]; L], [&[Block]; L])) {
     let used = lanes.len().min(L);
     let lanes = &mut lanes[..used];
     let count = lanes.iter().map(|lane| lane.blocks.len()).min().unwrap_or_default();
     let mut states: [[u32; 4]; L] = from_fn(|at| *lanes[at.min(used - 1)].state);
     let blocks: [&[Block]; L] = from_fn(|at| &lanes[at.min(used - 1)].blocks[..count]);
-    kernel::compress(level, &mut states, blocks);
+    compress(&mut states, blocks);
     for (lane, state) in lanes.iter_mut().zip(states) {
         *lane.state = state;
         lane.blocks = &lane.blocks[count..];

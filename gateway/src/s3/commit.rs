@@ -154,4 +154,4 @@ fn rejected(reject: Reject) -> S3Error {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

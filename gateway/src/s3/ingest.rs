@@ -5,7 +5,9 @@
 //! for it comes out of one budget. A body is admitted, before any of it is read, with what it needs
 //! to go on whatever happens; without that it is refused with `SlowDown`. Beyond that it takes what
 //! there is, and where there is nothing it appends smaller chunks, one at a time. So the server
-//! never grows past its limit and nobody who was admitted is stuck. A body that is given up (client
+//! never grows past its limit and nobody who was admitted is stuck. Where the MD5 of the body is
+//! wanted from here, each chunk is hashed beside its append, and its memory is held until both are
+//! done. A body that is given up (client
 //! gone, wrong checksum) leaves bytes that nothing refers to, which compaction frees.
 
 use super::Gateway;
@@ -191,7 +193,8 @@ impl Ingest {
     /// As [`Ingest::push`].
     pub async fn finish(mut self) -> Result<Durable, S3Error> {
         let (last, _memory) = self.take_chunk().unzip();
-        let data = last.as_ref().map(|chunk| chunk.data.clone()).unwrap_or_default();
+        let hashed = last.as_ref().filter(|_| !matches!(self.md5, WantedMd5::No));
+        let hashed = hashed.map(|chunk| chunk.data.clone()).unwrap_or_default();
         // The last chunk needs no task: nothing is left to do but to wait for it.
         let append = async {
             match last {
@@ -199,7 +202,7 @@ impl Ingest {
                 None => Ok(None),
             }
         };
-        let md5 = std::mem::replace(&mut self.md5, WantedMd5::No).finish(data);
+        let md5 = std::mem::replace(&mut self.md5, WantedMd5::No).finish(hashed);
         let (last, md5) = join(append, md5).await;
         let last = last.map_err(append_failed)?;
         self.stored.md5 = md5.map_err(hashing_stopped)?;
@@ -351,30 +354,4 @@ fn append_failed(error: AppendError) -> S3Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{BLOCK_BYTES, placement, wishes};
-    use mlgw_common::PartNumber;
-    use mlgw_tiering::Placement;
-
-    const MIB: u64 = 1 << 20;
-
-    #[test]
-    fn a_buffer_grows_to_what_comes_at_once_and_doubles_where_that_is_not_known() {
-        let first = |granted: u64, left: Option<u64>| wishes(granted * BLOCK_BYTES, left)[0];
-        assert_eq!(first(1, Some(5 * MIB)), 15, "to a whole chunk");
-        assert_eq!(first(1, Some(BLOCK_BYTES + 1)), 2, "to the end of the body");
-        assert_eq!(first(1, Some(0)), 1, "more than was said");
-        assert_eq!([1, 2, 4, 8, 12].map(|granted| first(granted, None)), [1, 2, 4, 8, 4]);
-        assert_eq!(wishes(4 * BLOCK_BYTES, Some(5 * MIB)), [12, 4, 1]);
-    }
-
-    #[test]
-    fn large_bodies_and_late_parts_get_segments_of_their_own() {
-        let part = |n| PartNumber::new(n);
-        assert_eq!(placement(None, Some(63 * MIB)), Placement::Shared);
-        assert_eq!(placement(None, Some(64 * MIB)), Placement::Own);
-        assert_eq!(placement(None, None), Placement::Shared);
-        assert_eq!(placement(part(8), Some(8 * MIB)), Placement::Shared);
-        assert_eq!(placement(part(9), Some(8 * MIB)), Placement::Own);
-    }
-}
+mod tests;

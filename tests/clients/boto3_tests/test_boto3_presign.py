@@ -2,19 +2,9 @@
 
 import boto3
 import pytest
-import requests
 from botocore.config import Config
 
 from content import content
-
-
-@pytest.fixture
-def web(aws):
-    session = requests.Session()
-    session.trust_env = False
-    if aws.certificates:
-        session.verify = str(aws.certificates.authority)
-    return session
 
 
 def client(version, region="us-east-1"):

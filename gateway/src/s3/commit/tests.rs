@@ -22,7 +22,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::runtime::Handle;
 
-async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
+/// A gateway over an empty store, with a bucket.
+pub(in crate::s3) async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let options = CatalogueOptions::new(dir.join("catalogue"), clock.clone());
     let catalogue = Catalogue::open(options).await.unwrap();
@@ -48,7 +49,7 @@ async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
 }
 
 /// Bytes that are nowhere the same.
-fn bytes_of(length: usize) -> Bytes {
+pub(in crate::s3) fn bytes_of(length: usize) -> Bytes {
     (0..length).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
