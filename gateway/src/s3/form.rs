@@ -17,13 +17,16 @@ use multer::{Constraints, Field, Multipart, SizeLimit};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::task::Poll;
+use std::task::{Poll, ready};
 
 /// Most fields of a form before its file.
 const FIELDS_MAX: usize = 100;
 /// What may come before the file begins: the fields, as much again for what separates them, and the
 /// piece that the file begins in.
 const BYTES_BEFORE_FILE_MAX: usize = 2 * POST_FORM_BYTES_MAX + BLOCK_BYTES as usize;
+
+/// How often the parser may look for more than that: some times for each field that it already has.
+const LOOKS_MAX: usize = 10 * FIELDS_MAX;
 
 /// Stands for the name of the file in the key.
 const FILE_NAME: &str = "${filename}";
@@ -165,23 +168,29 @@ where
     frames.filter_map(async |frame| frame.map(|frame| frame.into_data().ok()).transpose())
 }
 
-/// `pieces`, so many bytes of them until the file has begun.
+/// `pieces`, so many bytes of them until the file has begun. The form's parser takes a piece whenever it looks, also while it
+/// has whole fields to give out; so who has taken enough is left to work through it before it is too much.
 fn bounded(
     pieces: impl Stream<Item = Result<Bytes, S3Error>> + Send + 'static,
     file_begun: Arc<AtomicBool>,
-) -> impl Stream<Item = Result<Bytes, S3Error>> + Send + 'static {
-    let mut bytes = 0;
-    let counted = pieces.map(move |piece| {
-        let piece = piece?;
-        if !file_begun.load(Relaxed) {
-            bytes += piece.len();
-            if bytes > BYTES_BEFORE_FILE_MAX {
-                return Err(S3Error::new(Code::MaxPostPreDataLengthExceeded));
+) -> impl Stream<Item = Result<Bytes, S3Error>> + Send + Unpin + 'static {
+    let (mut pieces, mut bytes, mut looks) = (Box::pin(pieces), 0, 0);
+    poll_fn(move |cx| {
+        let begun = file_begun.load(Relaxed);
+        if !begun && bytes > BYTES_BEFORE_FILE_MAX {
+            looks += 1;
+            if looks > LOOKS_MAX {
+                return Poll::Ready(Some(Err(S3Error::new(Code::MaxPostPreDataLengthExceeded))));
             }
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
-        Ok(piece)
-    });
-    counted.boxed()
+        let piece = ready!(pieces.as_mut().poll_next(cx));
+        if let (false, Some(Ok(piece))) = (begun, &piece) {
+            bytes += piece.len();
+        }
+        Poll::Ready(piece)
+    })
 }
 
 fn malformed(error: multer::Error) -> S3Error {
@@ -203,7 +212,7 @@ fn broken_off(cause: Box<dyn std::error::Error + Send + Sync>) -> S3Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{BYTES_BEFORE_FILE_MAX, Form};
+    use super::{BLOCK_BYTES, BYTES_BEFORE_FILE_MAX, Form};
     use crate::s3::error::{Code, S3Error};
     use bytes::Bytes;
     use http_body::Frame;
@@ -249,8 +258,13 @@ mod tests {
     #[tokio::test]
     async fn a_large_file_is_no_large_form() {
         let large = "7".repeat(10 * BYTES_BEFORE_FILE_MAX);
-        let (_, bytes) = read(&(field("key", "k") + &file("f", &large)), 1000).await.unwrap();
-        assert_eq!(bytes.len(), large.len());
+        for (fields, piece) in
+            [(1, 1000), (8, BLOCK_BYTES as usize), (100, BLOCK_BYTES as usize), (8, usize::MAX)]
+        {
+            let text = field("key", "k").repeat(fields) + &file("f", &large);
+            let (_, bytes) = read(&text, piece).await.unwrap();
+            assert_eq!(bytes.len(), large.len(), "{fields} fields in pieces of {piece}");
+        }
     }
 
     #[tokio::test]
