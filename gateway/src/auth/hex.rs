@@ -1,15 +1,37 @@
 //! Lower-case hexadecimal of hashes and signatures.
 
+use subtle::ConstantTimeEq;
+
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// The digits of every byte.
+const PAIRS: [[u8; 2]; 256] = {
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        pairs[byte] = [DIGITS[byte >> 4], DIGITS[byte & 15]];
+        byte += 1;
+    }
+    pairs
+};
 
 /// A SHA-256 or an HMAC-SHA256 as text.
 pub(crate) fn encode(bytes: &[u8; 32]) -> [u8; 64] {
     let mut out = [0; 64];
-    for (pair, byte) in out.chunks_exact_mut(2).zip(bytes) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 15)];
+    for (pair, byte) in out.as_chunks_mut().0.iter_mut().zip(bytes) {
+        *pair = PAIRS[usize::from(*byte)];
     }
     out
+}
+
+/// Whether `text` is what [`encode`] wrote, in a time that does not depend on where it differs.
+pub(crate) fn is_same(encoded: &[u8; 64], text: &[u8]) -> bool {
+    let Ok(text) = <&[u8; 64]>::try_from(text) else { return false };
+    // Eight words are compared in less time than 64 bytes.
+    let words = |bytes: &[u8; 64]| -> [u64; 8] {
+        std::array::from_fn(|word| u64::from_ne_bytes(bytes.as_chunks().0[word]))
+    };
+    words(encoded).ct_eq(&words(text)).into()
 }
 
 /// Any bytes as a `String`.
@@ -32,13 +54,25 @@ pub(crate) fn decode(text: &[u8]) -> Option<[u8; 32]> {
 
 #[cfg(test)]
 mod tests {
-    use super::{decode, encode, text};
+    use super::{decode, encode, is_same, text};
 
     #[test]
     fn what_is_written_is_read_back() {
         let bytes: [u8; 32] = std::array::from_fn(|i| u8::try_from(i * 8).unwrap());
         assert_eq!(decode(&encode(&bytes)), Some(bytes));
         assert_eq!(decode(text(&bytes).to_uppercase().as_bytes()), Some(bytes));
+    }
+
+    #[test]
+    fn what_differs_anywhere_is_not_the_same() {
+        let right = encode(&[0xa5; 32]);
+        assert!(is_same(&right, &right));
+        for at in 0..64 {
+            let mut wrong = right;
+            wrong[at] ^= 1;
+            assert!(!is_same(&right, &wrong), "{at}");
+        }
+        assert!(!is_same(&right, &right[..63]) && !is_same(&right, &[&right[..], b"a"].concat()));
     }
 
     #[test]

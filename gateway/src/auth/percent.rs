@@ -3,6 +3,7 @@
 //! Clients encode queries in their own ways and sign them in this one. Most send what they sign,
 //! so the usual text is recognised and copied; only other text is decoded and encoded again.
 
+use memchr::memchr2;
 use std::borrow::Cow;
 
 const HEX: &[u8; 16] = b"0123456789ABCDEF";
@@ -71,7 +72,7 @@ pub(super) fn path(raw: &str) -> String {
 
 /// The text that an encoded value stands for. What is not UTF-8 cannot equal anything we look for.
 pub(super) fn decode_text(raw: &str) -> Cow<'_, str> {
-    if !raw.bytes().any(|b| b == b'%' || b == b'+') {
+    if memchr2(b'%', b'+', raw.as_bytes()).is_none() {
         return Cow::Borrowed(raw);
     }
     let text = String::from_utf8(decode(raw, true));
@@ -79,18 +80,20 @@ pub(super) fn decode_text(raw: &str) -> Cow<'_, str> {
 }
 
 fn decode(raw: &str, plus_is_space: bool) -> Vec<u8> {
-    let raw = raw.as_bytes();
-    let mut out = Vec::with_capacity(raw.len());
-    let mut at = 0;
-    while at < raw.len() {
-        if let Some(byte) = escaped(&raw[at..]) {
-            out.push(byte);
-            at += 3;
-        } else {
-            out.push(if plus_is_space && raw[at] == b'+' { b' ' } else { raw[at] });
-            at += 1;
-        }
+    let mut rest = raw.as_bytes();
+    let mut out = Vec::with_capacity(rest.len());
+    while let Some(at) = memchr2(b'%', b'+', rest) {
+        let (plain, special) = rest.split_at(at);
+        out.extend_from_slice(plain);
+        let (byte, length) = match escaped(special) {
+            Some(byte) => (byte, 3),
+            None if plus_is_space && special[0] == b'+' => (b' ', 1),
+            None => (special[0], 1),
+        };
+        out.push(byte);
+        rest = &special[length..];
     }
+    out.extend_from_slice(rest);
     out
 }
 

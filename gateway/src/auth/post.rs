@@ -18,7 +18,6 @@ use mlgw_common::Timestamp;
 use policy::Policy;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use subtle::ConstantTimeEq;
 
 /// What a form may do.
 #[derive(Debug)]
@@ -113,7 +112,7 @@ fn verify_v4(
     let key = find_key(keys, scope.access_key)?;
     let signing = SigningKey::derive(key.secret.expose().as_bytes(), &scope);
     let right = hex::encode(&signing.sign(&[policy.as_bytes()]));
-    if !bool::from(right.ct_eq(signature.as_bytes())) {
+    if !hex::is_same(&right, signature.as_bytes()) {
         return Err(mismatch(scope.access_key, signature, policy.as_bytes()));
     }
     Ok(Arc::clone(&key.principal))

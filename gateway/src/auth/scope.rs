@@ -3,6 +3,7 @@
 use super::AuthRules;
 use super::time::AmzDate;
 use crate::s3::error::{Code, S3Error};
+use memchr::memrchr;
 
 const TERMINAL: &str = "aws4_request";
 
@@ -37,9 +38,16 @@ pub(super) enum ScopeError {
 impl<'a> Scope<'a> {
     /// Takes `credential` apart and holds it to `rules`. The access key may contain slashes.
     pub(super) fn parse(credential: &'a str, rules: &AuthRules) -> Result<Self, ScopeError> {
-        let mut parts = credential.rsplitn(5, '/');
-        let mut next = || parts.next().filter(|part| !part.is_empty()).ok_or(ScopeError::Malformed);
-        let (terminal, service, region, day, access_key) = (next()?, next()?, next()?, next()?, next()?);
+        let mut access_key = credential;
+        let mut last = || {
+            let (before, part) = split_last(access_key).ok_or(ScopeError::Malformed)?;
+            access_key = before;
+            Ok(part)
+        };
+        let (terminal, service, region, day) = (last()?, last()?, last()?, last()?);
+        if access_key.is_empty() {
+            return Err(ScopeError::Malformed);
+        }
         if day.len() != 8 || !day.bytes().all(|b| b.is_ascii_digit()) {
             return Err(ScopeError::Day(day.to_owned()));
         }
@@ -60,6 +68,12 @@ impl<'a> Scope<'a> {
     pub(super) fn is_of(&self, date: &AmzDate) -> bool {
         self.day == date.day()
     }
+}
+
+/// What is before and behind the last slash; nothing without a slash, and none with nothing behind it.
+fn split_last(text: &str) -> Option<(&str, &str)> {
+    let at = memrchr(b'/', text.as_bytes())?;
+    Some((&text[..at], &text[at + 1..])).filter(|(_, part)| !part.is_empty())
 }
 
 impl ScopeError {
@@ -106,6 +120,9 @@ mod tests {
         for (credential, clause) in [
             ("AK", "mal-formed"),
             ("/20130524/us-east-1/s3/aws4_request", "mal-formed"),
+            ("20130524/us-east-1/s3/aws4_request", "mal-formed"),
+            ("AK//us-east-1/s3/aws4_request", "mal-formed"),
+            ("AK/20130524/us-east-1/s3/", "mal-formed"),
             ("AK/2013-5-4/us-east-1/s3/aws4_request", "incorrect date format \"2013-5-4\""),
             ("AK/20130524/us-west-1/s3/aws4_request", "'us-west-1' is wrong; expecting 'us-east-1'"),
             ("AK/20130524/us-east-1/ec2/aws4_request", "incorrect service \"ec2\""),

@@ -6,34 +6,33 @@
 
 use super::error::{Code, S3Error};
 use super::request::Request;
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, header};
 use mlgw_common::Timestamp;
 use mlgw_metadata::command::{Conditions, EtagCondition};
 use mlgw_metadata::schema::ObjectVersion;
 
 /// The conditions of a read, by their header names or by those of a copy's source.
-#[derive(Clone, Copy)]
 pub struct ReadConditions {
-    if_match: &'static str,
-    if_none_match: &'static str,
-    if_modified_since: &'static str,
-    if_unmodified_since: &'static str,
+    if_match: HeaderName,
+    if_none_match: HeaderName,
+    if_modified_since: HeaderName,
+    if_unmodified_since: HeaderName,
 }
 
 /// The conditions of GET and HEAD.
-pub const OF_READS: ReadConditions = ReadConditions {
-    if_match: "if-match",
-    if_none_match: "if-none-match",
-    if_modified_since: "if-modified-since",
-    if_unmodified_since: "if-unmodified-since",
+pub static OF_READS: ReadConditions = ReadConditions {
+    if_match: header::IF_MATCH,
+    if_none_match: header::IF_NONE_MATCH,
+    if_modified_since: header::IF_MODIFIED_SINCE,
+    if_unmodified_since: header::IF_UNMODIFIED_SINCE,
 };
 
 /// The conditions on the source of a copy.
-pub const OF_COPY_SOURCE: ReadConditions = ReadConditions {
-    if_match: "x-amz-copy-source-if-match",
-    if_none_match: "x-amz-copy-source-if-none-match",
-    if_modified_since: "x-amz-copy-source-if-modified-since",
-    if_unmodified_since: "x-amz-copy-source-if-unmodified-since",
+pub static OF_COPY_SOURCE: ReadConditions = ReadConditions {
+    if_match: HeaderName::from_static("x-amz-copy-source-if-match"),
+    if_none_match: HeaderName::from_static("x-amz-copy-source-if-none-match"),
+    if_modified_since: HeaderName::from_static("x-amz-copy-source-if-modified-since"),
+    if_unmodified_since: HeaderName::from_static("x-amz-copy-source-if-unmodified-since"),
 };
 
 /// What the conditions of a read say.
@@ -51,15 +50,15 @@ impl ReadConditions {
     /// Decides in the order of RFC 9110 section 13.2.2.
     #[must_use]
     pub fn check(&self, headers: &HeaderMap, etag: &str, modified: Timestamp) -> Verdict {
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         // HTTP dates have whole seconds.
         let modified_secs = modified.as_secs();
-        match (text(self.if_match), text(self.if_unmodified_since).and_then(date)) {
+        match (text(&self.if_match), text(&self.if_unmodified_since).and_then(date)) {
             (Some(wanted), _) if !matches(wanted, etag) => return Verdict::Failed("If-Match"),
             (None, Some(since)) if modified_secs > since => return Verdict::Failed("If-Unmodified-Since"),
             _ => {}
         }
-        match (text(self.if_none_match), text(self.if_modified_since).and_then(date)) {
+        match (text(&self.if_none_match), text(&self.if_modified_since).and_then(date)) {
             (Some(unwanted), _) if matches(unwanted, etag) => Verdict::NotModified,
             (None, Some(since)) if modified_secs <= since => Verdict::NotModified,
             _ => Verdict::Send,

@@ -11,7 +11,7 @@ use crate::server::pace::Incoming;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use std::pin::Pin;
@@ -145,11 +145,15 @@ pub type S3Response = Response<ResponseBody>;
 /// What every operation returns.
 pub type S3Result = Result<S3Response, S3Error>;
 
+/// As many headers as describe an object and its answer: its table need not grow.
+const USUAL_HEADERS: usize = 12;
+
 /// An answer without a body.
 #[must_use]
 pub fn empty(status: StatusCode) -> S3Response {
     let mut response = Response::new(ResponseBody::empty());
     *response.status_mut() = status;
+    *response.headers_mut() = HeaderMap::with_capacity(USUAL_HEADERS);
     response
 }
 

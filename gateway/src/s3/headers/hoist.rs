@@ -9,16 +9,24 @@ use crate::s3::error::{Code, S3Error};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
 
-/// Parameters that are the signature's own.
+/// Parameters that are the signature's own, as SDKs write them.
 const OF_SIGNATURES: &[&str] = &[
-    "x-amz-algorithm",
-    "x-amz-content-sha256",
-    "x-amz-credential",
-    "x-amz-date",
-    "x-amz-expires",
-    "x-amz-signature",
-    "x-amz-signedheaders",
+    "X-Amz-Algorithm",
+    "X-Amz-Content-Sha256",
+    "X-Amz-Credential",
+    "X-Amz-Date",
+    "X-Amz-Expires",
+    "X-Amz-Signature",
+    "X-Amz-SignedHeaders",
 ];
+
+/// Whether a parameter stands for a header.
+fn is_header(name: &str) -> bool {
+    // Nearly all are written as they stand there.
+    !OF_SIGNATURES.contains(&name)
+        && name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"))
+        && !OF_SIGNATURES.iter().any(|own| name.eq_ignore_ascii_case(own))
+}
 
 /// Puts the headers in the query of a presigned URL among the headers. A header that was also
 /// sent stays as it was sent. Other requests are left as they are. Says whether any was put there.
@@ -31,8 +39,7 @@ pub fn hoist(headers: &mut HeaderMap, query: &Query<'_>) -> Result<bool, S3Error
     }
     let mut found = Vec::new();
     for (name, value) in query.iter() {
-        let is_header = name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"));
-        if !is_header || OF_SIGNATURES.iter().any(|own| name.eq_ignore_ascii_case(own)) {
+        if !is_header(name) {
             continue;
         }
         let value: Vec<u8> = percent_decode_str(&value.replace('+', " ")).collect();
@@ -72,7 +79,7 @@ mod tests {
     #[test]
     fn a_presigned_url_brings_its_headers() {
         let headers = hoisted(
-            "X-Amz-Signature=ab&X-Amz-Date=d&x-amz-meta-a=b%20c&X-Amz-Acl=public-read&x-id=PutObject&x-amz-sdk-checksum-algorithm=CRC32",
+            "X-Amz-Signature=ab&X-Amz-Date=d&x-amz-expires=1&x-amz-meta-a=b%20c&X-Amz-Acl=public-read&x-id=PutObject&x-amz-sdk-checksum-algorithm=CRC32",
         )
         .unwrap();
         assert_eq!(headers["x-amz-meta-a"], "b c");
