@@ -1,5 +1,5 @@
-"""What /proc knows of a process: CPU time, memory, bytes read from the disk. Also empties the page cache of files, and
-has pages ready for it."""
+"""What /proc knows of a process: CPU time, memory, bytes read from the disk. Also fills the page cache with files,
+empties it of them, and has pages ready for it."""
 
 import os
 from pathlib import Path
@@ -71,6 +71,17 @@ def drop_from_page_cache(folder):
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(handle)
+
+
+def read_into_page_cache(folder):
+    """Reads all files, which the kernel may have let go of for being of no use for a while."""
+    for file in files(folder):
+        try:
+            with open(file, "rb", buffering=0) as handle:
+                while handle.read(4 * MIB):
+                    pass
+        except FileNotFoundError:
+            pass  # Removed meanwhile.
 
 
 def have_page_cache_ready(folder, size):

@@ -3,6 +3,7 @@
 Each load runs three times, and the cheapest counts: what else the machine and its neighbours do only adds. nginx takes turns
 with GET, so that one sees of the same minutes what the machine takes of a request at the least."""
 
+import proc
 from load.strace import CountedCalls
 from load.wrk import wrk
 from store import CONNECTIONS
@@ -18,6 +19,7 @@ def get(bench):
     with nginx:
         lines = drawn(bench, store, "GET", names, "get-4k", 18, beside=(nginx, theirs))
     seconds = bench.options.seconds // 2 + 1
+    proc.read_into_page_cache(store.folder)
     with CountedCalls(store.server.pid, bench.folder / "strace.txt") as calls:
         counted = wrk(store.server.host, lines, seconds, CONNECTIONS)
     per_get = sum(calls.counts.values()) / counted.requests
@@ -45,6 +47,7 @@ def drawn(bench, store, method, names, row, target, beside=None):
     for turn in range(TURNS):
         bench.report.say(f"{row}: turn {turn + 1} of {TURNS}")
         seed = bench.options.seed + turn
+        proc.read_into_page_cache(store.folder)
         loads.append(bench.spent(lambda: wrk(store.server.host, lines, bench.options.seconds, CONNECTIONS, seed=seed)))
         if beside:
             others.append(nginx_load(bench, *beside))
@@ -60,6 +63,7 @@ def drawn(bench, store, method, names, row, target, beside=None):
 
 def nginx_load(bench, nginx, lines):
     """The same load on nginx, for half as long."""
+    proc.read_into_page_cache(nginx.folder)
     wrk(nginx.host, lines, 1, CONNECTIONS)
     before = nginx.cpu_seconds()
     load = wrk(nginx.host, lines, bench.options.seconds // 2 + 1, CONNECTIONS)

@@ -7,6 +7,7 @@ import os
 import random
 from contextlib import contextmanager
 
+import proc
 from bench import NO_COMPACTION, numbered
 from load.paced import Paced
 from load.result import Load
@@ -59,6 +60,7 @@ def gets(bench, store, requests, beside, load):
     bench.report.say(f"{PER_SECOND} GET/s {beside}")
     chance = random.Random(bench.options.seed)
     drawn = (chance.choice(requests) for _ in itertools.count())
+    proc.read_into_page_cache(store.folder)
     with load:
         waits = Paced(store.server.port, PER_SECOND, bench.options.seconds * 1.5, BODY_BYTES).run(drawn)
     return Load.of_waits(waits.waits, waits.seconds)
