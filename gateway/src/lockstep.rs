@@ -43,7 +43,8 @@ struct Shared {
 
 struct Work {
     schedule: Schedule<Chunk>,
-    workers: usize,
+    /// Each worker has a clone: one that ends badly gives up its seat, too.
+    seats: Arc<()>,
 }
 
 /// Bytes of a stream that are to be hashed.
@@ -65,7 +66,7 @@ impl Hasher {
     pub fn new(runtime: Handle) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let workers_max = (processors / PROCESSORS_PER_WORKER).max(1);
-        let work = Mutex::new(Work { schedule: Schedule::new(), workers: 0 });
+        let work = Mutex::new(Work { schedule: Schedule::new(), seats: Arc::default() });
         Self(Arc::new(Shared { runtime, level: Level::new(), workers_max, work }))
     }
 
@@ -131,21 +132,21 @@ impl Shared {
     fn change<T>(self: &Arc<Self>, change: impl FnOnce(&mut Schedule<Chunk>) -> T) -> T {
         let mut work = self.work.lock();
         let changed = change(&mut work.schedule);
-        if work.workers < self.workers_max {
+        // One of them is the list's own.
+        if Arc::strong_count(&work.seats) <= self.workers_max {
             let batch = work.schedule.begin();
             if !batch.is_empty() {
-                work.workers += 1;
+                let (shared, seat) = (Arc::clone(self), Arc::clone(&work.seats));
                 drop(work);
-                let shared = Arc::clone(self);
-                self.runtime.spawn_blocking(move || shared.compute(batch));
+                self.runtime.spawn_blocking(move || shared.compute(batch, seat));
             }
         }
         changed
     }
 
     /// Computes this batch and all that are due after it.
-    fn compute(&self, mut batch: Vec<(StreamId, Chunk)>) {
-        while !batch.is_empty() {
+    fn compute(&self, mut batch: Vec<(StreamId, Chunk)>, seat: Arc<()>) {
+        loop {
             {
                 let mut md5s: Vec<_> = batch.iter().map(|(_, chunk)| chunk.md5.lock()).collect();
                 let chunks = batch.iter().map(|(_, chunk)| &chunk.bytes[..]);
@@ -160,7 +161,9 @@ impl Shared {
             work.schedule.end(ids);
             batch = work.schedule.begin();
             if batch.is_empty() {
-                work.workers -= 1;
+                // Before anybody else looks: what is pushed from now on finds the seat free.
+                drop(seat);
+                return;
             }
         }
     }

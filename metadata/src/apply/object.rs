@@ -198,3 +198,29 @@ fn update_object(view: &mut View<'_>, place: Place<'_>, update: &UpdateObject) -
     view.put(place.row(), &version);
     Ok(Reply::Written(written(&version)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{PutObject, extent, is_in_use, release};
+    use crate::schema::{ExtentPage, ObjectVersion, ReleaseScope};
+    use crate::view::{MemoryRows, View};
+    use mlgw_common::BodyId;
+
+    #[test]
+    fn a_body_is_in_use_while_it_is_current_or_has_pages() {
+        let (rows, body) = (MemoryRows::default(), BodyId(7));
+        let version = ObjectVersion { body_id: body.0, ..ObjectVersion::default() };
+        let inline = PutObject { version: version.clone(), ..PutObject::default() };
+        let paged = PutObject { pages: vec![ExtentPage::default()], ..inline.clone() };
+        let mut view = View::new(&rows);
+        for put in [&inline, &paged] {
+            assert_eq!(is_in_use(&view, None, put), Ok(false));
+            assert_eq!(is_in_use(&view, Some(&version), put), Ok(true), "sent twice");
+        }
+        view.put(extent::row(body, 0), &ExtentPage::default());
+        assert_eq!(is_in_use(&view, None, &paged), Ok(true), "its pages are there");
+        view.delete(extent::row(body, 0));
+        release::queue(&mut view, body, ReleaseScope::Whole);
+        assert_eq!(is_in_use(&view, None, &paged), Ok(true), "its pages are being freed");
+    }
+}

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use md5::{Digest as _, Md5};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -90,4 +91,24 @@ impl AsRef<[u8]> for Carrying {
     fn as_ref(&self) -> &[u8] {
         b"bytes"
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_ends_badly_gives_up_its_seat() {
+    let hasher = Hasher::new(Handle::current());
+    let seats = Arc::clone(&hasher.0.work.lock().seats);
+    let taken: Vec<_> = (0..hasher.0.workers_max).map(|_| Arc::clone(&seats)).collect();
+    drop(seats);
+    let (mut stream, first) = (hasher.open(), bytes_of(100, 1));
+    let hashed = stream.push(first.clone());
+    stream.hurry_all();
+    assert_eq!(hasher.0.work.lock().schedule.waiting_bytes(), 100, "nobody has a seat for it");
+    let worker = std::thread::spawn(move || {
+        let _taken = taken;
+        panic!("on purpose");
+    });
+    worker.join().unwrap_err();
+    let last = bytes_of(50, 2);
+    assert_eq!(stream.finish(last.clone()).await, Ok(Md5::digest([first, last].concat()).into()));
+    assert_eq!(hashed.await, Ok(()));
 }
