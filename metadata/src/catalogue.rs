@@ -16,6 +16,7 @@ mod log_tests;
 mod model;
 #[cfg(test)]
 pub(crate) mod model_tests;
+mod object_cache;
 mod open;
 pub mod options;
 mod pins;
@@ -120,15 +121,22 @@ impl Catalogue {
         owned.filter(|bucket| bucket.state() != BucketState::Creating).take(max).cloned().collect()
     }
 
-    /// The current version of `key`: one point read.
+    /// The current version of `key`: one look in memory, or one point read.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub fn object(&self, bucket: BucketId, key: &ObjectKey) -> Result<Option<ObjectVersion>, ReadError> {
-        let state = self.inner.state_of(bucket, key.as_bytes());
         let row = object::row(bucket, key.as_bytes());
-        let value = state.pinned(&row)?;
-        Ok(value.map(|bytes| decode(&bytes)).transpose().map_err(StoreError::from)?)
+        let cache = &self.inner.resident.objects;
+        if let Some(kept) = cache.get(&row) {
+            return Ok(Some(decode(&kept).map_err(StoreError::from)?));
+        }
+        let ticket = cache.ticket(&row);
+        let state = self.inner.state_of(bucket, key.as_bytes());
+        let Some(value) = state.pinned(&row)? else { return Ok(None) };
+        let version = decode(&value).map_err(StoreError::from)?;
+        cache.keep(ticket, &row, &value);
+        Ok(Some(version))
     }
 
     /// A reader for scans; it holds the state of each group open, so keep it for one request.

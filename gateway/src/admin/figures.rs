@@ -8,10 +8,10 @@ use crate::metrics::exposition::{Family, Value};
 use crate::metrics::process::Process;
 use crate::metrics::table::{
     BUCKET_BYTES, BUCKET_OBJECTS, BUILD_INFO, CONNECTIONS_LIMIT, CORRUPT_BLOCKS, CPU, FREED_BYTES, GARBAGE,
-    JOB_WAITING, MOVED_BYTES, OPEN_FILES, OPEN_FILES_LIMIT, QUARANTINED, QUEUE_WAIT, RAFT_COMMANDS,
-    RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK,
-    START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS, TIER_READ_BYTES, TIER_READS, TIER_ROOM,
-    TIER_USED, TIER_WRITTEN_BYTES,
+    JOB_WAITING, MOVED_BYTES, OBJECT_CACHE, OBJECT_CACHE_MISSES, OPEN_FILES, OPEN_FILES_LIMIT, QUARANTINED,
+    QUEUE_WAIT, RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT,
+    SEGMENTS_HELD_BACK, START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS, TIER_READ_BYTES,
+    TIER_READS, TIER_ROOM, TIER_USED, TIER_WRITTEN_BYTES,
 };
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
 use mlgw_metadata::ReadError;
@@ -101,6 +101,8 @@ impl Admin {
             Family::single(RAFT_LOG, level(catalogue.log_bytes)),
             Family::single(RAFT_LOG_LIMIT, level(log_limit)),
             Family::single(RAFT_SNAPSHOTS, Value::Count(catalogue.snapshots)),
+            Family::single(OBJECT_CACHE, level(catalogue.object_cache_bytes)),
+            Family::single(OBJECT_CACHE_MISSES, Value::Count(catalogue.object_misses)),
             Family::new(JOB_WAITING).with(&["release"], level(catalogue.releases_waiting)),
         ]
     }

@@ -64,7 +64,7 @@ impl Config {
         self.catalogue.log_bytes_max.or_else(|| super::ByteSize(auto)).0
     }
 
-    /// Memory for blocks of the catalogue.
+    /// Memory for the catalogue's caches.
     #[must_use]
     pub fn catalogue_cache_bytes(&self, machine: &Machine) -> u64 {
         let auto = (machine.memory_bytes / 16).clamp(16 * MIB, GIB);

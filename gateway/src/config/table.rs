@@ -205,7 +205,7 @@ settings! {
     catalogue: CatalogueSection {
         /// Log bytes after which the state is flushed and the log cut; auto is 1/16 of the file system, 8 MiB to 128 MiB.
         log_bytes_max: Auto<ByteSize> = "auto", start;
-        /// Memory for catalogue blocks; auto is 1/16 of memory, 16 MiB to 1 GiB.
+        /// Memory for the catalogue: three quarters for blocks of its tables, a quarter for records of objects that were read last; auto is 1/16 of memory, 16 MiB to 1 GiB.
         cache_bytes: Auto<ByteSize> = "auto", start;
         /// Directory of the checkpoints that `mlgw store rebuild` starts from, best on another disk; unset means `checkpoints` in `data_dir`.
         checkpoint_dir: Option<PathBuf> = "", start;

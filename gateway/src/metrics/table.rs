@@ -149,6 +149,10 @@ metrics! {
         "Bytes of log after which the state is flushed and the log purged"
     RAFT_SNAPSHOTS: Counter "mlgw_raft_snapshots_total" []
         "Times the catalogue's state was flushed and its log purged"
+    OBJECT_CACHE: Gauge "mlgw_catalogue_object_cache_bytes" []
+        "Memory of the catalogue's records of objects that were read last"
+    OBJECT_CACHE_MISSES: Counter "mlgw_catalogue_object_cache_misses_total" []
+        "Records of objects that were looked up in the catalogue's store, because they were not in that memory"
     JOB_WAITING: Gauge "mlgw_job_waiting" ["kind"]
         "Things that a background job has still to do: release (bodies whose map is to be freed)"
     ACCESS_LOG_LINES: Counter "mlgw_access_log_lines_total" ["result"]

@@ -148,6 +148,8 @@ impl Inner {
             log_syncs: log.syncs.snapshot(),
             log_bytes_appended: log.bytes_appended.load(Ordering::Relaxed),
             releases_waiting: self.resident.releases_waiting(),
+            object_misses: self.resident.objects.misses(),
+            object_cache_bytes: self.resident.objects.bytes(),
             ..CatalogueMetrics::default()
         };
         for group in &self.groups {

@@ -27,13 +27,18 @@ const NODE: u64 = 1;
 /// a file system of 256 MiB.
 const LOG_DISK_SHARE: u64 = 32;
 
+/// Of the memory for caches this part is for objects, one by one, the rest for blocks of tables. A block has two or three times as
+/// many objects in the same memory; to find one in it costs ten times as much.
+const OBJECTS_SHARE: usize = 4;
+
 pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenError> {
     let dir = &options.dir;
     let io = |source| OpenError::Directory { path: dir.clone(), source };
     files::make_dir(dir).map_err(io)?;
     let disk_bytes = files::file_system_bytes(dir).map_err(io)?;
     let log_bytes_max = options.log_bytes_max.min(disk_bytes / LOG_DISK_SHARE);
-    let cache = options::cache(options.cache_bytes);
+    let objects_bytes = options.cache_bytes / OBJECTS_SHARE;
+    let cache = options::cache(options.cache_bytes - objects_bytes);
     let sync = options.durability == Durability::Full;
     let fatal = Arc::clone(&options.fatal);
     if existing_groups(dir) > 0 && !dir.join("log").is_dir() {
@@ -42,7 +47,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
         return Err(OpenError::Store(what));
     }
     let log = LogStore::open(&dir.join("log"), &cache, sync, move |why| fatal(why)).map_err(store)?;
-    let resident = Arc::<Resident>::default();
+    let resident = Arc::new(Resident::new(objects_bytes));
     let mut groups = Vec::new();
     for id in 0..options.groups.max(existing_groups(dir)).max(1) {
         let state = StateStore::open(&dir.join(format!("group-{id}")), &cache, options.memtable_bytes);

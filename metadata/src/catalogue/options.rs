@@ -42,7 +42,7 @@ pub struct CatalogueOptions {
     pub clock: Arc<dyn Clock>,
     /// Bytes of log beyond which the state is flushed and the log purged.
     pub log_bytes_max: u64,
-    /// Bytes of RocksDB's block cache, shared by all groups.
+    /// Bytes of the caches that all groups share: a quarter for objects, the rest for blocks of RocksDB's.
     pub cache_bytes: usize,
     /// Bytes of each group's memtable.
     pub memtable_bytes: usize,
@@ -196,4 +196,8 @@ pub struct CatalogueMetrics {
     pub queued: u64,
     /// Bodies waiting in the release queue.
     pub releases_waiting: u64,
+    /// Objects that were read from the store, because they were not in memory.
+    pub object_misses: u64,
+    /// Bytes of objects in memory.
+    pub object_cache_bytes: u64,
 }

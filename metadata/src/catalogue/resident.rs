@@ -1,9 +1,11 @@
-//! What is small and read by every request, in memory: buckets, access keys, segments, partitions.
+//! What is small and read by every request, in memory: buckets, access keys, segments, partitions; and the objects
+//! that were read last.
 //!
-//! It follows group 0's rows: changed after the write that changed them and before anybody is
-//! answered, so whoever got an answer finds what it was told.
+//! It follows the groups' rows: changed after the write that changed them (objects also before it) and before
+//! anybody is answered, so whoever got an answer finds what it was told.
 
 use super::dead::DeadChunks;
+use super::object_cache::ObjectCache;
 use super::pins::Pins;
 use crate::key::{BadKey, Family};
 use crate::raft::machine::Watcher;
@@ -23,7 +25,6 @@ use tokio::sync::Notify;
 const LOAD_ROWS: usize = 4096;
 
 /// The families in memory.
-#[derive(Default)]
 pub(crate) struct Resident {
     pub(crate) buckets: RwLock<BTreeMap<String, Arc<Bucket>>>,
     credentials: RwLock<BTreeMap<String, Arc<Credential>>>,
@@ -39,9 +40,27 @@ pub(crate) struct Resident {
     pub(super) pins: Pins,
     /// Chunks that are known to be dead.
     pub(super) dead: DeadChunks,
+    /// Objects of all groups.
+    pub(super) objects: ObjectCache,
 }
 
 impl Resident {
+    /// Nothing yet, with `objects_bytes` for objects.
+    pub(crate) fn new(objects_bytes: usize) -> Self {
+        Self {
+            buckets: RwLock::default(),
+            credentials: RwLock::default(),
+            segments: RwLock::default(),
+            partitions: RwLock::default(),
+            releases: AtomicI64::default(),
+            release_added: Notify::default(),
+            bucket_changed: Notify::default(),
+            pins: Pins::default(),
+            dead: DeadChunks::default(),
+            objects: ObjectCache::new(objects_bytes),
+        }
+    }
+
     /// The group that holds `key` of `bucket`.
     pub(crate) fn group_of(&self, bucket: BucketId, key: &[u8]) -> u32 {
         let at = PartitionStart { bucket, key: key.to_vec() };
@@ -112,6 +131,8 @@ impl Resident {
             Some(byte) if byte == Family::Partition as u8 => {
                 let record: Option<Partition> = change.map(decode).transpose()?;
                 set(&self.partitions, partition::key_of(row)?, record.map(|p| p.group));
+                // Another group may hold its objects now.
+                self.objects.clear();
             }
             _ => {}
         }
@@ -147,9 +168,18 @@ fn set<K: Ord, V>(map: &RwLock<BTreeMap<K, V>>, key: K, value: Option<V>) {
     };
 }
 
+fn object_rows(changes: &Changes) -> impl Iterator<Item = &Vec<u8>> {
+    changes.range(Family::Object.start()..Family::Object.end()).map(|(row, _)| row)
+}
+
 impl Watcher for Resident {
+    fn changing(&self, changes: &Changes) {
+        object_rows(changes).for_each(|row| self.objects.changing(row));
+    }
+
     fn changed(&self, group: u32, changes: &Changes, freed: &[Freed]) -> Result<(), StoreError> {
         self.dead.note(freed);
+        object_rows(changes).for_each(|row| self.objects.changed(row));
         if changes.range(Family::Release.start()..Family::Release.end()).next().is_some() {
             self.release_added.notify_one();
         }
@@ -164,6 +194,7 @@ impl Watcher for Resident {
 
     fn replaced(&self, group: u32, rows: &dyn Rows) -> Result<(), StoreError> {
         self.release_added.notify_one();
+        self.objects.clear();
         if group != 0 {
             return Ok(());
         }

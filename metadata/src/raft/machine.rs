@@ -27,6 +27,8 @@ const RUN_ROWS_MAX: usize = 4096;
 
 /// Hears of every change of a group's state, before anybody is answered.
 pub(crate) trait Watcher: Send + Sync + 'static {
+    /// These rows are about to be changed.
+    fn changing(&self, changes: &Changes);
     /// These rows were changed, and these chunks freed by that.
     fn changed(&self, group: u32, changes: &Changes, freed: &[Freed]) -> Result<(), StoreError>;
     /// All rows may have changed.
@@ -69,6 +71,7 @@ impl Machine {
         }
         let Some(last) = last else { return Ok(()) };
         let (changes, freed) = view.into_changes();
+        self.watcher.changing(&changes);
         state.write(&changes)?;
         self.watcher.changed(self.group, &changes, &freed)?;
         self.log.applied(last.index);

@@ -18,6 +18,8 @@ use tempfile::TempDir;
 pub(crate) struct Nobody;
 
 impl Watcher for Nobody {
+    fn changing(&self, _: &Changes) {}
+
     fn changed(&self, _group: u32, _changes: &Changes, _freed: &[Freed]) -> Result<(), StoreError> {
         Ok(())
     }

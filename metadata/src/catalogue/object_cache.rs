@@ -1,0 +1,328 @@
+//! Rows of current objects in memory, as they are stored: what every GET and HEAD asks for first.
+//!
+//! A point read of the store is a walk through its memtable, filters, indexes and blocks; this is one look.
+//!
+//! What is here is what the store has, at any moment: a row that is about to change is let go of before the store
+//! changes, and not taken back before it has changed. A reader that fetches a row meanwhile must not bring back the old
+//! one. So it notes the changes in the row's stripe before it reads the store, and keeps what it read only if none was
+//! under way and none has begun since. Only reads put rows here: much of what is written is read much later.
+//!
+//! Bounded in bytes, bookkeeping included. What stays is chosen by Clock-PRO (Jiang, Chen and Zhang, 2005): a walk through more
+//! objects than fit does not drive out those that are read again and again. Nothing of it is on disk.
+
+use parking_lot::Mutex;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+use std::borrow::Borrow;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What keeping a row costs besides its bytes: the counts in front of them, its entry (48 bytes in a list that may be
+/// half empty), its place in a table that may be half empty, and half as many entries of rows that are gone.
+const OVERHEAD_BYTES: usize = 160;
+/// A row with its value, where few extents and little metadata are told; only for how much the cache
+/// makes room to remember.
+const TYPICAL_BYTES: usize = 384;
+/// Parts with locks of their own. A part doubles its table at once, while others wait for it.
+const SHARDS: usize = 64;
+/// Groups of rows of which a reader can tell whether one changed.
+const STRIPES: usize = 64;
+
+type Rows = Cache<Kept, Kept, Weigh>;
+
+/// Rows of objects.
+pub(super) struct ObjectCache {
+    rows: Rows,
+    hasher: DefaultHashBuilder,
+    stripes: [Mutex<Changes>; STRIPES],
+    /// How often a row was not here.
+    misses: AtomicU64,
+}
+
+/// The changes of a stripe's rows so far.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Changes {
+    begun: u64,
+    ended: u64,
+}
+
+/// The changes in a row's stripe before the store was asked for the row.
+#[derive(Clone, Copy)]
+pub(super) struct Ticket {
+    stripe: usize,
+    changes: Changes,
+}
+
+impl ObjectCache {
+    /// A cache that takes at most `bytes`.
+    pub(super) fn new(bytes: usize) -> Self {
+        let hasher = DefaultHashBuilder::default();
+        let options = OptionsBuilder::new()
+            .shards(SHARDS)
+            .estimated_items_capacity(bytes / TYPICAL_BYTES)
+            .weight_capacity(bytes as u64)
+            .build()
+            .expect("both capacities are set");
+        let rows = Cache::with_options(options, Weigh, hasher.clone(), DefaultLifecycle::default());
+        Self {
+            rows,
+            hasher,
+            stripes: std::array::from_fn(|_| Mutex::default()),
+            misses: AtomicU64::default(),
+        }
+    }
+
+    /// The value of `row`, if it is here.
+    pub(super) fn get(&self, row: &[u8]) -> Option<Kept> {
+        self.rows.get(row)
+    }
+
+    /// To be taken before the store is asked for `row`, which is not here.
+    pub(super) fn ticket(&self, row: &[u8]) -> Ticket {
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        let stripe = self.stripe(row);
+        Ticket { stripe, changes: *self.stripes[stripe].lock() }
+    }
+
+    /// Keeps what the store had for `row`, unless something near it was changing or has changed since the ticket was taken.
+    pub(super) fn keep(&self, ticket: Ticket, row: &[u8], value: &[u8]) {
+        let kept = Kept::new(row, value);
+        let changes = self.stripes[ticket.stripe].lock();
+        if *changes == ticket.changes && changes.begun == changes.ended {
+            self.rows.insert(kept.clone(), kept);
+        }
+    }
+
+    /// Lets go of a row that the store is about to change.
+    pub(super) fn changing(&self, row: &[u8]) {
+        self.stripes[self.stripe(row)].lock().begun += 1;
+        self.rows.remove(row);
+    }
+
+    /// The store has changed a row that was changing. When it could not, this is never said, and nothing near
+    /// the row is kept again.
+    pub(super) fn changed(&self, row: &[u8]) {
+        self.stripes[self.stripe(row)].lock().ended += 1;
+    }
+
+    /// Lets go of everything: the store was replaced.
+    pub(super) fn clear(&self) {
+        let mut stripes: Vec<_> = self.stripes.iter().map(Mutex::lock).collect();
+        for changes in &mut stripes {
+            changes.begun += 1;
+            changes.ended += 1;
+        }
+        self.rows.clear();
+    }
+
+    /// How often a row was not here.
+    pub(super) fn misses(&self) -> u64 {
+        self.misses.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of what is here, bookkeeping included.
+    pub(super) fn bytes(&self) -> u64 {
+        self.rows.weight()
+    }
+
+    fn stripe(&self, row: &[u8]) -> usize {
+        // Of the hash's bits those that choose a shard are others.
+        (self.hasher.hash_one(row) >> 32) as usize % STRIPES
+    }
+}
+
+/// A row and its value, in one piece: the row's length (16 bits), the row, the value.
+#[derive(Clone)]
+pub(super) struct Kept(Arc<[u8]>);
+
+impl Kept {
+    fn new(row: &[u8], value: &[u8]) -> Self {
+        let length = u16::try_from(row.len()).expect("keys of objects are at most 1,024 bytes");
+        let mut bytes = Vec::with_capacity(2 + row.len() + value.len());
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(row);
+        bytes.extend_from_slice(value);
+        Self(bytes.into())
+    }
+
+    fn split(&self) -> (&[u8], &[u8]) {
+        let (length, rest) = self.0.split_first_chunk().expect("a length is in front");
+        rest.split_at(u16::from_le_bytes(*length).into())
+    }
+
+    fn row(&self) -> &[u8] {
+        self.split().0
+    }
+}
+
+/// The value.
+impl Deref for Kept {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.split().1
+    }
+}
+
+/// It is found by its row.
+impl Borrow<[u8]> for Kept {
+    fn borrow(&self) -> &[u8] {
+        self.row()
+    }
+}
+
+impl Hash for Kept {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.row().hash(state);
+    }
+}
+
+impl PartialEq for Kept {
+    fn eq(&self, other: &Self) -> bool {
+        self.row() == other.row()
+    }
+}
+
+impl Eq for Kept {}
+
+#[derive(Clone)]
+struct Weigh;
+
+impl Weighter<Kept, Kept> for Weigh {
+    fn weight(&self, kept: &Kept, _: &Kept) -> u64 {
+        (kept.0.len() + OVERHEAD_BYTES) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kept, ObjectCache};
+
+    const MIB: usize = 1 << 20;
+
+    fn value_of(cache: &ObjectCache, row: &[u8]) -> Option<Vec<u8>> {
+        cache.get(row).map(|kept| kept.to_vec())
+    }
+
+    fn read(cache: &ObjectCache, row: &[u8], value: &[u8]) {
+        cache.keep(cache.ticket(row), row, value);
+    }
+
+    fn change(cache: &ObjectCache, row: &[u8]) {
+        cache.changing(row);
+        cache.changed(row);
+    }
+
+    #[test]
+    fn a_row_is_kept_until_it_changes() {
+        let cache = ObjectCache::new(MIB);
+        assert_eq!(value_of(&cache, b"a"), None);
+        read(&cache, b"a", b"1");
+        read(&cache, b"ab", b"2");
+        read(&cache, b"", b"");
+        assert_eq!(value_of(&cache, b"a").as_deref(), Some(&b"1"[..]));
+        assert_eq!(value_of(&cache, b"ab").as_deref(), Some(&b"2"[..]));
+        assert_eq!(value_of(&cache, b"").as_deref(), Some(&b""[..]));
+        change(&cache, b"a");
+        assert_eq!(value_of(&cache, b"a"), None);
+        assert_eq!(value_of(&cache, b"ab").as_deref(), Some(&b"2"[..]));
+        read(&cache, b"a", b"3");
+        assert_eq!(value_of(&cache, b"a").as_deref(), Some(&b"3"[..]));
+        cache.clear();
+        assert_eq!(value_of(&cache, b"ab"), None);
+    }
+
+    #[test]
+    fn what_was_read_before_a_change_is_not_kept_after_it() {
+        let cache = ObjectCache::new(MIB);
+        let ticket = cache.ticket(b"a");
+        change(&cache, b"a");
+        cache.keep(ticket, b"a", b"old");
+        assert_eq!(value_of(&cache, b"a"), None, "it changed meanwhile");
+        cache.changing(b"a");
+        read(&cache, b"a", b"old");
+        assert_eq!(value_of(&cache, b"a"), None, "it is changing");
+        let ticket = cache.ticket(b"a");
+        cache.changed(b"a");
+        cache.keep(ticket, b"a", b"old");
+        assert_eq!(value_of(&cache, b"a"), None, "it was changing when the store was asked");
+        let ticket = cache.ticket(b"a");
+        cache.clear();
+        cache.keep(ticket, b"a", b"old");
+        assert_eq!(value_of(&cache, b"a"), None, "everything was replaced meanwhile");
+        let (ticket, other) = (cache.ticket(b"a"), other_stripe(&cache, b"a"));
+        cache.changing(&other);
+        cache.keep(ticket, b"a", b"new");
+        assert_eq!(
+            value_of(&cache, b"a").as_deref(),
+            Some(&b"new"[..]),
+            "a change elsewhere is nothing to it"
+        );
+    }
+
+    fn other_stripe(cache: &ObjectCache, row: &[u8]) -> Vec<u8> {
+        let others = (0_u8..=255).map(|byte| vec![byte; 9]);
+        others.into_iter().find(|other| cache.stripe(other) != cache.stripe(row)).unwrap()
+    }
+
+    #[test]
+    fn it_takes_no_more_than_it_may() {
+        let cache = ObjectCache::new(MIB);
+        for i in 0_u32..50_000 {
+            read(&cache, &i.to_be_bytes(), &[7; 100]);
+        }
+        let (rows, bytes) = (cache.rows.len(), cache.bytes());
+        assert!(bytes <= MIB as u64, "{bytes}");
+        assert!((2_000..=4_000).contains(&rows), "{rows} rows of about 270 bytes");
+        read(&cache, b"large", &vec![0; 2 * MIB]);
+        assert_eq!(value_of(&cache, b"large"), None, "more than it may take");
+        assert_eq!(cache.misses(), 50_001);
+    }
+
+    #[test]
+    fn threads_that_read_and_change_leave_no_old_row() {
+        use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+        let (cache, store) = (ObjectCache::new(MIB), AtomicU64::new(0));
+        let number = |kept: &[u8]| u64::from_le_bytes(kept.try_into().unwrap());
+        let row = b"row";
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        let before = store.load(SeqCst);
+                        let seen = cache.get(row).map_or_else(
+                            || {
+                                let ticket = cache.ticket(row);
+                                let value = store.load(SeqCst);
+                                cache.keep(ticket, row, &value.to_le_bytes());
+                                value
+                            },
+                            |kept| number(&kept),
+                        );
+                        assert!(seen >= before, "{seen} after {before}");
+                    }
+                });
+            }
+            scope.spawn(|| {
+                for value in 1..=20_000 {
+                    cache.changing(row);
+                    store.store(value, SeqCst);
+                    cache.changed(row);
+                }
+            });
+        });
+        let last = cache.get(row).map(|kept| number(&kept));
+        assert!(last.is_none_or(|last| last == 20_000), "{last:?}");
+    }
+
+    #[test]
+    fn rows_of_every_length_come_back_whole() {
+        for length in [0, 1, 255, 256, 3_000] {
+            let (row, value) = (vec![1; length], vec![2; length * 2]);
+            let kept = Kept::new(&row, &value);
+            assert_eq!((kept.row(), &kept[..]), (&row[..], &value[..]));
+        }
+    }
+}
