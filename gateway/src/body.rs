@@ -2,7 +2,7 @@
 //!
 //! What comes out of [`Body::next`] are the object's bytes as the client meant them, whatever
 //! framing they travelled in, without copies where the framing allows it. They are hashed once,
-//! on their way through, but for the MD5 of a long body: that is left to who stores it, and
+//! on their way through, but for the MD5 of a small or a long body: that is left to who stores it, and
 //! settled with [`BodyMd5::settle`]. The end of the body is reported only after its length, signatures and
 //! checksums turned out right, so **whoever commits only after `None` never stores a body that
 //! its client would not recognise**. Until then bytes may be kept, but nothing may point to them.
@@ -32,9 +32,14 @@ use hashes::Hashes;
 use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
-use mlgw_common::limits::{CHUNK_BYTES_MAX, PUT_BYTES_MAX};
+use mlgw_common::limits::{CHUNK_BYTES_MAX, PUT_BYTES_MAX, SMALL_BODY_BYTES};
 use std::future::poll_fn;
+use std::ops::RangeInclusive;
 use std::pin::Pin;
+
+/// Lengths of bodies of which the MD5 is computed while they are read: it is too long to be done at one go at the end, and there are
+/// no further chunks with which others could go. That of all others may be computed apart.
+const MD5_IN_PASSING: RangeInclusive<u64> = SMALL_BODY_BYTES as u64 + 1..=CHUNK_BYTES_MAX;
 
 /// What an operation asks of a body.
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +52,8 @@ pub struct Terms {
     pub length_required: bool,
     /// Whether the MD5 is wanted (it is the ETag of an object or part).
     pub md5: bool,
-    /// The MD5 of a body that may be longer than this is computed apart, by who stores it.
-    pub md5_apart_beyond: Option<u64>,
+    /// Whether the MD5 may be computed apart, by who stores the body.
+    pub md5_apart: bool,
     /// Whether `x-amz-checksum-*` headers describe this body. Those of CompleteMultipartUpload
     /// describe the object.
     pub checksum_headers: bool,
@@ -65,7 +70,7 @@ impl Terms {
             too_large: Code::EntityTooLarge,
             length_required: true,
             md5: true,
-            md5_apart_beyond: Some(CHUNK_BYTES_MAX),
+            md5_apart: true,
             checksum_headers: true,
             also,
         }
@@ -79,7 +84,7 @@ impl Terms {
             too_large: Code::MaxMessageLengthExceeded,
             length_required: false,
             md5: false,
-            md5_apart_beyond: None,
+            md5_apart: false,
             checksum_headers: true,
             also: None,
         }
@@ -136,9 +141,7 @@ impl BodyMd5 {
             Self::Spared => Ok(None),
             Self::InPassing(md5) => Ok(Some(md5)),
             Self::Apart { declared } => {
-                let Some(found) = apart else {
-                    panic!("the MD5 of a long body is computed by who stores it")
-                };
+                let Some(found) = apart else { panic!("the MD5 of this body is computed by who stores it") };
                 declared::check_md5(declared, found)?;
                 Ok(Some(found))
             }
@@ -197,8 +200,8 @@ where
             _ => Framing::Identity,
         };
         let wanted = terms.md5 || declared.md5.is_some();
-        let may_exceed = |bytes_max| length.is_none_or(|bytes| bytes > bytes_max);
-        let md5_apart = wanted && terms.md5_apart_beyond.is_some_and(may_exceed);
+        let in_passing = length.is_some_and(|bytes| MD5_IN_PASSING.contains(&bytes));
+        let md5_apart = wanted && terms.md5_apart && !in_passing;
         let hashes = Hashes::new(wanted && !md5_apart, sha256.is_some(), [declared.algorithm(), terms.also]);
         let (bytes, digests) = (0, None);
         Ok(Self { incoming, framing, length, bytes, terms, sha256, declared, md5_apart, hashes, digests })

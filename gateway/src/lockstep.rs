@@ -3,7 +3,8 @@
 //! MD5 cannot be spread within a body, and takes longer than all else that is done with a large one. But several bodies
 //! can be hashed side by side, in the lanes of vector instructions, for little more than the price of one. So
 //! their chunks come together here: [`schedule`] decides which of them go in lockstep and when, a few threads of the
-//! runtime carry it out, and [`kernel`] is what they compute. Small bodies are better off hashed where they are read.
+//! runtime carry it out, and [`kernel`] is what they compute. [`small`] bodies are not worth a thread's hop: they are
+//! hashed by those who bring them, but also together.
 //!
 //! How much waits here is for those to bound who bring it: their chunks hold memory until they are hashed. A stream
 //! that is dropped takes what it had here with it, and nobody waits for it any more. The digest is that of
@@ -13,6 +14,7 @@
 mod kernel;
 mod running;
 mod schedule;
+mod small;
 
 #[cfg(test)]
 mod tests;
@@ -22,6 +24,8 @@ use fearless_simd::Level;
 use parking_lot::Mutex;
 use running::{Running, update_all};
 use schedule::{Schedule, StreamId};
+pub use small::Left;
+use small::Lying;
 use std::sync::Arc;
 use thiserror::Error;
 use tokio::runtime::Handle;
@@ -39,6 +43,7 @@ struct Shared {
     level: Level,
     workers_max: usize,
     work: Mutex<Work>,
+    lying: Lying,
 }
 
 struct Work {
@@ -67,7 +72,7 @@ impl Hasher {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let workers_max = (processors / PROCESSORS_PER_WORKER).max(1);
         let work = Mutex::new(Work { schedule: Schedule::new(), seats: Arc::default() });
-        Self(Arc::new(Shared { runtime, level: Level::new(), workers_max, work }))
+        Self(Arc::new(Shared { runtime, level: Level::new(), workers_max, work, lying: Lying::default() }))
     }
 
     /// Begins the MD5 of a body.

@@ -6,13 +6,13 @@
 //! to go on whatever happens; without that it is refused with `SlowDown`. Beyond that it takes what
 //! there is, and where there is nothing it appends smaller chunks, one at a time. So the server
 //! never grows past its limit and nobody who was admitted is stuck. Where the MD5 of the body is
-//! wanted from here, each chunk is hashed beside its append, and its memory is held until both are
-//! done. A body that is given up (client
+//! wanted from here, each chunk is hashed beside its append, together with those of others where that
+//! can be, and its memory is held until both are done. A body that is given up (client
 //! gone, wrong checksum) leaves bytes that nothing refers to, which compaction frees.
 
 use super::Gateway;
 use super::error::{Code, S3Error};
-use crate::lockstep::{Hasher, Stopped, Stream};
+use crate::lockstep::{Hasher, Left, Stopped, Stream};
 use crate::memory::{Account, Held};
 use crate::metrics::stages::stage;
 use bytes::{Bytes, BytesMut};
@@ -95,8 +95,8 @@ pub struct Ingest {
 enum WantedMd5 {
     /// Not from here.
     No,
-    /// Nothing was hashed yet, and where there is but one chunk it is hashed at its end: it would come too late for others
-    /// to go with it.
+    /// Nothing was hashed yet. Where there is but one chunk it is hashed at its end: a small one with others of its kind, a
+    /// larger one by itself, as it would come too late for others to go with it.
     OfOneChunk,
     /// That of a body of more chunks.
     InLockstep(Stream),
@@ -115,11 +115,30 @@ impl WantedMd5 {
     }
 
     /// The MD5, given the last chunk.
-    async fn finish(self, last: Bytes) -> Result<Option<[u8; 16]>, Stopped> {
+    async fn finish(self, hasher: &Hasher, last: Bytes) -> Result<FoundMd5, Stopped> {
+        Ok(match self {
+            Self::No => FoundMd5::No,
+            Self::OfOneChunk if last.len() <= SMALL_BODY_BYTES => FoundMd5::Soon(hasher.leave(last)),
+            Self::OfOneChunk => FoundMd5::Now(Md5::digest(&last).into()),
+            Self::InLockstep(stream) => FoundMd5::Now(stream.finish(last).await?),
+        })
+    }
+}
+
+/// The MD5 of a body at its end.
+enum FoundMd5 {
+    No,
+    Now([u8; 16]),
+    /// The longer it is not asked for, the more go with it.
+    Soon(Left),
+}
+
+impl FoundMd5 {
+    fn digest(self) -> Option<[u8; 16]> {
         match self {
-            Self::No => Ok(None),
-            Self::OfOneChunk => Ok(Some(Md5::digest(&last).into())),
-            Self::InLockstep(stream) => stream.finish(last).await.map(Some),
+            Self::No => None,
+            Self::Now(md5) => Some(md5),
+            Self::Soon(left) => Some(left.digest()),
         }
     }
 }
@@ -202,10 +221,10 @@ impl Ingest {
                 None => Ok(None),
             }
         };
-        let md5 = std::mem::replace(&mut self.md5, WantedMd5::No).finish(hashed);
+        let md5 = std::mem::replace(&mut self.md5, WantedMd5::No).finish(&self.gateway.hasher, hashed);
         let (last, md5) = join(append, md5).await;
         let last = last.map_err(append_failed)?;
-        self.stored.md5 = md5.map_err(hashing_stopped)?;
+        self.stored.md5 = md5.map_err(hashing_stopped)?.digest();
         while !self.in_flight.is_empty() {
             self.settle_one().await?;
         }

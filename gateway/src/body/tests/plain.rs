@@ -9,16 +9,21 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http_body_util::Full;
 use md5::Md5;
-use mlgw_common::limits::{CHUNK_BYTES_MAX, PUT_BYTES_MAX};
+use mlgw_common::limits::{CHUNK_BYTES_MAX, PUT_BYTES_MAX, SMALL_BODY_BYTES};
 use sha2::{Digest, Sha256};
 
+/// The terms of an object whose MD5 nobody computes apart.
+fn object(also: Option<Algorithm>) -> Terms {
+    Terms { md5_apart: false, ..Terms::object(also) }
+}
+
 async fn put(body: &str, headers: &[(&str, &str)], payload: Payload) -> Result<(), S3Error> {
-    read(&[body.as_bytes()], &head(headers), payload, Terms::object(None)).await.map(|_| ())
+    read(&[body.as_bytes()], &head(headers), payload, object(None)).await.map(|_| ())
 }
 
 #[tokio::test]
 async fn a_body_is_hashed_once_over_all_its_pieces() {
-    let terms = Terms::object(Some(Algorithm::Crc64Nvme));
+    let terms = object(Some(Algorithm::Crc64Nvme));
     let value = BASE64_STANDARD.encode(Algorithm::Sha256.of(b"hello world"));
     let head = head(&[("content-length", "11"), ("x-amz-checksum-sha256", &value)]);
     let payload = Payload::Sha256(Sha256::digest(b"hello world").into());
@@ -49,7 +54,7 @@ async fn lengths_are_exact() {
 #[tokio::test]
 async fn an_empty_body_is_a_body() {
     let (bytes, digests) =
-        read(&[], &head(&[("content-length", "0")]), Payload::Unsigned, Terms::object(None)).await.unwrap();
+        read(&[], &head(&[("content-length", "0")]), Payload::Unsigned, object(None)).await.unwrap();
     assert_eq!((bytes.len(), digests.bytes), (0, 0));
     assert_eq!(digests.md5, BodyMd5::InPassing(Md5::digest(b"").into()));
 }
@@ -115,12 +120,12 @@ async fn a_document_has_a_limit_whether_its_length_is_known_or_not() {
 #[should_panic(expected = "only at its end")]
 async fn a_body_is_not_finished_before_its_end() {
     let body = Full::new(Bytes::from_static(b"hello"));
-    let body = Body::new(body, &head(&[]), Payload::Unsigned, Terms::object(None)).unwrap();
+    let body = Body::new(body, &head(&[]), Payload::Unsigned, object(None)).unwrap();
     let _ = body.finish();
 }
 
 #[tokio::test]
-async fn the_md5_of_a_long_body_is_for_who_stores_it_and_checked_all_the_same() {
+async fn the_md5_of_a_long_or_small_body_is_for_who_stores_it_and_checked_all_the_same() {
     let (long, found) = (vec![7; CHUNK_BYTES_MAX as usize + 1], [3; 16]);
     let read = async |bytes: &[u8], md5: Option<[u8; 16]>, terms: Terms| {
         let md5 = md5.map(|md5| BASE64_STANDARD.encode(md5));
@@ -130,8 +135,9 @@ async fn the_md5_of_a_long_body_is_for_who_stores_it_and_checked_all_the_same() 
         read(&[bytes], &head(&headers), Payload::Unsigned, terms).await.map(|(_, digests)| digests.md5)
     };
     let object = Terms::object(None);
-    let one_chunk = &long[1..];
+    let (one_chunk, small) = (&long[1..], &long[..SMALL_BODY_BYTES]);
     assert_eq!(read(one_chunk, None, object).await, Ok(BodyMd5::InPassing(Md5::digest(one_chunk).into())));
+    assert_eq!(read(small, None, object).await, Ok(BodyMd5::Apart { declared: None }));
     let apart = read(&long, None, object).await.unwrap();
     assert_eq!(apart, BodyMd5::Apart { declared: None });
     assert_eq!(apart.settle(Some(found)), Ok(Some(found)));
