@@ -1,12 +1,16 @@
 """What /proc knows of a process: CPU time, memory, bytes read from the disk. Also fills the page cache with files,
-empties it of them, and has pages ready for it."""
+keeps them there, empties it of them, and has pages ready for it."""
 
+import mmap
 import os
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from units import MIB
 
 TICKS = os.sysconf("SC_CLK_TCK")
+# Of mmap(2); not among Python's.
+MAP_LOCKED = 0x2000
 
 
 def cpu_seconds(pid):
@@ -82,6 +86,24 @@ def read_into_page_cache(folder):
                     pass
         except FileNotFoundError:
             pass  # Removed meanwhile.
+
+
+@contextmanager
+def kept_in_page_cache(folder):
+    """All files under a folder are in the page cache and stay there, also those that are removed meanwhile. Who may not lock so
+    much memory has them read once."""
+    with ExitStack() as locked:
+        for file in files(folder):
+            try:
+                with open(file, "rb") as handle:
+                    flags = mmap.MAP_SHARED | MAP_LOCKED
+                    locked.enter_context(mmap.mmap(handle.fileno(), 0, flags=flags, prot=mmap.PROT_READ))
+            except (FileNotFoundError, ValueError):
+                pass  # Removed meanwhile, or empty.
+            except OSError:
+                read_into_page_cache(folder)
+                break
+        yield
 
 
 def have_page_cache_ready(folder, size):

@@ -74,6 +74,8 @@ pub struct Ingest {
     memory: Account,
     destination: Destination,
     placement: Placement,
+    /// A small body that came in one piece: it needs no buffer of ours.
+    whole: Option<Bytes>,
     buffer: BytesMut,
     /// Held from the admission to the end: one block of the buffer and what the connection holds. The
     /// charge of its connection covers a small body.
@@ -174,6 +176,7 @@ impl Ingest {
             memory: memory.clone(),
             destination,
             placement,
+            whole: None,
             buffer: BytesMut::new(),
             _admitted: admitted,
             more: None,
@@ -191,6 +194,12 @@ impl Ingest {
     /// # Errors
     /// `InsufficientStorage` when the disk is full.
     pub async fn push(&mut self, mut bytes: Bytes) -> Result<(), S3Error> {
+        assert!(self.whole.is_none() || bytes.is_empty(), "more than was expected");
+        let is_whole = self.expected_bytes == Some(bytes.len() as u64);
+        if is_whole && bytes.len() <= SMALL_BODY_BYTES && self.buffer.is_empty() {
+            self.whole = Some(bytes);
+            return Ok(());
+        }
         while !bytes.is_empty() {
             if self.buffer.len() == self.granted_bytes() {
                 self.make_room().await?;
@@ -317,10 +326,10 @@ impl Ingest {
 
     /// The buffered chunk, if there is one, with the memory that it holds.
     fn take_chunk(&mut self) -> Option<(Chunk, Option<Held>)> {
-        if self.buffer.is_empty() {
+        let data = self.whole.take().unwrap_or_else(|| std::mem::take(&mut self.buffer).freeze());
+        if data.is_empty() {
             return None;
         }
-        let data = std::mem::take(&mut self.buffer).freeze();
         let chunk = Chunk {
             bucket: self.destination.bucket,
             key: self.destination.key.clone(),

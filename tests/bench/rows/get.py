@@ -19,8 +19,8 @@ def get(bench):
     with nginx:
         lines = drawn(bench, store, "GET", names, "get-4k", 18, beside=(nginx, theirs))
     seconds = bench.options.seconds // 2 + 1
-    proc.read_into_page_cache(store.folder)
-    with CountedCalls(store.server.pid, bench.folder / "strace.txt") as calls:
+    counting = CountedCalls(store.server.pid, bench.folder / "strace.txt")
+    with proc.kept_in_page_cache(store.folder), counting as calls:
         counted = wrk(store.server.host, lines, seconds, CONNECTIONS)
     per_get = sum(calls.counts.values()) / counted.requests
     bench.report.at_most("get-4k-calls", per_get, "system calls", 4, str(calls))
@@ -44,13 +44,13 @@ def drawn(bench, store, method, names, row, target, beside=None):
     lines = store.targets_file(method, names)
     wrk(store.server.host, lines, WARM_SECONDS, CONNECTIONS)
     loads, others = [], []
-    for turn in range(TURNS):
-        bench.report.say(f"{row}: turn {turn + 1} of {TURNS}")
-        seed = bench.options.seed + turn
-        proc.read_into_page_cache(store.folder)
-        loads.append(bench.spent(lambda: wrk(store.server.host, lines, bench.options.seconds, CONNECTIONS, seed=seed)))
-        if beside:
-            others.append(nginx_load(bench, *beside))
+    with proc.kept_in_page_cache(store.folder):
+        for turn in range(TURNS):
+            bench.report.say(f"{row}: turn {turn + 1} of {TURNS}")
+            load = lambda: wrk(store.server.host, lines, bench.options.seconds, CONNECTIONS, seed=bench.options.seed + turn)
+            loads.append(bench.spent(load))
+            if beside:
+                others.append(nginx_load(bench, *beside))
     cost = lambda load: load.cpu_micros
     best = min(loads, key=cost)
     turns = ", ".join(f"{cost(load):.1f}" for load in loads)

@@ -60,8 +60,7 @@ def gets(bench, store, requests, beside, load):
     bench.report.say(f"{PER_SECOND} GET/s {beside}")
     chance = random.Random(bench.options.seed)
     drawn = (chance.choice(requests) for _ in itertools.count())
-    proc.read_into_page_cache(store.folder)
-    with load:
+    with proc.kept_in_page_cache(store.folder), load:
         waits = Paced(store.server.port, PER_SECOND, bench.options.seconds * 1.5, BODY_BYTES).run(drawn)
     return Load.of_waits(waits.waits, waits.seconds)
 
