@@ -10,6 +10,7 @@ pub(crate) mod copies;
 mod dead;
 mod inner;
 mod jobs;
+mod log_bound;
 #[cfg(test)]
 mod log_tests;
 #[cfg(test)]

@@ -106,7 +106,7 @@ impl Inner {
     fn has_room_for_checkpoint(&self, dir: &Path) -> bool {
         let Ok(stat) = rustix::fs::statvfs(dir) else { return true };
         let states: u64 = self.groups.iter().map(|group| group.state_bytes()).sum();
-        let left = self.log_bytes_max.saturating_mul(LOGS_FREE);
+        let left = self.log_bound.bytes_max().saturating_mul(LOGS_FREE);
         stat.f_bavail * stat.f_frsize >= left.saturating_add(states + self.log.bytes())
     }
 }

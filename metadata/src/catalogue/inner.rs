@@ -2,6 +2,7 @@
 
 use super::copies::Checkpoints;
 use super::jobs::Stop;
+use super::log_bound::LogBound;
 use super::options::{CatalogueMetrics, Fatal, ProposeError};
 use super::resident::Resident;
 use super::sagas::unreachable_reply;
@@ -37,7 +38,7 @@ pub(crate) struct Inner {
     pub(super) resident: Arc<Resident>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) fatal: Fatal,
-    pub(super) log_bytes_max: u64,
+    pub(super) log_bound: Arc<LogBound>,
     pub(super) checkpoints: Checkpoints,
     /// Held while a copy is made, and while the log is purged.
     pub(super) copying: Mutex<()>,
@@ -117,12 +118,18 @@ impl Inner {
         group: usize,
         command: Arc<Command>,
     ) -> Result<Reply, ProposeError> {
+        self.log_bound.admit(|| self.log_bytes()).await?;
         match self.groups[group].propose(command).await {
             Ok(reply) => Ok(reply),
             Err(GroupError::Rejected(reject)) => Err(ProposeError::Rejected(reject)),
             Err(GroupError::Overloaded) => Err(ProposeError::Overloaded),
             Err(GroupError::Stopped) => Err(ProposeError::Stopping),
         }
+    }
+
+    /// Bytes of log since the last purge, of all groups.
+    pub(super) fn log_bytes(&self) -> u64 {
+        self.groups.iter().map(Group::log_bytes).sum()
     }
 
     pub(super) async fn body_id(&self) -> Result<BodyId, ProposeError> {
@@ -149,6 +156,7 @@ impl Inner {
             log_bytes_appended: log.bytes_appended.load(Ordering::Relaxed),
             releases_waiting: self.resident.releases_waiting(),
             object_misses: self.resident.objects.misses(),
+            log_bytes: self.log_bytes(),
             object_cache_bytes: self.resident.objects.bytes(),
             ..CatalogueMetrics::default()
         };
@@ -157,7 +165,6 @@ impl Inner {
             metrics.entries_applied += figures.entries.load(Ordering::Relaxed);
             metrics.commands_applied += figures.commands.load(Ordering::Relaxed);
             metrics.commands_rejected += figures.rejected.load(Ordering::Relaxed);
-            metrics.log_bytes += group.log_bytes();
             metrics.snapshots += group.snapshots().load(Ordering::Relaxed);
             metrics.queued += group.queued() as u64;
             metrics.commit_wait.add(&group.waits().snapshot());

@@ -19,7 +19,7 @@ const RELEASES_READ: usize = 256;
 /// Rows freed by one command: a share of a batch's time that foreground commands do not notice.
 const RELEASE_ROWS: u32 = 128;
 
-/// How often the length of the log is looked at. Appending a log's worth takes longer.
+/// How often the length of the log is looked at when nobody says that it is long.
 const LOG_CHECK: Duration = Duration::from_millis(200);
 
 const _: () = assert!(RELEASE_ROWS as usize <= JOB_ROWS_MAX);
@@ -75,15 +75,16 @@ pub(super) async fn release_bodies(catalogue: Weak<Inner>) {
 pub(super) async fn purge_logs(catalogue: Weak<Inner>) {
     let mut tick = tokio::time::interval(LOG_CHECK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let Some(stop) = catalogue.upgrade().map(|inner| Arc::clone(&inner.stop)) else { return };
+    let parts = catalogue.upgrade().map(|inner| (Arc::clone(&inner.stop), Arc::clone(&inner.log_bound)));
+    let Some((stop, bound)) = parts else { return };
     loop {
         tokio::select! {
             _ = tick.tick() => {}
-            () = stop.cancelled() => return,
+            () = bound.long() => {}
+            () = stop.cancelled() => return bound.keep(false),
         }
         let Some(inner) = catalogue.upgrade() else { return };
-        let total: u64 = inner.groups.iter().map(|group| group.log_bytes()).sum();
-        if total <= inner.log_bytes_max {
+        if inner.log_bytes() <= bound.bytes_max() {
             continue;
         }
         inner.checkpoint_or_say().await;
@@ -91,8 +92,9 @@ pub(super) async fn purge_logs(catalogue: Weak<Inner>) {
             && !inner.is_stopping()
         {
             (inner.fatal)(&format!("the catalogue's state was not flushed: {error}"));
-            return;
+            return bound.keep(false);
         }
+        bound.purged();
     }
 }
 

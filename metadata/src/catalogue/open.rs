@@ -5,6 +5,7 @@
 use super::copies::{self, Checkpoints};
 use super::inner::Inner;
 use super::jobs;
+use super::log_bound::LogBound;
 use super::options::{CatalogueOptions, Durability, OpenError, ProposeError};
 use super::resident::Resident;
 use crate::command::{Change, Command, PutNode, PutPartition};
@@ -67,7 +68,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
         resident,
         clock: options.clock,
         fatal: options.fatal,
-        log_bytes_max,
+        log_bound: Arc::new(LogBound::new(log_bytes_max)),
         checkpoints: Checkpoints::new(options.checkpoints.clone()),
         copying: Mutex::default(),
         saga: Mutex::new(()),
@@ -78,6 +79,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
     });
     first_rows(&inner, options.partitions).await.map_err(propose)?;
     inner.resume_sagas().await.map_err(propose)?;
+    inner.log_bound.keep(true);
     let shared = Arc::downgrade(&inner);
     let jobs = [
         tokio::spawn(jobs::release_bodies(shared.clone())),
