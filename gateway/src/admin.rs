@@ -48,7 +48,7 @@ use axum::response::Response;
 use http::Request;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_metadata::Catalogue;
-use mlgw_tiering::HotTier;
+use mlgw_tiering::Tiers;
 use mlgw_tiering::hot::Scrub;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -62,7 +62,7 @@ pub struct Admin {
     /// What exists.
     pub catalogue: Catalogue,
     /// Where bytes are.
-    pub hot: HotTier,
+    pub tiers: Tiers,
     /// Who may ask.
     pub keyring: Keyring,
     /// What happened.

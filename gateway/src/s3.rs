@@ -58,7 +58,7 @@ use mlgw_common::limits::KIB;
 use mlgw_common::{BucketId, Clock, Timestamp};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Bucket, BucketState};
-use mlgw_tiering::HotTier;
+use mlgw_tiering::Tiers;
 use operation::{Operation, Support};
 use request::{Query, Request, Target};
 use response::{ResponseBody, S3Response, S3Result};
@@ -85,7 +85,7 @@ pub struct Gateway {
     /// What exists.
     pub catalogue: Catalogue,
     /// Where bytes are.
-    pub hot: HotTier,
+    pub tiers: Tiers,
     /// Who computes the MD5s of long bodies.
     pub hasher: Hasher,
     /// Who may ask.

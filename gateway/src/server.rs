@@ -261,7 +261,7 @@ impl Running {
         log.set_level(adopted.config.log.level);
         self.admin.metrics.slow_log.set_threshold(adopted.config.log.slow_request_ms);
         self.admin.metrics.access_log.set_one_in(adopted.config.access_log.one_in);
-        self.admin.hot.set_compaction(bring_up::compaction_of(&adopted.config));
+        self.admin.tiers.hot.set_compaction(bring_up::compaction_of(&adopted.config));
         self.admin.loaded.store(Arc::new(adopted));
         if let Some(Err(error)) = self.certificate.as_ref().map(Certificate::reload) {
             tracing::error!(%error, "the certificate is refused; the old one stays");
@@ -393,7 +393,7 @@ fn admin_of(
         .map_err(io_error(format!("the audit log in {}", dir.display())))?;
     Ok(Admin {
         catalogue: engine.catalogue.clone(),
-        hot: engine.hot.clone(),
+        tiers: engine.tiers.clone(),
         keyring: engine.keyring.clone(),
         metrics: Arc::clone(metrics),
         recent: Recent::new(Sample::take(metrics, Durations::default())),
@@ -423,7 +423,7 @@ fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gatew
     rules.domains.clone_from(&domains);
     Gateway {
         catalogue: engine.catalogue.clone(),
-        hot: engine.hot.clone(),
+        tiers: engine.tiers.clone(),
         hasher: Hasher::new(Handle::current()),
         keyring: engine.keyring.clone(),
         config: S3Config { domains, region: config.s3.region.clone(), etag: config.s3.etag, rules },

@@ -14,6 +14,8 @@ from units import KIB
 
 # With --quickly segments are sealed and the log is cut as often, for a tenth of the requests.
 QUICK_SETTINGS = {"hot.segment_bytes": "16MiB", "catalogue.log_bytes_max": "8MiB"}
+# Rows are of the page cache, but for those that say otherwise.
+NO_MEMORY_TIER = {"memory.capacity": "0"}
 # For rows that segments would only disturb: compaction waits until it is asked for, or for the next start.
 NO_COMPACTION = {"hot.compact_interval": "1h"}
 MILLION_PREFIXES = 1000
@@ -45,7 +47,7 @@ class Bench:
         store = self.stores.get(name) or Store(self.options.binary, self.folder / name, self.log, self.report)
         self.stores[name] = self.current = store
         quick = QUICK_SETTINGS if self.options.quickly else {}
-        store.start(quick | (settings or {}), under)
+        store.start(NO_MEMORY_TIER | quick | (settings or {}), under)
         return store
 
     def stop(self):

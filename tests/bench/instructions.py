@@ -85,6 +85,8 @@ def measure(binary, folder, log):
     page = [("list-type", "2"), ("prefix", "small/"), ("max-keys", str(OBJECTS))]
     requests = {
         "get-4k": ("GET", client.targets("GET", names[:200]), None),
+        # The same once more: now they are in the memory tier.
+        "get-4k-memory": ("GET", client.targets("GET", names[:200]), None),
         "head": ("HEAD", client.targets("HEAD", names[:200]), None),
         "put-4k": ("PUT", client.targets("PUT", [f"/{BUCKET}/put/{at:07d}" for at in range(200)]), BODY),
         "list-1000": ("GET", client.targets("GET", [f"/{BUCKET}"] * 4, page), None),

@@ -8,7 +8,7 @@
 //! - `power_cut`: what a power cut may leave of a recording, by seed;
 //! - `server`, `s3`: start, kill and stop the binary; an S3 client that never retries;
 //! - `history`, `workload`, `check`: what clients were promised, and whether the server keeps it;
-//! - `crashes`, `limits`, `observability`, `store`: the tests themselves;
+//! - `crashes`, `limits`, `observability`, `store`, `tiers`: the tests themselves;
 //! - `clients`: S3 clients written in Rust.
 //!
 //! Randomness comes from `seed` alone and every test prints the seed it ran with.
@@ -45,5 +45,7 @@ mod seed;
 mod server;
 #[cfg(test)]
 mod store;
+#[cfg(test)]
+mod tiers;
 #[cfg(test)]
 mod workload;

@@ -1,12 +1,17 @@
 //! Where mlgw keeps bytes and how they move.
 //!
-//! Today that is the hot tier: append-only segment files on the local disk. Whatever a caller
+//! Two tiers today: the hot tier, append-only segment files on the local disk, and in front of it the memory
+//! tier, small chunks that were read. Whatever a caller
 //! gets from here was verified against the checksum it was written with, and whatever was
 //! answered as stored survives power loss (unless durability `os` was chosen by name).
 
 pub mod hot;
+mod memory;
+mod tiers;
 
 pub use hot::{
     AppendError, Appended, Chunk, CompactionSettings, CompactionStatus, Hold, HotMetrics, HotOptions,
     HotTier, OpenError, Placement, ReadError, RecoverError, SegmentPin,
 };
+pub use memory::{MemoryMetrics, MemoryTier};
+pub use tiers::Tiers;

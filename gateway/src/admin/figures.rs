@@ -27,7 +27,7 @@ impl Admin {
         let limit = self.loaded.load().config.limits.connections;
         families.push(Family::single(CONNECTIONS_LIMIT, level(limit)));
         families.extend(self.io_families());
-        families.extend(self.hot_families());
+        families.extend(self.tier_families());
         families.extend(self.usage_families()?);
         families.extend(self.catalogue_families());
         families.extend(self.process_families());
@@ -36,7 +36,7 @@ impl Admin {
 
     /// Syncs and waits, of catalogue and tiers alike.
     fn io_families(&self) -> Vec<Family> {
-        let (catalogue, hot) = (self.catalogue.metrics(), self.hot.metrics());
+        let (catalogue, hot) = (self.catalogue.metrics(), self.tiers.hot.metrics());
         let (mut syncs, mut durations) = (Family::new(SYNC), Family::new(SYNC_DURATION));
         for (file, of_file) in std::iter::once(("log", catalogue.log_syncs)).chain(hot.syncs) {
             syncs.push(&[file], Value::Count(of_file.count()));
@@ -49,22 +49,30 @@ impl Admin {
         vec![syncs, durations, waits]
     }
 
-    fn hot_families(&self) -> Vec<Family> {
-        let hot = self.hot.metrics();
-        let compaction = self.hot.compaction();
+    fn tier_families(&self) -> Vec<Family> {
+        let (memory, hot) = (self.tiers.memory.metrics(), self.tiers.hot.metrics());
+        let compaction = self.tiers.hot.compaction();
         let capacity = self.loaded.load().config.hot_capacity_bytes(&self.machine);
         let reads = Family::new(TIER_READS)
+            .with(&["memory", "hit"], Value::Count(memory.hits))
+            .with(&["memory", "miss"], Value::Count(memory.misses))
             .with(&["hot", "cached"], Value::Count(hot.reads_inline))
             .with(&["hot", "disk"], Value::Count(hot.reads_disk))
             .with(&["hot", "error"], Value::Count(hot.read_errors));
         vec![
             Family::single(CORRUPT_BLOCKS, Value::Count(hot.corrupt_blocks)),
             Family::new(QUARANTINED).with(&["hot"], level(self.scrub.quarantined())),
-            Family::new(TIER_USED).with(&["hot"], level(hot.used_bytes)),
-            Family::new(TIER_LIMIT).with(&["hot"], level(capacity)),
+            Family::new(TIER_USED)
+                .with(&["memory"], level(memory.used_bytes))
+                .with(&["hot"], level(hot.used_bytes)),
+            Family::new(TIER_LIMIT)
+                .with(&["memory"], level(memory.limit_bytes))
+                .with(&["hot"], level(capacity)),
             Family::new(TIER_ROOM).with(&["hot"], level(hot.room_bytes)),
             reads,
-            Family::new(TIER_READ_BYTES).with(&["hot"], Value::Count(hot.read_bytes)),
+            Family::new(TIER_READ_BYTES)
+                .with(&["memory"], Value::Count(memory.read_bytes))
+                .with(&["hot"], Value::Count(hot.read_bytes)),
             Family::new(TIER_WRITTEN_BYTES).with(&["hot"], Value::Count(hot.appended_bytes)),
             Family::new(MOVED_BYTES)
                 .with(&["hot", "hot", "compaction"], Value::Count(compaction.moved_bytes)),
@@ -82,7 +90,9 @@ impl Admin {
             bytes.push(&[&bucket], level(usage.bytes));
         }
         Ok(vec![
-            Family::new(TIER_OBJECTS).with(&["hot"], level(all)),
+            Family::new(TIER_OBJECTS)
+                .with(&["memory"], level(self.tiers.memory.metrics().chunks))
+                .with(&["hot"], level(all)),
             objects,
             bytes,
             Family::single(GARBAGE, level(self.garbage_bytes()?)),
@@ -131,7 +141,7 @@ impl Admin {
 
     /// Bytes of segments that nothing refers to.
     pub(super) fn garbage_bytes(&self) -> Result<u64, ReadError> {
-        Ok(self.hot.metrics().used_bytes.saturating_sub(self.catalogue.referenced_bytes()?))
+        Ok(self.tiers.hot.metrics().used_bytes.saturating_sub(self.catalogue.referenced_bytes()?))
     }
 }
 

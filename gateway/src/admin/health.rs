@@ -76,7 +76,7 @@ pub(super) fn findings(status: &Status) -> Vec<Finding> {
 }
 
 fn of_tiers(status: &Status, found: &mut Vec<Finding>) {
-    for tier in &status.tiers {
+    for tier in status.tiers.iter().filter(|tier| tier.holds_the_truth()) {
         let name = &tier.tier;
         if tier.quarantined_blocks > 0 {
             found.push(finding(

@@ -177,11 +177,11 @@ pub struct CatalogueStatus {
 pub struct TierStatus {
     /// Its name.
     pub tier: String,
-    /// Objects whose bytes it holds.
+    /// Objects whose bytes it holds; the memory tier counts a long object's stored pieces.
     pub objects: u64,
     /// Bytes it may hold.
     pub capacity_bytes: u64,
-    /// Bytes of its segments.
+    /// Bytes that it holds.
     pub used_bytes: u64,
     /// Bytes it can still take.
     pub room_bytes: u64,
@@ -240,12 +240,20 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Result<Json<Status>
     Ok(Json(status.map_err(S3Error::from)?))
 }
 
+impl TierStatus {
+    /// Whether what it holds may be the only copy: such a tier must not be full, a tier of copies always is.
+    #[must_use]
+    pub fn holds_the_truth(&self) -> bool {
+        self.tier != "memory"
+    }
+}
+
 impl Admin {
     /// The counters of now.
     #[must_use]
     pub fn sample(&self) -> Sample {
         let mut syncs = self.catalogue.metrics().log_syncs;
-        self.hot.metrics().syncs.iter().for_each(|(_, durations)| syncs.add(durations));
+        self.tiers.hot.metrics().syncs.iter().for_each(|(_, durations)| syncs.add(durations));
         Sample::take(&self.metrics, syncs)
     }
 
@@ -266,7 +274,7 @@ impl Admin {
             s3: self.s3_status(),
             recent: RecentStatus::new(&self.recent.until(&self.sample())),
             catalogue: self.catalogue_status(),
-            tiers: vec![self.hot_status()?],
+            tiers: vec![self.memory_status(), self.hot_status()?],
             syncs: self.sync_status(),
             jobs: vec![JobStatus {
                 job: "release".to_owned(),
@@ -305,8 +313,21 @@ impl Admin {
         }
     }
 
+    fn memory_status(&self) -> TierStatus {
+        let figures = self.tiers.memory.metrics();
+        TierStatus {
+            tier: "memory".to_owned(),
+            objects: figures.chunks,
+            capacity_bytes: figures.limit_bytes,
+            used_bytes: figures.used_bytes,
+            room_bytes: figures.limit_bytes.saturating_sub(figures.used_bytes),
+            garbage_bytes: 0,
+            quarantined_blocks: 0,
+        }
+    }
+
     fn hot_status(&self) -> Result<TierStatus, mlgw_metadata::ReadError> {
-        let figures = self.hot.metrics();
+        let figures = self.tiers.hot.metrics();
         Ok(TierStatus {
             tier: "hot".to_owned(),
             objects: self.bucket_usages()?.iter().map(|(_, usage)| usage.objects).sum(),
@@ -320,7 +341,7 @@ impl Admin {
 
     fn sync_status(&self) -> Vec<SyncStatus> {
         let log = ("log", self.catalogue.metrics().log_syncs);
-        let all = std::iter::once(log).chain(self.hot.metrics().syncs);
+        let all = std::iter::once(log).chain(self.tiers.hot.metrics().syncs);
         let status = all.map(|(file, durations)| SyncStatus {
             file: file.to_owned(),
             count: durations.count(),

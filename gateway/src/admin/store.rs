@@ -103,7 +103,7 @@ impl Admin {
             stage.clone_into(&mut status.stage);
             (status.done_bytes, status.total_bytes) = (done, total);
         };
-        let made = backup_serving(&source, &out, &self.catalogue, &self.hot, &*self.clock, watch).await;
+        let made = backup_serving(&source, &out, &self.catalogue, &self.tiers.hot, &*self.clock, watch).await;
         let mut status = self.backups.lock();
         match made {
             Ok(made) => {

@@ -16,7 +16,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The only tier there is today.
+/// The tier of what was read last: copies only.
+const MEMORY: &str = "memory";
+/// The tier of segments on the local disk.
 const HOT: &str = "hot";
 
 /// A tier in short.
@@ -26,7 +28,7 @@ pub struct TierInfo {
     pub tier: String,
     /// Bytes it may hold.
     pub capacity_bytes: u64,
-    /// Bytes of its segments.
+    /// Bytes that it holds.
     pub used_bytes: u64,
     /// Its segments.
     pub segments: u64,
@@ -47,8 +49,12 @@ pub struct TierDetail {
     /// The tier in short.
     #[serde(flatten)]
     pub info: TierInfo,
-    /// Its scrub.
-    pub scrub: ScrubInfo,
+    /// Its scrub; none of the memory tier, which holds copies only.
+    pub scrub: Option<ScrubInfo>,
+    /// Of the memory tier: reads that it answered.
+    pub hits: Option<u64>,
+    /// Of the memory tier: reads that it would have answered, had it held what they asked for.
+    pub misses: Option<u64>,
     /// What is damaged.
     pub bad: Vec<BadRange>,
 }
@@ -124,13 +130,16 @@ pub struct CompactRequest {
 }
 
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<TierList>, ApiError> {
-    Ok(Json(TierList { tiers: vec![admin.hot_tier()?.info] }))
+    Ok(Json(TierList { tiers: vec![admin.memory_tier().info, admin.hot_tier()?.info] }))
 }
 
 pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
     Path(tier): Path<String>,
 ) -> Result<Json<TierDetail>, ApiError> {
+    if tier == MEMORY {
+        return Ok(Json(admin.memory_tier()));
+    }
     known(&tier)?;
     Ok(Json(admin.hot_tier()?))
 }
@@ -176,24 +185,45 @@ pub(super) async fn compact(
     let asking = Arc::clone(&admin);
     let work = async move {
         let before = compaction_of(&asking, tier.clone());
-        let until_rounds = Some(asking.hot.compact(dead_percent));
+        let until_rounds = Some(asking.tiers.hot.compact(dead_percent));
         let after = json(&CompactionInfo { until_rounds, ..before.clone() })?;
         Ok(Changed { resource: tier, before: json(&before)?, after, answer: None })
     };
     admin.change(caller, asked, work).await
 }
 
+/// Whether it is a tier of segments, which can be scrubbed and compacted.
 fn known(tier: &str) -> Result<(), ApiError> {
-    if tier == HOT {
-        return Ok(());
+    match tier {
+        HOT => Ok(()),
+        MEMORY => Err(ApiError::invalid(format!(
+            "The {MEMORY} tier holds copies only: there is nothing to scrub or to compact."
+        ))),
+        _ => {
+            let message = format!("There is no tier {tier:?}; there are {MEMORY:?} and {HOT:?}.");
+            Err(ApiError::new(StatusCode::NOT_FOUND, "NoSuchTier", message))
+        }
     }
-    let message = format!("There is no tier {tier:?}; there is {HOT:?}.");
-    Err(ApiError::new(StatusCode::NOT_FOUND, "NoSuchTier", message))
 }
 
 impl Admin {
+    fn memory_tier(&self) -> TierDetail {
+        let memory = self.tiers.memory.metrics();
+        TierDetail {
+            info: TierInfo {
+                tier: MEMORY.to_owned(),
+                capacity_bytes: memory.limit_bytes,
+                used_bytes: memory.used_bytes,
+                ..TierInfo::default()
+            },
+            hits: Some(memory.hits),
+            misses: Some(memory.misses),
+            ..TierDetail::default()
+        }
+    }
+
     fn hot_tier(&self) -> Result<TierDetail, ApiError> {
-        let hot = self.hot.metrics();
+        let hot = self.tiers.hot.metrics();
         let status = self.scrub.status();
         let segments = self.catalogue.segments().map_err(crate::s3::error::S3Error::from)?;
         let names: BTreeMap<u64, String> = {
@@ -209,21 +239,22 @@ impl Admin {
                 segments: segments.len() as u64,
                 bad_blocks: status.bad.len() as u64,
             },
-            scrub: ScrubInfo {
+            scrub: Some(ScrubInfo {
                 running: status.running,
                 began: at(status.began_ms),
                 read_bytes: status.read_bytes,
                 total_bytes: segments.iter().map(|segment| segment.length).sum(),
                 passes: status.passes,
                 ended: (status.passes > 0).then(|| at(status.ended_ms)),
-            },
+            }),
             bad: status.bad.into_iter().map(|bad| told(bad, &names)).collect(),
+            ..TierDetail::default()
         })
     }
 }
 
 fn compaction_of(admin: &Admin, tier: String) -> CompactionInfo {
-    let status = admin.hot.compaction();
+    let status = admin.tiers.hot.compaction();
     CompactionInfo {
         tier,
         garbage_bytes: status.garbage_bytes,

@@ -62,8 +62,8 @@ async fn scrub(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), 
         return out.done(&found, &next);
     }
     let progress = Progress::new(out.quiet);
-    while found.scrub.running {
-        progress.step("scrubbing", found.scrub.read_bytes, found.scrub.total_bytes);
+    while let Some(scrub) = found.scrub.as_ref().filter(|scrub| scrub.running) {
+        progress.step("scrubbing", scrub.read_bytes, scrub.total_bytes);
         tokio::time::sleep(GLANCE).await;
         found = client.get(&path(tier)).await?;
     }
@@ -119,7 +119,7 @@ fn list(list: &TierList) -> String {
 }
 
 fn show(tier: &TierDetail) -> String {
-    let scrub = &tier.scrub;
+    let Some(scrub) = &tier.scrub else { return show_copies(tier) };
     let state = if scrub.running {
         let (read, total) = (ByteSize(scrub.read_bytes).human(), ByteSize(scrub.total_bytes).human());
         format!("a pass began {}: {read} of {total} read", scrub.began)
@@ -153,6 +153,19 @@ fn show(tier: &TierDetail) -> String {
     };
     let rows: Vec<_> = tier.bad.iter().map(row).collect();
     head + "\n" + &columns(&["OBJECT", "PART", "BYTES", "SEGMENT", "WHAT"], &rows)
+}
+
+/// A tier that holds copies only.
+fn show_copies(tier: &TierDetail) -> String {
+    let (used, capacity) =
+        (ByteSize(tier.info.used_bytes).human(), ByteSize(tier.info.capacity_bytes).human());
+    let (hits, misses) = (tier.hits.unwrap_or(0), tier.misses.unwrap_or(0));
+    let percent = 100.0 * hits as f64 / (hits + misses).max(1) as f64;
+    pairs(&[
+        ("tier", tier.info.tier.clone()),
+        ("used", format!("{used} of {capacity}, copies only")),
+        ("reads", format!("{hits} answered of {}: {percent:.1} %", hits + misses)),
+    ])
 }
 
 fn compacted(before: &CompactionInfo, after: &CompactionInfo) -> String {

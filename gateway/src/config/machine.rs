@@ -32,6 +32,13 @@ impl Machine {
 }
 
 impl Config {
+    /// Memory for small objects that were read.
+    #[must_use]
+    pub fn memory_capacity_bytes(&self, machine: &Machine) -> u64 {
+        let auto = (machine.memory_bytes / 10).min(4 * GIB);
+        self.memory.capacity.or_else(|| super::ByteSize(auto)).0
+    }
+
     /// Bytes the segments may take.
     #[must_use]
     pub fn hot_capacity_bytes(&self, machine: &Machine) -> u64 {
@@ -87,6 +94,7 @@ impl Loaded {
         let auto = self.values().any(|(setting, value, _)| setting.key == key && value == "\"auto\"");
         match key {
             _ if !auto => None,
+            "memory.capacity" => Some(config.memory_capacity_bytes(machine)),
             "hot.capacity" => Some(config.hot_capacity_bytes(machine)),
             "hot.reserve_bytes" => Some(config.hot_reserve_bytes(machine)),
             "catalogue.log_bytes_max" => Some(config.catalogue_log_bytes_max(machine)),
@@ -160,6 +168,9 @@ mod tests {
         assert_eq!(loaded.config.catalogue_log_bytes_max(&machine), 16 * MIB);
         assert_eq!(loaded.derived("catalogue.cache_bytes", &machine), Some(32 * MIB));
         assert!(loaded.config.memory_bytes(&machine) < 200 * MIB);
+        assert!(loaded.config.memory_capacity_bytes(&machine) < 52 * MIB);
+        let large = Machine { memory_bytes: 1000 * GIB, ..machine };
+        assert_eq!(loaded.derived("memory.capacity", &large), Some(4 * GIB));
         assert_eq!(loaded.derived("s3.listen", &machine), None);
     }
 

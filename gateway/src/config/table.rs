@@ -178,6 +178,11 @@ settings! {
         /// PEM file of the private key.
         key: Option<PathBuf> = "", start;
     }
+    /// The memory tier: small objects that were read, in DRAM.
+    memory: MemorySection {
+        /// Bytes it may take; auto is a tenth of memory, at most 4 GiB. 0: none.
+        capacity: Auto<ByteSize> = "auto", start;
+    }
     /// The hot tier: segments on the local disk.
     hot: Hot {
         /// Directory of the segments; unset means `segments` in `data_dir`.

@@ -112,7 +112,7 @@ metrics! {
     QUARANTINED: Gauge "mlgw_quarantined_blocks" ["tier"]
         "Stored blocks of objects that are known to be bad; reads of them fail"
     TIER_OBJECTS: Gauge "mlgw_tier_objects" ["tier"]
-        "Objects whose bytes a tier holds"
+        "Objects whose bytes a tier holds; of the memory tier stored pieces of objects"
     TIER_USED: Gauge "mlgw_tier_used_bytes" ["tier"]
         "Bytes that a tier holds"
     TIER_LIMIT: Gauge "mlgw_tier_limit_bytes" ["tier"]
@@ -120,7 +120,7 @@ metrics! {
     TIER_ROOM: Gauge "mlgw_tier_room_bytes" ["tier"]
         "Bytes that a tier can still take: within its limit, and without the disk's reserve"
     TIER_READS: Counter "mlgw_tier_reads_total" ["tier" "result"]
-        "Reads of a tier: cached (answered from memory), disk, error"
+        "Reads of a tier: hit and miss (of the memory tier), cached (from the page cache), disk, error"
     TIER_READ_BYTES: Counter "mlgw_tier_read_bytes_total" ["tier"]
         "Bytes of objects read from a tier, verified"
     TIER_WRITTEN_BYTES: Counter "mlgw_tier_written_bytes_total" ["tier"]

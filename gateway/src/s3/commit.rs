@@ -54,7 +54,8 @@ impl Gateway {
         let (body, extents) = new_extents(command).ok_or(ProposeError::Overloaded)?;
         tracing::debug!(segment, %body, "appending again what a fence refused");
         for extent in extents.into_iter().filter(|extent| extent.segment == segment) {
-            let appended = self.hot.append_again(extent, body).await.map_err(|_| ProposeError::Overloaded)?;
+            let appended =
+                self.tiers.hot.append_again(extent, body).await.map_err(|_| ProposeError::Overloaded)?;
             *extent = appended.extent;
             holds.push(appended.hold);
         }

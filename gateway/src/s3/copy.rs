@@ -188,7 +188,7 @@ async fn copy_bytes(
     asked: Option<Algorithm>,
 ) -> Result<Stored, S3Error> {
     let bytes = range.end - range.start;
-    if !gateway.hot.has_room(bytes) {
+    if !gateway.tiers.hot.has_room(bytes) {
         return Err(S3Error::new(Code::InsufficientStorage));
     }
     let body = match part {

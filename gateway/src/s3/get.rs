@@ -145,7 +145,7 @@ impl Found {
     ) -> Result<(BodyReader, Option<Arc<Held>>), S3Error> {
         let (bucket, bytes) = (bucket_id(&self.bucket), range.end - range.start);
         let reader =
-            BodyReader::new(&gateway.catalogue, &gateway.hot, bucket, &self.key, &self.object, range);
+            BodyReader::new(&gateway.catalogue, &gateway.tiers, bucket, &self.key, &self.object, range);
         if bytes <= SMALL_BODY_BYTES as u64 {
             return Ok((reader, None));
         }

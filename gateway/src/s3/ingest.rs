@@ -226,7 +226,7 @@ impl Ingest {
         // The last chunk needs no task: nothing is left to do but to wait for it.
         let append = async {
             match last {
-                Some(chunk) => stage("append", self.gateway.hot.append(chunk)).await.map(Some),
+                Some(chunk) => stage("append", self.gateway.tiers.hot.append(chunk)).await.map(Some),
                 None => Ok(None),
             }
         };
@@ -241,7 +241,7 @@ impl Ingest {
             self.stored.push(last);
         }
         if self.placement == Placement::Own && self.destination.part.is_none() {
-            self.gateway.hot.finish_own(self.destination.body);
+            self.gateway.tiers.hot.finish_own(self.destination.body);
         }
         Ok(self.stored)
     }
@@ -290,7 +290,7 @@ impl Ingest {
         }
         let Some((chunk, memory)) = self.take_chunk() else { return Ok(()) };
         let hashed = self.hash(&chunk.data);
-        let hot = self.gateway.hot.clone();
+        let hot = self.gateway.tiers.hot.clone();
         self.in_flight.push_back(tokio::spawn(async move {
             let appended = hot.append(chunk).await.map_err(append_failed);
             if let Some(hashed) = hashed {

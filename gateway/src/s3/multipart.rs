@@ -35,7 +35,7 @@ pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let key = request.key()?;
     let description = Description::of(request)?;
     let checksum = asked_checksum(request)?;
-    if !gateway.hot.has_room(0) {
+    if !gateway.tiers.hot.has_room(0) {
         return Err(S3Error::new(Code::InsufficientStorage));
     }
     let body = gateway.catalogue.body_id().await?;
@@ -200,7 +200,7 @@ pub async fn abort(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let named = Named::of(gateway, request)?;
     let change = ObjectChange::AbortUpload(AbortUpload { body_id: named.body.get() });
     gateway.commit_object(&named.bucket, &named.key, request.now, change).await?;
-    gateway.hot.finish_own(named.body);
+    gateway.tiers.hot.finish_own(named.body);
     Ok(empty(StatusCode::NO_CONTENT))
 }
 

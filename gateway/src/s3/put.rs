@@ -73,7 +73,7 @@ where
     S3Error: From<B::Error>,
 {
     let expected = body.decoded_length();
-    if !gateway.hot.has_room(expected.unwrap_or(0)) {
+    if !gateway.tiers.hot.has_room(expected.unwrap_or(0)) {
         return Err(S3Error::new(Code::InsufficientStorage));
     }
     let id = match part {

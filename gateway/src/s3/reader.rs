@@ -12,7 +12,7 @@ use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, LOOK_AGAIN_MAX};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use mlgw_metadata::schema::{Extent, ExtentPage, ObjectVersion, PartRange};
 use mlgw_metadata::{Catalogue, Pin};
-use mlgw_tiering::{HotTier, SegmentPin};
+use mlgw_tiering::{SegmentPin, Tiers};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -47,7 +47,7 @@ impl From<ReadError> for S3Error {
 /// Reads one body from the front of a range to its end.
 pub struct BodyReader {
     catalogue: Catalogue,
-    hot: HotTier,
+    tiers: Tiers,
     bucket: BucketId,
     key: ObjectKey,
     body: BodyId,
@@ -68,7 +68,7 @@ impl BodyReader {
     #[must_use]
     pub fn new(
         catalogue: &Catalogue,
-        hot: &HotTier,
+        tiers: &Tiers,
         bucket: BucketId,
         key: &ObjectKey,
         object: &ObjectVersion,
@@ -77,7 +77,7 @@ impl BodyReader {
         assert!(range.end <= object.size, "a range lies within its object");
         let mut reader = Self {
             catalogue: catalogue.clone(),
-            hot: hot.clone(),
+            tiers: tiers.clone(),
             bucket,
             key: key.clone(),
             body: BodyId(object.body_id),
@@ -111,13 +111,13 @@ impl BodyReader {
             if self.extents.is_empty() {
                 self.fetch()?;
             }
-            let (extent, piece) = self.piece().ok_or(ReadError::Missing(self.at))?;
+            let (first, extent, piece) = self.piece().ok_or(ReadError::Missing(self.at))?;
             let next = self.at + (piece.end - piece.start);
             if next < self.end && !self.pin_segments() {
                 self.look_again()?;
                 continue;
             }
-            let bytes = match self.hot.read(&extent, self.body, piece.clone()).await {
+            let bytes = match self.tiers.read(&extent, self.body, first, piece.clone()).await {
                 Err(mlgw_tiering::ReadError::Gone { .. }) => {
                     self.look_again()?;
                     continue;
@@ -134,21 +134,21 @@ impl BodyReader {
         Err(ReadError::Missing(self.at))
     }
 
-    /// The extent in front, and what of it to read next.
-    fn piece(&self) -> Option<(Extent, Range<u64>)> {
+    /// The extent in front with its first byte in the body, and what of it to read next.
+    fn piece(&self) -> Option<(u64, Extent, Range<u64>)> {
         let (first, extent) = self.extents.front()?;
         let from = self.at - first;
         // Pieces end on block borders, so that no block is read and verified twice.
         let border = (from / self.piece_bytes + 1) * self.piece_bytes;
         let to = border.min(extent.logical_bytes).min(self.end - first);
-        Some((extent.clone(), from..to))
+        Some((*first, extent.clone(), from..to))
     }
 
     /// Pins what the record names, before the first of several pieces. False when some of it is gone.
     fn pin_segments(&mut self) -> bool {
         if self.map.is_none() && self.segments.is_none() {
             let segments = self.extents.iter().map(|(_, extent)| extent.segment_id()).collect();
-            self.segments = self.hot.pin(segments);
+            self.segments = self.tiers.hot.pin(segments);
             return self.segments.is_some();
         }
         true

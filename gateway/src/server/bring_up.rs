@@ -10,7 +10,7 @@ use crate::credentials::{Keyring, RootCredentials, Secret};
 use mlgw_common::{Clock, SystemClock};
 use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
 use mlgw_tiering::hot::{Scrub, ScrubOptions};
-use mlgw_tiering::{CompactionSettings, HotOptions, HotTier};
+use mlgw_tiering::{CompactionSettings, HotOptions, HotTier, MemoryTier, Tiers};
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(super) struct Engine {
     pub(super) machine: Machine,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) catalogue: Catalogue,
-    pub(super) hot: HotTier,
+    pub(super) tiers: Tiers,
     pub(super) scrub: Arc<Scrub>,
     pub(super) keyring: Keyring,
 }
@@ -49,14 +49,15 @@ impl Engine {
         let scrub =
             Scrub::start(scrub, catalogue.clone(), hot.clone()).map_err(super::io_error("scrubbing"))?;
         let scrub = Arc::new(scrub);
+        let tiers = Tiers { memory: MemoryTier::new(config.memory_capacity_bytes(&machine)), hot };
         let keyring = Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), given_root()?).await?;
-        Ok(Self { dir, _segments: segments, machine, clock, catalogue, hot, scrub, keyring })
+        Ok(Self { dir, _segments: segments, machine, clock, catalogue, tiers, scrub, keyring })
     }
 
     /// Makes everything durable and closes it.
     pub(super) async fn close(self) {
         self.scrub.stop();
-        self.hot.shutdown().await;
+        self.tiers.hot.shutdown().await;
         self.catalogue.shutdown().await;
         tracing::info!(data_dir = %self.dir.path().display(), "stopped");
     }

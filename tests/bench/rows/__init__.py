@@ -5,6 +5,7 @@ from rows.idle import idle
 from rows.large import large
 from rows.listing import listing
 from rows.log import log
+from rows.memory import memory
 from rows.million import million
 from rows.mixed import mixed
 from rows.multipart import multipart
@@ -16,6 +17,7 @@ from rows.syncs import syncs
 
 GROUPS = {
     "get": get,
+    "memory": memory,
     "head": head,
     "one-connection": one_connection,
     "get-100k": get_100k,

@@ -15,7 +15,7 @@ use mlgw_common::histogram::Durations;
 use mlgw_common::{Clock, SystemClock};
 use mlgw_metadata::{Catalogue, CatalogueOptions};
 use mlgw_tiering::hot::{Scrub, ScrubOptions};
-use mlgw_tiering::{HotOptions, HotTier};
+use mlgw_tiering::{HotOptions, HotTier, MemoryTier, Tiers};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -49,7 +49,7 @@ impl Api {
         let audit = AuditLog::open(&dir.path().join("audit"), &loaded.config.audit).unwrap();
         let admin = Admin {
             catalogue,
-            hot,
+            tiers: Tiers { memory: MemoryTier::new(1 << 20), hot },
             keyring,
             recent: Recent::new(Sample::take(&metrics, Durations::default())),
             metrics,
@@ -106,7 +106,7 @@ impl Api {
 
     async fn close(self) {
         self.admin.scrub.stop();
-        let (hot, catalogue) = (self.admin.hot.clone(), self.admin.catalogue.clone());
+        let (hot, catalogue) = (self.admin.tiers.hot.clone(), self.admin.catalogue.clone());
         hot.shutdown().await;
         catalogue.shutdown().await;
     }

@@ -183,7 +183,7 @@ pub(super) fn unreachable(error: &CliError, width: usize, height: usize) -> Vec<
 pub(super) fn line(look: &TwoStatuses) -> String {
     let (now, load) = (&look.now, Load::of(look));
     let total = load.total();
-    let used: u64 = now.tiers.iter().map(|tier| tier.used_bytes).sum();
+    let used: u64 = now.tiers.iter().filter(|tier| tier.holds_the_truth()).map(|tier| tier.used_bytes).sum();
     format!(
         "{} {} requests/s={} failed={} refused={} p50={} p99={} in={} out={} syncs/s={} used={} memory={}\n",
         now.state,

@@ -15,7 +15,7 @@ use mlgw_common::{BodyId, BucketName, Clock, ObjectKey, PartNumber, SystemClock,
 use mlgw_metadata::command::{Conditions, CreateUpload, ObjectChange, PutPart};
 use mlgw_metadata::schema::{Bucket, ObjectVersion, Part, Upload};
 use mlgw_metadata::{Catalogue, CatalogueOptions, NewBucket};
-use mlgw_tiering::{HotOptions, HotTier};
+use mlgw_tiering::{HotOptions, HotTier, MemoryTier, Tiers};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(in crate::s3) async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
         S3Config { domains: vec![], region: String::new(), etag: EtagKind::Md5, rules: AuthRules::new("s3") };
     let gateway = Gateway {
         catalogue,
-        hot,
+        tiers: Tiers { memory: MemoryTier::new(1 << 20), hot },
         hasher: Hasher::new(Handle::current()),
         keyring,
         config,
@@ -85,8 +85,8 @@ async fn a_put_into_a_segment_that_was_fenced_meanwhile_succeeds() {
         let object = ObjectVersion { body_id: body.get(), size: length as u64, ..ObjectVersion::default() };
         put_version(&gateway, &bucket, &key, object, durable.extents, Conditions::default()).await.unwrap();
         let object = gateway.catalogue.object(bucket.bucket_id(), &key).unwrap().unwrap();
-        let (catalogue, hot) = (&gateway.catalogue, &gateway.hot);
-        let mut reader = BodyReader::new(catalogue, hot, bucket.bucket_id(), &key, &object, 0..object.size);
+        let (catalogue, tiers) = (&gateway.catalogue, &gateway.tiers);
+        let mut reader = BodyReader::new(catalogue, tiers, bucket.bucket_id(), &key, &object, 0..object.size);
         let mut read = Vec::new();
         while let Some(piece) = reader.next().await.unwrap() {
             read.extend_from_slice(&piece);
@@ -110,13 +110,13 @@ async fn a_part_in_a_segment_that_was_fenced_meanwhile_is_stored() {
     let put = ObjectChange::PutPart(PutPart { body_id: body.get(), number: 3, part });
     gateway.propose_object(&bucket, &key, Timestamp(0), put).await.unwrap();
     let part = gateway.catalogue.part(bucket.bucket_id(), &key, body, number).unwrap().unwrap();
-    let read = gateway.hot.read(&part.extents[0], body, 0..100_000).await.unwrap();
+    let read = gateway.tiers.hot.read(&part.extents[0], body, 0..100_000).await.unwrap();
     assert!(read == data, "the part reads back");
     close(gateway).await;
 }
 
 async fn close(gateway: Arc<Gateway>) {
-    let (hot, catalogue) = (gateway.hot.clone(), gateway.catalogue.clone());
+    let (hot, catalogue) = (gateway.tiers.hot.clone(), gateway.catalogue.clone());
     drop(gateway);
     hot.shutdown().await;
     catalogue.shutdown().await;

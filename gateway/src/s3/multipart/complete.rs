@@ -63,7 +63,7 @@ pub async fn complete(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upl
     check_sizes(&parts, stated_size(request)?)?;
     let whole = Whole::of(&record, &parts)?;
     whole.check_stated(request)?;
-    gateway.hot.finish_own(named.body);
+    gateway.tiers.hot.finish_own(named.body);
     let gateway = gateway.clone();
     let now = request.now;
     keep_alive::answer(async move {

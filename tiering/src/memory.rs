@@ -1,0 +1,224 @@
+//! The memory tier: small chunks that were read, verified, in DRAM.
+//!
+//! A chunk here is found by its body and by where in the body it begins. A body never changes and its id is never used
+//! again, so what is here is never stale: what was replaced or deleted is asked for no more, and goes
+//! as others come. What compaction moves keeps its place here. Only what verified gets in, and nothing of it is
+//! on disk: after a restart it is empty.
+//!
+//! Bounded in bytes, bookkeeping included. What stays is chosen by Clock-PRO (Jiang, Chen and Zhang, 2005), which a
+//! walk through more than fits does not empty. Larger chunks are left to the page cache, where a read costs less than
+//! checking what it reads.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bytes::Bytes;
+use mlgw_common::ids::BodyId;
+use mlgw_common::limits::{BLOCK_BYTES, MIB};
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
+
+/// What keeping a chunk costs besides its bytes: the head of its record, in front of them in the same buffer, and up to an eighth of
+/// both that the allocator rounds up ([`Weigh`]); the count of the buffer's owners; its entry in a list that may be half empty,
+/// its place in a table that may be half empty, and half as many entries of chunks that are gone.
+const OVERHEAD_BYTES: u64 = 384;
+/// A typical chunk, overhead included; only for how much the cache makes room to remember.
+const TYPICAL_BYTES: u64 = 4096;
+/// Parts with locks of their own. A part doubles its table at once, while others wait for it.
+const SHARDS_MAX: u64 = 64;
+/// The least that a part has: room for more than a dozen of the largest chunks.
+const SHARD_BYTES_MIN: u64 = MIB;
+
+/// Where a chunk belongs: its body, and its first byte in it.
+type Place = (BodyId, u64);
+
+/// The memory tier. Clones are the same tier.
+#[derive(Clone)]
+pub struct MemoryTier {
+    /// None where there is no room for anything.
+    inner: Option<Arc<Inner>>,
+}
+
+struct Inner {
+    chunks: Cache<Place, Bytes, Weigh>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+    read_bytes: AtomicU64,
+}
+
+/// What the memory tier holds, and has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryMetrics {
+    /// Bytes that it may hold.
+    pub limit_bytes: u64,
+    /// Bytes that it holds, bookkeeping included.
+    pub used_bytes: u64,
+    /// Chunks that it holds.
+    pub chunks: u64,
+    /// Reads that it answered.
+    pub hits: u64,
+    /// Reads of chunks that it would hold, but did not.
+    pub misses: u64,
+    /// Bytes of the reads that it answered.
+    pub read_bytes: u64,
+}
+
+impl MemoryTier {
+    /// A tier of at most `bytes`; with none it holds nothing and costs nothing.
+    ///
+    /// # Panics
+    /// Never: every option that is needed is set.
+    #[must_use]
+    pub fn new(bytes: u64) -> Self {
+        if bytes == 0 {
+            return Self { inner: None };
+        }
+        let options = OptionsBuilder::new()
+            .shards((bytes / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX) as usize)
+            .estimated_items_capacity(usize::try_from(bytes / TYPICAL_BYTES).unwrap_or(usize::MAX))
+            .weight_capacity(bytes)
+            .build()
+            .expect("both capacities are set");
+        let chunks =
+            Cache::with_options(options, Weigh, DefaultHashBuilder::default(), DefaultLifecycle::default());
+        let (hits, misses, read_bytes) = Default::default();
+        Self { inner: Some(Arc::new(Inner { chunks, hits, misses, read_bytes })) }
+    }
+
+    /// Whether a chunk of so many bytes belongs here.
+    #[must_use]
+    pub fn takes(&self, chunk_bytes: u64) -> bool {
+        self.inner.is_some() && chunk_bytes <= BLOCK_BYTES
+    }
+
+    /// The bytes `range` of the chunk that begins at `first` of `body`, if it is here.
+    #[must_use]
+    pub fn get(&self, body: BodyId, first: u64, range: &Range<u64>) -> Option<Bytes> {
+        let inner = self.inner.as_ref()?;
+        let Some(mut bytes) = inner.chunks.get(&(body, first)) else {
+            inner.misses.fetch_add(1, Relaxed);
+            return None;
+        };
+        cut(&mut bytes, range)?;
+        inner.hits.fetch_add(1, Relaxed);
+        inner.read_bytes.fetch_add(bytes.len() as u64, Relaxed);
+        Some(bytes)
+    }
+
+    /// Keeps the whole chunk that begins at `first` of `body`. Its bytes must have a buffer of their own.
+    pub fn keep(&self, body: BodyId, first: u64, chunk: Bytes) {
+        if let Some(inner) = &self.inner {
+            inner.chunks.insert((body, first), chunk);
+        }
+    }
+
+    /// What it holds and has done.
+    #[must_use]
+    pub fn metrics(&self) -> MemoryMetrics {
+        self.inner.as_ref().map_or_else(MemoryMetrics::default, |inner| MemoryMetrics {
+            limit_bytes: inner.chunks.capacity(),
+            used_bytes: inner.chunks.weight(),
+            chunks: inner.chunks.len() as u64,
+            hits: inner.hits.load(Relaxed),
+            misses: inner.misses.load(Relaxed),
+            read_bytes: inner.read_bytes.load(Relaxed),
+        })
+    }
+}
+
+/// Leaves `range` of `bytes`; nothing when it is not within them.
+pub(crate) fn cut(bytes: &mut Bytes, range: &Range<u64>) -> Option<()> {
+    let (start, end) = (usize::try_from(range.start).ok()?, usize::try_from(range.end).ok()?);
+    if start > end || end > bytes.len() {
+        return None;
+    }
+    bytes.truncate(end);
+    bytes::Buf::advance(bytes, start);
+    Some(())
+}
+
+#[derive(Clone)]
+struct Weigh;
+
+impl Weighter<Place, Bytes> for Weigh {
+    fn weight(&self, _: &Place, chunk: &Bytes) -> u64 {
+        let bytes = chunk.len() as u64;
+        bytes + bytes / 8 + OVERHEAD_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BLOCK_BYTES, BodyId, Bytes, MIB, MemoryTier, cut};
+
+    fn whole(tier: &MemoryTier, body: u64, first: u64, length: u64) -> Option<Bytes> {
+        tier.get(BodyId(body), first, &(0..length))
+    }
+
+    #[test]
+    fn a_chunk_is_found_by_its_body_and_its_place_in_it() {
+        let tier = MemoryTier::new(MIB);
+        tier.keep(BodyId(1), 0, Bytes::from_static(b"first"));
+        tier.keep(BodyId(1), 5, Bytes::from_static(b"second"));
+        tier.keep(BodyId(2), 0, Bytes::from_static(b"other"));
+        assert_eq!(whole(&tier, 1, 0, 5).as_deref(), Some(&b"first"[..]));
+        assert_eq!(whole(&tier, 1, 5, 6).as_deref(), Some(&b"second"[..]));
+        assert_eq!(tier.get(BodyId(2), 0, &(1..4)).as_deref(), Some(&b"the"[..]));
+        assert_eq!(whole(&tier, 2, 5, 5), None);
+        assert_eq!(whole(&tier, 2, 0, 6), None, "more than there is");
+        let metrics = tier.metrics();
+        assert_eq!((metrics.hits, metrics.misses, metrics.read_bytes, metrics.chunks), (3, 1, 14, 3));
+    }
+
+    #[test]
+    fn it_holds_no_more_than_it_may() {
+        let tier = MemoryTier::new(MIB);
+        for body in 0..2_000 {
+            tier.keep(BodyId(body), 0, Bytes::from(vec![7; 4096]));
+        }
+        let metrics = tier.metrics();
+        assert!(metrics.used_bytes <= metrics.limit_bytes && metrics.limit_bytes == MIB, "{metrics:?}");
+        assert!((180..=MIB / 4500).contains(&metrics.chunks), "chunks of about 5,000 bytes: {metrics:?}");
+        tier.keep(BodyId(9_999), 0, Bytes::from(vec![0; 2 * MIB as usize]));
+        assert_eq!(whole(&tier, 9_999, 0, 1), None, "more than it may hold");
+    }
+
+    #[test]
+    fn a_walk_through_more_than_fits_leaves_what_is_read_again_and_again() {
+        let tier = MemoryTier::new(MIB);
+        let chunk = || Bytes::from(vec![7; 4096]);
+        for _ in 0..4 {
+            for body in 0..50 {
+                if whole(&tier, body, 0, 4096).is_none() {
+                    tier.keep(BodyId(body), 0, chunk());
+                }
+            }
+        }
+        for body in 1_000..6_000 {
+            tier.keep(BodyId(body), 0, chunk());
+        }
+        let left = (0..50).filter(|&body| whole(&tier, body, 0, 4096).is_some()).count();
+        assert!(left >= 40, "{left} of 50 are left");
+    }
+
+    #[test]
+    fn without_room_it_is_not_there() {
+        let tier = MemoryTier::new(0);
+        tier.keep(BodyId(1), 0, Bytes::from_static(b"x"));
+        assert!(whole(&tier, 1, 0, 1).is_none() && !tier.takes(1));
+        assert_eq!(tier.metrics(), super::MemoryMetrics::default());
+        assert!(MemoryTier::new(MIB).takes(BLOCK_BYTES) && !MemoryTier::new(MIB).takes(BLOCK_BYTES + 1));
+    }
+
+    #[test]
+    fn a_range_is_cut_exactly() {
+        for (range, left) in
+            [(0..5, Some("bytes")), (2..4, Some("te")), (5..5, Some("")), (0..6, None), (6..7, None)]
+        {
+            let mut bytes = Bytes::from_static(b"bytes");
+            let cut = cut(&mut bytes, &range);
+            assert_eq!(cut.map(|()| &bytes[..]), left.map(str::as_bytes), "{range:?}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! The tiers as one: a read asks the fastest first.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use mlgw_common::ids::BodyId;
+use mlgw_metadata::schema::Extent;
+
+use crate::hot::{HotTier, ReadError};
+use crate::memory::{MemoryTier, cut};
+
+/// All tiers of a node. Clones are the same tiers.
+#[derive(Clone)]
+pub struct Tiers {
+    /// DRAM.
+    pub memory: MemoryTier,
+    /// Segments on the local disk.
+    pub hot: HotTier,
+}
+
+impl Tiers {
+    /// Reads `range` (not empty, within the extent's logical bytes) of what `extent` of `body` stores, whose first byte is
+    /// byte `first` of the body. Every byte was verified when it came from a disk.
+    ///
+    /// # Errors
+    /// When they cannot be read, or are not what was written.
+    pub async fn read(
+        &self,
+        extent: &Extent,
+        body: BodyId,
+        first: u64,
+        range: Range<u64>,
+    ) -> Result<Bytes, ReadError> {
+        if !self.memory.takes(extent.logical_bytes) || range.end > extent.logical_bytes {
+            return self.hot.read(extent, body, range).await;
+        }
+        if let Some(bytes) = self.memory.get(body, first, &range) {
+            return Ok(bytes);
+        }
+        // All of it is verified at once, so it costs no more to have all of it.
+        let mut chunk = self.hot.read(extent, body, 0..extent.logical_bytes).await?;
+        self.memory.keep(body, first, chunk.clone());
+        cut(&mut chunk, &range).expect("the range is within the chunk");
+        Ok(chunk)
+    }
+}
