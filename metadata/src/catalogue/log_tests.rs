@@ -83,6 +83,25 @@ async fn tombstones_are_flushed_by_themselves() {
     catalogue.shutdown().await;
 }
 
+/// After a start whatever the log's files take counts, purged or not; that must not hold anybody back for ever.
+#[tokio::test]
+async fn a_start_on_a_log_that_was_purged_is_not_held_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
+    let b = bucket(&catalogue, "data").await;
+    do_put(&catalogue, &b, "before", 1).await;
+    catalogue.inner.compact().await.unwrap();
+    assert_eq!(catalogue.inner.log_bytes(), 0);
+    catalogue.shutdown().await;
+    let catalogue =
+        Catalogue::open(CatalogueOptions { log_bytes_max: 1, ..options(dir.path()) }).await.unwrap();
+    assert!(catalogue.inner.log_bytes() > 100, "its files");
+    for n in 0..5 {
+        do_put(&catalogue, &b, &format!("after-{n}"), 1).await;
+    }
+    catalogue.shutdown().await;
+}
+
 /// Puts of records of 2 KiB, by 64 writers at a time.
 async fn put_many(catalogue: Catalogue, b: Arc<Bucket>, commands: usize) {
     let writers = (0..64).map(|w| {

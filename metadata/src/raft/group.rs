@@ -274,6 +274,8 @@ impl Group {
     /// Flushes the state and purges the log up to what the flushed state itself says.
     pub(crate) async fn compact(&self) -> Result<(), StoreError> {
         let failed = |error: &dyn std::fmt::Display| StoreError(error.to_string());
+        // What is appended from here on may be purged, too, and counts all the same.
+        let counted = self.log.bytes();
         let (before, applied) = {
             let metrics = self.raft.metrics();
             let metrics = metrics.borrow_watched();
@@ -288,6 +290,8 @@ impl Group {
             .metrics(|m| m.purged.index() >= Some(upto), "the log is purged")
             .await
             .map_err(|e| failed(&e))?;
+        // Also when all was purged before: then the bytes were what a start found of it in the store's files.
+        self.log.purged(counted);
         let log = self.log.clone();
         let given_back = tokio::task::spawn_blocking(move || log.give_back(upto + 1));
         given_back.await.map_err(|e| failed(&e))?

@@ -26,7 +26,7 @@ pub(crate) struct GroupLog {
     store: LogStore,
     group: u32,
     young: Arc<Mutex<Young>>,
-    /// Bytes of entries appended since the log was last purged.
+    /// Bytes of entries that were appended and are not purged. After a start all that the store takes counts.
     bytes: Arc<AtomicU64>,
 }
 
@@ -92,9 +92,14 @@ impl GroupLog {
         self.store.give_back(self.group, end)
     }
 
-    /// Bytes of entries since the last purge.
+    /// Bytes of entries that are not purged.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// What made up `bytes` is purged.
+    pub(crate) fn purged(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// The id of the last entry.
@@ -249,7 +254,6 @@ impl RaftLogStorage<Types> for GroupLog {
         let cut = LogWrite::DeleteRange(key(self.group, Kind::Entry, 0), end);
         self.write(vec![put, cut], true).await?;
         self.applied(upto.index);
-        self.bytes.store(0, Ordering::Relaxed);
         Ok(())
     }
 }
