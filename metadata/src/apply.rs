@@ -75,6 +75,7 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::FenceSegment(command) => segment::fence(view, *command),
         Change::RelocateExtent(command) => relocate::apply(view, command),
         Change::RemoveSegment(command) => segment::remove(view, *command),
+        Change::PlaceSegment(command) => segment::place(view, command),
         Change::PutCredential(command) => system::put_credential(view, command),
         Change::DeleteCredential(command) => system::delete_credential(view, command),
         Change::PutNode(command) => system::put_node(view, command),

@@ -18,7 +18,9 @@ pub use object::{
     UpdateObject, update_object,
 };
 pub use reply::{Reject, Reply, Written};
-pub use segment::{CreateSegment, FenceSegment, MarkSegment, RelocateExtent, RemoveSegment, SealSegment};
+pub use segment::{
+    CreateSegment, FenceSegment, MarkSegment, PlaceSegment, RelocateExtent, RemoveSegment, SealSegment,
+};
 pub use system::{DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition};
 pub use upload::{AbortUpload, CompleteUpload, CreateUpload, NamedPart, PutPart, ReleaseBody};
 
@@ -31,7 +33,7 @@ pub struct Command {
     /// What is to change.
     #[prost(
         oneof = "Change",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21"
     )]
     pub change: Option<Change>,
 }
@@ -100,6 +102,9 @@ pub enum Change {
     /// Group 0: the end of a segment.
     #[prost(message, tag = "20")]
     RemoveSegment(RemoveSegment),
+    /// Group 0: a sealed segment is elsewhere now.
+    #[prost(message, tag = "21")]
+    PlaceSegment(PlaceSegment),
 }
 
 impl Command {

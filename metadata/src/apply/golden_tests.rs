@@ -6,11 +6,11 @@ use crate::catalogue::testing::extent;
 use crate::command::{
     AbortUpload, Change, Command, CompleteUpload, Conditions, CreateBucket, CreateSegment, CreateUpload,
     DeleteObject, FenceSegment, LeaseBodies, MarkSegment, MirrorBucket, NamedPart, ObjectChange,
-    ObjectCommand, PutCredential, PutObject, PutPart, RelocateExtent, RemoveSegment, SealSegment,
-    SetBucketState,
+    ObjectCommand, PlaceSegment, PutCredential, PutObject, PutPart, RelocateExtent, RemoveSegment,
+    SealSegment, SetBucketState,
 };
 use crate::schema::{
-    Bucket, Credential, Extent, ExtentPage, ObjectVersion, Part, Upload, bucket, decode, object,
+    Bucket, Credential, Extent, ExtentPage, ObjectVersion, Part, Replica, Upload, bucket, decode, object,
 };
 use crate::view::{MemoryRows, Rows, View};
 use mlgw_common::BucketId;
@@ -110,6 +110,16 @@ fn end_of_a_segment() -> Vec<Change> {
     ]
 }
 
+/// Segment 2, after that: sealed, and moved to the cold tier.
+fn move_of_a_segment() -> Vec<Change> {
+    let hot = Replica { node: 1, tier: 0, location: "d".into() };
+    let cold = Replica { node: 1, tier: 1, location: "c".into() };
+    vec![
+        Change::SealSegment(SealSegment { segment: 2, length: 900 }),
+        Change::PlaceSegment(PlaceSegment { segment: 2, from: hot, to: cold }),
+    ]
+}
+
 /// The rows that changes give, a line each.
 fn rows_of(changes: Vec<Change>) -> Vec<String> {
     let mut rows = MemoryRows::default();
@@ -134,6 +144,13 @@ fn a_fixed_history_gives_fixed_rows() {
 fn a_fixed_end_of_a_segment_gives_fixed_rows() {
     let shown = rows_of(history().into_iter().chain(end_of_a_segment()).collect());
     let golden: Vec<&str> = include_str!("golden/segment_end.hex").lines().collect();
+    assert_eq!(shown, golden, "rows:\n{}", shown.join("\n"));
+}
+
+#[test]
+fn a_fixed_move_of_a_segment_gives_fixed_rows() {
+    let shown = rows_of(history().into_iter().chain(end_of_a_segment()).chain(move_of_a_segment()).collect());
+    let golden: Vec<&str> = include_str!("golden/segment_moved.hex").lines().collect();
     assert_eq!(shown, golden, "rows:\n{}", shown.join("\n"));
 }
 

@@ -1,8 +1,10 @@
-//! Segments: made, marked and sealed in group 0, fenced in every object group, removed in group 0.
+//! Segments: made, marked, sealed and moved in group 0, fenced in every object group, removed in group 0.
 
 use super::bucket::next_id;
 use super::{fence as fences, malformed};
-use crate::command::{CreateSegment, FenceSegment, MarkSegment, Reject, RemoveSegment, Reply, SealSegment};
+use crate::command::{
+    CreateSegment, FenceSegment, MarkSegment, PlaceSegment, Reject, RemoveSegment, Reply, SealSegment,
+};
 use crate::schema::meta::MetaRow;
 use crate::schema::usage::segment_row;
 use crate::schema::{Replica, SegmentRecord, SegmentState, SegmentUsage, segment};
@@ -49,6 +51,21 @@ pub(super) fn mark(view: &mut View<'_>, command: MarkSegment) -> Result<Reply, A
         view.put(row, &record);
     }
     Ok(Reply::Done)
+}
+
+pub(super) fn place(view: &mut View<'_>, command: &PlaceSegment) -> Result<Reply, ApplyError> {
+    let row = segment::row(SegmentId(command.segment));
+    let mut record: SegmentRecord = view.get(&row)?.ok_or(Reject::NoSuchSegment)?;
+    let is_at = |place: &Replica| record.replicas == std::slice::from_ref(place);
+    if is_at(&command.to) {
+        return Ok(Reply::Segment(record));
+    }
+    if record.state() != SegmentState::Sealed || !is_at(&command.from) {
+        return Err(Reject::SegmentElsewhere.into());
+    }
+    record.replicas = vec![command.to.clone()];
+    view.put(row, &record);
+    Ok(Reply::Segment(record))
 }
 
 pub(super) fn fence(view: &mut View<'_>, command: FenceSegment) -> Result<Reply, ApplyError> {

@@ -7,7 +7,7 @@ use crate::command::{
     AbortUpload, Change, Command, Conditions, CreateSegment, CreateUpload, ObjectChange, PutObject, PutPart,
     Reject, Reply, SealSegment,
 };
-use crate::schema::{Bucket, Extent, ExtentPage, ObjectVersion, Part, SegmentUsage, Upload};
+use crate::schema::{Bucket, Extent, ExtentPage, ObjectVersion, Part, Replica, SegmentUsage, Upload};
 use mlgw_common::{BodyId, PartNumber, SegmentId};
 use std::path::Path;
 use std::sync::Arc;
@@ -194,6 +194,30 @@ async fn what_no_record_names_any_more_is_known_to_be_dead() {
     bench.catalogue.fence_segment(SegmentId(1)).await.unwrap();
     bench.catalogue.remove_segment(SegmentId(1)).await.unwrap();
     assert!(known(1).is_empty(), "the segment is no more");
+    bench.catalogue.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_sealed_segment_changes_its_place_and_an_open_one_does_not() {
+    let bench = Bench::new(options).await;
+    let (one, hot) = (SegmentId(1), Replica { node: 1, tier: 0, location: "d".into() });
+    let cold = Replica { tier: 1, location: "c".into(), ..hot.clone() };
+    let place = |from: &Replica, to: &Replica| bench.catalogue.place_segment(one, from.clone(), to.clone());
+    let elsewhere = Err(ProposeError::Rejected(Reject::SegmentElsewhere));
+    assert_eq!(place(&hot, &cold).await, elsewhere, "it is open");
+    bench.seal(1).await;
+    assert_eq!(place(&cold, &hot).await, Ok(()), "it is there");
+    let other = Replica { node: 2, ..hot.clone() };
+    assert_eq!(place(&other, &cold).await, elsewhere);
+    for _ in 0..2 {
+        assert_eq!(place(&hot, &cold).await, Ok(()), "repeatable");
+        let record = bench.catalogue.segments().unwrap().remove(0);
+        assert_eq!((record.replicas, record.length), (vec![cold.clone()], 4096));
+        assert_eq!(bench.catalogue.segment(one).map(|segment| segment.tier), Some(1));
+    }
+    assert_eq!(place(&hot, &other).await, elsewhere, "no longer");
+    let none = bench.catalogue.place_segment(SegmentId(9), hot.clone(), cold).await;
+    assert_eq!(none, Err(ProposeError::Rejected(Reject::NoSuchSegment)));
     bench.catalogue.shutdown().await;
 }
 

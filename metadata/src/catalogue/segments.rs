@@ -6,11 +6,15 @@
 use super::dead::DeadSet;
 use super::options::{ProposeError, ReadError};
 use super::{Catalogue, read};
-use crate::command::{Change, Command, FenceSegment, MarkSegment, Reject, RelocateExtent, RemoveSegment};
+use crate::command::{
+    Change, Command, FenceSegment, MarkSegment, PlaceSegment, Reject, RelocateExtent, RemoveSegment,
+};
 use crate::key::Family;
 use crate::schema::meta::{Counter, MetaRow};
 use crate::schema::usage::segment_key_of;
-use crate::schema::{Extent, ObjectVersion, Part, Release, SegmentUsage, decode, object, part, release};
+use crate::schema::{
+    Extent, ObjectVersion, Part, Release, Replica, SegmentUsage, decode, object, part, release,
+};
 use crate::view::{Rows, StoreError};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber, SegmentId};
 use std::collections::HashMap;
@@ -182,6 +186,20 @@ impl Catalogue {
         } else {
             Err(Reject::SegmentInUse.into())
         }
+    }
+
+    /// Names the place `to` for a sealed segment, whose bytes are there, if it is at `from`.
+    ///
+    /// # Errors
+    /// [`Reject::SegmentElsewhere`] when it is not there, or open; those of [`Catalogue::propose`].
+    pub async fn place_segment(
+        &self,
+        segment: SegmentId,
+        from: Replica,
+        to: Replica,
+    ) -> Result<(), ProposeError> {
+        let place = Change::PlaceSegment(PlaceSegment { segment: segment.0, from, to });
+        self.inner.propose_to(0, Arc::new(Command::from(place))).await.map(drop)
     }
 
     /// Notes that the first `length` bytes of an open segment are whole records on stable media.

@@ -134,6 +134,9 @@ pub enum Reject {
         /// Which.
         segment: u64,
     },
+    /// The segment is not where the command says, or still open.
+    #[error("the segment is elsewhere, or open")]
+    SegmentElsewhere,
     /// Something refers to the segment, or may yet.
     #[error("the segment is in use")]
     SegmentInUse,

@@ -4,7 +4,7 @@
 //! no record can begin to refer to it; what still does is relocated, one extent at a time; and when
 //! nothing refers to it any more its record is removed. Only then may its file go.
 
-use crate::schema::Extent;
+use crate::schema::{Extent, Replica};
 
 /// A segment to append to. Answers [`Reply::Segment`](super::Reply::Segment).
 #[derive(Clone, PartialEq, prost::Message)]
@@ -79,6 +79,21 @@ pub struct RelocateExtent {
     /// What is to be there: as many bytes.
     #[prost(message, required, tag = "7")]
     pub to: Extent,
+}
+
+/// Another place for a sealed segment, whose bytes are there already, if it is where the command says: compare and
+/// set. Repeatable. What refers to the segment is not concerned: it names the segment, not its place.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PlaceSegment {
+    /// The segment.
+    #[prost(uint64, tag = "1")]
+    pub segment: u64,
+    /// Where it is.
+    #[prost(message, required, tag = "2")]
+    pub from: Replica,
+    /// Where it is to be.
+    #[prost(message, required, tag = "3")]
+    pub to: Replica,
 }
 
 /// The end of a segment that is sealed, fenced and referred to by nothing. Repeatable.
