@@ -8,6 +8,7 @@
 
 mod buckets;
 mod change;
+mod drain;
 mod error;
 mod figures;
 mod health;
@@ -22,6 +23,7 @@ mod store;
 mod tiers;
 
 pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
+pub use drain::MovesInfo;
 pub use error::{ApiError, ErrorDocument};
 pub use health::{Finding, Health};
 pub use keys::{CreatedKey, KeyList};
@@ -141,6 +143,8 @@ routes! {
     get "/v1/buckets/{bucket}/object" => objects::show;
     get "/v1/tiers/{tier}/compaction" => tiers::compaction;
     post "/v1/tiers/{tier}/compaction" => tiers::compact;
+    get "/v1/tiers/{tier}/drain" => drain::show;
+    post "/v1/tiers/{tier}/drain" => drain::begin;
 }
 
 /// The routes that need no signature.

@@ -26,6 +26,7 @@ pub use value::{
     Address, Auto, ByteSize, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, Value,
 };
 
+use mlgw_tiering::hot::SegmentDirs;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -217,6 +218,21 @@ impl Config {
             let reason = format!("'hot.compact_interval' is at least {COMPACT_INTERVAL_MIN:?}");
             found.push(("hot.compact_interval", reason));
         }
+        if !(1..=100).contains(&self.cold.compact_dead_percent) {
+            let reason = "'cold.compact_dead_percent' is 1 to 100".to_owned();
+            found.push(("cold.compact_dead_percent", reason));
+        }
+        let (from, to) = (self.cold.spill_from_percent, self.cold.spill_to_percent);
+        if from > 100 || to > from {
+            let reason = format!(
+                "'cold.spill_to_percent' is {to}, 'cold.spill_from_percent' {from}: the first is at most the second, and that at most 100"
+            );
+            found.push(("cold.spill_from_percent", reason));
+        }
+        if self.cold.move_bytes_per_second < COMPACT_RATE_MIN {
+            let reason = format!("'cold.move_bytes_per_second' is at least {COMPACT_RATE_MIN}");
+            found.push(("cold.move_bytes_per_second", reason));
+        }
         let counts = [
             ("limits.connections", self.limits.connections),
             ("audit.files_max", self.audit.files_max),
@@ -253,6 +269,12 @@ impl Config {
     #[must_use]
     pub fn segments_dir(&self) -> PathBuf {
         self.hot.dir.clone().unwrap_or_else(|| self.data_dir.join("segments"))
+    }
+
+    /// Where segments are kept, in all tiers.
+    #[must_use]
+    pub fn segment_dirs(&self) -> SegmentDirs {
+        SegmentDirs::new(self.segments_dir(), self.cold.dirs.clone())
     }
 
     /// Where checkpoints of the catalogue are kept.

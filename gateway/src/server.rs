@@ -262,6 +262,7 @@ impl Running {
         self.admin.metrics.slow_log.set_threshold(adopted.config.log.slow_request_ms);
         self.admin.metrics.access_log.set_one_in(adopted.config.access_log.one_in);
         self.admin.tiers.hot.set_compaction(bring_up::compaction_of(&adopted.config));
+        self.admin.tiers.hot.set_placing(bring_up::placing_of(&adopted.config));
         self.admin.loaded.store(Arc::new(adopted));
         if let Some(Err(error)) = self.certificate.as_ref().map(Certificate::reload) {
             tracing::error!(%error, "the certificate is refused; the old one stays");

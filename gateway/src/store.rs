@@ -18,7 +18,7 @@ use crate::server::data_dir::{DataDir, DataDirError};
 use mlgw_common::SegmentId;
 use mlgw_metadata::copy::CopyError;
 use mlgw_metadata::offline::{self, Finding, RebuildError, Rebuilt, Watch, WhichLog};
-use mlgw_tiering::hot::Salvage;
+use mlgw_tiering::hot::{Salvage, SegmentDirs};
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -31,7 +31,7 @@ pub struct Place {
     /// The data directory.
     pub dir: PathBuf,
     /// Its segments.
-    pub segments: PathBuf,
+    pub segments: SegmentDirs,
     /// The checkpoints of its catalogue.
     pub checkpoints: PathBuf,
 }
@@ -42,7 +42,7 @@ impl Place {
     pub fn of(config: &Config) -> Self {
         Self {
             dir: config.data_dir.clone(),
-            segments: config.segments_dir(),
+            segments: config.segment_dirs(),
             checkpoints: config.checkpoints_dir(),
         }
     }
@@ -122,7 +122,7 @@ pub fn salvage(place: &Place, watch: Watch<'_>) -> Result<Salvage, StoreVerbErro
     if let Err(newer @ DataDirError::Newer { .. }) = DataDir::description(&place.dir) {
         return Err(newer.into());
     }
-    mlgw_tiering::hot::salvage(&place.segments, watch).map_err(StoreVerbError::io(&place.segments))
+    mlgw_tiering::hot::salvage(&place.segments, watch).map_err(StoreVerbError::io(place.segments.hot()))
 }
 
 /// Makes an empty directory for a scratch copy, which nobody else can read.

@@ -1,7 +1,9 @@
 //! Where bytes come from, and that it makes no difference to them.
 //!
-//! - `memory`: small objects that were read, in DRAM.
+//! - `memory`: small objects that were read, in DRAM;
+//! - `cold`: whole segments on slower disks.
 
+mod cold;
 mod memory;
 
 use tokio::runtime::Runtime;

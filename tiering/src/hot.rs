@@ -15,6 +15,7 @@ mod catalogue;
 mod check;
 mod compaction;
 mod direct;
+mod dirs;
 mod file;
 mod files;
 mod header;
@@ -26,6 +27,7 @@ mod mend;
 mod metrics;
 mod pace;
 mod pins;
+mod placing;
 mod queue;
 mod read;
 pub mod record;
@@ -36,13 +38,14 @@ mod scrub;
 mod segments;
 mod space;
 mod verify;
+mod volumes;
 mod writer;
 
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -57,13 +60,15 @@ use tokio::task::JoinHandle;
 
 pub use check::check_segments;
 pub use compaction::{CompactionSettings, CompactionStatus};
+pub use dirs::SegmentDirs;
 pub use file::{FileCall, Intercept, Step, segment_file_name, segment_of_file_name};
 pub use header::{HeaderFault, SEGMENT_HEADER_BYTES, SEGMENT_VERSION, SegmentHeader};
 pub use holds::Hold;
-pub use map::{Later, MapError, OpenSegment, SegmentMap};
+pub use map::{Later, MapError, OpenSegment, SegmentMap, Whereabouts};
 pub use mend::{mend_headers, put_names_right};
 pub use metrics::HotMetrics;
 pub use pins::{Keeping, SegmentPin};
+pub use placing::{Order, PlacingSettings, PlacingStatus};
 pub use read::{Fault, ReadError};
 pub use recovery::{RecoverError, scan};
 pub use salvage::{Salvage, Salvaged, salvage};
@@ -79,15 +84,17 @@ use holds::Holds;
 use lanes::Lanes;
 use metrics::Metrics;
 use pins::Pins;
+use placing::Placing;
 use queue::{Close, Placed, Queue};
 use read::Reader;
 use record::Owner;
-use recovery::Listed;
 use segments::{SealRequest, Segments, run_seals};
 use space::{Bounds, Space};
+use volumes::{Found, Volumes};
 use writer::Shared;
 
 /// How a hot tier is opened.
+#[derive(Clone)]
 pub struct HotOptions {
     /// The directory of segments; made when absent.
     pub dir: PathBuf,
@@ -109,6 +116,12 @@ pub struct HotOptions {
     pub compaction: CompactionSettings,
     /// The time of day, for salvage.
     pub clock: Arc<dyn Clock>,
+    /// How segments are moved between tiers.
+    pub placing: PlacingSettings,
+    /// Directories of the cold tier; none where there is no such tier.
+    pub cold_dirs: Vec<PathBuf>,
+    /// Whether to open although segments are missing that should be in the cold tier.
+    pub start_without_missing: bool,
     /// Fault injection, for tests.
     pub intercept: Option<Arc<dyn Intercept>>,
 }
@@ -130,6 +143,9 @@ impl HotOptions {
             ballast_bytes: (disk_bytes / 64).clamp(4 * MIB, 256 * MIB),
             compaction: CompactionSettings::default(),
             clock,
+            placing: PlacingSettings::default(),
+            cold_dirs: Vec::new(),
+            start_without_missing: false,
             intercept: None,
         }
     }
@@ -145,6 +161,17 @@ pub enum OpenError {
         dir: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// Cold segments that are nowhere.
+    #[error(
+        "segments of the cold tier ({segments}, the first of them {first}) are in none of its directories: mount their disk; or, if it is \
+         lost, start with cold.start_without_missing = true"
+    )]
+    Missing {
+        /// How many.
+        segments: usize,
+        /// The first of them.
+        first: SegmentId,
     },
     /// A segment left open by the last process.
     #[error(transparent)]
@@ -213,6 +240,9 @@ pub struct Appended {
     pub hold: Hold,
 }
 
+/// Whether a chunk, by its body and its first byte in it, is read so much that it should stay where reads are fast.
+pub type IsHot = Arc<dyn Fn(BodyId, u64) -> bool + Send + Sync>;
+
 /// The hot tier. Clones are the same tier.
 #[derive(Clone)]
 pub struct HotTier {
@@ -224,8 +254,11 @@ struct Inner {
     lanes: Lanes,
     reader: Reader,
     pins: Arc<Pins>,
+    volumes: Volumes,
     node: NodeId,
     compaction: Arc<Compaction>,
+    placing: Placing,
+    is_hot: OnceLock<IsHot>,
     /// Whose references compaction follows; none where there is no compaction.
     catalogue: Option<Catalogue>,
     compactor: Mutex<Option<JoinHandle<()>>>,
@@ -268,15 +301,23 @@ impl HotTier {
         map: Arc<dyn SegmentMap>,
         catalogue: Option<Catalogue>,
     ) -> Result<Self, OpenError> {
-        let HotOptions { dir, direct_writes, durability, intercept, clock, .. } = options;
+        let HotOptions { dir, direct_writes, durability, intercept, clock, .. } = options.clone();
         let metrics = Arc::new(Metrics::default());
         let io = |source| OpenError::Io { dir: dir.clone(), source };
-        let disk =
-            Disk::open(dir.clone(), direct_writes, durability, intercept, metrics.clone()).map_err(io)?;
+        let disk = Disk::open(dir.clone(), direct_writes, durability, intercept.clone(), metrics.clone())
+            .map_err(io)?;
         let disk = Arc::new(disk);
         let recovered = recovery::recover(&*map, &disk).await?;
-        let Listed { stray, removed, used_bytes } = recovery::list_files(&*map, &disk).map_err(io)?;
-        recovery::sweep(&*map, &disk, &removed).map_err(io)?;
+        let (volumes, found) =
+            Volumes::open(&*map, disk.clone(), &options.cold_dirs, intercept.as_ref(), &metrics)
+                .map_err(io)?;
+        let Found { stray, hot_bytes, missing } = found;
+        if let Some(first) = missing.first() {
+            tracing::error!(segments = missing.len(), %first, "segments of the cold tier are missing");
+            if !options.start_without_missing {
+                return Err(OpenError::Missing { segments: missing.len(), first: *first });
+            }
+        }
         let (seals, requests) = mpsc::unbounded_channel();
         tokio::spawn(run_seals(map.clone(), metrics.clone(), requests));
         let bounds = Bounds {
@@ -284,7 +325,7 @@ impl HotTier {
             ballast_bytes: options.ballast_bytes,
             capacity_bytes: options.capacity_bytes,
         };
-        let space = Arc::new(Space::open(&dir, bounds, used_bytes));
+        let space = Arc::new(Space::open(&dir, bounds, hot_bytes));
         let segments = Arc::new(Segments {
             map: map.clone(),
             disk: disk.clone(),
@@ -300,15 +341,18 @@ impl HotTier {
             runtime: Handle::current(),
         });
         let (lanes, ended) = Lanes::start(shared.clone()).map_err(io)?;
-        let reader = Reader::new(Files::new(disk, map, OPEN_FILES_MAX), metrics);
+        let reader = Reader::new(Files::new(volumes.dirs().clone(), map, OPEN_FILES_MAX), metrics);
         let writers_ended = Mutex::new(ended);
         let inner = Arc::new(Inner {
             shared,
             lanes,
             reader,
             pins: Arc::default(),
+            volumes,
             node: options.node,
             compaction: Arc::new(Compaction::new(options.compaction)),
+            placing: Placing::new(options.placing),
+            is_hot: OnceLock::new(),
             catalogue,
             compactor: Mutex::default(),
             writers_ended,
@@ -368,7 +412,7 @@ impl HotTier {
     #[must_use]
     pub fn pin(&self, segments: Vec<SegmentId>) -> Option<SegmentPin> {
         let map = &self.inner.shared.segments.map;
-        self.inner.pins.pin(segments, |segment| map.generation(segment).is_some())
+        self.inner.pins.pin(segments, |segment| map.place(segment).is_some())
     }
 
     /// Keeps every segment that something refers to from being released until the answer is dropped.
@@ -393,6 +437,31 @@ impl HotTier {
     /// [`CompactionStatus::rounds`].
     pub fn compact(&self, dead_percent: u64) -> u64 {
         self.inner.compaction.ask(dead_percent)
+    }
+
+    /// How far segments are moved between tiers.
+    #[must_use]
+    pub fn placing(&self) -> PlacingStatus {
+        self.inner.placing.status()
+    }
+
+    /// Has segments be moved in another way from now on.
+    pub fn set_placing(&self, settings: PlacingSettings) {
+        self.inner.placing.set(settings);
+    }
+
+    /// Says which chunks are read so much that they stay in the hot tier when their segment is spilled. Can be said once.
+    pub fn set_is_hot(&self, is_hot: IsHot) {
+        // Said before, it stays.
+        drop(self.inner.is_hot.set(is_hot));
+    }
+
+    /// Asks for segments to be moved. Returns the number of orders that are done when this one is, see
+    /// [`PlacingStatus::orders_done`].
+    pub fn order(&self, order: Order) -> u64 {
+        let done = self.inner.placing.ask(order);
+        self.inner.compaction.go_on();
+        done
     }
 
     /// Reads `range` (not empty, within the extent's logical bytes) of what `extent` of `body`
@@ -432,6 +501,7 @@ impl HotTier {
         metrics.open_files = self.inner.reader.open_files() as u64;
         metrics.used_bytes = self.inner.shared.space.used_bytes();
         metrics.room_bytes = self.inner.shared.space.room_bytes();
+        (metrics.cold_used_bytes, metrics.cold_room_bytes) = self.inner.volumes.cold_bytes();
         metrics
     }
 

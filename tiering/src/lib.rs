@@ -11,7 +11,8 @@ mod tiers;
 
 pub use hot::{
     AppendError, Appended, Chunk, CompactionSettings, CompactionStatus, Hold, HotMetrics, HotOptions,
-    HotTier, OpenError, Placement, ReadError, RecoverError, SegmentPin,
+    HotTier, OpenError, Order, Placement, PlacingSettings, PlacingStatus, ReadError, RecoverError,
+    SegmentPin,
 };
 pub use memory::{MemoryMetrics, MemoryTier};
 pub use tiers::Tiers;

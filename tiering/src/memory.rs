@@ -106,6 +106,12 @@ impl MemoryTier {
         Some(bytes)
     }
 
+    /// Whether the chunk that begins at `first` of `body` is here. Not counted as a read.
+    #[must_use]
+    pub fn holds(&self, body: BodyId, first: u64) -> bool {
+        self.inner.as_ref().is_some_and(|inner| inner.chunks.contains_key(&(body, first)))
+    }
+
     /// Keeps the whole chunk that begins at `first` of `body`. Its bytes must have a buffer of their own.
     pub fn keep(&self, body: BodyId, first: u64, chunk: Bytes) {
         if let Some(inner) = &self.inner {

@@ -1,6 +1,7 @@
 //! The tiers as one: a read asks the fastest first.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use mlgw_common::ids::BodyId;
@@ -19,6 +20,14 @@ pub struct Tiers {
 }
 
 impl Tiers {
+    /// Both tiers as one. What is in memory stays hot when its segment is spilled: it is what is read.
+    #[must_use]
+    pub fn new(memory: MemoryTier, hot: HotTier) -> Self {
+        let held = memory.clone();
+        hot.set_is_hot(Arc::new(move |body, first| held.holds(body, first)));
+        Self { memory, hot }
+    }
+
     /// Reads `range` (not empty, within the extent's logical bytes) of what `extent` of `body` stores, whose first byte is
     /// byte `first` of the body. Every byte was verified when it came from a disk.
     ///

@@ -51,7 +51,7 @@ impl Admin {
 
     fn tier_families(&self) -> Vec<Family> {
         let (memory, hot) = (self.tiers.memory.metrics(), self.tiers.hot.metrics());
-        let compaction = self.tiers.hot.compaction();
+        let (compaction, placing) = (self.tiers.hot.compaction(), self.tiers.hot.placing());
         let capacity = self.loaded.load().config.hot_capacity_bytes(&self.machine);
         let reads = Family::new(TIER_READS)
             .with(&["memory", "hit"], Value::Count(memory.hits))
@@ -64,10 +64,12 @@ impl Admin {
             Family::new(QUARANTINED).with(&["hot"], level(self.scrub.quarantined())),
             Family::new(TIER_USED)
                 .with(&["memory"], level(memory.used_bytes))
-                .with(&["hot"], level(hot.used_bytes)),
+                .with(&["hot"], level(hot.used_bytes))
+                .with(&["cold"], level(hot.cold_used_bytes)),
             Family::new(TIER_LIMIT)
                 .with(&["memory"], level(memory.limit_bytes))
-                .with(&["hot"], level(capacity)),
+                .with(&["hot"], level(capacity))
+                .with(&["cold"], level(hot.cold_used_bytes + hot.cold_room_bytes)),
             Family::new(TIER_ROOM).with(&["hot"], level(hot.room_bytes)),
             reads,
             Family::new(TIER_READ_BYTES)
@@ -75,7 +77,9 @@ impl Admin {
                 .with(&["hot"], Value::Count(hot.read_bytes)),
             Family::new(TIER_WRITTEN_BYTES).with(&["hot"], Value::Count(hot.appended_bytes)),
             Family::new(MOVED_BYTES)
-                .with(&["hot", "hot", "compaction"], Value::Count(compaction.moved_bytes)),
+                .with(&["hot", "hot", "compaction"], Value::Count(compaction.moved_bytes))
+                .with(&["hot", "cold", "spill"], Value::Count(placing.spilled_bytes))
+                .with(&["cold", "hot", "promote"], Value::Count(placing.promoted_bytes)),
             Family::new(FREED_BYTES).with(&["hot"], Value::Count(compaction.freed_bytes)),
             Family::new(SEGMENTS_HELD_BACK).with(&["hot"], level(compaction.held_back_segments)),
         ]

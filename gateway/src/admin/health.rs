@@ -88,17 +88,21 @@ fn of_tiers(status: &Status, found: &mut Vec<Finding>) {
             ));
         }
         let room = ByteSize(tier.room_bytes).human();
+        let (what, more) = match &**name {
+            "cold" => ("nothing is spilled to it any more", "add a directory to cold.dirs"),
+            _ => ("writes are refused", "raise hot.capacity, or give it a larger disk"),
+        };
         if tier.room_bytes < ROOM_BYTES_MIN {
             found.push(finding(
                 Health::Critical,
-                format!("The {name} tier is full: writes are refused."),
-                "Delete objects, raise hot.capacity, or give it a larger disk. Reads and deletes go on.",
+                format!("The {name} tier is full: {what}."),
+                &format!("Delete objects, or {more}. Reads and deletes go on."),
             ));
         } else if (tier.room_bytes as f64) < ROOM_SHARE_MIN * (tier.room_bytes + tier.used_bytes) as f64 {
             found.push(finding(
                 Health::Warning,
                 format!("The {name} tier has room for {room} only."),
-                "Delete objects, raise hot.capacity, or give it a larger disk before writes are refused.",
+                &format!("Delete objects, or {more}, before {what}."),
             ));
         }
         let share = GARBAGE_SHARE_MAX * tier.used_bytes as f64;

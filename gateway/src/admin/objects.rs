@@ -174,6 +174,7 @@ fn infos(catalogue: &Catalogue, extents: &[Extent]) -> Vec<ExtentInfo> {
 fn tier_name(tier: Option<u32>) -> String {
     match tier {
         Some(0) => "hot".to_owned(),
+        Some(1) => "cold".to_owned(),
         Some(other) => format!("tier {other}"),
         None => "unknown".to_owned(),
     }

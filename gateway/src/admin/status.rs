@@ -274,7 +274,7 @@ impl Admin {
             s3: self.s3_status(),
             recent: RecentStatus::new(&self.recent.until(&self.sample())),
             catalogue: self.catalogue_status(),
-            tiers: vec![self.memory_status(), self.hot_status()?],
+            tiers: self.tier_statuses()?,
             syncs: self.sync_status(),
             jobs: vec![JobStatus {
                 job: "release".to_owned(),
@@ -310,6 +310,27 @@ impl Admin {
             log_bytes: figures.log_bytes,
             log_bytes_max: self.loaded.load().config.catalogue_log_bytes_max(&self.machine),
             snapshots: figures.snapshots,
+        }
+    }
+
+    fn tier_statuses(&self) -> Result<Vec<TierStatus>, mlgw_metadata::ReadError> {
+        let mut tiers = vec![self.memory_status(), self.hot_status()?];
+        if self.has_cold_tier() {
+            tiers.push(self.cold_status());
+        }
+        Ok(tiers)
+    }
+
+    fn cold_status(&self) -> TierStatus {
+        let figures = self.tiers.hot.metrics();
+        TierStatus {
+            tier: "cold".to_owned(),
+            objects: 0,
+            capacity_bytes: figures.cold_used_bytes + figures.cold_room_bytes,
+            used_bytes: figures.cold_used_bytes,
+            room_bytes: figures.cold_room_bytes,
+            garbage_bytes: 0,
+            quarantined_blocks: 0,
         }
     }
 

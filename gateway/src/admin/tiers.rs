@@ -13,13 +13,15 @@ use mlgw_common::Timestamp;
 use mlgw_tiering::hot::BadBlock;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The tier of what was read last: copies only.
 const MEMORY: &str = "memory";
 /// The tier of segments on the local disk.
-const HOT: &str = "hot";
+pub(super) const HOT: &str = "hot";
+/// The tier of segments on slower disks.
+pub(super) const COLD: &str = "cold";
 
 /// A tier in short.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,7 +132,11 @@ pub struct CompactRequest {
 }
 
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<TierList>, ApiError> {
-    Ok(Json(TierList { tiers: vec![admin.memory_tier().info, admin.hot_tier()?.info] }))
+    let mut tiers = vec![admin.memory_tier().info, admin.segment_tier(HOT)?.info];
+    if admin.has_cold_tier() {
+        tiers.push(admin.segment_tier(COLD)?.info);
+    }
+    Ok(Json(TierList { tiers }))
 }
 
 pub(super) async fn show(
@@ -140,8 +146,8 @@ pub(super) async fn show(
     if tier == MEMORY {
         return Ok(Json(admin.memory_tier()));
     }
-    known(&tier)?;
-    Ok(Json(admin.hot_tier()?))
+    known(&admin, &tier)?;
+    Ok(Json(admin.segment_tier(&tier)?))
 }
 
 pub(super) async fn scrub(
@@ -152,9 +158,9 @@ pub(super) async fn scrub(
     let asked = Asked { action: "tier.scrub", resource: tier.clone(), status: StatusCode::ACCEPTED };
     let shared = Arc::clone(&admin);
     let work = async move {
-        known(&tier)?;
+        known(&shared, &tier)?;
         shared.scrub.begin();
-        let answer = json(&shared.hot_tier()?)?;
+        let answer = json(&shared.segment_tier(&tier)?)?;
         Ok(Changed { resource: tier, before: Value::Null, after: Value::Null, answer: Some(answer) })
     };
     admin.change(caller, asked, work).await
@@ -164,7 +170,7 @@ pub(super) async fn compaction(
     State(admin): State<Arc<Admin>>,
     Path(tier): Path<String>,
 ) -> Result<Json<CompactionInfo>, ApiError> {
-    known(&tier)?;
+    known(&admin, &tier)?;
     Ok(Json(compaction_of(&admin, tier)))
 }
 
@@ -174,7 +180,7 @@ pub(super) async fn compact(
     Path(tier): Path<String>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    known(&tier)?;
+    known(&admin, &tier)?;
     let request = if body.is_empty() { CompactRequest::default() } else { parse(&body)? };
     let dead_percent =
         request.dead_percent.unwrap_or_else(|| admin.loaded.load().config.hot.compact_dead_percent);
@@ -192,15 +198,18 @@ pub(super) async fn compact(
     admin.change(caller, asked, work).await
 }
 
-/// Whether it is a tier of segments, which can be scrubbed and compacted.
-fn known(tier: &str) -> Result<(), ApiError> {
+/// Whether it is a tier of segments, which can be scrubbed, compacted and drained.
+pub(super) fn known(admin: &Admin, tier: &str) -> Result<(), ApiError> {
     match tier {
         HOT => Ok(()),
+        COLD if admin.has_cold_tier() => Ok(()),
         MEMORY => Err(ApiError::invalid(format!(
-            "The {MEMORY} tier holds copies only: there is nothing to scrub or to compact."
+            "The {MEMORY} tier holds copies only: there is nothing to scrub, to compact or to drain."
         ))),
         _ => {
-            let message = format!("There is no tier {tier:?}; there are {MEMORY:?} and {HOT:?}.");
+            let message = format!(
+                "There is no tier {tier:?}; there are {MEMORY:?}, {HOT:?} and, where cold.dirs names directories, {COLD:?}."
+            );
             Err(ApiError::new(StatusCode::NOT_FOUND, "NoSuchTier", message))
         }
     }
@@ -222,7 +231,8 @@ impl Admin {
         }
     }
 
-    fn hot_tier(&self) -> Result<TierDetail, ApiError> {
+    /// The hot or the cold tier.
+    fn segment_tier(&self, tier: &str) -> Result<TierDetail, ApiError> {
         let hot = self.tiers.hot.metrics();
         let status = self.scrub.status();
         let segments = self.catalogue.segments().map_err(crate::s3::error::S3Error::from)?;
@@ -230,14 +240,22 @@ impl Admin {
             let buckets = self.catalogue.buckets(None, None, usize::MAX);
             buckets.iter().map(|bucket| (bucket.id, bucket.name.clone())).collect()
         };
+        let number = u32::from(tier == COLD);
+        let here: BTreeSet<u64> =
+            segments.iter().filter(|s| s.summary().tier == number).map(|s| s.id).collect();
+        let bad: Vec<_> = status.bad.iter().filter(|bad| here.contains(&bad.segment)).cloned().collect();
+        let (used_bytes, capacity_bytes) = match tier {
+            COLD => (hot.cold_used_bytes, hot.cold_used_bytes + hot.cold_room_bytes),
+            _ => (hot.used_bytes, self.loaded.load().config.hot_capacity_bytes(&self.machine)),
+        };
         let at = |ms| Timestamp(ms).to_string();
         Ok(TierDetail {
             info: TierInfo {
-                tier: HOT.to_owned(),
-                capacity_bytes: self.loaded.load().config.hot_capacity_bytes(&self.machine),
-                used_bytes: hot.used_bytes,
-                segments: segments.len() as u64,
-                bad_blocks: status.bad.len() as u64,
+                tier: tier.to_owned(),
+                capacity_bytes,
+                used_bytes,
+                segments: here.len() as u64,
+                bad_blocks: bad.len() as u64,
             },
             scrub: Some(ScrubInfo {
                 running: status.running,
@@ -247,7 +265,7 @@ impl Admin {
                 passes: status.passes,
                 ended: (status.passes > 0).then(|| at(status.ended_ms)),
             }),
-            bad: status.bad.into_iter().map(|bad| told(bad, &names)).collect(),
+            bad: bad.into_iter().map(|bad| told(bad, &names)).collect(),
             ..TierDetail::default()
         })
     }

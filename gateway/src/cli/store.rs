@@ -114,7 +114,7 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
             copied(&made, &format!("Backed up {} to {}", place.dir.display(), to.display()), out)
         }
         StoreCommand::Restore { from, place } => {
-            let made = store::restore(&from, &place.dir, &place.place()?.segments, &watch);
+            let made = store::restore(&from, &place.dir, place.place()?.segments.hot(), &watch);
             progress.done();
             let done = format!("Restored {} from {}", place.dir.display(), from.display());
             copied(&made.map_err(failure)?, &done, out)

@@ -4,7 +4,7 @@ use super::client::Client;
 use super::output::{Out, columns, pairs};
 use super::progress::Progress;
 use super::{CliError, Global, discover, path_segment};
-use crate::admin::{BadRange, CompactRequest, CompactionInfo, TierDetail, TierInfo, TierList};
+use crate::admin::{BadRange, CompactRequest, CompactionInfo, MovesInfo, TierDetail, TierInfo, TierList};
 use crate::config::ByteSize;
 use clap::Subcommand;
 use http::Method;
@@ -32,6 +32,14 @@ pub(super) enum TierCommand {
         #[arg(long)]
         wait: bool,
     },
+    /// Bring everything out of a tier: out of hot into cold, or out of cold into hot, as before its disk is taken out.
+    Drain {
+        /// Its name.
+        tier: String,
+        /// Wait until it is done; exit status 1 when something could not be moved.
+        #[arg(long)]
+        wait: bool,
+    },
     /// Give back the space of what is gone, now: whole segments that are dead, and those that are dead
     /// enough, after what lives in them was moved.
     Compact {
@@ -50,6 +58,7 @@ pub(super) async fn run(command: TierCommand, global: &Global, out: Out) -> Resu
         TierCommand::List => out.document(&client.get::<TierList>("/v1/tiers").await?, list),
         TierCommand::Show { tier } => out.document(&client.get::<TierDetail>(&path(&tier)).await?, show),
         TierCommand::Scrub { tier, wait } => scrub(&client, &tier, wait, out).await,
+        TierCommand::Drain { tier, wait } => drain(&client, &tier, wait, out).await,
         TierCommand::Compact { dead_percent, wait } => compact(&client, dead_percent, wait, out).await,
     }
 }
@@ -75,6 +84,41 @@ async fn scrub(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), 
             "{tier} has bad blocks ({count}): reads of these bytes fail; write the objects again from a copy, or delete them"
         ))),
     }
+}
+
+async fn drain(client: &Client, tier: &str, wait: bool, out: Out) -> Result<(), CliError> {
+    let drain = format!("{}/drain", path(tier));
+    let asked: MovesInfo = client.call(Method::POST, &drain, None::<&()>).await?;
+    if !wait {
+        return out.done(&asked, &format!("Draining {tier}; `mlgw tier list` shows what is left."));
+    }
+    let progress = Progress::new(out.quiet);
+    let mut now = asked.clone();
+    while now.orders_done < asked.until_orders.unwrap_or(0) {
+        let moved = moved_bytes(&now) - moved_bytes(&asked);
+        progress.step("moving", moved, moved + now.waiting_bytes);
+        tokio::time::sleep(GLANCE).await;
+        now = client.get(&drain).await?;
+    }
+    progress.done();
+    out.document(&now, |now| drained(&asked, now))?;
+    match now.failed - asked.failed {
+        0 => Ok(()),
+        failed => Err(CliError::Failed(format!(
+            "segments that could not be moved: {failed}; the server's log says why, and they are where they were"
+        ))),
+    }
+}
+
+fn moved_bytes(moves: &MovesInfo) -> u64 {
+    moves.spilled_bytes + moves.promoted_bytes
+}
+
+fn drained(before: &MovesInfo, after: &MovesInfo) -> String {
+    pairs(&[
+        ("moved", ByteSize(moved_bytes(after) - moved_bytes(before)).human()),
+        ("draining", format!("{} segments, until a backup is done with them", after.draining_segments)),
+    ])
 }
 
 async fn compact(client: &Client, dead_percent: Option<u64>, wait: bool, out: Out) -> Result<(), CliError> {

@@ -206,6 +206,21 @@ settings! {
         /// Bytes a second that a daily scrub of the segments reads; 0: none but one that is asked for, as fast as it can.
         scrub_bytes_per_second: ByteSize = "10MiB", start;
     }
+    /// The cold tier: whole segments that nobody reads, on slower disks. There is none without directories.
+    cold: Cold {
+        /// Directories of its segments, best one for each disk; they must exist.
+        dirs: Vec<PathBuf> = "", start;
+        /// Whether to start although segments of the cold tier are missing because a disk is lost; reads of them fail.
+        start_without_missing: bool = "false", start;
+        /// Percent of a segment's bytes that must be dead before what lives in it is moved and it is released.
+        compact_dead_percent: u64 = "50", live;
+        /// Percent of the hot tier's room from which on segments are spilled to the cold tier, those that are read least first.
+        spill_from_percent: u64 = "85", live;
+        /// Percent down to which they are.
+        spill_to_percent: u64 = "80", live;
+        /// Bytes of segments that are copied between the tiers in a second at most.
+        move_bytes_per_second: ByteSize = "256MiB", live;
+    }
     /// The catalogue: what exists and where its bytes are.
     catalogue: CatalogueSection {
         /// Log bytes after which the state is flushed and the log cut; auto is 1/16 of the file system, 8 MiB to 128 MiB.

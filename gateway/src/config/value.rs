@@ -211,6 +211,27 @@ impl Value for Vec<String> {
     }
 }
 
+/// Several paths, as several texts.
+impl Value for Vec<PathBuf> {
+    const EXPECTS: &'static str = Vec::<String>::EXPECTS;
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(Vec::<String>::from_text(text)?.into_iter().map(PathBuf::from).collect())
+    }
+
+    fn to_text(&self) -> String {
+        texts(self).to_text()
+    }
+
+    fn to_toml(&self) -> String {
+        texts(self).to_toml()
+    }
+}
+
+fn texts(paths: &[PathBuf]) -> Vec<String> {
+    paths.iter().map(Value::to_text).collect()
+}
+
 /// Where a listener binds: `HOST:PORT`, the host a name or an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {

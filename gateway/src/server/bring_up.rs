@@ -10,7 +10,7 @@ use crate::credentials::{Keyring, RootCredentials, Secret};
 use mlgw_common::{Clock, SystemClock};
 use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
 use mlgw_tiering::hot::{Scrub, ScrubOptions};
-use mlgw_tiering::{CompactionSettings, HotOptions, HotTier, MemoryTier, Tiers};
+use mlgw_tiering::{CompactionSettings, HotOptions, HotTier, MemoryTier, PlacingSettings, Tiers};
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const SCRUB_WALK_EVERY: Duration = Duration::from_secs(60);
 pub(super) struct Engine {
     pub(super) dir: DataDir,
     /// Held where segments are kept outside the data directory, which has its own lock.
-    _segments: Option<File>,
+    _segments: Vec<File>,
     pub(super) machine: Machine,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) catalogue: Catalogue,
@@ -36,11 +36,14 @@ impl Engine {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (dir, sealer) = DataDir::open(&config.data_dir, clock.now())?;
         let segments = config.hot.dir.as_deref().map(data_dir::take).transpose()?;
+        let cold =
+            config.cold.dirs.iter().map(|dir| data_dir::take_existing(dir)).collect::<Result<Vec<_>, _>>()?;
+        let segments: Vec<File> = segments.into_iter().chain(cold).collect();
         let machine = Machine::of(&config.segments_dir());
         let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)).await?;
         let hot = HotTier::open(hot_options(config, &machine, &clock), catalogue.clone()).await?;
         let scrub = ScrubOptions {
-            segments: config.segments_dir(),
+            segments: config.segment_dirs(),
             state: dir.path().join("scrub.json"),
             bytes_per_second: config.hot.scrub_bytes_per_second.0,
             walk_every: SCRUB_WALK_EVERY,
@@ -49,7 +52,7 @@ impl Engine {
         let scrub =
             Scrub::start(scrub, catalogue.clone(), hot.clone()).map_err(super::io_error("scrubbing"))?;
         let scrub = Arc::new(scrub);
-        let tiers = Tiers { memory: MemoryTier::new(config.memory_capacity_bytes(&machine)), hot };
+        let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
         let keyring = Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), given_root()?).await?;
         Ok(Self { dir, _segments: segments, machine, clock, catalogue, tiers, scrub, keyring })
     }
@@ -92,6 +95,9 @@ fn hot_options(config: &Config, machine: &Machine, clock: &Arc<dyn Clock>) -> Ho
     options.segment_bytes = config.hot_segment_bytes(machine);
     options.direct_writes = config.hot.direct_writes;
     options.compaction = compaction_of(config);
+    options.placing = placing_of(config);
+    options.cold_dirs.clone_from(&config.cold.dirs);
+    options.start_without_missing = config.cold.start_without_missing;
     options.reserve_bytes = config.hot_reserve_bytes(machine);
     options.capacity_bytes = config.hot_capacity_bytes(machine);
     options
@@ -113,8 +119,18 @@ fn given_root() -> Result<Option<RootCredentials>, ServeError> {
 pub(super) fn compaction_of(config: &Config) -> CompactionSettings {
     CompactionSettings {
         dead_percent: config.hot.compact_dead_percent,
+        cold_dead_percent: config.cold.compact_dead_percent,
         bytes_per_second: config.hot.compact_bytes_per_second.0,
         interval: config.hot.compact_interval,
         patience: config.hot.compact_patience,
+    }
+}
+
+/// How segments are moved between tiers.
+pub(super) fn placing_of(config: &Config) -> PlacingSettings {
+    PlacingSettings {
+        high_percent: config.cold.spill_from_percent,
+        low_percent: config.cold.spill_to_percent,
+        bytes_per_second: config.cold.move_bytes_per_second.0,
     }
 }

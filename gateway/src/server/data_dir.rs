@@ -241,6 +241,18 @@ pub fn take(dir: &Path) -> Result<File, DataDirError> {
     }
 }
 
+/// Takes a directory that must be there: where a disk should be mounted, one that is made is on another disk.
+///
+/// # Errors
+/// As [`take`].
+pub fn take_existing(dir: &Path) -> Result<File, DataDirError> {
+    if dir.is_dir() {
+        return take(dir);
+    }
+    let source = io::Error::new(io::ErrorKind::NotFound, "no such directory: make it, or mount its disk");
+    Err(DataDirError::Io { path: dir.to_owned(), source })
+}
+
 /// Makes a directory and those above it, each entry synced, readable by its owner only.
 fn make(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {

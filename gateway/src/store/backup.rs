@@ -91,11 +91,18 @@ pub(super) fn empty(out: &Path) -> Result<(), StoreVerbError> {
     }
 }
 
-/// Opens every segment that is there: a file that is open can be removed, but not lost.
+/// Opens every segment that is there, in whichever tier: a file that is open can be removed, but not lost.
 fn open_segments(source: &Place) -> Result<BTreeMap<SegmentId, File>, StoreVerbError> {
     let mut open = BTreeMap::new();
-    let io = || StoreVerbError::io(&source.segments);
-    for entry in std::fs::read_dir(&source.segments).map_err(io())? {
+    for dir in source.segments.all() {
+        open_segments_of(dir, &mut open)?;
+    }
+    Ok(open)
+}
+
+fn open_segments_of(dir: &Path, open: &mut BTreeMap<SegmentId, File>) -> Result<(), StoreVerbError> {
+    let io = || StoreVerbError::io(dir);
+    for entry in std::fs::read_dir(dir).map_err(io())? {
         let entry = entry.map_err(io())?;
         let Some(id) = entry.file_name().to_str().and_then(segment_of_file_name) else { continue };
         match File::open(entry.path()) {
@@ -105,7 +112,7 @@ fn open_segments(source: &Place) -> Result<BTreeMap<SegmentId, File>, StoreVerbE
             Err(error) => return Err(StoreVerbError::io(entry.path())(error)),
         }
     }
-    Ok(open)
+    Ok(())
 }
 
 fn add_segments(

@@ -58,7 +58,7 @@ pub fn check(place: &Place, watch: Watch<'_>) -> Result<Checked, StoreVerbError>
     if let Some(sealer) = sealer {
         secrets(&sealer, &catalogue, findings);
     }
-    check_segments(segments, &catalogue, findings, watch).map_err(StoreVerbError::io(segments))?;
+    check_segments(segments, &catalogue, findings, watch).map_err(StoreVerbError::io(segments.hot()))?;
     checked.rows = catalogue.known.rows;
     checked.objects = catalogue.known.objects;
     checked.segments = catalogue.known.segments.len() as u64;
@@ -69,7 +69,7 @@ pub fn check(place: &Place, watch: Watch<'_>) -> Result<Checked, StoreVerbError>
 fn is_unborn(place: &Place) -> Result<bool, StoreVerbError> {
     let catalogue = place.catalogue();
     let unborn = offline::is_unborn(&catalogue, &place.checkpoints).map_err(StoreVerbError::io(catalogue))?;
-    let files = std::fs::read_dir(&place.segments).into_iter().flatten().flatten();
+    let files = place.segments.all().flat_map(std::fs::read_dir).flatten().flatten();
     let mut names = files.map(|entry| entry.file_name().to_string_lossy().into_owned());
     Ok(unborn && !names.any(|name| segment_of_file_name(&name).is_some()))
 }

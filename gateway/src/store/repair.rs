@@ -145,7 +145,7 @@ fn files_of_segments(
         return Ok(());
     }
     let _held = DataDir::hold(&place.dir)?;
-    let io = || StoreVerbError::io(&place.segments);
+    let io = || StoreVerbError::io(place.segments.hot());
     done.mended.extend(put_names_right(&place.segments).map_err(io())?);
     let catalogue = offline::Offline::open(&place.catalogue(), &scratch()?, &mut Vec::new(), watch)
         .map_err(|error| StoreVerbError::Catalogue(error.0))?;

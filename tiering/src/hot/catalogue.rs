@@ -7,10 +7,12 @@ use mlgw_metadata::schema::{SegmentClass, SegmentState};
 use mlgw_metadata::{Catalogue, Change, Command, ProposeError, Reply};
 use std::sync::Arc;
 
-use super::map::{Later, MapError, OpenSegment, SegmentMap};
+use super::map::{Later, MapError, OpenSegment, SegmentMap, Whereabouts};
 
 /// The number of the hot tier in a replica's `tier`.
 pub(super) const HOT: u32 = 0;
+/// That of the cold tier.
+pub(super) const COLD: u32 = 1;
 
 /// The segments of one node's hot tier, in the catalogue.
 pub(super) struct CatalogueMap {
@@ -61,8 +63,17 @@ impl SegmentMap for CatalogueMap {
             .collect())
     }
 
-    fn generation(&self, id: SegmentId) -> Option<Generation> {
-        self.catalogue.segment(id).map(|segment| segment.generation)
+    fn cold_segments(&self) -> Result<Vec<SegmentId>, MapError> {
+        let segments = self.catalogue.segments()?;
+        let ours = segments.iter().filter(|segment| {
+            segment.replicas.first().is_some_and(|at| at.node == self.node.0 && at.tier == COLD)
+        });
+        Ok(ours.map(|segment| segment.segment_id()).collect())
+    }
+
+    fn place(&self, id: SegmentId) -> Option<Whereabouts> {
+        let segment = self.catalogue.segment(id)?;
+        Some(Whereabouts { generation: segment.generation, tier: segment.tier })
     }
 
     fn was_minted(&self, id: SegmentId) -> Result<bool, MapError> {

@@ -1,4 +1,4 @@
-//! Compares the segment files of a closed data directory with what its catalogue refers to.
+//! Compares the segment files of a closed data directory, in whichever tier, with what its catalogue refers to.
 //!
 //! Every extent that an object, a version or an upload refers to is read and verified; bytes that
 //! nothing refers to are not looked at (they may be the remains of what was never acknowledged).
@@ -9,14 +9,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use mlgw_common::ids::{BodyId, BucketId, Generation, PartNumber, SegmentId};
 use mlgw_metadata::offline::{Finding, Kind, Offline, Referenced, Watch};
 use mlgw_metadata::schema::{Extent, SegmentRecord, SegmentState};
 use mlgw_metadata::view::StoreError;
 
-use super::file::{segment_file_name, segment_of_file_name};
+use super::catalogue::{COLD, HOT};
+use super::dirs::SegmentDirs;
+use super::file::{is_copying, segment_file_name, segment_of_file_name};
 use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::location::Location;
 use super::space::BALLAST_FILE_NAME;
@@ -27,19 +29,19 @@ const BATCH_EXTENTS: usize = 1 << 18;
 /// Damaged records that are listed one by one.
 const LISTED_MAX: usize = 10_000;
 
-/// Checks the segments in `dir` against `catalogue`.
+/// Checks the segments in `dirs` against `catalogue`.
 ///
 /// # Errors
 /// When the directory or the catalogue cannot be read at all.
 pub fn check_segments(
-    dir: &Path,
+    dirs: &SegmentDirs,
     catalogue: &Offline,
     findings: &mut Vec<Finding>,
     watch: Watch<'_>,
 ) -> io::Result<()> {
     let mut check = Check {
         first: findings.len(),
-        dir,
+        dirs,
         catalogue,
         findings,
         watch,
@@ -62,7 +64,7 @@ pub fn check_segments(
 }
 
 struct Check<'a> {
-    dir: &'a Path,
+    dirs: &'a SegmentDirs,
     catalogue: &'a Offline,
     findings: &'a mut Vec<Finding>,
     watch: Watch<'a>,
@@ -92,7 +94,7 @@ impl Check<'_> {
     fn files_of_segments(&mut self) {
         for record in self.catalogue.known.segments.values() {
             let referred = self.catalogue.known.usage.get(&record.id).is_some_and(|usage| usage.extents > 0);
-            let path = self.dir.join(segment_file_name(record.segment_id()));
+            let path = self.path_of(record);
             match File::open(&path) {
                 Ok(file) => {
                     let found = file_fault(&file, record);
@@ -108,10 +110,20 @@ impl Check<'_> {
         }
     }
 
-    /// Reports files of segments that the catalogue does not know.
+    /// Where a segment's file is, or should be.
+    fn path_of(&self, record: &SegmentRecord) -> PathBuf {
+        self.dirs.path(record.segment_id(), record.summary().tier)
+    }
+
+    /// Reports files of segments that the catalogue does not know, or has elsewhere.
     fn strays(&mut self) -> io::Result<()> {
+        let dirs = self.dirs;
+        dirs.all().try_for_each(|dir| self.strays_in(dir))
+    }
+
+    fn strays_in(&mut self, dir: &Path) -> io::Result<()> {
         let mut names = BTreeSet::new();
-        match std::fs::read_dir(self.dir) {
+        match std::fs::read_dir(dir) {
             Ok(entries) => {
                 for entry in entries {
                     names.insert(entry?.file_name().to_string_lossy().into_owned());
@@ -122,9 +134,14 @@ impl Check<'_> {
             Err(error) => return Err(error),
         }
         for name in names {
-            let place = self.dir.join(&name);
+            let place = dir.join(&name);
+            let known = segment_of_file_name(&name).and_then(|id| self.catalogue.known.segments.get(&id.0));
             match segment_of_file_name(&name) {
-                Some(id) if self.catalogue.known.segments.contains_key(&id.0) => {}
+                Some(_) if known.is_some_and(|record| self.path_of(record) == place) => {}
+                Some(_) if known.is_some() => {
+                    let what = "a copy of a segment that is elsewhere; a crash can leave it";
+                    self.findings.push(Finding::note(Kind::Stray, place.display(), what));
+                }
                 Some(id) if id.0 >= self.catalogue.known.next_segment.max(1) => {
                     let what = "the catalogue has not made this segment yet: the catalogue is an older one";
                     self.findings.push(Finding::damage(Kind::StaleCatalogue, place.display(), what));
@@ -134,6 +151,10 @@ impl Check<'_> {
                     self.findings.push(Finding::note(Kind::Stray, place.display(), what));
                 }
                 None if name == BALLAST_FILE_NAME => {}
+                None if is_copying(&name) => {
+                    let what = "a copy of a segment that is not finished; a crash can leave it";
+                    self.findings.push(Finding::note(Kind::Stray, place.display(), what));
+                }
                 None => {
                     let what = "no file of a segment";
                     self.findings.push(Finding::note(Kind::Stray, place.display(), what));
@@ -218,13 +239,21 @@ impl Check<'_> {
     fn summary(&mut self) {
         // Where nothing was in it, it was minted and never made, or freed: nothing is lost with it.
         for (id, (why, concerned)) in self.unusable.iter().filter(|(_, (_, concerned))| *concerned > 0) {
-            let path = self.dir.join(segment_file_name(SegmentId(*id)));
-            let what = format!("{why}; {concerned} extents of objects were in it");
+            let record = self.catalogue.known.segments.get(id);
+            let path =
+                record.map_or_else(|| self.dirs.path(SegmentId(*id), HOT), |record| self.path_of(record));
+            let cold = record.is_some_and(|record| record.summary().tier == COLD);
+            let hint = if cold && self.dirs.cold().is_empty() {
+                "; it is in the cold tier: name its directories in cold.dirs"
+            } else {
+                ""
+            };
+            let what = format!("{why}; {concerned} extents of objects were in it{hint}");
             self.findings.insert(self.first, Finding::damage(Kind::SegmentMissing, path.display(), what));
         }
         if self.listed > LISTED_MAX {
             let what = format!("{} more records are damaged", self.listed - LISTED_MAX);
-            self.findings.push(Finding::damage(Kind::Block, self.dir.display(), what));
+            self.findings.push(Finding::damage(Kind::Block, self.dirs.hot().display(), what));
         }
     }
 }

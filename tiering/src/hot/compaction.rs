@@ -23,6 +23,9 @@ mod dying;
 pub(super) mod job;
 mod moving;
 
+pub(super) use driver::blocking;
+pub(super) use moving::{StepError, pick_out};
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -34,6 +37,8 @@ use tokio::sync::Notify;
 pub struct CompactionSettings {
     /// Percent of a segment's bytes that must be dead before it is emptied.
     pub dead_percent: u64,
+    /// The same of segments in the cold tier.
+    pub cold_dead_percent: u64,
     /// Bytes of segments that it reads in a second at most.
     pub bytes_per_second: u64,
     /// How often it looks for dead bytes.
@@ -47,6 +52,7 @@ impl Default for CompactionSettings {
     fn default() -> Self {
         Self {
             dead_percent: 30,
+            cold_dead_percent: 50,
             bytes_per_second: 64 << 20,
             interval: Duration::from_secs(5),
             patience: Duration::from_mins(1),
@@ -147,6 +153,11 @@ impl Compaction {
             draining_segments: self.draining_segments.load(Relaxed),
             rounds: self.ended.load(Relaxed),
         }
+    }
+
+    /// Has the next round begin at once.
+    pub(super) fn go_on(&self) {
+        self.wake.notify_one();
     }
 
     /// Waits until a round is due, and returns the threshold that was asked for, if any. Nothing

@@ -89,6 +89,14 @@ pub fn segment_of_file_name(name: &str) -> Option<SegmentId> {
     (segment_file_name(id) == name).then_some(id)
 }
 
+/// What follows the name of a segment's file while it is copied from another directory.
+const COPYING: &str = ".copying";
+
+/// Whether a file is the copy of a segment that is not finished.
+pub(super) fn is_copying(name: &str) -> bool {
+    name.strip_suffix(COPYING).is_some_and(|name| segment_of_file_name(name).is_some())
+}
+
 /// The segment whose file had this name before it was set aside.
 pub(super) fn segment_of_aside_name(name: &str) -> Option<SegmentId> {
     let (name, number) = name.rsplit_once('.')?;
@@ -260,8 +268,47 @@ impl Disk {
         self.durability == Durability::Full
     }
 
-    pub(super) fn open_for_reading(&self, id: SegmentId) -> io::Result<File> {
-        File::open(self.path(id))
+    /// Makes the file that a segment is copied to from another directory, in place of one that a copy that was cut
+    /// short may have left. It counts for nothing until [`Disk::finish_copy`].
+    pub(super) fn begin_copy(&self, id: SegmentId) -> io::Result<File> {
+        let path = self.copying_path(id);
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        self.step(FileCall::Create, Some(id))?;
+        Ok(file)
+    }
+
+    /// Makes a copy durable whatever the durability, then gives it its name: from here on it is the segment's file.
+    pub(super) fn finish_copy(&self, file: &File, id: SegmentId) -> io::Result<()> {
+        if self.step(FileCall::SyncNew, Some(id))?.is_some() {
+            let begun = Instant::now();
+            rustix::fs::fsync(file)?;
+            self.metrics.sync_segment_new.record(begun.elapsed());
+        }
+        std::fs::rename(self.copying_path(id), self.path(id))?;
+        let named = self.sync_named_always();
+        if named.is_err() {
+            // Nothing names it yet. What cannot be removed now is removed at the next start.
+            drop(std::fs::remove_file(self.path(id)));
+        }
+        named
+    }
+
+    fn sync_named_always(&self) -> io::Result<()> {
+        if self.step(FileCall::SyncDirectory, None)?.is_some() {
+            rustix::fs::fsync(File::open(&self.dir)?)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a copy that is not wanted any more.
+    pub(super) fn give_up_copy(&self, id: SegmentId) {
+        // What cannot be removed now is removed at the next start.
+        drop(std::fs::remove_file(self.copying_path(id)));
+    }
+
+    fn copying_path(&self, id: SegmentId) -> PathBuf {
+        self.dir.join(format!("{}{COPYING}", segment_file_name(id)))
     }
 
     pub(super) fn sync_directory(&self) -> io::Result<()> {

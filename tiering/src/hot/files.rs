@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use mlgw_common::ids::{Generation, SegmentId};
 use parking_lot::RwLock;
 
-use super::file::Disk;
+use super::dirs::SegmentDirs;
 use super::map::SegmentMap;
 
 /// A segment open for reading.
@@ -20,10 +20,19 @@ pub(super) struct Opened {
     pub(super) file: File,
     pub(super) generation: Generation,
     used: AtomicU64,
+    /// Reads since somebody asked.
+    reads: AtomicU64,
+}
+
+impl Opened {
+    /// It was read once more.
+    pub(super) fn was_read(&self) {
+        self.reads.fetch_add(1, Relaxed);
+    }
 }
 
 pub(super) struct Files {
-    disk: Arc<Disk>,
+    dirs: SegmentDirs,
     map: Arc<dyn SegmentMap>,
     open: RwLock<HashMap<SegmentId, Arc<Opened>>>,
     openings: AtomicU64,
@@ -31,8 +40,8 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn new(disk: Arc<Disk>, map: Arc<dyn SegmentMap>, files_max: usize) -> Self {
-        Self { disk, map, open: RwLock::default(), openings: AtomicU64::new(0), files_max }
+    pub(super) fn new(dirs: SegmentDirs, map: Arc<dyn SegmentMap>, files_max: usize) -> Self {
+        Self { dirs, map, open: RwLock::default(), openings: AtomicU64::new(0), files_max }
     }
 
     /// The segment, if it is open already.
@@ -51,30 +60,35 @@ impl Files {
         if let Some(opened) = self.get(id) {
             return Ok(Some(opened));
         }
-        let Some(generation) = self.map.generation(id) else { return Ok(None) };
-        let file = match self.disk.open_for_reading(id) {
+        let Some(place) = self.map.place(id) else { return Ok(None) };
+        let file = match self.dirs.open(id, place.tier) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
         let used = AtomicU64::new(self.openings.fetch_add(1, Relaxed) + 1);
-        let opened = Arc::new(Opened { file, generation, used });
+        let opened = Arc::new(Opened { file, generation: place.generation, used, reads: AtomicU64::new(0) });
         let mut open = self.open.write();
         if open.len() >= self.files_max {
             let oldest = open.iter().min_by_key(|(_, opened)| opened.used.load(Relaxed)).map(|(&id, _)| id);
             oldest.map(|id| open.remove(&id));
         }
-        // Removed since we looked, it must not be kept: whoever forgets it may have been here.
-        if self.map.generation(id).is_some() {
+        // Removed or moved since we looked, it must not be kept: whoever forgets it may have been here.
+        if self.map.place(id) == Some(place) {
             open.insert(id, opened.clone());
         }
         Ok(Some(opened))
     }
 
-    /// Closes the file of a segment that the catalogue has removed, or else its space would not
-    /// come back. Reads under way keep it until they are done.
+    /// Closes the file of a segment that the catalogue has removed, or has elsewhere, or else its space would
+    /// not come back. Reads under way keep it until they are done.
     pub(super) fn forget(&self, id: SegmentId) {
         self.open.write().remove(&id);
+    }
+
+    /// How often each segment was read since the last time; of those that are open no more that is lost.
+    pub(super) fn take_reads(&self) -> Vec<(SegmentId, u64)> {
+        self.open.read().iter().map(|(&id, opened)| (id, opened.reads.swap(0, Relaxed))).collect()
     }
 
     pub(super) fn len(&self) -> usize {

@@ -20,6 +20,15 @@ pub struct OpenSegment {
     pub marked: u64,
 }
 
+/// Where a segment is, as its record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whereabouts {
+    /// Its generation.
+    pub generation: Generation,
+    /// The tier: 0 is hot, 1 is cold.
+    pub tier: u32,
+}
+
 /// Why the catalogue did not change the segment map.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
@@ -54,8 +63,14 @@ pub trait SegmentMap: Send + Sync + 'static {
     /// When the catalogue cannot be read.
     fn open_segments(&self) -> Result<Vec<OpenSegment>, MapError>;
 
-    /// The generation of a segment, or nothing when the catalogue does not know it.
-    fn generation(&self, id: SegmentId) -> Option<Generation>;
+    /// The segments of this node in the cold tier.
+    ///
+    /// # Errors
+    /// When the catalogue cannot be read.
+    fn cold_segments(&self) -> Result<Vec<SegmentId>, MapError>;
+
+    /// Where a segment is, or nothing when the catalogue does not know it.
+    fn place(&self, id: SegmentId) -> Option<Whereabouts>;
 
     /// Whether the id was ever given to a segment.
     ///

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use mlgw_common::Timestamp;
 use mlgw_metadata::offline::Offline;
 
+use super::dirs::SegmentDirs;
 use super::file::{segment_file_name, segment_of_file_name};
 use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::scan::Scan;
@@ -19,8 +20,13 @@ const MOVING: &str = ".moving";
 /// Gives segments that lie under each other's names their own, by their headers, and says so.
 ///
 /// # Errors
-/// When the directory cannot be read or written.
-pub fn put_names_right(dir: &Path) -> io::Result<Vec<String>> {
+/// When a directory cannot be read or written.
+pub fn put_names_right(dirs: &SegmentDirs) -> io::Result<Vec<String>> {
+    let mended = dirs.all().map(put_names_right_in).collect::<io::Result<Vec<_>>>()?;
+    Ok(mended.concat())
+}
+
+fn put_names_right_in(dir: &Path) -> io::Result<Vec<String>> {
     let mut moving = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -58,10 +64,10 @@ pub fn put_names_right(dir: &Path) -> io::Result<Vec<String>> {
 ///
 /// # Errors
 /// When a file cannot be read or written.
-pub fn mend_headers(dir: &Path, catalogue: &Offline) -> io::Result<Vec<String>> {
+pub fn mend_headers(dirs: &SegmentDirs, catalogue: &Offline) -> io::Result<Vec<String>> {
     let mut mended = Vec::new();
     for record in catalogue.known.segments.values() {
-        let path: PathBuf = dir.join(segment_file_name(record.segment_id()));
+        let path = dirs.path(record.segment_id(), record.summary().tier);
         if !path.exists() || header_of(&path).is_some() {
             continue;
         }

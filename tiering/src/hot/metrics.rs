@@ -67,6 +67,10 @@ pub struct HotMetrics {
     pub used_bytes: u64,
     /// Bytes that may still be stored: within the capacity, and without touching the reserve.
     pub room_bytes: u64,
+    /// Bytes of segments in the cold tier.
+    pub cold_used_bytes: u64,
+    /// Bytes that it can still take.
+    pub cold_room_bytes: u64,
 }
 
 impl Metrics {
@@ -95,6 +99,8 @@ impl Metrics {
             open_files: 0,
             used_bytes: 0,
             room_bytes: 0,
+            cold_used_bytes: 0,
+            cold_room_bytes: 0,
         }
     }
 }

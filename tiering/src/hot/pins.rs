@@ -64,6 +64,11 @@ impl Pins {
         Keeping(self.clone())
     }
 
+    /// Whether somebody keeps every segment where it is.
+    pub(super) fn are_segments_kept(&self) -> bool {
+        self.0.lock().keepers > 0
+    }
+
     /// Lets the segment go if nobody has it pinned: from now on nobody can. Says whether it goes.
     pub(super) fn let_go(&self, segment: SegmentId) -> bool {
         let mut state = self.0.lock();

@@ -133,6 +133,11 @@ impl Reader {
         std::mem::take(&mut *self.inner.suspects.lock())
     }
 
+    /// How often each segment was read since the last time.
+    pub(super) fn take_reads(&self) -> Vec<(SegmentId, u64)> {
+        self.inner.files.take_reads()
+    }
+
     pub(super) fn open_files(&self) -> usize {
         self.inner.files.len()
     }
@@ -182,6 +187,7 @@ impl Inner {
             && let Some(opened) = self.files.get(plan.location.segment)
             && let Fetched::Bytes(bytes) = self.fetch(&plan, &opened, How::Cached)?
         {
+            opened.was_read();
             add(&self.metrics.reads_inline, 1);
             return Ok(bytes);
         }
@@ -203,6 +209,7 @@ impl Inner {
         let segment = plan.location.segment;
         let opened = self.files.open(segment).map_err(|source| ReadError::Io { segment, source })?;
         let opened = opened.ok_or(ReadError::Gone { segment })?;
+        opened.was_read();
         match self.fetch(plan, &opened, How::Disk)? {
             Fetched::Bytes(bytes) => Ok(bytes),
             Fetched::NotCached => Err(plan.corrupt(plan.location.offset, Fault::Truncated)),

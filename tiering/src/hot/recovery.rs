@@ -14,16 +14,19 @@
 //! catalogue was settled, as the removal may itself be on its way to the disk. A file under an id that was
 //! not minted yet is of a catalogue that knew more than this one (it was put back, or power loss took its
 //! end, with durability `os`): it is set aside under another name, as the id will be minted again and the
-//! new segment's end must not be its end. Any other file is reported and left alone.
+//! new segment's end must not be its end. A file in a tier where its record does not say it is was left by a move
+//! between tiers: when it is where the record says, too, this one goes; when it is only here, it counts. A copy that was not
+//! finished goes. Any other file is reported and left alone.
 
 use std::fs::File;
 use std::io;
 
 use mlgw_common::ids::{Generation, SegmentId};
 
-use super::file::{Disk, segment_of_file_name};
+use super::dirs::SegmentDirs;
+use super::file::{Disk, is_copying, segment_of_file_name};
 use super::header::SEGMENT_HEADER_BYTES;
-use super::map::{MapError, OpenSegment, SegmentMap};
+use super::map::{MapError, OpenSegment, SegmentMap, Whereabouts};
 use super::scan::{Scan, Scanned};
 use super::space::BALLAST_FILE_NAME;
 
@@ -97,26 +100,64 @@ pub fn scan(file: File, id: SegmentId, generation: Generation, marked: u64) -> i
 pub(super) struct Listed {
     /// Files that belong to no segment the catalogue knows or knew, under the names they have now.
     pub(super) stray: Vec<String>,
-    /// Files of segments that were removed.
+    /// Files of segments that were removed, or are elsewhere.
     pub(super) removed: Vec<SegmentId>,
     /// Bytes of records in the segments it does know.
     pub(super) used_bytes: u64,
 }
 
-/// Lists the directory of segments.
-pub(super) fn list_files(map: &dyn SegmentMap, disk: &Disk) -> io::Result<Listed> {
+/// What becomes of the file of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It counts.
+    Kept,
+    /// It goes.
+    Removed,
+    /// It gets another name.
+    SetAside,
+}
+
+/// What becomes of the file of a segment that lies in `tier`. `place` is where its record says it is, `is_there` whether it
+/// is there, `was_minted` whether its id was ever given away.
+pub(super) fn fate(
+    place: Option<Whereabouts>,
+    tier: u32,
+    is_there: impl FnOnce(u32) -> bool,
+    was_minted: bool,
+) -> Fate {
+    match place {
+        Some(place) if place.tier != tier && is_there(place.tier) => Fate::Removed,
+        Some(_) => Fate::Kept,
+        None if was_minted => Fate::Removed,
+        None => Fate::SetAside,
+    }
+}
+
+/// Lists a directory of segments of `tier`.
+pub(super) fn list_files(
+    map: &dyn SegmentMap,
+    disk: &Disk,
+    tier: u32,
+    dirs: &SegmentDirs,
+) -> io::Result<Listed> {
     let mut listed = Listed::default();
     let mut unknown = Vec::new();
     for entry in std::fs::read_dir(disk.dir())? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         match segment_of_file_name(&name) {
-            Some(id) if map.generation(id).is_some() => {
-                listed.used_bytes += entry.metadata()?.len().saturating_sub(SEGMENT_HEADER_BYTES);
+            Some(id) => {
+                let is_there = |tier| dirs.of(tier).iter().any(|dir| dir.join(&name).exists());
+                match fate(map.place(id), tier, is_there, map.was_minted(id).map_err(io::Error::other)?) {
+                    Fate::Kept => {
+                        listed.used_bytes += entry.metadata()?.len().saturating_sub(SEGMENT_HEADER_BYTES);
+                    }
+                    Fate::Removed => listed.removed.push(id),
+                    Fate::SetAside => unknown.push(name),
+                }
             }
-            Some(id) if map.was_minted(id).map_err(io::Error::other)? => listed.removed.push(id),
-            Some(_) => unknown.push(name),
             None if name == BALLAST_FILE_NAME => {}
+            None if is_copying(&name) => std::fs::remove_file(entry.path())?,
             None => {
                 tracing::warn!(file = %name, "a file of no segment; left alone");
                 listed.stray.push(name);
@@ -141,7 +182,7 @@ pub(super) fn sweep(map: &dyn SegmentMap, disk: &Disk, removed: &[SegmentId]) ->
     }
     map.settle().map_err(io::Error::other)?;
     for &segment in removed {
-        tracing::info!(%segment, "the file of a removed segment goes");
+        tracing::info!(%segment, dir = %disk.dir().display(), "the file of a removed or moved segment goes");
         disk.remove(segment)?;
     }
     Ok(())

@@ -8,12 +8,12 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::path::Path;
 
 use mlgw_common::Timestamp;
 use mlgw_common::ids::{BodyId, Generation, SegmentId};
 use mlgw_metadata::offline::Watch;
 
+use super::dirs::SegmentDirs;
 use super::file::{segment_of_aside_name, segment_of_file_name};
 use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::scan::Scan;
@@ -62,15 +62,15 @@ struct Pieces {
     written: i64,
 }
 
-/// Reads all segments in `dir`.
+/// Reads all segments in `dirs`. One that lies in two of them is read once.
 ///
 /// # Errors
 /// When the directory cannot be read.
-pub fn salvage(dir: &Path, watch: Watch<'_>) -> io::Result<Salvage> {
+pub fn salvage(dirs: &SegmentDirs, watch: Watch<'_>) -> io::Result<Salvage> {
     let mut found = Salvage::default();
     let mut bodies = BTreeMap::<Name, Pieces>::new();
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
+    for entry in dirs.all().map(std::fs::read_dir).collect::<io::Result<Vec<_>>>()?.into_iter().flatten() {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if let Some(id) = segment_of_file_name(&name).or_else(|| segment_of_aside_name(&name)) {
@@ -78,6 +78,7 @@ pub fn salvage(dir: &Path, watch: Watch<'_>) -> io::Result<Salvage> {
         }
     }
     files.sort();
+    files.dedup_by(|later, earlier| later.1 == earlier.1);
     let total = files.iter().map(|(_, _, _, bytes)| bytes).sum();
     let mut done = 0;
     for (id, name, path, bytes) in files {

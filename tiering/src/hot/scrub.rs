@@ -32,7 +32,7 @@ pub use progress::ScrubStatus;
 pub use quarantine::BadBlock;
 
 use super::HotTier;
-use super::file::segment_file_name;
+use super::dirs::SegmentDirs;
 use super::pace::Pace;
 use super::scan::Scan;
 
@@ -44,8 +44,8 @@ const GLANCE: Duration = Duration::from_secs(1);
 /// How to scrub.
 #[derive(Clone)]
 pub struct ScrubOptions {
-    /// The directory of segments.
-    pub segments: PathBuf,
+    /// The directories of segments.
+    pub segments: SegmentDirs,
     /// The file that says how far it is.
     pub state: PathBuf,
     /// Bytes that are read in a second; 0: no pass begins by itself, and one that is asked for is
@@ -253,7 +253,7 @@ impl Shared {
     /// before a start can lie behind where that start sealed the segment, so all of it counts.
     fn is_whole(self: &Arc<Self>, record: &SegmentRecord) -> io::Result<bool> {
         let (id, generation) = (record.segment_id(), record.written());
-        let file = File::open(self.options.segments.join(segment_file_name(id)))?;
+        let file = self.options.segments.open(id, record.summary().tier)?;
         let bytes = file.metadata()?.len();
         let shared = Arc::clone(self);
         let hold = move |file: &File, offset, bytes| shared.hold(file, offset, bytes);

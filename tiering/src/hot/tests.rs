@@ -7,6 +7,8 @@ mod cost;
 mod crash;
 mod faults;
 mod model;
+mod placing;
+mod placing_model;
 mod reading;
 mod scrub;
 
@@ -21,7 +23,7 @@ use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_metadata::schema::{Extent, SegmentClass};
 use parking_lot::Mutex;
 
-use super::map::{Later, MapError, OpenSegment, SegmentMap};
+use super::map::{Later, MapError, OpenSegment, SegmentMap, Whereabouts};
 use super::{Chunk, HotOptions, HotTier, Placement};
 
 /// Bytes as lower-case hex.
@@ -90,8 +92,13 @@ impl SegmentMap for MemoryMap {
         Ok(open.map(|(id, _)| found(id)).collect())
     }
 
-    fn generation(&self, id: SegmentId) -> Option<Generation> {
-        self.segments.lock().contains_key(&id.0).then_some(Generation(1))
+    fn cold_segments(&self) -> Result<Vec<SegmentId>, MapError> {
+        Ok(Vec::new())
+    }
+
+    fn place(&self, id: SegmentId) -> Option<Whereabouts> {
+        let known = self.segments.lock().contains_key(&id.0);
+        known.then_some(Whereabouts { generation: Generation(1), tier: 0 })
     }
 
     fn was_minted(&self, id: SegmentId) -> Result<bool, MapError> {

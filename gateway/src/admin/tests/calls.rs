@@ -14,7 +14,7 @@ use http_body_util::BodyExt as _;
 use mlgw_common::histogram::Durations;
 use mlgw_common::{Clock, SystemClock};
 use mlgw_metadata::{Catalogue, CatalogueOptions};
-use mlgw_tiering::hot::{Scrub, ScrubOptions};
+use mlgw_tiering::hot::{Scrub, ScrubOptions, SegmentDirs};
 use mlgw_tiering::{HotOptions, HotTier, MemoryTier, Tiers};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Api {
         let options = HotOptions::new(dir.path().join("segments"), 1 << 30, clock.clone());
         let hot = HotTier::open(options, catalogue.clone()).await.unwrap();
         let scrub = ScrubOptions {
-            segments: dir.path().join("segments"),
+            segments: SegmentDirs::new(dir.path().join("segments"), vec![]),
             state: dir.path().join("scrub.json"),
             bytes_per_second: 0,
             walk_every: std::time::Duration::from_secs(60),
@@ -49,7 +49,7 @@ impl Api {
         let audit = AuditLog::open(&dir.path().join("audit"), &loaded.config.audit).unwrap();
         let admin = Admin {
             catalogue,
-            tiers: Tiers { memory: MemoryTier::new(1 << 20), hot },
+            tiers: Tiers::new(MemoryTier::new(1 << 20), hot),
             keyring,
             recent: Recent::new(Sample::take(&metrics, Durations::default())),
             metrics,

@@ -3,8 +3,8 @@
 use crate::admin::openapi::DOCUMENT;
 use crate::admin::{
     BackupStatus, BadRange, BucketInfo, BucketPage, CompactRequest, CompactionInfo, CreatedKey,
-    ErrorDocument, ExtentInfo, Finding, Health, InTier, KeyList, NewBackup, NewBucketRequest, ObjectInfo,
-    PROBES, ROUTES, SettingInfo, SettingList, TierDetail, TierInfo, TierList, tests_status,
+    ErrorDocument, ExtentInfo, Finding, Health, InTier, KeyList, MovesInfo, NewBackup, NewBucketRequest,
+    ObjectInfo, PROBES, ROUTES, SettingInfo, SettingList, TierDetail, TierInfo, TierList, tests_status,
 };
 use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
 use serde::Serialize;
@@ -173,6 +173,8 @@ fn compaction_has_the_fields_and_types_that_the_document_says() {
     };
     assert_schema_of("CompactionInfo", &compaction);
     assert_schema_of("CompactionInfo", &CompactionInfo { until_rounds: Some(2), ..compaction });
+    assert_schema_of("MovesInfo", &MovesInfo::default());
+    assert_schema_of("MovesInfo", &MovesInfo { until_orders: Some(1), ..MovesInfo::default() });
 }
 
 /// What the document calls a property, the code takes, and the code names no other.

@@ -37,7 +37,7 @@ pub(in crate::s3) async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
         S3Config { domains: vec![], region: String::new(), etag: EtagKind::Md5, rules: AuthRules::new("s3") };
     let gateway = Gateway {
         catalogue,
-        tiers: Tiers { memory: MemoryTier::new(1 << 20), hot },
+        tiers: Tiers::new(MemoryTier::new(1 << 20), hot),
         hasher: Hasher::new(Handle::current()),
         keyring,
         config,

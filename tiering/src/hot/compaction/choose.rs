@@ -4,12 +4,15 @@ use std::collections::HashMap;
 
 use mlgw_common::ids::SegmentId;
 
+use crate::hot::catalogue::HOT;
 use crate::hot::header::SEGMENT_HEADER_BYTES;
 
 /// What is known of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::hot) struct SegmentFacts {
     pub(in crate::hot) id: SegmentId,
+    /// The tier that it is in.
+    pub(in crate::hot) tier: u32,
     /// Whether its length is final.
     pub(in crate::hot) sealed: bool,
     /// Its length, or how much of it is synced.
@@ -27,8 +30,17 @@ pub(in crate::hot) struct SegmentFacts {
 pub(in crate::hot) struct Aim {
     /// Percent of a segment's bytes that must be dead before it is emptied.
     pub(in crate::hot) dead_percent: u64,
+    /// The same of segments in colder tiers than the hot one.
+    pub(in crate::hot) cold_dead_percent: u64,
     /// Bytes there are for what is moved.
     pub(in crate::hot) room_bytes: u64,
+}
+
+impl Aim {
+    /// The percentage for a tier.
+    fn percent_of(self, tier: u32) -> u64 {
+        if tier == HOT { self.dead_percent } else { self.cold_dead_percent }
+    }
 }
 
 /// Segments that could not be emptied, with the references that were left.
@@ -52,7 +64,7 @@ impl SegmentFacts {
     }
 
     /// Whether it may be touched at all.
-    fn is_at_rest(&self) -> bool {
+    pub(in crate::hot) fn is_at_rest(&self) -> bool {
         self.sealed && !self.in_flight
     }
 }
@@ -68,7 +80,7 @@ pub(in crate::hot) fn choose(facts: &[SegmentFacts], aim: Aim, held_back: &HeldB
         .filter(|segment| held_back.get(&segment.id).is_none_or(|left| *left != segment.references))
         .filter(|segment| {
             let fits = segment.referenced_bytes <= aim.room_bytes;
-            segment.references == 0 || (fits && segment.is_worth(aim.dead_percent))
+            segment.references == 0 || (fits && segment.is_worth(aim.percent_of(segment.tier)))
         })
         .collect();
     // Shares compared crosswise, without division.
@@ -92,6 +104,7 @@ mod tests {
     fn facts(id: u64, bytes: u64, referenced_bytes: u64) -> SegmentFacts {
         SegmentFacts {
             id: SegmentId(id),
+            tier: HOT,
             sealed: true,
             bytes: bytes + SEGMENT_HEADER_BYTES,
             referenced_bytes,
@@ -101,7 +114,7 @@ mod tests {
     }
 
     fn chosen(facts: &[SegmentFacts], room_bytes: u64) -> Vec<u64> {
-        let aim = Aim { dead_percent: 30, room_bytes };
+        let aim = Aim { dead_percent: 30, cold_dead_percent: 50, room_bytes };
         choose(facts, aim, &HeldBack::new()).into_iter().map(|segment| segment.0).collect()
     }
 
@@ -115,6 +128,12 @@ mod tests {
     }
 
     #[test]
+    fn a_cold_segment_is_left_until_more_of_it_is_dead() {
+        let cold = |id, referenced| SegmentFacts { tier: 1, ..facts(id, 1000, referenced) };
+        assert_eq!(chosen(&[cold(1, 501), cold(2, 500), facts(3, 1000, 501), cold(4, 0)], 5000), [4, 2, 3]);
+    }
+
+    #[test]
     fn what_is_open_or_in_flight_is_left_alone() {
         let open = SegmentFacts { sealed: false, ..facts(1, 1000, 0) };
         let in_flight = SegmentFacts { in_flight: true, ..facts(2, 1000, 0) };
@@ -124,7 +143,7 @@ mod tests {
 
     #[test]
     fn what_was_held_back_comes_again_when_it_lost_references() {
-        let aim = Aim { dead_percent: 30, room_bytes: 1000 };
+        let aim = Aim { dead_percent: 30, cold_dead_percent: 50, room_bytes: 1000 };
         let held_back = HeldBack::from([(SegmentId(1), 3), (SegmentId(2), 4)]);
         let all = [facts(1, 1000, 300), facts(2, 1000, 300)];
         assert_eq!(choose(&all, aim, &held_back), [SegmentId(2)]);

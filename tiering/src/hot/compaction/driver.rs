@@ -19,6 +19,7 @@ use crate::hot::Inner;
 use crate::hot::catalogue::HOT;
 use crate::hot::header::SEGMENT_HEADER_BYTES;
 use crate::hot::pace::Pace;
+use crate::hot::placing::driver::Placer;
 
 /// The threshold while appends are refused for want of space: a segment that is a twentieth dead is
 /// then worth emptying.
@@ -30,6 +31,7 @@ const SEAL_CHECKS_MAX: usize = 200;
 /// Compacts until the tier stops or is dropped.
 pub(in crate::hot) async fn run(tier: Weak<Inner>, compaction: Arc<super::Compaction>) {
     let mut driver = Driver::default();
+    let mut placer = Placer::new();
     while let Some(asked) = compaction.next_round().await {
         let Some(inner) = tier.upgrade() else { return };
         let Some(catalogue) = inner.catalogue.clone() else { return };
@@ -39,6 +41,12 @@ pub(in crate::hot) async fn run(tier: Weak<Inner>, compaction: Arc<super::Compac
             Err(error) => tracing::warn!(%error, "a round of compaction was given up"),
         }
         compaction.round_ended();
+        match driver.place(&inner, &catalogue, &mut placer).await {
+            Ok(true) => compaction.go_on(),
+            Ok(false) => {}
+            Err(StepError::Stopping) => return,
+            Err(error) => tracing::warn!(%error, "moving segments between tiers was given up"),
+        }
     }
 }
 
@@ -74,8 +82,10 @@ impl Driver {
             let patience = inner.compaction.settings().patience;
             facts.retain(|segment| !self.dying.is_worth_waiting_for(segment, patience));
         }
+        let cold_dead_percent = asked.unwrap_or(inner.compaction.settings().cold_dead_percent);
         let room_bytes = inner.shared.space.moved_room_bytes();
-        for segment in choose(&facts, Aim { dead_percent, room_bytes }, &self.held_back) {
+        let aim = Aim { dead_percent, cold_dead_percent, room_bytes };
+        for segment in choose(&facts, aim, &self.held_back) {
             if inner.compaction.is_stopped() {
                 return Err(StepError::Stopping);
             }
@@ -87,6 +97,18 @@ impl Driver {
         status.held_back_segments.store(self.held_back.len() as u64, Relaxed);
         status.draining_segments.store(self.parked.len() as u64, Relaxed);
         look(inner, catalogue).await.map(drop)
+    }
+
+    /// Lets segments be moved between tiers, but for those that wait for their readers to go.
+    async fn place(
+        &self,
+        inner: &Arc<Inner>,
+        catalogue: &Catalogue,
+        placer: &mut Placer,
+    ) -> Result<bool, StepError> {
+        let facts = look(inner, catalogue).await?;
+        let busy: Vec<SegmentId> = self.parked.iter().map(Job::segment).collect();
+        placer.round(inner, catalogue, &facts, &busy).await
     }
 
     /// Brings a job as far as it comes now.
@@ -146,11 +168,11 @@ impl Driver {
 
 async fn unlink(inner: &Arc<Inner>, segment: SegmentId) -> Result<(), StepError> {
     inner.reader.forget(segment);
-    let shared = inner.shared.clone();
+    let of = inner.clone();
     let bytes = blocking(move || {
-        let bytes = shared.segments.disk.remove(segment)?.unwrap_or(0);
-        shared.space.freed(bytes.saturating_sub(SEGMENT_HEADER_BYTES));
-        Ok(bytes)
+        let hot_bytes = of.volumes.hot.remove(segment)?.unwrap_or(0);
+        of.shared.space.freed(hot_bytes.saturating_sub(SEGMENT_HEADER_BYTES));
+        Ok(hot_bytes + of.volumes.remove_cold(segment)?)
     })
     .await?;
     inner.pins.gone(segment);
@@ -166,14 +188,12 @@ fn has_room_to_wait(inner: &Inner, facts: &[SegmentFacts]) -> bool {
     inner.shared.space.room_bytes() >= dead_bytes.saturating_mul(2)
 }
 
-/// Every segment of this tier.
+/// Every segment of this node, in whichever tier.
 async fn look(inner: &Arc<Inner>, catalogue: &Catalogue) -> Result<Vec<SegmentFacts>, StepError> {
     let (of, catalogue) = (inner.clone(), catalogue.clone());
     let facts = blocking(move || {
         let mut segments = catalogue.segments()?;
-        segments.retain(|segment| {
-            segment.replicas.first().is_some_and(|at| at.node == of.node.0 && at.tier == HOT)
-        });
+        segments.retain(|segment| segment.replicas.first().is_some_and(|at| at.node == of.node.0));
         // Holds before usages: what a request held that was over by then is counted.
         let holds = &of.shared.segments.holds;
         let held: Vec<bool> = segments.iter().map(|segment| holds.is_held(segment.segment_id())).collect();
@@ -184,6 +204,7 @@ async fn look(inner: &Arc<Inner>, catalogue: &Catalogue) -> Result<Vec<SegmentFa
             let sealed = segment.state() == SegmentState::Sealed;
             SegmentFacts {
                 id,
+                tier: segment.replicas.first().map_or(HOT, |at| at.tier),
                 sealed,
                 bytes: if sealed { segment.length } else { holds.bytes(id).unwrap_or(0) },
                 referenced_bytes: usage.bytes,
@@ -225,7 +246,8 @@ async fn give_up_open(
     true
 }
 
-async fn blocking<T: Send + 'static>(
+/// Does something that blocks.
+pub(in crate::hot) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StepError> + Send + 'static,
 ) -> Result<T, StepError> {
     let done = tokio::task::spawn_blocking(work).await;

@@ -68,6 +68,7 @@ mod tests {
     fn facts(dead_bytes: u64) -> SegmentFacts {
         let referenced_bytes = 1_000_000 - dead_bytes;
         SegmentFacts {
+            tier: 0,
             id: SegmentId(1),
             sealed: true,
             bytes: 1_000_000 + SEGMENT_HEADER_BYTES,

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use crate::hot::pace::Pace;
 use crate::hot::record::Owner;
 use crate::hot::scan::Scan;
-use crate::hot::{AppendError, Inner};
+use crate::hot::{AppendError, Inner, IsHot};
 
 /// How soon a wait ends when the tier stops.
 const STOP_CHECK: Duration = Duration::from_millis(50);
@@ -75,22 +75,53 @@ pub(super) async fn empty(
 ) -> Result<(), StepError> {
     let dead = catalogue.known_dead(segment);
     let passed_over = !dead.is_empty();
-    move_but(dead, inner, catalogue, segment, pace).await?;
+    move_those(Those::all_but(dead), inner, catalogue, segment, pace).await?;
     if passed_over && catalogue.segment_usage(segment)?.extents > 0 {
-        move_but(DeadSet::default(), inner, catalogue, segment, pace).await?;
+        move_those(Those::all_but(DeadSet::default()), inner, catalogue, segment, pace).await?;
     }
     Ok(())
 }
 
-async fn move_but(
+/// Moves what is referred to in `segment` and `wanted`, given the body and the first byte in it of a chunk.
+pub(in crate::hot) async fn pick_out(
+    inner: &Arc<Inner>,
+    catalogue: &Catalogue,
+    segment: SegmentId,
+    wanted: IsHot,
+    pace: &mut Pace,
+) -> Result<(), StepError> {
+    let those = Those { dead: catalogue.known_dead(segment), wanted: Some(wanted) };
+    move_those(those, inner, catalogue, segment, pace).await
+}
+
+/// Which chunks of a segment are moved.
+struct Those {
+    /// Not these.
     dead: DeadSet,
+    /// Only those that it wants.
+    wanted: Option<IsHot>,
+}
+
+impl Those {
+    fn all_but(dead: DeadSet) -> Self {
+        Self { dead, wanted: None }
+    }
+
+    fn are(&self, offset: u64, owner: &Owner) -> bool {
+        let wanted = |wants: &IsHot| owner.part.is_none() && wants(owner.body, owner.offset);
+        !self.dead.contains(offset) && self.wanted.as_ref().is_none_or(wanted)
+    }
+}
+
+async fn move_those(
+    those: Those,
     inner: &Arc<Inner>,
     catalogue: &Catalogue,
     segment: SegmentId,
     pace: &mut Pace,
 ) -> Result<(), StepError> {
     let Some(summary) = catalogue.segment(segment) else { return Ok(()) };
-    let file = match inner.shared.segments.disk.open_for_reading(segment) {
+    let file = match inner.volumes.dirs().open(segment, summary.tier) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             tracing::error!(%segment, "the file of a segment that is referred to is missing");
@@ -98,11 +129,11 @@ async fn move_but(
         }
         Err(error) => return Err(error.into()),
     };
-    let dead = Arc::new(dead);
+    let those = Arc::new(those);
     let mut rest = Some(Scan::new(file, segment, summary.generation, 0)?);
     while let Some(scan) = rest {
-        let (reads, dead) = (catalogue.clone(), dead.clone());
-        let batch = tokio::task::spawn_blocking(move || next_batch(scan, &dead, &reads, segment)).await;
+        let (reads, those) = (catalogue.clone(), those.clone());
+        let batch = tokio::task::spawn_blocking(move || next_batch(scan, &those, &reads, segment)).await;
         let batch = batch.unwrap_or_else(|stopped| Err(io::Error::other(stopped).into()))?;
         let rate = inner.compaction.settings().bytes_per_second;
         wait_until(inner, pace.due(Instant::now(), batch.read_bytes, rate)).await?;
@@ -129,7 +160,7 @@ async fn wait_until(inner: &Inner, due: Instant) -> Result<(), StepError> {
 /// Reads on until there is enough to move, or to wait for. Blocks.
 fn next_batch(
     mut scan: Scan,
-    dead: &DeadSet,
+    those: &Those,
     catalogue: &Catalogue,
     segment: SegmentId,
 ) -> Result<Batch, StepError> {
@@ -137,10 +168,10 @@ fn next_batch(
     while read_bytes < MOVE_BATCH_BYTES_MAX && live.len() < MOVE_BATCH_CHUNKS_MAX {
         let Some(record) = scan.next()? else { return Ok(Batch { live, read_bytes, rest: None }) };
         read_bytes += record.end - record.offset;
-        if dead.contains(record.offset) {
+        let Some((head, owner)) = record.head.and_then(|head| Some((head, head.owner()?))) else { continue };
+        if !those.are(record.offset, &owner) {
             continue;
         }
-        let Some((head, owner)) = record.head.and_then(|head| Some((head, head.owner()?))) else { continue };
         let Some(reference) = catalogue.reference(&chunk_owner(&owner), segment, record.offset)? else {
             continue;
         };

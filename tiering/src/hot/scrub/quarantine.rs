@@ -2,7 +2,6 @@
 //! refers to it any more.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io;
 use std::time::Instant;
 
@@ -15,7 +14,6 @@ use mlgw_metadata::{Catalogue, ChunkOwner};
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
-use crate::hot::file::segment_file_name;
 use crate::hot::location::Location;
 use crate::hot::verify::{Wrong, verify};
 
@@ -125,11 +123,9 @@ impl Shared {
         let all = |what: String| vec![bad(0, 0, extent.logical_bytes, what)];
         let Some(location) = Location::of(extent) else { return all("an impossible extent".to_owned()) };
         let segment = SegmentId(extent.segment);
-        let Some(generation) = self.catalogue.segment(segment).map(|segment| segment.generation) else {
-            return Vec::new();
-        };
-        let opened = File::open(self.options.segments.join(segment_file_name(segment)));
-        match opened.and_then(|file| verify(&file, generation, location, referenced, record)) {
+        let Some(known) = self.catalogue.segment(segment) else { return Vec::new() };
+        let opened = self.options.segments.open(segment, known.tier);
+        match opened.and_then(|file| verify(&file, known.generation, location, referenced, record)) {
             Ok(None) => Vec::new(),
             Ok(Some(Wrong::Head(what))) => all(what),
             Ok(Some(Wrong::Blocks(blocks))) => {

@@ -1,7 +1,7 @@
 //! A tier with a real catalogue, whose segments are small and compacted when asked.
 
 use super::*;
-use crate::hot::{Appended, CompactionSettings};
+use crate::hot::{Appended, CompactionSettings, Intercept, PlacingSettings};
 use mlgw_common::BucketName;
 use mlgw_metadata::command::{Conditions, DeleteObject, ObjectChange, PutObject};
 use mlgw_metadata::schema::{Bucket, ExtentPage, ObjectVersion};
@@ -15,6 +15,21 @@ pub(super) struct Bench {
     pub(super) catalogue: Catalogue,
     pub(super) bucket: Arc<Bucket>,
     pub(super) tier: HotTier,
+    tuned: Tuned,
+}
+
+/// What a bench may have otherwise.
+#[derive(Clone)]
+pub(super) struct Tuned {
+    pub(super) placing: PlacingSettings,
+    pub(super) capacity_bytes: u64,
+    pub(super) intercept: Option<Arc<dyn Intercept>>,
+}
+
+impl Default for Tuned {
+    fn default() -> Self {
+        Self { placing: PlacingSettings::default(), capacity_bytes: u64::MAX / 2, intercept: None }
+    }
 }
 
 pub(super) fn clock() -> Arc<ManualClock> {
@@ -25,35 +40,42 @@ async fn open_catalogue(dir: &Path) -> Catalogue {
     Catalogue::open(CatalogueOptions::new(dir.join("catalogue"), clock())).await.unwrap()
 }
 
-async fn open_tier(dir: &Path, catalogue: &Catalogue) -> HotTier {
+async fn open_tier(dir: &Path, catalogue: &Catalogue, tuned: &Tuned) -> HotTier {
     // Rounds are asked for.
     let compaction = CompactionSettings {
         interval: Duration::from_secs(3600),
         bytes_per_second: u64::MAX,
         ..CompactionSettings::default()
     };
-    let options = HotOptions { segment_bytes: SEGMENT_BYTES, compaction, ..options(dir) };
+    let Tuned { placing, capacity_bytes, intercept } = tuned.clone();
+    let cold_dirs = ["cold-1", "cold-2"].map(|name| dir.join(name)).to_vec();
+    let changed = HotOptions { placing, capacity_bytes, intercept, cold_dirs, ..options(dir) };
+    let options = HotOptions { segment_bytes: SEGMENT_BYTES, compaction, ..changed };
     HotTier::open(options, catalogue.clone()).await.unwrap()
 }
 
 impl Bench {
     pub(super) async fn new() -> Self {
+        Self::tuned(Tuned::default()).await
+    }
+
+    pub(super) async fn tuned(tuned: Tuned) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let catalogue = open_catalogue(dir.path()).await;
         let new =
             NewBucket { name: BucketName::new("data").unwrap(), owner: "o".into(), region: String::new() };
         let bucket = catalogue.create_bucket(new).await.unwrap();
-        let tier = open_tier(dir.path(), &catalogue).await;
-        Self { dir, catalogue, bucket, tier }
+        let tier = open_tier(dir.path(), &catalogue, &tuned).await;
+        Self { dir, catalogue, bucket, tier, tuned }
     }
 
     pub(super) async fn reopen(self) -> Self {
-        let Self { dir, catalogue, bucket, tier } = self;
+        let Self { dir, catalogue, bucket, tier, tuned } = self;
         tier.shutdown().await;
         catalogue.shutdown().await;
         let catalogue = open_catalogue(dir.path()).await;
-        let tier = open_tier(dir.path(), &catalogue).await;
-        Self { dir, catalogue, bucket, tier }
+        let tier = open_tier(dir.path(), &catalogue, &tuned).await;
+        Self { dir, catalogue, bucket, tier, tuned }
     }
 
     pub(super) async fn close(self) {

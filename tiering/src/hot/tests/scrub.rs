@@ -2,14 +2,14 @@
 
 use super::bench::{Bench, clock};
 use super::*;
-use crate::hot::{Scrub, ScrubOptions, ScrubStatus, segment_file_name};
+use crate::hot::{Scrub, ScrubOptions, ScrubStatus, SegmentDirs, segment_file_name};
 use std::time::{Duration, Instant};
 
 const LENGTH: usize = 150_000;
 
 fn scrub(bench: &Bench) -> Scrub {
     let options = ScrubOptions {
-        segments: bench.dir.path().join("segments"),
+        segments: SegmentDirs::new(bench.dir.path().join("segments"), vec![]),
         state: bench.dir.path().join("scrub.json"),
         bytes_per_second: 0,
         walk_every: Duration::from_millis(20),

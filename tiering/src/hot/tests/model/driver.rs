@@ -31,6 +31,7 @@ impl World {
             let sealed = record.state() == SegmentState::Sealed;
             let written = self.disk.files.get(&record.id).map_or(0, File::bytes);
             SegmentFacts {
+                tier: 0,
                 id: record.segment_id(),
                 sealed: sealed || !self.rules.in_flight,
                 bytes: if sealed { record.length } else { written },
@@ -47,7 +48,7 @@ impl World {
             return Ok(());
         }
         let Some(job) = self.driver.job else {
-            let aim = Aim { dead_percent: 30 - self.driver.dead_percent, room_bytes: u64::MAX };
+            let aim = Aim { dead_percent: 30 - self.driver.dead_percent, ..ALL_DEAD };
             let chosen = choose(&self.facts(), aim, &HeldBack::new());
             self.driver.job = chosen.first().map(|segment| Job::new(*segment));
             self.driver.at = 0;
@@ -199,4 +200,4 @@ impl World {
     }
 }
 
-const ALL_DEAD: Aim = Aim { dead_percent: 0, room_bytes: u64::MAX };
+const ALL_DEAD: Aim = Aim { dead_percent: 0, cold_dead_percent: 0, room_bytes: u64::MAX };

@@ -1,0 +1,83 @@
+//! `/v1/tiers/{tier}/drain`: everything out of a tier, and how far moving segments between tiers is.
+
+use super::change::{Asked, Changed, json};
+use super::signed::Caller;
+use super::tiers::{COLD, HOT, known};
+use super::{Admin, ApiError};
+use axum::extract::{Path, State};
+use axum::response::Response;
+use axum::{Extension, Json};
+use http::StatusCode;
+use mlgw_tiering::Order;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// How far moving segments between the hot and the cold tier is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovesInfo {
+    /// Bytes of segments that were moved down, since the start.
+    pub spilled_bytes: u64,
+    /// Bytes of segments that were moved up, since the start.
+    pub promoted_bytes: u64,
+    /// Bytes that are chosen to be moved and are not yet.
+    pub waiting_bytes: u64,
+    /// Segments that were moved and whose old files go when a backup under way is done with them.
+    pub draining_segments: u64,
+    /// Moves that failed and will be tried again, since the start; the log says why.
+    pub failed: u64,
+    /// Orders that were carried out as far as they could be, since the start.
+    pub orders_done: u64,
+    /// In the answer to an order: how many are done when it is.
+    pub until_orders: Option<u64>,
+}
+
+pub(super) async fn show(
+    State(admin): State<Arc<Admin>>,
+    Path(tier): Path<String>,
+) -> Result<Json<MovesInfo>, ApiError> {
+    known(&admin, &tier)?;
+    Ok(Json(admin.moves()))
+}
+
+pub(super) async fn begin(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(tier): Path<String>,
+) -> Result<Response, ApiError> {
+    let asked = Asked { action: "tier.drain", resource: tier.clone(), status: StatusCode::ACCEPTED };
+    let asking = Arc::clone(&admin);
+    let work = async move {
+        known(&asking, &tier)?;
+        if !asking.has_cold_tier() {
+            let why =
+                format!("There is no cold tier: {HOT} has nowhere to go. Name directories in cold.dirs.");
+            return Err(ApiError::invalid(why));
+        }
+        let before = asking.moves();
+        let order = if tier == COLD { Order::DrainCold } else { Order::DrainHot };
+        let until_orders = Some(asking.tiers.hot.order(order));
+        let after = json(&MovesInfo { until_orders, ..before.clone() })?;
+        Ok(Changed { resource: tier, before: json(&before)?, after, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+impl Admin {
+    fn moves(&self) -> MovesInfo {
+        let status = self.tiers.hot.placing();
+        MovesInfo {
+            spilled_bytes: status.spilled_bytes,
+            promoted_bytes: status.promoted_bytes,
+            waiting_bytes: status.waiting_bytes,
+            draining_segments: status.draining_segments,
+            failed: status.failed,
+            orders_done: status.orders_done,
+            until_orders: None,
+        }
+    }
+
+    /// Whether there is a cold tier.
+    pub(super) fn has_cold_tier(&self) -> bool {
+        !self.loaded.load().config.cold.dirs.is_empty()
+    }
+}

@@ -1,0 +1,282 @@
+//! The cold tier: segments go down and come up, whatever happens meanwhile, and everything reads back.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::{BUCKET, runtime};
+use crate::content::Content;
+use crate::s3::{Client, whole};
+use crate::seed::Rng;
+use crate::server::{Server, Setup, binary};
+
+type Objects = BTreeMap<String, Bytes>;
+
+/// Two cold directories beside the data directory, and segments so small that there are many.
+struct Bench {
+    room: tempfile::TempDir,
+    setup: Setup,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let room = tempfile::tempdir().expect("a directory");
+        let dirs = ["cold-1", "cold-2"].map(|name| room.path().join(name));
+        dirs.iter().for_each(|dir| fs::create_dir(dir).expect("made"));
+        let setup = Setup::new(room.path().join("data"))
+            .with("cold.dirs", format!("{},{}", dirs[0].display(), dirs[1].display()))
+            .with("cold.move_bytes_per_second", "10GiB")
+            .with("hot.segment_bytes", "1MiB")
+            .with("hot.compact_interval", "20ms")
+            // Nothing is read from memory: the tiers below are what this is about.
+            .with("memory.capacity", "0");
+        Self { room, setup }
+    }
+
+    fn cold_files(&self) -> Vec<PathBuf> {
+        let dirs = ["cold-1", "cold-2"].map(|name| self.room.path().join(name));
+        dirs.iter()
+            .flat_map(|dir| fs::read_dir(dir).expect("listed"))
+            .map(|e| e.expect("listed").path())
+            .collect()
+    }
+
+    fn tier(&self, words: &[&str]) -> Value {
+        let (said, status) = self.setup.command(&[&["--output", "json", "tier"], words].concat());
+        assert_eq!(status, Some(0), "{words:?}: {said}");
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+    }
+
+    /// Runs a `store` verb that knows of the cold directories; what it says and its exit status.
+    fn store(&self, words: &[&str]) -> (String, Option<i32>) {
+        let dirs = format!("{0}/cold-1,{0}/cold-2", self.room.path().display());
+        let done = Command::new(binary())
+            .arg("store")
+            .args(words)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("MLGW_COLD__DIRS", dirs)
+            .output()
+            .expect("the binary runs");
+        (String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned(), done.status.code())
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.room.path().join(name).display().to_string()
+    }
+
+    fn assert_sound(&self) {
+        let (said, status) = self.store(&["check", &self.path("data")]);
+        assert_eq!(status, Some(0), "{said}");
+    }
+}
+
+/// Puts objects of every size; the larger ones have several chunks.
+async fn put_some(client: &Client, random: &mut Rng, objects: &mut Objects) {
+    for n in 0..30 {
+        let key = format!("object-{n}");
+        let length = *random.pick(&[100, 5_000, 70_000, 400_000, 2_500_000]);
+        let bytes = Content { id: random.next(), length }.bytes();
+        client.put(BUCKET, &key, whole(bytes.clone())).await.expect("stored");
+        objects.insert(key, bytes);
+    }
+}
+
+async fn reads_back(client: &Client, objects: &Objects) {
+    for (key, bytes) in objects {
+        assert!(client.get(BUCKET, key).await.expect("read").body == *bytes, "{key}");
+    }
+}
+
+/// A restart, which seals all segments.
+fn restarted(server: Server, bench: &Bench) -> Server {
+    server.stop();
+    bench.setup.start()
+}
+
+#[test]
+fn a_drained_tier_is_empty_and_its_objects_are_read_from_the_other_one() {
+    let (bench, mut objects, mut random) = (Bench::new(), Objects::new(), Rng::new(7));
+    let server = bench.setup.start();
+    runtime().block_on(async {
+        server.client().create_bucket(BUCKET).await.expect("made");
+        put_some(&server.client(), &mut random, &mut objects).await;
+    });
+    let server = restarted(server, &bench);
+    let moved = bench.tier(&["drain", "hot", "--wait"]);
+    assert!(moved["spilled_bytes"].as_u64().is_some_and(|bytes| bytes > 5_000_000), "{moved}");
+    let cold = bench.tier(&["show", "cold"]);
+    assert_eq!(cold["segments"].as_u64(), Some(bench.cold_files().len() as u64), "{cold}");
+    let (said, _) =
+        bench.setup.command(&["--output", "json", "object", "show", &format!("s3://{BUCKET}/object-0")]);
+    assert!(said.contains("\"tier\": \"cold\"") && !said.contains("\"tier\": \"hot\""), "{said}");
+    runtime().block_on(reads_back(&server.client(), &objects));
+    let server = restarted(server, &bench);
+    runtime().block_on(reads_back(&server.client(), &objects));
+    bench.tier(&["drain", "cold", "--wait"]);
+    assert_eq!(bench.cold_files(), Vec::<PathBuf>::new());
+    runtime().block_on(reads_back(&server.client(), &objects));
+    server.stop();
+    bench.assert_sound();
+}
+
+#[test]
+fn a_kill_while_segments_move_loses_nothing_and_leaves_nothing() {
+    let (bench, mut objects) = (Bench::new(), Objects::new());
+    for round in 0..8 {
+        let mut random = Rng::new(round);
+        println!("seed {round}");
+        let mut server = bench.setup.start();
+        runtime().block_on(async {
+            let client = server.client();
+            if round == 0 {
+                client.create_bucket(BUCKET).await.expect("made");
+            }
+            reads_back(&client, &objects).await;
+            put_some(&client, &mut random, &mut objects).await;
+        });
+        let way = if round % 2 == 0 { "hot" } else { "cold" };
+        bench.tier(&["drain", way]);
+        std::thread::sleep(Duration::from_millis(random.below(40)));
+        server.kill();
+    }
+    bench.assert_sound();
+    let server = bench.setup.start();
+    runtime().block_on(reads_back(&server.client(), &objects));
+    bench.tier(&["drain", "cold", "--wait"]);
+    assert_eq!(bench.cold_files(), Vec::<PathBuf>::new(), "no copy is left behind");
+    server.stop();
+    bench.assert_sound();
+}
+
+#[test]
+fn a_backup_has_the_cold_segments_and_a_directory_that_was_put_back_reads_them() {
+    let (bench, mut objects, mut random) = (Bench::new(), Objects::new(), Rng::new(3));
+    let server = bench.setup.start();
+    runtime().block_on(async {
+        server.client().create_bucket(BUCKET).await.expect("made");
+        put_some(&server.client(), &mut random, &mut objects).await;
+    });
+    let server = restarted(server, &bench);
+    bench.tier(&["drain", "hot", "--wait"]);
+    bench.tier(&["drain", "cold"]);
+    // While they come up again.
+    let (said, status) = bench.setup.command(&["store", "backup", &bench.path("data"), &bench.path("copy")]);
+    assert_eq!(status, Some(0), "{said}");
+    bench.tier(&["drain", "hot", "--wait"]);
+    server.stop();
+    let (said, status) = bench.store(&["backup", &bench.path("data"), &bench.path("closed")]);
+    assert_eq!(status, Some(0), "{said}");
+    for copy in ["copy", "closed"] {
+        let back = format!("{copy}-back");
+        let (said, status) =
+            bench.setup.command(&["store", "restore", &bench.path(copy), &bench.path(&back)]);
+        assert_eq!(status, Some(0), "{said}");
+        let server = Setup::new(bench.room.path().join(back)).start();
+        runtime().block_on(reads_back(&server.client(), &objects));
+        server.stop();
+    }
+}
+
+#[test]
+fn a_cold_disk_that_is_missing_stops_a_start_until_somebody_says_that_it_is_lost() {
+    let (bench, mut objects, mut random) = (Bench::new(), Objects::new(), Rng::new(5));
+    let server = bench.setup.start();
+    runtime().block_on(async {
+        server.client().create_bucket(BUCKET).await.expect("made");
+        put_some(&server.client(), &mut random, &mut objects).await;
+    });
+    let server = restarted(server, &bench);
+    bench.tier(&["drain", "hot", "--wait"]);
+    server.stop();
+    // Not mounted: first without even the mount point, then with an empty one.
+    let (here, gone) = (bench.room.path().join("cold-1"), bench.room.path().join("elsewhere"));
+    fs::rename(&here, &gone).expect("moved");
+    let said = bench.setup.try_start().err().expect("a directory is missing").log;
+    assert!(said.contains("cold-1") && said.contains("mount its disk"), "{said}");
+    fs::create_dir(&here).expect("made");
+    let said = bench.setup.try_start().err().expect("segments are missing").log;
+    assert!(said.contains("mount their disk") && said.contains("cold.start_without_missing"), "{said}");
+    let server = bench.setup.clone().with("cold.start_without_missing", true).start();
+    runtime().block_on(async {
+        let client = server.client();
+        let mut lost = 0;
+        for (key, bytes) in &objects {
+            lost += u32::from(!client.get(BUCKET, key).await.is_ok_and(|answer| answer.body == *bytes));
+        }
+        assert!(lost > 0 && lost < objects.len() as u32, "{lost} of {}", objects.len());
+    });
+    server.stop();
+    fs::remove_dir_all(&here).expect("removed");
+    fs::rename(&gone, &here).expect("moved back");
+    let server = bench.setup.start();
+    runtime().block_on(reads_back(&server.client(), &objects));
+    server.stop();
+}
+
+#[test]
+fn a_byte_that_goes_bad_on_a_cold_disk_is_found_and_refused() {
+    let (bench, mut objects, mut random) = (Bench::new(), Objects::new(), Rng::new(9));
+    let server = bench.setup.start();
+    runtime().block_on(async {
+        server.client().create_bucket(BUCKET).await.expect("made");
+        put_some(&server.client(), &mut random, &mut objects).await;
+        server.client().put(BUCKET, "bad", whole(vec![0xA5; 200_000])).await.expect("stored");
+    });
+    let server = restarted(server, &bench);
+    bench.tier(&["drain", "hot", "--wait"]);
+    assert!(spoil(&bench.cold_files()), "the object is there");
+    let (said, status) = bench.setup.command(&["--output", "json", "tier", "scrub", "cold", "--wait"]);
+    assert!(status == Some(1) && said.contains("\"key\": \"bad\""), "{said}");
+    assert_eq!(bench.tier(&["show", "hot"])["bad"], Value::Array(vec![]), "it is listed where it is");
+    runtime().block_on(async {
+        server.client().get(BUCKET, "bad").await.expect_err("it is damaged");
+        reads_back(&server.client(), &objects).await;
+    });
+    server.stop();
+    let (said, status) = bench.store(&["check", &bench.path("data")]);
+    assert!(status == Some(1) && said.contains("bad bytes"), "{said}");
+}
+
+/// Flips a bit in the middle of a stretch of `0xA5`.
+fn spoil(files: &[PathBuf]) -> bool {
+    files.iter().any(|file| {
+        let mut bytes = fs::read(file).expect("read");
+        let at = bytes.windows(1000).position(|window| window.iter().all(|byte| *byte == 0xA5));
+        at.is_some_and(|at| {
+            bytes[at + 500] ^= 1;
+            fs::write(file, bytes).is_ok()
+        })
+    })
+}
+
+#[test]
+fn a_hot_tier_that_fills_up_spills_by_itself_and_goes_on_taking_writes() {
+    let bench = Bench::new();
+    let setup = bench.setup.clone().with("hot.capacity", "24MiB");
+    let server = setup.start();
+    let mut objects = Objects::new();
+    runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        // Five times what fits.
+        for n in 0..120 {
+            let bytes = Content { id: n, length: 1_000_000 }.bytes();
+            let begun = Instant::now();
+            while client.put(BUCKET, &format!("{n}"), whole(bytes.clone())).await.is_err() {
+                assert!(begun.elapsed() < Duration::from_secs(60), "it does not spill");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            objects.insert(format!("{n}"), bytes);
+        }
+        reads_back(&client, &objects).await;
+    });
+    assert!(bench.tier(&["show", "hot"])["used_bytes"].as_u64().is_some_and(|used| used <= 24 << 20));
+    server.stop();
+    bench.assert_sound();
+}

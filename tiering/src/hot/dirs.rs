@@ -1,0 +1,114 @@
+//! The directories of segments: the hot tier's, and those of the cold tier.
+//!
+//! A segment's file lies in one of them, under the segment's own name; while it is moved, in two: its record says
+//! which one counts, and the other one is the same, byte for byte. So who reads asks where the record says, and
+//! elsewhere when there is nothing: in a directory that was put back from a backup all segments are hot.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use mlgw_common::ids::SegmentId;
+
+use super::catalogue::{COLD, HOT};
+use super::file::segment_file_name;
+
+/// Where files of segments are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentDirs {
+    hot: PathBuf,
+    cold: Vec<PathBuf>,
+}
+
+impl SegmentDirs {
+    /// The hot tier's directory, and those of the cold tier.
+    #[must_use]
+    pub fn new(hot: PathBuf, cold: Vec<PathBuf>) -> Self {
+        Self { hot, cold }
+    }
+
+    /// The hot tier's.
+    #[must_use]
+    pub fn hot(&self) -> &Path {
+        &self.hot
+    }
+
+    /// The cold tier's.
+    #[must_use]
+    pub fn cold(&self) -> &[PathBuf] {
+        &self.cold
+    }
+
+    /// All of them, the hot tier's first.
+    pub fn all(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(self.hot.as_path()).chain(self.cold.iter().map(PathBuf::as_path))
+    }
+
+    /// Those of a tier.
+    pub(super) fn of(&self, tier: u32) -> &[PathBuf] {
+        match tier {
+            HOT => std::slice::from_ref(&self.hot),
+            COLD => &self.cold,
+            _ => &[],
+        }
+    }
+
+    /// Where the file of a segment is whose record says that it is in `tier`; where it should be, when it is nowhere.
+    #[must_use]
+    pub fn path(&self, segment: SegmentId, tier: u32) -> PathBuf {
+        let name = segment_file_name(segment);
+        let found = self.in_order(tier).map(|dir| dir.join(&name)).find(|path| path.exists());
+        found.unwrap_or_else(|| self.of(tier).first().unwrap_or(&self.hot).join(name))
+    }
+
+    /// Opens the file of a segment whose record says that it is in `tier`.
+    ///
+    /// # Errors
+    /// Of kind `NotFound` when it is nowhere.
+    pub fn open(&self, segment: SegmentId, tier: u32) -> io::Result<File> {
+        let name = segment_file_name(segment);
+        for dir in self.in_order(tier) {
+            match File::open(dir.join(&name)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                opened => return opened,
+            }
+        }
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    /// All of them, those of `tier` first.
+    fn in_order(&self, tier: u32) -> impl Iterator<Item = &PathBuf> {
+        let others = if tier == HOT { COLD } else { HOT };
+        self.of(tier).iter().chain(self.of(others))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{COLD, HOT, SegmentDirs};
+    use mlgw_common::ids::SegmentId;
+    use std::io::Read as _;
+
+    #[test]
+    fn a_file_is_found_where_its_record_says_and_else_elsewhere() {
+        let room = tempfile::tempdir().unwrap();
+        let [hot, one, two] = ["hot", "one", "two"].map(|name| room.path().join(name));
+        for dir in [&hot, &one, &two] {
+            std::fs::create_dir(dir).unwrap();
+        }
+        let dirs = SegmentDirs::new(hot.clone(), vec![one.clone(), two.clone()]);
+        let (id, name) = (SegmentId(7), "0000000000000007.seg");
+        let read = |tier| {
+            let mut text = String::new();
+            dirs.open(id, tier).map(|mut file| file.read_to_string(&mut text)).map(|_| text).ok()
+        };
+        assert_eq!((read(HOT), dirs.path(id, HOT)), (None, hot.join(name)));
+        assert_eq!((read(COLD), dirs.path(id, COLD)), (None, one.join(name)));
+        std::fs::write(two.join(name), "two").unwrap();
+        assert_eq!((read(HOT).as_deref(), read(COLD).as_deref()), (Some("two"), Some("two")));
+        std::fs::write(hot.join(name), "hot").unwrap();
+        assert_eq!((read(HOT).as_deref(), read(COLD).as_deref()), (Some("hot"), Some("two")));
+        assert_eq!((dirs.path(id, HOT), dirs.path(id, COLD)), (hot.join(name), two.join(name)));
+        assert_eq!(dirs.all().count(), 3);
+    }
+}

@@ -1,0 +1,131 @@
+//! Moves whole sealed segments between the hot and the cold tier: spill and promote.
+//!
+//! What of a segment is read so much that it should stay is first appended elsewhere in the hot tier. Then the segment is copied, the copy is proven, then its record names the new place, by compare and set; only then, and
+//! only when that survives power loss and nobody copies the old file, the old file goes. What refers to the segment is not
+//! concerned. Readers find it through its record wherever it is; who has the old file open reads on from it.
+//!
+//! Deciding is pure ([`choose`], [`job`]); `driver` carries it out at a bounded rate, one segment after the other, in turns
+//! with compaction and by the same task, so that the two never have the same segment in hand.
+//!
+//! When power fails: before the copy has its name there is a file that counts for nothing; before the record names the new
+//! place the copy is one too many; after it the old file is. A start removes each of them.
+
+pub(super) mod choose;
+mod copy;
+pub(super) mod driver;
+pub(super) mod heat;
+pub(super) mod job;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use mlgw_common::ids::SegmentId;
+use parking_lot::Mutex;
+
+/// How segments are moved between tiers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacingSettings {
+    /// Percent of its room from which on the hot tier spills.
+    pub high_percent: u64,
+    /// Percent down to which it does then.
+    pub low_percent: u64,
+    /// Bytes of segments that are copied in a second at most.
+    pub bytes_per_second: u64,
+}
+
+impl Default for PlacingSettings {
+    fn default() -> Self {
+        Self { high_percent: 85, low_percent: 80, bytes_per_second: 256 << 20 }
+    }
+}
+
+/// What somebody asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Everything out of the hot tier that is sealed.
+    DrainHot,
+    /// Everything out of the cold tier.
+    DrainCold,
+    /// These segments into the hot tier.
+    Promote(Vec<SegmentId>),
+}
+
+/// What was moved since the start, and what is left to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlacingStatus {
+    /// Bytes of segments that were moved down.
+    pub spilled_bytes: u64,
+    /// Bytes of segments that were moved up.
+    pub promoted_bytes: u64,
+    /// Bytes that are chosen to be moved and are not yet.
+    pub waiting_bytes: u64,
+    /// Segments whose old files go when whoever copies them is done.
+    pub draining_segments: u64,
+    /// Moves that were given up, to be tried again.
+    pub failed: u64,
+    /// Orders that are carried out, as far as they can be.
+    pub orders_done: u64,
+}
+
+/// What the driver shares with whoever asks.
+#[derive(Debug, Default)]
+pub(super) struct Placing {
+    settings: Mutex<PlacingSettings>,
+    orders: Mutex<Orders>,
+    spilled_bytes: AtomicU64,
+    promoted_bytes: AtomicU64,
+    waiting_bytes: AtomicU64,
+    draining_segments: AtomicU64,
+    failed: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Orders {
+    waiting: VecDeque<Order>,
+    done: u64,
+}
+
+impl Placing {
+    pub(super) fn new(settings: PlacingSettings) -> Self {
+        Self { settings: Mutex::new(settings), ..Self::default() }
+    }
+
+    pub(super) fn settings(&self) -> PlacingSettings {
+        *self.settings.lock()
+    }
+
+    pub(super) fn set(&self, settings: PlacingSettings) {
+        *self.settings.lock() = settings;
+    }
+
+    /// Queues an order; returns the number of orders that are done when it is.
+    pub(super) fn ask(&self, order: Order) -> u64 {
+        let mut orders = self.orders.lock();
+        orders.waiting.push_back(order);
+        orders.done + orders.waiting.len() as u64
+    }
+
+    /// The order that is to be carried out now.
+    fn order(&self) -> Option<Order> {
+        self.orders.lock().waiting.front().cloned()
+    }
+
+    /// It is carried out, as far as it can be.
+    fn order_done(&self) {
+        let mut orders = self.orders.lock();
+        if orders.waiting.pop_front().is_some() {
+            orders.done += 1;
+        }
+    }
+
+    pub(super) fn status(&self) -> PlacingStatus {
+        PlacingStatus {
+            spilled_bytes: self.spilled_bytes.load(Relaxed),
+            promoted_bytes: self.promoted_bytes.load(Relaxed),
+            waiting_bytes: self.waiting_bytes.load(Relaxed),
+            draining_segments: self.draining_segments.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+            orders_done: self.orders.lock().done,
+        }
+    }
+}

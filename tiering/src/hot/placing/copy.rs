@@ -1,0 +1,87 @@
+//! Copies the file of a sealed segment into another directory, and proves the copy.
+//!
+//! The copy is synced piece by piece, so that the kernel never has much of it to write at once, and each piece is read back and
+//! compared by checksum before the copy gets its name. It is the same byte for byte, damage included: a copy
+//! neither hides nor spreads it, and reads of the same ranges fail as before. What is copied is taken out of the page cache, which is for what is
+//! read.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::num::NonZeroU64;
+use std::os::unix::fs::FileExt as _;
+
+use mlgw_common::checksum::crc32c;
+use mlgw_common::ids::SegmentId;
+use mlgw_common::limits::MIB;
+use rustix::fs::{Advice, fadvise};
+
+use crate::hot::file::Disk;
+
+/// Bytes that are read, and written, at a time.
+const WINDOW_BYTES: u64 = MIB;
+/// Bytes that are synced and proven at a time.
+const PIECE_BYTES: u64 = 32 * MIB;
+
+/// Copies `length` bytes of `from` into a file for `segment` in `to`; durable and under its name when it returns.
+/// `before` is called before so many bytes are read; it waits, or ends the copy with an error.
+///
+/// # Errors
+/// When either disk fails, or the copy is not what was read; then there is no copy.
+pub(super) fn copy(
+    from: &File,
+    length: u64,
+    to: &Disk,
+    segment: SegmentId,
+    before: &mut dyn FnMut(u64) -> io::Result<()>,
+) -> io::Result<()> {
+    let made =
+        copy_unnamed(from, length, to, segment, before).and_then(|file| to.finish_copy(&file, segment));
+    if made.is_err() {
+        to.give_up_copy(segment);
+    }
+    made
+}
+
+fn copy_unnamed(
+    from: &File,
+    length: u64,
+    to: &Disk,
+    segment: SegmentId,
+    before: &mut dyn FnMut(u64) -> io::Result<()>,
+) -> io::Result<File> {
+    let file = to.begin_copy(segment)?;
+    let mut window = vec![0; WINDOW_BYTES as usize];
+    let mut sums = Vec::with_capacity((PIECE_BYTES / WINDOW_BYTES) as usize);
+    let mut at = 0;
+    while at < length {
+        let piece = PIECE_BYTES.min(length - at);
+        sums.clear();
+        for offset in windows(at, piece) {
+            let bytes = &mut window[..WINDOW_BYTES.min(at + piece - offset) as usize];
+            before(bytes.len() as u64)?;
+            from.read_exact_at(bytes, offset)?;
+            sums.push(crc32c(bytes));
+            to.write(&file, segment, &mut [IoSlice::new(bytes)], offset)?;
+        }
+        to.sync(&file, segment, true)?;
+        for (offset, sum) in windows(at, piece).zip(&sums) {
+            let bytes = &mut window[..WINDOW_BYTES.min(at + piece - offset) as usize];
+            file.read_exact_at(bytes, offset)?;
+            if crc32c(bytes) != *sum {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("the copy of segment {segment} differs at {offset}"),
+                ));
+            }
+        }
+        for file in [from, &file] {
+            fadvise(file, at, NonZeroU64::new(piece), Advice::DontNeed)?;
+        }
+        at += piece;
+    }
+    Ok(file)
+}
+
+fn windows(at: u64, bytes: u64) -> impl Iterator<Item = u64> {
+    (at..at + bytes).step_by(WINDOW_BYTES as usize)
+}

@@ -1,0 +1,64 @@
+//! How much each segment is read, as a sum that halves every ten minutes.
+//!
+//! Held in memory: after a restart everything is equally cold, and older segments come before newer ones.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use mlgw_common::ids::SegmentId;
+
+/// How long it takes for a read to count half as much.
+const HALF_LIFE: Duration = Duration::from_mins(10);
+/// What is less than this is nothing.
+const LEAST: f64 = 0.01;
+
+/// Reads by segment.
+#[derive(Debug)]
+pub(in crate::hot) struct Heat {
+    reads: HashMap<SegmentId, f64>,
+    decayed: Instant,
+}
+
+impl Heat {
+    pub(in crate::hot) fn new(now: Instant) -> Self {
+        Self { reads: HashMap::new(), decayed: now }
+    }
+
+    /// So many reads of each segment since the last time.
+    pub(in crate::hot) fn add(&mut self, now: Instant, reads: impl IntoIterator<Item = (SegmentId, u64)>) {
+        let halves = now.saturating_duration_since(self.decayed).as_secs_f64() / HALF_LIFE.as_secs_f64();
+        let keeps = 0.5_f64.powf(halves);
+        self.decayed = now;
+        self.reads.retain(|_, reads| {
+            *reads *= keeps;
+            *reads >= LEAST
+        });
+        for (segment, more) in reads.into_iter().filter(|(_, more)| *more > 0) {
+            *self.reads.entry(segment).or_default() += more as f64;
+        }
+    }
+
+    /// How much the segment is read.
+    pub(in crate::hot) fn of(&self, segment: SegmentId) -> f64 {
+        self.reads.get(&segment).copied().unwrap_or(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HALF_LIFE, Heat};
+    use mlgw_common::ids::SegmentId;
+    use std::time::Instant;
+
+    #[test]
+    fn reads_count_half_after_ten_minutes_and_nothing_after_hours() {
+        let (begun, one, two) = (Instant::now(), SegmentId(1), SegmentId(2));
+        let mut heat = Heat::new(begun);
+        heat.add(begun, [(one, 8), (two, 0)]);
+        assert_eq!((heat.of(one), heat.of(two), heat.reads.len()), (8.0, 0.0, 1));
+        heat.add(begun + HALF_LIFE, [(one, 1)]);
+        assert!((heat.of(one) - 5.0).abs() < 1e-9, "{}", heat.of(one));
+        heat.add(begun + 20 * HALF_LIFE, []);
+        assert_eq!((heat.of(one), heat.reads.len()), (0.0, 0));
+    }
+}

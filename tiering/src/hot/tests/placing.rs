@@ -1,0 +1,271 @@
+//! Segments that move between the tiers: where they are, that they read back, what a crash or a fault leaves.
+
+use super::bench::{Bench, Tuned};
+use super::*;
+use crate::hot::catalogue::{COLD, HOT};
+use crate::hot::{FileCall, Intercept, OpenError, Order, PlacingSettings, Step, segment_file_name};
+use mlgw_metadata::schema::SegmentState;
+use std::time::Duration;
+
+const EIO: i32 = 5;
+const OBJECTS: usize = 30;
+
+/// Objects in segments that are all sealed.
+async fn filled(tuned: Tuned) -> (Bench, Vec<(String, BodyId, usize)>) {
+    let bench = Bench::tuned(tuned).await;
+    let mut objects = Vec::new();
+    for n in 0..OBJECTS {
+        let (name, length) = (format!("object-{n}"), 40_000 + 3_000 * n);
+        objects.push((name.clone(), bench.put(&name, length).await, length));
+    }
+    (bench.reopen().await, objects)
+}
+
+async fn reads_back(bench: &Bench, objects: &[(String, BodyId, usize)]) {
+    for (object, body, length) in objects {
+        bench.reads(object, *body, *length).await;
+    }
+}
+
+async fn carried_out(bench: &Bench, order: Order) {
+    let until = bench.tier.order(order);
+    while bench.tier.placing().orders_done < until {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// The segments that are in a tier by their records, of those that hold anything.
+fn segments_in(bench: &Bench, tier: u32) -> Vec<String> {
+    let mut records = bench.catalogue.segments().unwrap();
+    records.retain(|record| record.state() == SegmentState::Sealed && record.length > 64);
+    let here = records.iter().filter(|record| record.replicas[0].tier == tier);
+    here.map(|record| segment_file_name(record.segment_id())).collect()
+}
+
+/// The files of segments in the hot directory and in the cold ones.
+fn files(bench: &Bench) -> (Vec<String>, Vec<String>) {
+    let cold = ["cold-1", "cold-2"].map(|dir| names_in(&bench.dir.path().join(dir)));
+    (bench.files(), cold.concat())
+}
+
+fn names_in(dir: &Path) -> Vec<String> {
+    let files = std::fs::read_dir(dir).unwrap();
+    files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_spilled_reads_back_from_there_and_comes_back_when_asked() {
+    let (bench, objects) = filled(Tuned::default()).await;
+    let sealed = segments_in(&bench, HOT);
+    assert!(sealed.len() > 5, "{sealed:?}");
+    let used = bench.tier.metrics().used_bytes;
+    carried_out(&bench, Order::DrainHot).await;
+    assert_eq!(segments_in(&bench, HOT), [""; 0]);
+    let (hot, mut cold) = files(&bench);
+    cold.sort();
+    assert!(cold == sealed && !hot.iter().any(|file| sealed.contains(file)), "{hot:?} {cold:?}");
+    assert!(bench.tier.metrics().used_bytes < used / 10, "{} of {used}", bench.tier.metrics().used_bytes);
+    let status = bench.tier.placing();
+    assert!(status.spilled_bytes > used && status.failed == 0 && status.waiting_bytes == 0, "{status:?}");
+    reads_back(&bench, &objects).await;
+    let bench = bench.reopen().await;
+    reads_back(&bench, &objects).await;
+    assert_eq!(bench.tier.stray_files(), [""; 0]);
+    let one =
+        bench.catalogue.segments().unwrap().into_iter().find(|one| one.length > 64).unwrap().segment_id();
+    carried_out(&bench, Order::Promote(vec![one])).await;
+    assert_eq!(segments_in(&bench, HOT), [segment_file_name(one)]);
+    carried_out(&bench, Order::DrainCold).await;
+    assert_eq!((segments_in(&bench, HOT), files(&bench).1), (sealed, vec![]));
+    reads_back(&bench, &objects).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_find_their_bytes_while_segments_go_up_and_down() {
+    let (bench, objects) = filled(Tuned::default()).await;
+    let bench = Arc::new(bench);
+    let reader = {
+        let bench = bench.clone();
+        tokio::spawn(async move {
+            for _ in 0..10 {
+                reads_back(&bench, &objects).await;
+            }
+        })
+    };
+    while !reader.is_finished() {
+        carried_out(&bench, Order::DrainHot).await;
+        carried_out(&bench, Order::DrainCold).await;
+    }
+    reader.await.unwrap();
+    assert_eq!(bench.tier.metrics().read_errors, 0);
+    Arc::into_inner(bench).unwrap().close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_hot_tier_spills_what_is_read_least() {
+    let placing = PlacingSettings { high_percent: 50, low_percent: 30, ..PlacingSettings::default() };
+    let (bench, objects) = filled(Tuned { placing, capacity_bytes: 4_000_000, ..Tuned::default() }).await;
+    // Read again and again, the last ones are worth keeping.
+    for _ in 0..20 {
+        reads_back(&bench, &objects[OBJECTS - 4..]).await;
+    }
+    while bench.tier.placing().spilled_bytes == 0 || bench.tier.metrics().used_bytes > 2_000_000 {
+        bench.compact(100).await;
+    }
+    bench.compact(100).await;
+    let used = bench.tier.metrics().used_bytes;
+    assert!((900_000..=1_200_000).contains(&used), "about 30 % of 4,000,000: {used}");
+    let tier_of = |object: &str| {
+        let segment = bench.extents(object)[0].segment_id();
+        bench.catalogue.segment(segment).unwrap().tier
+    };
+    assert_eq!((tier_of(&objects[0].0), tier_of(&objects[OBJECTS - 1].0)), (COLD, HOT));
+    reads_back(&bench, &objects).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_dies_in_the_cold_tier_comes_back_as_space() {
+    let (bench, objects) = filled(Tuned::default()).await;
+    carried_out(&bench, Order::DrainHot).await;
+    let before = files(&bench).1.len();
+    for (object, _, _) in &objects[..OBJECTS - 3] {
+        bench.delete(object).await;
+    }
+    bench.compact(50).await;
+    bench.compact(50).await;
+    assert!(files(&bench).1.len() + 3 < before, "{} of {before}", files(&bench).1.len());
+    assert!(bench.tier.compaction().freed_bytes > 1_000_000, "{:?}", bench.tier.compaction());
+    reads_back(&bench, &objects[OBJECTS - 3..]).await;
+    let bench = bench.reopen().await;
+    reads_back(&bench, &objects[OBJECTS - 3..]).await;
+    bench.close().await;
+}
+
+/// What a crash leaves at each step of a move, and what a restored backup looks like.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_mends_what_an_interrupted_move_left() {
+    let (bench, objects) = filled(Tuned::default()).await;
+    let name = segments_in(&bench, HOT).remove(0);
+    let (hot, cold) = (bench.path(&name), bench.dir.path().join("cold-2").join(&name));
+    // Copied, not yet named; and half a copy.
+    std::fs::copy(&hot, &cold).unwrap();
+    std::fs::write(cold.with_extension("seg.copying"), "half").unwrap();
+    let bench = bench.reopen().await;
+    assert_eq!((hot.exists(), names_in(cold.parent().unwrap())), (true, vec![]));
+    reads_back(&bench, &objects).await;
+    carried_out(&bench, Order::DrainHot).await;
+    let (_, all_cold) = files(&bench);
+    // Named, the old file not yet removed.
+    let found = ["cold-1", "cold-2"].map(|dir| bench.dir.path().join(dir).join(&name));
+    let cold = found.into_iter().find(|path| path.exists()).unwrap();
+    std::fs::copy(&cold, &hot).unwrap();
+    let bench = bench.reopen().await;
+    assert_eq!((hot.exists(), cold.exists()), (false, true));
+    reads_back(&bench, &objects).await;
+    // Put back from a backup: in the hot directory, whatever the record says.
+    std::fs::rename(&cold, &hot).unwrap();
+    let bench = bench.reopen().await;
+    assert!(hot.exists());
+    reads_back(&bench, &objects).await;
+    assert_eq!(files(&bench).1.len(), all_cold.len() - 1);
+    assert_eq!(bench.tier.stray_files(), [""; 0]);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cold_tier_that_is_not_there_is_no_reason_to_forget_it() {
+    let (bench, objects) = filled(Tuned::default()).await;
+    carried_out(&bench, Order::DrainHot).await;
+    let Bench { dir, catalogue, tier, .. } = bench;
+    tier.shutdown().await;
+    let without = |start_without_missing| HotOptions { start_without_missing, ..options(dir.path()) };
+    let refused = HotTier::open(without(false), catalogue.clone()).await.err();
+    assert!(matches!(refused, Some(OpenError::Missing { segments, .. }) if segments > 5), "{refused:?}");
+    let tier = HotTier::open(without(true), catalogue.clone()).await.unwrap();
+    let object = catalogue.object(BucketId(1), &ObjectKey::new(&objects[0].0).unwrap()).unwrap().unwrap();
+    let read = tier.read(&object.extents[0], objects[0].1, 0..10).await;
+    assert!(matches!(read, Err(crate::hot::ReadError::Gone { .. })), "{read:?}");
+    tier.shutdown().await;
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_hot_in_a_segment_stays_when_the_rest_is_spilled() {
+    let (bench, objects) = filled(Tuned::default()).await;
+    let hot = [objects[3].1, objects[20].1];
+    bench.tier.set_is_hot(Arc::new(move |body, first| hot.contains(&body) && first == 0));
+    carried_out(&bench, Order::DrainHot).await;
+    let tiers = |object: &str| -> Vec<u32> {
+        let extents = bench.extents(object);
+        extents.iter().map(|at| bench.catalogue.segment(at.segment_id()).unwrap().tier).collect()
+    };
+    assert_eq!(tiers(&objects[3].0), [HOT], "one chunk");
+    let long = tiers(&objects[20].0);
+    assert_eq!((long[0], &long[1..]), (HOT, &vec![COLD; long.len() - 1][..]), "its first chunk is hot");
+    assert_eq!(tiers(&objects[4].0), [COLD]);
+    reads_back(&bench, &objects).await;
+    bench.close().await;
+}
+
+/// Fails or skips the calls of one kind while it is told to.
+#[derive(Default)]
+struct Faulty(Mutex<Option<(FileCall, Step)>>);
+
+impl Intercept for Faulty {
+    fn before(&self, call: FileCall, _: Option<SegmentId>) -> Step {
+        match *self.0.lock() {
+            Some((faulty, step)) if faulty == call => step,
+            _ => Step::Go,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_fails_or_lies_keeps_the_segment_where_it_is() {
+    let faulty = Arc::new(Faulty::default());
+    let (bench, objects) = filled(Tuned { intercept: Some(faulty.clone()), ..Tuned::default() }).await;
+    let sealed = segments_in(&bench, HOT);
+    let faults = [
+        (FileCall::Create, Step::Fail(EIO)),
+        (FileCall::Write, Step::Fail(EIO)),
+        // Nothing is written, and success is reported.
+        (FileCall::Write, Step::Skip),
+        (FileCall::Sync, Step::Fail(EIO)),
+        (FileCall::SyncNew, Step::Fail(EIO)),
+        (FileCall::SyncDirectory, Step::Fail(EIO)),
+    ];
+    for (nth, fault) in faults.into_iter().enumerate() {
+        *faulty.0.lock() = Some(fault);
+        carried_out(&bench, Order::DrainHot).await;
+        let failed = bench.tier.placing().failed;
+        assert_eq!(failed, (sealed.len() * (nth + 1)) as u64, "{fault:?}");
+        assert_eq!(segments_in(&bench, HOT), sealed, "{fault:?}");
+        reads_back(&bench, &objects).await;
+    }
+    *faulty.0.lock() = None;
+    carried_out(&bench, Order::DrainHot).await;
+    assert_eq!(segments_in(&bench, COLD), sealed);
+    reads_back(&bench, &objects).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_file_stays_while_somebody_copies_segments() {
+    let (bench, objects) = filled(Tuned::default()).await;
+    let sealed = segments_in(&bench, HOT);
+    let kept = bench.tier.keep_all();
+    carried_out(&bench, Order::DrainHot).await;
+    assert_eq!(segments_in(&bench, COLD), sealed);
+    assert!(sealed.iter().all(|name| files(&bench).0.contains(name)), "{:?}", files(&bench).0);
+    assert_eq!(bench.tier.placing().draining_segments, sealed.len() as u64);
+    drop(kept);
+    bench.compact(100).await;
+    while bench.tier.placing().draining_segments > 0 {
+        bench.compact(100).await;
+    }
+    assert!(!sealed.iter().any(|name| files(&bench).0.contains(name)), "{:?}", files(&bench).0);
+    reads_back(&bench, &objects).await;
+    bench.close().await;
+}
