@@ -1,4 +1,4 @@
-//! What every mlgw crate shares: names, ids, limits, the clock, checksums and histograms.
+//! What every mlgw crate shares: names, ids, limits, secrets, the clock, checksums and histograms.
 //!
 //! Nothing here does I/O and nothing here knows of HTTP, Raft or files, so any crate may depend
 //! on it. Outside input becomes one of these types exactly once, at the edge; from there on the
@@ -10,7 +10,9 @@ pub mod histogram;
 pub mod ids;
 pub mod limits;
 pub mod names;
+mod secret;
 
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use ids::{BodyId, BucketId, Epoch, Generation, GroupId, NodeId, PartNumber, SegmentId, Seq};
 pub use names::{BucketName, NameError, ObjectKey};
+pub use secret::Secret;

@@ -10,7 +10,8 @@ pub mod keyring;
 pub mod principal;
 pub mod sealer;
 
-pub use key::{Key, OWNER, Secret};
+pub use key::{Key, OWNER};
 pub use keyring::{ChangeKeyError, KeyChange, KeyInfo, Keyring, NewKey, OpenKeyringError, RootCredentials};
+pub use mlgw_common::Secret;
 pub use principal::{Action, BadGlob, Principal, Role};
 pub use sealer::{Sealer, SealerError, random};

@@ -8,6 +8,7 @@
 pub mod hot;
 mod memory;
 mod tiers;
+pub mod upstream;
 
 pub use hot::{
     AppendError, Appended, Chunk, CompactionSettings, CompactionStatus, Hold, HotMetrics, HotOptions,

@@ -343,7 +343,7 @@ impl Keyring {
         let role = told_role(record);
         let principal =
             Principal::new(&record.access_key, &record.owner, role, &record.buckets, &record.prefixes)?;
-        Ok(Key { principal: Arc::new(principal), secret: Secret(secret) })
+        Ok(Key { principal: Arc::new(principal), secret: secret.into() })
     }
 }
 
