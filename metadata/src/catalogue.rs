@@ -17,7 +17,6 @@ mod log_tests;
 mod model;
 #[cfg(test)]
 pub(crate) mod model_tests;
-mod object_cache;
 mod open;
 pub mod options;
 mod pins;

@@ -44,6 +44,12 @@ pub enum Family {
     Release = 0x19,
     /// Segments that no record of this group may refer to any more.
     Fence = 0x1A,
+    /// In a node's own store: copies of origins' objects.
+    Copy = 0x40,
+    /// In a node's own store: blocks of such copies.
+    CopyBlock = 0x41,
+    /// In a node's own store: the segments that they are in.
+    CopySegment = 0x42,
 }
 
 impl Family {

@@ -11,11 +11,13 @@
 
 pub mod apply;
 pub mod catalogue;
+pub mod clean;
 pub mod command;
 pub mod copy;
 pub mod key;
 pub mod offline;
 mod raft;
+mod row_cache;
 pub mod schema;
 mod store;
 pub mod view;
@@ -25,4 +27,5 @@ pub use catalogue::{
     CreateBucketError, DeadSet, DeleteBucketError, Durability, Entry, Fatal, NewBucket, ObjectScan,
     OpenError, PageScan, PartScan, Pin, ProposeError, ReadError, Reader, Reference, UploadScan,
 };
+pub use clean::{CleanIndex, CleanIndexError};
 pub use command::{Change, Command, Reject, Reply};

@@ -5,6 +5,7 @@
 //! next format byte and a decoder for both. Golden bytes in each file's tests hold this still.
 
 pub mod bucket;
+pub mod copy;
 pub mod credential;
 pub mod extent;
 pub mod fence;
@@ -19,7 +20,8 @@ pub mod upload;
 pub mod usage;
 pub mod version;
 
-pub use bucket::{Bucket, BucketState, LockDefault, LockMode, Mirror, Versioning};
+pub use bucket::{BindMode, Binding, Bucket, BucketState, LockDefault, LockMode, Mirror, Versioning};
+pub use copy::{Copy, CopySegment};
 pub use credential::{Credential, Role};
 pub use extent::{Encoding, Extent, ExtentPage, PartRange};
 pub use fence::FencedRange;

@@ -101,7 +101,7 @@ pub(super) async fn create(
     let catalogue = admin.catalogue.clone();
     let work = async move {
         let name = bucket_name(&request.name)?;
-        let new = NewBucket { name, owner: OWNER.to_owned(), region };
+        let new = NewBucket { name, owner: OWNER.to_owned(), region, binding: None };
         let bucket = catalogue.create_bucket(new).await.map_err(S3Error::from)?;
         let after = json(&info(&catalogue, &bucket)?)?;
         Ok(Changed { resource: request.name, before: Value::Null, after, answer: None })

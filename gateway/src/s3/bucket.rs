@@ -64,6 +64,7 @@ pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Uploa
         name,
         owner: request.principal.owner.clone(),
         region: asked.unwrap_or_else(|| gateway.config.region.clone()),
+        binding: None,
     };
     let location = format!("/{}", new.name);
     gateway.catalogue.create_bucket(new).await?;

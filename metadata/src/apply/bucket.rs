@@ -30,6 +30,7 @@ pub(super) fn create(view: &mut View<'_>, command: &CreateBucket) -> Result<Repl
         owner: command.owner.clone(),
         created_ms: command.created_ms,
         region: command.region.clone(),
+        binding: command.binding.clone(),
         state: BucketState::Creating as i32,
         epoch: 1,
         ..Bucket::default()

@@ -39,8 +39,13 @@ fn upload(body_id: u64, key: &str) -> ObjectChange {
 }
 
 fn history() -> Vec<Change> {
-    let bucket =
-        CreateBucket { name: "data".into(), owner: "o".into(), created_ms: 1000, region: String::new() };
+    let bucket = CreateBucket {
+        name: "data".into(),
+        owner: "o".into(),
+        created_ms: 1000,
+        region: String::new(),
+        binding: None,
+    };
     let page = ExtentPage { extents: vec![extent(1, 5), extent(2, 6)], parts: vec![] };
     let credential = Credential { access_key: "AK".into(), role: 1, ..Credential::default() };
     let complete = CompleteUpload {

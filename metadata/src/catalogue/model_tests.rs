@@ -82,7 +82,8 @@ impl Run {
 
     async fn toggle(&mut self, bucket: &str) {
         if self.dice.roll(2) == 0 {
-            let new = NewBucket { name: name(bucket), owner: "o".into(), region: String::new() };
+            let new =
+                NewBucket { name: name(bucket), owner: "o".into(), region: String::new(), binding: None };
             let made = self.catalogue.create_bucket(new).await;
             match self.model.buckets.contains_key(bucket) {
                 true => assert!(matches!(made, Err(CreateBucketError::Exists(_)))),

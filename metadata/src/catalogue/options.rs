@@ -93,6 +93,8 @@ pub struct NewBucket {
     pub owner: String,
     /// Its LocationConstraint; empty is us-east-1.
     pub region: String,
+    /// What it fronts, if it is to be bound.
+    pub binding: Option<crate::schema::Binding>,
 }
 
 /// Why a catalogue did not open.

@@ -5,10 +5,10 @@
 //! anybody is answered, so whoever got an answer finds what it was told.
 
 use super::dead::DeadChunks;
-use super::object_cache::ObjectCache;
 use super::pins::Pins;
 use crate::key::{BadKey, Family};
 use crate::raft::machine::Watcher;
+use crate::row_cache::RowCache;
 use crate::schema::partition::PartitionStart;
 use crate::schema::segment::SegmentSummary;
 use crate::schema::{Bucket, Credential, Partition, SegmentRecord, decode, partition, segment};
@@ -41,7 +41,7 @@ pub(crate) struct Resident {
     /// Chunks that are known to be dead.
     pub(super) dead: DeadChunks,
     /// Objects of all groups.
-    pub(super) objects: ObjectCache,
+    pub(super) objects: RowCache,
 }
 
 impl Resident {
@@ -57,7 +57,7 @@ impl Resident {
             bucket_changed: Notify::default(),
             pins: Pins::default(),
             dead: DeadChunks::default(),
-            objects: ObjectCache::new(objects_bytes),
+            objects: RowCache::new(objects_bytes),
         }
     }
 

@@ -25,6 +25,7 @@ impl Inner {
             owner: new.owner,
             created_ms: self.clock.now().as_millis(),
             region: new.region,
+            binding: new.binding,
         };
         let bucket = match self.in_group(0, Change::CreateBucket(create)).await {
             Ok(Reply::Bucket(bucket)) => bucket,

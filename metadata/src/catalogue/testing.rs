@@ -28,7 +28,7 @@ pub(crate) fn key(key: &str) -> ObjectKey {
 }
 
 pub(crate) async fn bucket(catalogue: &Catalogue, bucket: &str) -> Arc<Bucket> {
-    let new = NewBucket { name: name(bucket), owner: "o".into(), region: String::new() };
+    let new = NewBucket { name: name(bucket), owner: "o".into(), region: String::new(), binding: None };
     catalogue.create_bucket(new).await.unwrap()
 }
 

@@ -17,6 +17,9 @@ pub struct CreateBucket {
     /// Its LocationConstraint.
     #[prost(string, tag = "4")]
     pub region: String,
+    /// What it fronts.
+    #[prost(message, optional, tag = "5")]
+    pub binding: Option<crate::schema::Binding>,
 }
 
 /// Sets a bucket's state if it has the id and the state it is expected to have. Answers the

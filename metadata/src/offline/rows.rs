@@ -204,6 +204,9 @@ impl Pass<'_> {
                 read::<Release>(value)
             }
             Family::Fence => self.fence(key, value),
+            Family::Copy | Family::CopyBlock | Family::CopySegment => {
+                Err(Wrong::Row("of a family that is in no group".into()))
+            }
         }
     }
 

@@ -41,6 +41,10 @@ pub struct Bucket {
     #[prost(message, repeated, tag = "10")]
     #[serde(skip)]
     pub tags: Vec<super::Pair>,
+    /// What it fronts, if it is bound.
+    #[prost(message, optional, tag = "11")]
+    #[serde(default)]
+    pub binding: Option<Binding>,
 }
 
 impl Bucket {
@@ -55,6 +59,35 @@ impl Bucket {
     pub const fn current_epoch(&self) -> Epoch {
         Epoch(self.epoch)
     }
+}
+
+/// The bucket of an upstream that a bucket here fronts.
+#[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
+pub struct Binding {
+    /// The upstream's name in the configuration.
+    #[prost(string, tag = "1")]
+    pub upstream: String,
+    /// What the keys there begin with that are shown here without it; it may be empty.
+    #[prost(string, tag = "2")]
+    pub prefix: String,
+    /// What becomes of writes.
+    #[prost(enumeration = "BindMode", tag = "3")]
+    pub mode: i32,
+    /// How long an answer of the origin holds, in milliseconds; without one, as the configuration says.
+    #[prost(uint64, optional, tag = "4")]
+    pub ttl_ms: Option<u64>,
+}
+
+/// What becomes of writes to a bound bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum BindMode {
+    /// They are refused.
+    ReadThrough = 0,
+    /// They are acknowledged when the origin has them.
+    WriteThrough = 1,
+    /// They are acknowledged when they are durable here.
+    WriteBack = 2,
 }
 
 /// Where a bucket is in its life.
@@ -143,7 +176,7 @@ pub fn mirror_key_of(row: &[u8]) -> Result<BucketId, BadKey> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bucket, LockDefault, Mirror, mirror_key_of, mirror_row, row};
+    use super::{Binding, Bucket, LockDefault, Mirror, mirror_key_of, mirror_row, row};
     use crate::schema::{Pair, golden};
     use mlgw_common::BucketId;
     use proptest::{prop_assert_eq, proptest};
@@ -175,8 +208,12 @@ mod tests {
             lock_default: lock,
             epoch: 3,
             tags: vec![Pair::new("k", "v")],
+            binding: None,
         };
         golden::check(&bucket, include_str!("golden/bucket.hex"));
+        let binding =
+            Some(Binding { upstream: "u".into(), prefix: "p/".into(), mode: 2, ttl_ms: Some(30_000) });
+        golden::check(&Bucket { binding, ..bucket }, include_str!("golden/bucket_bound.hex"));
         let mirror = Mirror { versioning: 2, lock_default: lock, epoch: 3, frozen: true };
         golden::check(&mirror, include_str!("golden/mirror.hex"));
     }

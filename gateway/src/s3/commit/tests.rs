@@ -31,7 +31,12 @@ pub(in crate::s3) async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
     let hot = HotTier::open(options, catalogue.clone()).await.unwrap();
     let sealer = Sealer::open(dir, true).unwrap();
     let keyring = Keyring::open(catalogue.clone(), sealer, clock.clone(), None).await.unwrap();
-    let new = NewBucket { name: BucketName::new("data").unwrap(), owner: "o".into(), region: String::new() };
+    let new = NewBucket {
+        name: BucketName::new("data").unwrap(),
+        owner: "o".into(),
+        region: String::new(),
+        binding: None,
+    };
     let bucket = catalogue.create_bucket(new).await.unwrap();
     let config =
         S3Config { domains: vec![], region: String::new(), etag: EtagKind::Md5, rules: AuthRules::new("s3") };

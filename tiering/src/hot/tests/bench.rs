@@ -62,8 +62,12 @@ impl Bench {
     pub(super) async fn tuned(tuned: Tuned) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let catalogue = open_catalogue(dir.path()).await;
-        let new =
-            NewBucket { name: BucketName::new("data").unwrap(), owner: "o".into(), region: String::new() };
+        let new = NewBucket {
+            name: BucketName::new("data").unwrap(),
+            owner: "o".into(),
+            region: String::new(),
+            binding: None,
+        };
         let bucket = catalogue.create_bucket(new).await.unwrap();
         let tier = open_tier(dir.path(), &catalogue, &tuned).await;
         Self { dir, catalogue, bucket, tier, tuned }

@@ -38,8 +38,13 @@ pub(super) struct Catalogue {
 impl Catalogue {
     pub(super) fn new() -> Self {
         let mut catalogue = Self::default();
-        let create =
-            CreateBucket { name: "data".into(), owner: "o".into(), created_ms: 0, region: String::new() };
+        let create = CreateBucket {
+            name: "data".into(),
+            owner: "o".into(),
+            created_ms: 0,
+            region: String::new(),
+            binding: None,
+        };
         let mirror = MirrorBucket { bucket_id: 1, epoch: 1, ..MirrorBucket::default() };
         let state = SetBucketState { name: "data".into(), bucket_id: 1, state: 1 };
         let begin =

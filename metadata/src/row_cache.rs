@@ -1,4 +1,4 @@
-//! Rows of current objects in memory, as they are stored: what every GET and HEAD asks for first.
+//! Rows of objects in memory, as they are stored: what every GET and HEAD asks for first.
 //!
 //! A point read of the store is a walk through its memtable, filters, indexes and blocks; this is one look.
 //!
@@ -32,8 +32,8 @@ const STRIPES: usize = 64;
 
 type Rows = Cache<Kept, Kept, Weigh>;
 
-/// Rows of objects.
-pub(super) struct ObjectCache {
+/// Rows in memory.
+pub(crate) struct RowCache {
     rows: Rows,
     hasher: DefaultHashBuilder,
     stripes: [Mutex<Changes>; STRIPES],
@@ -50,14 +50,14 @@ struct Changes {
 
 /// The changes in a row's stripe before the store was asked for the row.
 #[derive(Clone, Copy)]
-pub(super) struct Ticket {
+pub(crate) struct Ticket {
     stripe: usize,
     changes: Changes,
 }
 
-impl ObjectCache {
+impl RowCache {
     /// A cache that takes at most `bytes`.
-    pub(super) fn new(bytes: usize) -> Self {
+    pub(crate) fn new(bytes: usize) -> Self {
         let hasher = DefaultHashBuilder::default();
         let options = OptionsBuilder::new()
             .shards(SHARDS)
@@ -75,19 +75,19 @@ impl ObjectCache {
     }
 
     /// The value of `row`, if it is here.
-    pub(super) fn get(&self, row: &[u8]) -> Option<Kept> {
+    pub(crate) fn get(&self, row: &[u8]) -> Option<Kept> {
         self.rows.get(row)
     }
 
     /// To be taken before the store is asked for `row`, which is not here.
-    pub(super) fn ticket(&self, row: &[u8]) -> Ticket {
+    pub(crate) fn ticket(&self, row: &[u8]) -> Ticket {
         self.misses.fetch_add(1, Ordering::Relaxed);
         let stripe = self.stripe(row);
         Ticket { stripe, changes: *self.stripes[stripe].lock() }
     }
 
     /// Keeps what the store had for `row`, unless something near it was changing or has changed since the ticket was taken.
-    pub(super) fn keep(&self, ticket: Ticket, row: &[u8], value: &[u8]) {
+    pub(crate) fn keep(&self, ticket: Ticket, row: &[u8], value: &[u8]) {
         let kept = Kept::new(row, value);
         let changes = self.stripes[ticket.stripe].lock();
         if *changes == ticket.changes && changes.begun == changes.ended {
@@ -96,19 +96,19 @@ impl ObjectCache {
     }
 
     /// Lets go of a row that the store is about to change.
-    pub(super) fn changing(&self, row: &[u8]) {
+    pub(crate) fn changing(&self, row: &[u8]) {
         self.stripes[self.stripe(row)].lock().begun += 1;
         self.rows.remove(row);
     }
 
     /// The store has changed a row that was changing. When it could not, this is never said, and nothing near
     /// the row is kept again.
-    pub(super) fn changed(&self, row: &[u8]) {
+    pub(crate) fn changed(&self, row: &[u8]) {
         self.stripes[self.stripe(row)].lock().ended += 1;
     }
 
     /// Lets go of everything: the store was replaced.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         let mut stripes: Vec<_> = self.stripes.iter().map(Mutex::lock).collect();
         for changes in &mut stripes {
             changes.begun += 1;
@@ -118,12 +118,12 @@ impl ObjectCache {
     }
 
     /// How often a row was not here.
-    pub(super) fn misses(&self) -> u64 {
+    pub(crate) fn misses(&self) -> u64 {
         self.misses.load(Ordering::Relaxed)
     }
 
     /// Bytes of what is here, bookkeeping included.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.rows.weight()
     }
 
@@ -135,7 +135,7 @@ impl ObjectCache {
 
 /// A row and its value, in one piece: the row's length (16 bits), the row, the value.
 #[derive(Clone)]
-pub(super) struct Kept(Arc<[u8]>);
+pub(crate) struct Kept(Arc<[u8]>);
 
 impl Kept {
     fn new(row: &[u8], value: &[u8]) -> Self {
@@ -198,26 +198,26 @@ impl Weighter<Kept, Kept> for Weigh {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kept, ObjectCache};
+    use super::{Kept, RowCache};
 
     const MIB: usize = 1 << 20;
 
-    fn value_of(cache: &ObjectCache, row: &[u8]) -> Option<Vec<u8>> {
+    fn value_of(cache: &RowCache, row: &[u8]) -> Option<Vec<u8>> {
         cache.get(row).map(|kept| kept.to_vec())
     }
 
-    fn read(cache: &ObjectCache, row: &[u8], value: &[u8]) {
+    fn read(cache: &RowCache, row: &[u8], value: &[u8]) {
         cache.keep(cache.ticket(row), row, value);
     }
 
-    fn change(cache: &ObjectCache, row: &[u8]) {
+    fn change(cache: &RowCache, row: &[u8]) {
         cache.changing(row);
         cache.changed(row);
     }
 
     #[test]
     fn a_row_is_kept_until_it_changes() {
-        let cache = ObjectCache::new(MIB);
+        let cache = RowCache::new(MIB);
         assert_eq!(value_of(&cache, b"a"), None);
         read(&cache, b"a", b"1");
         read(&cache, b"ab", b"2");
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn what_was_read_before_a_change_is_not_kept_after_it() {
-        let cache = ObjectCache::new(MIB);
+        let cache = RowCache::new(MIB);
         let ticket = cache.ticket(b"a");
         change(&cache, b"a");
         cache.keep(ticket, b"a", b"old");
@@ -262,14 +262,14 @@ mod tests {
         );
     }
 
-    fn other_stripe(cache: &ObjectCache, row: &[u8]) -> Vec<u8> {
+    fn other_stripe(cache: &RowCache, row: &[u8]) -> Vec<u8> {
         let others = (0_u8..=255).map(|byte| vec![byte; 9]);
         others.into_iter().find(|other| cache.stripe(other) != cache.stripe(row)).unwrap()
     }
 
     #[test]
     fn it_takes_no_more_than_it_may() {
-        let cache = ObjectCache::new(MIB);
+        let cache = RowCache::new(MIB);
         for i in 0_u32..50_000 {
             read(&cache, &i.to_be_bytes(), &[7; 100]);
         }
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn threads_that_read_and_change_leave_no_old_row() {
         use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-        let (cache, store) = (ObjectCache::new(MIB), AtomicU64::new(0));
+        let (cache, store) = (RowCache::new(MIB), AtomicU64::new(0));
         let number = |kept: &[u8]| u64::from_le_bytes(kept.try_into().unwrap());
         let row = b"row";
         std::thread::scope(|scope| {

@@ -1,0 +1,387 @@
+//! What a node keeps of origins' objects: an index of clean copies, in a store of the node's own, outside Raft.
+//!
+//! Always: a row names bytes that were there whole when it was written. Nothing here is the only copy of anything, so nothing is
+//! synced but the ids that were given out. When power fails the index is as of its last flush: what it forgot is fetched
+//! again, what it remembers wrongly does not verify. An index that does not open is begun anew.
+
+use crate::row_cache::RowCache;
+use crate::schema::copy::{self, Block, Copy, CopySegment};
+use crate::schema::meta::{Counter, MetaRow};
+use crate::schema::{Extent, decode, encode};
+use crate::store::state::StateDb;
+use crate::store::{files, options};
+use crate::view::{Changes, Rows, StoreError};
+use mlgw_common::{BodyId, BucketId, ObjectKey, SegmentId};
+use parking_lot::Mutex;
+use std::path::Path;
+
+/// Bytes of rows that are gathered before they are flushed.
+const MEMTABLE_BYTES: usize = 16 << 20;
+/// Ids that are reserved at a time; those that a process did not use are lost when it ends.
+const IDS_RESERVED: u64 = 1 << 20;
+/// Bodies of copies are told from the catalogue's by this bit.
+pub const CLEAN_BODY: u64 = 1 << 63;
+/// So are segments of copies.
+pub const CLEAN_SEGMENT: u64 = 1 << 63;
+/// Rows that are removed at a time.
+const REMOVED_AT_ONCE: usize = 1000;
+
+/// The index could not be read or written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the index of clean copies: {0}")]
+pub struct CleanIndexError(String);
+
+impl From<StoreError> for CleanIndexError {
+    fn from(error: StoreError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for CleanIndexError {
+    fn from(error: std::io::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+type Answer<T> = Result<T, CleanIndexError>;
+
+/// The index.
+pub struct CleanIndex {
+    store: StateDb,
+    rows: RowCache,
+    bodies: Mutex<Ids>,
+    segments: Mutex<Ids>,
+}
+
+impl CleanIndex {
+    /// Opens the index in `dir`, or begins it, with so much memory for rows.
+    ///
+    /// # Errors
+    /// When the directory cannot be used.
+    pub fn open(dir: &Path, memory_bytes: usize) -> Answer<Self> {
+        let open = || {
+            files::make_dir(dir)?;
+            let cache = options::cache(memory_bytes / 4);
+            Ok::<_, CleanIndexError>(StateDb::open(&dir.join("index"), &cache, MEMTABLE_BYTES)?)
+        };
+        let store = match open() {
+            Ok(store) => store,
+            Err(error) => {
+                tracing::warn!(%error, dir = %dir.display(), "it does not open and is begun anew");
+                files::remove_dir(&dir.join("index"))?;
+                open()?
+            }
+        };
+        Ok(Self {
+            store,
+            rows: RowCache::new(memory_bytes / 4 * 3),
+            bodies: Mutex::new(Ids::of(MetaRow::NextBody)),
+            segments: Mutex::new(Ids::of(MetaRow::NextSegment)),
+        })
+    }
+
+    /// What is known of `key`.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn copy(&self, bucket: BucketId, key: &ObjectKey) -> Answer<Option<Copy>> {
+        let row = copy::row(bucket, key.as_bytes());
+        if let Some(kept) = self.rows.get(&row) {
+            return Ok(Some(decode(&kept).map_err(StoreError::from)?));
+        }
+        let ticket = self.rows.ticket(&row);
+        let Some(value) = self.store.pinned(&row)? else { return Ok(None) };
+        let found = decode(&value).map_err(StoreError::from)?;
+        self.rows.keep(ticket, &row, &value);
+        Ok(Some(found))
+    }
+
+    /// Whether `key` was read lately: its row is in memory.
+    #[must_use]
+    pub fn is_recent(&self, bucket: BucketId, key: &ObjectKey) -> bool {
+        self.rows.get(&copy::row(bucket, key.as_bytes())).is_some()
+    }
+
+    /// Notes what is known of `key`.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn put_copy(&self, bucket: BucketId, key: &ObjectKey, copy: &Copy) -> Answer<()> {
+        self.change_copy(copy::row(bucket, key.as_bytes()), Some(encode(copy)))
+    }
+
+    /// Forgets `key`.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn remove_copy(&self, bucket: BucketId, key: &ObjectKey) -> Answer<()> {
+        self.change_copy(copy::row(bucket, key.as_bytes()), None)
+    }
+
+    fn change_copy(&self, row: Vec<u8>, value: Option<Vec<u8>>) -> Answer<()> {
+        self.rows.changing(&row);
+        self.store.write(&Changes::from([(row.clone(), value)]))?;
+        self.rows.changed(&row);
+        Ok(())
+    }
+
+    /// The first `max` copies of a bucket whose keys begin with `prefix` and come behind `after`.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn copies(
+        &self,
+        bucket: BucketId,
+        prefix: &str,
+        after: Option<&ObjectKey>,
+        max: usize,
+    ) -> Answer<Vec<(ObjectKey, Copy)>> {
+        let from = match after {
+            Some(key) => [copy::row(bucket, key.as_bytes()), vec![0]].concat(),
+            None => copy::row_from(bucket, prefix.as_bytes()),
+        };
+        let mut found = Vec::new();
+        for (row, value) in self.store.range(&from, &copy::rows_end(bucket), max)? {
+            let (_, key) = copy::key_of(&row).map_err(StoreError::from)?;
+            let key = ObjectKey::from_bytes(&key).map_err(|bad| CleanIndexError(bad.to_string()))?;
+            if !key.as_str().starts_with(prefix) {
+                break;
+            }
+            found.push((key, decode(&value).map_err(StoreError::from)?));
+        }
+        Ok(found)
+    }
+
+    /// Where block `number` of a body is, if it is here.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn block(&self, body: BodyId, number: u64) -> Answer<Option<Vec<Extent>>> {
+        let Some(value) = self.store.pinned(&copy::block_row(body, number))? else { return Ok(None) };
+        Ok(Some(decode::<Block>(&value).map_err(StoreError::from)?.extents))
+    }
+
+    /// The numbers of the blocks of a body that are here.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn blocks(&self, body: BodyId) -> Answer<Vec<u64>> {
+        let (first, end) = copy::block_rows(body);
+        let rows = self.store.range(&first, &end, usize::MAX)?;
+        rows.iter().map(|(row, _)| Ok(copy::block_of(row).map_err(StoreError::from)?.1)).collect()
+    }
+
+    /// Notes where block `number` of a body is.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn put_block(&self, body: BodyId, number: u64, extents: Vec<Extent>) -> Answer<()> {
+        let value = encode(&Block { extents, parts: Vec::new() });
+        Ok(self.store.write(&Changes::from([(copy::block_row(body, number), Some(value))]))?)
+    }
+
+    /// Forgets block `number` of a body.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn remove_block(&self, body: BodyId, number: u64) -> Answer<()> {
+        Ok(self.store.write(&Changes::from([(copy::block_row(body, number), None)]))?)
+    }
+
+    /// Forgets all blocks of a body.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn remove_blocks(&self, body: BodyId) -> Answer<()> {
+        let (first, end) = copy::block_rows(body);
+        loop {
+            let rows = self.store.range(&first, &end, REMOVED_AT_ONCE)?;
+            if rows.is_empty() {
+                return Ok(());
+            }
+            self.store.write(&rows.into_iter().map(|(row, _)| (row, None)).collect())?;
+        }
+    }
+
+    /// The segments of copies.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn segments(&self) -> Answer<Vec<CopySegment>> {
+        use crate::key::Family::CopySegment as Family;
+        let rows = self.store.range(&Family.start(), &Family.end(), usize::MAX)?;
+        rows.iter().map(|(_, value)| Ok(decode(value).map_err(StoreError::from)?)).collect()
+    }
+
+    /// Notes a segment of copies.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn put_segment(&self, segment: &CopySegment) -> Answer<()> {
+        let row = copy::segment_row(SegmentId(segment.id));
+        Ok(self.store.write(&Changes::from([(row, Some(encode(segment)))]))?)
+    }
+
+    /// Forgets a segment of copies.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn remove_segment(&self, segment: SegmentId) -> Answer<()> {
+        Ok(self.store.write(&Changes::from([(copy::segment_row(segment), None)]))?)
+    }
+
+    /// An id for a body of a copy. Never given again.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn next_body(&self) -> Answer<BodyId> {
+        Ok(BodyId(CLEAN_BODY | self.bodies.lock().next(&self.store)?))
+    }
+
+    /// An id for a segment of copies. Never given again.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn next_segment(&self) -> Answer<SegmentId> {
+        Ok(SegmentId(CLEAN_SEGMENT | self.segments.lock().next(&self.store)?))
+    }
+
+    /// Brings everything to the disk.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn flush(&self) -> Answer<()> {
+        Ok(self.store.flush()?)
+    }
+}
+
+/// Ids that are given out from what was reserved on the disk.
+struct Ids {
+    row: MetaRow,
+    next: u64,
+    end: u64,
+}
+
+impl Ids {
+    fn of(row: MetaRow) -> Self {
+        Self { row, next: 0, end: 0 }
+    }
+
+    fn next(&mut self, store: &StateDb) -> Answer<u64> {
+        if self.next == self.end {
+            let row = self.row.row();
+            let counter: Counter = match store.get(&row)? {
+                Some(value) => decode(&value).map_err(StoreError::from)?,
+                None => Counter::default(),
+            };
+            (self.next, self.end) = (counter.next.max(1), counter.next.max(1) + IDS_RESERVED);
+            store.write(&Changes::from([(row, Some(encode(&Counter { next: self.end })))]))?;
+            store.flush()?;
+        }
+        self.next += 1;
+        Ok(self.next - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CLEAN_BODY, CleanIndex};
+    use crate::catalogue::testing::extent;
+    use crate::schema::{Copy, CopySegment, ObjectVersion};
+    use mlgw_common::{BucketId, ObjectKey, SegmentId};
+    use std::path::Path;
+
+    const BUCKET: BucketId = BucketId(3);
+
+    fn open(dir: &Path) -> CleanIndex {
+        CleanIndex::open(dir, 1 << 20).unwrap()
+    }
+
+    fn key(text: &str) -> ObjectKey {
+        ObjectKey::from_bytes(text.as_bytes()).unwrap()
+    }
+
+    fn copy(etag: &str) -> Copy {
+        let object = ObjectVersion { etag: etag.into(), ..ObjectVersion::default() };
+        Copy { object, validated_ms: 1, with_checksums: false }
+    }
+
+    #[test]
+    fn a_copy_is_what_was_noted_last_and_goes() {
+        let room = tempfile::tempdir().unwrap();
+        let index = open(room.path());
+        let a = key("a");
+        assert_eq!(index.copy(BUCKET, &a), Ok(None));
+        for etag in ["one", "two"] {
+            index.put_copy(BUCKET, &a, &copy(etag)).unwrap();
+            assert_eq!(index.copy(BUCKET, &a), Ok(Some(copy(etag))));
+            assert_eq!(index.copy(BUCKET, &a), Ok(Some(copy(etag))), "from memory");
+        }
+        assert!(index.is_recent(BUCKET, &a) && !index.is_recent(BucketId(4), &a));
+        assert_eq!(index.copy(BucketId(4), &a), Ok(None));
+        index.remove_copy(BUCKET, &a).unwrap();
+        assert_eq!(index.copy(BUCKET, &a), Ok(None));
+    }
+
+    #[test]
+    fn copies_are_listed_by_prefix_page_by_page() {
+        let room = tempfile::tempdir().unwrap();
+        let index = open(room.path());
+        for name in ["a", "p/1", "p/2", "p/3", "q"] {
+            index.put_copy(BUCKET, &key(name), &copy(name)).unwrap();
+        }
+        let names = |after: Option<&str>, max| {
+            let page = index.copies(BUCKET, "p/", after.map(key).as_ref(), max).unwrap();
+            page.into_iter().map(|(key, _)| key.as_str().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(None, 2), ["p/1", "p/2"]);
+        assert_eq!(names(Some("p/2"), 2), ["p/3"]);
+        assert_eq!(names(Some("p/3"), 2), [""; 0]);
+    }
+
+    #[test]
+    fn blocks_and_segments_are_found_again_after_a_flush() {
+        let room = tempfile::tempdir().unwrap();
+        let segment = CopySegment { id: 9, generation: 2, length: 0 };
+        let body = {
+            let index = open(room.path());
+            let body = index.next_body().unwrap();
+            for number in [0, 2, 5] {
+                index.put_block(body, number, vec![extent(9, number)]).unwrap();
+            }
+            index.remove_block(body, 2).unwrap();
+            index.put_segment(&segment).unwrap();
+            index.flush().unwrap();
+            body
+        };
+        let index = open(room.path());
+        assert_eq!(index.block(body, 5), Ok(Some(vec![extent(9, 5)])));
+        assert_eq!((index.blocks(body), index.segments()), (Ok(vec![0, 5]), Ok(vec![segment])));
+        index.remove_blocks(body).unwrap();
+        index.remove_segment(SegmentId(9)).unwrap();
+        assert_eq!((index.blocks(body), index.segments()), (Ok(vec![]), Ok(vec![])));
+    }
+
+    #[test]
+    fn an_id_is_given_once_though_the_process_ends_without_a_flush() {
+        let room = tempfile::tempdir().unwrap();
+        let given = || {
+            let index = open(room.path());
+            let ids = [index.next_body().unwrap(), index.next_body().unwrap()];
+            index.next_segment().unwrap();
+            ids
+        };
+        let (first, then) = (given(), given());
+        assert!(first[0] < first[1] && first[1] < then[0] && then[0].0 & CLEAN_BODY != 0);
+    }
+
+    #[test]
+    fn an_index_that_does_not_open_is_begun_anew() {
+        let room = tempfile::tempdir().unwrap();
+        open(room.path()).put_copy(BUCKET, &key("a"), &copy("a")).unwrap();
+        open(room.path()).flush().unwrap();
+        std::fs::write(room.path().join("index/CURRENT"), "nothing").unwrap();
+        let index = open(room.path());
+        assert_eq!(index.copy(BUCKET, &key("a")), Ok(None));
+    }
+}
