@@ -9,7 +9,8 @@
 //! - `server`, `s3`: start, kill and stop the binary; an S3 client that never retries;
 //! - `history`, `workload`, `check`: what clients were promised, and whether the server keeps it;
 //! - `crashes`, `limits`, `observability`, `store`, `tiers`: the tests themselves;
-//! - `clients`: S3 clients written in Rust.
+//! - `clients`: S3 clients written in Rust;
+//! - `proxy`: stands before an origin and does harm by rules.
 //!
 //! Randomness comes from `seed` alone and every test prints the seed it ran with.
 
@@ -33,13 +34,14 @@ mod mount;
 mod observability;
 #[cfg(test)]
 mod power_cut;
+pub mod proxy;
 #[cfg(test)]
 mod raw;
 #[cfg(test)]
 mod recording;
 #[cfg(test)]
 mod s3;
-#[cfg(test)]
+#[cfg_attr(not(test), expect(dead_code, reason = "tests use all of it, the proxy's rules but the generator"))]
 mod seed;
 #[cfg(test)]
 mod server;

@@ -64,6 +64,7 @@ pub(crate) fn setting(name: &str, default: u64) -> u64 {
     }
 }
 
+#[cfg(test)]
 mod tests {
     use super::Rng;
 

@@ -1,0 +1,205 @@
+//! A proxy that does harm: it stands between a gateway and an S3 origin, and is slow, forgets, lies or hangs up
+//! when a rule says so.
+//!
+//! It speaks HTTP/1.1 without TLS. What no rule changes passes byte for byte, the `Host` header too, so that
+//! signatures hold; bodies stream through and are never kept. Each connection of a client has one to the origin.
+//! All of it runs on one thread of its own, so a proxy works in tests with and without a runtime, and what it
+//! counts is in one order.
+//!
+//! ```text
+//! let proxy = FaultProxy::start(origin.s3);
+//! proxy.set_rules(vec![Rule::new(Fault::CutAnswer { after: 100 }).method("GET").times(1)]);
+//! // ... a gateway that reads from proxy.addr() ...
+//! assert_eq!(proxy.counters().by_method["GET"], 2);
+//! ```
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+mod answer;
+mod book;
+mod connection;
+mod control;
+mod framing;
+mod head;
+mod relay;
+mod rule;
+mod rules;
+mod shape;
+mod source;
+#[cfg(test)]
+mod tests;
+pub mod units;
+
+pub use book::{Counters, LogLine};
+pub use rule::{Fault, Rule, WrongRule};
+pub use shape::Shape;
+
+use book::Book;
+use connection::Connection;
+use rules::Rules;
+use shape::Shaper;
+
+/// The pause after a connection that could not be accepted: no descriptors are left, and that passes.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What all connections of a proxy share.
+#[derive(Debug)]
+struct Shared {
+    origin: Mutex<SocketAddr>,
+    rules: Mutex<Rules>,
+    shaper: Shaper,
+    book: Arc<Book>,
+}
+
+impl Shared {
+    fn origin(&self) -> SocketAddr {
+        *self.origin.lock().expect("no panic while held")
+    }
+
+    fn rules(&self) -> MutexGuard<'_, Rules> {
+        self.rules.lock().expect("no panic while held")
+    }
+}
+
+/// A running proxy; it stops, and closes all its connections, when it is dropped.
+#[derive(Debug)]
+pub struct FaultProxy {
+    addr: SocketAddr,
+    shared: Arc<Shared>,
+    runtime: Handle,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FaultProxy {
+    /// Starts one before this origin, on a free port. It passes everything as it is.
+    ///
+    /// # Panics
+    /// There is no free port or no thread to be had.
+    #[must_use]
+    pub fn start(origin: SocketAddr) -> Self {
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), origin).expect("a free port and a thread")
+    }
+
+    /// Starts one that listens here.
+    ///
+    /// # Errors
+    /// The address is taken, or there is no thread to be had.
+    pub fn start_at(listen: SocketAddr, origin: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(listen)?;
+        listener.set_nonblocking(true)?;
+        let addr = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            origin: Mutex::new(origin),
+            rules: Mutex::default(),
+            shaper: Shaper::default(),
+            book: Arc::default(),
+        });
+        // One thread: it is enough for any rate that loopback has, and wakes nobody to hand work over.
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel();
+        let serving = serve(listener, shared.clone());
+        let thread = thread::Builder::new().name("fault-proxy".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = stopped => {}
+                    () = serving => {}
+                }
+            });
+        })?;
+        Ok(Self { addr, shared, runtime: handle, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Opens a control port; returns where it is.
+    ///
+    /// # Errors
+    /// The address is taken.
+    pub fn control_at(&self, listen: SocketAddr) -> io::Result<SocketAddr> {
+        let listener = TcpListener::bind(listen)?;
+        listener.set_nonblocking(true)?;
+        let addr = listener.local_addr()?;
+        let _in_runtime = self.runtime.enter();
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        self.runtime.spawn(control::serve(listener, self.shared.clone()));
+        Ok(addr)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Another origin, for connections from now on: one that was started again has another port.
+    pub fn set_origin(&self, origin: SocketAddr) {
+        *self.shared.origin.lock().expect("no panic while held") = origin;
+    }
+
+    /// Replaces all rules, for requests from now on. They count from zero.
+    ///
+    /// # Panics
+    /// A rule makes no sense.
+    pub fn set_rules(&self, rules: Vec<Rule>) {
+        let rules = Rules::new(rules).unwrap_or_else(|error| panic!("{error}"));
+        *self.shared.rules() = rules;
+    }
+
+    /// Another shape, from now on and for bodies that are on their way too.
+    pub fn set_shape(&self, shape: Shape) {
+        self.shared.shaper.set(shape);
+    }
+
+    /// What passed since the start or [`Self::clear_log`].
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.shared.book.counters()
+    }
+
+    /// One line for each request, in the order in which they came; the oldest are lost when there are too many.
+    #[must_use]
+    pub fn log(&self) -> Vec<LogLine> {
+        self.shared.book.log()
+    }
+
+    /// Empties the log and counts from zero.
+    pub fn clear_log(&self) {
+        self.shared.book.clear();
+    }
+}
+
+impl Drop for FaultProxy {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It panicked if this fails, and has said so.
+            drop(thread.join());
+        }
+    }
+}
+
+async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    let listener = tokio::net::TcpListener::from_std(listener).expect("a listener that does not block");
+    loop {
+        let Ok((client, _)) = listener.accept().await else {
+            sleep(PAUSE).await;
+            continue;
+        };
+        let is_refused = shared.rules().refuse_connection();
+        shared.book.connection(is_refused);
+        if is_refused {
+            continue;
+        }
+        if let Ok(connection) = Connection::new(client, shared.clone()) {
+            tokio::spawn(connection.serve());
+        }
+    }
+}

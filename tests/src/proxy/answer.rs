@@ -1,0 +1,148 @@
+//! The way back: what the origin answers, and what of it reaches the client.
+//!
+//! Interim answers pass as they come, before the body that they ask for. The final one meets its fault here.
+
+use std::io;
+
+use http::StatusCode;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::tcp::OwnedWriteHalf;
+
+use super::book::Entry;
+use super::framing::Framing;
+use super::head::{Head, has_no_body};
+use super::relay::{End, Mark, Passage, drop_body};
+use super::rule::Fault;
+use super::shape::{Lane, Shaper};
+use super::source::{Source, ended};
+
+/// What is left of both connections after an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answered {
+    /// The client may send another request.
+    pub(super) client_stays: bool,
+    /// The origin may be sent another.
+    pub(super) origin_stays: bool,
+    /// The client was told to go on with its body.
+    pub(super) gave_leave: bool,
+}
+
+impl Answered {
+    /// Whether an origin that answered before it had the whole body is to have the rest of it: it will close or not
+    /// be sent it otherwise.
+    pub(super) fn wants_the_rest(self, request: &Head) -> bool {
+        self.client_stays && (self.gave_leave || !request.expects_leave())
+    }
+}
+
+/// The answer to one request, on its way.
+pub(super) struct Answer<'a> {
+    pub(super) request: &'a Head,
+    pub(super) fault: Option<&'a Fault>,
+    pub(super) from: &'a mut Source,
+    pub(super) to: &'a mut OwnedWriteHalf,
+    pub(super) lane: &'a mut Lane,
+    pub(super) shaper: &'a Shaper,
+    pub(super) entry: &'a Entry,
+}
+
+impl Answer<'_> {
+    /// # Errors
+    /// No whole answer, or nobody to have it.
+    pub(super) async fn run(mut self) -> io::Result<Answered> {
+        let (head, gave_leave) = self.final_head().await?;
+        let mut framing = head.answer_framing(&self.request.method())?;
+        if self.fault == Some(&Fault::CutBeforeAnswer) {
+            drop_body(self.from, &mut framing).await?;
+            return Ok(Answered { client_stays: false, origin_stays: false, gave_leave });
+        }
+        self.entry.status(head.status()?);
+        let may_stay = framing != Framing::UntilClosed && head.answer_keeps_alive();
+        let (is_whole, origin_stays) = self.pass(head, framing).await?;
+        let client_stays = is_whole && may_stay && self.request.request_keeps_alive();
+        Ok(Answered { client_stays, origin_stays: client_stays && origin_stays, gave_leave })
+    }
+
+    /// The final head, and whether an interim one came before.
+    async fn final_head(&mut self) -> io::Result<(Head, bool)> {
+        let mut gave_leave = false;
+        loop {
+            let head = self.from.head().await?.ok_or_else(ended)?;
+            if !matches!(head.status()?, 100 | 102..=199) {
+                return Ok((head, gave_leave));
+            }
+            gave_leave = true;
+            self.to.write_all(&head.into_bytes()).await?;
+        }
+    }
+
+    /// Passes an answer on, with its fault. Returns whether the client has a whole one, and whether all of the
+    /// origin's was read.
+    async fn pass(&mut self, mut head: Head, mut framing: Framing) -> io::Result<(bool, bool)> {
+        let mut mark = None;
+        let mut origin_stays = true;
+        match (self.fault, framing) {
+            (Some(Fault::Header { name, value }), _) => head.set(name, value),
+            (Some(Fault::CutAnswer { after }), _) => mark = Some(Mark::Cut(*after)),
+            (Some(Fault::Stall { after, pause }), _) => mark = Some(Mark::Stall(*after, *pause)),
+            (Some(Fault::Corrupt { at }), _) => mark = Some(Mark::Corrupt(*at)),
+            (Some(Fault::Truncate { after }), Framing::Chunked(_)) => {
+                let passage = self.passage(head, framing, None);
+                return passage.run_shortened(*after).await.map(|is_all| (true, is_all)).map_err(broken);
+            }
+            // Its end is where we close.
+            (Some(Fault::Truncate { after }), Framing::UntilClosed) => mark = Some(Mark::Cut(*after)),
+            (Some(Fault::Truncate { after }), Framing::Sized(bytes)) if bytes > *after => {
+                head.set("content-length", &after.to_string());
+                framing = Framing::sized(*after);
+                origin_stays = false;
+            }
+            _ => {}
+        }
+        match self.passage(head, framing, mark).run().await {
+            End::Whole => Ok((true, origin_stays)),
+            End::Cut => Ok((false, false)),
+            gone => Err(broken(gone)),
+        }
+    }
+
+    fn passage(&mut self, head: Head, framing: Framing, mark: Option<Mark>) -> Passage<'_> {
+        Passage {
+            from: self.from,
+            to: self.to,
+            head: head.into_bytes(),
+            framing,
+            mark,
+            lane: self.lane,
+            shaper: self.shaper,
+            entry: self.entry,
+        }
+    }
+}
+
+fn broken(end: End) -> io::Error {
+    match end {
+        End::SenderGone(error) | End::ReceiverGone(error) => error,
+        End::Whole | End::Cut => ended(),
+    }
+}
+
+/// An answer of our own: an error as S3 writes it.
+pub(super) fn error_answer(method: &str, status: u16, code: &str, keeps_alive: bool) -> String {
+    let reason =
+        StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Fault");
+    let connection = if keeps_alive { "keep-alive" } else { "close" };
+    let body = if has_no_body(method, status) {
+        String::new()
+    } else {
+        format!(
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code>\
+             <Message>A rule of the fault proxy says so.</Message><RequestId>fault-proxy</RequestId></Error>"
+        )
+    };
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status} {reason}\r\ncontent-type: application/xml\r\nx-amz-request-id: fault-proxy\r\n\
+         content-length: {length}\r\nconnection: {connection}\r\n\r\n{body}"
+    )
+}

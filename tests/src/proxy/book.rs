@@ -1,0 +1,235 @@
+//! What passed: counters, and one line for each request.
+//!
+//! Everything is written down before it is passed on, the end of a request before the last bytes of its answer:
+//! whoever has seen something finds it here. The log is bounded; its oldest lines go first.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use serde::Serialize;
+
+use super::head::Head;
+use super::shape::Way;
+
+/// Lines that are kept. At some 200 bytes a line this is 13 MB, and far more than one test has requests.
+const LOG_LINES_MAX: usize = 1 << 16;
+
+/// What passed since the start, or since the log was cleared.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Connections that were accepted, refused ones too.
+    pub connections: u64,
+    /// Connections that a rule refused before anything was read.
+    pub refused: u64,
+    /// Requests of which the head was read.
+    pub requests: u64,
+    /// Those, by method.
+    pub by_method: BTreeMap<String, u64>,
+    /// Those for which a rule fired.
+    pub faults: u64,
+    /// Bytes of request bodies.
+    pub request_bytes: u64,
+    /// Bytes of answer bodies that were passed on.
+    pub answer_bytes: u64,
+    /// Requests that have not ended.
+    pub in_flight: u64,
+    /// The most of them at one time.
+    pub in_flight_max: u64,
+    /// Lines that the log had no room for any more.
+    pub log_lines_lost: u64,
+}
+
+/// One request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LogLine {
+    /// As `GET`.
+    pub method: String,
+    /// Path and query, as they were sent.
+    pub target: String,
+    /// The `Range` header.
+    pub range: Option<String>,
+    /// The `If-Match` header.
+    pub if_match: Option<String>,
+    /// The status that the client was sent, if any.
+    pub status: Option<u16>,
+    /// Bytes of its body, without the framing of chunks.
+    pub request_bytes: u64,
+    /// Bytes of the answer's body that were passed on, without the framing of chunks.
+    pub answer_bytes: u64,
+    /// The place in the list of the rule that fired.
+    pub rule: Option<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Pages {
+    counters: Counters,
+    lines: VecDeque<LogLine>,
+    /// The number of the first line that is kept.
+    first: u64,
+}
+
+impl Pages {
+    fn line(&mut self, number: u64) -> Option<&mut LogLine> {
+        let at = number.checked_sub(self.first)?;
+        self.lines.get_mut(usize::try_from(at).ok()?)
+    }
+
+    fn add(&mut self, line: LogLine) -> u64 {
+        if self.lines.len() == LOG_LINES_MAX {
+            self.lines.pop_front();
+            self.first += 1;
+            self.counters.log_lines_lost += 1;
+        }
+        self.lines.push_back(line);
+        self.first + self.lines.len() as u64 - 1
+    }
+}
+
+/// The book of one proxy.
+#[derive(Debug, Default)]
+pub(super) struct Book(Mutex<Pages>);
+
+impl Book {
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.0.lock().expect("no panic while held")
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        self.pages().counters.clone()
+    }
+
+    pub(super) fn log(&self) -> Vec<LogLine> {
+        self.pages().lines.iter().cloned().collect()
+    }
+
+    /// Counts from zero; what is in flight stays so, and is in no line.
+    pub(super) fn clear(&self) {
+        let mut pages = self.pages();
+        let in_flight = pages.counters.in_flight;
+        pages.counters = Counters { in_flight, in_flight_max: in_flight, ..Counters::default() };
+        pages.first += pages.lines.len() as u64;
+        pages.lines.clear();
+    }
+
+    pub(super) fn connection(&self, is_refused: bool) {
+        let counters = &mut self.pages().counters;
+        counters.connections += 1;
+        counters.refused += u64::from(is_refused);
+    }
+
+    /// A request has come.
+    pub(super) fn open(self: &Arc<Self>, request: &Head, rule: Option<usize>) -> Entry {
+        let line = LogLine {
+            method: request.method().into_owned(),
+            target: request.target().into_owned(),
+            range: request.value("range"),
+            if_match: request.value("if-match"),
+            rule,
+            ..LogLine::default()
+        };
+        let mut pages = self.pages();
+        let counters = &mut pages.counters;
+        counters.requests += 1;
+        *counters.by_method.entry(line.method.clone()).or_default() += 1;
+        counters.faults += u64::from(rule.is_some());
+        counters.in_flight += 1;
+        counters.in_flight_max = counters.in_flight_max.max(counters.in_flight);
+        let number = pages.add(line);
+        drop(pages);
+        Entry { book: self.clone(), number, has_ended: AtomicBool::new(false) }
+    }
+}
+
+/// A request that is under way; it ends at the latest when this is dropped.
+#[derive(Debug)]
+pub(super) struct Entry {
+    book: Arc<Book>,
+    number: u64,
+    has_ended: AtomicBool,
+}
+
+impl Entry {
+    pub(super) fn status(&self, status: u16) {
+        if let Some(line) = self.book.pages().line(self.number) {
+            line.status = Some(status);
+        }
+    }
+
+    /// Bytes of a body go by.
+    pub(super) fn bytes(&self, way: Way, bytes: u64) {
+        let mut pages = self.book.pages();
+        let (mine, all) = match way {
+            Way::Request => (bytes, 0),
+            Way::Answer => (0, bytes),
+        };
+        pages.counters.request_bytes += mine;
+        pages.counters.answer_bytes += all;
+        if let Some(line) = pages.line(self.number) {
+            line.request_bytes += mine;
+            line.answer_bytes += all;
+        }
+    }
+
+    /// The rest of the answer is about to go.
+    pub(super) fn end(&self) {
+        if !self.has_ended.swap(true, Ordering::Relaxed) {
+            self.book.pages().counters.in_flight -= 1;
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head() -> Head {
+        Head::new(b"GET /b/k?x HTTP/1.1\r\nRange: bytes=1-2\r\nif-match: \"e\"\r\n\r\n".to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_request_is_counted_once_and_ends_once() {
+        let book = Arc::new(Book::default());
+        let (first, second) = (book.open(&head(), None), book.open(&head(), Some(3)));
+        first.status(206);
+        first.bytes(Way::Answer, 5);
+        first.bytes(Way::Request, 7);
+        first.end();
+        drop(first);
+        let counters = book.counters();
+        assert_eq!((counters.requests, counters.by_method["GET"], counters.faults), (2, 2, 1));
+        assert_eq!((counters.in_flight, counters.in_flight_max), (1, 2));
+        assert_eq!((counters.request_bytes, counters.answer_bytes), (7, 5));
+        let line = LogLine {
+            method: "GET".to_owned(),
+            target: "/b/k?x".to_owned(),
+            range: Some("bytes=1-2".to_owned()),
+            if_match: Some("\"e\"".to_owned()),
+            ..LogLine::default()
+        };
+        let done = LogLine { status: Some(206), request_bytes: 7, answer_bytes: 5, ..line.clone() };
+        assert_eq!(book.log(), [done, LogLine { rule: Some(3), ..line }]);
+        book.clear();
+        second.status(200);
+        let left = Counters { in_flight: 1, in_flight_max: 1, ..Counters::default() };
+        assert_eq!((book.counters(), book.log()), (left, Vec::new()));
+    }
+
+    #[test]
+    fn the_oldest_lines_go_first() {
+        let book = Arc::new(Book::default());
+        let entries: Vec<_> = (0..LOG_LINES_MAX + 2).map(|_| book.open(&head(), None)).collect();
+        for (at, entry) in entries.iter().enumerate() {
+            entry.bytes(Way::Answer, at as u64);
+        }
+        let log = book.log();
+        assert_eq!((log.len(), book.counters().log_lines_lost), (LOG_LINES_MAX, 2));
+        assert_eq!((log[0].answer_bytes, log[LOG_LINES_MAX - 1].answer_bytes), (2, LOG_LINES_MAX as u64 + 1));
+    }
+}

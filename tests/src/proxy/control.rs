@@ -1,0 +1,87 @@
+//! The control port: counters and log to read, rules and shape to set, while requests pass.
+//!
+//! `GET /counters`, `GET /log`, `POST /clear`, `POST /rules` with a list that replaces all rules, `POST /shape`
+//! with what is to change. A document that is not understood changes nothing and is answered with 400.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::time::sleep;
+
+use super::rule::Rule;
+use super::rules::Rules;
+use super::shape::ShapeChange;
+use super::{PAUSE, Shared};
+
+/// The largest document: some thousand rules.
+const DOCUMENT_BYTES_MAX: usize = 1 << 20;
+
+type Reply = Result<String, String>;
+
+pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(PAUSE).await;
+            continue;
+        };
+        let shared = shared.clone();
+        let service = service_fn(move |request| answer(request, shared.clone()));
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    shared: Arc<Shared>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (head, body) = request.into_parts();
+    let (status, text) = match Limited::new(body, DOCUMENT_BYTES_MAX).collect().await {
+        Ok(document) => match reply(&head.method, head.uri.path(), &document.to_bytes(), &shared) {
+            Some(Ok(json)) => (StatusCode::OK, json),
+            Some(Err(message)) => (StatusCode::BAD_REQUEST, message),
+            None => (StatusCode::NOT_FOUND, "there is no such thing here\n".to_owned()),
+        },
+        Err(error) => (StatusCode::BAD_REQUEST, error.to_string()),
+    };
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    Ok(response)
+}
+
+fn reply(method: &Method, path: &str, document: &[u8], shared: &Shared) -> Option<Reply> {
+    Some(match (method.as_str(), path) {
+        ("GET", "/counters") => json(&shared.book.counters()),
+        ("GET", "/log") => json(&shared.book.log()),
+        ("POST", "/clear") => {
+            shared.book.clear();
+            Ok(String::new())
+        }
+        ("POST", "/rules") => set_rules(document, shared),
+        ("POST", "/shape") => set_shape(document, shared),
+        _ => return None,
+    })
+}
+
+fn json(what: &impl serde::Serialize) -> Reply {
+    serde_json::to_string(what).map_err(|error| error.to_string())
+}
+
+fn set_rules(document: &[u8], shared: &Shared) -> Reply {
+    let rules: Vec<Rule> = serde_json::from_slice(document).map_err(|error| error.to_string())?;
+    *shared.rules() = Rules::new(rules).map_err(|error| error.to_string())?;
+    Ok(String::new())
+}
+
+fn set_shape(document: &[u8], shared: &Shared) -> Reply {
+    let change: ShapeChange = serde_json::from_slice(document).map_err(|error| error.to_string())?;
+    shared.shaper.set(change.of(shared.shaper.shape()));
+    Ok(String::new())
+}

@@ -1,0 +1,199 @@
+//! Where a body ends: what of the bytes that come is its framing and what its payload.
+//!
+//! Pure and without a look at payload: a body costs the proxy the same whatever is in it. Positions count bytes of
+//! payload, so that a fault is at the same place of a sized and of a chunked body.
+
+use std::io;
+
+/// What is still to come of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// So many bytes.
+    Sized(u64),
+    /// Chunks, each with its size before it.
+    Chunked(Chunks),
+    /// All that comes until the sender closes.
+    UntilClosed,
+}
+
+/// Where in a chunked body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Chunks {
+    /// In the digits of a size.
+    Size(u64),
+    /// After them, in the rest of their line.
+    Extension(u64),
+    /// In a chunk, before so many bytes.
+    Payload(u64),
+    /// In the line end after a chunk.
+    After,
+    /// In the lines after the last chunk; whether the current one is empty so far.
+    Trailer {
+        is_empty: bool,
+    },
+    Done,
+}
+
+/// What of the bytes at hand belongs together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) taken: usize,
+    /// How many of those are payload.
+    pub(super) payload: u64,
+}
+
+impl Framing {
+    pub(super) const fn sized(bytes: u64) -> Self {
+        Self::Sized(bytes)
+    }
+
+    pub(super) const fn chunked() -> Self {
+        Self::Chunked(Chunks::Size(0))
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self, Self::Sized(0) | Self::Chunked(Chunks::Done))
+    }
+
+    /// Takes bytes up to the end of the body or this much payload, and stops right behind its last byte.
+    ///
+    /// # Errors
+    /// The framing is wrong.
+    pub(super) fn span(&mut self, bytes: &[u8], payload_max: u64) -> io::Result<Span> {
+        assert!(payload_max > 0, "a span of nothing would never end a body");
+        let mut span = Span::default();
+        while span.taken < bytes.len() && span.payload < payload_max && !self.is_done() {
+            let step = self.step(&bytes[span.taken..], payload_max - span.payload)?;
+            span.taken += step.taken;
+            span.payload += step.payload;
+        }
+        Ok(span)
+    }
+
+    /// Takes bytes that are all framing or all payload.
+    ///
+    /// # Errors
+    /// The framing is wrong.
+    pub(super) fn step(&mut self, bytes: &[u8], payload_max: u64) -> io::Result<Span> {
+        let payload = payload_max.min(bytes.len() as u64);
+        match self {
+            Self::Sized(left) => Ok(take(left, payload)),
+            Self::UntilClosed => Ok(Span::of(payload)),
+            Self::Chunked(chunks) => chunks.step(bytes, payload),
+        }
+    }
+}
+
+impl Span {
+    /// Payload alone.
+    fn of(payload: u64) -> Self {
+        Self { taken: usize::try_from(payload).unwrap_or(usize::MAX), payload }
+    }
+}
+
+/// Payload, at most so much and what is left.
+fn take(left: &mut u64, payload: u64) -> Span {
+    let payload = payload.min(*left);
+    *left -= payload;
+    Span::of(payload)
+}
+
+impl Chunks {
+    fn step(&mut self, bytes: &[u8], payload: u64) -> io::Result<Span> {
+        if let Self::Payload(left) = self {
+            let span = take(left, payload);
+            if *left == 0 {
+                *self = Self::After;
+            }
+            return Ok(span);
+        }
+        let mut taken = 0;
+        for byte in bytes {
+            if matches!(self, Self::Payload(_) | Self::Done) {
+                break;
+            }
+            *self = self.after(*byte)?;
+            taken += 1;
+        }
+        Ok(Span { taken, payload: 0 })
+    }
+
+    /// Where one byte of framing leads.
+    fn after(self, byte: u8) -> io::Result<Self> {
+        Ok(match (self, byte) {
+            (Self::Size(0) | Self::Extension(0), b'\n') => Self::Trailer { is_empty: true },
+            (Self::Size(size) | Self::Extension(size), b'\n') => Self::Payload(size),
+            (Self::Size(size), b'\r' | b';' | b' ') | (Self::Extension(size), _) => Self::Extension(size),
+            (Self::Size(size), digit) => Self::Size(with_digit(size, digit)?),
+            (Self::After, b'\r') => Self::After,
+            (Self::After, b'\n') => Self::Size(0),
+            (Self::Trailer { is_empty: true }, b'\n') => Self::Done,
+            (Self::Trailer { .. }, b'\n') => Self::Trailer { is_empty: true },
+            (Self::Trailer { is_empty }, byte) => Self::Trailer { is_empty: is_empty && byte == b'\r' },
+            (Self::After | Self::Payload(_) | Self::Done, _) => return Err(wrong()),
+        })
+    }
+}
+
+fn with_digit(size: u64, digit: u8) -> io::Result<u64> {
+    let digit = char::from(digit).to_digit(16).ok_or_else(wrong)?;
+    size.checked_mul(16).and_then(|size| size.checked_add(u64::from(digit))).ok_or_else(wrong)
+}
+
+fn wrong() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a chunked body is framed wrongly")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BODY: &[u8] = b"5\r\nhello\r\n00A;x=\"y\"\r\n0123456789\r\n0\r\nx-sum: 1\r\n\r\n";
+    const PAYLOAD: &[u8] = b"hello0123456789";
+
+    /// All payload of `bytes`, read in pieces of `piece` bytes, and how many bytes it took.
+    fn payload(mut framing: Framing, bytes: &[u8], piece: usize) -> (Vec<u8>, usize) {
+        let (mut out, mut at) = (Vec::new(), 0);
+        while !framing.is_done() {
+            let end = bytes.len().min(at + piece);
+            let step = framing.step(&bytes[at..end], u64::MAX).unwrap();
+            assert!(step.taken > 0, "the body has no end");
+            if step.payload > 0 {
+                out.extend_from_slice(&bytes[at..at + step.taken]);
+            }
+            at += step.taken;
+        }
+        (out, at)
+    }
+
+    #[test]
+    fn a_chunked_body_ends_where_it_ends_however_it_is_read() {
+        let followed = [BODY, b"PUT / HTTP/1.1\r\n"].concat();
+        for piece in 1..followed.len() {
+            assert_eq!(payload(Framing::chunked(), &followed, piece), (PAYLOAD.to_vec(), BODY.len()));
+        }
+        assert_eq!(payload(Framing::chunked(), b"0\r\n\r\nmore", 3), (Vec::new(), 5));
+        assert_eq!(payload(Framing::sized(5), b"hello, you", 3), (b"hello".to_vec(), 5));
+    }
+
+    #[test]
+    fn a_span_ends_right_behind_the_payload_that_was_asked_for() {
+        for wanted in 1..PAYLOAD.len() {
+            let mut framing = Framing::chunked();
+            let span = framing.span(BODY, wanted as u64).unwrap();
+            assert_eq!(span.payload, wanted as u64);
+            assert_eq!(BODY[span.taken - 1], PAYLOAD[wanted - 1]);
+            assert!(!framing.is_done());
+        }
+        let mut framing = Framing::chunked();
+        assert_eq!(framing.span(BODY, u64::MAX).unwrap(), Span { taken: BODY.len(), payload: 15 });
+        assert!(framing.is_done());
+    }
+
+    #[test]
+    fn what_is_no_framing_is_refused() {
+        for wrong in ["x\r\n", "5\r\nhellooo\r\n", "fffffffffffffffff\r\n", "-1\r\n"] {
+            assert!(Framing::chunked().span(wrong.as_bytes(), u64::MAX).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The head of a request or an answer: kept as the bytes that came, looked into, and changed only by a fault.
+//!
+//! What nobody changes goes on byte for byte, whatever the case and the spaces of its lines, because signatures
+//! cover them.
+
+use std::borrow::Cow;
+use std::io;
+
+use super::framing::Framing;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    /// With the empty line at its end.
+    bytes: Vec<u8>,
+}
+
+impl Head {
+    /// # Errors
+    /// The first line has not the three parts that both kinds of heads have.
+    pub(super) fn new(bytes: Vec<u8>) -> io::Result<Self> {
+        let head = Self { bytes };
+        let parts = head.lines().next().map_or(0, |line| line.splitn(3, |byte| *byte == b' ').count());
+        // An answer may leave out the reason, and some leave out the space before it.
+        if parts < 2 {
+            return Err(wrong("no head of HTTP/1"));
+        }
+        Ok(head)
+    }
+
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// The lines, without their ends; the last ones are empty.
+    fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        self.bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+    }
+
+    /// A part of the first line: method, target and version, or version, status and reason.
+    fn part(&self, number: usize) -> Cow<'_, str> {
+        let line = self.lines().next().unwrap_or_default();
+        String::from_utf8_lossy(line.splitn(3, |byte| *byte == b' ').nth(number).unwrap_or_default())
+    }
+
+    /// The value of the first header of this name.
+    pub(super) fn value(&self, name: &str) -> Option<String> {
+        let value = self.lines().skip(1).find_map(|line| value_of(line, name))?;
+        Some(String::from_utf8_lossy(value).trim().to_owned())
+    }
+
+    /// Whether a header that is a list has this in it.
+    fn lists(&self, name: &str, word: &str) -> bool {
+        self.lines().skip(1).filter_map(|line| value_of(line, name)).any(|value| {
+            value
+                .split(|byte| *byte == b',')
+                .any(|item| item.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
+        })
+    }
+
+    /// Gives a header this value, in the place of what it had or after all others.
+    pub(super) fn set(&mut self, name: &str, value: &str) {
+        let mut changed = Vec::with_capacity(self.bytes.len() + name.len() + value.len() + 4);
+        let mut is_set = false;
+        for (number, line) in self.lines().enumerate() {
+            if line.is_empty() {
+                break;
+            }
+            let is_it = number > 0 && value_of(line, name).is_some();
+            if !is_it {
+                changed.extend_from_slice(line);
+            } else if !is_set {
+                let name = &line[..name.len()];
+                changed.extend_from_slice(&[name, b": ", value.as_bytes()].concat());
+                is_set = true;
+            } else {
+                continue;
+            }
+            changed.extend_from_slice(b"\r\n");
+        }
+        if !is_set {
+            changed.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+        }
+        changed.extend_from_slice(b"\r\n");
+        self.bytes = changed;
+    }
+
+    fn content_length(&self) -> io::Result<Option<u64>> {
+        let Some(value) = self.value("content-length") else { return Ok(None) };
+        value.parse().map(Some).map_err(|_| wrong("no content length"))
+    }
+
+    /// Whether the connection is to be used again, as the side that sent this head sees it.
+    fn keeps_alive(&self, version: &str) -> bool {
+        match version {
+            "HTTP/1.1" => !self.lists("connection", "close"),
+            _ => self.lists("connection", "keep-alive"),
+        }
+    }
+}
+
+/// What a request's head says.
+impl Head {
+    pub(super) fn method(&self) -> Cow<'_, str> {
+        self.part(0)
+    }
+
+    /// Path and query, as they were sent.
+    pub(super) fn target(&self) -> Cow<'_, str> {
+        self.part(1)
+    }
+
+    pub(super) fn request_keeps_alive(&self) -> bool {
+        self.keeps_alive(&self.part(2))
+    }
+
+    /// Whether the client waits for leave to send the body.
+    pub(super) fn expects_leave(&self) -> bool {
+        self.lists("expect", "100-continue")
+    }
+
+    pub(super) fn request_framing(&self) -> io::Result<Framing> {
+        if self.lists("transfer-encoding", "chunked") {
+            return Ok(Framing::chunked());
+        }
+        Ok(Framing::sized(self.content_length()?.unwrap_or(0)))
+    }
+}
+
+/// What an answer's head says.
+impl Head {
+    pub(super) fn status(&self) -> io::Result<u16> {
+        self.part(1).trim().parse().map_err(|_| wrong("no status"))
+    }
+
+    pub(super) fn answer_keeps_alive(&self) -> bool {
+        self.keeps_alive(&self.part(0))
+    }
+
+    /// How long the body of this answer to a request by this method is.
+    pub(super) fn answer_framing(&self, method: &str) -> io::Result<Framing> {
+        if has_no_body(method, self.status()?) {
+            return Ok(Framing::sized(0));
+        }
+        if self.lists("transfer-encoding", "chunked") {
+            return Ok(Framing::chunked());
+        }
+        Ok(self.content_length()?.map_or(Framing::UntilClosed, Framing::sized))
+    }
+}
+
+pub(super) fn has_no_body(method: &str, status: u16) -> bool {
+    method == "HEAD" || matches!(status, 100..=199 | 204 | 304)
+}
+
+/// What follows the colon, when the line is a header of this name.
+fn value_of<'a>(line: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let (before, after) = line.split_at_checked(name.len())?;
+    if before.eq_ignore_ascii_case(name.as_bytes()) { after.strip_prefix(b":") } else { None }
+}
+
+fn wrong(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANSWER: &str = "HTTP/1.1 200 OK\r\nServer: s\r\neTag:\t \"one\"\r\nETAG: \"two\"\r\n\r\n";
+
+    fn head(text: &str) -> Head {
+        Head::new(text.as_bytes().to_vec()).unwrap()
+    }
+
+    fn set(name: &str, value: &str) -> String {
+        let mut head = head(ANSWER);
+        head.set(name, value);
+        String::from_utf8(head.into_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_header_is_replaced_where_it_stands_and_added_where_there_is_none() {
+        assert_eq!(set("etag", "\"x\""), "HTTP/1.1 200 OK\r\nServer: s\r\neTag: \"x\"\r\n\r\n");
+        assert_eq!(set("age", "3"), ANSWER.replace("\r\n\r\n", "\r\nage: 3\r\n\r\n"));
+        assert_eq!(head(ANSWER).into_bytes(), ANSWER.as_bytes());
+    }
+
+    #[test]
+    fn a_request_says_what_follows_it() {
+        let framing = |headers| head(&format!("PUT /a?b=c HTTP/1.1\r\n{headers}\r\n")).request_framing();
+        assert_eq!(framing("").unwrap(), Framing::sized(0));
+        assert_eq!(framing("Content-LENGTH:7 \r\n").unwrap(), Framing::sized(7));
+        assert_eq!(
+            framing("content-length: 7\r\nTransfer-Encoding: Chunked\r\n").unwrap(),
+            Framing::chunked()
+        );
+        assert!(framing("content-length: seven\r\n").is_err());
+        let head = head("PUT /a?b=c HTTP/1.1\r\nexpect: 100-Continue\r\nConnection: x, Close\r\n\r\n");
+        assert!(head.expects_leave() && !head.request_keeps_alive());
+        assert_eq!((head.method(), head.target()), ("PUT".into(), "/a?b=c".into()));
+    }
+
+    #[test]
+    fn an_answer_says_what_follows_it() {
+        let framing = |method, status| {
+            head(&format!("HTTP/1.1 {status}\r\ncontent-length: 5\r\n\r\n")).answer_framing(method)
+        };
+        assert_eq!(framing("GET", 200).unwrap(), Framing::sized(5));
+        for (method, status) in [("HEAD", 200), ("GET", 304), ("DELETE", 204), ("PUT", 100)] {
+            assert_eq!(framing(method, status).unwrap(), Framing::sized(0), "{method} {status}");
+        }
+        let old = head("HTTP/1.0 200 OK\r\n\r\n");
+        assert_eq!(old.answer_framing("GET").unwrap(), Framing::UntilClosed);
+        assert!(!old.answer_keeps_alive() && head(ANSWER).answer_keeps_alive());
+        assert!(Head::new(b"nonsense\r\n\r\n".to_vec()).is_err());
+    }
+}

@@ -1,0 +1,210 @@
+//! How fast bytes pass: a delay for each request, a rate for each connection and one for all together.
+//!
+//! Each rate is a line on which bytes go one after another: a piece is due when it would have gone through, and
+//! waits until then. Pieces are as long as a few milliseconds of the rate, so that a client sees an even stream;
+//! no rate is ever exceeded by more than [`CREDIT`] of it, over any time. Answers and requests have lines of their
+//! own, each with the same rate, as on a link that carries both ways at once.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::time::{Instant, sleep_until};
+
+use super::source::BUFFER_BYTES;
+use super::units;
+
+/// What a piece takes of its line's time: some times the timer's resolution of 1 ms, and still no burst that a
+/// client could feel.
+const PIECE: Duration = Duration::from_millis(4);
+
+/// How much of its idle time a line makes up for. Who sleeps wakes up late, by a millisecond or by some when the
+/// machine is busy, and would never reach the rate otherwise.
+const CREDIT: Duration = Duration::from_millis(8);
+
+/// A wait that is not worth the timer.
+const SLACK: Duration = Duration::from_millis(1);
+
+/// What every request and every byte of a body costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// The wait before a request's head is sent on.
+    pub delay: Duration,
+    /// Bytes of bodies a second on each connection, each way; 0 for as many as can be.
+    pub connection_rate: u64,
+    /// Bytes of bodies a second on all connections together, each way; 0 for as many as can be.
+    pub total_rate: u64,
+}
+
+/// What is to change of a shape; what is absent stays.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ShapeChange {
+    #[serde(deserialize_with = "units::maybe_duration_in_json")]
+    delay: Option<Duration>,
+    #[serde(deserialize_with = "units::maybe_bytes_in_json")]
+    connection_rate: Option<u64>,
+    #[serde(deserialize_with = "units::maybe_bytes_in_json")]
+    total_rate: Option<u64>,
+}
+
+impl ShapeChange {
+    pub(super) fn of(self, shape: Shape) -> Shape {
+        Shape {
+            delay: self.delay.unwrap_or(shape.delay),
+            connection_rate: self.connection_rate.unwrap_or(shape.connection_rate),
+            total_rate: self.total_rate.unwrap_or(shape.total_rate),
+        }
+    }
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// From the client to the origin.
+    Request,
+    /// From the origin to the client.
+    Answer,
+}
+
+/// Where bytes pass one after another.
+#[derive(Debug, Default)]
+struct Line {
+    /// When all that was promised is through.
+    free_at: Option<Instant>,
+}
+
+impl Line {
+    /// When so many more bytes are through, at this rate.
+    fn reserve(&mut self, bytes: u64, rate: u64, now: Instant) -> Instant {
+        if rate == 0 {
+            return now;
+        }
+        let earliest = now.checked_sub(CREDIT).unwrap_or(now);
+        let begin = self.free_at.map_or(now, |free_at| free_at.max(earliest));
+        let due = begin + Duration::from_nanos(nanoseconds(bytes, rate));
+        self.free_at = Some(due);
+        due
+    }
+}
+
+fn nanoseconds(bytes: u64, rate: u64) -> u64 {
+    u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(rate)).unwrap_or(u64::MAX)
+}
+
+/// The shape of a proxy and its lines.
+#[derive(Debug, Default)]
+pub(super) struct Shaper {
+    shape: Mutex<Shape>,
+    requests: Mutex<Line>,
+    answers: Mutex<Line>,
+}
+
+impl Shaper {
+    pub(super) fn shape(&self) -> Shape {
+        *self.shape.lock().expect("no panic while held")
+    }
+
+    /// Holds from the next piece of every body on.
+    pub(super) fn set(&self, shape: Shape) {
+        *self.shape.lock().expect("no panic while held") = shape;
+    }
+
+    fn total(&self, way: Way) -> &Mutex<Line> {
+        match way {
+            Way::Request => &self.requests,
+            Way::Answer => &self.answers,
+        }
+    }
+}
+
+/// One way of one connection.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) way: Way,
+    line: Line,
+}
+
+impl Lane {
+    pub(super) fn new(way: Way) -> Self {
+        Self { way, line: Line::default() }
+    }
+
+    /// How many bytes may pass at once: at least one.
+    pub(super) fn piece_bytes(shaper: &Shaper) -> u64 {
+        let shape = shaper.shape();
+        let rates = [shape.connection_rate, shape.total_rate];
+        let pieces = rates.into_iter().filter(|rate| *rate > 0).map(|rate| {
+            let bytes = u128::from(rate) * PIECE.as_nanos() / 1_000_000_000;
+            u64::try_from(bytes).unwrap_or(u64::MAX)
+        });
+        pieces.min().unwrap_or(u64::MAX).clamp(1, BUFFER_BYTES as u64)
+    }
+
+    /// Waits until these bytes are through.
+    pub(super) async fn pass(&mut self, bytes: u64, shaper: &Shaper) {
+        let shape = shaper.shape();
+        if bytes == 0 || (shape.connection_rate == 0 && shape.total_rate == 0) {
+            return;
+        }
+        let now = Instant::now();
+        let due = self.due(bytes, shape, shaper.total(self.way), now);
+        if due > now + SLACK {
+            sleep_until(due).await;
+        }
+    }
+
+    fn due(&mut self, bytes: u64, shape: Shape, total: &Mutex<Line>, now: Instant) -> Instant {
+        let mine = self.line.reserve(bytes, shape.connection_rate, now);
+        let mut total = total.lock().expect("no panic while held");
+        mine.max(total.reserve(bytes, shape.total_rate, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: u64 = 1_000_000;
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_line_holds_its_rate_and_makes_up_for_late_wakings() {
+        let (mut line, start) = (Line::default(), Instant::now());
+        let mut now = start;
+        for _ in 0..1000 {
+            // Each time 2 ms late, and never late in the sum.
+            now = line.reserve(4_000, RATE, now).max(now) + 2 * MS;
+        }
+        assert_eq!(now - start, 4000 * MS + 2 * MS);
+    }
+
+    #[test]
+    fn a_line_saves_no_more_than_its_credit() {
+        let (mut line, start) = (Line::default(), Instant::now());
+        line.reserve(1, RATE, start);
+        let later = start + 1000 * MS;
+        assert_eq!(line.reserve(1_000_000, RATE, later), later + 1000 * MS - CREDIT);
+    }
+
+    #[test]
+    fn who_shares_a_line_waits_for_the_others() {
+        let (mut line, now) = (Line::default(), Instant::now());
+        let due: Vec<_> = (0..3).map(|_| line.reserve(10_000, RATE, now) - now).collect();
+        assert_eq!(due, [10 * MS, 20 * MS, 30 * MS]);
+        assert_eq!(line.reserve(10_000, 0, now), now, "without a rate nobody waits");
+    }
+
+    #[test]
+    fn pieces_are_short_on_slow_lines_and_as_long_as_the_buffer_on_fast_ones() {
+        let bytes = |connection_rate, total_rate| {
+            let shaper = Shaper::default();
+            shaper.set(Shape { connection_rate, total_rate, ..Shape::default() });
+            Lane::piece_bytes(&shaper)
+        };
+        assert_eq!(bytes(0, 0), BUFFER_BYTES as u64);
+        assert_eq!(bytes(u64::MAX, 0), BUFFER_BYTES as u64);
+        assert_eq!(bytes(2_000_000, 1_000_000), 4_000);
+        assert_eq!(bytes(1, 0), 1);
+    }
+}

@@ -1,0 +1,46 @@
+//! Before the shipped binary: signatures hold, uploads arrive, and a lost answer is a write that was done.
+
+use super::runtime;
+use crate::content::Content;
+use crate::proxy::{Fault, FaultProxy, Rule};
+use crate::s3::{Client, Failure, whole};
+use crate::server::{ACCESS_KEY, SECRET_KEY, Setup};
+
+const BUCKET: &str = "behind";
+const LARGE: Content = Content { id: 1, length: 6 << 20 };
+const SMALL: Content = Content { id: 2, length: 1000 };
+
+#[test]
+fn proxy_stands_before_mlgw() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Setup::new(dir.path().join("mlgw-data")).start();
+    let proxy = FaultProxy::start(server.s3);
+    let client = Client::new(proxy.addr(), ACCESS_KEY, SECRET_KEY);
+    runtime().block_on(async {
+        client.create_bucket(BUCKET).await.expect("made");
+        let upload = client.create_upload(BUCKET, "large").await.expect("begun");
+        let mut parts = Vec::new();
+        for (number, content) in [(1, LARGE), (2, SMALL)] {
+            let body = whole(content.bytes());
+            let etag = client.put_part(BUCKET, "large", &upload, number, body).await.expect("stored");
+            parts.push((number, etag));
+        }
+        client.complete(BUCKET, "large", &upload, &parts).await.expect("complete");
+        let read = client.get(BUCKET, "large").await.expect("read").body;
+        assert!(read == [LARGE.bytes(), SMALL.bytes()].concat(), "{} bytes", read.len());
+        assert_eq!(client.get_range(BUCKET, "large", (5, 9)).await.expect("read").body, read.slice(5..10));
+        assert_eq!(client.list(BUCKET, 10).await.expect("listed").len(), 1);
+
+        let lost = Rule::new(Fault::CutBeforeAnswer).method("PUT").path("/small").times(1);
+        let slow = Fault::Status { status: 503, code: "SlowDown".to_owned() };
+        proxy.set_rules(vec![lost, Rule::new(slow).method("DELETE")]);
+        let put = client.put(BUCKET, "small", whole(SMALL.bytes())).await;
+        assert!(matches!(put, Err(Failure::Lost(_))), "{put:?}");
+        assert_eq!(client.get(BUCKET, "small").await.expect("it was stored").body, SMALL.bytes());
+        assert_eq!(client.delete(BUCKET, "small").await.expect_err("refused").status(), Some(503));
+        client.head(BUCKET, "small").await.expect("still there");
+    });
+    let reads = proxy.log().into_iter().filter(|line| line.range.as_deref() == Some("bytes=5-9")).count();
+    assert_eq!((reads, proxy.counters().faults), (1, 2));
+    server.stop();
+}

@@ -1,0 +1,109 @@
+//! Clients: one by hand, which sees every byte up to where a connection breaks, and one of hyper's, which uses its
+//! connection again.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+
+use super::PATIENCE;
+use super::origin::{Body, sized};
+
+/// All that came back on a connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Raw {
+    pub(super) head: String,
+    pub(super) body: Vec<u8>,
+}
+
+impl Raw {
+    pub(super) fn status(&self) -> u16 {
+        self.head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
+    }
+
+    pub(super) fn has(&self, line: &str) -> bool {
+        self.head.lines().any(|found| found.eq_ignore_ascii_case(line))
+    }
+}
+
+/// Connects, sends this and reads until the other side closes or resets.
+pub(super) fn raw(proxy: SocketAddr, request: &str, body: &[u8]) -> Raw {
+    let mut stream = TcpStream::connect(proxy).expect("connected");
+    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    // Who is cut off may not get rid of all of it.
+    let _sent = stream.write_all(&[request.as_bytes(), body].concat());
+    let mut received = Vec::new();
+    let _ended = stream.read_to_end(&mut received);
+    let end = received.windows(4).position(|window| window == b"\r\n\r\n").map_or(0, |end| end + 4);
+    let body = received.split_off(end);
+    Raw { head: String::from_utf8(received).expect("a head is text"), body }
+}
+
+/// A GET on a connection of its own.
+pub(super) fn raw_get(proxy: SocketAddr, path: &str) -> Raw {
+    raw(proxy, &format!("GET {path} HTTP/1.1\r\nhost: origin\r\nconnection: close\r\n\r\n"), b"")
+}
+
+/// A PUT on a connection of its own.
+pub(super) fn raw_put(proxy: SocketAddr, path: &str, body: &[u8]) -> Raw {
+    let length = body.len();
+    let head = format!(
+        "PUT {path} HTTP/1.1\r\nhost: origin\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+    );
+    raw(proxy, &head, body)
+}
+
+/// The payload of a chunked body.
+pub(super) fn unchunked(mut body: &[u8]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    loop {
+        let end = body.windows(2).position(|window| window == b"\r\n").expect("the line of a size");
+        let size = std::str::from_utf8(&body[..end]).expect("text");
+        let size = usize::from_str_radix(size, 16).expect("a size");
+        payload.extend_from_slice(&body[end + 2..][..size]);
+        assert_eq!(&body[end + 2 + size..][..2], b"\r\n");
+        body = &body[end + 4 + size..];
+        if size == 0 {
+            assert_eq!(body, b"", "nothing follows the last chunk");
+            return payload;
+        }
+    }
+}
+
+/// A connection that is used again and again.
+pub(super) struct Caller(SendRequest<Body>);
+
+/// A whole answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Caller {
+    pub(super) async fn connect(proxy: SocketAddr) -> Self {
+        let stream = tokio::net::TcpStream::connect(proxy).await.expect("connected");
+        let (sender, connection) = handshake(TokioIo::new(stream)).await.expect("connected");
+        tokio::spawn(connection);
+        Self(sender)
+    }
+
+    /// # Errors
+    /// No whole answer came.
+    pub(super) async fn call(&mut self, method: Method, path: &str, body: Body) -> hyper::Result<Answer> {
+        let request = Request::builder().method(method).uri(path).header("host", "origin").body(body);
+        self.0.ready().await?;
+        let answer = self.0.send_request(request.expect("our own request is well-formed")).await?;
+        let (head, body) = answer.into_parts();
+        Ok(Answer { status: head.status, headers: head.headers, body: body.collect().await?.to_bytes() })
+    }
+
+    pub(super) async fn get(&mut self, path: &str) -> hyper::Result<Answer> {
+        self.call(Method::GET, path, sized(Bytes::new())).await
+    }
+}

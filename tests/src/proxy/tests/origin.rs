@@ -1,0 +1,184 @@
+//! Origins: one of hyper's that serves bodies of any size, and one that says a fixed text whatever it is asked.
+//!
+//! `GET /sized/N` and `GET /chunked/N` answer with the body of N bytes, `GET /held` when it is told to and
+//! `GET /nothing` with 204; everything else reads its body whole, notes it and answers 200.
+
+use std::convert::Infallible;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Method, Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+
+use crate::content::Content;
+
+pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// Chunks of an odd length, so that they fall on no boundary of buffers.
+const CHUNK_BYTES: usize = 10_007;
+
+/// The body of so many bytes.
+pub(super) fn body(length: usize) -> Bytes {
+    Content { id: 5, length }.bytes()
+}
+
+pub(super) fn sized(bytes: Bytes) -> Body {
+    Full::new(bytes).boxed_unsync()
+}
+
+pub(super) fn chunked(bytes: &Bytes) -> Body {
+    let frames: Vec<_> =
+        bytes.chunks(CHUNK_BYTES).map(|chunk| Ok(Frame::data(Bytes::copy_from_slice(chunk)))).collect();
+    StreamBody::new(stream::iter(frames)).boxed_unsync()
+}
+
+/// What came of the requests with bodies.
+#[derive(Default)]
+struct Notes {
+    whole: Mutex<Vec<(String, Bytes)>>,
+    broken: AtomicUsize,
+    begun: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+#[derive(Clone)]
+pub(super) struct Origin {
+    pub(super) addr: SocketAddr,
+    notes: Arc<Notes>,
+    gate: Arc<Semaphore>,
+}
+
+impl Origin {
+    pub(super) fn start(runtime: &Runtime) -> Self {
+        let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).expect("a port");
+        let addr = listener.local_addr().expect("bound");
+        let origin = Self { addr, notes: Arc::default(), gate: Arc::new(Semaphore::new(0)) };
+        runtime.spawn(origin.clone().listen(listener));
+        origin
+    }
+
+    /// Paths and bodies of what it has received whole.
+    pub(super) fn received(&self) -> Vec<(String, Bytes)> {
+        self.notes.whole.lock().expect("no panic while held").clone()
+    }
+
+    /// Bodies that broke off.
+    pub(super) fn broken(&self) -> usize {
+        self.notes.broken.load(Ordering::SeqCst)
+    }
+
+    /// Requests that it is at.
+    pub(super) fn at_work(&self) -> usize {
+        self.notes.begun.load(Ordering::SeqCst) - self.notes.ended.load(Ordering::SeqCst)
+    }
+
+    /// All requests that it was asked.
+    pub(super) fn asked(&self) -> usize {
+        self.notes.begun.load(Ordering::SeqCst)
+    }
+
+    /// Lets so many of `/held` go.
+    pub(super) fn let_go(&self, requests: usize) {
+        self.gate.add_permits(requests);
+    }
+
+    async fn listen(self, listener: TcpListener) {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else { return };
+            tokio::spawn(self.clone().serve(stream));
+        }
+    }
+
+    async fn serve(self, stream: TcpStream) {
+        let service = service_fn(|request| {
+            let origin = self.clone();
+            async move { Ok::<_, Infallible>(origin.answer(request).await) }
+        });
+        // A client that hangs up is no mistake here.
+        drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let _at_work = AtWork::begin(&self.notes);
+        let path = request.uri().path().to_owned();
+        let length = path.rsplit('/').next().and_then(|end| end.parse().ok()).unwrap_or(0);
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        let answer = Response::builder().header("etag", "\"true\"").header("X-Odd", "Kept  as is");
+        let answer = match path.split('/').nth(1) {
+            Some("sized") if is_read => answer.body(sized(body(length))),
+            Some("chunked") if is_read => answer.body(chunked(&body(length))),
+            Some("nothing") => answer.status(204).body(sized(Bytes::new())),
+            Some("held") => {
+                self.gate.acquire().await.expect("never closed").forget();
+                answer.body(sized(Bytes::from("let go")))
+            }
+            _ => {
+                self.take(path, request.into_body()).await;
+                answer.body(sized(Bytes::from("taken")))
+            }
+        };
+        answer.expect("our own answer is well-formed")
+    }
+
+    async fn take(&self, path: String, body: Incoming) {
+        match body.collect().await {
+            Ok(body) => {
+                self.notes.whole.lock().expect("no panic while held").push((path, body.to_bytes()));
+            }
+            Err(_) => _ = self.notes.broken.fetch_add(1, Ordering::SeqCst),
+        }
+    }
+}
+
+/// Counts a request as ended whichever way it ends.
+struct AtWork<'a>(&'a Notes);
+
+impl<'a> AtWork<'a> {
+    fn begin(notes: &'a Notes) -> Self {
+        notes.begun.fetch_add(1, Ordering::SeqCst);
+        Self(notes)
+    }
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.ended.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// An origin for one connection that answers a head with this text and closes when the other side does, or at once;
+/// what it was sent comes out of the channel.
+pub(super) fn scripted(answer: &'static str, closes: bool) -> (SocketAddr, mpsc::Receiver<Vec<u8>>) {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let addr = listener.local_addr().expect("bound");
+    let (said, heard) = mpsc::channel();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut received = Vec::new();
+        let mut buffer = [0; 4096];
+        while !received.windows(4).any(|window| window == b"\r\n\r\n") {
+            let read = stream.read(&mut buffer).expect("a request");
+            received.extend_from_slice(&buffer[..read]);
+        }
+        stream.write_all(answer.as_bytes()).expect("sent");
+        if !closes {
+            // A reset is as good an end as any.
+            drop(stream.read_to_end(&mut received));
+        }
+        said.send(received).ok();
+    });
+    (addr, heard)
+}

@@ -1,0 +1,95 @@
+//! Durations and amounts of bytes as people write them: `20ms`, `60MB`, `64KiB`.
+//!
+//! A duration always has a unit. Bytes without one are bytes; a rate is bytes a second, and `0` sets none.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+const NANOSECONDS: &[(&str, u64)] = &[("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+
+const BYTES: &[(&str, u64)] = &[
+    ("B", 1),
+    ("kB", 1_000),
+    ("KB", 1_000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("", 1),
+];
+
+/// Text that is no amount.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not {wanted}")]
+pub struct NoAmount {
+    text: String,
+    wanted: &'static str,
+}
+
+/// A whole number and its unit, in the smallest one.
+fn amount(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (_, factor) = units.iter().find(|(unit, _)| *unit == &text[digits..])?;
+    text[..digits].parse::<u64>().ok()?.checked_mul(*factor)
+}
+
+/// A duration as `20ms`.
+///
+/// # Errors
+/// The text is none, or too long a one.
+pub fn duration(text: &str) -> Result<Duration, NoAmount> {
+    let wanted = "a duration as 500us, 20ms or 3s";
+    let nanoseconds = amount(text, NANOSECONDS).ok_or_else(|| NoAmount { text: text.to_owned(), wanted })?;
+    Ok(Duration::from_nanos(nanoseconds))
+}
+
+/// An amount of bytes as `60MB`.
+///
+/// # Errors
+/// The text is none, or too large a one.
+pub fn bytes(text: &str) -> Result<u64, NoAmount> {
+    let wanted = "an amount of bytes as 60MB, 64KiB or 0";
+    amount(text, BYTES).ok_or_else(|| NoAmount { text: text.to_owned(), wanted })
+}
+
+pub(super) fn duration_in_json<'de, D: Deserializer<'de>>(json: D) -> Result<Duration, D::Error> {
+    duration(&String::deserialize(json)?).map_err(D::Error::custom)
+}
+
+pub(super) fn maybe_duration_in_json<'de, D: Deserializer<'de>>(
+    json: D,
+) -> Result<Option<Duration>, D::Error> {
+    duration_in_json(json).map(Some)
+}
+
+pub(super) fn maybe_bytes_in_json<'de, D: Deserializer<'de>>(json: D) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Number(u64),
+        Text(String),
+    }
+    match Written::deserialize(json)? {
+        Written::Number(number) => Ok(Some(number)),
+        Written::Text(text) => bytes(&text).map(Some).map_err(D::Error::custom),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_read_as_they_are_written() {
+        let read = ["0", "7", "60MB", "64KiB", "1GB"].map(|text| bytes(text).unwrap());
+        assert_eq!(read, [0, 7, 60_000_000, 65_536, 1_000_000_000]);
+        let read = ["0s", "500us", "20ms", "3s"].map(|text| duration(text).unwrap().as_micros());
+        assert_eq!(read, [0, 500, 20_000, 3_000_000]);
+        for wrong in ["", "MB", "1.5MB", "-1", "1 MB", "99999999999GB", "1mb"] {
+            assert!(bytes(wrong).is_err() && duration(wrong).is_err(), "{wrong:?}");
+        }
+        assert_eq!(duration("20").unwrap_err().to_string(), "\"20\" is not a duration as 500us, 20ms or 3s");
+    }
+}
