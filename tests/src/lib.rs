@@ -10,7 +10,7 @@
 //! - `history`, `workload`, `check`: what clients were promised, and whether the server keeps it;
 //! - `crashes`, `limits`, `observability`, `store`, `tiers`: the tests themselves;
 //! - `clients`: S3 clients written in Rust;
-//! - `proxy`: stands before an origin and does harm by rules.
+//! - `proxy`: stands before an origin and does harm by rules; also a program, `mlgw-fault-proxy`, for benchmarks.
 //!
 //! Randomness comes from `seed` alone and every test prints the seed it ran with.
 
