@@ -17,6 +17,12 @@ impl Timestamp {
         Self(secs.saturating_mul(1000))
     }
 
+    /// From a text such as `2026-11-20T11:36:23.000Z`; nothing when it is none.
+    #[must_use]
+    pub fn of_rfc3339(text: &str) -> Option<Self> {
+        text.parse::<jiff::Timestamp>().ok().map(|time| Self(time.as_millisecond()))
+    }
+
     /// Milliseconds since the Unix epoch.
     #[must_use]
     pub const fn as_millis(self) -> i64 {

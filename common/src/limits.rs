@@ -148,6 +148,15 @@ pub const APPEND_AGAIN_MAX: usize = 5;
 /// the last look, which takes longer than looking.
 pub const LOOK_AGAIN_MAX: usize = 8;
 
+// Bound buckets.
+
+/// What of an origin's object is fetched, kept and let go of as one. Objects of at most this are fetched whole.
+pub const COPY_BLOCK_BYTES: u64 = 8 * MIB;
+/// Blocks of one answer that are fetched at once: three connections of 60 MB/s fill a link of 200 MB/s.
+pub const FETCH_AHEAD_BLOCKS: u64 = 4;
+/// Blocks that are fetched at once for all answers, and held in memory until they are read or kept.
+pub const FETCH_BLOCKS_MAX: usize = 32;
+
 // Catalogue.
 
 /// Extents that an object record holds itself; a body of more has `extent` pages.
@@ -179,6 +188,7 @@ pub const JOB_ROWS_MAX: usize = 512;
 const _: () = {
     assert!(CHUNK_BYTES_MAX.is_multiple_of(BLOCK_BYTES));
     assert!(OWN_SEGMENT_BYTES_MIN.is_multiple_of(CHUNK_BYTES_MAX));
+    assert!(COPY_BLOCK_BYTES.is_multiple_of(CHUNK_BYTES_MAX));
     assert!(PART_BYTES_MIN >= CHUNK_BYTES_MAX);
     assert!(DELETE_OBJECTS_KEYS_MAX * KEY_LEN_MAX < XML_BODY_BYTES_MAX);
     assert!(HELD_BLOCKS_MAX as u64 * BLOCK_BYTES <= MEMORY_BYTES_MIN / 4 * 3);

@@ -19,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
     ("openraft", &["metadata/src/raft"]),
     ("rocksdb", &["metadata/src/store"]),
-    ("hyper", &["gateway/src", "tests"]),
+    ("hyper", &["gateway/src", "tests", "tiering/src/origin"]),
     ("axum", &["gateway/src"]),
 ];
 

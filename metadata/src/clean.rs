@@ -66,6 +66,8 @@ impl CleanIndex {
         };
         let store = match open() {
             Ok(store) => store,
+            // Its disk is not there, or another process has it: that is for a person.
+            Err(error) if error.0.starts_with("IO error") => return Err(error),
             Err(error) => {
                 tracing::warn!(%error, dir = %dir.display(), "it does not open and is begun anew");
                 files::remove_dir(&dir.join("index"))?;
@@ -96,10 +98,19 @@ impl CleanIndex {
         Ok(Some(found))
     }
 
+    /// What is known of `key`, which does not count as reading it.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn peek(&self, bucket: BucketId, key: &ObjectKey) -> Answer<Option<Copy>> {
+        let value = self.store.pinned(&copy::row(bucket, key.as_bytes()))?;
+        Ok(value.map(|value| decode(&value)).transpose().map_err(StoreError::from)?)
+    }
+
     /// Whether `key` was read lately: its row is in memory.
     #[must_use]
     pub fn is_recent(&self, bucket: BucketId, key: &ObjectKey) -> bool {
-        self.rows.get(&copy::row(bucket, key.as_bytes())).is_some()
+        self.rows.holds(&copy::row(bucket, key.as_bytes()))
     }
 
     /// Notes what is known of `key`.
@@ -318,6 +329,9 @@ mod tests {
             assert_eq!(index.copy(BUCKET, &a), Ok(Some(copy(etag))), "from memory");
         }
         assert!(index.is_recent(BUCKET, &a) && !index.is_recent(BucketId(4), &a));
+        index.put_copy(BUCKET, &key("b"), &copy("b")).unwrap();
+        assert_eq!(index.peek(BUCKET, &key("b")), Ok(Some(copy("b"))));
+        assert!(!index.is_recent(BUCKET, &key("b")), "nobody read it");
         assert_eq!(index.copy(BucketId(4), &a), Ok(None));
         index.remove_copy(BUCKET, &a).unwrap();
         assert_eq!(index.copy(BUCKET, &a), Ok(None));

@@ -79,6 +79,11 @@ impl RowCache {
         self.rows.get(row)
     }
 
+    /// Whether the value of `row` is here. Not counted as a look.
+    pub(crate) fn holds(&self, row: &[u8]) -> bool {
+        self.rows.contains_key(row)
+    }
+
     /// To be taken before the store is asked for `row`, which is not here.
     pub(crate) fn ticket(&self, row: &[u8]) -> Ticket {
         self.misses.fetch_add(1, Ordering::Relaxed);

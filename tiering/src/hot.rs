@@ -407,6 +407,43 @@ impl HotTier {
         self.inner.append_moved(&owner, &data).await
     }
 
+    /// Stores a chunk of a tier without compaction once more, in the segment of what was moved.
+    ///
+    /// # Errors
+    /// When nothing was stored.
+    pub async fn append_moved(&self, extent: &Extent, body: BodyId) -> Result<Appended, AppendError> {
+        let (owner, data) = self.inner.reader.chunk(extent, body).await.map_err(|error| {
+            tracing::warn!(%error, "a chunk cannot be read and is not moved");
+            AppendError::Io
+        })?;
+        self.inner.append_moved(&owner, &data).await
+    }
+
+    /// The chunks in a segment, those that nothing refers to included.
+    ///
+    /// # Errors
+    /// When its file cannot be read.
+    pub async fn chunks_in(&self, segment: SegmentId) -> io::Result<Vec<ChunkAt>> {
+        let inner = self.inner.clone();
+        let read = tokio::task::spawn_blocking(move || chunks_in(&inner, segment)).await;
+        read.unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
+    }
+
+    /// Removes the file of a segment that the map does not have any more, in a tier without compaction. Who reads it reads on.
+    ///
+    /// # Errors
+    /// When the disk fails; a start removes it then.
+    pub async fn release(&self, segment: SegmentId) -> io::Result<()> {
+        self.inner.reader.forget(segment);
+        let inner = self.inner.clone();
+        let removed = tokio::task::spawn_blocking(move || {
+            let bytes = inner.volumes.hot.remove(segment)?.unwrap_or(0);
+            inner.shared.space.freed(bytes.saturating_sub(SEGMENT_HEADER_BYTES));
+            Ok(())
+        });
+        removed.await.unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
+    }
+
     /// Keeps segments from being released until the pin is dropped; nothing when one of them is gone
     /// or going: look the object up again, it is elsewhere. Not needed for a single read.
     #[must_use]
@@ -494,6 +531,13 @@ impl HotTier {
         self.inner.shared.space.has_room(bytes)
     }
 
+    /// Bytes of its segments, and bytes that it can still take.
+    #[must_use]
+    pub fn fill(&self) -> (u64, u64) {
+        let space = &self.inner.shared.space;
+        (space.used_bytes(), space.room_bytes())
+    }
+
     /// What the tier has done since it was opened.
     #[must_use]
     pub fn metrics(&self) -> HotMetrics {
@@ -535,6 +579,34 @@ impl HotTier {
             let _ = sealed.await;
         }
     }
+}
+
+/// A chunk in a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChunkAt {
+    /// The bucket of its owner.
+    pub bucket: BucketId,
+    /// Its owner's key.
+    pub key: ObjectKey,
+    /// Its owner's body.
+    pub body: BodyId,
+    /// Its first byte in the body.
+    pub first: u64,
+    /// Where its record begins in the segment.
+    pub offset: u64,
+}
+
+fn chunks_in(inner: &Inner, segment: SegmentId) -> io::Result<Vec<ChunkAt>> {
+    let mut found = Vec::new();
+    let Some(place) = inner.shared.segments.map.place(segment) else { return Ok(found) };
+    let file = inner.volumes.dirs().open(segment, place.tier)?;
+    let mut scan = scan::Scan::new(file, segment, place.generation, 0)?;
+    while let Some(record) = scan.next()? {
+        let Some(owner) = record.head.and_then(|head| head.owner()) else { continue };
+        let Owner { bucket, key, body, offset: first, .. } = owner;
+        found.push(ChunkAt { bucket, key, body, first, offset: record.offset });
+    }
+    Ok(found)
 }
 
 impl Inner {

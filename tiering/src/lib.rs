@@ -5,11 +5,15 @@
 //! gets from here was verified against the checksum it was written with, and whatever was
 //! answered as stored survives power loss (unless durability `os` was chosen by name).
 
+pub mod bound;
+mod copies;
 pub mod hot;
 mod memory;
+pub mod origin;
 mod tiers;
 pub mod upstream;
 
+pub use copies::{Copies, CopiesMetrics, CopiesOptions, OpenCopiesError};
 pub use hot::{
     AppendError, Appended, Chunk, CompactionSettings, CompactionStatus, Hold, HotMetrics, HotOptions,
     HotTier, OpenError, Order, Placement, PlacingSettings, PlacingStatus, ReadError, RecoverError,

@@ -40,16 +40,28 @@ impl Tiers {
         first: u64,
         range: Range<u64>,
     ) -> Result<Bytes, ReadError> {
-        if !self.memory.takes(extent.logical_bytes) || range.end > extent.logical_bytes {
-            return self.hot.read(extent, body, range).await;
-        }
-        if let Some(bytes) = self.memory.get(body, first, &range) {
-            return Ok(bytes);
-        }
-        // All of it is verified at once, so it costs no more to have all of it.
-        let mut chunk = self.hot.read(extent, body, 0..extent.logical_bytes).await?;
-        self.memory.keep(body, first, chunk.clone());
-        cut(&mut chunk, &range).expect("the range is within the chunk");
-        Ok(chunk)
+        read_through(&self.memory, &self.hot, extent, body, first, range).await
     }
+}
+
+/// Reads from memory, or else from segments, and keeps what is small in memory.
+pub(crate) async fn read_through(
+    memory: &MemoryTier,
+    segments: &HotTier,
+    extent: &Extent,
+    body: BodyId,
+    first: u64,
+    range: Range<u64>,
+) -> Result<Bytes, ReadError> {
+    if !memory.takes(extent.logical_bytes) || range.end > extent.logical_bytes {
+        return segments.read(extent, body, range).await;
+    }
+    if let Some(bytes) = memory.get(body, first, &range) {
+        return Ok(bytes);
+    }
+    // All of it is verified at once, so it costs no more to have all of it.
+    let mut chunk = segments.read(extent, body, 0..extent.logical_bytes).await?;
+    memory.keep(body, first, chunk.clone());
+    cut(&mut chunk, &range).expect("the range is within the chunk");
+    Ok(chunk)
 }

@@ -1,0 +1,304 @@
+//! Bound buckets: buckets here that front a bucket of somebody else's, without an import.
+//!
+//! An object is asked for at its origin once and kept as a clean copy, block by block, while it is passed on. Always: what an
+//! answer carries is of one version, that of its first byte; each block is fetched once however many want it; what the origin said
+//! holds for a bounded time ([`Freshness`]), and then it is asked again, with one round trip. When the disk here fails, objects are
+//! passed on all the same.
+//!
+//! What a crash interrupts is a fetch: it begins anew.
+
+mod block;
+mod contact;
+mod fetch;
+mod fill;
+mod fresh;
+mod reader;
+#[cfg(test)]
+mod tests;
+
+pub use fresh::Freshness;
+pub use reader::BoundReader;
+
+use crate::copies::Copies;
+use crate::origin::{ListPage, ListQuery, Origin, OriginError, OriginMetrics, Part};
+use contact::Contacts;
+use fill::Fill;
+use mlgw_common::ids::{BodyId, BucketId};
+use mlgw_common::limits::FETCH_BLOCKS_MAX;
+use mlgw_common::{Clock, ObjectKey, Timestamp};
+use mlgw_metadata::schema::{Binding, Bucket, Copy, ObjectVersion};
+use parking_lot::{Mutex, RwLock};
+use quick_cache::sync::Cache;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// Keys of which it is remembered that the origin has none.
+const ABSENT_MAX: usize = 100_000;
+/// Most copies that are looked at between two looks at the clock while a bucket is refreshed.
+const REFRESHED_AT_ONCE: usize = 1000;
+
+/// All bound buckets of a node. Clones are the same.
+#[derive(Clone, Default)]
+pub struct Bound {
+    /// None where no upstream is configured that could be fronted.
+    inner: Option<Arc<Inner>>,
+}
+
+struct Inner {
+    origins: HashMap<String, Arc<dyn Origin>>,
+    copies: Copies,
+    clock: Arc<dyn Clock>,
+    freshness: RwLock<Freshness>,
+    /// One for each block that is in memory.
+    memory: Arc<Semaphore>,
+    fills: Mutex<HashMap<(BodyId, u64), Arc<Fill>>>,
+    contacts: Contacts,
+    /// When origins said that there is no such key.
+    absent: Cache<(BucketId, ObjectKey), Timestamp>,
+    /// By [`CacheState`].
+    answers: [AtomicU64; 3],
+}
+
+impl Bound {
+    /// Bound buckets over `origins`, by the names of their upstreams.
+    #[must_use]
+    pub fn new(
+        origins: HashMap<String, Arc<dyn Origin>>,
+        copies: Copies,
+        freshness: Freshness,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let inner = Inner {
+            origins,
+            copies,
+            clock,
+            freshness: RwLock::new(freshness),
+            memory: Arc::new(Semaphore::new(FETCH_BLOCKS_MAX)),
+            fills: Mutex::default(),
+            contacts: Contacts::default(),
+            absent: Cache::new(ABSENT_MAX),
+            answers: Default::default(),
+        };
+        Self { inner: Some(Arc::new(inner)) }
+    }
+
+    /// The bucket that a binding makes; nothing when no upstream of its name is configured.
+    #[must_use]
+    pub fn bucket(&self, bucket: &Bucket, binding: &Binding) -> Option<BoundBucket> {
+        let inner = self.inner.as_ref()?;
+        Some(BoundBucket {
+            inner: inner.clone(),
+            id: bucket.bucket_id(),
+            origin: inner.origins.get(&binding.upstream)?.clone(),
+            prefix: binding.prefix.as_str().into(),
+            ttl: binding.ttl_ms.map(Duration::from_millis),
+        })
+    }
+
+    /// The names of the upstreams that can be fronted.
+    #[must_use]
+    pub fn upstreams(&self) -> Vec<&str> {
+        let mut names: Vec<&str> =
+            self.inner.iter().flat_map(|inner| inner.origins.keys()).map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// What was asked of each upstream.
+    #[must_use]
+    pub fn origin_metrics(&self) -> Vec<(&str, OriginMetrics)> {
+        let origins = self.inner.iter().flat_map(|inner| &inner.origins);
+        origins.map(|(name, origin)| (name.as_str(), origin.metrics())).collect()
+    }
+
+    /// Answers by how they came about: hits, misses, and those that were stale.
+    #[must_use]
+    pub fn answers(&self) -> [(CacheState, u64); 3] {
+        let count = |state: CacheState| {
+            let inner = self.inner.as_ref();
+            (state, inner.map_or(0, |inner| inner.answers[state as usize].load(Relaxed)))
+        };
+        [CacheState::Hit, CacheState::Miss, CacheState::Stale].map(count)
+    }
+
+    /// The copies that are kept of them.
+    #[must_use]
+    pub fn copies(&self) -> Option<&Copies> {
+        self.inner.as_ref().map(|inner| &inner.copies)
+    }
+
+    /// From now on what origins say holds so long.
+    pub fn set_freshness(&self, freshness: Freshness) {
+        if let Some(inner) = &self.inner {
+            *inner.freshness.write() = freshness;
+        }
+    }
+}
+
+/// How an answer came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheState {
+    /// From a copy that holds.
+    Hit,
+    /// From the origin.
+    Miss,
+    /// From a copy that holds no more, because the origin cannot be asked.
+    Stale,
+}
+
+/// An object as it is known now.
+pub struct Opened {
+    /// What it is like.
+    pub object: ObjectVersion,
+    /// How long ago the origin said so.
+    pub age: Duration,
+    /// Whether it was asked.
+    pub state: CacheState,
+    /// Bytes of its end, which were fetched with that.
+    tail: Option<Arc<Mutex<Option<crate::origin::Got>>>>,
+}
+
+/// A bound bucket.
+#[derive(Clone)]
+pub struct BoundBucket {
+    inner: Arc<Inner>,
+    id: BucketId,
+    origin: Arc<dyn Origin>,
+    prefix: Arc<str>,
+    ttl: Option<Duration>,
+}
+
+impl BoundBucket {
+    /// What an object is like, with its checksums if they are wanted.
+    ///
+    /// # Errors
+    /// Those of the origin.
+    pub async fn head(&self, key: &ObjectKey, with_checksums: bool) -> Result<Opened, OriginError> {
+        match self.known(key)? {
+            Some(copy) if self.is_fresh(&copy) && (copy.with_checksums || !with_checksums) => {
+                Ok(self.opened(copy, CacheState::Hit))
+            }
+            known => self.contact(key, None, known).await,
+        }
+    }
+
+    /// What an object is like, of which `part` is about to be read: the round trip that asks fetches some of it, too.
+    ///
+    /// # Errors
+    /// Those of the origin.
+    pub async fn open(&self, key: &ObjectKey, part: Part) -> Result<Opened, OriginError> {
+        match self.known(key)? {
+            Some(copy) if self.is_fresh(&copy) => Ok(self.opened(copy, CacheState::Hit)),
+            known => self.contact(key, Some(part), known).await,
+        }
+    }
+
+    /// How an answer of `range` of an object that was opened comes about. To be asked once for an answer: it is counted.
+    #[must_use]
+    pub fn state_of(&self, opened: &Opened, range: &Range<u64>) -> CacheState {
+        let is_kept =
+            range.is_empty() || self.inner.copies.block(&opened.object, block::of(range.start)).is_some();
+        let state = match opened.state {
+            CacheState::Hit if !is_kept => CacheState::Miss,
+            state => state,
+        };
+        self.inner.answers[state as usize].fetch_add(1, Relaxed);
+        state
+    }
+
+    /// Reads `range` of an object that was opened.
+    #[must_use]
+    pub fn read(&self, key: &ObjectKey, opened: &Opened, range: Range<u64>) -> BoundReader {
+        BoundReader::new(self.clone(), key.clone(), opened, range)
+    }
+
+    /// A page of keys.
+    ///
+    /// # Errors
+    /// Those of the origin.
+    pub async fn list(&self, query: ListQuery) -> Result<ListPage, OriginError> {
+        let there = |name: &str| format!("{}{name}", self.prefix);
+        let start_after =
+            if query.start_after.is_empty() { String::new() } else { there(&query.start_after) };
+        let query = ListQuery { prefix: there(&query.prefix), start_after, ..query };
+        let mut page = self.origin.list(&query).await?;
+        for line in &mut page.lines {
+            line.strip(&self.prefix)?;
+        }
+        Ok(page)
+    }
+
+    /// Has the origin be asked anew for every object whose key begins with `prefix`; returns how many are known.
+    pub fn refresh(&self, prefix: &str) -> u64 {
+        let mut after: Option<ObjectKey> = None;
+        let mut refreshed = 0;
+        loop {
+            let page = self.inner.copies.list(self.id, prefix, after.as_ref(), REFRESHED_AT_ONCE);
+            let Some((last, _)) = page.last() else { break };
+            after = Some(last.clone());
+            for (key, copy) in &page {
+                self.inner.copies.note(self.id, key, Copy { validated_ms: 0, ..copy.clone() });
+            }
+            refreshed += page.len() as u64;
+        }
+        self.inner.absent.clear();
+        refreshed
+    }
+
+    /// Lets go of every copy, for the bucket is gone.
+    pub fn forget(&self) {
+        loop {
+            let page = self.inner.copies.list(self.id, "", None, REFRESHED_AT_ONCE);
+            if page.is_empty() {
+                return;
+            }
+            page.iter().for_each(|(key, _)| self.inner.copies.forget(self.id, key));
+        }
+    }
+
+    /// For messages: the upstream that it fronts.
+    #[must_use]
+    pub fn upstream(&self) -> &str {
+        self.origin.name()
+    }
+
+    /// What is known of a key here.
+    fn known(&self, key: &ObjectKey) -> Result<Option<Copy>, OriginError> {
+        let copy = self.inner.copies.find(self.id, key);
+        if copy.is_none()
+            && let Some(said) = self.inner.absent.get(&(self.id, key.clone()))
+            && self.age(said) < self.freshness().negative
+        {
+            return Err(OriginError::NoSuchKey);
+        }
+        Ok(copy)
+    }
+
+    fn opened(&self, copy: Copy, state: CacheState) -> Opened {
+        let age = self.age(Timestamp(copy.validated_ms));
+        Opened { object: copy.object, age, state, tail: None }
+    }
+
+    fn is_fresh(&self, copy: &Copy) -> bool {
+        self.freshness().is_fresh(self.age(Timestamp(copy.validated_ms)))
+    }
+
+    fn freshness(&self) -> Freshness {
+        let general = *self.inner.freshness.read();
+        Freshness { positive: self.ttl.unwrap_or(general.positive), ..general }
+    }
+
+    fn age(&self, said: Timestamp) -> Duration {
+        let ms = self.inner.clock.now().as_millis().saturating_sub(said.as_millis());
+        Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+    }
+
+    /// Its key at the origin.
+    fn there(&self, key: &ObjectKey) -> String {
+        format!("{}{}", self.prefix, key.as_str())
+    }
+}

@@ -1,0 +1,50 @@
+//! How objects of an origin are cut into blocks: pure arithmetic.
+
+use mlgw_common::limits::COPY_BLOCK_BYTES;
+use std::ops::Range;
+
+/// The block that byte `at` of an object is in.
+pub(super) const fn of(at: u64) -> u64 {
+    at / COPY_BLOCK_BYTES
+}
+
+/// The bytes of block `number` of an object of `size` bytes.
+pub(super) fn range(number: u64, size: u64) -> Range<u64> {
+    let first = number.saturating_mul(COPY_BLOCK_BYTES).min(size);
+    first..first.saturating_add(COPY_BLOCK_BYTES).min(size)
+}
+
+/// The blocks that a range, which is not empty, touches.
+pub(super) fn touched(range: &Range<u64>) -> Range<u64> {
+    of(range.start)..of(range.end - 1) + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{of, range, touched};
+    use mlgw_common::limits::COPY_BLOCK_BYTES as BLOCK;
+    use proptest::{prop_assert, prop_assert_eq, proptest};
+
+    proptest! {
+        #[test]
+        fn blocks_cover_an_object_without_gaps(size in 1..5 * BLOCK) {
+            let blocks = touched(&(0..size));
+            prop_assert_eq!((range(blocks.start, size).start, range(blocks.end - 1, size).end), (0, size));
+            for number in blocks.start..blocks.end {
+                let range = range(number, size);
+                prop_assert!(!range.is_empty() && of(range.start) == number && of(range.end - 1) == number);
+            }
+        }
+
+        #[test]
+        fn a_range_touches_the_blocks_of_its_ends(first in 0..4 * BLOCK, bytes in 1..BLOCK) {
+            let blocks = touched(&(first..first + bytes));
+            prop_assert_eq!((blocks.start, blocks.end), (of(first), of(first + bytes - 1) + 1));
+        }
+    }
+
+    #[test]
+    fn beyond_the_end_there_is_nothing() {
+        assert!(range(2, BLOCK).is_empty() && range(u64::MAX, 5).is_empty());
+    }
+}

@@ -1,0 +1,159 @@
+//! Asking an origin for what is not known, or holds no more: one request however many ask, and what it fetches is shared.
+
+use super::{BoundBucket, CacheState, Opened, block};
+use crate::origin::{GetQuery, Got, OriginError, Part};
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+use mlgw_common::ids::BucketId;
+use mlgw_common::limits::COPY_BLOCK_BYTES;
+use mlgw_common::{ObjectKey, Timestamp};
+use mlgw_metadata::schema::Copy;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Who is being asked for, and what for: an answer about an object may lack its checksums.
+type Asked = (BucketId, ObjectKey, bool);
+type Answer = Shared<BoxFuture<'static, Result<Contact, OriginError>>>;
+
+/// The requests that are under way.
+#[derive(Default)]
+pub(super) struct Contacts(Mutex<HashMap<Asked, Answer>>);
+
+/// What came of one.
+#[derive(Clone)]
+struct Contact {
+    copy: Copy,
+    state: CacheState,
+    tail: Option<Arc<Mutex<Option<Got>>>>,
+}
+
+impl BoundBucket {
+    /// Asks the origin for an object, of which `part` is about to be read; or only what it is like.
+    pub(super) async fn contact(
+        &self,
+        key: &ObjectKey,
+        part: Option<Part>,
+        known: Option<Copy>,
+    ) -> Result<Opened, OriginError> {
+        let asked = (self.id, key.clone(), part.is_none());
+        let answer = {
+            let mut contacts = self.inner.contacts.0.lock();
+            contacts.entry(asked.clone()).or_insert_with(|| self.begin(asked, part, known)).clone()
+        };
+        let Contact { copy, state, tail } = answer.await?;
+        Ok(Opened { tail, ..self.opened(copy, state) })
+    }
+
+    /// Begins to ask. It goes on although who asked first goes away: others wait for the same.
+    fn begin(&self, asked: Asked, part: Option<Part>, known: Option<Copy>) -> Answer {
+        let bucket = self.clone();
+        let task = tokio::spawn(async move {
+            let answer = bucket.ask(&asked.1, part, known).await;
+            bucket.inner.contacts.0.lock().remove(&asked);
+            answer
+        });
+        let joined = task.map(|ended| {
+            ended.unwrap_or_else(|stopped| {
+                Err(OriginError::Unreachable(format!("it was given up: {stopped}")))
+            })
+        });
+        joined.boxed().shared()
+    }
+
+    async fn ask(
+        &self,
+        key: &ObjectKey,
+        part: Option<Part>,
+        known: Option<Copy>,
+    ) -> Result<Contact, OriginError> {
+        let answer = match part {
+            Some(part) => self.ask_for(key, part, known.as_ref()).await,
+            None => self.ask_about(key).await,
+        };
+        match answer {
+            Err(OriginError::NoSuchKey) => {
+                self.inner.copies.forget(self.id, key);
+                self.inner.absent.insert((self.id, key.clone()), self.inner.clock.now());
+                Err(OriginError::NoSuchKey)
+            }
+            Err(error) => self.stand_in(key, known, error),
+            told => told,
+        }
+    }
+
+    /// What is known although asking failed, if that may be said once more.
+    fn stand_in(
+        &self,
+        key: &ObjectKey,
+        known: Option<Copy>,
+        error: OriginError,
+    ) -> Result<Contact, OriginError> {
+        let Some(known) = known else { return Err(error) };
+        // Meanwhile more of it may have been kept, or it is another one.
+        let copy = self.inner.copies.find(self.id, key).unwrap_or(known);
+        if !self.freshness().may_be_stale(self.age(Timestamp(copy.validated_ms)), &error) {
+            return Err(error);
+        }
+        tracing::debug!(origin = self.origin.name(), %error, "a copy is used though it holds no more");
+        Ok(Contact { copy, state: CacheState::Stale, tail: None })
+    }
+
+    async fn ask_about(&self, key: &ObjectKey) -> Result<Contact, OriginError> {
+        let object = self.origin.head(&self.there(key)).await?;
+        let said = Copy { object, validated_ms: self.inner.clock.now().as_millis(), with_checksums: true };
+        Ok(Contact { copy: self.inner.copies.note(self.id, key, said), state: CacheState::Miss, tail: None })
+    }
+
+    async fn ask_for(
+        &self,
+        key: &ObjectKey,
+        part: Part,
+        known: Option<&Copy>,
+    ) -> Result<Contact, OriginError> {
+        let memory = self.inner.memory.clone().acquire_owned().await;
+        let memory = memory.map_err(|_| OriginError::Unreachable("the server is stopping".into()))?;
+        let query = self.query(part, known);
+        let asked_ms = self.inner.clock.now().as_millis();
+        match self.origin.get(&self.there(key), &query).await {
+            Ok(got) => {
+                let with_checksums = query.part == Part::Whole;
+                let said = Copy { object: got.object.clone(), validated_ms: asked_ms, with_checksums };
+                let copy = self.inner.copies.note(self.id, key, said);
+                let tail = self.take(key, &copy, got, memory);
+                Ok(Contact { copy, state: CacheState::Miss, tail })
+            }
+            Err(OriginError::NotModified) => match known {
+                Some(known) => {
+                    let said = Copy { validated_ms: asked_ms, ..known.clone() };
+                    let copy = self.inner.copies.note(self.id, key, said);
+                    Ok(Contact { copy, state: CacheState::Hit, tail: None })
+                }
+                None => Err(OriginError::Nonsense("it has not changed, and nobody asked whether".into())),
+            },
+            // It is empty, or the reader's range is behind its end: what it is like says which.
+            Err(OriginError::OutOfRange(_)) => self.ask_about(key).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What to ask for: the block that is read first, or all of what may be a small object.
+    fn query(&self, part: Part, known: Option<&Copy>) -> GetQuery {
+        let known = known.map(|copy| &copy.object);
+        let first = match (part, known) {
+            (Part::Whole, None) => return GetQuery::of(Part::Whole),
+            (Part::Last(bytes), None) => return GetQuery::of(Part::Last(bytes)),
+            (Part::Whole, Some(_)) => 0,
+            (Part::Range { first, .. } | Part::From(first), _) => first,
+            (Part::Last(bytes), Some(object)) => object.size.saturating_sub(bytes),
+        };
+        let number = block::of(first);
+        let has_it =
+            known.filter(|object| object.size == 0 || self.inner.copies.block(object, number).is_some());
+        let part = match known {
+            Some(object) if object.size <= COPY_BLOCK_BYTES && number == 0 => Part::Whole,
+            _ => Part::Range { first: number * COPY_BLOCK_BYTES, end: (number + 1) * COPY_BLOCK_BYTES },
+        };
+        GetQuery { part, if_match: None, if_none_match: has_it.map(|object| object.etag.clone()) }
+    }
+}

@@ -1,0 +1,163 @@
+//! A block that is being fetched: who reads it follows its bytes as they come, however many they are.
+
+use crate::origin::OriginError;
+use bytes::Bytes;
+use mlgw_metadata::schema::Extent;
+use parking_lot::Mutex;
+use std::ops::Range;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+
+/// A block that is being fetched.
+pub(super) struct Fill {
+    /// Its bytes in the object.
+    pub(super) range: Range<u64>,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    pieces: Vec<Bytes>,
+    bytes: u64,
+    end: Option<Result<(), OriginError>>,
+    /// Where it is kept, once it is.
+    kept: Option<Vec<Extent>>,
+    /// Held as long as its bytes are in memory.
+    _memory: Option<OwnedSemaphorePermit>,
+}
+
+/// What there is behind a byte.
+pub(super) enum Next {
+    /// Some bytes.
+    Bytes(Bytes),
+    /// All of the block is on the disk, there.
+    Kept(Vec<Extent>),
+}
+
+impl Fill {
+    pub(super) fn new(range: Range<u64>, memory: OwnedSemaphorePermit) -> Self {
+        let state = State { _memory: Some(memory), ..State::default() };
+        Self { range, state: Mutex::new(state), changed: Notify::new() }
+    }
+
+    /// The next byte of the object that is missing.
+    pub(super) fn at(&self) -> u64 {
+        self.range.start + self.state.lock().bytes
+    }
+
+    /// More bytes came. What is beyond the block is not taken.
+    pub(super) fn push(&self, mut piece: Bytes) {
+        let mut state = self.state.lock();
+        let left = self.range.end - self.range.start - state.bytes;
+        piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        state.bytes += piece.len() as u64;
+        state.pieces.push(piece);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// All came, or no more will.
+    pub(super) fn finish(&self, end: Result<(), OriginError>) {
+        self.state.lock().end = Some(end);
+        self.changed.notify_waiters();
+    }
+
+    /// All that came.
+    pub(super) fn pieces(&self) -> Vec<Bytes> {
+        self.state.lock().pieces.clone()
+    }
+
+    /// It is on the disk, so its memory is given back; who reads it reads on from there.
+    pub(super) fn kept(&self, extents: Vec<Extent>) {
+        let mut state = self.state.lock();
+        *state = State { bytes: state.bytes, kept: Some(extents), ..State::default() };
+    }
+
+    /// What is behind byte `at` of the object, as soon as there is anything.
+    pub(super) async fn next(&self, at: u64) -> Result<Next, OriginError> {
+        loop {
+            let changed = self.changed.notified();
+            if let Some(next) = self.look(at) {
+                return next;
+            }
+            changed.await;
+        }
+    }
+
+    fn look(&self, at: u64) -> Option<Result<Next, OriginError>> {
+        let state = self.state.lock();
+        if let Some(extents) = &state.kept {
+            return Some(Ok(Next::Kept(extents.clone())));
+        }
+        let mut into = at - self.range.start;
+        for piece in &state.pieces {
+            let bytes = piece.len() as u64;
+            if into < bytes {
+                return Some(Ok(Next::Bytes(piece.slice(into as usize..))));
+            }
+            into -= bytes;
+        }
+        match &state.end {
+            Some(Err(error)) => Some(Err(error.clone())),
+            Some(Ok(())) => Some(Err(OriginError::Nonsense("a block ended before it was whole".into()))),
+            None => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fill, Next};
+    use crate::origin::OriginError;
+    use bytes::Bytes;
+    use std::sync::Arc;
+    use tokio::sync::Semaphore;
+
+    async fn fill() -> Arc<Fill> {
+        let memory = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
+        Arc::new(Fill::new(100..110, memory))
+    }
+
+    async fn next(fill: &Fill, at: u64) -> Result<Bytes, OriginError> {
+        fill.next(at).await.map(|next| match next {
+            Next::Bytes(bytes) => bytes,
+            Next::Kept(extents) => panic!("{extents:?}"),
+        })
+    }
+
+    #[tokio::test]
+    async fn a_reader_follows_what_comes_and_no_byte_is_beyond_the_block() {
+        let fill = fill().await;
+        let reader = tokio::spawn({
+            let fill = fill.clone();
+            async move { (next(&fill, 100).await, next(&fill, 104).await) }
+        });
+        fill.push(Bytes::from_static(b"0123"));
+        tokio::task::yield_now().await;
+        assert_eq!((next(&fill, 102).await, fill.at()), (Ok(Bytes::from_static(b"23")), 104));
+        fill.push(Bytes::from_static(b"456789beyond"));
+        fill.finish(Ok(()));
+        let (first, second) = reader.await.unwrap();
+        assert!(first.unwrap().starts_with(b"0123") && second.unwrap() == Bytes::from_static(b"456789"));
+        assert_eq!((fill.at(), fill.pieces().concat().len()), (110, 10));
+    }
+
+    #[tokio::test]
+    async fn an_error_comes_behind_what_came() {
+        let fill = fill().await;
+        fill.push(Bytes::from_static(b"0"));
+        fill.finish(Err(OriginError::TimedOut));
+        assert_eq!(next(&fill, 100).await, Ok(Bytes::from_static(b"0")));
+        assert_eq!(next(&fill, 101).await, Err(OriginError::TimedOut));
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_is_read_from_there() {
+        let fill = fill().await;
+        fill.push(Bytes::from_static(b"0123456789"));
+        fill.finish(Ok(()));
+        fill.kept(Vec::new());
+        assert!(matches!(fill.next(105).await, Ok(Next::Kept(_))) && fill.pieces().is_empty());
+        assert!(fill.state.lock()._memory.is_none() && fill.at() == 110);
+    }
+}

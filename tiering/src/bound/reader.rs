@@ -1,0 +1,156 @@
+//! Reads an object of a bound bucket in order: from copies where there are any, else from blocks as they are fetched, a few of them
+//! ahead.
+
+use super::fill::{Fill, Next};
+use super::{BoundBucket, Opened, block};
+use crate::origin::{Got, OriginError};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use mlgw_common::ObjectKey;
+use mlgw_common::limits::{FETCH_AHEAD_BLOCKS, INLINE_READ_BYTES_MAX};
+use mlgw_metadata::schema::{Extent, ObjectVersion};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// How often a copy that cannot be read is fetched again within one answer.
+const LOST_MAX: u32 = 8;
+
+/// Where a block comes from.
+enum Source {
+    Kept(Vec<Extent>),
+    Filling(Arc<Fill>),
+}
+
+/// Reads a range of one version of an object.
+pub struct BoundReader {
+    bucket: BoundBucket,
+    key: ObjectKey,
+    object: ObjectVersion,
+    at: u64,
+    end: u64,
+    /// The end of the object, as it came with the answer that said what it is like; it is read once and not kept.
+    tail: Option<Got>,
+    /// The block that is read, and those behind it.
+    sources: VecDeque<(u64, Source)>,
+    lost: u32,
+}
+
+impl BoundReader {
+    pub(super) fn new(bucket: BoundBucket, key: ObjectKey, opened: &Opened, range: Range<u64>) -> Self {
+        let tail = opened.tail.as_ref().and_then(|tail| tail.lock().take());
+        let tail = tail.filter(|got| got.range == range);
+        let (object, sources) = (opened.object.clone(), VecDeque::new());
+        Self { bucket, key, object, at: range.start, end: range.end, tail, sources, lost: 0 }
+    }
+
+    /// The next bytes; nothing at the end.
+    ///
+    /// # Errors
+    /// Those of the origin; [`OriginError::Changed`] when the object is another one there by now.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, OriginError> {
+        if self.at == self.end {
+            return Ok(None);
+        }
+        if let Some(tail) = &mut self.tail {
+            let piece = tail.body.next().await;
+            let piece = piece.unwrap_or_else(|| Err(OriginError::Unreachable("it ended early".into())))?;
+            self.at += piece.len() as u64;
+            return Ok(Some(piece));
+        }
+        loop {
+            self.look_ahead().await?;
+            let Some((number, source)) = self.sources.front_mut() else { return Ok(None) };
+            let number = *number;
+            let piece = match source {
+                Source::Kept(extents) => {
+                    let extents = std::mem::take(extents);
+                    self.kept(number, extents).await
+                }
+                Source::Filling(fill) => match fill.next(self.at).await? {
+                    Next::Bytes(piece) => Some(piece),
+                    Next::Kept(extents) => {
+                        *source = Source::Kept(extents);
+                        None
+                    }
+                },
+            };
+            if let Some(piece) = piece {
+                return Ok(Some(self.taken(number, piece)));
+            }
+        }
+    }
+
+    /// Sees to the block that is read and to those that will be.
+    async fn look_ahead(&mut self) -> Result<(), OriginError> {
+        let blocks = block::touched(&(self.at..self.end));
+        if self.sources.is_empty() {
+            let source = match self.bucket.inner.copies.block(&self.object, blocks.start) {
+                Some(extents) => Source::Kept(extents),
+                None => Source::Filling(self.bucket.fill(&self.key, &self.object, blocks.start).await?),
+            };
+            self.sources.push_back((blocks.start, source));
+        }
+        let next = self.sources.back().map_or(blocks.start, |(number, _)| number + 1);
+        for number in next..blocks.end.min(blocks.start + FETCH_AHEAD_BLOCKS) {
+            let source = match self.bucket.inner.copies.block(&self.object, number) {
+                Some(extents) => Source::Kept(extents),
+                None => match self.bucket.fill_ahead(&self.key, &self.object, number) {
+                    Some(fill) => Source::Filling(fill),
+                    None => break,
+                },
+            };
+            self.sources.push_back((number, source));
+        }
+        Ok(())
+    }
+
+    /// The next bytes of a block that is kept. One that cannot be read is kept no more, and fetched.
+    async fn kept(&mut self, number: u64, extents: Vec<Extent>) -> Option<Bytes> {
+        let mut first = block::range(number, self.object.size).start;
+        let mut holding = None;
+        for extent in &extents {
+            if self.at < first + extent.logical_bytes {
+                holding = Some(extent);
+                break;
+            }
+            first += extent.logical_bytes;
+        }
+        let read = match holding {
+            Some(extent) => {
+                let into = self.at - first;
+                let end = extent.logical_bytes.min(into + INLINE_READ_BYTES_MAX).min(self.end - first);
+                self.bucket.inner.copies.read(extent, self.object.body(), first, into..end).await
+            }
+            None => Ok(Bytes::new()),
+        };
+        match read {
+            Ok(piece) if !piece.is_empty() => {
+                self.sources[0].1 = Source::Kept(extents);
+                Some(piece)
+            }
+            unreadable => {
+                self.lost += 1;
+                if let Err(error) = unreadable
+                    && self.lost <= LOST_MAX
+                {
+                    tracing::debug!(%error, "a copy cannot be read and is fetched again");
+                }
+                self.bucket.inner.copies.lose_block(self.bucket.id, &self.key, &self.object, number);
+                self.object.extents.clear();
+                self.sources.clear();
+                None
+            }
+        }
+    }
+
+    /// What of a piece is wanted; the block is through when it was its last.
+    fn taken(&mut self, number: u64, mut piece: Bytes) -> Bytes {
+        piece.truncate(usize::try_from(self.end - self.at).unwrap_or(usize::MAX));
+        self.at += piece.len() as u64;
+        if self.at >= block::range(number, self.object.size).end {
+            self.sources.pop_front();
+        }
+        piece
+    }
+}

@@ -1,0 +1,120 @@
+//! An origin in memory that keeps a log and fails when it is told to.
+
+use crate::origin::{Answer, GetQuery, Got, ListPage, ListQuery, Origin, OriginError, OriginMetrics, Part};
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt as _};
+use mlgw_metadata::schema::ObjectVersion;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, VecDeque};
+
+/// How long the pieces of its answers are.
+const PIECE_BYTES: usize = 300_000;
+
+/// What goes wrong with a request.
+pub(super) enum Fault {
+    /// It fails so.
+    Fail(OriginError),
+    /// Its answer breaks off behind so many bytes.
+    Cut(usize),
+}
+
+#[derive(Default)]
+pub(super) struct MemoryOrigin {
+    pub(super) objects: Mutex<BTreeMap<String, Bytes>>,
+    /// The parts that were asked for, and `head`.
+    pub(super) log: Mutex<Vec<String>>,
+    pub(super) faults: Mutex<VecDeque<Fault>>,
+}
+
+impl MemoryOrigin {
+    pub(super) fn put(&self, key: &str, bytes: Vec<u8>) {
+        self.objects.lock().insert(key.into(), bytes.into());
+    }
+
+    pub(super) fn take_log(&self) -> Vec<String> {
+        std::mem::take(&mut self.log.lock())
+    }
+
+    pub(super) fn fail(&self, fault: Fault) {
+        self.faults.lock().push_back(fault);
+    }
+
+    fn object(&self, key: &str) -> Result<(ObjectVersion, Bytes), OriginError> {
+        let bytes = self.objects.lock().get(key).cloned().ok_or(OriginError::NoSuchKey)?;
+        let etag = format!("{:08x}-{}", mlgw_common::checksum::crc32c(&bytes), bytes.len());
+        let object = ObjectVersion { etag, size: bytes.len() as u64, ..ObjectVersion::default() };
+        Ok((object, bytes))
+    }
+
+    fn answer(&self, key: &str, query: &GetQuery) -> Result<Got, OriginError> {
+        let fault = self.faults.lock().pop_front();
+        self.log.lock().push(match query.part {
+            Part::Whole => "whole".into(),
+            Part::Range { first, end } => format!("{first}-{end}"),
+            Part::From(first) => format!("{first}-"),
+            Part::Last(bytes) => format!("-{bytes}"),
+        });
+        if let Some(Fault::Fail(error)) = fault {
+            return Err(error);
+        }
+        let (object, bytes) = self.object(key)?;
+        if query.if_none_match.as_ref() == Some(&object.etag) {
+            return Err(OriginError::NotModified);
+        }
+        if query.if_match.as_ref().is_some_and(|etag| *etag != object.etag) {
+            return Err(OriginError::Changed);
+        }
+        let range = match query.part {
+            Part::Whole => 0..object.size,
+            Part::Range { first, end } => first..end.min(object.size),
+            Part::From(first) => first..object.size,
+            Part::Last(last) => object.size.saturating_sub(last)..object.size,
+        };
+        if query.part != Part::Whole && range.start >= range.end {
+            return Err(OriginError::OutOfRange(Some(object.size)));
+        }
+        let mut pieces: Vec<Result<Bytes, OriginError>> = bytes[range.start as usize..range.end as usize]
+            .chunks(PIECE_BYTES)
+            .map(|piece| Ok(Bytes::copy_from_slice(piece)))
+            .collect();
+        if let Some(Fault::Cut(whole)) = fault {
+            pieces.truncate(whole / PIECE_BYTES);
+            pieces.push(Err(OriginError::Unreachable("cut".into())));
+        }
+        // Yields between pieces, so that readers and fetches interleave.
+        let body = stream::iter(pieces).then(|piece| async {
+            tokio::task::yield_now().await;
+            piece
+        });
+        Ok(Got { object, range, body: body.boxed() })
+    }
+}
+
+impl Origin for MemoryOrigin {
+    fn list<'a>(&'a self, query: &'a ListQuery) -> Answer<'a, ListPage> {
+        let _ = query;
+        Box::pin(async { Ok(ListPage::default()) })
+    }
+
+    fn head<'a>(&'a self, key: &'a str) -> Answer<'a, ObjectVersion> {
+        Box::pin(async move {
+            self.log.lock().push("head".into());
+            match self.faults.lock().pop_front() {
+                Some(Fault::Fail(error)) => Err(error),
+                _ => self.object(key).map(|(object, _)| object),
+            }
+        })
+    }
+
+    fn get<'a>(&'a self, key: &'a str, query: &'a GetQuery) -> Answer<'a, Got> {
+        Box::pin(async move { self.answer(key, query) })
+    }
+
+    fn name(&self) -> &str {
+        "memory"
+    }
+
+    fn metrics(&self) -> OriginMetrics {
+        OriginMetrics::default()
+    }
+}

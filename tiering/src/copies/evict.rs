@@ -1,0 +1,107 @@
+//! Makes room among clean copies, a segment at a time and a little ahead of need.
+//!
+//! The oldest segment goes. What of it was read lately is appended again first, so that what is read stays however old it is (a
+//! queue with reinsertion, after Corbató's CLOCK, "A Paging Experiment with the Multics System", 1968); but never more than half of
+//! a segment, or there would be no end to it.
+
+use super::Inner;
+use crate::hot::ChunkAt;
+use mlgw_common::ids::SegmentId;
+use mlgw_metadata::schema::Extent;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Percent of the capacity from which on segments go.
+const FULL_PERCENT: u64 = 92;
+/// How often it is looked though nobody kept anything: others may fill the disk.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the index is brought to the disk, in looks: what is fetched in half a minute may be fetched again after a crash.
+const FLUSH_LOOKS: u64 = 30;
+/// Of a segment's chunks so many percent are appended again at most.
+const AGAIN_PERCENT: usize = 50;
+
+/// Evicts until the copies are dropped.
+pub(super) async fn run(copies: Weak<Inner>) {
+    let mut looks = 0_u64;
+    loop {
+        let wake = match copies.upgrade() {
+            Some(inner) => inner.wake.clone(),
+            None => return,
+        };
+        let woken = tokio::time::timeout(LOOK_EVERY, wake.notified()).await.is_ok();
+        let Some(inner) = copies.upgrade() else { return };
+        while inner.is_too_full() {
+            let Some(segment) = inner.map.oldest_sealed() else { break };
+            inner.evict(segment).await;
+        }
+        looks += u64::from(!woken);
+        if !woken
+            && looks.is_multiple_of(FLUSH_LOOKS)
+            && let Err(error) = inner.flush().await
+        {
+            tracing::warn!(%error, "the index of clean copies was not flushed");
+        }
+    }
+}
+
+impl Inner {
+    /// By either bound: what the copies may take, and what the disk has.
+    pub(super) fn is_too_full(&self) -> bool {
+        let (used_bytes, room_bytes) = self.segments.fill();
+        used_bytes > (used_bytes + room_bytes) / 100 * FULL_PERCENT
+    }
+
+    /// Lets go of a segment and of what is in it, but for what was read lately.
+    async fn evict(self: &Arc<Self>, segment: SegmentId) {
+        let chunks = match self.segments.chunks_in(segment).await {
+            Ok(chunks) => chunks,
+            Err(error) => {
+                tracing::warn!(%segment, %error, "a segment of clean copies cannot be read and goes as it is");
+                Vec::new()
+            }
+        };
+        let mut again = chunks.len() * AGAIN_PERCENT / 100;
+        for chunk in &chunks {
+            let Some(extent) = self.extent_of(chunk, segment) else { continue };
+            if again > 0 && self.index.is_recent(chunk.bucket, &chunk.key) {
+                again -= 1;
+                if self.move_chunk(chunk, &extent).await {
+                    continue;
+                }
+            }
+            self.forget_chunk(chunk, &extent);
+            self.evicted_bytes.fetch_add(extent.logical_bytes, Relaxed);
+        }
+        if let Err(error) = self.map.remove(segment) {
+            tracing::warn!(%segment, %error, "a segment of clean copies is not forgotten");
+            return;
+        }
+        if let Err(error) = self.segments.release(segment).await {
+            tracing::warn!(%segment, %error, "the file of a segment of clean copies is not removed");
+        }
+    }
+
+    /// The extent that refers to a chunk of `segment`, if one does.
+    fn extent_of(&self, chunk: &ChunkAt, segment: SegmentId) -> Option<Extent> {
+        let extents = self.extents_near(chunk)?;
+        extents.into_iter().find(|extent| extent.segment == segment.0 && extent.offset == chunk.offset)
+    }
+
+    async fn move_chunk(&self, chunk: &ChunkAt, extent: &Extent) -> bool {
+        match self.segments.append_moved(extent, chunk.body).await {
+            Ok(moved) => self.replace_extent(chunk, extent, Some(&moved.extent)),
+            Err(_) => false,
+        }
+    }
+
+    fn forget_chunk(&self, chunk: &ChunkAt, extent: &Extent) {
+        self.replace_extent(chunk, extent, None);
+    }
+
+    pub(super) async fn flush(self: &Arc<Self>) -> Result<(), String> {
+        let inner = self.clone();
+        let flushed = tokio::task::spawn_blocking(move || inner.index.flush()).await;
+        flushed.map_err(|stopped| stopped.to_string())?.map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,67 @@
+//! Why an origin did not do what it was asked.
+
+use std::time::Duration;
+
+/// Why an origin did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OriginError {
+    /// It has no such object.
+    #[error("the origin has no such key")]
+    NoSuchKey,
+    /// It has no such bucket: the configuration or the binding is wrong.
+    #[error("the origin has no such bucket")]
+    NoSuchBucket,
+    /// It does not allow it: its credentials lack a permission.
+    #[error("the origin denies it: {0}")]
+    Denied(String),
+    /// The object is the one that the caller has.
+    #[error("the object has not changed")]
+    NotModified,
+    /// The object is another one than the caller wants.
+    #[error("the object has changed at the origin")]
+    Changed,
+    /// The object has no byte in the range.
+    #[error("the object has {0:?} bytes, and none in the range")]
+    OutOfRange(Option<u64>),
+    /// It is asked too much: again, later.
+    #[error("the origin is asked too much")]
+    Throttled(Option<Duration>),
+    /// It failed: again, later.
+    #[error("the origin failed with status {0}")]
+    Failed(u16),
+    /// There is no connection to it, or it broke: again, later.
+    #[error("the origin cannot be reached: {0}")]
+    Unreachable(String),
+    /// It does not answer: again, later.
+    #[error("the origin does not answer in time")]
+    TimedOut,
+    /// It refuses the request as it is: again does not help.
+    #[error("the origin refuses it with status {status}: {message}")]
+    Refused {
+        /// The status.
+        status: u16,
+        /// Its code and message.
+        message: String,
+    },
+    /// It does not speak the protocol: again does not help.
+    #[error("the origin answers nonsense: {0}")]
+    Nonsense(String),
+}
+
+impl OriginError {
+    /// Whether the same request may do better a little later.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::Throttled(_) | Self::Failed(_) | Self::Unreachable(_) | Self::TimedOut => true,
+            Self::NoSuchKey
+            | Self::NoSuchBucket
+            | Self::Denied(_)
+            | Self::NotModified
+            | Self::Changed
+            | Self::OutOfRange(_)
+            | Self::Refused { .. }
+            | Self::Nonsense(_) => false,
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What was asked of an origin, and what came of it.
+
+use super::OriginError;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What was asked of an origin since it was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OriginMetrics {
+    /// Requests, repeated ones each by itself, by operation (`list`, `head`, `get`) and by what came of them (`ok`, or in a word why not).
+    pub requests: BTreeMap<(&'static str, &'static str), u64>,
+    /// Bytes of bodies that came.
+    pub received_bytes: u64,
+}
+
+/// Counts what is asked.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    requests: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
+    pub(super) received_bytes: AtomicU64,
+}
+
+impl Counts {
+    /// One more request.
+    pub(super) fn add(&self, operation: &'static str, failed: Option<&OriginError>) {
+        *self.requests.lock().entry((operation, failed.map_or("ok", word))).or_default() += 1;
+    }
+
+    pub(super) fn metrics(&self) -> OriginMetrics {
+        let (requests, received_bytes) = (self.requests.lock().clone(), self.received_bytes.load(Relaxed));
+        OriginMetrics { requests, received_bytes }
+    }
+}
+
+/// An error in a word.
+const fn word(error: &OriginError) -> &'static str {
+    match error {
+        OriginError::NoSuchKey | OriginError::NoSuchBucket => "absent",
+        OriginError::Denied(_) => "denied",
+        OriginError::NotModified => "not_modified",
+        OriginError::Changed => "changed",
+        OriginError::OutOfRange(_) => "out_of_range",
+        OriginError::Throttled(_) => "throttled",
+        OriginError::Failed(_) => "failed",
+        OriginError::Unreachable(_) => "unreachable",
+        OriginError::TimedOut => "timed_out",
+        OriginError::Refused { .. } | OriginError::Nonsense(_) => "refused",
+    }
+}

@@ -1,0 +1,257 @@
+//! An origin that speaks S3.
+//!
+//! Reads are tried again while that may help; each try is signed anew. A body that breaks off is an error for its reader, who knows
+//! what it has already.
+
+mod credentials;
+mod head;
+mod sign;
+mod transport;
+mod url;
+mod xml;
+
+use super::metrics::Counts;
+use super::{Answer, GetQuery, Got, ListPage, ListQuery, Origin, OriginError, OriginMetrics, Part, retry};
+use crate::upstream::UpstreamSettings;
+use credentials::Credentials;
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use mlgw_common::Clock;
+use mlgw_metadata::schema::ObjectVersion;
+use sign::Signer;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use transport::Transport;
+use url::Base;
+
+/// A bucket of an S3 upstream.
+pub struct S3Origin {
+    name: String,
+    base: Base,
+    signer: Signer,
+    transport: Transport,
+    clock: Arc<dyn Clock>,
+    counts: Arc<Counts>,
+}
+
+impl S3Origin {
+    /// The bucket of an upstream. Nothing is sent.
+    ///
+    /// # Errors
+    /// What is wrong with its settings.
+    pub fn new(settings: &UpstreamSettings, clock: Arc<dyn Clock>) -> Result<Self, String> {
+        let of = |what: String| format!("upstream {:?}: {what}", settings.name);
+        let credentials = Credentials::of(&settings.credentials).map_err(of)?;
+        Ok(Self {
+            name: settings.name.clone(),
+            base: Base::of(settings).map_err(of)?,
+            signer: Signer { credentials, region: settings.region.clone() },
+            transport: Transport::new(settings).map_err(of)?,
+            clock,
+            counts: Arc::default(),
+        })
+    }
+
+    /// Asks, again and again while that may help.
+    async fn ask(
+        &self,
+        operation: &'static str,
+        method: Method,
+        url: &str,
+        headers: &HeaderMap,
+    ) -> Result<Response<Incoming>, OriginError> {
+        let mut failures = 0;
+        loop {
+            let answer = self.ask_once(method.clone(), url, headers).await;
+            self.counts.add(operation, answer.as_ref().err());
+            let error = match answer {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            failures += 1;
+            let Some(wait) = retry::wait(&error, failures, chance()) else { return Err(error) };
+            tracing::debug!(origin = %self.name, %error, ?wait, "a request is tried again");
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn ask_once(
+        &self,
+        method: Method,
+        url: &str,
+        headers: &HeaderMap,
+    ) -> Result<Response<Incoming>, OriginError> {
+        let is_head = method == Method::HEAD;
+        let request = Request::builder().method(method).uri(url).body(transport::nothing());
+        let mut request = request.map_err(|error| OriginError::Nonsense(error.to_string()))?;
+        *request.headers_mut() = headers.clone();
+        let host = HeaderValue::from_str(&self.base.authority);
+        let host = host.map_err(|error| OriginError::Nonsense(error.to_string()))?;
+        request.headers_mut().insert(header::HOST, host);
+        self.signer.sign(&mut request, self.clock.now()).await?;
+        let answer = self.transport.send(request).await?;
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let (head, body) = answer.into_parts();
+        // An error that nobody can read is one all the same.
+        let document = match is_head {
+            true => bytes::Bytes::new(),
+            false => self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await.unwrap_or_default(),
+        };
+        Err(refusal(head.status, &head.headers, &document))
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<ListPage, OriginError> {
+        let max_keys = query.max_keys.to_string();
+        let mut pairs = vec![("list-type", "2"), ("encoding-type", "url"), ("max-keys", max_keys.as_str())];
+        let filled =
+            [("prefix", &query.prefix), ("delimiter", &query.delimiter), ("start-after", &query.start_after)];
+        pairs.extend(
+            filled.iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| (*name, value.as_str())),
+        );
+        pairs.extend(query.token.as_deref().map(|token| ("continuation-token", token)));
+        let mut failures = 0;
+        loop {
+            let answer = self.ask("list", Method::GET, &self.base.bucket(&pairs), &HeaderMap::new()).await?;
+            let error = match self.transport.document(answer.into_body(), xml::DOCUMENT_BYTES_MAX).await {
+                Ok(document) => return xml::page(&document),
+                Err(error) => error,
+            };
+            failures += 1;
+            let Some(wait) = retry::wait(&error, failures, chance()) else { return Err(error) };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn head(&self, key: &str) -> Result<ObjectVersion, OriginError> {
+        let headers = HeaderMap::from_iter([checksum_mode()]);
+        let answer = self.ask("head", Method::HEAD, &self.base.object(key), &headers).await?;
+        head::described(answer.status(), answer.headers()).map(|(object, _)| object)
+    }
+
+    async fn get(&self, key: &str, query: &GetQuery) -> Result<Got, OriginError> {
+        let headers = headers_of(query)?;
+        let answer = self.ask("get", Method::GET, &self.base.object(key), &headers).await?;
+        let (object, range) = head::described(answer.status(), answer.headers())?;
+        let length = range.end - range.start;
+        let counts = self.counts.clone();
+        let body = self.transport.body(answer.into_body(), length).inspect_ok(move |piece| {
+            counts.received_bytes.fetch_add(piece.len() as u64, Relaxed);
+        });
+        Ok(Got { object, range, body: body.boxed() })
+    }
+}
+
+impl Origin for S3Origin {
+    fn list<'a>(&'a self, query: &'a ListQuery) -> Answer<'a, ListPage> {
+        Box::pin(self.list(query))
+    }
+
+    fn head<'a>(&'a self, key: &'a str) -> Answer<'a, ObjectVersion> {
+        Box::pin(self.head(key))
+    }
+
+    fn get<'a>(&'a self, key: &'a str, query: &'a GetQuery) -> Answer<'a, Got> {
+        Box::pin(self.get(key, query))
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn metrics(&self) -> OriginMetrics {
+        self.counts.metrics()
+    }
+}
+
+fn checksum_mode() -> (header::HeaderName, HeaderValue) {
+    (header::HeaderName::from_static("x-amz-checksum-mode"), HeaderValue::from_static("ENABLED"))
+}
+
+fn headers_of(query: &GetQuery) -> Result<HeaderMap, OriginError> {
+    let range = match query.part {
+        Part::Whole => None,
+        Part::Range { first, end } => Some(format!("bytes={first}-{}", end.saturating_sub(1))),
+        Part::From(first) => Some(format!("bytes={first}-")),
+        Part::Last(bytes) => Some(format!("bytes=-{bytes}")),
+    };
+    let quoted = |etag: &String| format!("\"{etag}\"");
+    let lines = [
+        (header::RANGE, range),
+        (header::IF_MATCH, query.if_match.as_ref().map(quoted)),
+        (header::IF_NONE_MATCH, query.if_none_match.as_ref().map(quoted)),
+    ];
+    let mut headers = HeaderMap::new();
+    for (name, value) in lines {
+        let Some(value) = value else { continue };
+        let value =
+            HeaderValue::from_str(&value).map_err(|error| OriginError::Nonsense(error.to_string()))?;
+        headers.insert(name, value);
+    }
+    if query.part == Part::Whole {
+        headers.extend([checksum_mode()].map(|(name, value)| (Some(name), value)));
+    }
+    Ok(headers)
+}
+
+/// What an answer that is no success means.
+fn refusal(status: StatusCode, headers: &HeaderMap, document: &[u8]) -> OriginError {
+    let (code, message) = xml::error(document);
+    let retry_after = || {
+        let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+        Some(Duration::from_secs(seconds))
+    };
+    match (status.as_u16(), code.as_str()) {
+        (304, _) => OriginError::NotModified,
+        (404, "NoSuchBucket") => OriginError::NoSuchBucket,
+        (404, _) => OriginError::NoSuchKey,
+        (412, _) => OriginError::Changed,
+        (416, _) => OriginError::OutOfRange(head::size_beyond(headers)),
+        (401 | 403, _) => OriginError::Denied(format!("{status} {code} {message}").trim_end().to_owned()),
+        (429, _) | (503, _) | (_, "SlowDown") => OriginError::Throttled(retry_after()),
+        (500..=599, _) => OriginError::Failed(status.as_u16()),
+        (status, _) => OriginError::Refused { status, message: format!("{code} {message}") },
+    }
+}
+
+/// Anything from 0 to 1, so that those who wait do not come back together.
+fn chance() -> f64 {
+    let mut bytes = [0; 4];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
+        // All wait alike then, which is no harm.
+        Err(_) => 0.5,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use crate::upstream::{Addressing, CredentialSource, UpstreamKind, UpstreamSettings};
+    use std::time::Duration;
+
+    /// An upstream at `endpoint` for tests.
+    pub(crate) fn settings(endpoint: &str) -> UpstreamSettings {
+        UpstreamSettings {
+            name: "lake".into(),
+            kind: UpstreamKind::S3,
+            endpoint: Some(endpoint.into()),
+            bucket: "b".into(),
+            prefix: String::new(),
+            region: "eu-x".into(),
+            addressing: Addressing::Auto,
+            credentials: CredentialSource::Anonymous,
+            ca_file: None,
+            proxy: None,
+            encrypt: false,
+            bytes_per_second: 0,
+            requests_per_second: 0,
+            timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

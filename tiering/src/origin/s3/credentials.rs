@@ -1,0 +1,122 @@
+//! The credentials of an S3 origin.
+
+use crate::origin::OriginError;
+use crate::upstream::CredentialSource;
+use aws_credential_types::Credentials as Keys;
+use std::path::{Path, PathBuf};
+
+/// Where the credentials of requests come from.
+#[derive(Debug)]
+pub(super) enum Credentials {
+    /// They are these.
+    Fixed(Keys),
+    /// They are in a file, read for each request, so that who changes it need not restart anything.
+    File { path: PathBuf, profile: String },
+    /// Requests are not signed.
+    Anonymous,
+}
+
+impl Credentials {
+    /// What a source says. The environment is read once, here.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub(super) fn of(source: &CredentialSource) -> Result<Self, String> {
+        Ok(match source {
+            CredentialSource::Static { access_key, secret, session_token } => {
+                let token = session_token.as_ref().map(|token| token.expose().to_owned());
+                Self::Fixed(Keys::new(access_key, secret.expose(), token, None, "configuration"))
+            }
+            CredentialSource::Env => Self::Fixed(of_environment(&|name| std::env::var(name).ok())?),
+            CredentialSource::File { path, profile } => {
+                of_file(path, profile)?;
+                Self::File { path: path.clone(), profile: profile.clone() }
+            }
+            CredentialSource::Chain => of_chain()?,
+            CredentialSource::Anonymous => Self::Anonymous,
+        })
+    }
+
+    /// The credentials to sign with now.
+    pub(super) async fn get(&self) -> Result<Option<Keys>, OriginError> {
+        match self {
+            Self::Fixed(keys) => Ok(Some(keys.clone())),
+            Self::File { path, profile } => Ok(Some(of_file(path, profile).map_err(OriginError::Denied)?)),
+            Self::Anonymous => Ok(None),
+        }
+    }
+}
+
+/// The environment, else the file that AWS' tools read.
+fn of_chain() -> Result<Credentials, String> {
+    if let Ok(keys) = of_environment(&|name| std::env::var(name).ok()) {
+        return Ok(Credentials::Fixed(keys));
+    }
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let path = std::env::var_os("AWS_SHARED_CREDENTIALS_FILE");
+    let path = path.map_or_else(|| home.join(".aws/credentials"), PathBuf::from);
+    let profile = std::env::var("AWS_PROFILE").unwrap_or_else(|_| "default".to_owned());
+    of_file(&path, &profile).map(|_| Credentials::File { path, profile })
+}
+
+fn of_environment(variable: &dyn Fn(&str) -> Option<String>) -> Result<Keys, String> {
+    let needed = |name: &str| variable(name).ok_or_else(|| format!("the variable {name} is not set"));
+    let (key, secret) = (needed("AWS_ACCESS_KEY_ID")?, needed("AWS_SECRET_ACCESS_KEY")?);
+    Ok(Keys::new(key, secret, variable("AWS_SESSION_TOKEN"), None, "environment"))
+}
+
+fn of_file(path: &Path, profile: &str) -> Result<Keys, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    of_profile(&text, profile).ok_or_else(|| {
+        let needs = "aws_access_key_id and aws_secret_access_key";
+        format!("{}: it has no profile [{profile}] with {needs}", path.display())
+    })
+}
+
+/// The credentials of a profile in a file of the form that AWS' tools read.
+fn of_profile(text: &str, profile: &str) -> Option<Keys> {
+    let (mut key, mut secret, mut token) = (None, None, None);
+    let mut is_in_it = false;
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            is_in_it = name.trim().trim_start_matches("profile ").trim() == profile;
+        } else if let (true, Some((name, value))) = (is_in_it, line.split_once('=')) {
+            let value = Some(value.trim().to_owned());
+            match name.trim() {
+                "aws_access_key_id" => key = value,
+                "aws_secret_access_key" => secret = value,
+                "aws_session_token" => token = value,
+                _ => {}
+            }
+        }
+    }
+    Some(Keys::new(key?, secret?, token, None, "file"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{of_environment, of_profile};
+
+    const FILE: &str = "# ours\n[default]\naws_access_key_id = A\naws_secret_access_key=S\n\n[profile  lake ]\n\
+                        aws_access_key_id=B\naws_secret_access_key = T=\naws_session_token=U\nregion = x\n[half]\n\
+                        aws_access_key_id=C\n";
+
+    #[test]
+    fn a_profile_is_found_in_its_file() {
+        let found = |profile| {
+            let keys = of_profile(FILE, profile)?;
+            let [key, secret] = [keys.access_key_id(), keys.secret_access_key()].map(str::to_owned);
+            Some((key, secret, keys.session_token().map(str::to_owned)))
+        };
+        assert_eq!(found("default"), Some(("A".into(), "S".into(), None)));
+        assert_eq!(found("lake"), Some(("B".into(), "T=".into(), Some("U".into()))));
+        assert_eq!((found("half"), found("none")), (None, None));
+    }
+
+    #[test]
+    fn a_variable_that_is_missing_is_named() {
+        let of = |names: &'static [&str]| of_environment(&|name| names.contains(&name).then(|| "x".into()));
+        assert!(of(&["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]).is_ok());
+        assert!(of(&["AWS_ACCESS_KEY_ID"]).unwrap_err().contains("AWS_SECRET_ACCESS_KEY"));
+    }
+}

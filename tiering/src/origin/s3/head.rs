@@ -1,0 +1,192 @@
+//! What the headers of an answer say of an object.
+
+use crate::origin::OriginError;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::{HeaderMap, StatusCode};
+use mlgw_metadata::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion, Pair};
+use std::ops::Range;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// System headers that an object has and an answer repeats.
+const KEPT: [&str; 7] = [
+    "content-type",
+    "content-encoding",
+    "content-language",
+    "content-disposition",
+    "cache-control",
+    "expires",
+    "x-amz-website-redirect-location",
+];
+const METADATA: &str = "x-amz-meta-";
+const CHECKSUMS: [(&str, ChecksumAlgorithm); 5] = [
+    ("x-amz-checksum-crc32", ChecksumAlgorithm::Crc32),
+    ("x-amz-checksum-crc32c", ChecksumAlgorithm::Crc32C),
+    ("x-amz-checksum-crc64nvme", ChecksumAlgorithm::Crc64Nvme),
+    ("x-amz-checksum-sha1", ChecksumAlgorithm::Sha1),
+    ("x-amz-checksum-sha256", ChecksumAlgorithm::Sha256),
+];
+
+/// The object that an answer is about, and which of its bytes the answer carries.
+pub(super) fn described(
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> Result<(ObjectVersion, Range<u64>), OriginError> {
+    let nonsense = |what: &str| OriginError::Nonsense(what.to_owned());
+    let etag = text(headers, "etag").ok_or_else(|| nonsense("an answer without ETag"))?;
+    let length = text(headers, "content-length").and_then(|length| length.parse().ok());
+    let (range, size) = match status {
+        StatusCode::PARTIAL_CONTENT => {
+            let range = text(headers, "content-range").and_then(content_range);
+            range.ok_or_else(|| nonsense("a part without a Content-Range that says which"))?
+        }
+        _ => {
+            let length: u64 = length.ok_or_else(|| nonsense("an answer without Content-Length"))?;
+            (0..length, length)
+        }
+    };
+    if length.is_some_and(|length| length != range.end - range.start) {
+        return Err(nonsense("a Content-Length that is not its Content-Range's"));
+    }
+    let etag = unquoted(etag);
+    let mut object = ObjectVersion {
+        size,
+        modified_ms: text(headers, "last-modified").and_then(date_ms).unwrap_or(0),
+        part_count: part_count(&etag),
+        etag,
+        headers: kept(headers),
+        metadata: metadata(headers),
+        storage_class: text(headers, "x-amz-storage-class").unwrap_or_default().to_owned(),
+        ..ObjectVersion::default()
+    };
+    if status != StatusCode::PARTIAL_CONTENT {
+        object.checksums = checksums(headers);
+    }
+    Ok((object, range))
+}
+
+/// An ETag without its quotes.
+pub(super) fn unquoted(etag: &str) -> String {
+    etag.trim().trim_matches('"').to_owned()
+}
+
+/// The parts of an object, as its ETag says.
+pub(super) fn part_count(etag: &str) -> u32 {
+    etag.rsplit_once('-').and_then(|(_, parts)| parts.parse().ok()).unwrap_or(0)
+}
+
+/// The size of an object of which no byte was in the range that was asked for.
+pub(super) fn size_beyond(headers: &HeaderMap) -> Option<u64> {
+    text(headers, "content-range")?.strip_prefix("bytes */")?.parse().ok()
+}
+
+fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// The range and the whole size in `bytes 0-9/100`.
+fn content_range(text: &str) -> Option<(Range<u64>, u64)> {
+    let (range, size) = text.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (first, last, size): (u64, u64, u64) = (first.parse().ok()?, last.parse().ok()?, size.parse().ok()?);
+    (first <= last && last < size).then_some((first..last + 1, size))
+}
+
+fn date_ms(text: &str) -> Option<i64> {
+    let since = httpdate::parse_http_date(text).ok()?.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    i64::try_from(since.as_millis()).ok()
+}
+
+fn kept(headers: &HeaderMap) -> Vec<Pair> {
+    let value = |name: &&str| {
+        let value = headers.get(*name)?;
+        Some(Pair::new(*name, String::from_utf8_lossy(value.as_bytes())))
+    };
+    // The encoding of a transfer of the answer is not the object's.
+    KEPT.iter().filter_map(value).filter(|pair| !pair.value.is_empty()).collect()
+}
+
+fn metadata(headers: &HeaderMap) -> Vec<Pair> {
+    let mut found: Vec<Pair> = headers
+        .iter()
+        .filter_map(|(name, value)| {
+            let short = name.as_str().strip_prefix(METADATA)?;
+            Some(Pair::new(short, String::from_utf8_lossy(value.as_bytes())))
+        })
+        .collect();
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    found
+}
+
+fn checksums(headers: &HeaderMap) -> Vec<Checksum> {
+    let is_composite = text(headers, "x-amz-checksum-type") == Some("COMPOSITE");
+    let found = CHECKSUMS.iter().filter_map(|(name, algorithm)| {
+        let value = text(headers, name)?;
+        let (value, parts) = value.split_once('-').map_or((value, false), |(value, _)| (value, true));
+        let kind = if parts || is_composite { ChecksumKind::Composite } else { ChecksumKind::FullObject };
+        let value = BASE64.decode(value).ok()?;
+        Some(Checksum { algorithm: *algorithm as i32, kind: kind as i32, value })
+    });
+    found.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{content_range, described, size_beyond};
+    use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+    use mlgw_metadata::schema::{ChecksumKind, Pair};
+
+    fn headers(lines: &[(&str, &str)]) -> HeaderMap {
+        let line = |(name, value): &(&str, &str)| {
+            (name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap())
+        };
+        lines.iter().map(line).collect()
+    }
+
+    #[test]
+    fn an_object_is_as_its_headers_say() {
+        let headers = headers(&[
+            ("etag", "\"abc-3\""),
+            ("content-length", "10"),
+            ("last-modified", "Wed, 12 Oct 2022 17:50:00 GMT"),
+            ("content-type", "image/png"),
+            ("x-amz-meta-b", "2"),
+            ("x-amz-meta-a", "1"),
+            ("x-amz-checksum-crc32", "AAAAAA==-3"),
+            ("x-amz-storage-class", "GLACIER_IR"),
+        ]);
+        let (object, range) = described(StatusCode::OK, &headers).unwrap();
+        assert_eq!((object.size, range, object.part_count), (10, 0..10, 3));
+        assert_eq!((object.etag.as_str(), object.modified_ms), ("abc-3", 1_665_597_000_000));
+        assert_eq!(object.headers, [Pair::new("content-type", "image/png")]);
+        assert_eq!(object.metadata, [Pair::new("a", "1"), Pair::new("b", "2")]);
+        assert_eq!(
+            (object.checksums[0].kind(), object.checksums[0].value.len()),
+            (ChecksumKind::Composite, 4)
+        );
+        assert_eq!(object.storage_class, "GLACIER_IR");
+    }
+
+    #[test]
+    fn a_part_says_which_and_how_large_the_whole_is() {
+        let part = |range, length| {
+            let lines = [("etag", "\"e\""), ("content-range", range), ("content-length", length)];
+            described(StatusCode::PARTIAL_CONTENT, &headers(&lines)).ok().map(|(o, range)| (o.size, range))
+        };
+        assert_eq!(part("bytes 5-9/100", "5"), Some((100, 5..10)));
+        for (range, length) in
+            [("bytes 5-9/100", "6"), ("bytes 5-9/*", "5"), ("bytes 9-5/100", "5"), ("x", "5")]
+        {
+            assert_eq!(part(range, length), None, "{range}");
+        }
+        assert_eq!(content_range("bytes 0-100/100"), None);
+        assert_eq!(size_beyond(&headers(&[("content-range", "bytes */7")])), Some(7));
+    }
+
+    #[test]
+    fn an_answer_that_does_not_say_enough_is_nonsense() {
+        for lines in [&[("etag", "e")][..], &[("content-length", "5")]] {
+            assert!(described(StatusCode::OK, &headers(lines)).is_err());
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The client against a server that answers what a test says.
+
+use super::{S3Origin, refusal, testing::settings};
+use crate::origin::{GetQuery, ListQuery, Origin, OriginError, Part};
+use futures_util::TryStreamExt as _;
+use http::{HeaderMap, StatusCode};
+use mlgw_common::{Secret, SystemClock};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+/// Answers its connections' requests one after the other with `answers`, and keeps the requests' heads.
+struct Server {
+    endpoint: String,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+impl Server {
+    async fn start(answers: &[&str]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let heads = Arc::new(Mutex::new(Vec::new()));
+        let answers: Vec<String> = answers.iter().map(|answer| answer.replace('\n', "\r\n")).collect();
+        let kept = heads.clone();
+        tokio::spawn(async move {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.unwrap());
+                }
+                kept.lock().unwrap().push(String::from_utf8(head).unwrap());
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        Self { endpoint, heads }
+    }
+
+    fn origin(&self) -> S3Origin {
+        let credentials = crate::upstream::CredentialSource::Static {
+            access_key: "AK".into(),
+            secret: Secret::new("S"),
+            session_token: Some(Secret::new("T")),
+        };
+        let timeout = Duration::from_secs(2);
+        let settings = crate::upstream::UpstreamSettings { credentials, timeout, ..settings(&self.endpoint) };
+        S3Origin::new(&settings, Arc::new(SystemClock)).unwrap()
+    }
+
+    fn heads(&self) -> Vec<String> {
+        self.heads.lock().unwrap().clone()
+    }
+}
+
+const WHOLE: &str = "HTTP/1.1 200 OK\nETag: \"e\"\nContent-Length: 5\nConnection: close\n\nhello";
+const SLOW_DOWN: &str = "HTTP/1.1 503 Slow Down\nContent-Length: 0\nConnection: close\n\n";
+
+async fn read(origin: &S3Origin, part: Part) -> Result<String, OriginError> {
+    let got = Origin::get(origin, "a//b/../c", &GetQuery::of(part)).await?;
+    let pieces: Vec<_> = got.body.try_collect().await?;
+    Ok(String::from_utf8(pieces.concat()).unwrap())
+}
+
+#[tokio::test]
+async fn a_request_is_signed_and_its_key_is_as_it_is() {
+    let server = Server::start(&[WHOLE]).await;
+    assert_eq!(read(&server.origin(), Part::Whole).await, Ok("hello".into()));
+    let head = &server.heads()[0];
+    assert!(head.starts_with("GET /b/a//b/../c HTTP/1.1\r\n"), "{head}");
+    for line in
+        ["authorization: AWS4-HMAC-SHA256 Credential=AK/", "x-amz-security-token: T", "x-amz-checksum-mode"]
+    {
+        assert!(head.contains(line), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn a_range_and_a_condition_are_sent() {
+    let part = "HTTP/1.1 206 Partial\nETag: \"e\"\nContent-Range: bytes 2-3/9\nContent-Length: 2\nConnection: close\n\nll";
+    let server = Server::start(&[part]).await;
+    let query = GetQuery { if_match: Some("e".into()), ..GetQuery::of(Part::Range { first: 2, end: 4 }) };
+    let got = Origin::get(&server.origin(), "k", &query).await.unwrap();
+    assert_eq!((got.object.size, got.range), (9, 2..4));
+    let head = &server.heads()[0];
+    assert!(head.contains("range: bytes=2-3\r\n") && head.contains("if-match: \"e\"\r\n"), "{head}");
+}
+
+#[tokio::test]
+async fn what_may_do_better_is_tried_again_and_signed_anew() {
+    let server =
+        Server::start(&[SLOW_DOWN, "", "HTTP/1.1 500 No\nContent-Length: 0\nConnection: close\n\n", WHOLE])
+            .await;
+    assert_eq!(read(&server.origin(), Part::Whole).await, Ok("hello".into()));
+    assert_eq!(server.heads().len(), 4);
+}
+
+#[tokio::test]
+async fn it_is_not_tried_for_ever() {
+    let server = Server::start(&[SLOW_DOWN; 9]).await;
+    assert_eq!(read(&server.origin(), Part::Whole).await, Err(OriginError::Throttled(None)));
+    assert_eq!(server.heads().len(), 5);
+}
+
+#[tokio::test]
+async fn what_will_not_change_is_asked_once() {
+    let denied = "<Error><Code>AccessDenied</Code><Message>No</Message></Error>";
+    let denied = format!("HTTP/1.1 403 No\nContent-Length: {}\nConnection: close\n\n{denied}", denied.len());
+    let server = Server::start(&[&denied, WHOLE]).await;
+    let error = read(&server.origin(), Part::Whole).await.unwrap_err();
+    assert!(matches!(&error, OriginError::Denied(why) if why.contains("AccessDenied No")), "{error}");
+    assert_eq!(server.heads().len(), 1);
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_an_error() {
+    let cut = "HTTP/1.1 200 OK\nETag: \"e\"\nContent-Length: 50\n\nhello";
+    let server = Server::start(&[cut]).await;
+    let error = read(&server.origin(), Part::Whole).await.unwrap_err();
+    assert!(matches!(error, OriginError::Unreachable(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_page_asks_for_what_it_should() {
+    let page = "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>";
+    let page = format!("HTTP/1.1 200 OK\nContent-Length: {}\nConnection: close\n\n{page}", page.len());
+    let server = Server::start(&[&page]).await;
+    let query =
+        ListQuery { prefix: "p/ä".into(), delimiter: "/".into(), max_keys: 7, ..ListQuery::default() };
+    assert_eq!(Origin::list(&server.origin(), &query).await.unwrap().next, None);
+    let head = &server.heads()[0];
+    let asked = "GET /b?list-type=2&encoding-type=url&max-keys=7&prefix=p%2F%C3%A4&delimiter=%2F HTTP/1.1";
+    assert!(head.starts_with(asked), "{head}");
+}
+
+#[tokio::test]
+async fn an_origin_that_is_silent_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let settings =
+        crate::upstream::UpstreamSettings { timeout: Duration::from_millis(50), ..settings(&endpoint) };
+    let origin = S3Origin::new(&settings, Arc::new(SystemClock)).unwrap();
+    assert_eq!(read(&origin, Part::Whole).await, Err(OriginError::TimedOut));
+}
+
+#[test]
+fn statuses_mean_what_they_mean() {
+    let of = |status, code: &str| {
+        let document = format!("<Error><Code>{code}</Code><Message/></Error>");
+        refusal(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), document.as_bytes())
+    };
+    assert_eq!(of(404, "NoSuchBucket"), OriginError::NoSuchBucket);
+    assert_eq!(of(404, ""), OriginError::NoSuchKey);
+    assert_eq!((of(304, ""), of(412, "")), (OriginError::NotModified, OriginError::Changed));
+    assert_eq!((of(416, ""), of(429, "")), (OriginError::OutOfRange(None), OriginError::Throttled(None)));
+    assert_eq!((of(500, ""), of(400, "SlowDown")), (OriginError::Failed(500), OriginError::Throttled(None)));
+    assert!(matches!(of(400, "Bad"), OriginError::Refused { status: 400, .. }));
+}

@@ -1,0 +1,112 @@
+//! Where a key of an S3 origin is: host, path, query; nothing of a key is tidied up.
+
+use crate::upstream::{Addressing, UpstreamSettings};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// What a path leaves as it is: what RFC 3986 calls unreserved, and `/`.
+const PATH: &AsciiSet = &QUERY.remove(b'/');
+/// What a query leaves as it is.
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Where a bucket is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Base {
+    /// `https` or `http`.
+    scheme: String,
+    /// Host and port.
+    pub(super) authority: String,
+    /// What paths begin with, without a `/` at its end.
+    path: String,
+}
+
+impl Base {
+    /// Where the bucket of an upstream is.
+    ///
+    /// # Errors
+    /// What is wrong with its endpoint.
+    pub(super) fn of(settings: &UpstreamSettings) -> Result<Self, String> {
+        let aws = || format!("https://s3.{}.amazonaws.com", settings.region);
+        let endpoint = settings.endpoint.clone().unwrap_or_else(aws);
+        let bad = |why: &str| format!("its endpoint {endpoint:?} {why}");
+        let (scheme, rest) =
+            endpoint.split_once("://").ok_or_else(|| bad("is no URL such as https://host:port"))?;
+        if !matches!(scheme, "http" | "https") {
+            return Err(bad("is neither http nor https"));
+        }
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if authority.is_empty() || rest.contains(['?', '#', '@']) {
+            return Err(bad("has something else than a host, a port and a path"));
+        }
+        let in_host = match settings.addressing {
+            Addressing::Virtual => true,
+            Addressing::Path => false,
+            // A dot in the name breaks the certificate of a host.
+            Addressing::Auto => settings.endpoint.is_none() && !settings.bucket.contains('.'),
+        };
+        let path = path.trim_end_matches('/');
+        let path = if path.is_empty() { String::new() } else { format!("/{path}") };
+        let (authority, path) = match in_host {
+            true => (format!("{}.{authority}", settings.bucket), path),
+            false => (authority.to_owned(), format!("{path}/{}", settings.bucket)),
+        };
+        Ok(Self { scheme: scheme.to_owned(), authority, path })
+    }
+
+    /// The URL of a key.
+    pub(super) fn object(&self, key: &str) -> String {
+        format!("{}/{}", self.root(), utf8_percent_encode(key, PATH))
+    }
+
+    /// The URL of the bucket, with a query.
+    pub(super) fn bucket(&self, query: &[(&str, &str)]) -> String {
+        let pairs: Vec<String> = query
+            .iter()
+            .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, QUERY)))
+            .collect();
+        // With the bucket in the path the path has no `/` behind it, with the bucket in the host it is `/`.
+        let slash = if self.path.is_empty() { "/" } else { "" };
+        format!("{}{slash}?{}", self.root(), pairs.join("&"))
+    }
+
+    fn root(&self) -> String {
+        format!("{}://{}{}", self.scheme, self.authority, self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Base;
+    use crate::origin::s3::testing::settings;
+    use crate::upstream::{Addressing, UpstreamSettings};
+
+    fn base(endpoint: Option<&str>, bucket: &str, addressing: Addressing) -> Result<Base, String> {
+        let endpoint = endpoint.map(str::to_owned);
+        Base::of(&UpstreamSettings { endpoint, bucket: bucket.into(), addressing, ..settings("") })
+    }
+
+    #[test]
+    fn the_bucket_is_in_the_host_at_aws_and_in_the_path_elsewhere() {
+        let url = |endpoint, bucket, addressing| base(endpoint, bucket, addressing).unwrap().object("k");
+        assert_eq!(url(None, "b", Addressing::Auto), "https://b.s3.eu-x.amazonaws.com/k");
+        assert_eq!(url(None, "b.c", Addressing::Auto), "https://s3.eu-x.amazonaws.com/b.c/k");
+        assert_eq!(url(Some("http://h:9/"), "b", Addressing::Auto), "http://h:9/b/k");
+        assert_eq!(url(Some("http://h:9/s3/"), "b", Addressing::Auto), "http://h:9/s3/b/k");
+        assert_eq!(url(Some("https://h"), "b", Addressing::Virtual), "https://b.h/k");
+    }
+
+    #[test]
+    fn nothing_of_a_key_is_tidied_up() {
+        let base = base(Some("http://h"), "b", Addressing::Path).unwrap();
+        assert_eq!(base.object("a//b/../c d+%/ü/"), "http://h/b/a//b/../c%20d%2B%25/%C3%BC/");
+        assert!(base.object("../x").parse::<http::Uri>().unwrap().path().ends_with("/../x"));
+        assert_eq!(base.bucket(&[("prefix", "a/b&c")]), "http://h/b?prefix=a%2Fb%26c");
+    }
+
+    #[test]
+    fn an_endpoint_that_is_none_is_refused() {
+        for endpoint in ["h:9", "ftp://h", "http://", "http://u:p@h", "http://h/?q"] {
+            let why = base(Some(endpoint), "b", Addressing::Auto).unwrap_err();
+            assert!(why.contains(endpoint), "{why}");
+        }
+    }
+}
