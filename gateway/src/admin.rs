@@ -6,6 +6,7 @@
 //! docs/openapi.json describes it all, is served at `/v1/openapi.json`, and is held to the code by
 //! tests.
 
+mod bindings;
 mod buckets;
 mod change;
 mod drain;
@@ -22,6 +23,7 @@ mod status;
 mod store;
 mod tiers;
 
+pub use bindings::{BindRequest, BindingInfo, RefreshRequest, Refreshed};
 pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
 pub use drain::MovesInfo;
 pub use error::{ApiError, ErrorDocument};
@@ -51,6 +53,7 @@ use http::Request;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_metadata::Catalogue;
 use mlgw_tiering::Tiers;
+use mlgw_tiering::bound::Bound;
 use mlgw_tiering::hot::Scrub;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -65,6 +68,8 @@ pub struct Admin {
     pub catalogue: Catalogue,
     /// Where bytes are.
     pub tiers: Tiers,
+    /// Buckets of others that are fronted here.
+    pub bound: Bound,
     /// Who may ask.
     pub keyring: Keyring,
     /// What happened.
@@ -140,6 +145,9 @@ routes! {
     post "/v1/buckets" => buckets::create;
     get "/v1/buckets/{bucket}" => buckets::show;
     delete "/v1/buckets/{bucket}" => buckets::delete;
+    post "/v1/buckets/{bucket}/binding" => bindings::bind;
+    delete "/v1/buckets/{bucket}/binding" => bindings::unbind;
+    post "/v1/buckets/{bucket}/refresh" => bindings::refresh;
     get "/v1/buckets/{bucket}/object" => objects::show;
     get "/v1/tiers/{tier}/compaction" => tiers::compaction;
     post "/v1/tiers/{tier}/compaction" => tiers::compact;

@@ -13,17 +13,20 @@ mod machine;
 pub(crate) mod printed;
 mod report;
 mod table;
+mod upstreams;
 mod value;
 
 pub use error::{ConfigError, Finding};
 pub use machine::Machine;
 pub use report::{documentation, example, show};
 pub use table::{
-    AccessLogSection, Admin, Audit, CatalogueSection, Config, Hot, Limits, Log, MetricsSection, S3, SECTIONS,
-    SETTINGS, Setting, Tls, TracesSection,
+    AccessLogSection, Admin, Audit, BoundSection, CatalogueSection, Config, Hot, Limits, Log, MetricsSection,
+    S3, SECTIONS, SETTINGS, Setting, Tls, TracesSection,
 };
+pub use upstreams::{UPSTREAM_SETTINGS, Upstream};
 pub use value::{
-    Address, Auto, ByteSize, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, Value,
+    Address, Auto, ByteSize, CredentialKind, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials,
+    Value,
 };
 
 use mlgw_tiering::hot::SegmentDirs;
@@ -31,6 +34,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use table::Texts;
+use upstreams::GivenUpstreams;
 
 /// Where a value was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +99,8 @@ pub struct Loaded {
     texts: Vec<String>,
     /// Where they were set, in the order of [`SETTINGS`].
     origins: Vec<Origin>,
+    /// The sections of upstreams.
+    upstreams: Vec<Upstream>,
 }
 
 impl Loaded {
@@ -105,17 +111,18 @@ impl Loaded {
     pub fn load(sources: &Sources) -> Result<Self, ConfigError> {
         let mut findings = Vec::new();
         let mut given = Vec::new();
+        let mut upstreams = GivenUpstreams::default();
         if let Some(path) = &sources.file {
-            file::read(path, &mut given, &mut findings);
+            file::read(path, &mut given, &mut upstreams, &mut findings);
         }
-        environment::read(&sources.environment, &mut given, &mut findings);
+        environment::read(&sources.environment, &mut given, &mut upstreams, &mut findings);
         for (key, flag, text) in &sources.flags {
             let index = SETTINGS.iter().position(|setting| setting.key == *key);
             assert!(index.is_some(), "flag {flag} sets {key}, which the table does not have");
             given.extend(index.map(|index| Given { index, text: text.clone(), origin: Origin::Flag(flag) }));
         }
         findings.extend(given.iter().filter_map(wrong_value));
-        if findings.is_empty() { Self::merge(given) } else { Err(ConfigError(findings)) }
+        if findings.is_empty() { Self::merge(given, upstreams.merge()?) } else { Err(ConfigError(findings)) }
     }
 
     /// Checks one file by itself, as `mlgw config check` does.
@@ -126,16 +133,17 @@ impl Loaded {
         Self::load(&Sources { file: Some(path.to_owned()), ..Sources::default() }).map(|_| ())
     }
 
-    fn merge(given: Vec<Given>) -> Result<Self, ConfigError> {
+    fn merge(given: Vec<Given>, upstreams: Vec<Upstream>) -> Result<Self, ConfigError> {
         let mut texts: Vec<String> = SETTINGS.iter().map(|s| s.default.to_owned()).collect();
         let mut origins = vec![Origin::BuiltIn; SETTINGS.len()];
         for Given { index, text, origin } in given {
             texts[index] = text;
             origins[index] = origin;
         }
-        let config = Config::from_texts(Texts::new(&texts))
+        let mut config = Config::from_texts(Texts::new(&texts))
             .map_err(|reason| ConfigError(vec![Finding { origin: Origin::BuiltIn, reason }]))?;
-        let loaded = Self { config, texts, origins };
+        config.upstreams = upstreams.iter().map(|upstream| upstream.settings.clone()).collect();
+        let loaded = Self { config, texts, origins, upstreams };
         let findings: Vec<Finding> = loaded
             .config
             .contradictions()
@@ -160,6 +168,11 @@ impl Loaded {
         })
     }
 
+    /// As [`Loaded::values`], of the sections of upstreams; secrets are hidden.
+    pub fn upstream_values(&self) -> impl Iterator<Item = (String, String, &Origin)> {
+        self.upstreams.iter().flat_map(Upstream::values)
+    }
+
     /// This configuration with the settings of `newer` that can change while the server runs.
     #[must_use]
     pub fn with_live_of(&self, newer: &Self) -> Self {
@@ -169,7 +182,8 @@ impl Loaded {
             adopted.origins[at].clone_from(&newer.origins[at]);
         }
         if let Ok(config) = Config::from_texts(Texts::new(&adopted.texts)) {
-            adopted.config = config;
+            let upstreams = std::mem::take(&mut adopted.config.upstreams);
+            adopted.config = Config { upstreams, ..config };
         }
         adopted
     }
@@ -178,7 +192,9 @@ impl Loaded {
     #[must_use]
     pub fn needs_restart(&self, newer: &Self) -> Vec<&'static str> {
         let pairs = SETTINGS.iter().zip(self.texts.iter().zip(&newer.texts));
-        pairs.filter(|(setting, (old, new))| !setting.live && old != new).map(|(s, _)| s.key).collect()
+        let changed = pairs.filter(|(setting, (old, new))| !setting.live && old != new).map(|(s, _)| s.key);
+        let upstreams = (self.config.upstreams != newer.config.upstreams).then_some("upstream");
+        changed.chain(upstreams).collect()
     }
 }
 
@@ -275,6 +291,12 @@ impl Config {
     #[must_use]
     pub fn segment_dirs(&self) -> SegmentDirs {
         SegmentDirs::new(self.segments_dir(), self.cold.dirs.clone())
+    }
+
+    /// Where copies of what bound buckets front are kept.
+    #[must_use]
+    pub fn copies_dir(&self) -> PathBuf {
+        self.bound.dir.clone().unwrap_or_else(|| self.data_dir.join("copies"))
     }
 
     /// Where checkpoints of the catalogue are kept.

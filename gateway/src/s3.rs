@@ -6,6 +6,7 @@
 //! lost when power fails; an answer of success is given after the catalogue has acknowledged.
 
 pub mod attributes;
+pub mod bound;
 pub mod bucket;
 pub mod bucket_config;
 pub mod checksums;
@@ -59,6 +60,7 @@ use mlgw_common::{BucketId, Clock, Timestamp};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Bucket, BucketState};
 use mlgw_tiering::Tiers;
+use mlgw_tiering::bound::Bound;
 use operation::{Operation, Support};
 use request::{Query, Request, Target};
 use response::{ResponseBody, S3Response, S3Result};
@@ -86,6 +88,8 @@ pub struct Gateway {
     pub catalogue: Catalogue,
     /// Where bytes are.
     pub tiers: Tiers,
+    /// Buckets of others that are fronted here.
+    pub bound: Bound,
     /// Who computes the MD5s of long bodies.
     pub hasher: Hasher,
     /// Who may ask.
@@ -194,9 +198,6 @@ async fn answer(
         return Err(S3Error::new(Code::MethodNotAllowed));
     }
     authorize(&request, operation)?;
-    if operation.support() == Support::None {
-        return Err(S3Error::not_implemented(operation.name()));
-    }
     let incoming = incoming.as_mut().ok_or_else(no_body)?;
     dispatch(gateway, operation, &request, Upload { incoming, payload: who.payload }).await
 }
@@ -229,6 +230,12 @@ async fn dispatch(
     request: &Request<'_>,
     body: Upload<'_>,
 ) -> S3Result {
+    if let Some(bucket) = bound::of_request(gateway, request)? {
+        return Box::pin(bound::dispatch(gateway, operation, request, bucket)).await;
+    }
+    if operation.support() == Support::None {
+        return Err(S3Error::not_implemented(operation.name()));
+    }
     match operation {
         Operation::GetObject => get::get_object(gateway, request).await,
         Operation::HeadObject => get::head_object(gateway, request),
@@ -281,11 +288,23 @@ pub struct Upload<'a> {
 }
 
 impl Gateway {
-    /// The bucket that a request names.
+    /// The bucket that a request names, which must be one of ours: whoever asks may read or change what it has.
+    ///
+    /// # Errors
+    /// `NoSuchBucket`; `NotImplemented` for a bound one.
+    pub fn bucket(&self, name: &str) -> Result<Arc<Bucket>, S3Error> {
+        let bucket = self.any_bucket(name)?;
+        match &bucket.binding {
+            None => Ok(bucket),
+            Some(binding) => Err(bound::not_offered(name, binding, "this")),
+        }
+    }
+
+    /// The bucket that a request names, bound or not.
     ///
     /// # Errors
     /// `NoSuchBucket`.
-    pub fn bucket(&self, name: &str) -> Result<Arc<Bucket>, S3Error> {
+    pub fn any_bucket(&self, name: &str) -> Result<Arc<Bucket>, S3Error> {
         let bucket = self.catalogue.bucket(name).filter(|bucket| bucket.state() == BucketState::Active);
         bucket.ok_or_else(|| S3Error::new(Code::NoSuchBucket).field("BucketName", name))
     }

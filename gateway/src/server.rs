@@ -74,6 +74,12 @@ pub enum ServeError {
     /// The hot tier did not open.
     #[error("the hot tier does not open: {0}")]
     Hot(#[from] mlgw_tiering::OpenError),
+    /// What is kept of bound buckets did not open.
+    #[error("copies of bound buckets do not open: {0}; they may be removed, and are fetched again")]
+    Copies(#[from] mlgw_tiering::OpenCopiesError),
+    /// An upstream cannot be what is configured.
+    #[error("{0}")]
+    Upstream(String),
     /// The keyring did not open.
     #[error(transparent)]
     Keyring(#[from] OpenKeyringError),
@@ -263,6 +269,7 @@ impl Running {
         self.admin.metrics.access_log.set_one_in(adopted.config.access_log.one_in);
         self.admin.tiers.hot.set_compaction(bring_up::compaction_of(&adopted.config));
         self.admin.tiers.hot.set_placing(bring_up::placing_of(&adopted.config));
+        self.admin.bound.set_freshness(bring_up::freshness_of(&adopted.config));
         self.admin.loaded.store(Arc::new(adopted));
         if let Some(Err(error)) = self.certificate.as_ref().map(Certificate::reload) {
             tracing::error!(%error, "the certificate is refused; the old one stays");
@@ -395,6 +402,7 @@ fn admin_of(
     Ok(Admin {
         catalogue: engine.catalogue.clone(),
         tiers: engine.tiers.clone(),
+        bound: engine.bound.clone(),
         keyring: engine.keyring.clone(),
         metrics: Arc::clone(metrics),
         recent: Recent::new(Sample::take(metrics, Durations::default())),
@@ -425,6 +433,7 @@ fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gatew
     Gateway {
         catalogue: engine.catalogue.clone(),
         tiers: engine.tiers.clone(),
+        bound: engine.bound.clone(),
         hasher: Hasher::new(Handle::current()),
         keyring: engine.keyring.clone(),
         config: S3Config { domains, region: config.s3.region.clone(), etag: config.s3.etag, rules },

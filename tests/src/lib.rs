@@ -8,12 +8,14 @@
 //! - `power_cut`: what a power cut may leave of a recording, by seed;
 //! - `server`, `s3`: start, kill and stop the binary; an S3 client that never retries;
 //! - `history`, `workload`, `check`: what clients were promised, and whether the server keeps it;
-//! - `crashes`, `limits`, `observability`, `store`, `tiers`: the tests themselves;
+//! - `bound`, `crashes`, `limits`, `observability`, `store`, `tiers`: the tests themselves;
 //! - `clients`: S3 clients written in Rust;
 //! - `proxy`: stands before an origin and does harm by rules; also a program, `mlgw-fault-proxy`, for benchmarks.
 //!
 //! Randomness comes from `seed` alone and every test prints the seed it ran with.
 
+#[cfg(test)]
+mod bound;
 #[cfg(test)]
 mod check;
 #[cfg(test)]

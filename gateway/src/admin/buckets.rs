@@ -2,7 +2,7 @@
 
 use super::change::{Asked, Changed, json, parse};
 use super::signed::Caller;
-use super::{Admin, ApiError};
+use super::{Admin, ApiError, BindingInfo};
 use crate::credentials::OWNER;
 use crate::s3::error::{Code, S3Error};
 use axum::body::Bytes;
@@ -41,6 +41,8 @@ pub struct BucketInfo {
     pub uploads: u64,
     /// Bytes of their parts.
     pub upload_bytes: u64,
+    /// What it fronts, if it is bound.
+    pub binding: Option<BindingInfo>,
 }
 
 /// Some buckets, by name.
@@ -117,25 +119,30 @@ pub(super) async fn delete(
     let asked = Asked { action: "bucket.delete", resource: name.clone(), status: StatusCode::OK };
     let catalogue = admin.catalogue.clone();
     let work = async move {
-        let before = json(&find(&catalogue, &name)?)?;
+        let found = find(&catalogue, &name)?;
+        if found.binding.is_some() {
+            let why = format!("The bucket {name:?} is bound: `mlgw bucket unbind {name}` ends that.");
+            return Err(ApiError::invalid(why));
+        }
+        let before = json(&found)?;
         catalogue.delete_bucket(&bucket_name(&name)?).await.map_err(S3Error::from)?;
         Ok(Changed { resource: name, before, after: Value::Null, answer: None })
     };
     admin.change(caller, asked, work).await
 }
 
-fn bucket_name(name: &str) -> Result<BucketName, ApiError> {
+pub(super) fn bucket_name(name: &str) -> Result<BucketName, ApiError> {
     let invalid =
         |why: mlgw_common::NameError| S3Error::new(Code::InvalidBucketName).message(why.to_string());
     Ok(BucketName::new(name).map_err(invalid)?)
 }
 
-fn find(catalogue: &Catalogue, name: &str) -> Result<BucketInfo, ApiError> {
+pub(super) fn find(catalogue: &Catalogue, name: &str) -> Result<BucketInfo, ApiError> {
     let bucket = catalogue.bucket(name).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
     info(catalogue, &bucket)
 }
 
-fn info(catalogue: &Catalogue, bucket: &Bucket) -> Result<BucketInfo, ApiError> {
+pub(super) fn info(catalogue: &Catalogue, bucket: &Bucket) -> Result<BucketInfo, ApiError> {
     let usage = catalogue.usage(bucket.bucket_id()).map_err(S3Error::from)?;
     Ok(BucketInfo {
         name: bucket.name.clone(),
@@ -147,5 +154,6 @@ fn info(catalogue: &Catalogue, bucket: &Bucket) -> Result<BucketInfo, ApiError> 
         bytes: usage.bytes,
         uploads: usage.uploads,
         upload_bytes: usage.upload_bytes,
+        binding: bucket.binding.as_ref().map(BindingInfo::from),
     })
 }

@@ -7,15 +7,18 @@ use super::Admin;
 use crate::metrics::exposition::{Family, Value};
 use crate::metrics::process::Process;
 use crate::metrics::table::{
-    BUCKET_BYTES, BUCKET_OBJECTS, BUILD_INFO, CONNECTIONS_LIMIT, CORRUPT_BLOCKS, CPU, FREED_BYTES, GARBAGE,
-    JOB_WAITING, MOVED_BYTES, OBJECT_CACHE, OBJECT_CACHE_MISSES, OPEN_FILES, OPEN_FILES_LIMIT, QUARANTINED,
-    QUEUE_WAIT, RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT,
-    SEGMENTS_HELD_BACK, START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS, TIER_READ_BYTES,
-    TIER_READS, TIER_ROOM, TIER_USED, TIER_WRITTEN_BYTES,
+    BUCKET_BYTES, BUCKET_OBJECTS, BUILD_INFO, CONNECTIONS_LIMIT, COPY_ANSWERS, COPY_BYTES, CORRUPT_BLOCKS,
+    CPU, FREED_BYTES, GARBAGE, JOB_WAITING, MOVED_BYTES, OBJECT_CACHE, OBJECT_CACHE_MISSES, OPEN_FILES,
+    OPEN_FILES_LIMIT, QUARANTINED, QUEUE_WAIT, RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT,
+    RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK, START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT,
+    TIER_OBJECTS, TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED, TIER_WRITTEN_BYTES, UPSTREAM_BYTES,
+    UPSTREAM_REQUESTS,
 };
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
 use mlgw_metadata::ReadError;
 use mlgw_metadata::schema::BucketUsage;
+use mlgw_tiering::Copies;
+use mlgw_tiering::bound::CacheState;
 
 impl Admin {
     /// All metrics.
@@ -28,6 +31,7 @@ impl Admin {
         families.push(Family::single(CONNECTIONS_LIMIT, level(limit)));
         families.extend(self.io_families());
         families.extend(self.tier_families());
+        families.extend(self.bound_families());
         families.extend(self.usage_families()?);
         families.extend(self.catalogue_families());
         families.extend(self.process_families());
@@ -52,6 +56,7 @@ impl Admin {
     fn tier_families(&self) -> Vec<Family> {
         let (memory, hot) = (self.tiers.memory.metrics(), self.tiers.hot.metrics());
         let (compaction, placing) = (self.tiers.hot.compaction(), self.tiers.hot.placing());
+        let copies = self.bound.copies().map(Copies::metrics).unwrap_or_default();
         let capacity = self.loaded.load().config.hot_capacity_bytes(&self.machine);
         let reads = Family::new(TIER_READS)
             .with(&["memory", "hit"], Value::Count(memory.hits))
@@ -65,11 +70,13 @@ impl Admin {
             Family::new(TIER_USED)
                 .with(&["memory"], level(memory.used_bytes))
                 .with(&["hot"], level(hot.used_bytes))
-                .with(&["cold"], level(hot.cold_used_bytes)),
+                .with(&["cold"], level(hot.cold_used_bytes))
+                .with(&["copies"], level(copies.used_bytes)),
             Family::new(TIER_LIMIT)
                 .with(&["memory"], level(memory.limit_bytes))
                 .with(&["hot"], level(capacity))
-                .with(&["cold"], level(hot.cold_used_bytes + hot.cold_room_bytes)),
+                .with(&["cold"], level(hot.cold_used_bytes + hot.cold_room_bytes))
+                .with(&["copies"], level(copies.limit_bytes)),
             Family::new(TIER_ROOM).with(&["hot"], level(hot.room_bytes)),
             reads,
             Family::new(TIER_READ_BYTES)
@@ -83,6 +90,32 @@ impl Admin {
             Family::new(FREED_BYTES).with(&["hot"], Value::Count(compaction.freed_bytes)),
             Family::new(SEGMENTS_HELD_BACK).with(&["hot"], level(compaction.held_back_segments)),
         ]
+    }
+
+    /// Bound buckets and the upstreams that they front.
+    fn bound_families(&self) -> Vec<Family> {
+        let copies = self.bound.copies().map(Copies::metrics).unwrap_or_default();
+        let (mut requests, mut bytes) = (Family::new(UPSTREAM_REQUESTS), Family::new(UPSTREAM_BYTES));
+        for (upstream, asked) in self.bound.origin_metrics() {
+            for ((operation, status), count) in asked.requests {
+                requests.push(&[upstream, operation, status], Value::Count(count));
+            }
+            bytes.push(&[upstream, "get"], Value::Count(asked.received_bytes));
+        }
+        let mut answers = Family::new(COPY_ANSWERS);
+        for (state, count) in self.bound.answers() {
+            let result = match state {
+                CacheState::Hit => "hit",
+                CacheState::Miss => "miss",
+                CacheState::Stale => "stale",
+            };
+            answers.push(&[result], Value::Count(count));
+        }
+        let kept = Family::new(COPY_BYTES)
+            .with(&["kept"], Value::Count(copies.kept_bytes))
+            .with(&["evicted"], Value::Count(copies.evicted_bytes))
+            .with(&["refused"], Value::Count(copies.refused_bytes));
+        vec![answers, kept, requests, bytes]
     }
 
     fn usage_families(&self) -> Result<Vec<Family>, ReadError> {

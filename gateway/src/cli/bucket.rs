@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::{CliError, Global, discover, path_segment};
-use crate::admin::{BucketInfo, BucketPage, NewBucketRequest};
+use crate::admin::{BindRequest, BucketInfo, BucketPage, NewBucketRequest, RefreshRequest, Refreshed};
 use crate::config::ByteSize;
 use clap::Subcommand;
 use http::Method;
@@ -30,6 +30,36 @@ pub(super) enum BucketCommand {
         /// Its name.
         bucket: String,
     },
+    /// A new bucket that fronts a bucket of an upstream: nothing is imported, everything is there at once.
+    Bind {
+        /// Its name here.
+        bucket: String,
+        /// The upstream, as the configuration names it.
+        #[arg(long)]
+        upstream: String,
+        /// What keys there begin with that are shown here without it.
+        #[arg(long, default_value = "")]
+        prefix: String,
+        /// What becomes of writes: `read-through` refuses them.
+        #[arg(long, default_value = "read-through")]
+        mode: String,
+        /// How long an answer of the origin holds, such as 30s or 1h; otherwise as `bound.ttl` says.
+        #[arg(long)]
+        ttl: Option<String>,
+    },
+    /// End a binding: the bucket is here no more, and all is at its origin.
+    Unbind {
+        /// Its name.
+        bucket: String,
+    },
+    /// Ask the origin anew for what is known of a bound bucket, before its time.
+    Refresh {
+        /// Its name.
+        bucket: String,
+        /// Only for keys that begin so.
+        #[arg(long, default_value = "")]
+        prefix: String,
+    },
 }
 
 pub(super) async fn run(command: BucketCommand, global: &Global, out: Out) -> Result<(), CliError> {
@@ -48,6 +78,24 @@ pub(super) async fn run(command: BucketCommand, global: &Global, out: Out) -> Re
             confirm(&format!("Delete the bucket {bucket}?"), global.yes)?;
             let gone: BucketInfo = client.call(Method::DELETE, &path(&bucket), None::<&()>).await?;
             out.done(&gone, &format!("Deleted the bucket {bucket}."))
+        }
+        BucketCommand::Bind { bucket, upstream, prefix, mode, ttl } => {
+            let request = BindRequest { upstream: upstream.clone(), prefix, mode: Some(mode), ttl };
+            let binding = format!("{}/binding", path(&bucket));
+            let bound: BucketInfo = client.call(Method::POST, &binding, Some(&request)).await?;
+            out.done(&bound, &format!("Bound the bucket {bucket} to the upstream {upstream}."))
+        }
+        BucketCommand::Unbind { bucket } => {
+            confirm(&format!("Unbind the bucket {bucket}?"), global.yes)?;
+            let binding = format!("{}/binding", path(&bucket));
+            let gone: BucketInfo = client.call(Method::DELETE, &binding, None::<&()>).await?;
+            out.done(&gone, &format!("Unbound the bucket {bucket}; all is at its origin."))
+        }
+        BucketCommand::Refresh { bucket, prefix } => {
+            let refresh = format!("{}/refresh", path(&bucket));
+            let request = RefreshRequest { prefix };
+            let done: Refreshed = client.call(Method::POST, &refresh, Some(&request)).await?;
+            out.done(&done, &format!("The origin is asked anew for {} objects.", done.objects))
         }
     }
 }
@@ -88,7 +136,13 @@ fn list(page: &BucketPage) -> String {
 }
 
 fn show(bucket: &BucketInfo) -> String {
+    let bound = bucket.binding.as_ref().map_or_else(String::new, |binding| {
+        let ttl = binding.ttl.as_ref().map(|ttl| format!(", answers hold {ttl}")).unwrap_or_default();
+        format!("{} to {}/{}{ttl}\n", binding.mode, binding.upstream, binding.prefix)
+    });
+    let bound = if bound.is_empty() { "no".to_owned() } else { bound.trim_end().to_owned() };
     pairs(&[
+        ("bound", bound),
         ("bucket", bucket.name.clone()),
         ("region", bucket.region.clone()),
         ("created", bucket.created.clone()),

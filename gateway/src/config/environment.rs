@@ -1,6 +1,7 @@
 //! The environment layer: `MLGW_SECTION__KEY`, and `MLGW_KEY` for a setting without a section.
 
 use super::error::did_you_mean;
+use super::upstreams::GivenUpstreams;
 use super::{Finding, Given, Origin, SETTINGS};
 
 /// Variables of mlgw that are no settings.
@@ -11,17 +12,30 @@ const OTHERS: [&str; 4] =
 ///
 /// Kubernetes gives every pod variables such as `MLGW_SERVICE_HOST` when a service is called
 /// mlgw, so a name without two underscores is refused only when it is one slip from a right one.
-pub(super) fn read(variables: &[(String, String)], given: &mut Vec<Given>, findings: &mut Vec<Finding>) {
+pub(super) fn read(
+    variables: &[(String, String)],
+    given: &mut Vec<Given>,
+    upstreams: &mut GivenUpstreams,
+    findings: &mut Vec<Finding>,
+) {
     for (name, text) in variables.iter().filter(|(name, _)| name.starts_with("MLGW_")) {
         let origin = Origin::Environment(name.clone());
         if let Some(index) = SETTINGS.iter().position(|setting| setting.variable() == *name) {
             given.push(Given { index, text: text.clone(), origin });
+        } else if let Some((upstream, setting)) = of_upstream(name) {
+            findings.extend(upstreams.give(&upstream, &setting, text.clone(), origin));
         } else if name.contains("__") || is_a_slip(name) {
             let names = SETTINGS.iter().map(super::Setting::variable);
             let reason = format!("no such setting{}", did_you_mean(name, names));
             findings.push(Finding { origin, reason });
         }
     }
+}
+
+/// The upstream and its setting that a variable names: in capitals, with `_` for `-`.
+fn of_upstream(name: &str) -> Option<(String, String)> {
+    let (upstream, setting) = name.strip_prefix("MLGW_UPSTREAM__")?.split_once("__")?;
+    Some((upstream.to_lowercase().replace('_', "-"), setting.to_lowercase()))
 }
 
 fn is_a_slip(name: &str) -> bool {

@@ -1,6 +1,7 @@
 //! The TOML layer: values with the line they stand on.
 
 use super::error::unknown_setting;
+use super::upstreams::GivenUpstreams;
 use super::{Finding, Given, Origin, SECTIONS, SETTINGS};
 use std::ops::Range;
 use std::path::Path;
@@ -11,9 +12,14 @@ use toml::de::{DeTable, DeValue};
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Adds what the file at `path` sets to `given`, what is wrong with it to `findings`.
-pub(super) fn read(path: &Path, given: &mut Vec<Given>, findings: &mut Vec<Finding>) {
+pub(super) fn read(
+    path: &Path,
+    given: &mut Vec<Given>,
+    upstreams: &mut GivenUpstreams,
+    findings: &mut Vec<Finding>,
+) {
     match text_of(path) {
-        Ok(text) => Reader { path, text: &text, given, findings }.read(),
+        Ok(text) => Reader { path, text: &text, given, upstreams, findings }.read(),
         Err(reason) => findings.push(Finding { origin: Origin::File(path.to_owned(), 1), reason }),
     }
 }
@@ -30,6 +36,7 @@ struct Reader<'a> {
     path: &'a Path,
     text: &'a str,
     given: &'a mut Vec<Given>,
+    upstreams: &'a mut GivenUpstreams,
     findings: &'a mut Vec<Finding>,
 }
 
@@ -46,6 +53,12 @@ impl Reader<'_> {
 
     fn table(&mut self, section: Option<&str>, table: &DeTable<'_>) {
         for (name, value) in table {
+            if let (None, "upstream", DeValue::Table(inner)) =
+                (section, name.get_ref().as_ref(), value.get_ref())
+            {
+                self.all_upstreams(inner);
+                continue;
+            }
             let key = match section {
                 Some(section) => format!("{section}.{}", name.get_ref()),
                 None => name.get_ref().to_string(),
@@ -61,6 +74,38 @@ impl Reader<'_> {
                 (_, None) => self.finding(name.span(), unknown_setting(&key)),
                 (_, Some(index)) => self.value(index, value),
             }
+        }
+    }
+
+    /// The sections `[upstream.NAME]`.
+    fn all_upstreams(&mut self, table: &DeTable<'_>) {
+        for (name, value) in table {
+            match value.get_ref() {
+                DeValue::Table(inner) => self.upstream(name.get_ref(), inner),
+                _ => {
+                    let name = name.get_ref();
+                    self.finding(
+                        value.span(),
+                        format!("'upstream.{name}' is a section: write [upstream.{name}]"),
+                    );
+                }
+            }
+        }
+    }
+
+    fn upstream(&mut self, upstream: &str, table: &DeTable<'_>) {
+        for (name, value) in table {
+            let origin = self.origin(value.span());
+            let name = name.get_ref();
+            let wrong = match plain_text(value.get_ref()) {
+                Some(text) => self.upstreams.give(upstream, name, text, origin),
+                None => {
+                    let reason =
+                        format!("wrong type for 'upstream.{upstream}.{name}': expected a plain value");
+                    Some(Finding { origin, reason })
+                }
+            };
+            self.findings.extend(wrong);
         }
     }
 

@@ -47,6 +47,12 @@ impl Config {
         self.hot.capacity.or_else(|| super::ByteSize(auto)).0
     }
 
+    /// Bytes the copies of what bound buckets front may take.
+    #[must_use]
+    pub fn copies_capacity_bytes(&self, machine: &Machine) -> u64 {
+        self.bound.capacity.or_else(|| super::ByteSize(self.hot_capacity_bytes(machine) / 2)).0
+    }
+
     /// Length at which a segment is sealed: on a small disk less than was asked for, or compaction
     /// would find no room for what lives in a segment.
     #[must_use]
@@ -96,6 +102,7 @@ impl Loaded {
             _ if !auto => None,
             "memory.capacity" => Some(config.memory_capacity_bytes(machine)),
             "hot.capacity" => Some(config.hot_capacity_bytes(machine)),
+            "bound.capacity" => Some(config.copies_capacity_bytes(machine)),
             "hot.reserve_bytes" => Some(config.hot_reserve_bytes(machine)),
             "catalogue.log_bytes_max" => Some(config.catalogue_log_bytes_max(machine)),
             "catalogue.cache_bytes" => Some(config.catalogue_cache_bytes(machine)),

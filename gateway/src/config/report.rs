@@ -1,7 +1,12 @@
 //! The table in words: what is in force, an example file, the documentation.
 
-use super::{ByteSize, Loaded, Machine, SECTIONS, SETTINGS, Setting};
+use super::upstreams::name_of;
+use super::{ByteSize, Loaded, Machine, SECTIONS, SETTINGS, Setting, UPSTREAM_SETTINGS};
 use std::fmt::Write as _;
+
+/// What the sections of upstreams are for.
+const UPSTREAM_DOC: &str =
+    "An object store of others: buckets can be bound to it, segments spilled to it. One section for each.";
 
 /// Every value with where it was set, aligned; `auto` values with what they come to here.
 #[must_use]
@@ -16,6 +21,10 @@ pub fn show(loaded: &Loaded, machine: &Machine) -> String {
         let derived = loaded.derived(key, machine);
         let derived = derived.map(|bytes| format!(" ({} here)", ByteSize(bytes))).unwrap_or_default();
         let _ = writeln!(out, "{text:width$}  # {origin}{derived}");
+    }
+    for (key, value, origin) in loaded.upstream_values() {
+        let text = format!("{key} = {value}");
+        let _ = writeln!(out, "{text:width$}  # {origin}");
     }
     out
 }
@@ -38,6 +47,10 @@ pub fn example() -> String {
         for setting in settings_of(Some(section)) {
             example_setting(&mut out, setting);
         }
+    }
+    let _ = write!(out, "\n# {UPSTREAM_DOC}\n#[upstream.NAME]\n");
+    for setting in UPSTREAM_SETTINGS {
+        let _ = write!(out, "\n#{}\n#{} = {}\n", setting.doc, name_of(setting), default_of(setting));
     }
     out
 }
@@ -72,12 +85,22 @@ pub fn documentation() -> String {
         let _ = write!(out, "\n## [{section}]\n\n{}\n\n", doc.trim());
         documentation_table(&mut out, Some(section));
     }
+    let _ = write!(
+        out,
+        "\n## [upstream.NAME]\n\n{UPSTREAM_DOC} `NAME` is 1 to 63 lower-case letters, digits and `-`;\nin variables it is in \
+         capitals with `_` for `-`, as in `MLGW_UPSTREAM__MY_LAKE__BUCKET`.\n\n"
+    );
+    documentation_rows(&mut out, UPSTREAM_SETTINGS.iter());
     out
 }
 
 fn documentation_table(out: &mut String, section: Option<&str>) {
+    documentation_rows(out, SETTINGS.iter().filter(|setting| setting.section() == section));
+}
+
+fn documentation_rows(out: &mut String, settings: impl Iterator<Item = &'static Setting>) {
     out.push_str("| setting | default | expects | what for |\n| --- | --- | --- | --- |\n");
-    for setting in SETTINGS.iter().filter(|setting| setting.section() == section) {
+    for setting in settings {
         let live = if setting.live { " *live*" } else { "" };
         let _ = writeln!(
             out,

@@ -7,6 +7,7 @@
 use super::value::{
     Address, Auto, ByteSize, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, Value,
 };
+use mlgw_tiering::upstream::UpstreamSettings;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -57,12 +58,13 @@ impl<'a> Texts<'a> {
         Self { texts: texts.iter() }
     }
 
-    fn next<T: Value>(&mut self) -> Result<T, String> {
+    pub(super) fn next<T: Value>(&mut self) -> Result<T, String> {
         T::from_text(self.texts.next().map_or("", String::as_str))
     }
 }
 
-fn check<T: Value>(text: &str) -> Result<String, String> {
+/// A text as TOML writes the value that it is.
+pub(super) fn check<T: Value>(text: &str) -> Result<String, String> {
     T::from_text(text).map(|value| value.to_toml())
 }
 
@@ -90,6 +92,8 @@ macro_rules! settings {
         pub struct Config {
             $($(#[doc = $top_doc])+ pub $top: $top_type,)*
             $($(#[doc = $section_doc])+ pub $section: $Section,)*
+            /// The object stores of others.
+            pub upstreams: Vec<UpstreamSettings>,
         }
 
         $(
@@ -129,6 +133,7 @@ macro_rules! settings {
                 Ok(Self {
                     $($top: texts.next()?,)*
                     $($section: $Section { $($name: texts.next()?,)* },)*
+                    upstreams: Vec::new(),
                 })
             }
         }
@@ -220,6 +225,19 @@ settings! {
         spill_to_percent: u64 = "80", live;
         /// Bytes of segments that are copied between the tiers in a second at most.
         move_bytes_per_second: ByteSize = "256MiB", live;
+    }
+    /// Bound buckets, and the copies that are kept of what they front.
+    bound: BoundSection {
+        /// Directory of the copies; unset means `copies` in `data_dir`.
+        dir: Option<PathBuf> = "", start;
+        /// Bytes the copies may take; auto is half of what the hot tier may. They make room when the disk is short of it.
+        capacity: Auto<ByteSize> = "auto", start;
+        /// How long what an origin says of an object holds.
+        ttl: Duration = "30s", live;
+        /// How long it holds that an origin has no such object.
+        negative_ttl: Duration = "2s", live;
+        /// How long copies are served after that while the origin cannot be reached.
+        stale_max: Duration = "24h", live;
     }
     /// The catalogue: what exists and where its bytes are.
     catalogue: CatalogueSection {

@@ -4,6 +4,8 @@
 //! [`Value::from_text`], so a value means the same wherever it was written. `to_text` of a value
 //! reads back as that value.
 
+use mlgw_common::Secret;
+use mlgw_tiering::upstream::{Addressing, UpstreamKind};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -330,14 +332,26 @@ impl<T: Value> Value for Auto<T> {
     }
 }
 
-macro_rules! choices {
-    ($(#[$doc:meta])* $name:ident { $($(#[$item_doc:meta])* $item:ident = $text:literal,)* } $expects:literal) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $name {
-            $($(#[$item_doc])* $item,)*
-        }
+/// Shown as what it is nowhere.
+impl Value for Secret {
+    const EXPECTS: &'static str = "a secret";
 
+    fn from_text(text: &str) -> Result<Self, String> {
+        Ok(Self::new(text))
+    }
+
+    fn to_text(&self) -> String {
+        self.expose().to_owned()
+    }
+
+    fn to_toml(&self) -> String {
+        quoted("…")
+    }
+}
+
+/// Choices whose type belongs to another crate.
+macro_rules! choices_of {
+    ($name:ident { $($item:ident = $text:literal,)* } $expects:literal) => {
         impl Value for $name {
             const EXPECTS: &'static str = $expects;
 
@@ -353,6 +367,54 @@ macro_rules! choices {
             }
         }
     };
+}
+
+choices_of! {
+    UpstreamKind {
+        S3 = "s3",
+        Gcs = "gcs",
+        Azure = "azure",
+        Oss = "oss",
+        Cos = "cos",
+        Obs = "obs",
+        WebHdfs = "webhdfs",
+        Fs = "fs",
+    }
+    "\"s3\", \"gcs\", \"azure\", \"oss\", \"cos\", \"obs\", \"webhdfs\" or \"fs\""
+}
+
+choices_of! {
+    Addressing { Auto = "auto", Path = "path", Virtual = "virtual", }
+    "\"auto\", \"path\" or \"virtual\""
+}
+
+macro_rules! choices {
+    ($(#[$doc:meta])* $name:ident { $($(#[$item_doc:meta])* $item:ident = $text:literal,)* } $expects:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$item_doc])* $item,)*
+        }
+
+        choices_of! { $name { $($item = $text,)* } $expects }
+    };
+}
+
+choices! {
+    /// Where the credentials of an upstream come from.
+    CredentialKind {
+        /// From the configuration.
+        Static = "static",
+        /// From the variables of the vendor's own tools.
+        Env = "env",
+        /// From a file of the vendor's form.
+        File = "file",
+        /// As AWS' tools find them.
+        Chain = "chain",
+        /// Requests are not signed.
+        None = "none",
+    }
+    "\"static\", \"env\", \"file\", \"chain\" or \"none\""
 }
 
 choices! {

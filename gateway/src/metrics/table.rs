@@ -114,7 +114,7 @@ metrics! {
     TIER_OBJECTS: Gauge "mlgw_tier_objects" ["tier"]
         "Objects whose bytes a tier holds; of the memory tier stored pieces of objects"
     TIER_USED: Gauge "mlgw_tier_used_bytes" ["tier"]
-        "Bytes that a tier holds"
+        "Bytes that a tier holds; `copies` are those of what bound buckets front"
     TIER_LIMIT: Gauge "mlgw_tier_limit_bytes" ["tier"]
         "Bytes that a tier may hold"
     TIER_ROOM: Gauge "mlgw_tier_room_bytes" ["tier"]
@@ -125,6 +125,14 @@ metrics! {
         "Bytes of objects read from a tier, verified"
     TIER_WRITTEN_BYTES: Counter "mlgw_tier_written_bytes_total" ["tier"]
         "Bytes of chunk records written to a tier"
+    COPY_ANSWERS: Counter "mlgw_bound_reads_total" ["result"]
+        "GETs of bound buckets: hit (from a copy), miss (from the origin), stale (from a copy that holds no more, because the origin cannot be asked)"
+    COPY_BYTES: Counter "mlgw_bound_copy_bytes_total" ["result"]
+        "Bytes of origins' objects: kept, evicted (to make room), refused (not kept, for want of room)"
+    UPSTREAM_REQUESTS: Counter "mlgw_upstream_requests_total" ["upstream" "op" "status"]
+        "Requests to an upstream, each repetition by itself, by what came of them: ok, or in a word why not"
+    UPSTREAM_BYTES: Counter "mlgw_upstream_bytes_total" ["upstream" "op"]
+        "Bytes of bodies that came from an upstream"
     GARBAGE: Gauge "mlgw_garbage_bytes" []
         "Bytes of segments that nothing refers to: of deletes, overwrites and bodies given up, and of writes under way"
     MOVED_BYTES: Counter "mlgw_moved_bytes_total" ["from" "to" "reason"]

@@ -78,7 +78,7 @@ pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Uploa
 /// # Errors
 /// `NoSuchBucket`.
 pub fn head(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    let bucket = gateway.bucket(request.bucket())?;
+    let bucket = gateway.any_bucket(request.bucket())?;
     let mut response = empty(StatusCode::OK);
     let region = header_value(region(gateway, &bucket.region));
     response.headers_mut().insert("x-amz-bucket-region", region);
@@ -101,7 +101,7 @@ pub async fn delete(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 /// # Errors
 /// `NoSuchBucket`.
 pub fn location(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    let bucket = gateway.bucket(request.bucket())?;
+    let bucket = gateway.any_bucket(request.bucket())?;
     let region = region(gateway, &bucket.region);
     let mut out = Xml::new("LocationConstraint");
     if region != NAMELESS_REGION {

@@ -62,7 +62,7 @@ impl From<GetError> for S3Error {
 
 async fn get_once(gateway: &Arc<Gateway>, request: &Request<'_>) -> Result<S3Response, GetError> {
     let found = find(gateway, request)?;
-    let mut answer = match answer_head(gateway, request, &found)? {
+    let mut answer = match answer_head(request, &found.object, &|at| found.part(gateway, at))? {
         Ok(answer) => answer,
         Err(not_modified) => return Ok(not_modified),
     };
@@ -87,7 +87,7 @@ async fn get_once(gateway: &Arc<Gateway>, request: &Request<'_>) -> Result<S3Res
 /// Those of S3.
 pub fn head_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let found = find(gateway, request)?;
-    let mut answer = match answer_head(gateway, request, &found)? {
+    let mut answer = match answer_head(request, &found.object, &|at| found.part(gateway, at))? {
         Ok(answer) => answer,
         Err(not_modified) => return Ok(not_modified),
     };
@@ -99,7 +99,7 @@ pub fn head_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 }
 
 /// A piece with the memory that it takes, until the connection has written it.
-fn carried(piece: Bytes, memory: &Option<Arc<Held>>) -> Bytes {
+pub(super) fn carried(piece: Bytes, memory: &Option<Arc<Held>>) -> Bytes {
     match memory {
         Some(memory) => memory.carried_by(piece),
         None => piece,
@@ -155,6 +155,18 @@ impl Found {
         Ok((reader.in_pieces_of(pieces), Some(Arc::new(held))))
     }
 
+    /// The part at place `at` of the object, which is of several.
+    fn part(&self, gateway: &Gateway, at: usize) -> Result<Option<Part>, S3Error> {
+        // Part numbers may have gaps: partNumber counts the parts of the object, as AWS does.
+        let parts = self.part_ranges(gateway)?;
+        let Some(part) = parts.get(at) else { return Ok(None) };
+        let first: u64 = parts[..at].iter().map(|part| part.bytes).sum();
+        let range = first..first + part.bytes;
+        let Some(number) = PartNumber::new(part.number) else { return Ok(None) };
+        let row = gateway.catalogue.part(bucket_id(&self.bucket), &self.key, self.object.body(), number)?;
+        Ok(Some((range, row.map(|row| row.checksums).unwrap_or_default())))
+    }
+
     /// The parts of the object, if it is of several.
     pub(super) fn part_ranges(&self, gateway: &Gateway) -> Result<Vec<PartRange>, S3Error> {
         let bucket = bucket_id(&self.bucket);
@@ -185,18 +197,22 @@ pub(super) fn current(
 }
 
 /// The head of an answer and the bytes that belong behind it.
-struct Answer {
-    response: S3Response,
-    range: Range<u64>,
+pub(super) struct Answer {
+    pub(super) response: S3Response,
+    pub(super) range: Range<u64>,
 }
 
+/// A part's bytes in its object, and its checksums.
+pub(super) type Part = (Range<u64>, Vec<Checksum>);
+/// Finds a part of an object of several by its place among them, from 0.
+pub(super) type FindPart<'a> = &'a dyn Fn(usize) -> Result<Option<Part>, S3Error>;
+
 /// Conditions, then the range or part, then the headers; the inner error is `304 Not Modified`.
-fn answer_head(
-    gateway: &Gateway,
+pub(super) fn answer_head(
     request: &Request<'_>,
-    found: &Found,
+    object: &ObjectVersion,
+    part: FindPart<'_>,
 ) -> Result<Result<Answer, S3Response>, S3Error> {
-    let object = &found.object;
     match OF_READS.check(&request.head.headers, &object.etag, Timestamp(object.modified_ms)) {
         Verdict::Send => {}
         Verdict::Failed(condition) => return Err(S3Error::precondition_failed(condition)),
@@ -206,7 +222,7 @@ fn answer_head(
             return Ok(Err(response));
         }
     }
-    let asked = asked_range(gateway, request, found)?;
+    let asked = asked_range(request, object, part)?;
     let wants_checksums =
         request.head.headers.get("x-amz-checksum-mode").is_some_and(|mode| mode == "ENABLED");
     let mut response = empty(StatusCode::OK);
@@ -249,17 +265,17 @@ impl Asked {
 }
 
 /// What `Range` or `partNumber` asks for.
-fn asked_range(gateway: &Gateway, request: &Request<'_>, found: &Found) -> Result<Asked, S3Error> {
-    let range = request.header("range")?.filter(|_| is_same_object(request, &found.object));
+fn asked_range(request: &Request<'_>, object: &ObjectVersion, part: FindPart<'_>) -> Result<Asked, S3Error> {
+    let range = request.header("range")?.filter(|_| is_same_object(request, object));
     let Some(number) = request.query.number("partNumber")? else {
-        let range = range.map(|range| super::range::parse(range, found.object.size)).transpose()?;
+        let range = range.map(|range| super::range::parse(range, object.size)).transpose()?;
         return Ok(range.flatten().map_or(Asked::Whole, Asked::Range));
     };
     if range.is_some() {
         let why = "Cannot specify both Range header and partNumber query parameter";
         return Err(S3Error::new(Code::InvalidRequest).message(why));
     }
-    asked_part(gateway, found, number)
+    asked_part(object, number, part)
 }
 
 /// Whether the object is the one that `If-Range` means, so that its range may be sent.
@@ -270,23 +286,16 @@ fn is_same_object(request: &Request<'_>, object: &ObjectVersion) -> bool {
 }
 
 /// Part `number` of an object; one that was put whole has one part.
-fn asked_part(gateway: &Gateway, found: &Found, number: u64) -> Result<Asked, S3Error> {
+fn asked_part(object: &ObjectVersion, number: u64, part: FindPart<'_>) -> Result<Asked, S3Error> {
     let invalid = || {
         S3Error::new(Code::InvalidPartNumber)
             .field("PartNumberRequested", number.to_string())
-            .field("ActualPartCount", found.object.part_count.max(1).to_string())
+            .field("ActualPartCount", object.part_count.max(1).to_string())
     };
     let at = usize::try_from(number).ok().and_then(|n| n.checked_sub(1)).ok_or_else(invalid)?;
-    if found.object.part_count == 0 {
-        let checksums = found.object.checksums.clone();
-        return if at == 0 { Ok(Asked::Part(0..found.object.size, checksums)) } else { Err(invalid()) };
-    }
-    // Part numbers may have gaps: partNumber counts the parts of the object, as AWS does.
-    let parts = found.part_ranges(gateway)?;
-    let part = parts.get(at).ok_or_else(invalid)?;
-    let first: u64 = parts[..at].iter().map(|part| part.bytes).sum();
-    let number = PartNumber::new(part.number).ok_or_else(invalid)?;
-    let body = found.object.body();
-    let row = gateway.catalogue.part(bucket_id(&found.bucket), &found.key, body, number)?;
-    Ok(Asked::Part(first..first + part.bytes, row.map(|row| row.checksums).unwrap_or_default()))
+    let found = match object.part_count {
+        0 => (at == 0).then(|| (0..object.size, object.checksums.clone())),
+        _ => part(at)?,
+    };
+    found.map(|(range, checksums)| Asked::Part(range, checksums)).ok_or_else(invalid)
 }

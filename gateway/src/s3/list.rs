@@ -5,6 +5,7 @@
 
 use super::checksums;
 use super::error::{Code, S3Error};
+use super::object_headers::STORAGE_CLASS;
 use super::request::Request;
 use super::response::{S3Result, long_xml};
 use super::xml::Xml;
@@ -93,7 +94,7 @@ pub(super) fn after_prefix(prefix: &str) -> Option<Vec<u8>> {
 }
 
 /// One line of a page.
-enum Item {
+pub(super) enum Item {
     Object(ObjectKey, ObjectSummary),
     CommonPrefix(String),
 }
@@ -107,9 +108,11 @@ impl Item {
     }
 }
 
-struct Page {
-    items: Vec<Item>,
-    truncated: bool,
+/// A page.
+#[derive(Default)]
+pub(super) struct Page {
+    pub(super) items: Vec<Item>,
+    pub(super) truncated: bool,
 }
 
 /// Reads one page: what comes behind `after` in byte order. `after` may be a group that an earlier
@@ -186,7 +189,8 @@ fn write_object(out: &mut Xml, key: &str, object: &ObjectSummary, owner: bool) {
     if owner {
         write_owner(out, "Owner", &object.owner);
     }
-    out.text("StorageClass", super::object_headers::STORAGE_CLASS).close("Contents");
+    let class = if object.storage_class.is_empty() { STORAGE_CLASS } else { &object.storage_class };
+    out.text("StorageClass", class).close("Contents");
 }
 
 /// An `Owner` or `Initiator` element.
@@ -203,17 +207,28 @@ pub fn list_objects(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let listing = Listing::of(request, "max-keys")?;
     let marker = request.query.get("marker")?.unwrap_or_default();
     let page = page(gateway, bucket_id(&bucket), &listing, &marker)?;
+    write_v1(request, &bucket.name, &listing, &marker, &page)
+}
+
+/// A page as ListObjects answers it.
+pub(super) fn write_v1(
+    request: &Request<'_>,
+    bucket: &str,
+    listing: &Listing<'_>,
+    marker: &str,
+    page: &Page,
+) -> S3Result {
     let mut out = Xml::new("ListBucketResult");
     // Clients of this version decode every name but the prefix.
-    out.text("Name", &bucket.name).text("Prefix", &listing.prefix);
+    out.text("Name", bucket).text("Prefix", &listing.prefix);
     listing.echo(&mut out);
-    out.text("Marker", &listing.show(&marker)).value("MaxKeys", listing.max_keys);
+    out.text("Marker", &listing.show(marker)).value("MaxKeys", listing.max_keys);
     out.value("IsTruncated", page.truncated);
     // AWS gives NextMarker only with a delimiter; without one the last key serves.
     if let (true, true, Some(last)) = (page.truncated, listing.delimiter.is_some(), page.items.last()) {
         out.text("NextMarker", &listing.show(last.name()));
     }
-    write_items(&mut out, &listing, &page, true);
+    write_items(&mut out, listing, page, true);
     long_xml(request.memory, out.finish("ListBucketResult"))
 }
 
@@ -225,29 +240,45 @@ pub fn list_objects_v2(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Resul
     let bucket = gateway.bucket(request.bucket())?;
     let listing = Listing::of(request, "max-keys")?;
     let start_after = request.query.get("start-after")?;
-    let token = request.query.get("continuation-token")?;
-    let after = match token.as_deref() {
-        Some(token) if !token.is_empty() => Cow::Owned(open_token(token)?),
-        _ => start_after.clone().unwrap_or_default(),
+    let after = match request.query.get_filled("continuation-token")? {
+        Some(token) => Cow::Owned(open_token(&token)?),
+        None => start_after.unwrap_or_default(),
     };
-    let fetch_owner = request.query.raw("fetch-owner") == Some("true");
     let page = page(gateway, bucket_id(&bucket), &listing, &after)?;
+    let next = page.items.last().filter(|_| page.truncated).map(|last| token(last.name()));
+    write_v2(request, &bucket.name, &listing, &page, next.as_deref())
+}
+
+/// A page as ListObjectsV2 answers it; `next` is the token of the page behind it.
+pub(super) fn write_v2(
+    request: &Request<'_>,
+    bucket: &str,
+    listing: &Listing<'_>,
+    page: &Page,
+    next: Option<&str>,
+) -> S3Result {
+    let start_after = request.query.get("start-after")?;
+    let token = request.query.get("continuation-token")?;
+    let fetch_owner = request.query.raw("fetch-owner") == Some("true");
     let mut out = Xml::new("ListBucketResult");
-    out.text("Name", &bucket.name).text("Prefix", &listing.show(&listing.prefix));
+    out.text("Name", bucket).text("Prefix", &listing.show(&listing.prefix));
     listing.echo(&mut out);
     out.value("MaxKeys", listing.max_keys).value("KeyCount", page.items.len());
     out.optional("StartAfter", start_after.as_deref().map(|s| listing.show(s)).as_deref());
     out.optional("ContinuationToken", token.as_deref());
     out.value("IsTruncated", page.truncated);
-    if let (true, Some(last)) = (page.truncated, page.items.last()) {
-        out.text("NextContinuationToken", &TOKEN.encode(last.name()));
-    }
-    write_items(&mut out, &listing, &page, fetch_owner);
+    out.optional("NextContinuationToken", next);
+    write_items(&mut out, listing, page, fetch_owner);
     long_xml(request.memory, out.finish("ListBucketResult"))
 }
 
-/// A continuation token is the last name of the page before.
-fn open_token(token: &str) -> Result<String, S3Error> {
+/// The continuation token that says `text`: here the last name of the page before.
+pub(super) fn token(text: &str) -> String {
+    TOKEN.encode(text)
+}
+
+/// What a continuation token says.
+pub(super) fn open_token(token: &str) -> Result<String, S3Error> {
     let name = TOKEN.decode(token).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     name.filter(|name| !name.is_empty()).ok_or_else(|| {
         S3Error::new(Code::InvalidArgument)

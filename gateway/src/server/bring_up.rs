@@ -7,10 +7,17 @@ use super::ServeError;
 use super::data_dir::{self, DataDir};
 use crate::config::{Config, Durability, Machine};
 use crate::credentials::{Keyring, RootCredentials, Secret};
-use mlgw_common::{Clock, SystemClock};
+use mlgw_common::{Clock, NodeId, SystemClock};
 use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
+use mlgw_tiering::bound::{Bound, Freshness};
 use mlgw_tiering::hot::{Scrub, ScrubOptions};
-use mlgw_tiering::{CompactionSettings, HotOptions, HotTier, MemoryTier, PlacingSettings, Tiers};
+use mlgw_tiering::origin::Origin;
+use mlgw_tiering::origin::s3::S3Origin;
+use mlgw_tiering::upstream::UpstreamKind;
+use mlgw_tiering::{
+    CompactionSettings, Copies, CopiesOptions, HotOptions, HotTier, MemoryTier, PlacingSettings, Tiers,
+};
+use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +34,7 @@ pub(super) struct Engine {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) catalogue: Catalogue,
     pub(super) tiers: Tiers,
+    pub(super) bound: Bound,
     pub(super) scrub: Arc<Scrub>,
     pub(super) keyring: Keyring,
 }
@@ -53,16 +61,57 @@ impl Engine {
             Scrub::start(scrub, catalogue.clone(), hot.clone()).map_err(super::io_error("scrubbing"))?;
         let scrub = Arc::new(scrub);
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
+        let bound = bound(config, &machine, &clock, &tiers.memory).await?;
         let keyring = Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), given_root()?).await?;
-        Ok(Self { dir, _segments: segments, machine, clock, catalogue, tiers, scrub, keyring })
+        Ok(Self { dir, _segments: segments, machine, clock, catalogue, tiers, bound, scrub, keyring })
     }
 
     /// Makes everything durable and closes it.
     pub(super) async fn close(self) {
         self.scrub.stop();
+        if let Some(copies) = self.bound.copies() {
+            copies.shutdown().await;
+        }
         self.tiers.hot.shutdown().await;
         self.catalogue.shutdown().await;
         tracing::info!(data_dir = %self.dir.path().display(), "stopped");
+    }
+}
+
+/// The upstreams that buckets can be bound to, and copies of what they have; nothing where there is none.
+async fn bound(
+    config: &Config,
+    machine: &Machine,
+    clock: &Arc<dyn Clock>,
+    memory: &MemoryTier,
+) -> Result<Bound, ServeError> {
+    let mut origins = HashMap::new();
+    for settings in config.upstreams.iter().filter(|upstream| upstream.kind == UpstreamKind::S3) {
+        let origin = S3Origin::new(settings, clock.clone()).map_err(ServeError::Upstream)?;
+        origins.insert(settings.name.clone(), Arc::new(origin) as Arc<dyn Origin>);
+    }
+    if origins.is_empty() {
+        return Ok(Bound::default());
+    }
+    let options = CopiesOptions {
+        dir: config.copies_dir(),
+        node: NodeId(1),
+        capacity_bytes: config.copies_capacity_bytes(machine),
+        // What is kept of others never takes the room that our own need.
+        reserve_bytes: 2 * config.hot_reserve_bytes(machine),
+        memory_bytes: usize::try_from(config.catalogue_cache_bytes(machine) / 2).unwrap_or(usize::MAX),
+        clock: clock.clone(),
+    };
+    let copies = Copies::open(options, memory.clone()).await?;
+    Ok(Bound::new(origins, copies, freshness_of(config), clock.clone()))
+}
+
+/// How long what origins say holds.
+pub(super) fn freshness_of(config: &Config) -> Freshness {
+    Freshness {
+        positive: config.bound.ttl,
+        negative: config.bound.negative_ttl,
+        stale: config.bound.stale_max,
     }
 }
 

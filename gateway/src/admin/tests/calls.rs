@@ -50,6 +50,7 @@ impl Api {
         let admin = Admin {
             catalogue,
             tiers: Tiers::new(MemoryTier::new(1 << 20), hot),
+            bound: mlgw_tiering::bound::Bound::default(),
             keyring,
             recent: Recent::new(Sample::take(&metrics, Durations::default())),
             metrics,

@@ -2,9 +2,10 @@
 
 use crate::admin::openapi::DOCUMENT;
 use crate::admin::{
-    BackupStatus, BadRange, BucketInfo, BucketPage, CompactRequest, CompactionInfo, CreatedKey,
-    ErrorDocument, ExtentInfo, Finding, Health, InTier, KeyList, MovesInfo, NewBackup, NewBucketRequest,
-    ObjectInfo, PROBES, ROUTES, SettingInfo, SettingList, TierDetail, TierInfo, TierList, tests_status,
+    BackupStatus, BadRange, BindRequest, BindingInfo, BucketInfo, BucketPage, CompactRequest, CompactionInfo,
+    CreatedKey, ErrorDocument, ExtentInfo, Finding, Health, InTier, KeyList, MovesInfo, NewBackup,
+    NewBucketRequest, ObjectInfo, PROBES, ROUTES, RefreshRequest, Refreshed, SettingInfo, SettingList,
+    TierDetail, TierInfo, TierList, tests_status,
 };
 use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
 use serde::Serialize;
@@ -109,6 +110,12 @@ fn bucket() -> BucketInfo {
         bytes: 1,
         uploads: 1,
         upload_bytes: 1,
+        binding: Some(BindingInfo {
+            upstream: "u".into(),
+            prefix: "p/".into(),
+            mode: "read-through".into(),
+            ttl: None,
+        }),
     }
 }
 
@@ -118,6 +125,7 @@ fn answers_have_the_fields_and_types_that_the_document_says() {
     assert_schema_of("CreatedKey", &CreatedKey { secret_access_key: "s".into(), key: key() });
     assert_schema_of("BucketPage", &BucketPage { buckets: vec![bucket()], next: None });
     assert_schema_of("BucketPage", &BucketPage { buckets: vec![], next: Some("b".into()) });
+    assert_schema_of("BucketInfo", &BucketInfo { binding: None, ..bucket() });
     assert_schema_of("ErrorDocument", &ErrorDocument { code: "c".into(), message: "m".into() });
     let extent = ExtentInfo {
         first: 0,
@@ -198,6 +206,12 @@ fn requests_are_taken_as_the_document_says() {
         json!({"role": "admin", "buckets": null, "prefixes": ["p"], "description": null, "disabled": true}),
     );
     assert_taken::<CompactRequest>("CompactRequest", json!({"dead_percent": 5}));
+    assert_taken::<BindRequest>(
+        "BindRequest",
+        json!({"upstream": "u", "prefix": "p/", "mode": null, "ttl": "1h"}),
+    );
+    assert_taken::<RefreshRequest>("RefreshRequest", json!({"prefix": "p/"}));
+    assert_schema_of("Refreshed", &Refreshed { objects: 1 });
     assert_taken::<NewBucketRequest>("NewBucketRequest", json!({"name": "b", "region": null}));
     assert_taken::<NewBackup>("NewBackup", json!({"out": "/backup"}));
     assert!(serde_json::from_value::<NewKey>(json!({})).is_ok(), "nothing of it is required");

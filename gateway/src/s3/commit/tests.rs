@@ -15,6 +15,7 @@ use mlgw_common::{BodyId, BucketName, Clock, ObjectKey, PartNumber, SystemClock,
 use mlgw_metadata::command::{Conditions, CreateUpload, ObjectChange, PutPart};
 use mlgw_metadata::schema::{Bucket, ObjectVersion, Part, Upload};
 use mlgw_metadata::{Catalogue, CatalogueOptions, NewBucket};
+use mlgw_tiering::bound::Bound;
 use mlgw_tiering::{HotOptions, HotTier, MemoryTier, Tiers};
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -43,6 +44,7 @@ pub(in crate::s3) async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
     let gateway = Gateway {
         catalogue,
         tiers: Tiers::new(MemoryTier::new(1 << 20), hot),
+        bound: Bound::default(),
         hasher: Hasher::new(Handle::current()),
         keyring,
         config,

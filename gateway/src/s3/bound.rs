@@ -1,0 +1,117 @@
+//! Operations on bound buckets: buckets of others that are fronted here.
+//!
+//! Answers are the origin's own, with its ETag, time and headers. What cannot be done there is refused by a message that names it;
+//! no operation of ours ever takes a bound bucket for one of ours, for [`Gateway::bucket`] refuses them.
+
+mod list;
+mod read;
+
+use super::error::{Code, S3Error};
+use super::operation::{Operation, Support};
+use super::request::Request;
+use super::response::S3Result;
+use super::{Gateway, bucket, bucket_config};
+use mlgw_metadata::schema::{Binding, Bucket};
+use mlgw_tiering::bound::BoundBucket;
+use mlgw_tiering::origin::OriginError;
+use std::sync::Arc;
+
+/// A bucket and what it fronts.
+pub struct Fronted {
+    bucket: Arc<Bucket>,
+    binding: Binding,
+    bound: BoundBucket,
+}
+
+/// The bucket that a request names, if it is bound.
+///
+/// # Errors
+/// `ServiceUnavailable` when its upstream is not configured any more.
+pub fn of_request(gateway: &Gateway, request: &Request<'_>) -> Result<Option<Fronted>, S3Error> {
+    let Some(name) = request.target.bucket.as_deref() else { return Ok(None) };
+    let Ok(bucket) = gateway.any_bucket(name) else { return Ok(None) };
+    let Some(binding) = &bucket.binding else { return Ok(None) };
+    let Some(bound) = gateway.bound.bucket(&bucket, binding) else {
+        let upstream = &binding.upstream;
+        let why = format!("The bucket is bound to the upstream {upstream:?}, which is not configured here.");
+        return Err(S3Error::new(Code::ServiceUnavailable).message(why).caused_by("no such upstream"));
+    };
+    let binding = binding.clone();
+    Ok(Some(Fronted { bucket, binding, bound }))
+}
+
+/// Answers a request for a bound bucket.
+///
+/// # Errors
+/// Those of S3.
+pub async fn dispatch(
+    gateway: &Arc<Gateway>,
+    operation: Operation,
+    request: &Request<'_>,
+    fronted: Fronted,
+) -> S3Result {
+    use Operation as O;
+    match operation {
+        O::GetObject => read::get_object(request, &fronted).await,
+        O::HeadObject => read::head_object(request, &fronted).await,
+        O::ListObjects => list::list_objects(request, &fronted).await,
+        O::ListObjectsV2 => list::list_objects_v2(request, &fronted).await,
+        O::HeadBucket => bucket::head(gateway, request),
+        O::GetBucketLocation => bucket::location(gateway, request),
+        O::DeleteBucket => Err(S3Error::new(Code::NotImplemented).message(format!(
+            "The bucket {0:?} is bound to the upstream {1:?}: `mlgw bucket unbind {0}` ends that, and all stays there.",
+            fronted.bucket.name, fronted.binding.upstream
+        ))),
+        O::CreateBucket => Err(S3Error::new(Code::BucketAlreadyOwnedByYou)),
+        O::PutObject
+        | O::CopyObject
+        | O::DeleteObject
+        | O::DeleteObjects
+        | O::CreateMultipartUpload
+        | O::UploadPart
+        | O::UploadPartCopy
+        | O::CompleteMultipartUpload
+        | O::AbortMultipartUpload
+        | O::PutObjectTagging
+        | O::DeleteObjectTagging => Err(refused_write(&fronted)),
+        other if other.support() == Support::Absent => bucket_config::absent(gateway, request, other),
+        other => Err(not_offered(&fronted.bucket.name, &fronted.binding, other.name())),
+    }
+}
+
+/// What a bound bucket does not offer: it is the origin's.
+pub fn not_offered(bucket: &str, binding: &Binding, what: &str) -> S3Error {
+    let upstream = &binding.upstream;
+    S3Error::new(Code::NotImplemented).message(format!(
+        "{what}: the bucket {bucket:?} is bound to the upstream {upstream:?}; do it there, on the origin itself."
+    ))
+}
+
+fn refused_write(fronted: &Fronted) -> S3Error {
+    let (bucket, upstream) = (&fronted.bucket.name, &fronted.binding.upstream);
+    S3Error::new(Code::AccessDenied).message(format!(
+        "The bucket {bucket:?} is bound read-through to the upstream {upstream:?}: it can be read only."
+    ))
+}
+
+/// What an origin's refusal is to a client here.
+fn told(error: OriginError, fronted: &Fronted) -> S3Error {
+    let upstream = &fronted.binding.upstream;
+    let of = |code: Code| {
+        S3Error::new(code).message(format!("The upstream {upstream:?}: {error}.")).caused_by(&error)
+    };
+    match &error {
+        OriginError::NoSuchKey => S3Error::new(Code::NoSuchKey),
+        OriginError::NoSuchBucket => of(Code::NoSuchBucket),
+        OriginError::Denied(_) => of(Code::AccessDenied),
+        OriginError::Throttled(_) => of(Code::SlowDown),
+        OriginError::Failed(_) | OriginError::Unreachable(_) | OriginError::TimedOut => {
+            of(Code::ServiceUnavailable)
+        }
+        OriginError::NotModified
+        | OriginError::Changed
+        | OriginError::OutOfRange(_)
+        | OriginError::Refused { .. }
+        | OriginError::Nonsense(_) => of(Code::InternalError),
+    }
+}

@@ -1,0 +1,87 @@
+//! ListObjects and ListObjectsV2 of bound buckets: the origin's own pages.
+
+use super::{Fronted, told};
+use crate::s3::error::S3Error;
+use crate::s3::list::{Item, Listing, Page, open_token, token, write_v1, write_v2};
+use crate::s3::request::Request;
+use crate::s3::response::S3Result;
+use mlgw_common::ObjectKey;
+use mlgw_metadata::schema::{ObjectSummary, ObjectVersion};
+use mlgw_tiering::origin::{ListLine, ListQuery};
+
+/// What no key that belongs to a group comes behind.
+const LAST_CHARACTER: char = '\u{10FFFF}';
+
+/// ListObjects.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn list_objects(request: &Request<'_>, fronted: &Fronted) -> S3Result {
+    let listing = Listing::of(request, "max-keys")?;
+    let marker = request.query.get("marker")?.unwrap_or_default();
+    let mut start_after = marker.to_string();
+    // A marker that is a group stands for all of it.
+    if listing.common_prefix(&marker).is_some_and(|group| group == marker) {
+        start_after.push(LAST_CHARACTER);
+    }
+    let (page, _) = page(&listing, fronted, start_after, None).await?;
+    write_v1(request, &fronted.bucket.name, &listing, &marker, &page)
+}
+
+/// ListObjectsV2.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn list_objects_v2(request: &Request<'_>, fronted: &Fronted) -> S3Result {
+    let listing = Listing::of(request, "max-keys")?;
+    let start_after = request.query.get("start-after")?.unwrap_or_default().into_owned();
+    let asked = request.query.get_filled("continuation-token")?;
+    let asked = asked.map(|token| open_token(&token)).transpose()?;
+    let (page, next) = page(&listing, fronted, start_after, asked).await?;
+    let next = next.map(|next| token(&next));
+    write_v2(request, &fronted.bucket.name, &listing, &page, next.as_deref())
+}
+
+async fn page(
+    listing: &Listing<'_>,
+    fronted: &Fronted,
+    start_after: String,
+    token: Option<String>,
+) -> Result<(Page, Option<String>), S3Error> {
+    if listing.max_keys == 0 {
+        return Ok((Page::default(), None));
+    }
+    let query = ListQuery {
+        prefix: listing.prefix.to_string(),
+        delimiter: listing.delimiter.as_deref().unwrap_or_default().to_owned(),
+        start_after,
+        token,
+        max_keys: listing.max_keys,
+    };
+    let found = fronted.bound.list(query).await.map_err(|error| told(error, fronted))?;
+    let items = found.lines.into_iter().filter_map(|line| item(line, fronted)).collect();
+    Ok((Page { items, truncated: found.next.is_some() }, found.next))
+}
+
+/// A line as it is shown here. What is no key here, such as the prefix of the binding itself, is not shown.
+fn item(line: ListLine, fronted: &Fronted) -> Option<Item> {
+    match line {
+        ListLine::Group(group) => Some(Item::CommonPrefix(group)),
+        ListLine::Object(key, object) => {
+            let key = ObjectKey::from_bytes(key.as_bytes()).ok()?;
+            Some(Item::Object(key, summary(*object, &fronted.bucket.owner)))
+        }
+    }
+}
+
+fn summary(object: ObjectVersion, owner: &str) -> ObjectSummary {
+    ObjectSummary {
+        size: object.size,
+        modified_ms: object.modified_ms,
+        etag: object.etag,
+        storage_class: object.storage_class,
+        owner: owner.to_owned(),
+        part_count: object.part_count,
+        ..ObjectSummary::default()
+    }
+}

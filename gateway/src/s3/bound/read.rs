@@ -1,0 +1,209 @@
+//! GetObject and HeadObject of bound buckets.
+
+use super::{Fronted, not_offered, told};
+use crate::memory::{Held, blocks_of};
+use crate::s3::error::{Code, S3Error};
+use crate::s3::get::{Answer, answer_head, carried};
+use crate::s3::object_headers::override_headers;
+use crate::s3::reader::PIECE_BYTES;
+use crate::s3::request::Request;
+use crate::s3::response::{BodyError, ResponseBody, S3Response, S3Result, header_value};
+use crate::s3::target::check_version;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _, stream};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use mlgw_common::limits::{LOOK_AGAIN_MAX, SMALL_BODY_BYTES};
+use mlgw_tiering::bound::{BoundReader, CacheState, Opened};
+use mlgw_tiering::origin::{OriginError, Part};
+use std::ops::Range;
+use std::sync::Arc;
+
+const CACHE: HeaderName = HeaderName::from_static("x-mlgw-cache");
+
+/// GetObject.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn get_object(request: &Request<'_>, fronted: &Fronted) -> S3Result {
+    for _ in 1..LOOK_AGAIN_MAX {
+        match get_once(request, fronted).await {
+            // It was replaced at the origin between the look at it and its first byte.
+            Err(Failure::Read(OriginError::Changed)) => {}
+            done => return done.map_err(|failure| failure.told(fronted)),
+        }
+    }
+    get_once(request, fronted).await.map_err(|failure| failure.told(fronted))
+}
+
+enum Failure {
+    Answer(S3Error),
+    Read(OriginError),
+}
+
+impl From<S3Error> for Failure {
+    fn from(error: S3Error) -> Self {
+        Self::Answer(error)
+    }
+}
+
+impl From<OriginError> for Failure {
+    fn from(error: OriginError) -> Self {
+        Self::Read(error)
+    }
+}
+
+impl Failure {
+    fn told(self, fronted: &Fronted) -> S3Error {
+        match self {
+            Self::Answer(error) => error,
+            Self::Read(error) => told(error, fronted),
+        }
+    }
+}
+
+async fn get_once(request: &Request<'_>, fronted: &Fronted) -> Result<S3Response, Failure> {
+    check_version(request.query.raw("versionId"))?;
+    let key = request.key()?;
+    let opened = fronted.bound.open(key, part_of(request)).await;
+    let opened = opened.map_err(|error| no_such_key(error, request))?;
+    let Answer { mut response, range } = match head_of(request, fronted, &opened)? {
+        Ok(answer) => answer,
+        Err(not_modified) => return Ok(not_modified),
+    };
+    say_where_from(fronted, &opened, &range, response.headers_mut());
+    let length = range.end - range.start;
+    let mut reader = fronted.bound.read(key, &opened, range);
+    let memory = if length <= SMALL_BODY_BYTES as u64 {
+        None
+    } else {
+        let many = blocks_of(length.min(2 * PIECE_BYTES));
+        Some(Arc::new(request.memory.hold_some(many, many.min(2)).await?))
+    };
+    let Some(first) = reader.next().await? else { return Ok(response) };
+    let whole = first.len() as u64 == length;
+    let first = carried(first, &memory);
+    *response.body_mut() = if whole {
+        ResponseBody::full(first)
+    } else {
+        ResponseBody::sized(length, stream::once(async { Ok(first) }).chain(pieces(reader, memory)))
+    };
+    Ok(response)
+}
+
+/// HeadObject.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn head_object(request: &Request<'_>, fronted: &Fronted) -> S3Result {
+    check_version(request.query.raw("versionId"))?;
+    let with_checksums = request.head.headers.contains_key("x-amz-checksum-mode");
+    let opened = fronted.bound.head(request.key()?, with_checksums).await;
+    let opened = opened.map_err(|error| no_such_key(error, request).told(fronted))?;
+    let Answer { mut response, range } = match head_of(request, fronted, &opened)? {
+        Ok(answer) => answer,
+        Err(not_modified) => return Ok(not_modified),
+    };
+    say_age(&opened, response.headers_mut());
+    say_class(&opened, response.headers_mut());
+    response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(range.end - range.start));
+    Ok(response)
+}
+
+fn no_such_key(error: OriginError, request: &Request<'_>) -> Failure {
+    match (error, request.key()) {
+        (OriginError::NoSuchKey, Ok(key)) => S3Error::new(Code::NoSuchKey).field("Key", key.as_str()).into(),
+        (error, _) => Failure::Read(error),
+    }
+}
+
+/// The head of an answer; the inner error is `304 Not Modified`.
+fn head_of(
+    request: &Request<'_>,
+    fronted: &Fronted,
+    opened: &Opened,
+) -> Result<Result<Answer, S3Response>, S3Error> {
+    let no_parts = |_| Err(not_offered(&fronted.bucket.name, &fronted.binding, "partNumber"));
+    let mut answer = match answer_head(request, &opened.object, &no_parts)? {
+        Ok(answer) => answer,
+        Err(mut not_modified) => {
+            say_age(opened, not_modified.headers_mut());
+            return Ok(Err(not_modified));
+        }
+    };
+    override_headers(request, answer.response.headers_mut())?;
+    Ok(Ok(answer))
+}
+
+/// What a request is about to read, before anything is known of the object.
+fn part_of(request: &Request<'_>) -> Part {
+    let range = request.head.headers.get(header::RANGE).and_then(|range| range.to_str().ok());
+    range.and_then(part_of_range).unwrap_or(Part::Whole)
+}
+
+fn part_of_range(range: &str) -> Option<Part> {
+    let (first, last) = range.trim().strip_prefix("bytes=")?.split_once('-')?;
+    match (first.trim(), last.trim()) {
+        ("", last) => last.parse().ok().filter(|bytes| *bytes > 0).map(Part::Last),
+        (first, "") => first.parse().ok().map(Part::From),
+        (first, last) => {
+            let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+            (first <= last).then_some(Part::Range { first, end: last.saturating_add(1) })
+        }
+    }
+}
+
+/// Says how old what is known is, and where the bytes come from.
+fn say_where_from(fronted: &Fronted, opened: &Opened, range: &Range<u64>, headers: &mut HeaderMap) {
+    say_age(opened, headers);
+    say_class(opened, headers);
+    let where_from = match fronted.bound.state_of(opened, range) {
+        CacheState::Stale => "stale; tier=hot",
+        CacheState::Hit => "hit; tier=hot",
+        CacheState::Miss => "miss; tier=origin",
+    };
+    headers.insert(CACHE, HeaderValue::from_static(where_from));
+}
+
+fn say_class(opened: &Opened, headers: &mut HeaderMap) {
+    let class = &opened.object.storage_class;
+    if !class.is_empty() && class != "STANDARD" {
+        headers.insert("x-amz-storage-class", header_value(class));
+    }
+}
+
+fn say_age(opened: &Opened, headers: &mut HeaderMap) {
+    headers.insert(header::AGE, HeaderValue::from(opened.age.as_secs()));
+}
+
+/// What is left of a body, piece by piece.
+fn pieces(
+    reader: BoundReader,
+    memory: Option<Arc<Held>>,
+) -> impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static {
+    stream::try_unfold((reader, memory), |(mut reader, memory)| async {
+        match reader.next().await {
+            Ok(Some(bytes)) => Ok(Some((carried(bytes, &memory), (reader, memory)))),
+            Ok(None) => Ok(None),
+            Err(error) => {
+                tracing::warn!(%error, "a download from an origin was cut off");
+                Err(BodyError::from(error))
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part_of_range;
+    use mlgw_tiering::origin::Part;
+
+    #[test]
+    fn a_range_is_a_part_before_the_size_is_known() {
+        assert_eq!(part_of_range("bytes=5-9"), Some(Part::Range { first: 5, end: 10 }));
+        assert_eq!(part_of_range("bytes=5-"), Some(Part::From(5)));
+        assert_eq!(part_of_range("bytes=-5"), Some(Part::Last(5)));
+        for none in ["bytes=9-5", "bytes=-0", "bytes=", "items=0-1", "bytes=0-1,3-4"] {
+            assert_eq!(part_of_range(none), None, "{none}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Read-through: everything that an origin has is here at once, as it is there, and is asked for once.
+
+use std::process::Command;
+
+use http::Method;
+
+use super::{Bench, HERE, MIB, PREFIX, THERE, runtime, until};
+use crate::content::Content;
+use crate::s3::{Client, Failure, encode, whole};
+use crate::server::binary;
+
+const KEYS: [&str; 9] = ["a", "a//b", "a/../c", "dir/", "dir/x", "plus+and %", "ümläut/🦀", "z?query", "~"];
+
+async fn put_with_headers(client: &Client, key: &str, n: u64) {
+    let headers = [
+        ("content-type", "image/png".to_owned()),
+        ("cache-control", "no-cache".to_owned()),
+        ("x-amz-meta-number", n.to_string()),
+    ];
+    let path = format!("/{THERE}/{}", encode_path(&format!("{PREFIX}{key}")));
+    let body = whole(Content { id: n, length: 100 + 1000 * n as usize }.bytes());
+    client.call(Method::PUT, &path, &headers, body).await.expect("stored");
+}
+
+/// A key in a path; a `/` of it as it is.
+fn encode_path(key: &str) -> String {
+    key.split('/').map(encode).collect::<Vec<_>>().join("/")
+}
+
+#[test]
+fn everything_that_an_origin_has_is_here_at_once_as_it_is_there() {
+    let bench = Bench::new("1h");
+    runtime().block_on(async {
+        let (here, there) = (bench.here(), bench.there());
+        for (n, key) in KEYS.iter().enumerate() {
+            put_with_headers(&there, key, n as u64).await;
+        }
+        there.put(THERE, "other/not-ours", whole("x")).await.expect("stored");
+        let listed = here.list(HERE, 2).await.expect("listed");
+        let mut expected = there.list(THERE, 1000).await.expect("listed");
+        expected.retain(|row| row.key.starts_with(PREFIX));
+        expected.iter_mut().for_each(|row| row.key = row.key[PREFIX.len()..].to_owned());
+        assert_eq!(listed, expected);
+        for key in KEYS {
+            let at = |bucket: &str, key: &str| format!("/{bucket}/{}", encode_path(key));
+            let there_path = at(THERE, &format!("{PREFIX}{key}"));
+            let expected = there.call(Method::GET, &there_path, &[], whole("")).await.expect("read");
+            // First from the origin, then from the copy.
+            for _ in 0..2 {
+                let found = here.call(Method::GET, &at(HERE, key), &[], whole("")).await.expect("read");
+                assert_eq!(found.body, expected.body, "{key}");
+                for name in ["etag", "last-modified", "content-type", "cache-control", "x-amz-meta-number"] {
+                    assert_eq!(found.header(name), expected.header(name), "{name} of {key}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn groups_and_pages_are_those_of_the_origin() {
+    let bench = Bench::new("1h");
+    runtime().block_on(async {
+        for key in KEYS {
+            bench.put(key, Content { id: 1, length: 10 }).await;
+        }
+        let (here, there) = (bench.here(), bench.there());
+        for query in
+            ["delimiter=%2F", "prefix=dir%2F", "prefix=a&delimiter=%2F", "start-after=dir%2F", "max-keys=0"]
+        {
+            for version in ["list-type=2&encoding-type=url&", "encoding-type=url&"] {
+                let there_query = query.replace("prefix=", "prefix=set%2F").replace("after=", "after=set%2F");
+                let there_query = if query.contains("prefix=") {
+                    there_query
+                } else {
+                    format!("{there_query}&prefix=set%2F")
+                };
+                let path = format!("/{THERE}?{version}{there_query}");
+                let expected =
+                    names(&there.call(Method::GET, &path, &[], whole("")).await.expect("listed").body);
+                let expected: Vec<String> =
+                    expected.iter().map(|name| name.replacen("set/", "", 1)).collect();
+                let path = format!("/{HERE}?{version}{query}");
+                let found = here.call(Method::GET, &path, &[], whole("")).await.expect("listed");
+                assert_eq!(names(&found.body), expected, "{version}{query}");
+            }
+        }
+    });
+}
+
+/// Keys and groups of a listing, in its order of lines.
+fn names(document: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(document).into_owned();
+    let body = text.split_once("</IsTruncated>").map_or("", |(_, body)| body);
+    let keys = body.split("<Key>").skip(1).map(|rest| rest.split('<').next().unwrap_or(""));
+    let groups = body.split("<CommonPrefixes>").skip(1).filter_map(|rest| rest.split(['<', '>']).nth(2));
+    keys.chain(groups).map(str::to_owned).collect()
+}
+
+#[test]
+fn sixty_four_clients_of_a_cold_object_have_each_block_fetched_once() {
+    let bench = Bench::new("1h");
+    runtime().block_on(async {
+        let bytes = bench.put("large", Content { id: 1, length: 20 * MIB }).await;
+        let readers = (0..64).map(|_| {
+            let (client, bytes) = (bench.here(), bytes.clone());
+            tokio::spawn(async move { assert!(client.get(HERE, "large").await.expect("read").body == bytes) })
+        });
+        for reader in readers.collect::<Vec<_>>() {
+            reader.await.expect("read");
+        }
+        let mut asked = bench.asked();
+        asked.sort();
+        assert_eq!(asked, ["GET", "GET bytes=16777216-20971519", "GET bytes=8388608-16777215"]);
+        let answer = bench.here().get(HERE, "large").await.expect("read");
+        assert!(answer.body == bytes && bench.asked().is_empty());
+        assert_eq!(answer.header("x-mlgw-cache"), Some("hit; tier=hot"));
+    });
+}
+
+#[test]
+fn a_range_fetches_its_blocks_and_no_others() {
+    let bench = Bench::new("1h");
+    runtime().block_on(async {
+        let bytes = bench.put("large", Content { id: 2, length: 40 * MIB }).await;
+        let range = (20 * MIB as u64, 20 * MIB as u64 + 99);
+        let found = bench.here().get_range(HERE, "large", range).await.expect("read");
+        assert_eq!(found.body, bytes[20 * MIB..20 * MIB + 100]);
+        assert_eq!(found.header("content-range"), Some("bytes 20971520-20971619/41943040"));
+        assert_eq!(bench.asked(), ["GET bytes=16777216-25165823"]);
+        let beyond = bench.here().get_range(HERE, "large", (1 << 40, 1 << 41)).await;
+        assert!(matches!(&beyond, Err(failure) if failure.status() == Some(416)), "{beyond:?}");
+    });
+}
+
+#[test]
+fn what_was_fetched_is_there_after_a_restart_and_after_a_kill() {
+    let bench = Bench::new("1h");
+    let (runtime, content) = (runtime(), Content { id: 3, length: 3 * MIB });
+    runtime.block_on(bench.put("k", content));
+    let Bench { room: _room, origin: _origin, proxy, setup, gateway } = bench;
+    let reads = |server: &crate::server::Server| {
+        let found = runtime.block_on(server.client().get(HERE, "k")).expect("read");
+        assert_eq!(content.difference(&found.body), None);
+    };
+    reads(&gateway);
+    runtime.block_on(until("it is kept", async || {
+        let found = gateway.client().get(HERE, "k").await.expect("read");
+        found.header("x-mlgw-cache") == Some("hit; tier=hot")
+    }));
+    gateway.stop();
+    proxy.clear_log();
+    let mut gateway = setup.start();
+    reads(&gateway);
+    assert_eq!(proxy.log().len(), 0, "a copy survives a restart");
+    gateway.kill();
+    let gateway = setup.start();
+    reads(&gateway);
+    gateway.stop();
+}
+
+#[test]
+fn a_refresh_is_seen_at_once_and_without_one_an_answer_holds() {
+    let bench = Bench::new("1h");
+    let runtime = runtime();
+    let read = || runtime.block_on(bench.here().get(HERE, "k")).expect("read").body;
+    let old = runtime.block_on(bench.put("k", Content { id: 4, length: 5000 }));
+    assert_eq!(read(), old);
+    let new = runtime.block_on(bench.put("k", Content { id: 5, length: 6000 }));
+    assert_eq!(read(), old, "what the origin said holds for an hour");
+    let (said, status) = bench.setup.command(&["bucket", "refresh", HERE]);
+    assert!(status == Some(0) && said.contains("1 objects"), "{said}");
+    assert_eq!(read(), new);
+}
+
+#[test]
+fn writes_are_refused_and_configuration_is_the_origins() {
+    let bench = Bench::new("1h");
+    runtime().block_on(async {
+        bench.put("k", Content { id: 6, length: 10 }).await;
+        let here = bench.here();
+        let refused = |failure: Failure| match failure {
+            Failure::Refused { status, body } => format!("{} {body}", status.as_u16()),
+            Failure::Lost(why) => panic!("{why}"),
+        };
+        let said = refused(here.put(HERE, "k", whole("x")).await.expect_err("read only"));
+        assert!(said.starts_with("403") && said.contains("read-through") && said.contains("far"), "{said}");
+        assert!(refused(here.delete(HERE, "k").await.expect_err("read only")).starts_with("403"));
+        assert!(refused(here.create_upload(HERE, "k").await.expect_err("read only")).starts_with("403"));
+        for (method, query) in [(Method::PUT, "?tagging"), (Method::PUT, "?versioning"), (Method::DELETE, "")]
+        {
+            let path = format!("/{HERE}{query}");
+            let said = refused(here.call(method, &path, &[], whole("")).await.expect_err("not here"));
+            assert!(said.starts_with("501") && said.contains("far"), "{said}");
+        }
+        for query in ["?versioning", "?acl", "?location", "?logging"] {
+            let path = format!("/{HERE}{query}");
+            here.call(Method::GET, &path, &[], whole("")).await.expect("answered as a native bucket");
+        }
+        let said = refused(here.get(HERE, "none").await.expect_err("there is none"));
+        assert!(said.starts_with("404") && said.contains("NoSuchKey"), "{said}");
+        assert_eq!(
+            bench.there().list(THERE, 10).await.expect("listed").len(),
+            1,
+            "nothing was changed there"
+        );
+    });
+}
+
+#[test]
+fn a_binding_that_cannot_work_is_refused_and_changes_nothing() {
+    let bench = Bench::new("1h");
+    let refused = |arguments: &[&str], what: &str| {
+        let (said, status) = bench.setup.command(&[&["bucket"], arguments].concat());
+        assert!(status != Some(0) && said.contains(what), "{arguments:?}: {status:?} {said}");
+    };
+    refused(&["bind", "other", "--upstream", "none"], "[\"far\"]");
+    refused(&["bind", "other", "--upstream", "far", "--mode", "sideways"], "no mode \"sideways\"");
+    refused(&["bind", "other", "--upstream", "far", "--ttl", "soon"], "expected a duration");
+    refused(&["bind", "O", "--upstream", "far"], "InvalidBucketName");
+    refused(&["bind", HERE, "--upstream", "far"], "BucketAlreadyOwnedByYou");
+    refused(&["--yes", "delete", HERE], "unbind");
+    refused(&["show", "other"], "NoSuchBucket");
+    let wrong = super::gateway(&bench.room.path().join("wrong"), &bench.proxy);
+    let server = wrong.clone().with("upstream.far.secret_key", "not-the-secret").start();
+    let (said, status) = wrong.command(&["bucket", "bind", "other", "--upstream", "far"]);
+    assert!(status == Some(1) && said.contains("SignatureDoesNotMatch") && said.contains("far"), "{said}");
+    server.stop();
+}
+
+#[test]
+fn an_unbound_bucket_is_gone_here_and_all_is_there() {
+    let bench = Bench::new("1h");
+    runtime().block_on(async {
+        bench.put("k", Content { id: 7, length: 10 }).await;
+        bench.here().get(HERE, "k").await.expect("read");
+        let (said, status) = bench.setup.command(&["--yes", "bucket", "unbind", HERE]);
+        assert_eq!(status, Some(0), "{said}");
+        assert!(bench.here().get(HERE, "k").await.expect_err("gone").is_not_found());
+        assert_eq!(bench.there().list(THERE, 10).await.expect("listed").len(), 1);
+    });
+}
+
+#[test]
+fn a_section_of_an_upstream_is_checked_and_its_secret_is_never_shown() {
+    let room = tempfile::tempdir().expect("a directory");
+    let file = room.path().join("mlgw.toml");
+    let run = |text: &str, arguments: &[&str]| {
+        std::fs::write(&file, text).expect("written");
+        let done = Command::new(binary()).args(arguments).arg(&file).env_clear().output().expect("it runs");
+        (String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned(), done.status.success())
+    };
+    let whole = "[upstream.lake]\nbucket = \"b\"\ncredentials = \"static\"\naccess_key = \"AK\"\nsecret_key = \"hush\"\n";
+    assert!(run(whole, &["config", "check"]).1);
+    let (shown, _) = run(whole, &["config", "show", "--config"]);
+    assert!(shown.contains("upstream.lake.bucket = \"b\"") && !shown.contains("hush"), "{shown}");
+    for (text, what) in [
+        ("[upstream.lake]\nbukket = \"b\"\n", "did you mean 'bucket'"),
+        ("[upstream.lake]\nregion = \"x\"\n", "'upstream.lake.bucket' is needed"),
+        ("[upstream.lake]\nbucket = \"b\"\nkind = \"s4\"\n", "expected \"s3\""),
+        ("[upstream.Lake]\nbucket = \"b\"\n", "lower-case"),
+        ("[upstream]\nbucket = \"b\"\n", "[upstream.bucket]"),
+        ("[upstream.lake]\nbucket = \"b\"\ncredentials = \"static\"\n", "'upstream.lake.access_key'"),
+        ("[upstream.lake]\nbucket = \"b\"\naccess_key = \"AK\"\n", "\"static\""),
+    ] {
+        let (said, passed) = run(text, &["config", "check"]);
+        assert!(!passed && said.contains(what), "{text}: {said}");
+    }
+}
