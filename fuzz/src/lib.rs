@@ -22,7 +22,8 @@ mod gateway {
         mod key;
         pub mod principal;
 
-        pub use key::{Key, OWNER, Secret};
+        pub use key::{Key, OWNER};
+        pub use mlgw_common::Secret;
         pub use principal::{Action, BadGlob, Principal, Role};
     }
 

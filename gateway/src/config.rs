@@ -29,7 +29,6 @@ pub use value::{
     Value,
 };
 
-use mlgw_tiering::hot::SegmentDirs;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -285,12 +284,6 @@ impl Config {
     #[must_use]
     pub fn segments_dir(&self) -> PathBuf {
         self.hot.dir.clone().unwrap_or_else(|| self.data_dir.join("segments"))
-    }
-
-    /// Where segments are kept, in all tiers.
-    #[must_use]
-    pub fn segment_dirs(&self) -> SegmentDirs {
-        SegmentDirs::new(self.segments_dir(), self.cold.dirs.clone())
     }
 
     /// Where copies of what bound buckets front are kept.

@@ -42,7 +42,7 @@ impl Place {
     pub fn of(config: &Config) -> Self {
         Self {
             dir: config.data_dir.clone(),
-            segments: config.segment_dirs(),
+            segments: SegmentDirs::new(config.segments_dir(), config.cold.dirs.clone()),
             checkpoints: config.checkpoints_dir(),
         }
     }

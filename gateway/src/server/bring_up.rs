@@ -7,6 +7,7 @@ use super::ServeError;
 use super::data_dir::{self, DataDir};
 use crate::config::{Config, Durability, Machine};
 use crate::credentials::{Keyring, RootCredentials, Secret};
+use crate::store::Place;
 use mlgw_common::{Clock, NodeId, SystemClock};
 use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
 use mlgw_tiering::bound::{Bound, Freshness};
@@ -51,7 +52,7 @@ impl Engine {
         let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)).await?;
         let hot = HotTier::open(hot_options(config, &machine, &clock), catalogue.clone()).await?;
         let scrub = ScrubOptions {
-            segments: config.segment_dirs(),
+            segments: Place::of(config).segments,
             state: dir.path().join("scrub.json"),
             bytes_per_second: config.hot.scrub_bytes_per_second.0,
             walk_every: SCRUB_WALK_EVERY,
