@@ -55,6 +55,7 @@ impl Bench {
         let (origin, clock) = (Arc::new(MemoryOrigin::default()), Arc::new(ManualClock::default()));
         clock.set(Timestamp::from_secs(1_000_000));
         let bound = open(room.path(), origin.clone(), clock.clone(), capacity_bytes).await;
+        leave_open(&bound);
         Self { room, origin, clock, bound }
     }
 
@@ -92,6 +93,12 @@ impl Bench {
             tokio::task::yield_now().await;
         }
     }
+}
+
+/// Leaves the index open to the end of the process: the last to let go of it may be a writer's thread, and the process must not
+/// end while that closes a database.
+fn leave_open(bound: &Bound) {
+    std::mem::forget(bound.clone());
 }
 
 fn key(name: &str) -> ObjectKey {
@@ -321,7 +328,10 @@ async fn a_copy_that_goes_bad_is_fetched_again() {
 
 #[tokio::test]
 async fn copies_are_there_after_a_restart() {
-    let bench = Bench::new().await;
+    let (room, origin) = (tempfile::tempdir().unwrap(), Arc::new(MemoryOrigin::default()));
+    let clock = Arc::new(ManualClock::new(Timestamp::from_secs(1_000_000)));
+    let bound = open(room.path(), origin.clone(), clock.clone(), 1 << 30).await;
+    let bench = Bench { room, origin, clock, bound };
     let content = bench.put(17, BLOCK as usize + 5000);
     bench.whole().await;
     bench.quiet().await;
@@ -330,6 +340,7 @@ async fn copies_are_there_after_a_restart() {
     drop(bound);
     origin.take_log();
     let bound = open(room.path(), origin.clone(), clock.clone(), 1 << 30).await;
+    leave_open(&bound);
     let bench = Bench { room, origin, clock, bound };
     assert!(bench.whole().await == content && bench.origin.take_log().is_empty());
 }
