@@ -24,7 +24,7 @@ use crate::origin::{ListPage, ListQuery, Origin, OriginError, OriginMetrics, Par
 use contact::Contacts;
 use fill::Fill;
 use mlgw_common::ids::{BodyId, BucketId};
-use mlgw_common::limits::FETCH_BLOCKS_MAX;
+use mlgw_common::limits::{FETCH_BLOCKS_MAX, FETCH_CONTACTS_MAX};
 use mlgw_common::{Clock, ObjectKey, Timestamp};
 use mlgw_metadata::schema::{Binding, Bucket, Copy, ObjectVersion};
 use parking_lot::{Mutex, RwLock};
@@ -34,7 +34,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Keys of which it is remembered that the origin has none.
 const ABSENT_MAX: usize = 100_000;
@@ -53,8 +53,11 @@ struct Inner {
     copies: Copies,
     clock: Arc<dyn Clock>,
     freshness: RwLock<Freshness>,
-    /// One for each block that is in memory.
-    memory: Arc<Semaphore>,
+    /// One for each large block that is in memory.
+    blocks: Arc<Semaphore>,
+    /// One for each object that an origin is asked about, and for its small block until that is kept. Who has one may wait for
+    /// one of `blocks`, never the other way round.
+    asking: Arc<Semaphore>,
     fills: Mutex<HashMap<(BodyId, u64), Arc<Fill>>>,
     contacts: Contacts,
     /// When origins said that there is no such key.
@@ -77,7 +80,8 @@ impl Bound {
             copies,
             clock,
             freshness: RwLock::new(freshness),
-            memory: Arc::new(Semaphore::new(FETCH_BLOCKS_MAX)),
+            blocks: Arc::new(Semaphore::new(FETCH_BLOCKS_MAX)),
+            asking: Arc::new(Semaphore::new(FETCH_CONTACTS_MAX)),
             fills: Mutex::default(),
             contacts: Contacts::default(),
             absent: Cache::new(ABSENT_MAX),
@@ -159,7 +163,7 @@ pub struct Opened {
     /// Whether it was asked.
     pub state: CacheState,
     /// Bytes of its end, which were fetched with that.
-    tail: Option<Arc<Mutex<Option<crate::origin::Got>>>>,
+    tail: fetch::Tail,
 }
 
 /// A bound bucket.
@@ -264,6 +268,12 @@ impl BoundBucket {
     #[must_use]
     pub fn upstream(&self) -> &str {
         self.origin.name()
+    }
+
+    /// A place among `those`, as soon as there is one.
+    async fn place(&self, those: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, OriginError> {
+        let place = those.clone().acquire_owned().await;
+        place.map_err(|_| OriginError::Unreachable("the server is stopping".into()))
     }
 
     /// What is known of a key here.

@@ -1,7 +1,8 @@
 //! Asking an origin for what is not known, or holds no more: one request however many ask, and what it fetches is shared.
 
+use super::fetch::Tail;
 use super::{BoundBucket, CacheState, Opened, block};
-use crate::origin::{GetQuery, Got, OriginError, Part};
+use crate::origin::{GetQuery, OriginError, Part};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use mlgw_common::ids::BucketId;
@@ -10,7 +11,6 @@ use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_metadata::schema::Copy;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// Who is being asked for, and what for: an answer about an object may lack its checksums.
 type Asked = (BucketId, ObjectKey, bool);
@@ -25,7 +25,7 @@ pub(super) struct Contacts(Mutex<HashMap<Asked, Answer>>);
 struct Contact {
     copy: Copy,
     state: CacheState,
-    tail: Option<Arc<Mutex<Option<Got>>>>,
+    tail: Tail,
 }
 
 impl BoundBucket {
@@ -111,8 +111,7 @@ impl BoundBucket {
         part: Part,
         known: Option<&Copy>,
     ) -> Result<Contact, OriginError> {
-        let memory = self.inner.memory.clone().acquire_owned().await;
-        let memory = memory.map_err(|_| OriginError::Unreachable("the server is stopping".into()))?;
+        let asking = self.place(&self.inner.asking).await?;
         let query = self.query(part, known);
         let asked_ms = self.inner.clock.now().as_millis();
         match self.origin.get(&self.there(key), &query).await {
@@ -120,7 +119,7 @@ impl BoundBucket {
                 let with_checksums = query.part == Part::Whole;
                 let said = Copy { object: got.object.clone(), validated_ms: asked_ms, with_checksums };
                 let copy = self.inner.copies.note(self.id, key, said);
-                let tail = self.take(key, &copy, got, memory);
+                let tail = self.take(key, &copy, got, asking).await?;
                 Ok(Contact { copy, state: CacheState::Miss, tail })
             }
             Err(OriginError::NotModified) => match known {

@@ -6,32 +6,38 @@ use crate::copies::is_same;
 use crate::origin::{GetQuery, Got, OriginError, Part};
 use futures_util::StreamExt as _;
 use mlgw_common::ObjectKey;
+use mlgw_common::limits::FETCH_SMALL_BYTES_MAX;
 use mlgw_metadata::schema::{Copy, ObjectVersion};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
+
+/// The end of an object, which is read by one reader and not kept.
+pub(super) type Tail = Option<Arc<Mutex<Option<Got>>>>;
 
 /// How often a block is asked for that brings nothing new.
 const TRIES: u32 = 3;
 
 impl BoundBucket {
     /// Takes an answer that has begun as the block that it is; or gives it back, when it is no whole block.
-    pub(super) fn take(
+    pub(super) async fn take(
         &self,
         key: &ObjectKey,
         copy: &Copy,
         got: Got,
-        memory: OwnedSemaphorePermit,
-    ) -> Option<Arc<Mutex<Option<Got>>>> {
+        asking: OwnedSemaphorePermit,
+    ) -> Result<Tail, OriginError> {
         let number = block::of(got.range.start);
         let whole = block::range(number, copy.object.size);
         if got.range.start != whole.start || got.range.end < whole.end {
-            return Some(Arc::new(Mutex::new(Some(got))));
+            return Ok(Some(Arc::new(Mutex::new(Some(got)))));
         }
         if !whole.is_empty() && self.inner.copies.block(&copy.object, number).is_none() {
+            let is_small = whole.end - whole.start <= FETCH_SMALL_BYTES_MAX;
+            let memory = if is_small { asking } else { self.place(&self.inner.blocks).await? };
             self.begin_fill(key, &copy.object, number, memory, Some(got));
         }
-        None
+        Ok(None)
     }
 
     /// The block, as it is fetched; it is begun if nobody has, as soon as there is memory for it.
@@ -44,8 +50,7 @@ impl BoundBucket {
         if let Some(fill) = self.inner.fills.lock().get(&(object.body(), number)) {
             return Ok(fill.clone());
         }
-        let memory = self.inner.memory.clone().acquire_owned().await;
-        let memory = memory.map_err(|_| OriginError::Unreachable("the server is stopping".into()))?;
+        let memory = self.place(&self.inner.blocks).await?;
         Ok(self.begin_fill(key, object, number, memory, None))
     }
 
@@ -59,7 +64,7 @@ impl BoundBucket {
         if let Some(fill) = self.inner.fills.lock().get(&(object.body(), number)) {
             return Some(fill.clone());
         }
-        let memory = self.inner.memory.clone().try_acquire_owned().ok()?;
+        let memory = self.inner.blocks.clone().try_acquire_owned().ok()?;
         Some(self.begin_fill(key, object, number, memory, None))
     }
 

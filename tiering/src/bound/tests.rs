@@ -164,6 +164,33 @@ async fn of_a_large_object_each_block_is_fetched_once_however_many_read() {
 }
 
 #[tokio::test]
+async fn more_cold_objects_than_there_is_memory_for_are_read_all_the_same() {
+    let bench = Arc::new(Bench::new().await);
+    let bytes = 2 * MIB as usize;
+    let content = |n: usize| vec![n as u8; bytes + n];
+    let objects = 2 * mlgw_common::limits::FETCH_BLOCKS_MAX;
+    (0..objects).for_each(|n| bench.origin.put(&format!("p/{n}"), content(n)));
+    let readers: Vec<_> = (0..objects)
+        .map(|n| {
+            let bucket = bench.bucket();
+            tokio::spawn(async move {
+                let opened = bucket.open(&key(&n.to_string()), Part::Whole).await.unwrap();
+                let mut reader = bucket.read(&key(&n.to_string()), &opened, 0..opened.object.size);
+                let mut read = Vec::new();
+                while let Some(piece) = reader.next().await.unwrap() {
+                    read.extend_from_slice(&piece);
+                }
+                assert!(read == vec![n as u8; bytes + n]);
+            })
+        })
+        .collect();
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    assert_eq!(bench.origin.take_log().len(), objects);
+}
+
+#[tokio::test]
 async fn a_range_fetches_the_blocks_that_it_touches() {
     let bench = Bench::new().await;
     let content = bench.put(3, 4 * BLOCK as usize);

@@ -96,6 +96,7 @@ pub(super) fn error(document: &[u8]) -> (String, String) {
 mod tests {
     use super::{error, page};
     use crate::origin::ListLine;
+    use proptest::prelude::{any, proptest};
 
     const PAGE: &str = r#"<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">
         <Name>b</Name><IsTruncated>true</IsTruncated><EncodingType>url</EncodingType>
@@ -113,6 +114,19 @@ mod tests {
         let ListLine::Object(_, object) = &page.lines[1] else { panic!("{:?}", page.lines) };
         assert_eq!((object.etag.as_str(), object.size, object.part_count), ("x-2", 5, 2));
         assert_eq!(object.modified_ms, 1_665_597_000_000);
+    }
+
+    proptest! {
+        #[test]
+        fn no_document_does_harm(garbage in any::<Vec<u8>>(), cut in 0..PAGE.len(), flip in 0..PAGE.len()) {
+            let mut document = PAGE.as_bytes()[..cut].to_vec();
+            if let Some(byte) = document.get_mut(flip) {
+                *byte ^= 1;
+            }
+            for document in [&garbage, &document] {
+                let _ = (page(document), error(document));
+            }
+        }
     }
 
     #[test]
