@@ -21,6 +21,10 @@ const NAMED_ONLY_IN: &[(&str, &[&str])] = &[
     ("rocksdb", &["metadata/src/store"]),
     ("hyper", &["gateway/src", "tests", "tiering/src/origin"]),
     ("axum", &["gateway/src"]),
+    ("opendal", &["tiering/src/upstream"]),
+    ("reqsign_aws_v4", &["tiering/src/upstream"]),
+    ("reqsign_core", &["tiering/src/upstream"]),
+    ("reqwest", &["tiering/src/upstream", "tiering/src/origin"]),
 ];
 
 const FILE_LINES_MAX: usize = 700;

@@ -1,0 +1,299 @@
+//! Asks a store for everything that will be asked of it, once, and says what is missing.
+//!
+//! Each step says that it went well or what went wrong, and which right is to be granted. What was written is removed again; when that
+//! fails, it is named. Nothing of a segment is touched.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::Url;
+use tokio::net::{TcpStream, lookup_host};
+
+use super::Upstream;
+use super::error::Fault;
+use super::metrics::Op;
+use super::objects::SEGMENTS_DIR;
+use super::permissions::permission;
+use super::settings::UpstreamKind;
+
+/// Where a check writes, below the prefix.
+const CHECK_DIR: &str = "check/";
+/// Length of the object that is written in one piece.
+const SMALL_BYTES: usize = 4096;
+/// The smallest part that all stores take.
+const PART_BYTES: usize = 5 << 20;
+/// What is read of it.
+const RANGE: std::ops::Range<u64> = 1000..2000;
+/// By what stores say that they do not know who asks, as opposed to that he may not.
+const UNKNOWN_CALLER: [&str; 17] = [
+    "loading credential",
+    "signing http request",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "InvalidToken",
+    "ExpiredToken",
+    "TokenRefreshRequired",
+    "RequestTimeTooSkewed",
+    "RequestExpired",
+    "AuthenticationFailed",
+    "NoAuthenticationInformation",
+    "InvalidSecurityToken",
+    "SecurityTokenExpired",
+    "AuthFailure",
+    "InvalidCredentials",
+    "Unauthorized",
+    "invalid_grant",
+];
+
+/// What a step asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CheckVerb {
+    /// That there is something at the address: its name, a connection, TLS.
+    Reach,
+    /// That it knows who asks.
+    Credentials,
+    /// Which segments there are.
+    List,
+    /// An object in one piece.
+    Write,
+    /// That object.
+    Read,
+    /// A range of it.
+    Range,
+    /// An object in two parts.
+    Multipart,
+    /// That an upload which was begun goes.
+    Abort,
+    /// That the objects go.
+    Delete,
+}
+
+impl CheckVerb {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Reach => "reach",
+            Self::Credentials => "credentials",
+            Self::List => "list",
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Range => "range",
+            Self::Multipart => "multipart",
+            Self::Abort => "abort",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// What came of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckStep {
+    /// What was asked for.
+    pub verb: CheckVerb,
+    /// What went wrong, if anything.
+    pub fault: Option<String>,
+    /// The right that is missing, when the store says that it is a matter of rights.
+    pub missing: Option<&'static str>,
+}
+
+impl Upstream {
+    /// Asks for everything once. It ends early when there is nobody to ask, or nobody who knows us.
+    pub async fn check(&self) -> Vec<CheckStep> {
+        let mut steps = vec![step(CheckVerb::Reach, self.reach().await)];
+        if steps[0].fault.is_none() {
+            steps.push(step(CheckVerb::Credentials, self.known().await));
+        }
+        if steps.iter().any(|step| step.fault.is_some()) {
+            return steps;
+        }
+        let name = match random_name() {
+            Ok(name) => name,
+            Err(error) => return vec![step(CheckVerb::Write, Err(error.to_string()))],
+        };
+        self.check_objects(&name, &mut steps).await;
+        steps
+    }
+
+    async fn check_objects(&self, name: &str, steps: &mut Vec<CheckStep>) {
+        let parts_name = format!("{name}.parts");
+        let mut wrote = Vec::new();
+        self.note(steps, CheckVerb::List, self.list_some().await);
+        if self.note(steps, CheckVerb::Write, self.write_small(name).await) {
+            wrote.push(name.to_owned());
+            self.note(steps, CheckVerb::Read, self.read_small(name, 0..SMALL_BYTES as u64).await);
+            self.note(steps, CheckVerb::Range, self.read_small(name, RANGE).await);
+        }
+        if self.operator.info().capability().write_can_multi {
+            // It may have arrived though the answer says otherwise.
+            wrote.push(parts_name.clone());
+            self.note(steps, CheckVerb::Multipart, self.write_parts(&parts_name).await);
+            self.note(steps, CheckVerb::Abort, self.abort_parts(&format!("{name}.abort")).await);
+        }
+        self.note(steps, CheckVerb::Delete, self.delete_all(&wrote).await);
+    }
+
+    /// Notes a step; whether it went well.
+    fn note(&self, steps: &mut Vec<CheckStep>, verb: CheckVerb, done: Result<(), Fault>) -> bool {
+        let refused = matches!(done, Err(Fault::Refused(_)));
+        let missing = permission(self.kind, verb).filter(|_| refused);
+        let fault = done.err().map(Fault::words);
+        let is_well = fault.is_none();
+        steps.push(CheckStep { verb, fault, missing });
+        is_well
+    }
+
+    /// Finds the host by its name, connects to it, and sends it a request that needs no rights.
+    async fn reach(&self) -> Result<(), String> {
+        let (Some(endpoint), via) = (&self.endpoint, &self.proxy) else { return self.reach_dir().await };
+        let url = Url::parse(via.as_ref().unwrap_or(endpoint)).map_err(|error| error.to_string())?;
+        let host = url.host_str().ok_or("its URL has no host")?.trim_matches(['[', ']']).to_owned();
+        let port = url.port_or_known_default().unwrap_or(443);
+        let who = if via.is_some() { "the proxy " } else { "" };
+        let found = in_time(self.timeout, lookup_host((host.clone(), port))).await;
+        let found = found.map_err(|error| format!("DNS: no address of {who}{host}: {error}"))?;
+        let mut last = format!("DNS: {who}{host} has no address");
+        for address in found {
+            match in_time(self.timeout, TcpStream::connect(address)).await {
+                Ok(_) => return self.greet().await,
+                Err(error) => last = format!("TCP: no connection to {who}{host} ({address}): {error}"),
+            }
+        }
+        Err(last)
+    }
+
+    /// Whatever a store answers, it is there; over HTTPS it has shown its certificate, too.
+    async fn greet(&self) -> Result<(), String> {
+        let name = format!("{CHECK_DIR}nothing");
+        match self.ask(Op::Stat, 0, 0, || self.operator.stat(&name)).await {
+            Err(Fault::Unreachable(said)) if said.contains("certificate") => {
+                Err(format!("TLS: {said}; see ca_file"))
+            }
+            Err(Fault::Unreachable(said)) => Err(format!("HTTP: {said}")),
+            _ => Ok(()),
+        }
+    }
+
+    async fn reach_dir(&self) -> Result<(), String> {
+        match self.operator.stat("/").await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Fault::of(&error, false).words()),
+        }
+    }
+
+    /// Asks for an object that is not there. Who may not ask is known all the same.
+    async fn known(&self) -> Result<(), String> {
+        let name = format!("{CHECK_DIR}nothing");
+        let asked = self.ask(Op::Read, 0, 1, || self.operator.read_with(&name).range(0..1)).await;
+        match asked.map(drop) {
+            Ok(()) | Err(Fault::Gone | Fault::Short) => Ok(()),
+            Err(Fault::Refused(said)) if !UNKNOWN_CALLER.iter().any(|code| said.contains(code)) => Ok(()),
+            Err(Fault::Refused(said)) if said.contains("TimeTooSkewed") => {
+                Err(format!("{said}: this machine's clock is wrong"))
+            }
+            Err(fault) => Err(fault.words()),
+        }
+    }
+
+    async fn list_some(&self) -> Result<(), Fault> {
+        let page = || async {
+            let mut lister = self.operator.lister_with(SEGMENTS_DIR).limit(1).await?;
+            futures_util::TryStreamExt::try_next(&mut lister).await
+        };
+        match self.ask(Op::List, 0, 0, page).await {
+            // A directory of which nothing was ever stored.
+            Ok(_) | Err(Fault::Gone) => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    async fn write_small(&self, name: &str) -> Result<(), Fault> {
+        let bytes = content(SMALL_BYTES);
+        self.ask(Op::Write, SMALL_BYTES as u64, 0, || self.operator.write(name, bytes.clone()))
+            .await
+            .map(drop)
+    }
+
+    async fn read_small(&self, name: &str, range: std::ops::Range<u64>) -> Result<(), Fault> {
+        let wanted = content(SMALL_BYTES).slice(range.start as usize..range.end as usize);
+        let read = || self.operator.read_with(name).range(range.clone());
+        let asked = self.ask(Op::Read, 0, wanted.len() as u64, read);
+        let got = asked.await?.to_bytes();
+        if got == wanted {
+            return Ok(());
+        }
+        Err(Fault::Answer(format!("other bytes than were written: {} of {}", got.len(), wanted.len())))
+    }
+
+    async fn write_parts(&self, name: &str) -> Result<(), Fault> {
+        let parts = [content(PART_BYTES), content(SMALL_BYTES)];
+        let upload = self.begin_upload(name)?;
+        for part in &parts {
+            upload.write(part.clone()).await?;
+        }
+        upload.close().await?;
+        upload.done();
+        let bytes = (PART_BYTES + SMALL_BYTES) as u64;
+        let found = self.ask(Op::Stat, 0, 0, || self.operator.stat(name)).await?.content_length();
+        if found == bytes {
+            return Ok(());
+        }
+        Err(Fault::Answer(format!("two parts of {bytes} bytes became {found}")))
+    }
+
+    async fn abort_parts(&self, name: &str) -> Result<(), Fault> {
+        let upload = self.begin_upload(name)?;
+        // The first part is only sent when there is a second one.
+        for _ in 0..2 {
+            upload.write(content(PART_BYTES)).await?;
+        }
+        upload.abort().await
+    }
+
+    async fn delete_all(&self, names: &[String]) -> Result<(), Fault> {
+        for name in names {
+            let left = |fault: Fault| match fault {
+                Fault::Refused(said) => Fault::Refused(format!("{said}; {name} is left behind")),
+                fault => Fault::Answer(format!("{}; {name} is left behind", fault.words())),
+            };
+            self.ask(Op::Delete, 0, 0, || self.operator.delete(name)).await.map_err(left)?;
+            match self.ask(Op::Stat, 0, 0, || self.operator.stat(name)).await {
+                Err(Fault::Gone) => {}
+                Ok(_) => return Err(left(Fault::Answer("it is still there".to_owned()))),
+                Err(fault) => return Err(fault),
+            }
+        }
+        match &self.dir {
+            Some(dir) if self.kind == UpstreamKind::Fs => remove_empty(dir.join(CHECK_DIR)).await,
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A directory that only a check needs; another check may be using it.
+async fn remove_empty(dir: std::path::PathBuf) -> Result<(), Fault> {
+    match tokio::task::spawn_blocking(move || std::fs::remove_dir(dir)).await {
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            Err(Fault::Refused(error.to_string()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn step(verb: CheckVerb, done: Result<(), String>) -> CheckStep {
+    CheckStep { verb, fault: done.err(), missing: None }
+}
+
+fn random_name() -> Result<String, getrandom::Error> {
+    Ok(format!("{CHECK_DIR}{:016x}", getrandom::u64()?))
+}
+
+/// Bytes that say where they belong.
+fn content(bytes: usize) -> Bytes {
+    (0..bytes).map(|n| (n % 251) as u8).collect::<Vec<u8>>().into()
+}
+
+async fn in_time<T>(timeout: Duration, work: impl Future<Output = std::io::Result<T>>) -> std::io::Result<T> {
+    let late = |_| std::io::Error::from(std::io::ErrorKind::TimedOut);
+    tokio::time::timeout(timeout, work).await.unwrap_or_else(|after| Err(late(after)))
+}

@@ -1,0 +1,335 @@
+//! The form of an encrypted segment in an upstream: AES-256-GCM in frames of 64 KiB.
+//!
+//! A header of 64 bytes, then the segment's file in frames, each sealed by itself with its tag behind it; the last frame is what is left, and an empty
+//! file has one empty frame. The nonce is the number of the frame: the key is the object's own, so no nonce ever meets it twice. Bound to each
+//! frame are the whole header (segment, generation, frame size, plain length), the frame's number and whether it is the last one. So a frame
+//! that is flipped, swapped, repeated, cut off or from another object does not open. Offsets in the segment stay what they were: where a byte
+//! lies in the object follows from its offset alone, and a range is read by the frames that hold it. Pure functions on bytes;
+//! every byte is described in docs/FORMATS.md.
+
+use std::io;
+use std::ops::Range;
+
+use aes_gcm::aead::AeadInOut as _;
+use aes_gcm::{Aes256Gcm, Nonce, Tag};
+use bytes::Bytes;
+use mlgw_common::checksum::crc32c;
+use mlgw_common::ids::{Generation, SegmentId};
+use mlgw_common::limits::KIB;
+
+use super::key::ReplicaKey;
+
+/// Plain bytes of a frame: the block in which reads are verified anyway.
+pub(super) const FRAME_BYTES: u64 = 64 * KIB;
+/// Length of the header.
+pub(super) const HEADER_BYTES: u64 = 64;
+/// Length of the tag behind each frame.
+const TAG_BYTES: u64 = 16;
+/// Version of the form that this program writes.
+const VERSION: u16 = 1;
+const MAGIC: [u8; 8] = *b"mlgw-enc";
+const CRC_AT: usize = HEADER_BYTES as usize - 4;
+/// What is bound to a frame: the header, its number, whether it is the last.
+const BOUND_BYTES: usize = HEADER_BYTES as usize + 9;
+
+/// Why stored bytes are not what was sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum FrameFault {
+    /// Not as many as there must be.
+    #[error("{got} bytes where there must be {wanted}")]
+    Length {
+        /// How many there must be.
+        wanted: u64,
+        /// How many there are.
+        got: u64,
+    },
+    /// The header is another one.
+    #[error("the header is damaged or of another object")]
+    Header,
+    /// A frame does not open.
+    #[error("frame {0} does not open: damaged, moved or sealed with another key")]
+    Frame(u64),
+}
+
+/// One encrypted object: seals and opens its frames.
+pub(super) struct Frames {
+    cipher: Aes256Gcm,
+    header: [u8; HEADER_BYTES as usize],
+    plain_bytes: u64,
+}
+
+impl Frames {
+    /// Of the object of a segment whose file has `plain_bytes`.
+    pub(super) fn new(
+        segment: SegmentId,
+        generation: Generation,
+        plain_bytes: u64,
+        key: &ReplicaKey,
+    ) -> Self {
+        Self { cipher: key.cipher(), header: header(segment, generation, plain_bytes), plain_bytes }
+    }
+
+    /// Length of the object.
+    pub(super) fn object_bytes(&self) -> u64 {
+        HEADER_BYTES + self.plain_bytes + self.frames() * TAG_BYTES
+    }
+
+    fn frames(&self) -> u64 {
+        self.plain_bytes.div_ceil(FRAME_BYTES).max(1)
+    }
+
+    /// Where a frame lies in the file.
+    fn plain(&self, frame: u64) -> Range<u64> {
+        frame * FRAME_BYTES..((frame + 1) * FRAME_BYTES).min(self.plain_bytes)
+    }
+
+    /// Where a frame and its tag lie in the object.
+    fn stored(&self, frame: u64) -> Range<u64> {
+        let plain = self.plain(frame);
+        let before = HEADER_BYTES + frame * TAG_BYTES;
+        before + plain.start..before + plain.end + TAG_BYTES
+    }
+
+    /// The frames that hold a range of the file, which must not be empty.
+    fn holding(&self, plain: &Range<u64>) -> Range<u64> {
+        debug_assert!(plain.start < plain.end && plain.end <= self.plain_bytes, "outside the file");
+        plain.start / FRAME_BYTES..plain.end.div_ceil(FRAME_BYTES)
+    }
+
+    /// What of the object must be read for a range of the file; with the first frame comes the header.
+    pub(super) fn stored_range(&self, plain: &Range<u64>) -> Range<u64> {
+        let frames = self.holding(plain);
+        let start = if frames.start == 0 { 0 } else { self.stored(frames.start).start };
+        start..self.stored(frames.end - 1).end
+    }
+
+    /// A range of the object; `read` fills a buffer with the bytes of the file at an offset.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub(super) fn seal(
+        &self,
+        range: Range<u64>,
+        mut read: impl FnMut(&mut [u8], u64) -> io::Result<()>,
+    ) -> io::Result<Vec<u8>> {
+        let mut out = Vec::with_capacity((range.end - range.start) as usize);
+        cut(&mut out, &self.header, 0, &range);
+        let first = range.start.saturating_sub(HEADER_BYTES) / (FRAME_BYTES + TAG_BYTES);
+        let mut frame = vec![0; (FRAME_BYTES + TAG_BYTES) as usize];
+        for number in first..self.frames() {
+            let (plain, stored) = (self.plain(number), self.stored(number));
+            if stored.start >= range.end {
+                break;
+            }
+            frame.resize((stored.end - stored.start) as usize, 0);
+            let (bytes, tag) = frame.split_at_mut((plain.end - plain.start) as usize);
+            read(bytes, plain.start)?;
+            let sealed =
+                self.cipher.encrypt_inout_detached(&nonce(number), &self.bound(number), (&mut *bytes).into());
+            // Only a frame of 64 GiB would be too long.
+            tag.copy_from_slice(&sealed.map_err(|_| io::ErrorKind::InvalidInput)?);
+            cut(&mut out, &frame, stored.start, &range);
+        }
+        Ok(out)
+    }
+
+    /// A range of the file from `stored`, which was read for it.
+    ///
+    /// # Errors
+    /// When it is not what was sealed there.
+    pub(super) fn open(&self, plain: &Range<u64>, stored: &[u8]) -> Result<Bytes, FrameFault> {
+        let (frames, range) = (self.holding(plain), self.stored_range(plain));
+        let (wanted, got) = (range.end - range.start, stored.len() as u64);
+        if wanted != got {
+            return Err(FrameFault::Length { wanted, got });
+        }
+        if frames.start == 0 && stored[..HEADER_BYTES as usize] != self.header {
+            return Err(FrameFault::Header);
+        }
+        let first = self.plain(frames.start).start;
+        let mut out = Vec::with_capacity((frames.end - frames.start) as usize * FRAME_BYTES as usize);
+        for number in frames {
+            let at = self.stored(number);
+            let frame = &stored[(at.start - range.start) as usize..(at.end - range.start) as usize];
+            self.open_frame(number, frame, &mut out)?;
+        }
+        Ok(Bytes::from(out).slice((plain.start - first) as usize..(plain.end - first) as usize))
+    }
+
+    fn open_frame(&self, number: u64, frame: &[u8], out: &mut Vec<u8>) -> Result<(), FrameFault> {
+        let fault = FrameFault::Frame(number);
+        let (bytes, tag) = frame.split_last_chunk::<{ TAG_BYTES as usize }>().ok_or(fault)?;
+        let begin = out.len();
+        out.extend_from_slice(bytes);
+        let (nonce, tag) = (nonce(number), Tag::from(*tag));
+        let opened = &mut out[begin..];
+        let done = self.cipher.decrypt_inout_detached(&nonce, &self.bound(number), opened.into(), &tag);
+        done.map_err(|_| fault)
+    }
+
+    /// What is bound to a frame.
+    fn bound(&self, frame: u64) -> [u8; BOUND_BYTES] {
+        let mut bound = [0; BOUND_BYTES];
+        bound[..HEADER_BYTES as usize].copy_from_slice(&self.header);
+        bound[HEADER_BYTES as usize..BOUND_BYTES - 1].copy_from_slice(&frame.to_le_bytes());
+        bound[BOUND_BYTES - 1] = u8::from(frame + 1 == self.frames());
+        bound
+    }
+}
+
+fn header(segment: SegmentId, generation: Generation, plain_bytes: u64) -> [u8; HEADER_BYTES as usize] {
+    let mut out = [0; HEADER_BYTES as usize];
+    out[..8].copy_from_slice(&MAGIC);
+    out[8..10].copy_from_slice(&VERSION.to_le_bytes());
+    out[12..16].copy_from_slice(&generation.0.to_le_bytes());
+    out[16..24].copy_from_slice(&segment.0.to_le_bytes());
+    out[24..28].copy_from_slice(&(FRAME_BYTES as u32).to_le_bytes());
+    out[32..40].copy_from_slice(&plain_bytes.to_le_bytes());
+    let crc = crc32c(&out[..CRC_AT]);
+    out[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+    out
+}
+
+fn nonce(frame: u64) -> Nonce<aes_gcm::aead::consts::U12> {
+    let mut nonce = [0; 12];
+    nonce[4..].copy_from_slice(&frame.to_be_bytes());
+    nonce.into()
+}
+
+/// Appends what of `bytes`, which lie at `at`, is in `range`.
+fn cut(out: &mut Vec<u8>, bytes: &[u8], at: u64, range: &Range<u64>) {
+    let end = at + bytes.len() as u64;
+    let (from, to) = (range.start.max(at), range.end.min(end));
+    if from < to {
+        out.extend_from_slice(&bytes[(from - at) as usize..(to - at) as usize]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use zeroize::Zeroizing;
+
+    const SEGMENT: SegmentId = SegmentId(0x0123_4567_89AB_CDEF);
+
+    fn key(of: u8) -> ReplicaKey {
+        ReplicaKey::new(Zeroizing::new([of; 32]))
+    }
+
+    fn frames(plain_bytes: u64) -> Frames {
+        Frames::new(SEGMENT, Generation(3), plain_bytes, &key(1))
+    }
+
+    fn content(bytes: u64) -> Vec<u8> {
+        (0..bytes).map(|n| (n % 251) as u8 ^ (n >> 16) as u8).collect()
+    }
+
+    fn sealed(frames: &Frames, plain: &[u8], range: Range<u64>) -> Vec<u8> {
+        let read = |out: &mut [u8], at: u64| {
+            out.copy_from_slice(&plain[at as usize..at as usize + out.len()]);
+            Ok(())
+        };
+        frames.seal(range, read).expect("sealed")
+    }
+
+    fn object(frames: &Frames, plain: &[u8]) -> Vec<u8> {
+        sealed(frames, plain, 0..frames.object_bytes())
+    }
+
+    fn opened(frames: &Frames, object: &[u8], plain: Range<u64>) -> Result<Bytes, FrameFault> {
+        let stored = frames.stored_range(&plain);
+        let end = (stored.end as usize).min(object.len());
+        frames.open(&plain, &object[(stored.start as usize).min(end)..end])
+    }
+
+    const LENGTHS: [u64; 7] =
+        [1, FRAME_BYTES - 1, FRAME_BYTES, FRAME_BYTES + 1, 2 * FRAME_BYTES, 3 * FRAME_BYTES + 77, 100];
+
+    #[test]
+    fn the_bytes_of_version_1_stay_as_they_are() {
+        let frames = frames(5);
+        let object = object(&frames, b"plain");
+        assert_eq!(
+            object.iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
+            "6d6c67772d656e630100000003000000efcdab89674523010000010000000000\
+             0500000000000000000000000000000000000000000000000000000033\
+             91db3acf59f9b51b7aa358cd3fb754f4cb7d014af0598bb4"
+        );
+    }
+
+    #[test]
+    fn an_empty_file_has_one_frame_and_every_length_has_its_own() {
+        assert_eq!(object(&frames(0), b"").len() as u64, HEADER_BYTES + TAG_BYTES);
+        for bytes in LENGTHS {
+            let frames = frames(bytes);
+            assert_eq!(object(&frames, &content(bytes)).len() as u64, frames.object_bytes(), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn what_is_swapped_cut_repeated_or_of_another_object_is_refused() {
+        let bytes = 3 * FRAME_BYTES;
+        let (frames, plain) = (frames(bytes), content(bytes));
+        let good = object(&frames, &plain);
+        let whole = |object: &[u8]| opened(&frames, object, 0..bytes);
+        assert_eq!(whole(&good).expect("whole"), plain);
+        let at = |frame| frames.stored(frame).start as usize..frames.stored(frame).end as usize;
+        let mut swapped = good.clone();
+        swapped[at(0)].copy_from_slice(&good[at(1)]);
+        swapped[at(1)].copy_from_slice(&good[at(0)]);
+        assert_eq!(whole(&swapped), Err(FrameFault::Frame(0)));
+        let mut repeated = good.clone();
+        repeated[at(2)].copy_from_slice(&good[at(1)]);
+        assert_eq!(whole(&repeated), Err(FrameFault::Frame(2)));
+        assert!(matches!(whole(&good[..at(2).start]), Err(FrameFault::Length { .. })));
+        // Cut at a frame's end, and said to be so long: its last frame was not sealed as the last one.
+        let shorter = Frames::new(SEGMENT, Generation(3), 2 * FRAME_BYTES, &key(1));
+        assert_eq!(opened(&shorter, &good, FRAME_BYTES..2 * FRAME_BYTES), Err(FrameFault::Frame(1)));
+        for (segment, generation, key_of) in [(1, 3, 1), (SEGMENT.0, 4, 1), (SEGMENT.0, 3, 2)] {
+            let other = Frames::new(SegmentId(segment), Generation(generation), bytes, &key(key_of));
+            assert_eq!(
+                opened(&other, &good, FRAME_BYTES..FRAME_BYTES + 1),
+                Err(FrameFault::Frame(1)),
+                "{segment} {generation} {key_of}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_range_of_the_file_and_every_part_of_the_object_is_right(
+            bytes in prop::sample::select(&LENGTHS[..]),
+            places: [u64; 4],
+        ) {
+            let (frames, plain) = (frames(bytes), content(bytes));
+            let good = object(&frames, &plain);
+            let [one, other, third, fourth] = places;
+            let (from, to) = (one % bytes, other % bytes);
+            let range = from.min(to)..from.max(to) + 1;
+            let read = opened(&frames, &good, range.clone());
+            prop_assert_eq!(read.expect("it opens"), &plain[range.start as usize..range.end as usize]);
+            let (from, to) = (third % frames.object_bytes(), fourth % frames.object_bytes());
+            let part = from.min(to)..from.max(to) + 1;
+            prop_assert_eq!(
+                sealed(&frames, &plain, part.clone()), &good[part.start as usize..part.end as usize]
+            );
+        }
+
+        #[test]
+        fn no_flipped_bit_goes_unseen(bytes in prop::sample::select(&LENGTHS[..]), at: usize, bit in 0u8..8) {
+            let (frames, plain) = (frames(bytes), content(bytes));
+            let mut bad = object(&frames, &plain);
+            let at = at % bad.len();
+            bad[at] ^= 1 << bit;
+            prop_assert!(opened(&frames, &bad, 0..bytes).is_err(), "{at}");
+        }
+
+        #[test]
+        fn no_cut_goes_unseen(bytes in prop::sample::select(&LENGTHS[..]), at: usize) {
+            let (frames, plain) = (frames(bytes), content(bytes));
+            let good = object(&frames, &plain);
+            prop_assert!(opened(&frames, &good[..at % good.len()], 0..bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The way to one store: every request goes through its budget and its gate, and is counted.
+//!
+//! First the budget says when, then the gate lets it through: a request that waits for its budget keeps no other one out. One
+//! that is dropped on the way gives its place back and is not counted.
+
+use std::time::Instant;
+
+use super::budget::Budget;
+use super::gate::{Gate, Load, Pass};
+use super::metrics::{Metrics, Op, Outcome, UpstreamMetrics, add};
+
+/// What all requests to one store share.
+#[derive(Debug)]
+pub(super) struct Meter {
+    budget: Budget,
+    gate: Gate,
+    pub(super) metrics: Metrics,
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub(super) struct Ticket<'a> {
+    meter: &'a Meter,
+    op: Op,
+    pass: Pass,
+    begun: Instant,
+    asked_bytes: u64,
+}
+
+impl Meter {
+    pub(super) fn new(budget: Budget) -> Self {
+        Self { budget, gate: Gate::default(), metrics: Metrics::default() }
+    }
+
+    /// Waits until a request may be sent that carries `sent_bytes` and asks for `asked_bytes`.
+    pub(super) async fn begin(&self, op: Op, sent_bytes: u64, asked_bytes: u64) -> Ticket<'_> {
+        self.budget.spend(sent_bytes.saturating_add(asked_bytes)).await;
+        let pass = self.gate.enter().await;
+        add(&self.metrics.sent_bytes, sent_bytes);
+        Ticket { meter: self, op, pass, begun: Instant::now(), asked_bytes }
+    }
+
+    pub(super) fn snapshot(&self) -> UpstreamMetrics {
+        let (limit, under_way) = (self.gate.limit() as u64, self.gate.under_way() as u64);
+        UpstreamMetrics { limit, under_way, ..self.metrics.snapshot() }
+    }
+}
+
+impl Ticket<'_> {
+    /// The request has ended, and its answer had so many bytes.
+    pub(super) fn end(self, outcome: Outcome, received_bytes: u64) {
+        let metrics = &self.meter.metrics;
+        metrics.request(self.op, outcome, self.begun.elapsed());
+        add(&metrics.received_bytes, received_bytes);
+        self.meter.budget.owe(received_bytes.saturating_sub(self.asked_bytes));
+        self.pass.done(match outcome {
+            Outcome::Ok | Outcome::Missing => Load::Borne,
+            Outcome::SlowDown => Load::TooMuch,
+            Outcome::Refused | Outcome::Failed => Load::Unknown,
+        });
+    }
+}

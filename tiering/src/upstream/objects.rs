@@ -1,0 +1,119 @@
+//! Objects by their names: how a segment is named in a store, whether it is there, which ones are.
+//!
+//! Names that no segment has are passed over: a prefix may have been used before.
+
+use mlgw_common::ids::SegmentId;
+
+use super::Upstream;
+use super::error::{Fault, UpstreamError};
+use super::metrics::{Op, Outcome, add};
+use crate::hot::{segment_file_name, segment_of_file_name};
+
+/// Where segments lie, below the prefix.
+pub(super) const SEGMENTS_DIR: &str = "segments/";
+
+/// The name of a segment's object, below the prefix.
+pub(super) fn object_name(segment: SegmentId) -> String {
+    format!("{SEGMENTS_DIR}{}", segment_file_name(segment))
+}
+
+impl Upstream {
+    /// Length of a segment's object; none when it is not there. Of a bucket that is not there, most stores say the same; a read
+    /// tells the two apart.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn length(&self, segment: SegmentId) -> Result<Option<u64>, UpstreamError> {
+        let name = object_name(segment);
+        match self.ask(Op::Stat, 0, 0, || self.operator.stat(&name)).await {
+            Ok(found) => Ok(Some(found.content_length())),
+            Err(Fault::Gone) => Ok(None),
+            Err(fault) => Err(fault.about(&self.name, segment)),
+        }
+    }
+
+    /// Removes the object of a segment; that it was not there is no error.
+    ///
+    /// # Errors
+    /// When the store cannot be asked, or refuses.
+    pub async fn remove(&self, segment: SegmentId) -> Result<(), UpstreamError> {
+        let name = object_name(segment);
+        match self.ask(Op::Delete, 0, 0, || self.operator.delete(&name)).await {
+            Ok(()) | Err(Fault::Gone) => Ok(()),
+            Err(fault) => Err(fault.about(&self.name, segment)),
+        }
+    }
+
+    /// The segments that are there, in no order.
+    ///
+    /// # Errors
+    /// When the store cannot be asked.
+    pub async fn list(&self) -> Result<Vec<SegmentId>, UpstreamError> {
+        match self.ask(Op::List, 0, 0, || self.operator.list(SEGMENTS_DIR)).await {
+            Ok(entries) => {
+                Ok(entries.iter().filter_map(|entry| segment_of_file_name(entry.name())).collect())
+            }
+            // A directory of which nothing was ever stored.
+            Err(Fault::Gone) => Ok(Vec::new()),
+            // No segment is meant: 0 is none.
+            Err(fault) => Err(fault.about(&self.name, SegmentId(0))),
+        }
+    }
+
+    /// Has `work` done, again and again while that may help.
+    pub(super) async fn ask<T, W>(
+        &self,
+        op: Op,
+        sent_bytes: u64,
+        asked_bytes: u64,
+        mut work: impl FnMut() -> W,
+    ) -> Result<T, Fault>
+    where
+        W: IntoFuture<Output = opendal::Result<T>>,
+    {
+        let mut tries = 0;
+        loop {
+            match self.once(op, sent_bytes, asked_bytes, work()).await {
+                Err(error) if error.is_temporary() && tries < self.tuning.retries => {
+                    let pause = self.tuning.pause(tries, chance());
+                    tries += 1;
+                    add(&self.meter.metrics.retries, 1);
+                    tracing::debug!(
+                        upstream = self.name,
+                        op = op.name(),
+                        tries,
+                        error = error.message(),
+                        "again"
+                    );
+                    tokio::time::sleep(pause).await;
+                }
+                done => return done.map_err(|error| Fault::of(&error, self.has_http())),
+            }
+        }
+    }
+
+    /// Of a store with HTTP each request is metered on the wire; of one without, here.
+    async fn once<T>(
+        &self,
+        op: Op,
+        sent_bytes: u64,
+        asked_bytes: u64,
+        work: impl IntoFuture<Output = opendal::Result<T>>,
+    ) -> opendal::Result<T> {
+        if self.has_http() {
+            return work.into_future().await;
+        }
+        let ticket = self.meter.begin(op, sent_bytes, asked_bytes).await;
+        let done = work.into_future().await;
+        match &done {
+            Ok(_) => ticket.end(Outcome::Ok, asked_bytes),
+            Err(error) => ticket.end(Fault::of(error, false).outcome(), 0),
+        }
+        done
+    }
+}
+
+/// Between 0 and 1; no random bytes are no reason not to try again.
+fn chance() -> f64 {
+    f64::from(getrandom::u32().unwrap_or_default()) / f64::from(u32::MAX)
+}

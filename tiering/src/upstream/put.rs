@@ -1,0 +1,175 @@
+//! Stores a segment as one object, and proves it.
+//!
+//! An object that is there already is compared first, so that a run after a crash sends nothing again of what arrived whole. Else its parts are
+//! sent, several at a time; one that fails is sent again by itself, up to its number of tries. An object appears only when all its parts
+//! are there, and counts as stored only when all of it was read back and is the same. When that an upload was completed is answered with an
+//! error, the object decides: it may be there all the same. An upload that is given up, by an error, by `before` or because its future
+//! is dropped, is aborted. One that a crash cut short cannot be gone on with, for what is under way of it is known to this process
+//! only: it begins anew, and the parts that arrived are the store's to clear away.
+
+use std::fs::File;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::connect::UNFINISHED_DIR;
+use super::error::{Fault, UpstreamError};
+use super::metrics::add;
+use super::objects::{SEGMENTS_DIR, object_name};
+use super::prove::{Proof, Sums};
+use super::source::{Source, parts};
+use super::upload::Upload;
+use super::{SegmentObject, Upstream};
+use crate::hot::segment_file_name;
+
+/// Until bytes may be read and sent, or why no more are.
+pub type Wait = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+/// Called before so many bytes are read from the disk and sent; with 0 while they are read back. It waits, or ends it all
+/// with an error.
+pub type Before<'a> = &'a mut (dyn FnMut(u64) -> Wait + Send);
+
+/// What it took to store a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Length of the object.
+    pub object_bytes: u64,
+    /// Bytes that were sent: none when it was there already. Those sent again are not counted twice.
+    pub sent_bytes: u64,
+}
+
+impl Upstream {
+    /// Stores the sealed segment that is in `from`. It may be asked for again, whatever came of it before, with the same key or
+    /// another one; with the same key it is found when it is there.
+    ///
+    /// # Errors
+    /// When it is not stored for sure. [`UpstreamError::Corrupt`] when other bytes arrived than were sent; they are removed.
+    ///
+    /// # Panics
+    /// When it has a key and segments are not encrypted there, or the other way round: a mistake of the caller's.
+    pub async fn put_segment(
+        &self,
+        object: &SegmentObject<'_>,
+        from: File,
+        mut before: Before<'_>,
+    ) -> Result<Stored, UpstreamError> {
+        assert_eq!(object.key.is_some(), self.encrypt, "a key for each segment, if it is to be encrypted");
+        let source = Arc::new(Source::new(object, from));
+        let object_bytes = source.object_bytes();
+        let metrics = &self.meter.metrics;
+        if self.prove(object, Sums::Of(&source), &mut before).await? == Proof::Same {
+            self.settle(object).await?;
+            add(&metrics.puts, 1);
+            add(&metrics.puts_found, 1);
+            return Ok(Stored { object_bytes, sent_bytes: 0 });
+        }
+        self.clear_unfinished(object).await?;
+        let (upload, sums) = self.send(object, &source, &mut before).await?;
+        let closed = upload.close().await;
+        if closed.is_ok() {
+            self.settle(object).await?;
+        }
+        match (self.prove(object, Sums::Sent(&sums), &mut before).await?, closed) {
+            (Proof::Same, _) => {
+                upload.done();
+                add(&metrics.puts, 1);
+                Ok(Stored { object_bytes, sent_bytes: object_bytes })
+            }
+            (_, Err(fault)) => {
+                give_up(upload).await;
+                Err(fault.about(&self.name, object.segment))
+            }
+            (proof, Ok(())) => {
+                upload.done();
+                // What is left of it counts for nothing, and the next try writes over it.
+                if let Err(error) = self.remove(object.segment).await {
+                    tracing::warn!(%error, "what arrived of a segment, damaged, was not removed");
+                }
+                Err(self.differs(object, proof))
+            }
+        }
+    }
+
+    /// Sends all parts; their checksums.
+    async fn send(
+        &self,
+        object: &SegmentObject<'_>,
+        source: &Arc<Source>,
+        before: &mut Before<'_>,
+    ) -> Result<(Upload<'_>, Vec<u32>), UpstreamError> {
+        let about = |fault: Fault| fault.about(&self.name, object.segment);
+        let upload = self.begin_upload(&object_name(object.segment)).map_err(about)?;
+        let mut sums = Vec::new();
+        for range in parts(source.object_bytes(), self.tuning.part_bytes) {
+            let sent = async {
+                let failed = |source| self.source_error(object, source);
+                before(range.end - range.start).await.map_err(failed)?;
+                let part = source.part(range).await.map_err(failed)?;
+                upload.write(part.bytes).await.map_err(about)?;
+                Ok(part.sum)
+            };
+            match sent.await {
+                Ok(sum) => sums.push(sum),
+                Err(error) => {
+                    give_up(upload).await;
+                    return Err(error);
+                }
+            }
+        }
+        Ok((upload, sums))
+    }
+
+    /// Of a directory: makes what was written survive power loss. The file itself is synced by then.
+    async fn settle(&self, object: &SegmentObject<'_>) -> Result<(), UpstreamError> {
+        let Some(dir) = self.dir.clone() else { return Ok(()) };
+        let sync =
+            move || [dir.join(SEGMENTS_DIR), dir].into_iter().try_for_each(|dir| File::open(dir)?.sync_all());
+        self.blocking(object, sync).await
+    }
+
+    /// Of a directory: removes what an upload of this segment left behind that a crash cut short.
+    async fn clear_unfinished(&self, object: &SegmentObject<'_>) -> Result<(), UpstreamError> {
+        let Some(dir) = self.dir.clone() else { return Ok(()) };
+        let begins = format!("{}.", segment_file_name(object.segment));
+        let clear = move || {
+            for entry in std::fs::read_dir(dir.join(UNFINISHED_DIR))? {
+                let entry = entry?;
+                if entry.file_name().to_string_lossy().starts_with(&begins) {
+                    std::fs::remove_file(entry.path())?;
+                }
+            }
+            Ok(())
+        };
+        self.blocking(object, clear).await
+    }
+
+    async fn blocking(
+        &self,
+        object: &SegmentObject<'_>,
+        work: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> Result<(), UpstreamError> {
+        let done = tokio::task::spawn_blocking(work).await;
+        let done = done.unwrap_or_else(|stopped| Err(io::Error::other(stopped)));
+        done.map_err(|error| Fault::Unreachable(error.to_string()).about(&self.name, object.segment))
+    }
+
+    pub(super) fn source_error(&self, object: &SegmentObject<'_>, source: io::Error) -> UpstreamError {
+        UpstreamError::Source { upstream: self.name.clone(), segment: object.segment, source }
+    }
+
+    fn differs(&self, object: &SegmentObject<'_>, proof: Proof) -> UpstreamError {
+        let fault = match proof {
+            Proof::Missing => "it is not there after it was stored".to_owned(),
+            Proof::Length(bytes) => format!("it has {bytes} bytes instead of {}", object.object_bytes()),
+            Proof::Differs(at) => format!("other bytes arrived than were sent, from {at} on"),
+            Proof::Same => "it is what was sent".to_owned(),
+        };
+        UpstreamError::Corrupt { upstream: self.name.clone(), segment: object.segment, fault }
+    }
+}
+
+/// What cannot be taken back stays for the store's own rules to clear away.
+async fn give_up(upload: Upload<'_>) {
+    if let Err(fault) = upload.abort().await {
+        tracing::debug!(fault = fault.words(), "an upload was not aborted");
+    }
+}

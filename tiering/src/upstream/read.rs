@@ -1,0 +1,78 @@
+//! Reads a range of a segment, and of the store no more than holds it.
+//!
+//! What comes is as long as what was asked for, or it is an error; of an encrypted object it is what was stored, too. Of a plain one
+//! that is for the caller to see: the records of a segment carry their own checksums. Each read is one request; who reads much asks for several
+//! ranges at once, and the gate says how many of them are under way.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::error::{Fault, UpstreamError};
+use super::metrics::{Op, add};
+use super::objects::object_name;
+use super::{SegmentObject, Upstream};
+
+impl Upstream {
+    /// `length` bytes from `offset` of the segment's file.
+    ///
+    /// # Errors
+    /// [`UpstreamError::Gone`], [`UpstreamError::Unreachable`] after several tries, [`UpstreamError::Refused`],
+    /// [`UpstreamError::Short`] and [`UpstreamError::Corrupt`] when other bytes are there than were stored.
+    pub async fn read(
+        &self,
+        object: &SegmentObject<'_>,
+        offset: u64,
+        length: u64,
+    ) -> Result<Bytes, UpstreamError> {
+        let corrupt = |fault: String| UpstreamError::Corrupt {
+            upstream: self.name.clone(),
+            segment: object.segment,
+            fault,
+        };
+        let Some(end) = offset.checked_add(length).filter(|end| *end <= object.bytes) else {
+            return Err(corrupt(format!(
+                "bytes {offset} to {} of {}",
+                offset.saturating_add(length),
+                object.bytes
+            )));
+        };
+        if length == 0 {
+            return Ok(Bytes::new());
+        }
+        let read = match object.frames() {
+            None => self.fetch(object, offset..end).await,
+            Some(frames) => {
+                let stored = self.fetch(object, frames.stored_range(&(offset..end))).await?;
+                frames.open(&(offset..end), &stored).map_err(|fault| corrupt(fault.to_string()))
+            }
+        };
+        if matches!(read, Err(UpstreamError::Short { .. } | UpstreamError::Corrupt { .. })) {
+            add(&self.meter.metrics.corrupt_reads, 1);
+        }
+        read
+    }
+
+    /// A range of the object, all of it.
+    pub(super) async fn fetch(
+        &self,
+        object: &SegmentObject<'_>,
+        range: Range<u64>,
+    ) -> Result<Bytes, UpstreamError> {
+        let (wanted, offset) = (range.end - range.start, range.start);
+        if wanted == 0 {
+            return Ok(Bytes::new());
+        }
+        let name = object_name(object.segment);
+        let read = || self.operator.read_with(&name).range(range.clone());
+        let got = match self.ask(Op::Read, 0, wanted, read).await {
+            Ok(bytes) if bytes.len() as u64 == wanted => bytes.to_bytes(),
+            Ok(_) | Err(Fault::Short) => {
+                let (upstream, segment) = (self.name.clone(), object.segment);
+                return Err(UpstreamError::Short { upstream, segment, offset, wanted });
+            }
+            Err(fault) => return Err(fault.about(&self.name, object.segment)),
+        };
+        Ok(got)
+    }
+}

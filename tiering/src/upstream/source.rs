@@ -1,0 +1,100 @@
+//! What is to be stored of a segment, part by part: its file, or that encrypted.
+//!
+//! Any part can be had again, and is the same again: a part whose sending failed, or that is compared with what is stored already, needs no
+//! memory of its own. What is read is taken out of the page cache, which is for what is read by clients.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use mlgw_common::checksum::crc32c;
+use rustix::fs::{Advice, fadvise};
+
+use super::SegmentObject;
+use super::frames::Frames;
+
+/// The object that a segment becomes.
+pub(super) struct Source {
+    file: File,
+    frames: Option<Frames>,
+    object_bytes: u64,
+}
+
+/// A part of it, with its checksum.
+pub(super) struct Part {
+    pub(super) bytes: Bytes,
+    pub(super) sum: u32,
+}
+
+impl Source {
+    pub(super) fn new(object: &SegmentObject<'_>, file: File) -> Self {
+        let frames = object.frames();
+        let object_bytes = frames.as_ref().map_or(object.bytes, Frames::object_bytes);
+        Self { file, frames, object_bytes }
+    }
+
+    pub(super) fn object_bytes(&self) -> u64 {
+        self.object_bytes
+    }
+
+    /// The bytes of the object in `range`, read and encrypted by a thread that may block.
+    pub(super) async fn part(self: &Arc<Self>, range: Range<u64>) -> io::Result<Part> {
+        let of = self.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let bytes = of.read(range)?;
+            Ok(Part { sum: crc32c(&bytes), bytes: bytes.into() })
+        });
+        read.await.unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
+    }
+
+    fn read(&self, range: Range<u64>) -> io::Result<Vec<u8>> {
+        let bytes = range.end - range.start;
+        let part = match &self.frames {
+            Some(frames) => frames.seal(range.clone(), |out, at| self.file.read_exact_at(out, at))?,
+            None => {
+                let mut part = vec![0; bytes as usize];
+                self.file.read_exact_at(&mut part, range.start)?;
+                part
+            }
+        };
+        // Of an encrypted one these are not quite the same bytes, but all of them in the end.
+        if bytes > 0 {
+            fadvise(&self.file, range.start, NonZeroU64::new(bytes), Advice::DontNeed)?;
+        }
+        Ok(part)
+    }
+}
+
+impl SegmentObject<'_> {
+    pub(super) fn frames(&self) -> Option<Frames> {
+        self.key.map(|key| Frames::new(self.segment, self.generation, self.bytes, key))
+    }
+
+    /// Length of the object.
+    #[must_use]
+    pub fn object_bytes(&self) -> u64 {
+        self.frames().map_or(self.bytes, |frames| frames.object_bytes())
+    }
+}
+
+/// Ranges of at most `part_bytes` that are all of `bytes`; one empty range when there are none.
+pub(super) fn parts(bytes: u64, part_bytes: u64) -> impl Iterator<Item = Range<u64>> {
+    (0..bytes.div_ceil(part_bytes).max(1)).map(move |n| n * part_bytes..((n + 1) * part_bytes).min(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parts;
+
+    #[test]
+    fn parts_are_all_of_it_and_none_is_too_long() {
+        let of = |bytes| parts(bytes, 10).map(|part| (part.start, part.end)).collect::<Vec<_>>();
+        assert_eq!(of(0), [(0, 0)]);
+        assert_eq!(of(10), [(0, 10)]);
+        assert_eq!(of(25), [(0, 10), (10, 20), (20, 25)]);
+    }
+}

@@ -1,0 +1,97 @@
+//! `check`: each step says what is missing, and nothing is left behind.
+
+use super::fake::{Call, Effect, FakeStore};
+use super::*;
+
+/// An upstream with `store` behind it and somebody who listens at its address.
+async fn upstream_that_listens(store: &FakeStore) -> (Upstream, tokio::net::TcpListener) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let endpoint = format!("http://{}", listener.local_addr().expect("bound"));
+    (upstream_with(&UpstreamSettings { endpoint: Some(endpoint), ..settings() }, store), listener)
+}
+
+async fn faults(store: &FakeStore) -> Vec<(CheckVerb, Option<&'static str>)> {
+    let (upstream, _listener) = upstream_that_listens(store).await;
+    let steps = upstream.check().await;
+    let failed = steps.into_iter().filter(|step| step.fault.is_some());
+    failed.map(|step| (step.verb, step.missing)).collect()
+}
+
+#[tokio::test]
+async fn a_store_that_does_it_all_is_well_and_as_it_was() {
+    let store = FakeStore::default();
+    store.set_object(NAME, vec![1]);
+    let (upstream, _listener) = upstream_that_listens(&store).await;
+    let steps = upstream.check().await;
+    assert!(steps.iter().all(|step| step.fault.is_none()), "{steps:?}");
+    use CheckVerb::{Abort, Credentials, Delete, List, Multipart, Range, Reach, Read, Write};
+    let verbs: Vec<CheckVerb> = steps.iter().map(|step| step.verb).collect();
+    assert_eq!(verbs, [Reach, Credentials, List, Write, Read, Range, Multipart, Abort, Delete]);
+    assert_eq!((store.names(), store.open_uploads()), (vec![NAME.to_owned()], 0));
+    assert_eq!(store.calls(Call::Abort), 1);
+}
+
+#[tokio::test]
+async fn the_right_that_is_missing_is_named() {
+    let denied = Effect::Status(403, "AccessDenied");
+    for (call, wanted) in [
+        (Call::List, vec![(CheckVerb::List, Some("s3:ListBucket"))]),
+        (Call::Put, vec![(CheckVerb::Write, Some("s3:PutObject"))]),
+        (Call::Get, vec![(CheckVerb::Read, Some("s3:GetObject")), (CheckVerb::Range, Some("s3:GetObject"))]),
+        (
+            Call::Begin,
+            vec![
+                (CheckVerb::Multipart, Some("s3:PutObject")),
+                (CheckVerb::Abort, Some("s3:AbortMultipartUpload")),
+            ],
+        ),
+        (Call::Abort, vec![(CheckVerb::Abort, Some("s3:AbortMultipartUpload"))]),
+        (Call::Delete, vec![(CheckVerb::Delete, Some("s3:DeleteObject"))]),
+    ] {
+        let store = FakeStore::default();
+        store.fail(call, usize::MAX, denied);
+        assert_eq!(faults(&store).await, wanted, "{call:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_know_us_or_is_not_there_is_asked_no_more() {
+    let store = FakeStore::default();
+    store.fail(Call::Get, 1, Effect::Status(403, "InvalidAccessKeyId"));
+    assert_eq!(faults(&store).await, [(CheckVerb::Credentials, None)]);
+    assert_eq!(store.calls(Call::Put), 0);
+    // Nobody listens there: the port was free a moment ago.
+    let (upstream, listener) = upstream_that_listens(&store).await;
+    drop(listener);
+    let steps = upstream.check().await;
+    let said = steps[0].fault.clone().unwrap_or_default();
+    assert!(steps.len() == 1 && said.starts_with("TCP: no connection to 127.0.0.1"), "{steps:?}");
+    let steps = super::upstream(&store).check().await;
+    let said = steps[0].fault.clone().unwrap_or_default();
+    assert!(steps.len() == 1 && said.starts_with("DNS: no address of store.invalid"), "{steps:?}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_back_as_it_was_written_is_said() {
+    for (call, effect, verb) in [
+        (Call::Put, Effect::Flip, CheckVerb::Read),
+        (Call::Put, Effect::Forget, CheckVerb::Read),
+        (Call::Part(1), Effect::Forget, CheckVerb::Multipart),
+    ] {
+        let store = FakeStore::default();
+        store.fail(call, 1, effect);
+        assert!(faults(&store).await.iter().any(|(of, _)| *of == verb), "{call:?} {effect:?}");
+        assert_eq!(store.names(), [""; 0], "{call:?} {effect:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_left_behind_is_named() {
+    let store = FakeStore::default();
+    store.fail(Call::Delete, usize::MAX, Effect::Status(403, "AccessDenied"));
+    let (upstream, _listener) = upstream_that_listens(&store).await;
+    let steps = upstream.check().await;
+    let said = steps.iter().find_map(|step| step.fault.clone()).unwrap_or_default();
+    let left = store.names().first().cloned().unwrap_or_default();
+    assert!(said.contains(left.trim_start_matches("pre/")) && said.contains("left behind"), "{said} {left}");
+}

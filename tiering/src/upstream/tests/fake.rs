@@ -1,0 +1,354 @@
+//! A store in memory that speaks S3 as far as it is asked, below the HTTP client, and fails as it is told to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::response::Parts;
+use http::{Method, Request, Response, StatusCode};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::upstream::wire::{Body, Carrier};
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    Put,
+    Begin,
+    /// A part of an upload.
+    Part(u32),
+    Complete,
+    Abort,
+    Get,
+    Head,
+    List,
+    Delete,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Effect {
+    /// It is answered with this status and code, and not done.
+    Status(u16, &'static str),
+    /// The connection breaks before it is done.
+    Break,
+    /// It is done, and then the connection breaks.
+    BreakAfter,
+    /// It is never answered.
+    Hang,
+    /// The answer stops after so many bytes and does not end.
+    Pause(usize),
+    /// The answer ends after so many bytes as if that were all.
+    Short(usize),
+    /// The range that is asked for is ignored.
+    Whole,
+    /// A bit of what arrives is flipped.
+    Flip,
+    /// It is answered as if it was done.
+    Forget,
+}
+
+#[derive(Default)]
+struct State {
+    objects: BTreeMap<String, Vec<u8>>,
+    uploads: BTreeMap<String, (String, BTreeMap<u32, Bytes>)>,
+    begun: u64,
+    /// What happens to the next so many calls of a kind.
+    faults: Vec<(Call, usize, Effect)>,
+    log: Vec<Call>,
+    ranges: Vec<(usize, usize)>,
+    under_way: usize,
+    under_way_max: usize,
+}
+
+/// The store; clones are the same one.
+#[derive(Clone, Default)]
+pub(super) struct FakeStore {
+    state: Arc<Mutex<State>>,
+    asked: Arc<Notify>,
+}
+
+impl FakeStore {
+    /// What happens to the next `times` calls of this kind.
+    pub(super) fn fail(&self, call: Call, times: usize, effect: Effect) {
+        self.state.lock().faults.push((call, times, effect));
+    }
+
+    pub(super) fn heal(&self) {
+        self.state.lock().faults.clear();
+    }
+
+    /// How often it was asked for that.
+    pub(super) fn calls(&self, call: Call) -> usize {
+        self.state.lock().log.iter().filter(|of| **of == call).count()
+    }
+
+    pub(super) fn forget_calls(&self) {
+        let mut state = self.state.lock();
+        state.log.clear();
+        state.ranges.clear();
+    }
+
+    /// The ranges that were read.
+    pub(super) fn ranges(&self) -> Vec<(usize, usize)> {
+        self.state.lock().ranges.clone()
+    }
+
+    pub(super) fn names(&self) -> Vec<String> {
+        self.state.lock().objects.keys().cloned().collect()
+    }
+
+    pub(super) fn object(&self, name: &str) -> Option<Vec<u8>> {
+        self.state.lock().objects.get(name).cloned()
+    }
+
+    pub(super) fn set_object(&self, name: &str, bytes: Vec<u8>) {
+        self.state.lock().objects.insert(name.to_owned(), bytes);
+    }
+
+    /// Uploads that were begun and neither completed nor aborted.
+    pub(super) fn open_uploads(&self) -> usize {
+        self.state.lock().uploads.len()
+    }
+
+    pub(super) fn under_way_max(&self) -> usize {
+        self.state.lock().under_way_max
+    }
+
+    /// Waits until something was asked for so often.
+    pub(super) async fn wait_for(&self, call: Call, times: usize) {
+        while self.calls(call) < times {
+            self.asked.notified().await;
+        }
+    }
+
+    fn begin(&self, call: Call) -> Option<Effect> {
+        let mut state = self.state.lock();
+        state.log.push(call);
+        let fault = state.faults.iter_mut().find(|(of, times, _)| *of == call && *times > 0);
+        let effect = fault.map(|(_, times, effect)| {
+            *times -= 1;
+            *effect
+        });
+        drop(state);
+        self.asked.notify_one();
+        effect
+    }
+}
+
+/// Counts a request as under way until it is dropped.
+struct UnderWay(FakeStore);
+
+impl UnderWay {
+    fn new(store: &FakeStore) -> Self {
+        let mut state = store.state.lock();
+        state.under_way += 1;
+        state.under_way_max = state.under_way_max.max(state.under_way);
+        drop(state);
+        Self(store.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.state.lock().under_way -= 1;
+    }
+}
+
+/// What is left of an answer.
+pub(super) struct FakeBody {
+    bytes: Bytes,
+    pauses: bool,
+}
+
+impl Body for FakeBody {
+    async fn piece(&mut self) -> Result<Option<Bytes>, String> {
+        if self.bytes.is_empty() {
+            if self.pauses {
+                std::future::pending::<()>().await;
+            }
+            return Ok(None);
+        }
+        let piece = self.bytes.len().min(100_000);
+        Ok(Some(self.bytes.split_to(piece)))
+    }
+}
+
+impl Carrier for FakeStore {
+    async fn send(&self, request: Request<Bytes>) -> Result<(Parts, impl Body), String> {
+        let _under_way = UnderWay::new(self);
+        let asked = Asked::of(&request);
+        let effect = self.begin(asked.call);
+        // Others get their turn, so that as many are under way as are let through.
+        tokio::task::yield_now().await;
+        match effect {
+            Some(Effect::Status(status, code)) => return Ok(answer(status, error_body(code))),
+            Some(Effect::Break) => return Err("connection reset".to_owned()),
+            Some(Effect::Hang) => return std::future::pending().await,
+            Some(Effect::Forget) => return Ok(answer(200, complete_body())),
+            _ => {}
+        }
+        let mut body = request.into_body();
+        if matches!(effect, Some(Effect::Flip)) {
+            let mut bad = body.to_vec();
+            let at = bad.len() / 2;
+            bad[at] ^= 1;
+            body = bad.into();
+        }
+        let whole = matches!(effect, Some(Effect::Whole));
+        let (mut head, mut body) = self.state.lock().answer(&asked, body, whole);
+        match effect {
+            Some(Effect::BreakAfter) => return Err("connection reset".to_owned()),
+            Some(Effect::Pause(bytes)) => {
+                body.bytes.truncate(bytes);
+                body.pauses = true;
+            }
+            Some(Effect::Short(bytes)) => {
+                body.bytes.truncate(bytes);
+                head.headers.insert("content-length", body.bytes.len().into());
+            }
+            _ => {}
+        }
+        Ok((head, body))
+    }
+}
+
+/// A request, understood.
+struct Asked {
+    call: Call,
+    name: String,
+    upload: String,
+    prefix: String,
+    range: Option<(usize, usize)>,
+}
+
+impl Asked {
+    fn of(request: &Request<Bytes>) -> Self {
+        let uri = request.uri();
+        let name = uri.path().trim_start_matches("/bucket").trim_start_matches('/').to_owned();
+        let query: BTreeMap<&str, &str> = uri
+            .query()
+            .unwrap_or_default()
+            .split('&')
+            .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+            .collect();
+        let has = |name| query.contains_key(name);
+        let part = || query["partNumber"].parse().expect("a part's number");
+        let call = match *request.method() {
+            Method::PUT if has("partNumber") => Call::Part(part()),
+            Method::PUT => Call::Put,
+            Method::POST if has("uploads") => Call::Begin,
+            Method::POST => Call::Complete,
+            Method::DELETE if has("uploadId") => Call::Abort,
+            Method::DELETE => Call::Delete,
+            Method::HEAD => Call::Head,
+            Method::GET if has("list-type") => Call::List,
+            Method::GET => Call::Get,
+            ref other => panic!("{other} {uri}"),
+        };
+        let range = request.headers().get("range").map(|range| {
+            let range = range.to_str().expect("text").trim_start_matches("bytes=");
+            let (from, to) = range.split_once('-').expect("a range");
+            (from.parse().expect("a number"), to.parse().expect("a number"))
+        });
+        let of = |name| query.get(name).map_or(String::new(), |value| value.replace("%2F", "/"));
+        Self { call, name, upload: of("uploadId"), prefix: of("prefix"), range }
+    }
+}
+
+impl State {
+    fn answer(&mut self, asked: &Asked, body: Bytes, whole: bool) -> (Parts, FakeBody) {
+        match asked.call {
+            Call::Put => {
+                self.objects.insert(asked.name.clone(), body.into());
+                answer(200, Bytes::new())
+            }
+            Call::Begin => {
+                self.begun += 1;
+                let id = format!("upload-{}", self.begun);
+                self.uploads.insert(id.clone(), (asked.name.clone(), BTreeMap::new()));
+                let said = format!(
+                    "<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>"
+                );
+                answer(200, said.into())
+            }
+            Call::Part(number) => match self.uploads.get_mut(&asked.upload) {
+                Some((_, parts)) => {
+                    parts.insert(number, body);
+                    answer(200, Bytes::new())
+                }
+                None => answer(404, error_body("NoSuchUpload")),
+            },
+            Call::Complete => match self.uploads.remove(&asked.upload) {
+                Some((name, parts)) => {
+                    self.objects.insert(name, parts.into_values().flatten().collect());
+                    answer(200, complete_body())
+                }
+                None => answer(404, error_body("NoSuchUpload")),
+            },
+            Call::Abort => match self.uploads.remove(&asked.upload) {
+                Some(_) => answer(204, Bytes::new()),
+                None => answer(404, error_body("NoSuchUpload")),
+            },
+            Call::Get => self.get(asked, whole),
+            Call::Head => match self.objects.get(&asked.name) {
+                Some(object) => {
+                    let (mut head, body) = answer(200, Bytes::new());
+                    head.headers.insert("content-length", object.len().into());
+                    (head, body)
+                }
+                None => answer(404, Bytes::new()),
+            },
+            Call::List => self.list(&asked.prefix),
+            Call::Delete => {
+                self.objects.remove(&asked.name);
+                answer(204, Bytes::new())
+            }
+        }
+    }
+
+    fn get(&mut self, asked: &Asked, whole: bool) -> (Parts, FakeBody) {
+        let Some(object) = self.objects.get(&asked.name) else { return answer(404, error_body("NoSuchKey")) };
+        let (from, to) = asked.range.unwrap_or((0, object.len() - 1));
+        self.ranges.push((from, to));
+        if from >= object.len() {
+            return answer(416, error_body("InvalidRange"));
+        }
+        let range = if whole { 0..object.len() } else { from..(to + 1).min(object.len()) };
+        answer(if whole { 200 } else { 206 }, Bytes::copy_from_slice(&object[range]))
+    }
+
+    fn list(&self, prefix: &str) -> (Parts, FakeBody) {
+        let rows: String = self
+            .objects
+            .iter()
+            .filter(|(name, _)| name.starts_with(prefix))
+            .map(|(name, object)| {
+                format!(
+                    "<Contents><Key>{name}</Key><Size>{}</Size><ETag>\"e\"</ETag>\
+                     <LastModified>2026-11-22T00:00:00.000Z</LastModified></Contents>",
+                    object.len()
+                )
+            })
+            .collect();
+        let said = format!("<ListBucketResult><IsTruncated>false</IsTruncated>{rows}</ListBucketResult>");
+        answer(200, said.into())
+    }
+}
+
+fn answer(status: u16, body: Bytes) -> (Parts, FakeBody) {
+    let mut answer = Response::new(());
+    *answer.status_mut() = StatusCode::from_u16(status).expect("a status");
+    answer.headers_mut().insert("content-length", body.len().into());
+    answer.headers_mut().insert("etag", "\"e\"".parse().expect("a value"));
+    (answer.into_parts().0, FakeBody { bytes: body, pauses: false })
+}
+
+fn error_body(code: &str) -> Bytes {
+    format!("<Error><Code>{code}</Code><Message>said</Message></Error>").into()
+}
+
+fn complete_body() -> Bytes {
+    Bytes::from("<CompleteMultipartUploadResult><ETag>\"e-2\"</ETag></CompleteMultipartUploadResult>")
+}

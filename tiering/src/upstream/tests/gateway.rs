@@ -1,0 +1,188 @@
+//! An upstream that is a real server: mlgw itself, over HTTP, and over HTTPS with an authority of its own behind a proxy.
+//!
+//! The server is the binary that `MLGW_BIN` names; where it was not built yet there is nothing to ask.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+
+const ACCESS_KEY: &str = "MLGWTESTROOTKEY00001";
+/// Longest wait for a start. Generous: it is met only when something is broken.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server that is killed when dropped.
+struct Server {
+    child: Child,
+    port: u16,
+    room: tempfile::TempDir,
+}
+
+impl Server {
+    /// Starts one with a bucket; none when there is no binary.
+    fn start(tls: Option<(&Path, &Path)>) -> Option<Self> {
+        let binary = PathBuf::from(std::env::var_os("MLGW_BIN")?);
+        if !binary.exists() {
+            return None;
+        }
+        let room = tempfile::tempdir().expect("a directory");
+        let (data, log) = (room.path().join("data"), room.path().join("log"));
+        let output = std::fs::File::create(&log).expect("a log");
+        let mut server = Command::new(&binary);
+        server
+            .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--data-dir"])
+            .arg(&data)
+            .env_clear()
+            .env("MLGW_ROOT_ACCESS_KEY_ID", ACCESS_KEY)
+            .env("MLGW_ROOT_SECRET_ACCESS_KEY", SECRET.repeat(3));
+        if let Some((cert, key)) = tls {
+            server.env("MLGW_TLS__CERT", cert).env("MLGW_TLS__KEY", key);
+        }
+        let copy = output.try_clone().expect("the log");
+        let child = server.stdin(Stdio::null()).stdout(output).stderr(copy).spawn().expect("started");
+        let mut server = Self { child, port: 0, room };
+        let begun = Instant::now();
+        while !server.is_ready(&binary, &data) {
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            assert!(begun.elapsed() < PATIENCE, "it does not start: {said}");
+            server.port = port(&said).unwrap_or(0);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Some(server)
+    }
+
+    /// Whether it has made the bucket.
+    fn is_ready(&self, binary: &Path, data: &Path) -> bool {
+        let make = || {
+            let mut command = Command::new(binary);
+            command.args(["bucket", "create", "bucket"]).env_clear().env("MLGW_DATA_DIR", data);
+            command.stdin(Stdio::null()).output().is_ok_and(|done| done.status.success())
+        };
+        self.port != 0 && make()
+    }
+
+    fn settings(&self, scheme: &str) -> UpstreamSettings {
+        UpstreamSettings {
+            endpoint: Some(format!("{scheme}://localhost:{}", self.port)),
+            credentials: CredentialSource::Static {
+                access_key: ACCESS_KEY.to_owned(),
+                secret: Secret::new(SECRET.repeat(3)),
+                session_token: None,
+            },
+            ..settings()
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.room.path().join("log"));
+            eprintln!("--- the server's output ---\n{}---", log.unwrap_or_default());
+        }
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn port(log: &str) -> Option<u16> {
+    let (_, rest) = log.split_once(" serves S3 at ")?;
+    let (_, rest) = rest.split_once("127.0.0.1:")?;
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+async fn does_it_all(upstream: &Upstream) {
+    let steps = upstream.check().await;
+    assert!(steps.iter().all(|step| step.fault.is_none()), "{steps:?}");
+    // More than one part of the size that is used in earnest.
+    let (bytes, key) = (20 * MIB + 12_345, key(4));
+    let content = content(bytes);
+    let key = upstream.encrypts().then_some(&key);
+    assert_ne!(put(upstream, &content, key).await.expect("stored").sent_bytes, 0);
+    assert_eq!(put(upstream, &content, key).await.expect("there").sent_bytes, 0);
+    for (offset, length) in [(0, 100), (8 * MIB - 1, 2), (bytes - 1, 1), (3_000_000, 1_000_000)] {
+        let read = upstream.read(&object(bytes, key), offset, length).await.expect("read");
+        assert!(read == content[offset as usize..(offset + length) as usize], "{offset}");
+    }
+    assert_eq!(upstream.list().await.expect("listed"), [SEGMENT]);
+    upstream.remove(SEGMENT).await.expect("removed");
+    let failed = upstream.read(&object(bytes, key), 0, 1).await.expect_err("gone");
+    assert!(matches!(failed, UpstreamError::Gone { .. }), "{failed}");
+    assert_eq!(upstream.list().await.expect("listed"), []);
+}
+
+#[tokio::test]
+async fn a_server_of_ours_is_an_upstream() {
+    let Some(server) = Server::start(None) else { return };
+    for encrypt in [false, true] {
+        let settings = UpstreamSettings { encrypt, ..server.settings("http") };
+        does_it_all(&Upstream::open(&settings).expect("opened")).await;
+    }
+    let wrong = CredentialSource::Static {
+        access_key: ACCESS_KEY.to_owned(),
+        secret: Secret::new("another secret"),
+        session_token: None,
+    };
+    let wrong = UpstreamSettings { credentials: wrong, ..server.settings("http") };
+    let steps = Upstream::open(&wrong).expect("opened").check().await;
+    let said = steps.last().and_then(|step| step.fault.clone()).unwrap_or_default();
+    assert!(steps.len() == 2 && said.contains("SignatureDoesNotMatch"), "{steps:?}");
+    let absent = UpstreamSettings { bucket: "absent".to_owned(), ..server.settings("http") };
+    let failed = Upstream::open(&absent).expect("opened").read(&object(1, None), 0, 1).await;
+    assert!(matches!(failed, Err(UpstreamError::Refused { .. })), "{failed:?}");
+}
+
+#[tokio::test]
+async fn an_authority_of_its_own_is_trusted_and_a_proxy_gone_through() {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+    let room = tempfile::tempdir().expect("a directory");
+    let (cert, key) = (room.path().join("cert.pem"), room.path().join("key.pem"));
+    std::fs::write(&cert, made.cert.pem()).expect("written");
+    std::fs::write(&key, made.signing_key.serialize_pem()).expect("written");
+    let Some(server) = Server::start(Some((&cert, &key))) else { return };
+    let unknown = Upstream::open(&server.settings("https")).expect("opened").check().await;
+    let said = unknown[0].fault.clone().unwrap_or_default();
+    assert!(unknown.len() == 1 && said.starts_with("TLS: ") && said.contains("ca_file"), "{unknown:?}");
+    let known = UpstreamSettings { ca_file: Some(cert.clone()), ..server.settings("https") };
+    does_it_all(&Upstream::open(&known).expect("opened")).await;
+    let (url, passed) = proxy().await;
+    let through = UpstreamSettings { proxy: Some(url), ..known };
+    does_it_all(&Upstream::open(&through).expect("opened")).await;
+    assert!(passed.load(Relaxed) > 0);
+}
+
+/// A proxy that passes connections on, and how many it has passed on.
+async fn proxy() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let passed = Arc::new(AtomicUsize::new(0));
+    let counted = passed.clone();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            counted.fetch_add(1, Relaxed);
+            tokio::spawn(pass_on(client));
+        }
+    });
+    (url, passed)
+}
+
+async fn pass_on(mut client: TcpStream) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(client.read_u8().await?);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let Some(target) = head.strip_prefix("CONNECT ").and_then(|rest| rest.split(' ').next()) else {
+        return Ok(());
+    };
+    let mut server = TcpStream::connect(target).await?;
+    client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await?;
+    copy_bidirectional(&mut client, &mut server).await.map(drop)
+}

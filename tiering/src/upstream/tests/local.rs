@@ -1,0 +1,108 @@
+//! A directory as upstream, and a store in memory: those without HTTP.
+
+use std::fs;
+use std::path::Path;
+
+use opendal::services::Memory;
+
+use super::*;
+
+const BYTES: u64 = 200_000;
+
+fn directory(bucket: &Path) -> UpstreamSettings {
+    UpstreamSettings {
+        kind: UpstreamKind::Fs,
+        endpoint: None,
+        bucket: bucket.display().to_string(),
+        region: String::new(),
+        credentials: CredentialSource::Anonymous,
+        ..settings()
+    }
+}
+
+fn files(dir: &Path) -> Vec<String> {
+    let mut found: Vec<String> = fs::read_dir(dir)
+        .expect("a directory")
+        .map(|entry| entry.expect("listed").file_name().to_string_lossy().into_owned())
+        .collect();
+    found.sort();
+    found
+}
+
+#[tokio::test]
+async fn a_directory_holds_a_segment_as_a_file() {
+    let (room, content) = (tempfile::tempdir().expect("a directory"), content(BYTES));
+    let upstream = Upstream::open(&directory(room.path())).expect("opened");
+    assert_eq!(upstream.list().await.expect("nothing yet"), []);
+    assert_eq!(put(&upstream, &content, None).await.expect("stored").sent_bytes, BYTES);
+    assert!(fs::read(room.path().join(NAME)).expect("there") == content);
+    assert_eq!(put(&upstream, &content, None).await.expect("there").sent_bytes, 0);
+    let read = upstream.read(&object(BYTES, None), 100, 50).await.expect("read");
+    assert_eq!(read, &content[100..150]);
+    assert_eq!(upstream.list().await.expect("listed"), [SEGMENT]);
+    fs::write(room.path().join(NAME), &content[..120]).expect("cut");
+    let failed = upstream.read(&object(BYTES, None), 100, 50).await.expect_err("cut");
+    assert!(matches!(failed, UpstreamError::Short { .. }), "{failed}");
+    upstream.remove(SEGMENT).await.expect("removed");
+    upstream.remove(SEGMENT).await.expect("it is no error that it was not there");
+    let failed = upstream.read(&object(BYTES, None), 100, 50).await.expect_err("gone");
+    assert!(matches!(failed, UpstreamError::Gone { .. }), "{failed}");
+    assert!(
+        requests(&upstream, Op::Write, Outcome::Ok) > 0
+            && requests(&upstream, Op::Read, Outcome::Missing) == 1
+    );
+}
+
+#[tokio::test]
+async fn what_a_crash_left_in_a_directory_is_cleared_away_with_the_next_try() {
+    let (room, content) = (tempfile::tempdir().expect("a directory"), content(BYTES));
+    let upstream = Upstream::open(&directory(room.path())).expect("opened");
+    let unfinished = room.path().join("pre/unfinished");
+    for name in ["00000000000000a7.seg.x1", "00000000000000a8.seg.x1"] {
+        fs::write(unfinished.join(name), "half").expect("written");
+    }
+    put(&upstream, &content, None).await.expect("stored");
+    assert_eq!(files(&unfinished), ["00000000000000a8.seg.x1"], "another segment may be under way");
+    let failed = upstream.put_segment(&object(BYTES + 1, None), file(&content), &mut at_once).await;
+    failed.expect_err("the file is too short");
+    assert_eq!(files(&unfinished), ["00000000000000a8.seg.x1"], "what was given up is gone");
+}
+
+#[tokio::test]
+async fn a_directory_that_is_not_mounted_is_not_made() {
+    let room = tempfile::tempdir().expect("a directory");
+    let failed = Upstream::open(&directory(&room.path().join("absent"))).expect_err("it is not there");
+    assert!(
+        failed.to_string().contains("upstream.lake.bucket") && failed.to_string().contains("mount"),
+        "{failed}"
+    );
+    assert_eq!(files(room.path()), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_store_in_memory_does_it_all() {
+    let settings = UpstreamSettings { encrypt: true, ..settings() };
+    let operator = Operator::new(Memory::default()).expect("made");
+    let connected = Connected { operator, endpoint: None, dir: None };
+    let upstream = Upstream::over(&settings, connected, Tuning { part_bytes: 10_000, ..TUNING });
+    let (content, key) = (content(BYTES), key(9));
+    put(&upstream, &content, Some(&key)).await.expect("stored");
+    for (offset, length) in [(0, BYTES), (65_535, 2), (BYTES - 1, 1)] {
+        let read = upstream.read(&object(BYTES, Some(&key)), offset, length).await.expect("read");
+        assert!(read == content[offset as usize..(offset + length) as usize]);
+    }
+    assert_eq!(upstream.list().await.expect("listed"), [SEGMENT]);
+    upstream.remove(SEGMENT).await.expect("removed");
+    assert_eq!(upstream.length(SEGMENT).await.expect("asked"), None);
+    assert_eq!(upstream.metrics().under_way, 0);
+}
+
+#[tokio::test]
+async fn a_check_of_a_directory_is_well_and_leaves_nothing() {
+    let room = tempfile::tempdir().expect("a directory");
+    let upstream = Upstream::open(&directory(room.path())).expect("opened");
+    let steps = upstream.check().await;
+    assert!(steps.iter().all(|step| step.fault.is_none()), "{steps:?}");
+    assert_eq!(files(&room.path().join("pre")), ["unfinished"]);
+    assert_eq!(files(&room.path().join("pre/unfinished")), [""; 0]);
+}

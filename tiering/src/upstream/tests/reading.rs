@@ -1,0 +1,181 @@
+//! Reading ranges: what was asked for, all of it, or an error that says what to do.
+
+use super::fake::{Call, Effect, FakeStore};
+use super::*;
+
+const BYTES: u64 = 400_000;
+
+/// A store that has the segment.
+fn filled() -> (FakeStore, Vec<u8>) {
+    let (store, content) = (FakeStore::default(), content(BYTES));
+    store.set_object(NAME, content.clone());
+    (store, content)
+}
+
+async fn failed(upstream: &Upstream) -> UpstreamError {
+    upstream.read(&object(BYTES, None), 1000, 500).await.expect_err("it failed")
+}
+
+#[tokio::test]
+async fn a_read_fetches_its_range_and_nothing_else() {
+    let (store, content) = filled();
+    let upstream = upstream(&store);
+    for (offset, length) in [(0, 1), (1000, 500), (BYTES - 1, 1), (0, BYTES)] {
+        store.forget_calls();
+        let read = upstream.read(&object(BYTES, None), offset, length).await.expect("read");
+        assert!(read == content[offset as usize..(offset + length) as usize]);
+        assert_eq!(store.ranges(), [(offset as usize, (offset + length - 1) as usize)]);
+    }
+    assert!(upstream.read(&object(BYTES, None), 5, 0).await.expect("nothing").is_empty());
+    assert_eq!(store.calls(Call::Head), 0, "it is not asked how long it is");
+    for (offset, length) in [(BYTES, 1), (0, BYTES + 1), (u64::MAX, 2)] {
+        let failed = upstream.read(&object(BYTES, None), offset, length).await.expect_err("outside");
+        assert!(matches!(failed, UpstreamError::Corrupt { .. }), "{failed}");
+    }
+}
+
+#[tokio::test]
+async fn a_read_of_an_encrypted_segment_fetches_the_frames_that_hold_it() {
+    let (store, content, key) = (FakeStore::default(), content(BYTES), key(1));
+    let upstream = encrypted(&store);
+    put(&upstream, &content, Some(&key)).await.expect("stored");
+    store.forget_calls();
+    let read = upstream.read(&object(BYTES, Some(&key)), 70_000, 10).await.expect("read");
+    assert!(read == content[70_000..70_010]);
+    let frame = 65_536 + 16;
+    assert_eq!(store.ranges(), [(64 + frame, 64 + 2 * frame - 1)]);
+    let mut bad = store.object(NAME).expect("there");
+    bad[64 + frame + 9] ^= 0x10;
+    store.set_object(NAME, bad);
+    let failed = upstream.read(&object(BYTES, Some(&key)), 70_000, 10).await.expect_err("damaged");
+    assert!(
+        matches!(failed, UpstreamError::Corrupt { .. }) && failed.to_string().contains("frame 1"),
+        "{failed}"
+    );
+    let read = upstream.read(&object(BYTES, Some(&key)), 0, 65_536).await;
+    assert!(read.is_ok(), "another frame");
+    assert_eq!(upstream.metrics().corrupt_reads, 1);
+}
+
+#[tokio::test]
+async fn errors_say_what_to_do() {
+    let (store, _) = filled();
+    let upstream = upstream(&store);
+    type IsRight = fn(&UpstreamError) -> bool;
+    let cases: [(Effect, IsRight); 8] = [
+        (Effect::Status(404, "NoSuchKey"), |e| matches!(e, UpstreamError::Gone { .. })),
+        (Effect::Status(404, "NoSuchBucket"), |e| matches!(e, UpstreamError::Refused { .. })),
+        (Effect::Status(403, "AccessDenied"), |e| matches!(e, UpstreamError::Refused { .. })),
+        (Effect::Status(403, "InvalidAccessKeyId"), |e| matches!(e, UpstreamError::Refused { .. })),
+        (Effect::Status(416, "InvalidRange"), |e| matches!(e, UpstreamError::Short { .. })),
+        (Effect::Short(499), |e| matches!(e, UpstreamError::Short { offset: 1000, wanted: 500, .. })),
+        (Effect::Whole, |e| matches!(e, UpstreamError::Answer { .. })),
+        (Effect::Status(400, "Odd"), |e| matches!(e, UpstreamError::Answer { .. })),
+    ];
+    for (effect, is_right) in cases {
+        store.forget_calls();
+        store.fail(Call::Get, 1, effect);
+        let failed = failed(&upstream).await;
+        assert!(is_right(&failed) && !failed.is_retryable(), "{effect:?}: {failed}");
+        assert_eq!(store.calls(Call::Get), 1, "{effect:?} is not asked again");
+    }
+}
+
+#[tokio::test]
+async fn what_may_pass_is_asked_again_and_only_so_often() {
+    for effect in [
+        Effect::Status(500, "InternalError"),
+        Effect::Status(503, "SlowDown"),
+        Effect::Status(429, "TooManyRequests"),
+        Effect::Break,
+    ] {
+        let (store, _) = filled();
+        let upstream = upstream(&store);
+        store.fail(Call::Get, TUNING.retries, effect);
+        upstream.read(&object(BYTES, None), 1000, 500).await.expect("the last try");
+        assert_eq!(store.calls(Call::Get), TUNING.retries + 1);
+        store.fail(Call::Get, usize::MAX, effect);
+        let failed = failed(&upstream).await;
+        assert!(failed.is_retryable(), "{effect:?}: {failed}");
+        assert_eq!(store.calls(Call::Get), 2 * (TUNING.retries + 1));
+        assert_eq!(upstream.metrics().under_way, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_says_nothing_any_more_is_not_waited_for() {
+    for effect in [Effect::Hang, Effect::Pause(200)] {
+        let (store, _) = filled();
+        let timeout = Duration::from_millis(5);
+        let upstream = upstream_with(&UpstreamSettings { timeout, ..settings() }, &store);
+        store.fail(Call::Get, usize::MAX, effect);
+        let failed = failed(&upstream).await;
+        assert!(failed.is_retryable() && failed.to_string().contains("0.005 s"), "{effect:?}: {failed}");
+        assert_eq!(requests(&upstream, Op::Read, Outcome::Failed), TUNING.retries as u64 + 1);
+    }
+}
+
+#[tokio::test]
+async fn a_read_that_nobody_waits_for_gives_its_place_back() {
+    let (store, _) = filled();
+    let upstream = upstream(&store);
+    store.fail(Call::Get, 1, Effect::Hang);
+    let object = object(BYTES, None);
+    tokio::select! {
+        _ = upstream.read(&object, 0, 1) => panic!("it is never answered"),
+        () = store.wait_for(Call::Get, 1) => {}
+    }
+    assert_eq!(upstream.metrics().under_way, 0);
+}
+
+#[tokio::test]
+async fn objects_are_listed_measured_and_removed() {
+    let (store, _) = filled();
+    store.set_object("pre/segments/0000000000000009.seg", vec![1]);
+    store.set_object("pre/segments/notes.txt", vec![1]);
+    store.set_object("pre/other/000000000000000a.seg", vec![1]);
+    let upstream = upstream(&store);
+    assert_eq!(upstream.list().await.expect("listed"), [SegmentId(9), SEGMENT]);
+    assert_eq!(upstream.length(SEGMENT).await.expect("asked"), Some(BYTES));
+    upstream.remove(SEGMENT).await.expect("removed");
+    upstream.remove(SEGMENT).await.expect("it is no error that it was not there");
+    assert_eq!(upstream.length(SEGMENT).await.expect("asked"), None);
+    store.fail(Call::List, usize::MAX, Effect::Status(403, "AccessDenied"));
+    let failed = upstream.list().await.expect_err("refused");
+    assert!(
+        failed.to_string().contains("AccessDenied") && !failed.to_string().contains("segment"),
+        "{failed}"
+    );
+}
+
+#[tokio::test]
+async fn no_secret_is_ever_shown() {
+    let (store, _) = filled();
+    let upstream = upstream(&store);
+    let mut shown = format!("{upstream:?} {:?} {:?}", settings(), key(7));
+    for effect in [
+        Effect::Status(403, "SignatureDoesNotMatch"),
+        Effect::Status(400, "Odd"),
+        Effect::Break,
+        Effect::Whole,
+    ] {
+        store.fail(Call::Get, TUNING.retries + 1, effect);
+        let failed = failed(&upstream).await;
+        shown.push_str(&format!("{failed} {failed:?}"));
+        store.heal();
+    }
+    for secret in [SECRET, "Signature=", "0707"] {
+        assert!(!shown.contains(secret), "{secret} is in {shown}");
+    }
+}
+
+#[tokio::test]
+async fn requests_and_bytes_come_out_of_the_budget() {
+    let (store, _) = filled();
+    let upstream = upstream_with(&UpstreamSettings { requests_per_second: 1, ..settings() }, &store);
+    upstream.read(&object(BYTES, None), 0, 1).await.expect("the first one");
+    let object = object(BYTES, None);
+    // The second one is due in three quarters of a second; nobody waits for it here.
+    let second = futures_util::FutureExt::now_or_never(Box::pin(upstream.read(&object, 0, 1)));
+    assert!(second.is_none() && store.calls(Call::Get) == 1);
+}

@@ -1,0 +1,239 @@
+//! Carries the requests that opendal makes, each through the meter of its store and within its time.
+//!
+//! This is where parts of one upload are seen one by one, which opendal sends at once: so budget, gate, time-outs and counts are here
+//! and not around its operations. An answer is taken in whole before it is handed on, and never more of it than was asked for: a store
+//! that ignores a range would otherwise send a whole segment for every read. Answers by which a store says that it failed or has too
+//! much to do become temporary errors, in words that do not depend on the kind of store. Requests for
+//! credentials go past the meter: they are to another host.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::CONTENT_LENGTH;
+use http::response::Parts;
+use http::{Extensions, HeaderMap, Request, Response, StatusCode};
+use mlgw_common::limits::MIB;
+use opendal::raw::Operation;
+use opendal::{Buffer, Error, ErrorKind, HttpBody, HttpTransport};
+
+use super::error::{UNREACHABLE, shortened};
+use super::meter::Meter;
+use super::metrics::{Op, Outcome};
+
+/// Bytes a second at which a body may be sent without a time-out: a tenth of a slow line, as parts share it.
+const SEND_RATE_MIN: u64 = 64 * 1024;
+/// Longest answer of a request that asks for no range: a page of 1,000 names of 1,024 bytes, escaped.
+const ANSWER_BYTES_MAX: u64 = 8 * MIB;
+
+/// Sends requests; a seam for tests.
+pub(super) trait Carrier: Send + Sync + Unpin + 'static {
+    /// Sends a request; the answer's head, and its body to come.
+    fn send(
+        &self,
+        request: Request<Bytes>,
+    ) -> impl Future<Output = Result<(Parts, impl Body), String>> + Send;
+}
+
+/// The body of an answer.
+pub(super) trait Body: Send {
+    /// The next piece of it; none at its end.
+    fn piece(&mut self) -> impl Future<Output = Result<Option<Bytes>, String>> + Send;
+}
+
+impl Carrier for reqwest::Client {
+    async fn send(&self, request: Request<Bytes>) -> Result<(Parts, impl Body), String> {
+        let request = reqwest::Request::try_from(request).map_err(words)?;
+        let answer = self.execute(request).await.map_err(words)?;
+        let mut head = Response::new(());
+        *head.status_mut() = answer.status();
+        *head.headers_mut() = answer.headers().clone();
+        Ok((head.into_parts().0, answer))
+    }
+}
+
+impl Body for reqwest::Response {
+    async fn piece(&mut self) -> Result<Option<Bytes>, String> {
+        self.chunk().await.map_err(words)
+    }
+}
+
+/// What went wrong, to its last cause, but not the address: queries may be signed.
+fn words(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut said = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(error) = cause {
+        said = format!("{said}: {error}");
+        cause = error.source();
+    }
+    said
+}
+
+/// Carries requests to one store.
+pub(super) struct Wire<C> {
+    carrier: C,
+    meter: Arc<Meter>,
+    timeout: Duration,
+}
+
+/// Why there is no answer.
+enum NoAnswer {
+    Broken(String),
+    TooLong { asked: u64 },
+}
+
+impl<C: Carrier> Wire<C> {
+    pub(super) fn new(carrier: C, meter: Arc<Meter>, timeout: Duration) -> Self {
+        Self { carrier, meter, timeout }
+    }
+
+    /// Sends a request and takes the answer in, of which at most `bytes_max` bytes.
+    async fn exchange(&self, request: Request<Bytes>, bytes_max: u64) -> Result<(Parts, Bytes), NoAnswer> {
+        let patience = self.timeout + Duration::from_secs(request.body().len() as u64 / SEND_RATE_MIN);
+        let late = |_| NoAnswer::Broken(format!("no answer within {} s", patience.as_secs_f32()));
+        let sent = tokio::time::timeout(patience, self.carrier.send(request)).await.map_err(late)?;
+        let (head, mut body) = sent.map_err(NoAnswer::Broken)?;
+        let mut all: Vec<Bytes> = Vec::new();
+        let mut bytes = 0;
+        let paused = |_| NoAnswer::Broken(format!("the answer paused for {} s", self.timeout.as_secs_f32()));
+        while let Some(piece) = tokio::time::timeout(self.timeout, body.piece())
+            .await
+            .map_err(paused)?
+            .map_err(NoAnswer::Broken)?
+        {
+            bytes += piece.len() as u64;
+            if bytes > bytes_max {
+                return Err(NoAnswer::TooLong { asked: bytes_max });
+            }
+            all.push(piece);
+        }
+        Ok((head, joined(all)))
+    }
+}
+
+impl<C: Carrier> HttpTransport for Wire<C> {
+    async fn fetch(&self, request: Request<Buffer>) -> opendal::Result<Response<HttpBody>> {
+        let request = request.map(|body| body.to_bytes());
+        let Some(op) = op(request.extensions()) else {
+            let (head, body) = self.exchange(request, ANSWER_BYTES_MAX).await.map_err(error)?;
+            return Ok(response(head, body));
+        };
+        let asked = range_bytes(request.headers());
+        let ticket = self.meter.begin(op, request.body().len() as u64, asked.unwrap_or(0)).await;
+        // What refuses a range is longer than a short range.
+        let answer = self.exchange(request, asked.unwrap_or(0).max(ANSWER_BYTES_MAX)).await;
+        let (outcome, bytes) = match &answer {
+            Ok((head, body)) => (outcome(head.status), body.len() as u64),
+            Err(_) => (Outcome::Failed, 0),
+        };
+        ticket.end(outcome, bytes);
+        let (head, body) = answer.map_err(error)?;
+        match outcome {
+            Outcome::SlowDown => Err(failed(ErrorKind::RateLimited, &head, &body)),
+            Outcome::Failed => Err(failed(ErrorKind::Unexpected, &head, &body)),
+            Outcome::Ok if asked.is_some_and(|asked| body.len() as u64 > asked) => {
+                Err(error(NoAnswer::TooLong { asked: asked.unwrap_or(0) }))
+            }
+            Outcome::Ok | Outcome::Missing | Outcome::Refused => Ok(response(head, body)),
+        }
+    }
+}
+
+fn response(mut head: Parts, body: Bytes) -> Response<HttpBody> {
+    let bytes = body.len() as u64;
+    // An answer in chunks says no length, and opendal wants one. To HEAD the body says nothing.
+    if bytes > 0 && !head.headers.contains_key(CONTENT_LENGTH) {
+        head.headers.insert(CONTENT_LENGTH, bytes.into());
+    }
+    let whole = futures_util::stream::iter([Ok(Buffer::from(body))]);
+    Response::from_parts(head, HttpBody::new(whole, Some(bytes)))
+}
+
+fn error(fault: NoAnswer) -> Error {
+    match fault {
+        NoAnswer::Broken(said) => {
+            // A certificate that is not trusted will not be the next time.
+            let may_pass = !said.contains("certificate");
+            let error = Error::new(ErrorKind::Unexpected, format!("{UNREACHABLE}{}", shortened(&said)));
+            error.with_temporary(may_pass)
+        }
+        NoAnswer::TooLong { asked } => Error::new(
+            ErrorKind::Unexpected,
+            format!("more than the {asked} bytes that were asked for; does it ignore ranges?"),
+        ),
+    }
+}
+
+fn failed(kind: ErrorKind, head: &Parts, body: &Bytes) -> Error {
+    let said = shortened(&String::from_utf8_lossy(body));
+    Error::new(kind, format!("{UNREACHABLE}it answered {}: {said}", head.status)).set_temporary()
+}
+
+/// What an answer's status means.
+fn outcome(status: StatusCode) -> Outcome {
+    match status.as_u16() {
+        404 => Outcome::Missing,
+        429 | 503 => Outcome::SlowDown,
+        408 | 499 | 500 | 502 | 504 => Outcome::Failed,
+        400.. => Outcome::Refused,
+        _ => Outcome::Ok,
+    }
+}
+
+/// What opendal says that a request is for; nothing for credentials.
+fn op(extensions: &Extensions) -> Option<Op> {
+    match extensions.get::<Operation>()? {
+        Operation::Read => Some(Op::Read),
+        Operation::Stat => Some(Op::Stat),
+        Operation::List => Some(Op::List),
+        Operation::Delete => Some(Op::Delete),
+        _ => Some(Op::Write),
+    }
+}
+
+/// How many bytes a request asks for, if it says so.
+fn range_bytes(headers: &HeaderMap) -> Option<u64> {
+    let range = headers.get(http::header::RANGE).or_else(|| headers.get("x-ms-range"))?.to_str().ok()?;
+    let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
+    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+    last.checked_sub(first)?.checked_add(1)
+}
+
+/// One buffer; without a copy when it came in one piece.
+fn joined(mut pieces: Vec<Bytes>) -> Bytes {
+    if pieces.len() <= 1 {
+        return pieces.pop().unwrap_or_default();
+    }
+    let mut all = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
+    pieces.iter().for_each(|piece| all.extend_from_slice(piece));
+    all.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_says_how_much_is_asked_for() {
+        let asked = |name: &'static str, value: &'static str| {
+            range_bytes(&HeaderMap::from_iter([(
+                http::HeaderName::from_static(name),
+                http::HeaderValue::from_static(value),
+            )]))
+        };
+        assert_eq!(asked("range", "bytes=10-19"), Some(10));
+        assert_eq!(asked("x-ms-range", "bytes=0-0"), Some(1));
+        for other in ["bytes=10-", "bytes=-5", "bytes=9-3", "bytes=0-18446744073709551615", "lines=1-2"] {
+            assert_eq!(asked("range", other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn pieces_are_joined_in_order() {
+        assert_eq!(joined(vec![]), Bytes::new());
+        let one = Bytes::from(vec![7; 9]);
+        assert_eq!(joined(vec![one.clone()]).as_ptr(), one.as_ptr(), "not copied");
+        assert_eq!(joined(vec![Bytes::from("ab"), Bytes::from("c")]), "abc");
+    }
+}
