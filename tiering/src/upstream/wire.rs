@@ -88,12 +88,17 @@ impl<C: Carrier> Wire<C> {
         Self { carrier, meter, timeout }
     }
 
-    /// Sends a request and takes the answer in, of which at most `bytes_max` bytes.
-    async fn exchange(&self, request: Request<Bytes>, bytes_max: u64) -> Result<(Parts, Bytes), NoAnswer> {
+    /// Sends a request and takes the answer in: when it is well, not more than was `asked` for.
+    async fn exchange(
+        &self,
+        request: Request<Bytes>,
+        asked: Option<u64>,
+    ) -> Result<(Parts, Bytes), NoAnswer> {
         let patience = self.timeout + Duration::from_secs(request.body().len() as u64 / SEND_RATE_MIN);
         let late = |_| NoAnswer::Broken(format!("no answer within {} s", patience.as_secs_f32()));
         let sent = tokio::time::timeout(patience, self.carrier.send(request)).await.map_err(late)?;
         let (head, mut body) = sent.map_err(NoAnswer::Broken)?;
+        let bytes_max = asked.filter(|_| head.status.is_success()).unwrap_or(ANSWER_BYTES_MAX);
         let mut all: Vec<Bytes> = Vec::new();
         let mut bytes = 0;
         let paused = |_| NoAnswer::Broken(format!("the answer paused for {} s", self.timeout.as_secs_f32()));
@@ -116,13 +121,12 @@ impl<C: Carrier> HttpTransport for Wire<C> {
     async fn fetch(&self, request: Request<Buffer>) -> opendal::Result<Response<HttpBody>> {
         let request = request.map(|body| body.to_bytes());
         let Some(op) = op(request.extensions()) else {
-            let (head, body) = self.exchange(request, ANSWER_BYTES_MAX).await.map_err(error)?;
+            let (head, body) = self.exchange(request, None).await.map_err(error)?;
             return Ok(response(head, body));
         };
         let asked = range_bytes(request.headers());
         let ticket = self.meter.begin(op, request.body().len() as u64, asked.unwrap_or(0)).await;
-        // What refuses a range is longer than a short range.
-        let answer = self.exchange(request, asked.unwrap_or(0).max(ANSWER_BYTES_MAX)).await;
+        let answer = self.exchange(request, asked).await;
         let (outcome, bytes) = match &answer {
             Ok((head, body)) => (outcome(head.status), body.len() as u64),
             Err(_) => (Outcome::Failed, 0),
@@ -132,9 +136,6 @@ impl<C: Carrier> HttpTransport for Wire<C> {
         match outcome {
             Outcome::SlowDown => Err(failed(ErrorKind::RateLimited, &head, &body)),
             Outcome::Failed => Err(failed(ErrorKind::Unexpected, &head, &body)),
-            Outcome::Ok if asked.is_some_and(|asked| body.len() as u64 > asked) => {
-                Err(error(NoAnswer::TooLong { asked: asked.unwrap_or(0) }))
-            }
             Outcome::Ok | Outcome::Missing | Outcome::Refused => Ok(response(head, body)),
         }
     }

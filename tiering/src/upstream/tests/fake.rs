@@ -60,6 +60,8 @@ struct State {
     ranges: Vec<(usize, usize)>,
     under_way: usize,
     under_way_max: usize,
+    /// Pieces of the newest answers that nobody took.
+    pieces_left: usize,
 }
 
 /// The store; clones are the same one.
@@ -112,6 +114,11 @@ impl FakeStore {
         self.state.lock().uploads.len()
     }
 
+    /// How many pieces of answers nobody took.
+    pub(super) fn pieces_left(&self) -> usize {
+        self.state.lock().pieces_left
+    }
+
     pub(super) fn under_way_max(&self) -> usize {
         self.state.lock().under_way_max
     }
@@ -156,10 +163,23 @@ impl Drop for UnderWay {
     }
 }
 
+/// The most of an answer that comes at once.
+const PIECE_BYTES: usize = 100_000;
+
 /// What is left of an answer.
 pub(super) struct FakeBody {
     bytes: Bytes,
     pauses: bool,
+    /// Who is told of what was not taken.
+    store: Option<FakeStore>,
+}
+
+impl Drop for FakeBody {
+    fn drop(&mut self) {
+        if let Some(store) = &self.store {
+            store.state.lock().pieces_left += self.bytes.len().div_ceil(PIECE_BYTES);
+        }
+    }
 }
 
 impl Body for FakeBody {
@@ -170,7 +190,7 @@ impl Body for FakeBody {
             }
             return Ok(None);
         }
-        let piece = self.bytes.len().min(100_000);
+        let piece = self.bytes.len().min(PIECE_BYTES);
         Ok(Some(self.bytes.split_to(piece)))
     }
 }
@@ -198,6 +218,7 @@ impl Carrier for FakeStore {
         }
         let whole = matches!(effect, Some(Effect::Whole));
         let (mut head, mut body) = self.state.lock().answer(&asked, body, whole);
+        body.store = Some(self.clone());
         match effect {
             Some(Effect::BreakAfter) => return Err("connection reset".to_owned()),
             Some(Effect::Pause(bytes)) => {
@@ -342,7 +363,7 @@ fn answer(status: u16, body: Bytes) -> (Parts, FakeBody) {
     *answer.status_mut() = StatusCode::from_u16(status).expect("a status");
     answer.headers_mut().insert("content-length", body.len().into());
     answer.headers_mut().insert("etag", "\"e\"".parse().expect("a value"));
-    (answer.into_parts().0, FakeBody { bytes: body, pauses: false })
+    (answer.into_parts().0, FakeBody { bytes: body, pauses: false, store: None })
 }
 
 fn error_body(code: &str) -> Bytes {

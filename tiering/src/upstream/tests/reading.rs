@@ -82,6 +82,16 @@ async fn errors_say_what_to_do() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_longer_than_what_was_asked_for_is_not_taken_in() {
+    let (store, _) = filled();
+    let upstream = upstream(&store);
+    store.fail(Call::Get, 1, Effect::Whole);
+    let said = failed(&upstream).await.to_string();
+    assert!(said.contains("does it ignore ranges"), "{said}");
+    assert_eq!(store.pieces_left(), 3, "the rest of four pieces");
+}
+
+#[tokio::test]
 async fn what_may_pass_is_asked_again_and_only_so_often() {
     for effect in [
         Effect::Status(500, "InternalError"),
