@@ -22,6 +22,7 @@ mod signed;
 mod status;
 mod store;
 mod tiers;
+mod upstreams;
 
 pub use bindings::{BindRequest, BindingInfo, RefreshRequest, Refreshed};
 pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
@@ -37,6 +38,7 @@ pub use status::{
 };
 pub use store::{BackupStatus, Backups, NewBackup};
 pub use tiers::{BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail, TierInfo, TierList};
+pub use upstreams::{CheckInfo, UpstreamInfo, UpstreamList, Upstreams};
 
 use crate::audit::AuditLog;
 use crate::auth::AuthRules;
@@ -70,6 +72,8 @@ pub struct Admin {
     pub tiers: Tiers,
     /// Buckets of others that are fronted here.
     pub bound: Bound,
+    /// The object stores of others, by name.
+    pub upstreams: Upstreams,
     /// Who may ask.
     pub keyring: Keyring,
     /// What happened.
@@ -131,6 +135,9 @@ routes! {
     get "/v1/openapi.json" => openapi::document;
     get "/v1/status" => status::show;
     get "/v1/config" => settings::list;
+    get "/v1/upstreams" => upstreams::list;
+    get "/v1/upstreams/{upstream}" => upstreams::show;
+    post "/v1/upstreams/{upstream}/check" => upstreams::check;
     get "/v1/tiers" => tiers::list;
     get "/v1/tiers/{tier}" => tiers::show;
     post "/v1/tiers/{tier}/scrub" => tiers::scrub;

@@ -18,6 +18,7 @@ mod status;
 mod store;
 mod tier;
 mod top;
+mod upstream;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use output::Out;
@@ -83,6 +84,9 @@ enum Command {
     /// Where bytes are kept, whether they are what was written, and the space of what is gone.
     #[command(subcommand)]
     Tier(tier::TierCommand),
+    /// The object stores of others: what is configured, and whether it works.
+    #[command(subcommand)]
+    Upstream(upstream::UpstreamCommand),
     /// How the server is.
     Status {
         /// Print its metrics instead.
@@ -162,6 +166,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Top(args) => talk(top::run(args, &cli.global, out)),
         Command::Store(command) => store::run(command, out),
         Command::Tier(command) => talk(tier::run(command, &cli.global, out)),
+        Command::Upstream(command) => talk(upstream::run(command, &cli.global, out)),
         Command::Version => {
             let version = env!("CARGO_PKG_VERSION");
             out.document(&serde_json::json!({ "version": version }), |_| format!("mlgw {version}\n"))

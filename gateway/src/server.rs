@@ -403,6 +403,7 @@ fn admin_of(
         catalogue: engine.catalogue.clone(),
         tiers: engine.tiers.clone(),
         bound: engine.bound.clone(),
+        upstreams: Arc::clone(&engine.upstreams),
         keyring: engine.keyring.clone(),
         metrics: Arc::clone(metrics),
         recent: Recent::new(Sample::take(metrics, Durations::default())),

@@ -41,12 +41,12 @@ blocks! { Block, UPSTREAM_SETTINGS {
     prefix: Option<String> = "";
     /// Its URL; unset is the vendor's own.
     endpoint: Option<String> = "";
-    /// Its region.
-    region: String = "us-east-1";
+    /// Its region; unset is us-east-1 of kind `s3`. Of kind `gcs`, `azure`, `webhdfs` and `fs` there is none.
+    region: Option<String> = "";
     /// Whether the bucket stands in the URL's path or host; `auto` is the path where `endpoint` is set.
     addressing: Addressing = "auto";
-    /// Where credentials come from: `static` from here, `env` from the vendor's variables, `file` from a file of the vendor's form, `chain` as AWS' tools find them, `none`.
-    credentials: CredentialKind = "chain";
+    /// Where credentials come from: `static` from here, `env` from the vendor's variables, `file` from a file of the vendor's form, `chain` as AWS' tools find them, `none`. Unset is `chain` of kind `s3`, `none` of `fs` and `webhdfs`, `env` of the others.
+    credentials: Option<CredentialKind> = "";
     /// With `static`: the access key; of Azure the account.
     access_key: Option<String> = "";
     /// With `static`: its secret.
@@ -167,6 +167,23 @@ fn check_name(name: &str) -> Result<(), String> {
     Err(format!("an upstream's name is 1 to 63 lower-case letters, digits and '-'; {name:?} is not"))
 }
 
+/// Where the credentials of a kind come from unless somebody says so.
+fn usual_credentials(kind: UpstreamKind) -> CredentialKind {
+    match kind {
+        UpstreamKind::S3 => CredentialKind::Chain,
+        UpstreamKind::Fs | UpstreamKind::WebHdfs => CredentialKind::None,
+        UpstreamKind::Gcs
+        | UpstreamKind::Azure
+        | UpstreamKind::Oss
+        | UpstreamKind::Cos
+        | UpstreamKind::Obs => CredentialKind::Env,
+    }
+}
+
+fn usual_region(kind: UpstreamKind) -> &'static str {
+    if kind == UpstreamKind::S3 { "us-east-1" } else { "" }
+}
+
 impl Block {
     fn settings(self, name: &str) -> Result<UpstreamSettings, String> {
         let key = |setting: &str| format!("'upstream.{name}.{setting}'");
@@ -176,7 +193,8 @@ impl Block {
         if self.timeout.is_zero() {
             return Err(format!("{} is more than 0s", key("timeout")));
         }
-        let credentials = match self.credentials {
+        let kind = self.kind;
+        let credentials = match self.credentials.unwrap_or_else(|| usual_credentials(kind)) {
             CredentialKind::Static => match (self.access_key, self.secret_key) {
                 (Some(access_key), Some(secret)) => {
                     CredentialSource::Static { access_key, secret, session_token: self.session_token }
@@ -204,7 +222,7 @@ impl Block {
             endpoint: self.endpoint,
             bucket,
             prefix: self.prefix.unwrap_or_default(),
-            region: self.region,
+            region: self.region.unwrap_or_else(|| usual_region(kind).to_owned()),
             addressing: self.addressing,
             credentials,
             ca_file: self.ca_file,

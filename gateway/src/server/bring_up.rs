@@ -5,6 +5,7 @@
 
 use super::ServeError;
 use super::data_dir::{self, DataDir};
+use crate::admin::Upstreams;
 use crate::config::{Config, Durability, Machine};
 use crate::credentials::{Keyring, RootCredentials, Secret};
 use crate::store::Place;
@@ -14,7 +15,7 @@ use mlgw_tiering::bound::{Bound, Freshness};
 use mlgw_tiering::hot::{Scrub, ScrubOptions};
 use mlgw_tiering::origin::Origin;
 use mlgw_tiering::origin::s3::S3Origin;
-use mlgw_tiering::upstream::UpstreamKind;
+use mlgw_tiering::upstream::{Upstream, UpstreamKind, UpstreamSettings};
 use mlgw_tiering::{
     CompactionSettings, Copies, CopiesOptions, HotOptions, HotTier, MemoryTier, PlacingSettings, Tiers,
 };
@@ -36,6 +37,7 @@ pub(super) struct Engine {
     pub(super) catalogue: Catalogue,
     pub(super) tiers: Tiers,
     pub(super) bound: Bound,
+    pub(super) upstreams: Upstreams,
     pub(super) scrub: Arc<Scrub>,
     pub(super) keyring: Keyring,
 }
@@ -62,9 +64,21 @@ impl Engine {
             Scrub::start(scrub, catalogue.clone(), hot.clone()).map_err(super::io_error("scrubbing"))?;
         let scrub = Arc::new(scrub);
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
+        let upstreams = upstreams(config)?;
         let bound = bound(config, &machine, &clock, &tiers.memory).await?;
         let keyring = Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), given_root()?).await?;
-        Ok(Self { dir, _segments: segments, machine, clock, catalogue, tiers, bound, scrub, keyring })
+        Ok(Self {
+            dir,
+            _segments: segments,
+            machine,
+            clock,
+            catalogue,
+            tiers,
+            bound,
+            upstreams,
+            scrub,
+            keyring,
+        })
     }
 
     /// Makes everything durable and closes it.
@@ -77,6 +91,15 @@ impl Engine {
         self.catalogue.shutdown().await;
         tracing::info!(data_dir = %self.dir.path().display(), "stopped");
     }
+}
+
+/// The object stores of others. Nothing is asked of them yet.
+fn upstreams(config: &Config) -> Result<Upstreams, ServeError> {
+    let open = |settings: &UpstreamSettings| {
+        let upstream = Upstream::open(settings).map_err(|error| ServeError::Upstream(error.to_string()))?;
+        Ok((settings.name.clone(), upstream))
+    };
+    Ok(Arc::new(config.upstreams.iter().map(open).collect::<Result<_, ServeError>>()?))
 }
 
 /// The upstreams that buckets can be bound to, and copies of what they have; nothing where there is none.

@@ -2,10 +2,10 @@
 
 use crate::admin::openapi::DOCUMENT;
 use crate::admin::{
-    BackupStatus, BadRange, BindRequest, BindingInfo, BucketInfo, BucketPage, CompactRequest, CompactionInfo,
-    CreatedKey, ErrorDocument, ExtentInfo, Finding, Health, InTier, KeyList, MovesInfo, NewBackup,
-    NewBucketRequest, ObjectInfo, PROBES, ROUTES, RefreshRequest, Refreshed, SettingInfo, SettingList,
-    TierDetail, TierInfo, TierList, tests_status,
+    BackupStatus, BadRange, BindRequest, BindingInfo, BucketInfo, BucketPage, CheckInfo, CompactRequest,
+    CompactionInfo, CreatedKey, ErrorDocument, ExtentInfo, Finding, Health, InTier, KeyList, MovesInfo,
+    NewBackup, NewBucketRequest, ObjectInfo, PROBES, ROUTES, RefreshRequest, Refreshed, SettingInfo,
+    SettingList, TierDetail, TierInfo, TierList, UpstreamInfo, UpstreamList, tests_status,
 };
 use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
 use serde::Serialize;
@@ -125,6 +125,18 @@ fn answers_have_the_fields_and_types_that_the_document_says() {
     assert_schema_of("CreatedKey", &CreatedKey { secret_access_key: "s".into(), key: key() });
     assert_schema_of("BucketPage", &BucketPage { buckets: vec![bucket()], next: None });
     assert_schema_of("BucketPage", &BucketPage { buckets: vec![], next: Some("b".into()) });
+    let upstream = UpstreamInfo {
+        name: "u".into(),
+        kind: "s3".into(),
+        endpoint: None,
+        bucket: "b".into(),
+        prefix: String::new(),
+        encrypt: false,
+        bound: vec!["b".into()],
+    };
+    assert_schema_of("UpstreamList", &UpstreamList { upstreams: vec![upstream] });
+    let step = CheckInfo { step: "list".into(), fault: Some("f".into()), missing: None };
+    assert_schema_of("CheckInfo", &step);
     assert_schema_of("BucketInfo", &BucketInfo { binding: None, ..bucket() });
     assert_schema_of("ErrorDocument", &ErrorDocument { code: "c".into(), message: "m".into() });
     let extent = ExtentInfo {

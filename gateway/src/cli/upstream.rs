@@ -1,0 +1,85 @@
+//! `mlgw upstream …`
+
+use super::client::Client;
+use super::output::{Out, columns, pairs};
+use super::{CliError, Global, discover, path_segment};
+use crate::admin::{CheckInfo, UpstreamInfo, UpstreamList};
+use clap::Subcommand;
+use http::Method;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum UpstreamCommand {
+    /// The object stores of others that are configured.
+    List,
+    /// One of them, and what is bound to it.
+    Show {
+        /// Its name in the configuration.
+        upstream: String,
+    },
+    /// Write there, read it back and remove it, and say which permission is missing; exit status 1 when something fails.
+    Check {
+        /// Its name in the configuration.
+        upstream: String,
+    },
+}
+
+pub(super) async fn run(command: UpstreamCommand, global: &Global, out: Out) -> Result<(), CliError> {
+    let client = Client::new(discover::target(global)?)?;
+    match command {
+        UpstreamCommand::List => out.document(&client.get::<UpstreamList>("/v1/upstreams").await?, list),
+        UpstreamCommand::Show { upstream } => {
+            out.document(&client.get::<UpstreamInfo>(&path(&upstream)).await?, show)
+        }
+        UpstreamCommand::Check { upstream } => check(&client, &upstream, out).await,
+    }
+}
+
+fn path(upstream: &str) -> String {
+    format!("/v1/upstreams/{}", path_segment(upstream))
+}
+
+async fn check(client: &Client, upstream: &str, out: Out) -> Result<(), CliError> {
+    let path = format!("{}/check", path(upstream));
+    let steps: Vec<CheckInfo> = client.call(Method::POST, &path, None::<&()>).await?;
+    let failed: Vec<&str> =
+        steps.iter().filter(|step| step.fault.is_some()).map(|step| step.step.as_str()).collect();
+    out.document(&steps, |steps| {
+        let rows: Vec<_> = steps.iter().map(row).collect();
+        columns(&["STEP", "RESULT", "MISSING"], &rows)
+    })?;
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(CliError::Failed(format!("the upstream {upstream} fails at: {}", failed.join(", ")))),
+    }
+}
+
+fn row(step: &CheckInfo) -> Vec<String> {
+    let result = step.fault.clone().unwrap_or_else(|| "ok".to_owned());
+    vec![step.step.clone(), result, step.missing.clone().unwrap_or_default()]
+}
+
+fn list(list: &UpstreamList) -> String {
+    let row = |upstream: &UpstreamInfo| {
+        vec![
+            upstream.name.clone(),
+            upstream.kind.clone(),
+            upstream.bucket.clone(),
+            upstream.endpoint.clone().unwrap_or_default(),
+            upstream.bound.len().to_string(),
+        ]
+    };
+    let rows: Vec<_> = list.upstreams.iter().map(row).collect();
+    columns(&["UPSTREAM", "KIND", "BUCKET", "ENDPOINT", "BOUND"], &rows)
+}
+
+fn show(upstream: &UpstreamInfo) -> String {
+    pairs(&[
+        ("upstream", upstream.name.clone()),
+        ("kind", upstream.kind.clone()),
+        ("endpoint", upstream.endpoint.clone().unwrap_or_else(|| "the vendor's own".to_owned())),
+        ("bucket", upstream.bucket.clone()),
+        ("prefix", upstream.prefix.clone()),
+        ("encrypt", upstream.encrypt.to_string()),
+        ("bound", upstream.bound.join(", ")),
+    ])
+}
