@@ -38,7 +38,7 @@ pub use status::{
 };
 pub use store::{BackupStatus, Backups, NewBackup};
 pub use tiers::{BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail, TierInfo, TierList};
-pub use upstreams::{CheckInfo, UpstreamInfo, UpstreamList, Upstreams};
+pub use upstreams::{CheckInfo, UpstreamInfo, UpstreamList};
 
 use crate::audit::AuditLog;
 use crate::auth::AuthRules;
@@ -56,7 +56,7 @@ use mlgw_common::{Clock, Timestamp};
 use mlgw_metadata::Catalogue;
 use mlgw_tiering::Tiers;
 use mlgw_tiering::bound::Bound;
-use mlgw_tiering::hot::Scrub;
+use mlgw_tiering::hot::{Scrub, Upstreams};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tower::ServiceExt as _;

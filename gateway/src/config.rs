@@ -237,6 +237,12 @@ impl Config {
             let reason = "'cold.compact_dead_percent' is 1 to 100".to_owned();
             found.push(("cold.compact_dead_percent", reason));
         }
+        if let Some(name) = &self.cold.upstream
+            && !self.upstreams.iter().any(|upstream| upstream.name == *name)
+        {
+            let reason = format!("'cold.upstream' is {name:?}, and there is no section [upstream.{name}]");
+            found.push(("cold.upstream", reason));
+        }
         let (from, to) = (self.cold.spill_from_percent, self.cold.spill_to_percent);
         if from > 100 || to > from {
             let reason = format!(

@@ -14,6 +14,7 @@ pub mod interim;
 pub mod listener;
 pub mod logging;
 pub mod notify;
+mod object_keys;
 pub mod pace;
 mod refusal;
 pub mod tls;

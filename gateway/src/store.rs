@@ -84,6 +84,12 @@ pub enum StoreVerbError {
     /// What is to be copied is damaged.
     #[error("the segment {0} is missing: run `mlgw store check`")]
     SegmentMissing(SegmentId),
+    /// Bytes of objects are not on disks of this machine.
+    #[error(
+        "{0} segments are in upstreams, and a backup has only what is on this machine: bring them back first with \
+         `mlgw tier drain upstream --wait`, or say --leave-upstreams for a backup that needs those upstreams as they are now"
+    )]
+    InUpstreams(u64),
     /// The catalogue could not be read or written.
     #[error("the catalogue: {0}")]
     Catalogue(String),

@@ -261,6 +261,14 @@ impl Catalogue {
         Ok(records.map_err(StoreError::from)?)
     }
 
+    /// The record of a segment; nothing when there is none.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn segment_record(&self, id: SegmentId) -> Result<Option<SegmentRecord>, ReadError> {
+        read(&self.inner.groups[0].state(), &crate::schema::segment::row(id))
+    }
+
     /// A segment in short form, from memory.
     #[must_use]
     pub fn segment(&self, id: SegmentId) -> Option<SegmentSummary> {

@@ -1,10 +1,12 @@
 //! Where bytes come from, and that it makes no difference to them.
 //!
 //! - `memory`: small objects that were read, in DRAM;
-//! - `cold`: whole segments on slower disks.
+//! - `cold`: whole segments on slower disks;
+//! - `upstream`: whole segments in object stores of others.
 
 mod cold;
 mod memory;
+mod upstream;
 
 use tokio::runtime::Runtime;
 

@@ -11,6 +11,7 @@
 //!
 //! Bytes on disk are described in docs/formats-segment.md.
 
+mod away;
 mod catalogue;
 mod check;
 mod compaction;
@@ -37,6 +38,7 @@ mod scan;
 mod scrub;
 mod segments;
 mod space;
+mod state_file;
 mod verify;
 mod volumes;
 mod writer;
@@ -58,6 +60,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+pub use away::{AwayOptions, SealKeys, Upstreams};
 pub use check::check_segments;
 pub use compaction::{CompactionSettings, CompactionStatus};
 pub use dirs::SegmentDirs;
@@ -76,6 +79,7 @@ pub use scan::Scanned;
 pub use scrub::{BadBlock, Scrub, ScrubOptions, ScrubStatus};
 pub use space::BALLAST_FILE_NAME;
 
+use away::{Away, Leftovers};
 use catalogue::CatalogueMap;
 use compaction::Compaction;
 use file::Disk;
@@ -120,6 +124,8 @@ pub struct HotOptions {
     pub placing: PlacingSettings,
     /// Directories of the cold tier; none where there is no such tier.
     pub cold_dirs: Vec<PathBuf>,
+    /// Where else segments can be; nowhere where there are no upstreams.
+    pub away: Option<AwayOptions>,
     /// Whether to open although segments are missing that should be in the cold tier.
     pub start_without_missing: bool,
     /// Fault injection, for tests.
@@ -145,6 +151,7 @@ impl HotOptions {
             clock,
             placing: PlacingSettings::default(),
             cold_dirs: Vec::new(),
+            away: None,
             start_without_missing: false,
             intercept: None,
         }
@@ -172,6 +179,17 @@ pub enum OpenError {
         segments: usize,
         /// The first of them.
         first: SegmentId,
+    },
+    /// Segments in an upstream that is not configured.
+    #[error(
+        "there is no upstream {upstream:?} in the configuration, and {segments} segments are there: name it again, or, if it is \
+         lost, start with cold.start_without_missing = true"
+    )]
+    NoUpstream {
+        /// Its name.
+        upstream: String,
+        /// How many.
+        segments: usize,
     },
     /// A segment left open by the last process.
     #[error(transparent)]
@@ -255,6 +273,9 @@ struct Inner {
     reader: Reader,
     pins: Arc<Pins>,
     volumes: Volumes,
+    away: Arc<Away>,
+    /// Worked on by who moves and releases segments, one at a time.
+    leftovers: Arc<Mutex<Leftovers>>,
     node: NodeId,
     compaction: Arc<Compaction>,
     placing: Placing,
@@ -318,6 +339,15 @@ impl HotTier {
                 return Err(OpenError::Missing { segments: missing.len(), first: *first });
             }
         }
+        let leftovers = Leftovers::open(options.away.as_ref().map(|away| away.leftovers.clone()));
+        let leftovers = leftovers.map_err(io)?;
+        let away = Arc::new(Away::new(options.away, map.clone()));
+        if let Some((upstream, segments)) = away.unknown_upstream().map_err(RecoverError::Map)? {
+            tracing::error!(segments, upstream, "segments are in an upstream that is not configured");
+            if !options.start_without_missing {
+                return Err(OpenError::NoUpstream { upstream, segments });
+            }
+        }
         let (seals, requests) = mpsc::unbounded_channel();
         tokio::spawn(run_seals(map.clone(), metrics.clone(), requests));
         let bounds = Bounds {
@@ -341,7 +371,8 @@ impl HotTier {
             runtime: Handle::current(),
         });
         let (lanes, ended) = Lanes::start(shared.clone()).map_err(io)?;
-        let reader = Reader::new(Files::new(volumes.dirs().clone(), map, OPEN_FILES_MAX), metrics);
+        let reader =
+            Reader::new(Files::new(volumes.dirs().clone(), map, OPEN_FILES_MAX), away.clone(), metrics);
         let writers_ended = Mutex::new(ended);
         let inner = Arc::new(Inner {
             shared,
@@ -349,6 +380,8 @@ impl HotTier {
             reader,
             pins: Arc::default(),
             volumes,
+            away,
+            leftovers: Arc::new(Mutex::new(leftovers)),
             node: options.node,
             compaction: Arc::new(Compaction::new(options.compaction)),
             placing: Placing::new(options.placing),
@@ -545,6 +578,7 @@ impl HotTier {
         metrics.open_files = self.inner.reader.open_files() as u64;
         metrics.used_bytes = self.inner.shared.space.used_bytes();
         metrics.room_bytes = self.inner.shared.space.room_bytes();
+        (metrics.reads_away, metrics.read_away_bytes) = self.inner.away.figures();
         (metrics.cold_used_bytes, metrics.cold_room_bytes) = self.inner.volumes.cold_bytes();
         metrics
     }

@@ -1,6 +1,6 @@
 //! Object stores of others: whole segments spilled to them.
 //!
-//! A sealed segment is one object, `segments/<id>.seg`, byte for byte its file or that file encrypted (`frames.rs`). Nothing counts as
+//! A sealed segment is one object, `segments/<id>-<copy>.seg`, byte for byte its file or that file encrypted (`frames.rs`). Nothing counts as
 //! stored before it was read back and compared (`put.rs`); reads fetch the range that is asked for and nothing more (`read.rs`). Every
 //! request goes through a budget and a gate that adapts to what the store bears (`budget.rs`, `gate.rs`, `meter.rs`), which know nothing of
 //! opendal and serve every client of a store. Each operation may be repeated. Power failure leaves an object whole or not at all: what was
@@ -24,7 +24,7 @@ mod read;
 mod settings;
 mod source;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod upload;
 mod wire;
 
@@ -51,11 +51,31 @@ use connect::{Connected, connect};
 use meter::Meter;
 use wire::{Carrier, Wire};
 
+/// An object of an upstream: which segment it is, and the number that tells it from others that were ever stored of that
+/// one. So nothing that is stored is ever written over, not even by a second server that was restored from a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId {
+    /// The segment.
+    pub segment: SegmentId,
+    /// The number, drawn at random.
+    pub copy: u64,
+}
+
+impl ObjectId {
+    /// A fresh one for `segment`.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    pub fn fresh(segment: SegmentId) -> Result<Self, getrandom::Error> {
+        Ok(Self { segment, copy: getrandom::u64()? })
+    }
+}
+
 /// What of a segment is in an upstream.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentObject<'a> {
-    /// The segment.
-    pub segment: SegmentId,
+    /// Which object.
+    pub id: ObjectId,
     /// Its generation.
     pub generation: Generation,
     /// Length of its sealed file.

@@ -2,7 +2,7 @@
 
 use super::change::{Asked, Changed, json};
 use super::signed::Caller;
-use super::tiers::{COLD, HOT, known};
+use super::tiers::{COLD, HOT, UPSTREAM, known};
 use super::{Admin, ApiError};
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -12,7 +12,7 @@ use mlgw_tiering::Order;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// How far moving segments between the hot and the cold tier is.
+/// How far moving segments between the tiers is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MovesInfo {
     /// Bytes of segments that were moved down, since the start.
@@ -25,6 +25,8 @@ pub struct MovesInfo {
     pub draining_segments: u64,
     /// Moves that failed and will be tried again, since the start; the log says why.
     pub failed: u64,
+    /// Objects in upstreams that nothing names and that could not be removed yet.
+    pub leftover_objects: u64,
     /// Orders that were carried out as far as they could be, since the start.
     pub orders_done: u64,
     /// In the answer to an order: how many are done when it is.
@@ -48,13 +50,18 @@ pub(super) async fn begin(
     let asking = Arc::clone(&admin);
     let work = async move {
         known(&asking, &tier)?;
-        if !asking.has_cold_tier() {
-            let why =
-                format!("There is no cold tier: {HOT} has nowhere to go. Name directories in cold.dirs.");
+        if tier == HOT && !asking.has_cold_tier() && !asking.spills_to_upstream() {
+            let why = format!(
+                "There is no tier below {HOT}: it has nowhere to go. Name directories in cold.dirs, or an upstream in cold.upstream."
+            );
             return Err(ApiError::invalid(why));
         }
         let before = asking.moves();
-        let order = if tier == COLD { Order::DrainCold } else { Order::DrainHot };
+        let order = match tier.as_str() {
+            COLD => Order::DrainCold,
+            UPSTREAM => Order::DrainUpstream,
+            _ => Order::DrainHot,
+        };
         let until_orders = Some(asking.tiers.hot.order(order));
         let after = json(&MovesInfo { until_orders, ..before.clone() })?;
         Ok(Changed { resource: tier, before: json(&before)?, after, answer: None })
@@ -66,11 +73,12 @@ impl Admin {
     fn moves(&self) -> MovesInfo {
         let status = self.tiers.hot.placing();
         MovesInfo {
-            spilled_bytes: status.spilled_bytes,
-            promoted_bytes: status.promoted_bytes,
+            spilled_bytes: status.spilled_bytes + status.stored_bytes,
+            promoted_bytes: status.promoted_bytes + status.fetched_bytes,
             waiting_bytes: status.waiting_bytes,
             draining_segments: status.draining_segments,
             failed: status.failed,
+            leftover_objects: status.leftover_objects,
             orders_done: status.orders_done,
             until_orders: None,
         }
@@ -79,5 +87,14 @@ impl Admin {
     /// Whether there is a cold tier.
     pub(super) fn has_cold_tier(&self) -> bool {
         !self.loaded.load().config.cold.dirs.is_empty()
+    }
+
+    /// Whether there are upstreams.
+    pub(super) fn has_upstreams(&self) -> bool {
+        !self.upstreams.is_empty()
+    }
+
+    fn spills_to_upstream(&self) -> bool {
+        self.loaded.load().config.cold.upstream.is_some()
     }
 }

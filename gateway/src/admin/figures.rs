@@ -12,7 +12,7 @@ use crate::metrics::table::{
     OPEN_FILES_LIMIT, QUARANTINED, QUEUE_WAIT, RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT,
     RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK, START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT,
     TIER_OBJECTS, TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED, TIER_WRITTEN_BYTES, UPSTREAM_BYTES,
-    UPSTREAM_REQUESTS,
+    UPSTREAM_LEFTOVERS, UPSTREAM_REQUESTS,
 };
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
 use mlgw_metadata::ReadError;
@@ -30,7 +30,7 @@ impl Admin {
         let limit = self.loaded.load().config.limits.connections;
         families.push(Family::single(CONNECTIONS_LIMIT, level(limit)));
         families.extend(self.io_families());
-        families.extend(self.tier_families());
+        families.extend(self.tier_families()?);
         families.extend(self.bound_families());
         families.extend(self.usage_families()?);
         families.extend(self.catalogue_families());
@@ -53,7 +53,8 @@ impl Admin {
         vec![syncs, durations, waits]
     }
 
-    fn tier_families(&self) -> Vec<Family> {
+    fn tier_families(&self) -> Result<Vec<Family>, ReadError> {
+        let upstream_bytes = self.upstream_bytes()?;
         let (memory, hot) = (self.tiers.memory.metrics(), self.tiers.hot.metrics());
         let (compaction, placing) = (self.tiers.hot.compaction(), self.tiers.hot.placing());
         let copies = self.bound.copies().map(Copies::metrics).unwrap_or_default();
@@ -63,14 +64,16 @@ impl Admin {
             .with(&["memory", "miss"], Value::Count(memory.misses))
             .with(&["hot", "cached"], Value::Count(hot.reads_inline))
             .with(&["hot", "disk"], Value::Count(hot.reads_disk))
-            .with(&["hot", "error"], Value::Count(hot.read_errors));
-        vec![
+            .with(&["hot", "error"], Value::Count(hot.read_errors))
+            .with(&["upstream", "range"], Value::Count(hot.reads_away));
+        Ok(vec![
             Family::single(CORRUPT_BLOCKS, Value::Count(hot.corrupt_blocks)),
             Family::new(QUARANTINED).with(&["hot"], level(self.scrub.quarantined())),
             Family::new(TIER_USED)
                 .with(&["memory"], level(memory.used_bytes))
                 .with(&["hot"], level(hot.used_bytes))
                 .with(&["cold"], level(hot.cold_used_bytes))
+                .with(&["upstream"], level(upstream_bytes))
                 .with(&["copies"], level(copies.used_bytes)),
             Family::new(TIER_LIMIT)
                 .with(&["memory"], level(memory.limit_bytes))
@@ -86,10 +89,13 @@ impl Admin {
             Family::new(MOVED_BYTES)
                 .with(&["hot", "hot", "compaction"], Value::Count(compaction.moved_bytes))
                 .with(&["hot", "cold", "spill"], Value::Count(placing.spilled_bytes))
-                .with(&["cold", "hot", "promote"], Value::Count(placing.promoted_bytes)),
+                .with(&["cold", "hot", "promote"], Value::Count(placing.promoted_bytes))
+                .with(&["hot", "upstream", "spill"], Value::Count(placing.stored_bytes))
+                .with(&["upstream", "hot", "promote"], Value::Count(placing.fetched_bytes)),
+            Family::single(UPSTREAM_LEFTOVERS, level(placing.leftover_objects)),
             Family::new(FREED_BYTES).with(&["hot"], Value::Count(compaction.freed_bytes)),
             Family::new(SEGMENTS_HELD_BACK).with(&["hot"], level(compaction.held_back_segments)),
-        ]
+        ])
     }
 
     /// Bound buckets and the upstreams that they front.
@@ -101,6 +107,14 @@ impl Admin {
                 requests.push(&[upstream, operation, status], Value::Count(count));
             }
             bytes.push(&[upstream, "get"], Value::Count(asked.received_bytes));
+        }
+        for (upstream, asked) in self.upstreams.iter().map(|(name, upstream)| (name, upstream.metrics())) {
+            for (op, outcome, count) in asked.requests.into_iter().filter(|(_, _, count)| *count > 0) {
+                let operation = format!("segment_{}", op.name());
+                requests.push(&[upstream, &operation, outcome.name()], Value::Count(count));
+            }
+            bytes.push(&[upstream, "segment_read"], Value::Count(asked.received_bytes));
+            bytes.push(&[upstream, "segment_write"], Value::Count(asked.sent_bytes));
         }
         let mut answers = Family::new(COPY_ANSWERS);
         for (state, count) in self.bound.answers() {

@@ -318,7 +318,29 @@ impl Admin {
         if self.has_cold_tier() {
             tiers.push(self.cold_status());
         }
+        if self.has_upstreams() {
+            tiers.push(self.upstream_status()?);
+        }
         Ok(tiers)
+    }
+
+    fn upstream_status(&self) -> Result<TierStatus, mlgw_metadata::ReadError> {
+        Ok(TierStatus {
+            tier: "upstream".to_owned(),
+            objects: 0,
+            capacity_bytes: 0,
+            used_bytes: self.upstream_bytes()?,
+            room_bytes: 0,
+            garbage_bytes: 0,
+            quarantined_blocks: 0,
+        })
+    }
+
+    /// Bytes of segments in upstreams.
+    pub(super) fn upstream_bytes(&self) -> Result<u64, mlgw_metadata::ReadError> {
+        let segments = self.catalogue.segments()?;
+        let there = segments.iter().filter(|segment| segment.summary().tier == super::tiers::UPSTREAM_TIER);
+        Ok(there.map(|segment| segment.length).sum())
     }
 
     fn cold_status(&self) -> TierStatus {

@@ -24,6 +24,9 @@ use std::sync::Arc;
 pub struct NewBackup {
     /// A directory on the server's host, absolute; empty or absent.
     pub out: String,
+    /// Whether what is in upstreams may stay there: then the backup needs them as they are now.
+    #[serde(default)]
+    pub leave_upstreams: bool,
 }
 
 /// The newest backup of this process.
@@ -57,11 +60,11 @@ pub(super) async fn start(
     Extension(caller): Extension<Caller>,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let NewBackup { out } = parse(&body)?;
+    let NewBackup { out, leave_upstreams } = parse(&body)?;
     let asked = Asked { action: "store.backup", resource: out.clone(), status: StatusCode::ACCEPTED };
     let shared = Arc::clone(&admin);
     let work = async move {
-        shared.start_backup(&out)?;
+        shared.start_backup(&out, leave_upstreams)?;
         let after = json(&shared.backup_status())?;
         Ok(Changed { resource: out, before: Value::Null, after, answer: None })
     };
@@ -77,7 +80,7 @@ impl Admin {
         status
     }
 
-    fn start_backup(self: &Arc<Self>, out: &str) -> Result<(), ApiError> {
+    fn start_backup(self: &Arc<Self>, out: &str, leave_upstreams: bool) -> Result<(), ApiError> {
         let path = PathBuf::from(out);
         if !path.is_absolute() {
             return Err(ApiError::invalid(format!("{out:?} is not an absolute path on the server's host.")));
@@ -91,11 +94,11 @@ impl Admin {
             BackupStatus { state: "running".to_owned(), out: out.to_owned(), ..BackupStatus::default() };
         drop(status);
         let admin = Arc::clone(self);
-        tokio::spawn(async move { admin.make_backup(path).await });
+        tokio::spawn(async move { admin.make_backup(path, leave_upstreams).await });
         Ok(())
     }
 
-    async fn make_backup(&self, out: PathBuf) {
+    async fn make_backup(&self, out: PathBuf, leave_upstreams: bool) {
         let source = Place::of(&self.loaded.load().config);
         let shared = Arc::clone(&self.backups);
         let watch = move |stage: &'static str, done, total| {
@@ -103,7 +106,16 @@ impl Admin {
             stage.clone_into(&mut status.stage);
             (status.done_bytes, status.total_bytes) = (done, total);
         };
-        let made = backup_serving(&source, &out, &self.catalogue, &self.tiers.hot, &*self.clock, watch).await;
+        let made = backup_serving(
+            &source,
+            &out,
+            leave_upstreams,
+            &self.catalogue,
+            &self.tiers.hot,
+            &*self.clock,
+            watch,
+        );
+        let made = made.await;
         let mut status = self.backups.lock();
         match made {
             Ok(made) => {

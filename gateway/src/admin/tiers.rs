@@ -22,13 +22,17 @@ const MEMORY: &str = "memory";
 pub(super) const HOT: &str = "hot";
 /// The tier of segments on slower disks.
 pub(super) const COLD: &str = "cold";
+/// The tier of segments in upstreams.
+pub(super) const UPSTREAM: &str = "upstream";
+/// Its number in records.
+pub(super) const UPSTREAM_TIER: u32 = 2;
 
 /// A tier in short.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TierInfo {
     /// Its name.
     pub tier: String,
-    /// Bytes it may hold.
+    /// Bytes it may hold; 0 of upstreams, which have no bound that is known here.
     pub capacity_bytes: u64,
     /// Bytes that it holds.
     pub used_bytes: u64,
@@ -136,6 +140,9 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<TierLis
     if admin.has_cold_tier() {
         tiers.push(admin.segment_tier(COLD)?.info);
     }
+    if admin.has_upstreams() {
+        tiers.push(admin.segment_tier(UPSTREAM)?.info);
+    }
     Ok(Json(TierList { tiers }))
 }
 
@@ -159,6 +166,10 @@ pub(super) async fn scrub(
     let shared = Arc::clone(&admin);
     let work = async move {
         known(&shared, &tier)?;
+        if tier == UPSTREAM {
+            let why = "What is in upstreams is verified when it is read; `mlgw upstream check` asks whether they answer.";
+            return Err(ApiError::invalid(why.to_owned()));
+        }
         shared.scrub.begin();
         let answer = json(&shared.segment_tier(&tier)?)?;
         Ok(Changed { resource: tier, before: Value::Null, after: Value::Null, answer: Some(answer) })
@@ -203,12 +214,13 @@ pub(super) fn known(admin: &Admin, tier: &str) -> Result<(), ApiError> {
     match tier {
         HOT => Ok(()),
         COLD if admin.has_cold_tier() => Ok(()),
+        UPSTREAM if admin.has_upstreams() => Ok(()),
         MEMORY => Err(ApiError::invalid(format!(
             "The {MEMORY} tier holds copies only: there is nothing to scrub, to compact or to drain."
         ))),
         _ => {
             let message = format!(
-                "There is no tier {tier:?}; there are {MEMORY:?}, {HOT:?} and, where cold.dirs names directories, {COLD:?}."
+                "There is no tier {tier:?}; there are {MEMORY:?}, {HOT:?}, where cold.dirs names directories {COLD:?}, and where an upstream is configured {UPSTREAM:?}."
             );
             Err(ApiError::new(StatusCode::NOT_FOUND, "NoSuchTier", message))
         }
@@ -231,7 +243,7 @@ impl Admin {
         }
     }
 
-    /// The hot or the cold tier.
+    /// A tier of segments.
     fn segment_tier(&self, tier: &str) -> Result<TierDetail, ApiError> {
         let hot = self.tiers.hot.metrics();
         let status = self.scrub.status();
@@ -240,12 +252,17 @@ impl Admin {
             let buckets = self.catalogue.buckets(None, None, usize::MAX);
             buckets.iter().map(|bucket| (bucket.id, bucket.name.clone())).collect()
         };
-        let number = u32::from(tier == COLD);
-        let here: BTreeSet<u64> =
-            segments.iter().filter(|s| s.summary().tier == number).map(|s| s.id).collect();
+        let number = match tier {
+            UPSTREAM => UPSTREAM_TIER,
+            COLD => 1,
+            _ => 0,
+        };
+        let those = || segments.iter().filter(|segment| segment.summary().tier == number);
+        let here: BTreeSet<u64> = those().map(|segment| segment.id).collect();
         let bad: Vec<_> = status.bad.iter().filter(|bad| here.contains(&bad.segment)).cloned().collect();
         let (used_bytes, capacity_bytes) = match tier {
             COLD => (hot.cold_used_bytes, hot.cold_used_bytes + hot.cold_room_bytes),
+            UPSTREAM => (those().map(|segment| segment.length).sum(), 0),
             _ => (hot.used_bytes, self.loaded.load().config.hot_capacity_bytes(&self.machine)),
         };
         let at = |ms| Timestamp(ms).to_string();
@@ -257,7 +274,7 @@ impl Admin {
                 segments: here.len() as u64,
                 bad_blocks: bad.len() as u64,
             },
-            scrub: Some(ScrubInfo {
+            scrub: (tier != UPSTREAM).then(|| ScrubInfo {
                 running: status.running,
                 began: at(status.began_ms),
                 read_bytes: status.read_bytes,

@@ -1,17 +1,15 @@
 //! `/v1/upstreams`: the object stores of others that are configured, and whether they can do what is asked of them.
 
+use super::tiers::UPSTREAM_TIER;
 use super::{Admin, ApiError};
 use crate::config::Value as _;
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
-use mlgw_tiering::upstream::{CheckStep, Upstream, UpstreamSettings};
+use mlgw_metadata::schema::SegmentRecord;
+use mlgw_tiering::upstream::{CheckStep, UpstreamSettings};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// The object stores of others, by name.
-pub type Upstreams = Arc<BTreeMap<String, Upstream>>;
 
 /// An object store of others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +28,12 @@ pub struct UpstreamInfo {
     pub encrypt: bool,
     /// The buckets that are bound to it.
     pub bound: Vec<String>,
+    /// Whether segments are spilled to it.
+    pub spilled_to: bool,
+    /// Segments that are there.
+    pub segments: u64,
+    /// Bytes of them.
+    pub segment_bytes: u64,
 }
 
 /// All of them.
@@ -60,10 +64,10 @@ impl From<CheckStep> for CheckInfo {
     }
 }
 
-pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Json<UpstreamList> {
+pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<UpstreamList>, ApiError> {
     let loaded = admin.loaded.load();
-    let upstreams = loaded.config.upstreams.iter().map(|settings| admin.upstream_info(settings)).collect();
-    Json(UpstreamList { upstreams })
+    let upstreams = loaded.config.upstreams.iter().map(|settings| admin.upstream_info(settings));
+    Ok(Json(UpstreamList { upstreams: upstreams.collect::<Result<_, _>>()? }))
 }
 
 pub(super) async fn show(
@@ -72,7 +76,8 @@ pub(super) async fn show(
 ) -> Result<Json<UpstreamInfo>, ApiError> {
     let loaded = admin.loaded.load();
     let found = loaded.config.upstreams.iter().find(|settings| settings.name == name);
-    found.map(|settings| Json(admin.upstream_info(settings))).ok_or_else(|| no_such_upstream(&name))
+    let settings = found.ok_or_else(|| no_such_upstream(&name))?;
+    Ok(Json(admin.upstream_info(settings)?))
 }
 
 /// A check reads and writes there, and leaves nothing: nothing here changes, so no line of the audit log says so.
@@ -91,12 +96,14 @@ fn no_such_upstream(name: &str) -> ApiError {
 }
 
 impl Admin {
-    fn upstream_info(&self, settings: &UpstreamSettings) -> UpstreamInfo {
+    fn upstream_info(&self, settings: &UpstreamSettings) -> Result<UpstreamInfo, ApiError> {
+        let mut segments = self.catalogue.segments().map_err(crate::s3::error::S3Error::from)?;
+        segments.retain(|segment| is_in(segment, &settings.name));
         let buckets = self.catalogue.buckets(None, None, usize::MAX);
         let is_bound = |bucket: &mlgw_metadata::schema::Bucket| {
             bucket.binding.as_ref().is_some_and(|binding| binding.upstream == settings.name)
         };
-        UpstreamInfo {
+        Ok(UpstreamInfo {
             name: settings.name.clone(),
             kind: settings.kind.to_text(),
             endpoint: settings.endpoint.clone(),
@@ -108,6 +115,14 @@ impl Admin {
                 .filter(|bucket| is_bound(bucket))
                 .map(|bucket| bucket.name.clone())
                 .collect(),
-        }
+            spilled_to: self.loaded.load().config.cold.upstream.as_ref() == Some(&settings.name),
+            segments: segments.len() as u64,
+            segment_bytes: segments.iter().map(|segment| segment.length).sum(),
+        })
     }
+}
+
+/// Whether a segment is in an upstream, and in this one.
+fn is_in(segment: &SegmentRecord, upstream: &str) -> bool {
+    segment.replicas.iter().any(|at| at.tier == UPSTREAM_TIER && at.location == upstream)
 }

@@ -41,6 +41,9 @@ pub(super) enum StoreCommand {
         place: PlaceArgs,
         /// Where to; empty or absent.
         out: PathBuf,
+        /// Leave what is in upstreams there: the backup then needs them as they are now.
+        #[arg(long)]
+        leave_upstreams: bool,
     },
     /// Make a data directory of a copy.
     Restore {
@@ -102,11 +105,11 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
             let found = found.map_err(failure)?;
             out.document(&document(&found), |_| listed(&found))
         }
-        StoreCommand::Backup { place, out: to } => {
+        StoreCommand::Backup { place, out: to, leave_upstreams } => {
             let source = place.place()?;
-            let made = match store::backup_closed(&source, &to, &SystemClock, &watch) {
+            let made = match store::backup_closed(&source, &to, leave_upstreams, &SystemClock, &watch) {
                 Err(StoreVerbError::DataDir(DataDirError::InUse { .. })) => {
-                    super::talk(ask_server(&place.dir, &to, &progress))?
+                    super::talk(ask_server(&place.dir, &to, leave_upstreams, &progress))?
                 }
                 made => made.map_err(failure)?,
             };
@@ -165,6 +168,7 @@ fn without_repair(kind: Kind) -> Option<&'static str> {
         | Kind::Row
         | Kind::Counter
         | Kind::SegmentHeader
+        | Kind::SegmentAway
         | Kind::Stray
         | Kind::Copy => None,
     }
@@ -201,11 +205,16 @@ fn copied(made: &BackedUp, done: &str, out: Out) -> Result<(), CliError> {
 }
 
 /// Has the server that uses `dir` make the copy, and waits for it.
-async fn ask_server(dir: &Path, to: &Path, progress: &Progress) -> Result<BackedUp, CliError> {
+async fn ask_server(
+    dir: &Path,
+    to: &Path,
+    leave_upstreams: bool,
+    progress: &Progress,
+) -> Result<BackedUp, CliError> {
     const GLANCE: Duration = Duration::from_millis(200);
     let client = Client::new(discover::server_of(dir)?)?;
     let to = std::path::absolute(to).map_err(|e| CliError::Usage(format!("{}: {e}", to.display())))?;
-    let new = NewBackup { out: to.display().to_string() };
+    let new = NewBackup { out: to.display().to_string(), leave_upstreams };
     let mut status: BackupStatus = client.call(Method::POST, "/v1/store/backup", Some(&new)).await?;
     while status.state == "running" {
         progress.step("copying", status.done_bytes, status.total_bytes);

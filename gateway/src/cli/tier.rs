@@ -32,7 +32,7 @@ pub(super) enum TierCommand {
         #[arg(long)]
         wait: bool,
     },
-    /// Bring everything out of a tier: out of hot into cold, or out of cold into hot, as before its disk is taken out.
+    /// Bring everything out of a tier: out of hot into the next one below, or out of cold or upstream into hot, as before its disk is taken out.
     Drain {
         /// Its name.
         tier: String,
@@ -153,7 +153,7 @@ fn list(list: &TierList) -> String {
         vec![
             tier.tier.clone(),
             ByteSize(tier.used_bytes).human(),
-            ByteSize(tier.capacity_bytes).human(),
+            capacity(tier),
             tier.segments.to_string(),
             tier.bad_blocks.to_string(),
         ]
@@ -162,8 +162,15 @@ fn list(list: &TierList) -> String {
     columns(&["TIER", "USED", "CAPACITY", "SEGMENTS", "BAD BLOCKS"], &rows)
 }
 
+/// Upstreams have none that is known here.
+fn capacity(tier: &TierInfo) -> String {
+    if tier.capacity_bytes == 0 { "-".to_owned() } else { ByteSize(tier.capacity_bytes).human() }
+}
+
 fn show(tier: &TierDetail) -> String {
-    let Some(scrub) = &tier.scrub else { return show_copies(tier) };
+    let Some(scrub) = &tier.scrub else {
+        return if tier.hits.is_some() { show_copies(tier) } else { show_away(tier) };
+    };
     let state = if scrub.running {
         let (read, total) = (ByteSize(scrub.read_bytes).human(), ByteSize(scrub.total_bytes).human());
         format!("a pass began {}: {read} of {total} read", scrub.began)
@@ -197,6 +204,15 @@ fn show(tier: &TierDetail) -> String {
     };
     let rows: Vec<_> = tier.bad.iter().map(row).collect();
     head + "\n" + &columns(&["OBJECT", "PART", "BYTES", "SEGMENT", "WHAT"], &rows)
+}
+
+/// The tier of upstreams.
+fn show_away(tier: &TierDetail) -> String {
+    let used = ByteSize(tier.info.used_bytes).human();
+    pairs(&[
+        ("tier", tier.info.tier.clone()),
+        ("used", format!("{used}, {} segments; `mlgw upstream list` says where", tier.info.segments)),
+    ])
 }
 
 /// A tier that holds copies only.

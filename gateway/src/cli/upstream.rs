@@ -4,6 +4,7 @@ use super::client::Client;
 use super::output::{Out, columns, pairs};
 use super::{CliError, Global, discover, path_segment};
 use crate::admin::{CheckInfo, UpstreamInfo, UpstreamList};
+use crate::config::ByteSize;
 use clap::Subcommand;
 use http::Method;
 
@@ -66,10 +67,11 @@ fn list(list: &UpstreamList) -> String {
             upstream.bucket.clone(),
             upstream.endpoint.clone().unwrap_or_default(),
             upstream.bound.len().to_string(),
+            ByteSize(upstream.segment_bytes).human(),
         ]
     };
     let rows: Vec<_> = list.upstreams.iter().map(row).collect();
-    columns(&["UPSTREAM", "KIND", "BUCKET", "ENDPOINT", "BOUND"], &rows)
+    columns(&["UPSTREAM", "KIND", "BUCKET", "ENDPOINT", "BOUND", "SEGMENTS"], &rows)
 }
 
 fn show(upstream: &UpstreamInfo) -> String {
@@ -81,5 +83,7 @@ fn show(upstream: &UpstreamInfo) -> String {
         ("prefix", upstream.prefix.clone()),
         ("encrypt", upstream.encrypt.to_string()),
         ("bound", upstream.bound.join(", ")),
+        ("spilled to", upstream.spilled_to.to_string()),
+        ("segments", format!("{}, {}", upstream.segments, ByteSize(upstream.segment_bytes).human())),
     ])
 }

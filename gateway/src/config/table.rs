@@ -211,15 +211,17 @@ settings! {
         /// Bytes a second that a daily scrub of the segments reads; 0: none but one that is asked for, as fast as it can.
         scrub_bytes_per_second: ByteSize = "10MiB", start;
     }
-    /// The cold tier: whole segments that nobody reads, on slower disks. There is none without directories.
+    /// The cold tier: whole segments that nobody reads, on slower disks, and below it an upstream. There is none without directories.
     cold: Cold {
         /// Directories of its segments, best one for each disk; they must exist.
         dirs: Vec<PathBuf> = "", start;
-        /// Whether to start although segments of the cold tier are missing because a disk is lost; reads of them fail.
+        /// Name of the upstream that segments are spilled to: out of the cold tier, or out of the hot one where there is no cold tier. Unset: to none.
+        upstream: Option<String> = "", start;
+        /// Whether to start although segments are missing because a disk or an upstream is lost; reads of them fail.
         start_without_missing: bool = "false", start;
         /// Percent of a segment's bytes that must be dead before what lives in it is moved and it is released.
         compact_dead_percent: u64 = "50", live;
-        /// Percent of the hot tier's room from which on segments are spilled to the cold tier, those that are read least first.
+        /// Percent of a tier's room from which on segments of it are spilled to the next one, those that are read least first.
         spill_from_percent: u64 = "85", live;
         /// Percent down to which they are.
         spill_to_percent: u64 = "80", live;

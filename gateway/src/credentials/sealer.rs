@@ -70,7 +70,8 @@ pub enum SealerError {
     },
 }
 
-/// Seals and opens secrets.
+/// Seals and opens secrets. Clones seal with the same key.
+#[derive(Clone)]
 pub struct Sealer {
     cipher: Aes256Gcm,
 }

@@ -120,7 +120,7 @@ metrics! {
     TIER_ROOM: Gauge "mlgw_tier_room_bytes" ["tier"]
         "Bytes that a tier can still take: within its limit, and without the disk's reserve"
     TIER_READS: Counter "mlgw_tier_reads_total" ["tier" "result"]
-        "Reads of a tier: hit and miss (of the memory tier), cached (from the page cache), disk, error"
+        "Reads of a tier: hit and miss (of the memory tier), cached (from the page cache), disk, error, range (of a segment in an upstream)"
     TIER_READ_BYTES: Counter "mlgw_tier_read_bytes_total" ["tier"]
         "Bytes of objects read from a tier, verified"
     TIER_WRITTEN_BYTES: Counter "mlgw_tier_written_bytes_total" ["tier"]
@@ -132,11 +132,13 @@ metrics! {
     UPSTREAM_REQUESTS: Counter "mlgw_upstream_requests_total" ["upstream" "op" "status"]
         "Requests to an upstream, each repetition by itself, by what came of them: ok, or in a word why not"
     UPSTREAM_BYTES: Counter "mlgw_upstream_bytes_total" ["upstream" "op"]
-        "Bytes of bodies that came from an upstream"
+        "Bytes of bodies that came from an upstream, and that segments were sent with"
     GARBAGE: Gauge "mlgw_garbage_bytes" []
         "Bytes of segments that nothing refers to: of deletes, overwrites and bodies given up, and of writes under way"
     MOVED_BYTES: Counter "mlgw_moved_bytes_total" ["from" "to" "reason"]
         "Bytes of objects that were moved, by tiers and reason"
+    UPSTREAM_LEFTOVERS: Gauge "mlgw_upstream_leftover_objects" []
+        "Objects in upstreams that nothing names and that could not be removed yet"
     FREED_BYTES: Counter "mlgw_freed_bytes_total" ["tier"]
         "Bytes of segment files that were removed"
     SEGMENTS_HELD_BACK: Gauge "mlgw_segments_held_back" ["tier"]

@@ -5,14 +5,14 @@
 
 use super::ServeError;
 use super::data_dir::{self, DataDir};
-use crate::admin::Upstreams;
+use super::object_keys::ObjectKeys;
 use crate::config::{Config, Durability, Machine};
 use crate::credentials::{Keyring, RootCredentials, Secret};
 use crate::store::Place;
 use mlgw_common::{Clock, NodeId, SystemClock};
 use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
 use mlgw_tiering::bound::{Bound, Freshness};
-use mlgw_tiering::hot::{Scrub, ScrubOptions};
+use mlgw_tiering::hot::{AwayOptions, Scrub, ScrubOptions, Upstreams};
 use mlgw_tiering::origin::Origin;
 use mlgw_tiering::origin::s3::S3Origin;
 use mlgw_tiering::upstream::{Upstream, UpstreamKind, UpstreamSettings};
@@ -52,7 +52,15 @@ impl Engine {
         let segments: Vec<File> = segments.into_iter().chain(cold).collect();
         let machine = Machine::of(&config.segments_dir());
         let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)).await?;
-        let hot = HotTier::open(hot_options(config, &machine, &clock), catalogue.clone()).await?;
+        let upstreams = upstreams(config)?;
+        let mut options = hot_options(config, &machine, &clock);
+        options.away = Some(AwayOptions {
+            upstreams: upstreams.clone(),
+            spill_to: config.cold.upstream.clone(),
+            keys: Arc::new(ObjectKeys(sealer.clone())),
+            leftovers: dir.path().join("upstream-leftovers.json"),
+        });
+        let hot = HotTier::open(options, catalogue.clone()).await?;
         let scrub = ScrubOptions {
             segments: Place::of(config).segments,
             state: dir.path().join("scrub.json"),
@@ -64,7 +72,6 @@ impl Engine {
             Scrub::start(scrub, catalogue.clone(), hot.clone()).map_err(super::io_error("scrubbing"))?;
         let scrub = Arc::new(scrub);
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
-        let upstreams = upstreams(config)?;
         let bound = bound(config, &machine, &clock, &tiers.memory).await?;
         let keyring = Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), given_root()?).await?;
         Ok(Self {

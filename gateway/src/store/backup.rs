@@ -3,8 +3,8 @@
 //! While a server runs, no segment is released while the catalogue is copied and until all segments are
 //! open: a file that is open can be removed, but not lost. The copied catalogue is read as a start
 //! would read it. Whatever it refers to was synced before it was copied, so the segments that it knows
-//! are copied as they are then, and each one that it refers to must be there. The list of the copy is
-//! written last: without it there is none.
+//! are copied as they are then, and each one that it refers to must be there. What is in an upstream is not copied: there is no
+//! backup then, unless it is asked for one that refers to what is there. The list of the copy is written last: without it there is none.
 
 use super::{Place, StoreVerbError};
 use crate::credentials::sealer;
@@ -22,6 +22,8 @@ use std::path::Path;
 
 /// Where the catalogue is in a copy.
 const CATALOGUE: &str = "catalogue/";
+/// The number of the tier of upstreams in records of segments.
+const UPSTREAM_TIER: u32 = 2;
 
 /// What was copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,13 +34,14 @@ pub struct BackedUp {
     pub bytes: u64,
 }
 
-/// Copies a data directory that no server uses to `out`, which must be empty or absent.
+/// Copies a data directory that no server uses to `out`, which must be empty or absent. With `leave_upstreams` what is in upstreams may stay there.
 ///
 /// # Errors
 /// When a server uses it, when `out` is not empty, or when something cannot be read or written.
 pub fn backup_closed(
     source: &Place,
     out: &Path,
+    leave_upstreams: bool,
     clock: &dyn Clock,
     watch: Watch<'_>,
 ) -> Result<BackedUp, StoreVerbError> {
@@ -47,20 +50,20 @@ pub fn backup_closed(
     let mut copier = Copier::new(out, None)?;
     let segments = open_segments(source)?;
     copy_closed(&source.catalogue(), &mut copier, CATALOGUE)?;
-    match known_to(out, segments)? {
-        Ok(segments) => add_segments(&mut copier, segments, watch)?,
-        Err(missing) => return Err(StoreVerbError::SegmentMissing(missing)),
-    }
+    let segments = known_to(out, segments, leave_upstreams)?;
+    add_segments(&mut copier, segments, watch)?;
     finish(copier, source, clock)
 }
 
-/// Copies the data directory of the server that this is to `out`, which must be empty or absent.
+/// Copies the data directory of the server that this is to `out`, which must be empty or absent. With `leave_upstreams` what is in
+/// upstreams may stay there.
 ///
 /// # Errors
 /// When `out` is not empty, or when something cannot be read or written.
 pub async fn backup_serving(
     source: &Place,
     out: &Path,
+    leave_upstreams: bool,
     catalogue: &Catalogue,
     hot: &HotTier,
     clock: &dyn Clock,
@@ -72,9 +75,9 @@ pub async fn backup_serving(
     let segments = open_segments(source)?;
     drop(kept);
     let out_dir = out.to_owned();
-    let copied = tokio::task::spawn_blocking(move || match known_to(&out_dir, segments)? {
-        Ok(segments) => Ok(add_segments(&mut copier, segments, &watch).map(|()| copier)?),
-        Err(missing) => Err(StoreVerbError::SegmentMissing(missing)),
+    let copied = tokio::task::spawn_blocking(move || {
+        let segments = known_to(&out_dir, segments, leave_upstreams)?;
+        Ok::<_, StoreVerbError>(add_segments(&mut copier, segments, &watch).map(|()| copier)?)
     });
     let copier = copied.await.map_err(|stopped| StoreVerbError::Catalogue(stopped.to_string()))??;
     finish(copier, source, clock)
@@ -132,11 +135,12 @@ fn add_segments(
     Ok(())
 }
 
-/// The segments that the copied catalogue knows, or the first one it refers to that is not there.
+/// The segments that the copied catalogue knows. Each that it refers to must be there, or may stay in its upstream.
 fn known_to(
     out: &Path,
     mut segments: BTreeMap<SegmentId, File>,
-) -> Result<Result<BTreeMap<SegmentId, File>, SegmentId>, StoreVerbError> {
+    leave_upstreams: bool,
+) -> Result<BTreeMap<SegmentId, File>, StoreVerbError> {
     let mut findings = Vec::new();
     // In the copy itself: a server may have no other place to write to.
     let scratch = out.join("proving");
@@ -145,13 +149,21 @@ fn known_to(
     if let Some(damage) = findings.iter().find(|finding| finding.is_damage()) {
         return Err(StoreVerbError::Catalogue(format!("{}: {}", damage.place, damage.what)));
     }
-    let Some(catalogue) = catalogue else { return Ok(Ok(BTreeMap::new())) };
-    let mut referred = catalogue.known.usage.keys().map(|id| SegmentId(*id));
-    if let Some(missing) = referred.find(|id| !segments.contains_key(id)) {
-        return Ok(Err(missing));
+    let Some(catalogue) = catalogue else { return Ok(BTreeMap::new()) };
+    let known = &catalogue.known.segments;
+    let referred = catalogue.known.usage.keys().map(|id| SegmentId(*id));
+    let mut away = 0;
+    for missing in referred.filter(|id| !segments.contains_key(id)) {
+        if known.get(&missing.0).is_none_or(|record| record.summary().tier != UPSTREAM_TIER) {
+            return Err(StoreVerbError::SegmentMissing(missing));
+        }
+        away += 1;
     }
-    segments.retain(|id, _| catalogue.known.segments.contains_key(&id.0));
-    Ok(Ok(segments))
+    if away > 0 && !leave_upstreams {
+        return Err(StoreVerbError::InUpstreams(away));
+    }
+    segments.retain(|id, _| known.contains_key(&id.0));
+    Ok(segments)
 }
 
 /// What is small comes last, then the list.

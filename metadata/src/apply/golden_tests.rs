@@ -117,8 +117,8 @@ fn end_of_a_segment() -> Vec<Change> {
 
 /// Segment 2, after that: sealed, and moved to the cold tier.
 fn move_of_a_segment() -> Vec<Change> {
-    let hot = Replica { node: 1, tier: 0, location: "d".into() };
-    let cold = Replica { node: 1, tier: 1, location: "c".into() };
+    let hot = Replica { node: 1, tier: 0, location: "d".into(), ..Replica::default() };
+    let cold = Replica { node: 1, tier: 1, location: "c".into(), ..Replica::default() };
     vec![
         Change::SealSegment(SealSegment { segment: 2, length: 900 }),
         Change::PlaceSegment(PlaceSegment { segment: 2, from: hot, to: cold }),

@@ -19,7 +19,12 @@ pub(super) fn create(view: &mut View<'_>, command: &CreateSegment) -> Result<Rep
         state: SegmentState::Open as i32,
         length: 0,
         created_ms: command.created_ms,
-        replicas: vec![Replica { node: command.node, tier: 0, location: command.location.clone() }],
+        replicas: vec![Replica {
+            node: command.node,
+            tier: 0,
+            location: command.location.clone(),
+            ..Replica::default()
+        }],
         marked: 0,
     };
     view.put(segment::row(record.segment_id()), &record);

@@ -200,7 +200,7 @@ async fn what_no_record_names_any_more_is_known_to_be_dead() {
 #[tokio::test]
 async fn a_sealed_segment_changes_its_place_and_an_open_one_does_not() {
     let bench = Bench::new(options).await;
-    let (one, hot) = (SegmentId(1), Replica { node: 1, tier: 0, location: "d".into() });
+    let (one, hot) = (SegmentId(1), Replica { node: 1, tier: 0, location: "d".into(), ..Replica::default() });
     let cold = Replica { tier: 1, location: "c".into(), ..hot.clone() };
     let place = |from: &Replica, to: &Replica| bench.catalogue.place_segment(one, from.clone(), to.clone());
     let elsewhere = Err(ProposeError::Rejected(Reject::SegmentElsewhere));

@@ -45,6 +45,8 @@ pub enum Kind {
     StaleCatalogue,
     /// A segment's file is missing.
     SegmentMissing,
+    /// A segment is in an upstream, where it is not looked at.
+    SegmentAway,
     /// A segment's file is shorter than was sealed.
     SegmentShort,
     /// A segment's header.
@@ -76,6 +78,7 @@ impl fmt::Display for Kind {
             Self::Counter => "counter",
             Self::StaleCatalogue => "stale-catalogue",
             Self::SegmentMissing => "segment-missing",
+            Self::SegmentAway => "segment-away",
             Self::SegmentShort => "segment-short",
             Self::SegmentHeader => "segment-header",
             Self::RecordHead => "record-head",

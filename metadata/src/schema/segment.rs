@@ -70,12 +70,18 @@ pub struct Replica {
     /// The node that holds it.
     #[prost(uint64, tag = "1")]
     pub node: u64,
-    /// Which of the node's tiers; 0 is hot.
+    /// Which of the node's tiers: 0 is hot, 1 is cold, 2 is an upstream.
     #[prost(uint32, tag = "2")]
     pub tier: u32,
     /// Where in that tier: a directory's name, or an upstream's.
     #[prost(string, tag = "3")]
     pub location: String,
+    /// In an upstream: the number that tells its object from others that were ever stored of the segment.
+    #[prost(uint64, tag = "4")]
+    pub copy: u64,
+    /// In an upstream, encrypted: the object's key, sealed.
+    #[prost(bytes = "vec", tag = "5")]
+    pub sealed_key: Vec<u8>,
 }
 
 /// What a segment is for.
@@ -161,11 +167,14 @@ mod tests {
             state: 1,
             length: 300,
             created_ms: 1_700_000_000_123,
-            replicas: vec![Replica { node: 1, tier: 2, location: "d".into() }],
+            replicas: vec![Replica { node: 1, tier: 2, location: "d".into(), ..Replica::default() }],
             marked: 0,
         };
         golden::check(&segment, include_str!("golden/segment.hex"));
-        let open = SegmentRecord { state: 0, length: 0, marked: 300, ..segment };
+        let open = SegmentRecord { state: 0, length: 0, marked: 300, ..segment.clone() };
         golden::check(&open, include_str!("golden/segment_marked.hex"));
+        let upstream = Replica { copy: 77, sealed_key: vec![1, 2, 3], ..segment.replicas[0].clone() };
+        let spilled = SegmentRecord { replicas: vec![upstream], ..segment };
+        golden::check(&spilled, include_str!("golden/segment_upstream.hex"));
     }
 }

@@ -72,10 +72,6 @@ impl SegmentMap for CopyMap {
         Ok(open.map(|(id, _)| OpenSegment { id: *id, generation: GENERATION, marked: 0 }).collect())
     }
 
-    fn cold_segments(&self) -> Result<Vec<SegmentId>, MapError> {
-        Ok(Vec::new())
-    }
-
     fn place(&self, id: SegmentId) -> Option<Whereabouts> {
         self.segments.read().contains_key(&id).then_some(Whereabouts { generation: GENERATION, tier: 0 })
     }

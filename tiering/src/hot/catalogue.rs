@@ -3,7 +3,7 @@
 use mlgw_common::Clock;
 use mlgw_common::ids::{Generation, NodeId, SegmentId};
 use mlgw_metadata::command::{CreateSegment, SealSegment};
-use mlgw_metadata::schema::{SegmentClass, SegmentState};
+use mlgw_metadata::schema::{SegmentClass, SegmentRecord, SegmentState};
 use mlgw_metadata::{Catalogue, Change, Command, ProposeError, Reply};
 use std::sync::Arc;
 
@@ -13,6 +13,8 @@ use super::map::{Later, MapError, OpenSegment, SegmentMap, Whereabouts};
 pub(super) const HOT: u32 = 0;
 /// That of the cold tier.
 pub(super) const COLD: u32 = 1;
+/// That of upstreams.
+pub(super) const UPSTREAM: u32 = 2;
 
 /// The segments of one node's hot tier, in the catalogue.
 pub(super) struct CatalogueMap {
@@ -63,12 +65,16 @@ impl SegmentMap for CatalogueMap {
             .collect())
     }
 
-    fn cold_segments(&self) -> Result<Vec<SegmentId>, MapError> {
-        let segments = self.catalogue.segments()?;
-        let ours = segments.iter().filter(|segment| {
-            segment.replicas.first().is_some_and(|at| at.node == self.node.0 && at.tier == COLD)
+    fn elsewhere(&self) -> Result<Vec<SegmentRecord>, MapError> {
+        let mut segments = self.catalogue.segments()?;
+        segments.retain(|segment| {
+            segment.replicas.first().is_some_and(|at| at.node == self.node.0 && at.tier != HOT)
         });
-        Ok(ours.map(|segment| segment.segment_id()).collect())
+        Ok(segments)
+    }
+
+    fn record(&self, id: SegmentId) -> Result<Option<SegmentRecord>, MapError> {
+        Ok(self.catalogue.segment_record(id)?)
     }
 
     fn place(&self, id: SegmentId) -> Option<Whereabouts> {

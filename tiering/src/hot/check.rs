@@ -16,7 +16,7 @@ use mlgw_metadata::offline::{Finding, Kind, Offline, Referenced, Watch};
 use mlgw_metadata::schema::{Extent, SegmentRecord, SegmentState};
 use mlgw_metadata::view::StoreError;
 
-use super::catalogue::{COLD, HOT};
+use super::catalogue::{COLD, HOT, UPSTREAM};
 use super::dirs::SegmentDirs;
 use super::file::{is_copying, segment_file_name, segment_of_file_name};
 use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
@@ -47,6 +47,7 @@ pub fn check_segments(
         watch,
         files: HashMap::new(),
         unusable: BTreeMap::new(),
+        away: BTreeSet::new(),
         batch: Vec::new(),
         verified_bytes: 0,
         listed: 0,
@@ -71,6 +72,8 @@ struct Check<'a> {
     files: HashMap<u64, (File, Generation)>,
     /// Segments whose file does not open, with why and how many extents of objects were in it.
     unusable: BTreeMap<u64, (String, u64)>,
+    /// Segments that are in upstreams.
+    away: BTreeSet<u64>,
     batch: Vec<Item>,
     verified_bytes: u64,
     total_bytes: u64,
@@ -102,6 +105,9 @@ impl Check<'_> {
                     if let Some((kind, what)) = found {
                         self.findings.push(told(referred, kind, &path, what));
                     }
+                }
+                Err(_) if record.summary().tier == UPSTREAM => {
+                    self.away.insert(record.id);
                 }
                 Err(error) => {
                     self.unusable.insert(record.id, (error.to_string(), 0));
@@ -171,6 +177,9 @@ impl Check<'_> {
             let place = self.object(bucket, key);
             return self.findings.push(Finding::damage(Kind::Row, place, what));
         };
+        if self.away.contains(&location.segment.0) {
+            return;
+        }
         let item = Item { location, bucket, body, part, offset, key: key.into() };
         if let Some((_, concerned)) = self.unusable.get_mut(&location.segment.0) {
             *concerned += 1;
@@ -236,7 +245,23 @@ impl Check<'_> {
         format!("s3://{}/{}", name.unwrap_or_else(|| format!("#{bucket}")), String::from_utf8_lossy(key))
     }
 
+    /// Says what was not looked at, by upstream.
+    fn tell_away(&mut self) {
+        let mut by_upstream = BTreeMap::<String, (u64, u64)>::new();
+        for id in &self.away {
+            let Some(record) = self.catalogue.known.segments.get(id) else { continue };
+            let Some(place) = record.replicas.first() else { continue };
+            let (segments, bytes) = by_upstream.entry(place.location.clone()).or_default();
+            (*segments, *bytes) = (*segments + 1, *bytes + record.length);
+        }
+        for (upstream, (segments, bytes)) in by_upstream {
+            let what = format!("{segments} segments with {bytes} bytes are there and were not looked at");
+            self.findings.push(Finding::note(Kind::SegmentAway, format!("upstream {upstream}"), what));
+        }
+    }
+
     fn summary(&mut self) {
+        self.tell_away();
         // Where nothing was in it, it was minted and never made, or freed: nothing is lost with it.
         for (id, (why, concerned)) in self.unusable.iter().filter(|(_, (_, concerned))| *concerned > 0) {
             let record = self.catalogue.known.segments.get(id);

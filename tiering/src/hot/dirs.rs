@@ -78,8 +78,8 @@ impl SegmentDirs {
 
     /// All of them, those of `tier` first.
     fn in_order(&self, tier: u32) -> impl Iterator<Item = &PathBuf> {
-        let others = if tier == HOT { COLD } else { HOT };
-        self.of(tier).iter().chain(self.of(others))
+        let others = [HOT, COLD].into_iter().filter(move |other| *other != tier);
+        self.of(tier).iter().chain(others.flat_map(|other| self.of(other)))
     }
 }
 

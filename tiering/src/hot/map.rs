@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use mlgw_common::ids::{Generation, SegmentId};
-use mlgw_metadata::schema::SegmentClass;
+use mlgw_metadata::schema::{SegmentClass, SegmentRecord};
 
 /// A segment that the catalogue holds for open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct OpenSegment {
 pub struct Whereabouts {
     /// Its generation.
     pub generation: Generation,
-    /// The tier: 0 is hot, 1 is cold.
+    /// The tier: 0 is hot, 1 is cold, 2 is an upstream.
     pub tier: u32,
 }
 
@@ -63,11 +63,21 @@ pub trait SegmentMap: Send + Sync + 'static {
     /// When the catalogue cannot be read.
     fn open_segments(&self) -> Result<Vec<OpenSegment>, MapError>;
 
-    /// The segments of this node in the cold tier.
+    /// The records of this node's segments in other tiers than the hot one. A map that knows of no other has none.
     ///
     /// # Errors
     /// When the catalogue cannot be read.
-    fn cold_segments(&self) -> Result<Vec<SegmentId>, MapError>;
+    fn elsewhere(&self) -> Result<Vec<SegmentRecord>, MapError> {
+        Ok(Vec::new())
+    }
+
+    /// The record of a segment. A map that knows of the hot tier only has none.
+    ///
+    /// # Errors
+    /// When the catalogue cannot be read.
+    fn record(&self, _id: SegmentId) -> Result<Option<SegmentRecord>, MapError> {
+        Ok(None)
+    }
 
     /// Where a segment is, or nothing when the catalogue does not know it.
     fn place(&self, id: SegmentId) -> Option<Whereabouts>;

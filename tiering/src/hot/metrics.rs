@@ -55,6 +55,10 @@ pub struct HotMetrics {
     pub reads_inline: u64,
     /// Reads that went through the blocking pool.
     pub reads_disk: u64,
+    /// Ranges of segments that were read from upstreams.
+    pub reads_away: u64,
+    /// Their bytes.
+    pub read_away_bytes: u64,
     /// Reads answered with an error.
     pub read_errors: u64,
     /// `mlgw_corrupt_blocks_total`: blocks and heads that did not verify.
@@ -92,6 +96,8 @@ impl Metrics {
             segments_created: self.segments_created.load(Relaxed),
             segments_sealed: self.segments_sealed.load(Relaxed),
             reads_inline: self.reads_inline.load(Relaxed),
+            reads_away: 0,
+            read_away_bytes: 0,
             reads_disk: self.reads_disk.load(Relaxed),
             read_errors: self.read_errors.load(Relaxed),
             corrupt_blocks: self.corrupt_blocks.load(Relaxed),

@@ -1,4 +1,4 @@
-//! Moves whole sealed segments between the hot and the cold tier: spill and promote.
+//! Moves whole sealed segments between the hot tier, the cold one and upstreams: spill and promote.
 //!
 //! What of a segment is read so much that it should stay is first appended elsewhere in the hot tier. Then the segment is copied, the copy is proven, then its record names the new place, by compare and set; only then, and
 //! only when that survives power loss and nobody copies the old file, the old file goes. What refers to the segment is not
@@ -8,13 +8,16 @@
 //! with compaction and by the same task, so that the two never have the same segment in hand.
 //!
 //! When power fails: before the copy has its name there is a file that counts for nothing; before the record names the new
-//! place the copy is one too many; after it the old file is. A start removes each of them.
+//! place the copy is one too many; after it the old file is. A start removes each of them; of objects in upstreams a list is kept
+//! (`hot/away/leftovers.rs`), and they go with the next round.
 
 pub(super) mod choose;
 mod copy;
 pub(super) mod driver;
+mod fetch;
 pub(super) mod heat;
 pub(super) mod job;
+mod store;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -42,10 +45,12 @@ impl Default for PlacingSettings {
 /// What somebody asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Everything out of the hot tier that is sealed.
+    /// Everything out of the hot tier that is sealed, into the next one below.
     DrainHot,
-    /// Everything out of the cold tier.
+    /// Everything out of the cold tier, into the hot one.
     DrainCold,
+    /// Everything out of all upstreams, into the hot tier.
+    DrainUpstream,
     /// These segments into the hot tier.
     Promote(Vec<SegmentId>),
 }
@@ -53,10 +58,16 @@ pub enum Order {
 /// What was moved since the start, and what is left to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlacingStatus {
-    /// Bytes of segments that were moved down.
+    /// Bytes of segments that were moved down, to the cold tier.
     pub spilled_bytes: u64,
-    /// Bytes of segments that were moved up.
+    /// Bytes of segments that were moved up, from there.
     pub promoted_bytes: u64,
+    /// Bytes of segments that were stored in upstreams.
+    pub stored_bytes: u64,
+    /// Bytes of segments that were fetched from there.
+    pub fetched_bytes: u64,
+    /// Objects in upstreams that nothing names and that could not be removed yet.
+    pub leftover_objects: u64,
     /// Bytes that are chosen to be moved and are not yet.
     pub waiting_bytes: u64,
     /// Segments whose old files go when whoever copies them is done.
@@ -74,6 +85,9 @@ pub(super) struct Placing {
     orders: Mutex<Orders>,
     spilled_bytes: AtomicU64,
     promoted_bytes: AtomicU64,
+    stored_bytes: AtomicU64,
+    fetched_bytes: AtomicU64,
+    leftover_objects: AtomicU64,
     waiting_bytes: AtomicU64,
     draining_segments: AtomicU64,
     failed: AtomicU64,
@@ -122,6 +136,9 @@ impl Placing {
         PlacingStatus {
             spilled_bytes: self.spilled_bytes.load(Relaxed),
             promoted_bytes: self.promoted_bytes.load(Relaxed),
+            stored_bytes: self.stored_bytes.load(Relaxed),
+            fetched_bytes: self.fetched_bytes.load(Relaxed),
+            leftover_objects: self.leftover_objects.load(Relaxed),
             waiting_bytes: self.waiting_bytes.load(Relaxed),
             draining_segments: self.draining_segments.load(Relaxed),
             failed: self.failed.load(Relaxed),

@@ -2,7 +2,7 @@
 //!
 //! A small read is first tried in place with one `preadv2(RWF_NOWAIT)` of the record's head and
 //! the blocks wanted; when the page cache has not all of it, or for larger reads, the same is done
-//! by a bounded pool of blocking threads. The record's head must verify at the extent's place and
+//! by a bounded pool of blocking threads; of a segment in an upstream the same ranges are fetched from there. The record's head must verify at the extent's place and
 //! agree with the extent and the body before its table is believed. No lock is held across an
 //! await, and the bytes are handed out in the buffer they were read into.
 
@@ -15,17 +15,19 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use bytes::Bytes;
-use mlgw_common::ids::{BodyId, SegmentId};
+use mlgw_common::ids::{BodyId, Generation, SegmentId};
 use mlgw_common::limits::{BLOCK_BYTES, DISK_READS_MAX, INLINE_READ_BYTES_MAX, SUSPECTS_MAX};
 use mlgw_metadata::schema::Extent;
 use parking_lot::Mutex;
 use rustix::io::{Errno, ReadWriteFlags};
 use tokio::sync::Semaphore;
 
+use super::away::{Away, Remote};
 use super::files::{Files, Opened};
 use super::location::Location;
 use super::metrics::{Metrics, add};
 use super::record::{Head, Owner, Place, RecordFault};
+use crate::upstream::UpstreamError;
 
 /// Why bytes were not read.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +47,14 @@ pub enum ReadError {
     Gone {
         /// The segment.
         segment: SegmentId,
+    },
+    /// It is in an upstream that does not answer or refuses: another try is needed, later.
+    #[error("segment {segment} cannot be read: {source}")]
+    Unreachable {
+        /// The segment.
+        segment: SegmentId,
+        /// What became of the request.
+        source: Box<UpstreamError>,
     },
     /// The disk failed: another copy is needed, or another try.
     #[error("cannot read segment {segment}: {source}")]
@@ -68,6 +78,9 @@ pub enum Fault {
     /// The record's head is not intact.
     #[error("{0}")]
     Head(RecordFault),
+    /// The object in an upstream is not what was stored there.
+    #[error("the object in the upstream is another one than was stored")]
+    Object,
     /// An intact record of something else.
     #[error("another record than the extent describes")]
     Mismatch,
@@ -82,6 +95,7 @@ pub(super) struct Reader {
 
 struct Inner {
     files: Files,
+    away: Arc<Away>,
     metrics: Arc<Metrics>,
     disk_reads: Semaphore,
     /// Places at which reads met damage, for the scrub to look at.
@@ -115,11 +129,12 @@ enum How {
 }
 
 impl Reader {
-    pub(super) fn new(files: Files, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(files: Files, away: Arc<Away>, metrics: Arc<Metrics>) -> Self {
         let disk_reads = Semaphore::new(DISK_READS_MAX);
         Self {
             inner: Arc::new(Inner {
                 files,
+                away,
                 metrics,
                 disk_reads,
                 suspects: Mutex::default(),
@@ -142,9 +157,10 @@ impl Reader {
         self.inner.files.len()
     }
 
-    /// Closes the file of a segment that is no more.
+    /// Closes the file of a segment that is no more, or is elsewhere now.
     pub(super) fn forget(&self, segment: SegmentId) {
         self.inner.files.forget(segment);
+        self.inner.away.forget(segment);
     }
 
     /// The whole chunk of `body` that `extent` names, with whose it is.
@@ -152,6 +168,9 @@ impl Reader {
         let segment = extent.segment_id();
         let fault = |fault| ReadError::Corrupt { segment, offset: extent.offset, fault };
         let plan = Plan::new(extent, body, 0..extent.logical_bytes).ok_or_else(|| fault(Fault::Extent))?;
+        if let Some(remote) = self.inner.find_away(segment)? {
+            return self.inner.chunk_from_away(&plan, &remote).await;
+        }
         let inner = self.inner.clone();
         let read = tokio::task::spawn_blocking(move || inner.chunk_from_disk(&plan)).await;
         read.unwrap_or_else(|stopped| Err(ReadError::Io { segment, source: io::Error::other(stopped) }))
@@ -192,6 +211,9 @@ impl Inner {
             return Ok(bytes);
         }
         let segment = plan.location.segment;
+        if let Some(remote) = self.find_away(segment)? {
+            return self.read_from_away(&plan, &remote).await;
+        }
         let stopping = |_| ReadError::Io { segment, source: io::Error::other("the reader has stopped") };
         let arrived = Instant::now();
         let _permit = self.disk_reads.acquire().await.map_err(stopping)?;
@@ -223,11 +245,37 @@ impl Inner {
         let mut record = vec![0; head_bytes as usize + plan.payload.end];
         self.fill(plan, &opened.file, &mut record, offset, How::Disk)?;
         let place = Place { segment, generation: opened.generation, offset };
-        let (head, payload) = record.split_at(head_bytes as usize);
-        plan.verify(place, head, payload)?;
-        let owner = Head::decode(place, head).ok().and_then(|head| head.owner());
-        let owner = owner.ok_or_else(|| plan.corrupt(offset, Fault::Mismatch))?;
-        Ok((owner, Bytes::from(record).slice(head_bytes as usize..)))
+        plan.whole(place, Bytes::from(record))
+    }
+
+    fn find_away(&self, segment: SegmentId) -> Result<Option<Arc<Remote>>, ReadError> {
+        self.away.find(segment).map_err(|source| ReadError::Io { segment, source })
+    }
+
+    async fn chunk_from_away(&self, plan: &Plan, remote: &Remote) -> Result<(Owner, Bytes), ReadError> {
+        let record = self.away.read(remote, plan.record()).await?;
+        plan.whole(plan.place(remote.generation), record)
+    }
+
+    /// Reads what is wanted from an upstream: in one request, or, from the middle of a long record, in two at a time.
+    async fn read_from_away(&self, plan: &Plan, remote: &Remote) -> Result<Bytes, ReadError> {
+        let (place, head_bytes) = (plan.place(remote.generation), plan.location.head_bytes as usize);
+        if plan.in_one_read() {
+            let mut record = self.away.read(remote, plan.record()).await?;
+            let (head, payload) = record.split_at(head_bytes);
+            plan.verify(place, head, &payload[plan.payload.start..])?;
+            bytes::Buf::advance(&mut record, head_bytes);
+            return Ok(plan.narrow(record, 0));
+        }
+        let head_at = plan.location.offset;
+        let blocks_at = head_at + (head_bytes + plan.payload.start) as u64;
+        let blocks = blocks_at..blocks_at + plan.payload.len() as u64;
+        let (head, payload) = tokio::try_join!(
+            self.away.read(remote, head_at..head_at + head_bytes as u64),
+            self.away.read(remote, blocks)
+        )?;
+        plan.verify(place, &head, &payload)?;
+        Ok(plan.narrow(payload, plan.payload.start))
     }
 
     fn fetch(&self, plan: &Plan, opened: &Opened, how: How) -> Result<Fetched, ReadError> {
@@ -323,6 +371,26 @@ impl Plan {
     /// Whether head and blocks are fetched together, reading over blocks not wanted.
     fn in_one_read(&self) -> bool {
         self.payload.start == 0 || self.payload.end as u64 <= INLINE_READ_BYTES_MAX
+    }
+
+    /// The bytes of the segment's file from the record's first one to the last block that is wanted.
+    fn record(&self) -> Range<u64> {
+        let Location { offset, head_bytes, .. } = self.location;
+        offset..offset + u64::from(head_bytes) + self.payload.end as u64
+    }
+
+    /// Where the record is, in a segment of this generation.
+    fn place(&self, generation: Generation) -> Place {
+        Place { segment: self.location.segment, generation, offset: self.location.offset }
+    }
+
+    /// What a whole record holds, and whose it is.
+    fn whole(&self, place: Place, record: Bytes) -> Result<(Owner, Bytes), ReadError> {
+        let (head, payload) = record.split_at(self.location.head_bytes as usize);
+        self.verify(place, head, payload)?;
+        let owner = Head::decode(place, head).ok().and_then(|head| head.owner());
+        let owner = owner.ok_or_else(|| self.corrupt(self.location.offset, Fault::Mismatch))?;
+        Ok((owner, record.slice(self.location.head_bytes as usize..)))
     }
 
     /// Checks the record's head and then every fetched block.

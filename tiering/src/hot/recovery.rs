@@ -23,6 +23,7 @@ use std::io;
 
 use mlgw_common::ids::{Generation, SegmentId};
 
+use super::catalogue::UPSTREAM;
 use super::dirs::SegmentDirs;
 use super::file::{Disk, is_copying, segment_of_file_name};
 use super::header::SEGMENT_HEADER_BYTES;
@@ -147,7 +148,9 @@ pub(super) fn list_files(
         let name = entry.file_name().to_string_lossy().into_owned();
         match segment_of_file_name(&name) {
             Some(id) => {
-                let is_there = |tier| dirs.of(tier).iter().any(|dir| dir.join(&name).exists());
+                // A record names an upstream only when all of the segment was read back from there.
+                let is_there =
+                    |tier| tier == UPSTREAM || dirs.of(tier).iter().any(|dir| dir.join(&name).exists());
                 match fate(map.place(id), tier, is_there, map.was_minted(id).map_err(io::Error::other)?) {
                     Fate::Kept => {
                         listed.used_bytes += entry.metadata()?.len().saturating_sub(SEGMENT_HEADER_BYTES);

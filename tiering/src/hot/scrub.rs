@@ -32,6 +32,7 @@ pub use progress::ScrubStatus;
 pub use quarantine::BadBlock;
 
 use super::HotTier;
+use super::catalogue::UPSTREAM;
 use super::dirs::SegmentDirs;
 use super::pace::Pace;
 use super::scan::Scan;
@@ -219,7 +220,10 @@ impl Shared {
 
     fn segment_after(&self, after: u64) -> Option<SegmentRecord> {
         let records = self.catalogue.segments().unwrap_or_default();
-        let sealed = |record: &SegmentRecord| record.state() == SegmentState::Sealed && record.length > 0;
+        // What is in an upstream is for the upstream to keep; reads of it are verified all the same.
+        let sealed = |record: &SegmentRecord| {
+            record.state() == SegmentState::Sealed && record.length > 0 && record.summary().tier != UPSTREAM
+        };
         records
             .into_iter()
             .filter(|record| record.id > after && sealed(record))

@@ -1,6 +1,7 @@
 //! The hot tier as a whole, on real files, against a segment map in memory.
 
 mod append;
+mod away;
 mod bench;
 mod compaction;
 mod cost;
@@ -90,10 +91,6 @@ impl SegmentMap for MemoryMap {
         let found =
             |id: &u64| OpenSegment { id: SegmentId(*id), generation: Generation(1), marked: marked(id) };
         Ok(open.map(|(id, _)| found(id)).collect())
-    }
-
-    fn cold_segments(&self) -> Result<Vec<SegmentId>, MapError> {
-        Ok(Vec::new())
     }
 
     fn place(&self, id: SegmentId) -> Option<Whereabouts> {

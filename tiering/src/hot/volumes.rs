@@ -7,6 +7,7 @@ use std::sync::Arc;
 use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::MIB;
 use mlgw_metadata::Durability;
+use mlgw_metadata::schema::SegmentRecord;
 use rustix::fs::statvfs;
 
 use super::catalogue::{COLD, HOT};
@@ -67,8 +68,10 @@ impl Volumes {
             let space = Space::open(dir, bounds, listed.used_bytes);
             volumes.push(ColdVolume { disk, space });
         }
-        let cold = map.cold_segments().map_err(io::Error::other)?;
-        let missing = cold.into_iter().filter(|&id| !dirs.path(id, COLD).exists()).collect();
+        let elsewhere = map.elsewhere().map_err(io::Error::other)?;
+        let cold = elsewhere.iter().filter(|record| record.summary().tier == COLD);
+        let missing =
+            cold.map(SegmentRecord::segment_id).filter(|&id| !dirs.path(id, COLD).exists()).collect();
         Ok((Self { hot, cold: volumes, dirs }, Found { stray, hot_bytes, missing }))
     }
 

@@ -4,55 +4,65 @@
 
 use mlgw_common::ids::SegmentId;
 
-use super::Upstream;
 use super::error::{Fault, UpstreamError};
 use super::metrics::{Op, Outcome, add};
-use crate::hot::{segment_file_name, segment_of_file_name};
+use super::{ObjectId, Upstream};
 
 /// Where segments lie, below the prefix.
 pub(super) const SEGMENTS_DIR: &str = "segments/";
 
-/// The name of a segment's object, below the prefix.
-pub(super) fn object_name(segment: SegmentId) -> String {
-    format!("{SEGMENTS_DIR}{}", segment_file_name(segment))
+/// The name of an object, below the prefix.
+pub(super) fn object_name(id: ObjectId) -> String {
+    format!("{SEGMENTS_DIR}{}", file_name(id))
+}
+
+/// Its last part.
+fn file_name(id: ObjectId) -> String {
+    format!("{:016x}-{:016x}.seg", id.segment.0, id.copy)
+}
+
+/// The object of such a name; nothing when it is none.
+fn id_of(name: &str) -> Option<ObjectId> {
+    let (segment, copy) = name.strip_suffix(".seg")?.split_once('-')?;
+    let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
+    let id = ObjectId { segment: SegmentId(number(segment)?), copy: number(copy)? };
+    (file_name(id) == name).then_some(id)
 }
 
 impl Upstream {
-    /// Length of a segment's object; none when it is not there. Of a bucket that is not there, most stores say the same; a read
+    /// Length of an object; none when it is not there. Of a bucket that is not there, most stores say the same; a read
     /// tells the two apart.
     ///
     /// # Errors
     /// When the store cannot be asked.
-    pub async fn length(&self, segment: SegmentId) -> Result<Option<u64>, UpstreamError> {
-        let name = object_name(segment);
+    pub async fn length(&self, id: ObjectId) -> Result<Option<u64>, UpstreamError> {
+        let name = object_name(id);
         match self.ask(Op::Stat, 0, 0, || self.operator.stat(&name)).await {
             Ok(found) => Ok(Some(found.content_length())),
             Err(Fault::Gone) => Ok(None),
-            Err(fault) => Err(fault.about(&self.name, segment)),
+            Err(fault) => Err(fault.about(&self.name, id.segment)),
         }
     }
 
-    /// Removes the object of a segment; that it was not there is no error.
+    /// Removes an object; that it was not there is no error.
     ///
     /// # Errors
     /// When the store cannot be asked, or refuses.
-    pub async fn remove(&self, segment: SegmentId) -> Result<(), UpstreamError> {
-        let name = object_name(segment);
+    pub async fn remove(&self, id: ObjectId) -> Result<(), UpstreamError> {
+        let name = object_name(id);
         match self.ask(Op::Delete, 0, 0, || self.operator.delete(&name)).await {
             Ok(()) | Err(Fault::Gone) => Ok(()),
-            Err(fault) => Err(fault.about(&self.name, segment)),
+            Err(fault) => Err(fault.about(&self.name, id.segment)),
         }
     }
 
-    /// The segments that are there, in no order.
+    /// The objects that are there, in no order.
     ///
     /// # Errors
     /// When the store cannot be asked.
-    pub async fn list(&self) -> Result<Vec<SegmentId>, UpstreamError> {
+    pub async fn list(&self) -> Result<Vec<ObjectId>, UpstreamError> {
         match self.ask(Op::List, 0, 0, || self.operator.list(SEGMENTS_DIR)).await {
-            Ok(entries) => {
-                Ok(entries.iter().filter_map(|entry| segment_of_file_name(entry.name())).collect())
-            }
+            Ok(entries) => Ok(entries.iter().filter_map(|entry| id_of(entry.name())).collect()),
             // A directory of which nothing was ever stored.
             Err(Fault::Gone) => Ok(Vec::new()),
             // No segment is meant: 0 is none.

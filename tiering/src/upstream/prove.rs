@@ -46,7 +46,7 @@ impl Upstream {
         before: &mut Before<'_>,
     ) -> Result<Proof, UpstreamError> {
         let bytes = object.object_bytes();
-        match self.length(object.segment).await? {
+        match self.length(object.id).await? {
             None => return Ok(Proof::Missing),
             Some(length) if length != bytes => return Ok(Proof::Length(length)),
             Some(_) => {}

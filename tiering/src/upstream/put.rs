@@ -1,6 +1,6 @@
 //! Stores a segment as one object, and proves it.
 //!
-//! An object that is there already is compared first, so that a run after a crash sends nothing again of what arrived whole. Else its parts are
+//! An object that is there already is compared first, so that a second try sends nothing again of what arrived whole. Else its parts are
 //! sent, several at a time; one that fails is sent again by itself, up to its number of tries. An object appears only when all its parts
 //! are there, and counts as stored only when all of it was read back and is the same. When that an upload was completed is answered with an
 //! error, the object decides: it may be there all the same. An upload that is given up, by an error, by `before` or because its future
@@ -20,7 +20,6 @@ use super::prove::{Proof, Sums};
 use super::source::{Source, parts};
 use super::upload::Upload;
 use super::{SegmentObject, Upstream};
-use crate::hot::segment_file_name;
 
 /// Until bytes may be read and sent, or why no more are.
 pub type Wait = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
@@ -76,12 +75,12 @@ impl Upstream {
             }
             (_, Err(fault)) => {
                 give_up(upload).await;
-                Err(fault.about(&self.name, object.segment))
+                Err(fault.about(&self.name, object.id.segment))
             }
             (proof, Ok(())) => {
                 upload.done();
                 // What is left of it counts for nothing, and the next try writes over it.
-                if let Err(error) = self.remove(object.segment).await {
+                if let Err(error) = self.remove(object.id).await {
                     tracing::warn!(%error, "what arrived of a segment, damaged, was not removed");
                 }
                 Err(self.differs(object, proof))
@@ -96,8 +95,8 @@ impl Upstream {
         source: &Arc<Source>,
         before: &mut Before<'_>,
     ) -> Result<(Upload<'_>, Vec<u32>), UpstreamError> {
-        let about = |fault: Fault| fault.about(&self.name, object.segment);
-        let upload = self.begin_upload(&object_name(object.segment)).map_err(about)?;
+        let about = |fault: Fault| fault.about(&self.name, object.id.segment);
+        let upload = self.begin_upload(&object_name(object.id)).map_err(about)?;
         let mut sums = Vec::new();
         for range in parts(source.object_bytes(), self.tuning.part_bytes) {
             let sent = async {
@@ -129,7 +128,7 @@ impl Upstream {
     /// Of a directory: removes what an upload of this segment left behind that a crash cut short.
     async fn clear_unfinished(&self, object: &SegmentObject<'_>) -> Result<(), UpstreamError> {
         let Some(dir) = self.dir.clone() else { return Ok(()) };
-        let begins = format!("{}.", segment_file_name(object.segment));
+        let begins = format!("{:016x}-", object.id.segment.0);
         let clear = move || {
             for entry in std::fs::read_dir(dir.join(UNFINISHED_DIR))? {
                 let entry = entry?;
@@ -149,11 +148,11 @@ impl Upstream {
     ) -> Result<(), UpstreamError> {
         let done = tokio::task::spawn_blocking(work).await;
         let done = done.unwrap_or_else(|stopped| Err(io::Error::other(stopped)));
-        done.map_err(|error| Fault::Unreachable(error.to_string()).about(&self.name, object.segment))
+        done.map_err(|error| Fault::Unreachable(error.to_string()).about(&self.name, object.id.segment))
     }
 
     pub(super) fn source_error(&self, object: &SegmentObject<'_>, source: io::Error) -> UpstreamError {
-        UpstreamError::Source { upstream: self.name.clone(), segment: object.segment, source }
+        UpstreamError::Source { upstream: self.name.clone(), segment: object.id.segment, source }
     }
 
     fn differs(&self, object: &SegmentObject<'_>, proof: Proof) -> UpstreamError {
@@ -163,7 +162,7 @@ impl Upstream {
             Proof::Differs(at) => format!("other bytes arrived than were sent, from {at} on"),
             Proof::Same => "it is what was sent".to_owned(),
         };
-        UpstreamError::Corrupt { upstream: self.name.clone(), segment: object.segment, fault }
+        UpstreamError::Corrupt { upstream: self.name.clone(), segment: object.id.segment, fault }
     }
 }
 

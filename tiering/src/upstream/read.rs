@@ -27,7 +27,7 @@ impl Upstream {
     ) -> Result<Bytes, UpstreamError> {
         let corrupt = |fault: String| UpstreamError::Corrupt {
             upstream: self.name.clone(),
-            segment: object.segment,
+            segment: object.id.segment,
             fault,
         };
         let Some(end) = offset.checked_add(length).filter(|end| *end <= object.bytes) else {
@@ -63,15 +63,15 @@ impl Upstream {
         if wanted == 0 {
             return Ok(Bytes::new());
         }
-        let name = object_name(object.segment);
+        let name = object_name(object.id);
         let read = || self.operator.read_with(&name).range(range.clone());
         let got = match self.ask(Op::Read, 0, wanted, read).await {
             Ok(bytes) if bytes.len() as u64 == wanted => bytes.to_bytes(),
             Ok(_) | Err(Fault::Short) => {
-                let (upstream, segment) = (self.name.clone(), object.segment);
+                let (upstream, segment) = (self.name.clone(), object.id.segment);
                 return Err(UpstreamError::Short { upstream, segment, offset, wanted });
             }
-            Err(fault) => return Err(fault.about(&self.name, object.segment)),
+            Err(fault) => return Err(fault.about(&self.name, object.id.segment)),
         };
         Ok(got)
     }

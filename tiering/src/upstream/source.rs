@@ -71,7 +71,7 @@ impl Source {
 
 impl SegmentObject<'_> {
     pub(super) fn frames(&self) -> Option<Frames> {
-        self.key.map(|key| Frames::new(self.segment, self.generation, self.bytes, key))
+        self.key.map(|key| Frames::new(self.id.segment, self.generation, self.bytes, key))
     }
 
     /// Length of the object.

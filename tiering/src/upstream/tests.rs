@@ -1,7 +1,7 @@
 //! Upstreams against stores that do what they should, and what they should not.
 
 mod checking;
-mod fake;
+pub(crate) mod fake;
 mod gateway;
 mod local;
 mod opening;
@@ -21,8 +21,8 @@ use fake::FakeStore;
 
 /// The smallest part that opendal sends to S3.
 const PART: u64 = 5 * MIB;
-const SEGMENT: SegmentId = SegmentId(0xA7);
-const NAME: &str = "pre/segments/00000000000000a7.seg";
+const OBJECT: ObjectId = ObjectId { segment: SegmentId(0xA7), copy: 0xB };
+const NAME: &str = "pre/segments/00000000000000a7-000000000000000b.seg";
 const SECRET: &str = "wJalrXUtnFEMI-hush";
 
 /// Nothing is waited for that does not happen.
@@ -67,6 +67,11 @@ fn upstream(store: &FakeStore) -> Upstream {
     upstream_with(&settings(), store)
 }
 
+/// The upstream "lake", for tests of who stores segments there.
+pub(crate) fn lake(store: &FakeStore, encrypt: bool) -> Upstream {
+    upstream_with(&UpstreamSettings { encrypt, ..settings() }, store)
+}
+
 fn encrypted(store: &FakeStore) -> Upstream {
     upstream_with(&UpstreamSettings { encrypt: true, ..settings() }, store)
 }
@@ -76,7 +81,7 @@ fn key(of: u8) -> ReplicaKey {
 }
 
 fn object(bytes: u64, key: Option<&ReplicaKey>) -> SegmentObject<'_> {
-    SegmentObject { segment: SEGMENT, generation: Generation(1), bytes, key }
+    SegmentObject { id: OBJECT, generation: Generation(1), bytes, key }
 }
 
 /// What is in a segment: no two parts, frames or pages of it are the same.

@@ -51,7 +51,7 @@ impl Api {
             catalogue,
             tiers: Tiers::new(MemoryTier::new(1 << 20), hot),
             bound: mlgw_tiering::bound::Bound::default(),
-            upstreams: crate::admin::Upstreams::default(),
+            upstreams: mlgw_tiering::hot::Upstreams::default(),
             keyring,
             recent: Recent::new(Sample::take(&metrics, Durations::default())),
             metrics,

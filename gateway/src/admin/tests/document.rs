@@ -133,6 +133,9 @@ fn answers_have_the_fields_and_types_that_the_document_says() {
         prefix: String::new(),
         encrypt: false,
         bound: vec!["b".into()],
+        spilled_to: true,
+        segments: 1,
+        segment_bytes: 2,
     };
     assert_schema_of("UpstreamList", &UpstreamList { upstreams: vec![upstream] });
     let step = CheckInfo { step: "list".into(), fault: Some("f".into()), missing: None };

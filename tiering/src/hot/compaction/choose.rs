@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use mlgw_common::ids::SegmentId;
 
-use crate::hot::catalogue::HOT;
+use crate::hot::catalogue::{HOT, UPSTREAM};
 use crate::hot::header::SEGMENT_HEADER_BYTES;
 
 /// What is known of a segment.
@@ -37,9 +37,13 @@ pub(in crate::hot) struct Aim {
 }
 
 impl Aim {
-    /// The percentage for a tier.
-    fn percent_of(self, tier: u32) -> u64 {
-        if tier == HOT { self.dead_percent } else { self.cold_dead_percent }
+    /// Whether enough of a segment is dead. One in an upstream is not emptied there: when enough of it is dead it is promoted first.
+    fn is_enough(self, segment: &SegmentFacts) -> bool {
+        match segment.tier {
+            HOT => segment.is_worth(self.dead_percent),
+            UPSTREAM => false,
+            _ => segment.is_worth(self.cold_dead_percent),
+        }
     }
 }
 
@@ -80,7 +84,7 @@ pub(in crate::hot) fn choose(facts: &[SegmentFacts], aim: Aim, held_back: &HeldB
         .filter(|segment| held_back.get(&segment.id).is_none_or(|left| *left != segment.references))
         .filter(|segment| {
             let fits = segment.referenced_bytes <= aim.room_bytes;
-            segment.references == 0 || (fits && segment.is_worth(aim.percent_of(segment.tier)))
+            segment.references == 0 || (fits && aim.is_enough(segment))
         })
         .collect();
     // Shares compared crosswise, without division.
@@ -131,6 +135,12 @@ mod tests {
     fn a_cold_segment_is_left_until_more_of_it_is_dead() {
         let cold = |id, referenced| SegmentFacts { tier: 1, ..facts(id, 1000, referenced) };
         assert_eq!(chosen(&[cold(1, 501), cold(2, 500), facts(3, 1000, 501), cold(4, 0)], 5000), [4, 2, 3]);
+    }
+
+    #[test]
+    fn a_segment_in_an_upstream_is_released_and_not_emptied() {
+        let away = |id, referenced| SegmentFacts { tier: UPSTREAM, ..facts(id, 1000, referenced) };
+        assert_eq!(chosen(&[away(1, 1), away(2, 0)], 5000), [2]);
     }
 
     #[test]

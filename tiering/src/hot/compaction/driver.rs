@@ -19,7 +19,7 @@ use crate::hot::Inner;
 use crate::hot::catalogue::HOT;
 use crate::hot::header::SEGMENT_HEADER_BYTES;
 use crate::hot::pace::Pace;
-use crate::hot::placing::driver::Placer;
+use crate::hot::placing::driver::{Placer, sweep_objects};
 
 /// The threshold while appends are refused for want of space: a segment that is a twentieth dead is
 /// then worth emptying.
@@ -150,7 +150,10 @@ impl Driver {
             Step::Move => empty(inner, catalogue, segment, &mut self.pace).await?,
             Step::Drain if inner.pins.let_go(segment) => {}
             Step::Drain => return Ok(Event::Busy),
-            Step::Remove => catalogue.remove_segment(segment).await?,
+            Step::Remove => {
+                note_object(inner, segment).await?;
+                catalogue.remove_segment(segment).await?;
+            }
             Step::Settle => {
                 let (disk, catalogue) = (inner.shared.segments.disk.clone(), catalogue.clone());
                 blocking(move || {
@@ -160,14 +163,28 @@ impl Driver {
                 })
                 .await?;
             }
-            Step::Unlink => unlink(inner, segment).await?,
+            Step::Unlink => unlink(inner, catalogue, segment).await?,
         }
         Ok(Event::Done)
     }
 }
 
-async fn unlink(inner: &Arc<Inner>, segment: SegmentId) -> Result<(), StepError> {
+/// Of a segment in an upstream: notes its object, which goes when nothing names it any more.
+async fn note_object(inner: &Arc<Inner>, segment: SegmentId) -> Result<(), StepError> {
+    let (of, leftovers) = (inner.clone(), inner.leftovers.clone().lock_owned().await);
+    blocking(move || {
+        let mut leftovers = leftovers;
+        match of.away.find(segment)? {
+            Some(remote) => Ok(leftovers.note(&remote.upstream, remote.id)?),
+            None => Ok(()),
+        }
+    })
+    .await
+}
+
+async fn unlink(inner: &Arc<Inner>, catalogue: &Catalogue, segment: SegmentId) -> Result<(), StepError> {
     inner.reader.forget(segment);
+    sweep_objects(inner, catalogue).await?;
     let of = inner.clone();
     let bytes = blocking(move || {
         let hot_bytes = of.volumes.hot.remove(segment)?.unwrap_or(0);

@@ -4,7 +4,7 @@ use mlgw_common::ids::SegmentId;
 
 use super::job::Way;
 use super::{Order, PlacingSettings};
-use crate::hot::catalogue::{COLD, HOT};
+use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 
 /// What is known of a segment.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,11 +18,13 @@ pub(in crate::hot) struct PlacedFacts {
     pub(in crate::hot) at_rest: bool,
     /// Whether anything refers to it, and not so little that compaction will empty it.
     pub(in crate::hot) worth_keeping: bool,
+    /// Whether so much of it is dead that it should be emptied, in an upstream, and something of it lives.
+    pub(in crate::hot) mostly_dead: bool,
     /// How much it is read.
     pub(in crate::hot) heat: f64,
 }
 
-/// How full the hot tier is.
+/// How full a tier is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::hot) struct Fill {
     /// Bytes of its segments.
@@ -31,8 +33,30 @@ pub(in crate::hot) struct Fill {
     pub(in crate::hot) room_bytes: u64,
 }
 
+/// What is to be had and what is too much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::hot) struct Aim {
+    /// Whether there is a cold tier.
+    pub(in crate::hot) has_cold: bool,
+    /// Whether segments may be spilled to an upstream.
+    pub(in crate::hot) has_upstream: bool,
+    /// Bytes that are to leave the hot tier.
+    pub(in crate::hot) hot_excess_bytes: u64,
+    /// Bytes that are to leave the cold tier.
+    pub(in crate::hot) cold_excess_bytes: u64,
+    /// Bytes that the hot tier can still take.
+    pub(in crate::hot) hot_room_bytes: u64,
+}
+
+impl Aim {
+    /// The tier below the hot one.
+    fn below_hot(self) -> Option<u32> {
+        if self.has_cold { Some(COLD) } else { self.has_upstream.then_some(UPSTREAM) }
+    }
+}
+
 impl Fill {
-    /// Bytes that are to go, if it is so full that some are.
+    /// Bytes that are to leave it, if it is so full that some are.
     pub(in crate::hot) fn excess_bytes(self, settings: PlacingSettings) -> u64 {
         let all = u128::from(self.used_bytes) + u128::from(self.room_bytes);
         let share = |percent: u64| (all * u128::from(percent) / 100) as u64;
@@ -43,26 +67,51 @@ impl Fill {
     }
 }
 
-/// The segments to be moved, in this order: what was asked for, or else, when the hot tier is too full, those of it that are
-/// read least for their length until enough is chosen, the oldest of equals first.
+/// The segments to be moved, in this order: what was asked for; or else, when a tier is too full, those of it that are
+/// read least for their length, to the tier below, until enough is chosen, the oldest of equals first; then what is mostly dead in
+/// upstreams, as far as there is room for it, so that compaction can empty it.
 pub(in crate::hot) fn choose(
     facts: &[PlacedFacts],
     order: Option<&Order>,
-    excess_bytes: u64,
+    aim: Aim,
 ) -> Vec<(SegmentId, Way)> {
     let movable = |tier: u32| facts.iter().filter(move |segment| segment.tier == tier && segment.at_rest);
-    match order {
-        Some(Order::DrainCold) => movable(COLD).map(|segment| (segment.id, Way::Promote)).collect(),
-        Some(Order::Promote(wanted)) => {
-            let asked = movable(COLD).filter(|segment| wanted.contains(&segment.id));
-            asked.map(|segment| (segment.id, Way::Promote)).collect()
+    let promoted = |segment: &PlacedFacts| (segment.id, Way { from: segment.tier, to: HOT });
+    match (order, aim.below_hot()) {
+        (Some(Order::DrainCold), _) => movable(COLD).map(promoted).collect(),
+        (Some(Order::DrainUpstream), _) => movable(UPSTREAM).map(promoted).collect(),
+        (Some(Order::Promote(wanted)), _) => {
+            let lower = movable(COLD).chain(movable(UPSTREAM));
+            lower.filter(|segment| wanted.contains(&segment.id)).map(promoted).collect()
         }
-        Some(Order::DrainHot) => coldest(movable(HOT), u64::MAX),
-        None => coldest(movable(HOT).filter(|segment| segment.worth_keeping), excess_bytes),
+        (Some(Order::DrainHot), Some(below)) => coldest(movable(HOT), u64::MAX, below),
+        (Some(Order::DrainHot), None) => Vec::new(),
+        (None, below) => {
+            let worth = |tier| movable(tier).filter(|segment| segment.worth_keeping);
+            let mut chosen = Vec::new();
+            if let Some(below) = below {
+                chosen.extend(coldest(worth(HOT), aim.hot_excess_bytes, below));
+            }
+            if aim.has_cold && aim.has_upstream {
+                chosen.extend(coldest(worth(COLD), aim.cold_excess_bytes, UPSTREAM));
+            }
+            chosen.extend(dying(movable(UPSTREAM), aim).map(promoted));
+            chosen
+        }
     }
 }
 
-fn coldest<'f>(of: impl Iterator<Item = &'f PlacedFacts>, bytes: u64) -> Vec<(SegmentId, Way)> {
+/// What is mostly dead, while the hot tier has room for it.
+fn dying<'f>(of: impl Iterator<Item = &'f PlacedFacts>, aim: Aim) -> impl Iterator<Item = &'f PlacedFacts> {
+    let mut room = if aim.hot_excess_bytes == 0 { aim.hot_room_bytes / 2 } else { 0 };
+    of.filter(|segment| segment.mostly_dead).take_while(move |segment| {
+        let fits = segment.bytes <= room;
+        room = room.saturating_sub(segment.bytes);
+        fits
+    })
+}
+
+fn coldest<'f>(of: impl Iterator<Item = &'f PlacedFacts>, bytes: u64, to: u32) -> Vec<(SegmentId, Way)> {
     let mut by_heat: Vec<&PlacedFacts> = of.collect();
     let density = |segment: &PlacedFacts| segment.heat / segment.bytes.max(1) as f64;
     by_heat.sort_by(|a, b| density(a).total_cmp(&density(b)).then(a.id.cmp(&b.id)));
@@ -72,7 +121,8 @@ fn coldest<'f>(of: impl Iterator<Item = &'f PlacedFacts>, bytes: u64) -> Vec<(Se
         left = left.saturating_sub(segment.bytes);
         wanted
     };
-    by_heat.iter().take_while(enough).map(|segment| (segment.id, Way::Spill)).collect()
+    let spilled = |segment: &&PlacedFacts| (segment.id, Way { from: segment.tier, to });
+    by_heat.iter().take_while(enough).map(spilled).collect()
 }
 
 #[cfg(test)]
@@ -80,11 +130,20 @@ mod tests {
     use super::*;
 
     fn facts(id: u64, tier: u32, heat: f64) -> PlacedFacts {
-        PlacedFacts { id: SegmentId(id), tier, bytes: 100, at_rest: true, worth_keeping: true, heat }
+        PlacedFacts {
+            id: SegmentId(id),
+            tier,
+            bytes: 100,
+            at_rest: true,
+            worth_keeping: true,
+            mostly_dead: false,
+            heat,
+        }
     }
 
     fn chosen(facts: &[PlacedFacts], order: Option<&Order>, excess: u64) -> Vec<u64> {
-        choose(facts, order, excess).into_iter().map(|(segment, _)| segment.0).collect()
+        let aim = Aim { has_cold: true, hot_excess_bytes: excess, ..Aim::default() };
+        choose(facts, order, aim).into_iter().map(|(segment, _)| segment.0).collect()
     }
 
     #[test]
@@ -111,8 +170,37 @@ mod tests {
         let all = [facts(1, HOT, 0.0), facts(2, COLD, 0.0), facts(3, COLD, 9.0)];
         assert_eq!(chosen(&all, Some(&Order::DrainCold), 5000), [2, 3]);
         let promote = Order::Promote(vec![SegmentId(3), SegmentId(1), SegmentId(9)]);
-        assert_eq!(choose(&all, Some(&promote), 0), [(SegmentId(3), Way::Promote)]);
-        assert_eq!(choose(&all, Some(&Order::DrainHot), 0), [(SegmentId(1), Way::Spill)]);
+        let aim = Aim { has_cold: true, ..Aim::default() };
+        assert_eq!(choose(&all, Some(&promote), aim), [(SegmentId(3), Way { from: COLD, to: HOT })]);
+        let down = Way { from: HOT, to: COLD };
+        assert_eq!(choose(&all, Some(&Order::DrainHot), aim), [(SegmentId(1), down)]);
+        assert_eq!(choose(&all, Some(&Order::DrainHot), Aim::default()), [], "there is nowhere to go");
+    }
+
+    #[test]
+    fn each_tier_spills_to_the_next_one_below() {
+        let all = [facts(1, HOT, 0.0), facts(2, COLD, 0.0), facts(3, UPSTREAM, 0.0)];
+        let full = Aim { hot_excess_bytes: 1, cold_excess_bytes: 1, ..Aim::default() };
+        let way = |id, from, to| (SegmentId(id), Way { from, to });
+        assert_eq!(choose(&all, None, full), []);
+        let upstream = Aim { has_upstream: true, ..full };
+        assert_eq!(choose(&all, None, upstream), [way(1, HOT, UPSTREAM)]);
+        assert_eq!(choose(&all, None, Aim { has_cold: true, ..full }), [way(1, HOT, COLD)]);
+        let both = Aim { has_cold: true, ..upstream };
+        assert_eq!(choose(&all, None, both), [way(1, HOT, COLD), way(2, COLD, UPSTREAM)]);
+        assert_eq!(choose(&all, Some(&Order::DrainUpstream), both), [way(3, UPSTREAM, HOT)]);
+    }
+
+    #[test]
+    fn what_is_mostly_dead_in_an_upstream_comes_back_while_there_is_room() {
+        let dead = |id| PlacedFacts { mostly_dead: true, ..facts(id, UPSTREAM, 0.0) };
+        let all = [dead(1), facts(2, UPSTREAM, 0.0), dead(3), dead(4)];
+        let chosen = |room, excess| {
+            let aim = Aim { hot_room_bytes: room, hot_excess_bytes: excess, ..Aim::default() };
+            choose(&all, None, aim).into_iter().map(|(segment, _)| segment.0).collect::<Vec<_>>()
+        };
+        assert_eq!(chosen(400, 0), [1, 3], "half of the room is left for what is written");
+        assert_eq!((chosen(199, 0), chosen(400, 1)), (vec![], vec![]));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! A move that fails is given up and chosen again with a later round, as every step may be repeated. One whose old
 //! file somebody copies is parked.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -13,21 +14,31 @@ use mlgw_common::ids::SegmentId;
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Replica, SegmentRecord};
 
-use super::choose::{Fill, PlacedFacts, choose};
+use super::choose::{Aim, Fill, PlacedFacts, choose};
 use super::copy::copy;
+use super::fetch::fetch;
 use super::heat::Heat;
 use super::job::{Event, Job, Step, Way};
+use super::store::store;
 use crate::hot::Inner;
-use crate::hot::catalogue::{COLD, HOT};
+use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 use crate::hot::compaction::choose::SegmentFacts;
 use crate::hot::compaction::{StepError, blocking, pick_out};
 use crate::hot::header::SEGMENT_HEADER_BYTES;
 use crate::hot::pace::Pace;
+use crate::upstream::ObjectId;
 
 /// After how long compaction gets its turn.
 const TURN: Duration = Duration::from_secs(5);
 /// How soon a wait ends when the tier stops.
 const STOP_CHECK: Duration = Duration::from_millis(50);
+/// How long an upstream is left alone after a segment could not be stored there.
+const REST: Duration = Duration::from_secs(10);
+/// How often it is tried to remove objects that were left in upstreams.
+const SWEEP_EVERY: Duration = Duration::from_mins(1);
+/// Percent of a segment in an upstream that must be dead before it is fetched to be emptied: all of it comes down for what
+/// lives in it, and what is dead costs a store's price and not a disk's room.
+const UPSTREAM_DEAD_PERCENT: u64 = 70;
 
 /// Moves segments.
 pub(in crate::hot) struct Placer {
@@ -35,11 +46,27 @@ pub(in crate::hot) struct Placer {
     parked: Vec<Job>,
     heat: Heat,
     pace: Pace,
+    /// Where the copy is that the job under way has made.
+    copied: Option<Replica>,
+    /// Segments that could not be moved by the order under way: it goes on with the others, and ends.
+    given_up: HashSet<SegmentId>,
+    /// Until when nothing is stored in upstreams by itself: the last try failed.
+    rests_until: Option<Instant>,
+    /// When objects that nothing names are to be removed again.
+    sweep_due: Option<Instant>,
 }
 
 impl Placer {
     pub(in crate::hot) fn new() -> Self {
-        Self { parked: Vec::new(), heat: Heat::new(Instant::now()), pace: Pace::default() }
+        Self {
+            parked: Vec::new(),
+            heat: Heat::new(Instant::now()),
+            pace: Pace::default(),
+            copied: None,
+            given_up: HashSet::new(),
+            rests_until: None,
+            sweep_due: None,
+        }
     }
 
     /// Moves segments for a while; says whether there is more to do at once. `facts` of every segment as of now;
@@ -52,8 +79,12 @@ impl Placer {
         busy: &[SegmentId],
     ) -> Result<bool, StepError> {
         self.heat.add(Instant::now(), inner.reader.take_reads());
-        if inner.volumes.cold.is_empty() {
+        if inner.volumes.cold.is_empty() && inner.away.is_nowhere() {
             return Ok(false);
+        }
+        if self.sweep_due.is_none_or(|due| due <= Instant::now()) {
+            self.sweep_due = Some(Instant::now() + SWEEP_EVERY);
+            sweep_objects(inner, catalogue).await?;
         }
         for job in std::mem::take(&mut self.parked) {
             self.run_job(inner, catalogue, job).await?;
@@ -62,7 +93,7 @@ impl Placer {
         let chosen = self.choose(inner, facts, busy, order.as_ref());
         let bytes = |segment| facts.iter().find(|f| f.id == segment).map_or(0, |f| f.bytes);
         let mut waiting: u64 = chosen.iter().map(|(segment, _)| bytes(*segment)).sum();
-        let (begun, mut failed) = (Instant::now(), false);
+        let begun = Instant::now();
         for (segment, way) in chosen {
             inner.placing.waiting_bytes.store(waiting, Relaxed);
             if inner.compaction.is_stopped() {
@@ -71,15 +102,27 @@ impl Placer {
             if begun.elapsed() > TURN {
                 return Ok(true);
             }
-            failed |= !self.run_job(inner, catalogue, Job::new(segment, way)).await?;
+            if !self.run_job(inner, catalogue, Job::new(segment, way)).await? {
+                self.gave_up(segment, way, order.is_some());
+            }
             waiting -= bytes(segment);
         }
         inner.placing.waiting_bytes.store(0, Relaxed);
         inner.placing.draining_segments.store(self.parked.len() as u64, Relaxed);
+        let failed = !self.given_up.is_empty();
         if order.is_some() {
             inner.placing.order_done();
+            self.given_up.clear();
         }
         Ok(order.is_some() && !failed)
+    }
+
+    fn gave_up(&mut self, segment: SegmentId, way: Way, ordered: bool) {
+        if ordered {
+            self.given_up.insert(segment);
+        } else if way.to == UPSTREAM {
+            self.rests_until = Some(Instant::now() + REST);
+        }
     }
 
     fn choose(
@@ -99,14 +142,16 @@ impl Placer {
                 at_rest: segment.is_at_rest()
                     && segment.bytes > SEGMENT_HEADER_BYTES
                     && !busy.contains(&segment.id)
+                    && !self.given_up.contains(&segment.id)
                     && !self.parked.iter().any(|job| job.segment == segment.id),
                 worth_keeping: segment.references > 0 && !segment.is_worth(dead_percent),
+                mostly_dead: segment.references > 0 && segment.is_worth(UPSTREAM_DEAD_PERCENT),
                 heat: self.heat.of(segment.id),
             })
             .collect();
-        let space = &inner.shared.space;
-        let fill = Fill { used_bytes: space.used_bytes(), room_bytes: space.room_bytes() };
-        choose(&placed, order, fill.excess_bytes(inner.placing.settings()))
+        let mut aim = aim(inner);
+        aim.has_upstream &= order.is_some() || self.rests_until.is_none_or(|until| until <= Instant::now());
+        choose(&placed, order, aim)
     }
 
     /// Brings a job as far as it comes now; says whether it is done, or only waits. One that fails is given up.
@@ -148,55 +193,135 @@ impl Placer {
                     pick_out(inner, catalogue, job.segment, is_hot.clone(), &mut self.pace).await?;
                 }
             }
-            Step::Copy => self.copy(inner, catalogue, job).await?,
-            Step::Place => place(inner, catalogue, job).await?,
+            Step::Copy => self.copied = Some(self.copy(inner, catalogue, job).await?),
+            Step::Place => {
+                let to = self.copied.take().ok_or_else(|| io::Error::other("it was not copied"))?;
+                place(inner, catalogue, job, to).await?;
+            }
             Step::Settle => {
                 let catalogue = catalogue.clone();
                 blocking(move || Ok(catalogue.settle()?)).await?;
             }
             Step::Drain if inner.pins.are_segments_kept() => return Ok(Event::Busy),
             Step::Drain => {}
-            Step::Unlink => unlink(inner, job).await?,
+            Step::Unlink => unlink(inner, catalogue, job).await?,
         }
         Ok(Event::Done)
     }
 
-    async fn copy(&mut self, inner: &Arc<Inner>, catalogue: &Catalogue, job: Job) -> Result<(), StepError> {
-        let (segment, of) = (job.segment, inner.clone());
-        let record = record(catalogue, segment)?;
-        let rate = inner.placing.settings().bytes_per_second;
-        // The pace goes with the thread that copies, and comes back.
-        let mut pace = std::mem::take(&mut self.pace);
-        let copied = blocking(move || {
-            let from = of.volumes.dirs().open(segment, tier_of(job.way).0)?;
-            let before = &mut |bytes: u64| wait(&of, pace.due(Instant::now(), bytes, rate));
-            let copied = match job.way {
-                Way::Spill => spill(&of, &from, &record, before),
-                Way::Promote => promote(&of, &from, &record, before),
-            };
-            Ok((copied, pace))
-        });
-        let (copied, pace) = copied.await?;
-        self.pace = pace;
+    /// Makes the copy, and says where it is.
+    async fn copy(
+        &mut self,
+        inner: &Arc<Inner>,
+        catalogue: &Catalogue,
+        job: Job,
+    ) -> Result<Replica, StepError> {
+        let record = record(catalogue, job.segment)?;
+        let from = record.replicas.first().filter(|at| at.node == inner.node.0 && at.tier == job.way.from);
+        let from = from.ok_or_else(|| io::Error::other("its record names another place"))?.clone();
+        // The pace goes with whoever copies, and comes back.
+        let pace = std::mem::take(&mut self.pace);
+        let to = match (job.way.from, job.way.to) {
+            (_, UPSTREAM) => {
+                let (stored, pace) = until_stopped(inner, store(inner, &record, &from, pace)).await?;
+                self.pace = pace;
+                stored
+            }
+            (UPSTREAM, _) => {
+                self.pace = until_stopped(inner, fetch(inner, &record, pace)).await?;
+                Ok(Replica { tier: HOT, copy: 0, sealed_key: Vec::new(), ..from })
+            }
+            (from_tier, to_tier) => {
+                let (copied, pace) = copy_file(inner, &record, from_tier, to_tier, pace).await?;
+                self.pace = pace;
+                copied.map(|()| Replica { tier: to_tier, ..from }).map_err(StepError::from)
+            }
+        };
         if inner.compaction.is_stopped() {
             return Err(StepError::Stopping);
         }
-        Ok(copied?)
+        let mut to = to?;
+        if to.tier != UPSTREAM {
+            let path = inner.volumes.dirs().path(job.segment, to.tier);
+            let dir = path.parent().and_then(|dir| dir.file_name()).unwrap_or_default();
+            to.location = dir.to_string_lossy().into_owned();
+        }
+        Ok(to)
     }
 }
 
-/// From and to which tier.
-fn tier_of(way: Way) -> (u32, u32) {
-    match way {
-        Way::Spill => (HOT, COLD),
-        Way::Promote => (COLD, HOT),
+/// What is too much where, and where there is room.
+fn aim(inner: &Inner) -> Aim {
+    let (settings, space) = (inner.placing.settings(), &inner.shared.space);
+    let hot = Fill { used_bytes: space.used_bytes(), room_bytes: space.room_bytes() };
+    let (used_bytes, room_bytes) = inner.volumes.cold_bytes();
+    Aim {
+        has_cold: !inner.volumes.cold.is_empty(),
+        has_upstream: inner.away.target().is_some(),
+        hot_excess_bytes: hot.excess_bytes(settings),
+        cold_excess_bytes: Fill { used_bytes, room_bytes }.excess_bytes(settings),
+        hot_room_bytes: hot.room_bytes,
     }
+}
+
+/// Waits for `work`, unless the tier stops: then it is dropped.
+async fn until_stopped<T>(
+    inner: &Inner,
+    work: impl Future<Output = Result<T, StepError>>,
+) -> Result<T, StepError> {
+    let mut work = std::pin::pin!(work);
+    loop {
+        if inner.compaction.is_stopped() {
+            return Err(StepError::Stopping);
+        }
+        if let Ok(done) = tokio::time::timeout(STOP_CHECK, &mut work).await {
+            return done;
+        }
+    }
+}
+
+/// Removes objects from upstreams that no record names, as far as they can be reached.
+pub(in crate::hot) async fn sweep_objects(
+    inner: &Arc<Inner>,
+    catalogue: &Catalogue,
+) -> Result<(), StepError> {
+    let mut leftovers = inner.leftovers.lock().await;
+    if leftovers.is_empty() || inner.pins.are_segments_kept() {
+        return Ok(());
+    }
+    let settles = catalogue.clone();
+    blocking(move || Ok(settles.settle()?)).await?;
+    leftovers.sweep(&*inner.shared.segments.map, inner.away.upstreams()).await?;
+    inner.placing.leftover_objects.store(leftovers.len() as u64, Relaxed);
+    Ok(())
+}
+
+/// Copies a segment from one directory to another; a thread that may block does it.
+async fn copy_file(
+    inner: &Arc<Inner>,
+    record: &SegmentRecord,
+    from_tier: u32,
+    to_tier: u32,
+    mut pace: Pace,
+) -> Result<(io::Result<()>, Pace), StepError> {
+    let (of, record) = (inner.clone(), record.clone());
+    let rate = inner.placing.settings().bytes_per_second;
+    blocking(move || {
+        let from = of.volumes.dirs().open(record.segment_id(), from_tier)?;
+        let before = &mut |bytes: u64| wait(&of, pace.due(Instant::now(), bytes, rate));
+        let copied = if to_tier == COLD {
+            spill(&of, &from, &record, before)
+        } else {
+            promote(&of, &from, &record, before)
+        };
+        Ok((copied, pace))
+    })
+    .await
 }
 
 fn record(catalogue: &Catalogue, segment: SegmentId) -> Result<SegmentRecord, StepError> {
-    let mut all = catalogue.segments()?.into_iter();
-    all.find(|record| record.id == segment.0)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "its record is gone").into())
+    let record = catalogue.segment_record(segment)?;
+    record.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "its record is gone").into())
 }
 
 fn spill(
@@ -234,7 +359,7 @@ fn promote(
     copied
 }
 
-fn no_room(tier: &str, record: &SegmentRecord) -> io::Error {
+pub(super) fn no_room(tier: &str, record: &SegmentRecord) -> io::Error {
     io::Error::new(
         io::ErrorKind::StorageFull,
         format!("the {tier} tier has no room for {} bytes", record.length),
@@ -242,7 +367,7 @@ fn no_room(tier: &str, record: &SegmentRecord) -> io::Error {
 }
 
 /// Waits, unless the tier stops.
-fn wait(inner: &Inner, due: Instant) -> io::Result<()> {
+pub(super) fn wait(inner: &Inner, due: Instant) -> io::Result<()> {
     loop {
         if inner.compaction.is_stopped() {
             return Err(io::Error::other("the tier is stopping"));
@@ -255,36 +380,47 @@ fn wait(inner: &Inner, due: Instant) -> io::Result<()> {
     }
 }
 
-async fn place(inner: &Inner, catalogue: &Catalogue, job: Job) -> Result<(), StepError> {
+async fn place(inner: &Arc<Inner>, catalogue: &Catalogue, job: Job, to: Replica) -> Result<(), StepError> {
     let record = record(catalogue, job.segment)?;
-    let (from_tier, to_tier) = tier_of(job.way);
-    let from = record.replicas.into_iter().find(|at| at.node == inner.node.0 && at.tier == from_tier);
+    let from = record.replicas.into_iter().find(|at| at.node == inner.node.0 && at.tier == job.way.from);
     let from = from.ok_or_else(|| io::Error::other("its record names another place"))?;
-    let dirs = inner.volumes.dirs();
-    let path = dirs.path(job.segment, to_tier);
-    let location = path.parent().and_then(|dir| dir.file_name()).unwrap_or_default();
-    let to = Replica { tier: to_tier, location: location.to_string_lossy().into_owned(), ..from.clone() };
+    if from.tier == UPSTREAM {
+        note(inner, from.location.clone(), ObjectId { segment: job.segment, copy: from.copy }).await?;
+    }
     catalogue.place_segment(job.segment, from, to).await?;
-    let bytes = match job.way {
-        Way::Spill => &inner.placing.spilled_bytes,
-        Way::Promote => &inner.placing.promoted_bytes,
+    inner.away.forget(job.segment);
+    let bytes = match (job.way.from, job.way.to) {
+        (_, UPSTREAM) => &inner.placing.stored_bytes,
+        (UPSTREAM, _) => &inner.placing.fetched_bytes,
+        (HOT, _) => &inner.placing.spilled_bytes,
+        _ => &inner.placing.promoted_bytes,
     };
     bytes.fetch_add(record.length, Relaxed);
     Ok(())
 }
 
-async fn unlink(inner: &Arc<Inner>, job: Job) -> Result<(), StepError> {
+/// Notes an object that is about to be stored, or named no more.
+pub(super) async fn note(inner: &Arc<Inner>, upstream: String, id: ObjectId) -> Result<(), StepError> {
+    let mut leftovers = inner.leftovers.clone().lock_owned().await;
+    blocking(move || Ok(leftovers.note(&upstream, id)?)).await
+}
+
+async fn unlink(inner: &Arc<Inner>, catalogue: &Catalogue, job: Job) -> Result<(), StepError> {
     inner.reader.forget(job.segment);
+    if job.way.from == UPSTREAM {
+        return sweep_objects(inner, catalogue).await;
+    }
     let (of, segment) = (inner.clone(), job.segment);
     blocking(move || {
-        match job.way {
-            Way::Spill => {
-                let bytes = of.volumes.hot.remove(segment)?.unwrap_or(0);
-                of.shared.space.freed(bytes.saturating_sub(SEGMENT_HEADER_BYTES));
-            }
-            Way::Promote => of.volumes.remove_cold(segment).map(drop)?,
+        if job.way.from == HOT {
+            let bytes = of.volumes.hot.remove(segment)?.unwrap_or(0);
+            of.shared.space.freed(bytes.saturating_sub(SEGMENT_HEADER_BYTES));
+        } else {
+            of.volumes.remove_cold(segment).map(drop)?;
         }
         Ok(())
     })
-    .await
+    .await?;
+    // It was noted before anything of it was sent; now that it is named it is none.
+    if job.way.to == UPSTREAM { sweep_objects(inner, catalogue).await } else { Ok(()) }
 }

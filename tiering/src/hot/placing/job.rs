@@ -5,13 +5,13 @@
 
 use mlgw_common::ids::SegmentId;
 
-/// Which way a segment goes.
+use crate::hot::catalogue::HOT;
+
+/// Which way a segment goes: from one tier to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::hot) enum Way {
-    /// From hot to cold.
-    Spill,
-    /// From cold to hot.
-    Promote,
+pub(in crate::hot) struct Way {
+    pub(in crate::hot) from: u32,
+    pub(in crate::hot) to: u32,
 }
 
 /// What is to be done next.
@@ -19,7 +19,7 @@ pub(in crate::hot) enum Way {
 pub(in crate::hot) enum Step {
     /// Of a spill: append elsewhere in the hot tier what of it is read so much that it stays there.
     PickOut,
-    /// Copy the file, and prove the copy.
+    /// Copy the file, or store it as an object or fetch it as one, and prove the copy.
     Copy,
     /// Have the record name the new place.
     Place,
@@ -27,7 +27,7 @@ pub(in crate::hot) enum Step {
     Settle,
     /// See that nobody who copies segments needs the old file.
     Drain,
-    /// Remove the old file.
+    /// Remove the old file or object.
     Unlink,
 }
 
@@ -51,7 +51,7 @@ pub(in crate::hot) struct Job {
 impl Job {
     /// A job for a segment that was chosen.
     pub(in crate::hot) fn new(segment: SegmentId, way: Way) -> Self {
-        let first = if way == Way::Spill { Step::PickOut } else { Step::Copy };
+        let first = if way.from == HOT { Step::PickOut } else { Step::Copy };
         Self { segment, way, next: Some(first) }
     }
 
@@ -80,10 +80,12 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hot::catalogue::COLD;
 
     #[test]
     fn the_old_file_goes_last_and_not_while_somebody_copies() {
-        let mut job = Job::new(SegmentId(1), Way::Spill);
+        let (spill, promote) = (Way { from: HOT, to: COLD }, Way { from: COLD, to: HOT });
+        let mut job = Job::new(SegmentId(1), spill);
         let mut taken = Vec::new();
         let mut busy = 2;
         while let Some(step) = job.next() {
@@ -93,7 +95,7 @@ mod tests {
             job.on(if wait { Event::Busy } else { Event::Done });
         }
         use Step::{Copy, Drain, PickOut, Place, Settle, Unlink};
-        assert_eq!(Job::new(SegmentId(1), Way::Promote).next(), Some(Copy));
+        assert_eq!(Job::new(SegmentId(1), promote).next(), Some(Copy));
         assert_eq!(taken, [PickOut, Copy, Place, Settle, Drain, Drain, Drain, Unlink]);
     }
 }

@@ -1,13 +1,13 @@
 //! How far scrubbing is and what it found, in a file of this node: replaced whole and synced.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::quarantine::BadBlock;
+use crate::hot::state_file;
 
 /// Format of the file.
 const FORMAT: u32 = 1;
@@ -38,40 +38,15 @@ pub struct ScrubStatus {
 impl ScrubStatus {
     /// Replaces the file at `path`.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
-        let new = path.with_extension("json.new");
-        let mut file = File::create(&new)?;
-        serde_json::to_writer(&file, &Self { format: FORMAT, ..self.clone() })?;
-        file.write_all(b"\n")?;
-        file.sync_all()?;
-        std::fs::rename(&new, path)?;
-        File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+        state_file::replace(path, &Self { format: FORMAT, ..self.clone() })
     }
 
     /// What the file at `path` says; the beginning when there is none. One that is damaged says
-    /// nothing worth stopping for: a new pass finds again what it listed.
+    /// nothing worth stopping for: a new pass, which is due then, finds again what it listed.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
-        let text = match std::fs::read(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(error),
-        };
-        // A newer format may be one that nothing else of which is understood.
-        let format = serde_json::from_slice::<Format>(&text).map_or(FORMAT, |found| found.format);
-        if format > FORMAT {
-            let path = path.display();
-            let what = format!("{path} has format {format}, which a newer mlgw wrote: use that one");
-            return Err(io::Error::other(what));
-        }
-        serde_json::from_slice(&text).or_else(|error| {
-            tracing::warn!(path = %path.display(), %error, "damaged; the segments are scrubbed anew");
-            Ok(Self { began_ms: 1, ..Self::default() })
-        })
+        let damaged = || Self { began_ms: i64::from(path.exists()), ..Self::default() };
+        Ok(state_file::read(path, FORMAT)?.unwrap_or_else(damaged))
     }
-}
-
-#[derive(Deserialize)]
-struct Format {
-    format: u32,
 }
 
 #[cfg(test)]

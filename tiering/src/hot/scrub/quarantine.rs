@@ -14,6 +14,7 @@ use mlgw_metadata::{Catalogue, ChunkOwner};
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
+use crate::hot::catalogue::UPSTREAM;
 use crate::hot::location::Location;
 use crate::hot::verify::{Wrong, verify};
 
@@ -137,8 +138,10 @@ impl Shared {
                 };
                 blocks.into_iter().map(block).collect()
             }
-            // Moved by a compaction since the catalogue was read.
-            Err(_) if self.catalogue.segment(segment).is_none() => Vec::new(),
+            // Moved since the catalogue was read, or not on a disk of ours.
+            Err(_) if self.catalogue.segment(segment).is_none_or(|known| known.tier == UPSTREAM) => {
+                Vec::new()
+            }
             Err(error) => all(error.to_string()),
         }
     }

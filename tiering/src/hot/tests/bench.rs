@@ -1,12 +1,17 @@
 //! A tier with a real catalogue, whose segments are small and compacted when asked.
 
 use super::*;
-use crate::hot::{Appended, CompactionSettings, Intercept, PlacingSettings};
+use crate::hot::{
+    Appended, AwayOptions, CompactionSettings, Intercept, PlacingSettings, SealKeys, Upstreams,
+};
+use crate::upstream::ReplicaKey;
 use mlgw_common::BucketName;
 use mlgw_metadata::command::{Conditions, DeleteObject, ObjectChange, PutObject};
 use mlgw_metadata::schema::{Bucket, ExtentPage, ObjectVersion};
 use mlgw_metadata::{Catalogue, CatalogueOptions, Command, NewBucket, ProposeError};
+use std::io;
 use std::time::Duration;
+use zeroize::Zeroizing;
 
 const SEGMENT_BYTES: u64 = 300_000;
 
@@ -24,12 +29,47 @@ pub(super) struct Tuned {
     pub(super) placing: PlacingSettings,
     pub(super) capacity_bytes: u64,
     pub(super) intercept: Option<Arc<dyn Intercept>>,
+    pub(super) cold_dirs: &'static [&'static str],
+    /// Upstreams, and the name of the one that segments are spilled to.
+    pub(super) away: Option<(Upstreams, &'static str)>,
 }
 
 impl Default for Tuned {
     fn default() -> Self {
-        Self { placing: PlacingSettings::default(), capacity_bytes: u64::MAX / 2, intercept: None }
+        Self {
+            placing: PlacingSettings::default(),
+            capacity_bytes: u64::MAX / 2,
+            intercept: None,
+            cold_dirs: &["cold-1", "cold-2"],
+            away: None,
+        }
     }
+}
+
+/// Keys that are sealed by turning their bits over: what is seen of a seal here is whether it is used.
+struct Turned;
+
+impl SealKeys for Turned {
+    fn seal(&self, segment: SegmentId, key: &ReplicaKey) -> io::Result<Vec<u8>> {
+        Ok(key.expose().iter().map(|byte| !byte).chain([segment.0 as u8]).collect())
+    }
+
+    fn open(&self, segment: SegmentId, sealed: &[u8]) -> io::Result<ReplicaKey> {
+        let (of, key) = sealed.split_last().unwrap();
+        assert_eq!(*of, segment.0 as u8);
+        let key: Vec<u8> = key.iter().map(|byte| !byte).collect();
+        Ok(ReplicaKey::new(Zeroizing::new(key.try_into().unwrap())))
+    }
+}
+
+fn away_options(dir: &Path, away: Option<(Upstreams, &'static str)>) -> Option<AwayOptions> {
+    let (upstreams, spill_to) = away?;
+    Some(AwayOptions {
+        upstreams,
+        spill_to: Some(spill_to.to_owned()),
+        keys: Arc::new(Turned),
+        leftovers: dir.join("leftovers.json"),
+    })
 }
 
 pub(super) fn clock() -> Arc<ManualClock> {
@@ -47,9 +87,10 @@ async fn open_tier(dir: &Path, catalogue: &Catalogue, tuned: &Tuned) -> HotTier 
         bytes_per_second: u64::MAX,
         ..CompactionSettings::default()
     };
-    let Tuned { placing, capacity_bytes, intercept } = tuned.clone();
-    let cold_dirs = ["cold-1", "cold-2"].map(|name| dir.join(name)).to_vec();
-    let changed = HotOptions { placing, capacity_bytes, intercept, cold_dirs, ..options(dir) };
+    let Tuned { placing, capacity_bytes, intercept, cold_dirs, away } = tuned.clone();
+    let cold_dirs = cold_dirs.iter().map(|name| dir.join(name)).collect();
+    let away = away_options(dir, away);
+    let changed = HotOptions { placing, capacity_bytes, intercept, cold_dirs, away, ..options(dir) };
     let options = HotOptions { segment_bytes: SEGMENT_BYTES, compaction, ..changed };
     HotTier::open(options, catalogue.clone()).await.unwrap()
 }

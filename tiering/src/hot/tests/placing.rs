@@ -8,10 +8,10 @@ use mlgw_metadata::schema::SegmentState;
 use std::time::Duration;
 
 const EIO: i32 = 5;
-const OBJECTS: usize = 30;
+pub(super) const OBJECTS: usize = 30;
 
 /// Objects in segments that are all sealed.
-async fn filled(tuned: Tuned) -> (Bench, Vec<(String, BodyId, usize)>) {
+pub(super) async fn filled(tuned: Tuned) -> (Bench, Vec<(String, BodyId, usize)>) {
     let bench = Bench::tuned(tuned).await;
     let mut objects = Vec::new();
     for n in 0..OBJECTS {
@@ -21,13 +21,13 @@ async fn filled(tuned: Tuned) -> (Bench, Vec<(String, BodyId, usize)>) {
     (bench.reopen().await, objects)
 }
 
-async fn reads_back(bench: &Bench, objects: &[(String, BodyId, usize)]) {
+pub(super) async fn reads_back(bench: &Bench, objects: &[(String, BodyId, usize)]) {
     for (object, body, length) in objects {
         bench.reads(object, *body, *length).await;
     }
 }
 
-async fn carried_out(bench: &Bench, order: Order) {
+pub(super) async fn carried_out(bench: &Bench, order: Order) {
     let until = bench.tier.order(order);
     while bench.tier.placing().orders_done < until {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -35,7 +35,7 @@ async fn carried_out(bench: &Bench, order: Order) {
 }
 
 /// The segments that are in a tier by their records, of those that hold anything.
-fn segments_in(bench: &Bench, tier: u32) -> Vec<String> {
+pub(super) fn segments_in(bench: &Bench, tier: u32) -> Vec<String> {
     let mut records = bench.catalogue.segments().unwrap();
     records.retain(|record| record.state() == SegmentState::Sealed && record.length > 64);
     let here = records.iter().filter(|record| record.replicas[0].tier == tier);
@@ -48,7 +48,7 @@ fn files(bench: &Bench) -> (Vec<String>, Vec<String>) {
     (bench.files(), cold.concat())
 }
 
-fn names_in(dir: &Path) -> Vec<String> {
+pub(super) fn names_in(dir: &Path) -> Vec<String> {
     let files = std::fs::read_dir(dir).unwrap();
     files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect()
 }

@@ -13,7 +13,7 @@ use crate::upstream::wire::{Body, Carrier};
 
 /// What was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(crate) enum Call {
     Put,
     Begin,
     /// A part of an upload.
@@ -28,7 +28,7 @@ pub(super) enum Call {
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Effect {
+pub(crate) enum Effect {
     /// It is answered with this status and code, and not done.
     Status(u16, &'static str),
     /// The connection breaks before it is done.
@@ -66,23 +66,23 @@ struct State {
 
 /// The store; clones are the same one.
 #[derive(Clone, Default)]
-pub(super) struct FakeStore {
+pub(crate) struct FakeStore {
     state: Arc<Mutex<State>>,
     asked: Arc<Notify>,
 }
 
 impl FakeStore {
     /// What happens to the next `times` calls of this kind.
-    pub(super) fn fail(&self, call: Call, times: usize, effect: Effect) {
+    pub(crate) fn fail(&self, call: Call, times: usize, effect: Effect) {
         self.state.lock().faults.push((call, times, effect));
     }
 
-    pub(super) fn heal(&self) {
+    pub(crate) fn heal(&self) {
         self.state.lock().faults.clear();
     }
 
     /// How often it was asked for that.
-    pub(super) fn calls(&self, call: Call) -> usize {
+    pub(crate) fn calls(&self, call: Call) -> usize {
         self.state.lock().log.iter().filter(|of| **of == call).count()
     }
 
@@ -97,20 +97,20 @@ impl FakeStore {
         self.state.lock().ranges.clone()
     }
 
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         self.state.lock().objects.keys().cloned().collect()
     }
 
-    pub(super) fn object(&self, name: &str) -> Option<Vec<u8>> {
+    pub(crate) fn object(&self, name: &str) -> Option<Vec<u8>> {
         self.state.lock().objects.get(name).cloned()
     }
 
-    pub(super) fn set_object(&self, name: &str, bytes: Vec<u8>) {
+    pub(crate) fn set_object(&self, name: &str, bytes: Vec<u8>) {
         self.state.lock().objects.insert(name.to_owned(), bytes);
     }
 
     /// Uploads that were begun and neither completed nor aborted.
-    pub(super) fn open_uploads(&self) -> usize {
+    pub(crate) fn open_uploads(&self) -> usize {
         self.state.lock().uploads.len()
     }
 
@@ -124,7 +124,7 @@ impl FakeStore {
     }
 
     /// Waits until something was asked for so often.
-    pub(super) async fn wait_for(&self, call: Call, times: usize) {
+    pub(crate) async fn wait_for(&self, call: Call, times: usize) {
         while self.calls(call) < times {
             self.asked.notified().await;
         }

@@ -111,8 +111,8 @@ async fn does_it_all(upstream: &Upstream) {
         let read = upstream.read(&object(bytes, key), offset, length).await.expect("read");
         assert!(read == content[offset as usize..(offset + length) as usize], "{offset}");
     }
-    assert_eq!(upstream.list().await.expect("listed"), [SEGMENT]);
-    upstream.remove(SEGMENT).await.expect("removed");
+    assert_eq!(upstream.list().await.expect("listed"), [OBJECT]);
+    upstream.remove(OBJECT).await.expect("removed");
     let failed = upstream.read(&object(bytes, key), 0, 1).await.expect_err("gone");
     assert!(matches!(failed, UpstreamError::Gone { .. }), "{failed}");
     assert_eq!(upstream.list().await.expect("listed"), []);

@@ -39,12 +39,12 @@ async fn a_directory_holds_a_segment_as_a_file() {
     assert_eq!(put(&upstream, &content, None).await.expect("there").sent_bytes, 0);
     let read = upstream.read(&object(BYTES, None), 100, 50).await.expect("read");
     assert_eq!(read, &content[100..150]);
-    assert_eq!(upstream.list().await.expect("listed"), [SEGMENT]);
+    assert_eq!(upstream.list().await.expect("listed"), [OBJECT]);
     fs::write(room.path().join(NAME), &content[..120]).expect("cut");
     let failed = upstream.read(&object(BYTES, None), 100, 50).await.expect_err("cut");
     assert!(matches!(failed, UpstreamError::Short { .. }), "{failed}");
-    upstream.remove(SEGMENT).await.expect("removed");
-    upstream.remove(SEGMENT).await.expect("it is no error that it was not there");
+    upstream.remove(OBJECT).await.expect("removed");
+    upstream.remove(OBJECT).await.expect("it is no error that it was not there");
     let failed = upstream.read(&object(BYTES, None), 100, 50).await.expect_err("gone");
     assert!(matches!(failed, UpstreamError::Gone { .. }), "{failed}");
     assert!(
@@ -58,14 +58,18 @@ async fn what_a_crash_left_in_a_directory_is_cleared_away_with_the_next_try() {
     let (room, content) = (tempfile::tempdir().expect("a directory"), content(BYTES));
     let upstream = Upstream::open(&directory(room.path())).expect("opened");
     let unfinished = room.path().join("pre/unfinished");
-    for name in ["00000000000000a7.seg.x1", "00000000000000a8.seg.x1"] {
+    for name in ["00000000000000a7-000000000000000b.seg.x1", "00000000000000a8-000000000000000c.seg.x1"] {
         fs::write(unfinished.join(name), "half").expect("written");
     }
     put(&upstream, &content, None).await.expect("stored");
-    assert_eq!(files(&unfinished), ["00000000000000a8.seg.x1"], "another segment may be under way");
+    assert_eq!(
+        files(&unfinished),
+        ["00000000000000a8-000000000000000c.seg.x1"],
+        "another segment may be under way"
+    );
     let failed = upstream.put_segment(&object(BYTES + 1, None), file(&content), &mut at_once).await;
     failed.expect_err("the file is too short");
-    assert_eq!(files(&unfinished), ["00000000000000a8.seg.x1"], "what was given up is gone");
+    assert_eq!(files(&unfinished), ["00000000000000a8-000000000000000c.seg.x1"], "what was given up is gone");
 }
 
 #[tokio::test]
@@ -91,9 +95,9 @@ async fn a_store_in_memory_does_it_all() {
         let read = upstream.read(&object(BYTES, Some(&key)), offset, length).await.expect("read");
         assert!(read == content[offset as usize..(offset + length) as usize]);
     }
-    assert_eq!(upstream.list().await.expect("listed"), [SEGMENT]);
-    upstream.remove(SEGMENT).await.expect("removed");
-    assert_eq!(upstream.length(SEGMENT).await.expect("asked"), None);
+    assert_eq!(upstream.list().await.expect("listed"), [OBJECT]);
+    upstream.remove(OBJECT).await.expect("removed");
+    assert_eq!(upstream.length(OBJECT).await.expect("asked"), None);
     assert_eq!(upstream.metrics().under_way, 0);
 }
 

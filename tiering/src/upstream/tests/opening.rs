@@ -131,7 +131,7 @@ async fn credentials_of_a_file_are_those_of_the_profile_and_none_is_a_refusal() 
         let credentials =
             CredentialSource::File { path: file.path().to_owned(), profile: profile.to_owned() };
         let upstream = upstream_with(&UpstreamSettings { credentials, ..settings() }, &store);
-        match upstream.length(SEGMENT).await {
+        match upstream.length(OBJECT).await {
             Ok(None) => assert!(is_known, "{profile}"),
             Err(UpstreamError::Refused { said, .. }) => {
                 assert!(!is_known && !said.contains("hush"), "{said}")

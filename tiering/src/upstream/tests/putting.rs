@@ -37,7 +37,7 @@ async fn segments_of_every_length_arrive_whole() {
             let read = upstream.read(&object(bytes, key), 0, bytes).await.expect("read");
             assert!(read == content, "{bytes} {encrypts}");
             assert_eq!(
-                upstream.length(SEGMENT).await.expect("asked"),
+                upstream.length(OBJECT).await.expect("asked"),
                 Some(object(bytes, key).object_bytes())
             );
         }

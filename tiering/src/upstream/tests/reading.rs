@@ -141,15 +141,15 @@ async fn a_read_that_nobody_waits_for_gives_its_place_back() {
 #[tokio::test]
 async fn objects_are_listed_measured_and_removed() {
     let (store, _) = filled();
-    store.set_object("pre/segments/0000000000000009.seg", vec![1]);
+    store.set_object("pre/segments/0000000000000009-0000000000000001.seg", vec![1]);
     store.set_object("pre/segments/notes.txt", vec![1]);
     store.set_object("pre/other/000000000000000a.seg", vec![1]);
     let upstream = upstream(&store);
-    assert_eq!(upstream.list().await.expect("listed"), [SegmentId(9), SEGMENT]);
-    assert_eq!(upstream.length(SEGMENT).await.expect("asked"), Some(BYTES));
-    upstream.remove(SEGMENT).await.expect("removed");
-    upstream.remove(SEGMENT).await.expect("it is no error that it was not there");
-    assert_eq!(upstream.length(SEGMENT).await.expect("asked"), None);
+    assert_eq!(upstream.list().await.expect("listed"), [ObjectId { segment: SegmentId(9), copy: 1 }, OBJECT]);
+    assert_eq!(upstream.length(OBJECT).await.expect("asked"), Some(BYTES));
+    upstream.remove(OBJECT).await.expect("removed");
+    upstream.remove(OBJECT).await.expect("it is no error that it was not there");
+    assert_eq!(upstream.length(OBJECT).await.expect("asked"), None);
     store.fail(Call::List, usize::MAX, Effect::Status(403, "AccessDenied"));
     let failed = upstream.list().await.expect_err("refused");
     assert!(

@@ -1,0 +1,214 @@
+//! Segments in an upstream, which is a second server behind a proxy: they go and come back, whatever happens meanwhile, and
+//! everything reads back.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::{BUCKET, runtime};
+use crate::content::Content;
+use crate::proxy::{Fault, FaultProxy, Rule};
+use crate::s3::{Client, whole};
+use crate::seed::Rng;
+use crate::server::{ACCESS_KEY, SECRET_KEY, Server, Setup, binary};
+
+type Objects = BTreeMap<String, Bytes>;
+
+/// The bucket of segments.
+const THERE: &str = "segments";
+
+struct Bench {
+    room: tempfile::TempDir,
+    store: Server,
+    proxy: FaultProxy,
+    setup: Setup,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let room = tempfile::tempdir().expect("a directory");
+        let store = Setup::new(room.path().join("store")).start();
+        runtime().block_on(store.client().create_bucket(THERE)).expect("made");
+        let proxy = FaultProxy::start(store.s3);
+        let setup = setup(room.path().join("data"), &proxy);
+        Self { room, store, proxy, setup }
+    }
+
+    fn says(&self, words: &[&str]) -> Value {
+        let (said, status) = self.setup.command(&[&["--output", "json"], words].concat());
+        assert_eq!(status, Some(0), "{words:?}: {said}");
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+    }
+
+    /// Names of objects in the store.
+    async fn stored(&self) -> Vec<String> {
+        let listed = self.store.client().list(THERE, 1000).await.expect("listed");
+        listed.into_iter().map(|object| object.key).collect()
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.room.path().join(name).display().to_string()
+    }
+
+    fn check(&self) -> String {
+        let check = Command::new(binary())
+            .args(["store", "check", &self.path("data")])
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .output()
+            .expect("the binary runs");
+        let said = String::from_utf8_lossy(&[check.stdout, check.stderr].concat()).into_owned();
+        assert_eq!(check.status.code(), Some(0), "{said}");
+        said
+    }
+}
+
+/// A server on `data_dir` that spills to what is behind `proxy`.
+fn setup(data_dir: PathBuf, proxy: &FaultProxy) -> Setup {
+    Setup::new(data_dir)
+        .with("upstream.far.endpoint", format!("http://{}", proxy.addr()))
+        .with("upstream.far.bucket", THERE)
+        .with("upstream.far.prefix", "pre/")
+        .with("upstream.far.credentials", "static")
+        .with("upstream.far.access_key", ACCESS_KEY)
+        .with("upstream.far.secret_key", SECRET_KEY)
+        .with("upstream.far.timeout", "2s")
+        .with("upstream.far.encrypt", true)
+        .with("cold.upstream", "far")
+        .with("cold.move_bytes_per_second", "10GiB")
+        .with("hot.segment_bytes", "1MiB")
+        .with("hot.compact_interval", "20ms")
+        .with("memory.capacity", "0")
+}
+
+async fn put_some(client: &Client, random: &mut Rng, objects: &mut Objects) {
+    for n in 0..25 {
+        let key = format!("object-{n}");
+        let length = *random.pick(&[100, 5_000, 70_000, 400_000, 2_500_000]);
+        let bytes = Content { id: random.next(), length }.bytes();
+        client.put(BUCKET, &key, whole(bytes.clone())).await.expect("stored");
+        objects.insert(key, bytes);
+    }
+}
+
+async fn reads_back(client: &Client, objects: &Objects) {
+    for (key, bytes) in objects {
+        assert!(client.get(BUCKET, key).await.expect("read").body == *bytes, "{key}");
+    }
+}
+
+/// Objects, in segments that are all sealed.
+fn filled(bench: &Bench) -> (Server, Objects) {
+    let (server, mut objects) = (bench.setup.start(), Objects::new());
+    runtime().block_on(async {
+        server.client().create_bucket(BUCKET).await.expect("made");
+        put_some(&server.client(), &mut Rng::new(7), &mut objects).await;
+    });
+    server.stop();
+    (bench.setup.start(), objects)
+}
+
+#[test]
+fn a_tier_is_drained_to_an_upstream_read_from_there_and_drained_back() {
+    let bench = Bench::new();
+    let (server, objects) = filled(&bench);
+    let moved = bench.says(&["tier", "drain", "hot", "--wait"]);
+    assert!(moved["spilled_bytes"].as_u64().is_some_and(|bytes| bytes > 5_000_000), "{moved}");
+    let upstream = bench.says(&["upstream", "show", "far"]);
+    runtime().block_on(async {
+        assert_eq!(upstream["segments"].as_u64(), Some(bench.stored().await.len() as u64), "{upstream}");
+        reads_back(&server.client(), &objects).await;
+    });
+    let shown = bench.says(&["object", "show", &format!("s3://{BUCKET}/object-0")]).to_string();
+    assert!(shown.contains("\"tier\":\"upstream\"") && !shown.contains("\"tier\":\"hot\""), "{shown}");
+    server.stop();
+    assert!(bench.check().contains("upstream far"), "what was not looked at is said");
+    let server = bench.setup.start();
+    runtime().block_on(reads_back(&server.client(), &objects));
+    bench.says(&["tier", "drain", "upstream", "--wait"]);
+    runtime().block_on(async {
+        assert_eq!(bench.stored().await, Vec::<String>::new());
+        reads_back(&server.client(), &objects).await;
+    });
+    server.stop();
+    assert!(!bench.check().contains("upstream far"));
+}
+
+#[test]
+fn a_kill_while_segments_go_and_come_loses_nothing_and_leaves_nothing() {
+    let (bench, mut objects) = (Bench::new(), Objects::new());
+    for round in 0..8 {
+        println!("seed {round}");
+        let mut random = Rng::new(round);
+        let mut server = bench.setup.start();
+        runtime().block_on(async {
+            let client = server.client();
+            if round == 0 {
+                client.create_bucket(BUCKET).await.expect("made");
+            }
+            reads_back(&client, &objects).await;
+            put_some(&client, &mut random, &mut objects).await;
+        });
+        bench.says(&["tier", "drain", if round % 2 == 0 { "hot" } else { "upstream" }]);
+        std::thread::sleep(Duration::from_millis(random.below(400)));
+        server.kill();
+    }
+    let server = bench.setup.start();
+    runtime().block_on(reads_back(&server.client(), &objects));
+    bench.says(&["tier", "drain", "upstream", "--wait"]);
+    runtime().block_on(async {
+        assert_eq!(bench.stored().await, Vec::<String>::new(), "no object is left behind");
+        reads_back(&server.client(), &objects).await;
+    });
+    server.stop();
+    bench.check();
+}
+
+#[test]
+fn an_upstream_that_is_away_is_waited_for_and_nothing_else_is() {
+    let bench = Bench::new();
+    let (server, objects) = filled(&bench);
+    bench.says(&["tier", "drain", "hot", "--wait"]);
+    let away = || vec![Rule::new(Fault::Status { status: 503, code: "SlowDown".to_owned() }).path("/")];
+    bench.proxy.set_rules(away());
+    runtime().block_on(async {
+        let client = server.client();
+        client.put(BUCKET, "here", whole(vec![7; 100])).await.expect("stored");
+        assert_eq!(client.get(BUCKET, "here").await.expect("read").body, vec![7; 100]);
+        let refused = client.get(BUCKET, "object-0").await.expect_err("it is there");
+        assert!(format!("{refused:?}").contains("ServiceUnavailable"), "{refused:?}");
+    });
+    let (said, status) = bench.setup.command(&["tier", "drain", "upstream", "--wait"]);
+    assert!(status == Some(1) && said.contains("could not be moved"), "{said}");
+    bench.proxy.set_rules(Vec::new());
+    runtime().block_on(reads_back(&server.client(), &objects));
+    server.stop();
+}
+
+#[test]
+fn a_backup_says_that_it_has_not_what_is_in_an_upstream() {
+    let bench = Bench::new();
+    let (server, objects) = filled(&bench);
+    bench.says(&["tier", "drain", "hot", "--wait"]);
+    let backup = |to: &str, more: &[&str]| {
+        let words = ["store", "backup", &bench.path("data"), &bench.path(to)];
+        bench.setup.command(&[&words, more].concat())
+    };
+    let (said, status) = backup("refused", &[]);
+    assert!(status == Some(1) && said.contains("tier drain upstream"), "{said}");
+    let (said, status) = backup("copy", &["--leave-upstreams"]);
+    assert_eq!(status, Some(0), "{said}");
+    server.stop();
+    let (said, status) = backup("closed", &["--leave-upstreams"]);
+    assert_eq!(status, Some(0), "{said}");
+    let restore = ["store", "restore", &bench.path("closed"), &bench.path("back")];
+    let (said, status) = bench.setup.command(&restore);
+    assert_eq!(status, Some(0), "{said}");
+    let server = setup(bench.room.path().join("back"), &bench.proxy).start();
+    runtime().block_on(reads_back(&server.client(), &objects));
+    server.stop();
+}

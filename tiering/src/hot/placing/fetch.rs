@@ -1,0 +1,135 @@
+//! Fetches a segment from an upstream into the hot tier.
+//!
+//! Parts of it are fetched side by side and written in their order, synced now and then so that the kernel never has much to write at
+//! once. What is there then is read through: every record must be intact, as it was when the segment left.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
+use mlgw_common::limits::MIB;
+use mlgw_metadata::schema::SegmentRecord;
+
+use super::driver::{no_room, wait};
+use super::store::prove;
+use crate::hot::Inner;
+use crate::hot::away::Remote;
+use crate::hot::compaction::{StepError, blocking};
+use crate::hot::pace::Pace;
+
+/// Bytes of one request.
+const PART_BYTES: u64 = 8 * MIB;
+/// Requests at a time: with what is being written, 40 MiB of memory.
+const PARTS_AT_ONCE: usize = 4;
+/// Bytes that are synced at a time.
+const PIECE_BYTES: u64 = 32 * MIB;
+
+/// Fetches the segment of `record` into the hot tier, where it is durable and under its name then; gives `pace` back.
+pub(super) async fn fetch(inner: &Arc<Inner>, record: &SegmentRecord, pace: Pace) -> Result<Pace, StepError> {
+    let room = Room::take(inner, record)?;
+    let copy = Copy::begin(inner, record)?;
+    let pace = copy.fill(pace).await?;
+    copy.finish().await?;
+    room.keep();
+    Ok(pace)
+}
+
+/// Room in the hot tier, given back unless it is used.
+struct Room<'a> {
+    inner: &'a Inner,
+    bytes: u64,
+}
+
+impl<'a> Room<'a> {
+    fn take(inner: &'a Inner, record: &SegmentRecord) -> io::Result<Self> {
+        let bytes = record.length;
+        if inner.shared.space.admit(bytes) { Ok(Self { inner, bytes }) } else { Err(no_room("hot", record)) }
+    }
+
+    fn keep(mut self) {
+        self.inner.shared.space.settle(std::mem::take(&mut self.bytes));
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.inner.shared.space.give_back(self.bytes);
+    }
+}
+
+/// The file that it becomes, given up unless it is finished.
+struct Copy {
+    inner: Arc<Inner>,
+    record: SegmentRecord,
+    file: Option<Arc<File>>,
+}
+
+impl Copy {
+    fn begin(inner: &Arc<Inner>, record: &SegmentRecord) -> io::Result<Self> {
+        let file = inner.volumes.hot.begin_copy(record.segment_id())?;
+        Ok(Self { inner: inner.clone(), record: record.clone(), file: Some(Arc::new(file)) })
+    }
+
+    /// Fetches all parts and writes them.
+    async fn fill(&self, mut pace: Pace) -> Result<Pace, StepError> {
+        let remote = self.inner.away.find(self.record.segment_id())?;
+        let remote: Arc<Remote> = remote.ok_or_else(|| io::Error::other("it is in no upstream"))?;
+        let (length, rate) = (self.record.length, self.inner.placing.settings().bytes_per_second);
+        let ranges =
+            (0..length.div_ceil(PART_BYTES)).map(|n| n * PART_BYTES..length.min((n + 1) * PART_BYTES));
+        let away = &self.inner.away;
+        let parts = ranges.map(|range: Range<u64>| {
+            let remote = remote.clone();
+            async move { away.read(&remote, range.clone()).await.map(|bytes| (range.start, bytes)) }
+        });
+        let mut parts = stream::iter(parts).buffered(PARTS_AT_ONCE);
+        while let Some(part) = parts.next().await {
+            let (at, bytes) = part.map_err(io::Error::other)?;
+            let due = pace.due(Instant::now(), bytes.len() as u64, rate);
+            self.write(at, bytes, due).await?;
+        }
+        Ok(pace)
+    }
+
+    async fn write(&self, at: u64, bytes: Bytes, due: Instant) -> Result<(), StepError> {
+        let (inner, file, segment) = (self.inner.clone(), self.file.clone(), self.record.segment_id());
+        blocking(move || {
+            let Some(file) = file else { return Ok(()) };
+            wait(&inner, due)?;
+            let disk = &inner.volumes.hot;
+            disk.write(&file, segment, &mut [IoSlice::new(&bytes)], at)?;
+            let end = at + bytes.len() as u64;
+            if end.is_multiple_of(PIECE_BYTES) {
+                disk.sync(&file, segment, true)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Reads it through and gives it its name.
+    async fn finish(mut self) -> Result<(), StepError> {
+        let (inner, record) = (self.inner.clone(), self.record.clone());
+        let Some(file) = self.file.clone() else { return Ok(()) };
+        blocking(move || {
+            inner.volumes.hot.sync(&file, record.segment_id(), true)?;
+            prove(file.try_clone()?, &record, None)?;
+            Ok(inner.volumes.hot.finish_copy(&file, record.segment_id())?)
+        })
+        .await?;
+        self.file = None;
+        Ok(())
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            self.inner.volumes.hot.give_up_copy(self.record.segment_id());
+        }
+    }
+}

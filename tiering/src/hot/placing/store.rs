@@ -1,0 +1,98 @@
+//! Stores a segment in an upstream.
+//!
+//! Only what is whole leaves: the file is read through first, and a segment with bytes that belong to no intact record stays where
+//! scrub and salvage have it at hand. So what comes back must be whole, too. The object is noted before anything of it is sent.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mlgw_metadata::schema::{Replica, SegmentRecord};
+use parking_lot::Mutex;
+
+use super::driver::{note, wait};
+use crate::hot::Inner;
+use crate::hot::catalogue::UPSTREAM;
+use crate::hot::compaction::{StepError, blocking};
+use crate::hot::pace::Pace;
+use crate::hot::scan::{BeforeRead, Scan};
+use crate::upstream::{ObjectId, ReplicaKey, SegmentObject};
+
+/// Stores the segment of `record`, which is at `from`; says where it is then, and gives `pace` back.
+pub(super) async fn store(
+    inner: &Arc<Inner>,
+    record: &SegmentRecord,
+    from: &Replica,
+    pace: Pace,
+) -> Result<(Result<Replica, StepError>, Pace), StepError> {
+    let pace = prove_whole(inner, record, from.tier, pace).await?;
+    Ok((store_whole(inner, record, from).await, pace))
+}
+
+async fn store_whole(
+    inner: &Arc<Inner>,
+    record: &SegmentRecord,
+    from: &Replica,
+) -> Result<Replica, StepError> {
+    let segment = record.segment_id();
+    let upstream = inner.away.target().ok_or_else(|| io::Error::other("no upstream is spilled to"))?;
+    let id = ObjectId::fresh(segment).map_err(io::Error::other)?;
+    let key = upstream.encrypts().then(ReplicaKey::fresh).transpose().map_err(io::Error::other)?;
+    let sealed_key = match &key {
+        Some(key) => inner.away.seal(segment, key)?,
+        None => Vec::new(),
+    };
+    note(inner, upstream.name().to_owned(), id).await?;
+    let (of, tier) = (inner.clone(), from.tier);
+    let file = blocking(move || Ok(of.volumes.dirs().open(segment, tier)?)).await?;
+    let object = SegmentObject { id, generation: record.written(), bytes: record.length, key: key.as_ref() };
+    // Its bytes were waited for when they were proven; what is sent is for the upstream's own budget.
+    let stored = upstream.put_segment(&object, file, &mut |_| Box::pin(async { Ok(()) })).await;
+    stored.map_err(io::Error::other)?;
+    let location = upstream.name().to_owned();
+    Ok(Replica { node: from.node, tier: UPSTREAM, location, copy: id.copy, sealed_key })
+}
+
+/// Reads the file of a segment through; gives `pace` back.
+async fn prove_whole(
+    inner: &Arc<Inner>,
+    record: &SegmentRecord,
+    tier: u32,
+    pace: Pace,
+) -> Result<Pace, StepError> {
+    let (of, record) = (inner.clone(), record.clone());
+    let rate = inner.placing.settings().bytes_per_second;
+    let pace = Arc::new(Mutex::new(pace));
+    let given = pace.clone();
+    blocking(move || {
+        let file = of.volumes.dirs().open(record.segment_id(), tier)?;
+        let before = move |_: &File, _, bytes| {
+            let due = given.lock().due(Instant::now(), bytes, rate);
+            wait(&of, due)
+        };
+        Ok(prove(file, &record, Some(Box::new(before)))?)
+    })
+    .await?;
+    let mut pace = pace.lock();
+    Ok(std::mem::take(&mut *pace))
+}
+
+/// Reads a segment's file through: up to its sealed length it must be intact records, end to end.
+pub(super) fn prove(file: File, record: &SegmentRecord, before: Option<BeforeRead>) -> io::Result<()> {
+    let scan = Scan::new(file, record.segment_id(), record.written(), 0)?;
+    let scan = match before {
+        Some(before) => scan.paced(before),
+        None => scan,
+    };
+    let found = scan.survey(&mut |_| {})?;
+    if found.damaged_bytes == 0 && found.length >= record.length {
+        return Ok(());
+    }
+    let what = format!(
+        "it is not whole: {} of its first {} bytes belong to no intact record",
+        found.damaged_bytes + record.length.saturating_sub(found.length),
+        record.length
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidData, what))
+}
