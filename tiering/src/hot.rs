@@ -543,6 +543,17 @@ impl HotTier {
         self.inner.reader.read(extent, body, range).await
     }
 
+    /// Whether a segment is where reads take so long that it is better to say beforehand what will be read.
+    #[must_use]
+    pub fn is_far(&self, segment: SegmentId) -> bool {
+        self.inner.shared.segments.map.place(segment).is_some_and(|place| place.tier == catalogue::UPSTREAM)
+    }
+
+    /// Begins to fetch what will be read next of segments that are far.
+    pub fn will_read<'e>(&self, extents: impl Iterator<Item = &'e Extent>) {
+        self.inner.reader.will_read(extents);
+    }
+
     /// Seals the body's own segment, if it has one open: nothing more of it will come.
     pub fn finish_own(&self, body: BodyId) {
         self.inner.lanes.finish_own(body);

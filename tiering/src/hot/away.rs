@@ -5,6 +5,7 @@
 //! fails, whatever a store has of ours is either named by a record or listed there, and goes with the next round. A record names
 //! an object only when all of it was read back and compared; an object goes only after that it is not named any more survives power loss.
 
+mod ahead;
 mod leftovers;
 mod remote;
 
@@ -23,6 +24,7 @@ use super::map::{MapError, SegmentMap};
 use super::metrics::add;
 use crate::upstream::{ReplicaKey, Upstream};
 
+use ahead::Ahead;
 pub(super) use leftovers::Leftovers;
 pub(super) use remote::Remote;
 
@@ -75,6 +77,8 @@ pub(super) struct Away {
     keys: Option<Arc<dyn SealKeys>>,
     /// What records say, of segments that were read.
     known: RwLock<HashMap<SegmentId, Arc<Remote>>>,
+    /// What is read whole.
+    ahead: Ahead,
     metrics: AwayMetrics,
 }
 
@@ -84,8 +88,8 @@ impl Away {
             Some(options) => (options.upstreams, options.spill_to, Some(options.keys)),
             None => (Upstreams::default(), None, None),
         };
-        let (known, metrics) = (RwLock::default(), AwayMetrics::default());
-        Self { map, upstreams, spill_to, keys, known, metrics }
+        let (known, ahead, metrics) = (RwLock::default(), Ahead::default(), AwayMetrics::default());
+        Self { map, upstreams, spill_to, keys, known, ahead, metrics }
     }
 
     /// The upstream that segments are spilled to.

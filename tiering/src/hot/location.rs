@@ -1,5 +1,7 @@
 //! Where a stored chunk lies, as the tier handles it: an extent whose fields were looked at.
 
+use std::ops::Range;
+
 use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::CHUNK_BYTES_MAX;
 use mlgw_metadata::schema::{Encoding, Extent};
@@ -34,6 +36,11 @@ impl Location {
             head_bytes: extent.head_bytes,
             payload_bytes: extent.stored_bytes as u32,
         })
+    }
+
+    /// The bytes of the segment's file that are its record.
+    pub(super) fn record(&self) -> Range<u64> {
+        self.offset..self.offset + u64::from(self.head_bytes) + u64::from(self.payload_bytes)
     }
 }
 

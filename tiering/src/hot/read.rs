@@ -89,6 +89,9 @@ pub enum Fault {
     Block(u32),
 }
 
+/// Of a record in an upstream all is fetched when this share of it is wanted.
+const WHOLE_SHARE: usize = 8;
+
 pub(super) struct Reader {
     inner: Arc<Inner>,
 }
@@ -176,6 +179,15 @@ impl Reader {
         read.unwrap_or_else(|stopped| Err(ReadError::Io { segment, source: io::Error::other(stopped) }))
     }
 
+    /// Begins to fetch what will be read next, where it takes a while.
+    pub(super) fn will_read<'e>(&self, extents: impl Iterator<Item = &'e Extent>) {
+        for location in extents.filter_map(Location::of) {
+            if let Ok(Some(remote)) = self.inner.away.find(location.segment) {
+                self.inner.away.read_ahead(remote, location.record());
+            }
+        }
+    }
+
     pub(super) async fn read(
         &self,
         extent: &Extent,
@@ -257,9 +269,24 @@ impl Inner {
         plan.whole(plan.place(remote.generation), record)
     }
 
+    /// The whole record, when much of it is wanted: then the rest of it will be, too, and others want the same.
+    async fn whole_from_away(&self, plan: &Plan, remote: &Remote) -> Result<Option<Bytes>, ReadError> {
+        let stored = plan.location.payload_bytes as usize;
+        if plan.payload.len() * WHOLE_SHARE < stored {
+            return Ok(None);
+        }
+        let last = plan.payload.end == stored;
+        self.away.read_whole(remote, plan.location.record(), last).await
+    }
+
     /// Reads what is wanted from an upstream: in one request, or, from the middle of a long record, in two at a time.
     async fn read_from_away(&self, plan: &Plan, remote: &Remote) -> Result<Bytes, ReadError> {
         let (place, head_bytes) = (plan.place(remote.generation), plan.location.head_bytes as usize);
+        if let Some(record) = self.whole_from_away(plan, remote).await? {
+            let (head, payload) = record.split_at(head_bytes);
+            plan.verify(place, head, &payload[plan.payload.clone()])?;
+            return Ok(plan.narrow(record.slice(head_bytes..), 0));
+        }
         if plan.in_one_read() {
             let mut record = self.away.read(remote, plan.record()).await?;
             let (head, payload) = record.split_at(head_bytes);

@@ -227,3 +227,31 @@ async fn an_upstream_that_is_not_configured_any_more_is_no_reason_to_forget_what
     assert!(expected, "{refused:?}");
     catalogue.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_is_fetched_once_for_all_its_pieces_and_readers_and_a_small_range_by_itself() {
+    let store = FakeStore::default();
+    let (bench, _) = filled(away(&store, false)).await;
+    let body = bench.catalogue.body_id().await.unwrap();
+    let data = bytes_of(body.0, 1 << 20);
+    let appended = bench.append("long", body, &data, 1 << 20).await;
+    bench.name("long", body, appended.into_iter().map(|one| one.extent).collect()).await.unwrap();
+    let bench = bench.reopen().await;
+    carried_out(&bench, Order::DrainHot).await;
+    let extent = bench.extents("long").remove(0);
+    store.forget_calls();
+    const PIECE: u64 = 256 << 10;
+    let piece = |n: u64| bench.tier.read(&extent, body, n * PIECE..(n + 1) * PIECE);
+    bench.tier.will_read(std::iter::once(&extent));
+    let (one, other) = tokio::join!(piece(0), piece(0));
+    assert!(one.unwrap() == data[..PIECE as usize] && other.unwrap() == data[..PIECE as usize]);
+    for n in 1..4 {
+        assert!(piece(n).await.unwrap() == data[(n * PIECE) as usize..((n + 1) * PIECE) as usize]);
+    }
+    assert_eq!(store.calls(Call::Get), 1);
+    let small = bench.tier.read(&extent, body, 700_000..700_010).await.unwrap();
+    assert_eq!(small, &data[700_000..700_010]);
+    let fetched: usize = store.ranges().iter().skip(1).map(|(first, last)| last + 1 - first).sum();
+    assert!(store.calls(Call::Get) == 3 && fetched < 100_000, "{:?}", store.ranges());
+    bench.close().await;
+}

@@ -86,14 +86,14 @@ impl FakeStore {
         self.state.lock().log.iter().filter(|of| **of == call).count()
     }
 
-    pub(super) fn forget_calls(&self) {
+    pub(crate) fn forget_calls(&self) {
         let mut state = self.state.lock();
         state.log.clear();
         state.ranges.clear();
     }
 
     /// The ranges that were read.
-    pub(super) fn ranges(&self) -> Vec<(usize, usize)> {
+    pub(crate) fn ranges(&self) -> Vec<(usize, usize)> {
         self.state.lock().ranges.clone()
     }
 
