@@ -47,7 +47,11 @@ impl Source {
     }
 }
 
-fn source(request: &Request<'_>) -> Result<Source, S3Error> {
+/// What a copy is of.
+///
+/// # Errors
+/// Those of [`Source::parse`].
+pub(super) fn source(request: &Request<'_>) -> Result<Source, S3Error> {
     Source::parse(request.header("x-amz-copy-source")?.unwrap_or_default())
 }
 

@@ -93,30 +93,64 @@ async fn delete(
 /// Those of S3; what goes wrong with one key is in the answer's document.
 pub async fn delete_objects(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
-    let text = document::read(request, upload, document::TERMS).await?;
-    let document: DeleteDocument = parse(&text)?;
-    if document.objects.is_empty() || document.objects.len() > DELETE_OBJECTS_KEYS_MAX {
-        let why = format!("A DeleteObjects names 1 to {DELETE_OBJECTS_KEYS_MAX} keys.");
-        return Err(S3Error::new(Code::MalformedXML).message(why));
-    }
+    let document = DeleteDocument::read(request, upload).await?;
     let deletes = document.objects.iter().map(|doomed| delete_one(gateway, &bucket, request, doomed));
     let results = join_all(deletes).await;
-    let mut out = Xml::new("DeleteResult");
-    for (doomed, result) in document.objects.iter().zip(results) {
-        match result {
-            Ok(()) if document.quiet => {}
-            Ok(()) => {
-                out.open("Deleted").text("Key", &doomed.key);
-                out.optional("VersionId", doomed.version_id.as_deref()).close("Deleted");
-            }
-            Err(error) => {
-                out.open("Error").text("Key", &doomed.key);
-                out.optional("VersionId", doomed.version_id.as_deref());
-                out.text("Code", error.code().as_str()).text("Message", error.text()).close("Error");
+    document.answer(request, results)
+}
+
+impl DeleteDocument {
+    /// Reads the document of a request.
+    ///
+    /// # Errors
+    /// `MalformedXML`; those of bodies.
+    pub(super) async fn read(request: &Request<'_>, upload: Upload<'_>) -> Result<Self, S3Error> {
+        let text = document::read(request, upload, document::TERMS).await?;
+        let document: Self = parse(&text)?;
+        if document.objects.is_empty() || document.objects.len() > DELETE_OBJECTS_KEYS_MAX {
+            let why = format!("A DeleteObjects names 1 to {DELETE_OBJECTS_KEYS_MAX} keys.");
+            return Err(S3Error::new(Code::MalformedXML).message(why));
+        }
+        Ok(document)
+    }
+
+    /// The answer, given what came of each key.
+    ///
+    /// # Errors
+    /// `SlowDown` when there is no memory for it.
+    pub(super) fn answer(&self, request: &Request<'_>, results: Vec<Result<(), S3Error>>) -> S3Result {
+        let mut out = Xml::new("DeleteResult");
+        for (doomed, result) in self.objects.iter().zip(results) {
+            match result {
+                Ok(()) if self.quiet => {}
+                Ok(()) => {
+                    out.open("Deleted").text("Key", &doomed.key);
+                    out.optional("VersionId", doomed.version_id.as_deref()).close("Deleted");
+                }
+                Err(error) => {
+                    out.open("Error").text("Key", &doomed.key);
+                    out.optional("VersionId", doomed.version_id.as_deref());
+                    out.text("Code", error.code().as_str()).text("Message", error.text()).close("Error");
+                }
             }
         }
+        long_xml(request.memory, out.finish("DeleteResult"))
     }
-    long_xml(request.memory, out.finish("DeleteResult"))
+}
+
+impl Doomed {
+    /// The key, which the caller may delete.
+    ///
+    /// # Errors
+    /// `AccessDenied`, `NoSuchVersion`, `InvalidArgument`.
+    pub(super) fn key(&self, request: &Request<'_>) -> Result<ObjectKey, S3Error> {
+        let key = ObjectKey::new(&self.key).map_err(|_| S3Error::new(Code::InvalidArgument))?;
+        if !request.principal.allows(Action::Write, Some(request.bucket()), Some(key.as_str())) {
+            return Err(S3Error::new(Code::AccessDenied));
+        }
+        check_version(self.version_id.as_deref())?;
+        Ok(key)
+    }
 }
 
 async fn delete_one(
@@ -125,11 +159,7 @@ async fn delete_one(
     request: &Request<'_>,
     doomed: &Doomed,
 ) -> Result<(), S3Error> {
-    let key = ObjectKey::new(&doomed.key).map_err(|_| S3Error::new(Code::InvalidArgument))?;
-    if !request.principal.allows(Action::Write, Some(&bucket.name), Some(key.as_str())) {
-        return Err(S3Error::new(Code::AccessDenied));
-    }
-    check_version(doomed.version_id.as_deref())?;
+    let key = doomed.key(request)?;
     let given = Given {
         etag: doomed.etag.as_deref(),
         size: doomed.size.as_deref(),

@@ -23,9 +23,22 @@ use table::{Elsewhere, PREFIXES, ROWS, Row, Rule};
 /// `NotImplemented` with the name of the first header that is refused, or AWS's own code for the
 /// few that have one.
 pub fn check_headers(headers: &HeaderMap, operation: Operation) -> Result<(), S3Error> {
+    check(headers, operation, false)
+}
+
+/// As [`check_headers`], for an origin that has storage classes of its own.
+///
+/// # Errors
+/// As [`check_headers`].
+pub fn check_headers_for_origin(headers: &HeaderMap, operation: Operation) -> Result<(), S3Error> {
+    check(headers, operation, true)
+}
+
+fn check(headers: &HeaderMap, operation: Operation, any_class: bool) -> Result<(), S3Error> {
     for (name, value) in headers {
         let name = name.as_str();
         match find(name) {
+            Some(row) if any_class && matches!(row.rule, Rule::StorageClass) => {}
             Some(row) => row.check(name, value, operation)?,
             None if name.starts_with("x-amz-") => return Err(refused(name)),
             None => {}

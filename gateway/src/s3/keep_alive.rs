@@ -10,7 +10,7 @@ use super::response::{BodyError, ResponseBody, S3Response, S3Result, empty, xml}
 use super::xml::PROLOG;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use std::future::Future;
 use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
@@ -28,31 +28,51 @@ struct Pace {
 /// Clients and load balancers give up after 30 s without a byte, or later.
 const PACE: Pace = Pace { patience: Duration::from_secs(5), blank_every: Duration::from_secs(5) };
 
-type Work = AbortOnDropHandle<Result<String, S3Error>>;
+type Work = AbortOnDropHandle<Result<Done, S3Error>>;
+
+/// What long work makes.
+#[derive(Default)]
+pub struct Done {
+    /// The answer's document.
+    pub document: String,
+    /// Headers that are sent if it comes before the answer has begun.
+    pub headers: HeaderMap,
+}
+
+impl From<String> for Done {
+    fn from(document: String) -> Self {
+        Self { document, ..Self::default() }
+    }
+}
 
 /// Runs `work`, which makes a document, and answers with it.
 ///
 /// # Errors
 /// Those of `work`, when they come in time.
-pub async fn answer<F>(work: F) -> S3Result
+pub async fn answer<D>(work: impl Future<Output = Result<D, S3Error>> + Send + 'static) -> S3Result
 where
-    F: Future<Output = Result<String, S3Error>> + Send + 'static,
+    D: Into<Done>,
 {
-    answer_at(PACE, work).await
+    answer_at(PACE, async { work.await.map(Into::into) }).await
 }
 
-async fn answer_at<F>(pace: Pace, work: F) -> S3Result
-where
-    F: Future<Output = Result<String, S3Error>> + Send + 'static,
-{
+async fn answer_at(
+    pace: Pace,
+    work: impl Future<Output = Result<Done, S3Error>> + Send + 'static,
+) -> S3Result {
     let mut work = AbortOnDropHandle::new(tokio::spawn(work));
     match timeout(pace.patience, &mut work).await {
-        Ok(joined) => Ok(xml(outcome(joined)?)),
+        Ok(joined) => {
+            let Done { document, headers } = outcome(joined)?;
+            let mut response = xml(document);
+            response.headers_mut().extend(headers);
+            Ok(response)
+        }
         Err(_) => Ok(kept_alive(work, pace.blank_every)),
     }
 }
 
-fn outcome(joined: Result<Result<String, S3Error>, tokio::task::JoinError>) -> Result<String, S3Error> {
+fn outcome(joined: Result<Result<Done, S3Error>, tokio::task::JoinError>) -> Result<Done, S3Error> {
     joined.unwrap_or_else(|error| {
         tracing::error!(%error, "an operation came to grief");
         Err(S3Error::new(super::error::Code::InternalError))
@@ -79,7 +99,8 @@ type Step = (Result<Bytes, BodyError>, Option<(Work, Interval)>);
 async fn blank_or_document(mut work: Work, mut blanks: Interval) -> Step {
     tokio::select! {
         joined = &mut work => {
-            let document = outcome(joined).unwrap_or_else(|error| error.to_xml(false, "", ""));
+            let done = outcome(joined).map(|done| done.document);
+            let document = done.unwrap_or_else(|error| error.to_xml(false, "", ""));
             let rest = document.strip_prefix(PROLOG).unwrap_or(&document).to_owned();
             (Ok(Bytes::from(rest)), None)
         }
@@ -102,7 +123,7 @@ mod tests {
     async fn quick_work_answers_with_its_own_status() {
         let response = answer(async { Ok(format!("{PROLOG}<A/>")) }).await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
-        let error = answer(async { Err(S3Error::new(Code::NoSuchKey)) }).await;
+        let error = answer(async { Err::<String, _>(S3Error::new(Code::NoSuchKey)) }).await;
         assert!(error.is_err());
     }
 
@@ -111,7 +132,7 @@ mod tests {
         let (go, gone) = oneshot::channel();
         let response = answer_at(IMPATIENT, async move {
             gone.await.unwrap();
-            result
+            result.map(Into::into)
         });
         let response = response.await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);

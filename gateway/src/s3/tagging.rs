@@ -22,16 +22,20 @@ use std::sync::Arc;
 /// # Errors
 /// Those of S3.
 pub fn get(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    let found = find(gateway, request)?;
+    Ok(xml(document_of(&find(gateway, request)?.object.tags)))
+}
+
+/// The document that tells of tags.
+pub(super) fn document_of(tags: &[Pair]) -> String {
     let mut out = Xml::new("Tagging");
     out.open("TagSet");
-    let mut tags: Vec<&Pair> = found.object.tags.iter().collect();
+    let mut tags: Vec<&Pair> = tags.iter().collect();
     tags.sort_by(|a, b| a.name.cmp(&b.name));
     for tag in tags {
         out.open("Tag").text("Key", &tag.name).text("Value", &tag.value).close("Tag");
     }
     out.close("TagSet");
-    Ok(xml(out.finish("Tagging")))
+    out.finish("Tagging")
 }
 
 impl TaggingDocument {

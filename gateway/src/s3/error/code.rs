@@ -15,6 +15,12 @@ macro_rules! codes {
             /// Every code, in the order of the table.
             pub const ALL: &[Code] = &[$(Code::$code,)*];
 
+            /// The code of this name.
+            #[must_use]
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|code| code.as_str() == name)
+            }
+
             /// The code as it stands in the XML.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
