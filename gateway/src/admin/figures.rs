@@ -107,6 +107,7 @@ impl Admin {
                 requests.push(&[upstream, operation, status], Value::Count(count));
             }
             bytes.push(&[upstream, "get"], Value::Count(asked.received_bytes));
+            bytes.push(&[upstream, "put"], Value::Count(asked.sent_bytes));
         }
         for (upstream, asked) in self.upstreams.iter().map(|(name, upstream)| (name, upstream.metrics())) {
             for (op, outcome, count) in asked.requests.into_iter().filter(|(_, _, count)| *count > 0) {

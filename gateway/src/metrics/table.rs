@@ -132,7 +132,7 @@ metrics! {
     UPSTREAM_REQUESTS: Counter "mlgw_upstream_requests_total" ["upstream" "op" "status"]
         "Requests to an upstream, each repetition by itself, by what came of them: ok, or in a word why not"
     UPSTREAM_BYTES: Counter "mlgw_upstream_bytes_total" ["upstream" "op"]
-        "Bytes of bodies that came from an upstream, and that segments were sent with"
+        "Bytes of bodies that came from an upstream, and that objects and segments were sent with"
     GARBAGE: Gauge "mlgw_garbage_bytes" []
         "Bytes of segments that nothing refers to: of deletes, overwrites and bodies given up, and of writes under way"
     MOVED_BYTES: Counter "mlgw_moved_bytes_total" ["from" "to" "reason"]

@@ -105,9 +105,10 @@ fn told(error: OriginError, fronted: &Fronted) -> S3Error {
         OriginError::NoSuchBucket => of(Code::NoSuchBucket),
         OriginError::Denied(_) => of(Code::AccessDenied),
         OriginError::Throttled(_) => of(Code::SlowDown),
-        OriginError::Failed(_) | OriginError::Unreachable(_) | OriginError::TimedOut => {
-            of(Code::ServiceUnavailable)
-        }
+        OriginError::Failed(_)
+        | OriginError::Unreachable(_)
+        | OriginError::Broken(_)
+        | OriginError::TimedOut => of(Code::ServiceUnavailable),
         OriginError::NotModified
         | OriginError::Changed
         | OriginError::OutOfRange(_)

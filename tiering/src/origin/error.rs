@@ -29,18 +29,23 @@ pub enum OriginError {
     /// It failed: again, later.
     #[error("the origin failed with status {0}")]
     Failed(u16),
-    /// There is no connection to it, or it broke: again, later.
+    /// There is no connection to it, or its answer broke off: again, later.
     #[error("the origin cannot be reached: {0}")]
     Unreachable(String),
+    /// The connection broke while it had the request, and nobody knows whether it was done: again, later.
+    #[error("the connection to the origin broke: {0}")]
+    Broken(String),
     /// It does not answer: again, later.
     #[error("the origin does not answer in time")]
     TimedOut,
     /// It refuses the request as it is: again does not help.
-    #[error("the origin refuses it with status {status}: {message}")]
+    #[error("the origin refuses it with status {status}: {code} {message}")]
     Refused {
         /// The status.
         status: u16,
-        /// Its code and message.
+        /// Its code, as `InvalidPart`; it may be empty.
+        code: String,
+        /// What it says.
         message: String,
     },
     /// It does not speak the protocol: again does not help.
@@ -49,11 +54,37 @@ pub enum OriginError {
 }
 
 impl OriginError {
+    /// A refusal.
+    pub(crate) fn refused(status: u16, code: &str, message: &str) -> Self {
+        Self::Refused { status, code: code.to_owned(), message: message.to_owned() }
+    }
+
+    /// Whether a write that failed so was surely not done: it was refused, or never sent.
+    #[must_use]
+    pub const fn is_undone(&self) -> bool {
+        match self {
+            Self::NoSuchKey
+            | Self::NoSuchBucket
+            | Self::Denied(_)
+            | Self::NotModified
+            | Self::Changed
+            | Self::OutOfRange(_)
+            | Self::Throttled(_)
+            | Self::Unreachable(_)
+            | Self::Refused { .. } => true,
+            Self::Failed(_) | Self::Broken(_) | Self::TimedOut | Self::Nonsense(_) => false,
+        }
+    }
+
     /// Whether the same request may do better a little later.
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         match self {
-            Self::Throttled(_) | Self::Failed(_) | Self::Unreachable(_) | Self::TimedOut => true,
+            Self::Throttled(_)
+            | Self::Failed(_)
+            | Self::Unreachable(_)
+            | Self::Broken(_)
+            | Self::TimedOut => true,
             Self::NoSuchKey
             | Self::NoSuchBucket
             | Self::Denied(_)

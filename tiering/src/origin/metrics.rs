@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// What was asked of an origin since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OriginMetrics {
-    /// Requests, repeated ones each by itself, by operation (`list`, `head`, `get`) and by what came of them (`ok`, or in a word why not).
+    /// Requests, repeated ones each by itself, by operation (`list`, `get`, `put` and so on) and by what came of them (`ok`, or in a word why not).
     pub requests: BTreeMap<(&'static str, &'static str), u64>,
     /// Bytes of bodies that came.
     pub received_bytes: u64,
+    /// Bytes of bodies that were sent, repeated ones each time.
+    pub sent_bytes: u64,
 }
 
 /// Counts what is asked.
@@ -19,6 +21,7 @@ pub struct OriginMetrics {
 pub(super) struct Counts {
     requests: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
     pub(super) received_bytes: AtomicU64,
+    pub(super) sent_bytes: AtomicU64,
 }
 
 impl Counts {
@@ -28,8 +31,11 @@ impl Counts {
     }
 
     pub(super) fn metrics(&self) -> OriginMetrics {
-        let (requests, received_bytes) = (self.requests.lock().clone(), self.received_bytes.load(Relaxed));
-        OriginMetrics { requests, received_bytes }
+        OriginMetrics {
+            requests: self.requests.lock().clone(),
+            received_bytes: self.received_bytes.load(Relaxed),
+            sent_bytes: self.sent_bytes.load(Relaxed),
+        }
     }
 }
 
@@ -44,6 +50,7 @@ const fn word(error: &OriginError) -> &'static str {
         OriginError::Throttled(_) => "throttled",
         OriginError::Failed(_) => "failed",
         OriginError::Unreachable(_) => "unreachable",
+        OriginError::Broken(_) => "broken",
         OriginError::TimedOut => "timed_out",
         OriginError::Refused { .. } | OriginError::Nonsense(_) => "refused",
     }

@@ -15,6 +15,24 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 /// The longest wait that an origin may ask for; then its error is passed on.
 const ASKED_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// What may be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Again {
+    /// What does the same when it is done twice.
+    Always,
+    /// What must not be done twice: only when it surely was not done.
+    IfUndone,
+}
+
+impl Again {
+    pub(super) const fn allows(self, error: &OriginError) -> bool {
+        match self {
+            Self::Always => true,
+            Self::IfUndone => error.is_undone(),
+        }
+    }
+}
+
 /// How long to wait before a request is tried again that failed for the `failures`th time; nothing when it is given up. `chance` is
 /// anything from 0 to 1.
 pub(super) fn wait(error: &OriginError, failures: u32, chance: f64) -> Option<Duration> {
@@ -32,7 +50,7 @@ pub(super) fn wait(error: &OriginError, failures: u32, chance: f64) -> Option<Du
 
 #[cfg(test)]
 mod tests {
-    use super::{ATTEMPTS, wait};
+    use super::{ATTEMPTS, Again, wait};
     use crate::origin::OriginError;
     use std::time::Duration;
 
@@ -48,6 +66,17 @@ mod tests {
     fn what_will_not_change_is_not_tried_again() {
         for error in [OriginError::NoSuchKey, OriginError::Denied("no".into()), OriginError::Changed] {
             assert_eq!(wait(&error, 1, 0.5), None);
+        }
+    }
+
+    #[test]
+    fn what_must_not_be_done_twice_is_sent_again_only_when_it_was_not_done() {
+        let broken = OriginError::Broken("reset".into());
+        for error in [&broken, &OriginError::TimedOut, &OriginError::Failed(500)] {
+            assert!(Again::Always.allows(error) && !Again::IfUndone.allows(error), "{error}");
+        }
+        for error in [OriginError::Throttled(None), OriginError::Unreachable("refused".into())] {
+            assert!(Again::IfUndone.allows(&error), "{error}");
         }
     }
 

@@ -1,24 +1,36 @@
 //! An origin that speaks S3.
 //!
 //! Reads are tried again while that may help; each try is signed anew. A body that breaks off is an error for its reader, who knows
-//! what it has already.
+//! what it has already. Writes are tried again only with bytes that are in memory, and only if that can do no harm: what was sent once
+//! and came to no known end is for the client to decide.
 
+mod chunked;
 mod credentials;
 mod head;
+mod outgoing;
+mod results;
 mod sign;
 mod transport;
+mod uploads;
 mod url;
+mod write;
 mod xml;
 
 use super::metrics::Counts;
-use super::{Answer, GetQuery, Got, ListPage, ListQuery, Origin, OriginError, OriginMetrics, Part, retry};
+use super::retry::{self, Again};
+use super::{
+    Answer, Begun, Content, Document, GetQuery, Got, ListPage, ListQuery, Made, Origin, OriginError,
+    OriginMetrics, Part, PartPage, UploadOf, UploadPage, UploadsQuery, Written,
+};
 use crate::upstream::UpstreamSettings;
+use bytes::Bytes;
 use credentials::Credentials;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use mlgw_common::Clock;
-use mlgw_metadata::schema::ObjectVersion;
+use mlgw_metadata::schema::{ObjectVersion, Pair};
+use outgoing::Outgoing;
 use sign::Signer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,6 +41,7 @@ use url::Base;
 /// A bucket of an S3 upstream.
 pub struct S3Origin {
     name: String,
+    bucket: String,
     base: Base,
     signer: Signer,
     transport: Transport,
@@ -46,6 +59,7 @@ impl S3Origin {
         let credentials = Credentials::of(&settings.credentials).map_err(of)?;
         Ok(Self {
             name: settings.name.clone(),
+            bucket: settings.bucket.clone(),
             base: Base::of(settings).map_err(of)?,
             signer: Signer { credentials, region: settings.region.clone() },
             transport: Transport::new(settings).map_err(of)?,
@@ -54,7 +68,7 @@ impl S3Origin {
         })
     }
 
-    /// Asks, again and again while that may help.
+    /// Reads, again and again while that may help.
     async fn ask(
         &self,
         operation: &'static str,
@@ -62,43 +76,62 @@ impl S3Origin {
         url: &str,
         headers: &HeaderMap,
     ) -> Result<Response<Incoming>, OriginError> {
-        let mut failures = 0;
+        let asked = Asked { operation, method, url, headers, again: Again::Always, long: false };
+        self.again(&asked, Outgoing::nothing).await
+    }
+
+    /// Sends what `outgoing` makes, again and again while that may help and do no harm.
+    async fn again(
+        &self,
+        asked: &Asked<'_>,
+        outgoing: impl Fn() -> Outgoing,
+    ) -> Result<Response<Incoming>, OriginError> {
+        let (mut failures, mut may_be_done) = (0, false);
         loop {
-            let answer = self.ask_once(method.clone(), url, headers).await;
-            self.counts.add(operation, answer.as_ref().err());
-            let error = match answer {
+            let error = match self.once(asked, outgoing()).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
             failures += 1;
-            let Some(wait) = retry::wait(&error, failures, chance()) else { return Err(error) };
+            let wait = retry::wait(&error, failures, chance()).filter(|_| asked.again.allows(&error));
+            let Some(wait) = wait else { return Err(asked.error(error, may_be_done)) };
+            may_be_done |= !error.is_undone();
             tracing::debug!(origin = %self.name, %error, ?wait, "a request is tried again");
             tokio::time::sleep(wait).await;
         }
     }
 
-    async fn ask_once(
+    async fn once(&self, asked: &Asked<'_>, outgoing: Outgoing) -> Result<Response<Incoming>, OriginError> {
+        let turn = outgoing.turn.clone();
+        let answer = self.exchange(asked, outgoing).await;
+        self.counts.add(asked.operation, answer.as_ref().err());
+        self.counts.sent_bytes.fetch_add(turn.sent_bytes(), Relaxed);
+        answer
+    }
+
+    async fn exchange(
         &self,
-        method: Method,
-        url: &str,
-        headers: &HeaderMap,
+        asked: &Asked<'_>,
+        outgoing: Outgoing,
     ) -> Result<Response<Incoming>, OriginError> {
-        let is_head = method == Method::HEAD;
-        let request = Request::builder().method(method).uri(url).body(transport::nothing());
-        let mut request = request.map_err(|error| OriginError::Nonsense(error.to_string()))?;
-        *request.headers_mut() = headers.clone();
-        let host = HeaderValue::from_str(&self.base.authority);
-        let host = host.map_err(|error| OriginError::Nonsense(error.to_string()))?;
+        let nonsense = |error: String| OriginError::Nonsense(error);
+        let Outgoing { body, headers, signable, turn } = outgoing;
+        let request = Request::builder().method(asked.method.clone()).uri(asked.url).body(body);
+        let mut request = request.map_err(|error| nonsense(error.to_string()))?;
+        *request.headers_mut() = asked.headers.clone();
+        outgoing::add(headers, request.headers_mut());
+        let host =
+            HeaderValue::from_str(&self.base.authority).map_err(|error| nonsense(error.to_string()))?;
         request.headers_mut().insert(header::HOST, host);
-        self.signer.sign(&mut request, self.clock.now()).await?;
-        let answer = self.transport.send(request).await?;
+        self.signer.sign(&mut request, signable, self.clock.now()).await?;
+        let answer = self.transport.send(request, &turn, asked.long).await?;
         if answer.status().is_success() {
             return Ok(answer);
         }
         let (head, body) = answer.into_parts();
         // An error that nobody can read is one all the same.
-        let document = match is_head {
-            true => bytes::Bytes::new(),
+        let document = match asked.method == Method::HEAD {
+            true => Bytes::new(),
             false => self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await.unwrap_or_default(),
         };
         Err(refusal(head.status, &head.headers, &document))
@@ -145,6 +178,29 @@ impl S3Origin {
     }
 }
 
+/// A request, but for its body.
+struct Asked<'a> {
+    /// What it is counted as.
+    operation: &'static str,
+    method: Method,
+    url: &'a str,
+    headers: &'a HeaderMap,
+    again: Again,
+    /// Whether it may take long.
+    long: bool,
+}
+
+impl Asked<'_> {
+    /// The error of the last try. Of a write that an earlier try may have done it does not say that it was not done.
+    fn error(&self, last: OriginError, may_be_done: bool) -> OriginError {
+        let is_read = self.method == Method::GET || self.method == Method::HEAD;
+        match may_be_done && !is_read && last.is_undone() {
+            true => OriginError::Broken(format!("it was sent before; then: {last}")),
+            false => last,
+        }
+    }
+}
+
 impl Origin for S3Origin {
     fn list<'a>(&'a self, query: &'a ListQuery) -> Answer<'a, ListPage> {
         Box::pin(self.list(query))
@@ -164,6 +220,75 @@ impl Origin for S3Origin {
 
     fn metrics(&self) -> OriginMetrics {
         self.counts.metrics()
+    }
+
+    fn put<'a>(&'a self, key: &'a str, headers: &'a HeaderMap, content: Content) -> Answer<'a, Written> {
+        Box::pin(self.put(key, headers, content))
+    }
+
+    fn delete<'a>(&'a self, key: &'a str, headers: &'a HeaderMap) -> Answer<'a, Written> {
+        Box::pin(self.delete(key, headers))
+    }
+
+    fn copy<'a>(&'a self, key: &'a str, source: &'a str, headers: &'a HeaderMap) -> Answer<'a, Made> {
+        Box::pin(self.copy(key, source, headers))
+    }
+
+    fn tags<'a>(&'a self, key: &'a str) -> Answer<'a, Vec<Pair>> {
+        Box::pin(self.tags(key))
+    }
+
+    fn set_tags<'a>(&'a self, key: &'a str, tags: &'a [Pair]) -> Answer<'a, ()> {
+        Box::pin(self.set_tags(key, tags))
+    }
+
+    fn attributes<'a>(&'a self, key: &'a str, headers: &'a HeaderMap) -> Answer<'a, Document> {
+        Box::pin(self.attributes(key, headers))
+    }
+
+    fn create_upload<'a>(&'a self, key: &'a str, headers: &'a HeaderMap) -> Answer<'a, Begun> {
+        Box::pin(self.create_upload(key, headers))
+    }
+
+    fn put_part<'a>(
+        &'a self,
+        upload: UploadOf<'a>,
+        number: u32,
+        headers: &'a HeaderMap,
+        content: Content,
+    ) -> Answer<'a, Written> {
+        Box::pin(self.put_part(upload, number, headers, content))
+    }
+
+    fn copy_part<'a>(
+        &'a self,
+        upload: UploadOf<'a>,
+        number: u32,
+        source: &'a str,
+        headers: &'a HeaderMap,
+    ) -> Answer<'a, Made> {
+        Box::pin(self.copy_part(upload, number, source, headers))
+    }
+
+    fn complete<'a>(
+        &'a self,
+        upload: UploadOf<'a>,
+        headers: &'a HeaderMap,
+        document: Bytes,
+    ) -> Answer<'a, Made> {
+        Box::pin(self.complete(upload, headers, document))
+    }
+
+    fn abort<'a>(&'a self, upload: UploadOf<'a>) -> Answer<'a, ()> {
+        Box::pin(self.abort(upload))
+    }
+
+    fn list_parts<'a>(&'a self, upload: UploadOf<'a>, after: u32, max: usize) -> Answer<'a, PartPage> {
+        Box::pin(self.list_parts(upload, after, max))
+    }
+
+    fn list_uploads<'a>(&'a self, query: &'a UploadsQuery) -> Answer<'a, UploadPage> {
+        Box::pin(self.list_uploads(query))
     }
 }
 
@@ -207,13 +332,15 @@ fn refusal(status: StatusCode, headers: &HeaderMap, document: &[u8]) -> OriginEr
     match (status.as_u16(), code.as_str()) {
         (304, _) => OriginError::NotModified,
         (404, "NoSuchBucket") => OriginError::NoSuchBucket,
+        (404, "NoSuchUpload" | "NoSuchVersion") => OriginError::Refused { status: 404, code, message },
         (404, _) => OriginError::NoSuchKey,
         (412, _) => OriginError::Changed,
         (416, _) => OriginError::OutOfRange(head::size_beyond(headers)),
         (401 | 403, _) => OriginError::Denied(format!("{status} {code} {message}").trim_end().to_owned()),
         (429, _) | (503, _) | (_, "SlowDown") => OriginError::Throttled(retry_after()),
+        (status @ (501 | 505), _) => OriginError::Refused { status, code, message },
         (500..=599, _) => OriginError::Failed(status.as_u16()),
-        (status, _) => OriginError::Refused { status, message: format!("{code} {message}") },
+        (status, _) => OriginError::Refused { status, code, message },
     }
 }
 

@@ -80,6 +80,19 @@ pub(super) fn size_beyond(headers: &HeaderMap) -> Option<u64> {
     text(headers, "content-range")?.strip_prefix("bytes */")?.parse().ok()
 }
 
+/// What clients know of an answer to a write: the ETag, checksums, the version and the like, but nothing of how the answer travelled.
+pub(super) fn known(headers: &HeaderMap) -> HeaderMap {
+    let is_known = |name: &str| {
+        matches!(
+            name,
+            "etag" | "last-modified" | "x-amz-version-id" | "x-amz-delete-marker" | "x-amz-expiration"
+        ) || name.starts_with("x-amz-checksum-")
+            || name == "x-amz-copy-source-version-id"
+    };
+    let known = headers.iter().filter(|(name, _)| is_known(name.as_str()));
+    known.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
 fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }

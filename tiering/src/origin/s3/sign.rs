@@ -7,9 +7,12 @@ use aws_sigv4::http_request::{
     UriPathNormalizationMode, sign,
 };
 use aws_sigv4::sign::v4;
-use http::Request;
+use http::{HeaderName, Request, header};
 use mlgw_common::Timestamp;
 use std::time::{Duration, UNIX_EPOCH};
+
+/// What is covered beside S3's own headers.
+const COVERED: [HeaderName; 3] = [header::HOST, header::CONTENT_TYPE, HeaderName::from_static("content-md5")];
 
 /// Signs requests for one region.
 #[derive(Debug)]
@@ -20,7 +23,12 @@ pub(super) struct Signer {
 
 impl Signer {
     /// Signs a request as of `now`. Its body is not covered: it is a stream, and what protects it is TLS and its checksum.
-    pub(super) async fn sign<B>(&self, request: &mut Request<B>, now: Timestamp) -> Result<(), OriginError> {
+    pub(super) async fn sign<B>(
+        &self,
+        request: &mut Request<B>,
+        body: SignableBody<'static>,
+        now: Timestamp,
+    ) -> Result<(), OriginError> {
         let Some(credentials) = self.credentials.get().await? else { return Ok(()) };
         let cannot = |why: String| OriginError::Nonsense(format!("a request cannot be signed: {why}"));
         let identity = credentials.into();
@@ -38,11 +46,10 @@ impl Signer {
             .map_err(|error| cannot(error.to_string()))?
             .into();
         let headers = request.headers().iter().filter_map(|(name, value)| {
-            let is_covered = *name == http::header::HOST || name.as_str().starts_with("x-amz-");
-            Some((name.as_str(), value.to_str().ok()?)).filter(|_| is_covered)
+            let is_covered = COVERED.contains(name) || name.as_str().starts_with("x-amz-");
+            Some((name.as_str(), str::from_utf8(value.as_bytes()).ok()?)).filter(|_| is_covered)
         });
         let uri = request.uri().to_string();
-        let body = SignableBody::UnsignedPayload;
         let signable = SignableRequest::new(request.method().as_str(), uri, headers, body);
         let signature = sign(signable.map_err(|error| cannot(error.to_string()))?, &params);
         let (instructions, _) = signature.map_err(|error| cannot(error.to_string()))?.into_parts();

@@ -1,5 +1,7 @@
 //! The client against a server that answers what a test says.
 
+mod writing;
+
 use super::{S3Origin, refusal, testing::settings};
 use crate::origin::{GetQuery, ListQuery, Origin, OriginError, Part};
 use futures_util::TryStreamExt as _;
@@ -10,10 +12,11 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-/// Answers its connections' requests one after the other with `answers`, and keeps the requests' heads.
+/// Answers its connections' requests one after the other with `answers`, and keeps the requests' heads and as much of their bodies as came.
 struct Server {
     endpoint: String,
     heads: Arc<Mutex<Vec<String>>>,
+    bodies: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Server {
@@ -22,7 +25,8 @@ impl Server {
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let heads = Arc::new(Mutex::new(Vec::new()));
         let answers: Vec<String> = answers.iter().map(|answer| answer.replace('\n', "\r\n")).collect();
-        let kept = heads.clone();
+        let bodies = Arc::new(Mutex::new(Vec::new()));
+        let (kept, kept_bodies) = (heads.clone(), bodies.clone());
         tokio::spawn(async move {
             for answer in answers {
                 let (mut stream, _) = listener.accept().await.unwrap();
@@ -30,11 +34,19 @@ impl Server {
                 while !head.ends_with(b"\r\n\r\n") {
                     head.push(stream.read_u8().await.unwrap());
                 }
-                kept.lock().unwrap().push(String::from_utf8(head).unwrap());
-                stream.write_all(answer.as_bytes()).await.unwrap();
+                let head = String::from_utf8(head).unwrap();
+                let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+                let length: u64 = length.map_or(0, |length| length.parse().unwrap());
+                kept.lock().unwrap().push(head);
+                let mut body = Vec::new();
+                let read = (&mut stream).take(length).read_to_end(&mut body).await;
+                kept_bodies.lock().unwrap().push(body);
+                if read.is_ok() {
+                    stream.write_all(answer.as_bytes()).await.unwrap();
+                }
             }
         });
-        Self { endpoint, heads }
+        Self { endpoint, heads, bodies }
     }
 
     fn origin(&self) -> S3Origin {
@@ -50,6 +62,17 @@ impl Server {
 
     fn heads(&self) -> Vec<String> {
         self.heads.lock().unwrap().clone()
+    }
+
+    /// The bodies that came, once there are as many.
+    async fn bodies(&self, how_many: usize) -> Vec<Vec<u8>> {
+        let came = async {
+            while self.bodies.lock().unwrap().len() < how_many {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), came).await.expect("they come");
+        self.bodies.lock().unwrap().clone()
     }
 }
 
@@ -154,5 +177,8 @@ fn statuses_mean_what_they_mean() {
     assert_eq!((of(304, ""), of(412, "")), (OriginError::NotModified, OriginError::Changed));
     assert_eq!((of(416, ""), of(429, "")), (OriginError::OutOfRange(None), OriginError::Throttled(None)));
     assert_eq!((of(500, ""), of(400, "SlowDown")), (OriginError::Failed(500), OriginError::Throttled(None)));
-    assert!(matches!(of(400, "Bad"), OriginError::Refused { status: 400, .. }));
+    assert!(matches!(of(400, "Bad"), OriginError::Refused { status: 400, code, .. } if code == "Bad"));
+    assert!(matches!(of(404, "NoSuchUpload"), OriginError::Refused { status: 404, .. }));
+    assert!(matches!(of(409, "ConditionalRequestConflict"), OriginError::Refused { status: 409, .. }));
+    assert!(matches!(of(501, "NotImplemented"), OriginError::Refused { status: 501, .. }));
 }

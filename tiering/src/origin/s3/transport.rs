@@ -1,11 +1,12 @@
 //! Connections to an S3 origin: kept alive, with or without TLS, through a proxy if one is configured; and how long anything may take.
 
+use super::outgoing::{Sent, Turn};
 use crate::origin::{Body, OriginError};
 use crate::upstream::UpstreamSettings;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use http::{Request, Response, Uri};
-use http_body_util::{BodyExt as _, BodyStream, combinators::UnsyncBoxBody};
+use http_body_util::BodyStream;
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -17,22 +18,17 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use std::error::Error;
 use std::path::Path;
+use std::pin::pin;
 use std::time::Duration;
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an origin may take to copy an object or to put one together: gigabytes at some tens of megabytes a second.
+const LONG_TIMEOUT: Duration = Duration::from_mins(5);
 /// How long a connection that nobody uses is kept; origins close theirs after some tens of seconds.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Connections that are kept though nobody uses them.
 const IDLE_MAX: usize = 256;
-
-/// What is sent.
-pub(super) type Sent = UnsyncBoxBody<Bytes, std::io::Error>;
-
-/// Nothing to be sent.
-pub(super) fn nothing() -> Sent {
-    http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync()
-}
 
 /// Connections to one origin.
 pub(super) struct Transport {
@@ -69,18 +65,30 @@ impl Transport {
         Ok(Self { client, timeout: settings.timeout })
     }
 
-    /// Sends a request; the head of its answer.
-    pub(super) async fn send(&self, request: Request<Sent>) -> Result<Response<Incoming>, OriginError> {
+    /// Sends a request; the head of its answer. The origin may take so long as its upstream's settings say whenever it is its turn, or longer
+    /// for what takes `long`.
+    pub(super) async fn send(
+        &self,
+        request: Request<Sent>,
+        turn: &Turn,
+        long: bool,
+    ) -> Result<Response<Incoming>, OriginError> {
+        let patience = if long { self.timeout.max(LONG_TIMEOUT) } else { self.timeout };
         let answer = async {
             match &self.client {
                 Connections::Direct(client) => client.request(request).await,
                 Connections::Proxied(client) => client.request(request).await,
             }
         };
-        let answer = tokio::time::timeout(self.timeout, answer).await;
-        answer
-            .map_err(|_| OriginError::TimedOut)?
-            .map_err(|error| OriginError::Unreachable(innermost(&error)))
+        let mut answer = pin!(answer);
+        loop {
+            let left = turn.left(patience).ok_or(OriginError::TimedOut)?;
+            let Ok(answer) = tokio::time::timeout(left, &mut answer).await else { continue };
+            return answer.map_err(|error| match error.is_connect() {
+                true => OriginError::Unreachable(innermost(&error)),
+                false => OriginError::Broken(innermost(&error)),
+            });
+        }
     }
 
     /// A body, which must have `length` bytes.

@@ -57,20 +57,31 @@ impl Base {
         format!("{}/{}", self.root(), utf8_percent_encode(key, PATH))
     }
 
+    /// The URL of a key, with a query.
+    pub(super) fn object_with(&self, key: &str, query: &[(&str, &str)]) -> String {
+        format!("{}?{}", self.object(key), pairs(query))
+    }
+
     /// The URL of the bucket, with a query.
     pub(super) fn bucket(&self, query: &[(&str, &str)]) -> String {
-        let pairs: Vec<String> = query
-            .iter()
-            .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, QUERY)))
-            .collect();
         // With the bucket in the path the path has no `/` behind it, with the bucket in the host it is `/`.
         let slash = if self.path.is_empty() { "/" } else { "" };
-        format!("{}{slash}?{}", self.root(), pairs.join("&"))
+        format!("{}{slash}?{}", self.root(), pairs(query))
     }
 
     fn root(&self) -> String {
         format!("{}://{}{}", self.scheme, self.authority, self.path)
     }
+}
+
+fn pairs(query: &[(&str, &str)]) -> String {
+    let pair = |(name, value): &(&str, &str)| format!("{name}={}", utf8_percent_encode(value, QUERY));
+    query.iter().map(pair).collect::<Vec<_>>().join("&")
+}
+
+/// A bucket and a key, as a copy names its source.
+pub(super) fn source(bucket: &str, key: &str) -> String {
+    format!("/{bucket}/{}", utf8_percent_encode(key, PATH))
 }
 
 #[cfg(test)]

@@ -38,8 +38,8 @@ struct Contents {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct CommonPrefix {
-    prefix: String,
+pub(super) struct CommonPrefix {
+    pub(super) prefix: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -79,7 +79,7 @@ pub(super) fn page(document: &[u8]) -> Result<ListPage, OriginError> {
 }
 
 /// A name with `encoding-type=url`: as in a form, where `+` is a space.
-fn decoded(name: &str) -> Result<String, String> {
+pub(super) fn decoded(name: &str) -> Result<String, String> {
     let spaced = name.replace('+', " ");
     let decoded = percent_decode_str(&spaced).decode_utf8().map_err(|error| error.to_string())?;
     Ok(decoded.into_owned())

@@ -1,0 +1,213 @@
+//! What is sent to an S3 origin, and whose turn it is while it is sent.
+//!
+//! Always: a body of a stream has as many bytes as were promised or ends with an error, and then the connection is closed and the origin
+//! has nothing. Time in which the client here is waited for is not the origin's.
+
+use super::chunked;
+use crate::origin::{Body, OriginError, Streamed};
+use aws_sigv4::http_request::SignableBody;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http_body::{Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use parking_lot::Mutex;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+/// What is sent.
+pub(super) type Sent = UnsyncBoxBody<Bytes, io::Error>;
+
+/// A body, what its head says of it, and whose turn it is.
+pub(super) struct Outgoing {
+    pub(super) body: Sent,
+    /// Headers that it needs.
+    pub(super) headers: HeaderMap,
+    /// What its signature says of it.
+    pub(super) signable: SignableBody<'static>,
+    pub(super) turn: Arc<Turn>,
+}
+
+impl Outgoing {
+    /// Nothing, as reads send it.
+    pub(super) fn nothing() -> Self {
+        Self::of(http_body_util::Empty::new().map_err(|never| match never {}).boxed_unsync())
+    }
+
+    /// Bytes in memory; also of none it is said how many they are.
+    pub(super) fn whole(bytes: Bytes) -> Self {
+        let (length, sent) = (HeaderValue::from(bytes.len()), bytes.len() as u64);
+        let mut outgoing = Self::of(Full::new(bytes).map_err(|never| match never {}).boxed_unsync());
+        outgoing.headers.insert(header::CONTENT_LENGTH, length);
+        outgoing.turn.sent_bytes.store(sent, Relaxed);
+        outgoing
+    }
+
+    fn of(body: Sent) -> Self {
+        let (headers, turn) = (HeaderMap::new(), Arc::new(Turn::of_the_origin()));
+        Self { body, headers, signable: SignableBody::UnsignedPayload, turn }
+    }
+
+    /// Bytes as they come.
+    pub(super) fn stream(streamed: Streamed) -> Self {
+        let turn = Arc::new(Turn::of_the_origin());
+        let mut headers = HeaderMap::new();
+        let Streamed { bytes, pieces, trailer } = streamed;
+        let (bytes, pieces, signable) = match trailer {
+            None => (bytes, pieces, SignableBody::UnsignedPayload),
+            Some(trailer) => {
+                headers.insert(
+                    HeaderName::from_static("x-amz-decoded-content-length"),
+                    HeaderValue::from(bytes),
+                );
+                headers.insert(
+                    HeaderName::from_static("x-amz-trailer"),
+                    HeaderValue::from(trailer.name.clone()),
+                );
+                headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("aws-chunked"));
+                let length = chunked::length(bytes, &trailer);
+                let framed = chunked::framed(bytes, pieces, trailer);
+                (length, framed, SignableBody::StreamingUnsignedPayloadTrailer)
+            }
+        };
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
+        let body = Counted { pieces, left: bytes, turn: turn.clone() }.boxed_unsync();
+        Self { body, headers, signable, turn }
+    }
+}
+
+/// Adds the headers of a body to those of its object. The encoding of the transfer stands before the object's own.
+pub(super) fn add(headers: HeaderMap, to: &mut HeaderMap) {
+    for (name, value) in headers {
+        let Some(name) = name else { continue };
+        let own = to.get(&name).filter(|_| name == header::CONTENT_ENCODING);
+        let both = own.and_then(|own| Some(format!("{},{}", value.to_str().ok()?, own.to_str().ok()?)));
+        to.insert(name, both.and_then(|both| HeaderValue::from_str(&both).ok()).unwrap_or(value));
+    }
+}
+
+/// Whose turn it is: the origin's, and since when, or the client's.
+#[derive(Debug)]
+pub(super) struct Turn {
+    since: Mutex<Option<Instant>>,
+    /// Bytes that the connection took.
+    sent_bytes: AtomicU64,
+}
+
+impl Turn {
+    fn of_the_origin() -> Self {
+        Self { since: Mutex::new(Some(Instant::now())), sent_bytes: AtomicU64::new(0) }
+    }
+
+    fn set(&self, since: Option<Instant>) {
+        *self.since.lock() = since;
+    }
+
+    /// Bytes that were sent.
+    pub(super) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.load(Relaxed)
+    }
+
+    /// How much longer the origin may take, which has `patience` for its turn.
+    pub(super) fn left(&self, patience: Duration) -> Option<Duration> {
+        match *self.since.lock() {
+            None => Some(patience),
+            Some(since) => patience.checked_sub(since.elapsed()).filter(|left| !left.is_zero()),
+        }
+    }
+}
+
+/// A stream that has as many bytes as it should.
+struct Counted {
+    pieces: Body,
+    left: u64,
+    turn: Arc<Turn>,
+}
+
+impl http_body::Body for Counted {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let this = self.get_mut();
+        let wrong = |why: &str| Some(Err(io::Error::other(why.to_owned())));
+        match this.pieces.poll_next_unpin(cx) {
+            Poll::Pending => {
+                this.turn.set(None);
+                Poll::Pending
+            }
+            Poll::Ready(next) => {
+                this.turn.set(Some(Instant::now()));
+                Poll::Ready(match next {
+                    Some(Ok(piece)) => match this.left.checked_sub(piece.len() as u64) {
+                        Some(left) => {
+                            this.left = left;
+                            this.turn.sent_bytes.fetch_add(piece.len() as u64, Relaxed);
+                            Some(Ok(Frame::data(piece)))
+                        }
+                        None => wrong("more bytes than were promised"),
+                    },
+                    Some(Err(error)) => Some(Err(io::Error::other(error))),
+                    None if this.left == 0 => None,
+                    None => wrong("the client's body was given up"),
+                })
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}
+
+/// A write whose answer broke off may have been done.
+pub(super) fn broken(error: OriginError) -> OriginError {
+    match error {
+        OriginError::Unreachable(why) => OriginError::Broken(why),
+        error => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Outgoing, Turn};
+    use crate::origin::{OriginError, Streamed};
+    use bytes::Bytes;
+    use futures_util::stream::{self, StreamExt as _};
+    use http_body_util::BodyExt as _;
+    use std::time::Duration;
+
+    async fn sent(bytes: u64, pieces: Vec<Result<Bytes, OriginError>>) -> Option<Bytes> {
+        let streamed = Streamed { bytes, pieces: stream::iter(pieces).boxed(), trailer: None };
+        Some(Outgoing::stream(streamed).body.collect().await.ok()?.to_bytes())
+    }
+
+    #[tokio::test]
+    async fn a_stream_has_the_bytes_that_were_promised_or_fails() {
+        let piece = |text: &'static str| Ok(Bytes::from_static(text.as_bytes()));
+        assert_eq!(sent(5, vec![piece("he"), piece("llo")]).await, Some(Bytes::from_static(b"hello")));
+        assert_eq!(sent(5, vec![piece("he")]).await, None);
+        assert_eq!(sent(5, vec![piece("he"), piece("llo!")]).await, None);
+        assert_eq!(sent(5, vec![piece("he"), Err(OriginError::TimedOut)]).await, None);
+    }
+
+    #[test]
+    fn an_origin_has_time_while_the_client_is_waited_for() {
+        let turn = Turn::of_the_origin();
+        assert!(turn.left(Duration::from_secs(60)).is_some() && turn.left(Duration::ZERO).is_none());
+        turn.set(None);
+        assert_eq!(turn.left(Duration::ZERO), Some(Duration::ZERO));
+    }
+}

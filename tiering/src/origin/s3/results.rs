@@ -1,0 +1,328 @@
+//! What an S3 origin answers to writes: small documents, and tags in both directions. Pure.
+
+use super::head::unquoted;
+use super::{refusal, xml};
+use crate::origin::{Made, OriginError, PartLine, PartPage, UploadLine, UploadPage};
+use http::{HeaderMap, StatusCode};
+use mlgw_common::Timestamp;
+use mlgw_metadata::schema::Pair;
+use serde::{Deserialize, Serialize};
+
+/// An element of which another type has the field.
+#[derive(Deserialize)]
+struct Text {
+    #[serde(rename = "$text", default)]
+    text: String,
+}
+
+/// Elements about checksums, with their values.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Checksums {
+    #[serde(rename = "ChecksumCRC32")]
+    crc32: Option<Text>,
+    #[serde(rename = "ChecksumCRC32C")]
+    crc32c: Option<Text>,
+    #[serde(rename = "ChecksumCRC64NVME")]
+    crc64nvme: Option<Text>,
+    #[serde(rename = "ChecksumSHA1")]
+    sha1: Option<Text>,
+    #[serde(rename = "ChecksumSHA256")]
+    sha256: Option<Text>,
+    #[serde(rename = "ChecksumAlgorithm")]
+    algorithm: Option<Text>,
+    #[serde(rename = "ChecksumType")]
+    kind: Option<Text>,
+}
+
+impl Checksums {
+    fn pairs(self) -> Vec<Pair> {
+        let all = [
+            ("ChecksumCRC32", self.crc32),
+            ("ChecksumCRC32C", self.crc32c),
+            ("ChecksumCRC64NVME", self.crc64nvme),
+            ("ChecksumSHA1", self.sha1),
+            ("ChecksumSHA256", self.sha256),
+            ("ChecksumAlgorithm", self.algorithm),
+            ("ChecksumType", self.kind),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some(Pair::new(name, value?.text))).collect()
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct MadeDocument {
+    #[serde(rename = "ETag")]
+    etag: String,
+    #[serde(default)]
+    last_modified: String,
+    #[serde(flatten)]
+    checksums: Checksums,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct BegunDocument {
+    upload_id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct PartsDocument {
+    #[serde(default)]
+    is_truncated: bool,
+    next_part_number_marker: Option<u32>,
+    #[serde(default)]
+    storage_class: String,
+    checksum_algorithm: Option<String>,
+    checksum_type: Option<String>,
+    #[serde(rename = "Part", default)]
+    parts: Vec<PartElement>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct PartElement {
+    part_number: u32,
+    #[serde(default)]
+    last_modified: String,
+    #[serde(rename = "ETag")]
+    etag: String,
+    size: u64,
+    #[serde(flatten)]
+    checksums: Checksums,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct UploadsDocument {
+    #[serde(default)]
+    is_truncated: bool,
+    encoding_type: Option<String>,
+    #[serde(default)]
+    next_key_marker: String,
+    #[serde(default)]
+    next_upload_id_marker: String,
+    #[serde(rename = "Upload", default)]
+    uploads: Vec<UploadElement>,
+    #[serde(default)]
+    common_prefixes: Vec<xml::CommonPrefix>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct UploadElement {
+    key: String,
+    upload_id: String,
+    #[serde(default)]
+    initiated: String,
+    #[serde(default)]
+    storage_class: String,
+    #[serde(flatten)]
+    checksums: Checksums,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename = "Tagging", rename_all = "PascalCase")]
+struct Tagging {
+    tag_set: TagSet,
+}
+
+#[derive(Default, Deserialize, Serialize)]
+struct TagSet {
+    #[serde(rename = "Tag", default)]
+    tags: Vec<Tag>,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Tag {
+    key: String,
+    value: String,
+}
+
+/// The text of a document.
+pub(super) fn text(document: &[u8]) -> Result<&str, OriginError> {
+    str::from_utf8(document).map_err(nonsense)
+}
+
+fn nonsense(why: impl std::fmt::Display) -> OriginError {
+    OriginError::Nonsense(format!("a document: {why}"))
+}
+
+fn read<'d, T: Deserialize<'d>>(document: &'d [u8]) -> Result<T, OriginError> {
+    quick_xml::de::from_str(text(document)?).map_err(nonsense)
+}
+
+fn time_ms(text: &str) -> i64 {
+    Timestamp::of_rfc3339(text).map_or(0, Timestamp::as_millis)
+}
+
+/// A copy, or an upload that was completed; or the error that came behind a 200.
+pub(super) fn made(document: &[u8]) -> Result<Made, OriginError> {
+    let (code, _) = xml::error(document);
+    if root(text(document)?) == Some("Error") {
+        return Err(refusal(status_of(&code), &HeaderMap::new(), document));
+    }
+    let MadeDocument { etag, last_modified, checksums } = read(document)?;
+    let modified_ms = time_ms(&last_modified);
+    Ok(Made { etag: unquoted(&etag), modified_ms, checksums: checksums.pairs(), headers: HeaderMap::new() })
+}
+
+/// The name of the first element.
+fn root(text: &str) -> Option<&str> {
+    let element =
+        text.split('<').find(|piece| piece.starts_with(|first: char| first.is_ascii_alphabetic()))?;
+    element.split(|end: char| end.is_ascii_whitespace() || end == '>' || end == '/').next()
+}
+
+/// The status that an error would have had, had it come in time.
+fn status_of(code: &str) -> StatusCode {
+    match code {
+        "InternalError" => StatusCode::INTERNAL_SERVER_ERROR,
+        "SlowDown" | "ServiceUnavailable" => StatusCode::SERVICE_UNAVAILABLE,
+        "AccessDenied" => StatusCode::FORBIDDEN,
+        "NoSuchKey" | "NoSuchBucket" | "NoSuchUpload" | "NoSuchVersion" => StatusCode::NOT_FOUND,
+        "ConditionalRequestConflict" | "OperationAborted" => StatusCode::CONFLICT,
+        "PreconditionFailed" => StatusCode::PRECONDITION_FAILED,
+        "InvalidRange" => StatusCode::RANGE_NOT_SATISFIABLE,
+        "NotImplemented" => StatusCode::NOT_IMPLEMENTED,
+        _ => StatusCode::BAD_REQUEST,
+    }
+}
+
+/// The id of an upload that was begun.
+pub(super) fn upload_id(document: &[u8]) -> Result<String, OriginError> {
+    read::<BegunDocument>(document).map(|begun| begun.upload_id)
+}
+
+/// A page of parts.
+pub(super) fn parts(document: &[u8]) -> Result<PartPage, OriginError> {
+    let listed: PartsDocument = read(document)?;
+    let part = |part: PartElement| PartLine {
+        number: part.part_number,
+        etag: unquoted(&part.etag),
+        size: part.size,
+        modified_ms: time_ms(&part.last_modified),
+        checksums: part.checksums.pairs(),
+    };
+    let next = listed.next_part_number_marker.filter(|_| listed.is_truncated);
+    if listed.is_truncated && next.is_none() {
+        return Err(nonsense("there are more parts, and no number to go on from"));
+    }
+    Ok(PartPage {
+        parts: listed.parts.into_iter().map(part).collect(),
+        checksum_algorithm: listed.checksum_algorithm,
+        checksum_type: listed.checksum_type,
+        storage_class: listed.storage_class,
+        next,
+    })
+}
+
+/// A page of uploads.
+pub(super) fn uploads(document: &[u8]) -> Result<UploadPage, OriginError> {
+    let listed: UploadsDocument = read(document)?;
+    let is_encoded = listed.encoding_type.as_deref() == Some("url");
+    let name = |name: String| if is_encoded { xml::decoded(&name).map_err(nonsense) } else { Ok(name) };
+    let upload = |upload: UploadElement| {
+        Ok(UploadLine {
+            key: name(upload.key)?,
+            id: upload.upload_id,
+            initiated_ms: time_ms(&upload.initiated),
+            storage_class: upload.storage_class,
+            checksums: upload.checksums.pairs(),
+        })
+    };
+    let next = (name(listed.next_key_marker)?, listed.next_upload_id_marker);
+    if listed.is_truncated && next.0.is_empty() {
+        return Err(nonsense("there are more uploads, and no key to go on from"));
+    }
+    Ok(UploadPage {
+        uploads: listed.uploads.into_iter().map(upload).collect::<Result<_, OriginError>>()?,
+        groups: listed
+            .common_prefixes
+            .into_iter()
+            .map(|group| name(group.prefix))
+            .collect::<Result<_, _>>()?,
+        next: listed.is_truncated.then_some(next),
+    })
+}
+
+/// The tags in a document.
+pub(super) fn tags(document: &[u8]) -> Result<Vec<Pair>, OriginError> {
+    let Tagging { tag_set } = read(document)?;
+    Ok(tag_set.tags.into_iter().map(|tag| Pair::new(tag.key, tag.value)).collect())
+}
+
+/// A document of tags.
+pub(super) fn tagging(tags: &[Pair]) -> Result<String, OriginError> {
+    let tag = |tag: &Pair| Tag { key: tag.name.clone(), value: tag.value.clone() };
+    let tagging = Tagging { tag_set: TagSet { tags: tags.iter().map(tag).collect() } };
+    quick_xml::se::to_string(&tagging).map_err(nonsense)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{made, parts, root, tagging, tags, upload_id, uploads};
+    use crate::origin::OriginError;
+    use mlgw_metadata::schema::Pair;
+
+    #[test]
+    fn a_copy_is_made_or_its_error_came_late() {
+        let document = b"<?xml version=\"1.0\"?>\n   <CopyObjectResult xmlns=\"x\"><LastModified>2022-10-12T17:50:00.000Z\
+            </LastModified><ETag>&quot;abc&quot;</ETag><ChecksumCRC32>AAAAAA==</ChecksumCRC32></CopyObjectResult>";
+        let copy = made(document).unwrap();
+        assert_eq!((copy.etag.as_str(), copy.modified_ms), ("abc", 1_665_597_000_000));
+        assert_eq!(copy.checksums, [Pair::new("ChecksumCRC32", "AAAAAA==")]);
+        let late = |code: &str| {
+            let text =
+                format!("<?xml version=\"1.0\"?> <Error><Code>{code}</Code><Message>m</Message></Error>");
+            made(text.as_bytes()).unwrap_err()
+        };
+        assert_eq!(late("InternalError"), OriginError::Failed(500));
+        assert_eq!(late("SlowDown"), OriginError::Throttled(None));
+        assert_eq!(late("PreconditionFailed"), OriginError::Changed);
+        assert_eq!(late("InvalidPart"), OriginError::refused(400, "InvalidPart", "m"));
+        for cut in [&b""[..], b"<CopyObjectResult>", b"<CopyObjectResult></CopyObjectResult>", b"\xff"] {
+            assert!(matches!(made(cut), Err(OriginError::Nonsense(_))), "{cut:?}");
+        }
+        assert_eq!(
+            (root("<!-- <a> --><b/>"), root("<?x?><Error>"), root("")),
+            (Some("a"), Some("Error"), None)
+        );
+    }
+
+    #[test]
+    fn parts_are_listed_page_by_page() {
+        let document = b"<ListPartsResult><UploadId>u</UploadId><StorageClass>STANDARD</StorageClass><IsTruncated>true\
+            </IsTruncated><NextPartNumberMarker>7</NextPartNumberMarker><ChecksumAlgorithm>CRC32</ChecksumAlgorithm>\
+            <Part><PartNumber>7</PartNumber><ETag>\"e\"</ETag><Size>5</Size><ChecksumCRC32>AA==</ChecksumCRC32></Part>\
+            </ListPartsResult>";
+        let page = parts(document).unwrap();
+        assert_eq!((page.next, page.checksum_algorithm.as_deref()), (Some(7), Some("CRC32")));
+        assert_eq!((page.parts[0].number, page.parts[0].size, page.parts[0].etag.as_str()), (7, 5, "e"));
+        assert_eq!(page.parts[0].checksums, [Pair::new("ChecksumCRC32", "AA==")]);
+        assert!(parts(b"<ListPartsResult><IsTruncated>true</IsTruncated></ListPartsResult>").is_err());
+    }
+
+    #[test]
+    fn uploads_are_listed_with_names_decoded() {
+        let document = b"<ListMultipartUploadsResult><EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>\
+            <NextKeyMarker>a%2Fb</NextKeyMarker><NextUploadIdMarker>u</NextUploadIdMarker>\
+            <Upload><Key>a%2Fb</Key><UploadId>u</UploadId><Initiated>2022-10-12T17:50:00.000Z</Initiated></Upload>\
+            <CommonPrefixes><Prefix>a+c/</Prefix></CommonPrefixes></ListMultipartUploadsResult>";
+        let page = uploads(document).unwrap();
+        assert_eq!((page.uploads[0].key.as_str(), page.uploads[0].initiated_ms), ("a/b", 1_665_597_000_000));
+        assert_eq!((page.groups, page.next), (vec!["a c/".to_owned()], Some(("a/b".into(), "u".into()))));
+        assert_eq!(upload_id(b"<R><UploadId>x/+=</UploadId></R>"), Ok("x/+=".into()));
+    }
+
+    #[test]
+    fn tags_go_and_come() {
+        let given = [Pair::new("a", "1 < 2"), Pair::new("b", "")];
+        let document = tagging(&given).unwrap();
+        assert_eq!(tags(document.as_bytes()).unwrap(), given, "{document}");
+        assert_eq!(tags(b"<Tagging><TagSet/></Tagging>").unwrap(), []);
+    }
+}

@@ -1,0 +1,198 @@
+//! What is sent when something is written, and when it is sent again.
+
+use super::{SLOW_DOWN, Server};
+use crate::origin::{Content, Origin, OriginError, Streamed, Trailer, UploadOf, UploadsQuery};
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt as _};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use mlgw_metadata::schema::Pair;
+use tokio::sync::oneshot;
+
+const DONE: &str = "HTTP/1.1 200 OK\nETag: \"e\"\nx-amz-version-id: v\nx-amz-request-id: 1\nContent-Length: 0\nConnection: close\n\n";
+const BROKEN: &str = "";
+
+fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
+    let line = |(name, value): &(&'static str, &str)| (HeaderName::from_static(name), value.parse().unwrap());
+    lines.iter().map(line).collect()
+}
+
+fn document(text: &str) -> String {
+    format!("HTTP/1.1 200 OK\nContent-Length: {}\nConnection: close\n\n{text}", text.len())
+}
+
+fn whole(text: &'static str) -> Content {
+    Content::Whole(Bytes::from_static(text.as_bytes()))
+}
+
+fn streamed(bytes: u64, pieces: Vec<&'static str>, trailer: Option<Trailer>) -> Content {
+    let pieces = pieces.into_iter().map(|piece| Ok(Bytes::from_static(piece.as_bytes())));
+    Content::Stream(Streamed { bytes, pieces: stream::iter(pieces).boxed(), trailer })
+}
+
+async fn put(server: &Server, headers: &HeaderMap, content: Content) -> Result<HeaderMap, OriginError> {
+    Origin::put(&server.origin(), "a//b", headers, content).await.map(|written| written.headers)
+}
+
+#[tokio::test]
+async fn a_put_says_what_the_object_is_like_and_its_answer_what_clients_know() {
+    let server = Server::start(&[DONE]).await;
+    let given = headers(&[
+        ("content-type", "image/png"),
+        ("x-amz-meta-a", "\u{fc}"),
+        ("x-amz-tagging", "a=b"),
+        ("if-none-match", "*"),
+    ]);
+    let told = put(&server, &given, whole("hello")).await.unwrap();
+    assert_eq!(told, headers(&[("etag", "\"e\""), ("x-amz-version-id", "v")]));
+    let head = &server.heads()[0];
+    assert!(head.starts_with("PUT /b/a//b HTTP/1.1\r\n"), "{head}");
+    for line in [
+        "content-length: 5\r\n",
+        "content-type: image/png\r\n",
+        "x-amz-meta-a: \u{fc}\r\n",
+        "if-none-match: *\r\n",
+        "content-type;host;x-amz-content-sha256;x-amz-date;x-amz-meta-a;x-amz-security-token;x-amz-tagging,",
+    ] {
+        assert!(head.contains(line), "{line} in {head}");
+    }
+    assert_eq!(server.bodies(1).await, [b"hello"]);
+}
+
+#[tokio::test]
+async fn what_is_in_memory_is_sent_again_unless_a_condition_would_fail_then() {
+    let server = Server::start(&[BROKEN, SLOW_DOWN, DONE]).await;
+    put(&server, &HeaderMap::new(), whole("hello")).await.unwrap();
+    assert_eq!(server.bodies(3).await, [b"hello"; 3]);
+    let denied = "HTTP/1.1 403 No\nContent-Length: 0\nConnection: close\n\n";
+    let server = Server::start(&[BROKEN, denied]).await;
+    let error = put(&server, &HeaderMap::new(), whole("hello")).await.unwrap_err();
+    assert!(!error.is_undone(), "the first try may have done it: {error:?}");
+    let conditional = headers(&[("if-none-match", "*")]);
+    let server = Server::start(&[SLOW_DOWN, BROKEN, DONE]).await;
+    let error = put(&server, &conditional, whole("hello")).await.unwrap_err();
+    assert!(matches!(error, OriginError::Broken(_)) && server.heads().len() == 2, "{error:?}");
+}
+
+#[tokio::test]
+async fn a_stream_is_sent_once_and_an_origin_whose_client_gave_up_has_not_all_of_it() {
+    let server = Server::start(&[BROKEN, DONE]).await;
+    let error = put(&server, &HeaderMap::new(), streamed(5, vec!["he", "llo"], None)).await.unwrap_err();
+    assert!(matches!(error, OriginError::Broken(_)) && !error.is_undone(), "{error:?}");
+    assert_eq!((server.heads().len(), server.bodies(1).await), (1, vec![b"hello".to_vec()]));
+    let server = Server::start(&[DONE]).await;
+    // What is sent at once with the end would not be sent at all.
+    let given_up = stream::iter(["he", ""]).then(|piece| async move {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        Ok(Bytes::from_static(piece.as_bytes()))
+    });
+    let content = Content::Stream(Streamed { bytes: 5, pieces: given_up.boxed(), trailer: None });
+    put(&server, &HeaderMap::new(), content).await.unwrap_err();
+    assert_eq!(server.bodies(1).await, [b"he"], "the connection was closed");
+    assert!(server.heads()[0].contains("content-length: 5\r\n"));
+}
+
+#[tokio::test]
+async fn a_checksum_that_is_known_at_the_end_follows_the_bytes() {
+    let server = Server::start(&[DONE]).await;
+    let (told, value) = oneshot::channel();
+    told.send("AAAAAA==".to_owned()).unwrap();
+    let trailer = Trailer { name: HeaderName::from_static("x-amz-checksum-crc32"), value_bytes: 8, value };
+    let given = headers(&[("content-encoding", "gzip")]);
+    put(&server, &given, streamed(5, vec!["he", "llo"], Some(trailer))).await.unwrap();
+    let head = &server.heads()[0];
+    for line in [
+        "content-encoding: aws-chunked,gzip\r\n",
+        "x-amz-decoded-content-length: 5\r\n",
+        "x-amz-trailer: x-amz-checksum-crc32\r\n",
+        "x-amz-content-sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER\r\n",
+    ] {
+        assert!(head.contains(line), "{line} in {head}");
+    }
+    assert_eq!(server.bodies(1).await, [b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n"]);
+}
+
+#[tokio::test]
+async fn a_copy_whose_error_comes_late_has_failed() {
+    let failed =
+        document("<?xml version=\"1.0\"?>   <Error><Code>InternalError</Code><Message>m</Message></Error>");
+    let copied = document("<CopyObjectResult><ETag>\"x\"</ETag></CopyObjectResult>");
+    let server = Server::start(&[&failed, &copied]).await;
+    let (origin, none) = (server.origin(), HeaderMap::new());
+    let copy = || Origin::copy(&origin, "to", "p/\u{e4} b", &none);
+    assert_eq!(copy().await, Err(OriginError::Failed(500)));
+    assert_eq!(copy().await.unwrap().etag, "x");
+    let head = &server.heads()[0];
+    assert!(head.contains("x-amz-copy-source: /b/p/%C3%A4%20b\r\n"), "{head}");
+    assert!(head.contains("content-length: 0\r\n"), "{head}");
+}
+
+#[tokio::test]
+async fn an_upload_goes_by_the_origins_own_id() {
+    let begun = document("<R><UploadId>u/+=</UploadId></R>");
+    let listed = document("<R><IsTruncated>false</IsTruncated></R>");
+    let made = document("<R><ETag>\"x-1\"</ETag></R>");
+    let server = Server::start(&[&begun, DONE, &listed, &made, DONE, &listed]).await;
+    let (origin, none) = (server.origin(), HeaderMap::new());
+    assert_eq!(Origin::create_upload(&origin, "k", &none).await.unwrap().id, "u/+=");
+    let upload = UploadOf { key: "k", id: "u/+=" };
+    Origin::put_part(&origin, upload, 7, &none, whole("p")).await.unwrap();
+    assert_eq!(Origin::list_parts(&origin, upload, 3, 9).await.unwrap().next, None);
+    let document = Bytes::from_static(b"<CompleteMultipartUpload/>");
+    assert_eq!(Origin::complete(&origin, upload, &none, document).await.unwrap().etag, "x-1");
+    Origin::abort(&origin, upload).await.unwrap();
+    Origin::list_uploads(&origin, &UploadsQuery::default()).await.unwrap();
+    let heads = server.heads();
+    let lines: Vec<_> = heads.iter().map(|head| head.split_once(" HTTP").unwrap().0).collect();
+    let expected = [
+        "POST /b/k?uploads=",
+        "PUT /b/k?partNumber=7&uploadId=u%2F%2B%3D",
+        "GET /b/k?max-parts=9&part-number-marker=3&uploadId=u%2F%2B%3D",
+        "POST /b/k?uploadId=u%2F%2B%3D",
+        "DELETE /b/k?uploadId=u%2F%2B%3D",
+        "GET /b?uploads=&encoding-type=url&max-uploads=0",
+    ];
+    assert_eq!(lines, expected);
+    assert_eq!(server.bodies(4).await[3], b"<CompleteMultipartUpload/>");
+}
+
+#[tokio::test]
+async fn deletes_and_tags_are_done_again_and_conditions_pass_as_they_are() {
+    let none = HeaderMap::new();
+    let server = Server::start(&[SLOW_DOWN, DONE, BROKEN, DONE, DONE]).await;
+    let origin = server.origin();
+    let given = headers(&[("if-match", "\"x\""), ("x-amz-if-match-size", "5")]);
+    Origin::delete(&origin, "k", &given).await.unwrap();
+    Origin::set_tags(&origin, "k", &[Pair::new("a", "b")]).await.unwrap();
+    Origin::set_tags(&origin, "k", &[]).await.unwrap();
+    let heads = server.heads();
+    assert!(heads[1].contains("if-match: \"x\"\r\n") && heads[1].contains("x-amz-if-match-size: 5\r\n"));
+    assert!(heads[2].starts_with("PUT /b/k?tagging= ") && heads[4].starts_with("DELETE /b/k?tagging= "));
+    let tags = "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
+    assert_eq!(server.bodies(5).await[3], tags.as_bytes());
+    let server = Server::start(&["HTTP/1.1 412 No\nContent-Length: 0\nConnection: close\n\n"]).await;
+    assert_eq!(Origin::delete(&server.origin(), "k", &none).await, Err(OriginError::Changed));
+}
+
+#[tokio::test]
+async fn an_origin_that_takes_nothing_is_given_up_and_one_that_waits_for_the_client_is_not() {
+    let server = Server::start(&[DONE]).await;
+    let slow = stream::iter(["he", "llo"]).then(|piece| async move {
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        Ok(Bytes::from_static(piece.as_bytes()))
+    });
+    let settings = crate::upstream::UpstreamSettings {
+        timeout: std::time::Duration::from_millis(150),
+        ..super::settings(&server.endpoint)
+    };
+    let origin = super::S3Origin::new(&settings, std::sync::Arc::new(mlgw_common::SystemClock)).unwrap();
+    let content = Content::Stream(Streamed { bytes: 5, pieces: slow.boxed(), trailer: None });
+    let told = Origin::put(&origin, "k", &HeaderMap::new(), content).await.unwrap().headers;
+    assert_eq!(told["etag"], HeaderValue::from_static("\"e\""));
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", silent.local_addr().unwrap());
+    let settings = crate::upstream::UpstreamSettings { endpoint: Some(endpoint), ..settings };
+    let origin = super::S3Origin::new(&settings, std::sync::Arc::new(mlgw_common::SystemClock)).unwrap();
+    let content = streamed(5, vec!["he", "llo"], None);
+    let error = Origin::put(&origin, "k", &HeaderMap::new(), content).await.unwrap_err();
+    assert_eq!(error, OriginError::TimedOut);
+}

@@ -1,0 +1,140 @@
+//! Writes, copies, deletes and tags at an S3 origin.
+//!
+//! Always: a 200 whose document is an error, as copies answer that took long, is an error.
+
+use super::outgoing::{Outgoing, broken};
+use super::{Asked, S3Origin, head, results, url, xml};
+use crate::origin::retry::Again;
+use crate::origin::{Content, Document, Made, OriginError, Written};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
+use hyper::body::Incoming;
+use mlgw_metadata::schema::Pair;
+
+/// Conditions: a write that was done makes the same write fail that is sent again.
+const CONDITIONS: [&str; 5] = [
+    "if-match",
+    "if-none-match",
+    "x-amz-if-match-last-modified-time",
+    "x-amz-if-match-size",
+    "x-amz-write-offset-bytes",
+];
+
+/// Whether a write with these headers may be done twice.
+fn again(headers: &HeaderMap) -> Again {
+    match CONDITIONS.iter().any(|name| headers.contains_key(*name)) {
+        true => Again::IfUndone,
+        false => Again::Always,
+    }
+}
+
+impl S3Origin {
+    pub(super) async fn put(
+        &self,
+        key: &str,
+        headers: &HeaderMap,
+        content: Content,
+    ) -> Result<Written, OriginError> {
+        self.write("put", &self.base.object(key), headers, content).await
+    }
+
+    /// Puts bytes at a URL.
+    pub(super) async fn write(
+        &self,
+        operation: &'static str,
+        url: &str,
+        headers: &HeaderMap,
+        content: Content,
+    ) -> Result<Written, OriginError> {
+        let asked =
+            Asked { operation, method: Method::PUT, url, headers, again: again(headers), long: false };
+        let answer = match content {
+            Content::Whole(bytes) => self.again(&asked, || Outgoing::whole(bytes.clone())).await?,
+            Content::Stream(streamed) => self.once(&asked, Outgoing::stream(streamed)).await?,
+        };
+        Ok(Written { headers: head::known(answer.headers()) })
+    }
+
+    pub(super) async fn delete(&self, key: &str, headers: &HeaderMap) -> Result<Written, OriginError> {
+        let url = self.base.object(key);
+        let (operation, method) = ("delete", Method::DELETE);
+        let asked = Asked { operation, method, url: &url, headers, again: again(headers), long: false };
+        let answer = self.again(&asked, Outgoing::nothing).await?;
+        Ok(Written { headers: head::known(answer.headers()) })
+    }
+
+    pub(super) async fn copy(
+        &self,
+        key: &str,
+        source: &str,
+        headers: &HeaderMap,
+    ) -> Result<Made, OriginError> {
+        self.make_copy(&self.base.object(key), source, headers).await
+    }
+
+    /// Puts a copy of an object of this origin at a URL.
+    pub(super) async fn make_copy(
+        &self,
+        url: &str,
+        source: &str,
+        headers: &HeaderMap,
+    ) -> Result<Made, OriginError> {
+        let source = HeaderValue::from_str(&url::source(&self.bucket, source));
+        let source = source.map_err(|error| OriginError::Nonsense(error.to_string()))?;
+        let mut headers = headers.clone();
+        headers.insert(HeaderName::from_static("x-amz-copy-source"), source);
+        // A copy of gigabytes that may be under way is not begun once more.
+        let again = Again::IfUndone;
+        let asked =
+            Asked { operation: "copy", method: Method::PUT, url, headers: &headers, again, long: true };
+        let answer = self.again(&asked, || Outgoing::whole(Bytes::new())).await?;
+        self.made(answer).await
+    }
+
+    /// The object that an answer tells of, which may be an error behind a 200.
+    pub(super) async fn made(&self, answer: Response<Incoming>) -> Result<Made, OriginError> {
+        let (head, body) = answer.into_parts();
+        let document = self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await.map_err(broken)?;
+        Ok(Made { headers: head::known(&head.headers), ..results::made(&document)? })
+    }
+
+    pub(super) async fn tags(&self, key: &str) -> Result<Vec<Pair>, OriginError> {
+        let url = self.base.object_with(key, &[("tagging", "")]);
+        results::tags(self.read("get_tags", &url, &HeaderMap::new()).await?.1.as_ref())
+    }
+
+    pub(super) async fn set_tags(&self, key: &str, tags: &[Pair]) -> Result<(), OriginError> {
+        let url = self.base.object_with(key, &[("tagging", "")]);
+        let (method, document) = match tags {
+            [] => (Method::DELETE, Bytes::new()),
+            tags => (Method::PUT, Bytes::from(results::tagging(tags)?)),
+        };
+        let (operation, headers) = ("set_tags", xml_headers());
+        let asked =
+            Asked { operation, method, url: &url, headers: &headers, again: Again::Always, long: false };
+        self.again(&asked, || Outgoing::whole(document.clone())).await.map(drop)
+    }
+
+    pub(super) async fn attributes(&self, key: &str, headers: &HeaderMap) -> Result<Document, OriginError> {
+        let url = self.base.object_with(key, &[("attributes", "")]);
+        let (headers, document) = self.read("attributes", &url, headers).await?;
+        Ok(Document { text: results::text(&document)?.to_owned(), headers })
+    }
+
+    /// A document, and what clients know of its head.
+    pub(super) async fn read(
+        &self,
+        operation: &'static str,
+        url: &str,
+        headers: &HeaderMap,
+    ) -> Result<(HeaderMap, Bytes), OriginError> {
+        let (head, body) = self.ask(operation, Method::GET, url, headers).await?.into_parts();
+        let document = self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await?;
+        Ok((head::known(&head.headers), document))
+    }
+}
+
+/// Headers of a document that is sent.
+pub(super) fn xml_headers() -> HeaderMap {
+    HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"))])
+}

@@ -1,0 +1,153 @@
+//! What changes an origin, and what it says of that.
+//!
+//! Headers have S3's own names and pass as they are: what an object is like, on what conditions, with which checksums. Always: who
+//! gets an answer knows that the write is there. Of one that failed, [`OriginError::is_undone`](super::OriginError::is_undone)
+//! says whether it surely is not.
+//!
+//! What power failure interrupts was not acknowledged: it is there whole, or not at all.
+
+use super::{Body, ListQuery};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName};
+use mlgw_metadata::schema::Pair;
+use tokio::sync::oneshot;
+
+/// The bytes of an object or part that is written.
+pub enum Content {
+    /// They are in memory: they can be sent again.
+    Whole(Bytes),
+    /// They come as they come, and can be sent once.
+    Stream(Streamed),
+}
+
+/// Bytes that come as they come. When they end early the origin is left without the rest, and discards what it has.
+pub struct Streamed {
+    /// How many there are.
+    pub bytes: u64,
+    /// They.
+    pub pieces: Body,
+    /// The checksum that is known only at their end.
+    pub trailer: Option<Trailer>,
+}
+
+/// A checksum that follows the bytes that it is of.
+pub struct Trailer {
+    /// Its header, as `x-amz-checksum-crc32`.
+    pub name: HeaderName,
+    /// How long its value is, as text.
+    pub value_bytes: usize,
+    /// The value, before the last piece.
+    pub value: oneshot::Receiver<String>,
+}
+
+/// What an origin says of a write: those of its headers that clients know, the ETag among them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// They.
+    pub headers: HeaderMap,
+}
+
+/// What an origin says of a copy, or of an upload that was completed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    /// Its ETag, without quotes.
+    pub etag: String,
+    /// When it changed, as milliseconds since 1970; an upload's answer does not say.
+    pub modified_ms: i64,
+    /// Elements about its checksums, such as `ChecksumCRC32`.
+    pub checksums: Vec<Pair>,
+    /// Headers that clients know.
+    pub headers: HeaderMap,
+}
+
+/// An upload in parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UploadOf<'a> {
+    /// The key that it is for.
+    pub key: &'a str,
+    /// Its id, as the origin gave it.
+    pub id: &'a str,
+}
+
+/// An upload that was begun.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Begun {
+    /// Its id.
+    pub id: String,
+    /// Headers that clients know.
+    pub headers: HeaderMap,
+}
+
+/// Parts of an upload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartPage {
+    /// In the order of their numbers.
+    pub parts: Vec<PartLine>,
+    /// The algorithm of its checksums, if it was begun with one.
+    pub checksum_algorithm: Option<String>,
+    /// `COMPOSITE` or `FULL_OBJECT`, likewise.
+    pub checksum_type: Option<String>,
+    /// Its storage class.
+    pub storage_class: String,
+    /// The number behind which the next page begins; nothing when this is the last.
+    pub next: Option<u32>,
+}
+
+/// A part.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartLine {
+    /// Its number.
+    pub number: u32,
+    /// Its ETag, without quotes.
+    pub etag: String,
+    /// Its length.
+    pub size: u64,
+    /// When it was written, as milliseconds since 1970.
+    pub modified_ms: i64,
+    /// Elements about its checksums.
+    pub checksums: Vec<Pair>,
+}
+
+/// Which page of uploads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UploadsQuery {
+    /// Prefix, delimiter and length of a page; uploads come behind those of the key `start_after`.
+    pub keys: ListQuery,
+    /// Or behind the one of that key with this id.
+    pub id_marker: String,
+}
+
+/// Uploads that have not ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UploadPage {
+    /// By key, and then as the origin has them.
+    pub uploads: Vec<UploadLine>,
+    /// What the keys of others begin with.
+    pub groups: Vec<String>,
+    /// The key and the id behind which the next page begins; nothing when this is the last.
+    pub next: Option<(String, String)>,
+}
+
+/// An upload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UploadLine {
+    /// The key that it is for.
+    pub key: String,
+    /// Its id.
+    pub id: String,
+    /// When it was begun, as milliseconds since 1970.
+    pub initiated_ms: i64,
+    /// Its storage class.
+    pub storage_class: String,
+    /// Elements about its checksums.
+    pub checksums: Vec<Pair>,
+}
+
+/// A document that passes as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Document {
+    /// Its text.
+    pub text: String,
+    /// Headers that clients know.
+    pub headers: HeaderMap,
+}
