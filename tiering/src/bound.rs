@@ -5,16 +5,22 @@
 //! holds for a bounded time ([`Freshness`]), and then it is asked again, with one round trip. When the disk here fails, objects are
 //! passed on all the same.
 //!
-//! What a crash interrupts is a fetch: it begins anew.
+//! A bucket may be written through to its origin. Then a read that begins after a write of ours was acknowledged shows what that wrote,
+//! or something newer ([`order`]).
+//!
+//! What a crash interrupts is a fetch: it begins anew. Which writes it interrupts is not known, so what an origin said before the start
+//! is asked for once more where writes pass.
 
 mod block;
 mod contact;
 mod fetch;
 mod fill;
 mod fresh;
+mod order;
 mod reader;
 #[cfg(test)]
 mod tests;
+mod write;
 
 pub use fresh::Freshness;
 pub use reader::BoundReader;
@@ -26,7 +32,8 @@ use fill::Fill;
 use mlgw_common::ids::{BodyId, BucketId};
 use mlgw_common::limits::{FETCH_BLOCKS_MAX, FETCH_CONTACTS_MAX};
 use mlgw_common::{Clock, ObjectKey, Timestamp};
-use mlgw_metadata::schema::{Binding, Bucket, Copy, ObjectVersion};
+use mlgw_metadata::schema::{BindMode, Binding, Bucket, Copy, ObjectVersion};
+use order::Order;
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use std::collections::HashMap;
@@ -64,6 +71,9 @@ struct Inner {
     absent: Cache<(BucketId, ObjectKey), Timestamp>,
     /// By [`CacheState`].
     answers: [AtomicU64; 3],
+    order: Order,
+    /// When this began.
+    started: Timestamp,
 }
 
 impl Bound {
@@ -78,6 +88,7 @@ impl Bound {
         let inner = Inner {
             origins,
             copies,
+            started: clock.now(),
             clock,
             freshness: RwLock::new(freshness),
             blocks: Arc::new(Semaphore::new(FETCH_BLOCKS_MAX)),
@@ -86,6 +97,7 @@ impl Bound {
             contacts: Contacts::default(),
             absent: Cache::new(ABSENT_MAX),
             answers: Default::default(),
+            order: Order::default(),
         };
         Self { inner: Some(Arc::new(inner)) }
     }
@@ -99,6 +111,10 @@ impl Bound {
             id: bucket.bucket_id(),
             origin: inner.origins.get(&binding.upstream)?.clone(),
             prefix: binding.prefix.as_str().into(),
+            trusted: match binding.mode() {
+                BindMode::ReadThrough => Timestamp::default(),
+                BindMode::WriteThrough | BindMode::WriteBack => inner.started,
+            },
             ttl: binding.ttl_ms.map(Duration::from_millis),
         })
     }
@@ -173,6 +189,8 @@ pub struct BoundBucket {
     id: BucketId,
     origin: Arc<dyn Origin>,
     prefix: Arc<str>,
+    /// What the origin said before then does not hold.
+    trusted: Timestamp,
     ttl: Option<Duration>,
 }
 
@@ -294,7 +312,14 @@ impl BoundBucket {
     }
 
     fn is_fresh(&self, copy: &Copy) -> bool {
-        self.freshness().is_fresh(self.age(Timestamp(copy.validated_ms)))
+        let said = Timestamp(copy.validated_ms);
+        said >= self.trusted && self.freshness().is_fresh(self.age(said))
+    }
+
+    /// Whether what is known may be said although asking failed so.
+    fn may_be_stale(&self, copy: &Copy, error: &OriginError) -> bool {
+        let said = Timestamp(copy.validated_ms);
+        said >= self.trusted && self.freshness().may_be_stale(self.age(said), error)
     }
 
     fn freshness(&self) -> Freshness {

@@ -1,19 +1,21 @@
 //! Asking an origin for what is not known, or holds no more: one request however many ask, and what it fetches is shared.
 
 use super::fetch::Tail;
+use super::order::Ticket;
 use super::{BoundBucket, CacheState, Opened, block};
 use crate::origin::{GetQuery, OriginError, Part};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
+use mlgw_common::ObjectKey;
 use mlgw_common::ids::BucketId;
 use mlgw_common::limits::COPY_BLOCK_BYTES;
-use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_metadata::schema::Copy;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-/// Who is being asked for, and what for: an answer about an object may lack its checksums.
-type Asked = (BucketId, ObjectKey, bool);
+/// Who is being asked for, and what for: an answer about an object may lack its checksums. Who asks after a write does not ask together
+/// with who asked before it.
+type Asked = (BucketId, ObjectKey, bool, Ticket);
 type Answer = Shared<BoxFuture<'static, Result<Contact, OriginError>>>;
 
 /// The requests that are under way.
@@ -36,20 +38,35 @@ impl BoundBucket {
         part: Option<Part>,
         known: Option<Copy>,
     ) -> Result<Opened, OriginError> {
-        let asked = (self.id, key.clone(), part.is_none());
+        let ticket = self.inner.order.ticket(self.id, key);
+        let asked = (self.id, key.clone(), part.is_none(), ticket);
         let answer = {
             let mut contacts = self.inner.contacts.0.lock();
-            contacts.entry(asked.clone()).or_insert_with(|| self.begin(asked, part, known)).clone()
+            if let Some(answer) = contacts.get(&asked) {
+                answer.clone()
+            } else if let Some(copy) = self.learned(key, part.is_none()) {
+                return Ok(self.opened(copy, CacheState::Hit));
+            } else {
+                let answer = self.begin(asked.clone(), part, known);
+                contacts.insert(asked, answer.clone());
+                answer
+            }
         };
         let Contact { copy, state, tail } = answer.await?;
         Ok(Opened { tail, ..self.opened(copy, state) })
+    }
+
+    /// What somebody else has asked since it was looked at what is known.
+    fn learned(&self, key: &ObjectKey, with_checksums: bool) -> Option<Copy> {
+        let copy = self.inner.copies.find(self.id, key)?;
+        (self.is_fresh(&copy) && (copy.with_checksums || !with_checksums)).then_some(copy)
     }
 
     /// Begins to ask. It goes on although who asked first goes away: others wait for the same.
     fn begin(&self, asked: Asked, part: Option<Part>, known: Option<Copy>) -> Answer {
         let bucket = self.clone();
         let task = tokio::spawn(async move {
-            let answer = bucket.ask(&asked.1, part, known).await;
+            let answer = bucket.ask(&asked.1, part, known, asked.3).await;
             bucket.inner.contacts.0.lock().remove(&asked);
             answer
         });
@@ -66,15 +83,21 @@ impl BoundBucket {
         key: &ObjectKey,
         part: Option<Part>,
         known: Option<Copy>,
+        ticket: Ticket,
     ) -> Result<Contact, OriginError> {
         let answer = match part {
-            Some(part) => self.ask_for(key, part, known.as_ref()).await,
-            None => self.ask_about(key).await,
+            Some(part) => self.ask_for(key, part, known.as_ref(), ticket).await,
+            None => self.ask_about(key, ticket).await,
         };
         match answer {
             Err(OriginError::NoSuchKey) => {
-                self.inner.copies.forget(self.id, key);
-                self.inner.absent.insert((self.id, key.clone()), self.inner.clock.now());
+                let now = self.inner.clock.now();
+                self.inner.order.with(ticket, self.id, key, now, |holds| {
+                    if holds {
+                        self.inner.copies.forget(self.id, key);
+                        self.inner.absent.insert((self.id, key.clone()), now);
+                    }
+                });
                 Err(OriginError::NoSuchKey)
             }
             Err(error) => self.stand_in(key, known, error),
@@ -92,17 +115,27 @@ impl BoundBucket {
         let Some(known) = known else { return Err(error) };
         // Meanwhile more of it may have been kept, or it is another one.
         let copy = self.inner.copies.find(self.id, key).unwrap_or(known);
-        if !self.freshness().may_be_stale(self.age(Timestamp(copy.validated_ms)), &error) {
+        if !self.may_be_stale(&copy, &error) {
             return Err(error);
         }
         tracing::debug!(origin = self.origin.name(), %error, "a copy is used though it holds no more");
         Ok(Contact { copy, state: CacheState::Stale, tail: None })
     }
 
-    async fn ask_about(&self, key: &ObjectKey) -> Result<Contact, OriginError> {
+    async fn ask_about(&self, key: &ObjectKey, ticket: Ticket) -> Result<Contact, OriginError> {
         let object = self.origin.head(&self.there(key)).await?;
         let said = Copy { object, validated_ms: self.inner.clock.now().as_millis(), with_checksums: true };
-        Ok(Contact { copy: self.inner.copies.note(self.id, key, said), state: CacheState::Miss, tail: None })
+        Ok(Contact { copy: self.note(key, said, ticket), state: CacheState::Miss, tail: None })
+    }
+
+    /// Notes what the origin said, for as long as it holds: not at all when the key was written meanwhile.
+    fn note(&self, key: &ObjectKey, said: Copy, ticket: Ticket) -> Copy {
+        let validated_ms = said.validated_ms;
+        let noted = self.inner.order.with(ticket, self.id, key, self.inner.clock.now(), |holds| {
+            let validated_ms = if holds { validated_ms } else { 0 };
+            self.inner.copies.note(self.id, key, Copy { validated_ms, ..said })
+        });
+        Copy { validated_ms, ..noted }
     }
 
     async fn ask_for(
@@ -110,6 +143,7 @@ impl BoundBucket {
         key: &ObjectKey,
         part: Part,
         known: Option<&Copy>,
+        ticket: Ticket,
     ) -> Result<Contact, OriginError> {
         let asking = self.place(&self.inner.asking).await?;
         let query = self.query(part, known);
@@ -118,20 +152,20 @@ impl BoundBucket {
             Ok(got) => {
                 let with_checksums = query.part == Part::Whole;
                 let said = Copy { object: got.object.clone(), validated_ms: asked_ms, with_checksums };
-                let copy = self.inner.copies.note(self.id, key, said);
+                let copy = self.note(key, said, ticket);
                 let tail = self.take(key, &copy, got, asking).await?;
                 Ok(Contact { copy, state: CacheState::Miss, tail })
             }
             Err(OriginError::NotModified) => match known {
                 Some(known) => {
                     let said = Copy { validated_ms: asked_ms, ..known.clone() };
-                    let copy = self.inner.copies.note(self.id, key, said);
+                    let copy = self.note(key, said, ticket);
                     Ok(Contact { copy, state: CacheState::Hit, tail: None })
                 }
                 None => Err(OriginError::Nonsense("it has not changed, and nobody asked whether".into())),
             },
             // It is empty, or the reader's range is behind its end: what it is like says which.
-            Err(OriginError::OutOfRange(_)) => self.ask_about(key).await,
+            Err(OriginError::OutOfRange(_)) => self.ask_about(key, ticket).await,
             Err(error) => Err(error),
         }
     }

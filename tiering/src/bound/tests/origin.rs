@@ -1,11 +1,16 @@
 //! An origin in memory that keeps a log and fails when it is told to.
 
-use crate::origin::{Answer, GetQuery, Got, ListPage, ListQuery, Origin, OriginError, OriginMetrics, Part};
+use crate::origin::{
+    Answer, Content, GetQuery, Got, ListPage, ListQuery, Origin, OriginError, OriginMetrics, Part, Written,
+};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
+use http::HeaderMap;
 use mlgw_metadata::schema::ObjectVersion;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// How long the pieces of its answers are.
 const PIECE_BYTES: usize = 300_000;
@@ -16,6 +21,10 @@ pub(super) enum Fault {
     Fail(OriginError),
     /// Its answer breaks off behind so many bytes.
     Cut(usize),
+    /// It is done, and fails so.
+    DoneAndFail(OriginError),
+    /// It is done, and answered when there is a permit.
+    Hold(Arc<Semaphore>),
 }
 
 #[derive(Default)]
@@ -46,8 +55,34 @@ impl MemoryOrigin {
         Ok((object, bytes))
     }
 
-    fn answer(&self, key: &str, query: &GetQuery) -> Result<Got, OriginError> {
+    async fn answer(&self, key: &str, query: &GetQuery) -> Result<Got, OriginError> {
         let fault = self.faults.lock().pop_front();
+        if let Some(Fault::Hold(until)) = fault {
+            let answer = self.answer_now(key, query, None);
+            until.acquire().await.unwrap().forget();
+            return answer;
+        }
+        self.answer_now(key, query, fault)
+    }
+
+    /// Does a write, as the next fault has it.
+    async fn write(&self, done: impl FnOnce(&mut BTreeMap<String, Bytes>)) -> Result<Written, OriginError> {
+        let fault = self.faults.lock().pop_front();
+        if let Some(Fault::Fail(error)) = fault {
+            return Err(error);
+        }
+        done(&mut self.objects.lock());
+        match fault {
+            Some(Fault::DoneAndFail(error)) => Err(error),
+            Some(Fault::Hold(until)) => {
+                until.acquire().await.unwrap().forget();
+                Ok(Written::default())
+            }
+            _ => Ok(Written::default()),
+        }
+    }
+
+    fn answer_now(&self, key: &str, query: &GetQuery, fault: Option<Fault>) -> Result<Got, OriginError> {
         self.log.lock().push(match query.part {
             Part::Whole => "whole".into(),
             Part::Range { first, end } => format!("{first}-{end}"),
@@ -107,7 +142,16 @@ impl Origin for MemoryOrigin {
     }
 
     fn get<'a>(&'a self, key: &'a str, query: &'a GetQuery) -> Answer<'a, Got> {
-        Box::pin(async move { self.answer(key, query) })
+        Box::pin(self.answer(key, query))
+    }
+
+    fn put<'a>(&'a self, key: &'a str, _: &'a HeaderMap, content: Content) -> Answer<'a, Written> {
+        let Content::Whole(bytes) = content else { panic!("tests write what is in memory") };
+        Box::pin(self.write(move |objects| drop(objects.insert(key.to_owned(), bytes))))
+    }
+
+    fn delete<'a>(&'a self, key: &'a str, _: &'a HeaderMap) -> Answer<'a, Written> {
+        Box::pin(self.write(move |objects| drop(objects.remove(key))))
     }
 
     fn name(&self) -> &str {
