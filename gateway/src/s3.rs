@@ -192,7 +192,11 @@ async fn answer(
         observed.operation = RequestShape(head, &query).operation(target.level());
     }
     let operation = observed.operation;
-    headers::check_headers(&head.headers, operation)?;
+    if head.headers.contains_key("x-amz-storage-class") && bound::is_written_through(gateway, &target) {
+        headers::check_headers_for_origin(&head.headers, operation)?;
+    } else {
+        headers::check_headers(&head.headers, operation)?;
+    }
     let request = Request { head, target: &target, query: &query, principal, memory, now };
     if operation == Operation::Unknown {
         return Err(S3Error::new(Code::MethodNotAllowed));
@@ -231,7 +235,7 @@ async fn dispatch(
     body: Upload<'_>,
 ) -> S3Result {
     if let Some(bucket) = bound::of_request(gateway, request)? {
-        return Box::pin(bound::dispatch(gateway, operation, request, bucket)).await;
+        return Box::pin(bound::dispatch(gateway, operation, request, body, bucket)).await;
     }
     if operation.support() == Support::None {
         return Err(S3Error::not_implemented(operation.name()));

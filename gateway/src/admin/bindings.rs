@@ -43,7 +43,7 @@ pub struct BindRequest {
     /// What keys there begin with that are shown here without it.
     #[serde(default)]
     pub prefix: String,
-    /// `read-through`, the default.
+    /// `read-through`, the default, or `write-through`.
     #[serde(default)]
     pub mode: Option<String>,
     /// How long an answer of the origin holds, as `30s` or `1h`.
@@ -90,14 +90,14 @@ impl BindRequest {
     fn binding(&self) -> Result<Binding, ApiError> {
         let mode = match self.mode.as_deref() {
             None | Some("read-through") => BindMode::ReadThrough,
-            Some(mode @ ("write-through" | "write-back")) => {
-                let why = format!(
-                    "The mode {mode:?} is not offered yet: bind read-through and write to the origin."
-                );
+            Some("write-through") => BindMode::WriteThrough,
+            Some("write-back") => {
+                let why = "The mode \"write-back\" is not offered yet: bind write-through.";
                 return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", why));
             }
             Some(other) => {
-                let why = format!("There is no mode {other:?}; there is \"read-through\".");
+                let why =
+                    format!("There is no mode {other:?}; there are \"read-through\" and \"write-through\".");
                 return Err(ApiError::invalid(why));
             }
         };

@@ -40,7 +40,7 @@ pub(super) enum BucketCommand {
         /// What keys there begin with that are shown here without it.
         #[arg(long, default_value = "")]
         prefix: String,
-        /// What becomes of writes: `read-through` refuses them.
+        /// What becomes of writes: `read-through` refuses them, `write-through` acknowledges them when the upstream has them.
         #[arg(long, default_value = "read-through")]
         mode: String,
         /// How long an answer of the origin holds, such as 30s or 1h; otherwise as `bound.ttl` says.

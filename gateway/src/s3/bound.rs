@@ -1,22 +1,29 @@
 //! Operations on bound buckets: buckets of others that are fronted here.
 //!
 //! Answers are the origin's own, with its ETag, time and headers. What cannot be done there is refused by a message that names it;
-//! no operation of ours ever takes a bound bucket for one of ours, for [`Gateway::bucket`] refuses them.
+//! no operation of ours ever takes a bound bucket for one of ours, for [`Gateway::bucket`] refuses them. Writes to a bucket that is
+//! written through are acknowledged when the origin has them; its refusals are the client's.
 
+mod copy;
 mod list;
+mod multipart;
 mod read;
+mod send;
+mod tagging;
+mod write;
 
 use super::error::{Code, S3Error};
 use super::operation::{Operation, Support};
-use super::request::Request;
+use super::request::{Request, Target};
 use super::response::S3Result;
-use super::{Gateway, bucket, bucket_config};
-use mlgw_metadata::schema::{Binding, Bucket};
+use super::{Gateway, Upload, bucket, bucket_config};
+use mlgw_metadata::schema::{BindMode, Binding, Bucket};
 use mlgw_tiering::bound::BoundBucket;
 use mlgw_tiering::origin::OriginError;
 use std::sync::Arc;
 
 /// A bucket and what it fronts.
+#[derive(Clone)]
 pub struct Fronted {
     bucket: Arc<Bucket>,
     binding: Binding,
@@ -29,6 +36,11 @@ pub struct Fronted {
 /// `ServiceUnavailable` when its upstream is not configured any more.
 pub fn of_request(gateway: &Gateway, request: &Request<'_>) -> Result<Option<Fronted>, S3Error> {
     let Some(name) = request.target.bucket.as_deref() else { return Ok(None) };
+    of_name(gateway, name)
+}
+
+/// The bucket of this name, if it is bound.
+fn of_name(gateway: &Gateway, name: &str) -> Result<Option<Fronted>, S3Error> {
     let Ok(bucket) = gateway.any_bucket(name) else { return Ok(None) };
     let Some(binding) = &bucket.binding else { return Ok(None) };
     let Some(bound) = gateway.bound.bucket(&bucket, binding) else {
@@ -40,6 +52,17 @@ pub fn of_request(gateway: &Gateway, request: &Request<'_>) -> Result<Option<Fro
     Ok(Some(Fronted { bucket, binding, bound }))
 }
 
+/// Whether writes to the bucket that a request names go to its origin.
+#[must_use]
+pub fn is_written_through(gateway: &Gateway, target: &Target) -> bool {
+    let bucket = target.bucket.as_deref().and_then(|name| gateway.any_bucket(name).ok());
+    bucket.is_some_and(|bucket| bucket.binding.as_ref().is_some_and(is_written))
+}
+
+fn is_written(binding: &Binding) -> bool {
+    binding.mode() == BindMode::WriteThrough
+}
+
 /// Answers a request for a bound bucket.
 ///
 /// # Errors
@@ -48,6 +71,7 @@ pub async fn dispatch(
     gateway: &Arc<Gateway>,
     operation: Operation,
     request: &Request<'_>,
+    body: Upload<'_>,
     fronted: Fronted,
 ) -> S3Result {
     use Operation as O;
@@ -63,6 +87,10 @@ pub async fn dispatch(
             fronted.bucket.name, fronted.binding.upstream
         ))),
         O::CreateBucket => Err(S3Error::new(Code::BucketAlreadyOwnedByYou)),
+        O::GetObjectTagging => tagging::get(request, &fronted).await,
+        O::GetObjectAttributes => read::attributes(request, &fronted).await,
+        O::ListParts => multipart::list_parts(request, &fronted).await,
+        O::ListMultipartUploads => multipart::list_uploads(request, &fronted).await,
         O::PutObject
         | O::CopyObject
         | O::DeleteObject
@@ -73,8 +101,36 @@ pub async fn dispatch(
         | O::CompleteMultipartUpload
         | O::AbortMultipartUpload
         | O::PutObjectTagging
-        | O::DeleteObjectTagging => Err(refused_write(&fronted)),
+        | O::DeleteObjectTagging => write(gateway, operation, request, body, fronted).await,
         other if other.support() == Support::Absent => bucket_config::absent(gateway, request, other),
+        other => Err(not_offered(&fronted.bucket.name, &fronted.binding, other.name())),
+    }
+}
+
+/// Answers a request that changes something.
+async fn write(
+    gateway: &Arc<Gateway>,
+    operation: Operation,
+    request: &Request<'_>,
+    body: Upload<'_>,
+    fronted: Fronted,
+) -> S3Result {
+    use Operation as O;
+    if !is_written(&fronted.binding) {
+        return Err(refused_write(&fronted));
+    }
+    match operation {
+        O::PutObject => write::put_object(request, &fronted, body).await,
+        O::DeleteObject => write::delete_object(request, &fronted).await,
+        O::DeleteObjects => write::delete_objects(request, &fronted, body).await,
+        O::CopyObject => copy::copy_object(gateway, request, &fronted).await,
+        O::CreateMultipartUpload => multipart::create(request, &fronted).await,
+        O::UploadPart => multipart::upload_part(request, &fronted, body).await,
+        O::UploadPartCopy => copy::upload_part_copy(gateway, request, &fronted).await,
+        O::CompleteMultipartUpload => multipart::complete(request, &fronted, body).await,
+        O::AbortMultipartUpload => multipart::abort(request, &fronted).await,
+        O::PutObjectTagging => tagging::put(request, &fronted, body).await,
+        O::DeleteObjectTagging => tagging::delete(request, &fronted).await,
         other => Err(not_offered(&fronted.bucket.name, &fronted.binding, other.name())),
     }
 }
@@ -109,10 +165,34 @@ fn told(error: OriginError, fronted: &Fronted) -> S3Error {
         | OriginError::Unreachable(_)
         | OriginError::Broken(_)
         | OriginError::TimedOut => of(Code::ServiceUnavailable),
+        OriginError::Refused { status, code, .. } => of(code_of(*status, code)),
         OriginError::NotModified
         | OriginError::Changed
         | OriginError::OutOfRange(_)
-        | OriginError::Refused { .. }
         | OriginError::Nonsense(_) => of(Code::InternalError),
+    }
+}
+
+/// The code of a refusal: the origin's own, if it is one of S3's with that status.
+fn code_of(status: u16, code: &str) -> Code {
+    let own = Code::named(code).filter(|code| code.status() == status);
+    own.unwrap_or(match status {
+        404 => Code::NoSuchKey,
+        405 => Code::MethodNotAllowed,
+        409 => Code::OperationAborted,
+        411 => Code::MissingContentLength,
+        412 => Code::PreconditionFailed,
+        501 => Code::NotImplemented,
+        400..=499 => Code::InvalidRequest,
+        _ => Code::InternalError,
+    })
+}
+
+/// What an origin's refusal of a write is to a client here.
+fn told_of_write(error: OriginError, fronted: &Fronted) -> S3Error {
+    match &error {
+        OriginError::Changed => S3Error::new(Code::PreconditionFailed).caused_by(&error),
+        OriginError::OutOfRange(_) => S3Error::new(Code::InvalidRange).caused_by(&error),
+        _ => told(error, fronted),
     }
 }

@@ -15,7 +15,7 @@ use super::put::{put_version, store};
 use super::request::{Query, Request, Target};
 use super::response::{S3Response, S3Result, empty, etag_value, header_value, xml};
 use super::xml::Xml;
-use super::{Gateway, conditions};
+use super::{Gateway, bound, conditions};
 use crate::auth::{Payload, post};
 use crate::body::{Body, Terms};
 use crate::credentials::Action;
@@ -42,7 +42,10 @@ pub async fn post_object(
     incoming: Incoming,
     now: Timestamp,
 ) -> S3Result {
-    let bucket = gateway.bucket(target.bucket.as_deref().unwrap_or_default())?;
+    let bucket = gateway.any_bucket(target.bucket.as_deref().unwrap_or_default())?;
+    if let Some(binding) = &bucket.binding {
+        return Err(bound::not_offered(&bucket.name, binding, "PostObject"));
+    }
     let mut form = Form::open(head, incoming)?;
     let file = form.read_fields().await?;
     let fields = form.fields()?;

@@ -1,5 +1,6 @@
 //! GetObject and HeadObject of bound buckets.
 
+use super::write::pass;
 use super::{Fronted, not_offered, told};
 use crate::memory::{Held, blocks_of};
 use crate::s3::error::{Code, S3Error};
@@ -7,7 +8,7 @@ use crate::s3::get::{Answer, answer_head, carried};
 use crate::s3::object_headers::override_headers;
 use crate::s3::reader::PIECE_BYTES;
 use crate::s3::request::Request;
-use crate::s3::response::{BodyError, ResponseBody, S3Response, S3Result, header_value};
+use crate::s3::response::{BodyError, ResponseBody, S3Response, S3Result, header_value, long_xml};
 use crate::s3::target::check_version;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
@@ -106,6 +107,23 @@ pub(super) async fn head_object(request: &Request<'_>, fronted: &Fronted) -> S3R
     say_age(&opened, response.headers_mut());
     say_class(&opened, response.headers_mut());
     response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(range.end - range.start));
+    Ok(response)
+}
+
+/// GetObjectAttributes: the origin's own document.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn attributes(request: &Request<'_>, fronted: &Fronted) -> S3Result {
+    check_version(request.query.raw("versionId"))?;
+    let mut headers = HeaderMap::new();
+    let asked = ["x-amz-object-attributes", "x-amz-max-parts", "x-amz-part-number-marker"];
+    pass(request, &asked, &mut headers);
+    let told_so = fronted.bound.attributes(request.key()?, &headers).await;
+    let document = told_so.map_err(|error| told(error, fronted))?;
+    let mut response = long_xml(request.memory, document.text)?;
+    let modified = document.headers.get(header::LAST_MODIFIED);
+    response.headers_mut().extend(modified.map(|modified| (header::LAST_MODIFIED, modified.clone())));
     Ok(response)
 }
 

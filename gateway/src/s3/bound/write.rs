@@ -1,0 +1,99 @@
+//! PutObject, DeleteObject and DeleteObjects of buckets that are written through, and what of a request passes to an origin.
+//!
+//! Conditions pass as they are: only the origin knows what is there at the moment of the write. Always: 200 means that the origin
+//! has it.
+
+use super::send::{To, send};
+use super::{Fronted, told_of_write};
+use crate::s3::Upload;
+use crate::s3::elements::{DeleteDocument, Doomed};
+use crate::s3::error::S3Error;
+use crate::s3::object_headers::Description;
+use crate::s3::request::Request;
+use crate::s3::response::{S3Result, empty, header_value};
+use crate::s3::target::check_version;
+use futures_util::{StreamExt as _, stream};
+use http::{HeaderMap, HeaderName, StatusCode};
+use mlgw_metadata::schema::Pair;
+
+/// Conditions of a write.
+pub(super) const CONDITIONS: &[&str] = &["if-match", "if-none-match"];
+/// Those of a delete.
+const OF_DELETE: &[&str] = &["if-match", "x-amz-if-match-size", "x-amz-if-match-last-modified-time"];
+/// Keys of one DeleteObjects that are deleted at once: an origin that takes 20 ms deletes a thousand in a second.
+const DELETES_AT_ONCE: usize = 32;
+
+/// PutObject.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn put_object(request: &Request<'_>, fronted: &Fronted, upload: Upload<'_>) -> S3Result {
+    let mut headers = described(request)?;
+    pass(request, CONDITIONS, &mut headers);
+    let written = send(request, fronted, upload, To::Object(request.key()?), headers).await?;
+    let mut response = empty(StatusCode::OK);
+    response.headers_mut().extend(written.headers);
+    Ok(response)
+}
+
+/// DeleteObject.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn delete_object(request: &Request<'_>, fronted: &Fronted) -> S3Result {
+    check_version(request.query.raw("versionId"))?;
+    let mut headers = HeaderMap::new();
+    pass(request, OF_DELETE, &mut headers);
+    let deleted = fronted.bound.delete(request.key()?, &headers).await;
+    let mut response = empty(StatusCode::NO_CONTENT);
+    response.headers_mut().extend(deleted.map_err(|error| told_of_write(error, fronted))?.headers);
+    Ok(response)
+}
+
+/// DeleteObjects, one by one: each key is checked and ordered by itself, and not every origin has the operation.
+///
+/// # Errors
+/// Those of S3; what goes wrong with one key is in the answer's document.
+pub(super) async fn delete_objects(request: &Request<'_>, fronted: &Fronted, upload: Upload<'_>) -> S3Result {
+    let document = DeleteDocument::read(request, upload).await?;
+    // Not lazily: the futures of a closure that borrows are not Send for the compiler.
+    let deletes: Vec<_> =
+        document.objects.iter().map(|doomed| delete_one(request, fronted, doomed)).collect();
+    let results = stream::iter(deletes).buffered(DELETES_AT_ONCE).collect().await;
+    document.answer(request, results)
+}
+
+async fn delete_one(request: &Request<'_>, fronted: &Fronted, doomed: &Doomed) -> Result<(), S3Error> {
+    let key = doomed.key(request)?;
+    let conditions = [&doomed.etag, &doomed.size, &doomed.modified];
+    let lines = OF_DELETE.iter().zip(conditions).filter_map(|(name, value)| {
+        Some((HeaderName::from_static(name), header_value(value.as_deref()?.trim())))
+    });
+    let deleted = fronted.bound.delete(&key, &lines.collect()).await;
+    deleted.map(drop).map_err(|error| told_of_write(error, fronted))
+}
+
+/// What a request says that the object is like that it makes, as headers.
+///
+/// # Errors
+/// Those of [`Description::of`].
+pub(super) fn described(request: &Request<'_>) -> Result<HeaderMap, S3Error> {
+    let Description { headers: stored, metadata, tags: _ } = Description::of(request)?;
+    let name = |name: &str| HeaderName::from_bytes(name.as_bytes()).ok();
+    let line = |pair: &Pair| Some((name(&pair.name)?, header_value(&pair.value)));
+    let of_user =
+        |pair: &Pair| Some((name(&format!("x-amz-meta-{}", pair.name))?, header_value(&pair.value)));
+    let mut headers: HeaderMap =
+        stored.iter().filter_map(line).chain(metadata.iter().filter_map(of_user)).collect();
+    pass(request, &["x-amz-tagging", "x-amz-storage-class"], &mut headers);
+    Ok(headers)
+}
+
+/// Passes headers on as they are.
+pub(super) fn pass(request: &Request<'_>, names: &[&'static str], to: &mut HeaderMap) {
+    for name in names {
+        for value in request.head.headers.get_all(*name) {
+            to.append(HeaderName::from_static(name), value.clone());
+        }
+    }
+}
