@@ -1,10 +1,12 @@
 //! Bound buckets: a gateway before an origin, with a proxy between them that does harm.
 //!
 //! - `read_through`: what is read is what the origin has, asked for as seldom as promised;
-//! - `origin_faults`: an origin that is slow, lies, hangs up or is away.
+//! - `origin_faults`: an origin that is slow, lies, hangs up or is away;
+//! - `write_through`: what is written is at the origin when it is acknowledged, and is what is read.
 
 mod origin_faults;
 mod read_through;
+mod write_through;
 
 use std::path::Path;
 use std::time::Duration;

@@ -51,16 +51,25 @@ impl Signer {
             .build()
             .expect("every parameter is given")
             .into();
+        // What a request says of its body, or else that it is not signed.
+        let said = request.headers_mut().remove("x-amz-content-sha256");
+        let body = match said.as_ref().map(|said| said.to_str().expect("our own header")) {
+            Some(said) => SignableBody::Precomputed(said.to_owned()),
+            None => SignableBody::UnsignedPayload,
+        };
         let headers: Vec<(String, String)> = request
             .headers()
             .iter()
-            .map(|(name, value)| (name.to_string(), value.to_str().expect("our own header").to_owned()))
+            .map(|(name, value)| {
+                let value = std::str::from_utf8(value.as_bytes()).expect("our own header");
+                (name.to_string(), value.to_owned())
+            })
             .collect();
         let signable = SignableRequest::new(
             request.method().as_str(),
             format!("http://{server}{}", request.uri()),
             headers.iter().map(|(name, value)| (name.as_str(), value.as_str())),
-            SignableBody::UnsignedPayload,
+            body,
         )
         .expect("our own request can be signed");
         let (instructions, _) = sign(signable, &params).expect("our own request can be signed").into_parts();

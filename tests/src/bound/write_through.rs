@@ -1,0 +1,473 @@
+//! Write-through: an acknowledged write is at the origin, as it was sent, and nobody is shown what was there before.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+
+use super::{Bench, MIB, PREFIX, THERE, runtime};
+use crate::content::Content;
+use crate::proxy::{Fault, Rule};
+use crate::raw::Exchange;
+use crate::s3::{Answer, Client, Failure, encode, whole};
+
+/// The bucket here that is written through.
+const HERE: &str = "through";
+/// Lengths on both sides of what is sent from memory and what as it comes.
+const LENGTHS: [usize; 6] = [0, 1, 5_000, 300_000, 3 * MIB, 9 * MIB + 7];
+
+type Headers<'a> = &'a [(&'static str, String)];
+
+/// What an origin says holds for an hour, so that what is shown too long is found out.
+fn through() -> Bench {
+    let bench = Bench::new("1h");
+    let bind = ["bucket", "bind", HERE, "--upstream", "far", "--prefix", PREFIX];
+    let bind = [&bind[..], &["--ttl", "1h", "--mode", "write-through"]].concat();
+    let (said, status) = bench.setup.command(&bind);
+    assert_eq!(status, Some(0), "{said}");
+    bench.proxy.clear_log();
+    bench
+}
+
+fn here(key: &str) -> String {
+    format!("/{HERE}/{}", key.split('/').map(encode).collect::<Vec<_>>().join("/"))
+}
+
+fn there(key: &str) -> String {
+    format!("{PREFIX}{key}")
+}
+
+async fn put(client: &Client, key: &str, headers: Headers<'_>, body: Bytes) -> Result<Answer, Failure> {
+    client.call(Method::PUT, &here(key), headers, whole(body)).await
+}
+
+/// The code of a refusal and its status.
+fn refusal(result: Result<Answer, Failure>) -> (u16, String) {
+    match result.expect_err("refused") {
+        Failure::Refused { status, body } => {
+            let code = body.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
+            (status.as_u16(), code.map_or_else(String::new, |(code, _)| code.to_owned()))
+        }
+        Failure::Lost(why) => panic!("{why}"),
+    }
+}
+
+fn bytes(id: u64, length: usize) -> Bytes {
+    Content { id, length }.bytes()
+}
+
+/// Both sides have this object, and say the same of it.
+async fn is_everywhere(bench: &Bench, key: &str, expected: &Bytes) {
+    let origin = bench.there().get(THERE, &there(key)).await.expect("it is at the origin");
+    assert!(origin.body == *expected, "{key}");
+    for _ in 0..2 {
+        let found = bench.gateway.client().get(HERE, key).await.expect("it is here");
+        assert!(found.body == *expected, "{key}");
+        for name in ["etag", "last-modified", "content-type", "content-encoding", "x-amz-meta-a"] {
+            assert_eq!(found.header(name), origin.header(name), "{name} of {key}");
+        }
+    }
+}
+
+#[test]
+fn what_is_written_is_at_the_origin_as_it_was_sent() {
+    let bench = through();
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        for (n, length) in LENGTHS.into_iter().enumerate() {
+            for version in [1, 2] {
+                let headers = [
+                    ("content-type", format!("text/v{version}")),
+                    ("content-encoding", "gzip".to_owned()),
+                    ("x-amz-meta-a", "ümläut".to_owned()),
+                    ("x-amz-tagging", "t=1%262".to_owned()),
+                ];
+                let (key, body) = (format!("a//{n} +ü"), bytes(version, length));
+                let told = put(&client, &key, &headers, body.clone()).await.expect("stored");
+                assert_eq!(told.etag(), Content { id: version, length }.etag());
+                is_everywhere(&bench, &key, &body).await;
+                let tags = format!("{}?tagging=", here(&key));
+                let tags = client.call(Method::GET, &tags, &[], whole("")).await.expect("tags").body;
+                assert!(String::from_utf8_lossy(&tags).contains("<Value>1&amp;2</Value>"), "{tags:?}");
+            }
+        }
+        let listed = client.list(HERE, 2).await.expect("listed");
+        assert_eq!(listed.len(), LENGTHS.len());
+        for row in listed {
+            client.delete(HERE, &row.key).await.expect("deleted");
+            assert!(client.get(HERE, &row.key).await.expect_err("gone").is_not_found());
+            assert!(bench.there().head(THERE, &there(&row.key)).await.expect_err("gone").is_not_found());
+        }
+    });
+}
+
+#[test]
+fn many_are_deleted_and_copied_at_the_origin() {
+    let bench = through();
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        for n in 0..40 {
+            put(&client, &format!("{n}"), &[], bytes(n, 100)).await.expect("stored");
+        }
+        client.get(HERE, "7").await.expect("read");
+        let copied = client.copy(HERE, "5", "7").await.expect("copied");
+        assert_eq!(copied, Content { id: 5, length: 100 }.etag());
+        is_everywhere(&bench, "7", &bytes(5, 100)).await;
+        let replace = [
+            ("x-amz-copy-source", here("7")),
+            ("x-amz-metadata-directive", "REPLACE".to_owned()),
+            ("x-amz-meta-a", "other".to_owned()),
+        ];
+        client.call(Method::PUT, &here("7"), &replace, whole("")).await.expect("replaced");
+        assert_eq!(client.head(HERE, "7").await.expect("there").header("x-amz-meta-a"), Some("other"));
+        let unless = [("x-amz-copy-source", here("5")), ("x-amz-copy-source-if-match", "\"x\"".to_owned())];
+        let refused = client.call(Method::PUT, &here("8"), &unless, whole("")).await;
+        assert_eq!(refusal(refused), (412, "PreconditionFailed".to_owned()));
+        let refused = client.copy(HERE, "none", "8").await.map(|_| unreachable!());
+        assert_eq!(refusal(refused), (404, "NoSuchKey".to_owned()));
+        let native = [("x-amz-copy-source", "/native/k".to_owned())];
+        client.create_bucket("native").await.expect("made");
+        let refused = client.call(Method::PUT, &here("8"), &native, whole("")).await;
+        assert_eq!(refusal(refused), (501, "NotImplemented".to_owned()));
+        let rows: String = (0..40).map(|n| format!("<Object><Key>{n}</Key></Object>")).collect();
+        let wrong = "<Object><Key>5</Key><ETag>x</ETag></Object>";
+        let document = format!("<Delete><Object><Key>never</Key></Object>{wrong}{rows}</Delete>");
+        let deleted = client.call(Method::POST, &format!("/{HERE}?delete="), &[], whole(document)).await;
+        let deleted = String::from_utf8_lossy(&deleted.expect("deleted").body).into_owned();
+        let counts =
+            ["<Deleted>", "<Code>PreconditionFailed</Code>"].map(|what| deleted.matches(what).count());
+        assert_eq!(counts, [41, 1], "{deleted}");
+        assert_eq!(bench.there().list(THERE, 1000).await.expect("listed"), []);
+        assert!(client.get(HERE, "7").await.expect_err("gone").is_not_found());
+    });
+}
+
+#[test]
+fn conditions_are_the_origins_to_decide() {
+    let bench = through();
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        let if_none = [("if-none-match", "*".to_owned())];
+        let if_match = |etag: &str| [("if-match", format!("\"{etag}\""))];
+        for length in [1000, 6 * MIB] {
+            let key = format!("{length}");
+            let failed = (412, "PreconditionFailed".to_owned());
+            assert_eq!(
+                refusal(put(&client, &key, &if_match("x"), bytes(0, length)).await),
+                (404, "NoSuchKey".to_owned())
+            );
+            let one = put(&client, &key, &if_none, bytes(1, length)).await.expect("stored").etag();
+            assert_eq!(refusal(put(&client, &key, &if_none, bytes(2, length)).await), failed);
+            assert_eq!(refusal(put(&client, &key, &if_match("x"), bytes(2, length)).await), failed);
+            is_everywhere(&bench, &key, &bytes(1, length)).await;
+            // Somebody else writes to the origin: here the old one is known for an hour, and only there it is known better.
+            let two = bench.there().put(THERE, &there(&key), whole(bytes(2, length))).await.expect("stored");
+            assert_eq!(refusal(put(&client, &key, &if_match(&one), bytes(3, length)).await), failed);
+            put(&client, &key, &if_match(&two), bytes(3, length)).await.expect("stored");
+            is_everywhere(&bench, &key, &bytes(3, length)).await;
+            let deleted = client.call(Method::DELETE, &here(&key), &if_match(&one), whole("")).await;
+            assert_eq!(refusal(deleted), failed);
+        }
+    });
+}
+
+#[test]
+fn an_upload_in_parts_is_the_origins_own() {
+    let bench = through();
+    runtime().block_on(async {
+        let (client, origin) = (bench.gateway.client(), bench.there());
+        let upload = client.create_upload(HERE, "dir/large").await.expect("begun");
+        assert_eq!(origin.list_uploads(THERE).await.expect("listed"), std::slice::from_ref(&upload));
+        assert_eq!(client.list_uploads(HERE).await.expect("listed"), std::slice::from_ref(&upload));
+        put(&client, "source", &[], bytes(3, 6 * MIB)).await.expect("stored");
+        let mut parts = Vec::new();
+        for number in [1, 2] {
+            let body = whole(bytes(number.into(), 5 * MIB));
+            let etag = client.put_part(HERE, "dir/large", &upload, number, body).await.expect("stored");
+            parts.push((number, etag));
+        }
+        let target = format!("{}?partNumber=3&uploadId={}", here("dir/large"), encode(&upload));
+        let range =
+            [("x-amz-copy-source", here("source")), ("x-amz-copy-source-range", "bytes=5-99".to_owned())];
+        let copied = client.call(Method::PUT, &target, &range, whole("")).await.expect("copied").body;
+        let copied = String::from_utf8_lossy(&copied).into_owned();
+        let etag = copied.split("&quot;").nth(1).expect("an ETag");
+        parts.push((3, etag.to_owned()));
+        let listed = client.list_parts(HERE, "dir/large", &upload).await.expect("listed");
+        assert_eq!(listed, origin.list_parts(THERE, &there("dir/large"), &upload).await.expect("listed"));
+        assert_eq!(listed.iter().map(|part| part.size).sum::<u64>(), 10 * MIB as u64 + 95);
+        // What was known before the upload is complete is forgotten by it.
+        client.get(HERE, "dir/large").await.expect_err("not yet");
+        let wrong = client.complete(HERE, "dir/large", &upload, &[(1, "x".to_owned())]).await;
+        assert_eq!(refusal(wrong.map(|_| unreachable!())), (400, "InvalidPart".to_owned()));
+        client.complete(HERE, "dir/large", &upload, &parts).await.expect("complete");
+        let copy = bytes(3, 6 * MIB).slice(5..100);
+        let expected = [bytes(1, 5 * MIB), bytes(2, 5 * MIB), copy].concat();
+        is_everywhere(&bench, "dir/large", &expected.into()).await;
+        let attributes = [("x-amz-object-attributes", "ETag,ObjectSize".to_owned())];
+        let target = format!("{}?attributes=", here("dir/large"));
+        let said = client.call(Method::GET, &target, &attributes, whole("")).await.expect("attributes").body;
+        assert!(String::from_utf8_lossy(&said).contains(&format!("<ObjectSize>{}<", 10 * MIB + 95)));
+        let upload = client.create_upload(HERE, "aborted").await.expect("begun");
+        client.abort(HERE, "aborted", &upload).await.expect("aborted");
+        let gone = client.put_part(HERE, "aborted", &upload, 1, whole("x")).await;
+        assert_eq!(refusal(gone.map(|_| unreachable!())), (404, "NoSuchUpload".to_owned()));
+        assert_eq!(origin.list_uploads(THERE).await.expect("listed"), [""; 0]);
+    });
+}
+
+/// A body in one aws-chunked frame, with `trailer` behind it.
+fn framed(body: &[u8], signature: &str, trailer: &str) -> Vec<u8> {
+    let end = if signature.is_empty() { String::new() } else { format!(";chunk-signature={signature}") };
+    let head = format!("{:x}{end}\r\n", body.len());
+    [head.as_bytes(), body, format!("\r\n0{end}\r\n{trailer}\r\n").as_bytes()].concat()
+}
+
+#[test]
+fn what_is_wrong_with_a_body_leaves_nothing_at_the_origin() {
+    let bench = through();
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        for length in [1000, 300_000, 5 * MIB] {
+            let body = bytes(1, length);
+            let md5 = [("content-md5", "AAAAAAAAAAAAAAAAAAAAAA==".to_owned())];
+            assert_eq!(refusal(put(&client, "k", &md5, body.clone()).await).1, "BadDigest");
+            let crc = [("x-amz-checksum-crc32c", "AAAAAA==".to_owned())];
+            assert_eq!(refusal(put(&client, "k", &crc, body.clone()).await).1, "BadDigest");
+            let chunked = |payload: &str, trailer: &str| {
+                let mut headers = vec![
+                    ("x-amz-content-sha256", payload.to_owned()),
+                    ("content-encoding", "aws-chunked".to_owned()),
+                    ("x-amz-decoded-content-length", length.to_string()),
+                ];
+                if !trailer.is_empty() {
+                    headers.push(("x-amz-trailer", trailer.to_owned()));
+                }
+                headers
+            };
+            let trailed = chunked("STREAMING-UNSIGNED-PAYLOAD-TRAILER", "x-amz-checksum-crc32");
+            let wrong = framed(&body, "", "x-amz-checksum-crc32:AAAAAA==\r\n");
+            assert_eq!(refusal(put(&client, "k", &trailed, wrong.into()).await).1, "BadDigest");
+            let signed = chunked("STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "");
+            let wrong = framed(&body, &"0".repeat(64), "");
+            assert_eq!(refusal(put(&client, "k", &signed, wrong.into()).await).1, "SignatureDoesNotMatch");
+            let upload = client.create_upload(HERE, "k").await.expect("begun");
+            let target = format!("{}?partNumber=1&uploadId={}", here("k"), encode(&upload));
+            let part = client.call(Method::PUT, &target, &crc, whole(body.clone())).await;
+            assert_eq!(refusal(part).1, "BadDigest");
+            assert_eq!(client.list_parts(HERE, "k", &upload).await.expect("listed"), []);
+        }
+        let address = bench.gateway.s3;
+        let mut gone =
+            Exchange::begin(&client, address, Method::PUT, &here("k"), 3 * MIB as u64).await.expect("sent");
+        gone.send(&vec![7; 2 * MIB]).await.expect("sent");
+        drop(gone);
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        assert!(bench.there().head(THERE, &there("k")).await.expect_err("nothing").is_not_found());
+        assert_eq!(bench.there().list(THERE, 10).await.expect("listed"), []);
+    });
+}
+
+#[test]
+fn a_checksum_behind_the_bytes_is_kept_by_the_origin() {
+    let bench = through();
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        for length in [1000, 300_000, 5 * MIB] {
+            let body = bytes(1, length);
+            let crc = crc32(&body);
+            let headers = [
+                ("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER".to_owned()),
+                ("content-encoding", "aws-chunked,gzip".to_owned()),
+                ("x-amz-decoded-content-length", length.to_string()),
+                ("x-amz-trailer", "x-amz-checksum-crc32".to_owned()),
+            ];
+            let right = framed(&body, "", &format!("x-amz-checksum-crc32:{crc}\r\n"));
+            let told = put(&client, "k", &headers, right.into()).await.expect("stored");
+            assert_eq!(told.header("x-amz-checksum-crc32"), Some(&*crc));
+            is_everywhere(&bench, "k", &body).await;
+            let mode = [("x-amz-checksum-mode", "ENABLED".to_owned())];
+            for (client, path) in [(&client, here("k")), (&bench.there(), format!("/{THERE}/{}", there("k")))]
+            {
+                let head = client.call(Method::HEAD, &path, &mode, whole("")).await.expect("there");
+                assert_eq!(head.header("x-amz-checksum-crc32"), Some(&*crc));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_write_of_unknown_outcome_is_no_success_and_what_is_read_is_what_the_origin_has() {
+    let bench = through();
+    let cut = || Rule::new(Fault::CutBeforeAnswer).method("PUT");
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        for (length, rule) in [(1000, cut()), (6 * MIB, cut().times(1))] {
+            let key = format!("{length}");
+            put(&client, &key, &[], bytes(1, length)).await.expect("stored");
+            is_everywhere(&bench, &key, &bytes(1, length)).await;
+            bench.proxy.set_rules(vec![rule]);
+            let lost = refusal(put(&client, &key, &[], bytes(2, length)).await);
+            assert_eq!(lost, (503, "ServiceUnavailable".to_owned()));
+            bench.proxy.set_rules(vec![]);
+            is_everywhere(&bench, &key, &bytes(2, length)).await;
+            // Who can tell whether the first time did it is the client.
+            bench.proxy.set_rules(vec![cut().times(1)]);
+            let unless = [("if-none-match", "*".to_owned())];
+            let key = format!("new-{length}");
+            assert_eq!(refusal(put(&client, &key, &unless, bytes(3, length)).await).0, 503);
+            is_everywhere(&bench, &key, &bytes(3, length)).await;
+        }
+        // What is in memory is sent again.
+        bench.proxy.set_rules(vec![cut().times(2)]);
+        put(&client, "again", &[], bytes(4, 1000)).await.expect("stored");
+        is_everywhere(&bench, "again", &bytes(4, 1000)).await;
+        bench.proxy.set_rules(vec![Rule::new(Fault::CutBeforeAnswer).method("DELETE")]);
+        client.delete(HERE, "again").await.expect_err("lost");
+        bench.proxy.set_rules(vec![]);
+        assert!(client.get(HERE, "again").await.expect_err("gone").is_not_found());
+    });
+}
+
+#[test]
+fn a_burst_of_503_is_waited_for_where_the_bytes_are_in_memory_and_else_passed_on() {
+    let bench = through();
+    let burst = || {
+        let slow = Fault::Status { status: 503, code: "SlowDown".to_owned() };
+        Rule::new(slow).times(3)
+    };
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        for (key, headers) in [("plain", vec![]), ("unless", vec![("if-none-match", "*".to_owned())])] {
+            bench.proxy.set_rules(vec![burst()]);
+            put(&client, key, &headers, bytes(1, 1000)).await.expect("stored");
+            is_everywhere(&bench, key, &bytes(1, 1000)).await;
+        }
+        bench.proxy.set_rules(vec![burst()]);
+        for _ in 0..3 {
+            let refused = refusal(put(&client, "large", &[], bytes(2, 5 * MIB)).await);
+            assert_eq!(refused, (503, "SlowDown".to_owned()));
+        }
+        put(&client, "large", &[], bytes(2, 5 * MIB)).await.expect("stored");
+        is_everywhere(&bench, "large", &bytes(2, 5 * MIB)).await;
+        bench.proxy.set_rules(vec![burst()]);
+        client.copy(HERE, "plain", "copied").await.expect("copied");
+        bench.proxy.set_rules(vec![burst()]);
+        client.delete(HERE, "plain").await.expect("deleted");
+        // Half of a body, and the connection breaks.
+        bench.proxy.set_rules(vec![Rule::new(Fault::CutRequest { after: 2 << 20 })]);
+        assert_eq!(refusal(put(&client, "large", &[], bytes(3, 5 * MIB)).await).0, 503);
+        bench.proxy.set_rules(vec![]);
+        is_everywhere(&bench, "large", &bytes(2, 5 * MIB)).await;
+    });
+}
+
+/// Reads until `done`, and is never shown a version older than the newest that was acknowledged before.
+async fn read_on(client: Client, length: usize, acked: Arc<AtomicU64>, done: Arc<AtomicBool>) -> u64 {
+    let mut reads = 0;
+    while !done.load(SeqCst) {
+        let least = acked.load(SeqCst);
+        let read = client.get(HERE, "k").await;
+        let body = match read {
+            Ok(answer) => answer.body,
+            // A large answer that a write overtakes is cut off.
+            Err(Failure::Lost(_)) => continue,
+            Err(refused) => panic!("{refused:?}"),
+        };
+        let content = Content::claimed_by(&body).expect("whole");
+        assert!(content.id >= least && content.length == length, "{content} after {least}");
+        assert_eq!(content.difference(&body), None);
+        reads += 1;
+    }
+    reads
+}
+
+#[test]
+fn nobody_is_shown_what_was_there_before_an_acknowledged_write() {
+    for (length, versions) in [(500, 150), (400_000, 60), (9 * MIB, 12)] {
+        let bench = through();
+        // Answers that began before a write come after it.
+        let late = Fault::Delay { by: std::time::Duration::from_millis(15) };
+        bench.proxy.set_rules(vec![Rule::new(late).method("GET").probability(0.3, 7)]);
+        runtime().block_on(async {
+            let writer = bench.gateway.client();
+            put(&writer, "k", &[], bytes(1, length)).await.expect("stored");
+            let (acked, done) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicBool::new(false)));
+            let readers: Vec<_> = (0..32)
+                .map(|_| tokio::spawn(read_on(bench.gateway.client(), length, acked.clone(), done.clone())))
+                .collect();
+            for version in 2..versions {
+                put(&writer, "k", &[], bytes(version, length)).await.expect("stored");
+                acked.store(version, SeqCst);
+                if version % 3 == 0 {
+                    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                }
+            }
+            done.store(true, SeqCst);
+            let mut reads = 0;
+            for reader in readers {
+                reads += reader.await.expect("no reader failed");
+            }
+            assert!(reads > 32, "{reads}");
+        });
+    }
+}
+
+#[test]
+fn a_crash_does_not_bring_back_what_was_overwritten() {
+    let mut bench = through();
+    runtime().block_on(async {
+        put(&bench.gateway.client(), "k", &[], bytes(1, 1000)).await.expect("stored");
+        is_everywhere(&bench, "k", &bytes(1, 1000)).await;
+    });
+    // What is known is on the disk after a stop; that it was forgotten is not after a kill.
+    bench.gateway.ask_to_stop();
+    bench.gateway.wait_exit();
+    bench.gateway = bench.setup.start();
+    runtime().block_on(async {
+        put(&bench.gateway.client(), "k", &[], bytes(2, 1000)).await.expect("stored");
+    });
+    bench.gateway.kill();
+    bench.gateway = bench.setup.start();
+    runtime().block_on(is_everywhere(&bench, "k", &bytes(2, 1000)));
+}
+
+#[test]
+fn what_is_not_offered_is_refused_by_name() {
+    let bench = through();
+    let client = bench.gateway.client();
+    runtime().block_on(async {
+        let form = [("content-type", "multipart/form-data; boundary=x".to_owned())];
+        let post = client.call(Method::POST, &format!("/{HERE}"), &form, whole("--x--")).await;
+        let Err(Failure::Refused { status, body }) = post else { panic!("refused") };
+        assert!(status == StatusCode::NOT_IMPLEMENTED && body.contains("PostObject"), "{body}");
+        let refused = client.call(Method::PUT, &format!("/{HERE}?tagging="), &[], whole("")).await;
+        let Err(Failure::Refused { body, .. }) = refused else { panic!("refused") };
+        assert!(body.contains("PutBucketTagging") && body.contains("far"), "{body}");
+        let read_only = client.call(Method::PUT, &format!("/{}/k", super::HERE), &[], whole("x")).await;
+        assert_eq!(refusal(read_only), (403, "AccessDenied".to_owned()));
+    });
+    let bind = ["bucket", "bind", "back", "--upstream", "far", "--mode", "write-back"];
+    let (said, status) = bench.setup.command(&bind);
+    assert!(status != Some(0) && said.contains("not offered yet"), "{said}");
+}
+
+/// The CRC-32 of some bytes, as S3 writes it: bit by bit, so that it is nobody's code but this.
+fn crc32(bytes: &[u8]) -> String {
+    let mut crc = u32::MAX;
+    for byte in bytes {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = if crc & 1 == 1 { crc >> 1 ^ 0xEDB8_8320 } else { crc >> 1 };
+        }
+    }
+    base64(&(!crc).to_be_bytes())
+}
+
+fn base64(four: &[u8; 4]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let bits = u64::from(u32::from_be_bytes(*four)) << 4;
+    let digit = |at: u32| char::from(DIGITS[(bits >> (30 - 6 * at) & 63) as usize]);
+    (0..6).map(digit).chain("==".chars()).collect()
+}
