@@ -114,8 +114,9 @@ impl ResponseBody {
 /// That must not begin before: reading tells a client that waits for `100 Continue` to go on.
 pub struct Unread(Option<Incoming>);
 
-/// How much is read and dropped: what a client may have on its way when it sees the answer.
-const LINGER_BYTES_MAX: usize = 1 << 20;
+/// How much is read and dropped: what a client may have on its way when it sees the answer. By default Linux buffers up to 4 MiB where
+/// it is sent and 6 MiB where it is received, and a client that is busy sees the answer a little later.
+const LINGER_BYTES_MAX: usize = 16 << 20;
 /// How long it is read for.
 const LINGER_MAX: Duration = Duration::from_secs(1);
 

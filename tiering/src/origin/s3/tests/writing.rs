@@ -80,12 +80,17 @@ async fn a_stream_is_sent_once_and_an_origin_whose_client_gave_up_has_not_all_of
     assert!(matches!(error, OriginError::Broken(_)) && !error.is_undone(), "{error:?}");
     assert_eq!((server.heads().len(), server.bodies(1).await), (1, vec![b"hello".to_vec()]));
     let server = Server::start(&[DONE]).await;
-    // What is sent at once with the end would not be sent at all.
-    let given_up = stream::iter(["he", ""]).then(|piece| async move {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        Ok(Bytes::from_static(piece.as_bytes()))
+    // What is sent at once with the end would not be sent at all: the client gives up when the server has some of it.
+    let heads = server.heads.clone();
+    let given_up = stream::unfold(Some(heads), |heads| async move {
+        let heads = heads?;
+        while heads.lock().unwrap().is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        None
     });
-    let content = Content::Stream(Streamed { bytes: 5, pieces: given_up.boxed(), trailer: None });
+    let pieces = stream::iter([Ok(Bytes::from_static(b"he"))]).chain(given_up).boxed();
+    let content = Content::Stream(Streamed { bytes: 5, pieces, trailer: None });
     put(&server, &HeaderMap::new(), content).await.unwrap_err();
     assert_eq!(server.bodies(1).await, [b"he"], "the connection was closed");
     assert!(server.heads()[0].contains("content-length: 5\r\n"));
