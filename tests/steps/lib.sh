@@ -63,6 +63,12 @@ promtool() { program_of prometheus usr/bin/promtool; }
 # Prints where nginx is, which the benchmark compares with.
 nginx() { program_of nginx usr/sbin/nginx; }
 
+# Prints where the fault proxy is, built if need be: the slow and faulty way to a server.
+fault_proxy() {
+    cargo build --quiet --release --locked --manifest-path "$REPO/Cargo.toml" -p mlgw-tests --bin mlgw-fault-proxy >&2
+    printf '%s\n' "$CARGO_TARGET_DIR/release/mlgw-fault-proxy"
+}
+
 # What compiling needs: RocksDB is C++, and its bindings are generated with libclang (which needs clang's own headers).
 install_build_packages() {
     apt_install g++ libclang-dev

@@ -1,5 +1,6 @@
 """Groups of rows, in the order in which they run: each leaves its store so that the later ones find what they need."""
 
+from rows.bound import bound, bound_small
 from rows.get import get, get_100k, head
 from rows.idle import idle
 from rows.large import large
@@ -12,6 +13,7 @@ from rows.multipart import multipart
 from rows.one_connection import one_connection
 from rows.put import put
 from rows.slow_sync import slow_sync
+from rows.spill import spill
 from rows.start import start
 from rows.syncs import syncs
 
@@ -32,4 +34,7 @@ GROUPS = {
     "start": start,
     "log": log,
     "list": listing,
+    "bound": bound,
+    "bound-small": bound_small,
+    "spill": spill,
 }

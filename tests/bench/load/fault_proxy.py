@@ -1,0 +1,35 @@
+"""A slow way to a server: the fault proxy of the tests, as a program of its own."""
+
+import json
+import subprocess
+import urllib.request
+
+from server import free_port
+
+
+class FaultProxy:
+    """Before a server on `port`: every request waits, and bodies come at a rate; to be used by `with`."""
+
+    def __init__(self, program, port, delay, connection_rate, total_rate):
+        self.control = free_port()
+        self.command = [program, "--to", f"127.0.0.1:{port}", "--control", f"127.0.0.1:{self.control}", "--delay", delay,
+                        "--connection-rate", connection_rate, "--total-rate", total_rate]
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
+        self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
+        self.process.stdout.readline()
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    def log(self):
+        """The requests that reached it since it was last asked."""
+        url = f"http://127.0.0.1:{self.control}"
+        with urllib.request.urlopen(f"{url}/log", timeout=30) as answer:
+            lines = json.loads(answer.read())
+        urllib.request.urlopen(urllib.request.Request(f"{url}/clear", data=b"", method="POST"), timeout=30).close()
+        return lines
