@@ -148,6 +148,29 @@ pub const APPEND_AGAIN_MAX: usize = 5;
 /// the last look, which takes longer than looking.
 pub const LOOK_AGAIN_MAX: usize = 8;
 
+// Datasets and jobs.
+
+/// Most datasets.
+pub const DATASETS_MAX: usize = 1000;
+/// Longest name of a dataset, in bytes.
+pub const DATASET_NAME_LEN_MAX: usize = 63;
+/// Slices of one dataset.
+pub const SLICES_MAX: usize = 100;
+/// Sources of one dataset.
+pub const SOURCES_MAX: usize = 16;
+/// Records of jobs that are kept of each dataset, the one at work included; at about 300 bytes each they are 6 MB in all.
+pub const JOBS_KEPT_MAX: usize = 20;
+/// Jobs that a node is at; further ones wait.
+pub const JOBS_RUNNING_MAX: usize = 4;
+/// Of the room for clean copies so many percent may be pinned: with more, making room for others would be going round in circles.
+pub const PINNED_PERCENT_MAX: u64 = 50;
+/// Objects that a job has in hand at once. At 20 ms a round trip and 1 MiB each that is 3.2 GB/s.
+pub const JOB_OBJECTS_MAX: usize = 64;
+/// Of the memory for blocks in flight ([`FETCH_BLOCKS_MAX`]) jobs take so many; the rest is for who reads.
+pub const JOB_BLOCKS_MAX: usize = 16;
+/// Objects that a sync imports at once; each has up to five chunks in memory.
+pub const SYNC_OBJECTS_MAX: usize = 8;
+
 // Bound buckets.
 
 /// What of an origin's object is fetched, kept and let go of as one. Objects of at most this are fetched whole.
@@ -195,6 +218,7 @@ const _: () = {
     assert!(OWN_SEGMENT_BYTES_MIN.is_multiple_of(CHUNK_BYTES_MAX));
     assert!(COPY_BLOCK_BYTES.is_multiple_of(CHUNK_BYTES_MAX));
     assert!(PART_BYTES_MIN >= CHUNK_BYTES_MAX);
+    assert!(2 * JOB_BLOCKS_MAX <= FETCH_BLOCKS_MAX && 4 * JOB_OBJECTS_MAX <= FETCH_CONTACTS_MAX);
     assert!(DELETE_OBJECTS_KEYS_MAX * KEY_LEN_MAX < XML_BODY_BYTES_MAX);
     assert!(HELD_BLOCKS_MAX as u64 * BLOCK_BYTES <= MEMORY_BYTES_MIN / 4 * 3);
     assert!(INLINE_EXTENTS_MAX < EXTENT_PAGE_ENTRIES_MAX);

@@ -6,9 +6,13 @@
 
 mod bucket;
 mod conditions;
+mod dataset;
 mod fence;
 #[cfg(test)]
 mod golden_tests;
+mod job;
+#[cfg(test)]
+mod job_tests;
 mod object;
 mod release;
 mod relocate;
@@ -80,6 +84,10 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::DeleteCredential(command) => system::delete_credential(view, command),
         Change::PutNode(command) => system::put_node(view, command),
         Change::PutPartition(command) => system::put_partition(view, command),
+        Change::PutDataset(command) => dataset::put(view, command),
+        Change::DeleteDataset(command) => dataset::delete(view, command),
+        Change::CreateJob(command) => job::create(view, command),
+        Change::StepJob(command) => job::step(view, command),
     }
 }
 

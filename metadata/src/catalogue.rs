@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod bench;
 pub(crate) mod copies;
+mod datasets;
 mod dead;
 mod inner;
 mod jobs;

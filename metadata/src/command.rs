@@ -4,6 +4,7 @@
 //! function on every member. Time, ids and choices are in it; `apply` makes none of its own.
 
 pub mod bucket;
+pub mod dataset;
 pub mod object;
 pub mod reply;
 pub mod segment;
@@ -12,6 +13,9 @@ pub mod upload;
 
 pub use bucket::{
     CreateBucket, DropBucket, FreezeBucket, MirrorBucket, RemoveBucket, SetBucketState, ThawBucket,
+};
+pub use dataset::{
+    CancelJob, ClaimJob, CreateJob, DeleteDataset, EndJob, JobStep, NoteJob, PutDataset, StepJob,
 };
 pub use object::{
     Conditions, DeleteObject, EtagCondition, ObjectChange, ObjectCommand, PutObject, Replace, SetTags,
@@ -33,7 +37,7 @@ pub struct Command {
     /// What is to change.
     #[prost(
         oneof = "Change",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25"
     )]
     pub change: Option<Change>,
 }
@@ -105,6 +109,18 @@ pub enum Change {
     /// Group 0: a sealed segment is elsewhere now.
     #[prost(message, tag = "21")]
     PlaceSegment(PlaceSegment),
+    /// Group 0: a new or changed dataset.
+    #[prost(message, tag = "22")]
+    PutDataset(PutDataset),
+    /// Group 0: a dataset's end.
+    #[prost(message, tag = "23")]
+    DeleteDataset(DeleteDataset),
+    /// Group 0: a new job.
+    #[prost(message, tag = "24")]
+    CreateJob(CreateJob),
+    /// Group 0: a step of a job's life.
+    #[prost(message, tag = "25")]
+    StepJob(StepJob),
 }
 
 impl Command {

@@ -22,6 +22,10 @@ pub enum Family {
     Partition = 0x05,
     /// Segments (group 0).
     Segment = 0x06,
+    /// Datasets by name (group 0).
+    Dataset = 0x07,
+    /// Jobs by dataset and number (group 0).
+    Job = 0x08,
     /// What an object group knows of a bucket.
     Mirror = 0x10,
     /// Current versions of objects.

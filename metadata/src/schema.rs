@@ -7,8 +7,10 @@
 pub mod bucket;
 pub mod copy;
 pub mod credential;
+pub mod dataset;
 pub mod extent;
 pub mod fence;
+pub mod job;
 pub mod meta;
 pub mod node;
 pub mod object;
@@ -23,12 +25,14 @@ pub mod version;
 pub use bucket::{BindMode, Binding, Bucket, BucketState, LockDefault, LockMode, Mirror, Versioning};
 pub use copy::{Copy, CopySegment};
 pub use credential::{Credential, Role};
+pub use dataset::{Dataset, Found, Schedule, Source};
 pub use extent::{Encoding, Extent, ExtentPage, PartRange};
 pub use fence::FencedRange;
+pub use job::{Job, JobCursor, JobKind, JobParams, JobProgress, JobState};
 pub use node::Node;
 pub use object::{
-    Checksum, ChecksumAlgorithm, ChecksumKind, EncryptionEnvelope, ObjectSummary, ObjectVersion, Pair,
-    Retention,
+    Checksum, ChecksumAlgorithm, ChecksumKind, EncryptionEnvelope, Imported, ObjectSummary, ObjectVersion,
+    Pair, Retention,
 };
 pub use part::Part;
 pub use partition::Partition;

@@ -1,14 +1,14 @@
 //! Records of the catalogue. What decodes is encoded and decoded to the same.
 
 use mlgw_metadata::schema::{
-    self, Bucket, BucketUsage, Credential, ExtentPage, Mirror, Node, ObjectSummary, ObjectVersion, Part,
+    self, Bucket, BucketUsage, Credential, Dataset, ExtentPage, Job, Mirror, Node, ObjectSummary, ObjectVersion, Part,
     Partition, Release, SegmentRecord, SegmentUsage, Upload,
 };
 
 /// The first byte says of which family.
 pub fn run(data: &[u8]) {
     let Some((family, bytes)) = data.split_first() else { return };
-    match family % 15 {
+    match family % 17 {
         0 => same::<Bucket>(bytes),
         1 => same::<Mirror>(bytes),
         2 => same::<Credential>(bytes),
@@ -23,6 +23,8 @@ pub fn run(data: &[u8]) {
         11 => same::<Upload>(bytes),
         12 => same::<BucketUsage>(bytes),
         13 => same::<SegmentUsage>(bytes),
+        14 => same::<Dataset>(bytes),
+        15 => same::<Job>(bytes),
         _ => same::<schema::meta::LogPosition>(bytes),
     }
 }

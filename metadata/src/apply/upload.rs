@@ -126,6 +126,7 @@ fn version_of(
         encryption: upload.encryption,
         retention: upload.retention,
         legal_hold: upload.legal_hold,
+        imported: None,
     }
 }
 

@@ -11,7 +11,9 @@ use crate::raft::machine::Watcher;
 use crate::row_cache::RowCache;
 use crate::schema::partition::PartitionStart;
 use crate::schema::segment::SegmentSummary;
-use crate::schema::{Bucket, Credential, Partition, SegmentRecord, decode, partition, segment};
+use crate::schema::{
+    Bucket, Credential, Dataset, Job, Partition, SegmentRecord, decode, job, partition, segment,
+};
 use crate::view::{Changes, Freed, Rows, StoreError};
 use mlgw_common::{BucketId, SegmentId};
 use parking_lot::RwLock;
@@ -30,12 +32,16 @@ pub(crate) struct Resident {
     credentials: RwLock<BTreeMap<String, Arc<Credential>>>,
     segments: RwLock<HashMap<SegmentId, SegmentSummary>>,
     partitions: RwLock<BTreeMap<PartitionStart, u32>>,
+    pub(super) datasets: RwLock<BTreeMap<String, Arc<Dataset>>>,
+    pub(super) jobs: RwLock<BTreeMap<u64, Arc<Job>>>,
     /// Bodies in the release queues of all groups.
     pub(crate) releases: AtomicI64,
     /// Wakes the job that frees them.
     pub(crate) release_added: Notify,
     /// Wakes whoever waits for a bucket to change.
     pub(crate) bucket_changed: Notify,
+    /// Wakes whoever waits for a dataset or a job to change.
+    pub(super) job_changed: Notify,
     /// Bodies that somebody is reading.
     pub(super) pins: Pins,
     /// Chunks that are known to be dead.
@@ -52,9 +58,12 @@ impl Resident {
             credentials: RwLock::default(),
             segments: RwLock::default(),
             partitions: RwLock::default(),
+            datasets: RwLock::default(),
+            jobs: RwLock::default(),
             releases: AtomicI64::default(),
             release_added: Notify::default(),
             bucket_changed: Notify::default(),
+            job_changed: Notify::default(),
             pins: Pins::default(),
             dead: DeadChunks::default(),
             objects: RowCache::new(objects_bytes),
@@ -134,6 +143,14 @@ impl Resident {
                 // Another group may hold its objects now.
                 self.objects.clear();
             }
+            Some(byte) if byte == Family::Dataset as u8 => {
+                set(&self.datasets, name(row)?, change.map(|v| decode(v).map(Arc::new)).transpose()?);
+                self.job_changed.notify_waiters();
+            }
+            Some(byte) if byte == Family::Job as u8 => {
+                set(&self.jobs, job::key_of(row)?.1, change.map(|v| decode(v).map(Arc::new)).transpose()?);
+                self.job_changed.notify_waiters();
+            }
             _ => {}
         }
         Ok(())
@@ -186,7 +203,7 @@ impl Watcher for Resident {
         if group != 0 {
             return Ok(());
         }
-        for (row, change) in changes.range(Family::Bucket.start()..Family::Segment.end()) {
+        for (row, change) in changes.range(Family::Bucket.start()..Family::Job.end()) {
             self.set(row, change.as_deref())?;
         }
         Ok(())
@@ -202,7 +219,17 @@ impl Watcher for Resident {
         self.credentials.write().clear();
         self.segments.write().clear();
         self.partitions.write().clear();
-        for family in [Family::Bucket, Family::Credential, Family::Partition, Family::Segment] {
+        self.datasets.write().clear();
+        self.jobs.write().clear();
+        let families = [
+            Family::Bucket,
+            Family::Credential,
+            Family::Partition,
+            Family::Segment,
+            Family::Dataset,
+            Family::Job,
+        ];
+        for family in families {
             self.load(rows, family)?;
         }
         Ok(())

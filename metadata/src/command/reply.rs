@@ -1,6 +1,6 @@
 //! Answers to commands: what was done, or why nothing was.
 
-use crate::schema::{Bucket, SegmentRecord};
+use crate::schema::{Bucket, Dataset, Job, SegmentRecord};
 use mlgw_common::Seq;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +25,10 @@ pub enum Reply {
     Bucket(Bucket),
     /// The segment as it is now.
     Segment(SegmentRecord),
+    /// The dataset as it is now.
+    Dataset(Dataset),
+    /// The job as it is now.
+    Job(Box<Job>),
     /// The first of the leased body ids.
     Bodies {
         /// The first one.
@@ -146,6 +150,36 @@ pub enum Reject {
     /// No such access key.
     #[error("the access key does not exist")]
     NoSuchCredential,
+    /// The name is a dataset's already.
+    #[error("the dataset exists")]
+    DatasetExists,
+    /// No such dataset.
+    #[error("the dataset does not exist")]
+    NoSuchDataset,
+    /// Somebody changed it since; read it again and retry.
+    #[error("the dataset changed since the command was built")]
+    DatasetChanged,
+    /// There are as many as allowed.
+    #[error("there are too many datasets")]
+    TooManyDatasets,
+    /// A job is queued or runs; another may begin when it has ended.
+    #[error("job {job} is at work on the dataset")]
+    DatasetBusy {
+        /// Which.
+        job: u64,
+    },
+    /// No such job.
+    #[error("the job does not exist")]
+    NoSuchJob,
+    /// The job is over.
+    #[error("the job has ended")]
+    JobEnded,
+    /// Another node is at it.
+    #[error("node {node} is at the job")]
+    JobElsewhere {
+        /// Which.
+        node: u64,
+    },
     /// The range holds something.
     #[error("the range of keys is in use")]
     RangeInUse,

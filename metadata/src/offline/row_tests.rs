@@ -8,8 +8,8 @@ use crate::key::Family;
 use crate::schema::fence::{self, FencedRange};
 use crate::schema::meta::{Counter, MetaRow};
 use crate::schema::{
-    BucketUsage, ExtentPage, ObjectVersion, SegmentRecord, SegmentUsage, decode, encode, extent, part,
-    segment, usage,
+    BucketUsage, Dataset, ExtentPage, Job, ObjectVersion, SegmentRecord, SegmentUsage, dataset, decode,
+    encode, extent, job, part, segment, usage,
 };
 use crate::store::options;
 use crate::store::state::StateDb;
@@ -55,6 +55,20 @@ const WRONG: &[Wrong] = &[
     }),
     ("a fence that ends before it begins", Kind::Row, false, |state| {
         changed(state, Family::Fence, |range: &mut FencedRange| range.first = 9999)
+    }),
+    ("a dataset under the name of another", Kind::Row, false, |_| {
+        row(dataset::row("one"), &Dataset { name: "two".into(), ..Dataset::default() })
+    }),
+    ("a dataset whose job has no record", Kind::Row, false, |_| {
+        row(dataset::row("d"), &Dataset { name: "d".into(), active_job: 5, ..Dataset::default() })
+    }),
+    ("a job of no dataset", Kind::Row, false, |_| {
+        row(job::row("none", 1), &Job { id: 1, dataset: "none".into(), state: 2, ..Job::default() })
+    }),
+    ("a job that has not ended and that its dataset does not know", Kind::Row, false, |_| {
+        let mut rows = row(dataset::row("d"), &Dataset { name: "d".into(), ..Dataset::default() });
+        rows.extend(row(job::row("d", 1), &Job { id: 1, dataset: "d".into(), ..Job::default() }));
+        rows
     }),
     ("an object in an unknown segment", Kind::Row, false, |state| {
         changed(state, Family::Object, |object: &mut ObjectVersion| object.extents[0].segment = 9999)

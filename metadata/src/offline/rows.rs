@@ -9,9 +9,9 @@ use super::{Known, Opened, problem};
 use crate::key::{BadKey, Family};
 use crate::schema::meta::{Counter, MetaRow};
 use crate::schema::{
-    BadRecord, Bucket, BucketState, BucketUsage, Credential, Extent, ExtentPage, FencedRange, Mirror, Node,
-    ObjectVersion, Part, Partition, Release, SegmentRecord, SegmentUsage, Upload, decode, encode, extent,
-    fence, object, part, partition, release, segment, upload, usage, version,
+    BadRecord, Bucket, BucketState, BucketUsage, Credential, Dataset, Extent, ExtentPage, FencedRange, Job,
+    Mirror, Node, ObjectVersion, Part, Partition, Release, SegmentRecord, SegmentUsage, Upload, decode,
+    encode, extent, fence, job, object, part, partition, release, segment, upload, usage, version,
 };
 use crate::store::state::StateDb;
 use crate::view::{Changes, StoreError};
@@ -83,6 +83,8 @@ struct Own {
     counted: BTreeMap<u64, SegmentUsage>,
     /// Ranges of segments that nothing more may refer to: the first of each by its last.
     fences: BTreeMap<u64, u64>,
+    /// The job that each dataset says is at work on it; 0 is none.
+    datasets: BTreeMap<String, u64>,
     /// Bodies that may have pages or parts: of large objects, of uploads, of what waits to be freed.
     owners: BTreeSet<u64>,
     /// Bodies that have pages or parts.
@@ -172,6 +174,8 @@ impl Pass<'_> {
                 read::<Partition>(value)
             }
             Family::Segment => self.segment(key, value),
+            Family::Dataset => self.dataset(key, value),
+            Family::Job => self.job(key, value),
             Family::Mirror => {
                 self.own.mirrors.insert(number(key)?, decode::<Mirror>(value)?.frozen);
                 Ok(())
@@ -234,6 +238,33 @@ impl Pass<'_> {
             return Err(Wrong::Row(format!("it is the segment {}", record.id)));
         }
         self.known.segments.insert(record.id, record);
+        Ok(())
+    }
+
+    fn dataset(&mut self, key: &[u8], value: &[u8]) -> Result<(), Wrong> {
+        let dataset: Dataset = decode(value)?;
+        if key[1..] != *dataset.name.as_bytes() {
+            return Err(Wrong::Row(format!("it is the dataset {:?}", dataset.name)));
+        }
+        self.own.datasets.insert(dataset.name, dataset.active_job);
+        Ok(())
+    }
+
+    fn job(&mut self, key: &[u8], value: &[u8]) -> Result<(), Wrong> {
+        let job: Job = decode(value)?;
+        let (dataset, id) = job::key_of(key)?;
+        if *dataset != *job.dataset.as_bytes() || id != job.id {
+            return Err(Wrong::Row(format!("it is the job {} of {:?}", job.id, job.dataset)));
+        }
+        let Some(active) = self.own.datasets.get_mut(&job.dataset) else {
+            return Err(Wrong::Row(format!("of the dataset {:?}, which does not exist", job.dataset)));
+        };
+        if job.has_ended() == (*active == id) {
+            return Err(Wrong::Row(format!("the dataset says that its job {active} has not ended")));
+        }
+        if *active == id {
+            *active = 0;
+        }
         Ok(())
     }
 
@@ -336,6 +367,11 @@ impl Pass<'_> {
 
     /// Compares what was summed with what was counted, once all is read.
     fn sums(&mut self) {
+        for (dataset, job) in self.own.datasets.iter().filter(|(_, job)| **job != 0) {
+            let place = format!("group {} dataset {dataset}", self.group);
+            let what = format!("its job {job} has no record");
+            self.findings.push(Finding::damage(Kind::Row, place, what));
+        }
         for (bucket, summed) in std::mem::take(&mut self.own.usage) {
             let place = format!("group {} bucket {bucket}", self.group);
             self.findings.push(Finding::damage(Kind::Counter, place, format!("none is {summed:?}")));
@@ -397,6 +433,8 @@ fn family(byte: u8) -> Option<Family> {
         Family::Node,
         Family::Partition,
         Family::Segment,
+        Family::Dataset,
+        Family::Job,
         Family::Mirror,
         Family::Object,
         Family::Version,

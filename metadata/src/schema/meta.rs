@@ -19,6 +19,8 @@ pub enum MetaRow {
     NextBody = 4,
     /// The next segment id (group 0).
     NextSegment = 5,
+    /// The next job's number (group 0).
+    NextJob = 6,
 }
 
 impl MetaRow {

@@ -68,6 +68,20 @@ pub struct ObjectVersion {
     /// Whether a legal hold is on it.
     #[prost(bool, tag = "18")]
     pub legal_hold: bool,
+    /// What a sync took it from; nothing when a client wrote it.
+    #[prost(message, optional, boxed, tag = "19")]
+    pub imported: Option<Box<Imported>>,
+}
+
+/// What an object was imported from.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Imported {
+    /// The upstream's name.
+    #[prost(string, tag = "1")]
+    pub upstream: String,
+    /// The ETag there, without quotes.
+    #[prost(string, tag = "2")]
+    pub etag: String,
 }
 
 impl ObjectVersion {
@@ -251,8 +265,8 @@ pub fn key_of(row: &[u8]) -> Result<(BucketId, Cow<'_, [u8]>), BadKey> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::{
-        Checksum, ChecksumAlgorithm, ChecksumKind, EncryptionEnvelope, ObjectSummary, ObjectVersion, Pair,
-        Retention, key_of, row, row_from, rows_end,
+        Checksum, ChecksumAlgorithm, ChecksumKind, EncryptionEnvelope, Imported, ObjectSummary,
+        ObjectVersion, Pair, Retention, key_of, row, row_from, rows_end,
     };
     use crate::schema::{self, extent, golden};
     use mlgw_common::BucketId;
@@ -290,6 +304,7 @@ pub(crate) mod tests {
             }),
             retention: Some(Retention { mode: 2, until_ms: 5 }),
             legal_hold: true,
+            imported: None,
         }
     }
 
@@ -321,6 +336,9 @@ pub(crate) mod tests {
     #[test]
     fn the_record_has_these_bytes() {
         golden::check(&full(), include_str!("golden/object.hex"));
+        let imported = Some(Box::new(Imported { upstream: "u".into(), etag: "e-2".into() }));
+        let version = ObjectVersion { size: 1, imported, ..ObjectVersion::default() };
+        golden::check(&version, include_str!("golden/object_imported.hex"));
         assert!(full().encoded_len() < 256);
     }
 }

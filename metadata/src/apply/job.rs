@@ -1,0 +1,107 @@
+//! Group 0: jobs. A dataset has one at most that has not ended; its record and the dataset's say so in the same command.
+
+use super::bucket::next_id;
+use super::malformed;
+use crate::command::{CreateJob, EndJob, JobStep, Reject, Reply, StepJob};
+use crate::schema::meta::MetaRow;
+use crate::schema::{Dataset, Job, JobKind, JobProgress, JobState, dataset, decode, job};
+use crate::view::{ApplyError, StoreError, View};
+use mlgw_common::limits::{JOB_ROWS_MAX, JOBS_KEPT_MAX};
+
+pub(super) fn create(view: &mut View<'_>, command: &CreateJob) -> Result<Reply, ApplyError> {
+    if JobKind::try_from(command.kind).is_err() {
+        return Err(malformed("a job of no kind that is known"));
+    }
+    let row = dataset::row(&command.dataset);
+    let mut of: Dataset = view.get(&row)?.ok_or(Reject::NoSuchDataset)?;
+    if of.active_job != 0 {
+        return Err(Reject::DatasetBusy { job: of.active_job }.into());
+    }
+    if command.is_scheduled {
+        let due = of.schedules.iter_mut().find(|schedule| schedule.kind == command.kind);
+        // It was taken back, or is done with by another who saw that it was due.
+        let due = due.filter(|schedule| schedule.after_ms < command.created_ms);
+        due.ok_or(Reject::DatasetChanged)?.after_ms = command.created_ms;
+    }
+    forget_old(view, &command.dataset)?;
+    let made = Job {
+        id: next_id(view, MetaRow::NextJob, 1)?,
+        dataset: command.dataset.clone(),
+        kind: command.kind,
+        state: JobState::Queued as i32,
+        params: command.params.clone(),
+        requested_by: command.requested_by.clone(),
+        created_ms: command.created_ms,
+        progress: JobProgress::default(),
+        ..Job::default()
+    };
+    of.active_job = made.id;
+    view.put(row, &of);
+    view.put(job::row(&made.dataset, made.id), &made);
+    Ok(Reply::Job(Box::new(made)))
+}
+
+/// Makes room for one more record: the oldest go, all of which have ended.
+fn forget_old(view: &mut View<'_>, dataset: &str) -> Result<(), StoreError> {
+    let (first, end) = job::rows_of(dataset);
+    let rows = view.range(&first, &end, JOB_ROWS_MAX)?;
+    for (row, value) in rows.iter().take((rows.len() + 1).saturating_sub(JOBS_KEPT_MAX)) {
+        if decode::<Job>(value)?.has_ended() {
+            view.delete(row.clone());
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn step(view: &mut View<'_>, command: &StepJob) -> Result<Reply, ApplyError> {
+    let row = job::row(&command.dataset, command.job);
+    let mut job: Job = view.get(&row)?.ok_or(Reject::NoSuchJob)?;
+    if job.has_ended() {
+        return Err(Reject::JobEnded.into());
+    }
+    let Some(step) = &command.step else { return Err(malformed("a step of a job that is none")) };
+    let is_elsewhere = job.state() == JobState::Running && job.node != command.node;
+    match step {
+        JobStep::Cancel(_) if job.state() == JobState::Running => job.cancel_asked = true,
+        JobStep::Cancel(_) => {
+            job.cancel_asked = true;
+            let end = EndJob { state: JobState::Cancelled as i32, ..EndJob::default() };
+            finish(view, &mut job, &end, command.now_ms)?;
+        }
+        _ if is_elsewhere => return Err(Reject::JobElsewhere { node: job.node }.into()),
+        JobStep::Claim(_) => {
+            job.state = JobState::Running as i32;
+            job.node = command.node;
+            job.starts += 1;
+            if job.started_ms == 0 {
+                job.started_ms = command.now_ms;
+            }
+        }
+        JobStep::Note(_) | JobStep::End(_) if job.state() == JobState::Queued => {
+            return Err(malformed("a job is so far that nobody has begun"));
+        }
+        JobStep::Note(note) => {
+            job.progress = note.progress;
+            job.cursor.clone_from(&note.cursor);
+        }
+        JobStep::End(end) => finish(view, &mut job, end, command.now_ms)?,
+    }
+    view.put(row, &job);
+    Ok(Reply::Job(Box::new(job)))
+}
+
+fn finish(view: &mut View<'_>, job: &mut Job, end: &EndJob, now_ms: i64) -> Result<(), ApplyError> {
+    (job.state, job.ended_ms) = (end.state, now_ms);
+    if !job.has_ended() {
+        return Err(malformed("a job that ends and goes on"));
+    }
+    job.progress = end.progress;
+    job.error.clone_from(&end.error);
+    job.cursor = None;
+    let row = dataset::row(&job.dataset);
+    let mut of: Dataset = view.get(&row)?.ok_or(Reject::NoSuchDataset)?;
+    of.active_job = 0;
+    of.found = end.found.or(of.found);
+    view.put(row, &of);
+    Ok(())
+}

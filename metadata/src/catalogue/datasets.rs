@@ -1,0 +1,83 @@
+//! Datasets and jobs as the rest of the program sees them: all of them are in memory.
+
+use super::{Catalogue, ProposeError};
+use crate::command::{Change, Command, CreateJob, DeleteDataset, PutDataset, Reply, StepJob};
+use crate::schema::{Dataset, Job};
+use std::sync::Arc;
+
+impl Catalogue {
+    /// All datasets, by name.
+    #[must_use]
+    pub fn datasets(&self) -> Vec<Arc<Dataset>> {
+        self.inner.resident.datasets.read().values().cloned().collect()
+    }
+
+    /// The dataset `name`.
+    #[must_use]
+    pub fn dataset(&self, name: &str) -> Option<Arc<Dataset>> {
+        self.inner.resident.datasets.read().get(name).cloned()
+    }
+
+    /// All jobs of which there is a record, by number.
+    #[must_use]
+    pub fn jobs(&self) -> Vec<Arc<Job>> {
+        self.inner.resident.jobs.read().values().cloned().collect()
+    }
+
+    /// The job `id`.
+    #[must_use]
+    pub fn job(&self, id: u64) -> Option<Arc<Job>> {
+        self.inner.resident.jobs.read().get(&id).cloned()
+    }
+
+    /// Ends when a dataset or a job changes after this call, whenever it is waited for.
+    pub fn job_changed(&self) -> impl Future<Output = ()> + '_ {
+        self.inner.resident.job_changed.notified()
+    }
+
+    /// Makes or changes a dataset, by compare and set; returns it as it is then.
+    ///
+    /// # Errors
+    /// Those of [`Catalogue::propose`].
+    pub async fn put_dataset(&self, dataset: Dataset) -> Result<Dataset, ProposeError> {
+        match self.change(Change::PutDataset(PutDataset { dataset })).await? {
+            Reply::Dataset(dataset) => Ok(dataset),
+            other => unreachable!("a dataset was put and the answer is {other:?}"),
+        }
+    }
+
+    /// Forgets a dataset, and the records of its jobs.
+    ///
+    /// # Errors
+    /// Those of [`Catalogue::propose`].
+    pub async fn delete_dataset(&self, name: &str) -> Result<(), ProposeError> {
+        self.change(Change::DeleteDataset(DeleteDataset { name: name.to_owned() })).await.map(drop)
+    }
+
+    /// Makes a job, unless one of the dataset has not ended; returns it.
+    ///
+    /// # Errors
+    /// Those of [`Catalogue::propose`].
+    pub async fn create_job(&self, job: CreateJob) -> Result<Job, ProposeError> {
+        self.change(Change::CreateJob(job)).await.map(job_of)
+    }
+
+    /// Brings a job a step on; returns it as it is then.
+    ///
+    /// # Errors
+    /// Those of [`Catalogue::propose`].
+    pub async fn step_job(&self, step: StepJob) -> Result<Job, ProposeError> {
+        self.change(Change::StepJob(step)).await.map(job_of)
+    }
+
+    async fn change(&self, change: Change) -> Result<Reply, ProposeError> {
+        self.propose(Command::from(change)).await
+    }
+}
+
+fn job_of(reply: Reply) -> Job {
+    match reply {
+        Reply::Job(job) => *job,
+        other => unreachable!("a job was changed and the answer is {other:?}"),
+    }
+}
