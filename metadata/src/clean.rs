@@ -314,7 +314,7 @@ mod tests {
 
     fn copy(etag: &str) -> Copy {
         let object = ObjectVersion { etag: etag.into(), ..ObjectVersion::default() };
-        Copy { object, validated_ms: 1, with_checksums: false }
+        Copy { object, validated_ms: 1, with_checksums: false, read_ms: 0 }
     }
 
     #[test]

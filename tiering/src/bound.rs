@@ -20,10 +20,12 @@ mod order;
 mod reader;
 #[cfg(test)]
 mod tests;
+mod warm;
 mod write;
 
 pub use fresh::Freshness;
 pub use reader::BoundReader;
+pub use warm::{Walked, Warmed};
 
 use crate::copies::Copies;
 use crate::origin::{ListPage, ListQuery, Origin, OriginError, OriginMetrics, Part};
@@ -43,6 +45,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+/// A read is noted when the last one that was is so long ago: a row written for each object that is read, once a minute.
+const READ_NOTED_EVERY: Duration = Duration::from_mins(1);
 /// Keys of which it is remembered that the origin has none.
 const ABSENT_MAX: usize = 100_000;
 /// Most copies that are looked at between two looks at the clock while a bucket is refreshed.
@@ -119,6 +123,12 @@ impl Bound {
         })
     }
 
+    /// An upstream that can be fronted, itself.
+    #[must_use]
+    pub fn origin(&self, upstream: &str) -> Option<Arc<dyn Origin>> {
+        self.inner.as_ref()?.origins.get(upstream).cloned()
+    }
+
     /// The names of the upstreams that can be fronted.
     #[must_use]
     pub fn upstreams(&self) -> Vec<&str> {
@@ -178,6 +188,8 @@ pub struct Opened {
     pub age: Duration,
     /// Whether it was asked.
     pub state: CacheState,
+    /// When it was read last, as far as that was noted.
+    read: Timestamp,
     /// Bytes of its end, which were fetched with that.
     tail: fetch::Tail,
 }
@@ -221,7 +233,10 @@ impl BoundBucket {
 
     /// How an answer of `range` of an object that was opened comes about. To be asked once for an answer: it is counted.
     #[must_use]
-    pub fn state_of(&self, opened: &Opened, range: &Range<u64>) -> CacheState {
+    pub fn state_of(&self, key: &ObjectKey, opened: &Opened, range: &Range<u64>) -> CacheState {
+        if self.age(opened.read) >= READ_NOTED_EVERY {
+            self.inner.copies.note_read(self.id, key, self.inner.clock.now());
+        }
         let is_kept =
             range.is_empty() || self.inner.copies.block(&opened.object, block::of(range.start)).is_some();
         let state = match opened.state {
@@ -308,7 +323,7 @@ impl BoundBucket {
 
     fn opened(&self, copy: Copy, state: CacheState) -> Opened {
         let age = self.age(Timestamp(copy.validated_ms));
-        Opened { object: copy.object, age, state, tail: None }
+        Opened { read: Timestamp(copy.read_ms), object: copy.object, age, state, tail: None }
     }
 
     fn is_fresh(&self, copy: &Copy) -> bool {

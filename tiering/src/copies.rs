@@ -8,6 +8,9 @@
 
 mod evict;
 mod map;
+mod pins;
+
+pub use pins::PinnedCopies;
 
 use crate::hot::{Chunk, ChunkAt, HotOptions, HotTier, OpenError, Placement, ReadError};
 use crate::memory::MemoryTier;
@@ -15,12 +18,13 @@ use crate::tiers::read_through;
 use bytes::{Bytes, BytesMut};
 use map::CopyMap;
 use mlgw_common::ids::{BodyId, BucketId, NodeId};
-use mlgw_common::limits::{CHUNK_BYTES_MAX, COPY_BLOCK_BYTES, MIB};
-use mlgw_common::{Clock, ObjectKey};
+use mlgw_common::limits::{CHUNK_BYTES_MAX, COPY_BLOCK_BYTES, MIB, PINNED_PERCENT_MAX};
+use mlgw_common::{Clock, ObjectKey, Timestamp};
 use mlgw_metadata::clean::CLEAN_BODY;
 use mlgw_metadata::schema::{Copy, Extent, ObjectVersion};
 use mlgw_metadata::{CleanIndex, CleanIndexError, Durability};
 use parking_lot::Mutex;
+use pins::Pins;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -90,6 +94,9 @@ struct Inner {
     capacity_bytes: u64,
     /// Held while rows are compared and set, never across anything slow.
     changes: Mutex<()>,
+    /// Held while segments go.
+    evicting: tokio::sync::Mutex<()>,
+    pins: Mutex<Pins>,
     /// Has room be made.
     wake: Arc<Notify>,
     kept_bytes: AtomicU64,
@@ -124,6 +131,8 @@ impl Copies {
             memory,
             capacity_bytes: options.capacity_bytes,
             changes: Mutex::default(),
+            evicting: tokio::sync::Mutex::default(),
+            pins: Mutex::default(),
             wake: Arc::default(),
             kept_bytes: AtomicU64::new(0),
             evicted_bytes: AtomicU64::new(0),
@@ -160,6 +169,7 @@ impl Copies {
             Some(before) if is_same(&before.object, &copy.object) => {
                 copy.object.body_id = before.object.body_id;
                 copy.object.extents = before.object.extents;
+                copy.read_ms = copy.read_ms.max(before.read_ms);
                 if !copy.with_checksums {
                     copy.object.checksums = before.object.checksums;
                     copy.with_checksums = before.with_checksums;
@@ -175,6 +185,36 @@ impl Copies {
         }
         known(index.put_copy(bucket, key, &copy))?;
         Some(copy)
+    }
+
+    /// Notes that a key was read.
+    pub fn note_read(&self, bucket: BucketId, key: &ObjectKey, now: Timestamp) {
+        let Inner { index, changes, .. } = &*self.inner;
+        let _alone = changes.lock();
+        if let Some(Some(mut copy)) = known(index.copy(bucket, key)) {
+            copy.read_ms = now.as_millis();
+            known(index.put_copy(bucket, key, &copy));
+            // Its row was read: it is to be in memory.
+            known(index.copy(bucket, key));
+        }
+    }
+
+    /// From now on these copies are not evicted, as far as they may be kept.
+    pub fn set_pins(&self, pins: Vec<PinnedCopies>) {
+        self.inner.pins.lock().set(pins);
+    }
+
+    /// Bytes that may be pinned in all.
+    #[must_use]
+    pub fn pinned_bytes_max(&self) -> u64 {
+        self.inner.capacity_bytes / 100 * PINNED_PERCENT_MAX
+    }
+
+    /// Removes the segments that nothing is in any more. Returns the bytes of copies' segments that are fewer.
+    pub async fn release_dead(&self) -> u64 {
+        let before = self.inner.segments.fill().0;
+        self.inner.release_dead().await;
+        before.saturating_sub(self.inner.segments.fill().0)
     }
 
     /// Forgets a key.

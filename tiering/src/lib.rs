@@ -13,7 +13,7 @@ pub mod origin;
 mod tiers;
 pub mod upstream;
 
-pub use copies::{Copies, CopiesMetrics, CopiesOptions, OpenCopiesError};
+pub use copies::{Copies, CopiesMetrics, CopiesOptions, OpenCopiesError, PinnedCopies};
 pub use hot::{
     AppendError, Appended, Chunk, CompactionSettings, CompactionStatus, Hold, HotMetrics, HotOptions,
     HotTier, OpenError, Order, Placement, PlacingSettings, PlacingStatus, ReadError, RecoverError,

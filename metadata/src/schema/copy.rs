@@ -22,6 +22,9 @@ pub struct Copy {
     /// Whether the origin was asked for its checksums, too.
     #[prost(bool, tag = "3")]
     pub with_checksums: bool,
+    /// When it was read or fetched last, milliseconds since the epoch; it is noted now and then only.
+    #[prost(int64, tag = "4")]
+    pub read_ms: i64,
 }
 
 /// A segment of copies.
@@ -131,8 +134,9 @@ mod tests {
     #[test]
     fn the_records_have_these_bytes() {
         let object = ObjectVersion { size: 5, etag: "e".into(), ..ObjectVersion::default() };
-        let copy = Copy { object, validated_ms: 1000, with_checksums: true };
+        let copy = Copy { object, validated_ms: 1000, with_checksums: true, read_ms: 0 };
         golden::check(&copy, include_str!("golden/copy.hex"));
+        golden::check(&Copy { read_ms: 2000, ..copy }, include_str!("golden/copy_read.hex"));
         let segment = CopySegment { id: 7, generation: 9, length: 300 };
         golden::check(&segment, include_str!("golden/copy_segment.hex"));
     }

@@ -124,7 +124,8 @@ impl BoundBucket {
 
     async fn ask_about(&self, key: &ObjectKey, ticket: Ticket) -> Result<Contact, OriginError> {
         let object = self.origin.head(&self.there(key)).await?;
-        let said = Copy { object, validated_ms: self.inner.clock.now().as_millis(), with_checksums: true };
+        let now_ms = self.inner.clock.now().as_millis();
+        let said = Copy { object, validated_ms: now_ms, with_checksums: true, read_ms: now_ms };
         Ok(Contact { copy: self.note(key, said, ticket), state: CacheState::Miss, tail: None })
     }
 
@@ -151,7 +152,12 @@ impl BoundBucket {
         match self.origin.get(&self.there(key), &query).await {
             Ok(got) => {
                 let with_checksums = query.part == Part::Whole;
-                let said = Copy { object: got.object.clone(), validated_ms: asked_ms, with_checksums };
+                let said = Copy {
+                    object: got.object.clone(),
+                    validated_ms: asked_ms,
+                    with_checksums,
+                    read_ms: asked_ms,
+                };
                 let copy = self.note(key, said, ticket);
                 let tail = self.take(key, &copy, got, asking).await?;
                 Ok(Contact { copy, state: CacheState::Miss, tail })

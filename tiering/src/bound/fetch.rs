@@ -89,6 +89,7 @@ impl BoundBucket {
         tokio::spawn(async move {
             bucket.fetch(&key, &object, number, &filled, begun).await;
             bucket.inner.fills.lock().remove(&place);
+            filled.close();
         });
         fill
     }

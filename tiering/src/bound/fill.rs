@@ -20,6 +20,8 @@ struct State {
     pieces: Vec<Bytes>,
     bytes: u64,
     end: Option<Result<(), OriginError>>,
+    /// Whether nothing more will come of it.
+    is_closed: bool,
     /// Where it is kept, once it is.
     kept: Option<Vec<Extent>>,
     /// Held as long as its bytes are in memory.
@@ -71,6 +73,32 @@ impl Fill {
     pub(super) fn kept(&self, extents: Vec<Extent>) {
         let mut state = self.state.lock();
         *state = State { bytes: state.bytes, kept: Some(extents), ..State::default() };
+    }
+
+    /// Nothing more comes of it: it is kept by now, or will not be.
+    pub(super) fn close(&self) {
+        self.state.lock().is_closed = true;
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until nothing more comes of it; says whether it is kept.
+    pub(super) async fn ended(&self) -> Result<bool, OriginError> {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // Listening from here on, so that an end after the look is heard.
+            changed.as_mut().enable();
+            {
+                let state = self.state.lock();
+                if state.is_closed {
+                    return match &state.end {
+                        Some(Err(error)) => Err(error.clone()),
+                        _ => Ok(state.kept.is_some()),
+                    };
+                }
+            }
+            changed.await;
+        }
     }
 
     /// What is behind byte `at` of the object, as soon as there is anything.

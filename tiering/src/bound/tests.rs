@@ -1,6 +1,7 @@
 //! Bound buckets over an origin in memory: what is asked of it, and that what is read is what it has.
 
 mod origin;
+mod warming;
 mod writing;
 
 use super::{Bound, BoundBucket, CacheState, Freshness, Opened};

@@ -2,7 +2,7 @@
 //!
 //! The oldest segment goes. What of it was read lately is appended again first, so that what is read stays however old it is (a
 //! queue with reinsertion, after Corbató's CLOCK, "A Paging Experiment with the Multics System", 1968); but never more than half of
-//! a segment, or there would be no end to it.
+//! a segment, or there would be no end to it. What is pinned stays, too (see `pins.rs`).
 
 use super::Inner;
 use crate::hot::ChunkAt;
@@ -45,6 +45,9 @@ pub(super) async fn run(copies: Weak<Inner>) {
     }
 }
 
+/// A chunk, and what refers to it.
+type Held = (ChunkAt, Extent);
+
 impl Inner {
     /// By either bound: what the copies may take, and what the disk has.
     pub(super) fn is_too_full(&self) -> bool {
@@ -54,25 +57,63 @@ impl Inner {
 
     /// Lets go of a segment and of what is in it, but for what was read lately.
     async fn evict(self: &Arc<Self>, segment: SegmentId) {
-        let chunks = match self.segments.chunks_in(segment).await {
-            Ok(chunks) => chunks,
-            Err(error) => {
-                tracing::warn!(%segment, %error, "a segment of clean copies cannot be read and goes as it is");
-                Vec::new()
+        let _alone = self.evicting.lock().await;
+        let (pinned, others) = self.pinned_first(segment, self.chunks(segment).await);
+        let mut again = others.len() * AGAIN_PERCENT / 100;
+        for (chunk, extent) in pinned {
+            if !self.move_chunk(&chunk, &extent).await {
+                self.let_go(&chunk, &extent);
             }
-        };
-        let mut again = chunks.len() * AGAIN_PERCENT / 100;
-        for chunk in &chunks {
-            let Some(extent) = self.extent_of(chunk, segment) else { continue };
+        }
+        for (chunk, extent) in others {
             if again > 0 && self.index.is_recent(chunk.bucket, &chunk.key) {
                 again -= 1;
-                if self.move_chunk(chunk, &extent).await {
+                if self.move_chunk(&chunk, &extent).await {
                     continue;
                 }
             }
-            self.forget_chunk(chunk, &extent);
-            self.evicted_bytes.fetch_add(extent.logical_bytes, Relaxed);
+            self.let_go(&chunk, &extent);
         }
+        self.release(segment).await;
+    }
+
+    /// The chunks of a segment; none of one that cannot be read.
+    async fn chunks(&self, segment: SegmentId) -> Vec<ChunkAt> {
+        self.segments.chunks_in(segment).await.unwrap_or_else(|error| {
+            tracing::warn!(%segment, %error, "a segment of clean copies cannot be read and goes as it is");
+            Vec::new()
+        })
+    }
+
+    /// What of a segment is referred to: first what is pinned.
+    fn pinned_first(&self, segment: SegmentId, chunks: Vec<ChunkAt>) -> (Vec<Held>, Vec<Held>) {
+        let mut pins = self.pins.lock();
+        let (used_bytes, room_bytes) = self.segments.fill();
+        pins.come_to(segment, self.map.newest().unwrap_or(segment), used_bytes + room_bytes);
+        let held = chunks.into_iter().filter_map(|chunk| {
+            let extent = self.extent_of(&chunk, segment)?;
+            Some((chunk, extent))
+        });
+        held.partition(|(chunk, extent)| pins.keeps(chunk.bucket, chunk.key.as_str(), extent.logical_bytes))
+    }
+
+    fn let_go(&self, chunk: &ChunkAt, extent: &Extent) {
+        self.replace_extent(chunk, extent, None);
+        self.evicted_bytes.fetch_add(extent.logical_bytes, Relaxed);
+    }
+
+    /// Removes the sealed segments that nothing is in any more.
+    pub(super) async fn release_dead(&self) {
+        let _alone = self.evicting.lock().await;
+        for segment in self.map.sealed() {
+            let chunks = self.chunks(segment).await;
+            if chunks.iter().all(|chunk| self.extent_of(chunk, segment).is_none()) {
+                self.release(segment).await;
+            }
+        }
+    }
+
+    async fn release(&self, segment: SegmentId) {
         if let Err(error) = self.map.remove(segment) {
             tracing::warn!(%segment, %error, "a segment of clean copies is not forgotten");
             return;
@@ -93,10 +134,6 @@ impl Inner {
             Ok(moved) => self.replace_extent(chunk, extent, Some(&moved.extent)),
             Err(_) => false,
         }
-    }
-
-    fn forget_chunk(&self, chunk: &ChunkAt, extent: &Extent) {
-        self.replace_extent(chunk, extent, None);
     }
 
     pub(super) async fn flush(self: &Arc<Self>) -> Result<(), String> {

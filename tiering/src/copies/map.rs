@@ -31,6 +31,16 @@ impl CopyMap {
         self.segments.read().iter().find(|(_, length)| length.is_some()).map(|(id, _)| *id)
     }
 
+    /// All that are sealed.
+    pub(super) fn sealed(&self) -> Vec<SegmentId> {
+        self.segments.read().iter().filter(|(_, length)| length.is_some()).map(|(id, _)| *id).collect()
+    }
+
+    /// The newest.
+    pub(super) fn newest(&self) -> Option<SegmentId> {
+        self.segments.read().keys().next_back().copied()
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.segments.read().len()

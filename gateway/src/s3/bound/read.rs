@@ -13,6 +13,7 @@ use crate::s3::target::check_version;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
+use mlgw_common::ObjectKey;
 use mlgw_common::limits::{LOOK_AGAIN_MAX, SMALL_BODY_BYTES};
 use mlgw_tiering::bound::{BoundReader, CacheState, Opened};
 use mlgw_tiering::origin::{OriginError, Part};
@@ -71,7 +72,7 @@ async fn get_once(request: &Request<'_>, fronted: &Fronted) -> Result<S3Response
         Ok(answer) => answer,
         Err(not_modified) => return Ok(not_modified),
     };
-    say_where_from(fronted, &opened, &range, response.headers_mut());
+    say_where_from(fronted, key, &opened, &range, response.headers_mut());
     let length = range.end - range.start;
     let mut reader = fronted.bound.read(key, &opened, range);
     let memory = if length <= SMALL_BODY_BYTES as u64 {
@@ -171,10 +172,16 @@ fn part_of_range(range: &str) -> Option<Part> {
 }
 
 /// Says how old what is known is, and where the bytes come from.
-fn say_where_from(fronted: &Fronted, opened: &Opened, range: &Range<u64>, headers: &mut HeaderMap) {
+fn say_where_from(
+    fronted: &Fronted,
+    key: &ObjectKey,
+    opened: &Opened,
+    range: &Range<u64>,
+    headers: &mut HeaderMap,
+) {
     say_age(opened, headers);
     say_class(opened, headers);
-    let where_from = match fronted.bound.state_of(opened, range) {
+    let where_from = match fronted.bound.state_of(key, opened, range) {
         CacheState::Stale => "stale; tier=hot",
         CacheState::Hit => "hit; tier=hot",
         CacheState::Miss => "miss; tier=origin",
