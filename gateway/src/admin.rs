@@ -9,12 +9,15 @@
 mod bindings;
 mod buckets;
 mod change;
+mod dataset_figures;
+mod datasets;
 mod drain;
 mod error;
 mod figures;
 mod health;
+mod jobs;
 mod keys;
-mod objects;
+pub(crate) mod objects;
 mod openapi;
 mod probes;
 mod settings;
@@ -26,9 +29,14 @@ mod upstreams;
 
 pub use bindings::{BindRequest, BindingInfo, RefreshRequest, Refreshed};
 pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
+pub use datasets::{
+    DatasetInfo, DatasetList, NewDataset, PinRequest, ResidencyInfo, ScheduleInfo, ScheduleRequest,
+    SourceInfo,
+};
 pub use drain::MovesInfo;
 pub use error::{ApiError, ErrorDocument};
 pub use health::{Finding, Health};
+pub use jobs::{JobInfo, JobList, JobRequest};
 pub use keys::{CreatedKey, KeyList};
 pub use objects::{ExtentInfo, InTier, ObjectInfo};
 pub use settings::{SettingInfo, SettingList};
@@ -44,6 +52,7 @@ use crate::audit::AuditLog;
 use crate::auth::AuthRules;
 use crate::config::{Loaded, Machine};
 use crate::credentials::Keyring;
+use crate::jobs::Jobs;
 use crate::metrics::Metrics;
 use crate::metrics::recent::Recent;
 use crate::server::listener::Peer;
@@ -74,6 +83,8 @@ pub struct Admin {
     pub bound: Bound,
     /// The object stores of others, by name.
     pub upstreams: Upstreams,
+    /// What is done with datasets in the background.
+    pub jobs: Arc<Jobs>,
     /// Who may ask.
     pub keyring: Keyring,
     /// What happened.
@@ -160,6 +171,18 @@ routes! {
     post "/v1/tiers/{tier}/compaction" => tiers::compact;
     get "/v1/tiers/{tier}/drain" => drain::show;
     post "/v1/tiers/{tier}/drain" => drain::begin;
+    get "/v1/datasets" => datasets::list;
+    post "/v1/datasets" => datasets::create;
+    get "/v1/datasets/{dataset}" => datasets::show;
+    delete "/v1/datasets/{dataset}" => datasets::delete;
+    put "/v1/datasets/{dataset}/pin" => datasets::pin;
+    delete "/v1/datasets/{dataset}/pin" => datasets::unpin;
+    put "/v1/datasets/{dataset}/schedules/{kind}" => datasets::schedule;
+    delete "/v1/datasets/{dataset}/schedules/{kind}" => datasets::unschedule;
+    post "/v1/datasets/{dataset}/jobs" => jobs::create;
+    get "/v1/jobs" => jobs::list;
+    get "/v1/jobs/{job}" => jobs::show;
+    post "/v1/jobs/{job}/cancel" => jobs::cancel;
 }
 
 /// The routes that need no signature.

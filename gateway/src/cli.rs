@@ -8,8 +8,10 @@ mod access;
 mod bucket;
 pub mod client;
 mod config;
+mod dataset;
 pub(crate) mod discover;
 mod figures;
+mod job;
 mod object;
 mod output;
 mod progress;
@@ -84,6 +86,12 @@ enum Command {
     /// Where bytes are kept, whether they are what was written, and the space of what is gone.
     #[command(subcommand)]
     Tier(tier::TierCommand),
+    /// Datasets: names for some of a bucket, which are brought in, kept, imported and let go of as one.
+    #[command(subcommand)]
+    Dataset(dataset::DatasetCommand),
+    /// What is being done with datasets, and what was.
+    #[command(subcommand)]
+    Job(job::JobCommand),
     /// The object stores of others: what is configured, and whether it works.
     #[command(subcommand)]
     Upstream(upstream::UpstreamCommand),
@@ -166,6 +174,8 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Top(args) => talk(top::run(args, &cli.global, out)),
         Command::Store(command) => store::run(command, out),
         Command::Tier(command) => talk(tier::run(command, &cli.global, out)),
+        Command::Dataset(command) => talk(dataset::run(command, &cli.global, out)),
+        Command::Job(command) => talk(job::run(command, &cli.global, out)),
         Command::Upstream(command) => talk(upstream::run(command, &cli.global, out)),
         Command::Version => {
             let version = env!("CARGO_PKG_VERSION");
@@ -223,6 +233,21 @@ mod tests {
             "tier list",
             "tier show hot",
             "tier scrub hot --wait",
+            "dataset list",
+            "dataset show d",
+            "dataset create d --bucket b --prefix p/ --prefix q/ --source lake/x/:p/ --source other:q/",
+            "dataset delete d --yes",
+            "dataset sync d --delete --wait",
+            "dataset warm d --order sequential --prefix p/ --wait",
+            "dataset warm d --schedule 0_3_*_*_*",
+            "dataset evict d --older-than 7d",
+            "dataset clear d",
+            "dataset pin d --bytes-max 1GiB",
+            "dataset unpin d",
+            "job list --dataset d",
+            "job show 1",
+            "job wait 1",
+            "job cancel 1",
             "store check D",
             "store repair D",
             "store rebuild D --without-log",

@@ -11,6 +11,7 @@ pub mod body;
 pub mod cli;
 pub mod config;
 pub mod credentials;
+pub mod jobs;
 pub mod lockstep;
 pub mod memory;
 pub mod metrics;

@@ -18,7 +18,7 @@ pub mod delete;
 pub mod document;
 pub mod elements;
 pub mod error;
-mod etag;
+pub(crate) mod etag;
 pub mod form;
 pub mod get;
 pub mod headers;

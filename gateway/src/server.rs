@@ -27,6 +27,7 @@ use crate::cli::discover::{AdminFile, FILE_NAME};
 use crate::config::{Config, Loaded, Sources};
 use crate::credentials::OpenKeyringError;
 use crate::credentials::sealer::write_private;
+use crate::jobs::Jobs;
 use crate::lockstep::Hasher;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
@@ -201,6 +202,7 @@ struct Running {
     certificate: Option<Certificate>,
     _certificate_watch: Option<AbortOnDropHandle<()>>,
     _samples: AbortOnDropHandle<()>,
+    jobs: Arc<Jobs>,
     s3: Closing,
     side: Closing,
     drain_timeout: Duration,
@@ -230,7 +232,8 @@ impl Running {
         let bound = Bound::open(&config).await?;
         let admin_file = write_admin_file(engine, &bound.admin_url)?;
         let metrics = Arc::new(metrics_of(engine, &config)?);
-        let admin = Arc::new(admin_of(engine, loaded, &metrics, bound.endpoint.clone())?);
+        let jobs = jobs_of(engine);
+        let admin = Arc::new(admin_of(engine, loaded, &metrics, &jobs, bound.endpoint.clone())?);
         let samples = AbortOnDropHandle::new(tokio::spawn(keep_samples(Arc::clone(&admin))));
         banner::print(&config, &engine.machine, engine.keyring.root(), &bound.endpoint, &bound.admin_url);
         tracing::info!(
@@ -239,7 +242,9 @@ impl Running {
         let certificate = bound.certificate.clone();
         let watch = certificate.clone().map(|c| AbortOnDropHandle::new(tokio::spawn(c.watch())));
         let (s3, side) = (Closing::default(), Closing::default());
-        bound.accept(&admin, gateway_of(engine, &config, &metrics), &config, &s3, &side);
+        let gateway = Arc::new(gateway_of(engine, &config, &metrics));
+        jobs.start(Arc::clone(&gateway));
+        bound.accept(&admin, gateway, &config, &s3, &side);
         let drain_timeout = config.drain_timeout;
         Ok(Self {
             admin,
@@ -247,6 +252,7 @@ impl Running {
             certificate,
             _certificate_watch: watch,
             _samples: samples,
+            jobs,
             s3,
             side,
             drain_timeout,
@@ -291,6 +297,7 @@ impl Running {
             let inflight = self.admin.metrics.inflight_requests();
             tracing::warn!(inflight, "requests are cut off");
         }
+        self.jobs.stop().await;
         self.side.close(ADMIN_DRAIN).await;
         if let Some(traces) = &self.admin.metrics.traces {
             traces.stop().await;
@@ -333,9 +340,15 @@ impl Bound {
     }
 
     /// Accepts S3 connections under `s3`, the others under `side`.
-    fn accept(self, admin: &Arc<Admin>, gateway: Gateway, config: &Config, s3: &Closing, side: &Closing) {
+    fn accept(
+        self,
+        admin: &Arc<Admin>,
+        gateway: Arc<Gateway>,
+        config: &Config,
+        s3: &Closing,
+        side: &Closing,
+    ) {
         let server = Server::new(patience_of(config));
-        let gateway = Arc::new(gateway);
         let memory_bytes = config.memory_bytes(&admin.machine);
         let percent = config.limits.client_memory_percent;
         let door = Door {
@@ -383,6 +396,16 @@ fn metrics_of(engine: &Engine, config: &Config) -> Result<Metrics, ServeError> {
     Ok(metrics)
 }
 
+fn jobs_of(engine: &Engine) -> Arc<Jobs> {
+    Jobs::new(
+        engine.catalogue.clone(),
+        engine.tiers.clone(),
+        engine.bound.clone(),
+        Arc::clone(&engine.clock),
+        engine.dir.node().node.clone(),
+    )
+}
+
 /// Keeps snapshots of the counters for as long as it is not dropped.
 async fn keep_samples(admin: Arc<Admin>) {
     loop {
@@ -395,6 +418,7 @@ fn admin_of(
     engine: &Engine,
     loaded: Loaded,
     metrics: &Arc<Metrics>,
+    jobs: &Arc<Jobs>,
     endpoint: String,
 ) -> Result<Admin, ServeError> {
     let dir = engine.dir.path().join("audit");
@@ -405,6 +429,7 @@ fn admin_of(
         tiers: engine.tiers.clone(),
         bound: engine.bound.clone(),
         upstreams: Arc::clone(&engine.upstreams),
+        jobs: Arc::clone(jobs),
         keyring: engine.keyring.clone(),
         metrics: Arc::clone(metrics),
         recent: Recent::new(Sample::take(metrics, Durations::default())),

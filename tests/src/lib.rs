@@ -8,7 +8,7 @@
 //! - `power_cut`: what a power cut may leave of a recording, by seed;
 //! - `server`, `s3`: start, kill and stop the binary; an S3 client that never retries;
 //! - `history`, `workload`, `check`: what clients were promised, and whether the server keeps it;
-//! - `bound`, `crashes`, `limits`, `observability`, `store`, `tiers`: the tests themselves;
+//! - `bound`, `crashes`, `datasets`, `limits`, `observability`, `store`, `tiers`: the tests themselves;
 //! - `clients`: S3 clients written in Rust;
 //! - `proxy`: stands before an origin and does harm by rules; also a program, `mlgw-fault-proxy`, for benchmarks.
 //!
@@ -24,6 +24,8 @@ mod clients;
 mod content;
 #[cfg(test)]
 mod crashes;
+#[cfg(test)]
+mod datasets;
 #[cfg(test)]
 mod disk;
 #[cfg(test)]

@@ -33,6 +33,7 @@ impl Admin {
         families.extend(self.tier_families()?);
         families.extend(self.bound_families());
         families.extend(self.usage_families()?);
+        families.extend(self.dataset_families());
         families.extend(self.catalogue_families());
         families.extend(self.process_families());
         Ok(families)

@@ -117,7 +117,7 @@ fn find(catalogue: &Catalogue, bucket: &str, key: &str) -> Result<ObjectInfo, S3
 }
 
 /// The extents of an object in order, as many as are looked at.
-fn extents(
+pub(crate) fn extents(
     catalogue: &Catalogue,
     bucket: BucketId,
     key: &ObjectKey,

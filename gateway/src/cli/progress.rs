@@ -32,6 +32,16 @@ impl Progress {
 
     /// Hears that `done` of `total` (0: not known) are done.
     pub(super) fn step(&self, stage: &'static str, done: u64, total: u64) {
+        let line = |elapsed| line(stage, done, total, elapsed);
+        self.say(stage, line);
+    }
+
+    /// Hears how far it is, in words.
+    pub(super) fn line(&self, line: impl FnOnce() -> String) {
+        self.say("", |_| line());
+    }
+
+    fn say(&self, stage: &'static str, line: impl FnOnce(Duration) -> String) {
         if self.quiet {
             return;
         }
@@ -45,7 +55,7 @@ impl Progress {
             return;
         }
         state.said = Some(now);
-        let line = line(stage, done, total, now.duration_since(state.begun));
+        let line = line(now.duration_since(state.begun));
         // A terminal that is gone is no reason to stop.
         let _ = if self.terminal {
             write!(io::stderr(), "\r\x1b[K{line}")
@@ -80,7 +90,7 @@ fn line(stage: &str, done: u64, total: u64, elapsed: Duration) -> String {
     )
 }
 
-fn duration(seconds: u64) -> String {
+pub(super) fn duration(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
         60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),

@@ -165,6 +165,22 @@ metrics! {
         "Records of objects that were looked up in the catalogue's store, because they were not in that memory"
     JOB_WAITING: Gauge "mlgw_job_waiting" ["kind"]
         "Things that a background job has still to do: release (bodies whose map is to be freed)"
+    JOB_ACTIVE: Gauge "mlgw_job_active" ["kind" "state"]
+        "Jobs of datasets that have not ended, by what they do: queued, running"
+    JOB_ENDED: Counter "mlgw_job_ended_total" ["kind" "result"]
+        "Jobs of datasets that have ended, by what came of them: done, failed, cancelled"
+    JOB_OBJECTS: Counter "mlgw_job_objects_total" ["kind"]
+        "Objects of which jobs fetched, imported, promoted or let go of something"
+    JOB_BYTES: Counter "mlgw_job_bytes_total" ["kind"]
+        "Bytes that jobs fetched, imported, promoted or let go of"
+    JOB_PROGRESS: Gauge "mlgw_job_progress_percent" ["dataset"]
+        "How far the job is that is at work on a dataset, by bytes that are counted"
+    DATASET_BYTES: Gauge "mlgw_dataset_bytes" ["dataset"]
+        "Bytes of a dataset, as far as they are known; the 200 largest datasets, and other"
+    DATASET_RESIDENT_BYTES: Gauge "mlgw_dataset_resident_bytes" ["dataset" "node" "tier"]
+        "Bytes of a dataset that a node has in a tier: hot, cold, copies (of a bound bucket); counted once a minute"
+    DATASET_READY: Gauge "mlgw_dataset_ready" ["dataset" "node"]
+        "Whether all of a dataset can be read on a node without asking an origin and without a slow disk: 1 or 0"
     ACCESS_LOG_LINES: Counter "mlgw_access_log_lines_total" ["result"]
         "Lines of the access log: written, or dropped because the queue was full or the disk refused them"
     BUILD_INFO: Gauge "mlgw_build_info" ["version"]

@@ -21,7 +21,7 @@ pub(super) fn terms(gateway: &Gateway, also: Option<Algorithm>) -> Terms {
 }
 
 /// Whether the MD5 of new bytes is computed although no client asks for it.
-pub(super) fn wants_md5(gateway: &Gateway) -> bool {
+pub(crate) fn wants_md5(gateway: &Gateway) -> bool {
     gateway.config.etag == EtagKind::Md5
 }
 
@@ -29,7 +29,7 @@ pub(super) fn wants_md5(gateway: &Gateway) -> bool {
 ///
 /// # Errors
 /// `InternalError` when the system gives no random bytes.
-pub(super) fn of_body(md5: Option<[u8; 16]>) -> Result<String, S3Error> {
+pub(crate) fn of_body(md5: Option<[u8; 16]>) -> Result<String, S3Error> {
     match md5 {
         Some(md5) => Ok(hex::text(&md5)),
         None => {

@@ -46,14 +46,14 @@ pub async fn put_object(gateway: &Arc<Gateway>, request: &Request<'_>, upload: U
 }
 
 /// A body that is durable in segments but named by nothing yet.
-pub(super) struct Stored {
-    pub(super) body: BodyId,
-    pub(super) bytes: u64,
-    pub(super) etag: String,
-    pub(super) checksums: Vec<Checksum>,
-    pub(super) extents: Vec<Extent>,
+pub(crate) struct Stored {
+    pub(crate) body: BodyId,
+    pub(crate) bytes: u64,
+    pub(crate) etag: String,
+    pub(crate) checksums: Vec<Checksum>,
+    pub(crate) extents: Vec<Extent>,
     /// Kept until the catalogue has named the bytes or refused to.
-    pub(super) _holds: Vec<Hold>,
+    pub(crate) _holds: Vec<Hold>,
 }
 
 /// Reads a body to its end and stores it. With `part`, it is that part of an upload.
@@ -96,7 +96,7 @@ where
 
 impl Stored {
     /// The record of the version that this body becomes; its extents are still to be placed.
-    pub(super) fn object(&self, description: Description, owner: &str, now_ms: i64) -> ObjectVersion {
+    pub(crate) fn object(&self, description: Description, owner: &str, now_ms: i64) -> ObjectVersion {
         ObjectVersion {
             body_id: self.body.get(),
             size: self.bytes,
@@ -118,7 +118,7 @@ impl Stored {
 /// # Errors
 /// `PreconditionFailed`; `ConditionalRequestConflict` when the key that `If-Match` wants was there
 /// when the request began and is gone now; those of [`Gateway::commit`].
-pub(super) async fn put_version(
+pub(crate) async fn put_version(
     gateway: &Gateway,
     bucket: &Bucket,
     key: &ObjectKey,

@@ -5,6 +5,7 @@ use crate::audit::{AuditLog, Line};
 use crate::cli::client::{Target, signed};
 use crate::config::{Loaded, Machine, Sources};
 use crate::credentials::{Keyring, NewKey, Role, Sealer, Secret};
+use crate::jobs::Jobs;
 use crate::metrics::Metrics;
 use crate::metrics::recent::{Recent, Sample};
 use arc_swap::ArcSwap;
@@ -46,11 +47,15 @@ impl Api {
         let keyring = Keyring::open(catalogue.clone(), sealer, clock.clone(), None).await.unwrap();
         let loaded = Loaded::load(&Sources::default()).unwrap();
         let metrics = Arc::new(Metrics::new(0));
+        let tiers = Tiers::new(MemoryTier::new(1 << 20), hot);
+        let bound = mlgw_tiering::bound::Bound::default();
+        let jobs = Jobs::new(catalogue.clone(), tiers.clone(), bound.clone(), clock.clone(), "n".into());
         let audit = AuditLog::open(&dir.path().join("audit"), &loaded.config.audit).unwrap();
         let admin = Admin {
             catalogue,
-            tiers: Tiers::new(MemoryTier::new(1 << 20), hot),
-            bound: mlgw_tiering::bound::Bound::default(),
+            tiers,
+            bound,
+            jobs,
             upstreams: mlgw_tiering::hot::Upstreams::default(),
             keyring,
             recent: Recent::new(Sample::take(&metrics, Durations::default())),

@@ -3,9 +3,11 @@
 use crate::admin::openapi::DOCUMENT;
 use crate::admin::{
     BackupStatus, BadRange, BindRequest, BindingInfo, BucketInfo, BucketPage, CheckInfo, CompactRequest,
-    CompactionInfo, CreatedKey, ErrorDocument, ExtentInfo, Finding, Health, InTier, KeyList, MovesInfo,
-    NewBackup, NewBucketRequest, ObjectInfo, PROBES, ROUTES, RefreshRequest, Refreshed, SettingInfo,
-    SettingList, TierDetail, TierInfo, TierList, UpstreamInfo, UpstreamList, tests_status,
+    CompactionInfo, CreatedKey, DatasetInfo, DatasetList, ErrorDocument, ExtentInfo, Finding, Health, InTier,
+    JobInfo, JobList, JobRequest, KeyList, MovesInfo, NewBackup, NewBucketRequest, NewDataset, ObjectInfo,
+    PROBES, PinRequest, ROUTES, RefreshRequest, Refreshed, ResidencyInfo, ScheduleInfo, ScheduleRequest,
+    SettingInfo, SettingList, SourceInfo, TierDetail, TierInfo, TierList, UpstreamInfo, UpstreamList,
+    tests_status,
 };
 use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
 use serde::Serialize;
@@ -198,6 +200,45 @@ fn compaction_has_the_fields_and_types_that_the_document_says() {
     assert_schema_of("CompactionInfo", &CompactionInfo { until_rounds: Some(2), ..compaction });
     assert_schema_of("MovesInfo", &MovesInfo::default());
     assert_schema_of("MovesInfo", &MovesInfo { until_orders: Some(1), ..MovesInfo::default() });
+}
+
+#[test]
+fn datasets_and_jobs_have_the_fields_and_types_that_the_document_says() {
+    let job = JobInfo {
+        kind: "warm".into(),
+        state: "running".into(),
+        bytes_per_second: Some(1),
+        eta_seconds: Some(1),
+        error: Some("e".into()),
+        ..JobInfo::default()
+    };
+    let dataset = DatasetInfo {
+        slices: vec!["p/".into()],
+        sources: vec![SourceInfo::default()],
+        readiness: "partial".into(),
+        bytes: Some(1),
+        residency: vec![ResidencyInfo { tier: "copies".into(), ..ResidencyInfo::default() }],
+        schedules: vec![ScheduleInfo { next: Some("n".into()), ..ScheduleInfo::default() }],
+        job: None,
+        ..DatasetInfo::default()
+    };
+    let busy = DatasetInfo { job: Some(job.clone()), ..dataset.clone() };
+    assert_schema_of("DatasetList", &DatasetList { datasets: vec![dataset, busy] });
+    assert_schema_of("JobList", &JobList { jobs: vec![job] });
+    let source = json!({"upstream": "u", "prefix": "p", "into": "q"});
+    assert_taken::<NewDataset>(
+        "NewDataset",
+        json!({"name": "d", "bucket": "b", "slices": ["p"], "sources": [source]}),
+    );
+    assert_taken::<PinRequest>("PinRequest", json!({"bytes_max": "1GiB"}));
+    assert_taken::<ScheduleRequest>(
+        "ScheduleRequest",
+        json!({"cron": "@daily", "older_than": "7d", "delete": false, "prefix": ""}),
+    );
+    assert_taken::<JobRequest>(
+        "JobRequest",
+        json!({"kind": "warm", "older_than": null, "delete": false, "prefix": "p", "order": null}),
+    );
 }
 
 /// What the document calls a property, the code takes, and the code names no other.

@@ -1,0 +1,323 @@
+//! `/v1/jobs` and `/v1/datasets/{dataset}/jobs`: what is being done with datasets, and what was.
+
+use super::change::{Asked, Changed, json, parse};
+use super::signed::Caller;
+use super::{Admin, ApiError};
+use crate::config::Value as _;
+use crate::jobs::{KINDS, kind_name, kind_of, state_name};
+use crate::s3::error::S3Error;
+use axum::body::Bytes;
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use axum::{Extension, Json};
+use http::StatusCode;
+use mlgw_common::Timestamp;
+use mlgw_common::limits::KEY_LEN_MAX;
+use mlgw_metadata::command::{CancelJob, CreateJob, JobStep, StepJob};
+use mlgw_metadata::schema::{Dataset, Job, JobKind, JobParams};
+use mlgw_metadata::{ProposeError, Reject};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A job, and how far it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobInfo {
+    /// Its number.
+    pub id: u64,
+    /// The dataset.
+    pub dataset: String,
+    /// `warm`, `sync`, `evict` or `clear`.
+    pub kind: String,
+    /// `queued`, `running`, `done`, `failed` or `cancelled`.
+    pub state: String,
+    /// Who asked for it: an access key, or `schedule`.
+    pub requested_by: String,
+    /// When it was asked for.
+    pub created: String,
+    /// When it was begun first.
+    pub started: Option<String>,
+    /// When it ended.
+    pub ended: Option<String>,
+    /// How often it was begun: more than once after a restart.
+    pub starts: u64,
+    /// Whether somebody wants it to end.
+    pub cancel_asked: bool,
+    /// Of an eviction: how long nobody read what goes.
+    pub older_than: Option<String>,
+    /// Of a sync: whether what is gone at its source goes.
+    pub delete: bool,
+    /// Only keys that begin so.
+    pub prefix: String,
+    /// Objects that are seen to.
+    pub objects_done: u64,
+    /// Objects there are, as far as they are counted.
+    pub objects_total: u64,
+    /// Bytes that are seen to.
+    pub bytes_done: u64,
+    /// Bytes there are, as far as they are counted.
+    pub bytes_total: u64,
+    /// Whether all are counted.
+    pub counted: bool,
+    /// Objects of which something was fetched, imported, promoted or let go of.
+    pub moved_objects: u64,
+    /// Bytes of that.
+    pub moved_bytes: u64,
+    /// Objects that failed.
+    pub failed_objects: u64,
+    /// Objects that were deleted.
+    pub deleted_objects: u64,
+    /// Bytes that are seen to in a second, while it runs.
+    pub bytes_per_second: Option<u64>,
+    /// Seconds until it is done, while that can be said.
+    pub eta_seconds: Option<u64>,
+    /// Why it failed.
+    pub error: Option<String>,
+}
+
+/// Jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobList {
+    /// The newest first.
+    pub jobs: Vec<JobInfo>,
+}
+
+/// A job to be done.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobRequest {
+    /// `warm`, `sync`, `evict` or `clear`.
+    pub kind: String,
+    /// Of an eviction, which needs it: how long nobody read what goes, as `7d`.
+    #[serde(default)]
+    pub older_than: Option<String>,
+    /// Of a sync: whether what was imported and is gone at its source goes here, too.
+    #[serde(default)]
+    pub delete: bool,
+    /// Of others than a sync: only keys that begin so.
+    #[serde(default)]
+    pub prefix: String,
+    /// Of a warm: in which order; `sequential`, the order of keys.
+    #[serde(default)]
+    pub order: Option<String>,
+}
+
+/// Which jobs.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct JobQuery {
+    dataset: Option<String>,
+}
+
+pub(super) async fn list(State(admin): State<Arc<Admin>>, Query(query): Query<JobQuery>) -> Json<JobList> {
+    let jobs = admin.catalogue.jobs();
+    let is_wanted = |job: &&Arc<Job>| query.dataset.as_ref().is_none_or(|dataset| *dataset == job.dataset);
+    Json(JobList { jobs: jobs.iter().rev().filter(is_wanted).map(|job| admin.job_info(job)).collect() })
+}
+
+pub(super) async fn show(
+    State(admin): State<Arc<Admin>>,
+    Path(id): Path<String>,
+) -> Result<Json<JobInfo>, ApiError> {
+    let job = admin.job(&id)?;
+    Ok(Json(admin.job_info(&job)))
+}
+
+pub(super) async fn create(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let request: JobRequest = parse(&body)?;
+    let asked = Asked { action: "job.create", resource: name.clone(), status: StatusCode::ACCEPTED };
+    let shared = Arc::clone(&admin);
+    let requested_by = caller.access_key.clone();
+    let work = async move {
+        let dataset = shared.dataset(&name)?;
+        let (kind, params) = params_of(&request, &dataset, &shared)?;
+        let new = CreateJob {
+            dataset: name.clone(),
+            kind: kind as i32,
+            params,
+            created_ms: shared.clock.now().as_millis(),
+            requested_by,
+            is_scheduled: false,
+        };
+        let made = shared.catalogue.create_job(new).await;
+        let job = made.map_err(|error| shared.busy(error, &name))?;
+        let after = json(&shared.job_info(&job))?;
+        Ok(Changed { resource: name, before: Value::Null, after, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+pub(super) async fn cancel(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let asked = Asked { action: "job.cancel", resource: id.clone(), status: StatusCode::ACCEPTED };
+    let shared = Arc::clone(&admin);
+    let work = async move {
+        let job = shared.job(&id)?;
+        let before = json(&shared.job_info(&job))?;
+        let step = StepJob {
+            dataset: job.dataset.clone(),
+            job: job.id,
+            node: 0,
+            now_ms: shared.clock.now().as_millis(),
+            step: Some(JobStep::Cancel(CancelJob {})),
+        };
+        let stepped = shared.catalogue.step_job(step).await;
+        let job = stepped.map_err(|error| match error {
+            ProposeError::Rejected(Reject::JobEnded) => {
+                let state = shared.job(&id).map_or("gone", |job| state_name(job.state()));
+                let why = format!("The job {id} is {state} already.");
+                ApiError::new(StatusCode::CONFLICT, "JobEnded", why)
+            }
+            error => refused(error, &id),
+        })?;
+        let after = json(&shared.job_info(&job))?;
+        Ok(Changed { resource: id, before, after, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
+impl Admin {
+    fn job(&self, id: &str) -> Result<Arc<Job>, ApiError> {
+        let found = id.parse().ok().and_then(|id| self.catalogue.job(id));
+        found.ok_or_else(|| {
+            let why = format!("There is no job {id}; `mlgw job list` shows those that are remembered.");
+            ApiError::new(StatusCode::NOT_FOUND, "NoSuchJob", why)
+        })
+    }
+
+    /// A job as it is told.
+    pub(super) fn job_info(&self, job: &Job) -> JobInfo {
+        let (job, pace) = self.jobs.look_at(job);
+        let time = |ms: i64| (ms != 0).then(|| Timestamp(ms).to_string());
+        let progress = job.progress;
+        JobInfo {
+            id: job.id,
+            kind: kind_name(job.kind()).to_owned(),
+            state: state_name(job.state()).to_owned(),
+            created: Timestamp(job.created_ms).to_string(),
+            started: time(job.started_ms),
+            ended: time(job.ended_ms),
+            starts: u64::from(job.starts),
+            cancel_asked: job.cancel_asked,
+            older_than: job.params.older_than_ms.map(|ms| Duration::from_millis(ms).to_text()),
+            delete: job.params.delete,
+            objects_done: progress.objects_done,
+            objects_total: progress.objects_total,
+            bytes_done: progress.bytes_done,
+            bytes_total: progress.bytes_total,
+            counted: progress.is_counted,
+            moved_objects: progress.moved_objects,
+            moved_bytes: progress.moved_bytes,
+            failed_objects: progress.failed_objects,
+            deleted_objects: progress.deleted_objects,
+            bytes_per_second: pace.map(|pace| pace.bytes_per_second),
+            eta_seconds: pace.and_then(|pace| pace.left).map(|left| left.as_secs()),
+            error: Some(job.error).filter(|error| !error.is_empty()),
+            prefix: job.params.prefix,
+            dataset: job.dataset,
+            requested_by: job.requested_by,
+        }
+    }
+
+    /// The words for a job that is refused: which other one is at work.
+    fn busy(&self, error: ProposeError, dataset: &str) -> ApiError {
+        let ProposeError::Rejected(Reject::DatasetBusy { job }) = error else {
+            return refused(error, dataset);
+        };
+        let what = self.catalogue.job(job).map_or("a job", |job| kind_name(job.kind()));
+        let why = format!(
+            "The dataset {dataset:?} has a job at work: {what}, job {job}. One at a time; `mlgw job wait {job}` waits for it, \
+             `mlgw job cancel {job}` ends it."
+        );
+        ApiError::new(StatusCode::CONFLICT, "DatasetBusy", why)
+    }
+}
+
+/// A kind, and what it is done with, as far as that makes sense for the dataset.
+pub(super) fn params_of(
+    request: &JobRequest,
+    dataset: &Dataset,
+    admin: &Admin,
+) -> Result<(JobKind, JobParams), ApiError> {
+    let invalid = |why: String| Err(ApiError::invalid(why));
+    let Some(kind) = kind_of(&request.kind) else {
+        let kinds = KINDS.map(kind_name);
+        return invalid(format!("There is no job {:?}: there are {kinds:?}.", request.kind));
+    };
+    let is_bound = admin.catalogue.bucket(&dataset.bucket).is_some_and(|bucket| bucket.binding.is_some());
+    let (name, bucket) = (&dataset.name, &dataset.bucket);
+    match kind {
+        JobKind::Evict | JobKind::Clear if !is_bound => {
+            return invalid(format!(
+                "The bucket {bucket:?} is not bound: its objects are the truth, and stay."
+            ));
+        }
+        JobKind::Evict | JobKind::Clear if dataset.pin_bytes_max.is_some() => {
+            return invalid(format!("The dataset {name:?} is pinned: `mlgw dataset unpin {name}` first."));
+        }
+        JobKind::Sync if dataset.sources.is_empty() => {
+            return invalid(format!("The dataset {name:?} has no sources to be synced from."));
+        }
+        JobKind::Warm | JobKind::Sync | JobKind::Evict | JobKind::Clear => {}
+    }
+    if (kind == JobKind::Evict) != request.older_than.is_some() {
+        return invalid(
+            "An eviction, and nothing else, is told how long nobody read what goes: older_than.".into(),
+        );
+    }
+    if request.delete && kind != JobKind::Sync {
+        return invalid("Only a sync deletes what is gone at its source.".into());
+    }
+    if !request.prefix.is_empty() && (kind == JobKind::Sync || request.prefix.len() > KEY_LEN_MAX) {
+        return invalid(format!("A prefix has at most {KEY_LEN_MAX} bytes, and a sync takes none."));
+    }
+    match request.order.as_deref() {
+        None | Some("sequential") => {}
+        Some(order @ ("shuffled" | "shard-shuffled")) => {
+            let why = format!("The order {order:?} is not offered yet: there is \"sequential\".");
+            return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", why));
+        }
+        Some(other) => return invalid(format!("There is no order {other:?}; there is \"sequential\".")),
+    }
+    let older_than = request.older_than.as_deref().map(Duration::from_text).transpose();
+    let older_than = older_than
+        .map_err(|why| ApiError::invalid(format!("older_than: {why}; expected {}", Duration::EXPECTS)))?;
+    let older_than_ms = older_than.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+    Ok((kind, JobParams { older_than_ms, delete: request.delete, prefix: request.prefix.clone() }))
+}
+
+/// The words for what the catalogue refuses of `name`.
+pub(super) fn refused(error: ProposeError, name: &str) -> ApiError {
+    let ProposeError::Rejected(reject) = &error else { return S3Error::from(error).into() };
+    let conflict = |code, why: String| ApiError::new(StatusCode::CONFLICT, code, why);
+    match reject {
+        Reject::DatasetExists => conflict("DatasetExists", format!("There is a dataset {name:?} already.")),
+        Reject::DatasetChanged => conflict(
+            "DatasetChanged",
+            format!("The dataset {name:?} changed meanwhile: look at it, and try again."),
+        ),
+        Reject::TooManyDatasets => {
+            conflict("TooManyDatasets", "There are as many datasets as there may be.".into())
+        }
+        Reject::DatasetBusy { job } => {
+            let why = format!("The dataset {name:?} has a job at work: `mlgw job cancel {job}` ends it.");
+            conflict("DatasetBusy", why)
+        }
+        Reject::NoSuchDataset => {
+            ApiError::new(StatusCode::NOT_FOUND, "NoSuchDataset", format!("There is no dataset {name:?}."))
+        }
+        Reject::NoSuchJob => {
+            ApiError::new(StatusCode::NOT_FOUND, "NoSuchJob", format!("There is no job {name}."))
+        }
+        _ => S3Error::from(error).into(),
+    }
+}

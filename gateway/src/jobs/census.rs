@@ -1,0 +1,78 @@
+//! Counts a dataset of one of our own buckets: how much there is, and in which tiers and segments. Blocks.
+
+use crate::admin::objects::extents;
+use mlgw_common::{BucketId, ObjectKey, SegmentId};
+use mlgw_metadata::schema::Bucket;
+use mlgw_metadata::{Catalogue, ReadError};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// The hot tier's number; every other tier is below it.
+const HOT: u32 = 0;
+/// Objects that are seen in one step.
+const STEP: usize = 1000;
+
+/// What there is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Census {
+    /// Objects.
+    pub(super) objects: u64,
+    /// Their bytes.
+    pub(super) bytes: u64,
+    /// Bytes by tier.
+    pub(super) tiers: BTreeMap<u32, u64>,
+    /// Bytes of them in each segment that is not in the hot tier.
+    pub(super) below: BTreeMap<SegmentId, u64>,
+}
+
+/// Counts objects whose keys begin with `prefix`, a step behind `after`; where the next step begins, or nothing at the end.
+pub(super) fn step(
+    catalogue: &Catalogue,
+    bucket: &Bucket,
+    prefix: &str,
+    after: Option<&ObjectKey>,
+    census: &mut Census,
+) -> Result<Option<ObjectKey>, ReadError> {
+    let from = match after {
+        Some(key) => Bound::Excluded(key.as_bytes()),
+        None => Bound::Included(prefix.as_bytes()),
+    };
+    let reader = catalogue.reader();
+    let mut last = None;
+    for found in reader.scan(bucket.bucket_id(), from).take(STEP) {
+        let (key, entry) = found?;
+        if !key.as_str().starts_with(prefix) {
+            return Ok(None);
+        }
+        let object = entry.version()?;
+        if !object.delete_marker {
+            census.objects += 1;
+            census.bytes += object.size;
+            count(catalogue, bucket.bucket_id(), &key, &object, census)?;
+        }
+        last = Some((last.map_or(1, |(seen, _)| seen + 1), key));
+    }
+    Ok(last.filter(|(seen, _): &(usize, ObjectKey)| *seen == STEP).map(|(_, key)| key))
+}
+
+fn count(
+    catalogue: &Catalogue,
+    bucket: BucketId,
+    key: &ObjectKey,
+    object: &mlgw_metadata::schema::ObjectVersion,
+    census: &mut Census,
+) -> Result<(), ReadError> {
+    // Nearly all objects have a map in their records.
+    let paged = match object.is_paged() {
+        true => extents(catalogue, bucket, key, object)?,
+        false => Vec::new(),
+    };
+    for extent in object.extents.iter().chain(&paged) {
+        let tier = catalogue.segment(extent.segment_id()).map_or(HOT, |segment| segment.tier);
+        *census.tiers.entry(tier).or_default() += extent.logical_bytes;
+        if tier != HOT {
+            *census.below.entry(extent.segment_id()).or_default() += extent.logical_bytes;
+        }
+    }
+    Ok(())
+}

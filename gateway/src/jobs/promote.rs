@@ -1,0 +1,92 @@
+//! Warming a dataset of one of our own buckets: the segments that hold its objects are brought to the hot tier.
+
+use super::census::{self, Census};
+use super::{Outcome, Stop, Work, parts};
+use mlgw_common::SegmentId;
+use mlgw_metadata::schema::Found;
+use mlgw_tiering::Order;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Segments of one order. Between orders the job can be cancelled.
+const SEGMENTS_AT_ONCE: usize = 8;
+/// How often it is looked whether an order is carried out.
+const GLANCE: Duration = Duration::from_millis(100);
+
+impl Work {
+    pub(super) async fn promote_all(&self) -> Outcome {
+        let census = self.count().await?;
+        let found =
+            Found { objects: census.objects, bytes: census.bytes, at_ms: self.jobs.clock.now().as_millis() };
+        let below: u64 = census.below.values().sum();
+        let segments: Vec<SegmentId> = census.below.keys().copied().collect();
+        self.live.step(|progress| {
+            (progress.objects_total, progress.bytes_total) = (census.objects, census.bytes);
+            (progress.objects_done, progress.bytes_done) =
+                (census.objects, census.bytes - below.min(census.bytes));
+            progress.is_counted = true;
+        });
+        let length = |id: &SegmentId| self.jobs.catalogue.segment(*id).map_or(0, |segment| segment.length);
+        let wanted: u64 = segments.iter().map(length).sum();
+        if !self.jobs.tiers.hot.has_room(wanted) {
+            return Err(Stop::Failed(format!(
+                "the hot tier has no room for the {wanted} bytes of the segments that hold it; nothing more was promoted"
+            )));
+        }
+        for some in segments.chunks(SEGMENTS_AT_ONCE) {
+            self.promote(some).await?;
+            let bytes: u64 = some.iter().filter_map(|segment| census.below.get(segment)).sum();
+            self.live.step(|progress| {
+                progress.bytes_done += bytes;
+                progress.moved_bytes += bytes;
+            });
+        }
+        let is_whole = self.job.params.prefix.is_empty();
+        Ok(is_whole.then_some(found))
+    }
+
+    /// Counts the dataset.
+    pub(super) async fn count(&self) -> Result<Census, Stop> {
+        let bucket = self.bucket()?;
+        let parts = parts(&self.dataset, &self.job.params.prefix);
+        let (catalogue, live) = (self.jobs.catalogue.clone(), Arc::clone(&self.live));
+        let counted = tokio::task::spawn_blocking(move || {
+            let mut census = Census::default();
+            for prefix in parts {
+                let mut after = None;
+                loop {
+                    live.check()?;
+                    let next = census::step(&catalogue, &bucket, &prefix, after.as_ref(), &mut census);
+                    after = next.map_err(|error| Stop::Failed(error.to_string()))?;
+                    if after.is_none() {
+                        break;
+                    }
+                }
+            }
+            Ok(census)
+        });
+        counted.await.map_err(|error| Stop::Failed(error.to_string()))?
+    }
+
+    async fn promote(&self, segments: &[SegmentId]) -> Result<(), Stop> {
+        self.live.check()?;
+        let hot = &self.jobs.tiers.hot;
+        let until = hot.order(Order::Promote(segments.to_vec()));
+        while hot.placing().orders_done < until {
+            tokio::select! {
+                () = tokio::time::sleep(GLANCE) => {}
+                stop = self.live.ended() => return Err(stop),
+            }
+        }
+        // A segment that is gone was emptied meanwhile: what lived in it is elsewhere in the hot tier.
+        let is_below =
+            |id: &&SegmentId| self.jobs.catalogue.segment(**id).is_some_and(|segment| segment.tier != 0);
+        let left = segments.iter().filter(is_below).count();
+        match left {
+            0 => Ok(()),
+            left => Err(Stop::Failed(format!(
+                "segments that could not be promoted: {left}; the server's log says why, and the same job again tries again"
+            ))),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Where the bytes of datasets are: counted now and then, for people and for schedulers that place work where its data is.
+//!
+//! Counting walks over what the catalogue or the index of copies says, so it is done when somebody asks, when a job has ended, and once a
+//! minute for the metrics; in between the last count is told, with its time.
+
+use super::census::{self, Census};
+use super::{Jobs, parts};
+use mlgw_common::Timestamp;
+use mlgw_metadata::schema::{Bucket, Dataset};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A count that is older is made anew for who asks for one dataset.
+const FRESH: Duration = Duration::from_secs(2);
+/// How often all are counted.
+const COUNT_EVERY: Duration = Duration::from_mins(1);
+/// After a count so many times as long as it took nothing is counted: it takes a twentieth of a core at most.
+const REST: u32 = 20;
+
+/// Where the bytes of a dataset are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Residency {
+    /// When that was so.
+    pub counted: Timestamp,
+    /// Objects there are, where that is known.
+    pub objects: Option<u64>,
+    /// Their bytes.
+    pub bytes: Option<u64>,
+    /// Bytes that this node has, by tier.
+    pub here: BTreeMap<&'static str, u64>,
+    /// Objects of which it has any.
+    pub objects_here: u64,
+    /// Bytes that it can still take.
+    pub room_bytes: u64,
+    /// Why nothing can be said.
+    pub fault: Option<String>,
+}
+
+/// How ready a dataset is to be read here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Readiness {
+    /// All of it is here, in the fastest tier of those that it can be in.
+    Ready,
+    /// Some of it is.
+    Partial,
+    /// Nothing of it is.
+    Cold,
+    /// How much there is, is not known: no warm or sync looked at all of it yet.
+    Unknown,
+    /// Its bucket, or what that fronts, is gone.
+    Broken,
+}
+
+impl Readiness {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Partial => "partial",
+            Self::Cold => "cold",
+            Self::Unknown => "unknown",
+            Self::Broken => "broken",
+        }
+    }
+}
+
+impl Residency {
+    /// Bytes that can be read here without asking anybody and without a slow disk.
+    #[must_use]
+    pub fn cached_bytes(&self) -> u64 {
+        self.here.iter().filter(|(tier, _)| **tier != COLD).map(|(_, bytes)| bytes).sum()
+    }
+
+    /// How ready it is.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        match (&self.fault, self.bytes, self.cached_bytes()) {
+            (Some(_), ..) => Readiness::Broken,
+            (None, Some(bytes), cached) if cached >= bytes => Readiness::Ready,
+            (None, Some(_), 0) => Readiness::Cold,
+            (None, Some(_), _) => Readiness::Partial,
+            (None, None, _) => Readiness::Unknown,
+        }
+    }
+}
+
+/// Tiers' names.
+const HOT: &str = "hot";
+const COLD: &str = "cold";
+const COPIES: &str = "copies";
+
+impl Jobs {
+    /// This node's name.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// Where a dataset's bytes are, counted now unless that was done just before.
+    pub async fn residency(self: &Arc<Self>, dataset: &Arc<Dataset>) -> Arc<Residency> {
+        let known = self.residency.lock().get(&dataset.name).cloned();
+        let now = self.clock.now().as_millis();
+        let is_fresh = |known: &Arc<Residency>| now - known.counted.as_millis() < FRESH.as_millis() as i64;
+        if let Some(known) = known.filter(|known| is_fresh(known) && dataset.active_job == 0) {
+            return known;
+        }
+        let (jobs, dataset) = (Arc::clone(self), Arc::clone(dataset));
+        let counted = tokio::task::spawn_blocking(move || jobs.count(&dataset)).await;
+        counted.unwrap_or_else(|error| {
+            Arc::new(Residency { fault: Some(error.to_string()), ..Residency::default() })
+        })
+    }
+
+    /// The last counts of datasets, by name.
+    #[must_use]
+    pub fn residencies(&self) -> BTreeMap<String, Arc<Residency>> {
+        self.residency.lock().clone()
+    }
+
+    /// A job has ended: what it changed is to be seen.
+    pub(super) fn count_soon(self: &Arc<Self>, dataset: &str) {
+        let Some(dataset) = self.catalogue.dataset(dataset) else { return };
+        let jobs = Arc::clone(self);
+        tokio::task::spawn_blocking(move || jobs.count(&dataset));
+    }
+
+    /// Counts now and then for as long as the server runs.
+    pub async fn keep_counting(self: Arc<Self>) {
+        loop {
+            let (datasets, begun) = (self.catalogue.datasets(), Instant::now());
+            let names: Vec<&str> = datasets.iter().map(|dataset| dataset.name.as_str()).collect();
+            self.residency.lock().retain(|name, _| names.contains(&name.as_str()));
+            for dataset in datasets {
+                let jobs = Arc::clone(&self);
+                if tokio::task::spawn_blocking(move || jobs.count(&dataset)).await.is_err() {
+                    return;
+                }
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = tokio::time::sleep(COUNT_EVERY.max(begun.elapsed() * REST)) => {}
+            }
+        }
+    }
+
+    /// Counts a dataset. Blocks.
+    fn count(&self, dataset: &Dataset) -> Arc<Residency> {
+        let mut residency = Residency { counted: self.clock.now(), ..Residency::default() };
+        if let Err(fault) = self.count_into(dataset, &mut residency) {
+            residency.fault = Some(fault);
+        }
+        let counted = Arc::new(residency);
+        self.residency.lock().insert(dataset.name.clone(), Arc::clone(&counted));
+        counted
+    }
+
+    fn count_into(&self, dataset: &Dataset, residency: &mut Residency) -> Result<(), String> {
+        let name = &dataset.bucket;
+        let bucket = self.catalogue.bucket(name);
+        let bucket = bucket.ok_or_else(|| format!("the bucket {name:?} does not exist"))?;
+        match &bucket.binding {
+            None => self.count_own(dataset, &bucket, residency),
+            Some(binding) => {
+                let bound = self.bound.bucket(&bucket, binding);
+                let bound =
+                    bound.ok_or_else(|| format!("the upstream {:?} is not configured", binding.upstream))?;
+                let mut here = 0;
+                for prefix in parts(dataset, "") {
+                    let mut after = None;
+                    loop {
+                        let step = bound.count_copies(&prefix, after.as_ref());
+                        here += step.bytes;
+                        residency.objects_here += step.objects;
+                        if step.next.is_none() || self.stop.is_cancelled() {
+                            break;
+                        }
+                        after = step.next;
+                    }
+                }
+                residency.here.insert(COPIES, here);
+                (residency.objects, residency.bytes) =
+                    (dataset.found.map(|found| found.objects), dataset.found.map(|found| found.bytes));
+                let copies = self.bound.copies().map(mlgw_tiering::Copies::metrics).unwrap_or_default();
+                residency.room_bytes = copies.limit_bytes.saturating_sub(copies.used_bytes);
+                Ok(())
+            }
+        }
+    }
+
+    fn count_own(&self, dataset: &Dataset, bucket: &Bucket, residency: &mut Residency) -> Result<(), String> {
+        let mut census = Census::default();
+        for prefix in parts(dataset, "") {
+            let mut after = None;
+            loop {
+                let next = census::step(&self.catalogue, bucket, &prefix, after.as_ref(), &mut census);
+                after = next.map_err(|error| error.to_string())?;
+                if after.is_none() || self.stop.is_cancelled() {
+                    break;
+                }
+            }
+        }
+        (residency.objects, residency.bytes) = (Some(census.objects), Some(census.bytes));
+        residency.objects_here = census.objects;
+        let below: u64 = census.tiers.iter().filter(|(tier, _)| **tier != 0).map(|(_, bytes)| bytes).sum();
+        residency.here.insert(HOT, census.tiers.get(&0).copied().unwrap_or(0));
+        residency.here.insert(COLD, below);
+        residency.room_bytes = self.tiers.hot.fill().1;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{COLD, HOT, Readiness, Residency};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_dataset_is_ready_when_all_of_it_is_above_the_cold_tier() {
+        let of = |bytes: Option<u64>, hot: u64, cold: u64| {
+            let here = BTreeMap::from([(HOT, hot), (COLD, cold)]);
+            Residency { bytes, here, ..Residency::default() }.readiness()
+        };
+        assert_eq!(of(Some(10), 10, 0), Readiness::Ready);
+        assert_eq!(of(Some(0), 0, 0), Readiness::Ready);
+        assert_eq!(of(Some(10), 4, 6), Readiness::Partial);
+        assert_eq!(of(Some(10), 0, 10), Readiness::Cold);
+        assert_eq!(of(None, 4, 0), Readiness::Unknown);
+        let fault = Some("gone".to_owned());
+        assert_eq!(Residency { fault, ..Residency::default() }.readiness(), Readiness::Broken);
+    }
+}

@@ -1,0 +1,243 @@
+//! Has jobs done: those that are asked for, those that a restart left, and those that are due by the clock.
+//!
+//! It looks whenever the catalogue says that something changed, and every second. Everything it decides from is in the catalogue, so
+//! nothing is lost with this process.
+
+use super::cron::Times;
+use super::live::Live;
+use super::{Jobs, NODE, Outcome, Stop, Work, kind_name, state_name};
+use crate::s3::Gateway;
+use mlgw_common::Timestamp;
+use mlgw_common::limits::JOBS_RUNNING_MAX;
+use mlgw_metadata::command::{ClaimJob, CreateJob, EndJob, JobStep, NoteJob, StepJob};
+use mlgw_metadata::schema::{Dataset, Job, JobKind, JobState};
+use mlgw_metadata::{ProposeError, Reject};
+use mlgw_tiering::PinnedCopies;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often it is looked though nothing changed: a schedule may be due.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often it is noted how far a job is. So much is done again after a crash.
+const NOTE_EVERY: Duration = Duration::from_secs(2);
+/// How long a catalogue that has too much to do is left alone.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// Who asked for a job that was due.
+const BY_SCHEDULE: &str = "schedule";
+
+impl Jobs {
+    /// Begins to have jobs done, until [`Jobs::stop`].
+    pub fn start(self: &Arc<Self>, gateway: Arc<Gateway>) {
+        self.tasks.spawn(Arc::clone(self).keep_counting());
+        let jobs = Arc::clone(self);
+        self.tasks.spawn(async move {
+            loop {
+                // From here on, so that what changes during the look is looked at again.
+                let changed = jobs.catalogue.job_changed();
+                jobs.look(&gateway).await;
+                tokio::select! {
+                    () = jobs.stop.cancelled() => return,
+                    () = changed => {}
+                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                }
+            }
+        });
+    }
+
+    async fn look(self: &Arc<Self>, gateway: &Arc<Gateway>) {
+        let datasets = self.catalogue.datasets();
+        self.set_pins();
+        let mut waiting = Vec::new();
+        for dataset in &datasets {
+            match self.catalogue.job(dataset.active_job) {
+                Some(job) => waiting.extend(self.attend(dataset, &job)),
+                None => self.begin_due(dataset).await,
+            }
+        }
+        waiting.sort_by_key(|(_, job)| job.id);
+        for (dataset, job) in waiting {
+            self.begin(gateway, dataset, &job);
+        }
+    }
+
+    /// Sees to a job that has not ended; one that nobody is at is given back.
+    fn attend(&self, dataset: &Arc<Dataset>, job: &Arc<Job>) -> Option<(Arc<Dataset>, Arc<Job>)> {
+        if let Some(live) = self.live.lock().get(&job.id) {
+            if job.cancel_asked {
+                live.cancel.cancel();
+            }
+            return None;
+        }
+        let is_ours = job.state() == JobState::Queued || job.node == NODE.0;
+        (is_ours && !job.has_ended()).then(|| (Arc::clone(dataset), Arc::clone(job)))
+    }
+
+    /// Has the evictor leave what is pinned now.
+    pub fn set_pins(&self) {
+        let Some(copies) = self.bound.copies() else { return };
+        let pin = |dataset: &Arc<Dataset>| {
+            Some(PinnedCopies {
+                bucket: self.catalogue.bucket(&dataset.bucket)?.bucket_id(),
+                slices: dataset.slices.clone(),
+                bytes_max: dataset.pin_bytes_max?,
+            })
+        };
+        let pins: Vec<PinnedCopies> = self.catalogue.datasets().iter().filter_map(pin).collect();
+        let mut set = self.pins.lock();
+        if *set != pins {
+            copies.set_pins(pins.clone());
+            *set = pins;
+        }
+    }
+
+    /// Makes the job of a schedule that is due.
+    async fn begin_due(&self, dataset: &Dataset) {
+        let now = self.clock.now();
+        for schedule in &dataset.schedules {
+            let times = match Times::parse(&schedule.cron) {
+                Ok(times) => times,
+                Err(why) => {
+                    tracing::error!(dataset = dataset.name, why, "a schedule is not understood");
+                    continue;
+                }
+            };
+            if times.after(Timestamp(schedule.after_ms)).is_none_or(|due| due > now) {
+                continue;
+            }
+            let due = CreateJob {
+                dataset: dataset.name.clone(),
+                kind: schedule.kind,
+                params: schedule.params.clone(),
+                created_ms: now.as_millis(),
+                requested_by: BY_SCHEDULE.to_owned(),
+                is_scheduled: true,
+            };
+            // One that is refused now, because another is at work, is due all the same when that has ended.
+            match self.catalogue.create_job(due).await {
+                Ok(job) => {
+                    tracing::info!(job = job.id, dataset = job.dataset, kind = kind_name(job.kind()), "due");
+                    return;
+                }
+                Err(error) => tracing::debug!(dataset = dataset.name, %error, "a job is due and not made"),
+            }
+        }
+    }
+
+    fn begin(self: &Arc<Self>, gateway: &Arc<Gateway>, dataset: Arc<Dataset>, job: &Job) {
+        let live = Arc::new(Live::new(job, self.stop.clone()));
+        {
+            let mut all = self.live.lock();
+            if self.stop.is_cancelled() || all.len() >= JOBS_RUNNING_MAX {
+                return;
+            }
+            all.insert(job.id, Arc::clone(&live));
+        }
+        let (jobs, gateway) = (Arc::clone(self), Arc::clone(gateway));
+        let job = job.clone();
+        self.tasks.spawn(async move {
+            let work = Work { jobs: Arc::clone(&jobs), gateway, dataset, job, live: Arc::clone(&live) };
+            let (id, kind) = (work.job.id, work.job.kind());
+            let ended = work.carry_out().await;
+            jobs.settle(id, kind, &live, ended);
+        });
+    }
+
+    /// A job is not at work here any more.
+    fn settle(&self, id: u64, kind: JobKind, live: &Live, ended: Option<JobState>) {
+        let (objects, bytes) = live.moved();
+        let mut all = self.live.lock();
+        let mut moved = self.moved.lock();
+        let sum = moved.entry(kind).or_default();
+        (sum.objects, sum.bytes) = (sum.objects + objects, sum.bytes + bytes);
+        all.remove(&id);
+        if let Some(state) = ended {
+            *self.counts.lock().entry((kind, state)).or_default() += 1;
+        }
+    }
+
+    /// Brings a job a step on, however much the catalogue has to do; nothing when it will not take it.
+    async fn step(&self, job: &Job, step: JobStep) -> Option<Job> {
+        let step = StepJob {
+            dataset: job.dataset.clone(),
+            job: job.id,
+            node: NODE.0,
+            now_ms: self.clock.now().as_millis(),
+            step: Some(step),
+        };
+        loop {
+            match self.catalogue.step_job(step.clone()).await {
+                Ok(job) => return Some(job),
+                Err(ProposeError::Overloaded) => tokio::time::sleep(AGAIN_AFTER).await,
+                Err(ProposeError::Rejected(Reject::JobEnded) | ProposeError::Stopping) => return None,
+                Err(error) => {
+                    tracing::warn!(job = job.id, %error, "a step of a job was not taken");
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+impl Work {
+    /// Claims the job, does it, and says what came of it; nothing when it is not over.
+    async fn carry_out(mut self) -> Option<JobState> {
+        let jobs = Arc::clone(&self.jobs);
+        self.job = jobs.step(&self.job, JobStep::Claim(ClaimJob {})).await?;
+        let job = self.job.clone();
+        tracing::info!(
+            job = job.id,
+            dataset = job.dataset,
+            kind = kind_name(job.kind()),
+            starts = job.starts,
+            "begun"
+        );
+        if job.cancel_asked {
+            self.live.cancel.cancel();
+        }
+        let live = Arc::clone(&self.live);
+        let outcome = {
+            let notes = note(&jobs, &job, &live);
+            tokio::select! {
+                outcome = self.run() => outcome,
+                never = notes => match never {},
+            }
+        };
+        let (state, error, found) = match outcome {
+            Ok(found) => (JobState::Done, String::new(), found),
+            Err(Stop::Failed(why)) => (JobState::Failed, why, None),
+            Err(Stop::Cancelled) => (JobState::Cancelled, String::new(), None),
+            Err(Stop::Stopping) => {
+                let (progress, cursor) = live.noted();
+                jobs.step(&job, JobStep::Note(NoteJob { progress, cursor })).await;
+                return None;
+            }
+        };
+        tracing::info!(job = job.id, dataset = job.dataset, state = state_name(state), error, "ended");
+        let end = EndJob { state: state as i32, progress: live.progress(), error, found };
+        jobs.step(&job, JobStep::End(end)).await?;
+        jobs.count_soon(&job.dataset);
+        Some(state)
+    }
+
+    async fn run(&self) -> Outcome {
+        match self.job.kind() {
+            JobKind::Warm => self.warm().await,
+            JobKind::Sync => self.sync().await,
+            JobKind::Evict | JobKind::Clear => self.let_go().await,
+        }
+    }
+}
+
+/// Notes now and then how far a job is.
+async fn note(jobs: &Jobs, job: &Job, live: &Live) -> Infallible {
+    loop {
+        tokio::time::sleep(NOTE_EVERY).await;
+        let (progress, cursor) = live.noted();
+        if let Some(noted) = jobs.step(job, JobStep::Note(NoteJob { progress, cursor })).await
+            && noted.cancel_asked
+        {
+            live.cancel.cancel();
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Syncing: imports a dataset from its sources into one of our own buckets.
+//!
+//! What a source lists is compared with what is here: an object that was imported from there with the same ETag and size is left
+//! alone, everything else is imported through the same way that a client's PUT takes. What a client wrote here meanwhile is never
+//! overwritten unseen, and only what was imported from a source goes when it is gone there, if that was asked for.
+
+use super::import::{Import, Imported};
+use super::listing::{self, Page, Part, Place};
+use super::{Outcome, Stop, Work};
+use crate::s3::error::{Code, S3Error};
+use futures_util::{StreamExt as _, stream};
+use mlgw_common::ObjectKey;
+use mlgw_common::limits::SYNC_OBJECTS_MAX;
+use mlgw_metadata::command::{Conditions, DeleteObject, EtagCondition, ObjectChange};
+use mlgw_metadata::schema::{Bucket, Found, Source};
+use mlgw_metadata::{ProposeError, Reject};
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Rows that are looked at in one step for what is gone at the source.
+const STEP: usize = 1000;
+
+impl Work {
+    pub(super) async fn sync(&self) -> Outcome {
+        let bucket = self.bucket()?;
+        if bucket.binding.is_some() {
+            return Err(Stop::Failed(format!("the bucket {:?} is bound: it needs no sync", bucket.name)));
+        }
+        let sources: Vec<Source> = self.dataset.sources.clone();
+        let mut parts = Vec::new();
+        for source in &sources {
+            let origin = self.jobs.bound.origin(&source.upstream).ok_or_else(|| {
+                Stop::Failed(format!("the upstream {:?} is not configured any more", source.upstream))
+            })?;
+            parts.push(Part { place: Place::Origin(origin), prefix: source.prefix.clone() });
+        }
+        let clock = self.jobs.clock.clone();
+        let mut pages = listing::begin(parts, Arc::clone(&self.live), clock, |_| Ok(()));
+        while let Some(page) = pages.recv().await {
+            let page = page?;
+            let source = &sources[page.part as usize];
+            if self.job.params.delete {
+                self.delete_gone(&bucket, source, &page).await?;
+            }
+            self.import_page(&bucket, source, page).await?;
+        }
+        self.live.errors()?;
+        let progress = self.live.progress();
+        let at_ms = self.jobs.clock.now().as_millis();
+        Ok(Some(Found { objects: progress.objects_total, bytes: progress.bytes_total, at_ms }))
+    }
+
+    async fn import_page(&self, bucket: &Arc<Bucket>, source: &Source, page: Page) -> Result<(), Stop> {
+        let part = page.part;
+        let origin = self.jobs.bound.origin(&source.upstream);
+        let origin = origin.ok_or_else(|| Stop::Failed("the upstream is gone".to_owned()))?;
+        let mut imports = stream::iter(page.objects)
+            .map(|(there, object)| {
+                let import = Import {
+                    gateway: Arc::clone(&self.gateway),
+                    memory: self.jobs.memory.account([127, 0, 0, 1].into()),
+                    origin: Arc::clone(&origin),
+                    bucket: Arc::clone(bucket),
+                    source: source.clone(),
+                    clock: self.jobs.clock.clone(),
+                };
+                async move {
+                    let imported = import.import(&there, &object).await;
+                    (there, object.size, imported)
+                }
+            })
+            .buffered(SYNC_OBJECTS_MAX)
+            .boxed();
+        loop {
+            let next = tokio::select! {
+                next = imports.next() => next,
+                stop = self.live.ended() => return Err(stop),
+            };
+            let Some((there, size, imported)) = next else { return Ok(()) };
+            let moved = match imported {
+                Ok(Imported::Same | Imported::Gone) => None,
+                Ok(Imported::New { bytes }) => Some(bytes),
+                Err(error) if error.ends_all() => return Err(Stop::Failed(format!("{there:?}: {error}"))),
+                Err(error) => {
+                    self.live.failed(|| format!("{there:?}: {error}"));
+                    None
+                }
+            };
+            self.live.step_to(part, &there, |progress| {
+                progress.objects_done += 1;
+                progress.bytes_done += size;
+                progress.moved_objects += u64::from(moved.is_some());
+                progress.moved_bytes += moved.unwrap_or(0);
+            });
+        }
+    }
+
+    /// Deletes what was imported from a source and is not there any more, in the range of keys that a page covers.
+    async fn delete_gone(&self, bucket: &Arc<Bucket>, source: &Source, page: &Page) -> Result<(), Stop> {
+        let here =
+            |there: &str| there.strip_prefix(&source.prefix).map(|rest| format!("{}{rest}", source.into));
+        let kept: BTreeSet<String> = page.objects.iter().filter_map(|(there, _)| here(there)).collect();
+        let mut after = here(&page.after);
+        let last = match page.is_last {
+            true => None,
+            false => page.objects.last().and_then(|(there, _)| here(there)),
+        };
+        loop {
+            self.live.check()?;
+            let gone = self.gone(bucket, source, after.as_deref(), last.as_deref(), &kept);
+            let (gone, next) = gone.map_err(|error| Stop::Failed(error.to_string()))?;
+            for (key, etag) in gone {
+                self.delete(bucket, &key, etag).await?;
+            }
+            if next.is_none() {
+                return Ok(());
+            }
+            after = next;
+        }
+    }
+
+    /// What is gone there, of a step of rows behind `after` and up to `last`; and where the next step begins.
+    #[expect(clippy::type_complexity, reason = "what goes, and where to go on")]
+    fn gone(
+        &self,
+        bucket: &Bucket,
+        source: &Source,
+        after: Option<&str>,
+        last: Option<&str>,
+        kept: &BTreeSet<String>,
+    ) -> Result<(Vec<(ObjectKey, String)>, Option<String>), S3Error> {
+        let from = match after {
+            Some(key) => Bound::Excluded(key.as_bytes()),
+            None => Bound::Included(source.into.as_bytes()),
+        };
+        let reader = self.jobs.catalogue.reader();
+        let (mut gone, mut seen) = (Vec::new(), None);
+        for (number, found) in reader.scan(bucket.bucket_id(), from).enumerate() {
+            let (key, entry) = found?;
+            let is_beyond = last.is_some_and(|last| key.as_str() > last);
+            if is_beyond || !key.as_str().starts_with(&source.into) {
+                return Ok((gone, None));
+            }
+            if number == STEP {
+                return Ok((gone, seen));
+            }
+            if !kept.contains(key.as_str()) {
+                let object = entry.version()?;
+                if object.imported.is_some_and(|imported| imported.upstream == source.upstream) {
+                    gone.push((key.clone(), object.etag));
+                }
+            }
+            seen = Some(key.as_str().to_owned());
+        }
+        Ok((gone, None))
+    }
+
+    async fn delete(&self, bucket: &Bucket, key: &ObjectKey, etag: String) -> Result<(), Stop> {
+        let if_match = Some(EtagCondition::one_of(vec![etag]));
+        let conditions = Conditions { if_match, ..Conditions::default() };
+        let change = ObjectChange::Delete(DeleteObject { conditions });
+        match self.gateway.propose_object(bucket, key, self.jobs.clock.now(), change).await {
+            Ok(_) => self.live.step(|progress| progress.deleted_objects += 1),
+            // A client wrote it anew, or deleted it.
+            Err(ProposeError::Rejected(Reject::PreconditionFailed | Reject::NoSuchKey)) => {}
+            Err(error) => {
+                let error = S3Error::from(error);
+                if error.code() != Code::SlowDown {
+                    return Err(Stop::Failed(format!("deleting {:?}: {error}", key.as_str())));
+                }
+                self.live.failed(|| format!("deleting {:?}: {error}", key.as_str()));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! Warming: brings a dataset in ahead of use. Of a bound bucket every object is fetched into clean copies; of one of ours the segments
+//! that hold its objects are promoted to the hot tier.
+
+use super::listing::{self, Pages, Part, Place};
+use super::{Outcome, Stop, Work, parts};
+use futures_util::{StreamExt as _, stream};
+use mlgw_common::limits::JOB_OBJECTS_MAX;
+use mlgw_common::{ObjectKey, Timestamp};
+use mlgw_metadata::schema::{Found, ObjectVersion};
+use mlgw_tiering::Copies;
+use mlgw_tiering::bound::{BoundBucket, Warmed};
+use mlgw_tiering::origin::OriginError;
+
+/// Copies make room for others from 92 percent on; with more than this a dataset would drive itself out.
+const FITS_PERCENT: u64 = 90;
+/// So many objects in a row that fail for a reason that passes mean that the origin is away.
+const FAILURES_MAX: u32 = 50;
+
+/// An object to be fetched.
+struct Wanted {
+    part: u32,
+    name: String,
+    object: ObjectVersion,
+    listed: Timestamp,
+}
+
+impl Work {
+    pub(super) async fn warm(&self) -> Outcome {
+        match self.bound_bucket()? {
+            Some(bound) => self.fetch_all(bound).await,
+            None => self.promote_all().await,
+        }
+    }
+
+    /// The bucket, if it is bound.
+    pub(super) fn bound_bucket(&self) -> Result<Option<BoundBucket>, Stop> {
+        let bucket = self.bucket()?;
+        let Some(binding) = &bucket.binding else { return Ok(None) };
+        let bound = self.jobs.bound.bucket(&bucket, binding);
+        let gone = || Stop::Failed(format!("the upstream {:?} is not configured any more", binding.upstream));
+        bound.map(Some).ok_or_else(gone)
+    }
+
+    pub(super) fn bucket(&self) -> Result<std::sync::Arc<mlgw_metadata::schema::Bucket>, Stop> {
+        let name = &self.dataset.bucket;
+        let bucket = self.jobs.catalogue.bucket(name);
+        bucket.ok_or_else(|| Stop::Failed(format!("its bucket {name:?} does not exist any more")))
+    }
+
+    async fn fetch_all(&self, bound: BoundBucket) -> Outcome {
+        let parts = parts(&self.dataset, &self.job.params.prefix);
+        let place = |prefix| Part { place: Place::Bound(bound.clone()), prefix };
+        let limit_bytes = self.jobs.bound.copies().map(Copies::metrics).unwrap_or_default().limit_bytes;
+        let fits = move |bytes: u64| match bytes > limit_bytes / 100 * FITS_PERCENT {
+            false => Ok(()),
+            true => Err(Stop::Failed(format!(
+                "there is no room for it: at least {bytes} bytes, and all copies together may take {limit_bytes} (bound.capacity); \
+                 choose slices, or warm a --prefix of it"
+            ))),
+        };
+        let parts = parts.into_iter().map(place).collect();
+        let pages = listing::begin(parts, std::sync::Arc::clone(&self.live), self.jobs.clock.clone(), fits);
+        let mut fetched = wanted(pages)
+            .map(|wanted| async {
+                let wanted = wanted?;
+                let warmed = match ObjectKey::new(&wanted.name) {
+                    Ok(key) => bound.warm(&key, &wanted.object, wanted.listed, &self.jobs.blocks).await,
+                    // What is no key here cannot be asked for here.
+                    Err(_) => Ok(Warmed::default()),
+                };
+                Ok((wanted, warmed))
+            })
+            .buffered(JOB_OBJECTS_MAX)
+            .boxed();
+        let mut failures = 0;
+        loop {
+            let next = tokio::select! {
+                next = fetched.next() => next,
+                stop = self.live.ended() => return Err(stop),
+            };
+            let Some(next) = next else { break };
+            let (wanted, warmed): (Wanted, _) = next?;
+            let is_transient = warmed.as_ref().is_err_and(OriginError::is_transient);
+            failures = if is_transient { failures + 1 } else { 0 };
+            self.note(&wanted, warmed);
+            if failures > FAILURES_MAX {
+                self.live.errors()?;
+            }
+        }
+        self.live.errors()?;
+        Ok(self.found())
+    }
+
+    /// Notes what came of an object, all before which are done.
+    fn note(&self, wanted: &Wanted, warmed: Result<Warmed, OriginError>) {
+        match &warmed {
+            Ok(Warmed { refused_bytes: 0, .. }) | Err(OriginError::NoSuchKey) => {}
+            Ok(_) => self.live.failed(|| format!("{:?}: there is no room to keep it", wanted.name)),
+            Err(error) => self.live.failed(|| format!("{:?}: {error}", wanted.name)),
+        }
+        let fetched_bytes = warmed.map_or(0, |warmed| warmed.fetched_bytes);
+        self.live.step_to(wanted.part, &wanted.name, |progress| {
+            progress.objects_done += 1;
+            progress.bytes_done += wanted.object.size;
+            progress.moved_bytes += fetched_bytes;
+            progress.moved_objects += u64::from(fetched_bytes > 0);
+        });
+    }
+
+    /// How much there is, after a job that saw all of it.
+    pub(super) fn found(&self) -> Option<Found> {
+        let progress = self.live.progress();
+        self.job.params.prefix.is_empty().then(|| Found {
+            objects: progress.objects_total,
+            bytes: progress.bytes_total,
+            at_ms: self.jobs.clock.now().as_millis(),
+        })
+    }
+}
+
+/// The objects of pages, one by one.
+fn wanted(pages: Pages) -> impl stream::Stream<Item = Result<Wanted, Stop>> + Send {
+    stream::unfold(pages, |mut pages| async {
+        let page = pages.recv().await?;
+        let objects: Vec<Result<Wanted, Stop>> = match page {
+            Err(stop) => vec![Err(stop)],
+            Ok(page) => page
+                .objects
+                .into_iter()
+                .map(|(name, object)| Ok(Wanted { part: page.part, name, object, listed: page.listed }))
+                .collect(),
+        };
+        Some((stream::iter(objects), pages))
+    })
+    .flatten()
+}

@@ -1,0 +1,166 @@
+//! What is warmed is read without the origin, also after a crash midway; and goes when it is let go of.
+
+use super::{Bench, HERE, MIB, THERE, id_of, runtime, until};
+use crate::observability::scrape::Scrape;
+use crate::proxy::{Fault, Rule};
+use crate::s3::whole;
+use http::Method;
+
+/// Objects of every kind below `set/`, and one beside it. Returns how many there are below, and their bytes.
+async fn fill(bench: &Bench) -> (u64, u64) {
+    let mut bytes = 0;
+    for n in 0..40 {
+        let length = [0, 100, 70_000, 1_500_000][n % 4];
+        bench.put(THERE, &format!("set/object {n:02}+"), n as u64, length).await;
+        bytes += length as u64;
+    }
+    bench.put(THERE, "set/large", 99, 20 * MIB).await;
+    bench.put(THERE, "beside", 98, 1000).await;
+    (41, bytes + 20 * MIB as u64)
+}
+
+#[test]
+fn what_was_warmed_is_read_without_a_request_to_the_origin_until_it_is_cleared() {
+    let bench = Bench::new();
+    let runtime = runtime();
+    let (objects, bytes) = runtime.block_on(fill(&bench));
+    let made = bench.done(&["dataset", "create", "train", "--bucket", HERE, "--prefix", "set/"]);
+    assert_eq!(made["readiness"], "unknown", "{made}");
+    let job = bench.done(&["dataset", "warm", "train", "--wait", "--quiet"]);
+    assert_eq!(job["state"], "done", "{job}");
+    assert_eq!((&job["objects_done"], &job["bytes_done"]), (&objects.into(), &bytes.into()), "{job}");
+    assert_eq!((&job["moved_bytes"], &job["counted"]), (&bytes.into(), &true.into()), "{job}");
+    let shown = bench.done(&["dataset", "show", "train"]);
+    assert_eq!((&shown["readiness"], &shown["bytes"]), (&"ready".into(), &bytes.into()), "{shown}");
+    assert_eq!((&shown["cached_bytes"], &shown["objects"]), (&bytes.into(), &objects.into()), "{shown}");
+    assert_eq!(shown["residency"][0]["tier"], "copies", "{shown}");
+    assert_eq!(shown["residency"][0]["bytes"], bytes, "{shown}");
+    let scrape = Scrape::of(bench.server());
+    assert_eq!(
+        scrape.sum("mlgw_dataset_resident_bytes", &[("dataset", "train"), ("tier", "copies")]),
+        bytes as f64
+    );
+    assert_eq!(scrape.sum("mlgw_dataset_ready", &[("dataset", "train")]), 1.0);
+    assert_eq!(scrape.sum("mlgw_job_ended_total", &[("kind", "warm"), ("result", "done")]), 1.0);
+
+    bench.asked("");
+    runtime.block_on(async {
+        let there = bench.there().list(THERE, 1000).await.expect("listed");
+        for listed in there.iter().filter(|listed| listed.key.starts_with("set/")) {
+            let found = bench.here().get(HERE, &listed.key).await.expect("read");
+            assert_eq!(found.header("x-mlgw-cache"), Some("hit; tier=hot"), "{}", listed.key);
+            let expected = bench.there().get(THERE, &listed.key).await.expect("read");
+            assert!(found.body == expected.body, "{}", listed.key);
+        }
+    });
+    assert_eq!(bench.asked(""), [""; 0], "all reads hit");
+
+    let again = bench.done(&["dataset", "warm", "train", "--wait", "--quiet"]);
+    assert_eq!((&again["moved_bytes"], &again["bytes_done"]), (&0.into(), &bytes.into()), "{again}");
+    assert!(bench.asked("").iter().all(|line| line.contains("list-type=2")), "it lists, and fetches nothing");
+
+    let cleared = bench.done(&["dataset", "clear", "train", "--wait", "--quiet"]);
+    assert_eq!(cleared["moved_bytes"], bytes, "{cleared}");
+    let shown = bench.done(&["dataset", "show", "train"]);
+    assert_eq!((&shown["readiness"], &shown["cached_bytes"]), (&"cold".into(), &0.into()), "{shown}");
+    runtime.block_on(async {
+        let found = bench.here().get(HERE, "set/large").await.expect("read");
+        assert_eq!(found.header("x-mlgw-cache"), Some("miss; tier=origin"));
+    });
+}
+
+#[test]
+fn a_warm_goes_on_after_a_kill_and_ends_right() {
+    let mut bench = Bench::new();
+    let runtime = runtime();
+    runtime.block_on(async {
+        for n in 0..60 {
+            bench.put(THERE, &format!("k{n:02}"), n, 200_000).await;
+        }
+    });
+    bench.done(&["dataset", "create", "train", "--bucket", HERE]);
+    let stall = Fault::Stall { after: 1000, pause: std::time::Duration::from_secs(3600) };
+    bench.proxy.set_rules(vec![Rule::new(stall).path("k30")]);
+    let id = id_of(&bench.done(&["dataset", "warm", "train"]));
+    until("half of it is there", || bench.job(id)["objects_done"] == 30);
+    bench.crash();
+    bench.proxy.set_rules(vec![]);
+    let job = bench.done(&["job", "wait", &id.to_string(), "--quiet"]);
+    assert_eq!((&job["state"], &job["starts"]), (&"done".into(), &2.into()), "{job}");
+    assert_eq!((&job["objects_done"], &job["objects_total"]), (&60.into(), &60.into()), "{job}");
+    // The index of copies may have forgotten what was fetched just before; warming again brings that, and no more.
+    bench.done(&["dataset", "warm", "train", "--wait", "--quiet"]);
+    bench.asked("");
+    runtime.block_on(async {
+        for n in 0..60 {
+            let found = bench.here().get(HERE, &format!("k{n:02}")).await.expect("read");
+            let content = crate::content::Content { id: n, length: 200_000 };
+            assert_eq!(content.difference(&found.body), None);
+        }
+    });
+    assert_eq!(bench.asked(""), [""; 0]);
+}
+
+#[test]
+fn what_changed_at_the_origin_is_fetched_anew_and_what_fails_is_told() {
+    let bench = Bench::new();
+    let runtime = runtime();
+    runtime.block_on(async {
+        for n in 0..5 {
+            bench.put(THERE, &format!("k{n}"), n, 5000).await;
+        }
+    });
+    bench.done(&["dataset", "create", "train", "--bucket", HERE]);
+    bench.done(&["dataset", "warm", "train", "--wait", "--quiet"]);
+    runtime.block_on(bench.put(THERE, "k3", 77, 6000));
+    let again = bench.done(&["dataset", "warm", "train", "--wait", "--quiet"]);
+    assert_eq!((&again["moved_objects"], &again["moved_bytes"]), (&1.into(), &6000.into()), "{again}");
+    let content = crate::content::Content { id: 77, length: 6000 };
+    let found = runtime.block_on(bench.here().get(HERE, "k3")).expect("read");
+    assert_eq!(content.difference(&found.body), None, "although what was known holds for an hour");
+
+    runtime.block_on(bench.put(THERE, "k4", 78, 7000));
+    let denied = Fault::Status { status: 403, code: "AccessDenied".into() };
+    bench.proxy.set_rules(vec![Rule::new(denied).path("k4")]);
+    bench.refused(&["dataset", "warm", "train", "--wait", "--quiet"], 1, "\"k4\": the origin denies it");
+    bench.proxy.set_rules(vec![]);
+    bench.done(&["dataset", "warm", "train", "--wait", "--quiet"]);
+}
+
+#[test]
+fn copies_are_evicted_by_how_long_nobody_read_them() {
+    let bench = Bench::new();
+    runtime().block_on(async {
+        for n in 0..10 {
+            bench.put(THERE, &format!("{}/{n}", ["a", "b"][n as usize % 2]), n, 5000).await;
+        }
+    });
+    bench.done(&["dataset", "create", "train", "--bucket", HERE]);
+    bench.done(&["dataset", "warm", "train", "--wait", "--quiet"]);
+    let evict = |words: &[&str]| {
+        let all = [&["dataset", "evict", "train", "--wait", "--quiet"], words].concat();
+        bench.done(&all)["moved_objects"].as_u64()
+    };
+    assert_eq!(evict(&["--older-than", "1h"]), Some(0));
+    assert_eq!(evict(&["--older-than", "0s", "--prefix", "a/"]), Some(5));
+    assert_eq!(bench.done(&["dataset", "show", "train"])["readiness"], "partial");
+    assert_eq!(evict(&["--older-than", "0s"]), Some(5));
+    assert_eq!(bench.done(&["dataset", "show", "train"])["readiness"], "cold");
+}
+
+#[test]
+fn a_dataset_that_does_not_fit_is_not_fetched_round_and_round() {
+    let bench = Bench::with(|setup| setup.with("bound.capacity", "16MiB"));
+    runtime().block_on(async {
+        for n in 0..30 {
+            bench.put(THERE, &format!("k{n:02}"), n, MIB).await;
+        }
+    });
+    bench.done(&["dataset", "create", "train", "--bucket", HERE]);
+    bench.refused(&["dataset", "warm", "train", "--wait", "--quiet"], 1, "bound.capacity");
+    bench.done(&["dataset", "warm", "train", "--prefix", "k0", "--wait", "--quiet"]);
+    let found = runtime().block_on(async {
+        bench.here().call(Method::GET, &format!("/{HERE}/k05"), &[], whole("")).await.expect("read")
+    });
+    assert_eq!(found.header("x-mlgw-cache"), Some("hit; tier=hot"));
+}
