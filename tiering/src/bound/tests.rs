@@ -18,6 +18,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 struct Bench {
     room: tempfile::TempDir,
@@ -36,12 +37,15 @@ async fn open(dir: &Path, origin: Arc<MemoryOrigin>, clock: Arc<ManualClock>, ca
         memory_bytes: 1 << 20,
         clock: clock.clone(),
     };
+    // Who had it open before is about to let go of it.
+    let mut tries = 0;
     let copies = loop {
         match Copies::open(options.clone(), MemoryTier::new(0)).await {
             Ok(copies) => break copies,
-            Err(error) => assert!(error.to_string().contains("lock"), "{error}"),
+            Err(error) => assert!(tries < 10_000 && error.to_string().contains("lock"), "{error}"),
         }
-        tokio::task::yield_now().await;
+        tries += 1;
+        tokio::time::sleep(Duration::from_millis(1)).await;
     };
     let origins = HashMap::from([("lake".to_owned(), origin as Arc<dyn crate::origin::Origin>)]);
     Bound::new(origins, copies, Freshness::default(), clock)
@@ -53,10 +57,26 @@ impl Bench {
     }
 
     async fn with_capacity(capacity_bytes: u64) -> Self {
+        let bench = Self::not_left_open(capacity_bytes).await;
+        leave_open(&bench.bound);
+        bench
+    }
+
+    /// One that is opened again.
+    async fn not_left_open(capacity_bytes: u64) -> Self {
         let room = tempfile::tempdir().unwrap();
         let (origin, clock) = (Arc::new(MemoryOrigin::default()), Arc::new(ManualClock::default()));
         clock.set(Timestamp::from_secs(1_000_000));
         let bound = open(room.path(), origin.clone(), clock.clone(), capacity_bytes).await;
+        Self { room, origin, clock, bound }
+    }
+
+    /// The same after a restart, at a time when all is let go of.
+    async fn opened_again(self) -> Self {
+        self.bound.copies().unwrap().shutdown().await;
+        let Self { room, origin, clock, bound } = self;
+        drop(bound);
+        let bound = open(room.path(), origin.clone(), clock.clone(), 1 << 30).await;
         leave_open(&bound);
         Self { room, origin, clock, bound }
     }
@@ -357,20 +377,12 @@ async fn a_copy_that_goes_bad_is_fetched_again() {
 
 #[tokio::test]
 async fn copies_are_there_after_a_restart() {
-    let (room, origin) = (tempfile::tempdir().unwrap(), Arc::new(MemoryOrigin::default()));
-    let clock = Arc::new(ManualClock::new(Timestamp::from_secs(1_000_000)));
-    let bound = open(room.path(), origin.clone(), clock.clone(), 1 << 30).await;
-    let bench = Bench { room, origin, clock, bound };
+    let bench = Bench::not_left_open(1 << 30).await;
     let content = bench.put(17, BLOCK as usize + 5000);
     bench.whole().await;
     bench.quiet().await;
-    bench.bound.copies().unwrap().shutdown().await;
-    let Bench { room, origin, clock, bound } = bench;
-    drop(bound);
-    origin.take_log();
-    let bound = open(room.path(), origin.clone(), clock.clone(), 1 << 30).await;
-    leave_open(&bound);
-    let bench = Bench { room, origin, clock, bound };
+    bench.origin.take_log();
+    let bench = bench.opened_again().await;
     assert!(bench.whole().await == content && bench.origin.take_log().is_empty());
 }
 

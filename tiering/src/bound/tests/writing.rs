@@ -1,6 +1,6 @@
 //! Writing through: what is read after a write was acknowledged is what it wrote, whoever asked before.
 
-use super::{Bench, BoundBucket, CacheState, Fault, drain, key, open};
+use super::{Bench, BoundBucket, CacheState, Fault, drain, key};
 use crate::origin::{Content, OriginError, Part};
 use bytes::Bytes;
 use http::HeaderMap;
@@ -158,18 +158,14 @@ async fn a_write_that_is_given_up_is_doubted_and_one_that_is_refused_is_not() {
 
 #[tokio::test]
 async fn what_was_known_before_a_restart_is_asked_for_once_more() {
-    let bench = Bench::new().await;
+    let bench = Bench::not_left_open(1 << 30).await;
     write(&bucket(&bench), "old").await.unwrap();
     read(&bucket(&bench)).await.unwrap();
     bench.quiet().await;
-    bench.bound.copies().unwrap().shutdown().await;
-    let Bench { room, origin, clock, bound } = bench;
-    drop(bound);
     // The write of which a crash has taken the traces.
-    origin.put("p/k", b"new".to_vec());
-    clock.set(Timestamp(clock.now().as_millis() + 1));
-    let bound = open(room.path(), origin.clone(), clock.clone(), 1 << 30).await;
-    let bench = Bench { room, origin, clock, bound };
+    bench.origin.put("p/k", b"new".to_vec());
+    bench.clock.set(Timestamp(bench.clock.now().as_millis() + 1));
+    let bench = bench.opened_again().await;
     bench.origin.fail(Fault::Fail(OriginError::TimedOut));
     assert_eq!(read(&bucket(&bench)).await, Err(OriginError::TimedOut));
     assert_eq!(read(&bucket(&bench)).await.unwrap(), (b"new".to_vec(), CacheState::Miss));
