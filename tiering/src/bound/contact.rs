@@ -56,6 +56,15 @@ impl BoundBucket {
         Ok(Opened { tail, ..self.opened(copy, state) })
     }
 
+    /// While this key is being asked for: ends when that is answered.
+    pub(super) fn asked_for(&self, key: &ObjectKey) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let ticket = self.inner.order.ticket(self.id, key);
+        let contacts = self.inner.contacts.0.lock();
+        let of = |about| contacts.get(&(self.id, key.clone(), about, ticket));
+        let answer = of(false).or_else(|| of(true)).cloned()?;
+        Some(async move { drop(answer.await) })
+    }
+
     /// What somebody else has asked since it was looked at what is known.
     fn learned(&self, key: &ObjectKey, with_checksums: bool) -> Option<Copy> {
         let copy = self.inner.copies.find(self.id, key)?;

@@ -7,13 +7,19 @@ use crate::origin::{GetQuery, Got, OriginError, Part};
 use futures_util::StreamExt as _;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::FETCH_SMALL_BYTES_MAX;
-use mlgw_metadata::schema::{Copy, ObjectVersion};
+use mlgw_metadata::schema::{Copy, Extent, ObjectVersion};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
 /// The end of an object, which is read by one reader and not kept.
 pub(super) type Tail = Option<Arc<Mutex<Option<Got>>>>;
+
+/// Where a block comes from.
+pub(super) enum Source {
+    Kept(Vec<Extent>),
+    Filling(Arc<Fill>),
+}
 
 /// How often a block is asked for that brings nothing new.
 const TRIES: u32 = 3;
@@ -40,32 +46,52 @@ impl BoundBucket {
         Ok(None)
     }
 
-    /// The block, as it is fetched; it is begun if nobody has, as soon as there is memory for it.
-    pub(super) async fn fill(
+    /// Where a block is to be had: where it is kept, or as it is fetched. That is begun if nobody has, as soon as there is memory for it.
+    pub(super) async fn source(
         &self,
         key: &ObjectKey,
         object: &ObjectVersion,
         number: u64,
-    ) -> Result<Arc<Fill>, OriginError> {
-        if let Some(fill) = self.inner.fills.lock().get(&(object.body(), number)) {
-            return Ok(fill.clone());
+    ) -> Result<Source, OriginError> {
+        if let Some(source) = self.found(key, object, number) {
+            return Ok(source);
+        }
+        if let Some(asked) = self.asked_for(key) {
+            // Its answer may begin with this very block. What else came of it concerns who asked.
+            asked.await;
         }
         let memory = self.place(&self.inner.blocks).await?;
-        Ok(self.begin_fill(key, object, number, memory, None))
+        let found = self.found(key, object, number);
+        Ok(found.unwrap_or_else(|| Source::Filling(self.begin_fill(key, object, number, memory, None))))
     }
 
-    /// As [`BoundBucket::fill`], for a block that is not needed yet: only if there is memory for it now.
-    pub(super) fn fill_ahead(
+    /// Where a block is to be had already.
+    pub(super) fn found(&self, key: &ObjectKey, object: &ObjectVersion, number: u64) -> Option<Source> {
+        let under_way = self.inner.fills.lock().get(&(object.body(), number)).cloned();
+        if let Some(fill) = under_way {
+            return Some(Source::Filling(fill));
+        }
+        // Looked up after that, as of now: what is not fetched any more is kept by then.
+        let copy = self.inner.copies.find(self.id, key)?;
+        let same = copy.object.body_id == object.body_id;
+        same.then(|| self.inner.copies.block(&copy.object, number)).flatten().map(Source::Kept)
+    }
+
+    /// As [`BoundBucket::source`], for a block that is not needed yet: only if there is memory for it now, and nobody asks for what may be it.
+    pub(super) fn source_ahead(
         &self,
         key: &ObjectKey,
         object: &ObjectVersion,
         number: u64,
-    ) -> Option<Arc<Fill>> {
-        if let Some(fill) = self.inner.fills.lock().get(&(object.body(), number)) {
-            return Some(fill.clone());
+    ) -> Option<Source> {
+        if let Some(source) = self.found(key, object, number) {
+            return Some(source);
+        }
+        if self.asked_for(key).is_some() {
+            return None;
         }
         let memory = self.inner.blocks.clone().try_acquire_owned().ok()?;
-        Some(self.begin_fill(key, object, number, memory, None))
+        Some(Source::Filling(self.begin_fill(key, object, number, memory, None)))
     }
 
     fn begin_fill(

@@ -1,7 +1,8 @@
 //! Reads an object of a bound bucket in order: from copies where there are any, else from blocks as they are fetched, a few of them
 //! ahead.
 
-use super::fill::{Fill, Next};
+use super::fetch::Source;
+use super::fill::Next;
 use super::{BoundBucket, Opened, block};
 use crate::origin::{Got, OriginError};
 use bytes::Bytes;
@@ -11,16 +12,9 @@ use mlgw_common::limits::{FETCH_AHEAD_BLOCKS, INLINE_READ_BYTES_MAX};
 use mlgw_metadata::schema::{Extent, ObjectVersion};
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// How often a copy that cannot be read is fetched again within one answer.
 const LOST_MAX: u32 = 8;
-
-/// Where a block comes from.
-enum Source {
-    Kept(Vec<Extent>),
-    Filling(Arc<Fill>),
-}
 
 /// Reads a range of one version of an object.
 pub struct BoundReader {
@@ -87,7 +81,7 @@ impl BoundReader {
         if self.sources.is_empty() {
             let source = match self.bucket.inner.copies.block(&self.object, blocks.start) {
                 Some(extents) => Source::Kept(extents),
-                None => Source::Filling(self.bucket.fill(&self.key, &self.object, blocks.start).await?),
+                None => self.bucket.source(&self.key, &self.object, blocks.start).await?,
             };
             self.sources.push_back((blocks.start, source));
         }
@@ -95,8 +89,8 @@ impl BoundReader {
         for number in next..blocks.end.min(blocks.start + FETCH_AHEAD_BLOCKS) {
             let source = match self.bucket.inner.copies.block(&self.object, number) {
                 Some(extents) => Source::Kept(extents),
-                None => match self.bucket.fill_ahead(&self.key, &self.object, number) {
-                    Some(fill) => Source::Filling(fill),
+                None => match self.bucket.source_ahead(&self.key, &self.object, number) {
+                    Some(source) => source,
                     None => break,
                 },
             };

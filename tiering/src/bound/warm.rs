@@ -4,6 +4,7 @@
 //! already is not fetched again. Of the memory for blocks in flight a part is left to readers: who warms brings a semaphore of
 //! their own, of at most [`mlgw_common::limits::JOB_BLOCKS_MAX`].
 
+use super::fetch::Source;
 use super::fill::Fill;
 use super::{BoundBucket, CacheState, block};
 use crate::copies::is_same;
@@ -120,7 +121,10 @@ impl BoundBucket {
                     Some(place) => place,
                     None => self.place(places).await?,
                 };
-                (self.fill(key, object, number).await?, Some(place))
+                match self.source(key, object, number).await? {
+                    Source::Filling(fill) => (fill, Some(place)),
+                    Source::Kept(_) => return Ok(Warmed::default()),
+                }
             }
         };
         let is_kept = fill.ended().await?;

@@ -98,7 +98,7 @@ async fn copies_go_that_nobody_read_for_so_long() {
     // A read of which is noted.
     let bucket = bench.bucket();
     let opened = bucket.open(&key("k"), Part::Whole).await.unwrap();
-    bucket.state_of(&key("k"), &opened, &(0..5000));
+    let _ = bucket.state_of(&key("k"), &opened, &(0..5000));
     bench.pass(500);
     assert_eq!((drop_unread(501), drop_unread(500), drop_unread(0)), (0, 1, 0));
     assert_eq!(bucket.count_copies("", None).objects, 0);
@@ -147,7 +147,7 @@ async fn what_is_pinned_is_not_evicted_and_what_is_cleared_gives_its_disk_back()
     }
     assert_eq!(bucket.count_copies("kept/", None).bytes, 8 * MIB);
     for prefix in ["kept/", "other/"] {
-        bucket.drop_copies(prefix, None, None);
+        let _ = bucket.drop_copies(prefix, None, None);
     }
     let before = copies.metrics().used_bytes;
     assert!(bucket.release().await > 0 && copies.metrics().used_bytes < before);

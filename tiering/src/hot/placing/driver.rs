@@ -32,6 +32,8 @@ use crate::upstream::ObjectId;
 const TURN: Duration = Duration::from_secs(5);
 /// How soon a wait ends when the tier stops.
 const STOP_CHECK: Duration = Duration::from_millis(50);
+/// How many segments are tried with an upstream that takes or gives none, before all others are given up without a try.
+const REFUSALS_MAX: u32 = 3;
 /// How long an upstream is left alone after a segment could not be stored there.
 const REST: Duration = Duration::from_secs(10);
 /// How often it is tried to remove objects that were left in upstreams.
@@ -50,6 +52,8 @@ pub(in crate::hot) struct Placer {
     copied: Option<Replica>,
     /// Segments that could not be moved by the order under way: it goes on with the others, and ends.
     given_up: HashSet<SegmentId>,
+    /// Segments after each other that could not be moved from or to an upstream.
+    refusals: u32,
     /// Until when nothing is stored in upstreams by itself: the last try failed.
     rests_until: Option<Instant>,
     /// When objects that nothing names are to be removed again.
@@ -64,6 +68,7 @@ impl Placer {
             pace: Pace::default(),
             copied: None,
             given_up: HashSet::new(),
+            refusals: 0,
             rests_until: None,
             sweep_due: None,
         }
@@ -102,13 +107,21 @@ impl Placer {
             if begun.elapsed() > TURN {
                 return Ok(true);
             }
-            if !self.run_job(inner, catalogue, Job::new(segment, way)).await? {
+            let away = way.from == UPSTREAM || way.to == UPSTREAM;
+            if away && self.refusals >= REFUSALS_MAX {
+                inner.placing.failed.fetch_add(1, Relaxed);
+                self.gave_up(segment, way, order.is_some());
+            } else if self.run_job(inner, catalogue, Job::new(segment, way)).await? {
+                self.refusals = 0;
+            } else {
+                self.refusals += u32::from(away);
                 self.gave_up(segment, way, order.is_some());
             }
             waiting -= bytes(segment);
         }
         inner.placing.waiting_bytes.store(0, Relaxed);
         inner.placing.draining_segments.store(self.parked.len() as u64, Relaxed);
+        self.refusals = 0;
         let failed = !self.given_up.is_empty();
         if order.is_some() {
             inner.placing.order_done();
