@@ -11,6 +11,7 @@ mod buckets;
 mod change;
 mod dataset_figures;
 mod datasets;
+mod dirty;
 mod drain;
 mod error;
 mod figures;
@@ -33,6 +34,7 @@ pub use datasets::{
     DatasetInfo, DatasetList, NewDataset, PinRequest, ResidencyInfo, ScheduleInfo, ScheduleRequest,
     SourceInfo,
 };
+pub use dirty::{DirtyInfo, Discarded};
 pub use drain::MovesInfo;
 pub use error::{ApiError, ErrorDocument};
 pub use health::{Finding, Health};
@@ -57,6 +59,7 @@ use crate::metrics::Metrics;
 use crate::metrics::recent::Recent;
 use crate::server::listener::Peer;
 use crate::server::pace::Incoming;
+use crate::writeback::WriteBack;
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::response::Response;
@@ -81,6 +84,8 @@ pub struct Admin {
     pub tiers: Tiers,
     /// Buckets of others that are fronted here.
     pub bound: Bound,
+    /// What of them is not at its origin yet.
+    pub writeback: WriteBack,
     /// The object stores of others, by name.
     pub upstreams: Upstreams,
     /// What is done with datasets in the background.
@@ -166,6 +171,8 @@ routes! {
     post "/v1/buckets/{bucket}/binding" => bindings::bind;
     delete "/v1/buckets/{bucket}/binding" => bindings::unbind;
     post "/v1/buckets/{bucket}/refresh" => bindings::refresh;
+    get "/v1/buckets/{bucket}/dirty" => dirty::show;
+    post "/v1/buckets/{bucket}/discard" => dirty::discard;
     get "/v1/buckets/{bucket}/object" => objects::show;
     get "/v1/tiers/{tier}/compaction" => tiers::compaction;
     post "/v1/tiers/{tier}/compaction" => tiers::compact;

@@ -20,3 +20,4 @@ mod rotating;
 pub mod s3;
 pub mod server;
 pub mod store;
+pub mod writeback;

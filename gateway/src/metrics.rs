@@ -41,7 +41,7 @@ const CLIENT_GONE: u16 = 499;
 /// Statuses that say that the server is short of something, which is no error of its own.
 const SHORT: [u16; 2] = [503, 507];
 /// What may be short.
-pub const REASONS: [&str; 4] = ["connections", "disk", "memory", "queue"];
+pub const REASONS: [&str; 5] = ["connections", "dirty", "disk", "memory", "queue"];
 /// Where an answer's bytes came from.
 const TIERS: [&str; 2] = ["none", "hot"];
 

@@ -52,6 +52,7 @@ use crate::metrics::stages::{follow, stage_at_once};
 use crate::metrics::{Metrics, throttled};
 use crate::server::listener::Peer;
 use crate::server::pace::Incoming;
+use crate::writeback::WriteBack;
 use error::{Code, S3Error};
 use http::request::Parts;
 use http::{HeaderValue, header};
@@ -90,6 +91,8 @@ pub struct Gateway {
     pub tiers: Tiers,
     /// Buckets of others that are fronted here.
     pub bound: Bound,
+    /// What of them is not at its origin yet.
+    pub writeback: WriteBack,
     /// Who computes the MD5s of long bodies.
     pub hasher: Hasher,
     /// Who may ask.

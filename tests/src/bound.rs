@@ -2,10 +2,12 @@
 //!
 //! - `read_through`: what is read is what the origin has, asked for as seldom as promised;
 //! - `origin_faults`: an origin that is slow, lies, hangs up or is away;
-//! - `write_through`: what is written is at the origin when it is acknowledged, and is what is read.
+//! - `write_through`: what is written is at the origin when it is acknowledged, and is what is read;
+//! - `write_back`: what is written is seen here at once, and at the origin in its turn.
 
 mod origin_faults;
 mod read_through;
+mod write_back;
 mod write_through;
 
 use std::path::Path;

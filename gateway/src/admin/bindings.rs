@@ -6,14 +6,14 @@ use super::signed::Caller;
 use super::{Admin, ApiError};
 use crate::config::Value as _;
 use crate::credentials::OWNER;
-use crate::s3::error::S3Error;
+use crate::s3::error::{Code, S3Error};
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use http::StatusCode;
-use mlgw_metadata::NewBucket;
 use mlgw_metadata::schema::{BindMode, Binding, Bucket};
+use mlgw_metadata::{DeleteBucketError, NewBucket};
 use mlgw_tiering::bound::BoundBucket;
 use mlgw_tiering::origin::ListQuery;
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ pub struct BindRequest {
     /// What keys there begin with that are shown here without it.
     #[serde(default)]
     pub prefix: String,
-    /// `read-through`, the default, or `write-through`.
+    /// `read-through`, the default, `write-through` or `write-back`.
     #[serde(default)]
     pub mode: Option<String>,
     /// How long an answer of the origin holds, as `30s` or `1h`.
@@ -91,13 +91,11 @@ impl BindRequest {
         let mode = match self.mode.as_deref() {
             None | Some("read-through") => BindMode::ReadThrough,
             Some("write-through") => BindMode::WriteThrough,
-            Some("write-back") => {
-                let why = "The mode \"write-back\" is not offered yet: bind write-through.";
-                return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", why));
-            }
+            Some("write-back") => BindMode::WriteBack,
             Some(other) => {
-                let why =
-                    format!("There is no mode {other:?}; there are \"read-through\" and \"write-through\".");
+                let why = format!(
+                    "There is no mode {other:?}; there are \"read-through\", \"write-through\" and \"write-back\"."
+                );
                 return Err(ApiError::invalid(why));
             }
         };
@@ -148,7 +146,14 @@ pub(super) async fn unbind(
         if found.binding.is_none() {
             return Err(ApiError::invalid(format!("The bucket {name:?} is not bound.")));
         }
-        unbinding.catalogue.delete_bucket(&bucket_name(&name)?).await.map_err(S3Error::from)?;
+        let id = unbinding.catalogue.bucket(&name).map(|bucket| bucket.bucket_id());
+        unbinding.catalogue.delete_bucket(&bucket_name(&name)?).await.map_err(|error| match error {
+            DeleteBucketError::NotEmpty => S3Error::new(Code::BucketNotEmpty).message(format!(
+                "What was written to the bucket {name:?} is not all at its upstream yet: `mlgw bucket flush {name}` waits until it is."
+            )),
+            error => S3Error::from(error),
+        })?;
+        id.inspect(|id| unbinding.writeback.forget(*id));
         // An upstream that is configured no more has left copies that nobody can find: they go as others come.
         if let Ok(bound) = bound {
             tokio::task::spawn_blocking(move || bound.forget());
@@ -179,7 +184,7 @@ pub(super) async fn refresh(
 impl Admin {
     fn bound_bucket(&self, name: &str) -> Result<BoundBucket, ApiError> {
         let bucket = self.catalogue.bucket(name);
-        let bucket = bucket.ok_or_else(|| S3Error::new(crate::s3::error::Code::NoSuchBucket))?;
+        let bucket = bucket.ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
         let Some(binding) = &bucket.binding else {
             return Err(ApiError::invalid(format!("The bucket {name:?} is not bound.")));
         };

@@ -8,11 +8,11 @@ use crate::metrics::exposition::{Family, Value};
 use crate::metrics::process::Process;
 use crate::metrics::table::{
     BUCKET_BYTES, BUCKET_OBJECTS, BUILD_INFO, CONNECTIONS_LIMIT, COPY_ANSWERS, COPY_BYTES, CORRUPT_BLOCKS,
-    CPU, FREED_BYTES, GARBAGE, JOB_WAITING, MOVED_BYTES, OBJECT_CACHE, OBJECT_CACHE_MISSES, OPEN_FILES,
-    OPEN_FILES_LIMIT, QUARANTINED, QUEUE_WAIT, RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT,
-    RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK, START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT,
-    TIER_OBJECTS, TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED, TIER_WRITTEN_BYTES, UPSTREAM_BYTES,
-    UPSTREAM_LEFTOVERS, UPSTREAM_REQUESTS,
+    CPU, DIRTY_BYTES, DIRTY_OLDEST, FREED_BYTES, GARBAGE, JOB_WAITING, MOVED_BYTES, OBJECT_CACHE,
+    OBJECT_CACHE_MISSES, OPEN_FILES, OPEN_FILES_LIMIT, QUARANTINED, QUEUE_WAIT, RAFT_COMMANDS, RAFT_ENTRIES,
+    RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK, START_TIME, SYNC,
+    SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS, TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED,
+    TIER_WRITTEN_BYTES, UPSTREAM_BYTES, UPSTREAM_LEFTOVERS, UPSTREAM_REQUESTS,
 };
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
 use mlgw_metadata::ReadError;
@@ -131,7 +131,18 @@ impl Admin {
             .with(&["kept"], Value::Count(copies.kept_bytes))
             .with(&["evicted"], Value::Count(copies.evicted_bytes))
             .with(&["refused"], Value::Count(copies.refused_bytes));
-        vec![answers, kept, requests, bytes]
+        let dirty = self.writeback.dirty();
+        let oldest_ms = dirty.iter().filter_map(|dirty| dirty.oldest_ms).min();
+        let oldest_ms =
+            oldest_ms.map_or(0, |since| self.clock.now().as_millis().saturating_sub(since).max(0));
+        vec![
+            answers,
+            kept,
+            requests,
+            bytes,
+            Family::single(DIRTY_BYTES, level(dirty.iter().map(|dirty| dirty.bytes).sum())),
+            Family::single(DIRTY_OLDEST, level(u64::try_from(oldest_ms / 1000).unwrap_or(0))),
+        ]
     }
 
     fn usage_families(&self) -> Result<Vec<Family>, ReadError> {

@@ -3,10 +3,13 @@
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::{CliError, Global, discover, path_segment};
-use crate::admin::{BindRequest, BucketInfo, BucketPage, NewBucketRequest, RefreshRequest, Refreshed};
+use crate::admin::{
+    BindRequest, BucketInfo, BucketPage, DirtyInfo, Discarded, NewBucketRequest, RefreshRequest, Refreshed,
+};
 use crate::config::ByteSize;
 use clap::Subcommand;
 use http::Method;
+use std::time::Duration;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BucketCommand {
@@ -40,7 +43,8 @@ pub(super) enum BucketCommand {
         /// What keys there begin with that are shown here without it.
         #[arg(long, default_value = "")]
         prefix: String,
-        /// What becomes of writes: `read-through` refuses them, `write-through` acknowledges them when the upstream has them.
+        /// What becomes of writes: `read-through` refuses them, `write-through` acknowledges them when the upstream has them, `write-back`
+        /// when they are durable here.
         #[arg(long, default_value = "read-through")]
         mode: String,
         /// How long an answer of the origin holds, such as 30s or 1h; otherwise as `bound.ttl` says.
@@ -51,6 +55,14 @@ pub(super) enum BucketCommand {
     Unbind {
         /// Its name.
         bucket: String,
+    },
+    /// Wait until everything that was written to a bucket is at its upstream.
+    Flush {
+        /// Its name.
+        bucket: String,
+        /// Give up what was written here to keys that somebody else has written there since: what is there stays.
+        #[arg(long)]
+        discard: bool,
     },
     /// Ask the origin anew for what is known of a bound bucket, before its time.
     Refresh {
@@ -91,12 +103,61 @@ pub(super) async fn run(command: BucketCommand, global: &Global, out: Out) -> Re
             let gone: BucketInfo = client.call(Method::DELETE, &binding, None::<&()>).await?;
             out.done(&gone, &format!("Unbound the bucket {bucket}; all is at its origin."))
         }
+        BucketCommand::Flush { bucket, discard } => flush(&client, &bucket, discard, global, out).await,
         BucketCommand::Refresh { bucket, prefix } => {
             let refresh = format!("{}/refresh", path(&bucket));
             let request = RefreshRequest { prefix };
             let done: Refreshed = client.call(Method::POST, &refresh, Some(&request)).await?;
             out.done(&done, &format!("The origin is asked anew for {} objects.", done.objects))
         }
+    }
+}
+
+/// How often it is looked whether a bucket is clean.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Waits until a bucket is clean, or nothing but somebody's decision is waited for.
+async fn flush(
+    client: &Client,
+    bucket: &str,
+    discard: bool,
+    global: &Global,
+    out: Out,
+) -> Result<(), CliError> {
+    let dirty = format!("{}/dirty", path(bucket));
+    let mut said = None;
+    let mut discarded = 0;
+    loop {
+        let left: DirtyInfo = client.get(&dirty).await?;
+        if left.writes == 0 {
+            let what = match discarded {
+                0 => format!("All of {bucket} is at its upstream."),
+                gone => format!("All of {bucket} is at its upstream but {gone} writes that were given up."),
+            };
+            return out.done(&left, &what);
+        }
+        if left.writes == left.foreign_writes {
+            if !discard {
+                return Err(CliError::Failed(format!(
+                    "Somebody else wrote to these keys at the upstream before what was written here was there; what is there was left alone, and \
+                     here is served what was written here: {:?}. Write them anew or delete them, or give up what was written here \
+                     with `mlgw bucket flush --discard {bucket}`.",
+                    left.foreign
+                )));
+            }
+            confirm(&format!("Give up {} writes to {bucket}?", left.foreign_writes), global.yes)?;
+            let done: Discarded =
+                client.call(Method::POST, &format!("{}/discard", path(bucket)), None::<&()>).await?;
+            discarded += done.writes;
+            continue;
+        }
+        let now = (left.writes, left.trouble.clone());
+        if said.as_ref() != Some(&now) && !global.quiet {
+            let trouble = left.trouble.map(|trouble| format!("; {trouble}")).unwrap_or_default();
+            eprintln!("{} writes, {} left{trouble}", left.writes, ByteSize(left.bytes).human());
+            said = Some(now);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 

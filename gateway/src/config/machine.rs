@@ -53,6 +53,13 @@ impl Config {
         self.bound.capacity.or_else(|| super::ByteSize(self.hot_capacity_bytes(machine) / 2)).0
     }
 
+    /// Bytes that may be written back and not be at their origins yet.
+    #[must_use]
+    pub fn dirty_bytes_max(&self, machine: &Machine) -> u64 {
+        let auto = (self.hot_capacity_bytes(machine) / 10).min(64 * GIB);
+        self.bound.dirty_bytes_max.or_else(|| super::ByteSize(auto)).0
+    }
+
     /// Length at which a segment is sealed: on a small disk less than was asked for, or compaction
     /// would find no room for what lives in a segment.
     #[must_use]
@@ -103,6 +110,7 @@ impl Loaded {
             "memory.capacity" => Some(config.memory_capacity_bytes(machine)),
             "hot.capacity" => Some(config.hot_capacity_bytes(machine)),
             "bound.capacity" => Some(config.copies_capacity_bytes(machine)),
+            "bound.dirty_bytes_max" => Some(config.dirty_bytes_max(machine)),
             "hot.reserve_bytes" => Some(config.hot_reserve_bytes(machine)),
             "catalogue.log_bytes_max" => Some(config.catalogue_log_bytes_max(machine)),
             "catalogue.cache_bytes" => Some(config.catalogue_cache_bytes(machine)),

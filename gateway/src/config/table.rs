@@ -240,6 +240,8 @@ settings! {
         negative_ttl: Duration = "2s", live;
         /// How long copies are served after that while the origin cannot be reached.
         stale_max: Duration = "24h", live;
+        /// Bytes that may be written back and not be at their origins yet; auto is the lesser of a tenth of what the hot tier may take and 64 GiB.
+        dirty_bytes_max: Auto<ByteSize> = "auto", start;
     }
     /// The catalogue: what exists and where its bytes are.
     catalogue: CatalogueSection {

@@ -67,6 +67,8 @@ blocks! { Block, UPSTREAM_SETTINGS {
     bytes_per_second: ByteSize = "0";
     /// Requests to it in a second at most; 0 is no bound.
     requests_per_second: u64 = "0";
+    /// Bytes of objects that were written back and are sent to it in a second at most; 0 is no bound.
+    persist_bytes_per_second: ByteSize = "0";
     /// How long it may take to answer, or pause within an answer.
     timeout: Duration = "10s";
 } }
@@ -230,6 +232,7 @@ impl Block {
             encrypt: self.encrypt,
             bytes_per_second: self.bytes_per_second.0,
             requests_per_second: self.requests_per_second,
+            persist_bytes_per_second: self.persist_bytes_per_second.0,
             timeout: self.timeout,
         })
     }

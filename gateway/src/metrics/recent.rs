@@ -103,7 +103,7 @@ mod tests {
         throttled(&metrics, "memory");
         let growth = recent.until(&take());
         assert_eq!(growth.done.iter().map(|(_, done)| done.requests).sum::<u64>(), 1);
-        assert_eq!(growth.shortages, [0, 0, 1, 0]);
+        assert_eq!(growth.shortages, [0, 0, 0, 1, 0]);
         for _ in 0..KEPT {
             recent.keep(take());
         }

@@ -100,7 +100,7 @@ metrics! {
     CONNECTIONS_LIMIT: Gauge "mlgw_connections_limit" []
         "Connections that may be open"
     THROTTLED: Counter "mlgw_throttled_total" ["reason"]
-        "Times a client was made to wait or refused because something was short: connections, disk (room in the hot tier), memory (for bodies), queue (of the catalogue)"
+        "Times a client was made to wait or refused because something was short: connections, dirty (what is not at its upstream yet), disk (room in the hot tier), memory (for bodies), queue (of the catalogue)"
     QUEUE_WAIT: Histogram "mlgw_queue_wait_seconds" ["queue"]
         "Wait in a queue before the work began: append (for the next write to a segment), commit (for the next log entry), disk_read (for a thread that reads)"
     SYNC: Counter "mlgw_sync_total" ["file"]
@@ -129,6 +129,10 @@ metrics! {
         "GETs of bound buckets: hit (from a copy), miss (from the origin), stale (from a copy that holds no more, because the origin cannot be asked)"
     COPY_BYTES: Counter "mlgw_bound_copy_bytes_total" ["result"]
         "Bytes of origins' objects: kept, evicted (to make room), refused (not kept, for want of room)"
+    DIRTY_BYTES: Gauge "mlgw_dirty_bytes" []
+        "Bytes of objects that were written back and are not at their origins yet"
+    DIRTY_OLDEST: Gauge "mlgw_dirty_oldest_seconds" []
+        "For how long the oldest write has been acknowledged that is not at its origin yet"
     UPSTREAM_REQUESTS: Counter "mlgw_upstream_requests_total" ["upstream" "op" "status"]
         "Requests to an upstream, each repetition by itself, by what came of them: ok, or in a word why not"
     UPSTREAM_BYTES: Counter "mlgw_upstream_bytes_total" ["upstream" "op"]

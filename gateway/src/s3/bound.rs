@@ -2,10 +2,14 @@
 //!
 //! Answers are the origin's own, with its ETag, time and headers. What cannot be done there is refused by a message that names it;
 //! no operation of ours ever takes a bound bucket for one of ours, for [`Gateway::bucket`] refuses them. Writes to a bucket that is
-//! written through are acknowledged when the origin has them; its refusals are the client's.
+//! written through are acknowledged when the origin has them; its refusals are the client's. Objects that are put into a bucket that is written
+//! back, and their deletes, are acknowledged when they are durable here ([`back`]); whatever else is written there goes through, once
+//! everything that was acknowledged before is there.
 
+mod back;
 mod copy;
 mod list;
+mod merge;
 mod multipart;
 mod read;
 mod send;
@@ -17,6 +21,7 @@ use super::operation::{Operation, Support};
 use super::request::{Request, Target};
 use super::response::S3Result;
 use super::{Gateway, Upload, bucket, bucket_config};
+use crate::writeback::Queue;
 use mlgw_metadata::schema::{BindMode, Binding, Bucket};
 use mlgw_tiering::bound::BoundBucket;
 use mlgw_tiering::origin::OriginError;
@@ -28,6 +33,8 @@ pub struct Fronted {
     bucket: Arc<Bucket>,
     binding: Binding,
     bound: BoundBucket,
+    /// What its origin has not, where writes are sent later.
+    queue: Option<Arc<Queue>>,
 }
 
 /// The bucket that a request names, if it is bound.
@@ -48,19 +55,16 @@ fn of_name(gateway: &Gateway, name: &str) -> Result<Option<Fronted>, S3Error> {
         let why = format!("The bucket is bound to the upstream {upstream:?}, which is not configured here.");
         return Err(S3Error::new(Code::ServiceUnavailable).message(why).caused_by("no such upstream"));
     };
-    let binding = binding.clone();
-    Ok(Some(Fronted { bucket, binding, bound }))
+    let (binding, queue) = (binding.clone(), gateway.writeback.queue(&bucket)?);
+    Ok(Some(Fronted { bucket, binding, bound, queue }))
 }
 
-/// Whether writes to the bucket that a request names go to its origin.
+/// Whether writes to the bucket that a request names go to its origin as they are.
 #[must_use]
 pub fn is_written_through(gateway: &Gateway, target: &Target) -> bool {
     let bucket = target.bucket.as_deref().and_then(|name| gateway.any_bucket(name).ok());
-    bucket.is_some_and(|bucket| bucket.binding.as_ref().is_some_and(is_written))
-}
-
-fn is_written(binding: &Binding) -> bool {
-    binding.mode() == BindMode::WriteThrough
+    let binding = bucket.as_ref().and_then(|bucket| bucket.binding.as_ref());
+    binding.is_some_and(|binding| binding.mode() == BindMode::WriteThrough)
 }
 
 /// Answers a request for a bound bucket.
@@ -76,8 +80,14 @@ pub async fn dispatch(
 ) -> S3Result {
     use Operation as O;
     match operation {
-        O::GetObject => read::get_object(request, &fronted).await,
-        O::HeadObject => read::head_object(request, &fronted).await,
+        O::GetObject => match back::get_object(gateway, request, &fronted).await? {
+            Some(dirty) => Ok(dirty),
+            None => read::get_object(request, &fronted).await,
+        },
+        O::HeadObject => match back::head_object(gateway, request, &fronted).await? {
+            Some(dirty) => Ok(dirty),
+            None => read::head_object(request, &fronted).await,
+        },
         O::ListObjects => list::list_objects(request, &fronted).await,
         O::ListObjectsV2 => list::list_objects_v2(request, &fronted).await,
         O::HeadBucket => bucket::head(gateway, request),
@@ -87,8 +97,14 @@ pub async fn dispatch(
             fronted.bucket.name, fronted.binding.upstream
         ))),
         O::CreateBucket => Err(S3Error::new(Code::BucketAlreadyOwnedByYou)),
-        O::GetObjectTagging => tagging::get(request, &fronted).await,
-        O::GetObjectAttributes => read::attributes(request, &fronted).await,
+        O::GetObjectTagging => {
+            back::through(gateway, request, operation, &fronted).await?;
+            tagging::get(request, &fronted).await
+        }
+        O::GetObjectAttributes => {
+            back::through(gateway, request, operation, &fronted).await?;
+            read::attributes(request, &fronted).await
+        }
         O::ListParts => multipart::list_parts(request, &fronted).await,
         O::ListMultipartUploads => multipart::list_uploads(request, &fronted).await,
         O::PutObject
@@ -116,8 +132,22 @@ async fn write(
     fronted: Fronted,
 ) -> S3Result {
     use Operation as O;
-    if !is_written(&fronted.binding) {
+    if fronted.binding.mode() == BindMode::ReadThrough {
         return Err(refused_write(&fronted));
+    }
+    if let Some(queue) = &fronted.queue {
+        match operation {
+            O::PutObject if back::takes(gateway, request) => {
+                return back::put_object(gateway, request, &fronted, queue, body).await;
+            }
+            O::DeleteObject if !back::is_conditional(request) => {
+                return back::delete_object(gateway, request, &fronted, queue).await;
+            }
+            O::DeleteObjects => {
+                return back::delete_objects(gateway, request, &fronted, queue, body).await;
+            }
+            _ => back::through(gateway, request, operation, &fronted).await?,
+        }
     }
     match operation {
         O::PutObject => write::put_object(request, &fronted, body).await,

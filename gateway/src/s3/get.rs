@@ -40,7 +40,7 @@ pub async fn get_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Resu
 }
 
 /// What a GET fails with.
-enum GetError {
+pub(super) enum GetError {
     Answer(S3Error),
     Read(ReadError),
 }
@@ -62,6 +62,15 @@ impl From<GetError> for S3Error {
 
 async fn get_once(gateway: &Arc<Gateway>, request: &Request<'_>) -> Result<S3Response, GetError> {
     let found = find(gateway, request)?;
+    answer_get(gateway, request, &found).await
+}
+
+/// The answer to a GET of an object that was found.
+pub(super) async fn answer_get(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    found: &Found,
+) -> Result<S3Response, GetError> {
     let mut answer = match answer_head(request, &found.object, &|at| found.part(gateway, at))? {
         Ok(answer) => answer,
         Err(not_modified) => return Ok(not_modified),
@@ -86,7 +95,11 @@ async fn get_once(gateway: &Arc<Gateway>, request: &Request<'_>) -> Result<S3Res
 /// # Errors
 /// Those of S3.
 pub fn head_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    let found = find(gateway, request)?;
+    answer_head_request(gateway, request, &find(gateway, request)?)
+}
+
+/// The answer to a HEAD of an object that was found.
+pub(super) fn answer_head_request(gateway: &Gateway, request: &Request<'_>, found: &Found) -> S3Result {
     let mut answer = match answer_head(request, &found.object, &|at| found.part(gateway, at))? {
         Ok(answer) => answer,
         Err(not_modified) => return Ok(not_modified),

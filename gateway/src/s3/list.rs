@@ -100,7 +100,7 @@ pub(super) enum Item {
 }
 
 impl Item {
-    fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         match self {
             Self::Object(key, _) => key.as_str(),
             Self::CommonPrefix(prefix) => prefix,

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use mlgw_common::Timestamp;
 use mlgw_common::limits::{OBJECT_TAGS_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, USER_METADATA_BYTES_MAX};
 use mlgw_metadata::schema::{ObjectVersion, Pair};
-use percent_encoding::percent_decode_str;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 /// System headers that are stored with the object and sent back with it, each with the query
 /// parameter that overrides it on a signed GET.
@@ -122,6 +122,14 @@ pub fn tags_of_query(query: &str) -> Result<Vec<Pair>, S3Error> {
         .collect::<Result<Vec<_>, S3Error>>()?;
     check_tags(&tags)?;
     Ok(tags)
+}
+
+/// Writes tags as a query, as [`tags_of_query`] reads them.
+#[must_use]
+pub fn tags_query(tags: &[Pair]) -> String {
+    let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let pair = |tag: &Pair| format!("{}={}", encode(&tag.name), encode(&tag.value));
+    tags.iter().map(pair).collect::<Vec<_>>().join("&")
 }
 
 /// Checks tags by S3's rules.

@@ -20,7 +20,7 @@ use http::{StatusCode, header};
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, INLINE_EXTENTS_MAX};
 use mlgw_common::{BodyId, ObjectKey, Timestamp};
 use mlgw_metadata::ProposeError;
-use mlgw_metadata::command::{Conditions, ObjectChange, PutObject, Reject};
+use mlgw_metadata::command::{Conditions, ObjectChange, PutObject, Reject, Reply};
 use mlgw_metadata::schema::{Bucket, Checksum, ChecksumKind, Extent, ExtentPage, ObjectVersion};
 use mlgw_tiering::Hold;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ impl Stored {
     }
 }
 
-/// Makes `object` the current version of its key.
+/// Makes `object` the current version of its key; its place in the order of versions.
 ///
 /// # Errors
 /// `PreconditionFailed`; `ConditionalRequestConflict` when the key that `If-Match` wants was there
@@ -125,7 +125,7 @@ pub(crate) async fn put_version(
     mut object: ObjectVersion,
     extents: Vec<Extent>,
     conditions: Conditions,
-) -> Result<(), S3Error> {
+) -> Result<u64, S3Error> {
     let mut pages = Vec::new();
     if extents.len() <= INLINE_EXTENTS_MAX {
         object.extents = extents;
@@ -136,7 +136,10 @@ pub(crate) async fn put_version(
     let now = Timestamp(object.modified_ms);
     let change = ObjectChange::Put(PutObject { version: object, pages, conditions });
     let proposed = gateway.propose_object(bucket, key, now, change).await;
-    proposed.map(|_| ()).map_err(|error| lost_race(error, condition))
+    match proposed.map_err(|error| lost_race(error, condition))? {
+        Reply::Written(written) => Ok(written.seq),
+        other => Err(S3Error::internal(format!("a put was answered with {other:?}"))),
+    }
 }
 
 /// A long body's map, in pages.
@@ -159,7 +162,7 @@ pub(super) fn lost_race(error: ProposeError, condition: &'static str) -> S3Error
 }
 
 /// The answer to a PUT of `object`.
-fn put_answer(object: &ObjectVersion) -> S3Response {
+pub(super) fn put_answer(object: &ObjectVersion) -> S3Response {
     let mut response = empty(StatusCode::OK);
     response.headers_mut().insert(header::ETAG, etag_value(&object.etag));
     checksums::describe(object, response.headers_mut());

@@ -9,6 +9,7 @@ use super::object_keys::ObjectKeys;
 use crate::config::{Config, Durability, Machine};
 use crate::credentials::{Keyring, RootCredentials, Secret};
 use crate::store::Place;
+use crate::writeback::{Means, WriteBack};
 use mlgw_common::{Clock, NodeId, SystemClock};
 use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
 use mlgw_tiering::bound::{Bound, Freshness};
@@ -37,6 +38,7 @@ pub(super) struct Engine {
     pub(super) catalogue: Catalogue,
     pub(super) tiers: Tiers,
     pub(super) bound: Bound,
+    pub(super) writeback: WriteBack,
     pub(super) upstreams: Upstreams,
     pub(super) scrub: Arc<Scrub>,
     pub(super) keyring: Keyring,
@@ -73,6 +75,7 @@ impl Engine {
         let scrub = Arc::new(scrub);
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
         let bound = bound(config, &machine, &clock, &tiers.memory).await?;
+        let writeback = writeback(config, &machine, &catalogue, &tiers, &bound, &clock)?;
         let keyring = Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), given_root()?).await?;
         Ok(Self {
             dir,
@@ -82,6 +85,7 @@ impl Engine {
             catalogue,
             tiers,
             bound,
+            writeback,
             upstreams,
             scrub,
             keyring,
@@ -91,6 +95,7 @@ impl Engine {
     /// Makes everything durable and closes it.
     pub(super) async fn close(self) {
         self.scrub.stop();
+        self.writeback.stop().await;
         if let Some(copies) = self.bound.copies() {
             copies.shutdown().await;
         }
@@ -135,6 +140,27 @@ async fn bound(
     };
     let copies = Copies::open(options, memory.clone()).await?;
     Ok(Bound::new(origins, copies, freshness_of(config), clock.clone()))
+}
+
+/// What is written back, found as the last run left it.
+fn writeback(
+    config: &Config,
+    machine: &Machine,
+    catalogue: &Catalogue,
+    tiers: &Tiers,
+    bound: &Bound,
+    clock: &Arc<dyn Clock>,
+) -> Result<WriteBack, ServeError> {
+    let means = Means {
+        catalogue: catalogue.clone(),
+        tiers: tiers.clone(),
+        bound: bound.clone(),
+        clock: clock.clone(),
+        bytes_max: config.dirty_bytes_max(machine),
+        budgets: config.upstreams.iter().map(|of| (of.name.clone(), of.persist_bytes_per_second)).collect(),
+    };
+    let unread = |error| super::io_error("what is written back")(std::io::Error::other(error));
+    WriteBack::open(means).map_err(unread)
 }
 
 /// How long what origins say holds.

@@ -12,7 +12,7 @@ use crate::origin::{
 use bytes::Bytes;
 use http::HeaderMap;
 use mlgw_common::ObjectKey;
-use mlgw_metadata::schema::{Copy, Pair};
+use mlgw_metadata::schema::{Copy, ObjectVersion, Pair};
 use std::sync::Arc;
 
 impl BoundBucket {
@@ -37,6 +37,14 @@ impl BoundBucket {
     pub async fn delete(&self, key: &ObjectKey, headers: &HeaderMap) -> Result<Written, OriginError> {
         let change = self.change(key);
         change.end(self.origin.delete(&self.there(key), headers).await)
+    }
+
+    /// What the origin has, whatever is known here.
+    ///
+    /// # Errors
+    /// Those of the origin.
+    pub async fn look(&self, key: &ObjectKey) -> Result<ObjectVersion, OriginError> {
+        self.origin.head(&self.there(key)).await
     }
 
     /// Whether both front the same upstream, so that one can be copied to the other there.

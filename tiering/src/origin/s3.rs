@@ -375,6 +375,7 @@ pub(crate) mod testing {
             encrypt: false,
             bytes_per_second: 0,
             requests_per_second: 0,
+            persist_bytes_per_second: 0,
             timeout: Duration::from_secs(5),
         }
     }

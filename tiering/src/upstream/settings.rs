@@ -93,6 +93,8 @@ pub struct UpstreamSettings {
     pub bytes_per_second: u64,
     /// Requests to it in a second at most; 0 is no bound.
     pub requests_per_second: u64,
+    /// Bytes that are sent to it in a second at most of what was written back; 0 is no bound.
+    pub persist_bytes_per_second: u64,
     /// How long it may take to answer a request, or pause within an answer.
     pub timeout: Duration,
 }

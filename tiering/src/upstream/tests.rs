@@ -52,6 +52,7 @@ fn settings() -> UpstreamSettings {
         proxy: None,
         encrypt: false,
         bytes_per_second: 0,
+        persist_bytes_per_second: 0,
         requests_per_second: 0,
         timeout: Duration::from_secs(30),
     }

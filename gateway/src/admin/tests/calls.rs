@@ -8,6 +8,7 @@ use crate::credentials::{Keyring, NewKey, Role, Sealer, Secret};
 use crate::jobs::Jobs;
 use crate::metrics::Metrics;
 use crate::metrics::recent::{Recent, Sample};
+use crate::writeback::{Means, WriteBack};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -51,11 +52,20 @@ impl Api {
         let bound = mlgw_tiering::bound::Bound::default();
         let jobs = Jobs::new(catalogue.clone(), tiers.clone(), bound.clone(), clock.clone(), "n".into());
         let audit = AuditLog::open(&dir.path().join("audit"), &loaded.config.audit).unwrap();
+        let means = Means {
+            catalogue: catalogue.clone(),
+            tiers: tiers.clone(),
+            bound: bound.clone(),
+            clock: clock.clone(),
+            bytes_max: 1 << 20,
+            budgets: std::collections::HashMap::new(),
+        };
         let admin = Admin {
             catalogue,
             tiers,
             bound,
             jobs,
+            writeback: WriteBack::open(means).unwrap(),
             upstreams: mlgw_tiering::hot::Upstreams::default(),
             keyring,
             recent: Recent::new(Sample::take(&metrics, Durations::default())),

@@ -3,7 +3,7 @@
 use crate::admin::openapi::DOCUMENT;
 use crate::admin::{
     BackupStatus, BadRange, BindRequest, BindingInfo, BucketInfo, BucketPage, CheckInfo, CompactRequest,
-    CompactionInfo, CreatedKey, DatasetInfo, DatasetList, ErrorDocument, ExtentInfo, Finding, Health, InTier,
+    CompactionInfo, CreatedKey, DatasetInfo, DatasetList, DirtyInfo, Discarded, ErrorDocument, ExtentInfo, Finding, Health, InTier,
     JobInfo, JobList, JobRequest, KeyList, MovesInfo, NewBackup, NewBucketRequest, NewDataset, ObjectInfo,
     PROBES, PinRequest, ROUTES, RefreshRequest, Refreshed, ResidencyInfo, ScheduleInfo, ScheduleRequest,
     SettingInfo, SettingList, SourceInfo, TierDetail, TierInfo, TierList, UpstreamInfo, UpstreamList,
@@ -268,6 +268,12 @@ fn requests_are_taken_as_the_document_says() {
     );
     assert_taken::<RefreshRequest>("RefreshRequest", json!({"prefix": "p/"}));
     assert_schema_of("Refreshed", &Refreshed { objects: 1 });
+    for some in [None, Some("x".to_owned())] {
+        let foreign = some.iter().cloned().collect();
+        let dirty = DirtyInfo { oldest: some.clone(), trouble: some, foreign, ..DirtyInfo::default() };
+        assert_schema_of("DirtyInfo", &dirty);
+    }
+    assert_schema_of("Discarded", &Discarded { writes: 1 });
     assert_taken::<NewBucketRequest>("NewBucketRequest", json!({"name": "b", "region": null}));
     assert_taken::<NewBackup>("NewBackup", json!({"out": "/backup"}));
     assert!(serde_json::from_value::<NewKey>(json!({})).is_ok(), "nothing of it is required");

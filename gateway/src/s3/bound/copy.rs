@@ -39,7 +39,7 @@ pub(super) async fn copy_object(
     fronted: &Fronted,
 ) -> S3Result {
     let (from, source) = beside(gateway, request, fronted)?;
-    let mut headers = described(request)?;
+    let mut headers = described(request, fronted)?;
     [CONDITIONS, OF_SOURCE, HOW].iter().for_each(|names| pass(request, names, &mut headers));
     let (key, fronted, now) = (request.key()?.clone(), fronted.clone(), request.now);
     keep_alive::answer(async move {

@@ -1,6 +1,6 @@
-//! ListObjects and ListObjectsV2 of bound buckets: the origin's own pages.
+//! ListObjects and ListObjectsV2 of bound buckets: the origin's own pages, into which is merged what it has not yet.
 
-use super::{Fronted, told};
+use super::{Fronted, merge, told};
 use crate::s3::error::S3Error;
 use crate::s3::list::{Item, Listing, Page, open_token, token, write_v1, write_v2};
 use crate::s3::request::Request;
@@ -10,7 +10,7 @@ use mlgw_metadata::schema::{ObjectSummary, ObjectVersion};
 use mlgw_tiering::origin::{ListLine, ListQuery};
 
 /// What no key that belongs to a group comes behind.
-const LAST_CHARACTER: char = '\u{10FFFF}';
+pub(super) const LAST_CHARACTER: char = '\u{10FFFF}';
 
 /// ListObjects.
 ///
@@ -51,6 +51,9 @@ async fn page(
     if listing.max_keys == 0 {
         return Ok((Page::default(), None));
     }
+    if let Some(queue) = &fronted.queue {
+        return merge::page(listing, fronted, queue, token.unwrap_or(start_after)).await;
+    }
     let query = ListQuery {
         prefix: listing.prefix.to_string(),
         delimiter: listing.delimiter.as_deref().unwrap_or_default().to_owned(),
@@ -64,7 +67,7 @@ async fn page(
 }
 
 /// A line as it is shown here. What is no key here, such as the prefix of the binding itself, is not shown.
-fn item(line: ListLine, fronted: &Fronted) -> Option<Item> {
+pub(super) fn item(line: ListLine, fronted: &Fronted) -> Option<Item> {
     match line {
         ListLine::Group(group) => Some(Item::CommonPrefix(group)),
         ListLine::Object(key, object) => {

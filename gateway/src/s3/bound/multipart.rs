@@ -26,7 +26,7 @@ use std::borrow::Cow;
 /// Those of S3.
 pub(super) async fn create(request: &Request<'_>, fronted: &Fronted) -> S3Result {
     let key = request.key()?;
-    let mut headers = described(request)?;
+    let mut headers = described(request, fronted)?;
     pass(request, &["x-amz-checksum-algorithm", "x-amz-checksum-type"], &mut headers);
     let begun = fronted.bound.create_upload(key, &headers).await;
     let begun = begun.map_err(|error| told_of_write(error, fronted))?;

@@ -10,6 +10,7 @@ use crate::s3::reader::PIECE_BYTES;
 use crate::s3::request::Request;
 use crate::s3::response::{BodyError, ResponseBody, S3Response, S3Result, header_value, long_xml};
 use crate::s3::target::check_version;
+use crate::writeback::record::unmarked;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -142,7 +143,9 @@ fn head_of(
     opened: &Opened,
 ) -> Result<Result<Answer, S3Response>, S3Error> {
     let no_parts = |_| Err(not_offered(&fronted.bucket.name, &fronted.binding, "partNumber"));
-    let mut answer = match answer_head(request, &opened.object, &no_parts)? {
+    let unmarked = unmarked(&opened.object);
+    let object = unmarked.as_ref().unwrap_or(&opened.object);
+    let mut answer = match answer_head(request, object, &no_parts)? {
         Ok(answer) => answer,
         Err(mut not_modified) => {
             say_age(opened, not_modified.headers_mut());

@@ -12,6 +12,7 @@ use crate::s3::object_headers::Description;
 use crate::s3::request::Request;
 use crate::s3::response::{S3Result, empty, header_value};
 use crate::s3::target::check_version;
+use crate::writeback::record::Mark;
 use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, StatusCode};
 use mlgw_metadata::schema::Pair;
@@ -21,14 +22,14 @@ pub(super) const CONDITIONS: &[&str] = &["if-match", "if-none-match"];
 /// Those of a delete.
 const OF_DELETE: &[&str] = &["if-match", "x-amz-if-match-size", "x-amz-if-match-last-modified-time"];
 /// Keys of one DeleteObjects that are deleted at once: an origin that takes 20 ms deletes a thousand in a second.
-const DELETES_AT_ONCE: usize = 32;
+pub(super) const DELETES_AT_ONCE: usize = 32;
 
 /// PutObject.
 ///
 /// # Errors
 /// Those of S3.
 pub(super) async fn put_object(request: &Request<'_>, fronted: &Fronted, upload: Upload<'_>) -> S3Result {
-    let mut headers = described(request)?;
+    let mut headers = described(request, fronted)?;
     pass(request, CONDITIONS, &mut headers);
     let written = send(request, fronted, upload, To::Object(request.key()?), headers).await?;
     let mut response = empty(StatusCode::OK);
@@ -63,7 +64,15 @@ pub(super) async fn delete_objects(request: &Request<'_>, fronted: &Fronted, upl
     document.answer(request, results)
 }
 
-async fn delete_one(request: &Request<'_>, fronted: &Fronted, doomed: &Doomed) -> Result<(), S3Error> {
+/// Deletes one key at the origin.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn delete_one(
+    request: &Request<'_>,
+    fronted: &Fronted,
+    doomed: &Doomed,
+) -> Result<(), S3Error> {
     let key = doomed.key(request)?;
     let conditions = [&doomed.etag, &doomed.size, &doomed.modified];
     let lines = OF_DELETE.iter().zip(conditions).filter_map(|(name, value)| {
@@ -73,11 +82,11 @@ async fn delete_one(request: &Request<'_>, fronted: &Fronted, doomed: &Doomed) -
     deleted.map(drop).map_err(|error| told_of_write(error, fronted))
 }
 
-/// What a request says that the object is like that it makes, as headers.
+/// What a request says that the object is like that it makes, as headers. Where others are written back it is marked as ours, as those are.
 ///
 /// # Errors
 /// Those of [`Description::of`].
-pub(super) fn described(request: &Request<'_>) -> Result<HeaderMap, S3Error> {
+pub(super) fn described(request: &Request<'_>, fronted: &Fronted) -> Result<HeaderMap, S3Error> {
     let Description { headers: stored, metadata, tags: _ } = Description::of(request)?;
     let name = |name: &str| HeaderName::from_bytes(name.as_bytes()).ok();
     let line = |pair: &Pair| Some((name(&pair.name)?, header_value(&pair.value)));
@@ -86,6 +95,9 @@ pub(super) fn described(request: &Request<'_>) -> Result<HeaderMap, S3Error> {
     let mut headers: HeaderMap =
         stored.iter().filter_map(line).chain(metadata.iter().filter_map(of_user)).collect();
     pass(request, &["x-amz-tagging", "x-amz-storage-class"], &mut headers);
+    if fronted.queue.is_some() {
+        Mark::of_through(&fronted.bucket).put(&mut headers);
+    }
     Ok(headers)
 }
 

@@ -10,6 +10,7 @@ use crate::s3::ingest::{Destination, Durable, Ingest};
 use crate::s3::put::put_version;
 use crate::s3::reader::BodyReader;
 use crate::s3::{Gateway, S3Config};
+use crate::writeback::{Means, WriteBack};
 use bytes::Bytes;
 use mlgw_common::{BodyId, BucketName, Clock, ObjectKey, PartNumber, SystemClock, Timestamp};
 use mlgw_metadata::command::{Conditions, CreateUpload, ObjectChange, PutPart};
@@ -41,10 +42,20 @@ pub(in crate::s3) async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
     let bucket = catalogue.create_bucket(new).await.unwrap();
     let config =
         S3Config { domains: vec![], region: String::new(), etag: EtagKind::Md5, rules: AuthRules::new("s3") };
+    let (tiers, bound) = (Tiers::new(MemoryTier::new(1 << 20), hot), Bound::default());
+    let means = Means {
+        catalogue: catalogue.clone(),
+        tiers: tiers.clone(),
+        bound: bound.clone(),
+        clock: clock.clone(),
+        bytes_max: 1 << 20,
+        budgets: std::collections::HashMap::new(),
+    };
     let gateway = Gateway {
         catalogue,
-        tiers: Tiers::new(MemoryTier::new(1 << 20), hot),
-        bound: Bound::default(),
+        tiers,
+        bound,
+        writeback: WriteBack::open(means).unwrap(),
         hasher: Hasher::new(Handle::current()),
         keyring,
         config,

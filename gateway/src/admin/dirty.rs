@@ -1,0 +1,84 @@
+//! `/v1/buckets/{bucket}/dirty` and `…/discard`: what was written back and is not at its origin yet.
+
+use super::change::{Asked, Changed, json};
+use super::signed::Caller;
+use super::{Admin, ApiError};
+use crate::s3::error::{Code, S3Error};
+use crate::writeback::{Dirty, Queue};
+use axum::extract::{Path, State};
+use axum::response::Response;
+use axum::{Extension, Json};
+use http::StatusCode;
+use mlgw_common::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// What of a bucket is not at its origin yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirtyInfo {
+    /// Writes.
+    pub writes: u64,
+    /// Bytes of their objects.
+    pub bytes: u64,
+    /// When the oldest was made.
+    pub oldest: Option<String>,
+    /// Writes to keys that somebody else has written at the origin since; they wait for a decision.
+    pub foreign_writes: u64,
+    /// The first of these keys.
+    pub foreign: Vec<String>,
+    /// Why the last try failed, if it did.
+    pub trouble: Option<String>,
+}
+
+impl From<Dirty> for DirtyInfo {
+    fn from(dirty: Dirty) -> Self {
+        Self {
+            writes: dirty.writes,
+            bytes: dirty.bytes,
+            oldest: dirty.oldest_ms.map(|ms| Timestamp(ms).to_string()),
+            foreign_writes: dirty.foreign_writes,
+            foreign: dirty.foreign,
+            trouble: dirty.trouble,
+        }
+    }
+}
+
+/// What was given up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Discarded {
+    /// Writes.
+    pub writes: u64,
+}
+
+pub(super) async fn show(
+    State(admin): State<Arc<Admin>>,
+    Path(name): Path<String>,
+) -> Result<Json<DirtyInfo>, ApiError> {
+    Ok(Json(admin.dirty_of(&name)?.dirty().into()))
+}
+
+pub(super) async fn discard(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
+    let asked = Asked { action: "bucket.discard", resource: name.clone(), status: StatusCode::OK };
+    let queue = admin.dirty_of(&name)?;
+    let discarding = Arc::clone(&admin);
+    let work = async move {
+        let before = json(&DirtyInfo::from(queue.dirty()))?;
+        let writes = discarding.writeback.discard(&queue).await.map_err(S3Error::from)?;
+        let after = json(&Discarded { writes })?;
+        Ok(Changed { resource: name, before, after, answer: None::<Value> })
+    };
+    admin.change(caller, asked, work).await
+}
+
+impl Admin {
+    fn dirty_of(&self, name: &str) -> Result<Arc<Queue>, ApiError> {
+        let bucket = self.catalogue.bucket(name).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
+        let queue = self.writeback.queue(&bucket).map_err(S3Error::from)?;
+        queue.ok_or_else(|| ApiError::invalid(format!("The bucket {name:?} is not bound write-back.")))
+    }
+}

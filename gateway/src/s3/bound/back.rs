@@ -1,0 +1,310 @@
+//! PutObject, DeleteObject and DeleteObjects of buckets that are written back, and reads of what their origins have not.
+//!
+//! Always: a success means that the write is durable here, and seen by whoever asks then. What a condition decides, or what has no record of its
+//! own here, goes through to the origin, after everything that was acknowledged before.
+
+use super::Fronted;
+use super::write::{CONDITIONS, DELETES_AT_ONCE, delete_one};
+use crate::body::Body;
+use crate::metrics::throttled;
+use crate::s3::elements::{DeleteDocument, Doomed};
+use crate::s3::error::{Code, S3Error};
+use crate::s3::get::{Found, GetError, answer_get, answer_head_request, current};
+use crate::s3::object_headers::{Description, check_metadata};
+use crate::s3::operation::Operation;
+use crate::s3::put::{put_answer, put_version, store};
+use crate::s3::reader::ReadError;
+use crate::s3::request::Request;
+use crate::s3::response::{S3Response, S3Result, empty};
+use crate::s3::target::check_version;
+use crate::s3::{Gateway, Upload, bucket_id, etag};
+use crate::writeback::record::{Facts, MARK, Mark, name_of};
+use crate::writeback::{Place, Queue, write_of};
+use futures_util::{StreamExt as _, stream};
+use http::{HeaderValue, StatusCode, header};
+use mlgw_common::limits::LOOK_AGAIN_MAX;
+use mlgw_common::{BodyId, ObjectKey};
+use mlgw_metadata::command::Conditions;
+use mlgw_metadata::schema::{Extent, ObjectVersion, Pair};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long what goes through waits for what goes before it. Clients give up after a minute.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a record is looked for that has just gone, and how long to wait between: until it is forgotten in memory, too.
+const LOOKS: usize = 1000;
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Whether a PutObject is taken here; otherwise it goes through.
+pub(super) fn takes(gateway: &Gateway, request: &Request<'_>) -> bool {
+    let length = ["x-amz-decoded-content-length", header::CONTENT_LENGTH.as_str()]
+        .iter()
+        .find_map(|name| request.head.headers.get(*name)?.to_str().ok()?.trim().parse().ok());
+    // An empty body may come without a length.
+    !is_conditional(request) && gateway.writeback.fits(length.unwrap_or(0))
+}
+
+/// Whether only the origin can say if a write is to be done.
+pub(super) fn is_conditional(request: &Request<'_>) -> bool {
+    let of_delete = ["x-amz-if-match-size", "x-amz-if-match-last-modified-time"];
+    CONDITIONS.iter().chain(&of_delete).any(|name| request.head.headers.contains_key(*name))
+}
+
+/// PutObject.
+///
+/// # Errors
+/// Those of S3; `SlowDown` when too much is dirty for too long.
+pub(super) async fn put_object(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    fronted: &Fronted,
+    queue: &Arc<Queue>,
+    upload: Upload<'_>,
+) -> S3Result {
+    let (key, after) = (request.key()?, queue.acked());
+    let description = Description::of(request)?;
+    let body = Body::new(upload.incoming, request.head, upload.payload, etag::terms(gateway, None))?;
+    let bytes = body.decoded_length().ok_or_else(|| S3Error::new(Code::MissingContentLength))?;
+    let id = gateway.catalogue.body_id().await?;
+    check_with_mark(&description, fronted, id)?;
+    let place = place(gateway, bytes).await?;
+    let name = name_of(id);
+    let mut stored = store(gateway, request.memory, &fronted.bucket, &name, body, None).await?;
+    let object = stored.object(description, &request.principal.owner, request.now.as_millis());
+    let answer = put_answer(&object);
+    let extents = std::mem::take(&mut stored.extents);
+    let facts = Facts { key: key.clone(), after, deleted: false, foreign: None };
+    let write = New { name, facts, object, extents, place, stored: Some(stored) };
+    commit(gateway, fronted, queue, write).await?;
+    Ok(answer)
+}
+
+/// Checks that the metadata has room for the mark that it gets at the origin.
+fn check_with_mark(description: &Description, fronted: &Fronted, id: BodyId) -> Result<(), S3Error> {
+    // Of the longest ETag there is.
+    let mark = Mark::new(&fronted.bucket, id, &"0".repeat(34));
+    let with_mark: Vec<Pair> =
+        description.metadata.iter().cloned().chain([Pair::new(MARK, mark.text())]).collect();
+    check_metadata(&with_mark)
+}
+
+async fn place(gateway: &Gateway, bytes: u64) -> Result<Place, S3Error> {
+    gateway.writeback.place(bytes).await.ok_or_else(|| {
+        throttled(&gateway.metrics, "dirty");
+        let why = "Too much is not at its upstream yet. Please reduce your request rate.";
+        S3Error::new(Code::SlowDown).message(why)
+    })
+}
+
+/// A write that is to become durable.
+struct New {
+    name: ObjectKey,
+    facts: Facts,
+    object: ObjectVersion,
+    extents: Vec<Extent>,
+    place: Place,
+    /// Holds its bytes until they are named.
+    stored: Option<crate::s3::put::Stored>,
+}
+
+/// Makes a write durable and known. Both is done although its client goes away: a record that nobody knows would be found by the next start
+/// only, and come after what was written meanwhile.
+async fn commit(
+    gateway: &Arc<Gateway>,
+    fronted: &Fronted,
+    queue: &Arc<Queue>,
+    new: New,
+) -> Result<(), S3Error> {
+    let (gateway, bucket, queue) = (gateway.clone(), fronted.bucket.clone(), queue.clone());
+    let committed = tokio::spawn(async move {
+        let New { name, facts, mut object, extents, place, stored } = new;
+        facts.put(&mut object.headers);
+        let known = object.clone();
+        let seq = put_version(&gateway, &bucket, &name, object, extents, Conditions::default()).await?;
+        queue.add(write_of(name, facts, seq, &known, Some(place)));
+        drop(stored);
+        Ok(())
+    });
+    committed.await.map_err(S3Error::internal)?
+}
+
+/// DeleteObject.
+///
+/// # Errors
+/// Those of S3; `SlowDown` when too much is dirty for too long.
+pub(super) async fn delete_object(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    fronted: &Fronted,
+    queue: &Arc<Queue>,
+) -> S3Result {
+    check_version(request.query.raw("versionId"))?;
+    delete(gateway, request, fronted, queue, request.key()?.clone(), queue.acked()).await?;
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+async fn delete(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    fronted: &Fronted,
+    queue: &Arc<Queue>,
+    key: ObjectKey,
+    after: u64,
+) -> Result<(), S3Error> {
+    let place = place(gateway, 0).await?;
+    let id = gateway.catalogue.body_id().await?;
+    let object = ObjectVersion {
+        body_id: id.get(),
+        modified_ms: request.now.as_millis(),
+        owner: request.principal.owner.clone(),
+        ..ObjectVersion::default()
+    };
+    let facts = Facts { key, after, deleted: true, foreign: None };
+    let new = New { name: name_of(id), facts, object, extents: Vec::new(), place, stored: None };
+    commit(gateway, fronted, queue, new).await
+}
+
+/// DeleteObjects. Those keys that have conditions are deleted at the origin.
+///
+/// # Errors
+/// Those of S3; what goes wrong with one key is in the answer's document.
+pub(super) async fn delete_objects(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    fronted: &Fronted,
+    queue: &Arc<Queue>,
+    upload: Upload<'_>,
+) -> S3Result {
+    let after = queue.acked();
+    let document = DeleteDocument::read(request, upload).await?;
+    // Not lazily: the futures of a closure that borrows are not Send for the compiler.
+    let deletes: Vec<_> = document
+        .objects
+        .iter()
+        .map(|doomed| delete_doomed(gateway, request, fronted, queue, doomed, after))
+        .collect();
+    let results = stream::iter(deletes).buffered(DELETES_AT_ONCE).collect().await;
+    document.answer(request, results)
+}
+
+async fn delete_doomed(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    fronted: &Fronted,
+    queue: &Arc<Queue>,
+    doomed: &Doomed,
+    after: u64,
+) -> Result<(), S3Error> {
+    let key = doomed.key(request)?;
+    if [&doomed.etag, &doomed.size, &doomed.modified].iter().all(|condition| condition.is_none()) {
+        return delete(gateway, request, fronted, queue, key, after).await;
+    }
+    wait(fronted, Some(&key)).await?;
+    delete_one(request, fronted, doomed).await
+}
+
+/// Waits until what goes through may go: the origin has everything that was acknowledged before. Nothing is waited for where an answer
+/// shows nothing of the namespace and changes nothing of it.
+///
+/// # Errors
+/// `ServiceUnavailable` when that takes too long; `OperationAborted` while somebody has to decide about the key.
+pub(super) async fn through(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    operation: Operation,
+    fronted: &Fronted,
+) -> Result<(), S3Error> {
+    use Operation as O;
+    if fronted.queue.is_none() && !matches!(operation, O::CopyObject | O::UploadPartCopy) {
+        return Ok(());
+    }
+    match operation {
+        O::CreateMultipartUpload | O::UploadPart | O::AbortMultipartUpload => Ok(()),
+        // Of which bucket the source is.
+        O::CopyObject | O::UploadPartCopy => {
+            if !gateway.writeback.all_through(PATIENCE).await {
+                return Err(too_long(fronted));
+            }
+            wait(fronted, request.target.key.as_ref()).await
+        }
+        _ => wait(fronted, request.target.key.as_ref()).await,
+    }
+}
+
+async fn wait(fronted: &Fronted, key: Option<&ObjectKey>) -> Result<(), S3Error> {
+    let Some(queue) = &fronted.queue else { return Ok(()) };
+    if tokio::time::timeout(PATIENCE, queue.through(queue.acked())).await.is_err() {
+        return Err(too_long(fronted));
+    }
+    match key.filter(|key| queue.is_contested(key)) {
+        None => Ok(()),
+        Some(key) => Err(S3Error::new(Code::OperationAborted).message(format!(
+            "Somebody else wrote {:?} at the upstream {:?} before what was written here was there. Write it anew or delete it, or see `mlgw bucket flush {}`.",
+            key.as_str(), fronted.binding.upstream, fronted.bucket.name
+        ))),
+    }
+}
+
+fn too_long(fronted: &Fronted) -> S3Error {
+    let why = format!(
+        "This goes through to the upstream {:?}, which has not everything yet that was written before.",
+        fronted.binding.upstream
+    );
+    S3Error::new(Code::ServiceUnavailable).message(why)
+}
+
+/// GetObject of what the origin has not; nothing when it has what there is.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn get_object(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    fronted: &Fronted,
+) -> Result<Option<S3Response>, S3Error> {
+    for _ in 0..LOOK_AGAIN_MAX {
+        let Some(found) = find(gateway, request, fronted).await? else { return Ok(None) };
+        match answer_get(gateway, request, &found).await {
+            // The origin has it now, or it was written anew.
+            Err(GetError::Read(ReadError::Missing(_))) => {}
+            done => return Ok(Some(from_here(done?))),
+        }
+    }
+    Err(S3Error::new(Code::SlowDown))
+}
+
+/// HeadObject of what the origin has not; nothing when it has what there is.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn head_object(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    fronted: &Fronted,
+) -> Result<Option<S3Response>, S3Error> {
+    let Some(found) = find(gateway, request, fronted).await? else { return Ok(None) };
+    answer_head_request(gateway, request, &found).map(Some)
+}
+
+fn from_here(mut response: S3Response) -> S3Response {
+    response.headers_mut().insert("x-mlgw-cache", HeaderValue::from_static("hit; tier=hot"));
+    response
+}
+
+async fn find(gateway: &Gateway, request: &Request<'_>, fronted: &Fronted) -> Result<Option<Found>, S3Error> {
+    let Some(queue) = &fronted.queue else { return Ok(None) };
+    check_version(request.query.raw("versionId"))?;
+    let key = request.key()?;
+    for _ in 0..LOOKS {
+        let Some(write) = queue.latest(key) else { return Ok(None) };
+        if write.facts.deleted {
+            return Err(S3Error::new(Code::NoSuchKey).field("Key", key.as_str()));
+        }
+        if let Some(mut object) = current(gateway, bucket_id(&fronted.bucket), &write.name)? {
+            Facts::take(&mut object.headers);
+            return Ok(Some(Found { bucket: fronted.bucket.clone(), key: write.name.clone(), object }));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Err(S3Error::internal("the record of a dirty object is gone"))
+}

@@ -1,0 +1,330 @@
+//! Write-back: writes to bound buckets that are acknowledged when they are durable here, and sent to their origins afterwards.
+//!
+//! A write that its origin has not is an object record of the bucket, under a name of its own ([`record`]), with its bytes in the hot tier like any
+//! object's: replicated, compacted and scrubbed as those are, never evicted, and there after a restart. In memory is only which there are, in which
+//! order they go ([`order`]) and how much room is left ([`room`]); a start reads that from the records.
+//!
+//! Always: a write is in memory before it is acknowledged, so that who asks then sees it; its record goes when the origin has it, and only then
+//! it is forgotten here, so that it is seen in one place or the other. What was sent before a crash is known again by its mark.
+
+mod judge;
+mod order;
+mod persist;
+pub mod record;
+mod room;
+
+pub use order::Write;
+pub use room::Place;
+
+use mlgw_common::{BucketId, Clock, ObjectKey};
+use mlgw_metadata::schema::{BindMode, Binding, Bucket, ObjectVersion};
+use mlgw_metadata::{Catalogue, ReadError};
+use mlgw_tiering::Tiers;
+use mlgw_tiering::bound::{Bound, BoundBucket};
+use mlgw_tiering::upstream::Budget;
+use order::Order;
+use parking_lot::Mutex;
+use record::Facts;
+use room::Room;
+use std::collections::HashMap;
+use std::ops::Bound as RangeBound;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Writes to one upstream that are sent at once. At 20 ms each that is 1,600 small objects a second; each holds at most two pieces of 1 MiB.
+const SENT_AT_ONCE: usize = 32;
+/// Writes that wait for somebody to decide that are named to him.
+const NAMED_MAX: usize = 100;
+
+/// What write-back works with.
+pub struct Means {
+    /// Where the records are.
+    pub catalogue: Catalogue,
+    /// Where the bytes are.
+    pub tiers: Tiers,
+    /// Where both are to go.
+    pub bound: Bound,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Bytes that may be dirty.
+    pub bytes_max: u64,
+    /// Bytes that may be sent in a second, by upstream.
+    pub budgets: HashMap<String, u64>,
+}
+
+/// Write-back of a node. Clones are the same.
+#[derive(Clone)]
+pub struct WriteBack {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    catalogue: Catalogue,
+    tiers: Tiers,
+    bound: Bound,
+    clock: Arc<dyn Clock>,
+    room: Room,
+    queues: Mutex<HashMap<BucketId, Arc<Queue>>>,
+    upstreams: Mutex<HashMap<String, Arc<Way>>>,
+    budgets: HashMap<String, u64>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// The way to an upstream.
+struct Way {
+    slots: Arc<Semaphore>,
+    budget: Budget,
+}
+
+/// What is dirty in a bucket.
+pub struct Queue {
+    bucket: Arc<Bucket>,
+    bound: BoundBucket,
+    way: Arc<Way>,
+    order: Mutex<Order>,
+    changed: Notify,
+    /// Why the last try failed, if it did.
+    trouble: Mutex<Option<String>>,
+}
+
+/// What is dirty, for those who look after it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dirty {
+    /// Writes.
+    pub writes: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// When the oldest began, as milliseconds since 1970.
+    pub oldest_ms: Option<i64>,
+    /// Keys that somebody else has written at the origin since, the first of them.
+    pub foreign: Vec<String>,
+    /// Writes of such keys.
+    pub foreign_writes: u64,
+    /// Why the last try failed, if it did.
+    pub trouble: Option<String>,
+}
+
+impl WriteBack {
+    /// Finds what is dirty, and begins to send it. Called within a tokio runtime.
+    ///
+    /// # Errors
+    /// When the catalogue cannot be read.
+    pub fn open(means: Means) -> Result<Self, ReadError> {
+        let Means { catalogue, tiers, bound, clock, bytes_max, budgets } = means;
+        let inner = Inner {
+            catalogue,
+            tiers,
+            bound,
+            clock,
+            room: Room::new(bytes_max),
+            queues: Mutex::default(),
+            upstreams: Mutex::default(),
+            budgets,
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        };
+        let writeback = Self { inner: Arc::new(inner) };
+        for bucket in writeback.inner.catalogue.buckets(None, None, usize::MAX) {
+            if writeback.queue(&bucket)?.is_none() && bucket.binding.as_ref().is_some_and(is_written_back) {
+                tracing::warn!(
+                    bucket = bucket.name,
+                    "its upstream is not configured: what is dirty stays here"
+                );
+            }
+        }
+        Ok(writeback)
+    }
+
+    /// The queue of a bucket, if it is bound write-back to an upstream that is configured.
+    ///
+    /// # Errors
+    /// When the catalogue cannot be read.
+    pub fn queue(&self, bucket: &Arc<Bucket>) -> Result<Option<Arc<Queue>>, ReadError> {
+        let Some(binding) = bucket.binding.as_ref().filter(|binding| is_written_back(binding)) else {
+            return Ok(None);
+        };
+        let mut queues = self.inner.queues.lock();
+        if let Some(queue) = queues.get(&bucket.bucket_id()) {
+            return Ok(Some(queue.clone()));
+        }
+        let Some(bound) = self.inner.bound.bucket(bucket, binding) else { return Ok(None) };
+        let queue = Arc::new(Queue {
+            bucket: bucket.clone(),
+            bound,
+            way: self.way(&binding.upstream),
+            order: Mutex::new(self.inner.find(bucket)?),
+            changed: Notify::new(),
+            trouble: Mutex::default(),
+        });
+        queues.insert(bucket.bucket_id(), queue.clone());
+        persist::begin(&self.inner, &queue);
+        Ok(Some(queue))
+    }
+
+    fn way(&self, upstream: &str) -> Arc<Way> {
+        let bytes_per_second = self.inner.budgets.get(upstream).copied().unwrap_or(0);
+        let way = || {
+            let slots = Arc::new(Semaphore::new(SENT_AT_ONCE));
+            Arc::new(Way { slots, budget: Budget::new(bytes_per_second, 0) })
+        };
+        self.inner.upstreams.lock().entry(upstream.to_owned()).or_insert_with(way).clone()
+    }
+
+    /// Whether so many bytes could ever be dirty.
+    #[must_use]
+    pub fn fits(&self, bytes: u64) -> bool {
+        self.inner.room.fits(bytes)
+    }
+
+    /// A place for a write of so many bytes, as soon as there is one; none when that takes too long.
+    pub async fn place(&self, bytes: u64) -> Option<Place> {
+        self.inner.room.place(bytes).await
+    }
+
+    /// Waits until origins have everything that was acknowledged before, in every bucket; false when that takes longer than `patience`.
+    pub async fn all_through(&self, patience: Duration) -> bool {
+        let queues: Vec<_> = self.inner.queues.lock().values().cloned().collect();
+        let all = async {
+            for queue in queues {
+                queue.through(queue.acked()).await;
+            }
+        };
+        tokio::time::timeout(patience, all).await.is_ok()
+    }
+
+    /// What is dirty, by bucket.
+    #[must_use]
+    pub fn dirty(&self) -> Vec<Dirty> {
+        self.inner.queues.lock().values().map(|queue| queue.dirty()).collect()
+    }
+
+    /// Gives up the writes of a bucket that met something foreign: what is at the origin stays. Returns how many there were.
+    ///
+    /// # Errors
+    /// Why they could not be.
+    pub async fn discard(&self, queue: &Queue) -> Result<u64, mlgw_metadata::ProposeError> {
+        let foreign = queue.order.lock().foreign(None);
+        for write in &foreign {
+            self.inner.remove(queue, write).await?;
+        }
+        Ok(foreign.len() as u64)
+    }
+
+    /// Forgets a bucket that is bound no more.
+    pub fn forget(&self, bucket: BucketId) {
+        if let Some(queue) = self.inner.queues.lock().remove(&bucket) {
+            queue.changed.notify_waiters();
+        }
+    }
+
+    /// Sends nothing more; what is dirty stays so until the next start.
+    pub async fn stop(&self) {
+        self.inner.stop.cancel();
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+    }
+}
+
+/// Whether writes to a bucket that is bound so are sent later.
+fn is_written_back(binding: &Binding) -> bool {
+    binding.mode() == BindMode::WriteBack
+}
+
+impl Inner {
+    /// What is dirty in a bucket, by its records.
+    fn find(&self, bucket: &Bucket) -> Result<Order, ReadError> {
+        let mut order = Order::default();
+        let reader = self.catalogue.reader();
+        for found in reader.scan(bucket.bucket_id(), RangeBound::Unbounded) {
+            let (name, entry) = found?;
+            let mut version = entry.version()?;
+            let Some(facts) = Facts::take(&mut version.headers) else {
+                tracing::error!(bucket = bucket.name, %name, "a record is that of no write; it stays as it is");
+                continue;
+            };
+            let place = Some(self.room.place_of_old(version.size));
+            let seq = facts.foreign.unwrap_or(version.seq);
+            order.add(Arc::new(write_of(name, facts, seq, &version, place)));
+        }
+        if order.len() > 0 {
+            tracing::info!(bucket = bucket.name, writes = order.len(), bytes = order.bytes(), "found dirty");
+        }
+        Ok(order)
+    }
+}
+
+/// The write that a record is of.
+#[must_use]
+pub fn write_of(
+    name: ObjectKey,
+    facts: Facts,
+    seq: u64,
+    version: &ObjectVersion,
+    place: Option<Place>,
+) -> Write {
+    let (size, began_ms, etag) = (version.size, version.modified_ms, version.etag.clone());
+    Write { seq, name, facts, size, began_ms, etag, place }
+}
+
+impl Queue {
+    /// The greatest number that was acknowledged: who begins now goes after it.
+    #[must_use]
+    pub fn acked(&self) -> u64 {
+        self.order.lock().acked()
+    }
+
+    /// A write is durable, and may be acknowledged when this returns.
+    pub fn add(&self, write: Write) {
+        self.order.lock().add(Arc::new(write));
+        self.changed.notify_waiters();
+    }
+
+    /// The last write of a key, if the origin has it not.
+    #[must_use]
+    pub fn latest(&self, key: &ObjectKey) -> Option<Arc<Write>> {
+        self.order.lock().latest(key.as_str()).cloned()
+    }
+
+    /// Whether somebody else wrote a key at the origin before what was written here was there, and nobody has decided yet.
+    #[must_use]
+    pub fn is_contested(&self, key: &ObjectKey) -> bool {
+        !self.order.lock().foreign(Some((key, u64::MAX))).is_empty()
+    }
+
+    /// The last writes of the first `max` dirty keys behind `after` that begin with `prefix`.
+    #[must_use]
+    pub fn behind(&self, after: RangeBound<&str>, prefix: &str, max: usize) -> Vec<Arc<Write>> {
+        self.order.lock().behind(after, prefix).take(max).cloned().collect()
+    }
+
+    /// Waits until the origin has everything up to a number, but for what met something foreign.
+    pub async fn through(&self, until: u64) {
+        loop {
+            let changed = self.changed.notified();
+            if self.order.lock().is_through(until) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// What is dirty.
+    #[must_use]
+    pub fn dirty(&self) -> Dirty {
+        let order = self.order.lock();
+        let foreign = order.foreign(None);
+        let names = foreign.iter().take(NAMED_MAX).map(|write| write.facts.key.as_str().to_owned());
+        Dirty {
+            writes: order.len() as u64,
+            bytes: order.bytes(),
+            oldest_ms: order.oldest_ms(),
+            foreign: names.collect(),
+            foreign_writes: foreign.len() as u64,
+            trouble: self.trouble.lock().clone(),
+        }
+    }
+}

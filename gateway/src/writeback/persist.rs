@@ -1,0 +1,275 @@
+//! Sends what is dirty to its origin, and forgets it here.
+//!
+//! A write looks at what the origin has, is sent on the condition that this is still so, and then its record goes; whatever fails is tried again from
+//! the look on, for as long as it takes. Power failure between the two leaves a write that is there and a record of it: the next look finds
+//! the mark.
+
+use super::judge::{Verdict, judge};
+use super::order::Write;
+use super::record::{Facts, Mark};
+use super::{Inner, Queue};
+use crate::s3::checksums;
+use crate::s3::object_headers::tags_query;
+use crate::s3::reader::BodyReader;
+use crate::s3::response::header_value;
+use bytes::BytesMut;
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use mlgw_common::BodyId;
+use mlgw_common::limits::CHUNK_BYTES_MAX;
+use mlgw_metadata::ProposeError;
+use mlgw_metadata::command::update_object::Update;
+use mlgw_metadata::command::{
+    Command, Conditions, DeleteObject, ObjectChange, Reject, Replace, UpdateObject,
+};
+use mlgw_metadata::schema::{ChecksumKind, ObjectVersion};
+use mlgw_tiering::origin::{Content, ListLine, ListQuery, OriginError, Streamed};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The first wait after a failure; each further one is twice as long.
+const WAIT: Duration = Duration::from_millis(200);
+/// The longest: all that are tried at once ask an origin that is away some six times a second.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// What came of a try.
+enum Tried {
+    Done,
+    Foreign,
+}
+
+/// Why a try failed.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error(transparent)]
+    Origin(#[from] OriginError),
+    #[error("it cannot be read here: {0}")]
+    Here(String),
+}
+
+/// Begins to send what is dirty in a bucket.
+pub(super) fn begin(inner: &Arc<Inner>, queue: &Arc<Queue>) {
+    let (inner, queue) = (inner.clone(), queue.clone());
+    let stop = inner.stop.clone();
+    inner.tasks.clone().spawn(async move { stop.run_until_cancelled(drive(inner, queue)).await });
+}
+
+/// Sends one write after the other, those that may go at once at once, until the bucket is bound no more.
+async fn drive(inner: Arc<Inner>, queue: Arc<Queue>) {
+    loop {
+        let changed = queue.changed.notified();
+        let next = queue.order.lock().start();
+        let Some(write) = next else {
+            if !inner.queues.lock().contains_key(&queue.bucket.bucket_id()) {
+                return;
+            }
+            changed.await;
+            continue;
+        };
+        // As many are begun as can be sent, and no more.
+        let Ok(slot) = queue.way.slots.clone().acquire_owned().await else { return };
+        let (inner, queue, stop) = (inner.clone(), queue.clone(), inner.stop.clone());
+        inner.tasks.clone().spawn(async move {
+            let sent = async {
+                let tried = inner.attempt(&queue, &write).await;
+                drop(slot);
+                inner.go_on(&queue, &write, tried).await;
+            };
+            stop.run_until_cancelled(sent).await;
+        });
+    }
+}
+
+impl Inner {
+    /// Goes on from what came of the first try until the write is through, or somebody has to decide.
+    async fn go_on(&self, queue: &Queue, write: &Write, mut tried: Result<Tried, Trouble>) {
+        let mut failures = 0;
+        loop {
+            match tried {
+                Ok(Tried::Done) => return self.settle(queue, write).await,
+                Ok(Tried::Foreign) => return self.set_aside(queue, write).await,
+                Err(trouble) => {
+                    let (bucket, key, upstream) =
+                        (&queue.bucket.name, &write.facts.key, queue.bound.upstream());
+                    if failures == 0 {
+                        tracing::warn!(bucket, %key, upstream, %trouble, "a dirty object is not at its origin yet");
+                    }
+                    *queue.trouble.lock() = Some(format!("{key}: {trouble}"));
+                    tokio::time::sleep(wait(failures)).await;
+                    failures += 1;
+                }
+            }
+            let Ok(_slot) = queue.way.slots.acquire().await else { return };
+            tried = self.attempt(queue, write).await;
+        }
+    }
+
+    /// Looks, and sends the write if it may be sent.
+    async fn attempt(&self, queue: &Queue, write: &Write) -> Result<Tried, Trouble> {
+        let (key, body) = (&write.facts.key, record_id(write));
+        let mark = Mark::new(&queue.bucket, body, &write.etag);
+        let found = match queue.bound.look(key).await {
+            Ok(found) => Some(found),
+            Err(OriginError::NoSuchKey) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let judged = |exact_ms| judge(&mark, write.facts.deleted, write.began_ms, found.as_ref(), exact_ms);
+        let mut verdict = judged(None);
+        if verdict == Verdict::Unclear {
+            verdict = judged(Some(exact_ms(queue, write).await?));
+        }
+        let (name, value) = match verdict {
+            Verdict::Done => return Ok(Tried::Done),
+            Verdict::Foreign | Verdict::Unclear => return Ok(Tried::Foreign),
+            Verdict::IfAbsent => (header::IF_NONE_MATCH, HeaderValue::from_static("*")),
+            Verdict::IfMatch(etag) => (header::IF_MATCH, header_value(&format!("\"{etag}\""))),
+        };
+        let mut headers = HeaderMap::from_iter([(name, value)]);
+        if write.facts.deleted {
+            queue.way.budget.spend(0).await;
+            queue.bound.delete(key, &headers).await?;
+        } else {
+            let version = self.catalogue.object(queue.bucket.bucket_id(), &write.name);
+            let version = version.map_err(|error| Trouble::Here(error.to_string()))?;
+            let version = version.ok_or_else(|| Trouble::Here("its record is gone".to_owned()))?;
+            describe(&version, &mut headers);
+            mark.put(&mut headers);
+            let content = self.content(queue, write, &version).await?;
+            queue.way.budget.spend(write.size).await;
+            queue.bound.put(key, &headers, content).await?;
+        }
+        Ok(Tried::Done)
+    }
+
+    async fn content(
+        &self,
+        queue: &Queue,
+        write: &Write,
+        version: &ObjectVersion,
+    ) -> Result<Content, Trouble> {
+        let (bucket, size) = (queue.bucket.bucket_id(), version.size);
+        let mut reader = BodyReader::new(&self.catalogue, &self.tiers, bucket, &write.name, version, 0..size);
+        if size > CHUNK_BYTES_MAX {
+            let pieces = stream::try_unfold(reader, |mut reader| async {
+                let piece = reader.next().await.map_err(|error| OriginError::Nonsense(error.to_string()))?;
+                Ok(piece.map(|piece| (piece, reader)))
+            });
+            return Ok(Content::Stream(Streamed { bytes: size, pieces: pieces.boxed(), trailer: None }));
+        }
+        let mut whole = BytesMut::new();
+        while let Some(piece) = reader.next().await.map_err(|error| Trouble::Here(error.to_string()))? {
+            if piece.len() as u64 == size {
+                return Ok(Content::Whole(piece));
+            }
+            whole.extend_from_slice(&piece);
+        }
+        Ok(Content::Whole(whole.freeze()))
+    }
+
+    /// The origin has a write: what of its key met something foreign before it is settled, too.
+    async fn settle(&self, queue: &Queue, write: &Write) {
+        let obsolete = queue.order.lock().foreign(Some((&write.facts.key, write.seq)));
+        for write in obsolete.iter().map(|write| &**write).chain([write]) {
+            let mut failures = 0;
+            while let Err(error) = self.remove(queue, write).await {
+                tracing::warn!(%error, "what is at its origin is not forgotten here yet");
+                tokio::time::sleep(wait(failures)).await;
+                failures += 1;
+            }
+        }
+        *queue.trouble.lock() = None;
+    }
+
+    /// Removes the record of a write, and then the write.
+    pub(super) async fn remove(&self, queue: &Queue, write: &Write) -> Result<(), ProposeError> {
+        let change = ObjectChange::Delete(DeleteObject { conditions: Conditions::default() });
+        self.change(queue, write, change).await?;
+        queue.order.lock().remove(write.seq);
+        queue.changed.notify_waiters();
+        Ok(())
+    }
+
+    /// Nobody overwrites what somebody else wrote: it is noted, so that it is known after a restart, and waits for somebody to decide.
+    async fn set_aside(&self, queue: &Queue, write: &Write) {
+        tracing::error!(
+            bucket = queue.bucket.name, key = %write.facts.key, upstream = queue.bound.upstream(),
+            "somebody else wrote a dirty object at its origin: what is there stays; `mlgw bucket flush` tells what to do"
+        );
+        if let Ok(Some(version)) = self.catalogue.object(queue.bucket.bucket_id(), &write.name) {
+            let mut headers = version.headers.clone();
+            if let Some(facts) = Facts::take(&mut headers) {
+                Facts { foreign: Some(write.seq), ..facts }.put(&mut headers);
+            }
+            let replace = Replace {
+                headers,
+                metadata: version.metadata.clone(),
+                tags: None,
+                modified_ms: version.modified_ms,
+                storage_class: version.storage_class.clone(),
+            };
+            let change = ObjectChange::Update(UpdateObject {
+                expected_body: version.body_id,
+                update: Some(Update::Replace(replace)),
+                conditions: Conditions::default(),
+            });
+            if let Err(error) = self.change(queue, write, change).await {
+                tracing::warn!(%error, "that is not noted, and will be found again");
+            }
+        }
+        queue.order.lock().set_aside(write.seq);
+        queue.changed.notify_waiters();
+    }
+
+    async fn change(&self, queue: &Queue, write: &Write, change: ObjectChange) -> Result<(), ProposeError> {
+        // Its epoch may have risen since.
+        let bucket = self.catalogue.bucket(&queue.bucket.name).unwrap_or_else(|| queue.bucket.clone());
+        let command = Command::object(&bucket, &write.name, self.clock.now(), change);
+        match self.catalogue.propose(command).await {
+            Ok(_) | Err(ProposeError::Rejected(Reject::NoSuchBucket)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// How long to wait after so many failures before.
+fn wait(failures: u32) -> Duration {
+    WAIT.saturating_mul(1 << failures.min(16)).min(WAIT_MAX)
+}
+
+/// The id that the write's record is named by.
+fn record_id(write: &Write) -> BodyId {
+    BodyId(u64::from_str_radix(write.name.as_str(), 16).unwrap_or(0))
+}
+
+/// When the origin's object was written, as exactly as its listings say.
+async fn exact_ms(queue: &Queue, write: &Write) -> Result<i64, Trouble> {
+    let key = write.facts.key.as_str();
+    let query = ListQuery { prefix: key.to_owned(), max_keys: 1, ..ListQuery::default() };
+    let page = queue.bound.list(query).await?;
+    page.lines
+        .iter()
+        .find_map(|line| match line {
+            ListLine::Object(name, object) if name == key => Some(object.modified_ms),
+            _ => None,
+        })
+        .ok_or(Trouble::Origin(OriginError::Changed))
+}
+
+/// What the object is like, as the headers of its PUT.
+fn describe(version: &ObjectVersion, headers: &mut HeaderMap) {
+    let mut line = |name: &str, value: &str| {
+        if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
+            headers.append(name, header_value(value));
+        }
+    };
+    let stored = version.headers.iter().filter(|pair| !pair.name.starts_with(':'));
+    stored.for_each(|pair| line(&pair.name, &pair.value));
+    version.metadata.iter().for_each(|pair| line(&format!("x-amz-meta-{}", pair.name), &pair.value));
+    if !version.tags.is_empty() {
+        line("x-amz-tagging", &tags_query(&version.tags));
+    }
+    for checksum in version.checksums.iter().filter(|checksum| checksum.kind() == ChecksumKind::FullObject) {
+        line(checksums::algorithm(checksum.algorithm()).header(), &checksums::text(checksum, 0));
+    }
+}

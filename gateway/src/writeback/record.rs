@@ -1,0 +1,171 @@
+//! What is kept of a write that its origin has not: pure.
+//!
+//! It is an object record like any other, in the bucket's own names here, under a name that nobody else has; what it is a write of is
+//! among its headers, with names that no HTTP header has. At the origin an object carries the mark of the write that made it, so that
+//! a write that was sent before a crash is known again, and the ETag that its client was told.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use mlgw_common::{BodyId, ObjectKey};
+use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
+
+const KEY: &str = ":key";
+const AFTER: &str = ":after";
+const DELETED: &str = ":deleted";
+const FOREIGN: &str = ":foreign";
+/// The name of a mark among user metadata at the origin.
+pub const MARK: &str = "mlgw-write";
+/// As a header.
+pub const MARK_HEADER: HeaderName = HeaderName::from_static("x-amz-meta-mlgw-write");
+
+/// What a write is a write of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The key.
+    pub key: ObjectKey,
+    /// The write that was acknowledged last before this one began, by its `seq`; 0 if none was.
+    pub after: u64,
+    /// Whether it deletes the object.
+    pub deleted: bool,
+    /// Whether somebody else has written the key at the origin since; then its number, for noting that has given the record another.
+    pub foreign: Option<u64>,
+}
+
+impl Facts {
+    /// Puts them among the headers of a record.
+    pub fn put(&self, headers: &mut Vec<Pair>) {
+        headers.push(Pair::new(KEY, self.key.as_str()));
+        headers.push(Pair::new(AFTER, self.after.to_string()));
+        headers.extend(self.deleted.then(|| Pair::new(DELETED, "")));
+        headers.extend(self.foreign.map(|number| Pair::new(FOREIGN, number.to_string())));
+    }
+
+    /// Takes them out of the headers of a record; nothing when it is no such record.
+    pub fn take(headers: &mut Vec<Pair>) -> Option<Self> {
+        let ours: Vec<Pair> = headers.extract_if(.., |pair| pair.name.starts_with(':')).collect();
+        let value = |name: &str| ours.iter().find(|pair| pair.name == name).map(|pair| pair.value.as_str());
+        Some(Self {
+            key: ObjectKey::new(value(KEY)?).ok()?,
+            after: value(AFTER)?.parse().ok()?,
+            deleted: value(DELETED).is_some(),
+            foreign: value(FOREIGN).map(str::parse).transpose().ok()?,
+        })
+    }
+}
+
+/// The name of a record: no two writes have the same.
+///
+/// # Panics
+/// Never: it is a key.
+#[must_use]
+pub fn name_of(write: BodyId) -> ObjectKey {
+    ObjectKey::new(&format!("{:016x}", write.get())).expect("sixteen digits are a key")
+}
+
+/// The mark of a write, and the ETag that its client was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The bucket that it was written to.
+    bucket: String,
+    /// Which write it was; 0 for one that went through.
+    write: u64,
+    /// The ETag that its client was told; empty when that was the origin's own.
+    etag: String,
+}
+
+impl Mark {
+    /// The mark of a write.
+    #[must_use]
+    pub fn new(bucket: &Bucket, write: BodyId, etag: &str) -> Self {
+        // Ids are counted anew in another data directory, times are not.
+        let bucket = format!("{:x}.{:x}", bucket.created_ms, bucket.id);
+        Self { bucket, write: write.get(), etag: etag.to_owned() }
+    }
+
+    /// The mark of a write that goes through to the origin.
+    #[must_use]
+    pub fn of_through(bucket: &Bucket) -> Self {
+        Self::new(bucket, BodyId(0), "")
+    }
+
+    /// As user metadata carries it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!("{}.{:x}.{}", self.bucket, self.write, self.etag)
+    }
+
+    /// Among the headers of a request to the origin.
+    pub fn put(&self, headers: &mut HeaderMap) {
+        if let Ok(value) = HeaderValue::from_str(&self.text()) {
+            headers.insert(MARK_HEADER, value);
+        }
+    }
+
+    /// The mark that an object of an origin carries.
+    #[must_use]
+    pub fn of(object: &ObjectVersion) -> Option<Self> {
+        let text = &object.metadata.iter().find(|pair| pair.name == MARK)?.value;
+        let mut fields = text.splitn(4, '.');
+        let (created, id, write) = (fields.next()?, fields.next()?, fields.next()?);
+        let write = u64::from_str_radix(write, 16).ok()?;
+        Some(Self { bucket: format!("{created}.{id}"), write, etag: fields.next()?.to_owned() })
+    }
+
+    /// Whether a write to the same bucket made the object.
+    #[must_use]
+    pub fn is_of_bucket(&self, other: &Self) -> bool {
+        self.bucket == other.bucket
+    }
+}
+
+/// An object of an origin as clients see it: without its mark, and with the ETag that the writer was told.
+#[must_use]
+pub fn unmarked(object: &ObjectVersion) -> Option<ObjectVersion> {
+    let mark = Mark::of(object)?;
+    let mut object = object.clone();
+    object.metadata.retain(|pair| pair.name != MARK);
+    if !mark.etag.is_empty() {
+        object.etag = mark.etag;
+    }
+    Some(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Facts, MARK, Mark, name_of, unmarked};
+    use mlgw_common::{BodyId, ObjectKey};
+    use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
+
+    #[test]
+    fn facts_are_read_as_they_were_written_and_leave_headers_alone() {
+        for (deleted, foreign) in [(false, None), (true, None), (false, Some(1)), (true, Some(u64::MAX))] {
+            let facts = Facts { key: ObjectKey::new(":key ü").unwrap(), after: u64::MAX, deleted, foreign };
+            let before = vec![Pair::new("content-type", "text/plain")];
+            let mut headers = before.clone();
+            facts.put(&mut headers);
+            assert_eq!((Facts::take(&mut headers), headers), (Some(facts), before));
+        }
+        assert_eq!(Facts::take(&mut vec![Pair::new("content-type", "x")]), None);
+    }
+
+    #[test]
+    fn a_mark_is_read_as_it_was_written_and_hidden() {
+        let bucket = Bucket { id: 7, created_ms: 1_700_000_000_000, ..Bucket::default() };
+        let mark = Mark::new(&bucket, BodyId(0xabc), "0123-1");
+        let metadata = vec![Pair::new("a", "b"), Pair::new(MARK, mark.text())];
+        let object = ObjectVersion { metadata, etag: "theirs".into(), ..ObjectVersion::default() };
+        assert_eq!(Mark::of(&object), Some(mark.clone()));
+        let shown = unmarked(&object).unwrap();
+        assert_eq!((shown.etag.as_str(), shown.metadata), ("0123-1", vec![Pair::new("a", "b")]));
+        let other = Mark::of_through(&Bucket { id: 8, ..bucket.clone() });
+        assert!(!mark.is_of_bucket(&other) && mark.is_of_bucket(&Mark::of_through(&bucket)));
+        for text in ["", "1.2", "1.2.x.e", "1.2.3"] {
+            let metadata = vec![Pair::new(MARK, text)];
+            assert_eq!(Mark::of(&ObjectVersion { metadata, ..ObjectVersion::default() }), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_sort_as_ids() {
+        assert!(name_of(BodyId(9)) < name_of(BodyId(10)) && name_of(BodyId(u64::MAX)).as_str().len() == 16);
+    }
+}

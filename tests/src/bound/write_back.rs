@@ -1,0 +1,537 @@
+//! Write-back: an acknowledged write is seen here at once and at the origin in its turn, whatever happens to either.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Method;
+
+use super::{Bench, MIB, PREFIX, THERE, runtime, until};
+use crate::content::Content;
+use crate::proxy::{Fault, Rule};
+use crate::s3::{Client, Failure, encode, whole};
+
+/// The bucket here that is written back.
+const HERE: &str = "back";
+/// Lengths on both sides of what is sent from memory and what as it is read.
+const LENGTHS: [usize; 6] = [0, 1, 5_000, 300_000, 3 * MIB, 9 * MIB + 7];
+
+fn back() -> Bench {
+    let bench = Bench::new("1h");
+    let bind = ["bucket", "bind", HERE, "--upstream", "far", "--prefix", PREFIX];
+    let bind = [&bind[..], &["--ttl", "1h", "--mode", "write-back"]].concat();
+    let (said, status) = bench.setup.command(&bind);
+    assert_eq!(status, Some(0), "{said}");
+    bench.proxy.clear_log();
+    bench
+}
+
+fn here(key: &str) -> String {
+    format!("/{HERE}/{}", key.split('/').map(encode).collect::<Vec<_>>().join("/"))
+}
+
+fn there(key: &str) -> String {
+    format!("{PREFIX}{key}")
+}
+
+fn bytes(id: u64, length: usize) -> Bytes {
+    Content { id, length }.bytes()
+}
+
+fn slow_down(method: &str) -> Rule {
+    Rule::new(Fault::Status { status: 503, code: "SlowDown".to_owned() }).method(method)
+}
+
+/// Nothing that is written reaches the origin.
+fn hold(bench: &Bench) {
+    bench.proxy.set_rules(vec![slow_down("PUT"), slow_down("DELETE")]);
+}
+
+fn release(bench: &Bench) {
+    bench.proxy.set_rules(vec![]);
+}
+
+fn flush(bench: &Bench) {
+    let (said, status) = bench.setup.command(&["bucket", "flush", HERE]);
+    assert_eq!(status, Some(0), "{said}");
+}
+
+async fn put(client: &Client, key: &str, id: u64, length: usize) {
+    let told = client.put(HERE, key, whole(bytes(id, length))).await.expect("acknowledged");
+    assert_eq!(told, Content { id, length }.etag(), "{key}");
+}
+
+async fn is_here(bench: &Bench, key: &str, expected: &Bytes) {
+    let found = bench.gateway.client().get(HERE, key).await.expect("it is here");
+    assert!(found.body == *expected, "{key}: {} bytes for {}", found.body.len(), expected.len());
+}
+
+async fn is_there(bench: &Bench, key: &str, expected: &Bytes) {
+    let found = bench.there().get(THERE, &there(key)).await.expect("it is at the origin");
+    assert!(found.body == *expected, "{key}: {} bytes for {}", found.body.len(), expected.len());
+}
+
+async fn is_everywhere(bench: &Bench, key: &str, expected: &Bytes) {
+    is_here(bench, key, expected).await;
+    is_there(bench, key, expected).await;
+}
+
+async fn keys_there(bench: &Bench) -> Vec<String> {
+    let rows = bench.there().list(THERE, 1000).await.expect("listed");
+    rows.into_iter().map(|row| row.key[PREFIX.len()..].to_owned()).collect()
+}
+
+async fn keys_here(bench: &Bench, page: u32) -> Vec<String> {
+    let rows = bench.gateway.client().list(HERE, page).await.expect("listed");
+    rows.into_iter().map(|row| row.key).collect()
+}
+
+/// The value of a metric without labels.
+async fn metric(bench: &Bench, name: &str) -> f64 {
+    let (said, status) = bench.setup.command(&["status", "--metrics"]);
+    assert_eq!(status, Some(0), "{said}");
+    let line = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{name} in {said}")).trim().parse().expect("a number")
+}
+
+#[test]
+fn what_is_written_is_seen_here_at_once_and_at_the_origin_as_it_was_sent() {
+    let bench = back();
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        let headers = [
+            ("content-type", "text/x".to_owned()),
+            ("content-encoding", "gzip".to_owned()),
+            ("x-amz-meta-a", "ümläut".to_owned()),
+            ("x-amz-tagging", "t=1%262".to_owned()),
+        ];
+        for version in [1, 2] {
+            hold(&bench);
+            for (n, length) in LENGTHS.into_iter().enumerate() {
+                let key = format!("a//{n} +ü");
+                let body = whole(bytes(version, length));
+                client.call(Method::PUT, &here(&key), &headers, body).await.expect("acknowledged");
+                is_here(&bench, &key, &bytes(version, length)).await;
+            }
+            let listed = client.list(HERE, 4).await.expect("listed");
+            let sizes: Vec<usize> = listed.iter().map(|row| row.size as usize).collect();
+            assert_eq!(sizes, LENGTHS);
+            assert_eq!(metric(&bench, "mlgw_dirty_bytes").await, LENGTHS.iter().sum::<usize>() as f64);
+            release(&bench);
+            flush(&bench);
+            assert_eq!(metric(&bench, "mlgw_dirty_bytes").await, 0.0);
+            for (n, length) in LENGTHS.into_iter().enumerate() {
+                let key = format!("a//{n} +ü");
+                is_everywhere(&bench, &key, &bytes(version, length)).await;
+                let origin = bench.there().head(THERE, &there(&key)).await.expect("there");
+                let found = client.head(HERE, &key).await.expect("here");
+                for name in ["etag", "content-type", "content-encoding", "x-amz-meta-a"] {
+                    assert_eq!(found.header(name), origin.header(name), "{name}");
+                }
+                assert_eq!(found.header("x-amz-meta-a"), Some("ümläut"));
+                assert!(origin.header("x-amz-meta-mlgw-write").is_some(), "it is marked");
+                assert_eq!(found.header("x-amz-meta-mlgw-write"), None, "and that is not shown");
+                let tags = format!("{}?tagging=", here(&key));
+                let tags = client.call(Method::GET, &tags, &[], whole("")).await.expect("tags").body;
+                assert!(String::from_utf8_lossy(&tags).contains("<Value>1&amp;2</Value>"), "{tags:?}");
+            }
+        }
+        assert_eq!(client.list(HERE, 2).await.expect("listed").len(), LENGTHS.len());
+    });
+}
+
+#[test]
+fn listings_show_what_is_dirty_laid_over_what_the_origin_has() {
+    let bench = back();
+    let there = ["a/1", "a/2", "b", "b/gone/1", "b/gone/2", "c", "d/1", "e", "z/1"];
+    let gone = ["b/gone/1", "b/gone/2", "c", "e", "z/1", "never"];
+    let new = ["0", "a/15", "b", "c/new", "d/0", "f/x/y", "zz"];
+    runtime().block_on(async {
+        for key in there {
+            bench.put(key, Content { id: 1, length: 10 }).await;
+        }
+        hold(&bench);
+        let client = bench.gateway.client();
+        for key in gone {
+            client.delete(HERE, key).await.expect("acknowledged");
+            assert!(client.get(HERE, key).await.expect_err("gone").is_not_found());
+        }
+        for key in new {
+            put(&client, key, 2, 20).await;
+        }
+        // As if all of it were there.
+        let mut expected: BTreeSet<&str> = there.into_iter().filter(|key| !gone.contains(key)).collect();
+        expected.extend(new);
+        let expected: Vec<String> = expected.into_iter().map(str::to_owned).collect();
+        for page in [1, 2, 3, 5, 1000] {
+            assert_eq!(keys_here(&bench, page).await, expected, "{page} a page");
+        }
+        let grouped = |keys: &[String]| -> Vec<String> {
+            let name = |key: &String| key.split_inclusive('/').next().unwrap_or("").to_owned();
+            keys.iter().map(name).collect::<BTreeSet<_>>().into_iter().collect()
+        };
+        for page in [1, 2, 1000] {
+            assert_eq!(groups(&client, page).await, grouped(&expected), "{page} a page");
+        }
+        release(&bench);
+        flush(&bench);
+        assert_eq!(keys_here(&bench, 3).await, expected);
+        assert_eq!(keys_there(&bench).await, expected);
+    });
+}
+
+/// Keys and groups at a `/`, in the order in which their pages come.
+async fn groups(client: &Client, page: usize) -> Vec<String> {
+    let (mut names, mut marker) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/{HERE}?delimiter=%2F&max-keys={page}&marker={}", encode(&marker));
+        let body = client.call(Method::GET, &path, &[], whole("")).await.expect("listed").body;
+        let text = String::from_utf8_lossy(&body).into_owned();
+        let body = text.split_once("</IsTruncated>").map_or("", |(_, body)| body);
+        let keys = body.split("<Key>").skip(1).map(|rest| rest.split('<').next().unwrap_or(""));
+        let groups = body.split("<CommonPrefixes>").skip(1).filter_map(|rest| rest.split(['<', '>']).nth(2));
+        let mut found: Vec<String> = keys.chain(groups).map(str::to_owned).collect();
+        found.sort();
+        names.extend(found);
+        if !text.contains("<IsTruncated>true") {
+            return names;
+        }
+        marker = names.last().cloned().expect("a page that goes on shows something");
+    }
+}
+
+#[test]
+fn the_origin_never_has_a_write_without_what_was_acknowledged_before_it() {
+    let bench = back();
+    let failing = |method: &str, seed| slow_down(method).probability(0.3, seed);
+    let lost = Rule::new(Fault::CutBeforeAnswer).method("PUT").probability(0.2, 3);
+    bench.proxy.set_rules(vec![failing("PUT", 1), failing("DELETE", 2), lost]);
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        let writer = tokio::spawn(async move {
+            for n in 0..40 {
+                put(&client, &format!("{n:03}"), n, 2000).await;
+            }
+        });
+        let mut most = 0;
+        while most < 40 {
+            let found = keys_there(&bench).await;
+            let expected: Vec<String> = (0..found.len()).map(|n| format!("{n:03}")).collect();
+            assert_eq!(found, expected, "none is missing before the last");
+            assert!(found.len() >= most);
+            most = found.len();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        writer.await.expect("written");
+    });
+    flush(&bench);
+}
+
+#[test]
+fn each_write_of_a_key_takes_its_turn_and_the_last_one_stays() {
+    let bench = back();
+    runtime().block_on(async {
+        hold(&bench);
+        let client = bench.gateway.client();
+        for version in 1..6 {
+            put(&client, "k", version, 1000).await;
+            put(&client, "other", version, 500).await;
+        }
+        client.delete(HERE, "other").await.expect("acknowledged");
+        is_here(&bench, "k", &bytes(5, 1000)).await;
+        assert!(client.get(HERE, "other").await.expect_err("gone").is_not_found());
+        release(&bench);
+        flush(&bench);
+        is_everywhere(&bench, "k", &bytes(5, 1000)).await;
+        assert_eq!(keys_there(&bench).await, ["k"]);
+        put(&client, "other", 9, 700).await;
+        is_here(&bench, "other", &bytes(9, 700)).await;
+        flush(&bench);
+        is_everywhere(&bench, "other", &bytes(9, 700)).await;
+    });
+}
+
+#[test]
+fn writes_that_overlap_are_sent_at_once() {
+    let bench = back();
+    bench.proxy.set_rules(vec![Rule::new(Fault::Delay { by: Duration::from_millis(300) }).method("PUT")]);
+    runtime().block_on(async {
+        hold(&bench);
+        let writers = (0..16).map(|n| {
+            let client = bench.gateway.client();
+            tokio::spawn(async move { put(&client, &n.to_string(), n, 1000).await })
+        });
+        for writer in writers.collect::<Vec<_>>() {
+            writer.await.expect("written");
+        }
+        let slow = Rule::new(Fault::Delay { by: Duration::from_millis(300) }).method("PUT");
+        bench.proxy.set_rules(vec![slow]);
+        let begun = std::time::Instant::now();
+        flush(&bench);
+        // One after the other would take five seconds; those that failed before wait for a moment.
+        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        assert_eq!(keys_there(&bench).await.len(), 16);
+    });
+}
+
+#[test]
+fn a_crash_before_and_after_the_origin_has_a_write_neither_loses_nor_repeats_it() {
+    let mut bench = back();
+    let runtime = runtime();
+    let puts = |bench: &Bench| bench.asked().iter().filter(|line| *line == "PUT").count();
+    // Before: nothing got through.
+    hold(&bench);
+    runtime.block_on(async {
+        put(&bench.gateway.client(), "k", 1, 100_000).await;
+        put(&bench.gateway.client(), "large", 2, 3 * MIB).await;
+    });
+    bench.gateway.kill();
+    bench.gateway = bench.setup.start();
+    runtime.block_on(async {
+        is_here(&bench, "k", &bytes(1, 100_000)).await;
+        is_here(&bench, "large", &bytes(2, 3 * MIB)).await;
+        assert_eq!(keys_here(&bench, 10).await, ["k", "large"]);
+    });
+    release(&bench);
+    flush(&bench);
+    runtime.block_on(async {
+        is_everywhere(&bench, "k", &bytes(1, 100_000)).await;
+        is_everywhere(&bench, "large", &bytes(2, 3 * MIB)).await;
+    });
+    // After: the origin has it, and nobody here knows.
+    for (id, length) in [(3, 1000), (4, 3 * MIB)] {
+        bench.proxy.set_rules(vec![Rule::new(Fault::CutBeforeAnswer).method("PUT")]);
+        runtime.block_on(async {
+            put(&bench.gateway.client(), "k", id, length).await;
+            let has_it = async || {
+                bench.there().get(THERE, &there("k")).await.is_ok_and(|got| got.body == bytes(id, length))
+            };
+            until("the origin has it", has_it).await;
+            // Before it is looked again.
+            bench.proxy.set_rules(vec![slow_down("HEAD"), slow_down("PUT")]);
+        });
+        bench.gateway.kill();
+        bench.proxy.set_rules(vec![]);
+        bench.asked();
+        bench.gateway = bench.setup.start();
+        runtime.block_on(is_here(&bench, "k", &bytes(id, length)));
+        flush(&bench);
+        assert_eq!(puts(&bench), 0, "it was known again");
+        runtime.block_on(is_everywhere(&bench, "k", &bytes(id, length)));
+    }
+}
+
+#[test]
+fn kills_in_the_middle_lose_no_write_and_change_no_order() {
+    let mut bench = back();
+    let runtime = runtime();
+    let mut next = 0;
+    for round in 0..4 {
+        bench.proxy.set_rules(vec![
+            Rule::new(Fault::Delay { by: Duration::from_millis(20) }).method("PUT"),
+            slow_down("PUT").probability(0.2, round),
+            Rule::new(Fault::CutBeforeAnswer).method("PUT").probability(0.2, round),
+        ]);
+        runtime.block_on(async {
+            let client = bench.gateway.client();
+            for _ in 0..15 {
+                put(&client, &format!("{next:03}"), next, 3000).await;
+                next += 1;
+            }
+        });
+        bench.gateway.kill();
+        runtime.block_on(async {
+            let found = keys_there(&bench).await;
+            let expected: Vec<String> = (0..found.len()).map(|n| format!("{n:03}")).collect();
+            assert_eq!(found, expected);
+        });
+        bench.gateway = bench.setup.start();
+    }
+    release(&bench);
+    runtime.block_on(async {
+        let expected: Vec<String> = (0..next).map(|n| format!("{n:03}")).collect();
+        assert_eq!(keys_here(&bench, 7).await, expected);
+        flush(&bench);
+        assert_eq!(keys_there(&bench).await, expected);
+        for n in 0..next {
+            is_everywhere(&bench, &format!("{n:03}"), &bytes(n, 3000)).await;
+        }
+    });
+}
+
+#[test]
+fn faults_of_the_way_are_gone_through() {
+    let bench = back();
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        // The gateway waits for an answer for five seconds.
+        let late = Duration::from_secs(7);
+        for (n, (length, rules)) in [
+            (1000, vec![slow_down("PUT").times(5)]),
+            (1000, vec![slow_down("HEAD").times(5)]),
+            (3 * MIB, vec![Rule::new(Fault::CutRequest { after: 2 << 20 }).times(2)]),
+            (3 * MIB, vec![Rule::new(Fault::CutBeforeAnswer).method("PUT").times(2)]),
+            (1000, vec![Rule::new(Fault::Refuse).times(4)]),
+            (1000, vec![Rule::new(Fault::Delay { by: late }).method("PUT").times(1)]),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let key = format!("{n}");
+            bench.proxy.set_rules(rules.clone());
+            put(&client, &key, n as u64, length).await;
+            is_here(&bench, &key, &bytes(n as u64, length)).await;
+            flush(&bench);
+            is_everywhere(&bench, &key, &bytes(n as u64, length)).await;
+            bench.proxy.set_rules(vec![Rule::new(Fault::CutBeforeAnswer).method("DELETE").times(1)]);
+            client.delete(HERE, &key).await.expect("acknowledged");
+            flush(&bench);
+            assert_eq!(keys_there(&bench).await, [""; 0], "{rules:?}");
+        }
+    });
+}
+
+#[test]
+fn what_somebody_else_wrote_since_is_reported_and_not_overwritten() {
+    let mut bench = back();
+    let runtime = runtime();
+    runtime.block_on(async {
+        for key in ["mine", "theirs", "gone"] {
+            bench.put(key, Content { id: 1, length: 100 }).await;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        hold(&bench);
+        let client = bench.gateway.client();
+        put(&client, "mine", 2, 100).await;
+        put(&client, "theirs", 2, 200).await;
+        client.delete(HERE, "gone").await.expect("acknowledged");
+        put(&client, "new", 2, 300).await;
+        put(&client, "after", 2, 50).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        for key in ["theirs", "gone", "new"] {
+            bench.put(key, Content { id: 3, length: 70 }).await;
+        }
+        release(&bench);
+    });
+    let contested = |bench: &Bench| {
+        let (said, status) = bench.setup.command(&["bucket", "flush", HERE]);
+        assert_eq!(status, Some(1), "{said}");
+        assert!(["theirs", "gone", "new"].iter().all(|key| said.contains(&format!("{key:?}"))), "{said}");
+        runtime.block_on(async {
+            for key in ["theirs", "gone", "new"] {
+                is_there(bench, key, &bytes(3, 70)).await;
+            }
+            is_everywhere(bench, "mine", &bytes(2, 100)).await;
+            is_everywhere(bench, "after", &bytes(2, 50)).await;
+            is_here(bench, "theirs", &bytes(2, 200)).await;
+            assert!(bench.gateway.client().get(HERE, "gone").await.expect_err("gone").is_not_found());
+        });
+        let (said, status) = bench.setup.command(&["--yes", "bucket", "unbind", HERE]);
+        assert!(status != Some(0) && said.contains("flush"), "{said}");
+    };
+    contested(&bench);
+    bench.gateway.kill();
+    bench.gateway = bench.setup.start();
+    contested(&bench);
+    runtime.block_on(async {
+        let client = bench.gateway.client();
+        let unless = [("if-none-match", "*".to_owned())];
+        let refused = client.call(Method::PUT, &here("theirs"), &unless, whole("x")).await;
+        assert!(
+            matches!(&refused, Err(Failure::Refused { status, .. }) if status.as_u16() == 409),
+            "{refused:?}"
+        );
+        // Whoever writes anew knows what there is.
+        put(&client, "theirs", 4, 80).await;
+        until("it is there", async || {
+            bench.there().get(THERE, &there("theirs")).await.is_ok_and(|got| got.body == bytes(4, 80))
+        })
+        .await;
+    });
+    let (said, status) = bench.setup.command(&["--yes", "bucket", "flush", HERE, "--discard"]);
+    assert!(status == Some(0) && said.contains("2 writes"), "{said}");
+    runtime.block_on(async {
+        is_everywhere(&bench, "theirs", &bytes(4, 80)).await;
+        is_everywhere(&bench, "gone", &bytes(3, 70)).await;
+        is_everywhere(&bench, "new", &bytes(3, 70)).await;
+    });
+    let (said, status) = bench.setup.command(&["--yes", "bucket", "unbind", HERE]);
+    assert_eq!(status, Some(0), "{said}");
+}
+
+#[test]
+fn what_may_be_dirty_is_bounded_and_writers_slow_down() {
+    let mut bench = back();
+    bench.gateway.ask_to_stop();
+    bench.gateway.wait_exit();
+    bench.setup = bench.setup.clone().with("bound.dirty_bytes_max", "1MiB");
+    bench.gateway = bench.setup.start();
+    hold(&bench);
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        for n in 0..4 {
+            put(&client, &n.to_string(), n, MIB / 4).await;
+        }
+        let begun = std::time::Instant::now();
+        let refused = client.put(HERE, "4", whole(bytes(4, 100))).await;
+        assert!(
+            matches!(&refused, Err(Failure::Refused { status, body }) if status.as_u16() == 503 && body.contains("SlowDown")),
+            "{refused:?}"
+        );
+        assert!(begun.elapsed() > Duration::from_secs(5), "it waited");
+        client.delete(HERE, "3").await.expect("a delete takes no bytes");
+        // Who waits goes on as soon as there is room.
+        let waiting = tokio::spawn({
+            let client = bench.gateway.client();
+            async move { put(&client, "4", 4, MIB / 2).await }
+        });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(!waiting.is_finished());
+        release(&bench);
+        waiting.await.expect("written");
+        // What could never be dirty goes through.
+        put(&client, "large", 5, 2 * MIB).await;
+        is_everywhere(&bench, "large", &bytes(5, 2 * MIB)).await;
+        flush(&bench);
+        assert_eq!(keys_there(&bench).await, ["0", "1", "2", "4", "large"]);
+    });
+}
+
+#[test]
+fn what_goes_through_comes_after_what_was_acknowledged_before() {
+    let bench = back();
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        bench.proxy.set_rules(vec![slow_down("PUT").times(2)]);
+        put(&client, "source", 1, 6 * MIB).await;
+        let copied = client.copy(HERE, "source", "copy").await.expect("copied");
+        assert_eq!(copied, Content { id: 1, length: 6 * MIB }.etag());
+        is_everywhere(&bench, "copy", &bytes(1, 6 * MIB)).await;
+        bench.proxy.set_rules(vec![slow_down("PUT").times(2)]);
+        put(&client, "source", 2, 100).await;
+        let etag = Content { id: 2, length: 100 }.etag();
+        let matching = [("if-match", format!("\"{etag}\""))];
+        let body = || whole(bytes(3, 100));
+        client.call(Method::PUT, &here("source"), &matching, body()).await.expect("as it was written");
+        let refused = client.call(Method::PUT, &here("source"), &matching, body()).await;
+        assert!(
+            matches!(&refused, Err(Failure::Refused { status, .. }) if status.as_u16() == 412),
+            "{refused:?}"
+        );
+        is_everywhere(&bench, "source", &bytes(3, 100)).await;
+        put(&client, "source", 4, 100).await;
+        flush(&bench);
+        is_everywhere(&bench, "source", &bytes(4, 100)).await;
+        let upload = client.create_upload(HERE, "parts").await.expect("begun");
+        let body = whole(bytes(5, 5 * MIB));
+        let etag = client.put_part(HERE, "parts", &upload, 1, body).await.expect("stored");
+        put(&client, "before", 6, 100).await;
+        client.complete(HERE, "parts", &upload, &[(1, etag)]).await.expect("complete");
+        is_there(&bench, "before", &bytes(6, 100)).await;
+        is_everywhere(&bench, "parts", &bytes(5, 5 * MIB)).await;
+        assert_eq!(client.head(HERE, "parts").await.expect("there").header("x-amz-meta-mlgw-write"), None);
+        put(&client, "parts", 7, 100).await;
+        flush(&bench);
+        is_everywhere(&bench, "parts", &bytes(7, 100)).await;
+    });
+}
