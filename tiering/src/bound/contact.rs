@@ -44,7 +44,7 @@ impl BoundBucket {
             let mut contacts = self.inner.contacts.0.lock();
             if let Some(answer) = contacts.get(&asked) {
                 answer.clone()
-            } else if let Some(copy) = self.learned(key, part.is_none()) {
+            } else if let Some(copy) = self.learned(key, part.is_none(), known.as_ref()) {
                 return Ok(self.opened(copy, CacheState::Hit));
             } else {
                 let answer = self.begin(asked.clone(), part, known);
@@ -65,10 +65,11 @@ impl BoundBucket {
         Some(async move { drop(answer.await) })
     }
 
-    /// What somebody else has asked since it was looked at what is known.
-    fn learned(&self, key: &ObjectKey, with_checksums: bool) -> Option<Copy> {
+    /// What somebody else has asked since it was looked at what is `known`. Who has reason to doubt that asks although it holds.
+    fn learned(&self, key: &ObjectKey, with_checksums: bool, known: Option<&Copy>) -> Option<Copy> {
         let copy = self.inner.copies.find(self.id, key)?;
-        (self.is_fresh(&copy) && (copy.with_checksums || !with_checksums)).then_some(copy)
+        let is_new = known.is_none_or(|known| copy.validated_ms > known.validated_ms);
+        (is_new && self.is_fresh(&copy) && (copy.with_checksums || !with_checksums)).then_some(copy)
     }
 
     /// Begins to ask. It goes on although who asked first goes away: others wait for the same.
