@@ -61,14 +61,17 @@ impl Inner {
         let (pinned, others) = self.pinned_first(segment, self.chunks(segment).await);
         let mut again = others.len() * AGAIN_PERCENT / 100;
         for (chunk, extent) in pinned {
-            if !self.move_chunk(&chunk, &extent).await {
-                self.let_go(&chunk, &extent);
+            match self.move_chunk(&chunk, &extent).await {
+                Some(to) => {
+                    self.pins.lock().moved(chunk.bucket, chunk.key.as_str(), extent.logical_bytes, to);
+                }
+                None => self.let_go(&chunk, &extent),
             }
         }
         for (chunk, extent) in others {
             if again > 0 && self.index.is_recent(chunk.bucket, &chunk.key) {
                 again -= 1;
-                if self.move_chunk(&chunk, &extent).await {
+                if self.move_chunk(&chunk, &extent).await.is_some() {
                     continue;
                 }
             }
@@ -129,11 +132,10 @@ impl Inner {
         extents.into_iter().find(|extent| extent.segment == segment.0 && extent.offset == chunk.offset)
     }
 
-    async fn move_chunk(&self, chunk: &ChunkAt, extent: &Extent) -> bool {
-        match self.segments.append_moved(extent, chunk.body).await {
-            Ok(moved) => self.replace_extent(chunk, extent, Some(&moved.extent)),
-            Err(_) => false,
-        }
+    /// Appends a chunk again; says to which segment.
+    async fn move_chunk(&self, chunk: &ChunkAt, extent: &Extent) -> Option<SegmentId> {
+        let moved = self.segments.append_moved(extent, chunk.body).await.ok()?;
+        self.replace_extent(chunk, extent, Some(&moved.extent)).then(|| moved.extent.segment_id())
     }
 
     pub(super) async fn flush(self: &Arc<Self>) -> Result<(), String> {

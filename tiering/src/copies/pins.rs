@@ -65,6 +65,19 @@ impl Pins {
         self.left -= bytes;
         true
     }
+
+    /// A chunk that is kept was appended again, to `segment`. When that is older than the end of the lap, as one that was open when the
+    /// lap began, the chunk comes up once more in it, and counts only then.
+    pub(super) fn moved(&mut self, bucket: BucketId, key: &str, bytes: u64, segment: SegmentId) {
+        if self.last.is_none_or(|last| segment > last) {
+            return;
+        }
+        let mut held = self.pins.iter().zip(&mut self.kept);
+        if let Some((_, kept)) = held.find(|(pin, kept)| pin.holds(bucket, key) && **kept >= bytes) {
+            *kept -= bytes;
+            self.left += bytes;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -109,5 +122,17 @@ mod tests {
         let kept =
             |pins: &mut Pins, bucket| (0..50).filter(|_| pins.keeps(BucketId(bucket), "k", 10)).count();
         assert_eq!((kept(&mut pins, 1), kept(&mut pins, 2)), (40, 10));
+    }
+
+    #[test]
+    fn what_comes_up_twice_in_a_lap_counts_once() {
+        let mut pins = pins(&[(1, &[], 100)]);
+        pins.come_to(SegmentId(1), SegmentId(5), 1000);
+        assert!(pins.keeps(BucketId(1), "k", 100));
+        pins.moved(BucketId(1), "k", 100, SegmentId(5));
+        pins.come_to(SegmentId(5), SegmentId(9), 1000);
+        assert!(pins.keeps(BucketId(1), "k", 100), "it was appended to a segment of the same lap");
+        pins.moved(BucketId(1), "k", 100, SegmentId(9));
+        assert!(!pins.keeps(BucketId(1), "other", 1));
     }
 }
