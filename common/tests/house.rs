@@ -201,3 +201,22 @@ fn nothing_is_left_for_later() {
         assert!(is_test(&path, &test_files) || !without_tests(&text).contains(".unwrap()"), "{path} unwraps");
     }
 }
+
+/// Every test that a table of promises names is there, in the folder that it names.
+#[test]
+fn every_test_behind_a_cell_of_the_table_of_faults_is_there() {
+    let table = std::fs::read_to_string(root().join("docs/FAULTS.md")).unwrap();
+    let sources = sources();
+    let named = table.split('`').filter_map(|piece| {
+        let (folder, test) = piece.split_once(':').filter(|(_, test)| test.contains('_'))?;
+        Some((if folder == "s" { "tests/src/" } else { "tiering/src/" }, test))
+    });
+    let mut count = 0;
+    for (folder, test) in named {
+        let declared = format!("fn {test}() {{");
+        let is_there = sources.iter().any(|(path, text)| path.starts_with(folder) && text.contains(&declared));
+        assert!(is_there, "docs/FAULTS.md names {test}, which is not in {folder}");
+        count += 1;
+    }
+    assert!(count > 40, "the table was not read: {count}");
+}
