@@ -66,8 +66,9 @@ impl fmt::Debug for Answer {
 }
 
 impl Answer {
+    /// A header as text, which may be any that is UTF-8.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).and_then(|value| value.to_str().ok())
+        self.headers.get(name).and_then(|value| std::str::from_utf8(value.as_bytes()).ok())
     }
 
     /// The ETag without its quotes.
