@@ -128,7 +128,7 @@ impl Jobs {
     pub fn look_at(&self, job: &Job) -> (Job, Option<Pace>) {
         match self.live.lock().get(&job.id) {
             Some(live) if !job.has_ended() => {
-                (Job { progress: live.progress(), ..job.clone() }, Some(live.pace()))
+                (Job { progress: live.shown(), ..job.clone() }, Some(live.pace()))
             }
             _ => (job.clone(), None),
         }

@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use crate::content::Content;
-use crate::proxy::FaultProxy;
+use crate::proxy::{FaultProxy, Rule};
 use crate::s3::{Client, whole};
 use crate::server::{ACCESS_KEY, SECRET_KEY, Server, Setup};
 
@@ -88,10 +88,11 @@ impl Bench {
         bytes
     }
 
-    /// Kills the gateway and starts it again.
-    fn crash(&mut self) {
+    /// Kills the gateway and starts it again, before a proxy with these rules.
+    fn crash(&mut self, rules: Vec<Rule>) {
         self.gateway.as_mut().expect("it runs").kill();
         self.gateway = None;
+        self.proxy.set_rules(rules);
         self.gateway = Some(self.setup.start());
     }
 

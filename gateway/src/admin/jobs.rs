@@ -21,6 +21,9 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Jobs on one page: the newest.
+const SHOWN_MAX: usize = 1000;
+
 /// A job, and how far it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobInfo {
@@ -79,7 +82,7 @@ pub struct JobInfo {
 /// Jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobList {
-    /// The newest first.
+    /// The newest first, 1,000 at most.
     pub jobs: Vec<JobInfo>,
 }
 
@@ -113,7 +116,9 @@ pub(super) struct JobQuery {
 pub(super) async fn list(State(admin): State<Arc<Admin>>, Query(query): Query<JobQuery>) -> Json<JobList> {
     let jobs = admin.catalogue.jobs();
     let is_wanted = |job: &&Arc<Job>| query.dataset.as_ref().is_none_or(|dataset| *dataset == job.dataset);
-    Json(JobList { jobs: jobs.iter().rev().filter(is_wanted).map(|job| admin.job_info(job)).collect() })
+    Json(JobList {
+        jobs: jobs.iter().rev().filter(is_wanted).take(SHOWN_MAX).map(|job| admin.job_info(job)).collect(),
+    })
 }
 
 pub(super) async fn show(

@@ -3,6 +3,7 @@
 //! The condition that it is put under is what was seen here before; who writes the key meanwhile wins. A body that breaks off
 //! is read on from where it was, of the same version or not at all.
 
+use super::live::Ahead;
 use crate::body::checksum::Running;
 use crate::memory::Account;
 use crate::s3::Gateway;
@@ -35,6 +36,7 @@ pub(super) struct Import {
     pub(super) bucket: Arc<Bucket>,
     pub(super) source: Source,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) ahead: Ahead,
 }
 
 /// What came of it.
@@ -184,6 +186,7 @@ impl Import {
                         running.update(&piece);
                     }
                     at += piece.len() as u64;
+                    self.ahead.add(piece.len() as u64);
                     ingest.push(piece).await?;
                     tries = 0;
                     continue;

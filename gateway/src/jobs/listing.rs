@@ -63,7 +63,7 @@ pub(super) struct Page {
 /// Pages, as they come; an error is the last thing that does.
 pub(super) type Pages = mpsc::Receiver<Result<Page, Stop>>;
 
-/// Begins to list, behind where the job was. Totals are counted on; with more than `bytes_max` it ends with an error that says so.
+/// Begins to list, behind where the job was. Totals are counted on; `check` is asked whether so many bytes in all may be.
 pub(super) fn begin(
     parts: Vec<Part>,
     live: Arc<Live>,

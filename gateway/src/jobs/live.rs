@@ -3,6 +3,8 @@
 use super::Stop;
 use mlgw_metadata::schema::{Job, JobCursor, JobKind, JobProgress};
 use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +19,33 @@ pub(super) struct Live {
     begun: Instant,
     /// How far it was then.
     before: JobProgress,
+    /// Bytes that came of objects that are not settled yet.
+    ahead_bytes: AtomicU64,
     state: Mutex<State>,
+}
+
+/// What came of an object so far; it counts until the object is settled, and this is dropped.
+pub(super) struct Ahead {
+    live: Arc<Live>,
+    bytes: AtomicU64,
+}
+
+impl Ahead {
+    pub(super) fn of(live: &Arc<Live>) -> Self {
+        Self { live: Arc::clone(live), bytes: AtomicU64::new(0) }
+    }
+
+    /// More came.
+    pub(super) fn add(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.live.ahead_bytes.fetch_add(bytes, Relaxed);
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.live.ahead_bytes.fetch_sub(self.bytes.load(Relaxed), Relaxed);
+    }
 }
 
 #[derive(Default)]
@@ -45,6 +73,7 @@ impl Live {
             stop,
             begun: Instant::now(),
             before: job.progress,
+            ahead_bytes: AtomicU64::new(0),
             state: Mutex::new(state),
         }
     }
@@ -70,6 +99,14 @@ impl Live {
 
     pub(super) fn progress(&self) -> JobProgress {
         self.state.lock().progress
+    }
+
+    /// How far it is, with what came of objects that are not settled yet.
+    pub(super) fn shown(&self) -> JobProgress {
+        let progress = self.progress();
+        let ahead_bytes = progress.bytes_done + self.ahead_bytes.load(Relaxed);
+        let bytes_done = ahead_bytes.min(progress.bytes_total.max(progress.bytes_done));
+        JobProgress { bytes_done, ..progress }
     }
 
     pub(super) fn cursor(&self) -> Option<JobCursor> {
@@ -127,7 +164,7 @@ impl Live {
     }
 
     pub(super) fn pace(&self) -> Pace {
-        pace(self.progress(), self.before, self.begun.elapsed())
+        pace(self.shown(), self.before, self.begun.elapsed())
     }
 }
 

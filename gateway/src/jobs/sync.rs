@@ -6,6 +6,7 @@
 
 use super::import::{Import, Imported};
 use super::listing::{self, Page, Part, Place};
+use super::live::Ahead;
 use super::{Outcome, Stop, Work};
 use crate::s3::error::{Code, S3Error};
 use futures_util::{StreamExt as _, stream};
@@ -64,10 +65,11 @@ impl Work {
                     bucket: Arc::clone(bucket),
                     source: source.clone(),
                     clock: self.jobs.clock.clone(),
+                    ahead: Ahead::of(&self.live),
                 };
                 async move {
                     let imported = import.import(&there, &object).await;
-                    (there, object.size, imported)
+                    (there, object.size, imported, import)
                 }
             })
             .buffered(SYNC_OBJECTS_MAX)
@@ -77,7 +79,7 @@ impl Work {
                 next = imports.next() => next,
                 stop = self.live.ended() => return Err(stop),
             };
-            let Some((there, size, imported)) = next else { return Ok(()) };
+            let Some((there, size, imported, _import)) = next else { return Ok(()) };
             let moved = match imported {
                 Ok(Imported::Same | Imported::Gone) => None,
                 Ok(Imported::New { bytes }) => Some(bytes),

@@ -2,6 +2,7 @@
 //! that hold its objects are promoted to the hot tier.
 
 use super::listing::{self, Pages, Part, Place};
+use super::live::Ahead;
 use super::{Outcome, Stop, Work, parts};
 use futures_util::{StreamExt as _, stream};
 use mlgw_common::limits::JOB_OBJECTS_MAX;
@@ -62,13 +63,16 @@ impl Work {
         let pages = listing::begin(parts, std::sync::Arc::clone(&self.live), self.jobs.clock.clone(), fits);
         let mut fetched = wanted(pages)
             .map(|wanted| async {
-                let wanted = wanted?;
+                let (wanted, ahead) = (wanted?, Ahead::of(&self.live));
+                let came = |bytes| ahead.add(bytes);
                 let warmed = match ObjectKey::new(&wanted.name) {
-                    Ok(key) => bound.warm(&key, &wanted.object, wanted.listed, &self.jobs.blocks).await,
+                    Ok(key) => {
+                        bound.warm(&key, &wanted.object, wanted.listed, &self.jobs.blocks, &came).await
+                    }
                     // What is no key here cannot be asked for here.
                     Err(_) => Ok(Warmed::default()),
                 };
-                Ok((wanted, warmed))
+                Ok((wanted, warmed, ahead))
             })
             .buffered(JOB_OBJECTS_MAX)
             .boxed();
@@ -79,7 +83,7 @@ impl Work {
                 stop = self.live.ended() => return Err(stop),
             };
             let Some(next) = next else { break };
-            let (wanted, warmed): (Wanted, _) = next?;
+            let (wanted, warmed, _ahead): (Wanted, _, Ahead) = next?;
             let is_transient = warmed.as_ref().is_err_and(OriginError::is_transient);
             failures = if is_transient { failures + 1 } else { 0 };
             self.note(&wanted, warmed);

@@ -188,8 +188,8 @@ mod tests {
         #[test]
         fn rows_sort_by_dataset_and_number(a in "[a-c]{1,3}", b in "[a-c]{1,3}", x: u64, y: u64) {
             prop_assert_eq!(row(&a, x).cmp(&row(&b, y)), (&a, x).cmp(&(&b, y)));
-            let one = row(&a, x);
-            prop_assert_eq!(key_of(&one), Ok((a.as_bytes().into(), x)));
+            let at = row(&a, x);
+            prop_assert_eq!(key_of(&at), Ok((a.as_bytes().into(), x)));
             let (first, end) = rows_of(&a);
             prop_assert!(first < row(&a, x) && row(&a, x) < end);
             prop_assert_eq!(first < row(&b, y) && row(&b, y) < end, a == b);

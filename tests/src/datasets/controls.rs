@@ -25,10 +25,9 @@ fn one_job_at_a_time_and_one_that_is_cancelled_ends_and_can_be_done_again() {
     until("it is half done", || bench.job(id)["objects_done"] == 30);
     // A wish to end outlives a crash.
     bench.done(&["job", "cancel", &id.to_string()]);
-    bench.crash();
+    bench.crash(vec![]);
     bench.refused(&["job", "wait", &id.to_string(), "--quiet"], 1, "cancelled");
     bench.refused(&["job", "cancel", &id.to_string()], 4, "is cancelled already");
-    bench.proxy.set_rules(vec![]);
     let job = bench.done(&["dataset", "warm", "train", "--wait", "--quiet"]);
     assert_eq!((&job["state"], &job["objects_done"]), (&"done".into(), &50.into()), "{job}");
     let jobs = bench.done(&["job", "list", "--dataset", "train"]);
@@ -52,7 +51,7 @@ fn a_schedule_is_kept_until_it_is_taken_back() {
     until("it was due", || !jobs(&bench).is_empty());
     assert_eq!(jobs(&bench)[0]["requested_by"], "schedule");
     assert_eq!(bench.done(&["dataset", "show", "train"])["readiness"], "ready");
-    bench.crash();
+    bench.crash(vec![]);
     let before = id_of(&jobs(&bench)[0]);
     until("it is due after a restart, too", || id_of(&jobs(&bench)[0]) > before);
     let shown = bench.done(&["dataset", "warm", "train", "--schedule", "off"]);

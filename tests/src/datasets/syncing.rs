@@ -108,10 +108,9 @@ fn a_sync_goes_on_after_a_kill_and_through_an_origin_that_fails() {
     bench.proxy.set_rules(vec![Rule::new(stall).path("k30")]);
     let id = id_of(&bench.done(&["dataset", "sync", "all"]));
     until("half of it is here", || bench.job(id)["objects_done"] == 30);
-    bench.crash();
     let cut = Rule::new(Fault::CutAnswer { after: 3_000_000 }).path("large").times(2);
     let busy = Rule::new(Fault::Status { status: 503, code: "SlowDown".into() }).times(3);
-    bench.proxy.set_rules(vec![cut, busy]);
+    bench.crash(vec![cut, busy]);
     let job = bench.done(&["job", "wait", &id.to_string(), "--quiet"]);
     assert_eq!((&job["state"], &job["starts"]), (&"done".into(), &2.into()), "{job}");
     assert_eq!((&job["objects_done"], &job["objects_total"]), (&61.into(), &61.into()), "{job}");

@@ -83,8 +83,7 @@ fn a_warm_goes_on_after_a_kill_and_ends_right() {
     bench.proxy.set_rules(vec![Rule::new(stall).path("k30")]);
     let id = id_of(&bench.done(&["dataset", "warm", "train"]));
     until("half of it is there", || bench.job(id)["objects_done"] == 30);
-    bench.crash();
-    bench.proxy.set_rules(vec![]);
+    bench.crash(vec![]);
     let job = bench.done(&["job", "wait", &id.to_string(), "--quiet"]);
     assert_eq!((&job["state"], &job["starts"]), (&"done".into(), &2.into()), "{job}");
     assert_eq!((&job["objects_done"], &job["objects_total"]), (&60.into(), &60.into()), "{job}");

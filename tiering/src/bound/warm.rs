@@ -49,7 +49,7 @@ pub struct Walked {
 }
 
 impl BoundBucket {
-    /// Brings all of an object in that was listed at `listed` to be like `object`.
+    /// Brings all of an object in that was listed at `listed` to be like `object`; `came` hears of the bytes of each block that was fetched.
     ///
     /// # Errors
     /// Those of the origin.
@@ -59,6 +59,7 @@ impl BoundBucket {
         object: &ObjectVersion,
         listed: Timestamp,
         places: &Arc<Semaphore>,
+        came: &(dyn Fn(u64) + Sync),
     ) -> Result<Warmed, OriginError> {
         let known = self.inner.copies.find(self.id, key);
         let (mut place, mut is_begun) = (None, false);
@@ -91,6 +92,7 @@ impl BoundBucket {
         let warmed = stream::iter(blocks).buffer_unordered(JOB_BLOCKS_MAX);
         warmed
             .try_fold(Warmed::default(), |sum, one| async move {
+                came(one.fetched_bytes);
                 Ok(Warmed {
                     fetched_bytes: sum.fetched_bytes + one.fetched_bytes,
                     refused_bytes: sum.refused_bytes + one.refused_bytes,

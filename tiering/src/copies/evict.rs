@@ -31,8 +31,10 @@ pub(super) async fn run(copies: Weak<Inner>) {
         };
         let woken = tokio::time::timeout(LOOK_EVERY, wake.notified()).await.is_ok();
         let Some(inner) = copies.upgrade() else { return };
+        let mut last = None;
         while inner.is_too_full() {
-            let Some(segment) = inner.map.oldest_sealed() else { break };
+            last = inner.map.oldest_sealed(last);
+            let Some(segment) = last else { break };
             inner.evict(segment).await;
         }
         looks += u64::from(!woken);
@@ -55,29 +57,28 @@ impl Inner {
         used_bytes > (used_bytes + room_bytes) / 100 * FULL_PERCENT
     }
 
-    /// Lets go of a segment and of what is in it, but for what was read lately.
+    /// Lets go of a segment and of what is in it, but for what was read lately. What is pinned and finds no room elsewhere stays where it is,
+    /// and the segment comes up again when others have made room.
     async fn evict(self: &Arc<Self>, segment: SegmentId) {
         let _alone = self.evicting.lock().await;
         let (pinned, others) = self.pinned_first(segment, self.chunks(segment).await);
         let mut again = others.len() * AGAIN_PERCENT / 100;
+        let mut is_left = false;
         for (chunk, extent) in pinned {
-            match self.move_chunk(&chunk, &extent).await {
-                Some(to) => {
-                    self.pins.lock().moved(chunk.bucket, chunk.key.as_str(), extent.logical_bytes, to);
-                }
-                None => self.let_go(&chunk, &extent),
-            }
+            is_left |= !self.move_chunk(&chunk, &extent).await && self.extent_of(&chunk, segment).is_some();
         }
         for (chunk, extent) in others {
             if again > 0 && self.index.is_recent(chunk.bucket, &chunk.key) {
                 again -= 1;
-                if self.move_chunk(&chunk, &extent).await.is_some() {
+                if self.move_chunk(&chunk, &extent).await {
                     continue;
                 }
             }
             self.let_go(&chunk, &extent);
         }
-        self.release(segment).await;
+        if !is_left {
+            self.release(segment).await;
+        }
     }
 
     /// The chunks of a segment; none of one that cannot be read.
@@ -92,7 +93,7 @@ impl Inner {
     fn pinned_first(&self, segment: SegmentId, chunks: Vec<ChunkAt>) -> (Vec<Held>, Vec<Held>) {
         let mut pins = self.pins.lock();
         let (used_bytes, room_bytes) = self.segments.fill();
-        pins.come_to(segment, self.map.newest().unwrap_or(segment), used_bytes + room_bytes);
+        pins.come_to(segment, &self.map.sealed(), used_bytes + room_bytes);
         let held = chunks.into_iter().filter_map(|chunk| {
             let extent = self.extent_of(&chunk, segment)?;
             Some((chunk, extent))
@@ -132,10 +133,11 @@ impl Inner {
         extents.into_iter().find(|extent| extent.segment == segment.0 && extent.offset == chunk.offset)
     }
 
-    /// Appends a chunk again; says to which segment.
-    async fn move_chunk(&self, chunk: &ChunkAt, extent: &Extent) -> Option<SegmentId> {
-        let moved = self.segments.append_moved(extent, chunk.body).await.ok()?;
-        self.replace_extent(chunk, extent, Some(&moved.extent)).then(|| moved.extent.segment_id())
+    async fn move_chunk(&self, chunk: &ChunkAt, extent: &Extent) -> bool {
+        match self.segments.append_moved(extent, chunk.body).await {
+            Ok(moved) => self.replace_extent(chunk, extent, Some(&moved.extent)),
+            Err(_) => false,
+        }
     }
 
     pub(super) async fn flush(self: &Arc<Self>) -> Result<(), String> {

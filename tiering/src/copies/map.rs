@@ -6,6 +6,7 @@ use mlgw_metadata::schema::{CopySegment, SegmentClass};
 use mlgw_metadata::{CleanIndex, CleanIndexError};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// Ids are never given twice, so a segment is only ever written once.
@@ -26,19 +27,17 @@ impl CopyMap {
         Ok(Self { index, segments: RwLock::new(segments) })
     }
 
-    /// The oldest segment that is sealed.
-    pub(super) fn oldest_sealed(&self) -> Option<SegmentId> {
-        self.segments.read().iter().find(|(_, length)| length.is_some()).map(|(id, _)| *id)
+    /// The oldest segment behind `after` that is sealed.
+    pub(super) fn oldest_sealed(&self, after: Option<SegmentId>) -> Option<SegmentId> {
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let segments = self.segments.read();
+        let sealed = segments.range((after, Bound::Unbounded)).find(|(_, length)| length.is_some());
+        sealed.map(|(id, _)| *id)
     }
 
     /// All that are sealed.
     pub(super) fn sealed(&self) -> Vec<SegmentId> {
         self.segments.read().iter().filter(|(_, length)| length.is_some()).map(|(id, _)| *id).collect()
-    }
-
-    /// The newest.
-    pub(super) fn newest(&self) -> Option<SegmentId> {
-        self.segments.read().keys().next_back().copied()
     }
 
     /// How many there are.

@@ -1,11 +1,12 @@
 //! Which copies stay however old they are: pure decisions.
 //!
 //! Room is made segment after segment, the oldest first, and what stays is appended again; so once in a lap of the queue every copy comes
-//! up. In one lap each pin keeps as many bytes as it may, and all of them together no more than their share of the room there is: what is
+//! up. What is appended during a lap comes up in a later one. In one lap each pin keeps as many bytes as it may, and all of them together no more than their share of the room there is: what is
 //! beyond that goes like anything else, and every lap makes room.
 
 use mlgw_common::ids::{BucketId, SegmentId};
 use mlgw_common::limits::PINNED_PERCENT_MAX;
+use std::collections::BTreeSet;
 
 /// Copies that are not to be evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +34,8 @@ pub(super) struct Pins {
     kept: Vec<u64>,
     /// Bytes that all together may still keep.
     left: u64,
-    /// The lap ends with this segment.
-    last: Option<SegmentId>,
+    /// Segments that are still to come up in this lap: those that were sealed when it began.
+    lap: BTreeSet<SegmentId>,
 }
 
 impl Pins {
@@ -42,10 +43,10 @@ impl Pins {
         *self = Self { kept: vec![0; pins.len()], pins, ..Self::default() };
     }
 
-    /// A segment comes up, while `newest` is the newest and copies have `room_bytes` in all.
-    pub(super) fn come_to(&mut self, segment: SegmentId, newest: SegmentId, room_bytes: u64) {
-        if self.last.is_none_or(|last| segment > last) {
-            self.last = Some(newest);
+    /// A segment comes up, while these are `sealed` and copies have `room_bytes` in all. One that is not of this lap begins the next.
+    pub(super) fn come_to(&mut self, segment: SegmentId, sealed: &[SegmentId], room_bytes: u64) {
+        if !self.lap.remove(&segment) {
+            self.lap = sealed.iter().copied().filter(|other| *other != segment).collect();
             self.kept.fill(0);
             self.left = room_bytes / 100 * PINNED_PERCENT_MAX;
         }
@@ -65,19 +66,6 @@ impl Pins {
         self.left -= bytes;
         true
     }
-
-    /// A chunk that is kept was appended again, to `segment`. When that is older than the end of the lap, as one that was open when the
-    /// lap began, the chunk comes up once more in it, and counts only then.
-    pub(super) fn moved(&mut self, bucket: BucketId, key: &str, bytes: u64, segment: SegmentId) {
-        if self.last.is_none_or(|last| segment > last) {
-            return;
-        }
-        let mut held = self.pins.iter().zip(&mut self.kept);
-        if let Some((_, kept)) = held.find(|(pin, kept)| pin.holds(bucket, key) && **kept >= bytes) {
-            *kept -= bytes;
-            self.left += bytes;
-        }
-    }
 }
 
 #[cfg(test)]
@@ -93,8 +81,12 @@ mod tests {
         };
         let mut pins = Pins::default();
         pins.set(of.iter().map(pin).collect());
-        pins.come_to(SegmentId(1), SegmentId(9), 1000);
+        pins.come_to(SegmentId(1), &sealed(1..10), 1000);
         pins
+    }
+
+    fn sealed(ids: std::ops::Range<u64>) -> Vec<SegmentId> {
+        ids.map(SegmentId).collect()
     }
 
     #[test]
@@ -108,12 +100,13 @@ mod tests {
     #[test]
     fn in_one_lap_it_keeps_no_more_than_it_may_and_in_the_next_one_as_much_again() {
         let mut pins = pins(&[(1, &[], 100)]);
-        let mut lap = |segment, newest| {
-            pins.come_to(SegmentId(segment), SegmentId(newest), 1000);
+        let mut come_to = |segment, end| {
+            pins.come_to(SegmentId(segment), &sealed(segment..end), 1000);
             (0..20).filter(|_| pins.keeps(BucketId(1), "k", 10)).count()
         };
-        assert_eq!((lap(2, 20), lap(9, 20)), (10, 0));
-        assert_eq!((lap(10, 20), lap(20, 40), lap(21, 40)), (10, 0, 10));
+        assert_eq!((come_to(2, 20), come_to(9, 20)), (10, 0));
+        // The tenth was open when the lap began: what was kept may be in it.
+        assert_eq!((come_to(10, 20), come_to(19, 20), come_to(20, 40)), (10, 0, 10));
     }
 
     #[test]
@@ -122,17 +115,5 @@ mod tests {
         let kept =
             |pins: &mut Pins, bucket| (0..50).filter(|_| pins.keeps(BucketId(bucket), "k", 10)).count();
         assert_eq!((kept(&mut pins, 1), kept(&mut pins, 2)), (40, 10));
-    }
-
-    #[test]
-    fn what_comes_up_twice_in_a_lap_counts_once() {
-        let mut pins = pins(&[(1, &[], 100)]);
-        pins.come_to(SegmentId(1), SegmentId(5), 1000);
-        assert!(pins.keeps(BucketId(1), "k", 100));
-        pins.moved(BucketId(1), "k", 100, SegmentId(5));
-        pins.come_to(SegmentId(5), SegmentId(9), 1000);
-        assert!(pins.keeps(BucketId(1), "k", 100), "it was appended to a segment of the same lap");
-        pins.moved(BucketId(1), "k", 100, SegmentId(9));
-        assert!(!pins.keeps(BucketId(1), "other", 1));
     }
 }
