@@ -34,24 +34,20 @@ pub(super) fn judge(
     let Some(found) = found else {
         return if deletes { Verdict::Done } else { Verdict::IfAbsent };
     };
-    let theirs = Mark::of(found);
-    if theirs.as_ref() == Some(mark) {
-        return Verdict::Done;
+    let overwrite = || Verdict::IfMatch(found.etag.clone());
+    match Mark::of(found) {
+        Some(theirs) if theirs == *mark => return Verdict::Done,
+        Some(theirs) if theirs.is_of_bucket(mark) => return overwrite(),
+        _ => {}
     }
-    let is_older = match exact_ms {
-        Some(exact_ms) => exact_ms < began_ms,
-        None => {
-            let (found_secs, began_secs) = (found.modified_ms.div_euclid(1000), began_ms.div_euclid(1000));
-            if found_secs == began_secs && theirs.is_none() {
-                return Verdict::Unclear;
-            }
-            found_secs < began_secs
-        }
-    };
-    if is_older || theirs.is_some_and(|theirs| theirs.is_of_bucket(mark)) {
-        return Verdict::IfMatch(found.etag.clone());
+    // Its headers tell seconds.
+    let (found_secs, began_secs) = (found.modified_ms.div_euclid(1000), began_ms.div_euclid(1000));
+    match exact_ms {
+        None if found_secs == began_secs => Verdict::Unclear,
+        None if found_secs < began_secs => overwrite(),
+        Some(exact_ms) if exact_ms < began_ms => overwrite(),
+        _ => Verdict::Foreign,
     }
-    Verdict::Foreign
 }
 
 #[cfg(test)]
@@ -76,7 +72,7 @@ mod tests {
         let yes = Verdict::IfMatch("t".into());
         for (of_whom, before, within, after) in [
             (None, yes.clone(), Verdict::Unclear, Verdict::Foreign),
-            (Some(mark(2, 5)), yes.clone(), Verdict::Foreign, Verdict::Foreign),
+            (Some(mark(2, 5)), yes.clone(), Verdict::Unclear, Verdict::Foreign),
             (Some(mark(1, 4)), yes.clone(), yes.clone(), yes.clone()),
             (Some(mark(1, 0)), yes.clone(), yes.clone(), yes.clone()),
             (Some(mark(1, 5)), Verdict::Done, Verdict::Done, Verdict::Done),

@@ -459,13 +459,53 @@ fn what_somebody_else_wrote_since_is_reported_and_not_overwritten() {
     assert_eq!(status, Some(0), "{said}");
 }
 
-#[test]
-fn what_may_be_dirty_is_bounded_and_writers_slow_down() {
+/// A gateway with another setting.
+fn back_with(key: &str, value: &str) -> Bench {
     let mut bench = back();
     bench.gateway.ask_to_stop();
     bench.gateway.wait_exit();
-    bench.setup = bench.setup.clone().with("bound.dirty_bytes_max", "1MiB");
+    bench.setup = bench.setup.clone().with(key, value);
     bench.gateway = bench.setup.start();
+    bench
+}
+
+#[test]
+fn the_etag_that_a_client_was_told_stays_when_the_origin_has_another() {
+    let bench = back_with("s3.etag", "fast");
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        let told = client.put(HERE, "k", whole(bytes(1, 1000))).await.expect("acknowledged");
+        assert_ne!(told, Content { id: 1, length: 1000 }.etag());
+        flush(&bench);
+        assert_eq!(client.head(HERE, "k").await.expect("here").etag(), told);
+        let origin = bench.there().head(THERE, &there("k")).await.expect("there");
+        assert_eq!(origin.etag(), Content { id: 1, length: 1000 }.etag());
+        for (etag, status) in [(told, None), (origin.etag(), Some(412))] {
+            let matching = [("if-match", format!("\"{etag}\""))];
+            let got = client.call(Method::GET, &here("k"), &matching, whole("")).await;
+            assert_eq!(got.err().and_then(|failure| failure.status()), status);
+        }
+    });
+}
+
+#[test]
+fn no_more_is_sent_in_a_second_than_is_configured() {
+    let bench = back_with("upstream.far.persist_bytes_per_second", "1MiB");
+    runtime().block_on(async {
+        let begun = std::time::Instant::now();
+        for n in 0..6 {
+            put(&bench.gateway.client(), &n.to_string(), n, MIB / 2).await;
+        }
+        flush(&bench);
+        // The first goes at once, and a quarter of a second is saved up.
+        assert!(begun.elapsed() > Duration::from_secs(2), "{:?}", begun.elapsed());
+        assert_eq!(keys_there(&bench).await.len(), 6);
+    });
+}
+
+#[test]
+fn what_may_be_dirty_is_bounded_and_writers_slow_down() {
+    let bench = back_with("bound.dirty_bytes_max", "1MiB");
     hold(&bench);
     runtime().block_on(async {
         let client = bench.gateway.client();
