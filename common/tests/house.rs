@@ -214,7 +214,8 @@ fn every_test_behind_a_cell_of_the_table_of_faults_is_there() {
     let mut count = 0;
     for (folder, test) in named {
         let declared = format!("fn {test}() {{");
-        let is_there = sources.iter().any(|(path, text)| path.starts_with(folder) && text.contains(&declared));
+        let is_there =
+            sources.iter().any(|(path, text)| path.starts_with(folder) && text.contains(&declared));
         assert!(is_there, "docs/FAULTS.md names {test}, which is not in {folder}");
         count += 1;
     }

@@ -3,11 +3,11 @@
 use crate::admin::openapi::DOCUMENT;
 use crate::admin::{
     BackupStatus, BadRange, BindRequest, BindingInfo, BucketInfo, BucketPage, CheckInfo, CompactRequest,
-    CompactionInfo, CreatedKey, DatasetInfo, DatasetList, DirtyInfo, Discarded, ErrorDocument, ExtentInfo, Finding, Health, InTier,
-    JobInfo, JobList, JobRequest, KeyList, MovesInfo, NewBackup, NewBucketRequest, NewDataset, ObjectInfo,
-    PROBES, PinRequest, ROUTES, RefreshRequest, Refreshed, ResidencyInfo, ScheduleInfo, ScheduleRequest,
-    SettingInfo, SettingList, SourceInfo, TierDetail, TierInfo, TierList, UpstreamInfo, UpstreamList,
-    tests_status,
+    CompactionInfo, CreatedKey, DatasetInfo, DatasetList, DirtyInfo, Discarded, ErrorDocument, ExtentInfo,
+    Finding, Health, InTier, JobInfo, JobList, JobRequest, KeyList, MovesInfo, NewBackup, NewBucketRequest,
+    NewDataset, ObjectInfo, PROBES, PinRequest, ROUTES, RefreshRequest, Refreshed, ResidencyInfo,
+    ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SourceInfo, TierDetail, TierInfo, TierList,
+    UpstreamInfo, UpstreamList, tests_status,
 };
 use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
 use serde::Serialize;
@@ -275,6 +275,6 @@ fn requests_are_taken_as_the_document_says() {
     }
     assert_schema_of("Discarded", &Discarded { writes: 1 });
     assert_taken::<NewBucketRequest>("NewBucketRequest", json!({"name": "b", "region": null}));
-    assert_taken::<NewBackup>("NewBackup", json!({"out": "/backup"}));
+    assert_taken::<NewBackup>("NewBackup", json!({"out": "/backup", "leave_upstreams": true}));
     assert!(serde_json::from_value::<NewKey>(json!({})).is_ok(), "nothing of it is required");
 }
