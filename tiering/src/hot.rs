@@ -26,6 +26,7 @@ mod location;
 mod map;
 mod mend;
 mod metrics;
+mod options;
 mod pace;
 mod pins;
 mod placing;
@@ -46,16 +47,15 @@ mod writer;
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use mlgw_common::ObjectKey;
 use mlgw_common::ids::{BodyId, BucketId, NodeId, PartNumber, SegmentId};
-use mlgw_common::limits::{HOUSEKEEPING_MS, MIB, OPEN_FILES_MAX, OWN_IDLE_SECS};
-use mlgw_common::{Clock, ObjectKey};
+use mlgw_common::limits::{HOUSEKEEPING_MS, OPEN_FILES_MAX, OWN_IDLE_SECS};
+use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::Extent;
-use mlgw_metadata::{Catalogue, Durability};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -70,6 +70,7 @@ pub use holds::Hold;
 pub use map::{Later, MapError, OpenSegment, SegmentMap, Whereabouts};
 pub use mend::{mend_headers, put_names_right};
 pub use metrics::HotMetrics;
+pub use options::{HotOptions, OpenError};
 pub use pins::{Keeping, SegmentPin};
 pub use placing::{Order, PlacingSettings, PlacingStatus};
 pub use read::{Fault, ReadError};
@@ -96,105 +97,6 @@ use segments::{SealRequest, Segments, run_seals};
 use space::{Bounds, Space};
 use volumes::{Found, Volumes};
 use writer::Shared;
-
-/// How a hot tier is opened.
-#[derive(Clone)]
-pub struct HotOptions {
-    /// The directory of segments; made when absent.
-    pub dir: PathBuf,
-    /// This member of the cluster.
-    pub node: NodeId,
-    /// What an answered append survives. With `Os` nothing is synced.
-    pub durability: Durability,
-    /// Length at which a segment is sealed.
-    pub segment_bytes: u64,
-    /// Whether bodies that have a segment of their own are written past the page cache.
-    pub direct_writes: bool,
-    /// Free space under which appends are refused, so that the catalogue can still delete.
-    pub reserve_bytes: u64,
-    /// Bytes of segments beyond which appends are refused.
-    pub capacity_bytes: u64,
-    /// Size of the ballast behind the reserve.
-    pub ballast_bytes: u64,
-    /// How space is given back.
-    pub compaction: CompactionSettings,
-    /// The time of day, for salvage.
-    pub clock: Arc<dyn Clock>,
-    /// How segments are moved between tiers.
-    pub placing: PlacingSettings,
-    /// Directories of the cold tier; none where there is no such tier.
-    pub cold_dirs: Vec<PathBuf>,
-    /// Where else segments can be; nowhere where there are no upstreams.
-    pub away: Option<AwayOptions>,
-    /// Whether to open although segments are missing that should be in the cold tier.
-    pub start_without_missing: bool,
-    /// Fault injection, for tests.
-    pub intercept: Option<Arc<dyn Intercept>>,
-}
-
-impl HotOptions {
-    /// Options with their defaults; the reserve is made for a file system of `disk_bytes`.
-    #[must_use]
-    pub fn new(dir: PathBuf, disk_bytes: u64, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            dir,
-            node: NodeId(1),
-            durability: Durability::Full,
-            segment_bytes: 256 * MIB,
-            direct_writes: true,
-            // A sixteenth: 16 MiB of a 256 MiB disk, at most the GiB that a catalogue's
-            // compaction may want at once.
-            reserve_bytes: (disk_bytes / 16).clamp(16 * MIB, 1024 * MIB),
-            capacity_bytes: u64::MAX / 2,
-            ballast_bytes: (disk_bytes / 64).clamp(4 * MIB, 256 * MIB),
-            compaction: CompactionSettings::default(),
-            clock,
-            placing: PlacingSettings::default(),
-            cold_dirs: Vec::new(),
-            away: None,
-            start_without_missing: false,
-            intercept: None,
-        }
-    }
-}
-
-/// Why a hot tier did not open.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The directory, or a thread.
-    #[error("cannot open the segments in {dir}: {source}")]
-    Io {
-        /// The directory.
-        dir: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Cold segments that are nowhere.
-    #[error(
-        "segments of the cold tier ({segments}, the first of them {first}) are in none of its directories: mount their disk; or, if it is \
-         lost, start with cold.start_without_missing = true"
-    )]
-    Missing {
-        /// How many.
-        segments: usize,
-        /// The first of them.
-        first: SegmentId,
-    },
-    /// Segments in an upstream that is not configured.
-    #[error(
-        "there is no upstream {upstream:?} in the configuration, and {segments} segments are there: name it again, or, if it is \
-         lost, start with cold.start_without_missing = true"
-    )]
-    NoUpstream {
-        /// Its name.
-        upstream: String,
-        /// How many.
-        segments: usize,
-    },
-    /// A segment left open by the last process.
-    #[error(transparent)]
-    Recover(#[from] RecoverError),
-}
 
 /// Why a chunk was not stored. Nothing of it will ever be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

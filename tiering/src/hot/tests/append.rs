@@ -1,8 +1,9 @@
 //! Appends: what is answered reads back, in which segments it lies, how many syncs it took.
 
 use super::*;
-use crate::hot::{AppendError, Durability, SegmentHeader, segment_file_name};
+use crate::hot::{AppendError, SegmentHeader, segment_file_name};
 use mlgw_common::limits::{CHUNK_BYTES_MAX, MIB};
+use mlgw_metadata::Durability;
 use proptest::prelude::*;
 
 #[tokio::test]
