@@ -1,8 +1,8 @@
 //! Records of the catalogue. What decodes is encoded and decoded to the same.
 
 use mlgw_metadata::schema::{
-    self, Bucket, BucketUsage, Credential, Dataset, ExtentPage, Job, Mirror, Node, ObjectSummary, ObjectVersion, Part,
-    Partition, Release, SegmentRecord, SegmentUsage, Upload,
+    self, Bucket, BucketUsage, Credential, Dataset, ExtentPage, Job, Mirror, Node, ObjectSummary,
+    ObjectVersion, Part, Partition, Release, SegmentRecord, SegmentUsage, Upload,
 };
 
 /// The first byte says of which family.
