@@ -36,6 +36,23 @@ fn append(file: &mut Vec<u8>, mut record: &[u8]) {
     }
 }
 
+/// Where the next record begins: what is left of a block is padding when no head fits into it.
+fn next_record(file: &[u8]) -> usize {
+    let left = BLOCK_BYTES - file.len() % BLOCK_BYTES;
+    file.len() + if left < HEAD_BYTES { left } else { 0 }
+}
+
+#[test]
+fn a_lost_append_behind_the_padding_of_a_block_is_cut_behind_it() {
+    let mut file = Vec::new();
+    append(&mut file, &vec![7; BLOCK_BYTES - HEAD_BYTES - 6]);
+    let end = file.len();
+    append(&mut file, b"lost");
+    file[end..].fill(0);
+    append(&mut file, b"not lost");
+    assert_eq!((BLOCK_BYTES - end, torn_from(&file)), (6, Some(BLOCK_BYTES)));
+}
+
 /// What a power cut leaves of `file` when all beyond `synced` is undecided: sectors for which `lost` says
 /// yes are as they were, which is zeros.
 fn tear(file: &[u8], synced: usize, mut lost: impl FnMut() -> bool) -> Vec<u8> {
@@ -90,10 +107,10 @@ proptest! {
         synced.iter().for_each(|record| append(&mut file, record));
         let mut expected = None;
         for (record, lost) in unsynced.iter().zip(lost) {
-            let begin = file.len();
+            let (end, begin) = (file.len(), next_record(&file));
             append(&mut file, record);
             if lost {
-                file[begin..].fill(0);
+                file[end..].fill(0);
                 expected.get_or_insert(begin);
             }
         }
