@@ -241,15 +241,10 @@ impl HotTier {
                 return Err(OpenError::Missing { segments: missing.len(), first: *first });
             }
         }
-        let leftovers = Leftovers::open(options.away.as_ref().map(|away| away.leftovers.clone()));
-        let leftovers = leftovers.map_err(io)?;
+        let leftovers =
+            Leftovers::open(options.away.as_ref().map(|away| away.leftovers.clone())).map_err(io)?;
         let away = Arc::new(Away::new(options.away, map.clone()));
-        if let Some((upstream, segments)) = away.unknown_upstream().map_err(RecoverError::Map)? {
-            tracing::error!(segments, upstream, "segments are in an upstream that is not configured");
-            if !options.start_without_missing {
-                return Err(OpenError::NoUpstream { upstream, segments });
-            }
-        }
+        away.all_configured(options.start_without_missing)?;
         let (seals, requests) = mpsc::unbounded_channel();
         tokio::spawn(run_seals(map.clone(), metrics.clone(), requests));
         let bounds = Bounds {

@@ -22,6 +22,8 @@ use parking_lot::RwLock;
 use super::catalogue::UPSTREAM;
 use super::map::{MapError, SegmentMap};
 use super::metrics::add;
+use super::options::OpenError;
+use super::recovery::RecoverError;
 use crate::upstream::{ReplicaKey, Upstream};
 
 use ahead::Ahead;
@@ -113,7 +115,7 @@ impl Away {
     }
 
     /// The first upstream that a segment is in and that is not configured, with the number of segments in it.
-    pub(super) fn unknown_upstream(&self) -> Result<Option<(String, usize)>, MapError> {
+    fn unknown_upstream(&self) -> Result<Option<(String, usize)>, MapError> {
         let mut unknown = BTreeMap::<String, usize>::new();
         for record in self.map.elsewhere()? {
             let place = record.replicas.first().filter(|place| place.tier == UPSTREAM);
@@ -122,6 +124,18 @@ impl Away {
             }
         }
         Ok(unknown.into_iter().next())
+    }
+
+    /// Sees that every upstream that a segment is in is configured.
+    ///
+    /// # Errors
+    /// When one is not, unless it `may_be_missing`.
+    pub(super) fn all_configured(&self, may_be_missing: bool) -> Result<(), OpenError> {
+        let Some((upstream, segments)) = self.unknown_upstream().map_err(RecoverError::Map)? else {
+            return Ok(());
+        };
+        tracing::error!(segments, upstream, "segments are in an upstream that is not configured");
+        if may_be_missing { Ok(()) } else { Err(OpenError::NoUpstream { upstream, segments }) }
     }
 
     /// Where a segment is, if that is an upstream.

@@ -172,7 +172,7 @@ impl Reader {
         let fault = |fault| ReadError::Corrupt { segment, offset: extent.offset, fault };
         let plan = Plan::new(extent, body, 0..extent.logical_bytes).ok_or_else(|| fault(Fault::Extent))?;
         if let Some(remote) = self.inner.find_away(segment)? {
-            return self.inner.chunk_from_away(&plan, &remote).await;
+            return Box::pin(self.inner.chunk_from_away(&plan, &remote)).await;
         }
         let inner = self.inner.clone();
         let read = tokio::task::spawn_blocking(move || inner.chunk_from_disk(&plan)).await;
@@ -224,7 +224,8 @@ impl Inner {
         }
         let segment = plan.location.segment;
         if let Some(remote) = self.find_away(segment)? {
-            return self.read_from_away(&plan, &remote).await;
+            // What this waits for is kilobytes large, and would be moved with every read of a disk.
+            return Box::pin(self.read_from_away(&plan, &remote)).await;
         }
         let stopping = |_| ReadError::Io { segment, source: io::Error::other("the reader has stopped") };
         let arrived = Instant::now();
