@@ -234,13 +234,8 @@ impl HotTier {
         let (volumes, found) =
             Volumes::open(&*map, disk.clone(), &options.cold_dirs, intercept.as_ref(), &metrics)
                 .map_err(io)?;
-        let Found { stray, hot_bytes, missing } = found;
-        if let Some(first) = missing.first() {
-            tracing::error!(segments = missing.len(), %first, "segments of the cold tier are missing");
-            if !options.start_without_missing {
-                return Err(OpenError::Missing { segments: missing.len(), first: *first });
-            }
-        }
+        found.all_there(options.start_without_missing)?;
+        let Found { stray, hot_bytes, .. } = found;
         let leftovers =
             Leftovers::open(options.away.as_ref().map(|away| away.leftovers.clone())).map_err(io)?;
         let away = Arc::new(Away::new(options.away, map.clone()));

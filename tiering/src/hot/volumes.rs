@@ -16,6 +16,7 @@ use super::file::{Disk, Intercept};
 use super::header::SEGMENT_HEADER_BYTES;
 use super::map::SegmentMap;
 use super::metrics::Metrics;
+use super::options::OpenError;
 use super::recovery::{Listed, list_files, sweep};
 use super::space::{Bounds, Space};
 
@@ -40,6 +41,18 @@ pub(super) struct Found {
     pub(super) hot_bytes: u64,
     /// Segments that should be in the cold tier and are in none.
     pub(super) missing: Vec<SegmentId>,
+}
+
+impl Found {
+    /// Sees that every segment of the cold tier is there.
+    ///
+    /// # Errors
+    /// When one is not, unless it `may_be_missing`.
+    pub(super) fn all_there(&self, may_be_missing: bool) -> Result<(), OpenError> {
+        let (segments, Some(&first)) = (self.missing.len(), self.missing.first()) else { return Ok(()) };
+        tracing::error!(segments, %first, "segments of the cold tier are missing");
+        if may_be_missing { Ok(()) } else { Err(OpenError::Missing { segments, first }) }
+    }
 }
 
 impl Volumes {
