@@ -12,9 +12,11 @@ mod order;
 mod persist;
 pub mod record;
 mod room;
+mod turns;
 
 pub use order::Write;
 pub use room::Place;
+pub use turns::Turn;
 
 use mlgw_common::{BucketId, Clock, ObjectKey};
 use mlgw_metadata::schema::{BindMode, Binding, Bucket, ObjectVersion};
@@ -33,6 +35,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use turns::Turns;
 
 /// Writes to one upstream that are sent at once. At 20 ms each that is 1,600 small objects a second; each holds at most two pieces of 1 MiB.
 const SENT_AT_ONCE: usize = 32;
@@ -86,6 +89,7 @@ pub struct Queue {
     bound: BoundBucket,
     way: Arc<Way>,
     order: Mutex<Order>,
+    turns: Turns,
     changed: Notify,
     /// Why the last try failed, if it did.
     trouble: Mutex<Option<String>>,
@@ -157,6 +161,7 @@ impl WriteBack {
             bound,
             way: self.way(&binding.upstream),
             order: Mutex::new(self.inner.find(bucket)?),
+            turns: Turns::default(),
             changed: Notify::new(),
             trouble: Mutex::default(),
         });
@@ -275,6 +280,12 @@ impl Queue {
     #[must_use]
     pub fn acked(&self) -> u64 {
         self.order.lock().acked()
+    }
+
+    /// Waits for the turn to give a write of a key its number, which is held until it is added: a greater number of the key that was added first
+    /// would be sent first, and overwritten at the origin by what is older.
+    pub async fn turn(&self, key: &ObjectKey) -> Turn {
+        self.turns.take(key.as_str()).await
     }
 
     /// A write is durable, and may be acknowledged when this returns.

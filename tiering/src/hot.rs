@@ -61,6 +61,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 pub use away::{AwayOptions, SealKeys, Upstreams};
+pub use catalogue::UPSTREAM as UPSTREAM_TIER;
 pub use check::check_segments;
 pub use compaction::{CompactionSettings, CompactionStatus};
 pub use dirs::SegmentDirs;
@@ -231,15 +232,21 @@ impl HotTier {
             .map_err(io)?;
         let disk = Arc::new(disk);
         let recovered = recovery::recover(&*map, &disk).await?;
-        let (volumes, found) =
-            Volumes::open(&*map, disk.clone(), &options.cold_dirs, intercept.as_ref(), &metrics)
-                .map_err(io)?;
-        found.all_there(options.start_without_missing)?;
-        let Found { stray, hot_bytes, .. } = found;
         let leftovers =
             Leftovers::open(options.away.as_ref().map(|away| away.leftovers.clone())).map_err(io)?;
         let away = Arc::new(Away::new(options.away, map.clone()));
-        away.all_configured(options.start_without_missing)?;
+        // Before anything is removed because an upstream has it.
+        let upstreams_are_there = away.all_configured(options.start_without_missing)?;
+        let (volumes, found) = Volumes::open(
+            (&*map, upstreams_are_there),
+            disk.clone(),
+            &options.cold_dirs,
+            intercept.as_ref(),
+            &metrics,
+        )
+        .map_err(io)?;
+        found.all_there(options.start_without_missing)?;
+        let Found { stray, hot_bytes, .. } = found;
         let (seals, requests) = mpsc::unbounded_channel();
         tokio::spawn(run_seals(map.clone(), metrics.clone(), requests));
         let bounds = Bounds {

@@ -339,7 +339,8 @@ impl Admin {
     /// Bytes of segments in upstreams.
     pub(super) fn upstream_bytes(&self) -> Result<u64, mlgw_metadata::ReadError> {
         let segments = self.catalogue.segments()?;
-        let there = segments.iter().filter(|segment| segment.summary().tier == super::tiers::UPSTREAM_TIER);
+        let there =
+            segments.iter().filter(|segment| segment.summary().tier == mlgw_tiering::hot::UPSTREAM_TIER);
         Ok(there.map(|segment| segment.length).sum())
     }
 

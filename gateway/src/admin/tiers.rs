@@ -10,7 +10,7 @@ use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;
 use mlgw_common::Timestamp;
-use mlgw_tiering::hot::BadBlock;
+use mlgw_tiering::hot::{BadBlock, UPSTREAM_TIER};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,8 +24,6 @@ pub(super) const HOT: &str = "hot";
 pub(super) const COLD: &str = "cold";
 /// The tier of segments in upstreams.
 pub(super) const UPSTREAM: &str = "upstream";
-/// Its number in records.
-pub(super) const UPSTREAM_TIER: u32 = 2;
 
 /// A tier in short.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

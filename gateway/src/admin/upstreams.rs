@@ -1,12 +1,12 @@
 //! `/v1/upstreams`: the object stores of others that are configured, and whether they can do what is asked of them.
 
-use super::tiers::UPSTREAM_TIER;
 use super::{Admin, ApiError};
 use crate::config::Value as _;
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
 use mlgw_metadata::schema::SegmentRecord;
+use mlgw_tiering::hot::UPSTREAM_TIER;
 use mlgw_tiering::upstream::{CheckStep, UpstreamSettings};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;

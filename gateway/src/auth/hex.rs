@@ -40,10 +40,12 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// The 32 bytes that 64 digits of either case stand for.
-pub(crate) fn decode(text: &[u8]) -> Option<[u8; 32]> {
-    let text: &[u8; 64] = text.try_into().ok()?;
-    let mut out = [0; 32];
+/// The `N` bytes that twice as many digits of either case stand for.
+pub(crate) fn decode<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
+    if text.len() != 2 * N {
+        return None;
+    }
+    let mut out = [0; N];
     for (byte, pair) in out.iter_mut().zip(text.chunks_exact(2)) {
         let high = char::from(pair[0]).to_digit(16)?;
         let low = char::from(pair[1]).to_digit(16)?;
@@ -77,8 +79,8 @@ mod tests {
 
     #[test]
     fn what_is_no_hash_is_refused() {
-        assert_eq!(decode(b""), None);
-        assert_eq!(decode(&[b'a'; 63]), None);
-        assert_eq!(decode(&[b'g'; 64]), None);
+        assert_eq!(decode::<32>(b""), None);
+        assert_eq!(decode::<32>(&[b'a'; 63]), None);
+        assert_eq!(decode::<32>(&[b'g'; 64]), None);
     }
 }

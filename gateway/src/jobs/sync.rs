@@ -22,6 +22,30 @@ use std::sync::Arc;
 /// Rows that are looked at in one step for what is gone at the source.
 const STEP: usize = 1000;
 
+/// The keys here that a page of a source speaks for: behind `after`, or from the first on, up to `last`, or to the end.
+#[derive(Debug, PartialEq, Eq)]
+struct Covered {
+    /// Those of them that are at the source.
+    kept: BTreeSet<String>,
+    after: Option<String>,
+    last: Option<String>,
+}
+
+impl Covered {
+    /// None when it speaks for none: only a last page speaks for the keys behind those that it lists.
+    fn by(source: &Source, page: &Page) -> Option<Self> {
+        let here =
+            |there: &str| there.strip_prefix(&source.prefix).map(|rest| format!("{}{rest}", source.into));
+        let kept = page.objects.iter().filter_map(|(there, _)| here(there)).collect();
+        let after = if page.after.is_empty() { None } else { Some(here(&page.after)?) };
+        let last = match (page.is_last, page.objects.last()) {
+            (true, _) => None,
+            (false, last) => Some(here(&last?.0)?),
+        };
+        Some(Self { kept, after, last })
+    }
+}
+
 impl Work {
     pub(super) async fn sync(&self) -> Outcome {
         let bucket = self.bucket()?;
@@ -100,14 +124,7 @@ impl Work {
 
     /// Deletes what was imported from a source and is not there any more, in the range of keys that a page covers.
     async fn delete_gone(&self, bucket: &Arc<Bucket>, source: &Source, page: &Page) -> Result<(), Stop> {
-        let here =
-            |there: &str| there.strip_prefix(&source.prefix).map(|rest| format!("{}{rest}", source.into));
-        let kept: BTreeSet<String> = page.objects.iter().filter_map(|(there, _)| here(there)).collect();
-        let mut after = here(&page.after);
-        let last = match page.is_last {
-            true => None,
-            false => page.objects.last().and_then(|(there, _)| here(there)),
-        };
+        let Some(Covered { kept, mut after, last }) = Covered::by(source, page) else { return Ok(()) };
         loop {
             self.live.check()?;
             let gone = self.gone(bucket, source, after.as_deref(), last.as_deref(), &kept);
@@ -175,5 +192,52 @@ impl Work {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Covered, Page, Source};
+    use mlgw_common::Timestamp;
+    use mlgw_metadata::schema::ObjectVersion;
+
+    fn covered(
+        after: &str,
+        objects: &[&str],
+        is_last: bool,
+    ) -> Option<(Vec<String>, Option<String>, Option<String>)> {
+        let source = Source { prefix: "there/".to_owned(), into: "here/".to_owned(), ..Source::default() };
+        let objects = objects.iter().map(|key| ((*key).to_owned(), ObjectVersion::default())).collect();
+        let page = Page { part: 0, listed: Timestamp::default(), after: after.to_owned(), objects, is_last };
+        Covered::by(&source, &page)
+            .map(|covered| (covered.kept.into_iter().collect(), covered.after, covered.last))
+    }
+
+    fn some(key: &str) -> Option<String> {
+        Some(key.to_owned())
+    }
+
+    #[test]
+    fn a_page_speaks_for_the_keys_between_the_page_before_and_its_last() {
+        let kept = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
+        assert_eq!(
+            covered("", &["there/a", "there/b"], false),
+            Some((kept(&["here/a", "here/b"]), None, some("here/b")))
+        );
+        assert_eq!(covered("there/b", &["there/c"], true), Some((kept(&["here/c"]), some("here/b"), None)));
+        assert_eq!(
+            covered("there/b", &[], true),
+            Some((vec![], some("here/b"), None)),
+            "nothing is behind it there"
+        );
+        assert_eq!(covered("", &[], true), Some((vec![], None, None)), "nothing is there at all");
+    }
+
+    #[test]
+    fn a_page_of_nothing_that_more_follow_speaks_for_no_key() {
+        assert_eq!(covered("there/b", &[], false), None);
+        assert_eq!(covered("", &[], false), None);
+        assert_eq!(covered("", &["elsewhere"], false), None, "nor one whose last key is not of the source");
+        assert_eq!(covered("elsewhere", &["there/a"], true), None, "nor one that begins there");
     }
 }

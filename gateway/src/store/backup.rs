@@ -14,7 +14,7 @@ use mlgw_metadata::Catalogue;
 use mlgw_metadata::copy::{Copier, CopyError};
 use mlgw_metadata::offline::{Offline, Watch, copy_closed, unwatched};
 use mlgw_tiering::HotTier;
-use mlgw_tiering::hot::segment_of_file_name;
+use mlgw_tiering::hot::{UPSTREAM_TIER, segment_of_file_name};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,8 +22,6 @@ use std::path::Path;
 
 /// Where the catalogue is in a copy.
 const CATALOGUE: &str = "catalogue/";
-/// The number of the tier of upstreams in records of segments.
-const UPSTREAM_TIER: u32 = 2;
 
 /// What was copied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

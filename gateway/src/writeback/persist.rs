@@ -8,10 +8,13 @@ use super::judge::{Verdict, judge};
 use super::order::Write;
 use super::record::{Facts, Mark};
 use super::{Inner, Queue};
+use crate::auth::hex;
 use crate::s3::checksums;
 use crate::s3::object_headers::tags_query;
 use crate::s3::reader::BodyReader;
 use crate::s3::response::header_value;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::BytesMut;
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -271,5 +274,42 @@ fn describe(version: &ObjectVersion, headers: &mut HeaderMap) {
     }
     for checksum in version.checksums.iter().filter(|checksum| checksum.kind() == ChecksumKind::FullObject) {
         line(checksums::algorithm(checksum.algorithm()).header(), &checksums::text(checksum, 0));
+    }
+    // An ETag that is an MD5: with it the origin takes nothing else than what was acknowledged here.
+    if let Some(md5) = hex::decode::<16>(version.etag.as_bytes()) {
+        line("content-md5", &BASE64.encode(md5));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::describe;
+    use http::HeaderMap;
+    use mlgw_metadata::schema::{ObjectVersion, Pair};
+
+    fn described(etag: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let version = ObjectVersion {
+            etag: etag.to_owned(),
+            headers: vec![Pair::new("content-type", "text/plain"), Pair::new(":ours", "x")],
+            metadata: vec![Pair::new("by", "us")],
+            ..ObjectVersion::default()
+        };
+        describe(&version, &mut headers);
+        headers
+    }
+
+    #[test]
+    fn an_origin_is_told_the_md5_of_what_it_gets_where_it_is_known() {
+        let headers = described("5d41402abc4b2a76b9719d911017c592");
+        assert_eq!(headers["content-md5"], "XUFAKrxLKna5cZ2REBfFkg==");
+        assert_eq!(
+            (&headers["content-type"], &headers["x-amz-meta-by"]),
+            (&"text/plain".parse().unwrap(), &"us".parse().unwrap())
+        );
+        assert_eq!(headers.len(), 3, "what is our own stays here");
+        for etag in ["5d41402abc4b2a76b9719d911017c592-1", "", "no"] {
+            assert!(!described(etag).contains_key("content-md5"), "{etag}");
+        }
     }
 }

@@ -8,7 +8,8 @@
 //! such a piece in it is taken for torn, so that rot in what was synced stays the error it is. The cut is synced before RocksDB sees it,
 //! and power that fails during the cut leaves a file that is cut again.
 
-use super::frames::{FIRST, Found, HEAD_BYTES, LAST, MIDDLE, WHOLE, frame_at};
+use super::frames::{FIRST, Found, HEAD_BYTES, LAST, MIDDLE, WHOLE, frame_at, masked};
+use mlgw_common::checksum::crc32c;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::ops::Range;
@@ -16,6 +17,10 @@ use std::path::Path;
 
 /// What a disk writes as a whole, or not at all.
 const SECTOR_BYTES: usize = 512;
+/// The checksum at the beginning of a frame.
+const CRC_BYTES: usize = 4;
+/// So many zeros at a frame's end are tried to be anything else: 65,536 checksums of at most 32 KiB.
+const TRIED_MAX: usize = 2;
 
 /// Cuts the torn end off the MANIFEST that the RocksDB in `dir` would read, if there is one.
 pub(super) fn cut_torn_end(dir: &Path) -> io::Result<()> {
@@ -64,17 +69,50 @@ pub(crate) fn torn_from(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Whether one of the sectors under `place` is all zeros from `from` on, or all that it holds of `place` is:
-/// the next append may have reached the disk where this one did not.
+/// the next append may have reached the disk where this one did not. A few zeros may stand there by nature beside rot
+/// elsewhere: one piece that is so short is taken for lost only if the frame verifies with other bytes in its stead.
 fn has_lost_piece(bytes: &[u8], from: usize, place: &Range<usize>) -> bool {
-    let zeros = |start: usize, end: usize, min: usize| {
-        let piece = bytes.get(start..end.min(bytes.len()));
+    let is_zero = |piece: &Range<usize>, min: usize| {
+        let piece = bytes.get(piece.start..piece.end.min(bytes.len()));
         piece.is_some_and(|piece| piece.len() >= min && piece.iter().all(|byte| *byte == 0))
     };
     let first = place.start / SECTOR_BYTES;
-    (first..place.end.div_ceil(SECTOR_BYTES)).any(|sector| {
+    let sectors = (first..place.end.div_ceil(SECTOR_BYTES)).map(|sector| {
         let start = (sector * SECTOR_BYTES).max(from);
-        let end = (sector + 1) * SECTOR_BYTES;
-        zeros(start, end, 1) || zeros(start, end.min(place.end), HEAD_BYTES)
+        start..(sector + 1) * SECTOR_BYTES
+    });
+    let lost = |sector: &Range<usize>| {
+        is_zero(sector, 1) || is_zero(&(sector.start..sector.end.min(place.end)), HEAD_BYTES)
+    };
+    let lost: Vec<_> = sectors.filter(lost).collect();
+    match lost.as_slice() {
+        [piece] => could_be_lost(bytes, place, piece.start..piece.end.min(bytes.len())),
+        lost => !lost.is_empty(),
+    }
+}
+
+/// Whether the frame at `place` could verify if something else stood at the zeros of `piece`, and all else is as it was written. True for
+/// what is too long to be tried.
+fn could_be_lost(bytes: &[u8], place: &Range<usize>, piece: Range<usize>) -> bool {
+    let payload = place.start + HEAD_BYTES;
+    // RocksDB takes a frame that goes on behind the file's end for that end.
+    let Some(covered) = bytes.get(payload - 1..place.end) else { return false };
+    let stored = &bytes[place.start..place.start + CRC_BYTES];
+    let matches = |crc: u32, but: &Range<usize>| {
+        let other = (place.start..).zip(masked(crc).to_le_bytes()).zip(stored);
+        other.into_iter().all(|((at, byte), stored)| byte == *stored || but.contains(&at))
+    };
+    if piece.end < place.start + CRC_BYTES {
+        return matches(crc32c(covered), &piece);
+    }
+    if piece.len() > TRIED_MAX || piece.end != place.end || piece.start < payload {
+        return true;
+    }
+    let mut tried = covered.to_vec();
+    (0..1_u32 << (8 * piece.len())).any(|value| {
+        let end = tried.len() - piece.len();
+        tried[end..].copy_from_slice(&value.to_le_bytes()[..piece.len()]);
+        matches(crc32c(&tried), &(0..0))
     })
 }
 

@@ -53,6 +53,67 @@ fn a_lost_append_behind_the_padding_of_a_block_is_cut_behind_it() {
     assert_eq!((BLOCK_BYTES - end, torn_from(&file)), (6, Some(BLOCK_BYTES)));
 }
 
+/// A file whose second record's frame begins `before` bytes ahead of a sector's end, with zeros there by nature.
+fn with_zeros_ahead_of_a_sector(before: usize) -> (Vec<u8>, usize) {
+    let mut file = Vec::new();
+    append(&mut file, &vec![7; SECTOR_BYTES - HEAD_BYTES - before]);
+    let begin = file.len();
+    for salt in 0_u32.. {
+        file.truncate(begin);
+        append(&mut file, &[&salt.to_le_bytes()[..], &[9; 700]].concat());
+        if file[begin..begin + before].iter().all(|byte| *byte == 0) {
+            return (file, begin);
+        }
+    }
+    unreachable!("one of 65,536 checksums begins so")
+}
+
+#[test]
+fn zeros_at_the_head_of_a_checksum_do_not_make_rot_elsewhere_a_torn_end() {
+    for before in 1..=2 {
+        let (file, begin) = with_zeros_ahead_of_a_sector(before);
+        assert_eq!(torn_from(&file), None);
+        for at in (begin + before)..file.len() {
+            let mut rotten = file.clone();
+            rotten[at] ^= 1;
+            assert_eq!(torn_from(&rotten), None, "{before} bytes, rot at {at} of {}", file.len());
+        }
+    }
+}
+
+#[test]
+fn a_head_of_a_checksum_that_was_lost_alone_is_a_torn_end() {
+    for before in 1..=3 {
+        let mut file = Vec::new();
+        append(&mut file, &vec![7; SECTOR_BYTES - HEAD_BYTES - before]);
+        let begin = file.len();
+        append(&mut file, &[9; 700]);
+        file[begin..begin + before].fill(0);
+        assert_eq!(torn_from(&file), Some(begin), "{before} bytes");
+    }
+}
+
+#[test]
+fn zeros_at_the_end_of_a_record_do_not_make_rot_elsewhere_a_torn_end() {
+    for beyond in 1..=2 {
+        let mut file = Vec::new();
+        let mut record = vec![7; SECTOR_BYTES - HEAD_BYTES];
+        record.resize(record.len() + beyond, 0);
+        append(&mut file, &record);
+        let mut rotten = file.clone();
+        rotten[100] ^= 1;
+        assert_eq!(torn_from(&rotten), None, "{beyond} bytes");
+        // And what stood there and was lost is found.
+        record.truncate(record.len() - beyond);
+        record.resize(record.len() + beyond, 5);
+        file.clear();
+        append(&mut file, &record);
+        let end = file.len();
+        file[end - beyond..].fill(0);
+        assert_eq!(torn_from(&file), Some(0), "{beyond} bytes");
+    }
+}
+
 /// What a power cut leaves of `file` when all beyond `synced` is undecided: sectors for which `lost` says
 /// yes are as they were, which is zeros.
 fn tear(file: &[u8], synced: usize, mut lost: impl FnMut() -> bool) -> Vec<u8> {
@@ -123,7 +184,7 @@ proptest! {
         records.iter().for_each(|record| append(&mut file, record));
         let at = at.index(file.len());
         file[at] ^= 1_u8 << bit;
-        // A last sector of one byte may rot to look like one that was never written.
+        // A sector of one byte may rot to look like one that was never written.
         prop_assume!(file[at] != 0);
         prop_assert_eq!(torn_from(&file), None);
     }

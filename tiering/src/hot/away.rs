@@ -126,19 +126,19 @@ impl Away {
         Ok(unknown.into_iter().next())
     }
 
-    /// Sees that every upstream that a segment is in is configured.
+    /// Whether every upstream that a segment is in is configured.
     ///
     /// # Errors
     /// When one is not, unless it `may_be_missing`.
-    pub(super) fn all_configured(&self, may_be_missing: bool) -> Result<(), OpenError> {
+    pub(super) fn all_configured(&self, may_be_missing: bool) -> Result<bool, OpenError> {
         let Some((upstream, segments)) = self.unknown_upstream().map_err(RecoverError::Map)? else {
-            return Ok(());
+            return Ok(true);
         };
         tracing::error!(segments, upstream, "segments are in an upstream that is not configured");
-        if may_be_missing { Ok(()) } else { Err(OpenError::NoUpstream { upstream, segments }) }
+        if may_be_missing { Ok(false) } else { Err(OpenError::NoUpstream { upstream, segments }) }
     }
 
-    /// Where a segment is, if that is an upstream.
+    /// Where a segment is, if that is an upstream that is configured. One that is not is like a disk that is lost.
     pub(super) fn find(&self, segment: SegmentId) -> io::Result<Option<Arc<Remote>>> {
         if self.map.place(segment).is_none_or(|place| place.tier != UPSTREAM) {
             return Ok(None);
@@ -164,7 +164,8 @@ impl Away {
 
     /// What a record says, if its segment is in an upstream.
     fn remote(&self, record: &SegmentRecord) -> io::Result<Option<Remote>> {
-        let Some(place) = record.replicas.first().filter(|place| place.tier == UPSTREAM) else {
+        let place = record.replicas.first().filter(|place| place.tier == UPSTREAM);
+        let Some(place) = place.filter(|place| self.upstreams.contains_key(&place.location)) else {
             return Ok(None);
         };
         let key = match (&self.keys, place.sealed_key.as_slice()) {

@@ -13,8 +13,8 @@ use super::map::{Later, MapError, OpenSegment, SegmentMap, Whereabouts};
 pub(super) const HOT: u32 = 0;
 /// That of the cold tier.
 pub(super) const COLD: u32 = 1;
-/// That of upstreams.
-pub(super) const UPSTREAM: u32 = 2;
+/// The number of the tier of upstreams in records of segments.
+pub const UPSTREAM: u32 = 2;
 
 /// The segments of one node's hot tier, in the catalogue.
 pub(super) struct CatalogueMap {

@@ -17,6 +17,7 @@ pub(super) mod driver;
 mod fetch;
 pub(super) mod heat;
 pub(super) mod job;
+mod room;
 mod store;
 
 use std::collections::VecDeque;

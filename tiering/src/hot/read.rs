@@ -286,7 +286,10 @@ impl Inner {
         if let Some(record) = self.whole_from_away(plan, remote).await? {
             let (head, payload) = record.split_at(head_bytes);
             plan.verify(place, head, &payload[plan.payload.clone()])?;
-            return Ok(plan.narrow(record.slice(head_bytes..), 0));
+            // A piece of it would keep all of it in memory for as long as its client takes to read that.
+            let part = payload.len() > plan.range.len();
+            let wanted = || Bytes::copy_from_slice(&payload[plan.range.clone()]);
+            return Ok(if part { wanted() } else { record.slice(head_bytes..) });
         }
         if plan.in_one_read() {
             let mut record = self.away.read(remote, plan.record()).await?;

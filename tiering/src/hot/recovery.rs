@@ -134,12 +134,14 @@ pub(super) fn fate(
     }
 }
 
-/// Lists a directory of segments of `tier`.
+/// Lists a directory of segments of `tier`. What a record names in an upstream is there when all upstreams are: a record
+/// names one only when all of the segment was read back from it.
 pub(super) fn list_files(
     map: &dyn SegmentMap,
     disk: &Disk,
     tier: u32,
     dirs: &SegmentDirs,
+    upstreams_are_there: bool,
 ) -> io::Result<Listed> {
     let mut listed = Listed::default();
     let mut unknown = Vec::new();
@@ -148,9 +150,10 @@ pub(super) fn list_files(
         let name = entry.file_name().to_string_lossy().into_owned();
         match segment_of_file_name(&name) {
             Some(id) => {
-                // A record names an upstream only when all of the segment was read back from there.
-                let is_there =
-                    |tier| tier == UPSTREAM || dirs.of(tier).iter().any(|dir| dir.join(&name).exists());
+                let is_there = |tier| match tier {
+                    UPSTREAM => upstreams_are_there,
+                    tier => dirs.of(tier).iter().any(|dir| dir.join(&name).exists()),
+                };
                 match fate(map.place(id), tier, is_there, map.was_minted(id).map_err(io::Error::other)?) {
                     Fate::Kept => {
                         listed.used_bytes += entry.metadata()?.len().saturating_sub(SEGMENT_HEADER_BYTES);

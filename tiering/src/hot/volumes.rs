@@ -57,21 +57,22 @@ impl Found {
 
 impl Volumes {
     /// Opens the cold directories `cold`, which are made when absent, beside `hot`; removes what moves and removals
-    /// that were cut short have left.
+    /// that were cut short have left. Beside the map, whether all upstreams that it names are there.
     pub(super) fn open(
-        map: &dyn SegmentMap,
+        (map, upstreams_are_there): (&dyn SegmentMap, bool),
         hot: Arc<Disk>,
         cold: &[PathBuf],
         intercept: Option<&Arc<dyn Intercept>>,
         metrics: &Arc<Metrics>,
     ) -> io::Result<(Self, Found)> {
         let dirs = SegmentDirs::new(hot.dir().to_owned(), cold.to_vec());
-        let Listed { mut stray, removed, used_bytes: hot_bytes } = list_files(map, &hot, HOT, &dirs)?;
+        let Listed { mut stray, removed, used_bytes: hot_bytes } =
+            list_files(map, &hot, HOT, &dirs, upstreams_are_there)?;
         sweep(map, &hot, &removed)?;
         let mut volumes = Vec::new();
         for dir in cold {
             let disk = Disk::open(dir.clone(), false, Durability::Full, intercept.cloned(), metrics.clone())?;
-            let listed = list_files(map, &disk, COLD, &dirs)?;
+            let listed = list_files(map, &disk, COLD, &dirs, upstreams_are_there)?;
             sweep(map, &disk, &listed.removed)?;
             stray.extend(listed.stray);
             let total = statvfs(dir).map_or(0, |found| found.f_blocks.saturating_mul(found.f_frsize));

@@ -120,6 +120,7 @@ async fn commit(
         let New { name, facts, mut object, extents, place, stored } = new;
         facts.put(&mut object.headers);
         let known = object.clone();
+        let _turn = queue.turn(&facts.key).await;
         let seq = put_version(&gateway, &bucket, &name, object, extents, Conditions::default()).await?;
         queue.add(write_of(name, facts, seq, &known, Some(place)));
         drop(stored);

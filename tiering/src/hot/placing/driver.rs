@@ -19,6 +19,7 @@ use super::copy::copy;
 use super::fetch::fetch;
 use super::heat::Heat;
 use super::job::{Event, Job, Step, Way};
+use super::room::{Room, no_room};
 use super::store::store;
 use crate::hot::Inner;
 use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
@@ -322,61 +323,35 @@ async fn copy_file(
     blocking(move || {
         let from = of.volumes.dirs().open(record.segment_id(), from_tier)?;
         let before = &mut |bytes: u64| wait(&of, pace.due(Instant::now(), bytes, rate));
-        let copied = if to_tier == COLD {
-            spill(&of, &from, &record, before)
-        } else {
-            promote(&of, &from, &record, before)
-        };
+        let copied = copy_into(&of, &from, &record, to_tier, before);
         Ok((copied, pace))
     })
     .await
 }
 
+fn copy_into(
+    inner: &Inner,
+    from: &File,
+    record: &SegmentRecord,
+    tier: u32,
+    before: &mut dyn FnMut(u64) -> io::Result<()>,
+) -> io::Result<()> {
+    let (disk, space, name) = if tier == COLD {
+        inner.volumes.cold.iter().for_each(|volume| volume.space.look());
+        let to = inner.volumes.least_full(record.length).ok_or_else(|| no_room("cold", record))?;
+        (&to.disk, &to.space, "cold")
+    } else {
+        (&*inner.volumes.hot, &*inner.shared.space, "hot")
+    };
+    let room = Room::take(space, name, record)?;
+    copy(from, record.length, disk, record.segment_id(), before)?;
+    room.keep();
+    Ok(())
+}
+
 fn record(catalogue: &Catalogue, segment: SegmentId) -> Result<SegmentRecord, StepError> {
     let record = catalogue.segment_record(segment)?;
     record.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "its record is gone").into())
-}
-
-fn spill(
-    inner: &Inner,
-    from: &File,
-    record: &SegmentRecord,
-    before: &mut dyn FnMut(u64) -> io::Result<()>,
-) -> io::Result<()> {
-    inner.volumes.cold.iter().for_each(|volume| volume.space.look());
-    let to = inner.volumes.least_full(record.length).filter(|to| to.space.admit(record.length));
-    let to = to.ok_or_else(|| no_room("cold", record))?;
-    let copied = copy(from, record.length, &to.disk, record.segment_id(), before);
-    match &copied {
-        Ok(()) => to.space.settle(record.length),
-        Err(_) => to.space.give_back(record.length),
-    }
-    copied
-}
-
-fn promote(
-    inner: &Inner,
-    from: &File,
-    record: &SegmentRecord,
-    before: &mut dyn FnMut(u64) -> io::Result<()>,
-) -> io::Result<()> {
-    let space = &inner.shared.space;
-    if !space.admit(record.length) {
-        return Err(no_room("hot", record));
-    }
-    let copied = copy(from, record.length, &inner.volumes.hot, record.segment_id(), before);
-    match &copied {
-        Ok(()) => space.settle(record.length),
-        Err(_) => space.give_back(record.length),
-    }
-    copied
-}
-
-pub(super) fn no_room(tier: &str, record: &SegmentRecord) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::StorageFull,
-        format!("the {tier} tier has no room for {} bytes", record.length),
-    )
 }
 
 /// Waits, unless the tier stops.

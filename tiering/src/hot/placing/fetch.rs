@@ -14,7 +14,8 @@ use futures_util::{StreamExt as _, stream};
 use mlgw_common::limits::MIB;
 use mlgw_metadata::schema::SegmentRecord;
 
-use super::driver::{no_room, wait};
+use super::driver::wait;
+use super::room::Room;
 use super::store::prove;
 use crate::hot::Inner;
 use crate::hot::away::Remote;
@@ -30,35 +31,12 @@ const PIECE_BYTES: u64 = 32 * MIB;
 
 /// Fetches the segment of `record` into the hot tier, where it is durable and under its name then; gives `pace` back.
 pub(super) async fn fetch(inner: &Arc<Inner>, record: &SegmentRecord, pace: Pace) -> Result<Pace, StepError> {
-    let room = Room::take(inner, record)?;
+    let room = Room::take(&inner.shared.space, "hot", record)?;
     let copy = Copy::begin(inner, record)?;
     let pace = copy.fill(pace).await?;
     copy.finish().await?;
     room.keep();
     Ok(pace)
-}
-
-/// Room in the hot tier, given back unless it is used.
-struct Room<'a> {
-    inner: &'a Inner,
-    bytes: u64,
-}
-
-impl<'a> Room<'a> {
-    fn take(inner: &'a Inner, record: &SegmentRecord) -> io::Result<Self> {
-        let bytes = record.length;
-        if inner.shared.space.admit(bytes) { Ok(Self { inner, bytes }) } else { Err(no_room("hot", record)) }
-    }
-
-    fn keep(mut self) {
-        self.inner.shared.space.settle(std::mem::take(&mut self.bytes));
-    }
-}
-
-impl Drop for Room<'_> {
-    fn drop(&mut self) {
-        self.inner.shared.space.give_back(self.bytes);
-    }
 }
 
 /// The file that it becomes, given up unless it is finished.

@@ -218,13 +218,25 @@ async fn a_stop_in_the_middle_leaves_nothing_that_is_not_found_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upstream_that_is_not_configured_any_more_is_no_reason_to_forget_what_is_there() {
     let store = FakeStore::default();
-    let (bench, _) = filled(away(&store, false)).await;
+    let (bench, objects) = filled(away(&store, false)).await;
+    let extent = bench.extents(&objects[0].0).remove(0);
+    let name = segment_file_name(extent.segment_id());
+    let file = std::fs::read(bench.path(&name)).unwrap();
     carried_out(&bench, Order::DrainHot).await;
+    let here = bench.path(&name);
     let Bench { dir, catalogue, tier, .. } = bench;
     tier.shutdown().await;
+    // A crash came before the file went.
+    std::fs::write(&here, file).unwrap();
     let refused = HotTier::open(options(dir.path()), catalogue.clone()).await.err();
     let expected = matches!(&refused, Some(OpenError::NoUpstream { upstream, segments }) if upstream == "lake" && *segments > 5);
-    assert!(expected, "{refused:?}");
+    assert!(expected && here.exists(), "{refused:?}");
+    let lost = HotOptions { start_without_missing: true, ..options(dir.path()) };
+    let tier = HotTier::open(lost, catalogue.clone()).await.unwrap();
+    assert!(here.exists(), "it is the only copy now");
+    let read = tier.read(&extent, objects[0].1, 0..10).await.unwrap();
+    assert_eq!(read, bytes_of(objects[0].1.0, objects[0].2)[..10]);
+    tier.shutdown().await;
     catalogue.shutdown().await;
 }
 
