@@ -10,16 +10,14 @@ mod read_through;
 mod write_back;
 mod write_through;
 
-use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::runtime::Runtime;
 
 use crate::content::Content;
 use crate::proxy::FaultProxy;
-use crate::s3::{Client, whole};
-use crate::server::{ACCESS_KEY, SECRET_KEY, Server, Setup};
+use crate::s3::{Client, encode, whole};
+use crate::server::{Server, Setup, runtime};
 
 /// The bucket at the origin, and what keys in it begin with that are bound.
 const THERE: &str = "lake";
@@ -27,6 +25,8 @@ const PREFIX: &str = "set/";
 /// The bucket here.
 const HERE: &str = "bound";
 const MIB: usize = 1 << 20;
+/// Lengths on both sides of what is sent from memory and what as it comes.
+const LENGTHS: [usize; 6] = [0, 1, 5_000, 300_000, 3 * MIB, 9 * MIB + 7];
 
 /// An origin, a proxy before it, and a gateway whose bucket is bound to it.
 struct Bench {
@@ -44,14 +44,27 @@ impl Bench {
         let origin = Setup::new(room.path().join("origin")).start();
         let proxy = FaultProxy::start(origin.s3);
         runtime().block_on(origin.client().create_bucket(THERE)).expect("made");
-        let setup = gateway(&room.path().join("gateway"), &proxy);
+        let setup = Setup::new(room.path().join("gateway"));
+        let setup = setup.with_upstream("far", proxy.addr(), THERE, "5s");
         let gateway = setup.start();
         let bench = Self { room, origin, proxy, setup, gateway };
-        let bind = ["bucket", "bind", HERE, "--upstream", "far", "--prefix", PREFIX, "--ttl", ttl];
-        let (said, status) = bench.setup.command(&bind);
-        assert_eq!(status, Some(0), "{said}");
-        bench.proxy.clear_log();
+        bench.bind(HERE, ttl, "read-through");
         bench
+    }
+
+    /// With a bucket of its own beside that, bound to the same in another mode; what an origin says holds for an hour, so that what is shown too
+    /// long is found out.
+    fn of_mode(bucket: &str, mode: &str) -> Self {
+        let bench = Self::new("1h");
+        bench.bind(bucket, "1h", mode);
+        bench
+    }
+
+    fn bind(&self, bucket: &str, ttl: &str, mode: &str) {
+        let bind = ["bucket", "bind", bucket, "--upstream", "far", "--prefix", PREFIX, "--ttl", ttl];
+        let (said, status) = self.setup.command(&[&bind[..], &["--mode", mode]].concat());
+        assert_eq!(status, Some(0), "{said}");
+        self.proxy.clear_log();
     }
 
     fn here(&self) -> Client {
@@ -65,8 +78,7 @@ impl Bench {
     /// Puts an object at the origin.
     async fn put(&self, key: &str, content: Content) -> Bytes {
         let bytes = content.bytes();
-        let key = format!("{PREFIX}{key}");
-        self.there().put(THERE, &key, whole(bytes.clone())).await.expect("stored");
+        self.there().put(THERE, &there(key), whole(bytes.clone())).await.expect("stored");
         bytes
     }
 
@@ -82,18 +94,18 @@ impl Bench {
     }
 }
 
-fn gateway(data_dir: &Path, proxy: &FaultProxy) -> Setup {
-    Setup::new(data_dir)
-        .with("upstream.far.endpoint", format!("http://{}", proxy.addr()))
-        .with("upstream.far.bucket", THERE)
-        .with("upstream.far.credentials", "static")
-        .with("upstream.far.access_key", ACCESS_KEY)
-        .with("upstream.far.secret_key", SECRET_KEY)
-        .with("upstream.far.timeout", "5s")
+/// What is at the origin under a key here.
+fn there(key: &str) -> String {
+    format!("{PREFIX}{key}")
 }
 
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+/// The path of a key of a bucket.
+fn path(bucket: &str, key: &str) -> String {
+    format!("/{bucket}/{}", key.split('/').map(encode).collect::<Vec<_>>().join("/"))
+}
+
+fn bytes(id: u64, length: usize) -> Bytes {
+    Content { id, length }.bytes()
 }
 
 /// Waits until something is so.

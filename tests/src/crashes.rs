@@ -15,13 +15,9 @@ mod recorded;
 mod sigkill;
 mod states;
 
-use tokio::runtime::Runtime;
+use crate::server::runtime;
 
 /// A runtime for one test: two threads, as many as the machine of CI has cores.
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
-}
-
 /// A directory in memory where there is one: recovery is tested for what it does, not for the disk's speed.
 pub(crate) fn directory_in_memory() -> tempfile::TempDir {
     let shared = std::path::Path::new("/dev/shm");

@@ -14,12 +14,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
-use tokio::runtime::Runtime;
 
 use crate::content::Content;
 use crate::proxy::{FaultProxy, Rule};
 use crate::s3::{Client, whole};
-use crate::server::{ACCESS_KEY, SECRET_KEY, Server, Setup};
+use crate::server::{Server, Setup, runtime};
 
 /// The buckets at the origin: the second one is another upstream.
 const THERE: &str = "lake";
@@ -52,14 +51,7 @@ impl Bench {
         }
         let mut setup = Setup::new(room.path().join("gateway"));
         for (upstream, bucket) in [("far", THERE), ("near", POND)] {
-            let key = |name: &str| format!("upstream.{upstream}.{name}");
-            setup = setup
-                .with(&key("endpoint"), format!("http://{}", proxy.addr()))
-                .with(&key("bucket"), bucket)
-                .with(&key("credentials"), "static")
-                .with(&key("access_key"), ACCESS_KEY)
-                .with(&key("secret_key"), SECRET_KEY)
-                .with(&key("timeout"), "30s");
+            setup = setup.with_upstream(upstream, proxy.addr(), bucket, "30s");
         }
         let setup = change(setup);
         let gateway = Some(setup.start());
@@ -125,10 +117,6 @@ impl Bench {
 /// The number of a job that was answered.
 fn id_of(job: &Value) -> u64 {
     job["id"].as_u64().unwrap_or_else(|| panic!("a job: {job}"))
-}
-
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
 /// Waits until something is so.

@@ -20,14 +20,10 @@ mod pace;
 mod readers;
 mod small_disk;
 
-use tokio::runtime::Runtime;
+use crate::server::runtime;
 
 /// The bucket of these tests.
 const BUCKET: &str = "limits";
-
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
-}
 
 /// The build's own disk: `/tmp` may be memory, whose pages cannot be written back and count no bytes.
 fn on_disk() -> std::path::PathBuf {

@@ -13,11 +13,7 @@ mod promtool;
 pub(crate) mod scrape;
 mod traces;
 
-use tokio::runtime::Runtime;
+use crate::server::runtime;
 
 /// The bucket of these tests.
 const BUCKET: &str = "observed";
-
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
-}

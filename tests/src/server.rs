@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::runtime::Runtime;
 
 use crate::s3::Client;
 
@@ -28,6 +29,11 @@ const GLANCE: Duration = Duration::from_millis(2);
 
 /// Where a server listens that has not said so yet.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// What runs the clients of a test.
+pub(crate) fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
 
 /// How a server is started.
 #[derive(Clone, Debug)]
@@ -63,6 +69,18 @@ impl Setup {
         let variable = format!("MLGW_{}", key.replace('.', "__").to_uppercase());
         self.settings.push((variable, value.to_string()));
         self
+    }
+
+    /// An upstream: a bucket of another server of these tests, which listens, or what is before it does, at `addr`.
+    #[must_use]
+    pub(crate) fn with_upstream(self, name: &str, addr: SocketAddr, bucket: &str, timeout: &str) -> Self {
+        let key = |setting: &str| format!("upstream.{name}.{setting}");
+        self.with(&key("endpoint"), format!("http://{addr}"))
+            .with(&key("bucket"), bucket)
+            .with(&key("credentials"), "static")
+            .with(&key("access_key"), ACCESS_KEY)
+            .with(&key("secret_key"), SECRET_KEY)
+            .with(&key("timeout"), timeout)
     }
 
     /// A shell command that runs in the server's process before the server.

@@ -14,6 +14,7 @@ mod directories;
 mod fixtures;
 mod scrubbing;
 
+use crate::server::runtime;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -71,8 +72,4 @@ impl Drop for StopOnDrop<'_> {
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("a path of ours")
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }

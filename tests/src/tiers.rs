@@ -8,11 +8,34 @@ mod cold;
 mod memory;
 mod upstream;
 
-use tokio::runtime::Runtime;
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::content::Content;
+use crate::s3::{Client, whole};
+use crate::seed::Rng;
+use crate::server::runtime;
 
 /// The bucket of these tests.
 const BUCKET: &str = "tiered";
 
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+/// What objects are expected to be.
+type Objects = BTreeMap<String, Bytes>;
+
+/// Puts objects of every size; the larger ones have several chunks.
+async fn put_some(client: &Client, random: &mut Rng, objects: &mut Objects) {
+    for n in 0..30 {
+        let key = format!("object-{n}");
+        let length = *random.pick(&[100, 5_000, 70_000, 400_000, 2_500_000]);
+        let bytes = Content { id: random.next(), length }.bytes();
+        client.put(BUCKET, &key, whole(bytes.clone())).await.expect("stored");
+        objects.insert(key, bytes);
+    }
+}
+
+async fn reads_back(client: &Client, objects: &Objects) {
+    for (key, bytes) in objects {
+        assert!(client.get(BUCKET, key).await.expect("read").body == *bytes, "{key}");
+    }
 }

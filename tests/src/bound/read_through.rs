@@ -7,7 +7,7 @@ use http::Method;
 use super::{Bench, HERE, MIB, PREFIX, THERE, runtime, until};
 use crate::content::Content;
 use crate::s3::{Client, Failure, encode, whole};
-use crate::server::binary;
+use crate::server::{Setup, binary};
 
 const KEYS: [&str; 9] = ["a", "a//b", "a/../c", "dir/", "dir/x", "plus+and %", "ümläut/🦀", "z?query", "~"];
 
@@ -221,7 +221,8 @@ fn a_binding_that_cannot_work_is_refused_and_changes_nothing() {
     refused(&["bind", HERE, "--upstream", "far"], "BucketAlreadyOwnedByYou");
     refused(&["--yes", "delete", HERE], "unbind");
     refused(&["show", "other"], "NoSuchBucket");
-    let wrong = super::gateway(&bench.room.path().join("wrong"), &bench.proxy);
+    let wrong = Setup::new(bench.room.path().join("wrong"));
+    let wrong = wrong.with_upstream("far", bench.proxy.addr(), THERE, "5s");
     let server = wrong.clone().with("upstream.far.secret_key", "not-the-secret").start();
     let (said, status) = wrong.command(&["bucket", "bind", "other", "--upstream", "far"]);
     assert!(status == Some(1) && said.contains("SignatureDoesNotMatch") && said.contains("far"), "{said}");

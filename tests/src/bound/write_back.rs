@@ -6,36 +6,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Method;
 
-use super::{Bench, MIB, PREFIX, THERE, runtime, until};
+use super::{Bench, LENGTHS, MIB, PREFIX, THERE, bytes, path, runtime, there, until};
 use crate::content::Content;
 use crate::proxy::{Fault, Rule};
 use crate::s3::{Client, Failure, encode, whole};
 
 /// The bucket here that is written back.
 const HERE: &str = "back";
-/// Lengths on both sides of what is sent from memory and what as it is read.
-const LENGTHS: [usize; 6] = [0, 1, 5_000, 300_000, 3 * MIB, 9 * MIB + 7];
 
 fn back() -> Bench {
-    let bench = Bench::new("1h");
-    let bind = ["bucket", "bind", HERE, "--upstream", "far", "--prefix", PREFIX];
-    let bind = [&bind[..], &["--ttl", "1h", "--mode", "write-back"]].concat();
-    let (said, status) = bench.setup.command(&bind);
-    assert_eq!(status, Some(0), "{said}");
-    bench.proxy.clear_log();
-    bench
+    Bench::of_mode(HERE, "write-back")
 }
 
 fn here(key: &str) -> String {
-    format!("/{HERE}/{}", key.split('/').map(encode).collect::<Vec<_>>().join("/"))
-}
-
-fn there(key: &str) -> String {
-    format!("{PREFIX}{key}")
-}
-
-fn bytes(id: u64, length: usize) -> Bytes {
-    Content { id, length }.bytes()
+    path(HERE, key)
 }
 
 fn slow_down(method: &str) -> Rule {

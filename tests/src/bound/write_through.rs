@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use bytes::Bytes;
 use http::{Method, StatusCode};
 
-use super::{Bench, MIB, PREFIX, THERE, runtime};
+use super::{Bench, LENGTHS, MIB, THERE, bytes, path, runtime, there};
 use crate::content::Content;
 use crate::proxy::{Fault, Rule};
 use crate::raw::Exchange;
@@ -14,28 +14,15 @@ use crate::s3::{Answer, Client, Failure, encode, whole};
 
 /// The bucket here that is written through.
 const HERE: &str = "through";
-/// Lengths on both sides of what is sent from memory and what as it comes.
-const LENGTHS: [usize; 6] = [0, 1, 5_000, 300_000, 3 * MIB, 9 * MIB + 7];
 
 type Headers<'a> = &'a [(&'static str, String)];
 
-/// What an origin says holds for an hour, so that what is shown too long is found out.
 fn through() -> Bench {
-    let bench = Bench::new("1h");
-    let bind = ["bucket", "bind", HERE, "--upstream", "far", "--prefix", PREFIX];
-    let bind = [&bind[..], &["--ttl", "1h", "--mode", "write-through"]].concat();
-    let (said, status) = bench.setup.command(&bind);
-    assert_eq!(status, Some(0), "{said}");
-    bench.proxy.clear_log();
-    bench
+    Bench::of_mode(HERE, "write-through")
 }
 
 fn here(key: &str) -> String {
-    format!("/{HERE}/{}", key.split('/').map(encode).collect::<Vec<_>>().join("/"))
-}
-
-fn there(key: &str) -> String {
-    format!("{PREFIX}{key}")
+    path(HERE, key)
 }
 
 async fn put(client: &Client, key: &str, headers: Headers<'_>, body: Bytes) -> Result<Answer, Failure> {
@@ -51,10 +38,6 @@ fn refusal(result: Result<Answer, Failure>) -> (u16, String) {
         }
         Failure::Lost(why) => panic!("{why}"),
     }
-}
-
-fn bytes(id: u64, length: usize) -> Bytes {
-    Content { id, length }.bytes()
 }
 
 /// Both sides have this object, and say the same of it.

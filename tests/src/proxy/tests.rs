@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Runtime;
+use crate::server::runtime;
 
 mod before_mlgw;
 mod callers;
@@ -20,10 +20,6 @@ mod shaping;
 
 /// Longest wait for something that happens at once. Generous: it is met only when something is broken.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
-}
 
 /// Waits until it is so.
 async fn until(what: &str, is_so: impl Fn() -> bool) {

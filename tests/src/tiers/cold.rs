@@ -1,21 +1,17 @@
 //! The cold tier: segments go down and come up, whatever happens meanwhile, and everything reads back.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use serde_json::Value;
 
-use super::{BUCKET, runtime};
+use super::{BUCKET, Objects, put_some, reads_back, runtime};
 use crate::content::Content;
-use crate::s3::{Client, whole};
+use crate::s3::whole;
 use crate::seed::Rng;
 use crate::server::{Server, Setup, binary};
-
-type Objects = BTreeMap<String, Bytes>;
 
 /// Two cold directories beside the data directory, and segments so small that there are many.
 struct Bench {
@@ -73,23 +69,6 @@ impl Bench {
     fn assert_sound(&self) {
         let (said, status) = self.store(&["check", &self.path("data")]);
         assert_eq!(status, Some(0), "{said}");
-    }
-}
-
-/// Puts objects of every size; the larger ones have several chunks.
-async fn put_some(client: &Client, random: &mut Rng, objects: &mut Objects) {
-    for n in 0..30 {
-        let key = format!("object-{n}");
-        let length = *random.pick(&[100, 5_000, 70_000, 400_000, 2_500_000]);
-        let bytes = Content { id: random.next(), length }.bytes();
-        client.put(BUCKET, &key, whole(bytes.clone())).await.expect("stored");
-        objects.insert(key, bytes);
-    }
-}
-
-async fn reads_back(client: &Client, objects: &Objects) {
-    for (key, bytes) in objects {
-        assert!(client.get(BUCKET, key).await.expect("read").body == *bytes, "{key}");
     }
 }
 

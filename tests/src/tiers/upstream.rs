@@ -1,22 +1,17 @@
 //! Segments in an upstream, which is a second server behind a proxy: they go and come back, whatever happens meanwhile, and
 //! everything reads back.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde_json::Value;
 
-use super::{BUCKET, runtime};
-use crate::content::Content;
+use super::{BUCKET, Objects, put_some, reads_back, runtime};
 use crate::proxy::{Fault, FaultProxy, Rule};
-use crate::s3::{Client, whole};
+use crate::s3::whole;
 use crate::seed::Rng;
-use crate::server::{ACCESS_KEY, SECRET_KEY, Server, Setup, binary};
-
-type Objects = BTreeMap<String, Bytes>;
+use crate::server::{Server, Setup, binary};
 
 /// The bucket of segments.
 const THERE: &str = "segments";
@@ -70,35 +65,14 @@ impl Bench {
 /// A server on `data_dir` that spills to what is behind `proxy`.
 fn setup(data_dir: PathBuf, proxy: &FaultProxy) -> Setup {
     Setup::new(data_dir)
-        .with("upstream.far.endpoint", format!("http://{}", proxy.addr()))
-        .with("upstream.far.bucket", THERE)
+        .with_upstream("far", proxy.addr(), THERE, "2s")
         .with("upstream.far.prefix", "pre/")
-        .with("upstream.far.credentials", "static")
-        .with("upstream.far.access_key", ACCESS_KEY)
-        .with("upstream.far.secret_key", SECRET_KEY)
-        .with("upstream.far.timeout", "2s")
         .with("upstream.far.encrypt", true)
         .with("cold.upstream", "far")
         .with("cold.move_bytes_per_second", "10GiB")
         .with("hot.segment_bytes", "1MiB")
         .with("hot.compact_interval", "20ms")
         .with("memory.capacity", "0")
-}
-
-async fn put_some(client: &Client, random: &mut Rng, objects: &mut Objects) {
-    for n in 0..25 {
-        let key = format!("object-{n}");
-        let length = *random.pick(&[100, 5_000, 70_000, 400_000, 2_500_000]);
-        let bytes = Content { id: random.next(), length }.bytes();
-        client.put(BUCKET, &key, whole(bytes.clone())).await.expect("stored");
-        objects.insert(key, bytes);
-    }
-}
-
-async fn reads_back(client: &Client, objects: &Objects) {
-    for (key, bytes) in objects {
-        assert!(client.get(BUCKET, key).await.expect("read").body == *bytes, "{key}");
-    }
 }
 
 /// Objects, in segments that are all sealed.
