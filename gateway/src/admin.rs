@@ -7,6 +7,7 @@
 //! tests.
 
 mod bindings;
+mod bound_object;
 mod buckets;
 mod change;
 mod dataset_figures;
@@ -40,7 +41,7 @@ pub use error::{ApiError, ErrorDocument};
 pub use health::{Finding, Health};
 pub use jobs::{JobInfo, JobList, JobRequest};
 pub use keys::{CreatedKey, KeyList};
-pub use objects::{ExtentInfo, InTier, ObjectInfo};
+pub use objects::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
 pub use settings::{SettingInfo, SettingList};
 pub use status::{
     CatalogueStatus, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, Shortage, Status,

@@ -12,6 +12,7 @@ pub mod bucket_config;
 pub mod checksums;
 pub mod commit;
 pub mod conditions;
+pub(crate) mod copied;
 pub mod copy;
 pub mod copy_source;
 pub mod delete;

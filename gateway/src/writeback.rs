@@ -9,12 +9,14 @@
 
 mod judge;
 mod order;
+mod parts;
 mod persist;
 pub mod record;
 mod room;
 mod turns;
 
 pub use order::Write;
+pub(crate) use persist::describe;
 pub use room::Place;
 pub use turns::Turn;
 
@@ -90,6 +92,8 @@ pub struct Queue {
     way: Arc<Way>,
     order: Mutex<Order>,
     turns: Turns,
+    /// Of writes with conditions.
+    turns_of_conditions: Turns,
     changed: Notify,
     /// Why the last try failed, if it did.
     trouble: Mutex<Option<String>>,
@@ -162,6 +166,7 @@ impl WriteBack {
             way: self.way(&binding.upstream),
             order: Mutex::new(self.inner.find(bucket)?),
             turns: Turns::default(),
+            turns_of_conditions: Turns::default(),
             changed: Notify::new(),
             trouble: Mutex::default(),
         });
@@ -252,7 +257,7 @@ impl Inner {
                 continue;
             };
             let place = Some(self.room.place_of_old(version.size));
-            let seq = facts.foreign.unwrap_or(version.seq);
+            let seq = facts.number(version.seq);
             order.add(Arc::new(write_of(name, facts, seq, &version, place)));
         }
         if order.len() > 0 {
@@ -272,7 +277,8 @@ pub fn write_of(
     place: Option<Place>,
 ) -> Write {
     let (size, began_ms, etag) = (version.size, version.modified_ms, version.etag.clone());
-    Write { seq, name, facts, size, began_ms, etag, place }
+    let upload = Mutex::new(facts.upload.as_ref().map(|upload| upload.id.clone()));
+    Write { seq, name, facts, size, began_ms, etag, place, upload }
 }
 
 impl Queue {
@@ -286,6 +292,12 @@ impl Queue {
     /// would be sent first, and overwritten at the origin by what is older.
     pub async fn turn(&self, key: &ObjectKey) -> Turn {
         self.turns.take(key.as_str()).await
+    }
+
+    /// Waits for the turn to look at the conditions of a write of a key, which is held until the write is done: those that its origin looks at, and
+    /// those that are looked at here.
+    pub async fn turn_of_conditions(&self, key: &ObjectKey) -> Turn {
+        self.turns_of_conditions.take(key.as_str()).await
     }
 
     /// A write is durable, and may be acknowledged when this returns.

@@ -15,7 +15,7 @@ use http::StatusCode;
 use mlgw_metadata::schema::{BindMode, Binding, Bucket};
 use mlgw_metadata::{DeleteBucketError, NewBucket};
 use mlgw_tiering::bound::BoundBucket;
-use mlgw_tiering::origin::ListQuery;
+use mlgw_tiering::origin::{ListQuery, OriginError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
@@ -182,7 +182,7 @@ pub(super) async fn refresh(
 }
 
 impl Admin {
-    fn bound_bucket(&self, name: &str) -> Result<BoundBucket, ApiError> {
+    pub(super) fn bound_bucket(&self, name: &str) -> Result<BoundBucket, ApiError> {
         let bucket = self.catalogue.bucket(name);
         let bucket = bucket.ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
         let Some(binding) = &bucket.binding else {
@@ -203,6 +203,12 @@ impl Admin {
             );
             ApiError::new(StatusCode::BAD_GATEWAY, "UpstreamFailed", why)
         })
+    }
+
+    /// An origin did not answer as it should.
+    pub(super) fn upstream_failed(&self, upstream: &str, error: &OriginError) -> ApiError {
+        let why = format!("The upstream {upstream:?}: {error}.");
+        ApiError::new(StatusCode::BAD_GATEWAY, "UpstreamFailed", why)
     }
 
     fn no_such_upstream(&self, name: &str) -> ApiError {

@@ -38,8 +38,28 @@ pub struct ObjectInfo {
     pub tiers: Vec<InTier>,
     /// Where each stretch of it is.
     pub extents: Vec<ExtentInfo>,
-    /// Whether `extents` are all of it; a very large object has more than are shown.
+    /// Whether `extents` are all of it; a very large object has more than are shown, and of one that is bound only some may be here.
     pub whole: bool,
+    /// Of an object of a bound bucket: what is there, and how it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<AtOrigin>,
+}
+
+/// An object of a bound bucket, at its origin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AtOrigin {
+    /// The upstream's name.
+    pub upstream: String,
+    /// The key there.
+    pub key: String,
+    /// Whether this was written here and is not there yet.
+    pub dirty: bool,
+    /// Whether somebody else wrote the key there meanwhile, so that somebody has to decide.
+    pub contested: bool,
+    /// How long ago the origin said what is shown, in milliseconds; nothing of what is dirty.
+    pub said_ms_ago: Option<u64>,
+    /// When it was read here last, as far as that was noted.
+    pub read: Option<String>,
 }
 
 /// What of an object a tier holds.
@@ -70,7 +90,7 @@ pub struct ExtentInfo {
     pub tier: String,
     /// The segment.
     pub segment: u64,
-    /// Whether that is `open` or `sealed`; `unknown` while it is being freed.
+    /// Whether that is `open` or `sealed`; `unknown` while it is being freed, `clean` of a clean copy.
     pub segment_state: String,
     /// Where in the segment.
     pub offset: u64,
@@ -88,15 +108,17 @@ pub(super) async fn show(
     Path(bucket): Path<String>,
     Query(query): Query<KeyQuery>,
 ) -> Result<Json<ObjectInfo>, ApiError> {
+    if let Some(found) = admin.find_bound(&bucket, &query.key).await? {
+        return Ok(Json(found));
+    }
     // A large object's map is many reads, too long for a thread that answers others.
     let found = tokio::task::spawn_blocking(move || find(&admin.catalogue, &bucket, &query.key)).await;
     Ok(Json(found.map_err(S3Error::internal)??))
 }
 
-fn find(catalogue: &Catalogue, bucket: &str, key: &str) -> Result<ObjectInfo, S3Error> {
+pub(super) fn find(catalogue: &Catalogue, bucket: &str, key: &str) -> Result<ObjectInfo, S3Error> {
     let found = catalogue.bucket(bucket).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
-    let name = ObjectKey::from_bytes(key.as_bytes())
-        .map_err(|why| S3Error::new(Code::InvalidArgument).message(why.to_string()))?;
+    let name = object_key(key)?;
     let object = catalogue.object(found.bucket_id(), &name)?.filter(|object| !object.delete_marker);
     let object = object.ok_or_else(|| S3Error::new(Code::NoSuchKey))?;
     let extents = extents(catalogue, found.bucket_id(), &name, &object)?;
@@ -113,7 +135,14 @@ fn find(catalogue: &Catalogue, bucket: &str, key: &str) -> Result<ObjectInfo, S3
         tiers: sums(&extents),
         whole: extents.iter().map(|extent| extent.bytes).sum::<u64>() == object.size,
         extents,
+        origin: None,
     })
+}
+
+/// The key that a request names.
+pub(super) fn object_key(key: &str) -> Result<ObjectKey, S3Error> {
+    ObjectKey::from_bytes(key.as_bytes())
+        .map_err(|why| S3Error::new(Code::InvalidArgument).message(why.to_string()))
 }
 
 /// The extents of an object in order, as many as are looked at.
@@ -181,7 +210,7 @@ fn tier_name(tier: Option<u32>) -> String {
     }
 }
 
-fn sums(extents: &[ExtentInfo]) -> Vec<InTier> {
+pub(super) fn sums(extents: &[ExtentInfo]) -> Vec<InTier> {
     let mut tiers: BTreeMap<&str, Vec<&ExtentInfo>> = BTreeMap::new();
     extents.iter().for_each(|extent| tiers.entry(&extent.tier).or_default().push(extent));
     let sum = |(tier, extents): (&str, Vec<&ExtentInfo>)| {

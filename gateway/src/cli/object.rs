@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::output::{Out, columns, pairs};
 use super::{CliError, Global, discover, path_segment};
-use crate::admin::{ExtentInfo, InTier, ObjectInfo};
+use crate::admin::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
 use crate::config::ByteSize;
 use clap::Subcommand;
 
@@ -55,6 +55,7 @@ fn show(object: &ObjectInfo) -> String {
         ("parts", object.parts.to_string()),
         ("body", object.body_id.to_string()),
     ]);
+    let origin = object.origin.as_ref().map_or_else(String::new, |origin| pairs(&origin_facts(origin)));
     let tier = |tier: &InTier| {
         vec![tier.tier.clone(), size(tier.bytes), size(tier.stored_bytes), tier.segments.to_string()]
     };
@@ -78,9 +79,31 @@ fn show(object: &ObjectInfo) -> String {
     let more = match (object.extents.len().saturating_sub(EXTENTS_SHOWN), object.whole) {
         (0, true) => String::new(),
         (more, true) => format!("and {more} more; --output json has all of them\n"),
+        (_, false) if object.origin.is_some() => {
+            "the rest is fetched from the origin when it is read\n".to_owned()
+        }
         (_, false) => "and more than are looked at\n".to_owned(),
     };
-    format!("{facts}\n{tiers}\n{extents}{more}")
+    format!("{facts}{origin}\n{tiers}\n{extents}{more}")
+}
+
+fn origin_facts(origin: &AtOrigin) -> Vec<(&'static str, String)> {
+    let state = match (origin.dirty, origin.contested) {
+        (false, _) => "clean: the origin has it",
+        (true, false) => "dirty: written here, and not at the origin yet",
+        (true, true) => {
+            "contested: somebody else wrote it at the origin; `mlgw bucket flush` tells what to do"
+        }
+    };
+    let mut facts = vec![
+        ("upstream", origin.upstream.clone()),
+        ("key there", origin.key.clone()),
+        ("state", state.to_owned()),
+    ];
+    let ago = |ms: u64| format!("{}.{} s ago", ms / 1000, ms % 1000 / 100);
+    facts.extend(origin.said_ms_ago.map(|ms| ("origin said so", ago(ms))));
+    facts.extend(origin.read.clone().map(|read| ("read last", read)));
+    facts
 }
 
 #[cfg(test)]

@@ -7,14 +7,18 @@
 //! everything that was acknowledged before is there.
 
 mod back;
+mod back_parts;
 mod copy;
 mod list;
 mod merge;
 mod multipart;
 mod read;
 mod send;
+mod source;
 mod tagging;
 mod write;
+
+pub use source::FromBound;
 
 use super::error::{Code, S3Error};
 use super::operation::{Operation, Support};
@@ -105,7 +109,13 @@ pub async fn dispatch(
             back::through(gateway, request, operation, &fronted).await?;
             read::attributes(request, &fronted).await
         }
-        O::ListParts => multipart::list_parts(request, &fronted).await,
+        O::ListParts => match back_parts::find(gateway, request, &fronted)? {
+            Some(found) => back_parts::with_upload(gateway, operation, request, &fronted, body, found).await,
+            None => multipart::list_parts(request, &fronted).await,
+        },
+        O::ListMultipartUploads if fronted.queue.is_some() => {
+            back_parts::list_uploads(gateway, request, &fronted)
+        }
         O::ListMultipartUploads => multipart::list_uploads(request, &fronted).await,
         O::PutObject
         | O::CopyObject
@@ -135,6 +145,8 @@ async fn write(
     if fronted.binding.mode() == BindMode::ReadThrough {
         return Err(refused_write(&fronted));
     }
+    // Until it is done.
+    let mut _turn = None;
     if let Some(queue) = &fronted.queue {
         match operation {
             O::PutObject if back::takes(gateway, request) => {
@@ -146,8 +158,20 @@ async fn write(
             O::DeleteObjects => {
                 return back::delete_objects(gateway, request, &fronted, queue, body).await;
             }
-            _ => back::through(gateway, request, operation, &fronted).await?,
+            O::CreateMultipartUpload => return back_parts::create(gateway, request, &fronted).await,
+            O::UploadPart | O::UploadPartCopy | O::CompleteMultipartUpload | O::AbortMultipartUpload => {
+                if let Some(found) = back_parts::find(gateway, request, &fronted)? {
+                    return back_parts::with_upload(gateway, operation, request, &fronted, body, found).await;
+                }
+                if operation == O::CompleteMultipartUpload
+                    && let Some(done) = back_parts::completed(gateway, request, &fronted, queue).await?
+                {
+                    return Ok(done);
+                }
+            }
+            _ => {}
         }
+        _turn = back::through(gateway, request, operation, &fronted).await?;
     }
     match operation {
         O::PutObject => write::put_object(request, &fronted, body).await,

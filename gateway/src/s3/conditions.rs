@@ -54,12 +54,12 @@ impl ReadConditions {
         // HTTP dates have whole seconds.
         let modified_secs = modified.as_secs();
         match (text(&self.if_match), text(&self.if_unmodified_since).and_then(date)) {
-            (Some(wanted), _) if !matches(wanted, etag) => return Verdict::Failed("If-Match"),
+            (Some(wanted), _) if !names(wanted, etag) => return Verdict::Failed("If-Match"),
             (None, Some(since)) if modified_secs > since => return Verdict::Failed("If-Unmodified-Since"),
             _ => {}
         }
         match (text(&self.if_none_match), text(&self.if_modified_since).and_then(date)) {
-            (Some(unwanted), _) if matches(unwanted, etag) => Verdict::NotModified,
+            (Some(unwanted), _) if names(unwanted, etag) => Verdict::NotModified,
             (None, Some(since)) if modified_secs <= since => Verdict::NotModified,
             _ => Verdict::Send,
         }
@@ -67,7 +67,8 @@ impl ReadConditions {
 }
 
 /// Whether a header of ETags names `etag`: quoted or not, weak or strong, `*` for all.
-fn matches(header: &str, etag: &str) -> bool {
+#[must_use]
+pub fn names(header: &str, etag: &str) -> bool {
     header.split(',').map(unquote).any(|one| one == "*" || one == etag)
 }
 

@@ -5,7 +5,8 @@
 //! copy answers early and keeps the connection alive.
 
 use super::checksums;
-use super::conditions::{self, OF_COPY_SOURCE, Verdict};
+use super::conditions;
+use super::copied::Copied;
 use super::copy_source::{Source, source_range};
 use super::error::{Code, S3Error};
 use super::etag;
@@ -18,7 +19,7 @@ use super::request::Request;
 use super::response::{S3Result, xml};
 use super::tagging::update;
 use super::xml::Xml;
-use super::{Gateway, bucket_id, keep_alive, may_read};
+use super::{Gateway, bucket_id, keep_alive};
 use crate::body::Algorithm;
 use crate::body::checksum::Running;
 use crate::memory::Account;
@@ -26,26 +27,9 @@ use mlgw_common::limits::PUT_BYTES_MAX;
 use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
 use mlgw_metadata::command::update_object::Update;
 use mlgw_metadata::command::{Replace, SetTags};
-use mlgw_metadata::schema::{Bucket, ChecksumKind};
+use mlgw_metadata::schema::{Bucket, ChecksumKind, Upload};
 use std::ops::Range;
 use std::sync::Arc;
-
-impl Source {
-    /// The source object, if the caller may read it and the conditions hold.
-    fn find(&self, gateway: &Gateway, request: &Request<'_>) -> Result<Found, S3Error> {
-        if !may_read(&request.principal, &self.bucket, self.key.as_str()) {
-            return Err(S3Error::new(Code::AccessDenied));
-        }
-        let bucket = gateway.bucket(&self.bucket)?;
-        let object = current(gateway, bucket_id(&bucket), &self.key)?;
-        let object = object.ok_or_else(|| S3Error::new(Code::NoSuchKey).field("Key", self.key.as_str()))?;
-        match OF_COPY_SOURCE.check(&request.head.headers, &object.etag, Timestamp(object.modified_ms)) {
-            Verdict::Send => Ok(Found { bucket, key: self.key.clone(), object }),
-            Verdict::NotModified => Err(S3Error::precondition_failed("x-amz-copy-source-If-None-Match")),
-            Verdict::Failed(_) => Err(S3Error::precondition_failed("x-amz-copy-source-If-Match")),
-        }
-    }
-}
 
 /// What a copy is of.
 ///
@@ -56,7 +40,7 @@ pub(super) fn source(request: &Request<'_>) -> Result<Source, S3Error> {
 }
 
 /// Whether a directive header says `REPLACE`.
-fn replaces(request: &Request<'_>, name: &'static str) -> Result<bool, S3Error> {
+pub(super) fn replaces(request: &Request<'_>, name: &'static str) -> Result<bool, S3Error> {
     match request.header(name)? {
         None | Some("COPY") => Ok(false),
         Some("REPLACE") => Ok(true),
@@ -71,42 +55,30 @@ fn replaces(request: &Request<'_>, name: &'static str) -> Result<bool, S3Error> 
 pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
     let key = request.key()?.clone();
-    let from = source(request)?.find(gateway, request)?;
+    let from = Copied::find(gateway, request, source(request)?).await?;
     let (replaces_metadata, replaces_tags) =
         (replaces(request, "x-amz-metadata-directive")?, replaces(request, "x-amz-tagging-directive")?);
     let given = Description::of(request)?;
-    if from.bucket.id == bucket.id && from.key == key {
-        if !replaces_metadata && !replaces_tags {
-            let why = "This copy request is illegal because it is trying to copy an object to itself without \
-                       changing the object's metadata, storage class, website redirect location or \
-                       encryption attributes.";
-            return Err(S3Error::new(Code::InvalidRequest).message(why));
+    let from = match from {
+        Copied::Ours(from) if from.bucket.id == bucket.id && from.key == key => {
+            return onto_itself(gateway, request, from, given, replaces_metadata, replaces_tags).await;
         }
-        return replace(gateway, request, from, given, replaces_metadata, replaces_tags).await;
-    }
-    if from.object.size > PUT_BYTES_MAX {
-        let why = "The specified copy source is larger than the maximum allowable size for a copy source: 5368709120";
-        return Err(S3Error::new(Code::InvalidRequest).message(why));
-    }
-    let mut description = inherited(&from);
-    if replaces_metadata {
-        (description.headers, description.metadata) = (given.headers, given.metadata);
-    }
-    if replaces_tags {
-        description.tags = given.tags;
-    }
+        from => from,
+    };
+    check_size(&from)?;
+    let description = described(&from, given, replaces_metadata, replaces_tags).await?;
     let conditions = conditions::of_write(request)?;
     conditions::check_write(&conditions, current(gateway, bucket_id(&bucket), &key)?.as_ref())?;
     let asked = asked_checksum(request)?.map(|(algorithm, _)| algorithm);
     let (gateway, memory) = (gateway.clone(), request.memory.clone());
     let (owner, now) = (request.principal.owner.clone(), request.now);
     keep_alive::answer(async move {
-        let range = 0..from.object.size;
-        let mut stored = copy_bytes(&gateway, &memory, &from, range, &bucket, &key, None, asked).await?;
+        let range = 0..from.object().size;
         // A checksum of the whole object holds for its copy; one of parts does not.
-        if asked.is_none() && from.object.part_count == 0 {
-            stored.checksums.clone_from(&from.object.checksums);
-        }
+        let of_whole = from.object().checksums.iter().filter(|one| one.kind() == ChecksumKind::FullObject);
+        let kept: Vec<_> = of_whole.filter(|_| asked.is_none()).cloned().collect();
+        let mut stored = copy_bytes(&gateway, &memory, from, range, &bucket, &key, None, asked).await?;
+        stored.checksums.extend(kept);
         let object = stored.object(description, &owner, now.as_millis());
         let result = copy_result("CopyObjectResult", &stored, now);
         put_version(&gateway, &bucket, &key, object, stored.extents, conditions).await?;
@@ -115,17 +87,38 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
     .await
 }
 
-/// The description of the source, for its copy.
-fn inherited(from: &Found) -> Description {
-    Description {
-        headers: from.object.headers.clone(),
-        metadata: from.object.metadata.clone(),
-        tags: from.object.tags.clone(),
+/// Refuses to copy at once what no PUT may be.
+pub(super) fn check_size(from: &Copied) -> Result<(), S3Error> {
+    if from.object().size <= PUT_BYTES_MAX {
+        return Ok(());
     }
+    let why =
+        "The specified copy source is larger than the maximum allowable size for a copy source: 5368709120";
+    Err(S3Error::new(Code::InvalidRequest).message(why))
+}
+
+/// What a copy will be like: as its source, but for what the request gives instead.
+pub(super) async fn described(
+    from: &Copied,
+    given: Description,
+    replaces_metadata: bool,
+    replaces_tags: bool,
+) -> Result<Description, S3Error> {
+    if replaces_metadata && replaces_tags {
+        return Ok(given);
+    }
+    let mut description = from.description().await?;
+    if replaces_metadata {
+        (description.headers, description.metadata) = (given.headers, given.metadata);
+    }
+    if replaces_tags {
+        description.tags = given.tags;
+    }
+    Ok(description)
 }
 
 /// A copy of an object onto itself: other metadata, the same body.
-async fn replace(
+async fn onto_itself(
     gateway: &Gateway,
     request: &Request<'_>,
     from: Found,
@@ -133,10 +126,15 @@ async fn replace(
     replaces_metadata: bool,
     replaces_tags: bool,
 ) -> S3Result {
-    let kept = inherited(&from);
+    if !replaces_metadata && !replaces_tags {
+        let why = "This copy request is illegal because it is trying to copy an object to itself without \
+                   changing the object's metadata, storage class, website redirect location or \
+                   encryption attributes.";
+        return Err(S3Error::new(Code::InvalidRequest).message(why));
+    }
     let (headers, metadata) = match replaces_metadata {
         true => (given.headers, given.metadata),
-        false => (kept.headers, kept.metadata),
+        false => (from.object.headers.clone(), from.object.metadata.clone()),
     };
     let change = Update::Replace(Replace {
         headers,
@@ -157,21 +155,29 @@ async fn replace(
 /// Those of S3.
 pub async fn upload_part_copy(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let named = Named::of(gateway, request)?;
+    let record = named.find(gateway)?;
+    upload_part_copy_of(gateway, request, named, &record).await
+}
+
+/// UploadPartCopy to the upload `named`, which `record` is of.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn upload_part_copy_of(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    named: Named,
+    record: &Upload,
+) -> S3Result {
     let number = part_number(request)?;
-    let asked = checksums::of_upload(&named.find(gateway)?).map(|(algorithm, _)| algorithm);
-    let from = source(request)?.find(gateway, request)?;
-    let range = match request.header("x-amz-copy-source-range")? {
-        Some(header) => source_range(header, from.object.size)?,
-        None => 0..from.object.size,
-    };
-    if range.end - range.start > PUT_BYTES_MAX {
-        return Err(S3Error::new(Code::EntityTooLarge));
-    }
+    let asked = checksums::of_upload(record).map(|(algorithm, _)| algorithm);
+    let from = Copied::find(gateway, request, source(request)?).await?;
+    let range = part_range(request, &from)?;
     let (gateway, memory, now) = (gateway.clone(), request.memory.clone(), request.now);
     keep_alive::answer(async move {
         let part = Some((named.body, number));
         let stored =
-            copy_bytes(&gateway, &memory, &from, range, &named.bucket, &named.key, part, asked).await?;
+            copy_bytes(&gateway, &memory, from, range, &named.bucket, &named.key, part, asked).await?;
         let result = copy_result("CopyPartResult", &stored, now);
         put_part(&gateway, &named, number, now, stored).await?;
         Ok(result)
@@ -179,12 +185,25 @@ pub async fn upload_part_copy(gateway: &Arc<Gateway>, request: &Request<'_>) -> 
     .await
 }
 
+/// Which bytes of the source a part is a copy of.
+pub(super) fn part_range(request: &Request<'_>, from: &Copied) -> Result<Range<u64>, S3Error> {
+    let size = from.object().size;
+    let range = match request.header("x-amz-copy-source-range")? {
+        Some(header) => source_range(header, size)?,
+        None => 0..size,
+    };
+    if range.end - range.start > PUT_BYTES_MAX {
+        return Err(S3Error::new(Code::EntityTooLarge));
+    }
+    Ok(range)
+}
+
 /// Copies bytes to a new body or part; they are durable when this returns.
 #[expect(clippy::too_many_arguments, reason = "from where, to where, and with what")]
 async fn copy_bytes(
     gateway: &Arc<Gateway>,
     memory: &Account,
-    from: &Found,
+    from: Copied,
     range: Range<u64>,
     bucket: &Bucket,
     key: &ObjectKey,
@@ -203,7 +222,7 @@ async fn copy_bytes(
         Destination { bucket: bucket_id(bucket), key: key.clone(), body, part: part.map(|(_, n)| n) };
     let mut ingest =
         Ingest::begin(gateway, memory, destination, Some(bytes), etag::wants_md5(gateway)).await?;
-    let (mut reader, _piece) = from.reader_with_memory(gateway, memory, range).await?;
+    let (mut reader, _piece) = from.read(gateway, memory, range).await?;
     let mut checksum = asked.map(Running::new);
     while let Some(piece) = reader.next().await? {
         if let Some(checksum) = &mut checksum {

@@ -207,17 +207,11 @@ pub fn list_objects(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let listing = Listing::of(request, "max-keys")?;
     let marker = request.query.get("marker")?.unwrap_or_default();
     let page = page(gateway, bucket_id(&bucket), &listing, &marker)?;
-    write_v1(request, &bucket.name, &listing, &marker, &page)
+    long_xml(request.memory, write_v1(&bucket.name, &listing, &marker, &page))
 }
 
 /// A page as ListObjects answers it.
-pub(super) fn write_v1(
-    request: &Request<'_>,
-    bucket: &str,
-    listing: &Listing<'_>,
-    marker: &str,
-    page: &Page,
-) -> S3Result {
+pub(super) fn write_v1(bucket: &str, listing: &Listing<'_>, marker: &str, page: &Page) -> String {
     let mut out = Xml::new("ListBucketResult");
     // Clients of this version decode every name but the prefix.
     out.text("Name", bucket).text("Prefix", &listing.prefix);
@@ -229,7 +223,7 @@ pub(super) fn write_v1(
         out.text("NextMarker", &listing.show(last.name()));
     }
     write_items(&mut out, listing, page, true);
-    long_xml(request.memory, out.finish("ListBucketResult"))
+    out.finish("ListBucketResult")
 }
 
 /// ListObjectsV2.
@@ -246,7 +240,7 @@ pub fn list_objects_v2(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Resul
     };
     let page = page(gateway, bucket_id(&bucket), &listing, &after)?;
     let next = page.items.last().filter(|_| page.truncated).map(|last| token(last.name()));
-    write_v2(request, &bucket.name, &listing, &page, next.as_deref())
+    long_xml(request.memory, write_v2(request, &bucket.name, &listing, &page, next.as_deref())?)
 }
 
 /// A page as ListObjectsV2 answers it; `next` is the token of the page behind it.
@@ -256,7 +250,7 @@ pub(super) fn write_v2(
     listing: &Listing<'_>,
     page: &Page,
     next: Option<&str>,
-) -> S3Result {
+) -> Result<String, S3Error> {
     let start_after = request.query.get("start-after")?;
     let token = request.query.get("continuation-token")?;
     let fetch_owner = request.query.raw("fetch-owner") == Some("true");
@@ -269,7 +263,7 @@ pub(super) fn write_v2(
     out.value("IsTruncated", page.truncated);
     out.optional("NextContinuationToken", next);
     write_items(&mut out, listing, page, fetch_owner);
-    long_xml(request.memory, out.finish("ListBucketResult"))
+    Ok(out.finish("ListBucketResult"))
 }
 
 /// The continuation token that says `text`: here the last name of the page before.

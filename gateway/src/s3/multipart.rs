@@ -25,6 +25,7 @@ use std::sync::Arc;
 mod complete;
 
 pub use complete::complete;
+pub(super) use complete::{Whole, read_document, result};
 
 /// CreateMultipartUpload.
 ///
@@ -32,13 +33,26 @@ pub use complete::complete;
 /// Those of S3.
 pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let bucket = gateway.bucket(request.bucket())?;
-    let key = request.key()?;
-    let description = Description::of(request)?;
+    let body = gateway.catalogue.body_id().await?;
+    let named = Named { bucket, key: request.key()?.clone(), body };
+    create_as(gateway, request, &named, Description::of(request)?).await
+}
+
+/// Begins the upload `named`, for an object of the request's key as clients see it.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn create_as(
+    gateway: &Gateway,
+    request: &Request<'_>,
+    named: &Named,
+    description: Description,
+) -> S3Result {
+    let Named { bucket, key, body } = named;
     let checksum = asked_checksum(request)?;
     if !gateway.tiers.hot.has_room(0) {
         return Err(S3Error::new(Code::InsufficientStorage));
     }
-    let body = gateway.catalogue.body_id().await?;
     let upload = mlgw_metadata::schema::Upload {
         body_id: body.get(),
         key: key.as_str().to_owned(),
@@ -52,11 +66,11 @@ pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
         checksum_kind: checksum.map(|(_, kind)| kind as i32),
         ..Default::default()
     };
-    gateway
-        .commit_object(&bucket, key, request.now, ObjectChange::CreateUpload(CreateUpload { upload }))
-        .await?;
+    let change = ObjectChange::CreateUpload(CreateUpload { upload });
+    gateway.commit_object(bucket, key, request.now, change).await?;
     let mut out = Xml::new("InitiateMultipartUploadResult");
-    out.text("Bucket", &bucket.name).text("Key", key.as_str()).text("UploadId", &upload_id(body));
+    out.text("Bucket", &bucket.name).text("Key", request.key()?.as_str());
+    out.text("UploadId", &upload_id(*body));
     let mut response = xml(out.finish("InitiateMultipartUploadResult"));
     if let Some((algorithm, kind)) = checksum {
         let headers = response.headers_mut();
@@ -102,8 +116,10 @@ fn upload_id(body: BodyId) -> String {
 }
 
 /// The upload that a request names.
+#[derive(Clone)]
 pub(super) struct Named {
     pub(super) bucket: Arc<Bucket>,
+    /// The key of its record, which clients may know by another.
     pub(super) key: ObjectKey,
     pub(super) body: BodyId,
 }
@@ -115,10 +131,9 @@ impl Named {
     /// `NoSuchBucket`; `NoSuchUpload` for an id that we never gave.
     pub(super) fn of(gateway: &Gateway, request: &Request<'_>) -> Result<Self, S3Error> {
         let id = request.query.raw("uploadId").unwrap_or_default();
-        let number = if id.len() == 16 { u64::from_str_radix(id, 16).ok() } else { None };
-        let body = number.ok_or_else(|| no_such_upload(id))?;
+        let body = body_of(id).ok_or_else(|| no_such_upload(id))?;
         let bucket = gateway.bucket(request.bucket())?;
-        Ok(Self { bucket, key: request.key()?.clone(), body: BodyId(body) })
+        Ok(Self { bucket, key: request.key()?.clone(), body })
     }
 
     /// The upload.
@@ -129,6 +144,12 @@ impl Named {
         let upload = gateway.catalogue.upload(bucket_id(&self.bucket), &self.key, self.body)?;
         upload.ok_or_else(|| no_such_upload(&upload_id(self.body)))
     }
+}
+
+/// The body that an upload id is of, if we could have given it.
+pub(super) fn body_of(id: &str) -> Option<BodyId> {
+    let number = if id.len() == 16 { u64::from_str_radix(id, 16).ok() } else { None };
+    number.map(BodyId)
 }
 
 fn no_such_upload(id: &str) -> S3Error {
@@ -154,16 +175,30 @@ pub(super) fn part_number(request: &Request<'_>) -> Result<PartNumber, S3Error> 
 /// Those of S3.
 pub async fn upload_part(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
     let named = Named::of(gateway, request)?;
-    let number = part_number(request)?;
     let record = named.find(gateway)?;
-    let terms = etag::terms(gateway, checksums::of_upload(&record).map(|(algorithm, _)| algorithm));
+    upload_part_of(gateway, request, upload, &named, &record).await
+}
+
+/// UploadPart to the upload `named`, which `record` is of.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn upload_part_of(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    upload: Upload<'_>,
+    named: &Named,
+    record: &mlgw_metadata::schema::Upload,
+) -> S3Result {
+    let number = part_number(request)?;
+    let terms = etag::terms(gateway, checksums::of_upload(record).map(|(algorithm, _)| algorithm));
     let body = Body::new(upload.incoming, request.head, upload.payload, terms)?;
     let stored =
         store(gateway, request.memory, &named.bucket, &named.key, body, Some((named.body, number))).await?;
     let mut response = empty(StatusCode::OK);
     response.headers_mut().insert(header::ETAG, etag_value(&stored.etag));
     checksums::echo(&stored.checksums, response.headers_mut());
-    put_part(gateway, &named, number, request.now, stored).await?;
+    put_part(gateway, named, number, request.now, stored).await?;
     Ok(response)
 }
 
@@ -197,9 +232,16 @@ pub(super) async fn put_part(
 /// # Errors
 /// Those of S3.
 pub async fn abort(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    let named = Named::of(gateway, request)?;
+    abort_of(gateway, request.now, &Named::of(gateway, request)?).await
+}
+
+/// AbortMultipartUpload of the upload `named`.
+///
+/// # Errors
+/// Those of S3.
+pub(super) async fn abort_of(gateway: &Gateway, now: Timestamp, named: &Named) -> S3Result {
     let change = ObjectChange::AbortUpload(AbortUpload { body_id: named.body.get() });
-    gateway.commit_object(&named.bucket, &named.key, request.now, change).await?;
+    gateway.commit_object(&named.bucket, &named.key, now, change).await?;
     gateway.tiers.hot.finish_own(named.body);
     Ok(empty(StatusCode::NO_CONTENT))
 }
@@ -211,6 +253,19 @@ pub async fn abort(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 pub fn list_parts(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let named = Named::of(gateway, request)?;
     let upload = named.find(gateway)?;
+    list_parts_of(gateway, request, &named, &upload)
+}
+
+/// ListParts of the upload `named`, which `upload` is the record of.
+///
+/// # Errors
+/// Those of S3.
+pub(super) fn list_parts_of(
+    gateway: &Gateway,
+    request: &Request<'_>,
+    named: &Named,
+    upload: &mlgw_metadata::schema::Upload,
+) -> S3Result {
     let after = request.query.number("part-number-marker")?.unwrap_or(0);
     let max = request.query.number("max-parts")?.unwrap_or(PAGE_KEYS_MAX as u64);
     let max = usize::try_from(max).unwrap_or(PAGE_KEYS_MAX).min(PAGE_KEYS_MAX);
@@ -221,12 +276,12 @@ pub fn list_parts(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let truncated = parts.len() > max;
     parts.truncate(max);
     let mut out = Xml::new("ListPartsResult");
-    out.text("Bucket", &named.bucket.name).text("Key", named.key.as_str());
+    out.text("Bucket", &named.bucket.name).text("Key", request.key()?.as_str());
     out.text("UploadId", &upload_id(named.body));
     write_owner(&mut out, "Initiator", &upload.owner);
     write_owner(&mut out, "Owner", &upload.owner);
     out.text("StorageClass", STORAGE_CLASS);
-    write_checksum(&mut out, &upload);
+    write_checksum(&mut out, upload);
     out.value("PartNumberMarker", after);
     if let Some((last, _)) = parts.last() {
         out.value("NextPartNumberMarker", last);
@@ -265,9 +320,24 @@ pub fn list_uploads(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     let key_marker = request.query.get("key-marker")?.unwrap_or_default();
     let id_marker = request.query.get("upload-id-marker")?.unwrap_or_default();
     let page = UploadPage::read(gateway, &bucket, &listing, &key_marker, &id_marker)?;
+    let markers = (&*key_marker, &*id_marker);
+    show_uploads(request, &bucket, &listing, markers, &page)
+}
+
+/// The answer of ListMultipartUploads.
+///
+/// # Errors
+/// `SlowDown` when there is no memory for it.
+pub(super) fn show_uploads(
+    request: &Request<'_>,
+    bucket: &Bucket,
+    listing: &Listing<'_>,
+    (key_marker, id_marker): (&str, &str),
+    page: &UploadPage,
+) -> S3Result {
     let mut out = Xml::new("ListMultipartUploadsResult");
-    out.text("Bucket", &bucket.name).text("KeyMarker", &listing.show(&key_marker));
-    out.text("UploadIdMarker", &id_marker);
+    out.text("Bucket", &bucket.name).text("KeyMarker", &listing.show(key_marker));
+    out.text("UploadIdMarker", id_marker);
     if let Some((key, id)) = page.next() {
         out.text("NextKeyMarker", &listing.show(&key)).text("NextUploadIdMarker", &id);
     }
@@ -291,7 +361,7 @@ pub fn list_uploads(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 
 /// One page of uploads, by key and then by id.
 #[derive(Default)]
-struct UploadPage {
+pub(super) struct UploadPage {
     uploads: Vec<mlgw_metadata::schema::Upload>,
     groups: Vec<String>,
     truncated: bool,
@@ -315,28 +385,63 @@ impl UploadPage {
             if !upload.key.starts_with(&*listing.prefix) {
                 break;
             }
-            let group = listing.common_prefix(&upload.key).map(str::to_owned);
-            if is_seen(&upload, group.as_deref(), key_marker, id_marker) {
-                continue;
-            }
-            if page.uploads.len() + page.groups.len() >= listing.max_keys {
-                page.truncated = listing.max_keys > 0;
+            let groups = page.groups.len();
+            if !page.take(upload, listing, key_marker, id_marker) {
                 break;
             }
-            let Some(group) = group else {
-                page.last = Some((upload.key.clone(), upload_id(BodyId(upload.body_id))));
-                page.uploads.push(upload);
-                continue;
-            };
-            let next = after_prefix(&group);
-            page.last = Some((group.clone(), String::new()));
-            page.groups.push(group);
-            match next {
-                Some(next) => scan = scan_from(&next),
-                None => break,
+            let group = page.groups.get(groups);
+            match group.map(|group| after_prefix(group)) {
+                Some(Some(next)) => scan = scan_from(&next),
+                Some(None) => break,
+                None => {}
             }
         }
         Ok(page)
+    }
+
+    /// The page of these uploads, which are in order and all begin with the listing's prefix.
+    pub(super) fn of(
+        uploads: impl Iterator<Item = mlgw_metadata::schema::Upload>,
+        listing: &Listing<'_>,
+        (key_marker, id_marker): (&str, &str),
+    ) -> Self {
+        let mut page = Self::default();
+        for upload in uploads {
+            if !page.take(upload, listing, key_marker, id_marker) {
+                break;
+            }
+        }
+        page
+    }
+
+    /// Takes the next upload, unless an earlier page has it or this one has its group; false when the page is full.
+    fn take(
+        &mut self,
+        upload: mlgw_metadata::schema::Upload,
+        listing: &Listing<'_>,
+        key_marker: &str,
+        id_marker: &str,
+    ) -> bool {
+        let group = listing.common_prefix(&upload.key).map(str::to_owned);
+        let is_here = group.is_some() && self.groups.last() == group.as_ref();
+        if is_here || is_seen(&upload, group.as_deref(), key_marker, id_marker) {
+            return true;
+        }
+        if self.uploads.len() + self.groups.len() >= listing.max_keys {
+            self.truncated = listing.max_keys > 0;
+            return false;
+        }
+        match group {
+            None => {
+                self.last = Some((upload.key.clone(), upload_id(BodyId(upload.body_id))));
+                self.uploads.push(upload);
+            }
+            Some(group) => {
+                self.last = Some((group.clone(), String::new()));
+                self.groups.push(group);
+            }
+        }
+        true
     }
 
     fn next(&self) -> Option<(String, String)> {

@@ -8,6 +8,7 @@
 use super::record::Facts;
 use super::room::Place;
 use mlgw_common::ObjectKey;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -32,6 +33,20 @@ pub struct Write {
     pub etag: String,
     /// Its share of what may be dirty.
     pub place: Option<Place>,
+    /// The upload at the origin that it is sent by.
+    pub upload: Mutex<Option<String>>,
+}
+
+impl Write {
+    /// The upload at the origin that it is sent by, if there is one now.
+    pub(super) fn upload_there(&self) -> Option<String> {
+        self.upload.lock().clone()
+    }
+
+    /// It is sent by this one from now on.
+    pub(super) fn set_upload_there(&self, id: Option<String>) {
+        *self.upload.lock() = id;
+    }
 }
 
 /// The writes of a bucket that its origin has not.
@@ -157,7 +172,7 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
-    use super::{Facts, Order, Write};
+    use super::{Facts, Mutex, Order, Write};
     use mlgw_common::ObjectKey;
     use proptest::prelude::{any, prop};
     use proptest::{prop_assert, proptest};
@@ -166,9 +181,11 @@ mod tests {
     use std::sync::Arc;
 
     fn write(seq: u64, after: u64, key: &str) -> Arc<Write> {
-        let facts = Facts { key: ObjectKey::new(key).unwrap(), after, deleted: false, foreign: None };
+        let facts =
+            Facts { key: ObjectKey::new(key).unwrap(), after, deleted: false, foreign: None, upload: None };
         let name = ObjectKey::new(&seq.to_string()).unwrap();
-        Arc::new(Write { seq, name, facts, size: 1, began_ms: seq as i64, etag: String::new(), place: None })
+        let (began_ms, etag) = (seq as i64, String::new());
+        Arc::new(Write { seq, name, facts, size: 1, began_ms, etag, place: None, upload: Mutex::default() })
     }
 
     fn started(order: &mut Order) -> Vec<u64> {

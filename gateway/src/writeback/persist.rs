@@ -28,6 +28,7 @@ use mlgw_metadata::command::{
 };
 use mlgw_metadata::schema::{ChecksumKind, ObjectVersion};
 use mlgw_tiering::origin::{Content, ListLine, ListQuery, OriginError, Streamed};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ enum Tried {
 
 /// Why a try failed.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+pub(super) enum Trouble {
     #[error(transparent)]
     Origin(#[from] OriginError),
     #[error("it cannot be read here: {0}")]
@@ -123,7 +124,10 @@ impl Inner {
             verdict = judged(Some(exact_ms(queue, write).await?));
         }
         let (name, value) = match verdict {
-            Verdict::Done => return Ok(Tried::Done),
+            Verdict::Done => {
+                self.give_up_upload(queue, write).await;
+                return Ok(Tried::Done);
+            }
             Verdict::Foreign | Verdict::Unclear => return Ok(Tried::Foreign),
             Verdict::IfAbsent => (header::IF_NONE_MATCH, HeaderValue::from_static("*")),
             Verdict::IfMatch(etag) => (header::IF_MATCH, header_value(&format!("\"{etag}\""))),
@@ -136,23 +140,30 @@ impl Inner {
             let version = self.catalogue.object(queue.bucket.bucket_id(), &write.name);
             let version = version.map_err(|error| Trouble::Here(error.to_string()))?;
             let version = version.ok_or_else(|| Trouble::Here("its record is gone".to_owned()))?;
+            if version.part_count > 0 {
+                self.send_parts(queue, write, &version, &mark, headers).await?;
+                return Ok(Tried::Done);
+            }
             describe(&version, &mut headers);
+            prove(&version, &mut headers);
             mark.put(&mut headers);
-            let content = self.content(queue, write, &version).await?;
+            let content = self.content(queue, write, &version, 0..version.size).await?;
             queue.way.budget.spend(write.size).await;
             queue.bound.put(key, &headers, content).await?;
         }
         Ok(Tried::Done)
     }
 
-    async fn content(
+    /// The bytes of `range` of a write.
+    pub(super) async fn content(
         &self,
         queue: &Queue,
         write: &Write,
         version: &ObjectVersion,
+        range: Range<u64>,
     ) -> Result<Content, Trouble> {
-        let (bucket, size) = (queue.bucket.bucket_id(), version.size);
-        let mut reader = BodyReader::new(&self.catalogue, &self.tiers, bucket, &write.name, version, 0..size);
+        let (bucket, size) = (queue.bucket.bucket_id(), range.end - range.start);
+        let mut reader = BodyReader::new(&self.catalogue, &self.tiers, bucket, &write.name, version, range);
         if size > CHUNK_BYTES_MAX {
             let pieces = stream::try_unfold(reader, |mut reader| async {
                 let piece = reader.next().await.map_err(|error| OriginError::Nonsense(error.to_string()))?;
@@ -199,29 +210,46 @@ impl Inner {
             bucket = queue.bucket.name, key = %write.facts.key, upstream = queue.bound.upstream(),
             "somebody else wrote a dirty object at its origin: what is there stays; `mlgw bucket flush` tells what to do"
         );
-        if let Ok(Some(version)) = self.catalogue.object(queue.bucket.bucket_id(), &write.name) {
-            let mut headers = version.headers.clone();
-            if let Some(facts) = Facts::take(&mut headers) {
-                Facts { foreign: Some(write.seq), ..facts }.put(&mut headers);
-            }
-            let replace = Replace {
-                headers,
-                metadata: version.metadata.clone(),
-                tags: None,
-                modified_ms: version.modified_ms,
-                storage_class: version.storage_class.clone(),
-            };
-            let change = ObjectChange::Update(UpdateObject {
-                expected_body: version.body_id,
-                update: Some(Update::Replace(replace)),
-                conditions: Conditions::default(),
-            });
-            if let Err(error) = self.change(queue, write, change).await {
-                tracing::warn!(%error, "that is not noted, and will be found again");
-            }
+        self.give_up_upload(queue, write).await;
+        let noted = self.note(queue, write, |facts| {
+            facts.foreign = Some(write.seq);
+            facts.upload = None;
+        });
+        if let Err(error) = noted.await {
+            tracing::warn!(%error, "that is not noted, and will be found again");
         }
         queue.order.lock().set_aside(write.seq);
         queue.changed.notify_waiters();
+    }
+
+    /// Notes something in the record of a write, if it is there; what it is like otherwise stays. It has another `seq` then.
+    pub(super) async fn note(
+        &self,
+        queue: &Queue,
+        write: &Write,
+        note: impl FnOnce(&mut Facts),
+    ) -> Result<(), ProposeError> {
+        let Ok(Some(version)) = self.catalogue.object(queue.bucket.bucket_id(), &write.name) else {
+            return Ok(());
+        };
+        let mut headers = version.headers.clone();
+        if let Some(mut facts) = Facts::take(&mut headers) {
+            note(&mut facts);
+            facts.put(&mut headers);
+        }
+        let replace = Replace {
+            headers,
+            metadata: version.metadata.clone(),
+            tags: None,
+            modified_ms: version.modified_ms,
+            storage_class: version.storage_class.clone(),
+        };
+        let change = ObjectChange::Update(UpdateObject {
+            expected_body: version.body_id,
+            update: Some(Update::Replace(replace)),
+            conditions: Conditions::default(),
+        });
+        self.change(queue, write, change).await
     }
 
     async fn change(&self, queue: &Queue, write: &Write, change: ObjectChange) -> Result<(), ProposeError> {
@@ -260,7 +288,7 @@ async fn exact_ms(queue: &Queue, write: &Write) -> Result<i64, Trouble> {
 }
 
 /// What the object is like, as the headers of its PUT.
-fn describe(version: &ObjectVersion, headers: &mut HeaderMap) {
+pub(crate) fn describe(version: &ObjectVersion, headers: &mut HeaderMap) {
     let mut line = |name: &str, value: &str| {
         if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
             headers.append(name, header_value(value));
@@ -272,6 +300,15 @@ fn describe(version: &ObjectVersion, headers: &mut HeaderMap) {
     if !version.tags.is_empty() {
         line("x-amz-tagging", &tags_query(&version.tags));
     }
+}
+
+/// What its bytes are to be proved by, as headers of its PUT.
+pub(super) fn prove(version: &ObjectVersion, headers: &mut HeaderMap) {
+    let mut line = |name: &str, value: &str| {
+        if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
+            headers.append(name, header_value(value));
+        }
+    };
     for checksum in version.checksums.iter().filter(|checksum| checksum.kind() == ChecksumKind::FullObject) {
         line(checksums::algorithm(checksum.algorithm()).header(), &checksums::text(checksum, 0));
     }
@@ -283,7 +320,7 @@ fn describe(version: &ObjectVersion, headers: &mut HeaderMap) {
 
 #[cfg(test)]
 mod tests {
-    use super::describe;
+    use super::{describe, prove};
     use http::HeaderMap;
     use mlgw_metadata::schema::{ObjectVersion, Pair};
 
@@ -296,6 +333,7 @@ mod tests {
             ..ObjectVersion::default()
         };
         describe(&version, &mut headers);
+        prove(&version, &mut headers);
         headers
     }
 

@@ -12,6 +12,7 @@ const KEY: &str = ":key";
 const AFTER: &str = ":after";
 const DELETED: &str = ":deleted";
 const FOREIGN: &str = ":foreign";
+const UPLOAD: &str = ":upload";
 /// The name of a mark among user metadata at the origin.
 pub const MARK: &str = "mlgw-write";
 /// As a header.
@@ -28,15 +29,52 @@ pub struct Facts {
     pub deleted: bool,
     /// Whether somebody else has written the key at the origin since; then its number, for noting that has given the record another.
     pub foreign: Option<u64>,
+    /// The upload at the origin that it is sent by, in parts.
+    pub upload: Option<UploadThere>,
+}
+
+/// An upload at the origin that was begun for a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadThere {
+    /// Its id there.
+    pub id: String,
+    /// The number of the write, for noting that has given the record another.
+    pub number: u64,
 }
 
 impl Facts {
     /// Puts them among the headers of a record.
     pub fn put(&self, headers: &mut Vec<Pair>) {
-        headers.push(Pair::new(KEY, self.key.as_str()));
+        Self::put_key(&self.key, headers);
+        self.put_rest(headers);
+    }
+
+    /// Puts the key among the headers of a record, for an upload that will be a write of it.
+    pub fn put_key(key: &ObjectKey, headers: &mut Vec<Pair>) {
+        headers.push(Pair::new(KEY, key.as_str()));
+    }
+
+    /// The key among the headers of a record.
+    #[must_use]
+    pub fn key_of(headers: &[Pair]) -> Option<ObjectKey> {
+        let found = headers.iter().find(|pair| pair.name == KEY)?;
+        ObjectKey::new(&found.value).ok()
+    }
+
+    /// Puts all but the key among the headers of a record that has it.
+    pub fn put_rest(&self, headers: &mut Vec<Pair>) {
         headers.push(Pair::new(AFTER, self.after.to_string()));
         headers.extend(self.deleted.then(|| Pair::new(DELETED, "")));
         headers.extend(self.foreign.map(|number| Pair::new(FOREIGN, number.to_string())));
+        let text = |upload: &UploadThere| format!("{}:{}", upload.number, upload.id);
+        headers.extend(self.upload.iter().map(|upload| Pair::new(UPLOAD, text(upload))));
+    }
+
+    /// The number of the write whose record has this `seq`.
+    #[must_use]
+    pub fn number(&self, seq: u64) -> u64 {
+        let noted = self.upload.as_ref().map(|upload| upload.number);
+        self.foreign.or(noted).unwrap_or(seq)
     }
 
     /// Takes them out of the headers of a record; nothing when it is no such record.
@@ -48,7 +86,18 @@ impl Facts {
             after: value(AFTER)?.parse().ok()?,
             deleted: value(DELETED).is_some(),
             foreign: value(FOREIGN).map(str::parse).transpose().ok()?,
+            upload: match value(UPLOAD) {
+                Some(text) => Some(UploadThere::parse(text)?),
+                None => None,
+            },
         })
+    }
+}
+
+impl UploadThere {
+    fn parse(text: &str) -> Option<Self> {
+        let (number, id) = text.split_once(':').filter(|(_, id)| !id.is_empty())?;
+        Some(Self { id: id.to_owned(), number: number.parse().ok()? })
     }
 }
 
@@ -110,6 +159,12 @@ impl Mark {
         Some(Self { bucket: format!("{created}.{id}"), write, etag: fields.next()?.to_owned() })
     }
 
+    /// Whether it is of the same write, whatever its client was told.
+    #[must_use]
+    pub fn is_of_write(&self, other: &Self) -> bool {
+        self.is_of_bucket(other) && self.write == other.write
+    }
+
     /// Whether a write to the same bucket made the object.
     #[must_use]
     pub fn is_of_bucket(&self, other: &Self) -> bool {
@@ -131,20 +186,36 @@ pub fn unmarked(object: &ObjectVersion) -> Option<ObjectVersion> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Facts, MARK, Mark, name_of, unmarked};
+    use super::{Facts, MARK, Mark, UploadThere, name_of, unmarked};
     use mlgw_common::{BodyId, ObjectKey};
     use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
 
     #[test]
     fn facts_are_read_as_they_were_written_and_leave_headers_alone() {
-        for (deleted, foreign) in [(false, None), (true, None), (false, Some(1)), (true, Some(u64::MAX))] {
-            let facts = Facts { key: ObjectKey::new(":key ü").unwrap(), after: u64::MAX, deleted, foreign };
+        let upload = |number| Some(UploadThere { id: "a:b=".into(), number });
+        for (deleted, foreign, upload, number) in [
+            (false, None, None, 7),
+            (true, None, None, 7),
+            (false, Some(1), None, 1),
+            (true, Some(u64::MAX), None, u64::MAX),
+            (false, None, upload(2), 2),
+            (false, Some(2), upload(2), 2),
+        ] {
+            let key = ObjectKey::new(":key ü").unwrap();
+            let facts = Facts { key: key.clone(), after: u64::MAX, deleted, foreign, upload };
+            assert_eq!(facts.number(7), number);
             let before = vec![Pair::new("content-type", "text/plain")];
             let mut headers = before.clone();
             facts.put(&mut headers);
+            assert_eq!(Facts::key_of(&headers), Some(key));
             assert_eq!((Facts::take(&mut headers), headers), (Some(facts), before));
         }
         assert_eq!(Facts::take(&mut vec![Pair::new("content-type", "x")]), None);
+        for text in ["", "1", ":", "x:y", "1:"] {
+            let mut headers =
+                vec![Pair::new(":key", "k"), Pair::new(":after", "0"), Pair::new(":upload", text)];
+            assert_eq!(Facts::take(&mut headers), None, "{text}");
+        }
     }
 
     #[test]

@@ -46,11 +46,12 @@ impl Room {
         bytes <= self.bytes_max && pages_of(bytes) < u32::MAX
     }
 
-    /// A place for a write of so many bytes; none when there was none for too long.
+    /// A place for a write of so many bytes; none when there was none for too long. One that fits nowhere gets all there is, alone: its bytes
+    /// are here already.
     pub(super) async fn place(&self, bytes: u64) -> Option<Place> {
         let taken = tokio::time::timeout(self.patience, async {
             let write = self.writes.clone().acquire_owned().await.ok()?;
-            let pages = match pages_of(bytes) {
+            let pages = match pages_of(bytes.min(self.bytes_max)) {
                 0 => None,
                 pages => Some(self.pages.clone().acquire_many_owned(pages).await.ok()?),
             };
@@ -81,6 +82,7 @@ mod tests {
         let _second = room.place(1).await.unwrap();
         let _none = room.place(0).await.expect("what deletes takes no bytes");
         assert!(room.place(1).await.is_none());
+        assert!(room.place(11 * PAGE_BYTES).await.is_none(), "all is not free");
         let waiting = room.place(9 * PAGE_BYTES);
         let (waiting, ()) = tokio::join!(waiting, async move { drop(first) });
         assert!(waiting.is_some());
@@ -92,6 +94,9 @@ mod tests {
         let old: Vec<_> = (0..3).map(|_| room.place_of_old(6 * PAGE_BYTES)).collect();
         assert!(room.place(1).await.is_none());
         drop(old);
+        let whole = room.place(11 * PAGE_BYTES).await.unwrap();
+        assert!(room.place(1).await.is_none());
+        drop(whole);
         assert!(room.place(10 * PAGE_BYTES).await.is_some());
     }
 }

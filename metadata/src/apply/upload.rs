@@ -115,7 +115,7 @@ fn version_of(
         etag: complete.etag.clone(),
         versioned: false,
         delete_marker: false,
-        headers: upload.headers,
+        headers: [upload.headers, complete.headers.clone()].concat(),
         metadata: upload.metadata,
         tags: upload.tags,
         checksums: complete.checksums.clone(),

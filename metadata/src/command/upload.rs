@@ -1,7 +1,7 @@
 //! Commands of multipart uploads, and the one that frees what they and large bodies leave.
 
 use super::object::Conditions;
-use crate::schema::{Checksum, Part, Upload};
+use crate::schema::{Checksum, Pair, Part, Upload};
 
 /// An upload in parts.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -48,6 +48,9 @@ pub struct CompleteUpload {
     /// The version's Last-Modified, milliseconds since the epoch.
     #[prost(int64, tag = "6")]
     pub modified_ms: i64,
+    /// Headers of the version that its upload did not know, behind those of the upload.
+    #[prost(message, repeated, tag = "7")]
+    pub headers: Vec<Pair>,
 }
 
 /// A part as a complete names it.

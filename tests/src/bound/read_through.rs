@@ -230,6 +230,28 @@ fn a_binding_that_cannot_work_is_refused_and_changes_nothing() {
 }
 
 #[test]
+fn who_has_a_page_is_told_whether_it_is_still_the_same() {
+    let bench = Bench::new("1h");
+    runtime().block_on(async {
+        bench.put("k", Content { id: 7, length: 10 }).await;
+        for query in ["?list-type=2", "?prefix=k"] {
+            let page = async |known: &str| {
+                let known = [("if-none-match", known.to_owned())];
+                bench.here().call(Method::GET, &format!("/{HERE}{query}"), &known, whole("")).await
+            };
+            let first = page("\"other\"").await.expect("listed");
+            let etag = first.header("etag").expect("a validator").to_owned();
+            assert_eq!(first.header("age"), Some("0"));
+            let same = page(&etag).await;
+            assert!(same.is_err_and(|failure| failure.status() == Some(304)));
+            bench.put("k", Content { id: 8, length: query.len() }).await;
+            let changed = page(&etag).await.expect("it is another one");
+            assert!(changed.header("etag").is_some_and(|found| found != etag));
+        }
+    });
+}
+
+#[test]
 fn an_unbound_bucket_is_gone_here_and_all_is_there() {
     let bench = Bench::new("1h");
     runtime().block_on(async {

@@ -1,5 +1,8 @@
 //! Write-back: an acknowledged write is seen here at once and at the origin in its turn, whatever happens to either.
 
+mod copies;
+mod parts;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -306,6 +309,69 @@ fn a_crash_before_and_after_the_origin_has_a_write_neither_loses_nor_repeats_it(
 }
 
 #[test]
+fn an_object_is_shown_dirty_and_then_at_its_origin() {
+    let bench = back();
+    let show = |key: &str| {
+        let object = format!("s3://{HERE}/{key}");
+        let (said, status) = bench.setup.command(&["--output", "json", "object", "show", &object]);
+        (serde_json::from_str::<serde_json::Value>(&said).unwrap_or_default(), said, status)
+    };
+    hold(&bench);
+    runtime().block_on(put(&bench.gateway.client(), "dir/k", 1, 9 * MIB));
+    let (shown, said, _) = show("dir/k");
+    assert_eq!(
+        (&shown["origin"]["dirty"], &shown["size"], &shown["whole"]),
+        (&true.into(), &(9 * MIB).into(), &true.into()),
+        "{said}"
+    );
+    assert_eq!(shown["origin"]["key"], format!("{PREFIX}dir/k"));
+    release(&bench);
+    flush(&bench);
+    let (shown, said, _) = show("dir/k");
+    assert_eq!(
+        (&shown["origin"]["dirty"], &shown["whole"], &shown["origin"]["upstream"]),
+        (&false.into(), &false.into(), &"far".into()),
+        "{said}"
+    );
+    runtime().block_on(is_here(&bench, "dir/k", &bytes(1, 9 * MIB)));
+    let (shown, said, _) = show("dir/k");
+    assert_eq!((&shown["whole"], &shown["tiers"][0]["bytes"]), (&true.into(), &(9 * MIB).into()), "{said}");
+    let (_, said, status) = show("none");
+    assert!(status == Some(1) && said.contains("NoSuchKey"), "{said}");
+    let (said, status) = bench.setup.command(&["object", "show", &format!("s3://{HERE}/dir/k")]);
+    assert!(
+        status == Some(0) && said.contains("clean: the origin has it") && said.contains("copies"),
+        "{said}"
+    );
+}
+
+#[test]
+fn many_writes_of_a_key_end_at_the_origin_with_the_last() {
+    let bench = back();
+    runtime().block_on(async {
+        bench.proxy.set_rules(vec![Rule::new(Fault::Delay { by: Duration::from_millis(5) }).method("PUT")]);
+        for round in 0..5 {
+            let writers: Vec<_> = (0..8_u64)
+                .map(|writer| {
+                    let client = bench.gateway.client();
+                    tokio::spawn(async move {
+                        for n in 0..10 {
+                            put(&client, "k", 1000 * round + 10 * writer + n, 500).await;
+                        }
+                    })
+                })
+                .collect();
+            for writer in writers {
+                writer.await.expect("written");
+            }
+            let last = bench.gateway.client().get(HERE, "k").await.expect("it is here").body;
+            flush(&bench);
+            is_everywhere(&bench, "k", &last).await;
+        }
+    });
+}
+
+#[test]
 fn kills_in_the_middle_lose_no_write_and_change_no_order() {
     let mut bench = back();
     let runtime = runtime();
@@ -551,6 +617,8 @@ fn what_goes_through_comes_after_what_was_acknowledged_before() {
         let etag = client.put_part(HERE, "parts", &upload, 1, body).await.expect("stored");
         put(&client, "before", 6, 100).await;
         client.complete(HERE, "parts", &upload, &[(1, etag)]).await.expect("complete");
+        is_here(&bench, "parts", &bytes(5, 5 * MIB)).await;
+        flush(&bench);
         is_there(&bench, "before", &bytes(6, 100)).await;
         is_everywhere(&bench, "parts", &bytes(5, 5 * MIB)).await;
         assert_eq!(client.head(HERE, "parts").await.expect("there").header("x-amz-meta-mlgw-write"), None);

@@ -2,12 +2,12 @@
 
 use crate::admin::openapi::DOCUMENT;
 use crate::admin::{
-    BackupStatus, BadRange, BindRequest, BindingInfo, BucketInfo, BucketPage, CheckInfo, CompactRequest,
-    CompactionInfo, CreatedKey, DatasetInfo, DatasetList, DirtyInfo, Discarded, ErrorDocument, ExtentInfo,
-    Finding, Health, InTier, JobInfo, JobList, JobRequest, KeyList, MovesInfo, NewBackup, NewBucketRequest,
-    NewDataset, ObjectInfo, PROBES, PinRequest, ROUTES, RefreshRequest, Refreshed, ResidencyInfo,
-    ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SourceInfo, TierDetail, TierInfo, TierList,
-    UpstreamInfo, UpstreamList, tests_status,
+    AtOrigin, BackupStatus, BadRange, BindRequest, BindingInfo, BucketInfo, BucketPage, CheckInfo,
+    CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetList, DirtyInfo, Discarded,
+    ErrorDocument, ExtentInfo, Finding, Health, InTier, JobInfo, JobList, JobRequest, KeyList, MovesInfo,
+    NewBackup, NewBucketRequest, NewDataset, ObjectInfo, PROBES, PinRequest, ROUTES, RefreshRequest,
+    Refreshed, ResidencyInfo, ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SourceInfo,
+    TierDetail, TierInfo, TierList, UpstreamInfo, UpstreamList, tests_status,
 };
 use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
 use serde::Serialize;
@@ -122,28 +122,7 @@ fn bucket() -> BucketInfo {
 }
 
 #[test]
-fn answers_have_the_fields_and_types_that_the_document_says() {
-    assert_schema_of("KeyList", &KeyList { keys: vec![key()] });
-    assert_schema_of("CreatedKey", &CreatedKey { secret_access_key: "s".into(), key: key() });
-    assert_schema_of("BucketPage", &BucketPage { buckets: vec![bucket()], next: None });
-    assert_schema_of("BucketPage", &BucketPage { buckets: vec![], next: Some("b".into()) });
-    let upstream = UpstreamInfo {
-        name: "u".into(),
-        kind: "s3".into(),
-        endpoint: None,
-        bucket: "b".into(),
-        prefix: String::new(),
-        encrypt: false,
-        bound: vec!["b".into()],
-        spilled_to: true,
-        segments: 1,
-        segment_bytes: 2,
-    };
-    assert_schema_of("UpstreamList", &UpstreamList { upstreams: vec![upstream] });
-    let step = CheckInfo { step: "list".into(), fault: Some("f".into()), missing: None };
-    assert_schema_of("CheckInfo", &step);
-    assert_schema_of("BucketInfo", &BucketInfo { binding: None, ..bucket() });
-    assert_schema_of("ErrorDocument", &ErrorDocument { code: "c".into(), message: "m".into() });
+fn objects_have_the_fields_and_types_that_the_document_says() {
     let extent = ExtentInfo {
         first: 0,
         bytes: 1,
@@ -166,8 +145,44 @@ fn answers_have_the_fields_and_types_that_the_document_says() {
         tiers: vec![InTier { tier: "hot".into(), bytes: 1, stored_bytes: 1, segments: 1 }],
         extents: vec![extent],
         whole: true,
+        origin: None,
     };
     assert_schema_of("ObjectInfo", &object);
+    let origin = AtOrigin {
+        upstream: "u".into(),
+        key: "k".into(),
+        dirty: false,
+        contested: false,
+        said_ms_ago: Some(1),
+        read: Some("r".into()),
+    };
+    assert_schema_of("AtOrigin", &origin);
+    assert_schema_of("ObjectInfo", &ObjectInfo { origin: Some(origin), ..object });
+}
+
+#[test]
+fn answers_have_the_fields_and_types_that_the_document_says() {
+    assert_schema_of("KeyList", &KeyList { keys: vec![key()] });
+    assert_schema_of("CreatedKey", &CreatedKey { secret_access_key: "s".into(), key: key() });
+    assert_schema_of("BucketPage", &BucketPage { buckets: vec![bucket()], next: None });
+    assert_schema_of("BucketPage", &BucketPage { buckets: vec![], next: Some("b".into()) });
+    let upstream = UpstreamInfo {
+        name: "u".into(),
+        kind: "s3".into(),
+        endpoint: None,
+        bucket: "b".into(),
+        prefix: String::new(),
+        encrypt: false,
+        bound: vec!["b".into()],
+        spilled_to: true,
+        segments: 1,
+        segment_bytes: 2,
+    };
+    assert_schema_of("UpstreamList", &UpstreamList { upstreams: vec![upstream] });
+    let step = CheckInfo { step: "list".into(), fault: Some("f".into()), missing: None };
+    assert_schema_of("CheckInfo", &step);
+    assert_schema_of("BucketInfo", &BucketInfo { binding: None, ..bucket() });
+    assert_schema_of("ErrorDocument", &ErrorDocument { code: "c".into(), message: "m".into() });
     assert_schema_of("TierList", &TierList { tiers: vec![TierInfo::default()] });
     let bad = BadRange { part: Some(1), ..BadRange::default() };
     assert_schema_of("TierDetail", &TierDetail { bad: vec![bad], ..TierDetail::default() });

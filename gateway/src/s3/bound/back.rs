@@ -12,20 +12,20 @@ use crate::s3::error::{Code, S3Error};
 use crate::s3::get::{Found, GetError, answer_get, answer_head_request, current};
 use crate::s3::object_headers::{Description, check_metadata};
 use crate::s3::operation::Operation;
-use crate::s3::put::{put_answer, put_version, store};
+use crate::s3::put::{Stored, put_answer, put_version, store};
 use crate::s3::reader::ReadError;
 use crate::s3::request::Request;
 use crate::s3::response::{S3Response, S3Result, empty};
 use crate::s3::target::check_version;
 use crate::s3::{Gateway, Upload, bucket_id, etag};
 use crate::writeback::record::{Facts, MARK, Mark, name_of};
-use crate::writeback::{Place, Queue, write_of};
+use crate::writeback::{Place, Queue, Turn, write_of};
 use futures_util::{StreamExt as _, stream};
 use http::{HeaderValue, StatusCode, header};
 use mlgw_common::limits::LOOK_AGAIN_MAX;
 use mlgw_common::{BodyId, ObjectKey};
 use mlgw_metadata::command::Conditions;
-use mlgw_metadata::schema::{Extent, ObjectVersion, Pair};
+use mlgw_metadata::schema::{ObjectVersion, Pair};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,18 +69,20 @@ pub(super) async fn put_object(
     check_with_mark(&description, fronted, id)?;
     let place = place(gateway, bytes).await?;
     let name = name_of(id);
-    let mut stored = store(gateway, request.memory, &fronted.bucket, &name, body, None).await?;
+    let stored = store(gateway, request.memory, &fronted.bucket, &name, body, None).await?;
     let object = stored.object(description, &request.principal.owner, request.now.as_millis());
     let answer = put_answer(&object);
-    let extents = std::mem::take(&mut stored.extents);
-    let facts = Facts { key: key.clone(), after, deleted: false, foreign: None };
-    let write = New { name, facts, object, extents, place, stored: Some(stored) };
-    commit(gateway, fronted, queue, write).await?;
+    let facts = Facts { key: key.clone(), after, deleted: false, foreign: None, upload: None };
+    put(gateway, fronted, queue, (name, facts, place), object, Some(stored)).await?;
     Ok(answer)
 }
 
 /// Checks that the metadata has room for the mark that it gets at the origin.
-fn check_with_mark(description: &Description, fronted: &Fronted, id: BodyId) -> Result<(), S3Error> {
+pub(super) fn check_with_mark(
+    description: &Description,
+    fronted: &Fronted,
+    id: BodyId,
+) -> Result<(), S3Error> {
     // Of the longest ETag there is.
     let mark = Mark::new(&fronted.bucket, id, &"0".repeat(34));
     let with_mark: Vec<Pair> =
@@ -88,7 +90,11 @@ fn check_with_mark(description: &Description, fronted: &Fronted, id: BodyId) -> 
     check_metadata(&with_mark)
 }
 
-async fn place(gateway: &Gateway, bytes: u64) -> Result<Place, S3Error> {
+/// A place for a write of so many bytes.
+///
+/// # Errors
+/// `SlowDown` when there is none for too long.
+pub(super) async fn place(gateway: &Gateway, bytes: u64) -> Result<Place, S3Error> {
     gateway.writeback.place(bytes).await.ok_or_else(|| {
         throttled(&gateway.metrics, "dirty");
         let why = "Too much is not at its upstream yet. Please reduce your request rate.";
@@ -96,35 +102,50 @@ async fn place(gateway: &Gateway, bytes: u64) -> Result<Place, S3Error> {
     })
 }
 
-/// A write that is to become durable.
-struct New {
-    name: ObjectKey,
-    facts: Facts,
-    object: ObjectVersion,
-    extents: Vec<Extent>,
-    place: Place,
-    /// Holds its bytes until they are named.
-    stored: Option<crate::s3::put::Stored>,
-}
+/// The name of a write's record, what it is a write of, and its share of what may be dirty.
+pub(super) type New = (ObjectKey, Facts, Place);
 
-/// Makes a write durable and known. Both is done although its client goes away: a record that nobody knows would be found by the next start
-/// only, and come after what was written meanwhile.
-async fn commit(
+/// Makes a write of one body, or of none, durable and known.
+async fn put(
     gateway: &Arc<Gateway>,
     fronted: &Fronted,
     queue: &Arc<Queue>,
     new: New,
+    mut object: ObjectVersion,
+    stored: Option<Stored>,
 ) -> Result<(), S3Error> {
-    let (gateway, bucket, queue) = (gateway.clone(), fronted.bucket.clone(), queue.clone());
-    let committed = tokio::spawn(async move {
-        let New { name, facts, mut object, extents, place, stored } = new;
-        facts.put(&mut object.headers);
+    let (gateway, bucket, name) = (gateway.clone(), fronted.bucket.clone(), new.0.clone());
+    new.1.put(&mut object.headers);
+    let durable = async move {
         let known = object.clone();
-        let _turn = queue.turn(&facts.key).await;
+        // What holds the bytes until they are named.
+        let (extents, _stored) = match stored {
+            Some(mut stored) => (std::mem::take(&mut stored.extents), Some(stored)),
+            None => (Vec::new(), None),
+        };
         let seq = put_version(&gateway, &bucket, &name, object, extents, Conditions::default()).await?;
-        queue.add(write_of(name, facts, seq, &known, Some(place)));
-        drop(stored);
-        Ok(())
+        Ok((known, seq))
+    };
+    commit(queue, new, None, durable).await.map(drop)
+}
+
+/// Makes a write durable and known. Both is done although its client goes away: a record that nobody knows would be found by the next start
+/// only, and come after what was written meanwhile. `turn` is the key's, if it was taken before.
+pub(super) async fn commit(
+    queue: &Arc<Queue>,
+    (name, facts, place): New,
+    turn: Option<Turn>,
+    durable: impl Future<Output = Result<(ObjectVersion, u64), S3Error>> + Send + 'static,
+) -> Result<ObjectVersion, S3Error> {
+    let queue = queue.clone();
+    let committed = tokio::spawn(async move {
+        let _turn = match turn {
+            Some(turn) => turn,
+            None => queue.turn(&facts.key).await,
+        };
+        let (object, seq) = durable.await?;
+        queue.add(write_of(name, facts, seq, &object, Some(place)));
+        Ok(object)
     });
     committed.await.map_err(S3Error::internal)?
 }
@@ -160,9 +181,8 @@ async fn delete(
         owner: request.principal.owner.clone(),
         ..ObjectVersion::default()
     };
-    let facts = Facts { key, after, deleted: true, foreign: None };
-    let new = New { name: name_of(id), facts, object, extents: Vec::new(), place, stored: None };
-    commit(gateway, fronted, queue, new).await
+    let facts = Facts { key, after, deleted: true, foreign: None, upload: None };
+    put(gateway, fronted, queue, (name_of(id), facts, place), object, None).await
 }
 
 /// DeleteObjects. Those keys that have conditions are deleted at the origin.
@@ -200,16 +220,43 @@ async fn delete_doomed(
     if [&doomed.etag, &doomed.size, &doomed.modified].iter().all(|condition| condition.is_none()) {
         return delete(gateway, request, fronted, queue, key, after).await;
     }
+    let _turn = turn_of_conditions(queue, &key).await?;
     wait(fronted, Some(&key)).await?;
     delete_one(request, fronted, doomed).await
 }
 
+/// Waits for the turn to look at the conditions of a write of a key.
+///
+/// # Errors
+/// `OperationAborted` when that takes too long.
+pub(super) async fn turn_of_conditions(queue: &Queue, key: &ObjectKey) -> Result<Turn, S3Error> {
+    let turn = tokio::time::timeout(PATIENCE, queue.turn_of_conditions(key)).await;
+    turn.map_err(|_| {
+        S3Error::new(Code::OperationAborted)
+            .message("Another write of this key that has conditions is under way.")
+    })
+}
+
 /// Waits until what goes through may go: the origin has everything that was acknowledged before. Nothing is waited for where an answer
-/// shows nothing of the namespace and changes nothing of it.
+/// shows nothing of the namespace and changes nothing of it. Returns what is to be held until that is done.
 ///
 /// # Errors
 /// `ServiceUnavailable` when that takes too long; `OperationAborted` while somebody has to decide about the key.
 pub(super) async fn through(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    operation: Operation,
+    fronted: &Fronted,
+) -> Result<Option<Turn>, S3Error> {
+    let turn = match (&fronted.queue, &request.target.key) {
+        (Some(queue), Some(key)) if is_conditional(request) => Some(turn_of_conditions(queue, key).await?),
+        _ => None,
+    };
+    wait_for_earlier(gateway, request, operation, fronted).await?;
+    Ok(turn)
+}
+
+async fn wait_for_earlier(
     gateway: &Arc<Gateway>,
     request: &Request<'_>,
     operation: Operation,
@@ -293,9 +340,20 @@ fn from_here(mut response: S3Response) -> S3Response {
 }
 
 async fn find(gateway: &Gateway, request: &Request<'_>, fronted: &Fronted) -> Result<Option<Found>, S3Error> {
-    let Some(queue) = &fronted.queue else { return Ok(None) };
     check_version(request.query.raw("versionId"))?;
-    let key = request.key()?;
+    find_key(gateway, request.key()?, fronted).await
+}
+
+/// The object of a key that the origin has not; nothing when it has what there is.
+///
+/// # Errors
+/// `NoSuchKey` of one that is deleted.
+pub(super) async fn find_key(
+    gateway: &Gateway,
+    key: &ObjectKey,
+    fronted: &Fronted,
+) -> Result<Option<Found>, S3Error> {
+    let Some(queue) = &fronted.queue else { return Ok(None) };
     for _ in 0..LOOKS {
         let Some(write) = queue.latest(key) else { return Ok(None) };
         if write.facts.deleted {

@@ -1,22 +1,30 @@
 //! CopyObject and UploadPartCopy to buckets that are written through.
 //!
-//! Where the source is at the same upstream the origin copies by itself, and the conditions of both sides are its own to decide.
+//! Where the source is at the same upstream the origin copies by itself, and the conditions of both sides are its own to decide. What is here or
+//! at another upstream is read through this server, and sent as a PUT is; conditions on the source are decided here then.
 
 use super::multipart::{upload_id, write_checksums};
 use super::write::{CONDITIONS, described, pass};
-use super::{Fronted, not_offered, of_name, told_of_write};
-use crate::s3::copy::source;
+use super::{Fronted, of_name, told_of_write};
+use crate::s3::copied::Copied;
+use crate::s3::copy::{check_size, described as copy_description, part_range, replaces, source};
 use crate::s3::copy_source::Source;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::keep_alive::{self, Done};
 use crate::s3::multipart::part_number;
+use crate::s3::object_headers::Description;
 use crate::s3::request::Request;
 use crate::s3::response::S3Result;
 use crate::s3::xml::Xml;
 use crate::s3::{Gateway, may_read};
-use http::HeaderMap;
+use crate::writeback::describe;
+use crate::writeback::record::Mark;
+use futures_util::{StreamExt as _, stream};
+use http::{HeaderMap, header};
 use mlgw_common::{ObjectKey, Timestamp};
-use mlgw_tiering::origin::Made;
+use mlgw_metadata::schema::ObjectVersion;
+use mlgw_tiering::origin::{Content, Made, OriginError, Streamed, Written};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Conditions on the source.
@@ -38,15 +46,44 @@ pub(super) async fn copy_object(
     request: &Request<'_>,
     fronted: &Fronted,
 ) -> S3Result {
-    let (from, source) = beside(gateway, request, fronted)?;
+    let source = source(request)?;
+    let Some(from) = beside(gateway, request, fronted, &source)? else {
+        return copy_object_from_elsewhere(gateway, request, fronted, source).await;
+    };
     let mut headers = described(request, fronted)?;
     [CONDITIONS, OF_SOURCE, HOW].iter().for_each(|names| pass(request, names, &mut headers));
     let (key, fronted, now) = (request.key()?.clone(), fronted.clone(), request.now);
     keep_alive::answer(async move {
-        let copied = fronted.bound.copy(&key, &from.bound, &source, &headers).await;
+        let copied = fronted.bound.copy(&key, &from.bound, &source.key, &headers).await;
         Ok(result("CopyObjectResult", copied.map_err(|error| told_of_write(error, &fronted))?, now))
     })
     .await
+}
+
+/// Copies an object that is here, or at another upstream, through this server.
+async fn copy_object_from_elsewhere(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    fronted: &Fronted,
+    source: Source,
+) -> S3Result {
+    let (replaces_metadata, replaces_tags) =
+        (replaces(request, "x-amz-metadata-directive")?, replaces(request, "x-amz-tagging-directive")?);
+    let from = Copied::find(gateway, request, source).await?;
+    check_size(&from)?;
+    let given = Description::of(request)?;
+    let Description { headers: stored, metadata, tags } =
+        copy_description(&from, given, replaces_metadata, replaces_tags).await?;
+    let like = ObjectVersion { headers: stored, metadata, tags, ..ObjectVersion::default() };
+    let mut headers = HeaderMap::new();
+    describe(&like, &mut headers);
+    if fronted.queue.is_some() {
+        Mark::of_through(&fronted.bucket).put(&mut headers);
+    }
+    pass(request, CONDITIONS, &mut headers);
+    let range = 0..from.object().size;
+    let to = Destination { key: request.key()?.clone(), part: None };
+    send_copy(gateway, request, fronted, (from, range), to, headers).await
 }
 
 /// UploadPartCopy.
@@ -58,36 +95,75 @@ pub(super) async fn upload_part_copy(
     request: &Request<'_>,
     fronted: &Fronted,
 ) -> S3Result {
-    let (from, source) = beside(gateway, request, fronted)?;
     let (id, number) = (upload_id(request)?.into_owned(), u32::from(part_number(request)?.get()));
+    let (key, source) = (request.key()?.clone(), source(request)?);
+    let Some(from) = beside(gateway, request, fronted, &source)? else {
+        let from = Copied::find(gateway, request, source).await?;
+        let range = part_range(request, &from)?;
+        let to = Destination { key, part: Some((id, number)) };
+        return send_copy(gateway, request, fronted, (from, range), to, HeaderMap::new()).await;
+    };
     let mut headers = HeaderMap::new();
     [OF_SOURCE, &["x-amz-copy-source-range"]].iter().for_each(|names| pass(request, names, &mut headers));
-    let (key, fronted, now) = (request.key()?.clone(), fronted.clone(), request.now);
+    let (fronted, now) = (fronted.clone(), request.now);
     keep_alive::answer(async move {
-        let copied = fronted.bound.copy_part((&key, &id, number), &from.bound, &source, &headers).await;
+        let copied = fronted.bound.copy_part((&key, &id, number), &from.bound, &source.key, &headers).await;
         Ok(result("CopyPartResult", copied.map_err(|error| told_of_write(error, &fronted))?, now))
     })
     .await
 }
 
-/// The source of a copy, which must be at the same upstream.
+/// The bucket of the source of a copy, if it is at the same upstream.
 fn beside(
     gateway: &Gateway,
     request: &Request<'_>,
     fronted: &Fronted,
-) -> Result<(Fronted, ObjectKey), S3Error> {
-    let Source { bucket, key } = source(request)?;
-    if !may_read(&request.principal, &bucket, key.as_str()) {
+    source: &Source,
+) -> Result<Option<Fronted>, S3Error> {
+    if !may_read(&request.principal, &source.bucket, source.key.as_str()) {
         return Err(S3Error::new(Code::AccessDenied));
     }
-    gateway.any_bucket(&bucket)?;
-    match of_name(gateway, &bucket)? {
-        Some(from) if from.bound.is_beside(&fronted.bound) => Ok((from, key)),
-        _ => {
-            let what = format!("A copy from the bucket {bucket:?}, which is not at the same upstream");
-            Err(not_offered(&fronted.bucket.name, &fronted.binding, &what))
-        }
-    }
+    gateway.any_bucket(&source.bucket)?;
+    Ok(of_name(gateway, &source.bucket)?.filter(|from| from.bound.is_beside(&fronted.bound)))
+}
+
+/// What a copy becomes at the origin: an object, or a part of an upload.
+struct Destination {
+    key: ObjectKey,
+    part: Option<(String, u32)>,
+}
+
+/// Sends bytes of the source to the origin.
+async fn send_copy(
+    gateway: &Arc<Gateway>,
+    request: &Request<'_>,
+    fronted: &Fronted,
+    (from, range): (Copied, Range<u64>),
+    to: Destination,
+    headers: HeaderMap,
+) -> S3Result {
+    let bytes = range.end - range.start;
+    let (reader, held) = from.read(gateway, request.memory, range).await?;
+    let pieces = stream::try_unfold((reader, held), |(mut reader, held)| async {
+        // The origin is left without the rest, and has nothing then.
+        let piece = reader.next().await.map_err(|error| OriginError::Nonsense(error.to_string()))?;
+        Ok(piece.map(|piece| (piece, (reader, held))))
+    });
+    let content = Content::Stream(Streamed { bytes, pieces: pieces.boxed(), trailer: None });
+    let (fronted, now) = (fronted.clone(), request.now);
+    keep_alive::answer(async move {
+        let (root, sent) = match &to.part {
+            None => ("CopyObjectResult", fronted.bound.put(&to.key, &headers, content).await),
+            Some((id, number)) => {
+                ("CopyPartResult", fronted.bound.put_part(&to.key, id, *number, &headers, content).await)
+            }
+        };
+        let Written { headers } = sent.map_err(|error| told_of_write(error, &fronted))?;
+        let etag = headers.get(header::ETAG).and_then(|etag| etag.to_str().ok()).unwrap_or_default();
+        let etag = etag.trim_matches('"').to_owned();
+        Ok(result(root, Made { etag, headers, ..Made::default() }, now))
+    })
+    .await
 }
 
 fn result(root: &str, copied: Made, now: Timestamp) -> Done {

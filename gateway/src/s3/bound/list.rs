@@ -1,10 +1,16 @@
 //! ListObjects and ListObjectsV2 of bound buckets: the origin's own pages, into which is merged what it has not yet.
+//!
+//! A page has a validator, the hash of its document: who has it, says so in `If-None-Match`, and is told when it is still the same.
 
 use super::{Fronted, merge, told};
+use crate::auth::hex;
+use crate::body::Algorithm;
+use crate::s3::conditions::names;
 use crate::s3::error::S3Error;
 use crate::s3::list::{Item, Listing, Page, open_token, token, write_v1, write_v2};
 use crate::s3::request::Request;
-use crate::s3::response::S3Result;
+use crate::s3::response::{S3Result, empty, etag_value, long_xml};
+use http::{HeaderValue, StatusCode, header};
 use mlgw_common::ObjectKey;
 use mlgw_metadata::schema::{ObjectSummary, ObjectVersion};
 use mlgw_tiering::origin::{ListLine, ListQuery};
@@ -25,7 +31,7 @@ pub(super) async fn list_objects(request: &Request<'_>, fronted: &Fronted) -> S3
         start_after.push(LAST_CHARACTER);
     }
     let (page, _) = page(&listing, fronted, start_after, None).await?;
-    write_v1(request, &fronted.bucket.name, &listing, &marker, &page)
+    validated(request, write_v1(&fronted.bucket.name, &listing, &marker, &page))
 }
 
 /// ListObjectsV2.
@@ -39,7 +45,20 @@ pub(super) async fn list_objects_v2(request: &Request<'_>, fronted: &Fronted) ->
     let asked = asked.map(|token| open_token(&token)).transpose()?;
     let (page, next) = page(&listing, fronted, start_after, asked).await?;
     let next = next.map(|next| token(&next));
-    write_v2(request, &fronted.bucket.name, &listing, &page, next.as_deref())
+    validated(request, write_v2(request, &fronted.bucket.name, &listing, &page, next.as_deref())?)
+}
+
+/// The answer with its validator, or that it is still the same; the origin was asked just now.
+fn validated(request: &Request<'_>, document: String) -> S3Result {
+    let etag = hex::text(&Algorithm::Sha256.of(document.as_bytes()));
+    let known = request.header(header::IF_NONE_MATCH.as_str())?;
+    let mut response = match known.is_some_and(|known| names(known, &etag)) {
+        true => empty(StatusCode::NOT_MODIFIED),
+        false => long_xml(request.memory, document)?,
+    };
+    response.headers_mut().insert(header::ETAG, etag_value(&etag));
+    response.headers_mut().insert(header::AGE, HeaderValue::from_static("0"));
+    Ok(response)
 }
 
 async fn page(

@@ -22,9 +22,9 @@ use crate::s3::xml::{Xml, parse};
 use crate::s3::{Gateway, Upload, bucket_id};
 use crc_fast::CrcAlgorithm;
 use mlgw_common::limits::{OBJECT_BYTES_MAX, PART_BYTES_MIN, PART_NUMBER_MAX};
-use mlgw_common::{PartNumber, Timestamp};
-use mlgw_metadata::command::{CompleteUpload, Conditions, NamedPart, ObjectChange, Reject};
-use mlgw_metadata::schema::{Checksum, ChecksumKind, ObjectVersion, Part};
+use mlgw_common::{ObjectKey, PartNumber, Timestamp};
+use mlgw_metadata::command::{CompleteUpload, Conditions, NamedPart, ObjectChange, Reject, Reply};
+use mlgw_metadata::schema::{Bucket, Checksum, ChecksumKind, ObjectVersion, Pair, Part};
 use mlgw_metadata::{ProposeError, schema};
 use std::sync::Arc;
 
@@ -48,29 +48,35 @@ impl ClientPart {
 pub async fn complete(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Upload<'_>) -> S3Result {
     let named = Named::of(gateway, request)?;
     let conditions = conditions::of_write(request)?;
-    // A checksum in the headers is that of the object, not of this document.
-    let terms = Terms { checksum_headers: false, ..document::TERMS };
-    let document = document::read(request, upload, terms).await?;
-    let document: CompleteDocument = parse(&document)?;
-    let location = format!("/{}/{}", named.bucket.name, named.key);
+    let document = read_document(request, upload).await?;
     let now_there = current(gateway, bucket_id(&named.bucket), &named.key)?;
     if let Some(object) = now_there.as_ref().filter(|object| object.body_id == named.body.get()) {
-        return Ok(crate::s3::response::xml(result(&named, object, &location)));
+        return Ok(crate::s3::response::xml(result(&named.bucket, &named.key, object)));
     }
     let record = named.find(gateway)?;
     conditions::check_write(&conditions, now_there.as_ref())?;
-    let parts = named_parts(gateway, &named, &document)?;
-    check_sizes(&parts, stated_size(request)?)?;
-    let whole = Whole::of(&record, &parts)?;
-    whole.check_stated(request)?;
+    let whole = Whole::of(gateway, request, &named, &record, &document)?;
     gateway.tiers.hot.finish_own(named.body);
-    let gateway = gateway.clone();
-    let now = request.now;
+    let (gateway, now) = (gateway.clone(), request.now);
     keep_alive::answer(async move {
-        let object = whole.commit(&gateway, &named, &parts, conditions, now).await?;
-        Ok(result(&named, &object, &location))
+        let (object, _) = whole.commit(&gateway, &named, conditions, Vec::new(), now).await?;
+        Ok(result(&named.bucket, &named.key, &object))
     })
     .await
+}
+
+/// The document of a complete.
+///
+/// # Errors
+/// `MalformedXML`, and those of reading it.
+pub(in crate::s3) async fn read_document(
+    request: &Request<'_>,
+    upload: Upload<'_>,
+) -> Result<CompleteDocument, S3Error> {
+    // A checksum in the headers is that of the object, not of this document.
+    let terms = Terms { checksum_headers: false, ..document::TERMS };
+    let document = document::read(request, upload, terms).await?;
+    parse(&document)
 }
 
 /// The size that `x-amz-mp-object-size` says the object must have.
@@ -110,7 +116,8 @@ fn named_parts(
     document.parts.iter().map(find).collect()
 }
 
-fn check_sizes(parts: &[(PartNumber, Part)], expected: Option<u64>) -> Result<(), S3Error> {
+/// Checks the lengths of the parts; the length of all.
+fn check_sizes(parts: &[(PartNumber, Part)], expected: Option<u64>) -> Result<u64, S3Error> {
     let (_last, others) = parts.split_last().unwrap_or((&parts[0], &[]));
     if let Some((number, part)) = others.iter().find(|(_, part)| part.size < PART_BYTES_MIN) {
         return Err(S3Error::new(Code::EntityTooSmall)
@@ -127,25 +134,51 @@ fn check_sizes(parts: &[(PartNumber, Part)], expected: Option<u64>) -> Result<()
         let why = "The provided 'x-amz-mp-object-size' header value does not match what was computed";
         return Err(S3Error::new(Code::InvalidRequest).message(why));
     }
-    Ok(())
+    Ok(bytes)
 }
 
-/// ETag and checksum of the whole object.
-struct Whole {
+/// What parts make together.
+pub(in crate::s3) struct Whole {
+    parts: Vec<NamedPart>,
+    bytes: u64,
     etag: String,
     checksum: Option<Checksum>,
-    part_count: u32,
 }
 
 impl Whole {
-    fn of(upload: &schema::Upload, parts: &[(PartNumber, Part)]) -> Result<Self, S3Error> {
-        let part_count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
-        let etag = etag::of_parts(parts.iter().map(|(_, part)| part.etag.as_str()), part_count);
+    /// Of the upload `named`, which `upload` is the record of: the parts that the document names.
+    ///
+    /// # Errors
+    /// What is wrong with the document, the parts or what the request says of the whole.
+    pub(in crate::s3) fn of(
+        gateway: &Gateway,
+        request: &Request<'_>,
+        named: &Named,
+        upload: &schema::Upload,
+        document: &CompleteDocument,
+    ) -> Result<Self, S3Error> {
+        let parts = named_parts(gateway, named, document)?;
+        let bytes = check_sizes(&parts, stated_size(request)?)?;
+        let count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+        let etag = etag::of_parts(parts.iter().map(|(_, part)| part.etag.as_str()), count);
         let checksum = match checksums::of_upload(upload) {
-            Some((algorithm, kind)) => combine(algorithm, kind, parts)?,
+            Some((algorithm, kind)) => combine(algorithm, kind, &parts)?,
             None => None,
         };
-        Ok(Self { etag, checksum, part_count })
+        let part =
+            |(number, part): &(PartNumber, Part)| NamedPart { number: number.get().into(), seq: part.seq };
+        let whole = Self { parts: parts.iter().map(part).collect(), bytes, etag, checksum };
+        whole.check_stated(request)?;
+        Ok(whole)
+    }
+
+    /// How long it is.
+    pub(in crate::s3) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn part_count(&self) -> u32 {
+        u32::try_from(self.parts.len()).unwrap_or(u32::MAX)
     }
 
     /// Compares with the checksum of the whole that the request states.
@@ -153,7 +186,7 @@ impl Whole {
         let Some(checksum) = &self.checksum else { return Ok(()) };
         let name = checksums::algorithm(checksum.algorithm()).header();
         let Some(stated) = request.header(name)? else { return Ok(()) };
-        let whole = checksums::text(checksum, self.part_count);
+        let whole = checksums::text(checksum, self.part_count());
         // Some clients leave the number of parts out of a composite checksum.
         let bare = checksums::text(checksum, 0);
         if stated.trim() == whole || stated.trim() == bare.trim_end_matches("-0") {
@@ -162,39 +195,49 @@ impl Whole {
         Err(S3Error::new(Code::BadDigest))
     }
 
-    async fn commit(
-        &self,
+    /// Makes it an object, with these headers beside those of its upload; what is known of the object, and its place in the order of versions.
+    ///
+    /// # Errors
+    /// `InvalidPart` when a part was replaced meanwhile; those of a put.
+    pub(in crate::s3) async fn commit(
+        self,
         gateway: &Gateway,
         named: &Named,
-        parts: &[(PartNumber, Part)],
         conditions: Conditions,
+        headers: Vec<Pair>,
         now: Timestamp,
-    ) -> Result<ObjectVersion, S3Error> {
+    ) -> Result<(ObjectVersion, u64), S3Error> {
         let condition = if conditions.if_match.is_some() { "If-Match" } else { "If-None-Match" };
-        let part =
-            |(number, part): &(PartNumber, Part)| NamedPart { number: number.get().into(), seq: part.seq };
-        let change = ObjectChange::CompleteUpload(CompleteUpload {
+        let object = ObjectVersion {
             body_id: named.body.get(),
-            parts: parts.iter().map(part).collect(),
+            size: self.bytes,
+            modified_ms: now.as_millis(),
             etag: self.etag.clone(),
             checksums: self.checksum.iter().cloned().collect(),
+            part_count: self.part_count(),
+            ..ObjectVersion::default()
+        };
+        let change = ObjectChange::CompleteUpload(CompleteUpload {
+            body_id: named.body.get(),
+            parts: self.parts,
+            etag: self.etag,
+            checksums: object.checksums.clone(),
             conditions,
             modified_ms: now.as_millis(),
+            headers,
         });
         let proposed = gateway.propose_object(&named.bucket, &named.key, now, change).await;
-        proposed.map_err(|error| match error {
-            // A part was replaced since it was read above: the client has to look again.
+        let reply = proposed.map_err(|error| match error {
+            // A part was replaced since it was read: the client has to look again.
             ProposeError::Rejected(Reject::InvalidPart { number }) => {
                 S3Error::new(Code::InvalidPart).field("PartNumber", number.to_string())
             }
             error => lost_race(error, condition),
         })?;
-        Ok(ObjectVersion {
-            etag: self.etag.clone(),
-            checksums: self.checksum.iter().cloned().collect(),
-            part_count: self.part_count,
-            ..ObjectVersion::default()
-        })
+        match reply {
+            Reply::Written(written) => Ok((object, written.seq)),
+            other => Err(S3Error::internal(format!("a complete was answered with {other:?}"))),
+        }
     }
 }
 
@@ -244,9 +287,11 @@ fn crc_of_all(algorithm: Algorithm, values: &[(&[u8], u64)]) -> Option<Vec<u8>> 
     Some(whole?.to_be_bytes()[8 - bytes..].to_vec())
 }
 
-fn result(named: &Named, object: &ObjectVersion, location: &str) -> String {
+/// The answer's document: the object of this key is there.
+pub(in crate::s3) fn result(bucket: &Bucket, key: &ObjectKey, object: &ObjectVersion) -> String {
+    let bucket = &bucket.name;
     let mut out = Xml::new("CompleteMultipartUploadResult");
-    out.text("Location", location).text("Bucket", &named.bucket.name).text("Key", named.key.as_str());
+    out.text("Location", &format!("/{bucket}/{key}")).text("Bucket", bucket).text("Key", key.as_str());
     out.etag(&object.etag);
     for checksum in &object.checksums {
         let algorithm = checksums::algorithm(checksum.algorithm());

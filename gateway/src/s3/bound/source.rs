@@ -1,0 +1,90 @@
+//! Objects of bound buckets as sources of copies to elsewhere.
+
+use super::{Fronted, back, of_name, told};
+use crate::memory::{Account, Held, blocks_of};
+use crate::s3::Gateway;
+use crate::s3::copied::Copied;
+use crate::s3::copy_source::source_range;
+use crate::s3::error::{Code, S3Error};
+use crate::s3::reader::PIECE_BYTES;
+use crate::s3::request::Request;
+use crate::writeback::record::unmarked;
+use mlgw_common::ObjectKey;
+use mlgw_common::limits::SMALL_BODY_BYTES;
+use mlgw_metadata::schema::{ObjectVersion, Pair};
+use mlgw_tiering::bound::{BoundReader, Opened};
+use mlgw_tiering::origin::{OriginError, Part};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// An object of an origin that is copied.
+pub struct FromBound {
+    fronted: Fronted,
+    key: ObjectKey,
+    opened: Opened,
+    /// As clients see it.
+    object: ObjectVersion,
+}
+
+impl FromBound {
+    /// The object of a key of this bucket, if the bucket is bound.
+    ///
+    /// # Errors
+    /// `NoSuchKey`; those of the origin.
+    pub(in crate::s3) async fn find(
+        gateway: &Gateway,
+        request: &Request<'_>,
+        bucket: &str,
+        key: &ObjectKey,
+    ) -> Result<Option<Copied>, S3Error> {
+        let Some(fronted) = of_name(gateway, bucket)? else { return Ok(None) };
+        if let Some(found) = back::find_key(gateway, key, &fronted).await? {
+            return Ok(Some(Copied::Ours(found)));
+        }
+        let part = match request.header("x-amz-copy-source-range")? {
+            None => Part::Whole,
+            Some(header) => {
+                let Range { start: first, end } = source_range(header, u64::MAX)?;
+                Part::Range { first, end }
+            }
+        };
+        let opened = fronted.bound.open(key, part).await.map_err(|error| match error {
+            OriginError::NoSuchKey => S3Error::new(Code::NoSuchKey).field("Key", key.as_str()),
+            error => told(error, &fronted),
+        })?;
+        let object = unmarked(&opened.object).unwrap_or_else(|| opened.object.clone());
+        Ok(Some(Copied::Bound(Self { fronted, key: key.clone(), opened, object })))
+    }
+
+    pub(in crate::s3) fn object(&self) -> &ObjectVersion {
+        &self.object
+    }
+
+    /// Its tags; none where the origin has no such thing.
+    pub(in crate::s3) async fn tags(&self) -> Result<Vec<Pair>, S3Error> {
+        match self.fronted.bound.tags(&self.key).await {
+            Err(OriginError::Refused { status: 501, .. }) => Ok(Vec::new()),
+            tags => tags.map_err(|error| self.told(error)),
+        }
+    }
+
+    /// Reads some of it.
+    pub(in crate::s3) async fn read(
+        &self,
+        memory: &Account,
+        range: Range<u64>,
+    ) -> Result<(BoundReader, Option<Arc<Held>>), S3Error> {
+        let bytes = range.end - range.start;
+        let held = if bytes <= SMALL_BODY_BYTES as u64 {
+            None
+        } else {
+            let many = blocks_of(bytes.min(2 * PIECE_BYTES));
+            Some(Arc::new(memory.hold_some(many, many.min(2)).await?))
+        };
+        Ok((self.fronted.bound.read(&self.key, &self.opened, range), held))
+    }
+
+    pub(in crate::s3) fn told(&self, error: OriginError) -> S3Error {
+        told(error, &self.fronted)
+    }
+}

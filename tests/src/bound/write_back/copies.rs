@@ -1,0 +1,143 @@
+//! Copies between buckets that are bound, and ours: whichever way they go, they are what their sources are.
+
+use http::Method;
+
+use super::super::{self as bound, Bench, bytes, path, runtime, until};
+use super::{HERE, MIB, back, flush, hold, is_here, put, release};
+use crate::s3::{Answer, Client, Failure, encode, whole};
+
+/// A bucket of ours, one that is written through, and the one that is written back.
+const OURS: &str = "ours";
+const THROUGH: &str = "through";
+
+async fn copy(
+    client: &Client,
+    (bucket, key): (&str, &str),
+    from: (&str, &str),
+    headers: &[(&'static str, String)],
+) -> Result<Answer, Failure> {
+    let source = [("x-amz-copy-source", path(from.0, from.1))];
+    let target = path(bucket, key);
+    client.call(Method::PUT, &target, &[&source, headers].concat(), whole("")).await
+}
+
+fn benches() -> Bench {
+    let bench = back();
+    bench.bind(THROUGH, "1h", "write-through");
+    bench
+}
+
+#[test]
+fn objects_are_copied_between_buckets_of_every_kind() {
+    let bench = benches();
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        client.create_bucket(OURS).await.expect("made");
+        let like = [
+            ("content-type", "text/x".to_owned()),
+            ("x-amz-meta-a", "ü".to_owned()),
+            ("x-amz-tagging", "t=1".to_owned()),
+        ];
+        for (n, length) in [0, 1000, 3 * MIB, 17 * MIB + 5].into_iter().enumerate() {
+            let (id, key) = (n as u64, format!("source {n}"));
+            client
+                .call(Method::PUT, &path(OURS, &key), &like, whole(bytes(id, length)))
+                .await
+                .expect("stored");
+            // To the origin, from there to us, and what the origin has not yet, too.
+            for (from, to) in [
+                ((OURS, key.clone()), (THROUGH, format!("through {n}"))),
+                ((THROUGH, format!("through {n}")), (OURS, format!("back {n}"))),
+                ((OURS, format!("back {n}")), (HERE, format!("late {n}"))),
+                ((HERE, format!("late {n}")), (OURS, format!("again {n}"))),
+            ] {
+                copy(&client, (to.0, &to.1), (from.0, &from.1), &[]).await.expect("copied");
+                let found = client.get(to.0, &to.1).await.expect("there");
+                assert!(found.body == bytes(id, length), "{from:?} to {to:?}: {} bytes", found.body.len());
+                let said = ["content-type", "x-amz-meta-a"].map(|name| found.header(name));
+                assert_eq!(said, [Some("text/x"), Some("ü")], "{from:?} to {to:?}");
+                let tags = format!("{}?tagging=", path(to.0, &to.1));
+                let tags = client.call(Method::GET, &tags, &[], whole("")).await.expect("tags").body;
+                assert!(String::from_utf8_lossy(&tags).contains("<Value>1<"), "{from:?} to {to:?}: {tags:?}");
+            }
+        }
+        flush(&bench);
+        hold(&bench);
+        put(&client, "dirty", 7, 300_000).await;
+        copy(&client, (OURS, "of dirty"), (HERE, "dirty"), &[]).await.expect("copied");
+        let found = client.get(OURS, "of dirty").await.expect("there");
+        assert!(found.body == bytes(7, 300_000));
+        assert_eq!(found.header("x-amz-meta-mlgw-write"), None);
+        release(&bench);
+    });
+}
+
+#[test]
+fn what_a_copy_asks_of_its_source_and_gives_instead_is_heeded() {
+    let bench = benches();
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        client.create_bucket(OURS).await.expect("made");
+        put(&client, "k", 1, 1000).await;
+        flush(&bench);
+        let etag = client.head(HERE, "k").await.expect("there").etag();
+        for (from, to) in [((HERE, "k"), (OURS, "copy")), ((OURS, "copy"), (THROUGH, "copy"))] {
+            let refused = |done: Result<Answer, Failure>| done.err().and_then(|failure| failure.status());
+            let not = [("x-amz-copy-source-if-none-match", etag.clone())];
+            assert_eq!(refused(copy(&client, to, from, &not).await), Some(412));
+            let other = [("x-amz-copy-source-if-match", "x".to_owned())];
+            assert_eq!(refused(copy(&client, to, from, &other).await), Some(412));
+            let missing = copy(&client, to, (from.0, "missing"), &[]).await;
+            assert_eq!(refused(missing), Some(404));
+            let instead = [
+                ("x-amz-copy-source-if-match", etag.clone()),
+                ("x-amz-metadata-directive", "REPLACE".to_owned()),
+                ("x-amz-meta-b", "new".to_owned()),
+            ];
+            copy(&client, to, from, &instead).await.expect("copied");
+            let found = client.get(to.0, to.1).await.expect("there");
+            assert_eq!((found.header("x-amz-meta-b"), &found.body), (Some("new"), &bytes(1, 1000)));
+        }
+        let absent = [("if-none-match", "*".to_owned())];
+        let refused = copy(&client, (THROUGH, "copy"), (OURS, "copy"), &absent).await;
+        assert_eq!(refused.err().and_then(|failure| failure.status()), Some(412));
+    });
+}
+
+#[test]
+fn parts_are_copied_from_buckets_of_every_kind() {
+    let bench = benches();
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        client.create_bucket(OURS).await.expect("made");
+        client.put(OURS, "native", whole(bytes(1, 7 * MIB))).await.expect("stored");
+        put(&client, "far", 2, 7 * MIB).await;
+        flush(&bench);
+        hold(&bench);
+        put(&client, "dirty", 3, 7 * MIB).await;
+        let expected = (1..=3).flat_map(|id| bytes(id, 7 * MIB).slice(10..6 * MIB)).collect::<Vec<u8>>();
+        release(&bench);
+        for bucket in [OURS, THROUGH, HERE] {
+            let upload = client.create_upload(bucket, "all").await.expect("begun");
+            let mut parts = Vec::new();
+            for (number, from) in (1..).zip([(OURS, "native"), (HERE, "far"), (HERE, "dirty")]) {
+                let target =
+                    format!("{}?partNumber={number}&uploadId={}", path(bucket, "all"), encode(&upload));
+                let headers = [
+                    ("x-amz-copy-source", path(from.0, from.1)),
+                    ("x-amz-copy-source-range", format!("bytes=10-{}", 6 * MIB - 1)),
+                ];
+                let copied =
+                    client.call(Method::PUT, &target, &headers, whole("")).await.expect("copied").body;
+                let copied = String::from_utf8_lossy(&copied).into_owned();
+                parts.push((number, copied.split("&quot;").nth(1).expect("an ETag").to_owned()));
+            }
+            client.complete(bucket, "all", &upload, &parts).await.expect("complete");
+            let found = client.get(bucket, "all").await.expect("there");
+            assert!(found.body == expected, "{bucket}: {} bytes", found.body.len());
+        }
+        let there = async || bench.there().get(bound::THERE, &bound::there("all")).await;
+        until("it is there", async || there().await.is_ok_and(|found| found.body == expected)).await;
+        is_here(&bench, "all", &expected.into()).await;
+    });
+}

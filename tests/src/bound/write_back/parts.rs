@@ -1,0 +1,300 @@
+//! Uploads in parts to a bucket that is written back: they are here, and go as their clients cut them.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use http::Method;
+
+use super::{
+    Bench, HERE, MIB, THERE, back, back_with, bytes, flush, here, is_everywhere, is_here, is_there,
+    keys_here, keys_there, release, runtime, slow_down, there, until,
+};
+use crate::proxy::{Fault, Rule};
+use crate::s3::{Answer, Client, Failure, encode, whole};
+
+/// Lengths of parts whose boundaries are in no pattern.
+const PARTS: [usize; 4] = [5 * MIB, 6 * MIB + 1, 5 * MIB + 77, 100];
+
+/// Nothing of an upload reaches the origin.
+fn hold_parts(bench: &Bench) {
+    bench.proxy.set_rules(vec![slow_down("PUT"), slow_down("POST"), slow_down("DELETE")]);
+}
+
+fn content(id: u64) -> Vec<Bytes> {
+    PARTS.iter().zip(id..).map(|(length, id)| bytes(id, *length)).collect()
+}
+
+async fn uploaded(client: &Client, key: &str, parts: &[Bytes]) -> (String, Vec<(u32, String)>) {
+    let upload = client.create_upload(HERE, key).await.expect("begun");
+    let mut done = Vec::new();
+    for (number, part) in (1..).zip(parts) {
+        let etag = client.put_part(HERE, key, &upload, number, whole(part.clone())).await.expect("stored");
+        done.push((number, etag));
+    }
+    (upload, done)
+}
+
+async fn put_in_parts(client: &Client, key: &str, parts: &[Bytes]) -> String {
+    let (upload, done) = uploaded(client, key, parts).await;
+    client.complete(HERE, key, &upload, &done).await.expect("complete")
+}
+
+async fn part(client: &Client, path: &str, number: usize) -> Answer {
+    client.call(Method::GET, &format!("{path}?partNumber={number}"), &[], whole("")).await.expect("a part")
+}
+
+/// Completes an upload on a condition; its status when it is refused.
+async fn complete_if(
+    client: &Client,
+    key: &str,
+    (upload, parts): &(String, Vec<(u32, String)>),
+    condition: (&'static str, String),
+) -> Result<(), u16> {
+    let row = |(number, etag): &(u32, String)| {
+        format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>")
+    };
+    let rows: String = parts.iter().map(row).collect();
+    let document = format!("<CompleteMultipartUpload>{rows}</CompleteMultipartUpload>");
+    let target = format!("{}?uploadId={}", here(key), encode(upload));
+    let done = client.call(Method::POST, &target, &[condition], whole(document)).await;
+    done.map(drop).map_err(|failure| failure.status().unwrap_or_else(|| panic!("{failure:?}")))
+}
+
+#[test]
+fn an_upload_is_seen_here_when_it_is_complete_and_at_the_origin_with_the_same_parts() {
+    let bench = back();
+    hold_parts(&bench);
+    runtime().block_on(async {
+        let (client, parts) = (bench.gateway.client(), content(1));
+        let (upload, done) = uploaded(&client, "dir/large", &parts).await;
+        assert_eq!(bench.asked(), [""; 0], "nothing goes before it is complete");
+        let sizes: Vec<usize> = client
+            .list_parts(HERE, "dir/large", &upload)
+            .await
+            .expect("listed")
+            .iter()
+            .map(|part| part.size as usize)
+            .collect();
+        assert_eq!(sizes, PARTS);
+        let other = client.create_upload(HERE, "dir/ä other").await.expect("begun");
+        assert_eq!(client.list_uploads(HERE).await.expect("listed"), [upload.clone(), other.clone()]);
+        client.abort(HERE, "dir/ä other", &other).await.expect("aborted");
+        let gone = client.put_part(HERE, "dir/ä other", &other, 1, whole("x")).await;
+        assert!(gone.is_err_and(|failure| failure.status() == Some(503)), "it may be the origin's");
+        assert!(client.get(HERE, "dir/large").await.expect_err("not yet").is_not_found());
+        let told = client.complete(HERE, "dir/large", &upload, &done).await.expect("complete");
+        assert!(told.ends_with("-4"), "{told}");
+        let again = client.complete(HERE, "dir/large", &upload, &done).await.expect("its answer may be lost");
+        assert_eq!(again, told);
+        let all: Bytes = parts.concat().into();
+        is_here(&bench, "dir/large", &all).await;
+        assert_eq!(part(&client, &here("dir/large"), 2).await.body, parts[1]);
+        assert_eq!(keys_here(&bench, 10).await, ["dir/large"]);
+        assert_eq!(client.list_uploads(HERE).await.expect("listed"), [""; 0]);
+
+        release(&bench);
+        flush(&bench);
+        is_everywhere(&bench, "dir/large", &all).await;
+        let path = format!("/{THERE}/{}", there("dir/large"));
+        for (number, expected) in (1..).zip(&parts) {
+            assert_eq!(part(&bench.there(), &path, number).await.body, *expected, "part {number}");
+        }
+        let origin = bench.there().head(THERE, &there("dir/large")).await.expect("there");
+        assert_eq!(
+            (origin.etag(), client.head(HERE, "dir/large").await.expect("here").etag()),
+            (told.clone(), told.clone())
+        );
+        let again = client.complete(HERE, "dir/large", &upload, &done).await.expect("it is there");
+        assert_eq!(again, told);
+        assert_eq!(bench.there().list_uploads(THERE).await.expect("listed"), [""; 0]);
+    });
+}
+
+#[test]
+fn checksums_and_descriptions_go_with_the_parts() {
+    let bench = back();
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        for (key, algorithm, kind) in
+            [("a", "CRC32C", "COMPOSITE"), ("b", "CRC64NVME", "FULL_OBJECT"), ("c", "SHA256", "COMPOSITE")]
+        {
+            let headers = [
+                ("content-type", "text/x".to_owned()),
+                ("x-amz-meta-a", "ümläut".to_owned()),
+                ("x-amz-tagging", "t=1".to_owned()),
+                ("x-amz-checksum-algorithm", algorithm.to_owned()),
+                ("x-amz-checksum-type", kind.to_owned()),
+            ];
+            let target = format!("{}?uploads=", here(key));
+            let begun = client.call(Method::POST, &target, &headers, whole("")).await.expect("begun").body;
+            let begun = String::from_utf8_lossy(&begun).into_owned();
+            let upload =
+                begun.split_once("<UploadId>").and_then(|(_, rest)| rest.split_once('<')).expect("an id").0;
+            let mut parts = Vec::new();
+            for (number, content) in (1..).zip(content(3)) {
+                let etag = client.put_part(HERE, key, upload, number, whole(content)).await.expect("stored");
+                parts.push((number, etag));
+            }
+            client.complete(HERE, key, upload, &parts).await.expect("complete");
+            let checked = [("x-amz-checksum-mode", "ENABLED".to_owned())];
+            let checksum = format!("x-amz-checksum-{}", algorithm.to_lowercase());
+            let mut told = BTreeMap::new();
+            for place in ["here", "flushed", "there"] {
+                let (client, path) = match place {
+                    "there" => (bench.there(), format!("/{THERE}/{}", there(key))),
+                    _ => (client.clone(), here(key)),
+                };
+                let found = client.call(Method::HEAD, &path, &checked, whole("")).await.expect(place);
+                let names = ["content-type", "x-amz-meta-a", "etag", &checksum];
+                let said: Vec<_> = names.iter().map(|name| found.header(name).map(str::to_owned)).collect();
+                assert!(said[3].is_some(), "{place}: {found:?}");
+                told.insert(place, said);
+                flush(&bench);
+            }
+            assert_eq!((&told["here"], &told["flushed"]), (&told["there"], &told["there"]), "{algorithm}");
+        }
+    });
+}
+
+#[test]
+fn after_a_crash_only_those_parts_go_that_are_not_there() {
+    let mut bench = back();
+    let runtime = runtime();
+    let parts = content(11);
+    let all: Bytes = parts.concat().into();
+    let numbers = |bench: &Bench| -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for line in bench.proxy.log() {
+            let of_part = line.target.split(['?', '&']).find_map(|field| field.strip_prefix("partNumber="));
+            if let Some(number) = of_part.filter(|_| line.method == "PUT" && line.status == Some(200)) {
+                *counts.entry(number.to_owned()).or_default() += 1;
+            }
+        }
+        counts
+    };
+    // The third does not get through, and nothing is completed.
+    bench.proxy.set_rules(vec![slow_down("PUT").query("partNumber=3"), slow_down("POST").query("uploadId=")]);
+    runtime.block_on(async {
+        put_in_parts(&bench.gateway.client(), "k", &parts).await;
+        until("the others are there", async || numbers(&bench).len() == 3).await;
+    });
+    bench.gateway.kill();
+    bench.gateway = bench.setup.start();
+    runtime.block_on(async {
+        is_here(&bench, "k", &all).await;
+        assert_eq!(keys_there(&bench).await, [""; 0]);
+    });
+    release(&bench);
+    flush(&bench);
+    let expected: BTreeMap<String, usize> = (1..=4).map(|number| (number.to_string(), 1)).collect();
+    assert_eq!(numbers(&bench), expected);
+    // The origin has it, and nobody here knows.
+    let parts = content(21);
+    let all: Bytes = parts.concat().into();
+    bench.proxy.set_rules(vec![Rule::new(Fault::CutBeforeAnswer).method("POST").query("uploadId=")]);
+    runtime.block_on(async {
+        put_in_parts(&bench.gateway.client(), "k", &parts).await;
+        let has_it = async || bench.there().get(THERE, &there("k")).await.is_ok_and(|got| got.body == all);
+        until("the origin has it", has_it).await;
+        bench.proxy.set_rules(vec![slow_down("HEAD"), slow_down("PUT"), slow_down("POST")]);
+    });
+    bench.gateway.kill();
+    release(&bench);
+    bench.proxy.clear_log();
+    bench.gateway = bench.setup.start();
+    flush(&bench);
+    assert_eq!(numbers(&bench), BTreeMap::new(), "it was known again");
+    runtime.block_on(async {
+        is_everywhere(&bench, "k", &all).await;
+        assert_eq!(bench.there().list_uploads(THERE).await.expect("listed"), [""; 0]);
+    });
+}
+
+#[test]
+fn of_a_write_that_met_something_foreign_no_part_stays_at_the_origin() {
+    let bench = back();
+    runtime().block_on(async {
+        let parts = content(31);
+        bench.proxy.set_rules(vec![slow_down("POST").query("uploadId=")]);
+        put_in_parts(&bench.gateway.client(), "k", &parts).await;
+        until("it was begun", async || !bench.there().list_uploads(THERE).await.expect("listed").is_empty())
+            .await;
+        // A second later, for the origin's headers tell seconds.
+        tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+        bench.there().put(THERE, &there("k"), whole(bytes(40, 50))).await.expect("stored");
+        release(&bench);
+        let (said, status) = bench.setup.command(&["bucket", "flush", HERE]);
+        assert!(status == Some(1) && said.contains("\"k\""), "{said}");
+        is_there(&bench, "k", &bytes(40, 50)).await;
+        is_here(&bench, "k", &parts.concat().into()).await;
+        assert_eq!(bench.there().list_uploads(THERE).await.expect("listed"), [""; 0]);
+    });
+}
+
+#[test]
+fn conditions_of_a_complete_hold_among_all_that_is_written_here() {
+    let bench = back();
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        let absent = ("if-none-match", "*".to_owned());
+        let is = |etag: &str| ("if-match", format!("\"{etag}\""));
+        let upload = uploaded(&client, "k", &content(1)).await;
+        assert_eq!(complete_if(&client, "k", &upload, is("x")).await, Err(404));
+        complete_if(&client, "k", &upload, absent.clone()).await.expect("there is none");
+        let etag = client.head(HERE, "k").await.expect("here").etag();
+        for is_flushed in [false, true] {
+            let upload = uploaded(&client, "k", &content(2)).await;
+            assert_eq!(complete_if(&client, "k", &upload, absent.clone()).await, Err(412), "{is_flushed}");
+            assert_eq!(complete_if(&client, "k", &upload, is("x")).await, Err(412), "{is_flushed}");
+            client.abort(HERE, "k", &upload.0).await.expect("it is still there");
+            flush(&bench);
+        }
+        let upload = uploaded(&client, "k", &content(3)).await;
+        complete_if(&client, "k", &upload, is(&etag)).await.expect("as it was");
+        is_here(&bench, "k", &content(3).concat().into()).await;
+        // Of many that want a key to be absent, one gets it, whichever way each of them takes.
+        for round in 0..4 {
+            let key = format!("contested-{round}");
+            let mut writers = Vec::new();
+            for n in 0..6_u64 {
+                let (client, key, absent) = (client.clone(), key.clone(), absent.clone());
+                let id = 100 * (round + 1) + 10 * n;
+                writers.push(tokio::spawn(async move {
+                    if n % 2 == 0 {
+                        let upload = uploaded(&client, &key, &content(id)).await;
+                        return complete_if(&client, &key, &upload, absent)
+                            .await
+                            .map(|()| content(id).concat());
+                    }
+                    let body = bytes(id, 3000);
+                    let put = client.call(Method::PUT, &here(&key), &[absent], whole(body.clone())).await;
+                    put.map(|_| body.to_vec())
+                        .map_err(|failure: Failure| failure.status().expect("an answer"))
+                }));
+            }
+            let mut winner = None;
+            for writer in writers {
+                match writer.await.expect("no panic") {
+                    Ok(body) => assert!(winner.replace(body).is_none(), "two won {key}"),
+                    Err(status) => assert_eq!(status, 412),
+                }
+            }
+            flush(&bench);
+            is_everywhere(&bench, &key, &winner.expect("one won").into()).await;
+        }
+    });
+}
+
+#[test]
+fn an_upload_that_is_larger_than_what_may_be_dirty_waits_until_nothing_else_is() {
+    let bench = back_with("bound.dirty_bytes_max", "1MiB");
+    runtime().block_on(async {
+        let (client, parts) = (bench.gateway.client(), content(1));
+        bench.proxy.set_rules(vec![slow_down("PUT").times(3)]);
+        super::put(&client, "small", 9, 1000).await;
+        put_in_parts(&client, "large", &parts).await;
+        is_there(&bench, "small", &bytes(9, 1000)).await;
+        flush(&bench);
+        is_everywhere(&bench, "large", &parts.concat().into()).await;
+    });
+}
