@@ -14,6 +14,9 @@ mod job;
 #[cfg(test)]
 mod job_tests;
 mod object;
+mod quota;
+#[cfg(test)]
+mod quota_tests;
 mod release;
 mod relocate;
 mod segment;
@@ -88,6 +91,8 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::DeleteDataset(command) => dataset::delete(view, command),
         Change::CreateJob(command) => job::create(view, command),
         Change::StepJob(command) => job::step(view, command),
+        Change::SetBucketQuota(command) => quota::set_of_bucket(view, command),
+        Change::SetKeyQuota(command) => quota::set_of_key(view, command),
     }
 }
 

@@ -21,6 +21,9 @@ pub(crate) mod model_tests;
 mod open;
 pub mod options;
 mod pins;
+#[cfg(test)]
+mod quota_tests;
+mod quotas;
 pub mod reader;
 pub(crate) mod resident;
 #[cfg(test)]

@@ -6,6 +6,7 @@
 pub mod bucket;
 pub mod dataset;
 pub mod object;
+pub mod quota;
 pub mod reply;
 pub mod segment;
 pub mod system;
@@ -21,7 +22,8 @@ pub use object::{
     Conditions, DeleteObject, EtagCondition, ObjectChange, ObjectCommand, PutObject, Replace, SetTags,
     UpdateObject, update_object,
 };
-pub use reply::{Reject, Reply, Written};
+pub use quota::{SetBucketQuota, SetKeyQuota};
+pub use reply::{QuotaOf, Reject, Reply, Written};
 pub use segment::{
     CreateSegment, FenceSegment, MarkSegment, PlaceSegment, RelocateExtent, RemoveSegment, SealSegment,
 };
@@ -37,7 +39,7 @@ pub struct Command {
     /// What is to change.
     #[prost(
         oneof = "Change",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27"
     )]
     pub change: Option<Change>,
 }
@@ -121,6 +123,12 @@ pub enum Change {
     /// Group 0: a step of a job's life.
     #[prost(message, tag = "25")]
     StepJob(StepJob),
+    /// All groups: what a bucket may hold.
+    #[prost(message, tag = "26")]
+    SetBucketQuota(SetBucketQuota),
+    /// All groups: what an access key may hold.
+    #[prost(message, tag = "27")]
+    SetKeyQuota(SetKeyQuota),
 }
 
 impl Command {

@@ -48,6 +48,8 @@ pub enum Family {
     Release = 0x19,
     /// Segments that no record of this group may refer to any more.
     Fence = 0x1A,
+    /// What each access key holds of this group, and may hold.
+    Payer = 0x1B,
     /// In a node's own store: copies of origins' objects.
     Copy = 0x40,
     /// In a node's own store: blocks of such copies.

@@ -2,13 +2,13 @@
 
 use mlgw_metadata::schema::{
     self, Bucket, BucketUsage, Credential, Dataset, ExtentPage, Job, Mirror, Node, ObjectSummary,
-    ObjectVersion, Part, Partition, Release, SegmentRecord, SegmentUsage, Upload,
+    ObjectVersion, Part, Partition, Payer, Release, SegmentRecord, SegmentUsage, Upload,
 };
 
 /// The first byte says of which family.
 pub fn run(data: &[u8]) {
     let Some((family, bytes)) = data.split_first() else { return };
-    match family % 17 {
+    match family % 18 {
         0 => same::<Bucket>(bytes),
         1 => same::<Mirror>(bytes),
         2 => same::<Credential>(bytes),
@@ -25,6 +25,7 @@ pub fn run(data: &[u8]) {
         13 => same::<SegmentUsage>(bytes),
         14 => same::<Dataset>(bytes),
         15 => same::<Job>(bytes),
+        16 => same::<Payer>(bytes),
         _ => same::<schema::meta::LogPosition>(bytes),
     }
 }

@@ -1,6 +1,6 @@
 //! Buckets: the steps of their life in group 0 and in object groups, each repeatable.
 
-use super::{malformed, release};
+use super::{malformed, release, usage};
 use crate::command::{
     CreateBucket, DropBucket, FreezeBucket, MirrorBucket, Reject, RemoveBucket, Reply, SetBucketState,
     ThawBucket,
@@ -98,7 +98,8 @@ pub(super) fn mirror(view: &mut View<'_>, command: &MirrorBucket) -> Result<Repl
         versioning: command.versioning,
         lock_default: command.lock_default,
         epoch: command.epoch,
-        frozen: known.is_some_and(|mirror| mirror.frozen),
+        frozen: known.as_ref().is_some_and(|mirror| mirror.frozen),
+        quota: known.and_then(|mirror| mirror.quota),
     };
     view.put(row, &mirror);
     Ok(Reply::Done)
@@ -135,8 +136,9 @@ pub(super) fn drop(view: &mut View<'_>, command: DropBucket) -> Result<Reply, Ap
     let rows_max = (command.rows_max as usize).clamp(1, JOB_ROWS_MAX);
     let uploads = view.range(&upload::row_from(id, b""), &upload::rows_end(id), rows_max)?;
     let more = uploads.len() == rows_max;
-    for (row, _) in uploads {
+    for (row, value) in uploads {
         let (_, _, body) = upload::key_of(&row)?;
+        usage::forget_upload(view, &decode(&value)?)?;
         release::queue(view, body, ReleaseScope::Whole);
         view.delete(row);
     }

@@ -7,10 +7,11 @@ use crate::command::{
     AbortUpload, Change, Command, CompleteUpload, Conditions, CreateBucket, CreateSegment, CreateUpload,
     DeleteObject, FenceSegment, LeaseBodies, MarkSegment, MirrorBucket, NamedPart, ObjectChange,
     ObjectCommand, PlaceSegment, PutCredential, PutObject, PutPart, RelocateExtent, RemoveSegment,
-    SealSegment, SetBucketState,
+    SealSegment, SetBucketQuota, SetBucketState, SetKeyQuota,
 };
 use crate::schema::{
-    Bucket, Credential, Extent, ExtentPage, ObjectVersion, Part, Replica, Upload, bucket, decode, object,
+    Bucket, Credential, Extent, ExtentPage, ObjectVersion, Part, Quota, Replica, Upload, bucket, decode,
+    object,
 };
 use crate::view::{MemoryRows, Rows, View};
 use mlgw_common::BucketId;
@@ -25,7 +26,7 @@ fn put(body_id: u64, size: u64, extents: Vec<Extent>, pages: Vec<ExtentPage>) ->
     let etag = format!("{body_id:032x}");
     let version =
         ObjectVersion { body_id, size, modified_ms: 1000, etag, extents, ..ObjectVersion::default() };
-    ObjectChange::Put(PutObject { version, pages, conditions: Conditions::default() })
+    ObjectChange::Put(PutObject { version, pages, ..PutObject::default() })
 }
 
 fn part(body_id: u64, number: u32, size: u64) -> ObjectChange {
@@ -125,6 +126,34 @@ fn move_of_a_segment() -> Vec<Change> {
     ]
 }
 
+/// After that: quotas, and what counts for an access key.
+fn quotas() -> Vec<Change> {
+    let paid = |body_id, size| {
+        let ObjectChange::Put(mut put) = put(body_id, size, vec![extent(3, size)], vec![]) else {
+            unreachable!("it is a put")
+        };
+        put.version.payer = "AK".into();
+        ObjectChange::Put(PutObject { is_exempt: true, ..put })
+    };
+    let begun = Upload { body_id: 10, key: "paid".into(), payer: "AK".into(), ..Upload::default() };
+    let of_bucket = SetBucketQuota {
+        name: "data".into(),
+        bucket_id: 1,
+        quota: Some(Quota { bytes: Some(5), objects: None }),
+    };
+    let of_key =
+        SetKeyQuota { access_key: "AK".into(), quota: Some(Quota { bytes: None, objects: Some(1) }) };
+    vec![
+        on("paid", ObjectChange::CreateUpload(CreateUpload { upload: begun })),
+        on("paid", part(10, 1, 3)),
+        Change::SetBucketQuota(of_bucket),
+        Change::SetKeyQuota(of_key),
+        on("one", paid(8, 4)),
+        on("two", paid(9, 4)),
+        on("one", ObjectChange::Delete(DeleteObject { conditions: Conditions::default() })),
+    ]
+}
+
 /// The rows that changes give, a line each.
 fn rows_of(changes: Vec<Change>) -> Vec<String> {
     let mut rows = MemoryRows::default();
@@ -156,6 +185,13 @@ fn a_fixed_end_of_a_segment_gives_fixed_rows() {
 fn a_fixed_move_of_a_segment_gives_fixed_rows() {
     let shown = rows_of(history().into_iter().chain(end_of_a_segment()).chain(move_of_a_segment()).collect());
     let golden: Vec<&str> = include_str!("golden/segment_moved.hex").lines().collect();
+    assert_eq!(shown, golden, "rows:\n{}", shown.join("\n"));
+}
+
+#[test]
+fn fixed_quotas_give_fixed_rows() {
+    let shown = rows_of(history().into_iter().chain(quotas()).collect());
+    let golden: Vec<&str> = include_str!("golden/quotas.hex").lines().collect();
     assert_eq!(shown, golden, "rows:\n{}", shown.join("\n"));
 }
 

@@ -1,10 +1,11 @@
 //! One key: put, delete, update. Uploads are in [`upload`](super::upload).
 
+use super::usage::Held;
 use super::{conditions, malformed, release, upload, usage};
 use crate::command::update_object::Update;
 use crate::command::{ObjectChange, ObjectCommand, PutObject, Reject, Reply, UpdateObject, Written};
 use crate::schema::bucket::mirror_row;
-use crate::schema::{Extent, ExtentPage, Mirror, ObjectVersion, extent, object};
+use crate::schema::{Extent, ExtentPage, Mirror, ObjectVersion, Quota, Upload, extent, object};
 use crate::view::{ApplyError, View};
 use mlgw_common::limits::{EXTENT_PAGE_ENTRIES_MAX, INLINE_EXTENTS_MAX, KEY_LEN_MAX};
 use mlgw_common::{BucketId, Seq};
@@ -15,6 +16,8 @@ pub(super) struct Place<'c> {
     pub(super) bucket: BucketId,
     pub(super) key: &'c [u8],
     pub(super) seq: Seq,
+    /// What the bucket may hold.
+    pub(super) quota: Option<Quota>,
 }
 
 impl Place<'_> {
@@ -38,7 +41,7 @@ pub(super) fn apply(view: &mut View<'_>, command: &ObjectCommand, seq: Seq) -> R
     if command.key.is_empty() || command.key.len() > KEY_LEN_MAX {
         return Err(malformed("a key of no bytes or too many"));
     }
-    let place = Place { bucket: command.bucket(), key: command.key.as_bytes(), seq };
+    let place = Place { bucket: command.bucket(), key: command.key.as_bytes(), seq, quota: mirror.quota };
     match &command.change {
         Some(ObjectChange::Put(put)) => put_object(view, place, put),
         Some(ObjectChange::Delete(delete)) => {
@@ -71,29 +74,24 @@ fn put_object(view: &mut View<'_>, place: Place<'_>, put: &PutObject) -> Result<
     }
     let paged = put.pages.iter().flat_map(|page| &page.extents);
     usage::refer(view, version.extents.iter().chain(paged))?;
-    make_current(view, place, current, &version)
+    make_current(view, place, current, None, &version, put.is_exempt)
 }
 
-/// Replaces `current` by `version`, whose map is written already.
+/// Replaces `current` by `version`, whose map is written already, and which was `upload` if it was one.
 pub(super) fn make_current(
     view: &mut View<'_>,
     place: Place<'_>,
     current: Option<ObjectVersion>,
+    upload: Option<&Upload>,
     version: &ObjectVersion,
+    is_exempt: bool,
 ) -> Result<Reply, ApplyError> {
     if let Some(replaced) = &current {
         release::version(view, replaced)?;
     }
-    usage::bucket(view, place.bucket, |usage| {
-        match &current {
-            Some(replaced) => usage.bytes -= replaced.size,
-            None => {
-                usage.objects += 1;
-                usage.versions += 1;
-            }
-        }
-        usage.bytes += version.size;
-    })?;
+    let gone = [current.as_ref().map(Held::by_version), upload.map(Held::by_upload)];
+    let gone: Vec<Held<'_>> = gone.into_iter().flatten().collect();
+    usage::settle(view, place, &gone, &[Held::by_version(version)], is_exempt)?;
     view.put(place.row(), version);
     Ok(Reply::Written(written(version)))
 }
@@ -165,11 +163,7 @@ fn delete_object(
         return Ok(Reply::Deleted { existed: false });
     };
     release::version(view, &version)?;
-    usage::bucket(view, place.bucket, |usage| {
-        usage.objects -= 1;
-        usage.versions -= 1;
-        usage.bytes -= version.size;
-    })?;
+    usage::settle(view, place, &[Held::by_version(&version)], &[], false)?;
     view.delete(place.row());
     Ok(Reply::Deleted { existed: true })
 }

@@ -1,11 +1,11 @@
 //! Group 0: ids, access keys, members, partitions.
 
 use super::bucket::next_id;
-use super::malformed;
+use super::{malformed, quota};
 use crate::command::{DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, Reject, Reply};
 use crate::schema::meta::MetaRow;
 use crate::schema::partition::PartitionStart;
-use crate::schema::{Partition, credential, node, partition};
+use crate::schema::{Credential, Partition, credential, node, partition};
 use crate::view::{ApplyError, View};
 use mlgw_common::{BucketId, NodeId};
 
@@ -20,7 +20,10 @@ pub(super) fn put_credential(view: &mut View<'_>, command: &PutCredential) -> Re
     if command.credential.access_key.is_empty() {
         return Err(malformed("an empty access key"));
     }
-    view.put(credential::row(&command.credential.access_key), &command.credential);
+    // What it may hold changes by another command.
+    let row = credential::row(&command.credential.access_key);
+    let quota = view.get::<Credential>(&row)?.and_then(|known| known.quota);
+    view.put(row, &Credential { quota, ..command.credential.clone() });
     Ok(Reply::Done)
 }
 
@@ -33,6 +36,7 @@ pub(super) fn delete_credential(
         return Err(Reject::NoSuchCredential.into());
     }
     view.delete(row);
+    quota::limit(view, &command.access_key, None)?;
     Ok(Reply::Done)
 }
 

@@ -1,6 +1,7 @@
 //! Multipart uploads: create, put a part, complete, abort.
 
 use super::object::{Place, check_covers, make_current, written};
+use super::usage::Held;
 use super::{conditions, malformed, release, usage};
 use crate::command::{AbortUpload, CompleteUpload, CreateUpload, NamedPart, PutPart, Reject, Reply};
 use crate::schema::part::PART_INLINE_EXTENTS_MAX;
@@ -28,7 +29,7 @@ pub(super) fn create(
     }
     upload.part_bytes = 0;
     view.put(row, &upload);
-    usage::bucket(view, place.bucket, |usage| usage.uploads += 1)?;
+    usage::settle(view, place, &[], &[Held::by_upload(&upload)], false)?;
     Ok(Reply::Done)
 }
 
@@ -47,9 +48,8 @@ pub(super) fn put_part(view: &mut View<'_>, place: Place<'_>, put: &PutPart) -> 
     write_part(view, body, number, Part { seq: place.seq.0, ..put.part.clone() });
     upload.part_bytes = upload.part_bytes - replaced_bytes + put.part.size;
     view.put(row, &upload);
-    usage::bucket(view, place.bucket, |usage| {
-        usage.upload_bytes = usage.upload_bytes - replaced_bytes + put.part.size;
-    })?;
+    let (gone, come) = (Held::by_parts(&upload, replaced_bytes), Held::by_parts(&upload, put.part.size));
+    usage::settle(view, place, &[gone], &[come], false)?;
     Ok(Reply::Part { seq: place.seq.0 })
 }
 
@@ -92,12 +92,8 @@ pub(super) fn complete(
         release::queue(view, body, ReleaseScope::UnnamedParts);
     }
     view.delete(upload_row);
-    usage::bucket(view, place.bucket, |usage| {
-        usage.uploads -= 1;
-        usage.upload_bytes -= upload.part_bytes;
-    })?;
-    let version = version_of(upload, complete, place, size, index.len());
-    make_current(view, place, current, &version)
+    let version = version_of(upload.clone(), complete, place, size, index.len());
+    make_current(view, place, current, Some(&upload), &version, false)
 }
 
 fn version_of(
@@ -127,6 +123,7 @@ fn version_of(
         retention: upload.retention,
         legal_hold: upload.legal_hold,
         imported: None,
+        payer: upload.payer,
     }
 }
 
@@ -185,9 +182,6 @@ pub(super) fn abort(view: &mut View<'_>, place: Place<'_>, abort: AbortUpload) -
     let upload: Upload = view.get(&row)?.ok_or(Reject::NoSuchUpload)?;
     view.delete(row);
     release::queue(view, body, ReleaseScope::Whole);
-    usage::bucket(view, place.bucket, |usage| {
-        usage.uploads -= 1;
-        usage.upload_bytes -= upload.part_bytes;
-    })?;
+    usage::settle(view, place, &[Held::by_upload(&upload)], &[], false)?;
     Ok(Reply::Done)
 }

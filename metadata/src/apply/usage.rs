@@ -1,28 +1,113 @@
-//! Counters: what buckets hold and what segments are referenced for.
+//! Counters: what buckets and payers hold, and what segments are referenced for.
+//!
+//! A bucket and a payer hold versions, and the parts of uploads while they lie there; what they would hold after a command is held against
+//! their quotas here, where commands come one after the other, so that a quota is exact in its group.
 //!
 //! Every reference is counted here when a record begins to hold it, so this is also where a fenced
 //! segment refuses new ones. A segment that has references says so itself; only the first reference
 //! to one looks at the ranges.
 
-use super::fence;
-use crate::command::Reject;
+use super::object::Place;
+use super::{fence, quota};
+use crate::command::{QuotaOf, Reject};
+use crate::schema::quota::payer_row;
 use crate::schema::usage::{bucket_row, segment_row};
-use crate::schema::{BucketUsage, Extent, SegmentUsage};
+use crate::schema::{BucketUsage, Extent, ObjectVersion, Payer, SegmentUsage, Upload};
 use crate::view::{ApplyError, StoreError, View};
-use mlgw_common::BucketId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Changes a bucket's counters.
-pub(super) fn bucket(
+/// What a record makes its bucket and its payer hold.
+#[derive(Clone, Copy)]
+pub(super) struct Held<'a> {
+    payer: &'a str,
+    usage: BucketUsage,
+}
+
+impl<'a> Held<'a> {
+    pub(super) fn by_version(version: &'a ObjectVersion) -> Self {
+        let usage = BucketUsage { objects: 1, versions: 1, bytes: version.size, ..BucketUsage::default() };
+        Self { payer: &version.payer, usage }
+    }
+
+    /// With all its parts.
+    pub(super) fn by_upload(upload: &'a Upload) -> Self {
+        let usage = BucketUsage { uploads: 1, upload_bytes: upload.part_bytes, ..BucketUsage::default() };
+        Self { payer: &upload.payer, usage }
+    }
+
+    /// By `bytes` of parts.
+    pub(super) fn by_parts(upload: &'a Upload, bytes: u64) -> Self {
+        Self { payer: &upload.payer, usage: BucketUsage { upload_bytes: bytes, ..BucketUsage::default() } }
+    }
+}
+
+/// Counts for a bucket and for payers what a command makes of them, and holds it against their quotas, unless `is_exempt`. It is all that
+/// the command does, so that what it comes to counts, and not the way there.
+pub(super) fn settle(
     view: &mut View<'_>,
-    bucket: BucketId,
-    change: impl FnOnce(&mut BucketUsage),
-) -> Result<(), StoreError> {
-    let row = bucket_row(bucket);
-    let mut usage: BucketUsage = view.get(&row)?.unwrap_or_default();
-    change(&mut usage);
-    view.put(row, &usage);
+    place: Place<'_>,
+    gone: &[Held<'_>],
+    come: &[Held<'_>],
+    is_exempt: bool,
+) -> Result<(), ApplyError> {
+    let row = bucket_row(place.bucket);
+    let before: BucketUsage = view.get(&row)?.unwrap_or_default();
+    let after = changed(&before, &sum(gone), &sum(come)).ok_or_else(|| counted_too_little("a bucket"))?;
+    let excess = place.quota.and_then(|quota| quota.excess(&before, &after));
+    if let Some(excess) = excess.filter(|_| !is_exempt) {
+        return Err(Reject::QuotaExceeded { of: QuotaOf::Bucket, excess }.into());
+    }
+    view.put(row, &after);
+    let payers = gone.iter().chain(come).map(|held| held.payer).filter(|payer| !payer.is_empty());
+    for payer in payers.collect::<BTreeSet<_>>() {
+        pay(view, payer, gone, come, is_exempt)?;
+    }
     Ok(())
+}
+
+/// Counts for one payer what a command makes of what counts for it.
+fn pay(
+    view: &mut View<'_>,
+    access_key: &str,
+    gone: &[Held<'_>],
+    come: &[Held<'_>],
+    is_exempt: bool,
+) -> Result<(), ApplyError> {
+    let own = |all: &[Held<'_>]| sum(all.iter().filter(|held| held.payer == access_key));
+    let row = payer_row(access_key);
+    let before: Payer = view.get(&row)?.unwrap_or_default();
+    let usage = changed(&before.usage, &own(gone), &own(come));
+    let usage = usage.ok_or_else(|| counted_too_little("an access key"))?;
+    let excess = before.quota.and_then(|quota| quota.excess(&before.usage, &usage));
+    if let Some(excess) = excess.filter(|_| !is_exempt) {
+        return Err(Reject::QuotaExceeded { of: QuotaOf::Key(access_key.to_owned()), excess }.into());
+    }
+    quota::write(view, row, &Payer { usage, ..before });
+    Ok(())
+}
+
+/// Gives back what an upload counts for its payer, where its bucket's counters go as a whole.
+pub(super) fn forget_upload(view: &mut View<'_>, upload: &Upload) -> Result<(), ApplyError> {
+    if upload.payer.is_empty() {
+        return Ok(());
+    }
+    pay(view, &upload.payer, &[Held::by_upload(upload)], &[], false)
+}
+
+fn sum<'h>(held: impl IntoIterator<Item = &'h Held<'h>>) -> BucketUsage {
+    let mut sum = BucketUsage::default();
+    held.into_iter().for_each(|held| sum.add(&held.usage));
+    sum
+}
+
+fn changed(before: &BucketUsage, gone: &BucketUsage, come: &BucketUsage) -> Option<BucketUsage> {
+    let mut after = *before;
+    after.add(come);
+    after.without(gone)
+}
+
+fn counted_too_little(what: &str) -> StoreError {
+    StoreError(format!("{what} holds less than what is taken from it"))
 }
 
 /// Counts extents that a record refers to from now on, unless their segment is fenced.

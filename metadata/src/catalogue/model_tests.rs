@@ -150,7 +150,8 @@ impl Run {
             let page = |chunk: &[Extent]| ExtentPage { extents: chunk.to_vec(), parts: vec![] };
             pages = extents.chunks(128).map(page).collect();
         }
-        let put = ObjectChange::Put(PutObject { version, pages, conditions: conditions.clone() });
+        let put =
+            ObjectChange::Put(PutObject { version, pages, conditions: conditions.clone(), is_exempt: false });
         let done = self.propose(bucket, object, put).await;
         let version = ModelVersion { body: body.0, size, etag, tags: 0, parts: vec![], refers };
         assert_eq!(done.map(drop), of.put(object, version, &conditions), "put {object}");

@@ -79,6 +79,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
     });
     first_rows(&inner, options.partitions).await.map_err(propose)?;
     inner.resume_sagas().await.map_err(propose)?;
+    inner.resume_quotas().await.map_err(propose)?;
     inner.log_bound.keep(true);
     let shared = Arc::downgrade(&inner);
     let jobs = [

@@ -51,7 +51,7 @@ impl Drop for Pin {
 mod tests {
     use crate::catalogue::Catalogue;
     use crate::catalogue::testing::{self, NOW, delete, extent, key, options, version};
-    use crate::command::{Command, Conditions, ObjectChange, PutObject};
+    use crate::command::{Command, ObjectChange, PutObject};
     use crate::schema::ExtentPage;
     use mlgw_common::{BodyId, BucketId};
 
@@ -69,11 +69,7 @@ mod tests {
         let mut long = version(body, 6);
         long.extents.clear();
         let page = ExtentPage { extents: vec![extent(1, 1); 6], parts: vec![] };
-        let put = ObjectChange::Put(PutObject {
-            version: long,
-            pages: vec![page],
-            conditions: Conditions::default(),
-        });
+        let put = ObjectChange::Put(PutObject { version: long, pages: vec![page], ..PutObject::default() });
         catalogue.propose(Command::object(&bucket, &key("k"), NOW, put)).await.unwrap();
 
         let pin = catalogue.pin(body);

@@ -4,8 +4,8 @@ use super::model_tests::four_groups;
 use super::testing::{NOW, bucket, delete, extent, key, options, put, version};
 use super::{Catalogue, CatalogueOptions, ChunkOwner, ProposeError};
 use crate::command::{
-    AbortUpload, Change, Command, Conditions, CreateSegment, CreateUpload, ObjectChange, PutObject, PutPart,
-    Reject, Reply, SealSegment,
+    AbortUpload, Change, Command, CreateSegment, CreateUpload, ObjectChange, PutObject, PutPart, Reject,
+    Reply, SealSegment,
 };
 use crate::schema::{Bucket, Extent, ExtentPage, ObjectVersion, Part, Replica, SegmentUsage, Upload};
 use mlgw_common::{BodyId, PartNumber, SegmentId};
@@ -91,7 +91,7 @@ async fn finds_and_relocates_wherever_a_chunk_is_named(options: fn(&Path) -> Cat
     };
     let pages = vec![page(0, 6), page(6, 7)];
     let version = ObjectVersion { extents: vec![], ..version(long, 130) };
-    let put = ObjectChange::Put(PutObject { version, pages, conditions: Conditions::default() });
+    let put = ObjectChange::Put(PutObject { version, pages, ..PutObject::default() });
     bench.on("m", put).await.unwrap();
     bench.relocates(&bench.owner("m", long, 0, 80), 1008).await;
     // In a part and on a page of one.

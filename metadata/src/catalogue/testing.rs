@@ -56,7 +56,7 @@ pub(crate) fn version(body: BodyId, size: u64) -> ObjectVersion {
 }
 
 pub(crate) fn put(version: ObjectVersion) -> ObjectChange {
-    ObjectChange::Put(PutObject { version, pages: vec![], conditions: Conditions::default() })
+    ObjectChange::Put(PutObject { version, pages: vec![], ..PutObject::default() })
 }
 
 pub(crate) fn delete() -> ObjectChange {

@@ -77,6 +77,9 @@ pub struct PutObject {
     /// What must hold of the version it replaces.
     #[prost(message, required, tag = "3")]
     pub conditions: Conditions,
+    /// It counts, but no quota refuses it: the record of a deletion that has still to be done elsewhere.
+    #[prost(bool, tag = "4")]
+    pub is_exempt: bool,
 }
 
 /// The end of a key's current version.

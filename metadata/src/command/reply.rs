@@ -1,6 +1,6 @@
 //! Answers to commands: what was done, or why nothing was.
 
-use crate::schema::{Bucket, Dataset, Job, SegmentRecord};
+use crate::schema::{Bucket, Dataset, Excess, Job, SegmentRecord};
 use mlgw_common::Seq;
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +61,24 @@ impl Written {
     #[must_use]
     pub const fn order(&self) -> Seq {
         Seq(self.seq)
+    }
+}
+
+/// Whose quota it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum QuotaOf {
+    /// The bucket's that was written to.
+    Bucket,
+    /// The access key's that what was written counts for.
+    Key(String),
+}
+
+impl std::fmt::Display for QuotaOf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bucket => f.write_str("the bucket"),
+            Self::Key(access_key) => write!(f, "the access key {access_key}"),
+        }
     }
 }
 
@@ -179,6 +197,14 @@ pub enum Reject {
     JobElsewhere {
         /// Which.
         node: u64,
+    },
+    /// What a bucket or an access key may hold would be exceeded.
+    #[error("the quota of {of} would be exceeded: {:?} {} of {}", .excess.measure, .excess.used, .excess.limit)]
+    QuotaExceeded {
+        /// Whose quota.
+        of: QuotaOf,
+        /// Which limit of it.
+        excess: Excess,
     },
     /// The range holds something.
     #[error("the range of keys is in use")]

@@ -109,7 +109,7 @@ pub fn recount(dir: &Path) -> Result<Vec<String>, StoreError> {
     let mut mended = Vec::new();
     for (group, path) in stores::newest_states(dir, &mut Vec::new()) {
         let state = StateDb::open(&path, &options::cache(CACHE_BYTES), MEMTABLE_BYTES)?;
-        let right = rows::right_counters(&state)?;
+        let right = rows::right_counters(group as usize, &state)?;
         if !right.is_empty() {
             state.write(&right)?;
             state.flush()?;

@@ -8,8 +8,8 @@ use crate::key::Family;
 use crate::schema::fence::{self, FencedRange};
 use crate::schema::meta::{Counter, MetaRow};
 use crate::schema::{
-    BucketUsage, Dataset, ExtentPage, Job, ObjectVersion, SegmentRecord, SegmentUsage, dataset, decode,
-    encode, extent, job, part, segment, usage,
+    BucketUsage, Dataset, ExtentPage, Job, Mirror, ObjectVersion, Payer, SegmentRecord, SegmentUsage,
+    dataset, decode, encode, extent, job, part, quota, segment, usage,
 };
 use crate::store::options;
 use crate::store::state::StateDb;
@@ -44,6 +44,22 @@ const WRONG: &[Wrong] = &[
             .find(|(_, value)| decode::<SegmentUsage>(value).unwrap().fenced);
         let (key, value) = fenced.unwrap();
         row(key, &SegmentUsage { fenced: false, ..decode(&value).unwrap() })
+    }),
+    ("what counts for an access key", Kind::Counter, true, |state| {
+        changed(state, Family::Payer, |payer: &mut Payer| payer.usage.upload_bytes += 1)
+    }),
+    ("what counts for an access key is missing", Kind::Counter, true, |state| {
+        without(first(state, Family::Payer))
+    }),
+    ("a counter of an access key that nothing counts for", Kind::Counter, true, |_| {
+        let usage = BucketUsage { versions: 1, ..BucketUsage::default() };
+        row(quota::payer_row("none"), &Payer { usage, quota: None })
+    }),
+    ("another quota than its access key has", Kind::Counter, true, |state| {
+        changed(state, Family::Payer, |payer: &mut Payer| payer.quota = None)
+    }),
+    ("another quota than its bucket has", Kind::Row, false, |state| {
+        changed(state, Family::Mirror, |mirror: &mut Mirror| mirror.quota = None)
     }),
     ("fences that touch", Kind::Row, false, |state| {
         let (key, _) = first(state, Family::Fence);

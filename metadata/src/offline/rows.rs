@@ -10,8 +10,9 @@ use crate::key::{BadKey, Family};
 use crate::schema::meta::{Counter, MetaRow};
 use crate::schema::{
     BadRecord, Bucket, BucketState, BucketUsage, Credential, Dataset, Extent, ExtentPage, FencedRange, Job,
-    Mirror, Node, ObjectVersion, Part, Partition, Release, SegmentRecord, SegmentUsage, Upload, decode,
-    encode, extent, fence, job, object, part, partition, release, segment, upload, usage, version,
+    Mirror, Node, ObjectVersion, Part, Partition, Payer, Quota, Release, SegmentRecord, SegmentUsage, Upload,
+    decode, encode, extent, fence, job, object, part, partition, quota, release, segment, upload, usage,
+    version,
 };
 use crate::store::state::StateDb;
 use crate::view::{Changes, StoreError};
@@ -65,10 +66,10 @@ fn tables(opened: &Opened, findings: &mut Vec<Finding>) {
 }
 
 /// The counters of a group that are wrong, with what they should be.
-pub(super) fn right_counters(state: &StateDb) -> Result<Changes, StoreError> {
+pub(super) fn right_counters(group: usize, state: &StateDb) -> Result<Changes, StoreError> {
     let (mut known, mut findings) = (Known::default(), Vec::new());
     let own = Own::default();
-    let mut pass = Pass { group: 0, state, known: &mut known, findings: &mut findings, own };
+    let mut pass = Pass { group, state, known: &mut known, findings: &mut findings, own };
     pass.run(&unwatched)?;
     Ok(pass.own.right)
 }
@@ -79,6 +80,10 @@ struct Own {
     /// Whether each bucket that is known here is frozen.
     mirrors: BTreeMap<u64, bool>,
     usage: BTreeMap<u64, BucketUsage>,
+    /// What counts for each access key.
+    payers: BTreeMap<String, BucketUsage>,
+    /// What each access key may hold; only group 0 knows.
+    quotas: BTreeMap<String, Quota>,
     segments: BTreeMap<u64, SegmentUsage>,
     counted: BTreeMap<u64, SegmentUsage>,
     /// Ranges of segments that nothing more may refer to: the first of each by its last.
@@ -165,7 +170,9 @@ impl Pass<'_> {
             Family::Meta => self.meta(key, value),
             Family::Bucket => self.bucket(key, value),
             Family::Credential => {
-                self.known.credentials.push(decode::<Credential>(value)?);
+                let credential: Credential = decode(value)?;
+                self.own.quotas.extend(credential.quota.map(|quota| (credential.access_key.clone(), quota)));
+                self.known.credentials.push(credential);
                 Ok(())
             }
             Family::Node => read::<Node>(value),
@@ -176,10 +183,7 @@ impl Pass<'_> {
             Family::Segment => self.segment(key, value),
             Family::Dataset => self.dataset(key, value),
             Family::Job => self.job(key, value),
-            Family::Mirror => {
-                self.own.mirrors.insert(number(key)?, decode::<Mirror>(value)?.frozen);
-                Ok(())
-            }
+            Family::Mirror => self.mirror(key, value),
             Family::Object => {
                 let (bucket, name) = object::key_of(key)?;
                 self.object(bucket, &name, &decode(value)?, true)
@@ -208,6 +212,7 @@ impl Pass<'_> {
                 read::<Release>(value)
             }
             Family::Fence => self.fence(key, value),
+            Family::Payer => self.payer(key, value),
             Family::Copy | Family::CopyBlock | Family::CopySegment => {
                 Err(Wrong::Row("of a family that is in no group".into()))
             }
@@ -230,6 +235,18 @@ impl Pass<'_> {
         }
         self.known.buckets.insert(bucket.id, bucket);
         Ok(())
+    }
+
+    fn mirror(&mut self, key: &[u8], value: &[u8]) -> Result<(), Wrong> {
+        let (id, mirror) = (number(key)?, decode::<Mirror>(value)?);
+        self.own.mirrors.insert(id, mirror.frozen);
+        // Other groups hear of a quota after group 0 has it.
+        match self.known.buckets.get(&id).filter(|_| self.group == 0) {
+            Some(bucket) if bucket.quota != mirror.quota => {
+                Err(Wrong::Row(format!("the bucket {:?} has another quota", bucket.name)))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn segment(&mut self, key: &[u8], value: &[u8]) -> Result<(), Wrong> {
@@ -280,6 +297,12 @@ impl Pass<'_> {
         usage.objects += u64::from(current);
         usage.versions += 1;
         usage.bytes += version.size;
+        if !version.payer.is_empty() {
+            let payer = self.own.payers.entry(version.payer.clone()).or_default();
+            payer.objects += u64::from(current);
+            payer.versions += 1;
+            payer.bytes += version.size;
+        }
         self.known.objects += u64::from(current);
         if !self.own.mirrors.contains_key(&bucket.0) {
             return Err(Wrong::Row(format!("of the bucket {bucket}, which does not exist")));
@@ -311,6 +334,11 @@ impl Pass<'_> {
         let usage = self.own.usage.entry(bucket.0).or_default();
         usage.uploads += 1;
         usage.upload_bytes += record.part_bytes;
+        if !record.payer.is_empty() {
+            let payer = self.own.payers.entry(record.payer.clone()).or_default();
+            payer.uploads += 1;
+            payer.upload_bytes += record.part_bytes;
+        }
         self.own.owners.insert(body.0);
         if record.body_id != body.0 || record.key.as_bytes() != &*name {
             return Err(Wrong::Row(format!("it is the upload {} of {:?}", record.body_id, record.key)));
@@ -340,6 +368,27 @@ impl Pass<'_> {
             self.own.right.insert(key.to_vec(), Some(encode(&summed)));
         }
         Ok(())
+    }
+
+    fn payer(&mut self, key: &[u8], value: &[u8]) -> Result<(), Wrong> {
+        let stored: Payer = decode(value)?;
+        let access_key = quota::payer_key_of(key)?;
+        let usage = self.own.payers.remove(access_key).unwrap_or_default();
+        // Other groups hear of a quota after group 0 has it.
+        let quota = if self.group == 0 { self.own.quotas.remove(access_key) } else { stored.quota };
+        self.counted_for(access_key, Some(&stored), &Payer { usage, quota });
+        Ok(())
+    }
+
+    /// Compares what a payer's row says with what was summed.
+    fn counted_for(&mut self, access_key: &str, stored: Option<&Payer>, summed: &Payer) {
+        let told = Some(summed).filter(|summed| **summed != Payer::default());
+        if stored != told {
+            let place = format!("group {} access key {access_key}", self.group);
+            let what = format!("{stored:?} is {told:?}");
+            self.findings.push(Finding::damage(Kind::Counter, place, what));
+            self.own.right.insert(quota::payer_row(access_key), told.map(encode));
+        }
     }
 
     fn fence(&mut self, key: &[u8], value: &[u8]) -> Result<(), Wrong> {
@@ -376,6 +425,15 @@ impl Pass<'_> {
             let place = format!("group {} bucket {bucket}", self.group);
             self.findings.push(Finding::damage(Kind::Counter, place, format!("none is {summed:?}")));
             self.own.right.insert(usage::bucket_row(BucketId(bucket)), Some(encode(&summed)));
+        }
+        let (mut payers, quotas) =
+            (std::mem::take(&mut self.own.payers), std::mem::take(&mut self.own.quotas));
+        for access_key in quotas.keys() {
+            payers.entry(access_key.clone()).or_default();
+        }
+        for (access_key, usage) in payers {
+            let quota = quotas.get(&access_key).copied();
+            self.counted_for(&access_key, None, &Payer { usage, quota });
         }
         let counted = std::mem::take(&mut self.own.counted);
         let mut summed = std::mem::take(&mut self.own.segments);
@@ -446,6 +504,7 @@ fn family(byte: u8) -> Option<Family> {
         Family::SegmentUsage,
         Family::Release,
         Family::Fence,
+        Family::Payer,
     ]
     .into_iter()
     .find(|family| *family as u8 == byte)

@@ -5,10 +5,10 @@ use crate::catalogue::model_tests::copy_dir;
 use crate::catalogue::testing::{NOW, bucket, delete, do_put, extent, key, name, options, put, version};
 use crate::catalogue::{Catalogue, CatalogueOptions, CheckpointOptions, ChunkOwner};
 use crate::command::{
-    Change, Command, CompleteUpload, CreateSegment, CreateUpload, NamedPart, ObjectChange, PutObject,
-    PutPart, Reply, SealSegment,
+    Change, Command, CompleteUpload, CreateSegment, CreateUpload, NamedPart, ObjectChange, PutCredential,
+    PutObject, PutPart, Reply, SealSegment,
 };
-use crate::schema::{Bucket, Extent, ExtentPage, ObjectVersion, Part, Upload};
+use crate::schema::{Bucket, Credential, Extent, ExtentPage, ObjectVersion, Part, Quota, Upload};
 use crate::store::frames;
 use crate::store::saved_log::entries_in;
 use crate::view::Row;
@@ -45,10 +45,20 @@ pub(super) async fn work(catalogue: &Catalogue, b: &Bucket, from: usize) {
     let ObjectChange::Put(small) = put(large) else { panic!("a put") };
     let large = ObjectChange::Put(PutObject { pages, ..small });
     catalogue.propose(Command::object(b, &key("large"), NOW, large)).await.unwrap();
+    limit(catalogue, b).await;
     for complete in [true, false] {
         upload(catalogue, b, complete).await;
     }
     compaction(catalogue, b).await;
+}
+
+/// Quotas of the bucket, and of the access key that uploads count for.
+async fn limit(catalogue: &Catalogue, b: &Bucket) {
+    let credential = Credential { access_key: "AK".into(), ..Credential::default() };
+    catalogue.propose(Command::from(Change::PutCredential(PutCredential { credential }))).await.unwrap();
+    let quota = Quota { bytes: Some(1 << 40), objects: Some(1 << 20) };
+    catalogue.change_bucket_quota(&b.name, |_| quota).await.unwrap();
+    catalogue.change_key_quota("AK", |_| quota).await.unwrap();
 }
 
 async fn create_segment(catalogue: &Catalogue) -> SegmentId {
@@ -90,7 +100,7 @@ async fn compaction(catalogue: &Catalogue, b: &Bucket) {
 async fn upload(catalogue: &Catalogue, b: &Bucket, complete: bool) {
     let body = catalogue.body_id().await.unwrap();
     let k = key("parts");
-    let upload = Upload { body_id: body.0, key: "parts".into(), ..Upload::default() };
+    let upload = Upload { body_id: body.0, key: "parts".into(), payer: "AK".into(), ..Upload::default() };
     let create = ObjectChange::CreateUpload(CreateUpload { upload });
     catalogue.propose(Command::object(b, &k, NOW, create)).await.unwrap();
     let mut parts = Vec::new();

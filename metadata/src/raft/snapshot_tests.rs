@@ -6,7 +6,6 @@ use super::snapshot::{ScratchDir, Snapshot, SnapshotDir};
 use super::suite_tests::parts;
 use super::types::{Types, Vote};
 use crate::catalogue::testing::{NOW, extent};
-use crate::command::Conditions;
 use crate::command::{Change, Command, LeaseBodies, MirrorBucket, ObjectChange, ObjectCommand, PutObject};
 use crate::schema::ObjectVersion;
 use crate::store::files;
@@ -132,7 +131,7 @@ fn put(i: u64) -> Command {
         extents: vec![extent(1 + i % 3, 10)],
         ..ObjectVersion::default()
     };
-    let put = PutObject { version, pages: vec![], conditions: Conditions::default() };
+    let put = PutObject { version, pages: vec![], ..PutObject::default() };
     Command::from(Change::Object(ObjectCommand {
         bucket_id: 1,
         epoch: 1,

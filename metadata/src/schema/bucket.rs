@@ -4,6 +4,7 @@
 //! `apply` must know; the epoch rises with every change, and an object command that was built
 //! against another epoch than its group's mirror has is refused.
 
+use super::quota::Quota;
 use crate::key::{self, BadKey, Family, KeyWriter};
 use mlgw_common::{BucketId, Epoch};
 
@@ -45,6 +46,10 @@ pub struct Bucket {
     #[prost(message, optional, tag = "11")]
     #[serde(default)]
     pub binding: Option<Binding>,
+    /// What it may hold.
+    #[prost(message, optional, tag = "12")]
+    #[serde(default)]
+    pub quota: Option<Quota>,
 }
 
 impl Bucket {
@@ -152,6 +157,9 @@ pub struct Mirror {
     /// Whether object commands wait until a deletion is decided.
     #[prost(bool, tag = "4")]
     pub frozen: bool,
+    /// As in the bucket; it may change without the epoch.
+    #[prost(message, optional, tag = "5")]
+    pub quota: Option<Quota>,
 }
 
 /// The row of the bucket `name`.
@@ -176,7 +184,7 @@ pub fn mirror_key_of(row: &[u8]) -> Result<BucketId, BadKey> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Binding, Bucket, LockDefault, Mirror, mirror_key_of, mirror_row, row};
+    use super::{Binding, Bucket, LockDefault, Mirror, Quota, mirror_key_of, mirror_row, row};
     use crate::schema::{Pair, golden};
     use mlgw_common::BucketId;
     use proptest::{prop_assert_eq, proptest};
@@ -209,12 +217,17 @@ mod tests {
             epoch: 3,
             tags: vec![Pair::new("k", "v")],
             binding: None,
+            quota: None,
         };
         golden::check(&bucket, include_str!("golden/bucket.hex"));
         let binding =
             Some(Binding { upstream: "u".into(), prefix: "p/".into(), mode: 2, ttl_ms: Some(30_000) });
         golden::check(&Bucket { binding, ..bucket }, include_str!("golden/bucket_bound.hex"));
-        let mirror = Mirror { versioning: 2, lock_default: lock, epoch: 3, frozen: true };
+        let quota = Some(Quota { bytes: Some(300), objects: None });
+        let limited = Bucket { id: 1, quota, ..Bucket::default() };
+        golden::check(&limited, include_str!("golden/bucket_limited.hex"));
+        let mirror = Mirror { versioning: 2, lock_default: lock, epoch: 3, frozen: true, quota: None };
         golden::check(&mirror, include_str!("golden/mirror.hex"));
+        golden::check(&Mirror { quota, ..mirror }, include_str!("golden/mirror_limited.hex"));
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! The secret is sealed by the gateway before it comes here; the catalogue never sees it open.
 
+use super::quota::Quota;
 use crate::key::{Family, KeyWriter};
 
 /// An access key.
@@ -34,6 +35,9 @@ pub struct Credential {
     /// Whether it is refused.
     #[prost(bool, tag = "9")]
     pub disabled: bool,
+    /// What it may hold.
+    #[prost(message, optional, tag = "10")]
+    pub quota: Option<Quota>,
 }
 
 /// What an access key may do.
@@ -56,7 +60,7 @@ pub fn row(access_key: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Credential, row};
+    use super::{Credential, Quota, row};
     use crate::schema::golden;
     use proptest::{prop_assert_eq, proptest};
 
@@ -79,7 +83,11 @@ mod tests {
             description: "d".into(),
             created_ms: 1_700_000_000_123,
             disabled: true,
+            quota: None,
         };
         golden::check(&credential, include_str!("golden/credential.hex"));
+        let quota = Some(Quota { bytes: None, objects: Some(300) });
+        let limited = Credential { access_key: "AK".into(), quota, ..Credential::default() };
+        golden::check(&limited, include_str!("golden/credential_limited.hex"));
     }
 }

@@ -71,6 +71,9 @@ pub struct ObjectVersion {
     /// What a sync took it from; nothing when a client wrote it.
     #[prost(message, optional, boxed, tag = "19")]
     pub imported: Option<Box<Imported>>,
+    /// The access key that it counts for; empty for nobody.
+    #[prost(string, tag = "20")]
+    pub payer: String,
 }
 
 /// What an object was imported from.
@@ -305,6 +308,7 @@ pub(crate) mod tests {
             retention: Some(Retention { mode: 2, until_ms: 5 }),
             legal_hold: true,
             imported: None,
+            payer: String::new(),
         }
     }
 
@@ -339,6 +343,8 @@ pub(crate) mod tests {
         let imported = Some(Box::new(Imported { upstream: "u".into(), etag: "e-2".into() }));
         let version = ObjectVersion { size: 1, imported, ..ObjectVersion::default() };
         golden::check(&version, include_str!("golden/object_imported.hex"));
+        let paid = ObjectVersion { size: 1, payer: "AK".into(), ..ObjectVersion::default() };
+        golden::check(&paid, include_str!("golden/object_paid.hex"));
         assert!(full().encoded_len() < 256);
     }
 }

@@ -53,6 +53,9 @@ pub struct Upload {
     /// Bytes of its parts, kept by `apply`.
     #[prost(uint64, tag = "14")]
     pub part_bytes: u64,
+    /// The access key that its parts and the object count for; empty for nobody.
+    #[prost(string, tag = "15")]
+    pub payer: String,
 }
 
 impl Upload {
@@ -148,7 +151,10 @@ mod tests {
             retention: Some(Retention { mode: 1, until_ms: 5 }),
             legal_hold: true,
             part_bytes: 300,
+            payer: String::new(),
         };
         golden::check(&upload, include_str!("golden/upload.hex"));
+        let paid = Upload { body_id: 9, payer: "AK".into(), ..Upload::default() };
+        golden::check(&paid, include_str!("golden/upload_paid.hex"));
     }
 }

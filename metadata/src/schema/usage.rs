@@ -1,7 +1,8 @@
 //! `bucket_usage` (at the bucket id) and `segment_usage` (at the segment id), of one group each.
 //!
 //! Counters are kept by `apply`, command by command, from the first day: a bucket's are the sum
-//! over its groups, a segment's dead bytes are its sealed length less the sum over all groups.
+//! over its groups, a segment's dead bytes are its sealed length less the sum over all groups. Payers have the same counters
+//! as buckets, see `quota`.
 
 use crate::key::{self, BadKey, Family};
 use mlgw_common::{BucketId, SegmentId};
@@ -40,6 +41,18 @@ impl BucketUsage {
         self.bytes += other.bytes;
         self.uploads += other.uploads;
         self.upload_bytes += other.upload_bytes;
+    }
+
+    /// What is left without `other`; nothing when that is not all in it.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Option<Self> {
+        Some(Self {
+            objects: self.objects.checked_sub(other.objects)?,
+            versions: self.versions.checked_sub(other.versions)?,
+            bytes: self.bytes.checked_sub(other.bytes)?,
+            uploads: self.uploads.checked_sub(other.uploads)?,
+            upload_bytes: self.upload_bytes.checked_sub(other.upload_bytes)?,
+        })
     }
 }
 

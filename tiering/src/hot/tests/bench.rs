@@ -165,7 +165,7 @@ impl Bench {
             }
         };
         let version = ObjectVersion { extents, ..version };
-        let put = PutObject { version, pages, conditions: Conditions::default() };
+        let put = PutObject { version, pages, ..PutObject::default() };
         self.on(object, ObjectChange::Put(put)).await
     }
 

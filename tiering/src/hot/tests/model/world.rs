@@ -366,7 +366,7 @@ impl World {
                 _ => (vec![], extents.chunks(4).map(page).collect()),
             };
             let version = ObjectVersion { extents, ..version };
-            ObjectChange::Put(PutObject { version, pages, conditions: Conditions::default() })
+            ObjectChange::Put(PutObject { version, pages, ..PutObject::default() })
         };
         let command = Command::from(Self::object(&request.key, change));
         self.on_the_way.push((command, Asker::Request(request.id)));

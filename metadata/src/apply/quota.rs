@@ -1,0 +1,52 @@
+//! Quotas: what buckets and access keys may hold. What they hold is counted, and held against them, in [`usage`](super::usage).
+//!
+//! A quota lies where it is read with the counters or before them: in a bucket's mirror and in a payer's row. Group 0 has it in
+//! the records of buckets and access keys besides, which is what people are shown; with one group both change at once.
+
+use crate::command::{Reject, Reply, SetBucketQuota, SetKeyQuota};
+use crate::schema::quota::payer_row;
+use crate::schema::{Bucket, Credential, Mirror, Payer, Quota, bucket, credential};
+use crate::view::{ApplyError, StoreError, View};
+use mlgw_common::BucketId;
+
+pub(super) fn set_of_bucket(view: &mut View<'_>, command: &SetBucketQuota) -> Result<Reply, ApplyError> {
+    let quota = command.quota.and_then(Quota::some);
+    let (row, mirror_row) = (bucket::row(&command.name), bucket::mirror_row(BucketId(command.bucket_id)));
+    let mirror: Mirror = view.get(&mirror_row)?.ok_or(Reject::NoSuchBucket)?;
+    view.put(mirror_row, &Mirror { quota, ..mirror });
+    let Some(bucket) = view.get::<Bucket>(&row)?.filter(|bucket| bucket.id == command.bucket_id) else {
+        return Ok(Reply::Done);
+    };
+    let bucket = Bucket { quota, ..bucket };
+    view.put(row, &bucket);
+    Ok(Reply::Bucket(bucket))
+}
+
+pub(super) fn set_of_key(view: &mut View<'_>, command: &SetKeyQuota) -> Result<Reply, ApplyError> {
+    let quota = command.quota.and_then(Quota::some);
+    let row = credential::row(&command.access_key);
+    if let Some(known) = view.get::<Credential>(&row)? {
+        view.put(row, &Credential { quota, ..known });
+    }
+    limit(view, &command.access_key, quota)?;
+    Ok(Reply::Done)
+}
+
+/// Sets what an access key may hold of this group.
+pub(super) fn limit(view: &mut View<'_>, access_key: &str, quota: Option<Quota>) -> Result<(), StoreError> {
+    let row = payer_row(access_key);
+    let known: Option<Payer> = view.get(&row)?;
+    if known.unwrap_or_default().quota != quota {
+        write(view, row, &Payer { quota, ..known.unwrap_or_default() });
+    }
+    Ok(())
+}
+
+/// Writes a payer's row, or removes one that says nothing.
+pub(super) fn write(view: &mut View<'_>, row: Vec<u8>, payer: &Payer) {
+    if *payer == Payer::default() {
+        view.delete(row);
+    } else {
+        view.put(row, payer);
+    }
+}

@@ -1,0 +1,141 @@
+//! Quotas as the rest of the program sees them.
+//!
+//! Group 0 keeps a quota in the record of its bucket or access key, every group where its `apply` looks. It is set in group 0 first
+//! and then in the others; a crash in between leaves those with the old one, and the next open goes on. With several groups each
+//! holds its own share against the whole quota, so it is exact with one, as everywhere today.
+
+use super::inner::Inner;
+use super::options::{ProposeError, ReadError};
+use super::{Catalogue, read};
+use crate::command::{Change, Command, DeleteCredential, Reject, Reply, SetBucketQuota, SetKeyQuota};
+use crate::key::Family;
+use crate::schema::quota::{payer_key_of, payer_row};
+use crate::schema::{Bucket, BucketState, BucketUsage, Credential, Mirror, Payer, Quota, bucket, decode};
+use crate::view::{Rows as _, StoreError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+impl Catalogue {
+    /// Changes what the bucket `name` may hold; returns it as it was and as it is.
+    ///
+    /// # Errors
+    /// Those of [`Catalogue::propose`].
+    pub async fn change_bucket_quota(
+        &self,
+        name: &str,
+        change: impl FnOnce(Quota) -> Quota + Send,
+    ) -> Result<(Arc<Bucket>, Arc<Bucket>), ProposeError> {
+        let _alone = self.inner.saga.lock().await;
+        let before = self.bucket(name).ok_or(Reject::NoSuchBucket)?;
+        let quota = change(before.quota.unwrap_or_default()).some();
+        let set = SetBucketQuota { name: name.to_owned(), bucket_id: before.id, quota };
+        self.inner.in_every_group(&Change::SetBucketQuota(set)).await?;
+        let after = self.bucket(name).ok_or(Reject::NoSuchBucket)?;
+        Ok((before, after))
+    }
+
+    /// Changes what an access key may hold; returns it as it is then.
+    ///
+    /// # Errors
+    /// Those of [`Catalogue::propose`].
+    pub async fn change_key_quota(
+        &self,
+        access_key: &str,
+        change: impl FnOnce(Quota) -> Quota + Send,
+    ) -> Result<Arc<Credential>, ProposeError> {
+        let _alone = self.inner.saga.lock().await;
+        let before = self.credential(access_key).ok_or(Reject::NoSuchCredential)?;
+        let quota = change(before.quota.unwrap_or_default()).some();
+        let set = SetKeyQuota { access_key: access_key.to_owned(), quota };
+        self.inner.in_every_group(&Change::SetKeyQuota(set)).await?;
+        self.credential(access_key).ok_or(Reject::NoSuchCredential.into())
+    }
+
+    /// Forgets an access key and its quota. What counts for it goes on counting.
+    ///
+    /// # Errors
+    /// Those of [`Catalogue::propose`].
+    pub async fn delete_credential(&self, access_key: &str) -> Result<(), ProposeError> {
+        let _alone = self.inner.saga.lock().await;
+        let delete = DeleteCredential { access_key: access_key.to_owned() };
+        self.inner.propose_to(0, Arc::new(Command::from(Change::DeleteCredential(delete)))).await?;
+        let set = SetKeyQuota { access_key: access_key.to_owned(), quota: None };
+        self.inner.in_groups_from(1, &Change::SetKeyQuota(set)).await?;
+        Ok(())
+    }
+
+    /// What counts for an access key, in all buckets.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn payer_usage(&self, access_key: &str) -> Result<BucketUsage, ReadError> {
+        let mut usage = BucketUsage::default();
+        for group in &self.inner.groups {
+            let share: Option<Payer> = read(&group.state(), &payer_row(access_key))?;
+            usage.add(&share.unwrap_or_default().usage);
+        }
+        Ok(usage)
+    }
+}
+
+impl Inner {
+    async fn in_every_group(&self, change: &Change) -> Result<Reply, ProposeError> {
+        let reply = self.propose_to(0, Arc::new(Command::from(change.clone()))).await?;
+        self.in_groups_from(1, change).await?;
+        Ok(reply)
+    }
+
+    async fn in_groups_from(&self, first: usize, change: &Change) -> Result<(), ProposeError> {
+        for group in first..self.groups.len() {
+            self.propose_to(group, Arc::new(Command::from(change.clone()))).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells groups of quotas that group 0 has and they have not.
+    pub(super) async fn resume_quotas(&self) -> Result<(), ProposeError> {
+        let _alone = self.saga.lock().await;
+        for group in 1..self.groups.len() {
+            for change in self.quotas_missed(group).map_err(|error| self.unreadable(&error))? {
+                tracing::info!(group, ?change, "resuming");
+                self.propose_to(group, Arc::new(Command::from(change))).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn unreadable(&self, error: &StoreError) -> ProposeError {
+        (self.fatal)(&error.0);
+        ProposeError::Stopping
+    }
+
+    /// What a group has still to be told.
+    fn quotas_missed(&self, group: usize) -> Result<Vec<Change>, StoreError> {
+        let state = self.groups[group].state();
+        let mut missed = Vec::new();
+        for of in self.resident.buckets.read().values().filter(|of| of.state() == BucketState::Active) {
+            let known = state.get(&bucket::mirror_row(of.bucket_id()))?;
+            let known: Mirror = known.as_deref().map(decode).transpose()?.unwrap_or_default();
+            if known.quota != of.quota {
+                let set = SetBucketQuota { name: of.name.clone(), bucket_id: of.id, quota: of.quota };
+                missed.push(Change::SetBucketQuota(set));
+            }
+        }
+        let mut known = BTreeMap::new();
+        for (row, value) in state.range(&Family::Payer.start(), &Family::Payer.end(), usize::MAX)? {
+            if let Some(quota) = decode::<Payer>(&value)?.quota {
+                known.insert(payer_key_of(&row)?.to_owned(), quota);
+            }
+        }
+        let wanted = self.resident.credentials();
+        let wanted: BTreeMap<String, Quota> =
+            wanted.iter().filter_map(|key| Some((key.access_key.clone(), key.quota?))).collect();
+        for access_key in known.keys().chain(wanted.keys()).collect::<BTreeSet<_>>() {
+            let quota = wanted.get(access_key).copied();
+            if known.get(access_key).copied() != quota {
+                missed.push(Change::SetKeyQuota(SetKeyQuota { access_key: access_key.clone(), quota }));
+            }
+        }
+        Ok(missed)
+    }
+}
