@@ -169,6 +169,7 @@ routes! {
     post "/v1/buckets" => buckets::create;
     get "/v1/buckets/{bucket}" => buckets::show;
     delete "/v1/buckets/{bucket}" => buckets::delete;
+    patch "/v1/buckets/{bucket}/quota" => buckets::change_quota;
     post "/v1/buckets/{bucket}/binding" => bindings::bind;
     delete "/v1/buckets/{bucket}/binding" => bindings::unbind;
     post "/v1/buckets/{bucket}/refresh" => bindings::refresh;

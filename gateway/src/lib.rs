@@ -16,6 +16,7 @@ pub mod lockstep;
 pub mod memory;
 pub mod metrics;
 pub mod query;
+pub mod quota;
 mod rotating;
 pub mod s3;
 pub mod server;

@@ -19,13 +19,14 @@ use crate::s3::operation::Operation;
 use access_log::AccessLog;
 use exposition::{Family, Value};
 use mlgw_common::histogram::{Durations, Histogram};
+use mlgw_metadata::command::QuotaOf;
 use slow_log::SlowLog;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use table::{
-    ACCESS_LOG_LINES, CONNECTIONS, FIRST_BYTE, INFLIGHT_REQUESTS, REQUEST_BYTES, REQUEST_DURATION,
-    REQUEST_ERRORS, REQUESTS, THROTTLED,
+    ACCESS_LOG_LINES, CONNECTIONS, FIRST_BYTE, INFLIGHT_REQUESTS, QUOTA_REFUSED, REQUEST_BYTES,
+    REQUEST_DURATION, REQUEST_ERRORS, REQUESTS, THROTTLED,
 };
 use traces::Traces;
 
@@ -42,6 +43,8 @@ const CLIENT_GONE: u16 = 499;
 const SHORT: [u16; 2] = [503, 507];
 /// What may be short.
 pub const REASONS: [&str; 5] = ["connections", "dirty", "disk", "memory", "queue"];
+/// Whose quota may refuse a write.
+const QUOTAS: [&str; 2] = ["bucket", "key"];
 /// Where an answer's bytes came from.
 const TIERS: [&str; 2] = ["none", "hot"];
 
@@ -62,6 +65,7 @@ pub struct Metrics {
     inflight: AtomicI64,
     connections: AtomicI64,
     throttled: [AtomicU64; REASONS.len()],
+    quota_refused: [AtomicU64; QUOTAS.len()],
     /// The slow-request log.
     pub slow_log: SlowLog,
     /// The access log.
@@ -77,6 +81,15 @@ pub fn throttled(metrics: &Metrics, reason: &'static str) {
     known.into_iter().for_each(|at| {
         metrics.throttled[at].fetch_add(1, Relaxed);
     });
+}
+
+/// Counts a write that a quota refused.
+pub fn refused_by_quota(metrics: &Metrics, of: &QuotaOf) {
+    let at = match of {
+        QuotaOf::Bucket => 0,
+        QuotaOf::Key(_) => 1,
+    };
+    metrics.quota_refused[at].fetch_add(1, Relaxed);
 }
 
 /// What one operation has done since the start.
@@ -138,6 +151,7 @@ impl Metrics {
             inflight: AtomicI64::new(0),
             connections: AtomicI64::new(0),
             throttled: Default::default(),
+            quota_refused: Default::default(),
             slow_log: SlowLog::new(slow_request_millis),
             access_log: AccessLog::off(),
             traces: None,
@@ -219,6 +233,10 @@ impl Metrics {
             bytes.push(&[op, "in"], Value::Count(of.bytes_in.load(Relaxed)));
             bytes.push(&[op, "out"], Value::Count(of.bytes_out.load(Relaxed)));
         }
+        let mut over = Family::new(QUOTA_REFUSED);
+        for (quota, count) in QUOTAS.iter().zip(&self.quota_refused) {
+            over.push(&[quota], Value::Count(count.load(Relaxed)));
+        }
         let mut short = Family::new(THROTTLED);
         for (reason, count) in REASONS.iter().zip(self.shortages()) {
             short.push(&[reason], Value::Count(count));
@@ -230,7 +248,7 @@ impl Metrics {
             .with(&["written"], Value::Count(written))
             .with(&["dropped"], Value::Count(dropped));
         let errors = Family::single(REQUEST_ERRORS, Value::Count(errors));
-        vec![requests, errors, duration, first_byte, bytes, inflight, connections, short, access_log]
+        vec![requests, errors, duration, first_byte, bytes, inflight, connections, short, over, access_log]
     }
 }
 

@@ -31,6 +31,7 @@ pub mod object_headers;
 pub mod operation;
 pub mod post_object;
 pub mod put;
+pub(crate) mod quota;
 pub mod range;
 pub mod reader;
 pub mod request;

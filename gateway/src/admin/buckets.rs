@@ -4,6 +4,7 @@ use super::change::{Asked, Changed, json, parse};
 use super::signed::Caller;
 use super::{Admin, ApiError, BindingInfo};
 use crate::credentials::OWNER;
+use crate::quota::{QuotaInfo, QuotaRequest, UsedInfo};
 use crate::s3::error::{Code, S3Error};
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
@@ -43,6 +44,10 @@ pub struct BucketInfo {
     pub upload_bytes: u64,
     /// What it fronts, if it is bound.
     pub binding: Option<BindingInfo>,
+    /// What it may hold.
+    pub quota: QuotaInfo,
+    /// What of it is held.
+    pub used: UsedInfo,
 }
 
 /// Some buckets, by name.
@@ -131,6 +136,25 @@ pub(super) async fn delete(
     admin.change(caller, asked, work).await
 }
 
+pub(super) async fn change_quota(
+    State(admin): State<Arc<Admin>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    let request: QuotaRequest = parse(&body)?;
+    let change = request.parse().map_err(ApiError::invalid)?;
+    let asked = Asked { action: "bucket.quota", resource: name.clone(), status: StatusCode::OK };
+    let catalogue = admin.catalogue.clone();
+    let work = async move {
+        let changed = catalogue.change_bucket_quota(&name, |quota| change.apply(quota)).await;
+        let (before, after) = changed.map_err(S3Error::from)?;
+        let (before, after) = (json(&info(&catalogue, &before)?)?, json(&info(&catalogue, &after)?)?);
+        Ok(Changed { resource: name, before, after, answer: None })
+    };
+    admin.change(caller, asked, work).await
+}
+
 pub(super) fn bucket_name(name: &str) -> Result<BucketName, ApiError> {
     let invalid =
         |why: mlgw_common::NameError| S3Error::new(Code::InvalidBucketName).message(why.to_string());
@@ -155,5 +179,7 @@ pub(super) fn info(catalogue: &Catalogue, bucket: &Bucket) -> Result<BucketInfo,
         uploads: usage.uploads,
         upload_bytes: usage.upload_bytes,
         binding: bucket.binding.as_ref().map(BindingInfo::from),
+        quota: bucket.quota.into(),
+        used: UsedInfo::from(&usage),
     })
 }

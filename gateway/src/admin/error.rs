@@ -74,6 +74,7 @@ impl From<ChangeKeyError> for ApiError {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "SealingFailed", message)
             }
             ChangeKeyError::Propose(error) => S3Error::from(error).into(),
+            ChangeKeyError::Read(error) => S3Error::from(error).into(),
         }
     }
 }

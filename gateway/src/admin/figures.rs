@@ -9,14 +9,15 @@ use crate::metrics::process::Process;
 use crate::metrics::table::{
     BUCKET_BYTES, BUCKET_OBJECTS, BUILD_INFO, CONNECTIONS_LIMIT, COPY_ANSWERS, COPY_BYTES, CORRUPT_BLOCKS,
     CPU, DIRTY_BYTES, DIRTY_OLDEST, FREED_BYTES, GARBAGE, JOB_WAITING, MOVED_BYTES, OBJECT_CACHE,
-    OBJECT_CACHE_MISSES, OPEN_FILES, OPEN_FILES_LIMIT, QUARANTINED, QUEUE_WAIT, RAFT_COMMANDS, RAFT_ENTRIES,
-    RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK, START_TIME, SYNC,
-    SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS, TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED,
-    TIER_WRITTEN_BYTES, UPSTREAM_BYTES, UPSTREAM_LEFTOVERS, UPSTREAM_REQUESTS,
+    OBJECT_CACHE_MISSES, OPEN_FILES, OPEN_FILES_LIMIT, QUARANTINED, QUEUE_WAIT, QUOTA_BYTES, QUOTA_OBJECTS,
+    QUOTA_USED_BYTES, QUOTA_USED_OBJECTS, RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED,
+    RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK, START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS,
+    TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED, TIER_WRITTEN_BYTES, UPSTREAM_BYTES,
+    UPSTREAM_LEFTOVERS, UPSTREAM_REQUESTS,
 };
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
 use mlgw_metadata::ReadError;
-use mlgw_metadata::schema::BucketUsage;
+use mlgw_metadata::schema::{BucketUsage, Measure};
 use mlgw_tiering::Copies;
 use mlgw_tiering::bound::CacheState;
 
@@ -33,6 +34,7 @@ impl Admin {
         families.extend(self.tier_families()?);
         families.extend(self.bound_families());
         families.extend(self.usage_families()?);
+        families.extend(self.quota_families()?);
         families.extend(self.dataset_families());
         families.extend(self.catalogue_families());
         families.extend(self.process_families());
@@ -161,6 +163,33 @@ impl Admin {
             bytes,
             Family::single(GARBAGE, level(self.garbage_bytes()?)),
         ])
+    }
+
+    /// What buckets may hold that have quotas, and what of it they hold.
+    fn quota_families(&self) -> Result<Vec<Family>, ReadError> {
+        let mut limited = Vec::new();
+        for bucket in self.catalogue.buckets(None, None, usize::MAX) {
+            if let Some(quota) = bucket.quota {
+                limited.push((self.catalogue.usage(bucket.bucket_id())?, quota, bucket));
+            }
+        }
+        limited.sort_by_key(|(usage, _, _)| std::cmp::Reverse(Measure::Bytes.of(usage)));
+        let mut families = Vec::new();
+        for (measure, of_limit, of_used) in [
+            (Measure::Bytes, QUOTA_BYTES, QUOTA_USED_BYTES),
+            (Measure::Objects, QUOTA_OBJECTS, QUOTA_USED_OBJECTS),
+        ] {
+            let (mut limits, mut used) = (Family::new(of_limit), Family::new(of_used));
+            let of_measure = limited
+                .iter()
+                .filter_map(|(usage, quota, bucket)| Some((usage, quota.limit(measure)?, bucket)));
+            for (usage, limit, bucket) in of_measure.take(METRIC_BUCKETS_MAX) {
+                limits.push(&[&bucket.name], level(limit));
+                used.push(&[&bucket.name], level(measure.of(usage)));
+            }
+            families.extend([limits, used]);
+        }
+        Ok(families)
     }
 
     fn catalogue_families(&self) -> Vec<Family> {

@@ -29,15 +29,15 @@ pub struct CreatedKey {
     pub key: KeyInfo,
 }
 
-pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Json<KeyList> {
-    Json(KeyList { keys: admin.keyring.list() })
+pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Result<Json<KeyList>, ApiError> {
+    Ok(Json(KeyList { keys: admin.keyring.list()? }))
 }
 
 pub(super) async fn show(
     State(admin): State<Arc<Admin>>,
     Path(access_key): Path<String>,
 ) -> Result<Json<KeyInfo>, ApiError> {
-    let found = admin.keyring.show(&access_key);
+    let found = admin.keyring.show(&access_key)?;
     found.map(Json).ok_or_else(|| ChangeKeyError::NoSuchKey(access_key).into())
 }
 

@@ -4,7 +4,9 @@ use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
 use super::{CliError, Global, discover};
 use crate::admin::{CreatedKey, KeyList};
+use crate::config::ByteSize;
 use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
+use crate::quota::{QuotaRequest, UsedInfo};
 use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
 
@@ -49,6 +51,8 @@ pub(super) struct CreateArgs {
     /// What it is for.
     #[arg(long, default_value = "")]
     description: String,
+    #[command(flatten)]
+    quota: QuotaArgs,
     /// Its access key id; made when not given.
     #[arg(long, value_name = "ID")]
     access_key: Option<String>,
@@ -82,6 +86,24 @@ pub(super) struct UpdateArgs {
     /// Take it again.
     #[arg(long)]
     enable: bool,
+    #[command(flatten)]
+    quota: QuotaArgs,
+}
+
+#[derive(Debug, Args)]
+struct QuotaArgs {
+    /// How many bytes of objects may count for it, such as 10GiB, or `none`.
+    #[arg(long, value_name = "SIZE")]
+    quota_bytes: Option<String>,
+    /// How many objects may count for it, or `none`.
+    #[arg(long, value_name = "N")]
+    quota_objects: Option<String>,
+}
+
+impl From<QuotaArgs> for QuotaRequest {
+    fn from(args: QuotaArgs) -> Self {
+        Self { bytes: args.quota_bytes, objects: args.quota_objects }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -120,6 +142,7 @@ pub(super) async fn run(command: AccessCommand, global: &Global, out: Out) -> Re
                 buckets: args.buckets,
                 prefixes: args.prefixes,
                 description: args.description,
+                quota: args.quota.into(),
             };
             let created: CreatedKey = client.call(Method::POST, "/v1/access/keys", Some(&new)).await?;
             out.document(&created, |created| {
@@ -152,15 +175,16 @@ fn change(args: UpdateArgs) -> Result<KeyChange, CliError> {
         prefixes: cleared(args.all_prefixes, args.prefixes),
         description: args.description,
         disabled: (args.disable || args.enable).then_some(args.disable),
+        quota: args.quota.into(),
     };
     let nothing = change.role.is_none()
         && change.buckets.is_none()
         && change.prefixes.is_none()
         && change.description.is_none()
-        && change.disabled.is_none();
+        && change.disabled.is_none()
+        && change.quota == QuotaRequest::default();
     if nothing {
-        let message =
-            "nothing to change: give --role, --bucket, --prefix, --description, --disable or --enable";
+        let message = "nothing to change: give --role, --bucket, --prefix, --description, --disable, --enable, --quota-bytes or --quota-objects";
         return Err(CliError::Usage(message.to_owned()));
     }
     Ok(change)
@@ -190,6 +214,10 @@ fn state(key: &KeyInfo) -> &'static str {
     }
 }
 
+fn used(used: UsedInfo) -> String {
+    format!("{}, {} objects", ByteSize(used.bytes).human(), used.objects)
+}
+
 fn list(list: &KeyList) -> String {
     let row = |key: &KeyInfo| {
         vec![
@@ -214,5 +242,7 @@ fn show(key: &KeyInfo) -> String {
         ("prefixes", globs(&key.prefixes)),
         ("description", key.description.clone()),
         ("created", key.created.clone().unwrap_or_default()),
+        ("quota", key.quota.describe(key.used.unwrap_or_default())),
+        ("used", key.used.map_or_else(|| "not counted".to_owned(), used)),
     ])
 }

@@ -7,6 +7,7 @@ use crate::admin::{
     BindRequest, BucketInfo, BucketPage, DirtyInfo, Discarded, NewBucketRequest, RefreshRequest, Refreshed,
 };
 use crate::config::ByteSize;
+use crate::quota::QuotaRequest;
 use clap::Subcommand;
 use http::Method;
 use std::time::Duration;
@@ -32,6 +33,17 @@ pub(super) enum BucketCommand {
     Delete {
         /// Its name.
         bucket: String,
+    },
+    /// What a bucket may hold: shows it, or changes it when a limit is given.
+    Quota {
+        /// Its name.
+        bucket: String,
+        /// Bytes of objects and of parts of uploads in progress, such as 10GiB, or `none`.
+        #[arg(long, value_name = "SIZE")]
+        bytes: Option<String>,
+        /// Objects, or `none`.
+        #[arg(long, value_name = "N")]
+        objects: Option<String>,
     },
     /// A new bucket that fronts a bucket of an upstream: nothing is imported, everything is there at once.
     Bind {
@@ -90,6 +102,14 @@ pub(super) async fn run(command: BucketCommand, global: &Global, out: Out) -> Re
             confirm(&format!("Delete the bucket {bucket}?"), global.yes)?;
             let gone: BucketInfo = client.call(Method::DELETE, &path(&bucket), None::<&()>).await?;
             out.done(&gone, &format!("Deleted the bucket {bucket}."))
+        }
+        BucketCommand::Quota { bucket, bytes: None, objects: None } => {
+            out.document(&client.get::<BucketInfo>(&path(&bucket)).await?, quota)
+        }
+        BucketCommand::Quota { bucket, bytes, objects } => {
+            let (request, path) = (QuotaRequest { bytes, objects }, format!("{}/quota", path(&bucket)));
+            let info: BucketInfo = client.call(Method::PATCH, &path, Some(&request)).await?;
+            if out.quiet { Ok(()) } else { out.document(&info, quota) }
         }
         BucketCommand::Bind { bucket, upstream, prefix, mode, ttl } => {
             let request = BindRequest { upstream: upstream.clone(), prefix, mode: Some(mode), ttl };
@@ -196,6 +216,10 @@ fn list(page: &BucketPage) -> String {
     columns(&["BUCKET", "OBJECTS", "SIZE", "UPLOADS", "REGION", "CREATED"], &rows)
 }
 
+fn quota(bucket: &BucketInfo) -> String {
+    pairs(&[("bucket", bucket.name.clone()), ("quota", bucket.quota.describe(bucket.used))])
+}
+
 fn show(bucket: &BucketInfo) -> String {
     let bound = bucket.binding.as_ref().map_or_else(String::new, |binding| {
         let ttl = binding.ttl.as_ref().map(|ttl| format!(", answers hold {ttl}")).unwrap_or_default();
@@ -210,6 +234,7 @@ fn show(bucket: &BucketInfo) -> String {
         ("objects", bucket.objects.to_string()),
         ("size", format!("{} ({} bytes)", ByteSize(bucket.bytes).human(), bucket.bytes)),
         ("uploads", format!("{} ({})", bucket.uploads, ByteSize(bucket.upload_bytes).human())),
+        ("quota", bucket.quota.describe(bucket.used)),
         ("owner", bucket.owner.clone()),
     ])
 }

@@ -10,11 +10,12 @@ use super::principal::{BadGlob, Principal, Role};
 use super::sealer::{Sealer, SealerError, random};
 use super::{Key, OWNER, Secret};
 use crate::auth::KeySource;
+use crate::quota::{QuotaChange, QuotaInfo, QuotaRequest, UsedInfo};
 use mlgw_common::{Clock, Timestamp};
 use mlgw_metadata::catalogue::ProposeError;
-use mlgw_metadata::command::{Change, Command, DeleteCredential, PutCredential, Reject};
+use mlgw_metadata::command::{Change, Command, PutCredential, Reject};
 use mlgw_metadata::schema::Credential;
-use mlgw_metadata::{Catalogue, schema};
+use mlgw_metadata::{Catalogue, ReadError, schema};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -74,6 +75,9 @@ pub enum ChangeKeyError {
     /// The catalogue did not take it.
     #[error(transparent)]
     Propose(#[from] ProposeError),
+    /// The catalogue cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
 }
 
 impl From<BadGlob> for ChangeKeyError {
@@ -101,6 +105,10 @@ pub struct KeyInfo {
     pub disabled: bool,
     /// Whether it is the root key.
     pub root: bool,
+    /// What it may hold.
+    pub quota: QuotaInfo,
+    /// What it holds; nothing of the root key, which nothing counts for.
+    pub used: Option<UsedInfo>,
 }
 
 /// A key to create. What is not given is made, or empty.
@@ -119,6 +127,8 @@ pub struct NewKey {
     pub prefixes: Vec<String>,
     /// For people.
     pub description: String,
+    /// What it may hold.
+    pub quota: QuotaRequest,
 }
 
 /// What to change of a key; what is not given stays.
@@ -135,6 +145,16 @@ pub struct KeyChange {
     pub description: Option<String>,
     /// Whether it is refused.
     pub disabled: Option<bool>,
+    /// What it may hold.
+    pub quota: QuotaRequest,
+}
+
+impl KeyChange {
+    /// Whether it changes nothing but what may be held.
+    fn is_of_quota_only(&self) -> bool {
+        let others = (&self.role, &self.buckets, &self.prefixes, &self.description, &self.disabled);
+        matches!(others, (None, None, None, None, None))
+    }
 }
 
 /// All access keys. Clones share them.
@@ -220,21 +240,32 @@ impl Keyring {
         &self.inner.local
     }
 
-    /// All keys but the local one, the root's first, then by access key.
+    /// How many keys there are but the local one.
     #[must_use]
-    pub fn list(&self) -> Vec<KeyInfo> {
+    pub fn count(&self) -> usize {
+        let kept = self.inner.catalogue.credentials();
+        1 + kept.iter().filter(|record| record.access_key != ROOT_RECORD).count()
+    }
+
+    /// All keys but the local one, the root's first, then by access key.
+    ///
+    /// # Errors
+    /// When the catalogue cannot be read.
+    pub fn list(&self) -> Result<Vec<KeyInfo>, ChangeKeyError> {
         let kept = self.inner.catalogue.credentials();
         let kept = kept.iter().filter(|record| record.access_key != ROOT_RECORD);
-        std::iter::once(self.root_info()).chain(kept.map(|record| info(record))).collect()
+        std::iter::once(Ok(self.root_info())).chain(kept.map(|record| self.info(record))).collect()
     }
 
     /// The key `access_key`.
-    #[must_use]
-    pub fn show(&self, access_key: &str) -> Option<KeyInfo> {
+    ///
+    /// # Errors
+    /// When the catalogue cannot be read.
+    pub fn show(&self, access_key: &str) -> Result<Option<KeyInfo>, ChangeKeyError> {
         if access_key == self.inner.root.principal.access_key {
-            return Some(self.root_info());
+            return Ok(Some(self.root_info()));
         }
-        self.record(access_key).map(|record| info(&record))
+        self.record(access_key).map(|record| self.info(&record)).transpose()
     }
 
     /// Creates a key and gives its secret, which is not told again.
@@ -246,8 +277,9 @@ impl Keyring {
         let secret = new.secret_access_key.map_or_else(made_secret, |secret| Ok(Secret::new(secret)))?;
         check_access_key(&access_key).map_err(ChangeKeyError::Invalid)?;
         check_secret(secret.expose()).map_err(ChangeKeyError::Invalid)?;
+        let quota = new.quota.parse().map_err(ChangeKeyError::Invalid)?;
         let _changing = self.inner.changing.lock().await;
-        if self.show(&access_key).is_some() || access_key == self.inner.local.principal.access_key {
+        if self.record(&access_key).is_some() || self.is_fixed(&access_key) {
             return Err(ChangeKeyError::Exists(access_key));
         }
         let record = Credential {
@@ -259,10 +291,13 @@ impl Keyring {
             description: new.description,
             created_ms: self.inner.clock.now().as_millis(),
             disabled: false,
+            quota: None,
             access_key,
         };
-        let info = self.put(record).await?;
-        Ok((info, secret))
+        let access_key = record.access_key.clone();
+        self.put(record).await?;
+        // Nobody knows its secret yet.
+        Ok((self.limit(&access_key, quota).await?, secret))
     }
 
     /// Changes a key and gives it as it was and as it is.
@@ -274,8 +309,13 @@ impl Keyring {
         access_key: &str,
         change: KeyChange,
     ) -> Result<(KeyInfo, KeyInfo), ChangeKeyError> {
+        let quota = change.quota.parse().map_err(ChangeKeyError::Invalid)?;
         let _changing = self.inner.changing.lock().await;
         let before = self.changeable(access_key)?;
+        let told = self.info(&before)?;
+        if change.is_of_quota_only() {
+            return Ok((told, self.limit(access_key, quota).await?));
+        }
         let mut record = (*before).clone();
         if let Some(role) = change.role {
             record.role = stored_role(role) as i32;
@@ -284,7 +324,8 @@ impl Keyring {
         record.prefixes = change.prefixes.unwrap_or(record.prefixes);
         record.description = change.description.unwrap_or(record.description);
         record.disabled = change.disabled.unwrap_or(record.disabled);
-        Ok((info(&before), self.put(record).await?))
+        self.put(record).await?;
+        Ok((told, self.limit(access_key, quota).await?))
     }
 
     /// Deletes a key and gives it as it was.
@@ -293,32 +334,59 @@ impl Keyring {
     /// See [`ChangeKeyError`].
     pub async fn delete(&self, access_key: &str) -> Result<KeyInfo, ChangeKeyError> {
         let _changing = self.inner.changing.lock().await;
-        let before = self.changeable(access_key)?;
-        let delete = DeleteCredential { access_key: access_key.to_owned() };
-        match self.inner.catalogue.propose(Command::from(Change::DeleteCredential(delete))).await {
+        let before = self.info(&*self.changeable(access_key)?)?;
+        match self.inner.catalogue.delete_credential(access_key).await {
             Err(ProposeError::Rejected(Reject::NoSuchCredential)) => {
                 return Err(ChangeKeyError::NoSuchKey(access_key.to_owned()));
             }
             other => other?,
         };
         self.inner.opened.write().remove(access_key);
-        Ok(info(&before))
+        Ok(before)
     }
 
     fn changeable(&self, access_key: &str) -> Result<Arc<Credential>, ChangeKeyError> {
-        let fixed = [&self.inner.root, &self.inner.local];
-        if fixed.into_iter().any(|key| key.principal.access_key == access_key) {
+        if self.is_fixed(access_key) {
             return Err(ChangeKeyError::Fixed(access_key.to_owned()));
         }
         self.record(access_key).ok_or_else(|| ChangeKeyError::NoSuchKey(access_key.to_owned()))
     }
 
-    async fn put(&self, credential: Credential) -> Result<KeyInfo, ChangeKeyError> {
+    fn is_fixed(&self, access_key: &str) -> bool {
+        let fixed = [&self.inner.root, &self.inner.local];
+        fixed.into_iter().any(|key| key.principal.access_key == access_key)
+    }
+
+    async fn put(&self, credential: Credential) -> Result<(), ChangeKeyError> {
         check_record(&credential)?;
-        let told = info(&credential);
         let put = PutCredential { credential };
         self.inner.catalogue.propose(Command::from(Change::PutCredential(put))).await?;
-        Ok(told)
+        Ok(())
+    }
+
+    /// Changes what a key may hold, if there is anything to change, and gives the key as it is then.
+    async fn limit(&self, access_key: &str, quota: QuotaChange) -> Result<KeyInfo, ChangeKeyError> {
+        if !quota.is_nothing() {
+            self.inner.catalogue.change_key_quota(access_key, |before| quota.apply(before)).await?;
+        }
+        let record = self.record(access_key);
+        self.info(&*record.ok_or_else(|| ChangeKeyError::NoSuchKey(access_key.to_owned()))?)
+    }
+
+    fn info(&self, record: &Credential) -> Result<KeyInfo, ChangeKeyError> {
+        let usage = self.inner.catalogue.payer_usage(&record.access_key)?;
+        Ok(KeyInfo {
+            access_key: record.access_key.clone(),
+            role: told_role(record),
+            buckets: record.buckets.clone(),
+            prefixes: record.prefixes.clone(),
+            description: record.description.clone(),
+            created: Some(Timestamp(record.created_ms).to_string()),
+            disabled: record.disabled,
+            root: false,
+            quota: record.quota.into(),
+            used: Some(UsedInfo::from(&usage)),
+        })
     }
 
     fn record(&self, access_key: &str) -> Option<Arc<Credential>> {
@@ -335,6 +403,8 @@ impl Keyring {
             created: None,
             disabled: false,
             root: true,
+            quota: QuotaInfo::default(),
+            used: None,
         }
     }
 
@@ -406,19 +476,6 @@ async fn keep_root(
     };
     catalogue.propose(Command::from(Change::PutCredential(PutCredential { credential }))).await?;
     Ok(())
-}
-
-fn info(record: &Credential) -> KeyInfo {
-    KeyInfo {
-        access_key: record.access_key.clone(),
-        role: told_role(record),
-        buckets: record.buckets.clone(),
-        prefixes: record.prefixes.clone(),
-        description: record.description.clone(),
-        created: Some(Timestamp(record.created_ms).to_string()),
-        disabled: record.disabled,
-        root: false,
-    }
 }
 
 const fn stored_role(role: Role) -> schema::Role {

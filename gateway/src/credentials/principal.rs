@@ -60,6 +60,8 @@ pub struct Principal {
     pub owner: String,
     /// Its role.
     pub role: Role,
+    /// Whether what it writes counts for its access key.
+    pays: bool,
     buckets: Globs,
     prefixes: Globs,
 }
@@ -81,21 +83,29 @@ impl Principal {
             access_key: access_key.to_owned(),
             owner: owner.to_owned(),
             role,
+            pays: true,
             buckets: Globs::new(buckets)?,
             prefixes: Globs::new(&begins)?,
         })
     }
 
-    /// A principal that nothing narrows.
+    /// A principal that nothing narrows, and that what it writes does not count for: the root.
     #[must_use]
     pub fn everywhere(access_key: &str, owner: &str, role: Role) -> Self {
         Self {
             access_key: access_key.to_owned(),
             owner: owner.to_owned(),
             role,
+            pays: false,
             buckets: Globs::default(),
             prefixes: Globs::default(),
         }
+    }
+
+    /// The access key that what it writes counts for; empty for nobody.
+    #[must_use]
+    pub fn payer(&self) -> &str {
+        if self.pays { &self.access_key } else { "" }
     }
 
     /// Whether it may do `action` to the bucket and key.

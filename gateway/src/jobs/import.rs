@@ -13,6 +13,7 @@ use crate::s3::etag;
 use crate::s3::ingest::{Destination, Durable, Ingest};
 use crate::s3::object_headers::Description;
 use crate::s3::put::{self, Stored};
+use crate::s3::quota::Writer;
 use futures_util::StreamExt as _;
 use mlgw_common::limits::PUT_BYTES_MAX;
 use mlgw_common::{Clock, ObjectKey};
@@ -76,7 +77,10 @@ impl ImportError {
         match self {
             Self::Here(error) => matches!(
                 error.code(),
-                Code::InsufficientStorage | Code::ServiceUnavailable | Code::NoSuchBucket
+                Code::InsufficientStorage
+                    | Code::ServiceUnavailable
+                    | Code::NoSuchBucket
+                    | Code::QuotaExceeded
             ),
             Self::Origin(error) => matches!(error, OriginError::NoSuchBucket | OriginError::Denied(_)),
             Self::Impossible(_) | Self::Corrupt(_) => false,
@@ -119,8 +123,9 @@ impl Import {
         let from = got.object.clone();
         let stored = self.store(there, &key, got).await?;
         let description = Description { headers: from.headers, metadata: from.metadata, tags: Vec::new() };
-        let owner = &self.bucket.owner;
-        let mut object = stored.object(description, owner, self.clock.now().as_millis());
+        // It counts for the bucket and for nobody's key: nobody wrote it.
+        let writer = Writer { owner: self.bucket.owner.clone(), payer: String::new() };
+        let mut object = stored.object(description, writer, self.clock.now().as_millis());
         object.imported =
             Some(Box::new(schema::Imported { upstream: self.source.upstream.clone(), etag: from.etag }));
         let conditions = match known {
@@ -155,6 +160,7 @@ impl Import {
         if !self.gateway.tiers.hot.has_room(from.size) {
             return Err(S3Error::new(Code::InsufficientStorage).into());
         }
+        self.gateway.check_quota(&self.bucket, key, "", Some(from.size))?;
         let body = self.gateway.catalogue.body_id().await.map_err(S3Error::from)?;
         let destination = Destination { bucket: self.bucket.bucket_id(), key: key.clone(), body, part: None };
         let (size, md5) = (Some(from.size), etag::wants_md5(&self.gateway));

@@ -101,6 +101,8 @@ metrics! {
         "Connections that may be open"
     THROTTLED: Counter "mlgw_throttled_total" ["reason"]
         "Times a client was made to wait or refused because something was short: connections, dirty (what is not at its upstream yet), disk (room in the hot tier), memory (for bodies), queue (of the catalogue)"
+    QUOTA_REFUSED: Counter "mlgw_quota_refused_total" ["quota"]
+        "Writes that a quota refused: of a bucket, or of an access key"
     QUEUE_WAIT: Histogram "mlgw_queue_wait_seconds" ["queue"]
         "Wait in a queue before the work began: append (for the next write to a segment), commit (for the next log entry), disk_read (for a thread that reads)"
     SYNC: Counter "mlgw_sync_total" ["file"]
@@ -151,6 +153,14 @@ metrics! {
         "Objects of a bucket; the 200 largest buckets, and other"
     BUCKET_BYTES: Gauge "mlgw_bucket_bytes" ["bucket"]
         "Bytes of a bucket's objects, as clients see them; the 200 largest buckets, and other"
+    QUOTA_BYTES: Gauge "mlgw_bucket_quota_bytes" ["bucket"]
+        "Bytes that a bucket may hold, where it has such a quota; the 200 of them that hold most"
+    QUOTA_USED_BYTES: Gauge "mlgw_bucket_quota_used_bytes" ["bucket"]
+        "Bytes that are held against such a quota: objects, and parts of uploads in progress"
+    QUOTA_OBJECTS: Gauge "mlgw_bucket_quota_objects" ["bucket"]
+        "Objects that a bucket may hold, where it has such a quota; the 200 of them that hold most"
+    QUOTA_USED_OBJECTS: Gauge "mlgw_bucket_quota_used_objects" ["bucket"]
+        "Objects that are held against such a quota"
     RAFT_ENTRIES: Counter "mlgw_raft_applied_entries_total" []
         "Log entries applied by the catalogue"
     RAFT_COMMANDS: Counter "mlgw_raft_commands_total" ["result"]

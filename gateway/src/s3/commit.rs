@@ -2,8 +2,9 @@
 
 use super::Gateway;
 use super::error::{Code, S3Error};
+use super::quota;
 use crate::metrics::stages::stage;
-use crate::metrics::throttled;
+use crate::metrics::{refused_by_quota, throttled};
 use mlgw_common::limits::APPEND_AGAIN_MAX;
 use mlgw_common::{BodyId, ObjectKey, Timestamp};
 use mlgw_metadata::command::{Change, Command, ObjectChange, Reject, Reply};
@@ -36,6 +37,12 @@ impl Gateway {
                     command = Arc::new(mended);
                 }
                 Err(ProposeError::Overloaded) => break,
+                Err(ProposeError::Rejected(why @ Reject::QuotaExceeded { .. })) => {
+                    if let Reject::QuotaExceeded { of, .. } = &why {
+                        refused_by_quota(&self.metrics, of);
+                    }
+                    return Err(why.into());
+                }
                 outcome => return outcome,
             }
         }
@@ -150,6 +157,7 @@ fn rejected(reject: Reject) -> S3Error {
             .field("PartNumber", number.to_string())
             .field("ProposedSize", size.to_string()),
         Reject::TooLarge => S3Error::new(Code::EntityTooLarge),
+        Reject::QuotaExceeded { of, excess } => quota::exceeded(&of, excess),
         other => S3Error::internal(format!("the catalogue refused what it should have taken: {other}")),
     }
 }

@@ -15,6 +15,7 @@ use super::ingest::{Destination, Durable, Ingest};
 use super::multipart::{Named, asked_checksum, part_number, put_part};
 use super::object_headers::{Description, STORAGE_CLASS};
 use super::put::{Stored, put_version};
+use super::quota::Writer;
 use super::request::Request;
 use super::response::{S3Result, xml};
 use super::tagging::update;
@@ -71,7 +72,8 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
     conditions::check_write(&conditions, current(gateway, bucket_id(&bucket), &key)?.as_ref())?;
     let asked = asked_checksum(request)?.map(|(algorithm, _)| algorithm);
     let (gateway, memory) = (gateway.clone(), request.memory.clone());
-    let (owner, now) = (request.principal.owner.clone(), request.now);
+    let (writer, now) = (Writer::from(&*request.principal), request.now);
+    gateway.check_quota(&bucket, &key, &writer.payer, Some(from.object().size))?;
     keep_alive::answer(async move {
         let range = 0..from.object().size;
         // A checksum of the whole object holds for its copy; one of parts does not.
@@ -79,7 +81,7 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
         let kept: Vec<_> = of_whole.filter(|_| asked.is_none()).cloned().collect();
         let mut stored = copy_bytes(&gateway, &memory, from, range, &bucket, &key, None, asked).await?;
         stored.checksums.extend(kept);
-        let object = stored.object(description, &owner, now.as_millis());
+        let object = stored.object(description, writer, now.as_millis());
         let result = copy_result("CopyObjectResult", &stored, now);
         put_version(&gateway, &bucket, &key, object, stored.extents, conditions).await?;
         Ok(result)
@@ -173,6 +175,8 @@ pub(super) async fn upload_part_copy_of(
     let asked = checksums::of_upload(record).map(|(algorithm, _)| algorithm);
     let from = Copied::find(gateway, request, source(request)?).await?;
     let range = part_range(request, &from)?;
+    let bytes = range.end - range.start;
+    gateway.check_quota_of_part(&named.bucket, &named.key, record, number, Some(bytes))?;
     let (gateway, memory, now) = (gateway.clone(), request.memory.clone(), request.now);
     keep_alive::answer(async move {
         let part = Some((named.body, number));

@@ -10,6 +10,7 @@ use super::etag;
 use super::list::{Listing, after_prefix, write_owner};
 use super::object_headers::{Description, STORAGE_CLASS};
 use super::put::store;
+use super::quota::Writer;
 use super::request::Request;
 use super::response::{S3Result, empty, etag_value, long_xml, xml};
 use super::xml::Xml;
@@ -53,11 +54,14 @@ pub(super) async fn create_as(
     if !gateway.tiers.hot.has_room(0) {
         return Err(S3Error::new(Code::InsufficientStorage));
     }
+    let writer = Writer::from(&*request.principal);
+    gateway.check_quota_of_upload(bucket, key, &writer.payer)?;
     let upload = mlgw_metadata::schema::Upload {
         body_id: body.get(),
         key: key.as_str().to_owned(),
         initiated_ms: request.now.as_millis(),
-        owner: request.principal.owner.clone(),
+        owner: writer.owner,
+        payer: writer.payer,
         headers: description.headers,
         metadata: description.metadata,
         tags: description.tags,
@@ -193,6 +197,7 @@ pub(super) async fn upload_part_of(
     let number = part_number(request)?;
     let terms = etag::terms(gateway, checksums::of_upload(record).map(|(algorithm, _)| algorithm));
     let body = Body::new(upload.incoming, request.head, upload.payload, terms)?;
+    gateway.check_quota_of_part(&named.bucket, &named.key, record, number, body.decoded_length())?;
     let stored =
         store(gateway, request.memory, &named.bucket, &named.key, body, Some((named.body, number))).await?;
     let mut response = empty(StatusCode::OK);

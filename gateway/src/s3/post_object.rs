@@ -12,6 +12,7 @@ use super::headers::check_headers;
 use super::object_headers::{Description, check_tags};
 use super::operation::Operation;
 use super::put::{put_version, store};
+use super::quota::Writer;
 use super::request::{Query, Request, Target};
 use super::response::{S3Response, S3Result, empty, etag_value, header_value, xml};
 use super::xml::Xml;
@@ -71,13 +72,14 @@ pub async fn post_object(
     };
     let file = StreamBody::new(Box::pin(file.frames()));
     let body = Body::new(file, &head, Payload::Unsigned, terms)?;
+    gateway.check_quota(&bucket, &key, request.principal.payer(), body.decoded_length())?;
     let stored = store(gateway, memory, &bucket, &key, body, None).await?;
     if stored.bytes < *grant.length.start() {
         return Err(S3Error::new(Code::EntityTooSmall)
             .field("ProposedSize", stored.bytes.to_string())
             .field("MinSizeAllowed", grant.length.start().to_string()));
     }
-    let object = stored.object(description, &request.principal.owner, now.as_millis());
+    let object = stored.object(description, Writer::from(&*request.principal), now.as_millis());
     let etag = object.etag.clone();
     put_version(gateway, &bucket, &key, object, stored.extents, conditions).await?;
     Ok(answer(&fields, &bucket.name, &key, &etag))

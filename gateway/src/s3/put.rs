@@ -11,6 +11,7 @@ use super::etag;
 use super::get::current;
 use super::ingest::{Destination, Durable, Ingest};
 use super::object_headers::{Description, STORAGE_CLASS};
+use super::quota::Writer;
 use super::request::Request;
 use super::response::{S3Response, S3Result, empty, etag_value};
 use super::{Gateway, Upload, bucket_id};
@@ -38,8 +39,9 @@ pub async fn put_object(gateway: &Arc<Gateway>, request: &Request<'_>, upload: U
     if conditions != Conditions::default() {
         conditions::check_write(&conditions, current(gateway, bucket_id(&bucket), key)?.as_ref())?;
     }
+    gateway.check_quota(&bucket, key, request.principal.payer(), body.decoded_length())?;
     let stored = store(gateway, request.memory, &bucket, key, body, None).await?;
-    let object = stored.object(description, &request.principal.owner, request.now.as_millis());
+    let object = stored.object(description, Writer::from(&*request.principal), request.now.as_millis());
     let answer = put_answer(&object);
     put_version(gateway, &bucket, key, object, stored.extents, conditions).await?;
     Ok(answer)
@@ -96,7 +98,7 @@ where
 
 impl Stored {
     /// The record of the version that this body becomes; its extents are still to be placed.
-    pub(crate) fn object(&self, description: Description, owner: &str, now_ms: i64) -> ObjectVersion {
+    pub(crate) fn object(&self, description: Description, writer: Writer, now_ms: i64) -> ObjectVersion {
         ObjectVersion {
             body_id: self.body.get(),
             size: self.bytes,
@@ -107,7 +109,8 @@ impl Stored {
             tags: description.tags,
             checksums: self.checksums.clone(),
             storage_class: STORAGE_CLASS.to_owned(),
-            owner: owner.to_owned(),
+            owner: writer.owner,
+            payer: writer.payer,
             ..ObjectVersion::default()
         }
     }
@@ -122,20 +125,37 @@ pub(crate) async fn put_version(
     gateway: &Gateway,
     bucket: &Bucket,
     key: &ObjectKey,
-    mut object: ObjectVersion,
+    object: ObjectVersion,
     extents: Vec<Extent>,
     conditions: Conditions,
 ) -> Result<u64, S3Error> {
+    propose_put(gateway, bucket, key, put_of(object, extents, conditions)).await
+}
+
+/// A put of `object` with the extents of its body.
+pub(super) fn put_of(mut object: ObjectVersion, extents: Vec<Extent>, conditions: Conditions) -> PutObject {
     let mut pages = Vec::new();
     if extents.len() <= INLINE_EXTENTS_MAX {
         object.extents = extents;
     } else {
         pages = pages_of(extents);
     }
-    let condition = if conditions.if_match.is_some() { "If-Match" } else { "If-None-Match" };
-    let now = Timestamp(object.modified_ms);
-    let change = ObjectChange::Put(PutObject { version: object, pages, conditions });
-    let proposed = gateway.propose_object(bucket, key, now, change).await;
+    PutObject { version: object, pages, conditions, is_exempt: false }
+}
+
+/// As [`put_version`].
+///
+/// # Errors
+/// As [`put_version`].
+pub(super) async fn propose_put(
+    gateway: &Gateway,
+    bucket: &Bucket,
+    key: &ObjectKey,
+    put: PutObject,
+) -> Result<u64, S3Error> {
+    let condition = if put.conditions.if_match.is_some() { "If-Match" } else { "If-None-Match" };
+    let now = Timestamp(put.version.modified_ms);
+    let proposed = gateway.propose_object(bucket, key, now, ObjectChange::Put(put)).await;
     match proposed.map_err(|error| lost_race(error, condition))? {
         Reply::Written(written) => Ok(written.seq),
         other => Err(S3Error::internal(format!("a put was answered with {other:?}"))),

@@ -181,6 +181,64 @@ async fn buckets_are_managed() {
     api.close().await;
 }
 
+#[tokio::test]
+async fn quotas_are_set_shown_and_audited() {
+    let api = Api::open().await;
+    api.call(Method::POST, "/v1/buckets", json!({"name": "data"})).await;
+    let path = "/v1/buckets/data/quota";
+    let (status, told) = api.call(Method::PATCH, path, json!({"bytes": "1KiB", "objects": "5"})).await;
+    assert_eq!((status, &told["quota"]), (StatusCode::OK, &json!({"bytes": 1024, "objects": 5})), "{told}");
+    let (_, told) = api.call(Method::PATCH, path, json!({"bytes": "none"})).await;
+    assert_eq!(told["quota"], json!({"bytes": null, "objects": 5}));
+    assert_eq!(told["used"], json!({"bytes": 0, "objects": 0}));
+    assert_eq!(api.call(Method::GET, "/v1/buckets/data", Value::Null).await.1, told);
+    for (path, body, status) in [
+        (path, json!({"bytes": "many"}), StatusCode::BAD_REQUEST),
+        (path, json!({"objects": "-1"}), StatusCode::BAD_REQUEST),
+        (path, json!({"size": "1"}), StatusCode::BAD_REQUEST),
+        ("/v1/buckets/none/quota", json!({"objects": "1"}), StatusCode::NOT_FOUND),
+    ] {
+        assert_eq!(api.call(Method::PATCH, path, body).await.0, status);
+    }
+    let (_, metrics) = {
+        let get = http::Request::get("/metrics").body(axum::body::Body::empty()).unwrap();
+        api.send(get).await
+    };
+    let metrics = metrics.as_str().unwrap();
+    assert!(metrics.contains("mlgw_bucket_quota_objects{bucket=\"data\"} 5"), "{metrics}");
+    assert!(!metrics.contains("mlgw_bucket_quota_bytes{"), "there is none of bytes");
+
+    let new = json!({"access_key": "tenant", "quota": {"bytes": "2KiB"}});
+    let (status, made) = api.call(Method::POST, "/v1/access/keys", new).await;
+    let limits = |bytes, objects| json!({"bytes": bytes, "objects": objects});
+    assert_eq!((status, &made["key"]["quota"]), (StatusCode::CREATED, &limits(Some(2048), None)));
+    let path = "/v1/access/keys/tenant";
+    let change = json!({"disabled": true, "quota": {"objects": "7"}});
+    let (_, told) = api.call(Method::PATCH, path, change).await;
+    assert_eq!((&told["quota"], &told["disabled"]), (&limits(Some(2048), Some(7)), &json!(true)));
+    let (_, told) = api.call(Method::PATCH, path, json!({"disabled": false})).await;
+    assert_eq!(told["quota"], limits(Some(2048), Some(7)), "what is not given stays");
+    let (status, _) = api.call(Method::PATCH, path, json!({"quota": {"bytes": "x"}})).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    let root = api.admin.keyring.root().principal.access_key.clone();
+    let path = format!("/v1/access/keys/{root}");
+    let (status, said) = api.call(Method::PATCH, &path, json!({"quota": {"bytes": "1"}})).await;
+    assert_eq!((status, &said["code"]), (StatusCode::CONFLICT, &json!("AccessKeyFixed")));
+    assert_eq!(api.call(Method::GET, &path, Value::Null).await.1["used"], Value::Null);
+
+    let lines = api.audit();
+    let of = |action: &str| lines.iter().filter(|line| line.action == action).collect::<Vec<_>>();
+    let quota = of("bucket.quota");
+    assert_eq!(quota.len(), 3, "what was refused before it was asked leaves no line");
+    assert_eq!(
+        (&quota[0].before["quota"], &quota[0].after["quota"]),
+        (&limits(None, None), &limits(Some(1024), Some(5)))
+    );
+    assert!(quota[2].outcome.starts_with("refused: NoSuchBucket"), "{}", quota[2].outcome);
+    assert_eq!(of("access.key.update")[0].after["quota"], limits(Some(2048), Some(7)));
+    api.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_round_of_compaction_is_asked_for_and_can_be_waited_for() {
     let api = Api::open().await;

@@ -10,6 +10,7 @@ use crate::admin::{
     TierDetail, TierInfo, TierList, UpstreamInfo, UpstreamList, tests_status,
 };
 use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
+use crate::quota::{QuotaInfo, QuotaRequest, UsedInfo};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -98,6 +99,8 @@ fn key() -> KeyInfo {
         created: None,
         disabled: false,
         root: false,
+        quota: QuotaInfo { bytes: Some(1), objects: Some(1) },
+        used: Some(UsedInfo::default()),
     }
 }
 
@@ -118,6 +121,8 @@ fn bucket() -> BucketInfo {
             mode: "read-through".into(),
             ttl: None,
         }),
+        quota: QuotaInfo::default(),
+        used: UsedInfo::default(),
     }
 }
 
@@ -162,7 +167,8 @@ fn objects_have_the_fields_and_types_that_the_document_says() {
 
 #[test]
 fn answers_have_the_fields_and_types_that_the_document_says() {
-    assert_schema_of("KeyList", &KeyList { keys: vec![key()] });
+    let root = KeyInfo { quota: QuotaInfo::default(), used: None, ..key() };
+    assert_schema_of("KeyList", &KeyList { keys: vec![key(), root] });
     assert_schema_of("CreatedKey", &CreatedKey { secret_access_key: "s".into(), key: key() });
     assert_schema_of("BucketPage", &BucketPage { buckets: vec![bucket()], next: None });
     assert_schema_of("BucketPage", &BucketPage { buckets: vec![], next: Some("b".into()) });
@@ -268,13 +274,15 @@ fn assert_taken<T: DeserializeOwned + Serialize>(name: &str, whole: Value) {
 
 #[test]
 fn requests_are_taken_as_the_document_says() {
+    let quota = json!({"bytes": "10GiB", "objects": null});
+    assert_taken::<QuotaRequest>("QuotaRequest", quota.clone());
     assert_taken::<NewKey>(
         "NewKey",
-        json!({"access_key": "AK", "secret_access_key": "s", "role": "read", "buckets": [], "prefixes": [], "description": ""}),
+        json!({"access_key": "AK", "secret_access_key": "s", "role": "read", "buckets": [], "prefixes": [], "description": "", "quota": quota}),
     );
     assert_taken::<KeyChange>(
         "KeyChange",
-        json!({"role": "admin", "buckets": null, "prefixes": ["p"], "description": null, "disabled": true}),
+        json!({"role": "admin", "buckets": null, "prefixes": ["p"], "description": null, "disabled": true, "quota": quota}),
     );
     assert_taken::<CompactRequest>("CompactRequest", json!({"dead_percent": 5}));
     assert_taken::<BindRequest>(

@@ -12,7 +12,8 @@ use crate::s3::error::{Code, S3Error};
 use crate::s3::get::{Found, GetError, answer_get, answer_head_request, current};
 use crate::s3::object_headers::{Description, check_metadata};
 use crate::s3::operation::Operation;
-use crate::s3::put::{Stored, put_answer, put_version, store};
+use crate::s3::put::{Stored, propose_put, put_answer, put_of, store};
+use crate::s3::quota::Writer;
 use crate::s3::reader::ReadError;
 use crate::s3::request::Request;
 use crate::s3::response::{S3Response, S3Result, empty};
@@ -24,7 +25,7 @@ use futures_util::{StreamExt as _, stream};
 use http::{HeaderValue, StatusCode, header};
 use mlgw_common::limits::LOOK_AGAIN_MAX;
 use mlgw_common::{BodyId, ObjectKey};
-use mlgw_metadata::command::Conditions;
+use mlgw_metadata::command::{Conditions, PutObject};
 use mlgw_metadata::schema::{ObjectVersion, Pair};
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,10 +68,12 @@ pub(super) async fn put_object(
     let bytes = body.decoded_length().ok_or_else(|| S3Error::new(Code::MissingContentLength))?;
     let id = gateway.catalogue.body_id().await?;
     check_with_mark(&description, fronted, id)?;
+    // What is not at its origin yet counts for the bucket and for who wrote it, as any object.
+    gateway.check_quota(&fronted.bucket, &name_of(id), request.principal.payer(), Some(bytes))?;
     let place = place(gateway, bytes).await?;
     let name = name_of(id);
     let stored = store(gateway, request.memory, &fronted.bucket, &name, body, None).await?;
-    let object = stored.object(description, &request.principal.owner, request.now.as_millis());
+    let object = stored.object(description, Writer::from(&*request.principal), request.now.as_millis());
     let answer = put_answer(&object);
     let facts = Facts { key: key.clone(), after, deleted: false, foreign: None, upload: None };
     put(gateway, fronted, queue, (name, facts, place), object, Some(stored)).await?;
@@ -116,6 +119,8 @@ async fn put(
 ) -> Result<(), S3Error> {
     let (gateway, bucket, name) = (gateway.clone(), fronted.bucket.clone(), new.0.clone());
     new.1.put(&mut object.headers);
+    // To delete there takes a record here for a while, which no quota may refuse.
+    let is_exempt = new.1.deleted;
     let durable = async move {
         let known = object.clone();
         // What holds the bytes until they are named.
@@ -123,7 +128,8 @@ async fn put(
             Some(mut stored) => (std::mem::take(&mut stored.extents), Some(stored)),
             None => (Vec::new(), None),
         };
-        let seq = put_version(&gateway, &bucket, &name, object, extents, Conditions::default()).await?;
+        let put = PutObject { is_exempt, ..put_of(object, extents, Conditions::default()) };
+        let seq = propose_put(&gateway, &bucket, &name, put).await?;
         Ok((known, seq))
     };
     commit(queue, new, None, durable).await.map(drop)

@@ -2,10 +2,11 @@
 
 use crate::auth::AuthRules;
 use crate::config::EtagKind;
-use crate::credentials::{Keyring, Sealer};
+use crate::credentials::{Keyring, NewKey, Sealer};
 use crate::lockstep::Hasher;
 use crate::memory::Memory;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, exposition};
+use crate::s3::error::Code;
 use crate::s3::ingest::{Destination, Durable, Ingest};
 use crate::s3::put::put_version;
 use crate::s3::reader::BodyReader;
@@ -14,7 +15,7 @@ use crate::writeback::{Means, WriteBack};
 use bytes::Bytes;
 use mlgw_common::{BodyId, BucketName, Clock, ObjectKey, PartNumber, SystemClock, Timestamp};
 use mlgw_metadata::command::{Conditions, CreateUpload, ObjectChange, PutPart};
-use mlgw_metadata::schema::{Bucket, ObjectVersion, Part, Upload};
+use mlgw_metadata::schema::{Bucket, ObjectVersion, Part, Quota, Upload};
 use mlgw_metadata::{Catalogue, CatalogueOptions, NewBucket};
 use mlgw_tiering::bound::Bound;
 use mlgw_tiering::{HotOptions, HotTier, MemoryTier, Tiers};
@@ -130,6 +131,59 @@ async fn a_part_in_a_segment_that_was_fenced_meanwhile_is_stored() {
     let part = gateway.catalogue.part(bucket.bucket_id(), &key, body, number).unwrap().unwrap();
     let read = gateway.tiers.hot.read(&part.extents[0], body, 0..100_000).await.unwrap();
     assert!(read == data, "the part reads back");
+    close(gateway).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_quota_refuses_names_no_bytes_and_is_refused_before_it_comes_where_that_can_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let (gateway, bucket) = open(dir.path()).await;
+    let limit = Quota { bytes: Some(6000), objects: None };
+    gateway.catalogue.change_bucket_quota("data", |_| limit).await.unwrap();
+    let refusals = |quota: &str| {
+        let text = exposition::text(gateway.metrics.families()).unwrap();
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(&format!("mlgw_quota_refused_total{{quota=\"{quota}\"}}")));
+        line.unwrap().rsplit(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    let put = async |name: &str, length: usize, payer: &str| {
+        let (key, data) = (ObjectKey::new(name).unwrap(), bytes_of(length));
+        let (body, durable) = stored_and_fenced(&gateway, &bucket, &key, None, &data).await;
+        let payer = payer.to_owned();
+        let object =
+            ObjectVersion { body_id: body.get(), size: length as u64, payer, ..ObjectVersion::default() };
+        put_version(&gateway, &bucket, &key, object, durable.extents, Conditions::default()).await
+    };
+    put("a", 5000, "").await.unwrap();
+    let referenced = gateway.catalogue.referenced_bytes().unwrap();
+    let error = put("b", 1001, "").await.unwrap_err();
+    assert_eq!(
+        (error.code(), error.get("Limit"), error.get("Used")),
+        (Code::QuotaExceeded, Some("6000"), Some("5000"))
+    );
+    assert_eq!((gateway.catalogue.referenced_bytes().unwrap(), refusals("bucket")), (referenced, 1));
+
+    let bucket = gateway.catalogue.bucket("data").unwrap();
+    let (a, b) = (ObjectKey::new("a").unwrap(), ObjectKey::new("b").unwrap());
+    let check =
+        |key, payer, bytes| gateway.check_quota(&bucket, key, payer, bytes).map_err(|error| error.code());
+    assert_eq!(check(&b, "", Some(1001)), Err(Code::QuotaExceeded));
+    assert_eq!(refusals("bucket"), 2);
+    for (key, bytes) in [(&b, Some(1000)), (&b, None), (&a, Some(6000)), (&a, Some(0))] {
+        assert_eq!(check(key, "", bytes), Ok(()), "{key} {bytes:?}");
+    }
+
+    let new = NewKey { access_key: Some("tenant".into()), ..NewKey::default() };
+    gateway.keyring.create(new).await.unwrap();
+    let limit = Quota { bytes: None, objects: Some(1) };
+    gateway.catalogue.change_key_quota("tenant", |_| limit).await.unwrap();
+    assert_eq!(check(&b, "tenant", Some(1)), Ok(()));
+    put("b", 1, "tenant").await.unwrap();
+    assert_eq!(check(&a, "tenant", Some(1)), Err(Code::QuotaExceeded), "it was another's object");
+    assert_eq!(check(&b, "tenant", Some(1)), Ok(()));
+    assert_eq!(put("c", 1, "tenant").await.unwrap_err().code(), Code::QuotaExceeded);
+    assert_eq!(refusals("key"), 2);
     close(gateway).await;
 }
 

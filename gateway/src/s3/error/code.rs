@@ -109,6 +109,7 @@ codes! {
     OwnershipControlsNotFoundError: NOT_FOUND "The bucket ownership controls were not found",
     PermanentRedirect: MOVED_PERMANENTLY "The bucket you are attempting to access must be addressed using the specified endpoint.",
     PreconditionFailed: PRECONDITION_FAILED "At least one of the pre-conditions you specified did not hold",
+    QuotaExceeded: FORBIDDEN "A quota would be exceeded.",
     ReplicationConfigurationNotFoundError: NOT_FOUND "The replication configuration was not found",
     RequestHeaderSectionTooLarge: BAD_REQUEST "The request header and query parameters used to make the request exceed the maximum allowed size.",
     RequestTimeTooSkewed: FORBIDDEN "The difference between the request time and the current time is too large.",
@@ -149,6 +150,7 @@ mod tests {
             (Code::SlowDown, StatusCode::SERVICE_UNAVAILABLE),
             (Code::InsufficientStorage, StatusCode::INSUFFICIENT_STORAGE),
             (Code::NotImplemented, StatusCode::NOT_IMPLEMENTED),
+            (Code::QuotaExceeded, StatusCode::FORBIDDEN),
             (Code::RequestTimeTooSkewed, StatusCode::FORBIDDEN),
         ] {
             assert_eq!(code.status(), status, "{}", code.as_str());
