@@ -6,6 +6,7 @@
 //! - `readers`: 512 MiB under thousands of clients that do not read;
 //! - `pace`: a minimum rate, both ways;
 //! - `complete`: completing a large upload writes almost nothing;
+//! - `quotas`: what buckets and access keys may hold;
 //! - `one_server`: a second server on one directory is refused;
 //! - `drain`: requests in flight finish before a stop.
 
@@ -17,6 +18,7 @@ mod drain;
 mod memory;
 mod one_server;
 mod pace;
+mod quotas;
 mod readers;
 mod small_disk;
 

@@ -627,3 +627,51 @@ fn what_goes_through_comes_after_what_was_acknowledged_before() {
         is_everywhere(&bench, "parts", &bytes(7, 100)).await;
     });
 }
+
+#[test]
+fn what_is_not_at_its_origin_counts_for_the_bucket_and_deletes_are_never_refused() {
+    let bench = back();
+    let command = |words: &[&str]| {
+        let (said, status) = bench.setup.command(words);
+        assert_eq!(status, Some(0), "{words:?}: {said}");
+        said
+    };
+    command(&["bucket", "quota", HERE, "--bytes", "1MiB", "--objects", "2"]);
+    let used = || {
+        let told: serde_json::Value =
+            serde_json::from_str(&command(&["--output", "json", "bucket", "show", HERE])).expect("JSON");
+        (told["used"]["bytes"].as_u64(), told["used"]["objects"].as_u64())
+    };
+    hold(&bench);
+    let (client, runtime) = (bench.gateway.client(), runtime());
+    let refused = |outcome: Result<String, Failure>| match outcome {
+        Err(Failure::Refused { status, body }) if status == 403 => {
+            assert!(body.contains("QuotaExceeded"), "{body}")
+        }
+        other => panic!("{other:?}"),
+    };
+    runtime.block_on(async {
+        put(&client, "a", 1, 700_000).await;
+        refused(client.put(HERE, "b", whole(bytes(2, 700_000))).await);
+        put(&client, "b", 2, 1000).await;
+        refused(client.put(HERE, "c", whole(bytes(3, 1))).await);
+        for key in ["a", "b", "there already"] {
+            client.delete(HERE, key).await.expect("a delete is never refused");
+        }
+        refused(client.put(HERE, "c", whole(bytes(3, 1))).await);
+    });
+    assert_eq!(
+        used(),
+        (Some(701_000), Some(5)),
+        "each write that is on its way counts, a delete without bytes"
+    );
+    release(&bench);
+    flush(&bench);
+    assert_eq!(used(), (Some(0), Some(0)));
+    runtime.block_on(async {
+        put(&client, "c", 3, 1_000_000).await;
+        flush(&bench);
+        is_everywhere(&bench, "c", &bytes(3, 1_000_000)).await;
+        assert_eq!(keys_there(&bench).await, ["c"]);
+    });
+}

@@ -136,3 +136,23 @@ fn what_comes_damaged_is_not_imported() {
     bench.proxy.set_rules(vec![]);
     bench.done(&["dataset", "sync", "all", "--wait", "--quiet"]);
 }
+
+#[test]
+fn a_sync_stops_at_the_quota_of_its_bucket_and_goes_on_when_there_is_room() {
+    let bench = Bench::new();
+    let runtime = runtime();
+    runtime.block_on(async {
+        bench.here().create_bucket(OURS).await.expect("made");
+        for n in 0..8 {
+            bench.put(POND, &format!("k{n}"), n, 100_000).await;
+        }
+    });
+    bench.done(&["bucket", "quota", OURS, "--bytes", "450000"]);
+    bench.done(&["dataset", "create", "all", "--bucket", OURS, "--source", "near"]);
+    bench.refused(&["dataset", "sync", "all", "--wait", "--quiet"], 1, "quota is 450000 bytes");
+    let held = runtime.block_on(all(&bench, OURS));
+    assert!(held.len() == 4, "{} objects", held.len());
+    bench.done(&["bucket", "quota", OURS, "--bytes", "none"]);
+    bench.done(&["dataset", "sync", "all", "--wait", "--quiet"]);
+    assert_eq!(runtime.block_on(all(&bench, OURS)).len(), 8);
+}

@@ -1,0 +1,328 @@
+//! Quotas of buckets and of access keys: exact whatever comes at once, and the same after a crash.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use http::Method;
+use serde_json::Value;
+
+use super::{BUCKET, runtime};
+use crate::raw::Exchange;
+use crate::s3::{Client, Failure, whole};
+use crate::server::{Server, Setup};
+
+const MIB: usize = 1 << 20;
+const KIB: usize = 1 << 10;
+
+/// A server with a bucket, and what `mlgw` says of it.
+struct Bench {
+    room: tempfile::TempDir,
+    setup: Setup,
+    server: Server,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let room = tempfile::tempdir().expect("a directory");
+        let setup = Setup::new(room.path().join("mlgw-data"));
+        let server = setup.start();
+        runtime().block_on(server.client().create_bucket(BUCKET)).expect("made");
+        Self { room, setup, server }
+    }
+
+    fn client(&self) -> Client {
+        self.server.client()
+    }
+
+    fn done(&self, words: &[&str]) -> Value {
+        let (said, status) = self.setup.command(&[&["--output", "json", "--yes"], words].concat());
+        assert_eq!(status, Some(0), "{words:?}: {said}");
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{words:?}: {error}: {said}"))
+    }
+
+    /// Limits of the bucket, as its command takes them.
+    fn limit(&self, words: &[&str]) -> Value {
+        self.done(&[&["bucket", "quota", BUCKET], words].concat())
+    }
+
+    /// A new access key that may write, with limits.
+    fn key(&self, words: &[&str]) -> (String, Client) {
+        let made = self.done(&[&["access", "key", "create", "--role", "write"], words].concat());
+        let (id, secret) = (&made["key"]["access_key"], &made["secret_access_key"]);
+        let (id, secret) = (id.as_str().expect("an id"), secret.as_str().expect("a secret"));
+        (id.to_owned(), Client::new(self.server.s3, id, secret))
+    }
+
+    /// Bytes and objects that the bucket holds, as its quota counts them.
+    fn used(&self) -> (u64, u64) {
+        used(&self.done(&["bucket", "show", BUCKET]))
+    }
+
+    fn used_by(&self, access_key: &str) -> (u64, u64) {
+        used(&self.done(&["access", "key", "show", access_key]))
+    }
+
+    fn metric(&self, name: &str) -> Option<u64> {
+        let (said, status) = self.setup.command(&["status", "--metrics"]);
+        assert_eq!(status, Some(0), "{said}");
+        let line = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.map(|value| value.trim().parse().expect("a number"))
+    }
+
+    fn crash(&mut self) {
+        self.server.kill();
+        self.server = self.setup.start();
+    }
+
+    /// Stops it and has everything checked.
+    fn stop(self) {
+        self.server.stop();
+        let data_dir = self.setup.data_dir.to_str().expect("a path").to_owned();
+        let (said, status) = self.setup.command(&["store", "check", &data_dir]);
+        assert_eq!(status, Some(0), "{said}");
+        drop(self.room);
+    }
+}
+
+fn used(told: &Value) -> (u64, u64) {
+    let figure = |name: &str| told["used"][name].as_u64().unwrap_or_else(|| panic!("{name} in {told}"));
+    (figure("bytes"), figure("objects"))
+}
+
+fn body(bytes: usize) -> crate::s3::Body {
+    whole(vec![7; bytes])
+}
+
+/// Asserts that a quota refused it, and says so.
+fn refused<T: std::fmt::Debug>(outcome: Result<T, Failure>, words: &str) {
+    match outcome {
+        Err(Failure::Refused { status, body }) => {
+            assert_eq!(status, 403, "{body}");
+            assert!(body.contains("<Code>QuotaExceeded</Code>") && body.contains(words), "{body}");
+        }
+        other => panic!("{other:?} for {words}"),
+    }
+}
+
+/// What a client put and deleted that was acknowledged.
+type Acknowledged = Arc<Mutex<BTreeMap<String, usize>>>;
+
+/// Puts, replaces and deletes keys of its own, and counts what it was told.
+async fn write(client: Client, number: usize, acknowledged: Acknowledged) -> (usize, usize) {
+    let (mut stored, mut over) = (0, 0);
+    for step in 0..30 {
+        let key = format!("{number}/{}", step % 4);
+        let bytes = 1 + (number * 7919 + step * 104_729) % (64 * KIB);
+        if step % 7 == 6 {
+            client.delete(BUCKET, &key).await.expect("deletes are never refused");
+            acknowledged.lock().expect("no panic while held").remove(&key);
+            continue;
+        }
+        match client.put(BUCKET, &key, body(bytes)).await {
+            Ok(_) => {
+                stored += 1;
+                acknowledged.lock().expect("no panic while held").insert(key, bytes);
+            }
+            outcome => {
+                refused(outcome, "quota");
+                over += 1;
+            }
+        }
+    }
+    (stored, over)
+}
+
+#[test]
+fn writes_at_once_fill_a_quota_and_never_go_over_it() {
+    let mut bench = Bench::new();
+    let limit = 1000 * KIB as u64;
+    bench.limit(&["--bytes", "1000KiB", "--objects", "60"]);
+    let (access_key, of_key) = bench.key(&["--quota-bytes", "400KiB"]);
+    let acknowledged = Acknowledged::default();
+    let (mut stored, mut over) = (0, 0);
+    let done = Arc::new(AtomicBool::new(false));
+    runtime().block_on(async {
+        let writers: Vec<_> = (0..32)
+            .map(|number| {
+                let client = if number % 2 == 0 { bench.client() } else { of_key.clone() };
+                tokio::spawn(write(client, number, acknowledged.clone()))
+            })
+            .collect();
+        let (setup, stop, key) = (bench.setup.clone(), done.clone(), access_key.clone());
+        let watcher = tokio::task::spawn_blocking(move || {
+            let mut looks = 0;
+            while !stop.load(Relaxed) || looks == 0 {
+                for (words, limit) in [
+                    (["bucket", "show", BUCKET].as_slice(), limit),
+                    (&["access", "key", "show", &key], 400 << 10),
+                ] {
+                    let (said, status) = setup.command(&[&["--output", "json"], words].concat());
+                    assert_eq!(status, Some(0), "{said}");
+                    let (bytes, objects) = used(&serde_json::from_str(&said).expect("JSON"));
+                    assert!(bytes <= limit && objects <= 60, "{said}");
+                }
+                looks += 1;
+            }
+        });
+        for writer in writers {
+            let (ok, no) = writer.await.expect("no panic");
+            (stored, over) = (stored + ok, over + no);
+        }
+        done.store(true, Relaxed);
+        watcher.await.expect("never over");
+    });
+    assert!(stored > 60 && over > 60, "{stored} stored, {over} refused");
+    let there = std::mem::take(&mut *acknowledged.lock().expect("no panic while held"));
+    let sum: usize = there.values().sum();
+    assert_eq!(bench.used(), (sum as u64, there.len() as u64), "what was acknowledged is what counts");
+    let of_odd = there
+        .iter()
+        .filter(|(key, _)| key.split('/').next().is_some_and(|n| n.parse::<u32>().unwrap_or(0) % 2 == 1));
+    let of_odd: Vec<usize> = of_odd.map(|(_, bytes)| *bytes).collect();
+    let expected = (of_odd.iter().sum::<usize>() as u64, of_odd.len() as u64);
+    assert_eq!(bench.used_by(&access_key), expected);
+    bench.crash();
+    assert_eq!((bench.used(), bench.used_by(&access_key)), ((sum as u64, there.len() as u64), expected));
+    bench.stop();
+}
+
+#[test]
+fn the_same_holds_after_a_crash_and_what_is_deleted_is_free_again() {
+    let mut bench = Bench::new();
+    bench.limit(&["--bytes", "100KiB"]);
+    let (access_key, of_key) = bench.key(&["--quota-objects", "1"]);
+    let runtime = runtime();
+    runtime.block_on(async {
+        of_key.put(BUCKET, "own", body(10 * KIB)).await.expect("stored");
+        refused(of_key.put(BUCKET, "second", body(1)).await, &access_key);
+        of_key.put(BUCKET, "own", body(20 * KIB)).await.expect("one object still");
+        bench.client().put(BUCKET, "a", body(80 * KIB)).await.expect("stored");
+        refused(bench.client().put(BUCKET, "b", body(1)).await, "102400 bytes (100.0 KiB)");
+        bench.client().put(BUCKET, "empty", body(0)).await.expect("no bytes");
+    });
+    bench.crash();
+    let (client, of_key) = (bench.client(), bench.key(&[]).1);
+    runtime.block_on(async {
+        refused(client.put(BUCKET, "b", body(1)).await, "102400 bytes");
+        refused(client.put(BUCKET, "a", body(80 * KIB + 1)).await, "102400 bytes");
+        client.put(BUCKET, "a", body(80 * KIB)).await.expect("it grows by nothing");
+        client.delete(BUCKET, "a").await.expect("deleted");
+        client.put(BUCKET, "b", body(80 * KIB)).await.expect("there is room again");
+        // Who replaces an object pays for it.
+        of_key.put(BUCKET, "own", body(20 * KIB)).await.expect("stored");
+    });
+    assert_eq!(bench.used_by(&access_key), (0, 0));
+    // A quota below what is there refuses what grows, and nothing else.
+    let told = bench.limit(&["--bytes", "1KiB"]);
+    assert_eq!((&told["quota"]["bytes"], &told["quota"]["objects"]), (&Value::from(1024), &Value::Null));
+    runtime.block_on(async {
+        refused(client.put(BUCKET, "c", body(1)).await, "1024 bytes");
+        client.put(BUCKET, "b", body(50 * KIB)).await.expect("it shrinks");
+        client.delete(BUCKET, "own").await.expect("deleted");
+    });
+    assert_eq!(bench.metric("mlgw_bucket_quota_bytes{bucket=\"limits\"}"), Some(1024));
+    assert_eq!(bench.metric("mlgw_bucket_quota_used_bytes{bucket=\"limits\"}"), Some(50 << 10));
+    assert_eq!(bench.metric("mlgw_quota_refused_total{quota=\"bucket\"}"), Some(3));
+    bench.limit(&["--bytes", "none"]);
+    assert_eq!(bench.metric("mlgw_bucket_quota_bytes{bucket=\"limits\"}"), None);
+    runtime.block_on(client.put(BUCKET, "c", body(MIB))).expect("stored");
+    bench.stop();
+}
+
+#[test]
+fn parts_count_while_they_lie_there_and_copies_as_what_they_are() {
+    let bench = Bench::new();
+    bench.limit(&["--bytes", "12MiB", "--objects", "2"]);
+    let client = bench.client();
+    let runtime = runtime();
+    runtime.block_on(async {
+        let upload = client.create_upload(BUCKET, "large").await.expect("begun");
+        let put = |number, bytes| client.put_part(BUCKET, "large", &upload, number, body(bytes));
+        let first = put(1, 6 * MIB).await.expect("stored");
+        put(2, 6 * MIB).await.expect("stored");
+        refused(put(3, 1).await, "12582912 bytes");
+        refused(put(2, 6 * MIB + 1).await, "12582912 bytes");
+        refused(client.put(BUCKET, "beside", body(1)).await, "12582912 bytes");
+        let second = put(2, 5 * MIB).await.expect("it shrinks");
+        client.complete(BUCKET, "large", &upload, &[(1, first), (2, second)]).await.expect("nothing grows");
+    });
+    assert_eq!(bench.used(), (11 << 20, 1));
+    runtime.block_on(async {
+        refused(client.copy(BUCKET, "large", "copy").await, "12582912 bytes");
+        client.put(BUCKET, "small", body(KIB)).await.expect("stored");
+        refused(client.copy(BUCKET, "small", "third").await, "2 objects");
+        client.copy(BUCKET, "small", "large").await.expect("it shrinks");
+    });
+    assert_eq!(bench.used(), (2 << 10, 2));
+    runtime.block_on(async {
+        refused(client.create_upload(BUCKET, "third").await, "2 objects");
+        client.delete(BUCKET, "small").await.expect("deleted");
+        let upload = client.create_upload(BUCKET, "third").await.expect("begun");
+        let etag = client.put_part(BUCKET, "third", &upload, 1, body(KIB)).await.expect("stored");
+        client.put(BUCKET, "small", body(KIB)).await.expect("stored");
+        let parts = [(1, etag)];
+        refused(client.complete(BUCKET, "third", &upload, &parts).await, "2 objects");
+        client.delete(BUCKET, "small").await.expect("deleted");
+        client.complete(BUCKET, "third", &upload, &parts).await.expect("the upload is still there");
+        let upload = client.create_upload(BUCKET, "large").await.expect("it replaces one");
+        client.put_part(BUCKET, "large", &upload, 1, body(11 * MIB)).await.expect("stored");
+        client.abort(BUCKET, "large", &upload).await.expect("aborted");
+    });
+    assert_eq!(bench.used(), (2 << 10, 2));
+    bench.stop();
+}
+
+#[test]
+fn a_body_that_does_not_fit_is_refused_before_it_is_sent() {
+    let bench = Bench::new();
+    bench.limit(&["--bytes", "1MiB"]);
+    runtime().block_on(async {
+        let client = bench.client();
+        for path in [format!("/{BUCKET}/k"), format!("/{BUCKET}/other")] {
+            let begun = Exchange::begin(&client, bench.server.s3, Method::PUT, &path, 5 << 30).await;
+            let mut exchange = begun.expect("sent");
+            let answer = exchange.answer().await.expect("an answer");
+            assert_eq!(answer.status, 403, "{answer:?}");
+            let said = exchange.rest(&answer).await.expect("all of it");
+            let said = String::from_utf8_lossy(&said).into_owned();
+            assert!(said.contains("<Limit>1048576</Limit>") && said.contains("<Used>0</Used>"), "{said}");
+        }
+    });
+    assert_eq!(bench.used(), (0, 0));
+    bench.stop();
+}
+
+#[test]
+fn commands_show_quotas_and_refuse_what_is_none() {
+    let bench = Bench::new();
+    bench.limit(&["--objects", "3"]);
+    let said = |words: &[&str]| bench.setup.command(words);
+    let (shown, status) = said(&["bucket", "quota", BUCKET]);
+    assert!(status == Some(0) && shown.contains("0 of 3 objects (0%)"), "{shown}");
+    assert!(said(&["bucket", "show", BUCKET]).0.contains("0 of 3 objects"));
+    let (access_key, _) = bench.key(&["--quota-bytes", "10GiB"]);
+    let (shown, _) = said(&["access", "key", "show", &access_key]);
+    assert!(shown.contains("0 B of 10.0 GiB (0%)"), "{shown}");
+    let told = bench.done(&[
+        "access",
+        "key",
+        "update",
+        &access_key,
+        "--quota-bytes",
+        "none",
+        "--quota-objects",
+        "5",
+    ]);
+    assert_eq!((&told["quota"]["bytes"], &told["quota"]["objects"]), (&Value::Null, &Value::from(5)));
+    for (words, what) in [
+        (&["bucket", "quota", BUCKET, "--bytes", "much"][..], "expected a size"),
+        (&["bucket", "quota", BUCKET, "--objects", "1.5"], "expected a whole number"),
+        (&["bucket", "quota", "none-such", "--objects", "1"], "does not exist"),
+        (&["access", "key", "update", crate::server::ACCESS_KEY, "--quota-bytes", "1"], "root"),
+    ] {
+        let (said, status) = said(words);
+        assert!(status != Some(0) && said.contains(what), "{words:?}: {status:?} {said}");
+    }
+    bench.stop();
+}
