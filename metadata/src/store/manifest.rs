@@ -95,6 +95,10 @@ fn has_lost_piece(bytes: &[u8], from: usize, place: &Range<usize>) -> bool {
 /// what is too long to be tried.
 fn could_be_lost(bytes: &[u8], place: &Range<usize>, piece: Range<usize>) -> bool {
     let payload = place.start + HEAD_BYTES;
+    // No frame has such a head: all of it was lost, and where it ends is not known.
+    if bytes.get(place.start..payload).is_some_and(|head| head.iter().all(|byte| *byte == 0)) {
+        return true;
+    }
     // RocksDB takes a frame that goes on behind the file's end for that end.
     let Some(covered) = bytes.get(payload - 1..place.end) else { return false };
     let stored = &bytes[place.start..place.start + CRC_BYTES];

@@ -94,6 +94,19 @@ fn a_head_of_a_checksum_that_was_lost_alone_is_a_torn_end() {
 }
 
 #[test]
+fn an_append_that_was_lost_is_a_torn_end_wherever_it_begins() {
+    for before in 1..20 {
+        let mut file = Vec::new();
+        append(&mut file, &vec![7; SECTOR_BYTES - HEAD_BYTES - before]);
+        let begin = file.len();
+        append(&mut file, &[9; 70]);
+        file[begin..].fill(0);
+        append(&mut file, b"not lost");
+        assert_eq!(torn_from(&file), Some(begin), "{before} bytes");
+    }
+}
+
+#[test]
 fn zeros_at_the_end_of_a_record_do_not_make_rot_elsewhere_a_torn_end() {
     for beyond in 1..=2 {
         let mut file = Vec::new();
