@@ -111,11 +111,17 @@ pub struct JobRequest {
 #[serde(deny_unknown_fields)]
 pub(super) struct JobQuery {
     dataset: Option<String>,
+    /// Only those that have not ended.
+    #[serde(default)]
+    active: bool,
 }
 
 pub(super) async fn list(State(admin): State<Arc<Admin>>, Query(query): Query<JobQuery>) -> Json<JobList> {
     let jobs = admin.catalogue.jobs();
-    let is_wanted = |job: &&Arc<Job>| query.dataset.as_ref().is_none_or(|dataset| *dataset == job.dataset);
+    let is_wanted = |job: &&Arc<Job>| {
+        let is_of_dataset = query.dataset.as_ref().is_none_or(|dataset| *dataset == job.dataset);
+        is_of_dataset && !(query.active && job.has_ended())
+    };
     Json(JobList {
         jobs: jobs.iter().rev().filter(is_wanted).take(SHOWN_MAX).map(|job| admin.job_info(job)).collect(),
     })

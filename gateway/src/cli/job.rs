@@ -142,14 +142,14 @@ fn show(job: &JobInfo) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::in_short;
     use crate::admin::JobInfo;
 
-    #[test]
-    fn a_line_says_how_far_how_fast_and_how_long_still() {
-        let job = JobInfo {
+    pub(in crate::cli) fn a_job() -> JobInfo {
+        JobInfo {
             id: 7,
+            dataset: "images".into(),
             kind: "warm".into(),
             state: "running".into(),
             objects_done: 3,
@@ -157,7 +157,12 @@ mod tests {
             bytes_done: 3 << 20,
             bytes_total: 10 << 20,
             ..JobInfo::default()
-        };
+        }
+    }
+
+    #[test]
+    fn a_line_says_how_far_how_fast_and_how_long_still() {
+        let job = a_job();
         assert_eq!(
             in_short(&job),
             "warm 7 (running): 3 of at least 10 objects, 3.0 MiB of at least 10.0 MiB"

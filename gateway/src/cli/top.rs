@@ -10,7 +10,7 @@ mod terminal;
 use super::client::Client;
 use super::output::Out;
 use super::{CliError, Global, OutputForm, discover};
-use crate::admin::Status;
+use crate::admin::{JobInfo, JobList, Status};
 use clap::Args;
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -48,6 +48,8 @@ pub(super) async fn run(args: TopArgs, global: &Global, out: Out) -> Result<(), 
 struct Look {
     now: Status,
     before: Option<(Status, Duration)>,
+    /// Jobs that have not ended, the newest first.
+    jobs: Vec<JobInfo>,
 }
 
 /// Looks at a server, one after the other.
@@ -65,11 +67,12 @@ impl Looks {
 
     async fn look(&mut self) -> Result<Look, CliError> {
         let now: Status = self.client.get("/v1/status").await?;
+        let JobList { jobs } = self.client.get("/v1/jobs?active=true").await?;
         let at = Instant::now();
         let before = self.last.replace((now.clone(), at));
         // Counters of another process say nothing about this one.
         let before = before.filter(|(before, _)| before.started == now.started);
-        Ok(Look { now, before: before.map(|(before, then)| (before, at - then)) })
+        Ok(Look { now, before: before.map(|(before, then)| (before, at - then)), jobs })
     }
 
     /// Whether that was the last one.

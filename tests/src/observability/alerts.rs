@@ -41,6 +41,7 @@ const STATES: &[fn() -> Vec<Story>] = &[
     short_of_files,
     slow,
     access_log_blocked,
+    without_its_origin,
     made_up,
 ];
 
@@ -267,6 +268,27 @@ fn access_log_blocked() -> Vec<Story> {
         std::thread::sleep(Duration::from_millis(5));
     }
     vec![Story::of(&["MlgwAccessLogDropped"], before, Scrape::of(&server))]
+}
+
+/// A dataset whose source is away. What is dirty would have to be so for a quarter of an hour: its age is made up.
+fn without_its_origin() -> Vec<Story> {
+    let (dir, setup) = setup();
+    let origin = Setup::new(dir.path().join("origin")).start();
+    runtime().block_on(origin.client().create_bucket("lake")).expect("made");
+    let setup = setup.with_upstream("far", origin.s3, "lake", "1s");
+    let server = setup.start();
+    use_it(&server);
+    let run = |arguments: &[&str]| setup.command(arguments);
+    let (said, status) = run(&["dataset", "create", "d", "--bucket", BUCKET, "--source", "far/:here/"]);
+    assert_eq!(status, Some(0), "{said}");
+    let before = Scrape::of(&server);
+    origin.stop();
+    let (said, status) = run(&["dataset", "sync", "d", "--wait"]);
+    assert!(status == Some(1) && said.contains("failed"), "{said}");
+    let mut after = Scrape::of(&server);
+    let old = after.0.insert("mlgw_dirty_oldest_seconds".to_owned(), 1000.0);
+    assert!(old.is_some(), "it is a series of the server");
+    vec![Story::of(&["MlgwDirtyOld", "MlgwJobFailed"], before, after)]
 }
 
 fn made_up() -> Vec<Story> {

@@ -5,9 +5,10 @@
 
 use super::super::CliError;
 use super::super::figures::{age, byte_rate, findings, operations, rate, tiers, time};
+use super::super::job::in_short;
 use super::super::status::headline;
 use super::Look as TwoStatuses;
-use crate::admin::{Health, OperationStatus, Status};
+use crate::admin::{Health, JobInfo, OperationStatus, Status};
 use crate::config::ByteSize;
 use mlgw_common::histogram::{BUCKETS, Durations};
 
@@ -138,8 +139,18 @@ pub(super) fn page(look: &TwoStatuses, width: usize, height: usize) -> Vec<Row> 
     rows.push(row(machine(now, &load), Look::Plain));
     rows.push(row(String::new(), Look::Plain));
     push_table(&mut rows, &tiers(&now.tiers));
+    push_table(&mut rows, &jobs(&look.jobs));
     push_table(&mut rows, &operations(&load.operations, load.seconds));
     fit(rows, width, height)
+}
+
+/// Jobs at work or waiting, a line each; nothing without any.
+fn jobs(jobs: &[JobInfo]) -> String {
+    if jobs.is_empty() {
+        return String::new();
+    }
+    let line = |job: &JobInfo| format!("{}  {}\n", job.dataset, in_short(job));
+    format!("JOBS\n{}", jobs.iter().map(line).collect::<String>())
 }
 
 fn machine(now: &Status, load: &Load) -> String {
@@ -164,8 +175,11 @@ const fn of_health(health: Health) -> Look {
     }
 }
 
-/// A table, and an empty row after it.
+/// A table, and an empty row after it; nothing of an empty one.
 fn push_table(rows: &mut Vec<Row>, table: &str) {
+    if table.is_empty() {
+        return;
+    }
     for (at, line) in table.lines().enumerate() {
         rows.push(row(line.to_owned(), if at == 0 { Look::Head } else { Look::Plain }));
     }
@@ -226,13 +240,14 @@ mod tests {
     use crate::admin::tests_status::{healthy, operation};
     use crate::admin::{Finding, Health};
     use crate::cli::CliError;
+    use crate::cli::job::tests::a_job;
     use std::time::Duration;
 
     fn look() -> TwoStatuses {
         let (mut now, before) = (healthy(), healthy());
         now.s3.operations = vec![operation("GetObject", 1_002_000), operation("PutObject", 20)];
         now.process.cpu_seconds += 0.5;
-        TwoStatuses { now, before: Some((before, Duration::from_secs(2))) }
+        TwoStatuses { now, before: Some((before, Duration::from_secs(2))), jobs: Vec::new() }
     }
 
     fn text(look: &TwoStatuses, width: usize, height: usize) -> String {
@@ -251,7 +266,7 @@ mod tests {
 
     #[test]
     fn the_first_look_shows_the_last_minute() {
-        let first = TwoStatuses { now: healthy(), before: None };
+        let first = TwoStatuses { now: healthy(), before: None, jobs: Vec::new() };
         assert!(text(&first, 120, 40).contains("requests 1000/s"));
         assert!(line(&first).starts_with("ready ok requests/s=1000 failed=0 "), "{}", line(&first));
     }
@@ -264,6 +279,16 @@ mod tests {
             assert!(rows.iter().all(|row| row.text.chars().count() <= width), "{width} x {height}");
         }
         assert_eq!(text(&look(), 80, 24).lines().last(), Some("q quits"));
+    }
+
+    #[test]
+    fn jobs_are_shown_while_they_are_at_work() {
+        let idle = text(&look(), 120, 40);
+        assert!(!idle.contains("JOBS"), "{idle}");
+        let mut look = look();
+        look.jobs = vec![a_job()];
+        let busy = text(&look, 120, 40);
+        assert!(busy.contains("JOBS\nimages  warm 7 (running): 3 of at least 10 objects"), "{busy}");
     }
 
     #[test]
