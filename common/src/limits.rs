@@ -148,6 +148,15 @@ pub const APPEND_AGAIN_MAX: usize = 5;
 /// the last look, which takes longer than looking.
 pub const LOOK_AGAIN_MAX: usize = 8;
 
+// The log of decisions.
+
+/// Decisions that are remembered: at about 200 bytes each a megabyte of memory; four times that when all have long keys and errors.
+pub const DECISIONS_MAX: usize = 4096;
+/// Of what went wrong with one so much is remembered.
+pub const DECISION_WHY_BYTES_MAX: usize = 256;
+/// Length at which the file that they are kept in is set aside; one more is kept. Lines are about 250 bytes.
+pub const DECISIONS_FILE_BYTES_MAX: u64 = 2 * MIB;
+
 // Datasets and jobs.
 
 /// Most datasets.

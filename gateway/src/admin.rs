@@ -12,6 +12,7 @@ mod buckets;
 mod change;
 mod dataset_figures;
 mod datasets;
+mod decisions;
 mod dirty;
 mod drain;
 mod error;
@@ -35,6 +36,7 @@ pub use datasets::{
     DatasetInfo, DatasetList, NewDataset, PinRequest, ResidencyInfo, ScheduleInfo, ScheduleRequest,
     SourceInfo,
 };
+pub use decisions::{DecisionInfo, DecisionList};
 pub use dirty::{DirtyInfo, Discarded};
 pub use drain::MovesInfo;
 pub use error::{ApiError, ErrorDocument};
@@ -67,9 +69,9 @@ use axum::response::Response;
 use http::Request;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_metadata::Catalogue;
-use mlgw_tiering::Tiers;
 use mlgw_tiering::bound::Bound;
 use mlgw_tiering::hot::{Scrub, Upstreams};
+use mlgw_tiering::{Decisions, Tiers};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tower::ServiceExt as _;
@@ -89,6 +91,8 @@ pub struct Admin {
     pub writeback: WriteBack,
     /// The object stores of others, by name.
     pub upstreams: Upstreams,
+    /// What was moved, kept and let go of, and why.
+    pub decisions: Decisions,
     /// What is done with datasets in the background.
     pub jobs: Arc<Jobs>,
     /// Who may ask.
@@ -180,6 +184,7 @@ routes! {
     post "/v1/tiers/{tier}/compaction" => tiers::compact;
     get "/v1/tiers/{tier}/drain" => drain::show;
     post "/v1/tiers/{tier}/drain" => drain::begin;
+    get "/v1/decisions" => decisions::list;
     get "/v1/datasets" => datasets::list;
     post "/v1/datasets" => datasets::create;
     get "/v1/datasets/{dataset}" => datasets::show;

@@ -14,6 +14,7 @@ mod figures;
 mod job;
 mod object;
 mod output;
+mod policy;
 mod progress;
 mod serve;
 mod status;
@@ -92,6 +93,9 @@ enum Command {
     /// What is being done with datasets, and what was.
     #[command(subcommand)]
     Job(job::JobCommand),
+    /// What is done by itself with where bytes are, and why.
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
     /// The object stores of others: what is configured, and whether it works.
     #[command(subcommand)]
     Upstream(upstream::UpstreamCommand),
@@ -176,6 +180,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Tier(command) => talk(tier::run(command, &cli.global, out)),
         Command::Dataset(command) => talk(dataset::run(command, &cli.global, out)),
         Command::Job(command) => talk(job::run(command, &cli.global, out)),
+        Command::Policy(command) => talk(policy::run(command, &cli.global, out)),
         Command::Upstream(command) => talk(upstream::run(command, &cli.global, out)),
         Command::Version => {
             let version = env!("CARGO_PKG_VERSION");
@@ -248,6 +253,7 @@ mod tests {
             "job show 1",
             "job wait 1",
             "job cancel 1",
+            "policy decisions --limit 5 --kind spill --bucket b --output json",
             "store check D",
             "store repair D",
             "store rebuild D --without-log",

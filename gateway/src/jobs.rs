@@ -28,7 +28,7 @@ use mlgw_common::{Clock, NodeId};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Dataset, Found, Job, JobKind, JobState};
 use mlgw_tiering::bound::Bound;
-use mlgw_tiering::{PinnedCopies, Tiers};
+use mlgw_tiering::{Decisions, PinnedCopies, Tiers};
 use parking_lot::Mutex;
 use residency::Residency;
 use std::collections::BTreeMap;
@@ -47,6 +47,7 @@ pub struct Jobs {
     catalogue: Catalogue,
     tiers: Tiers,
     bound: Bound,
+    decisions: Decisions,
     clock: Arc<dyn Clock>,
     /// This node's name, for who asks where data is.
     node: String,
@@ -102,6 +103,7 @@ impl Jobs {
         catalogue: Catalogue,
         tiers: Tiers,
         bound: Bound,
+        decisions: Decisions,
         clock: Arc<dyn Clock>,
         node: String,
     ) -> Arc<Self> {
@@ -109,6 +111,7 @@ impl Jobs {
             catalogue,
             tiers,
             bound,
+            decisions,
             clock,
             node,
             live: Mutex::default(),

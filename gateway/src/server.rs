@@ -79,6 +79,9 @@ pub enum ServeError {
     /// What is kept of bound buckets did not open.
     #[error("copies of bound buckets do not open: {0}; they may be removed, and are fetched again")]
     Copies(#[from] mlgw_tiering::OpenCopiesError),
+    /// What was decided is not to be read.
+    #[error("the log of decisions does not open: {0}; it may be removed")]
+    Decisions(#[from] mlgw_tiering::decisions::KeepError),
     /// An upstream cannot be what is configured.
     #[error("{0}")]
     Upstream(String),
@@ -401,6 +404,7 @@ fn jobs_of(engine: &Engine) -> Arc<Jobs> {
         engine.catalogue.clone(),
         engine.tiers.clone(),
         engine.bound.clone(),
+        engine.decisions.clone(),
         Arc::clone(&engine.clock),
         engine.dir.node().node.clone(),
     )
@@ -430,6 +434,7 @@ fn admin_of(
         bound: engine.bound.clone(),
         writeback: engine.writeback.clone(),
         upstreams: Arc::clone(&engine.upstreams),
+        decisions: engine.decisions.clone(),
         jobs: Arc::clone(jobs),
         keyring: engine.keyring.clone(),
         metrics: Arc::clone(metrics),

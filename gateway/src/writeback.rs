@@ -23,9 +23,9 @@ pub use turns::Turn;
 use mlgw_common::{BucketId, Clock, ObjectKey};
 use mlgw_metadata::schema::{BindMode, Binding, Bucket, ObjectVersion};
 use mlgw_metadata::{Catalogue, ReadError};
-use mlgw_tiering::Tiers;
 use mlgw_tiering::bound::{Bound, BoundBucket};
 use mlgw_tiering::upstream::Budget;
+use mlgw_tiering::{Decisions, Tiers};
 use order::Order;
 use parking_lot::Mutex;
 use record::Facts;
@@ -52,6 +52,8 @@ pub struct Means {
     pub tiers: Tiers,
     /// Where both are to go.
     pub bound: Bound,
+    /// Where it is recorded what was sent, and what was not.
+    pub decisions: Decisions,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
     /// Bytes that may be dirty.
@@ -70,6 +72,7 @@ struct Inner {
     catalogue: Catalogue,
     tiers: Tiers,
     bound: Bound,
+    decisions: Decisions,
     clock: Arc<dyn Clock>,
     room: Room,
     queues: Mutex<HashMap<BucketId, Arc<Queue>>>,
@@ -122,11 +125,12 @@ impl WriteBack {
     /// # Errors
     /// When the catalogue cannot be read.
     pub fn open(means: Means) -> Result<Self, ReadError> {
-        let Means { catalogue, tiers, bound, clock, bytes_max, budgets } = means;
+        let Means { catalogue, tiers, bound, decisions, clock, bytes_max, budgets } = means;
         let inner = Inner {
             catalogue,
             tiers,
             bound,
+            decisions,
             clock,
             room: Room::new(bytes_max),
             queues: Mutex::default(),

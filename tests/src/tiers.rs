@@ -2,9 +2,11 @@
 //!
 //! - `memory`: small objects that were read, in DRAM;
 //! - `cold`: whole segments on slower disks;
+//! - `decisions`: why bytes are where they are;
 //! - `upstream`: whole segments in object stores of others.
 
 mod cold;
+mod decisions;
 mod memory;
 mod upstream;
 

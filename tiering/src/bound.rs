@@ -28,6 +28,7 @@ pub use reader::BoundReader;
 pub use warm::{Walked, Warmed};
 
 use crate::copies::Copies;
+use crate::decisions::{Reason, Why};
 use crate::origin::{ListPage, ListQuery, Origin, OriginError, OriginMetrics, Part};
 use contact::Contacts;
 use fill::Fill;
@@ -120,6 +121,7 @@ impl Bound {
                 BindMode::WriteThrough | BindMode::WriteBack => inner.started,
             },
             ttl: binding.ttl_ms.map(Duration::from_millis),
+            why: Reason::Read.into(),
         })
     }
 
@@ -204,9 +206,18 @@ pub struct BoundBucket {
     /// What the origin said before then does not hold.
     trusted: Timestamp,
     ttl: Option<Duration>,
+    /// Why what is fetched through this is fetched, and what goes is let go of.
+    why: Why,
 }
 
 impl BoundBucket {
+    /// The same bucket, for the work of a job.
+    #[must_use]
+    pub fn of_job(mut self, job: u64) -> Self {
+        self.why = Why::job(job);
+        self
+    }
+
     /// What an object is like, with its checksums if they are wanted.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ mod pins;
 
 pub use pins::PinnedCopies;
 
+use crate::decisions::{Decided, Decisions, Kind, Outcome, Place, What, Why};
 use crate::hot::{Chunk, ChunkAt, HotOptions, HotTier, OpenError, Placement, ReadError};
 use crate::memory::MemoryTier;
 use crate::tiers::read_through;
@@ -50,6 +51,8 @@ pub struct CopiesOptions {
     pub memory_bytes: usize,
     /// The time of day.
     pub clock: Arc<dyn Clock>,
+    /// Where it is recorded what is kept and what goes, and why.
+    pub decisions: Decisions,
 }
 
 /// Why clean copies were not opened.
@@ -92,6 +95,7 @@ struct Inner {
     segments: HotTier,
     memory: MemoryTier,
     capacity_bytes: u64,
+    decisions: Decisions,
     /// Held while rows are compared and set, never across anything slow.
     changes: Mutex<()>,
     /// Held while segments go.
@@ -130,6 +134,7 @@ impl Copies {
             segments,
             memory,
             capacity_bytes: options.capacity_bytes,
+            decisions: options.decisions,
             changes: Mutex::default(),
             evicting: tokio::sync::Mutex::default(),
             pins: Mutex::default(),
@@ -236,7 +241,8 @@ impl Copies {
         known(self.inner.index.block(object.body(), number)).flatten()
     }
 
-    /// Keeps block `number` of a body, whose bytes are `pieces`, unless there is no room, or the key has another body by now.
+    /// Keeps block `number` of a body, whose bytes are `pieces` and that was fetched for that reason, unless there is no room, or the key has
+    /// another body by now.
     pub async fn keep(
         &self,
         bucket: BucketId,
@@ -244,6 +250,7 @@ impl Copies {
         object: &ObjectVersion,
         number: u64,
         pieces: Vec<Bytes>,
+        why: Why,
     ) -> Option<Vec<Extent>> {
         let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
         if self.inner.is_too_full() {
@@ -252,9 +259,10 @@ impl Copies {
         let Some(extents) = self.append(bucket, key, object.body(), number * COPY_BLOCK_BYTES, pieces).await
         else {
             self.inner.refused_bytes.fetch_add(bytes, Relaxed);
+            self.inner.decisions.record(&fetched(bucket, key, bytes, why, Outcome::NoRoom));
             return None;
         };
-        let Inner { index, changes, kept_bytes, .. } = &*self.inner;
+        let Inner { index, changes, kept_bytes, decisions, .. } = &*self.inner;
         let _alone = changes.lock();
         let mut copy = known(index.copy(bucket, key))??;
         if copy.object.body_id != object.body_id {
@@ -267,6 +275,7 @@ impl Copies {
             known(index.put_block(object.body(), number, extents.clone()))?;
         }
         kept_bytes.fetch_add(bytes, Relaxed);
+        decisions.record(&fetched(bucket, key, bytes, why, Outcome::Done));
         Some(extents)
     }
 
@@ -316,6 +325,14 @@ impl Copies {
             copy.object.extents.clear();
             known(index.put_copy(bucket, key, &copy));
         }
+    }
+
+    /// Records that `count` copies of a bucket whose keys begin with `prefix` were let go of: of a job, all of them or those that nobody read.
+    pub fn note_let_go(&self, bucket: BucketId, prefix: &str, gone: Gone, why: Why) {
+        let Gone { kind, count, bytes } = gone;
+        let (from, to, outcome) = (Place::Copies, Place::Nowhere, Outcome::Done);
+        let what = What::Objects { bucket, count, prefix };
+        self.inner.decisions.record(&Decided { kind, what, from, to, bytes, why, outcome });
     }
 
     /// The first `max` copies of a bucket whose keys begin with `prefix` and come behind `after`.
@@ -398,6 +415,22 @@ impl Inner {
         })
         .is_some()
     }
+}
+
+/// What was let go of.
+#[derive(Clone, Copy, Debug)]
+pub struct Gone {
+    /// How it is called.
+    pub kind: Kind,
+    /// Objects.
+    pub count: u64,
+    /// Their bytes that were here.
+    pub bytes: u64,
+}
+
+fn fetched(bucket: BucketId, key: &ObjectKey, bytes: u64, why: Why, outcome: Outcome) -> Decided<'_> {
+    let (kind, from, to) = (Kind::Keep, Place::Origin, Place::Copies);
+    Decided { kind, what: What::Object(bucket, key.as_str()), from, to, bytes, why, outcome }
 }
 
 /// Whether both are the same version of an object.

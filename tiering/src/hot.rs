@@ -99,6 +99,8 @@ use space::{Bounds, Space};
 use volumes::{Found, Volumes};
 use writer::Shared;
 
+use crate::decisions::{self, Decisions};
+
 /// Why a chunk was not stored. Nothing of it will ever be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AppendError {
@@ -182,6 +184,7 @@ struct Inner {
     node: NodeId,
     compaction: Arc<Compaction>,
     placing: Placing,
+    decisions: Decisions,
     is_hot: OnceLock<IsHot>,
     /// Whose references compaction follows; none where there is no compaction.
     catalogue: Option<Catalogue>,
@@ -284,6 +287,7 @@ impl HotTier {
             node: options.node,
             compaction: Arc::new(Compaction::new(options.compaction)),
             placing: Placing::new(options.placing),
+            decisions: options.decisions,
             is_hot: OnceLock::new(),
             catalogue,
             compactor: Mutex::default(),
@@ -554,6 +558,15 @@ fn chunks_in(inner: &Inner, segment: SegmentId) -> io::Result<Vec<ChunkAt>> {
 }
 
 impl Inner {
+    /// Where a segment is, for the log of decisions.
+    fn place_of(&self, segment: SegmentId) -> decisions::Place {
+        match self.shared.segments.map.place(segment).map(|place| place.tier) {
+            Some(catalogue::COLD) => decisions::Place::Cold,
+            Some(catalogue::UPSTREAM) => decisions::Place::Upstream,
+            _ => decisions::Place::Hot,
+        }
+    }
+
     /// Stores a chunk that is elsewhere already, in the segment of what was moved.
     async fn append_moved(&self, owner: &Owner, data: &Bytes) -> Result<Appended, AppendError> {
         let bytes = record::head_bytes(owner.key.as_bytes().len(), data.len()) + data.len();

@@ -7,6 +7,7 @@
 
 pub mod bound;
 mod copies;
+pub mod decisions;
 pub mod hot;
 mod memory;
 pub mod origin;
@@ -14,6 +15,7 @@ mod tiers;
 pub mod upstream;
 
 pub use copies::{Copies, CopiesMetrics, CopiesOptions, OpenCopiesError, PinnedCopies};
+pub use decisions::Decisions;
 pub use hot::{
     AppendError, Appended, Chunk, CompactionSettings, CompactionStatus, Hold, HotMetrics, HotOptions,
     HotTier, OpenError, Order, Placement, PlacingSettings, PlacingStatus, ReadError, RecoverError,

@@ -89,16 +89,20 @@ impl Admin {
                 .with(&["memory"], Value::Count(memory.read_bytes))
                 .with(&["hot"], Value::Count(hot.read_bytes)),
             Family::new(TIER_WRITTEN_BYTES).with(&["hot"], Value::Count(hot.appended_bytes)),
-            Family::new(MOVED_BYTES)
-                .with(&["hot", "hot", "compaction"], Value::Count(compaction.moved_bytes))
-                .with(&["hot", "cold", "spill"], Value::Count(placing.spilled_bytes))
-                .with(&["cold", "hot", "promote"], Value::Count(placing.promoted_bytes))
-                .with(&["hot", "upstream", "spill"], Value::Count(placing.stored_bytes))
-                .with(&["upstream", "hot", "promote"], Value::Count(placing.fetched_bytes)),
+            self.moved_family(),
             Family::single(UPSTREAM_LEFTOVERS, level(placing.leftover_objects)),
             Family::new(FREED_BYTES).with(&["hot"], Value::Count(compaction.freed_bytes)),
             Family::new(SEGMENTS_HELD_BACK).with(&["hot"], level(compaction.held_back_segments)),
         ])
+    }
+
+    /// What was moved, from where the reasons are recorded.
+    fn moved_family(&self) -> Family {
+        let mut moved = Family::new(MOVED_BYTES);
+        for ((from, to, reason), bytes) in self.decisions.moved() {
+            moved.push(&[from.name(), to.name(), reason.name()], Value::Count(bytes));
+        }
+        moved
     }
 
     /// Bound buckets and the upstreams that they front.

@@ -72,6 +72,11 @@ pub(super) enum ImportError {
 }
 
 impl ImportError {
+    /// Whether this server has no room for it.
+    pub(super) fn is_no_room(&self) -> bool {
+        matches!(self, Self::Here(error) if error.code() == Code::InsufficientStorage)
+    }
+
     /// Whether every other object would fail likewise.
     pub(super) fn ends_all(&self) -> bool {
         match self {

@@ -4,17 +4,18 @@
 //! alone, everything else is imported through the same way that a client's PUT takes. What a client wrote here meanwhile is never
 //! overwritten unseen, and only what was imported from a source goes when it is gone there, if that was asked for.
 
-use super::import::{Import, Imported};
-use super::listing::{self, Page, Part, Place};
+use super::import::{Import, ImportError, Imported};
+use super::listing::{self, Page, Part};
 use super::live::Ahead;
 use super::{Outcome, Stop, Work};
 use crate::s3::error::{Code, S3Error};
 use futures_util::{StreamExt as _, stream};
-use mlgw_common::ObjectKey;
 use mlgw_common::limits::SYNC_OBJECTS_MAX;
+use mlgw_common::{BucketId, ObjectKey};
 use mlgw_metadata::command::{Conditions, DeleteObject, EtagCondition, ObjectChange};
 use mlgw_metadata::schema::{Bucket, Found, Source};
 use mlgw_metadata::{ProposeError, Reject};
+use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -58,7 +59,7 @@ impl Work {
             let origin = self.jobs.bound.origin(&source.upstream).ok_or_else(|| {
                 Stop::Failed(format!("the upstream {:?} is not configured any more", source.upstream))
             })?;
-            parts.push(Part { place: Place::Origin(origin), prefix: source.prefix.clone() });
+            parts.push(Part { place: listing::Place::Origin(origin), prefix: source.prefix.clone() });
         }
         let clock = self.jobs.clock.clone();
         let mut pages = listing::begin(parts, Arc::clone(&self.live), clock, |_| Ok(()));
@@ -104,6 +105,7 @@ impl Work {
                 stop = self.live.ended() => return Err(stop),
             };
             let Some((there, size, imported, _import)) = next else { return Ok(()) };
+            self.note_import(bucket.bucket_id(), &there, size, &imported);
             let moved = match imported {
                 Ok(Imported::Same | Imported::Gone) => None,
                 Ok(Imported::New { bytes }) => Some(bytes),
@@ -119,6 +121,35 @@ impl Work {
                 progress.moved_objects += u64::from(moved.is_some());
                 progress.moved_bytes += moved.unwrap_or(0);
             });
+        }
+    }
+
+    /// Notes in the log of decisions what came of an object, if anything did.
+    fn note_import(
+        &self,
+        bucket: BucketId,
+        there: &str,
+        size: u64,
+        imported: &Result<Imported, ImportError>,
+    ) {
+        let (bytes, outcome) = match imported {
+            Ok(Imported::Same | Imported::Gone) => return,
+            Ok(Imported::New { bytes }) => (*bytes, decisions::Outcome::Done),
+            Err(error) if error.is_no_room() => (size, decisions::Outcome::NoRoom),
+            Err(_) => (size, decisions::Outcome::Failed),
+        };
+        let decided = Decided {
+            kind: Kind::Import,
+            what: What::Object(bucket, there),
+            from: Place::Origin,
+            to: Place::Hot,
+            bytes,
+            why: Why::job(self.job.id),
+            outcome,
+        };
+        match imported {
+            Err(error) => self.jobs.decisions.record_because(&decided, error),
+            Ok(_) => self.jobs.decisions.record(&decided),
         }
     }
 

@@ -39,7 +39,7 @@ impl Work {
         let Some(binding) = &bucket.binding else { return Ok(None) };
         let bound = self.jobs.bound.bucket(&bucket, binding);
         let gone = || Stop::Failed(format!("the upstream {:?} is not configured any more", binding.upstream));
-        bound.map(Some).ok_or_else(gone)
+        bound.map(|bound| Some(bound.of_job(self.job.id))).ok_or_else(gone)
     }
 
     pub(super) fn bucket(&self) -> Result<std::sync::Arc<mlgw_metadata::schema::Bucket>, Stop> {

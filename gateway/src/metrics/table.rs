@@ -142,7 +142,7 @@ metrics! {
     GARBAGE: Gauge "mlgw_garbage_bytes" []
         "Bytes of segments that nothing refers to: of deletes, overwrites and bodies given up, and of writes under way"
     MOVED_BYTES: Counter "mlgw_moved_bytes_total" ["from" "to" "reason"]
-        "Bytes of objects that were moved, by tiers and reason"
+        "Bytes that were moved, kept or let go of, in the words of `mlgw policy decisions`: `-` is nowhere"
     UPSTREAM_LEFTOVERS: Gauge "mlgw_upstream_leftover_objects" []
         "Objects in upstreams that nothing names and that could not be removed yet"
     FREED_BYTES: Counter "mlgw_freed_bytes_total" ["tier"]

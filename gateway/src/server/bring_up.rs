@@ -18,7 +18,8 @@ use mlgw_tiering::origin::Origin;
 use mlgw_tiering::origin::s3::S3Origin;
 use mlgw_tiering::upstream::{Upstream, UpstreamKind, UpstreamSettings};
 use mlgw_tiering::{
-    CompactionSettings, Copies, CopiesOptions, HotOptions, HotTier, MemoryTier, PlacingSettings, Tiers,
+    CompactionSettings, Copies, CopiesOptions, Decisions, HotOptions, HotTier, MemoryTier, PlacingSettings,
+    Tiers,
 };
 use std::collections::HashMap;
 use std::fs::File;
@@ -40,6 +41,7 @@ pub(super) struct Engine {
     pub(super) bound: Bound,
     pub(super) writeback: WriteBack,
     pub(super) upstreams: Upstreams,
+    pub(super) decisions: Decisions,
     pub(super) scrub: Arc<Scrub>,
     pub(super) keyring: Keyring,
 }
@@ -55,7 +57,9 @@ impl Engine {
         let machine = Machine::of(&config.segments_dir());
         let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)).await?;
         let upstreams = upstreams(config)?;
+        let decisions = Decisions::open(dir.path(), Arc::clone(&clock))?;
         let mut options = hot_options(config, &machine, &clock);
+        options.decisions = decisions.clone();
         options.away = Some(AwayOptions {
             upstreams: upstreams.clone(),
             spill_to: config.cold.upstream.clone(),
@@ -74,8 +78,17 @@ impl Engine {
             Scrub::start(scrub, catalogue.clone(), hot.clone()).map_err(super::io_error("scrubbing"))?;
         let scrub = Arc::new(scrub);
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
-        let bound = bound(config, &machine, &clock, &tiers.memory).await?;
-        let writeback = writeback(config, &machine, &catalogue, &tiers, &bound, &clock)?;
+        let bound = bound(config, &machine, &clock, &tiers.memory, &decisions).await?;
+        let means = Means {
+            catalogue: catalogue.clone(),
+            tiers: tiers.clone(),
+            bound: bound.clone(),
+            decisions: decisions.clone(),
+            clock: clock.clone(),
+            bytes_max: config.dirty_bytes_max(&machine),
+            budgets: persist_budgets(config),
+        };
+        let writeback = WriteBack::open(means).map_err(unread)?;
         let keyring = Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), given_root()?).await?;
         Ok(Self {
             dir,
@@ -87,6 +100,7 @@ impl Engine {
             bound,
             writeback,
             upstreams,
+            decisions,
             scrub,
             keyring,
         })
@@ -101,6 +115,7 @@ impl Engine {
         }
         self.tiers.hot.shutdown().await;
         self.catalogue.shutdown().await;
+        self.decisions.write();
         tracing::info!(data_dir = %self.dir.path().display(), "stopped");
     }
 }
@@ -120,6 +135,7 @@ async fn bound(
     machine: &Machine,
     clock: &Arc<dyn Clock>,
     memory: &MemoryTier,
+    decisions: &Decisions,
 ) -> Result<Bound, ServeError> {
     let mut origins = HashMap::new();
     for settings in config.upstreams.iter().filter(|upstream| upstream.kind == UpstreamKind::S3) {
@@ -137,30 +153,19 @@ async fn bound(
         reserve_bytes: 2 * config.hot_reserve_bytes(machine),
         memory_bytes: usize::try_from(config.catalogue_cache_bytes(machine) / 2).unwrap_or(usize::MAX),
         clock: clock.clone(),
+        decisions: decisions.clone(),
     };
     let copies = Copies::open(options, memory.clone()).await?;
     Ok(Bound::new(origins, copies, freshness_of(config), clock.clone()))
 }
 
-/// What is written back, found as the last run left it.
-fn writeback(
-    config: &Config,
-    machine: &Machine,
-    catalogue: &Catalogue,
-    tiers: &Tiers,
-    bound: &Bound,
-    clock: &Arc<dyn Clock>,
-) -> Result<WriteBack, ServeError> {
-    let means = Means {
-        catalogue: catalogue.clone(),
-        tiers: tiers.clone(),
-        bound: bound.clone(),
-        clock: clock.clone(),
-        bytes_max: config.dirty_bytes_max(machine),
-        budgets: config.upstreams.iter().map(|of| (of.name.clone(), of.persist_bytes_per_second)).collect(),
-    };
-    let unread = |error| super::io_error("what is written back")(std::io::Error::other(error));
-    WriteBack::open(means).map_err(unread)
+/// Bytes that may be written back in a second, by upstream.
+fn persist_budgets(config: &Config) -> HashMap<String, u64> {
+    config.upstreams.iter().map(|of| (of.name.clone(), of.persist_bytes_per_second)).collect()
+}
+
+fn unread(error: mlgw_metadata::ReadError) -> ServeError {
+    super::io_error("what is written back")(std::io::Error::other(error))
 }
 
 /// How long what origins say holds.

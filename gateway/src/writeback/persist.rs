@@ -27,6 +27,7 @@ use mlgw_metadata::command::{
     Command, Conditions, DeleteObject, ObjectChange, Reject, Replace, UpdateObject,
 };
 use mlgw_metadata::schema::{ChecksumKind, ObjectVersion};
+use mlgw_tiering::decisions::{Decided, Kind, Outcome, Place, Reason, What};
 use mlgw_tiering::origin::{Content, ListLine, ListQuery, OriginError, Streamed};
 use std::ops::Range;
 use std::sync::Arc;
@@ -94,6 +95,7 @@ impl Inner {
                 Ok(Tried::Done) => return self.settle(queue, write).await,
                 Ok(Tried::Foreign) => return self.set_aside(queue, write).await,
                 Err(trouble) => {
+                    self.say(queue, write, Outcome::Failed, &trouble);
                     let (bucket, key, upstream) =
                         (&queue.bucket.name, &write.facts.key, queue.bound.upstream());
                     if failures == 0 {
@@ -193,6 +195,21 @@ impl Inner {
             }
         }
         *queue.trouble.lock() = None;
+        self.say(queue, write, Outcome::Done, &"");
+    }
+
+    /// Notes in the log of decisions what came of a write.
+    fn say(&self, queue: &Queue, write: &Write, outcome: Outcome, error: &dyn std::fmt::Display) {
+        let decided = Decided {
+            kind: Kind::Persist,
+            what: What::Object(queue.bucket.bucket_id(), write.facts.key.as_str()),
+            from: Place::Hot,
+            to: Place::Origin,
+            bytes: write.size,
+            why: Reason::WriteBack.into(),
+            outcome,
+        };
+        self.decisions.record_because(&decided, error);
     }
 
     /// Removes the record of a write, and then the write.
@@ -210,6 +227,7 @@ impl Inner {
             bucket = queue.bucket.name, key = %write.facts.key, upstream = queue.bound.upstream(),
             "somebody else wrote a dirty object at its origin: what is there stays; `mlgw bucket flush` tells what to do"
         );
+        self.say(queue, write, Outcome::Foreign, &"somebody else wrote it at its origin");
         self.give_up_upload(queue, write).await;
         let noted = self.note(queue, write, |facts| {
             facts.foreign = Some(write.seq);

@@ -14,13 +14,13 @@ use crate::seed::Rng;
 use crate::server::{Server, Setup, binary};
 
 /// Two cold directories beside the data directory, and segments so small that there are many.
-struct Bench {
+pub(super) struct Bench {
     room: tempfile::TempDir,
-    setup: Setup,
+    pub(super) setup: Setup,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let room = tempfile::tempdir().expect("a directory");
         let dirs = ["cold-1", "cold-2"].map(|name| room.path().join(name));
         dirs.iter().for_each(|dir| fs::create_dir(dir).expect("made"));
@@ -42,7 +42,7 @@ impl Bench {
             .collect()
     }
 
-    fn tier(&self, words: &[&str]) -> Value {
+    pub(super) fn tier(&self, words: &[&str]) -> Value {
         let (said, status) = self.setup.command(&[&["--output", "json", "tier"], words].concat());
         assert_eq!(status, Some(0), "{words:?}: {said}");
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
@@ -73,7 +73,7 @@ impl Bench {
 }
 
 /// A restart, which seals all segments.
-fn restarted(server: Server, bench: &Bench) -> Server {
+pub(super) fn restarted(server: Server, bench: &Bench) -> Server {
     server.stop();
     bench.setup.start()
 }

@@ -139,7 +139,8 @@ impl BoundBucket {
         let is_whole = fetched.is_ok();
         fill.finish(fetched);
         if is_whole
-            && let Some(extents) = self.inner.copies.keep(self.id, key, object, number, fill.pieces()).await
+            && let Some(extents) =
+                self.inner.copies.keep(self.id, key, object, number, fill.pieces(), self.why).await
         {
             fill.kept(extents);
         }

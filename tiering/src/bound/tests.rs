@@ -6,6 +6,7 @@ mod writing;
 
 use super::{Bound, BoundBucket, CacheState, Freshness, Opened};
 use crate::copies::{Copies, CopiesOptions};
+use crate::decisions::Decisions;
 use crate::memory::MemoryTier;
 use crate::origin::{OriginError, Part};
 use mlgw_common::clock::ManualClock;
@@ -36,6 +37,7 @@ async fn open(dir: &Path, origin: Arc<MemoryOrigin>, clock: Arc<ManualClock>, ca
         reserve_bytes: 0,
         memory_bytes: 1 << 20,
         clock: clock.clone(),
+        decisions: Decisions::new(clock.clone()),
     };
     // Who had it open before is about to let go of it.
     let mut tries = 0;

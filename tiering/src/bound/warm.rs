@@ -7,7 +7,8 @@
 use super::fetch::Source;
 use super::fill::Fill;
 use super::{BoundBucket, CacheState, block};
-use crate::copies::is_same;
+use crate::copies::{Gone, is_same};
+use crate::decisions::Kind;
 use crate::origin::{OriginError, Part};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use mlgw_common::limits::{FETCH_SMALL_BYTES_MAX, JOB_BLOCKS_MAX};
@@ -162,6 +163,11 @@ impl BoundBucket {
             walked.bytes += copies.kept_bytes(&copy.object);
             walked.objects += 1;
             copies.forget(self.id, key);
+        }
+        if walked.objects > 0 {
+            let kind = if unread.is_some() { Kind::Evict } else { Kind::Clear };
+            let gone = Gone { kind, count: walked.objects, bytes: walked.bytes };
+            copies.note_let_go(self.id, prefix, gone, self.why);
         }
         walked
     }

@@ -5,9 +5,12 @@
 //! a segment, or there would be no end to it. What is pinned stays, too (see `pins.rs`).
 
 use super::Inner;
+use crate::decisions::{Decided, Kind, Outcome, Place, Reason, What};
 use crate::hot::ChunkAt;
+use mlgw_common::ids::BucketId;
 use mlgw_common::ids::SegmentId;
 use mlgw_metadata::schema::Extent;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -47,6 +50,30 @@ pub(super) async fn run(copies: Weak<Inner>) {
     }
 }
 
+/// What became of the chunks of a segment, by bucket and reason: an entry each in the log of decisions.
+#[derive(Default)]
+struct Tally(BTreeMap<(BucketId, Reason, Outcome), (u64, u64)>);
+
+impl Tally {
+    fn add(&mut self, chunk: &ChunkAt, extent: &Extent, reason: Reason, outcome: Outcome) {
+        let (count, bytes) = self.0.entry((chunk.bucket, reason, outcome)).or_default();
+        *count += 1;
+        *bytes += extent.logical_bytes;
+    }
+
+    fn record(self, inner: &Inner) {
+        for ((bucket, reason, outcome), (count, bytes)) in self.0 {
+            let (kind, to) = match reason {
+                Reason::Watermark => (Kind::Evict, Place::Nowhere),
+                _ => (Kind::Relocate, Place::Copies),
+            };
+            let what = What::Objects { bucket, count, prefix: "" };
+            let from = Place::Copies;
+            inner.decisions.record(&Decided { kind, what, from, to, bytes, why: reason.into(), outcome });
+        }
+    }
+}
+
 /// A chunk, and what refers to it.
 type Held = (ChunkAt, Extent);
 
@@ -64,18 +91,27 @@ impl Inner {
         let (pinned, others) = self.pinned_first(segment, self.chunks(segment).await);
         let mut again = others.len() * AGAIN_PERCENT / 100;
         let mut is_left = false;
+        let mut tally = Tally::default();
         for (chunk, extent) in pinned {
-            is_left |= !self.move_chunk(&chunk, &extent).await && self.extent_of(&chunk, segment).is_some();
+            if self.move_chunk(&chunk, &extent).await {
+                tally.add(&chunk, &extent, Reason::Pin, Outcome::Done);
+            } else if self.extent_of(&chunk, segment).is_some() {
+                is_left = true;
+                tally.add(&chunk, &extent, Reason::Pin, Outcome::NoRoom);
+            }
         }
         for (chunk, extent) in others {
             if again > 0 && self.index.is_recent(chunk.bucket, &chunk.key) {
                 again -= 1;
                 if self.move_chunk(&chunk, &extent).await {
+                    tally.add(&chunk, &extent, Reason::Heat, Outcome::Done);
                     continue;
                 }
             }
             self.let_go(&chunk, &extent);
+            tally.add(&chunk, &extent, Reason::Watermark, Outcome::Done);
         }
+        tally.record(self);
         if !is_left {
             self.release(segment).await;
         }

@@ -24,7 +24,7 @@ pub(super) mod job;
 mod moving;
 
 pub(super) use driver::blocking;
-pub(super) use moving::{StepError, pick_out};
+pub(super) use moving::{Picked, StepError, pick_out};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

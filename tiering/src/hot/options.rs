@@ -14,6 +14,7 @@ use super::compaction::CompactionSettings;
 use super::file::Intercept;
 use super::placing::PlacingSettings;
 use super::recovery::RecoverError;
+use crate::decisions::Decisions;
 
 /// How a hot tier is opened.
 #[derive(Clone)]
@@ -46,6 +47,8 @@ pub struct HotOptions {
     pub away: Option<AwayOptions>,
     /// Whether to open although segments are missing that should be in the cold tier.
     pub start_without_missing: bool,
+    /// Where it is recorded what is moved, and why.
+    pub decisions: Decisions,
     /// Fault injection, for tests.
     pub intercept: Option<Arc<dyn Intercept>>,
 }
@@ -66,6 +69,7 @@ impl HotOptions {
             capacity_bytes: u64::MAX / 2,
             ballast_bytes: (disk_bytes / 64).clamp(4 * MIB, 256 * MIB),
             compaction: CompactionSettings::default(),
+            decisions: Decisions::new(clock.clone()),
             clock,
             placing: PlacingSettings::default(),
             cold_dirs: Vec::new(),

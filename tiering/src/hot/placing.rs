@@ -26,6 +26,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use mlgw_common::ids::SegmentId;
 use parking_lot::Mutex;
 
+use crate::decisions::{Reason, Why};
+
 /// How segments are moved between tiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacingSettings {
@@ -53,7 +55,23 @@ pub enum Order {
     /// Everything out of all upstreams, into the hot tier.
     DrainUpstream,
     /// These segments into the hot tier.
-    Promote(Vec<SegmentId>),
+    Promote {
+        /// Which.
+        segments: Vec<SegmentId>,
+        /// The job that asks for them, if one does.
+        job: Option<u64>,
+    },
+}
+
+impl Order {
+    /// Why what it moves is moved.
+    pub(super) fn why(&self) -> Why {
+        match self {
+            Self::DrainHot | Self::DrainCold | Self::DrainUpstream => Reason::Drain.into(),
+            Self::Promote { job: Some(job), .. } => Why::job(*job),
+            Self::Promote { job: None, .. } => Reason::Asked.into(),
+        }
+    }
 }
 
 /// What was moved since the start, and what is left to be.

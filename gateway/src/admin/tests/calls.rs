@@ -14,10 +14,11 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
 use mlgw_common::histogram::Durations;
-use mlgw_common::{Clock, SystemClock};
+use mlgw_common::{Clock, SegmentId, SystemClock};
 use mlgw_metadata::{Catalogue, CatalogueOptions};
+use mlgw_tiering::decisions::{Decided, Kind, Outcome, Place, Reason, What};
 use mlgw_tiering::hot::{Scrub, ScrubOptions, SegmentDirs};
-use mlgw_tiering::{HotOptions, HotTier, MemoryTier, Tiers};
+use mlgw_tiering::{Decisions, HotOptions, HotTier, MemoryTier, Tiers};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -50,12 +51,17 @@ impl Api {
         let metrics = Arc::new(Metrics::new(0));
         let tiers = Tiers::new(MemoryTier::new(1 << 20), hot);
         let bound = mlgw_tiering::bound::Bound::default();
-        let jobs = Jobs::new(catalogue.clone(), tiers.clone(), bound.clone(), clock.clone(), "n".into());
+        let decisions = Decisions::new(clock.clone());
+        let jobs = {
+            let (decisions, clock) = (decisions.clone(), clock.clone());
+            Jobs::new(catalogue.clone(), tiers.clone(), bound.clone(), decisions, clock, "n".into())
+        };
         let audit = AuditLog::open(&dir.path().join("audit"), &loaded.config.audit).unwrap();
         let means = Means {
             catalogue: catalogue.clone(),
             tiers: tiers.clone(),
             bound: bound.clone(),
+            decisions: decisions.clone(),
             clock: clock.clone(),
             bytes_max: 1 << 20,
             budgets: std::collections::HashMap::new(),
@@ -67,6 +73,7 @@ impl Api {
             jobs,
             writeback: WriteBack::open(means).unwrap(),
             upstreams: mlgw_tiering::hot::Upstreams::default(),
+            decisions,
             keyring,
             recent: Recent::new(Sample::take(&metrics, Durations::default())),
             metrics,
@@ -261,6 +268,52 @@ async fn a_round_of_compaction_is_asked_for_and_can_be_waited_for() {
     let lines = api.audit();
     assert_eq!(lines.len(), 1, "what was refused before it was asked leaves no line");
     assert_eq!((lines[0].action.as_str(), lines[0].resource.as_str()), ("tier.compact", "hot"));
+    api.close().await;
+}
+
+#[tokio::test]
+async fn decisions_are_listed_and_filtered() {
+    let api = Api::open().await;
+    api.call(Method::POST, "/v1/buckets", json!({"name": "data"})).await;
+    let bucket = api.admin.catalogue.bucket("data").unwrap().bucket_id();
+    let decided = |kind, what, outcome| Decided {
+        kind,
+        what,
+        from: Place::Hot,
+        to: Place::Cold,
+        bytes: 5,
+        why: Reason::Watermark.into(),
+        outcome,
+    };
+    let log = &api.admin.decisions;
+    log.record(&decided(Kind::Spill, What::Segment(SegmentId(3)), Outcome::Done));
+    let failed = decided(Kind::Spill, What::Segment(SegmentId(4)), Outcome::Failed);
+    log.record_because(&failed, &"the disk");
+    log.record(&decided(Kind::Keep, What::Object(bucket, "a/b"), Outcome::NoRoom));
+    let (status, all) = api.call(Method::GET, "/v1/decisions", Value::Null).await;
+    assert_eq!(status, StatusCode::OK, "{all}");
+    let all = all["decisions"].as_array().unwrap().clone();
+    assert_eq!((&all[0]["bucket"], &all[0]["key"]), (&json!("data"), &json!("a/b")));
+    assert_eq!((&all[1]["error"], &all[1]["segment"]), (&json!("the disk"), &json!(4)));
+    assert_eq!((all.len(), &all[2]["reason"], &all[2]["outcome"]), (3, &json!("watermark"), &json!("done")));
+    for (query, expected) in
+        [("limit=1", json!([all[0]])), ("kind=spill", json!(all[1..])), ("bucket=data", json!(all[..1]))]
+    {
+        let (_, found) = api.call(Method::GET, &format!("/v1/decisions?{query}"), Value::Null).await;
+        assert_eq!(found["decisions"], expected, "{query}");
+    }
+    for (query, status) in [
+        ("limit=0", StatusCode::BAD_REQUEST),
+        ("kind=sideways", StatusCode::BAD_REQUEST),
+        ("bucket=none", StatusCode::NOT_FOUND),
+    ] {
+        let (said, why) = api.call(Method::GET, &format!("/v1/decisions?{query}"), Value::Null).await;
+        assert_eq!(said, status, "{query}: {why}");
+    }
+    let gone = api.call(Method::DELETE, "/v1/buckets/data", Value::Null).await.0;
+    assert_eq!(gone, StatusCode::OK);
+    let (_, left) = api.call(Method::GET, "/v1/decisions?limit=1", Value::Null).await;
+    assert_eq!(left["decisions"][0]["bucket"], json!(format!("#{}", bucket.0)));
     api.close().await;
 }
 

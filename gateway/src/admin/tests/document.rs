@@ -3,11 +3,11 @@
 use crate::admin::openapi::DOCUMENT;
 use crate::admin::{
     AtOrigin, BackupStatus, BadRange, BindRequest, BindingInfo, BucketInfo, BucketPage, CheckInfo,
-    CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetList, DirtyInfo, Discarded,
-    ErrorDocument, ExtentInfo, Finding, Health, InTier, JobInfo, JobList, JobRequest, KeyList, MovesInfo,
-    NewBackup, NewBucketRequest, NewDataset, ObjectInfo, PROBES, PinRequest, ROUTES, RefreshRequest,
-    Refreshed, ResidencyInfo, ScheduleInfo, ScheduleRequest, SettingInfo, SettingList, SourceInfo,
-    TierDetail, TierInfo, TierList, UpstreamInfo, UpstreamList, tests_status,
+    CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetList, DecisionInfo, DecisionList,
+    DirtyInfo, Discarded, ErrorDocument, ExtentInfo, Finding, Health, InTier, JobInfo, JobList, JobRequest,
+    KeyList, MovesInfo, NewBackup, NewBucketRequest, NewDataset, ObjectInfo, PROBES, PinRequest, ROUTES,
+    RefreshRequest, Refreshed, ResidencyInfo, ScheduleInfo, ScheduleRequest, SettingInfo, SettingList,
+    SourceInfo, TierDetail, TierInfo, TierList, UpstreamInfo, UpstreamList, tests_status,
 };
 use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
 use crate::quota::{QuotaInfo, QuotaRequest, UsedInfo};
@@ -205,6 +205,24 @@ fn answers_have_the_fields_and_types_that_the_document_says() {
 }
 
 #[test]
+fn every_word_of_a_decision_is_in_the_document() {
+    use mlgw_tiering::decisions::{Kind, Outcome, Place, Reason};
+    let said = |property: &str| {
+        let document = document();
+        let words = &document["components"]["schemas"]["DecisionInfo"]["properties"][property]["enum"];
+        words.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(said("kind"), Kind::ALL.iter().map(|word| word.name()).collect::<Vec<_>>());
+    assert_eq!(said("reason"), Reason::ALL.iter().map(|word| word.name()).collect::<Vec<_>>());
+    assert_eq!(said("outcome"), Outcome::ALL.iter().map(|word| word.name()).collect::<Vec<_>>());
+    let places = Place::ALL.iter().map(|word| word.name()).collect::<Vec<_>>();
+    assert_eq!(
+        (said("from"), said("to")),
+        (said("to"), places.iter().map(|&word| word.to_owned()).collect())
+    );
+}
+
+#[test]
 fn compaction_has_the_fields_and_types_that_the_document_says() {
     let compaction = CompactionInfo {
         tier: "hot".into(),
@@ -219,6 +237,23 @@ fn compaction_has_the_fields_and_types_that_the_document_says() {
     };
     assert_schema_of("CompactionInfo", &compaction);
     assert_schema_of("CompactionInfo", &CompactionInfo { until_rounds: Some(2), ..compaction });
+    let decision = DecisionInfo {
+        kind: "spill".into(),
+        from: "hot".into(),
+        to: "cold".into(),
+        reason: "drain".into(),
+        outcome: "done".into(),
+        ..DecisionInfo::default()
+    };
+    let other = DecisionInfo {
+        segment: Some(1),
+        bucket: Some("b".into()),
+        key: Some("k".into()),
+        job: Some(1),
+        error: Some("e".into()),
+        ..decision.clone()
+    };
+    assert_schema_of("DecisionList", &DecisionList { decisions: vec![decision, other] });
     assert_schema_of("MovesInfo", &MovesInfo::default());
     assert_schema_of("MovesInfo", &MovesInfo { until_orders: Some(1), ..MovesInfo::default() });
 }

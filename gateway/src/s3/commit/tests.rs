@@ -18,7 +18,7 @@ use mlgw_metadata::command::{Conditions, CreateUpload, ObjectChange, PutPart};
 use mlgw_metadata::schema::{Bucket, ObjectVersion, Part, Quota, Upload};
 use mlgw_metadata::{Catalogue, CatalogueOptions, NewBucket};
 use mlgw_tiering::bound::Bound;
-use mlgw_tiering::{HotOptions, HotTier, MemoryTier, Tiers};
+use mlgw_tiering::{Decisions, HotOptions, HotTier, MemoryTier, Tiers};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -48,6 +48,7 @@ pub(in crate::s3) async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
         catalogue: catalogue.clone(),
         tiers: tiers.clone(),
         bound: bound.clone(),
+        decisions: Decisions::new(clock.clone()),
         clock: clock.clone(),
         bytes_max: 1 << 20,
         budgets: std::collections::HashMap::new(),

@@ -14,7 +14,8 @@ use mlgw_metadata::schema::SegmentState;
 use super::choose::{Aim, HeldBack, SegmentFacts, choose};
 use super::dying::Dying;
 use super::job::{End, Event, Job, Step};
-use super::moving::{StepError, empty};
+use super::moving::{Picked, StepError, empty};
+use crate::decisions::{Decided, Kind, Outcome, Place, Reason, What, Why};
 use crate::hot::Inner;
 use crate::hot::catalogue::HOT;
 use crate::hot::header::SEGMENT_HEADER_BYTES;
@@ -27,6 +28,9 @@ const PRESSED_DEAD_PERCENT: u64 = 5;
 /// How long a round waits for segments that it gave up to be sealed.
 const SEAL_CHECK: Duration = Duration::from_millis(10);
 const SEAL_CHECKS_MAX: usize = 200;
+
+/// Segments without room for what lives in them that are recorded in a round: more would only say the same.
+const NO_ROOM_NOTED_MAX: usize = 8;
 
 /// Compacts until the tier stops or is dropped.
 pub(in crate::hot) async fn run(tier: Weak<Inner>, compaction: Arc<super::Compaction>) {
@@ -53,7 +57,7 @@ pub(in crate::hot) async fn run(tier: Weak<Inner>, compaction: Arc<super::Compac
 #[derive(Default)]
 struct Driver {
     /// Jobs whose segments somebody reads.
-    parked: Vec<Job>,
+    parked: Vec<(Job, Why)>,
     held_back: HeldBack,
     dying: Dying,
     pace: Pace,
@@ -66,8 +70,8 @@ impl Driver {
         catalogue: &Catalogue,
         asked: Option<u64>,
     ) -> Result<(), StepError> {
-        for job in std::mem::take(&mut self.parked) {
-            self.run_job(inner, catalogue, job).await;
+        for (job, why) in std::mem::take(&mut self.parked) {
+            self.run_job(inner, catalogue, job, why).await;
         }
         let pressed = inner.shared.space.is_pressed(inner.shared.segment_bytes);
         let usual = inner.compaction.settings().dead_percent;
@@ -85,12 +89,15 @@ impl Driver {
         let cold_dead_percent = asked.unwrap_or(inner.compaction.settings().cold_dead_percent);
         let room_bytes = inner.shared.space.moved_room_bytes();
         let aim = Aim { dead_percent, cold_dead_percent, room_bytes };
+        note_no_room(inner, &facts, aim);
         for segment in choose(&facts, aim, &self.held_back) {
+            let of = facts.iter().find(|of| of.id == segment);
+            let why = of.map_or(Reason::Compaction, |of| why(inner, of, asked.is_some()));
             if inner.compaction.is_stopped() {
                 return Err(StepError::Stopping);
             }
-            if !self.parked.iter().any(|job| job.segment() == segment) {
-                self.run_job(inner, catalogue, Job::new(segment)).await;
+            if !self.parked.iter().any(|(job, _)| job.segment() == segment) {
+                self.run_job(inner, catalogue, Job::new(segment), why.into()).await;
             }
         }
         let status = &inner.compaction;
@@ -107,12 +114,12 @@ impl Driver {
         placer: &mut Placer,
     ) -> Result<bool, StepError> {
         let facts = look(inner, catalogue).await?;
-        let busy: Vec<SegmentId> = self.parked.iter().map(Job::segment).collect();
+        let busy: Vec<SegmentId> = self.parked.iter().map(|(job, _)| job.segment()).collect();
         placer.round(inner, catalogue, &facts, &busy).await
     }
 
     /// Brings a job as far as it comes now.
-    async fn run_job(&mut self, inner: &Arc<Inner>, catalogue: &Catalogue, mut job: Job) {
+    async fn run_job(&mut self, inner: &Arc<Inner>, catalogue: &Catalogue, mut job: Job, why: Why) {
         let segment = job.segment();
         loop {
             let step = match job.next() {
@@ -123,13 +130,18 @@ impl Driver {
                 }
                 Err(End::HeldBack(references)) => {
                     self.held_back.insert(segment, references);
+                    inner.decisions.record(&released(inner, segment, 0, why, Outcome::Damaged));
                     return tracing::error!(%segment, references, "not emptied: what is left does not verify");
                 }
             };
-            match self.carry_out(inner, catalogue, segment, step).await {
-                Ok(Event::Busy) => return self.parked.push(job),
+            match self.carry_out(inner, catalogue, segment, step, why).await {
+                Ok(Event::Busy) => return self.parked.push((job, why)),
                 Ok(event) => job.on(event),
                 Err(error) => {
+                    if step != Step::Move && !matches!(error, StepError::Stopping) {
+                        let refused = released(inner, segment, 0, why, error.outcome());
+                        inner.decisions.record_because(&refused, &error);
+                    }
                     inner.pins.gone(segment);
                     return tracing::warn!(%segment, ?step, %error, "compaction of a segment was given up");
                 }
@@ -143,11 +155,17 @@ impl Driver {
         catalogue: &Catalogue,
         segment: SegmentId,
         step: Step,
+        why: Why,
     ) -> Result<Event, StepError> {
         match step {
             Step::Fence => catalogue.fence_segment(segment).await?,
             Step::Count => return Ok(Event::References(catalogue.segment_usage(segment)?.extents)),
-            Step::Move => empty(inner, catalogue, segment, &mut self.pace).await?,
+            Step::Move => {
+                let picked = Picked::begin(inner, segment);
+                let done = empty(inner, catalogue, segment, &mut self.pace).await;
+                picked.end(inner, why, done.as_ref().err());
+                done?;
+            }
             Step::Drain if inner.pins.let_go(segment) => {}
             Step::Drain => return Ok(Event::Busy),
             Step::Remove => {
@@ -163,7 +181,7 @@ impl Driver {
                 })
                 .await?;
             }
-            Step::Unlink => unlink(inner, catalogue, segment).await?,
+            Step::Unlink => unlink(inner, catalogue, segment, why).await?,
         }
         Ok(Event::Done)
     }
@@ -182,17 +200,65 @@ async fn note_object(inner: &Arc<Inner>, segment: SegmentId) -> Result<(), StepE
     .await
 }
 
-async fn unlink(inner: &Arc<Inner>, catalogue: &Catalogue, segment: SegmentId) -> Result<(), StepError> {
+/// Why a segment is emptied or released.
+fn why(inner: &Inner, segment: &SegmentFacts, is_asked: bool) -> Reason {
+    let settings = inner.compaction.settings();
+    let usual = if segment.tier == HOT { settings.dead_percent } else { settings.cold_dead_percent };
+    match segment.references {
+        0 => Reason::Dead,
+        _ if segment.is_worth(usual) => Reason::Compaction,
+        _ if is_asked => Reason::Asked,
+        _ => Reason::Pressure,
+    }
+}
+
+fn released(inner: &Inner, segment: SegmentId, bytes: u64, why: Why, outcome: Outcome) -> Decided<'static> {
+    let (kind, what, from) = (Kind::Release, What::Segment(segment), inner.place_of(segment));
+    Decided { kind, what, from, to: Place::Nowhere, bytes, why, outcome }
+}
+
+/// Records what would be emptied if there were room for what lives in it.
+fn note_no_room(inner: &Inner, facts: &[SegmentFacts], aim: Aim) {
+    let worth = |of: &&SegmentFacts| of.tier == HOT && of.references > 0 && of.is_worth(aim.dead_percent);
+    let waits = facts.iter().filter(|of| of.is_at_rest() && of.referenced_bytes > aim.room_bytes);
+    for of in waits.filter(worth).take(NO_ROOM_NOTED_MAX) {
+        inner.decisions.record(&Decided {
+            kind: Kind::Relocate,
+            what: What::Segment(of.id),
+            from: Place::Hot,
+            to: Place::Hot,
+            bytes: of.referenced_bytes,
+            why: Reason::Compaction.into(),
+            outcome: Outcome::NoRoom,
+        });
+    }
+}
+
+async fn unlink(
+    inner: &Arc<Inner>,
+    catalogue: &Catalogue,
+    segment: SegmentId,
+    why: Why,
+) -> Result<(), StepError> {
     inner.reader.forget(segment);
     sweep_objects(inner, catalogue).await?;
     let of = inner.clone();
-    let bytes = blocking(move || {
+    let (hot_bytes, cold_bytes) = blocking(move || {
         let hot_bytes = of.volumes.hot.remove(segment)?.unwrap_or(0);
         of.shared.space.freed(hot_bytes.saturating_sub(SEGMENT_HEADER_BYTES));
-        Ok(hot_bytes + of.volumes.remove_cold(segment)?)
+        Ok((hot_bytes, of.volumes.remove_cold(segment)?))
     })
     .await?;
     inner.pins.gone(segment);
+    let bytes = hot_bytes + cold_bytes;
+    // Its record is gone: where it was is where its file was.
+    let from = match (hot_bytes, cold_bytes) {
+        (0, 0) => Place::Upstream,
+        (0, _) => Place::Cold,
+        _ => Place::Hot,
+    };
+    let decided = released(inner, segment, bytes, why, Outcome::Done);
+    inner.decisions.record(&Decided { from, ..decided });
     inner.compaction.freed_bytes.fetch_add(bytes, Relaxed);
     inner.compaction.freed_segments.fetch_add(1, Relaxed);
     Ok(())

@@ -16,6 +16,7 @@ use mlgw_common::limits::{MOVE_BATCH_BYTES_MAX, MOVE_BATCH_CHUNKS_MAX};
 use mlgw_metadata::{Catalogue, ChunkOwner, DeadSet, ProposeError, Reference};
 use tokio::task::JoinSet;
 
+use crate::decisions::{self, Decided, Kind, Outcome, What, Why};
 use crate::hot::pace::Pace;
 use crate::hot::record::Owner;
 use crate::hot::scan::Scan;
@@ -42,6 +43,49 @@ pub(in crate::hot) enum StepError {
     /// The disk.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+impl StepError {
+    /// What the log of decisions says of it.
+    pub(in crate::hot) fn outcome(&self) -> Outcome {
+        match self {
+            Self::Append(AppendError::Full) => Outcome::NoRoom,
+            Self::Io(error) if error.kind() == io::ErrorKind::StorageFull => Outcome::NoRoom,
+            _ => Outcome::Failed,
+        }
+    }
+}
+
+/// The moving of a segment's chunks elsewhere in the hot tier, for the log of decisions. Only one segment is at it at a time.
+pub(in crate::hot) struct Picked {
+    segment: SegmentId,
+    moved_before: u64,
+}
+
+impl Picked {
+    pub(in crate::hot) fn begin(inner: &Inner, segment: SegmentId) -> Self {
+        Self { segment, moved_before: inner.compaction.moved_bytes.load(Relaxed) }
+    }
+
+    /// Records how much was moved, if anything was or should have been.
+    pub(in crate::hot) fn end(self, inner: &Inner, why: Why, error: Option<&StepError>) {
+        let bytes = inner.compaction.moved_bytes.load(Relaxed) - self.moved_before;
+        let decided = |bytes, outcome| Decided {
+            kind: Kind::Relocate,
+            what: What::Segment(self.segment),
+            from: inner.place_of(self.segment),
+            to: decisions::Place::Hot,
+            bytes,
+            why,
+            outcome,
+        };
+        if bytes > 0 {
+            inner.decisions.record(&decided(bytes, Outcome::Done));
+        }
+        if let Some(error) = error.filter(|error| !matches!(error, StepError::Stopping)) {
+            inner.decisions.record_because(&decided(0, error.outcome()), error);
+        }
+    }
 }
 
 /// A chunk that is referred to.

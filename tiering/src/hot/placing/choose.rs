@@ -80,7 +80,7 @@ pub(in crate::hot) fn choose(
     match (order, aim.below_hot()) {
         (Some(Order::DrainCold), _) => movable(COLD).map(promoted).collect(),
         (Some(Order::DrainUpstream), _) => movable(UPSTREAM).map(promoted).collect(),
-        (Some(Order::Promote(wanted)), _) => {
+        (Some(Order::Promote { segments: wanted, .. }), _) => {
             let lower = movable(COLD).chain(movable(UPSTREAM));
             lower.filter(|segment| wanted.contains(&segment.id)).map(promoted).collect()
         }
@@ -169,7 +169,8 @@ mod tests {
     fn an_order_comes_before_pressure() {
         let all = [facts(1, HOT, 0.0), facts(2, COLD, 0.0), facts(3, COLD, 9.0)];
         assert_eq!(chosen(&all, Some(&Order::DrainCold), 5000), [2, 3]);
-        let promote = Order::Promote(vec![SegmentId(3), SegmentId(1), SegmentId(9)]);
+        let segments = vec![SegmentId(3), SegmentId(1), SegmentId(9)];
+        let promote = Order::Promote { segments, job: None };
         let aim = Aim { has_cold: true, ..Aim::default() };
         assert_eq!(choose(&all, Some(&promote), aim), [(SegmentId(3), Way { from: COLD, to: HOT })]);
         let down = Way { from: HOT, to: COLD };

@@ -21,10 +21,11 @@ use super::heat::Heat;
 use super::job::{Event, Job, Step, Way};
 use super::room::{Room, no_room};
 use super::store::store;
+use crate::decisions::{Decided, Kind, Outcome, Place, Reason, What, Why};
 use crate::hot::Inner;
 use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 use crate::hot::compaction::choose::SegmentFacts;
-use crate::hot::compaction::{StepError, blocking, pick_out};
+use crate::hot::compaction::{Picked, StepError, blocking, pick_out};
 use crate::hot::header::SEGMENT_HEADER_BYTES;
 use crate::hot::pace::Pace;
 use crate::upstream::ObjectId;
@@ -43,10 +44,17 @@ const SWEEP_EVERY: Duration = Duration::from_mins(1);
 /// lives in it, and what is dead costs a store's price and not a disk's room.
 const UPSTREAM_DEAD_PERCENT: u64 = 70;
 
+/// Why a segment is moved, and how much that is.
+#[derive(Clone, Copy)]
+struct Cause {
+    why: Why,
+    bytes: u64,
+}
+
 /// Moves segments.
 pub(in crate::hot) struct Placer {
     /// Jobs whose old files somebody copies.
-    parked: Vec<Job>,
+    parked: Vec<(Job, Cause)>,
     heat: Heat,
     pace: Pace,
     /// Where the copy is that the job under way has made.
@@ -92,8 +100,8 @@ impl Placer {
             self.sweep_due = Some(Instant::now() + SWEEP_EVERY);
             sweep_objects(inner, catalogue).await?;
         }
-        for job in std::mem::take(&mut self.parked) {
-            self.run_job(inner, catalogue, job).await?;
+        for (job, cause) in std::mem::take(&mut self.parked) {
+            self.run_job(inner, catalogue, job, cause).await?;
         }
         let order = inner.placing.order();
         let chosen = self.choose(inner, facts, busy, order.as_ref());
@@ -109,10 +117,13 @@ impl Placer {
                 return Ok(true);
             }
             let away = way.from == UPSTREAM || way.to == UPSTREAM;
+            let why = order.as_ref().map_or_else(|| why(way), super::Order::why);
+            let (job, cause) = (Job::new(segment, way), Cause { why, bytes: bytes(segment) });
             if away && self.refusals >= REFUSALS_MAX {
                 inner.placing.failed.fetch_add(1, Relaxed);
+                note_refused(inner, job, cause, &"the upstream failed with those before it");
                 self.gave_up(segment, way, order.is_some());
-            } else if self.run_job(inner, catalogue, Job::new(segment, way)).await? {
+            } else if self.run_job(inner, catalogue, job, cause).await? {
                 self.refusals = 0;
             } else {
                 self.refusals += u32::from(away);
@@ -157,7 +168,7 @@ impl Placer {
                     && segment.bytes > SEGMENT_HEADER_BYTES
                     && !busy.contains(&segment.id)
                     && !self.given_up.contains(&segment.id)
-                    && !self.parked.iter().any(|job| job.segment == segment.id),
+                    && !self.parked.iter().any(|(job, _)| job.segment == segment.id),
                 worth_keeping: segment.references > 0 && !segment.is_worth(dead_percent),
                 mostly_dead: segment.references > 0 && segment.is_worth(UPSTREAM_DEAD_PERCENT),
                 heat: self.heat.of(segment.id),
@@ -174,17 +185,28 @@ impl Placer {
         inner: &Arc<Inner>,
         catalogue: &Catalogue,
         mut job: Job,
+        cause: Cause,
     ) -> Result<bool, StepError> {
+        let mut is_placed = false;
         while let Some(step) = job.next() {
             match self.carry_out(inner, catalogue, job, step).await {
                 Ok(Event::Busy) => {
-                    self.parked.push(job);
+                    self.parked.push((job, cause));
                     return Ok(true);
                 }
-                Ok(event) => job.on(event),
+                Ok(event) => {
+                    if step == Step::Place {
+                        is_placed = true;
+                        inner.decisions.record(&decided(job, cause, Outcome::Done));
+                    }
+                    job.on(event);
+                }
                 Err(StepError::Stopping) => return Err(StepError::Stopping),
                 Err(error) => {
                     inner.placing.failed.fetch_add(1, Relaxed);
+                    if matches!(step, Step::PickOut | Step::Copy | Step::Place) && !is_placed {
+                        inner.decisions.record_because(&decided(job, cause, error.outcome()), &error);
+                    }
                     tracing::warn!(segment = %job.segment, way = ?job.way, ?step, %error, "a segment was not moved");
                     return Ok(false);
                 }
@@ -204,7 +226,10 @@ impl Placer {
         match step {
             Step::PickOut => {
                 if let Some(is_hot) = inner.is_hot.get() {
-                    pick_out(inner, catalogue, job.segment, is_hot.clone(), &mut self.pace).await?;
+                    let picked = Picked::begin(inner, job.segment);
+                    let done = pick_out(inner, catalogue, job.segment, is_hot.clone(), &mut self.pace).await;
+                    picked.end(inner, Reason::Heat.into(), done.as_ref().err());
+                    done?;
                 }
             }
             Step::Copy => self.copied = Some(self.copy(inner, catalogue, job).await?),
@@ -262,6 +287,32 @@ impl Placer {
         }
         Ok(to)
     }
+}
+
+/// Why a segment goes that nobody ordered: what comes down does so because its tier is too full, what comes up to be emptied.
+fn why(way: Way) -> Why {
+    if way.to == HOT { Reason::Compaction.into() } else { Reason::Watermark.into() }
+}
+
+fn decided(job: Job, cause: Cause, outcome: Outcome) -> Decided<'static> {
+    let place = |tier| match tier {
+        HOT => Place::Hot,
+        COLD => Place::Cold,
+        _ => Place::Upstream,
+    };
+    Decided {
+        kind: if job.way.to == HOT { Kind::Promote } else { Kind::Spill },
+        what: What::Segment(job.segment),
+        from: place(job.way.from),
+        to: place(job.way.to),
+        bytes: cause.bytes,
+        why: cause.why,
+        outcome,
+    }
+}
+
+fn note_refused(inner: &Inner, job: Job, cause: Cause, error: &dyn std::fmt::Display) {
+    inner.decisions.record_because(&decided(job, cause, Outcome::Failed), error);
 }
 
 /// What is too much where, and where there is room.

@@ -1,0 +1,120 @@
+//! `/v1/decisions`: what was moved, kept and let go of lately, and why.
+
+use super::{Admin, ApiError};
+use axum::Json;
+use axum::extract::{Query, State};
+use http::StatusCode;
+use mlgw_common::limits::DECISIONS_MAX;
+use mlgw_common::{BucketId, Timestamp};
+use mlgw_tiering::decisions::{Entry, Kind, Wanted};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Decisions that are shown when nobody says how many.
+const SHOWN: usize = 100;
+
+/// A decision that was made, or several that are alike and followed shortly.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecisionInfo {
+    /// Its number; a later one has a greater number.
+    pub seq: u64,
+    /// When it was made, the first of several.
+    pub time: String,
+    /// When the last of them was.
+    pub until: String,
+    /// What was to be done: `spill`, `promote`, `relocate`, `release`, `keep`, `evict`, `clear`, `import` or `persist`.
+    pub kind: String,
+    /// The segment, when it is about one.
+    pub segment: Option<u64>,
+    /// The bucket, when it is about objects; its id after `#`, when it is gone.
+    pub bucket: Option<String>,
+    /// The object's key, or the first of several; or what all their keys begin with.
+    pub key: Option<String>,
+    /// How many it was, each as often as it was tried.
+    pub count: u64,
+    /// Where it was.
+    pub from: String,
+    /// Where it was to go.
+    pub to: String,
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Why: `watermark`, `drain`, `compaction`, `asked`, `pressure`, `dead`, `heat`, `pin`, `read`, `job` or `write_back`.
+    pub reason: String,
+    /// The job, when one did it.
+    pub job: Option<u64>,
+    /// What came of it: `done`, `no_room`, `over_budget`, `damaged`, `foreign` or `failed`.
+    pub outcome: String,
+    /// What went wrong, the last time.
+    pub error: Option<String>,
+}
+
+/// Decisions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecisionList {
+    /// The newest first.
+    pub decisions: Vec<DecisionInfo>,
+}
+
+/// Which decisions.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DecisionQuery {
+    limit: Option<usize>,
+    kind: Option<String>,
+    bucket: Option<String>,
+}
+
+pub(super) async fn list(
+    State(admin): State<Arc<Admin>>,
+    Query(query): Query<DecisionQuery>,
+) -> Result<Json<DecisionList>, ApiError> {
+    let limit = query.limit.unwrap_or(SHOWN);
+    if !(1..=DECISIONS_MAX).contains(&limit) {
+        return Err(ApiError::invalid(format!("limit is {limit}, not 1 to {DECISIONS_MAX}.")));
+    }
+    let kind = query.kind.as_deref().map(kind_of).transpose()?;
+    let bucket = query.bucket.as_deref().map(|name| admin.bucket_id(name)).transpose()?;
+    let names: BTreeMap<u64, String> = {
+        let buckets = admin.catalogue.buckets(None, None, usize::MAX);
+        buckets.iter().map(|bucket| (bucket.id, bucket.name.clone())).collect()
+    };
+    let found = admin.decisions.list(Wanted { limit, kind, bucket });
+    Ok(Json(DecisionList { decisions: found.into_iter().map(|entry| told(entry, &names)).collect() }))
+}
+
+fn kind_of(word: &str) -> Result<Kind, ApiError> {
+    let all = || Kind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ");
+    Kind::of(word).ok_or_else(|| {
+        ApiError::invalid(format!("There is no kind of decision {word:?}; there are {}.", all()))
+    })
+}
+
+impl Admin {
+    fn bucket_id(&self, name: &str) -> Result<BucketId, ApiError> {
+        let bucket = self.catalogue.bucket(name).map(|bucket| bucket.bucket_id());
+        let message = || format!("There is no bucket {name:?}.");
+        bucket.ok_or_else(|| ApiError::new(StatusCode::NOT_FOUND, "NoSuchBucket", message()))
+    }
+}
+
+fn told(entry: Entry, names: &BTreeMap<u64, String>) -> DecisionInfo {
+    let name = |id: u64| names.get(&id).cloned().unwrap_or_else(|| format!("#{id}"));
+    DecisionInfo {
+        seq: entry.seq,
+        time: Timestamp(entry.at_ms).to_string(),
+        until: Timestamp(entry.until_ms).to_string(),
+        kind: entry.kind.name().to_owned(),
+        segment: entry.segment,
+        bucket: entry.bucket.map(name),
+        key: (!entry.key.is_empty()).then_some(entry.key),
+        count: entry.count,
+        from: entry.from.name().to_owned(),
+        to: entry.to.name().to_owned(),
+        bytes: entry.bytes,
+        reason: entry.reason.name().to_owned(),
+        job: entry.job,
+        outcome: entry.outcome.name().to_owned(),
+        error: (!entry.error.is_empty()).then_some(entry.error),
+    }
+}

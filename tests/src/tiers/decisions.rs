@@ -1,0 +1,95 @@
+//! Why bytes are where they are: what moved them is read back from the log of decisions, also after a restart.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::cold::{Bench, restarted};
+use super::{BUCKET, Objects, put_some};
+use crate::content::Content;
+use crate::s3::whole;
+use crate::seed::Rng;
+use crate::server::{Setup, runtime};
+
+/// What `mlgw policy decisions` says, the newest first.
+fn decisions(setup: &Setup, words: &[&str]) -> Vec<Value> {
+    let (said, status) = setup.command(&[&["--output", "json", "policy", "decisions"], words].concat());
+    assert_eq!(status, Some(0), "{words:?}: {said}");
+    let said: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+    said["decisions"].as_array().expect("a list").clone()
+}
+
+/// Those with these words, by their segments.
+fn segments(decisions: &[Value], from: &str, to: &str, reason: &str) -> BTreeSet<u64> {
+    let is_it = |one: &&Value| {
+        one["from"] == from && one["to"] == to && one["reason"] == reason && one["outcome"] == "done"
+    };
+    decisions.iter().filter(is_it).filter_map(|one| one["segment"].as_u64()).collect()
+}
+
+fn bytes(decisions: &[Value]) -> u64 {
+    decisions.iter().filter_map(|one| one["bytes"].as_u64()).sum()
+}
+
+#[test]
+fn who_asks_why_a_segment_went_down_and_came_up_is_told_also_after_a_restart() {
+    let (bench, mut objects, mut random) = (Bench::new(), Objects::new(), Rng::new(11));
+    let server = bench.setup.start();
+    runtime().block_on(async {
+        server.client().create_bucket(BUCKET).await.expect("made");
+        put_some(&server.client(), &mut random, &mut objects).await;
+    });
+    let server = restarted(server, &bench);
+    let moved = bench.tier(&["drain", "hot", "--wait"]);
+    let spilled = decisions(&bench.setup, &["--kind", "spill", "--limit", "4096"]);
+    let down = segments(&spilled, "hot", "cold", "drain");
+    assert_eq!(bytes(&spilled), moved["spilled_bytes"].as_u64().expect("a number"), "{spilled:?}");
+    assert_eq!(Some(down.len() as u64), bench.tier(&["show", "cold"])["segments"].as_u64(), "{spilled:?}");
+    let metrics = bench.setup.command(&["status", "--metrics"]).0;
+    let line = metrics.lines().find(|line| {
+        let labels = ["from=\"hot\"", "to=\"cold\"", "reason=\"drain\""];
+        line.starts_with("mlgw_moved_bytes_total{") && labels.iter().all(|label| line.contains(label))
+    });
+    assert!(line.is_some_and(|line| line.ends_with(&format!(" {}", bytes(&spilled)))), "{line:?}");
+    let server = restarted(server, &bench);
+    assert_eq!(decisions(&bench.setup, &["--kind", "spill", "--limit", "4096"]), spilled, "it is remembered");
+    bench.tier(&["drain", "cold", "--wait"]);
+    let promoted = decisions(&bench.setup, &["--kind", "promote", "--limit", "4096"]);
+    assert_eq!(segments(&promoted, "cold", "hot", "drain"), down, "{promoted:?}");
+    let newest = decisions(&bench.setup, &["--limit", "1"]);
+    let later = |one: &Value| newest[0]["seq"].as_u64() >= one["seq"].as_u64();
+    assert!(newest.len() == 1 && promoted.iter().chain(&spilled).all(later), "{newest:?}");
+    server.stop();
+}
+
+#[test]
+fn what_goes_because_its_tier_is_full_or_it_is_dead_says_so() {
+    let bench = Bench::new();
+    let setup = bench.setup.clone().with("hot.capacity", "24MiB");
+    let server = setup.start();
+    runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        for n in 0..60 {
+            let bytes = Content { id: n, length: 1_000_000 }.bytes();
+            let begun = Instant::now();
+            while client.put(BUCKET, &format!("{}", n % 40), whole(bytes.clone())).await.is_err() {
+                assert!(begun.elapsed() < Duration::from_secs(60), "it does not spill");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    });
+    let begun = Instant::now();
+    loop {
+        let all = decisions(&setup, &["--limit", "4096"]);
+        let spilled = segments(&all, "hot", "cold", "watermark");
+        let dead = all.iter().filter(|one| one["kind"] == "release" && one["reason"] == "dead").count();
+        if !spilled.is_empty() && dead > 0 {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{all:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    server.stop();
+}

@@ -1,0 +1,128 @@
+//! The file that entries are kept in: a line of JSON each, appended.
+//!
+//! An entry that counts on is written again; the last line of a number holds. A file that is full is set aside for the next one, so there
+//! are two at most. Nothing is synced. When power fails, lines may be missing and the last one torn: what is no line is passed over.
+
+use super::Entry;
+use mlgw_common::limits::{DECISIONS_FILE_BYTES_MAX, DECISIONS_MAX};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// The file that is written.
+const NAME: &str = "decisions.jsonl";
+/// The one before it.
+const BEFORE: &str = "decisions.1.jsonl";
+/// The format of a line.
+const FORMAT: u32 = 1;
+
+/// Why what is kept cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {source}")]
+pub struct KeepError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// A line, by what it must have.
+#[derive(Deserialize)]
+struct Format {
+    v: u32,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    v: u32,
+    #[serde(flatten)]
+    entry: &'a Entry,
+}
+
+pub(super) struct Kept {
+    dir: PathBuf,
+    file: File,
+    bytes: u64,
+    /// The disk refused a line; said once.
+    refused: bool,
+}
+
+impl Kept {
+    /// Opens what is kept in `dir`; returns the newest entries in their order.
+    pub(super) fn open(dir: &Path) -> Result<(Self, VecDeque<Entry>), KeepError> {
+        let mut found = BTreeMap::new();
+        for name in [BEFORE, NAME] {
+            let path = dir.join(name);
+            read(&path, &mut found).map_err(|source| KeepError { path, source })?;
+        }
+        while found.len() > DECISIONS_MAX {
+            found.pop_first();
+        }
+        let path = dir.join(NAME);
+        let kept = Self::begin(dir, &path).map_err(|source| KeepError { path, source })?;
+        Ok((kept, found.into_values().collect()))
+    }
+
+    fn begin(dir: &Path, path: &Path) -> io::Result<Self> {
+        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+        let mut bytes = file.metadata()?.len();
+        if bytes > 0 {
+            // Ends a line that a crash tore.
+            file.write_all(b"\n")?;
+            bytes += 1;
+        }
+        Ok(Self { dir: dir.to_owned(), file, bytes, refused: false })
+    }
+
+    /// Appends entries. What the disk refuses is not kept, and goes on being in memory.
+    pub(super) fn write(&mut self, entries: &[Entry]) {
+        if entries.is_empty() {
+            return;
+        }
+        let written = self.try_write(entries);
+        if let Err(error) = &written
+            && !self.refused
+        {
+            tracing::warn!(%error, "decisions are not kept over a restart");
+        }
+        self.refused = written.is_err();
+    }
+
+    fn try_write(&mut self, entries: &[Entry]) -> io::Result<()> {
+        let mut lines = Vec::new();
+        for entry in entries {
+            serde_json::to_writer(&mut lines, &Line { v: FORMAT, entry })?;
+            lines.push(b'\n');
+        }
+        if self.bytes > 0 && self.bytes + lines.len() as u64 > DECISIONS_FILE_BYTES_MAX {
+            let path = self.dir.join(NAME);
+            std::fs::rename(&path, self.dir.join(BEFORE))?;
+            *self = Self::begin(&self.dir, &path)?;
+        }
+        self.file.write_all(&lines)?;
+        self.bytes += lines.len() as u64;
+        Ok(())
+    }
+}
+
+/// Adds what a file holds.
+fn read(path: &Path, found: &mut BTreeMap<u64, Entry>) -> io::Result<()> {
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let format = serde_json::from_slice::<Format>(line).map_or(FORMAT, |format| format.v);
+        if format > FORMAT {
+            return Err(io::Error::other(format!(
+                "it has lines of format {format}, which a newer mlgw wrote: use that one"
+            )));
+        }
+        match serde_json::from_slice::<Entry>(line) {
+            Ok(entry) => drop(found.insert(entry.seq, entry)),
+            Err(error) => tracing::warn!(path = %path.display(), %error, "a decision is not read"),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,155 @@
+//! What is recorded is found again, in its order, and no more than there is room for.
+
+use super::{Decided, Decisions, Entry, Kind, Outcome, Place, Reason, Wanted, What, Why};
+use mlgw_common::Timestamp;
+use mlgw_common::clock::ManualClock;
+use mlgw_common::ids::{BucketId, SegmentId};
+use mlgw_common::limits::{DECISIONS_FILE_BYTES_MAX, DECISIONS_MAX};
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+const ALL: Wanted = Wanted { limit: usize::MAX, kind: None, bucket: None };
+
+fn spill(segment: u64, outcome: Outcome) -> Decided<'static> {
+    Decided {
+        kind: Kind::Spill,
+        what: What::Segment(SegmentId(segment)),
+        from: Place::Hot,
+        to: Place::Cold,
+        bytes: 100,
+        why: Reason::Watermark.into(),
+        outcome,
+    }
+}
+
+fn kept(bucket: u64, key: &'static str) -> Decided<'static> {
+    let (kind, from, to) = (Kind::Keep, Place::Origin, Place::Copies);
+    let what = What::Object(BucketId(bucket), key);
+    Decided { kind, what, from, to, bytes: 10, why: Why::job(7), outcome: Outcome::Done }
+}
+
+fn segments(entries: &[Entry]) -> Vec<u64> {
+    entries.iter().filter_map(|entry| entry.segment).collect()
+}
+
+#[test]
+fn the_newest_come_first_and_the_oldest_go() {
+    let decisions = Decisions::new(Arc::new(ManualClock::default()));
+    let all = DECISIONS_MAX as u64 + 10;
+    (1..=all).for_each(|segment| decisions.record(&spill(segment, Outcome::Done)));
+    let listed = decisions.list(ALL);
+    assert_eq!(listed.len(), DECISIONS_MAX);
+    assert_eq!((listed[0].segment, listed.last().unwrap().segment), (Some(all), Some(11)));
+    assert!(listed.windows(2).all(|pair| pair[0].seq > pair[1].seq));
+    assert_eq!(segments(&decisions.list(Wanted { limit: 2, ..ALL })), [all, all - 1]);
+    let moved = decisions.moved();
+    assert_eq!(moved[&(Place::Hot, Place::Cold, Reason::Watermark)], 100 * all, "sums forget nothing");
+}
+
+#[test]
+fn filters_find_a_kind_and_a_bucket() {
+    let decisions = Decisions::new(Arc::new(ManualClock::default()));
+    decisions.record(&spill(1, Outcome::Done));
+    decisions.record(&kept(5, "a"));
+    decisions.record(&kept(6, "b"));
+    let of = |kind, bucket: Option<u64>| {
+        let listed = decisions.list(Wanted { kind, bucket: bucket.map(BucketId), ..ALL });
+        listed.iter().map(|entry| entry.seq).collect::<Vec<_>>()
+    };
+    assert_eq!((of(None, None), of(Some(Kind::Spill), None)), (vec![3, 2, 1], vec![1]));
+    assert_eq!((of(None, Some(6)), of(Some(Kind::Keep), Some(5))), (vec![3], vec![2]));
+    assert_eq!(of(Some(Kind::Spill), Some(5)), [0u64; 0]);
+}
+
+#[test]
+fn what_is_alike_is_one_entry_that_counts() {
+    let clock = Arc::new(ManualClock::default());
+    let decisions = Decisions::new(clock.clone());
+    (0..10_000).for_each(|_| decisions.record(&kept(5, "first")));
+    clock.set(Timestamp(999));
+    decisions.record(&kept(5, "last"));
+    let listed = decisions.list(ALL);
+    assert_eq!((listed.len(), listed[0].count, listed[0].bytes), (1, 10_001, 100_010));
+    assert_eq!((listed[0].key.as_str(), listed[0].until_ms, listed[0].job), ("first", 999, Some(7)));
+    clock.set(Timestamp(1000));
+    decisions.record(&kept(5, "later"));
+    assert_eq!(decisions.list(ALL).len(), 2, "a second is over");
+}
+
+#[test]
+fn what_fails_again_and_again_is_one_entry_with_the_last_error() {
+    let clock = Arc::new(ManualClock::default());
+    let decisions = Decisions::new(clock.clone());
+    for round in 0..12 {
+        clock.set(Timestamp(5000 * round));
+        decisions.record_because(&spill(1, Outcome::Failed), &format!("round {round}"));
+        decisions.record(&spill(2, Outcome::NoRoom));
+    }
+    let listed = decisions.list(ALL);
+    assert_eq!((listed.len(), listed[1].count, listed[1].error.as_str()), (2, 12, "round 11"));
+    assert_eq!(decisions.moved()[&(Place::Hot, Place::Cold, Reason::Watermark)], 0, "nothing moved");
+    decisions.record_because(&spill(3, Outcome::Failed), &"ä".repeat(10_000));
+    assert!(decisions.list(ALL)[0].error.len() <= 256, "however much it says");
+}
+
+fn open(dir: &Path) -> Decisions {
+    let clock = Arc::new(ManualClock::default());
+    clock.set(Timestamp(1_000_000));
+    Decisions::open(dir, clock).unwrap()
+}
+
+#[tokio::test]
+async fn a_restart_finds_them_and_passes_over_a_torn_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = || dir.path().join("decisions.jsonl");
+    let before = open(dir.path());
+    (1..=3).for_each(|segment| before.record(&spill(segment, Outcome::Done)));
+    before.write();
+    before.record(&spill(3, Outcome::Done));
+    before.record_because(&spill(4, Outcome::Failed), &"a disk\nthat fails");
+    before.write();
+    let listed = before.list(ALL);
+    assert_eq!(open(dir.path()).list(ALL), listed);
+    // Power fails in the middle of a line, at any byte of it.
+    let whole = std::fs::read(file()).unwrap();
+    let last = whole[..whole.len() - 2].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+    for end in last..whole.len() - 2 {
+        std::fs::write(file(), &whole[..end]).unwrap();
+        let after = open(dir.path());
+        assert_eq!(after.list(ALL), listed[1..], "cut at {end}");
+        after.record(&spill(9, Outcome::Done));
+        after.write();
+        assert_eq!(segments(&open(dir.path()).list(ALL)), [9, 3, 2, 1], "it goes on behind what was torn");
+    }
+}
+
+#[tokio::test]
+async fn files_are_bounded_and_of_a_newer_format_none_is_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let decisions = open(dir.path());
+    let long = "x".repeat(256);
+    for round in 0..40 {
+        for segment in 0..500 {
+            let segment = round * 1000 + segment;
+            decisions.record_because(&spill(segment, Outcome::Failed), &long);
+        }
+        decisions.write();
+    }
+    let bytes: u64 =
+        std::fs::read_dir(dir.path()).unwrap().map(|f| f.unwrap().metadata().unwrap().len()).sum();
+    assert!((DECISIONS_FILE_BYTES_MAX / 2..=2 * DECISIONS_FILE_BYTES_MAX).contains(&bytes), "{bytes}");
+    let found = open(dir.path()).list(ALL);
+    assert_eq!(found[..1000], decisions.list(ALL)[..1000]);
+    let mut file = std::fs::OpenOptions::new().append(true).open(dir.path().join("decisions.jsonl")).unwrap();
+    file.write_all(b"{\"v\":2,\"all\":\"new\"}\n").unwrap();
+    let refused = Decisions::open(dir.path(), Arc::new(ManualClock::default())).err().unwrap();
+    assert!(refused.to_string().contains("newer mlgw"), "{refused}");
+}
+
+#[test]
+fn every_word_is_found_by_its_name() {
+    assert!(Kind::ALL.iter().all(|kind| Kind::of(kind.name()) == Some(*kind)));
+    assert_eq!((Kind::of("sideways"), Outcome::of("over_budget")), (None, Some(Outcome::OverBudget)));
+    assert_eq!(serde_json::to_string(&Place::Nowhere).unwrap(), "\"-\"");
+}
