@@ -20,8 +20,8 @@ pub use error::{ConfigError, Finding};
 pub use machine::Machine;
 pub use report::{documentation, example, show};
 pub use table::{
-    AccessLogSection, Admin, Audit, BoundSection, CatalogueSection, Config, Hot, Limits, Log, MetricsSection,
-    S3, SECTIONS, SETTINGS, Setting, Tls, TracesSection,
+    AccessLogSection, Admin, Audit, BoundSection, CatalogueSection, Config, Hot, LanesSection, Limits, Log,
+    MetricsSection, S3, SECTIONS, SETTINGS, Setting, Tls, TracesSection,
 };
 pub use upstreams::{UPSTREAM_SETTINGS, Upstream};
 pub use value::{
@@ -29,6 +29,7 @@ pub use value::{
     Value,
 };
 
+use crate::s3::lanes::Lanes;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -263,6 +264,9 @@ impl Config {
             if value == 0 {
                 found.push((key, format!("'{key}' is at least 1")));
             }
+        }
+        if let Err(why) = Lanes::new(&self.lanes.inference) {
+            found.push(("lanes.inference", format!("'lanes.inference': {why}")));
         }
         if let Some(endpoint) = &self.traces.endpoint
             && !endpoint.starts_with("http://")

@@ -25,6 +25,7 @@ pub mod get;
 pub mod headers;
 pub mod ingest;
 pub mod keep_alive;
+pub mod lanes;
 pub mod list;
 pub mod multipart;
 pub mod object_headers;
@@ -58,6 +59,7 @@ use crate::writeback::WriteBack;
 use error::{Code, S3Error};
 use http::request::Parts;
 use http::{HeaderValue, header};
+use lanes::Lanes;
 use mlgw_common::limits::KIB;
 use mlgw_common::{BucketId, Clock, Timestamp};
 use mlgw_metadata::Catalogue;
@@ -101,6 +103,8 @@ pub struct Gateway {
     pub keyring: Keyring,
     /// The protocol's settings.
     pub config: S3Config,
+    /// Whose turn it is at the disks.
+    pub lanes: Lanes,
     /// What happened.
     pub metrics: Arc<Metrics>,
     /// What time it is.

@@ -34,6 +34,7 @@ use crate::metrics::Metrics;
 use crate::metrics::access_log::AccessLog;
 use crate::metrics::recent::{self, Recent, Sample};
 use crate::metrics::traces::Traces;
+use crate::s3::lanes::Lanes;
 use crate::s3::{self, Gateway, S3Config};
 use arc_swap::ArcSwap;
 use bring_up::Engine;
@@ -471,10 +472,16 @@ fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gatew
         hasher: Hasher::new(Handle::current()),
         keyring: engine.keyring.clone(),
         config: S3Config { domains, region: config.s3.region.clone(), etag: config.s3.etag, rules },
+        lanes: lanes_of(config),
         metrics: Arc::clone(metrics),
         clock: Arc::clone(&engine.clock),
         requests: AtomicU64::new(0),
     }
+}
+
+/// Whose turn it is; globs that are none were refused with the configuration.
+fn lanes_of(config: &Config) -> Lanes {
+    Lanes::new(&config.lanes.inference).unwrap_or_default()
 }
 
 fn patience_of(config: &Config) -> Patience {

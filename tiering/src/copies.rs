@@ -13,6 +13,7 @@ mod pins;
 pub use pins::PinnedCopies;
 
 use crate::decisions::{Decided, Decisions, Kind, Outcome, Place, What, Why};
+use crate::fair::{DiskQueues, Lane};
 use crate::hot::{Chunk, ChunkAt, HotOptions, HotTier, OpenError, Placement, ReadError};
 use crate::memory::MemoryTier;
 use crate::tiers::read_through;
@@ -53,6 +54,8 @@ pub struct CopiesOptions {
     pub clock: Arc<dyn Clock>,
     /// Where it is recorded what is kept and what goes, and why.
     pub decisions: Decisions,
+    /// Who goes to the disk next.
+    pub queues: DiskQueues,
 }
 
 /// Why clean copies were not opened.
@@ -127,6 +130,8 @@ impl Copies {
         segments.durability = Durability::Os;
         segments.direct_writes = false;
         segments.ballast_bytes = 0;
+        segments.queues = options.queues;
+        segments.append_lane = Lane::Background;
         let segments = HotTier::open_with(segments, map.clone()).await?;
         let inner = Arc::new(Inner {
             index,
@@ -309,8 +314,9 @@ impl Copies {
         body: BodyId,
         first: u64,
         range: Range<u64>,
+        lane: Lane,
     ) -> Result<Bytes, ReadError> {
-        read_through(&self.inner.memory, &self.inner.segments, extent, body, first, range).await
+        read_through(&self.inner.memory, &self.inner.segments, extent, body, first, range, lane).await
     }
 
     /// Forgets block `number` of an object, because it could not be read.

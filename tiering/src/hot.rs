@@ -100,6 +100,7 @@ use volumes::{Found, Volumes};
 use writer::Shared;
 
 use crate::decisions::{self, Decisions};
+use crate::fair::{DiskQueues, Lane};
 
 /// Why a chunk was not stored. Nothing of it will ever be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -270,11 +271,13 @@ impl HotTier {
             space,
             metrics: metrics.clone(),
             segment_bytes: options.segment_bytes,
+            queues: options.queues.clone(),
+            append_lane: options.append_lane,
             runtime: Handle::current(),
         });
         let (lanes, ended) = Lanes::start(shared.clone()).map_err(io)?;
-        let reader =
-            Reader::new(Files::new(volumes.dirs().clone(), map, OPEN_FILES_MAX), away.clone(), metrics);
+        let files = Files::new(volumes.dirs().clone(), map, OPEN_FILES_MAX);
+        let reader = Reader::new(files, away.clone(), options.queues, metrics);
         let writers_ended = Mutex::new(ended);
         let inner = Arc::new(Inner {
             shared,
@@ -335,7 +338,7 @@ impl HotTier {
     /// When nothing was stored.
     pub async fn append_again(&self, extent: &Extent, body: BodyId) -> Result<Appended, AppendError> {
         self.inner.shared.segments.holds.give_up(extent.segment_id());
-        let read = self.inner.reader.chunk(extent, body).await;
+        let read = self.inner.reader.chunk(extent, body, Lane::Checkpoint).await;
         let (owner, data) = read.map_err(|error| {
             tracing::error!(%error, "a chunk of a fenced segment cannot be read back");
             AppendError::Io
@@ -348,7 +351,8 @@ impl HotTier {
     /// # Errors
     /// When nothing was stored.
     pub async fn append_moved(&self, extent: &Extent, body: BodyId) -> Result<Appended, AppendError> {
-        let (owner, data) = self.inner.reader.chunk(extent, body).await.map_err(|error| {
+        let read = self.inner.reader.chunk(extent, body, Lane::Background).await;
+        let (owner, data) = read.map_err(|error| {
             tracing::warn!(%error, "a chunk cannot be read and is not moved");
             AppendError::Io
         })?;
@@ -438,12 +442,24 @@ impl HotTier {
     }
 
     /// Reads `range` (not empty, within the extent's logical bytes) of what `extent` of `body`
-    /// stores. Every byte is verified.
+    /// stores. Every byte is verified. What has to go to a disk waits for its turn in `lane`.
     ///
     /// # Errors
     /// When they cannot be read, or are not what was written.
-    pub async fn read(&self, extent: &Extent, body: BodyId, range: Range<u64>) -> Result<Bytes, ReadError> {
-        self.inner.reader.read(extent, body, range).await
+    pub async fn read(
+        &self,
+        extent: &Extent,
+        body: BodyId,
+        range: Range<u64>,
+        lane: Lane,
+    ) -> Result<Bytes, ReadError> {
+        self.inner.reader.read(extent, body, range, lane).await
+    }
+
+    /// Who goes to the disks next.
+    #[must_use]
+    pub fn queues(&self) -> &DiskQueues {
+        &self.inner.shared.queues
     }
 
     /// Whether a segment is where reads take so long that it is better to say beforehand what will be read.
@@ -548,7 +564,8 @@ fn chunks_in(inner: &Inner, segment: SegmentId) -> io::Result<Vec<ChunkAt>> {
     let mut found = Vec::new();
     let Some(place) = inner.shared.segments.map.place(segment) else { return Ok(found) };
     let file = inner.volumes.dirs().open(segment, place.tier)?;
-    let mut scan = scan::Scan::new(file, segment, place.generation, 0)?;
+    let places = inner.shared.queues.of_tier(place.tier).clone();
+    let mut scan = scan::Scan::new(file, segment, place.generation, 0)?.in_background(places);
     while let Some(record) = scan.next()? {
         let Some(owner) = record.head.and_then(|head| head.owner()) else { continue };
         let Owner { bucket, key, body, offset: first, .. } = owner;

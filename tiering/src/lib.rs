@@ -8,6 +8,7 @@
 pub mod bound;
 mod copies;
 pub mod decisions;
+pub mod fair;
 pub mod hot;
 mod memory;
 pub mod origin;
@@ -16,6 +17,7 @@ pub mod upstream;
 
 pub use copies::{Copies, CopiesMetrics, CopiesOptions, OpenCopiesError, PinnedCopies};
 pub use decisions::Decisions;
+pub use fair::{DiskQueues, Lane};
 pub use hot::{
     AppendError, Appended, Chunk, CompactionSettings, CompactionStatus, Hold, HotMetrics, HotOptions,
     HotTier, OpenError, Order, Placement, PlacingSettings, PlacingStatus, ReadError, RecoverError,

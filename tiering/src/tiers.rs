@@ -7,6 +7,7 @@ use bytes::Bytes;
 use mlgw_common::ids::BodyId;
 use mlgw_metadata::schema::Extent;
 
+use crate::fair::Lane;
 use crate::hot::{HotTier, ReadError};
 use crate::memory::{MemoryTier, cut};
 
@@ -29,7 +30,7 @@ impl Tiers {
     }
 
     /// Reads `range` (not empty, within the extent's logical bytes) of what `extent` of `body` stores, whose first byte is
-    /// byte `first` of the body. Every byte was verified when it came from a disk.
+    /// byte `first` of the body. Every byte was verified when it came from a disk. What is not in memory waits for its turn in `lane`.
     ///
     /// # Errors
     /// When they cannot be read, or are not what was written.
@@ -39,8 +40,9 @@ impl Tiers {
         body: BodyId,
         first: u64,
         range: Range<u64>,
+        lane: Lane,
     ) -> Result<Bytes, ReadError> {
-        read_through(&self.memory, &self.hot, extent, body, first, range).await
+        read_through(&self.memory, &self.hot, extent, body, first, range, lane).await
     }
 }
 
@@ -52,15 +54,16 @@ pub(crate) async fn read_through(
     body: BodyId,
     first: u64,
     range: Range<u64>,
+    lane: Lane,
 ) -> Result<Bytes, ReadError> {
     if !memory.takes(extent.logical_bytes) || range.end > extent.logical_bytes {
-        return segments.read(extent, body, range).await;
+        return segments.read(extent, body, range, lane).await;
     }
     if let Some(bytes) = memory.get(body, first, &range) {
         return Ok(bytes);
     }
     // All of it is verified at once, so it costs no more to have all of it.
-    let mut chunk = segments.read(extent, body, 0..extent.logical_bytes).await?;
+    let mut chunk = segments.read(extent, body, 0..extent.logical_bytes, lane).await?;
     memory.keep(body, first, chunk.clone());
     cut(&mut chunk, &range).expect("the range is within the chunk");
     Ok(chunk)

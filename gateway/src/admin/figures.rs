@@ -8,12 +8,12 @@ use crate::metrics::exposition::{Family, Value};
 use crate::metrics::process::Process;
 use crate::metrics::table::{
     BUCKET_BYTES, BUCKET_OBJECTS, BUILD_INFO, CONNECTIONS_LIMIT, COPY_ANSWERS, COPY_BYTES, CORRUPT_BLOCKS,
-    CPU, DIRTY_BYTES, DIRTY_OLDEST, FREED_BYTES, GARBAGE, JOB_WAITING, MOVED_BYTES, OBJECT_CACHE,
-    OBJECT_CACHE_MISSES, OPEN_FILES, OPEN_FILES_LIMIT, QUARANTINED, QUEUE_WAIT, QUOTA_BYTES, QUOTA_OBJECTS,
-    QUOTA_USED_BYTES, QUOTA_USED_OBJECTS, RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED,
-    RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK, START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS,
-    TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED, TIER_WRITTEN_BYTES, UPSTREAM_BYTES,
-    UPSTREAM_LEFTOVERS, UPSTREAM_REQUESTS,
+    CPU, DIRTY_BYTES, DIRTY_OLDEST, DISK_PLACES, DISK_WAITING, FREED_BYTES, GARBAGE, JOB_WAITING,
+    MOVED_BYTES, OBJECT_CACHE, OBJECT_CACHE_MISSES, OPEN_FILES, OPEN_FILES_LIMIT, QUARANTINED, QUEUE_WAIT,
+    QUOTA_BYTES, QUOTA_OBJECTS, QUOTA_USED_BYTES, QUOTA_USED_OBJECTS, RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG,
+    RAFT_LOG_LIMIT, RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK, START_TIME, SYNC,
+    SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS, TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED,
+    TIER_WRITTEN_BYTES, UPSTREAM_BYTES, UPSTREAM_LEFTOVERS, UPSTREAM_REQUESTS,
 };
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
 use mlgw_metadata::ReadError;
@@ -53,7 +53,9 @@ impl Admin {
             .with(&["append"], Value::Durations(hot.append_wait))
             .with(&["commit"], Value::Durations(catalogue.commit_wait))
             .with(&["disk_read"], Value::Durations(hot.disk_read_wait));
-        vec![syncs, durations, waits]
+        let mut families = vec![syncs, durations];
+        families.extend(self.lane_families(waits));
+        families
     }
 
     fn tier_families(&self) -> Result<Vec<Family>, ReadError> {
@@ -94,6 +96,21 @@ impl Admin {
             Family::new(FREED_BYTES).with(&["hot"], Value::Count(compaction.freed_bytes)),
             Family::new(SEGMENTS_HELD_BACK).with(&["hot"], level(compaction.held_back_segments)),
         ])
+    }
+
+    /// The lanes of the disks; their waits are added to those of other queues.
+    fn lane_families(&self, mut waits: Family) -> [Family; 3] {
+        let queues = self.tiers.hot.queues();
+        let (hot, cold) = (queues.hot.metrics(), queues.cold.metrics());
+        let mut waiting = Family::new(DISK_WAITING);
+        for ((lane, of_hot, mut took), (_, of_cold, more)) in hot.lanes.into_iter().zip(cold.lanes) {
+            took.add(&more);
+            waits.push(&[lane], Value::Durations(took));
+            waiting.push(&[lane], level(of_hot + of_cold));
+        }
+        let taken =
+            Family::new(DISK_PLACES).with(&["hot"], level(hot.taken)).with(&["cold"], level(cold.taken));
+        [waits, taken, waiting]
     }
 
     /// What was moved, from where the reasons are recorded.

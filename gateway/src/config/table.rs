@@ -228,6 +228,11 @@ settings! {
         /// Bytes of segments that are copied between the tiers in a second at most.
         move_bytes_per_second: ByteSize = "256MiB", live;
     }
+    /// Who goes to a disk next when many want to: checkpoint writes, inference reads and training reads have equal shares, the server's own work a quarter of one.
+    lanes: LanesSection {
+        /// Globs of workloads (named by `x-mlgw-workload`, or `workload/NAME` in the user agent) and of access keys whose reads are inference; all others are training.
+        inference: Vec<String> = "", start;
+    }
     /// Bound buckets, and the copies that are kept of what they front.
     bound: BoundSection {
         /// Directory of the copies; unset means `copies` in `data_dir`.

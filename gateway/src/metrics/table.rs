@@ -104,7 +104,11 @@ metrics! {
     QUOTA_REFUSED: Counter "mlgw_quota_refused_total" ["quota"]
         "Writes that a quota refused: of a bucket, or of an access key"
     QUEUE_WAIT: Histogram "mlgw_queue_wait_seconds" ["queue"]
-        "Wait in a queue before the work began: append (for the next write to a segment), commit (for the next log entry), disk_read (for a thread that reads)"
+        "Wait in a queue before the work began: append (for the next write to a segment), commit (for the next log entry), disk_read (for a place at the disk and a thread); and for a place at a disk alone, by lane: checkpoint, inference, training, background"
+    DISK_PLACES: Gauge "mlgw_disk_places_taken" ["tier"]
+        "Requests that a tier's disks have in hand; from 64 on others wait"
+    DISK_WAITING: Gauge "mlgw_disk_waiting_requests" ["lane"]
+        "Requests that wait for a place at a disk: checkpoint (writes), inference and training (reads), background (what the server does by itself)"
     SYNC: Counter "mlgw_sync_total" ["file"]
         "Syncs to stable storage, by kind of file: log (of the catalogue), segment, segment_new, segment_directory, segment_recovery"
     SYNC_DURATION: Histogram "mlgw_sync_duration_seconds" ["file"]

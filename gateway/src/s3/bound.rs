@@ -86,7 +86,7 @@ pub async fn dispatch(
     match operation {
         O::GetObject => match back::get_object(gateway, request, &fronted).await? {
             Some(dirty) => Ok(dirty),
-            None => read::get_object(request, &fronted).await,
+            None => read::get_object(gateway, request, &fronted).await,
         },
         O::HeadObject => match back::head_object(gateway, request, &fronted).await? {
             Some(dirty) => Ok(dirty),

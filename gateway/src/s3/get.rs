@@ -78,6 +78,7 @@ pub(super) async fn answer_get(
     override_headers(request, answer.response.headers_mut())?;
     let length = answer.range.end - answer.range.start;
     let (mut reader, memory) = found.reader_with_memory(gateway, request.memory, answer.range).await?;
+    reader.set_lane(gateway.lanes.of_read(&request.head.headers, &request.principal.access_key));
     let first = stage("read", reader.next()).await.map_err(GetError::Read)?;
     let Some(first) = first else { return Ok(answer.response) };
     let whole = first.len() as u64 == length;

@@ -12,7 +12,7 @@ use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, LOOK_AGAIN_MAX};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use mlgw_metadata::schema::{Extent, ExtentPage, ObjectVersion, PartRange};
 use mlgw_metadata::{Catalogue, Pin};
-use mlgw_tiering::{SegmentPin, Tiers};
+use mlgw_tiering::{Lane, SegmentPin, Tiers};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -69,6 +69,7 @@ pub struct BodyReader {
     /// The segments of a body whose record names them all: they stay too. Those of a longer one are
     /// found through its map wherever they are moved.
     segments: Option<SegmentPin>,
+    lane: Lane,
 }
 
 impl BodyReader {
@@ -95,6 +96,7 @@ impl BodyReader {
             piece_bytes: PIECE_BYTES,
             map: object.is_paged().then(|| catalogue.pin(object.body())),
             segments: None,
+            lane: Lane::default(),
         };
         reader.queue(0, object.extents.iter().cloned());
         reader
@@ -105,6 +107,11 @@ impl BodyReader {
     pub fn in_pieces_of(mut self, blocks: usize) -> Self {
         self.piece_bytes = PIECE_BYTES.min(BLOCK_BYTES * blocks.max(1) as u64);
         self
+    }
+
+    /// From now on what it reads waits for its turn at the disk in this lane.
+    pub fn set_lane(&mut self, lane: Lane) {
+        self.lane = lane;
     }
 
     /// The next bytes; nothing at the end of the range.
@@ -126,7 +133,7 @@ impl BodyReader {
                 continue;
             }
             self.look_ahead(&extent, &piece);
-            let bytes = match self.tiers.read(&extent, self.body, first, piece.clone()).await {
+            let bytes = match self.tiers.read(&extent, self.body, first, piece.clone(), self.lane).await {
                 Err(mlgw_tiering::ReadError::Gone { .. }) => {
                     self.look_again()?;
                     continue;

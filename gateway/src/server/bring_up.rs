@@ -78,7 +78,7 @@ impl Engine {
             Scrub::start(scrub, catalogue.clone(), hot.clone()).map_err(super::io_error("scrubbing"))?;
         let scrub = Arc::new(scrub);
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
-        let bound = bound(config, &machine, &clock, &tiers.memory, &decisions).await?;
+        let bound = bound(config, &machine, &clock, &tiers, &decisions).await?;
         let means = Means {
             catalogue: catalogue.clone(),
             tiers: tiers.clone(),
@@ -134,7 +134,7 @@ async fn bound(
     config: &Config,
     machine: &Machine,
     clock: &Arc<dyn Clock>,
-    memory: &MemoryTier,
+    tiers: &Tiers,
     decisions: &Decisions,
 ) -> Result<Bound, ServeError> {
     let mut origins = HashMap::new();
@@ -154,8 +154,10 @@ async fn bound(
         memory_bytes: usize::try_from(config.catalogue_cache_bytes(machine) / 2).unwrap_or(usize::MAX),
         clock: clock.clone(),
         decisions: decisions.clone(),
+        // The same disk, most often.
+        queues: tiers.hot.queues().clone(),
     };
-    let copies = Copies::open(options, memory.clone()).await?;
+    let copies = Copies::open(options, tiers.memory.clone()).await?;
     Ok(Bound::new(origins, copies, freshness_of(config), clock.clone()))
 }
 

@@ -27,6 +27,7 @@ use mlgw_metadata::command::{
     Command, Conditions, DeleteObject, ObjectChange, Reject, Replace, UpdateObject,
 };
 use mlgw_metadata::schema::{ChecksumKind, ObjectVersion};
+use mlgw_tiering::Lane;
 use mlgw_tiering::decisions::{Decided, Kind, Outcome, Place, Reason, What};
 use mlgw_tiering::origin::{Content, ListLine, ListQuery, OriginError, Streamed};
 use std::ops::Range;
@@ -166,6 +167,7 @@ impl Inner {
     ) -> Result<Content, Trouble> {
         let (bucket, size) = (queue.bucket.bucket_id(), range.end - range.start);
         let mut reader = BodyReader::new(&self.catalogue, &self.tiers, bucket, &write.name, version, range);
+        reader.set_lane(Lane::Background);
         if size > CHUNK_BYTES_MAX {
             let pieces = stream::try_unfold(reader, |mut reader| async {
                 let piece = reader.next().await.map_err(|error| OriginError::Nonsense(error.to_string()))?;

@@ -4,6 +4,7 @@
 use super::fetch::Source;
 use super::fill::Next;
 use super::{BoundBucket, Opened, block};
+use crate::fair::Lane;
 use crate::origin::{Got, OriginError};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -28,6 +29,7 @@ pub struct BoundReader {
     /// The block that is read, and those behind it.
     sources: VecDeque<(u64, Source)>,
     lost: u32,
+    lane: Lane,
 }
 
 impl BoundReader {
@@ -35,7 +37,13 @@ impl BoundReader {
         let tail = opened.tail.as_ref().and_then(|tail| tail.lock().take());
         let tail = tail.filter(|got| got.range == range);
         let (object, sources) = (opened.object.clone(), VecDeque::new());
-        Self { bucket, key, object, at: range.start, end: range.end, tail, sources, lost: 0 }
+        let (at, end, lane) = (range.start, range.end, Lane::default());
+        Self { bucket, key, object, at, end, tail, sources, lost: 0, lane }
+    }
+
+    /// From now on what it reads of copies waits for its turn in this lane.
+    pub fn set_lane(&mut self, lane: Lane) {
+        self.lane = lane;
     }
 
     /// The next bytes; nothing at the end.
@@ -114,7 +122,7 @@ impl BoundReader {
             Some(extent) => {
                 let into = self.at - first;
                 let end = extent.logical_bytes.min(into + INLINE_READ_BYTES_MAX).min(self.end - first);
-                self.bucket.inner.copies.read(extent, self.object.body(), first, into..end).await
+                self.bucket.inner.copies.read(extent, self.object.body(), first, into..end, self.lane).await
             }
             None => Ok(Bytes::new()),
         };

@@ -7,6 +7,7 @@ mod writing;
 use super::{Bound, BoundBucket, CacheState, Freshness, Opened};
 use crate::copies::{Copies, CopiesOptions};
 use crate::decisions::Decisions;
+use crate::fair::DiskQueues;
 use crate::memory::MemoryTier;
 use crate::origin::{OriginError, Part};
 use mlgw_common::clock::ManualClock;
@@ -38,6 +39,7 @@ async fn open(dir: &Path, origin: Arc<MemoryOrigin>, clock: Arc<ManualClock>, ca
         memory_bytes: 1 << 20,
         clock: clock.clone(),
         decisions: Decisions::new(clock.clone()),
+        queues: DiskQueues::default(),
     };
     // Who had it open before is about to let go of it.
     let mut tries = 0;

@@ -19,7 +19,7 @@ use mlgw_common::ids::SegmentId;
 use mlgw_metadata::schema::SegmentRecord;
 use parking_lot::RwLock;
 
-use super::catalogue::UPSTREAM;
+use super::catalogue::{HOT, UPSTREAM};
 use super::map::{MapError, SegmentMap};
 use super::metrics::add;
 use super::options::OpenError;
@@ -136,6 +136,11 @@ impl Away {
         };
         tracing::error!(segments, upstream, "segments are in an upstream that is not configured");
         if may_be_missing { Ok(false) } else { Err(OpenError::NoUpstream { upstream, segments }) }
+    }
+
+    /// The tier that a segment is in; the hot one when it is in none, where the look at it will fail.
+    pub(super) fn tier(&self, segment: SegmentId) -> u32 {
+        self.map.place(segment).map_or(HOT, |place| place.tier)
     }
 
     /// Where a segment is, if that is an upstream that is configured. One that is not is like a disk that is lost.

@@ -15,6 +15,7 @@ use super::file::Intercept;
 use super::placing::PlacingSettings;
 use super::recovery::RecoverError;
 use crate::decisions::Decisions;
+use crate::fair::{DiskQueues, Lane};
 
 /// How a hot tier is opened.
 #[derive(Clone)]
@@ -49,6 +50,10 @@ pub struct HotOptions {
     pub start_without_missing: bool,
     /// Where it is recorded what is moved, and why.
     pub decisions: Decisions,
+    /// Who goes to the disks next.
+    pub queues: DiskQueues,
+    /// The lane that appends are in; what is moved is in the background's.
+    pub append_lane: Lane,
     /// Fault injection, for tests.
     pub intercept: Option<Arc<dyn Intercept>>,
 }
@@ -75,6 +80,8 @@ impl HotOptions {
             cold_dirs: Vec::new(),
             away: None,
             start_without_missing: false,
+            queues: DiskQueues::default(),
+            append_lane: Lane::Checkpoint,
             intercept: None,
         }
     }

@@ -16,17 +16,17 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use mlgw_common::ids::{BodyId, Generation, SegmentId};
-use mlgw_common::limits::{BLOCK_BYTES, DISK_READS_MAX, INLINE_READ_BYTES_MAX, SUSPECTS_MAX};
+use mlgw_common::limits::{BLOCK_BYTES, INLINE_READ_BYTES_MAX, SUSPECTS_MAX};
 use mlgw_metadata::schema::Extent;
 use parking_lot::Mutex;
 use rustix::io::{Errno, ReadWriteFlags};
-use tokio::sync::Semaphore;
 
 use super::away::{Away, Remote};
 use super::files::{Files, Opened};
 use super::location::Location;
 use super::metrics::{Metrics, add};
 use super::record::{Head, Owner, Place, RecordFault};
+use crate::fair::{DiskQueues, Fair, Lane};
 use crate::upstream::UpstreamError;
 
 /// Why bytes were not read.
@@ -100,7 +100,7 @@ struct Inner {
     files: Files,
     away: Arc<Away>,
     metrics: Arc<Metrics>,
-    disk_reads: Semaphore,
+    queues: DiskQueues,
     /// Places at which reads met damage, for the scrub to look at.
     suspects: Mutex<BTreeSet<(SegmentId, u64)>>,
     /// The file system refuses `RWF_NOWAIT`.
@@ -132,14 +132,13 @@ enum How {
 }
 
 impl Reader {
-    pub(super) fn new(files: Files, away: Arc<Away>, metrics: Arc<Metrics>) -> Self {
-        let disk_reads = Semaphore::new(DISK_READS_MAX);
+    pub(super) fn new(files: Files, away: Arc<Away>, queues: DiskQueues, metrics: Arc<Metrics>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 files,
                 away,
                 metrics,
-                disk_reads,
+                queues,
                 suspects: Mutex::default(),
                 nowait_refused: AtomicBool::new(false),
             }),
@@ -167,7 +166,12 @@ impl Reader {
     }
 
     /// The whole chunk of `body` that `extent` names, with whose it is.
-    pub(super) async fn chunk(&self, extent: &Extent, body: BodyId) -> Result<(Owner, Bytes), ReadError> {
+    pub(super) async fn chunk(
+        &self,
+        extent: &Extent,
+        body: BodyId,
+        lane: Lane,
+    ) -> Result<(Owner, Bytes), ReadError> {
         let segment = extent.segment_id();
         let fault = |fault| ReadError::Corrupt { segment, offset: extent.offset, fault };
         let plan = Plan::new(extent, body, 0..extent.logical_bytes).ok_or_else(|| fault(Fault::Extent))?;
@@ -175,6 +179,7 @@ impl Reader {
             return Box::pin(self.inner.chunk_from_away(&plan, &remote)).await;
         }
         let inner = self.inner.clone();
+        let _place = self.inner.places(segment).enter(lane, plan.bytes()).await;
         let read = tokio::task::spawn_blocking(move || inner.chunk_from_disk(&plan)).await;
         read.unwrap_or_else(|stopped| Err(ReadError::Io { segment, source: io::Error::other(stopped) }))
     }
@@ -193,10 +198,11 @@ impl Reader {
         extent: &Extent,
         body: BodyId,
         range: Range<u64>,
+        lane: Lane,
     ) -> Result<Bytes, ReadError> {
         let inner = &self.inner;
         let read = match Plan::new(extent, body, range) {
-            Some(plan) => inner.run(plan).await,
+            Some(plan) => inner.run(plan, lane).await,
             None => Err(ReadError::Corrupt {
                 segment: extent.segment_id(),
                 offset: extent.offset,
@@ -212,7 +218,7 @@ impl Reader {
 }
 
 impl Inner {
-    async fn run(self: &Arc<Self>, plan: Plan) -> Result<Bytes, ReadError> {
+    async fn run(self: &Arc<Self>, plan: Plan, lane: Lane) -> Result<Bytes, ReadError> {
         if plan.payload.len() as u64 <= INLINE_READ_BYTES_MAX
             && !self.nowait_refused.load(Relaxed)
             && let Some(opened) = self.files.get(plan.location.segment)
@@ -227,9 +233,8 @@ impl Inner {
             // What this waits for is kilobytes large, and would be moved with every read of a disk.
             return Box::pin(self.read_from_away(&plan, &remote)).await;
         }
-        let stopping = |_| ReadError::Io { segment, source: io::Error::other("the reader has stopped") };
         let arrived = Instant::now();
-        let _permit = self.disk_reads.acquire().await.map_err(stopping)?;
+        let _place = self.places(segment).enter(lane, plan.bytes()).await;
         add(&self.metrics.reads_disk, 1);
         let inner = self.clone();
         let read = tokio::task::spawn_blocking(move || {
@@ -238,6 +243,11 @@ impl Inner {
         });
         let read = read.await;
         read.unwrap_or_else(|stopped| Err(ReadError::Io { segment, source: io::Error::other(stopped) }))
+    }
+
+    /// The places of the disk that a segment is on.
+    fn places(&self, segment: SegmentId) -> &Fair {
+        self.queues.of_tier(self.away.tier(segment))
     }
 
     fn read_from_disk(&self, plan: &Plan) -> Result<Bytes, ReadError> {
@@ -402,6 +412,11 @@ impl Plan {
     /// Whether head and blocks are fetched together, reading over blocks not wanted.
     fn in_one_read(&self) -> bool {
         self.payload.start == 0 || self.payload.end as u64 <= INLINE_READ_BYTES_MAX
+    }
+
+    /// Bytes that are read for it.
+    fn bytes(&self) -> u64 {
+        (self.location.head_bytes as usize + self.payload.len()) as u64
     }
 
     /// The bytes of the segment's file from the record's first one to the last block that is wanted.

@@ -13,6 +13,7 @@ use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::record::{
     HEAD_BYTES_MAX, HEAD_FIXED_BYTES, Head, MAGIC, MAGIC_AT, Place, RecordFault, peek_lengths,
 };
+use crate::fair::{Fair, Lane};
 
 /// Bytes read from the file at a time.
 const WINDOW_BYTES: usize = 4 << 20;
@@ -60,13 +61,20 @@ impl Scan {
     /// A scan of `file` from `from` on, where a record begins or may begin; 0 is the beginning.
     pub(super) fn new(file: File, segment: SegmentId, generation: Generation, from: u64) -> io::Result<Self> {
         let file_bytes = file.metadata()?.len();
-        let window = Window { file, start: 0, bytes: Vec::new(), file_bytes, before_read: None };
+        let window =
+            Window { file, start: 0, bytes: Vec::new(), file_bytes, before_read: None, places: None };
         Ok(Self { window, segment, generation, from, offset: from.max(SEGMENT_HEADER_BYTES) })
     }
 
     /// Has `before_read` called before each read from the file.
     pub(super) fn paced(mut self, before_read: BeforeRead) -> Self {
         self.window.before_read = Some(before_read);
+        self
+    }
+
+    /// Has each read from the file wait for its turn at the disk, in the lane of the background.
+    pub(super) fn in_background(mut self, places: Fair) -> Self {
+        self.window.places = Some(places);
         self
     }
 
@@ -150,6 +158,8 @@ struct Window {
     bytes: Vec<u8>,
     file_bytes: u64,
     before_read: Option<BeforeRead>,
+    /// Where it has to wait for its turn, where others use the disk.
+    places: Option<Fair>,
 }
 
 impl Window {
@@ -164,6 +174,7 @@ impl Window {
         if let Some(before_read) = &mut self.before_read {
             before_read(&self.file, offset, fill as u64)?;
         }
+        let _place = self.places.as_ref().map(|places| places.enter_blocking(Lane::Background, fill as u64));
         self.bytes.resize(fill, 0);
         self.start = offset;
         let mut filled = 0;

@@ -13,6 +13,7 @@ mod placing_model;
 mod reading;
 mod scrub;
 
+use crate::fair::Lane;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -145,5 +146,5 @@ async fn append(tier: &HotTier, chunk: Chunk) -> Result<Extent, super::AppendErr
 }
 
 async fn read_all(tier: &HotTier, extent: &Extent, body: u64) -> Vec<u8> {
-    tier.read(extent, BodyId(body), 0..extent.logical_bytes).await.unwrap().to_vec()
+    tier.read(extent, BodyId(body), 0..extent.logical_bytes, Lane::Training).await.unwrap().to_vec()
 }

@@ -27,6 +27,7 @@ use super::queue::{Close, Gather, Pending, Placed, Queue, Taken};
 use super::record::{Place, encode_head};
 use super::segments::{OpenFile, Segments};
 use super::space::Space;
+use crate::fair::{DiskQueues, Lane};
 
 /// How long appends are refused after a batch failed twice.
 const REFUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -42,6 +43,9 @@ pub(super) struct Shared {
     pub(super) space: Arc<Space>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) segment_bytes: u64,
+    pub(super) queues: DiskQueues,
+    /// The lane of what is not moved.
+    pub(super) append_lane: Lane,
     pub(super) runtime: Handle,
 }
 
@@ -162,12 +166,17 @@ impl Writer {
             self.segment = Some(self.next_segment().map_err(Failed::NoSegment)?);
         }
         let Some(segment) = &mut self.segment else { return Err(Failed::NoSegment(AppendError::Io)) };
-        let disk = &self.shared.segments.disk;
+        let shared = self.shared.clone();
+        let disk = &shared.segments.disk;
+        let lane = if self.class == SegmentClass::Moved { Lane::Background } else { shared.append_lane };
+        let bytes: usize = batch.iter().map(|pending| pending.bytes).sum();
+        let place = shared.queues.hot.enter_blocking(lane, bytes as u64);
         let begin = Instant::now();
         let end = write_batch(disk, segment, batch, &mut self.heads, &mut self.locations);
         // What is moved may have been on stable media for years: naming a copy that is not would lose it.
         let always = self.class == SegmentClass::Moved;
         let synced = end.and_then(|end| disk.sync(&segment.file, segment.id, always).map(|()| end));
+        drop(place);
         (self.took, self.served) = (begin.elapsed(), batch.len());
         match synced {
             Ok(end) => {

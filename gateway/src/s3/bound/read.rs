@@ -3,6 +3,7 @@
 use super::write::pass;
 use super::{Fronted, not_offered, told};
 use crate::memory::{Held, blocks_of};
+use crate::s3::Gateway;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::get::{Answer, answer_head, carried};
 use crate::s3::object_headers::override_headers;
@@ -27,15 +28,15 @@ const CACHE: HeaderName = HeaderName::from_static("x-mlgw-cache");
 ///
 /// # Errors
 /// Those of S3.
-pub(super) async fn get_object(request: &Request<'_>, fronted: &Fronted) -> S3Result {
+pub(super) async fn get_object(gateway: &Gateway, request: &Request<'_>, fronted: &Fronted) -> S3Result {
     for _ in 1..LOOK_AGAIN_MAX {
-        match get_once(request, fronted).await {
+        match get_once(gateway, request, fronted).await {
             // It was replaced at the origin between the look at it and its first byte.
             Err(Failure::Read(OriginError::Changed)) => {}
             done => return done.map_err(|failure| failure.told(fronted)),
         }
     }
-    get_once(request, fronted).await.map_err(|failure| failure.told(fronted))
+    get_once(gateway, request, fronted).await.map_err(|failure| failure.told(fronted))
 }
 
 enum Failure {
@@ -64,7 +65,11 @@ impl Failure {
     }
 }
 
-async fn get_once(request: &Request<'_>, fronted: &Fronted) -> Result<S3Response, Failure> {
+async fn get_once(
+    gateway: &Gateway,
+    request: &Request<'_>,
+    fronted: &Fronted,
+) -> Result<S3Response, Failure> {
     check_version(request.query.raw("versionId"))?;
     let key = request.key()?;
     let opened = fronted.bound.open(key, part_of(request)).await;
@@ -76,6 +81,7 @@ async fn get_once(request: &Request<'_>, fronted: &Fronted) -> Result<S3Response
     say_where_from(fronted, key, &opened, &range, response.headers_mut());
     let length = range.end - range.start;
     let mut reader = fronted.bound.read(key, &opened, range);
+    reader.set_lane(gateway.lanes.of_read(&request.head.headers, &request.principal.access_key));
     let memory = if length <= SMALL_BODY_BYTES as u64 {
         None
     } else {

@@ -8,6 +8,7 @@ use crate::memory::Memory;
 use crate::metrics::{Metrics, exposition};
 use crate::s3::error::Code;
 use crate::s3::ingest::{Destination, Durable, Ingest};
+use crate::s3::lanes::Lanes;
 use crate::s3::put::put_version;
 use crate::s3::reader::BodyReader;
 use crate::s3::{Gateway, S3Config};
@@ -54,6 +55,7 @@ pub(in crate::s3) async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
         budgets: std::collections::HashMap::new(),
     };
     let gateway = Gateway {
+        lanes: Lanes::default(),
         catalogue,
         tiers,
         bound,
@@ -130,7 +132,12 @@ async fn a_part_in_a_segment_that_was_fenced_meanwhile_is_stored() {
     let put = ObjectChange::PutPart(PutPart { body_id: body.get(), number: 3, part });
     gateway.propose_object(&bucket, &key, Timestamp(0), put).await.unwrap();
     let part = gateway.catalogue.part(bucket.bucket_id(), &key, body, number).unwrap().unwrap();
-    let read = gateway.tiers.hot.read(&part.extents[0], body, 0..100_000).await.unwrap();
+    let read = gateway
+        .tiers
+        .hot
+        .read(&part.extents[0], body, 0..100_000, mlgw_tiering::Lane::default())
+        .await
+        .unwrap();
     assert!(read == data, "the part reads back");
     close(gateway).await;
 }

@@ -174,7 +174,10 @@ async fn move_those(
         Err(error) => return Err(error.into()),
     };
     let those = Arc::new(those);
-    let mut rest = Some(Scan::new(file, segment, summary.generation, 0)?);
+    let mut rest = {
+        let places = inner.shared.queues.of_tier(summary.tier).clone();
+        Some(Scan::new(file, segment, summary.generation, 0)?.in_background(places))
+    };
     while let Some(scan) = rest {
         let (reads, those) = (catalogue.clone(), those.clone());
         let batch = tokio::task::spawn_blocking(move || next_batch(scan, &those, &reads, segment)).await;

@@ -15,12 +15,20 @@ use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::MIB;
 use rustix::fs::{Advice, fadvise};
 
+use crate::fair::{Fair, Lane};
 use crate::hot::file::Disk;
 
 /// Bytes that are read, and written, at a time.
 const WINDOW_BYTES: u64 = MIB;
 /// Bytes that are synced and proven at a time.
 const PIECE_BYTES: u64 = 32 * MIB;
+
+/// Where a copy waits for its turn: at the disk that it reads from, and at the one that it writes to.
+#[derive(Clone, Copy)]
+pub(super) struct Turns<'t> {
+    pub(super) read: &'t Fair,
+    pub(super) write: &'t Fair,
+}
 
 /// Copies `length` bytes of `from` into a file for `segment` in `to`; durable and under its name when it returns.
 /// `before` is called before so many bytes are read; it waits, or ends the copy with an error.
@@ -32,10 +40,11 @@ pub(super) fn copy(
     length: u64,
     to: &Disk,
     segment: SegmentId,
+    turns: Turns<'_>,
     before: &mut dyn FnMut(u64) -> io::Result<()>,
 ) -> io::Result<()> {
-    let made =
-        copy_unnamed(from, length, to, segment, before).and_then(|file| to.finish_copy(&file, segment));
+    let made = copy_unnamed(from, length, to, segment, turns, before)
+        .and_then(|file| to.finish_copy(&file, segment));
     if made.is_err() {
         to.give_up_copy(segment);
     }
@@ -47,6 +56,7 @@ fn copy_unnamed(
     length: u64,
     to: &Disk,
     segment: SegmentId,
+    turns: Turns<'_>,
     before: &mut dyn FnMut(u64) -> io::Result<()>,
 ) -> io::Result<File> {
     let file = to.begin_copy(segment)?;
@@ -58,12 +68,20 @@ fn copy_unnamed(
         sums.clear();
         for offset in windows(at, piece) {
             let bytes = &mut window[..WINDOW_BYTES.min(at + piece - offset) as usize];
-            before(bytes.len() as u64)?;
-            from.read_exact_at(bytes, offset)?;
+            let size = bytes.len() as u64;
+            before(size)?;
+            {
+                let _place = turns.read.enter_blocking(Lane::Background, size);
+                from.read_exact_at(bytes, offset)?;
+            }
             sums.push(crc32c(bytes));
+            let _place = turns.write.enter_blocking(Lane::Background, size);
             to.write(&file, segment, &mut [IoSlice::new(bytes)], offset)?;
         }
-        to.sync(&file, segment, true)?;
+        {
+            let _place = turns.write.enter_blocking(Lane::Background, 0);
+            to.sync(&file, segment, true)?;
+        }
         for (offset, sum) in windows(at, piece).zip(&sums) {
             let bytes = &mut window[..WINDOW_BYTES.min(at + piece - offset) as usize];
             file.read_exact_at(bytes, offset)?;

@@ -15,7 +15,7 @@ use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Replica, SegmentRecord};
 
 use super::choose::{Aim, Fill, PlacedFacts, choose};
-use super::copy::copy;
+use super::copy::{Turns, copy};
 use super::fetch::fetch;
 use super::heat::Heat;
 use super::job::{Event, Job, Step, Way};
@@ -395,7 +395,13 @@ fn copy_into(
         (&*inner.volumes.hot, &*inner.shared.space, "hot")
     };
     let room = Room::take(space, name, record)?;
-    copy(from, record.length, disk, record.segment_id(), before)?;
+    let queues = &inner.shared.queues;
+    let turns = if tier == COLD {
+        Turns { read: &queues.hot, write: &queues.cold }
+    } else {
+        Turns { read: &queues.cold, write: &queues.hot }
+    };
+    copy(from, record.length, disk, record.segment_id(), turns, before)?;
     room.keep();
     Ok(())
 }

@@ -17,6 +17,7 @@ use mlgw_metadata::schema::SegmentRecord;
 use super::driver::wait;
 use super::room::Room;
 use super::store::prove;
+use crate::fair::Lane;
 use crate::hot::Inner;
 use crate::hot::away::Remote;
 use crate::hot::compaction::{StepError, blocking};
@@ -79,6 +80,7 @@ impl Copy {
             let Some(file) = file else { return Ok(()) };
             wait(&inner, due)?;
             let disk = &inner.volumes.hot;
+            let _place = inner.shared.queues.hot.enter_blocking(Lane::Background, bytes.len() as u64);
             disk.write(&file, segment, &mut [IoSlice::new(&bytes)], at)?;
             let end = at + bytes.len() as u64;
             if end.is_multiple_of(PIECE_BYTES) {
@@ -95,7 +97,7 @@ impl Copy {
         let Some(file) = self.file.clone() else { return Ok(()) };
         blocking(move || {
             inner.volumes.hot.sync(&file, record.segment_id(), true)?;
-            prove(file.try_clone()?, &record, None)?;
+            prove(file.try_clone()?, &record, inner.shared.queues.hot.clone(), None)?;
             Ok(inner.volumes.hot.finish_copy(&file, record.segment_id())?)
         })
         .await?;

@@ -12,6 +12,7 @@ use mlgw_metadata::schema::{Replica, SegmentRecord};
 use parking_lot::Mutex;
 
 use super::driver::{note, wait};
+use crate::fair::Fair;
 use crate::hot::Inner;
 use crate::hot::catalogue::UPSTREAM;
 use crate::hot::compaction::{StepError, blocking};
@@ -67,11 +68,12 @@ async fn prove_whole(
     let given = pace.clone();
     blocking(move || {
         let file = of.volumes.dirs().open(record.segment_id(), tier)?;
+        let places = of.shared.queues.of_tier(tier).clone();
         let before = move |_: &File, _, bytes| {
             let due = given.lock().due(Instant::now(), bytes, rate);
             wait(&of, due)
         };
-        Ok(prove(file, &record, Some(Box::new(before)))?)
+        Ok(prove(file, &record, places, Some(Box::new(before)))?)
     })
     .await?;
     let mut pace = pace.lock();
@@ -79,8 +81,13 @@ async fn prove_whole(
 }
 
 /// Reads a segment's file through: up to its sealed length it must be intact records, end to end.
-pub(super) fn prove(file: File, record: &SegmentRecord, before: Option<BeforeRead>) -> io::Result<()> {
-    let scan = Scan::new(file, record.segment_id(), record.written(), 0)?;
+pub(super) fn prove(
+    file: File,
+    record: &SegmentRecord,
+    places: Fair,
+    before: Option<BeforeRead>,
+) -> io::Result<()> {
+    let scan = Scan::new(file, record.segment_id(), record.written(), 0)?.in_background(places);
     let scan = match before {
         Some(before) => scan.paced(before),
         None => scan,

@@ -150,7 +150,7 @@ async fn a_read_from_an_upstream_is_right_or_says_why_it_is_not() {
     carried_out(&bench, Order::DrainHot).await;
     let (name, body, length) = &objects[0];
     let extent = bench.extents(name).remove(0);
-    let read = || bench.tier.read(&extent, *body, 0..extent.logical_bytes);
+    let read = || bench.tier.read(&extent, *body, 0..extent.logical_bytes, Lane::Training);
     let faults = [
         (Effect::Short(100), "truncated"),
         (Effect::Status(503, "SlowDown"), "unreachable"),
@@ -253,7 +253,7 @@ async fn a_record_is_fetched_once_for_all_its_pieces_and_readers_and_a_small_ran
     let extent = bench.extents("long").remove(0);
     store.forget_calls();
     const PIECE: u64 = 256 << 10;
-    let piece = |n: u64| bench.tier.read(&extent, body, n * PIECE..(n + 1) * PIECE);
+    let piece = |n: u64| bench.tier.read(&extent, body, n * PIECE..(n + 1) * PIECE, Lane::Training);
     bench.tier.will_read(std::iter::once(&extent));
     let (one, other) = tokio::join!(piece(0), piece(0));
     assert!(one.unwrap() == data[..PIECE as usize] && other.unwrap() == data[..PIECE as usize]);
@@ -261,7 +261,7 @@ async fn a_record_is_fetched_once_for_all_its_pieces_and_readers_and_a_small_ran
         assert!(piece(n).await.unwrap() == data[(n * PIECE) as usize..((n + 1) * PIECE) as usize]);
     }
     assert_eq!(store.calls(Call::Get), 1);
-    let small = bench.tier.read(&extent, body, 700_000..700_010).await.unwrap();
+    let small = bench.tier.read(&extent, body, 700_000..700_010, Lane::Training).await.unwrap();
     assert_eq!(small, &data[700_000..700_010]);
     let fetched: usize = store.ranges().iter().skip(1).map(|(first, last)| last + 1 - first).sum();
     assert!(store.calls(Call::Get) == 3 && fetched < 100_000, "{:?}", store.ranges());

@@ -122,7 +122,7 @@ async fn a_segment_that_is_read_stays_until_the_reader_is_done() {
     bench.compact(1).await;
     assert_eq!((bench.tier.compaction().draining_segments, bench.files().len()), (0, 0));
     assert!(bench.tier.pin(vec![extent.segment_id()]).is_none());
-    let read = bench.tier.read(&extent, body, 0..1).await;
+    let read = bench.tier.read(&extent, body, 0..1, Lane::Training).await;
     assert!(matches!(read, Err(ReadError::Gone { .. })), "{read:?}");
     bench.close().await;
 }
@@ -146,7 +146,7 @@ async fn a_damaged_chunk_stays_where_it_is_and_takes_nothing_with_it() {
     assert_eq!(bench.extents("damaged"), std::slice::from_ref(&extent));
     assert_ne!(bench.extents("sound")[0].segment, extent.segment);
     bench.reads("sound", sound, 20_000).await;
-    let read = bench.tier.read(&extent, damaged, 0..20_000).await;
+    let read = bench.tier.read(&extent, damaged, 0..20_000, Lane::Training).await;
     assert!(matches!(read, Err(ReadError::Corrupt { .. })), "{read:?}");
     bench.delete("damaged").await;
     bench.compact(1).await;

@@ -24,11 +24,13 @@ async fn cost_of_a_cached_read() {
         }
         let rounds = 20_000_000 / (length + 4096);
         for (body, extent) in &extents {
-            tier.read(extent, BodyId(*body), 0..length as u64).await.unwrap();
+            tier.read(extent, BodyId(*body), 0..length as u64, Lane::Training).await.unwrap();
         }
         let begun = Instant::now();
         for (body, extent) in extents.iter().cycle().take(rounds * 50) {
-            std::hint::black_box(tier.read(extent, BodyId(*body), 0..length as u64).await.unwrap());
+            std::hint::black_box(
+                tier.read(extent, BodyId(*body), 0..length as u64, Lane::Training).await.unwrap(),
+            );
         }
         let micros = begun.elapsed().as_secs_f64() * 1e6 / (rounds * 50) as f64;
         println!("read {length} bytes: {micros:.2} us, {:?} by disk", tier.metrics().reads_disk);

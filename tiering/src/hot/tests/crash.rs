@@ -62,7 +62,7 @@ async fn an_open_segment_without_a_file_is_sealed_at_nothing() {
         logical_bytes: 5,
         ..Extent::default()
     };
-    assert!(matches!(tier.read(&extent, BodyId(1), 0..5).await, Err(ReadError::Gone { .. })));
+    assert!(matches!(tier.read(&extent, BodyId(1), 0..5, Lane::Training).await, Err(ReadError::Gone { .. })));
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn damage_in_the_middle_costs_its_record_and_no_later_one() {
     let tier = open(dir.path(), &map).await;
     assert_eq!(tier.recovered()[0].1.records, 10);
     for (body, extent) in &extents {
-        let read = tier.read(extent, BodyId(*body), 0..extent.logical_bytes).await;
+        let read = tier.read(extent, BodyId(*body), 0..extent.logical_bytes, Lane::Training).await;
         match body {
             4 => assert!(matches!(read, Err(ReadError::Corrupt { fault: Fault::Head(_), .. }))),
             8 => assert!(matches!(read, Err(ReadError::Corrupt { fault: Fault::Block(0), .. }))),
@@ -170,7 +170,7 @@ proptest! {
             let tier = open(dir.path(), &map).await;
             assert!(map.sealed()[&1].unwrap() >= synced as u64);
             for (index, (body, extent)) in extents.iter().enumerate() {
-                match tier.read(extent, BodyId(*body), 0..extent.logical_bytes).await {
+                match tier.read(extent, BodyId(*body), 0..extent.logical_bytes, Lane::Training).await {
                     Ok(read) => assert_eq!(read, bytes_of(*body, extent.logical_bytes as usize)),
                     Err(ReadError::Corrupt { .. }) => assert!(index >= kept, "an answered chunk is lost"),
                     Err(other) => panic!("{other}"),

@@ -190,7 +190,7 @@ async fn a_cold_tier_that_is_not_there_is_no_reason_to_forget_it() {
     assert!(matches!(refused, Some(OpenError::Missing { segments, .. }) if segments > 5), "{refused:?}");
     let tier = HotTier::open(without(true), catalogue.clone()).await.unwrap();
     let object = catalogue.object(BucketId(1), &ObjectKey::new(&objects[0].0).unwrap()).unwrap().unwrap();
-    let read = tier.read(&object.extents[0], objects[0].1, 0..10).await;
+    let read = tier.read(&object.extents[0], objects[0].1, 0..10, Lane::Training).await;
     assert!(matches!(read, Err(crate::hot::ReadError::Gone { .. })), "{read:?}");
     tier.shutdown().await;
     catalogue.shutdown().await;

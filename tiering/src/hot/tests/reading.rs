@@ -25,13 +25,13 @@ async fn a_flipped_byte_fails_the_very_next_read_of_its_block_and_no_other() {
     read_all(&tier, &extent, 1).await;
     let payload = extent.offset + u64::from(extent.head_bytes);
     flip(&writable(dir.path(), &extent), payload + 3 * 65536 + 5);
-    let read = tier.read(&extent, BodyId(1), 3 * 65536 + 100..3 * 65536 + 101).await;
+    let read = tier.read(&extent, BodyId(1), 3 * 65536 + 100..3 * 65536 + 101, Lane::Training).await;
     let offset = payload + 3 * 65536;
     assert!(
         matches!(read, Err(ReadError::Corrupt { offset: at, fault: Fault::Block(3), .. }) if at == offset)
     );
-    assert_eq!(tier.read(&extent, BodyId(1), 0..65536).await.unwrap(), bytes_of(1, 65536));
-    assert!(tier.read(&extent, BodyId(1), 0..1 << 20).await.is_err());
+    assert_eq!(tier.read(&extent, BodyId(1), 0..65536, Lane::Training).await.unwrap(), bytes_of(1, 65536));
+    assert!(tier.read(&extent, BodyId(1), 0..1 << 20, Lane::Training).await.is_err());
     assert_eq!(tier.metrics().corrupt_blocks, 2);
 }
 
@@ -45,7 +45,7 @@ async fn a_file_cut_short_is_an_error_of_the_reads_it_concerns() {
     writable(dir.path(), &second).set_len(second.offset + 100).unwrap();
     let tier = open(dir.path(), &map).await;
     assert_eq!(read_all(&tier, &first, 1).await, bytes_of(1, 5000));
-    let read = tier.read(&second, BodyId(2), 0..10).await;
+    let read = tier.read(&second, BodyId(2), 0..10, Lane::Training).await;
     assert!(matches!(read, Err(ReadError::Corrupt { fault: Fault::Truncated, .. })));
 }
 
@@ -57,7 +57,10 @@ async fn a_missing_segment_is_gone() {
     for id in [77, extent.segment] {
         std::fs::remove_file(dir.path().join("segments").join(segment_file_name(SegmentId(id)))).ok();
         let elsewhere = Extent { segment: id, ..extent.clone() };
-        assert!(matches!(tier.read(&elsewhere, BodyId(1), 0..10).await, Err(ReadError::Gone { .. })));
+        assert!(matches!(
+            tier.read(&elsewhere, BodyId(1), 0..10, Lane::Training).await,
+            Err(ReadError::Gone { .. })
+        ));
     }
 }
 
@@ -82,12 +85,12 @@ async fn an_extent_that_is_not_quite_right_never_gives_bytes() {
         Extent { data_key: vec![1], ..g() },
     ];
     for extent in wrong {
-        let read = tier.read(&extent, BodyId(1), 0..100).await;
+        let read = tier.read(&extent, BodyId(1), 0..100, Lane::Training).await;
         assert!(matches!(read, Err(ReadError::Corrupt { .. })), "{extent:?}");
     }
-    assert!(tier.read(&good, BodyId(2), 0..100).await.is_err(), "another body");
+    assert!(tier.read(&good, BodyId(2), 0..100, Lane::Training).await.is_err(), "another body");
     for range in [0..5001, 5000..5001, 10..10, u64::MAX - 1..u64::MAX] {
-        assert!(tier.read(&good, BodyId(1), range.clone()).await.is_err(), "{range:?}");
+        assert!(tier.read(&good, BodyId(1), range.clone(), Lane::Training).await.is_err(), "{range:?}");
     }
 }
 
@@ -119,7 +122,7 @@ proptest! {
             for (from, to) in &ranges {
                 let from = from.index(length);
                 let to = from + 1 + to.index(length - from);
-                let read = tier.read(&extent, BodyId(1), from as u64..to as u64).await.unwrap();
+                let read = tier.read(&extent, BodyId(1), from as u64..to as u64, Lane::Training).await.unwrap();
                 assert!(read == bytes[from..to], "{from}..{to} of {length}");
             }
         });
@@ -137,7 +140,7 @@ proptest! {
             let mut byte = [0];
             file.read_exact_at(&mut byte, at).unwrap();
             file.write_all_at(&[byte[0] ^ (1 << bit)], at).unwrap();
-            let read = tier.read(&extent, BodyId(1), 0..length as u64).await;
+            let read = tier.read(&extent, BodyId(1), 0..length as u64, Lane::Training).await;
             assert!(matches!(read, Err(ReadError::Corrupt { .. })), "flipped at {at}");
         });
     }

@@ -59,7 +59,7 @@ async fn a_read_that_meets_a_bad_block_has_it_listed_until_nothing_refers_to_it(
     let second = bench.extents("bad")[1].clone();
     flip(&path, second.offset + u64::from(second.head_bytes) + 10);
     let scrubbing = scrub(&bench);
-    bench.tier.read(&second, body, 0..100).await.unwrap_err();
+    bench.tier.read(&second, body, 0..100, Lane::Training).await.unwrap_err();
     let listed = until(&scrubbing, |status| !status.bad.is_empty()).bad;
     assert_eq!(listed.len(), 1, "{listed:?}");
     assert_eq!((listed[0].key.as_str(), listed[0].first, listed[0].last), ("bad", 60_000, 119_999));

@@ -1,0 +1,183 @@
+//! Start-time fair queueing with depth: which of those who wait goes next. A pure decision.
+//!
+//! After P. Goyal, H. Vin and H. Cheng, "Start-time Fair Queueing" (SIGCOMM 1996), and W. Jin, J. Chase and J. Kaur, "Interposed Proportional Sharing
+//! for a Storage Service Utility" (SIGMETRICS 2004), who give out several places at a time. A request that arrives is tagged with the virtual time at which it would begin:
+//! now, or when the request before it in its lane would be done at its lane's weight. The least tag goes first, and virtual time is
+//! the tag of who went last. So of two lanes that both have something waiting, neither is ahead of the other by more than one request of each;
+//! what a lane did while others had nothing to do is not held against it.
+
+use std::collections::VecDeque;
+
+/// Virtual time of a unit of cost at weight 1. Weights divide it.
+const UNIT: u64 = 16;
+
+/// Who waits, by lanes.
+#[derive(Debug)]
+pub(super) struct Schedule<T> {
+    /// The tag of who went last.
+    now: u64,
+    lanes: Vec<Lane<T>>,
+}
+
+#[derive(Debug)]
+struct Lane<T> {
+    weight: u64,
+    /// When its last request would be done.
+    finish: u64,
+    /// Those who wait, with their tags.
+    waiting: VecDeque<(u64, T)>,
+}
+
+impl<T> Schedule<T> {
+    /// Lanes of these weights, of which each divides 16.
+    pub(super) fn new(weights: impl IntoIterator<Item = u64>) -> Self {
+        let lane = |weight: u64| {
+            assert!(weight > 0 && UNIT.is_multiple_of(weight), "a weight divides {UNIT}");
+            Lane { weight, finish: 0, waiting: VecDeque::new() }
+        };
+        Self { now: 0, lanes: weights.into_iter().map(lane).collect() }
+    }
+
+    /// A request comes in a lane.
+    pub(super) fn arrive(&mut self, lane: usize, cost: u64, request: T) {
+        let lane = &mut self.lanes[lane];
+        let start = self.now.max(lane.finish);
+        lane.finish = start.saturating_add(cost.saturating_mul(UNIT / lane.weight));
+        lane.waiting.push_back((start, request));
+    }
+
+    /// The request that goes now: the one with the least tag, of equals the one in the first lane.
+    pub(super) fn next(&mut self) -> Option<T> {
+        let heads = self.lanes.iter_mut().filter(|lane| !lane.waiting.is_empty());
+        let first = heads.min_by_key(|lane| lane.waiting.front().map(|(start, _)| *start))?;
+        let (start, request) = first.waiting.pop_front()?;
+        self.now = self.now.max(start);
+        Some(request)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.waiting.is_empty())
+    }
+
+    /// How many wait in each lane.
+    pub(super) fn waiting(&self) -> Vec<usize> {
+        self.lanes.iter().map(|lane| lane.waiting.len()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Schedule;
+    use proptest::prelude::*;
+
+    const WEIGHTS: [u64; 4] = [4, 4, 4, 1];
+
+    /// A request by its lane and its cost.
+    type Request = (usize, u64);
+
+    fn arrive(schedule: &mut Schedule<Request>, (lane, cost): Request) {
+        schedule.arrive(lane, cost, (lane, cost));
+    }
+
+    proptest! {
+        /// The bound of the paper, for what has begun: of two lanes that have something waiting all the time, neither gets more for its
+        /// weight than the other by more than the longest request of each.
+        #[test]
+        fn lanes_that_have_something_to_do_get_their_weights_share(
+            before in prop::collection::vec((0usize..4, 1u64..1000), 0..50),
+            costs in prop::collection::vec(prop::collection::vec(1u64..1000, 100), 4),
+            turns in 1usize..80,
+        ) {
+            let mut schedule = Schedule::new(WEIGHTS);
+            for request in before {
+                arrive(&mut schedule, request);
+                schedule.next();
+            }
+            for (lane, costs) in costs.iter().enumerate() {
+                costs.iter().for_each(|cost| arrive(&mut schedule, (lane, *cost)));
+            }
+            let mut got = [0; 4];
+            for _ in 0..turns {
+                let (lane, cost) = schedule.next().unwrap();
+                got[lane] += cost;
+            }
+            prop_assume!(schedule.waiting().iter().all(|waiting| *waiting > 0));
+            for (one, other) in (0..4).flat_map(|one| (0..4).map(move |other| (one, other))) {
+                let share = |lane: usize| got[lane] as f64 / WEIGHTS[lane] as f64;
+                let longest = |lane: usize| 1000.0 / WEIGHTS[lane] as f64;
+                prop_assert!(share(one) - share(other) <= longest(one) + longest(other), "{got:?}");
+            }
+        }
+
+        /// Whatever comes meanwhile in other lanes: before a request that waits at the head of its lane, each of them gets no more than what
+        /// is due to it until then, and a request.
+        #[test]
+        fn nobody_waits_for_ever(
+            victim in 0usize..4,
+            first in 1u64..1000,
+            flood in prop::collection::vec((0usize..4, 1u64..1000), 400),
+        ) {
+            let mut schedule = Schedule::new(WEIGHTS);
+            let flood: Vec<Request> = flood.into_iter().filter(|(lane, _)| *lane != victim).collect();
+            for request in &flood[..20] {
+                arrive(&mut schedule, *request);
+            }
+            arrive(&mut schedule, (victim, first));
+            arrive(&mut schedule, (victim, 0));
+            let (mut got, mut more) = ([0; 4], flood.iter().cycle());
+            loop {
+                // More comes than can go.
+                more.by_ref().take(2).for_each(|request| arrive(&mut schedule, *request));
+                match schedule.next().unwrap() {
+                    (lane, 0) if lane == victim => break,
+                    (lane, cost) => got[lane] += cost,
+                }
+                let due = |lane: usize| first as f64 / WEIGHTS[victim] as f64 * WEIGHTS[lane] as f64;
+                for lane in (0..4).filter(|lane| *lane != victim) {
+                    let beforehand: u64 = flood[..20].iter().filter(|(l, _)| *l == lane).map(|(_, c)| c).sum();
+                    prop_assert!(got[lane] as f64 <= due(lane) + beforehand as f64 + 2000.0, "{got:?}");
+                }
+            }
+        }
+
+        #[test]
+        fn everything_that_comes_goes_once_and_in_its_lane_in_order(
+            requests in prop::collection::vec((0usize..4, 1u64..1000, any::<bool>()), 0..200),
+        ) {
+            let mut schedule = Schedule::new(WEIGHTS);
+            let (mut went, mut came) = (vec![Vec::new(); 4], vec![Vec::new(); 4]);
+            for (number, (lane, cost, goes)) in requests.into_iter().enumerate() {
+                schedule.arrive(lane, cost, (lane, number));
+                came[lane].push(number);
+                if goes {
+                    let (lane, number) = schedule.next().expect("somebody waits, so somebody goes");
+                    went[lane].push(number);
+                }
+            }
+            while let Some((lane, number)) = schedule.next() {
+                went[lane].push(number);
+            }
+            prop_assert!(schedule.is_empty());
+            prop_assert_eq!(went, came);
+        }
+    }
+
+    #[test]
+    fn a_lane_that_was_idle_goes_next_and_is_owed_nothing() {
+        let mut schedule = Schedule::new(WEIGHTS);
+        (0..100).for_each(|_| arrive(&mut schedule, (2, 10)));
+        assert!((0..50).all(|_| schedule.next().is_some()));
+        (0..100).for_each(|_| arrive(&mut schedule, (0, 10)));
+        let lanes: Vec<usize> = (0..6).map(|_| schedule.next().unwrap().0).collect();
+        assert_eq!(lanes.iter().filter(|lane| **lane == 0).count(), 3, "in turns from now on: {lanes:?}");
+        arrive(&mut schedule, (3, 10));
+        assert!((0..3).any(|_| schedule.next().unwrap().0 == 3), "the background, too");
+    }
+
+    #[test]
+    fn what_nobody_else_wants_a_lane_gets_all_of() {
+        let mut schedule = Schedule::new(WEIGHTS);
+        (0..1000).for_each(|_| arrive(&mut schedule, (3, 1 << 40)));
+        assert_eq!((0..1000).filter_map(|_| schedule.next()).count(), 1000);
+    }
+}

@@ -1,0 +1,118 @@
+//! Places at a disk, given out to whoever is due, counted in turns and not in time.
+
+use super::{Fair, Lane, Place};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, Waker};
+
+type Waiting<'f> = Pin<Box<dyn Future<Output = Place<'f>> + 'f>>;
+
+fn poll<'f>(waiting: &mut Waiting<'f>) -> Option<Place<'f>> {
+    match waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(place) => Some(place),
+        Poll::Pending => None,
+    }
+}
+
+/// Begins to wait.
+fn ask(fair: &Fair, lane: Lane, bytes: u64) -> Waiting<'_> {
+    let mut waiting: Waiting<'_> = Box::pin(fair.enter(lane, bytes));
+    assert!(poll(&mut waiting).is_none(), "all places are taken");
+    waiting
+}
+
+#[test]
+fn who_finds_a_place_goes_at_once_and_gives_it_back() {
+    let fair = Fair::new(2);
+    let (one, two) = (fair.try_enter(Lane::Training), fair.try_enter(Lane::Background));
+    assert!(one.is_some() && two.is_some() && fair.try_enter(Lane::Checkpoint).is_none());
+    assert_eq!(fair.metrics().taken, 2);
+    drop(one);
+    assert!(fair.try_enter(Lane::Checkpoint).is_some());
+    drop(two);
+    assert_eq!(fair.metrics().taken, 0);
+    let told = fair.metrics().lanes;
+    assert_eq!(told.iter().map(|(name, ..)| *name).collect::<Vec<_>>(), Lane::ALL.map(Lane::name));
+    assert_eq!(told.iter().map(|(.., waits)| waits.count()).collect::<Vec<_>>(), [1, 0, 1, 1]);
+}
+
+#[test]
+fn nobody_overtakes_who_waits_and_who_gives_up_is_passed_over() {
+    let fair = Fair::new(1);
+    let place = fair.try_enter(Lane::Training);
+    let (gone, mut next) = (ask(&fair, Lane::Training, 1), ask(&fair, Lane::Training, 1));
+    let mut granted_and_gone = ask(&fair, Lane::Training, 1);
+    assert_eq!(fair.metrics().lanes[2].1, 3);
+    drop(gone);
+    drop(place);
+    assert!(fair.try_enter(Lane::Checkpoint).is_none(), "the place is given away");
+    let place = poll(&mut next).expect("it is the next one's");
+    assert!(poll(&mut granted_and_gone).is_none());
+    drop(place);
+    drop(granted_and_gone);
+    assert_eq!(fair.metrics().taken, 0, "a place that nobody took comes back");
+    assert!(fair.try_enter(Lane::Checkpoint).is_some(), "nobody waits any more");
+}
+
+/// A disk that is slow: everything waits for it, and each turn one request is done. Says which lanes went in so many turns of a flood of
+/// training reads, with one request of another lane that comes when the flood is there.
+fn turns_of(other: Lane, turns: usize) -> Vec<Lane> {
+    let fair = Fair::new(4);
+    let mut taken: VecDeque<Place<'_>> = (0..4).filter_map(|_| fair.try_enter(Lane::Training)).collect();
+    let mut waiting: Vec<(Lane, Waiting<'_>)> =
+        (0..500).map(|_| (Lane::Training, ask(&fair, Lane::Training, 1 << 20))).collect();
+    waiting.push((other, ask(&fair, other, 1 << 20)));
+    let mut went = Vec::new();
+    for _ in 0..turns {
+        drop(taken.pop_front());
+        let due = waiting.iter_mut().enumerate().find_map(|(at, (_, one))| Some((at, poll(one)?)));
+        let (at, place) = due.expect("a place that is free is given out");
+        let (lane, _) = waiting.remove(at);
+        went.push(lane);
+        taken.push_back(place);
+        // The flood does not end, and whoever has gone comes again.
+        waiting.push((Lane::Training, ask(&fair, Lane::Training, 1 << 20)));
+        if lane == other {
+            waiting.push((other, ask(&fair, other, 1 << 20)));
+        }
+    }
+    went
+}
+
+#[test]
+fn a_flood_of_training_reads_keeps_neither_a_checkpoint_nor_the_background_from_going_on() {
+    for (lane, share) in [(Lane::Checkpoint, 2), (Lane::Inference, 2), (Lane::Background, 5)] {
+        let went = turns_of(lane, 200);
+        let first = went.iter().position(|went| *went == lane);
+        assert!(first.is_some_and(|first| first <= 1), "{lane:?} waits for the flood: {first:?}");
+        let count = went.iter().filter(|went| **went == lane).count();
+        assert!((200 / share - 2..=200 / share + 2).contains(&count), "{lane:?} went {count} times in 200");
+    }
+}
+
+#[test]
+fn many_threads_share_the_places_and_each_is_served() {
+    let fair = Fair::new(3);
+    let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (fair, inside, most) = (fair.clone(), inside.clone(), most.clone());
+            scope.spawn(move || {
+                for turn in 0..2000 {
+                    let place = fair.enter_blocking(Lane::ALL[(thread + turn) % 4], 4096);
+                    most.fetch_max(inside.fetch_add(1, SeqCst) + 1, SeqCst);
+                    inside.fetch_sub(1, SeqCst);
+                    drop(place);
+                }
+            });
+        }
+    });
+    assert!(most.load(SeqCst) <= 3);
+    let told = fair.metrics();
+    assert_eq!((told.taken, told.lanes.iter().map(|(_, waiting, _)| waiting).sum::<u64>()), (0, 0));
+    assert_eq!(told.lanes.iter().map(|(.., waits)| waits.count()).sum::<u64>(), 16_000);
+    assert!(fair.try_enter(Lane::Training).is_some());
+}
