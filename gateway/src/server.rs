@@ -280,6 +280,7 @@ impl Running {
         self.admin.metrics.access_log.set_one_in(adopted.config.access_log.one_in);
         self.admin.tiers.hot.set_compaction(bring_up::compaction_of(&adopted.config));
         self.admin.tiers.hot.set_placing(bring_up::placing_of(&adopted.config));
+        self.admin.tiers.hot.flash().set_budget(adopted.config.hot.flash_bytes_per_day.0);
         self.admin.bound.set_freshness(bring_up::freshness_of(&adopted.config));
         self.admin.loaded.store(Arc::new(adopted));
         if let Some(Err(error)) = self.certificate.as_ref().map(Certificate::reload) {

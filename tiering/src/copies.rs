@@ -14,6 +14,7 @@ pub use pins::PinnedCopies;
 
 use crate::decisions::{Decided, Decisions, Kind, Outcome, Place, What, Why};
 use crate::fair::{DiskQueues, Lane};
+use crate::flash::{Cause, Flash};
 use crate::hot::{Chunk, ChunkAt, HotOptions, HotTier, OpenError, Placement, ReadError};
 use crate::memory::MemoryTier;
 use crate::tiers::read_through;
@@ -56,6 +57,8 @@ pub struct CopiesOptions {
     pub decisions: Decisions,
     /// Who goes to the disk next.
     pub queues: DiskQueues,
+    /// What is written to flash is counted there, and bound.
+    pub flash: Flash,
 }
 
 /// Why clean copies were not opened.
@@ -132,6 +135,8 @@ impl Copies {
         segments.ballast_bytes = 0;
         segments.queues = options.queues;
         segments.append_lane = Lane::Background;
+        segments.flash = options.flash;
+        segments.append_cause = Cause::Copies;
         let segments = HotTier::open_with(segments, map.clone()).await?;
         let inner = Arc::new(Inner {
             index,
@@ -246,8 +251,8 @@ impl Copies {
         known(self.inner.index.block(object.body(), number)).flatten()
     }
 
-    /// Keeps block `number` of a body, whose bytes are `pieces` and that was fetched for that reason, unless there is no room, or the key has
-    /// another body by now.
+    /// Keeps block `number` of a body, whose bytes are `pieces` and that was fetched for that reason, unless there is no room, the flash budget is
+    /// used up, or the key has another body by now.
     pub async fn keep(
         &self,
         bucket: BucketId,
@@ -258,6 +263,11 @@ impl Copies {
         why: Why,
     ) -> Option<Vec<Extent>> {
         let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        if !self.inner.segments.flash().allows() {
+            self.inner.refused_bytes.fetch_add(bytes, Relaxed);
+            self.inner.decisions.record(&fetched(bucket, key, bytes, why, Outcome::OverBudget));
+            return None;
+        }
         if self.inner.is_too_full() {
             self.inner.wake.notify_one();
         }
@@ -351,6 +361,12 @@ impl Copies {
         max: usize,
     ) -> Vec<(ObjectKey, Copy)> {
         known(self.inner.index.copies(bucket, prefix, after, max)).unwrap_or_default()
+    }
+
+    /// What is written to the flash that they are on.
+    #[must_use]
+    pub fn flash(&self) -> &Flash {
+        self.inner.segments.flash()
     }
 
     /// The bytes of an object that are here.

@@ -39,7 +39,7 @@ mod scan;
 mod scrub;
 mod segments;
 mod space;
-mod state_file;
+pub(crate) mod state_file;
 mod verify;
 mod volumes;
 mod writer;
@@ -101,6 +101,7 @@ use writer::Shared;
 
 use crate::decisions::{self, Decisions};
 use crate::fair::{DiskQueues, Lane};
+use crate::flash::Flash;
 
 /// Why a chunk was not stored. Nothing of it will ever be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -273,6 +274,8 @@ impl HotTier {
             segment_bytes: options.segment_bytes,
             queues: options.queues.clone(),
             append_lane: options.append_lane,
+            flash: options.flash,
+            append_cause: options.append_cause,
             runtime: Handle::current(),
         });
         let (lanes, ended) = Lanes::start(shared.clone()).map_err(io)?;
@@ -454,6 +457,12 @@ impl HotTier {
         lane: Lane,
     ) -> Result<Bytes, ReadError> {
         self.inner.reader.read(extent, body, range, lane).await
+    }
+
+    /// What is written to its flash.
+    #[must_use]
+    pub fn flash(&self) -> &Flash {
+        &self.inner.shared.flash
     }
 
     /// Who goes to the disks next.

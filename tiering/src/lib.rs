@@ -9,6 +9,7 @@ pub mod bound;
 mod copies;
 pub mod decisions;
 pub mod fair;
+pub mod flash;
 pub mod hot;
 mod memory;
 pub mod origin;
@@ -18,6 +19,7 @@ pub mod upstream;
 pub use copies::{Copies, CopiesMetrics, CopiesOptions, OpenCopiesError, PinnedCopies};
 pub use decisions::Decisions;
 pub use fair::{DiskQueues, Lane};
+pub use flash::Flash;
 pub use hot::{
     AppendError, Appended, Chunk, CompactionSettings, CompactionStatus, Hold, HotMetrics, HotOptions,
     HotTier, OpenError, Order, Placement, PlacingSettings, PlacingStatus, ReadError, RecoverError,

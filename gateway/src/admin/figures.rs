@@ -8,12 +8,12 @@ use crate::metrics::exposition::{Family, Value};
 use crate::metrics::process::Process;
 use crate::metrics::table::{
     BUCKET_BYTES, BUCKET_OBJECTS, BUILD_INFO, CONNECTIONS_LIMIT, COPY_ANSWERS, COPY_BYTES, CORRUPT_BLOCKS,
-    CPU, DIRTY_BYTES, DIRTY_OLDEST, DISK_PLACES, DISK_WAITING, FREED_BYTES, GARBAGE, JOB_WAITING,
-    MOVED_BYTES, OBJECT_CACHE, OBJECT_CACHE_MISSES, OPEN_FILES, OPEN_FILES_LIMIT, QUARANTINED, QUEUE_WAIT,
-    QUOTA_BYTES, QUOTA_OBJECTS, QUOTA_USED_BYTES, QUOTA_USED_OBJECTS, RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG,
-    RAFT_LOG_LIMIT, RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK, START_TIME, SYNC,
-    SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS, TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED,
-    TIER_WRITTEN_BYTES, UPSTREAM_BYTES, UPSTREAM_LEFTOVERS, UPSTREAM_REQUESTS,
+    CPU, DIRTY_BYTES, DIRTY_OLDEST, DISK_PLACES, DISK_WAITING, FLASH_LEFT, FLASH_WRITTEN, FREED_BYTES,
+    GARBAGE, JOB_WAITING, MOVED_BYTES, OBJECT_CACHE, OBJECT_CACHE_MISSES, OPEN_FILES, OPEN_FILES_LIMIT,
+    QUARANTINED, QUEUE_WAIT, QUOTA_BYTES, QUOTA_OBJECTS, QUOTA_USED_BYTES, QUOTA_USED_OBJECTS, RAFT_COMMANDS,
+    RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK,
+    START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS, TIER_READ_BYTES, TIER_READS, TIER_ROOM,
+    TIER_USED, TIER_WRITTEN_BYTES, UPSTREAM_BYTES, UPSTREAM_LEFTOVERS, UPSTREAM_REQUESTS,
 };
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
 use mlgw_metadata::ReadError;
@@ -92,6 +92,8 @@ impl Admin {
                 .with(&["hot"], Value::Count(hot.read_bytes)),
             Family::new(TIER_WRITTEN_BYTES).with(&["hot"], Value::Count(hot.appended_bytes)),
             self.moved_family(),
+            self.flash_family(),
+            self.flash_left_family(),
             Family::single(UPSTREAM_LEFTOVERS, level(placing.leftover_objects)),
             Family::new(FREED_BYTES).with(&["hot"], Value::Count(compaction.freed_bytes)),
             Family::new(SEGMENTS_HELD_BACK).with(&["hot"], level(compaction.held_back_segments)),
@@ -111,6 +113,22 @@ impl Admin {
         let taken =
             Family::new(DISK_PLACES).with(&["hot"], level(hot.taken)).with(&["cold"], level(cold.taken));
         [waits, taken, waiting]
+    }
+
+    /// What was written to flash, and why.
+    fn flash_family(&self) -> Family {
+        let mut written = Family::new(FLASH_WRITTEN);
+        for (cause, bytes) in self.tiers.hot.flash().written() {
+            written.push(&[cause.name()], Value::Count(bytes));
+        }
+        written
+    }
+
+    fn flash_left_family(&self) -> Family {
+        match self.tiers.hot.flash().left_bytes() {
+            Some(bytes) => Family::single(FLASH_LEFT, Value::Level(bytes)),
+            None => Family::new(FLASH_LEFT),
+        }
     }
 
     /// What was moved, from where the reasons are recorded.

@@ -208,6 +208,8 @@ settings! {
         compact_interval: Duration = "5s", live;
         /// A segment whose dead bytes double within this time by themselves is left to die; 0s: none is.
         compact_patience: Duration = "1m", live;
+        /// Bytes a day that the server may write to this tier's disk by itself, what clients write being taken off: clean copies, promoted segments, compaction; 0: no bound.
+        flash_bytes_per_day: ByteSize = "0", live;
         /// Bytes a second that a daily scrub of the segments reads; 0: none but one that is asked for, as fast as it can.
         scrub_bytes_per_second: ByteSize = "10MiB", start;
     }

@@ -5,6 +5,8 @@ use super::{Outcome, Stop, Work, parts};
 use mlgw_common::SegmentId;
 use mlgw_metadata::schema::Found;
 use mlgw_tiering::Order;
+use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
+use mlgw_tiering::hot::UPSTREAM_TIER;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +14,8 @@ use std::time::Duration;
 const SEGMENTS_AT_ONCE: usize = 8;
 /// How often it is looked whether an order is carried out.
 const GLANCE: Duration = Duration::from_millis(100);
+/// How often it is looked whether there is a budget again.
+pub(super) const BUDGET_GLANCE: Duration = Duration::from_secs(1);
 
 impl Work {
     pub(super) async fn promote_all(&self) -> Outcome {
@@ -34,6 +38,7 @@ impl Work {
             )));
         }
         for some in segments.chunks(SEGMENTS_AT_ONCE) {
+            self.until_allowed(some, length).await?;
             self.promote(some).await?;
             let bytes: u64 = some.iter().filter_map(|segment| census.below.get(segment)).sum();
             self.live.step(|progress| {
@@ -66,6 +71,39 @@ impl Work {
             Ok(census)
         });
         counted.await.map_err(|error| Stop::Failed(error.to_string()))?
+    }
+
+    /// Waits until the flash budget has something left.
+    async fn until_allowed(
+        &self,
+        segments: &[SegmentId],
+        length: impl Fn(&SegmentId) -> u64,
+    ) -> Result<(), Stop> {
+        while !self.jobs.tiers.hot.flash().allows() {
+            for segment in segments {
+                self.jobs.decisions.record(&Decided {
+                    kind: Kind::Promote,
+                    what: What::Segment(*segment),
+                    from: self.place_of(*segment),
+                    to: Place::Hot,
+                    bytes: length(segment),
+                    why: Why::job(self.job.id),
+                    outcome: decisions::Outcome::OverBudget,
+                });
+            }
+            tokio::select! {
+                () = tokio::time::sleep(BUDGET_GLANCE) => {}
+                stop = self.live.ended() => return Err(stop),
+            }
+        }
+        Ok(())
+    }
+
+    fn place_of(&self, segment: SegmentId) -> Place {
+        match self.jobs.catalogue.segment(segment).map(|segment| segment.tier) {
+            Some(UPSTREAM_TIER) => Place::Upstream,
+            _ => Place::Cold,
+        }
     }
 
     async fn promote(&self, segments: &[SegmentId]) -> Result<(), Stop> {

@@ -3,6 +3,7 @@
 
 use super::listing::{self, Pages, Part, Place};
 use super::live::Ahead;
+use super::promote::BUDGET_GLANCE;
 use super::{Outcome, Stop, Work, parts};
 use futures_util::{StreamExt as _, stream};
 use mlgw_common::limits::JOB_OBJECTS_MAX;
@@ -10,6 +11,7 @@ use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_metadata::schema::{Found, ObjectVersion};
 use mlgw_tiering::Copies;
 use mlgw_tiering::bound::{BoundBucket, Warmed};
+use mlgw_tiering::decisions::{self, Decided, Kind, What, Why};
 use mlgw_tiering::origin::OriginError;
 
 /// Copies make room for others from 92 percent on; with more than this a dataset would drive itself out.
@@ -64,6 +66,7 @@ impl Work {
         let mut fetched = wanted(pages)
             .map(|wanted| async {
                 let (wanted, ahead) = (wanted?, Ahead::of(&self.live));
+                self.until_allowed(&wanted).await;
                 let came = |bytes| ahead.add(bytes);
                 let warmed = match ObjectKey::new(&wanted.name) {
                     Ok(key) => {
@@ -93,6 +96,25 @@ impl Work {
         }
         self.live.errors()?;
         Ok(self.found())
+    }
+
+    /// Waits until what is fetched may be kept: until the flash budget has something left.
+    async fn until_allowed(&self, wanted: &Wanted) {
+        while !self.jobs.tiers.hot.flash().allows() {
+            let bucket = self.jobs.catalogue.bucket(&self.dataset.bucket);
+            if let Some(bucket) = bucket {
+                self.jobs.decisions.record(&Decided {
+                    kind: Kind::Keep,
+                    what: What::Object(bucket.bucket_id(), &wanted.name),
+                    from: decisions::Place::Origin,
+                    to: decisions::Place::Copies,
+                    bytes: wanted.object.size,
+                    why: Why::job(self.job.id),
+                    outcome: decisions::Outcome::OverBudget,
+                });
+            }
+            tokio::time::sleep(BUDGET_GLANCE).await;
+        }
     }
 
     /// Notes what came of an object, all before which are done.

@@ -131,6 +131,10 @@ metrics! {
         "Bytes of objects read from a tier, verified"
     TIER_WRITTEN_BYTES: Counter "mlgw_tier_written_bytes_total" ["tier"]
         "Bytes of chunk records written to a tier"
+    FLASH_WRITTEN: Counter "mlgw_flash_written_bytes_total" ["cause"]
+        "Bytes written to the hot tier's disk: client (also what a sync imports), copies (clean copies), promote, compaction"
+    FLASH_LEFT: Gauge "mlgw_flash_budget_left_bytes" []
+        "What is left of the flash budget now, an hour's worth at most; below 0 the server writes nothing by itself that can wait; absent without a budget"
     COPY_ANSWERS: Counter "mlgw_bound_reads_total" ["result"]
         "GETs of bound buckets: hit (from a copy), miss (from the origin), stale (from a copy that holds no more, because the origin cannot be asked)"
     COPY_BYTES: Counter "mlgw_bound_copy_bytes_total" ["result"]

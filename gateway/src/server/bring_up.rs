@@ -18,8 +18,8 @@ use mlgw_tiering::origin::Origin;
 use mlgw_tiering::origin::s3::S3Origin;
 use mlgw_tiering::upstream::{Upstream, UpstreamKind, UpstreamSettings};
 use mlgw_tiering::{
-    CompactionSettings, Copies, CopiesOptions, Decisions, HotOptions, HotTier, MemoryTier, PlacingSettings,
-    Tiers,
+    CompactionSettings, Copies, CopiesOptions, Decisions, Flash, HotOptions, HotTier, MemoryTier,
+    PlacingSettings, Tiers,
 };
 use std::collections::HashMap;
 use std::fs::File;
@@ -60,6 +60,7 @@ impl Engine {
         let decisions = Decisions::open(dir.path(), Arc::clone(&clock))?;
         let mut options = hot_options(config, &machine, &clock);
         options.decisions = decisions.clone();
+        options.flash = flash(config, &dir, &clock)?;
         options.away = Some(AwayOptions {
             upstreams: upstreams.clone(),
             spill_to: config.cold.upstream.clone(),
@@ -113,11 +114,20 @@ impl Engine {
         if let Some(copies) = self.bound.copies() {
             copies.shutdown().await;
         }
+        let flash = self.tiers.hot.flash().clone();
         self.tiers.hot.shutdown().await;
+        flash.keep();
         self.catalogue.shutdown().await;
         self.decisions.write();
         tracing::info!(data_dir = %self.dir.path().display(), "stopped");
     }
+}
+
+/// What is written to the disk of the hot tier, and what of it is left to the server itself.
+fn flash(config: &Config, dir: &DataDir, clock: &Arc<dyn Clock>) -> Result<Flash, ServeError> {
+    let path = dir.path().join("flash.json");
+    let opened = Flash::open(path.clone(), config.hot.flash_bytes_per_day.0, Arc::clone(clock));
+    opened.map_err(super::io_error(path.display().to_string()))
 }
 
 /// The object stores of others. Nothing is asked of them yet.
@@ -156,6 +166,7 @@ async fn bound(
         decisions: decisions.clone(),
         // The same disk, most often.
         queues: tiers.hot.queues().clone(),
+        flash: tiers.hot.flash().clone(),
     };
     let copies = Copies::open(options, tiers.memory.clone()).await?;
     Ok(Bound::new(origins, copies, freshness_of(config), clock.clone()))

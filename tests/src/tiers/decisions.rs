@@ -93,3 +93,45 @@ fn what_goes_because_its_tier_is_full_or_it_is_dead_says_so() {
     }
     server.stop();
 }
+
+#[test]
+fn a_job_waits_for_the_flash_budget_and_a_person_does_not() {
+    let (bench, mut objects, mut random) = (Bench::new(), Objects::new(), Rng::new(13));
+    let setup = bench.setup.clone().with("hot.flash_bytes_per_day", "24KiB");
+    let server = setup.start();
+    runtime().block_on(async {
+        server.client().create_bucket(BUCKET).await.expect("made");
+        put_some(&server.client(), &mut random, &mut objects).await;
+    });
+    server.stop();
+    let server = setup.start();
+    bench.tier(&["drain", "hot", "--wait"]);
+    let (said, status) = setup.command(&["dataset", "create", "set", "--bucket", BUCKET]);
+    assert_eq!(status, Some(0), "{said}");
+    let (said, status) = setup.command(&["--output", "json", "dataset", "warm", "set"]);
+    assert_eq!(status, Some(0), "{said}");
+    let job: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let begun = Instant::now();
+    let waits = loop {
+        let promotes = decisions(&setup, &["--kind", "promote"]);
+        match promotes.into_iter().find(|one| one["outcome"] == "over_budget") {
+            Some(waits) => break waits,
+            None => assert!(begun.elapsed() < Duration::from_secs(60), "it does not wait"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!((&waits["reason"], &waits["job"], &waits["to"]), (&"job".into(), &job["id"], &"hot".into()));
+    assert_eq!(
+        bench.tier(&["show", "hot"])["segments"].as_u64().map(|n| n < 5),
+        Some(true),
+        "nothing came up"
+    );
+    let metrics = setup.command(&["status", "--metrics"]).0;
+    let left = metrics.lines().find_map(|line| line.strip_prefix("mlgw_flash_budget_left_bytes "));
+    assert!(left.is_some_and(|left| left.starts_with('-')), "{left:?}");
+    let (said, status) = setup.command(&["job", "cancel", &job["id"].to_string()]);
+    assert_eq!(status, Some(0), "{said}");
+    bench.tier(&["drain", "cold", "--wait"]);
+    runtime().block_on(super::cold::reads_back(&server.client(), &objects));
+    server.stop();
+}

@@ -8,6 +8,7 @@ use super::{Bound, BoundBucket, CacheState, Freshness, Opened};
 use crate::copies::{Copies, CopiesOptions};
 use crate::decisions::Decisions;
 use crate::fair::DiskQueues;
+use crate::flash::{Cause, Flash};
 use crate::memory::MemoryTier;
 use crate::origin::{OriginError, Part};
 use mlgw_common::clock::ManualClock;
@@ -40,6 +41,7 @@ async fn open(dir: &Path, origin: Arc<MemoryOrigin>, clock: Arc<ManualClock>, ca
         clock: clock.clone(),
         decisions: Decisions::new(clock.clone()),
         queues: DiskQueues::default(),
+        flash: Flash::new(clock.clone()),
     };
     // Who had it open before is about to let go of it.
     let mut tries = 0;
@@ -165,6 +167,29 @@ async fn a_small_object_is_fetched_whole_once() {
         );
         assert_eq!(bench.origin.take_log(), [""; 0]);
     }
+}
+
+#[tokio::test]
+async fn what_the_flash_budget_does_not_allow_is_read_through_and_not_kept() {
+    let bench = Bench::new().await;
+    let content = bench.put(1, 5000);
+    let flash = bench.bound.copies().unwrap().flash().clone();
+    flash.set_budget(24);
+    flash.wrote(Cause::Client, 100);
+    for _ in 0..2 {
+        assert!(bench.whole().await == content);
+        bench.quiet().await;
+        assert!(!bench.origin.take_log().is_empty(), "it is not kept");
+    }
+    let refused = bench.bound.copies().unwrap().metrics().refused_bytes;
+    assert_eq!((refused, flash.written()[Cause::Copies as usize].1), (10_000, 0));
+    flash.set_budget(0);
+    assert!(bench.whole().await == content);
+    bench.quiet().await;
+    bench.origin.take_log();
+    assert!(bench.whole().await == content);
+    assert_eq!(bench.origin.take_log(), [""; 0]);
+    assert!(flash.written()[Cause::Copies as usize].1 >= 5000);
 }
 
 #[tokio::test]

@@ -89,7 +89,9 @@ impl Inner {
     async fn evict(self: &Arc<Self>, segment: SegmentId) {
         let _alone = self.evicting.lock().await;
         let (pinned, others) = self.pinned_first(segment, self.chunks(segment).await);
-        let mut again = others.len() * AGAIN_PERCENT / 100;
+        // What is pinned stays at any price; the rest is kept on only while there is a budget for it.
+        let allowed = self.segments.flash().allows();
+        let mut again = if allowed { others.len() * AGAIN_PERCENT / 100 } else { 0 };
         let mut is_left = false;
         let mut tally = Tally::default();
         for (chunk, extent) in pinned {

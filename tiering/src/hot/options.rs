@@ -16,6 +16,7 @@ use super::placing::PlacingSettings;
 use super::recovery::RecoverError;
 use crate::decisions::Decisions;
 use crate::fair::{DiskQueues, Lane};
+use crate::flash::{Cause, Flash};
 
 /// How a hot tier is opened.
 #[derive(Clone)]
@@ -54,6 +55,10 @@ pub struct HotOptions {
     pub queues: DiskQueues,
     /// The lane that appends are in; what is moved is in the background's.
     pub append_lane: Lane,
+    /// What is written to flash is counted there, and what the server writes by itself bound.
+    pub flash: Flash,
+    /// What appends are counted as; what is moved is compaction where there is one.
+    pub append_cause: Cause,
     /// Fault injection, for tests.
     pub intercept: Option<Arc<dyn Intercept>>,
 }
@@ -75,6 +80,8 @@ impl HotOptions {
             ballast_bytes: (disk_bytes / 64).clamp(4 * MIB, 256 * MIB),
             compaction: CompactionSettings::default(),
             decisions: Decisions::new(clock.clone()),
+            flash: Flash::new(clock.clone()),
+            append_cause: Cause::Client,
             clock,
             placing: PlacingSettings::default(),
             cold_dirs: Vec::new(),

@@ -20,7 +20,7 @@ struct Format {
 ///
 /// # Errors
 /// When it cannot be written.
-pub(super) fn replace(path: &Path, content: &impl Serialize) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, content: &impl Serialize) -> io::Result<()> {
     let new = path.with_extension("json.new");
     let mut file = File::create(&new)?;
     serde_json::to_writer(&file, content)?;
@@ -34,7 +34,7 @@ pub(super) fn replace(path: &Path, content: &impl Serialize) -> io::Result<()> {
 ///
 /// # Errors
 /// When it cannot be read, or is of a newer format.
-pub(super) fn read<T: DeserializeOwned>(path: &Path, format: u32) -> io::Result<Option<T>> {
+pub(crate) fn read<T: DeserializeOwned>(path: &Path, format: u32) -> io::Result<Option<T>> {
     let text = match std::fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

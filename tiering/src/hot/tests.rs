@@ -7,6 +7,7 @@ mod compaction;
 mod cost;
 mod crash;
 mod faults;
+mod flash;
 mod model;
 mod placing;
 mod placing_model;

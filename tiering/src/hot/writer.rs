@@ -28,6 +28,7 @@ use super::record::{Place, encode_head};
 use super::segments::{OpenFile, Segments};
 use super::space::Space;
 use crate::fair::{DiskQueues, Lane};
+use crate::flash::{Cause, Flash};
 
 /// How long appends are refused after a batch failed twice.
 const REFUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
@@ -46,6 +47,9 @@ pub(super) struct Shared {
     pub(super) queues: DiskQueues,
     /// The lane of what is not moved.
     pub(super) append_lane: Lane,
+    pub(super) flash: Flash,
+    /// What it is counted as.
+    pub(super) append_cause: Cause,
     pub(super) runtime: Handle,
 }
 
@@ -184,6 +188,7 @@ impl Writer {
                 segment.hold.written(end);
                 self.shared.segments.mark(segment);
                 add(&self.shared.metrics.batches, 1);
+                shared.flash.wrote(self.cause(), bytes as u64);
                 self.prepare_ahead();
                 Ok(())
             }
@@ -194,6 +199,14 @@ impl Writer {
                 self.retire();
                 Err(Failed::Disk(error))
             }
+        }
+    }
+
+    /// What is written is counted as.
+    fn cause(&self) -> Cause {
+        match (self.class, self.shared.append_cause) {
+            (SegmentClass::Moved, Cause::Client) => Cause::Compaction,
+            (_, cause) => cause,
         }
     }
 

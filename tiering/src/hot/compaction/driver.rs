@@ -29,7 +29,7 @@ const PRESSED_DEAD_PERCENT: u64 = 5;
 const SEAL_CHECK: Duration = Duration::from_millis(10);
 const SEAL_CHECKS_MAX: usize = 200;
 
-/// Segments without room for what lives in them that are recorded in a round: more would only say the same.
+/// Segments without room for what lives in them, or without a budget for it, that are recorded in a round: more would only say the same.
 const NO_ROOM_NOTED_MAX: usize = 8;
 
 /// Compacts until the tier stops or is dropped.
@@ -90,7 +90,11 @@ impl Driver {
         let room_bytes = inner.shared.space.moved_room_bytes();
         let aim = Aim { dead_percent, cold_dead_percent, room_bytes };
         note_no_room(inner, &facts, aim);
-        for segment in choose(&facts, aim, &self.held_back) {
+        let mut chosen = choose(&facts, aim, &self.held_back);
+        if !pressed && asked.is_none() && !inner.shared.flash.allows() {
+            leave_to_later(inner, &facts, &mut chosen);
+        }
+        for segment in chosen {
             let of = facts.iter().find(|of| of.id == segment);
             let why = of.map_or(Reason::Compaction, |of| why(inner, of, asked.is_some()));
             if inner.compaction.is_stopped() {
@@ -217,20 +221,34 @@ fn released(inner: &Inner, segment: SegmentId, bytes: u64, why: Why, outcome: Ou
     Decided { kind, what, from, to: Place::Nowhere, bytes, why, outcome }
 }
 
+/// The flash budget is used up and there is space: only what takes no writing is done.
+fn leave_to_later(inner: &Inner, facts: &[SegmentFacts], chosen: &mut Vec<SegmentId>) {
+    let lives = |id: &SegmentId| facts.iter().find(|of| of.id == *id).filter(|of| of.references > 0);
+    for of in chosen.iter().filter_map(lives).take(NO_ROOM_NOTED_MAX) {
+        inner.decisions.record(&waits(inner, of, Outcome::OverBudget));
+    }
+    chosen.retain(|id| lives(id).is_none());
+}
+
+/// The emptying of a segment that is left to later.
+fn waits(inner: &Inner, of: &SegmentFacts, outcome: Outcome) -> Decided<'static> {
+    Decided {
+        kind: Kind::Relocate,
+        what: What::Segment(of.id),
+        from: inner.place_of(of.id),
+        to: Place::Hot,
+        bytes: of.referenced_bytes,
+        why: Reason::Compaction.into(),
+        outcome,
+    }
+}
+
 /// Records what would be emptied if there were room for what lives in it.
 fn note_no_room(inner: &Inner, facts: &[SegmentFacts], aim: Aim) {
     let worth = |of: &&SegmentFacts| of.tier == HOT && of.references > 0 && of.is_worth(aim.dead_percent);
-    let waits = facts.iter().filter(|of| of.is_at_rest() && of.referenced_bytes > aim.room_bytes);
-    for of in waits.filter(worth).take(NO_ROOM_NOTED_MAX) {
-        inner.decisions.record(&Decided {
-            kind: Kind::Relocate,
-            what: What::Segment(of.id),
-            from: Place::Hot,
-            to: Place::Hot,
-            bytes: of.referenced_bytes,
-            why: Reason::Compaction.into(),
-            outcome: Outcome::NoRoom,
-        });
+    let full = facts.iter().filter(|of| of.is_at_rest() && of.referenced_bytes > aim.room_bytes);
+    for of in full.filter(worth).take(NO_ROOM_NOTED_MAX) {
+        inner.decisions.record(&waits(inner, of, Outcome::NoRoom));
     }
 }
 

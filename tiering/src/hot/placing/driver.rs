@@ -22,6 +22,7 @@ use super::job::{Event, Job, Step, Way};
 use super::room::{Room, no_room};
 use super::store::store;
 use crate::decisions::{Decided, Kind, Outcome, Place, Reason, What, Why};
+use crate::flash::Cause;
 use crate::hot::Inner;
 use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 use crate::hot::compaction::choose::SegmentFacts;
@@ -44,9 +45,12 @@ const SWEEP_EVERY: Duration = Duration::from_mins(1);
 /// lives in it, and what is dead costs a store's price and not a disk's room.
 const UPSTREAM_DEAD_PERCENT: u64 = 70;
 
+/// Segments that wait for the flash budget that are recorded in a round.
+const OVER_BUDGET_NOTED_MAX: usize = 8;
+
 /// Why a segment is moved, and how much that is.
 #[derive(Clone, Copy)]
-struct Cause {
+struct Occasion {
     why: Why,
     bytes: u64,
 }
@@ -54,7 +58,7 @@ struct Cause {
 /// Moves segments.
 pub(in crate::hot) struct Placer {
     /// Jobs whose old files somebody copies.
-    parked: Vec<(Job, Cause)>,
+    parked: Vec<(Job, Occasion)>,
     heat: Heat,
     pace: Pace,
     /// Where the copy is that the job under way has made.
@@ -100,12 +104,20 @@ impl Placer {
             self.sweep_due = Some(Instant::now() + SWEEP_EVERY);
             sweep_objects(inner, catalogue).await?;
         }
-        for (job, cause) in std::mem::take(&mut self.parked) {
-            self.run_job(inner, catalogue, job, cause).await?;
+        for (job, occasion) in std::mem::take(&mut self.parked) {
+            self.run_job(inner, catalogue, job, occasion).await?;
         }
         let order = inner.placing.order();
-        let chosen = self.choose(inner, facts, busy, order.as_ref());
+        let mut chosen = self.choose(inner, facts, busy, order.as_ref());
         let bytes = |segment| facts.iter().find(|f| f.id == segment).map_or(0, |f| f.bytes);
+        if order.is_none() && !inner.shared.flash.allows() {
+            // What somebody ordered is carried out; jobs wait by themselves.
+            let up: Vec<_> = chosen.extract_if(.., |(_, way)| way.to == HOT).collect();
+            for (segment, way) in up.into_iter().take(OVER_BUDGET_NOTED_MAX) {
+                let occasion = Occasion { why: why(way), bytes: bytes(segment) };
+                inner.decisions.record(&decided(Job::new(segment, way), occasion, Outcome::OverBudget));
+            }
+        }
         let mut waiting: u64 = chosen.iter().map(|(segment, _)| bytes(*segment)).sum();
         let begun = Instant::now();
         for (segment, way) in chosen {
@@ -118,12 +130,12 @@ impl Placer {
             }
             let away = way.from == UPSTREAM || way.to == UPSTREAM;
             let why = order.as_ref().map_or_else(|| why(way), super::Order::why);
-            let (job, cause) = (Job::new(segment, way), Cause { why, bytes: bytes(segment) });
+            let (job, occasion) = (Job::new(segment, way), Occasion { why, bytes: bytes(segment) });
             if away && self.refusals >= REFUSALS_MAX {
                 inner.placing.failed.fetch_add(1, Relaxed);
-                note_refused(inner, job, cause, &"the upstream failed with those before it");
+                note_refused(inner, job, occasion, &"the upstream failed with those before it");
                 self.gave_up(segment, way, order.is_some());
-            } else if self.run_job(inner, catalogue, job, cause).await? {
+            } else if self.run_job(inner, catalogue, job, occasion).await? {
                 self.refusals = 0;
             } else {
                 self.refusals += u32::from(away);
@@ -185,19 +197,19 @@ impl Placer {
         inner: &Arc<Inner>,
         catalogue: &Catalogue,
         mut job: Job,
-        cause: Cause,
+        occasion: Occasion,
     ) -> Result<bool, StepError> {
         let mut is_placed = false;
         while let Some(step) = job.next() {
             match self.carry_out(inner, catalogue, job, step).await {
                 Ok(Event::Busy) => {
-                    self.parked.push((job, cause));
+                    self.parked.push((job, occasion));
                     return Ok(true);
                 }
                 Ok(event) => {
                     if step == Step::Place {
                         is_placed = true;
-                        inner.decisions.record(&decided(job, cause, Outcome::Done));
+                        inner.decisions.record(&decided(job, occasion, Outcome::Done));
                     }
                     job.on(event);
                 }
@@ -205,7 +217,7 @@ impl Placer {
                 Err(error) => {
                     inner.placing.failed.fetch_add(1, Relaxed);
                     if matches!(step, Step::PickOut | Step::Copy | Step::Place) && !is_placed {
-                        inner.decisions.record_because(&decided(job, cause, error.outcome()), &error);
+                        inner.decisions.record_because(&decided(job, occasion, error.outcome()), &error);
                     }
                     tracing::warn!(segment = %job.segment, way = ?job.way, ?step, %error, "a segment was not moved");
                     return Ok(false);
@@ -294,7 +306,7 @@ fn why(way: Way) -> Why {
     if way.to == HOT { Reason::Compaction.into() } else { Reason::Watermark.into() }
 }
 
-fn decided(job: Job, cause: Cause, outcome: Outcome) -> Decided<'static> {
+fn decided(job: Job, occasion: Occasion, outcome: Outcome) -> Decided<'static> {
     let place = |tier| match tier {
         HOT => Place::Hot,
         COLD => Place::Cold,
@@ -305,14 +317,14 @@ fn decided(job: Job, cause: Cause, outcome: Outcome) -> Decided<'static> {
         what: What::Segment(job.segment),
         from: place(job.way.from),
         to: place(job.way.to),
-        bytes: cause.bytes,
-        why: cause.why,
+        bytes: occasion.bytes,
+        why: occasion.why,
         outcome,
     }
 }
 
-fn note_refused(inner: &Inner, job: Job, cause: Cause, error: &dyn std::fmt::Display) {
-    inner.decisions.record_because(&decided(job, cause, Outcome::Failed), error);
+fn note_refused(inner: &Inner, job: Job, occasion: Occasion, error: &dyn std::fmt::Display) {
+    inner.decisions.record_because(&decided(job, occasion, Outcome::Failed), error);
 }
 
 /// What is too much where, and where there is room.
@@ -403,6 +415,9 @@ fn copy_into(
     };
     copy(from, record.length, disk, record.segment_id(), turns, before)?;
     room.keep();
+    if tier == HOT {
+        inner.shared.flash.wrote(Cause::Promote, record.length);
+    }
     Ok(())
 }
 

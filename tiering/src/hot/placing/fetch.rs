@@ -18,6 +18,7 @@ use super::driver::wait;
 use super::room::Room;
 use super::store::prove;
 use crate::fair::Lane;
+use crate::flash::Cause;
 use crate::hot::Inner;
 use crate::hot::away::Remote;
 use crate::hot::compaction::{StepError, blocking};
@@ -82,6 +83,7 @@ impl Copy {
             let disk = &inner.volumes.hot;
             let _place = inner.shared.queues.hot.enter_blocking(Lane::Background, bytes.len() as u64);
             disk.write(&file, segment, &mut [IoSlice::new(&bytes)], at)?;
+            inner.shared.flash.wrote(Cause::Promote, bytes.len() as u64);
             let end = at + bytes.len() as u64;
             if end.is_multiple_of(PIECE_BYTES) {
                 disk.sync(&file, segment, true)?;

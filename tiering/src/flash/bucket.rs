@@ -1,0 +1,125 @@
+//! A bucket of bytes that fills by the day: pure, of the times it is given.
+
+/// Milliseconds of a day.
+const DAY_MS: i64 = 24 * 3_600_000;
+/// So much of a day is saved up, and so much what clients write is held against the server at most.
+const HOURS: u64 = 24;
+
+/// Bytes that may be written.
+#[derive(Clone, Debug)]
+pub(super) struct Bucket {
+    /// 0 is no bound.
+    per_day: u64,
+    /// As of `at_ms`.
+    left: i64,
+    /// When that was; nothing before the first time.
+    at_ms: Option<i64>,
+}
+
+impl Bucket {
+    /// A full one of so many bytes a day; 0 is no bound.
+    pub(super) fn new(per_day: u64) -> Self {
+        let mut bucket = Self { per_day, left: 0, at_ms: None };
+        bucket.left = bucket.hour();
+        bucket
+    }
+
+    pub(super) fn is_bound(&self) -> bool {
+        self.per_day > 0
+    }
+
+    /// What an earlier process left.
+    pub(super) fn restore(&mut self, left: i64, at_ms: i64) {
+        (self.left, self.at_ms) = (left.min(self.hour()), Some(at_ms));
+    }
+
+    /// Another budget from now on.
+    pub(super) fn set(&mut self, now_ms: i64, per_day: u64) {
+        let is_new = !self.is_bound();
+        self.left = self.left(now_ms);
+        (self.per_day, self.at_ms) = (per_day, Some(now_ms));
+        self.left = if is_new { self.hour() } else { self.left.min(self.hour()) };
+    }
+
+    /// Bytes that are left now; less than none when more was taken. A clock that goes back gives nothing.
+    pub(super) fn left(&self, now_ms: i64) -> i64 {
+        let passed_ms = self.at_ms.map_or(0, |at_ms| now_ms.saturating_sub(at_ms).max(0));
+        let more = i128::from(self.per_day) * i128::from(passed_ms) / i128::from(DAY_MS);
+        let filled = i128::from(self.left) + more;
+        i64::try_from(filled.min(i128::from(self.hour()))).unwrap_or(i64::MIN)
+    }
+
+    /// Takes bytes, whether they are there or not. What clients write makes no more debt than an hour pays back, so that it is over soon after
+    /// they are quiet; what the server writes by itself is paid to the last byte.
+    pub(super) fn take(&mut self, now_ms: i64, bytes: u64, is_own: bool) {
+        let before = self.left(now_ms);
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let left = before.saturating_sub(bytes);
+        self.left = if is_own { left } else { left.max((-self.hour()).min(before)) };
+        // What is less than a byte since is lost only when something is taken, which is more.
+        self.at_ms = Some(now_ms.max(self.at_ms.unwrap_or(now_ms)));
+    }
+
+    fn hour(&self) -> i64 {
+        i64::try_from(self.per_day / HOURS).unwrap_or(i64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bucket, DAY_MS};
+    use proptest::prelude::*;
+
+    const HOUR_MS: i64 = DAY_MS / 24;
+
+    #[test]
+    fn an_hour_is_saved_up_and_no_more() {
+        let mut bucket = Bucket::new(24_000);
+        assert_eq!((bucket.left(0), bucket.left(100 * DAY_MS)), (1000, 1000));
+        bucket.take(0, 3000, true);
+        assert_eq!((bucket.left(0), bucket.left(HOUR_MS), bucket.left(HOUR_MS * 5 / 2)), (-2000, -1000, 500));
+        assert_eq!((bucket.left(-DAY_MS), bucket.left(DAY_MS)), (-2000, 1000), "a clock that goes back");
+    }
+
+    #[test]
+    fn what_clients_write_is_held_against_the_server_for_an_hour_at_most() {
+        let mut bucket = Bucket::new(24_000);
+        bucket.take(0, 1 << 40, false);
+        assert_eq!(bucket.left(0), -1000);
+        bucket.take(0, 500, true);
+        bucket.take(0, 500, false);
+        assert_eq!(bucket.left(0), -1500, "its own debt is not forgiven by what clients write");
+    }
+
+    #[test]
+    fn another_budget_does_not_forgive() {
+        let mut bucket = Bucket::new(24_000);
+        bucket.take(0, 3000, true);
+        bucket.set(0, 48_000);
+        assert_eq!((bucket.left(0), bucket.left(HOUR_MS)), (-2000, 0));
+        bucket.set(0, 0);
+        assert!(!bucket.is_bound());
+        bucket.set(0, 24_000);
+        assert_eq!(bucket.left(0), 1000);
+    }
+
+    proptest! {
+        /// Who writes only while something is left writes no more than the budget of the time, an hour's worth and one more piece.
+        #[test]
+        fn over_any_time_no_more_than_its_budget(
+            per_day in 1000u64..1_000_000,
+            steps in prop::collection::vec((0i64..HOUR_MS, 1u64..5000), 1..200),
+        ) {
+            let (mut bucket, mut now, mut written) = (Bucket::new(per_day), 0, 0);
+            for (pause, bytes) in steps {
+                now += pause;
+                if bucket.left(now) > 0 {
+                    bucket.take(now, bytes, true);
+                    written += bytes;
+                }
+                let due = per_day as f64 * now as f64 / DAY_MS as f64 + per_day as f64 / 24.0;
+                prop_assert!(written as f64 <= due + 5000.0, "{written} of {due}");
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The flash budget: what can wait does, and is said to; what is needed for space does not.
+
+use super::bench::{Bench, Tuned};
+use super::*;
+use crate::decisions::{Kind, Outcome, Reason, Wanted};
+use crate::flash::Cause;
+use crate::hot::CompactionSettings;
+use std::time::Duration;
+
+/// Sealed segments of which two thirds are dead, and a budget that is used up.
+async fn over_budget(tuned: Tuned) -> Bench {
+    let bench = Bench::tuned(tuned).await;
+    let name = |n: usize| format!("object-{n}");
+    for n in 0..60 {
+        bench.put(&name(n), 10_000).await;
+    }
+    for n in (0..60).filter(|n| n % 3 != 0) {
+        bench.delete(&name(n)).await;
+    }
+    let bench = bench.reopen().await;
+    bench.tier.flash().set_budget(24 * 1000);
+    bench.tier.flash().wrote(Cause::Client, 1 << 40);
+    let settings = CompactionSettings {
+        interval: Duration::from_secs(3600),
+        bytes_per_second: u64::MAX,
+        patience: Duration::ZERO,
+        ..CompactionSettings::default()
+    };
+    bench.tier.set_compaction(settings);
+    bench
+}
+
+/// Two rounds that nobody asked for: the first may have begun before.
+async fn rounds(bench: &Bench) {
+    let until = bench.tier.compaction().rounds + 2;
+    while bench.tier.compaction().rounds < until {
+        bench.tier.inner.compaction.go_on();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compaction_waits_for_the_budget_and_says_so() {
+    let bench = over_budget(Tuned::default()).await;
+    rounds(&bench).await;
+    assert_eq!(bench.tier.compaction().moved_bytes, 0);
+    let wanted = Wanted { limit: 10, kind: Some(Kind::Relocate), bucket: None };
+    let told = bench.tier.inner.decisions.list(wanted);
+    assert!(!told.is_empty() && told.iter().all(|one| one.outcome == Outcome::OverBudget), "{told:?}");
+    bench.tier.flash().set_budget(0);
+    rounds(&bench).await;
+    let moved = bench.tier.compaction().moved_bytes;
+    let written = bench.tier.flash().written()[Cause::Compaction as usize].1;
+    assert!(moved >= 100_000 && written >= moved, "{moved} {written}");
+    let done = bench.tier.inner.decisions.list(wanted);
+    assert_eq!((done[0].outcome, done[0].reason), (Outcome::Done, Reason::Compaction));
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compaction_goes_on_without_a_budget_where_space_is_short() {
+    let bench = over_budget(Tuned { capacity_bytes: 700_000, ..Tuned::default() }).await;
+    rounds(&bench).await;
+    assert!(!bench.tier.flash().allows() && bench.tier.compaction().moved_bytes >= 100_000);
+    bench.close().await;
+}
