@@ -176,7 +176,7 @@ impl Upstream {
     /// It has no HTTP.
     fn over(settings: &UpstreamSettings, connected: Connected, tuning: Tuning) -> Self {
         let budget = Budget::new(settings.bytes_per_second, settings.requests_per_second);
-        let meter = Arc::new(Meter::new(budget));
+        let meter = Arc::new(Meter::new(Arc::new(budget)));
         Self {
             name: settings.name.clone(),
             kind: settings.kind,
@@ -201,6 +201,12 @@ impl Upstream {
     #[must_use]
     pub fn encrypts(&self) -> bool {
         self.encrypt
+    }
+
+    /// What may be asked of it, for others who ask the same store.
+    #[must_use]
+    pub fn budget(&self) -> Arc<Budget> {
+        self.meter.budget.clone()
     }
 
     /// What was asked of it since it was opened.

@@ -63,9 +63,9 @@ blocks! { Block, UPSTREAM_SETTINGS {
     proxy: Option<String> = "";
     /// Whether segments are encrypted before they are sent there.
     encrypt: bool = "false";
-    /// Bytes sent to it and taken from it in a second at most; 0 is no bound.
+    /// Bytes sent to it and taken from it in a second at most, for segments and for bound buckets together; 0 is no bound.
     bytes_per_second: ByteSize = "0";
-    /// Requests to it in a second at most; 0 is no bound.
+    /// Requests to it in a second at most, for segments and for bound buckets together; 0 is no bound.
     requests_per_second: u64 = "0";
     /// Bytes of objects that were written back and are sent to it in a second at most; 0 is no bound.
     persist_bytes_per_second: ByteSize = "0";

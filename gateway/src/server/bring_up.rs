@@ -79,7 +79,7 @@ impl Engine {
             Scrub::start(scrub, catalogue.clone(), hot.clone()).map_err(super::io_error("scrubbing"))?;
         let scrub = Arc::new(scrub);
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
-        let bound = bound(config, &machine, &clock, &tiers, &decisions).await?;
+        let bound = bound(config, &machine, &clock, &tiers, &upstreams, &decisions).await?;
         let means = Means {
             catalogue: catalogue.clone(),
             tiers: tiers.clone(),
@@ -145,11 +145,14 @@ async fn bound(
     machine: &Machine,
     clock: &Arc<dyn Clock>,
     tiers: &Tiers,
+    upstreams: &Upstreams,
     decisions: &Decisions,
 ) -> Result<Bound, ServeError> {
     let mut origins = HashMap::new();
     for settings in config.upstreams.iter().filter(|upstream| upstream.kind == UpstreamKind::S3) {
-        let origin = S3Origin::new(settings, clock.clone()).map_err(ServeError::Upstream)?;
+        // One store, one budget, whoever asks.
+        let budget = upstreams.get(&settings.name).map(Upstream::budget).unwrap_or_default();
+        let origin = S3Origin::new(settings, budget, clock.clone()).map_err(ServeError::Upstream)?;
         origins.insert(settings.name.clone(), Arc::new(origin) as Arc<dyn Origin>);
     }
     if origins.is_empty() {

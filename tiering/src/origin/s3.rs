@@ -22,7 +22,7 @@ use super::{
     Answer, Begun, Content, Document, GetQuery, Got, ListPage, ListQuery, Made, Origin, OriginError,
     OriginMetrics, Part, PartPage, UploadOf, UploadPage, UploadsQuery, Written,
 };
-use crate::upstream::UpstreamSettings;
+use crate::upstream::{Budget, UpstreamSettings};
 use bytes::Bytes;
 use credentials::Credentials;
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -47,14 +47,20 @@ pub struct S3Origin {
     transport: Transport,
     clock: Arc<dyn Clock>,
     counts: Arc<Counts>,
+    /// Shared with others who ask the same store.
+    budget: Arc<Budget>,
 }
 
 impl S3Origin {
-    /// The bucket of an upstream. Nothing is sent.
+    /// The bucket of an upstream, of which no more is asked than `budget` allows. Nothing is sent.
     ///
     /// # Errors
     /// What is wrong with its settings.
-    pub fn new(settings: &UpstreamSettings, clock: Arc<dyn Clock>) -> Result<Self, String> {
+    pub fn new(
+        settings: &UpstreamSettings,
+        budget: Arc<Budget>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, String> {
         let of = |what: String| format!("upstream {:?}: {what}", settings.name);
         let credentials = Credentials::of(&settings.credentials).map_err(of)?;
         Ok(Self {
@@ -65,6 +71,7 @@ impl S3Origin {
             transport: Transport::new(settings).map_err(of)?,
             clock,
             counts: Arc::default(),
+            budget,
         })
     }
 
@@ -103,9 +110,12 @@ impl S3Origin {
 
     async fn once(&self, asked: &Asked<'_>, outgoing: Outgoing) -> Result<Response<Incoming>, OriginError> {
         let turn = outgoing.turn.clone();
+        // A byte at least, so that it waits for what others owe.
+        self.budget.spend(1).await;
         let answer = self.exchange(asked, outgoing).await;
         self.counts.add(asked.operation, answer.as_ref().err());
         self.counts.sent_bytes.fetch_add(turn.sent_bytes(), Relaxed);
+        self.budget.owe(turn.sent_bytes());
         answer
     }
 
@@ -150,7 +160,10 @@ impl S3Origin {
         loop {
             let answer = self.ask("list", Method::GET, &self.base.bucket(&pairs), &HeaderMap::new()).await?;
             let error = match self.transport.document(answer.into_body(), xml::DOCUMENT_BYTES_MAX).await {
-                Ok(document) => return xml::page(&document),
+                Ok(document) => {
+                    self.budget.owe(document.len() as u64);
+                    return xml::page(&document);
+                }
                 Err(error) => error,
             };
             failures += 1;
@@ -170,9 +183,14 @@ impl S3Origin {
         let answer = self.ask("get", Method::GET, &self.base.object(key), &headers).await?;
         let (object, range) = head::described(answer.status(), answer.headers())?;
         let length = range.end - range.start;
-        let counts = self.counts.clone();
-        let body = self.transport.body(answer.into_body(), length).inspect_ok(move |piece| {
+        let (counts, budget) = (self.counts.clone(), self.budget.clone());
+        let body = self.transport.body(answer.into_body(), length).and_then(move |piece| {
             counts.received_bytes.fetch_add(piece.len() as u64, Relaxed);
+            let budget = budget.clone();
+            async move {
+                budget.pace(piece.len() as u64).await;
+                Ok(piece)
+            }
         });
         Ok(Got { object, range, body: body.boxed() })
     }

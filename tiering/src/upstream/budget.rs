@@ -19,6 +19,13 @@ pub struct Budget {
     requests: Mutex<Bucket>,
 }
 
+impl Default for Budget {
+    /// No bound.
+    fn default() -> Self {
+        Self::new(0, 0)
+    }
+}
+
 impl Budget {
     /// A budget of so much in a second; 0 is no bound.
     #[must_use]
@@ -40,6 +47,15 @@ impl Budget {
     pub async fn spend(&self, bytes: u64) {
         let now = Instant::now();
         let due = self.due(now, 1, bytes);
+        if due > now {
+            tokio::time::sleep_until(due.into()).await;
+        }
+    }
+
+    /// Takes bytes out of the budget, and waits until it is their turn: of what comes in pieces.
+    pub async fn pace(&self, bytes: u64) {
+        let now = Instant::now();
+        let due = self.due(now, 0, bytes);
         if due > now {
             tokio::time::sleep_until(due.into()).await;
         }

@@ -3,6 +3,7 @@
 //! First the budget says when, then the gate lets it through: a request that waits for its budget keeps no other one out. One
 //! that is dropped on the way gives its place back and is not counted.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::budget::Budget;
@@ -12,7 +13,7 @@ use super::metrics::{Metrics, Op, Outcome, UpstreamMetrics, add};
 /// What all requests to one store share.
 #[derive(Debug)]
 pub(super) struct Meter {
-    budget: Budget,
+    pub(super) budget: Arc<Budget>,
     gate: Gate,
     pub(super) metrics: Metrics,
 }
@@ -28,7 +29,7 @@ pub(super) struct Ticket<'a> {
 }
 
 impl Meter {
-    pub(super) fn new(budget: Budget) -> Self {
+    pub(super) fn new(budget: Arc<Budget>) -> Self {
         Self { budget, gate: Gate::default(), metrics: Metrics::default() }
     }
 

@@ -4,11 +4,12 @@ mod writing;
 
 use super::{S3Origin, refusal, testing::settings};
 use crate::origin::{GetQuery, ListQuery, Origin, OriginError, Part};
+use crate::upstream::Budget;
 use futures_util::TryStreamExt as _;
 use http::{HeaderMap, StatusCode};
 use mlgw_common::{Secret, SystemClock};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
@@ -17,6 +18,10 @@ struct Server {
     endpoint: String,
     heads: Arc<Mutex<Vec<String>>>,
     bodies: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+fn unbound() -> Arc<Budget> {
+    Arc::new(Budget::new(0, 0))
 }
 
 impl Server {
@@ -50,6 +55,11 @@ impl Server {
     }
 
     fn origin(&self) -> S3Origin {
+        self.within(unbound())
+    }
+
+    /// A client of it that may ask for so much.
+    fn within(&self, budget: Arc<Budget>) -> S3Origin {
         let credentials = crate::upstream::CredentialSource::Static {
             access_key: "AK".into(),
             secret: Secret::new("S"),
@@ -57,7 +67,7 @@ impl Server {
         };
         let timeout = Duration::from_secs(2);
         let settings = crate::upstream::UpstreamSettings { credentials, timeout, ..settings(&self.endpoint) };
-        S3Origin::new(&settings, Arc::new(SystemClock)).unwrap()
+        S3Origin::new(&settings, budget, Arc::new(SystemClock)).unwrap()
     }
 
     fn heads(&self) -> Vec<String> {
@@ -162,7 +172,7 @@ async fn an_origin_that_is_silent_is_given_up() {
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let settings =
         crate::upstream::UpstreamSettings { timeout: Duration::from_millis(50), ..settings(&endpoint) };
-    let origin = S3Origin::new(&settings, Arc::new(SystemClock)).unwrap();
+    let origin = S3Origin::new(&settings, unbound(), Arc::new(SystemClock)).unwrap();
     assert_eq!(read(&origin, Part::Whole).await, Err(OriginError::TimedOut));
 }
 
@@ -181,4 +191,22 @@ fn statuses_mean_what_they_mean() {
     assert!(matches!(of(404, "NoSuchUpload"), OriginError::Refused { status: 404, .. }));
     assert!(matches!(of(409, "ConditionalRequestConflict"), OriginError::Refused { status: 409, .. }));
     assert!(matches!(of(501, "NotImplemented"), OriginError::Refused { status: 501, .. }));
+}
+
+#[tokio::test]
+async fn requests_and_bytes_come_out_of_the_budget_that_others_share() {
+    let body = "x".repeat(100);
+    let answer = format!(
+        "HTTP/1.1 200 OK\nETag: \"e\"\nLast-Modified: Wed, 21 Oct 2015 07:28:00 GMT\nContent-Length: 100\n\n{body}"
+    );
+    let server = Server::start(&[&answer]).await;
+    let budget = Arc::new(Budget::new(1, 1));
+    let origin = server.within(budget.clone());
+    let mut got = Origin::get(&origin, "k", &GetQuery::of(Part::Whole)).await.unwrap();
+    // Its first piece; the rest, if there is any, waits for more than a minute.
+    let piece = got.body.try_next().await.unwrap().unwrap();
+    let now = Instant::now();
+    let owed = piece.len() as u64 / 2;
+    assert!(budget.due(now, 0, 1) > now + Duration::from_secs(owed), "{} bytes", piece.len());
+    assert!(budget.due(now, 1, 0) > now, "and a request");
 }

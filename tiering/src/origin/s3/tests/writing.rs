@@ -189,14 +189,18 @@ async fn an_origin_that_takes_nothing_is_given_up_and_one_that_waits_for_the_cli
         timeout: std::time::Duration::from_millis(150),
         ..super::settings(&server.endpoint)
     };
-    let origin = super::S3Origin::new(&settings, std::sync::Arc::new(mlgw_common::SystemClock)).unwrap();
+    let origin =
+        super::S3Origin::new(&settings, super::unbound(), std::sync::Arc::new(mlgw_common::SystemClock))
+            .unwrap();
     let content = Content::Stream(Streamed { bytes: 5, pieces: slow.boxed(), trailer: None });
     let told = Origin::put(&origin, "k", &HeaderMap::new(), content).await.unwrap().headers;
     assert_eq!(told["etag"], HeaderValue::from_static("\"e\""));
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
     let settings = crate::upstream::UpstreamSettings { endpoint: Some(endpoint), ..settings };
-    let origin = super::S3Origin::new(&settings, std::sync::Arc::new(mlgw_common::SystemClock)).unwrap();
+    let origin =
+        super::S3Origin::new(&settings, super::unbound(), std::sync::Arc::new(mlgw_common::SystemClock))
+            .unwrap();
     let content = streamed(5, vec!["he", "llo"], None);
     let error = Origin::put(&origin, "k", &HeaderMap::new(), content).await.unwrap_err();
     assert_eq!(error, OriginError::TimedOut);
