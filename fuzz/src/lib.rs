@@ -33,6 +33,7 @@ mod gateway {
         pub mod error;
         pub mod form;
         pub mod headers;
+        pub mod lanes;
         pub mod operation;
         pub mod range;
         pub mod target;

@@ -7,7 +7,10 @@
 //!
 //! Nothing is kept over a restart.
 
+mod lane;
 mod schedule;
+
+pub use lane::Lane;
 
 use mlgw_common::histogram::{Durations, Histogram};
 use mlgw_common::limits::DISK_PLACES;
@@ -17,44 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
-
-/// Whose a request is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lane {
-    /// What clients write: a training run waits for its checkpoint.
-    Checkpoint,
-    /// Reads of those who serve a model: people wait for them.
-    Inference,
-    /// All other reads of clients.
-    #[default]
-    Training,
-    /// What the server does by itself: compaction, spill and promote, scrub, clean copies, write-back.
-    Background,
-}
-
-impl Lane {
-    /// All of them, in their order.
-    pub const ALL: [Self; 4] = [Self::Checkpoint, Self::Inference, Self::Training, Self::Background];
-
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Checkpoint => "checkpoint",
-            Self::Inference => "inference",
-            Self::Training => "training",
-            Self::Background => "background",
-        }
-    }
-
-    /// Its share when all have something to do.
-    const fn weight(self) -> u64 {
-        match self {
-            Self::Checkpoint | Self::Inference | Self::Training => 4,
-            Self::Background => 1,
-        }
-    }
-}
 
 /// What a request costs beyond its bytes: about what a disk of 1 GB/s does in the 60 µs that a request takes however small it is.
 const REQUEST_COST_BYTES: u64 = 64 << 10;

@@ -239,7 +239,7 @@ impl HotTier {
         let recovered = recovery::recover(&*map, &disk).await?;
         let leftovers =
             Leftovers::open(options.away.as_ref().map(|away| away.leftovers.clone())).map_err(io)?;
-        let away = Arc::new(Away::new(options.away, map.clone()));
+        let away = Arc::new(Away::new(options.away.clone(), map.clone()));
         // Before anything is removed because an upstream has it.
         let upstreams_are_there = away.all_configured(options.start_without_missing)?;
         let (volumes, found) = Volumes::open(
@@ -254,30 +254,9 @@ impl HotTier {
         let Found { stray, hot_bytes, .. } = found;
         let (seals, requests) = mpsc::unbounded_channel();
         tokio::spawn(run_seals(map.clone(), metrics.clone(), requests));
-        let bounds = Bounds {
-            reserve_bytes: options.reserve_bytes,
-            ballast_bytes: options.ballast_bytes,
-            capacity_bytes: options.capacity_bytes,
-        };
-        let space = Arc::new(Space::open(&dir, bounds, hot_bytes));
-        let segments = Arc::new(Segments {
-            map: map.clone(),
-            disk: disk.clone(),
-            clock,
-            holds: Holds::default(),
-            seals,
-        });
-        let shared = Arc::new(Shared {
-            segments,
-            space,
-            metrics: metrics.clone(),
-            segment_bytes: options.segment_bytes,
-            queues: options.queues.clone(),
-            append_lane: options.append_lane,
-            flash: options.flash,
-            append_cause: options.append_cause,
-            runtime: Handle::current(),
-        });
+        let holds = Holds::default();
+        let segments = Segments { map: map.clone(), disk: disk.clone(), clock, holds, seals };
+        let shared = shared_by_writers(&options, segments, hot_bytes, metrics.clone());
         let (lanes, ended) = Lanes::start(shared.clone()).map_err(io)?;
         let files = Files::new(volumes.dirs().clone(), map, OPEN_FILES_MAX);
         let reader = Reader::new(files, away.clone(), options.queues, metrics);
@@ -604,6 +583,30 @@ impl Inner {
         admitted.pass_on();
         answered(answer).await
     }
+}
+
+fn shared_by_writers(
+    options: &HotOptions,
+    segments: Segments,
+    used_bytes: u64,
+    metrics: Arc<Metrics>,
+) -> Arc<Shared> {
+    let bounds = Bounds {
+        reserve_bytes: options.reserve_bytes,
+        ballast_bytes: options.ballast_bytes,
+        capacity_bytes: options.capacity_bytes,
+    };
+    Arc::new(Shared {
+        segments: Arc::new(segments),
+        space: Arc::new(Space::open(&options.dir, bounds, used_bytes)),
+        metrics,
+        segment_bytes: options.segment_bytes,
+        queues: options.queues.clone(),
+        append_lane: options.append_lane,
+        flash: options.flash.clone(),
+        append_cause: options.append_cause,
+        runtime: Handle::current(),
+    })
 }
 
 /// What became of a chunk that is in its writer's line.

@@ -66,7 +66,7 @@ impl Work {
         let mut fetched = wanted(pages)
             .map(|wanted| async {
                 let (wanted, ahead) = (wanted?, Ahead::of(&self.live));
-                self.until_allowed(&wanted).await;
+                self.until_kept(&wanted).await;
                 let came = |bytes| ahead.add(bytes);
                 let warmed = match ObjectKey::new(&wanted.name) {
                     Ok(key) => {
@@ -99,7 +99,7 @@ impl Work {
     }
 
     /// Waits until what is fetched may be kept: until the flash budget has something left.
-    async fn until_allowed(&self, wanted: &Wanted) {
+    async fn until_kept(&self, wanted: &Wanted) {
         while !self.jobs.tiers.hot.flash().allows() {
             let bucket = self.jobs.catalogue.bucket(&self.dataset.bucket);
             if let Some(bucket) = bucket {

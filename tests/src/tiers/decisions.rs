@@ -132,6 +132,6 @@ fn a_job_waits_for_the_flash_budget_and_a_person_does_not() {
     let (said, status) = setup.command(&["job", "cancel", &job["id"].to_string()]);
     assert_eq!(status, Some(0), "{said}");
     bench.tier(&["drain", "cold", "--wait"]);
-    runtime().block_on(super::cold::reads_back(&server.client(), &objects));
+    runtime().block_on(super::reads_back(&server.client(), &objects));
     server.stop();
 }

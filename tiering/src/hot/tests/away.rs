@@ -234,7 +234,7 @@ async fn an_upstream_that_is_not_configured_any_more_is_no_reason_to_forget_what
     let lost = HotOptions { start_without_missing: true, ..options(dir.path()) };
     let tier = HotTier::open(lost, catalogue.clone()).await.unwrap();
     assert!(here.exists(), "it is the only copy now");
-    let read = tier.read(&extent, objects[0].1, 0..10).await.unwrap();
+    let read = tier.read(&extent, objects[0].1, 0..10, Lane::Training).await.unwrap();
     assert_eq!(read, bytes_of(objects[0].1.0, objects[0].2)[..10]);
     tier.shutdown().await;
     catalogue.shutdown().await;

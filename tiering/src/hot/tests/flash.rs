@@ -1,7 +1,6 @@
 //! The flash budget: what can wait does, and is said to; what is needed for space does not.
 
 use super::bench::{Bench, Tuned};
-use super::*;
 use crate::decisions::{Kind, Outcome, Reason, Wanted};
 use crate::flash::Cause;
 use crate::hot::CompactionSettings;
