@@ -210,7 +210,7 @@ mod tests {
         flash.keep();
         let flash = open(DAY);
         assert_eq!((flash.allows(), flash.left_bytes()), (false, Some(-(MIB as i64))), "it is not forgotten");
-        clock.set(Timestamp(1_000_000 + HOUR_MS + 1));
+        clock.set(Timestamp(1_000_000 + HOUR_MS + 1000));
         assert!(flash.allows(), "an hour later it is paid");
         flash.set_budget(0);
         flash.wrote(Cause::Compaction, 1 << 40);

@@ -182,7 +182,8 @@ async fn what_the_flash_budget_does_not_allow_is_read_through_and_not_kept() {
         assert!(!bench.origin.take_log().is_empty(), "it is not kept");
     }
     let refused = bench.bound.copies().unwrap().metrics().refused_bytes;
-    assert_eq!((refused, flash.written()[Cause::Copies as usize].1), (10_000, 0));
+    assert!(refused >= 10_000, "each time: {refused}");
+    assert_eq!(flash.written()[Cause::Copies as usize].1, 0);
     flash.set_budget(0);
     assert!(bench.whole().await == content);
     bench.quiet().await;
