@@ -1,5 +1,6 @@
 """Groups of rows, in the order in which they run: each leaves its store so that the later ones find what they need."""
 
+from rows.back import bound_back
 from rows.bound import bound, bound_small
 from rows.get import get, get_100k, head
 from rows.idle import idle
@@ -14,6 +15,7 @@ from rows.one_connection import one_connection
 from rows.put import put
 from rows.slow_sync import slow_sync
 from rows.spill import spill
+from rows.warm_up import warm_up
 from rows.start import start
 from rows.syncs import syncs
 
@@ -36,5 +38,7 @@ GROUPS = {
     "list": listing,
     "bound": bound,
     "bound-small": bound_small,
+    "bound-back": bound_back,
+    "warm-up": warm_up,
     "spill": spill,
 }

@@ -33,11 +33,11 @@ TURNS = 3
 class Front:
     """A store whose bucket `front` is bound to the bucket of `origin` behind `proxy`."""
 
-    def __init__(self, bench, origin, proxy):
+    def __init__(self, bench, origin, proxy, more=None):
         self.bench, self.origin, self.proxy = bench, origin, proxy
         settings = {"upstream.origin.endpoint": f"http://127.0.0.1:{proxy.port}", "upstream.origin.bucket": BUCKET,
                     "upstream.origin.credentials": "static", "upstream.origin.access_key": ROOT_KEY,
-                    "upstream.origin.secret_key": ROOT_SECRET}
+                    "upstream.origin.secret_key": ROOT_SECRET} | (more or {})
         self.store = bench.open(f"front-{proxy.port}", settings)
         self.store.command("bucket", "bind", BOUND, "--upstream", "origin", "--ttl", "1h")
 
@@ -56,13 +56,13 @@ class Front:
         return path
 
 
-def targets(store, names, bucket):
+def targets(store, names, bucket, method="GET"):
     signer = store.signers()[0]
-    return [signer.presign("GET", store.host, f"/{bucket}/{name}") for name in names]
+    return [signer.presign(method, store.server.host, f"/{bucket}/{name}") for name in names]
 
 
 def whole(store, names, bucket):
-    return [f"GET {target} HTTP/1.1\r\nHost: {store.host}\r\n\r\n".encode() for target in targets(store, names, bucket)]
+    return [f"GET {target} HTTP/1.1\r\nHost: {store.server.host}\r\n\r\n".encode() for target in targets(store, names, bucket)]
 
 
 @contextmanager
