@@ -22,15 +22,15 @@ use std::sync::Arc;
 /// What is copied.
 pub(super) enum Copied {
     /// An object that is here.
-    Ours(Found),
+    Ours(Box<Found>),
     /// One that is at an origin, or was read from there.
-    Bound(FromBound),
+    Bound(Box<FromBound>),
 }
 
 /// Its bytes.
 pub(super) enum CopiedReader {
     Ours(BodyReader),
-    Bound(FromBound, BoundReader),
+    Bound(Box<(FromBound, BoundReader)>),
 }
 
 impl Copied {
@@ -54,7 +54,7 @@ impl Copied {
                 let object = current(gateway, bucket_id(&bucket), &key)?;
                 let object =
                     object.ok_or_else(|| S3Error::new(Code::NoSuchKey).field("Key", key.as_str()))?;
-                Self::Ours(Found { bucket, key, object })
+                Self::Ours(Box::new(Found { bucket, key, object }))
             }
         };
         let object = copied.object();
@@ -103,7 +103,7 @@ impl Copied {
             }
             Self::Bound(bound) => {
                 let (reader, held) = bound.read(memory, range).await?;
-                Ok((CopiedReader::Bound(bound, reader), held))
+                Ok((CopiedReader::Bound(Box::new((*bound, reader))), held))
             }
         }
     }
@@ -117,7 +117,10 @@ impl CopiedReader {
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, S3Error> {
         match self {
             Self::Ours(reader) => Ok(reader.next().await?),
-            Self::Bound(bound, reader) => reader.next().await.map_err(|error| bound.told(error)),
+            Self::Bound(bound) => {
+                let (bound, reader) = &mut **bound;
+                reader.next().await.map_err(|error| bound.told(error))
+            }
         }
     }
 }

@@ -62,7 +62,7 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
     let given = Description::of(request)?;
     let from = match from {
         Copied::Ours(from) if from.bucket.id == bucket.id && from.key == key => {
-            return onto_itself(gateway, request, from, given, replaces_metadata, replaces_tags).await;
+            return onto_itself(gateway, request, *from, given, replaces_metadata, replaces_tags).await;
         }
         from => from,
     };

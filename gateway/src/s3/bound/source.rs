@@ -39,7 +39,7 @@ impl FromBound {
     ) -> Result<Option<Copied>, S3Error> {
         let Some(fronted) = of_name(gateway, bucket)? else { return Ok(None) };
         if let Some(found) = back::find_key(gateway, key, &fronted).await? {
-            return Ok(Some(Copied::Ours(found)));
+            return Ok(Some(Copied::Ours(Box::new(found))));
         }
         let part = match request.header("x-amz-copy-source-range")? {
             None => Part::Whole,
@@ -53,7 +53,7 @@ impl FromBound {
             error => told(error, &fronted),
         })?;
         let object = unmarked(&opened.object).unwrap_or_else(|| opened.object.clone());
-        Ok(Some(Copied::Bound(Self { fronted, key: key.clone(), opened, object })))
+        Ok(Some(Copied::Bound(Box::new(Self { fronted, key: key.clone(), opened, object }))))
     }
 
     pub(in crate::s3) fn object(&self) -> &ObjectVersion {
