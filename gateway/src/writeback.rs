@@ -33,7 +33,6 @@ use room::Room;
 use std::collections::HashMap;
 use std::ops::Bound as RangeBound;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -197,17 +196,6 @@ impl WriteBack {
     /// A place for a write of so many bytes, as soon as there is one; none when that takes too long.
     pub async fn place(&self, bytes: u64) -> Option<Place> {
         self.inner.room.place(bytes).await
-    }
-
-    /// Waits until origins have everything that was acknowledged before, in every bucket; false when that takes longer than `patience`.
-    pub async fn all_through(&self, patience: Duration) -> bool {
-        let queues: Vec<_> = self.inner.queues.lock().values().cloned().collect();
-        let all = async {
-            for queue in queues {
-                queue.through(queue.acked()).await;
-            }
-        };
-        tokio::time::timeout(patience, all).await.is_ok()
     }
 
     /// What is dirty, by bucket.

@@ -102,11 +102,11 @@ pub async fn dispatch(
         ))),
         O::CreateBucket => Err(S3Error::new(Code::BucketAlreadyOwnedByYou)),
         O::GetObjectTagging => {
-            back::through(gateway, request, operation, &fronted).await?;
+            back::through(request, operation, &fronted).await?;
             tagging::get(request, &fronted).await
         }
         O::GetObjectAttributes => {
-            back::through(gateway, request, operation, &fronted).await?;
+            back::through(request, operation, &fronted).await?;
             read::attributes(request, &fronted).await
         }
         O::ListParts => match back_parts::find(gateway, request, &fronted)? {
@@ -171,7 +171,7 @@ async fn write(
             }
             _ => {}
         }
-        _turn = back::through(gateway, request, operation, &fronted).await?;
+        _turn = back::through(request, operation, &fronted).await?;
     }
     match operation {
         O::PutObject => write::put_object(request, &fronted, body).await,

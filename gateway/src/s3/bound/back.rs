@@ -4,7 +4,7 @@
 //! own here, goes through to the origin, after everything that was acknowledged before.
 
 use super::Fronted;
-use super::write::{CONDITIONS, DELETES_AT_ONCE, delete_one};
+use super::write::{CONDITIONS, delete_one, many};
 use crate::body::Body;
 use crate::metrics::throttled;
 use crate::s3::elements::{DeleteDocument, Doomed};
@@ -21,7 +21,6 @@ use crate::s3::target::check_version;
 use crate::s3::{Gateway, Upload, bucket_id, etag};
 use crate::writeback::record::{Facts, MARK, Mark, name_of};
 use crate::writeback::{Place, Queue, Turn, write_of};
-use futures_util::{StreamExt as _, stream};
 use http::{HeaderValue, StatusCode, header};
 use mlgw_common::limits::LOOK_AGAIN_MAX;
 use mlgw_common::{BodyId, ObjectKey};
@@ -210,7 +209,7 @@ pub(super) async fn delete_objects(
         .iter()
         .map(|doomed| delete_doomed(gateway, request, fronted, queue, doomed, after))
         .collect();
-    let results = stream::iter(deletes).buffered(DELETES_AT_ONCE).collect().await;
+    let results = many(&document, deletes).await;
     document.answer(request, results)
 }
 
@@ -249,7 +248,6 @@ pub(super) async fn turn_of_conditions(queue: &Queue, key: &ObjectKey) -> Result
 /// # Errors
 /// `ServiceUnavailable` when that takes too long; `OperationAborted` while somebody has to decide about the key.
 pub(super) async fn through(
-    gateway: &Arc<Gateway>,
     request: &Request<'_>,
     operation: Operation,
     fronted: &Fronted,
@@ -258,31 +256,14 @@ pub(super) async fn through(
         (Some(queue), Some(key)) if is_conditional(request) => Some(turn_of_conditions(queue, key).await?),
         _ => None,
     };
-    wait_for_earlier(gateway, request, operation, fronted).await?;
-    Ok(turn)
-}
-
-async fn wait_for_earlier(
-    gateway: &Arc<Gateway>,
-    request: &Request<'_>,
-    operation: Operation,
-    fronted: &Fronted,
-) -> Result<(), S3Error> {
-    use Operation as O;
-    if fronted.queue.is_none() && !matches!(operation, O::CopyObject | O::UploadPartCopy) {
-        return Ok(());
-    }
     match operation {
-        O::CreateMultipartUpload | O::UploadPart | O::AbortMultipartUpload => Ok(()),
-        // Of which bucket the source is.
-        O::CopyObject | O::UploadPartCopy => {
-            if !gateway.writeback.all_through(PATIENCE).await {
-                return Err(too_long(fronted));
-            }
-            wait(fronted, request.target.key.as_ref()).await
-        }
-        _ => wait(fronted, request.target.key.as_ref()).await,
+        Operation::CreateMultipartUpload
+        | Operation::UploadPart
+        | Operation::UploadPartCopy
+        | Operation::AbortMultipartUpload => {}
+        _ => wait(fronted, request.target.key.as_ref()).await?,
     }
+    Ok(turn)
 }
 
 async fn wait(fronted: &Fronted, key: Option<&ObjectKey>) -> Result<(), S3Error> {

@@ -1,11 +1,11 @@
 //! CopyObject and UploadPartCopy to buckets that are written through.
 //!
-//! Where the source is at the same upstream the origin copies by itself, and the conditions of both sides are its own to decide. What is here or
-//! at another upstream is read through this server, and sent as a PUT is; conditions on the source are decided here then.
+//! Where the source is at the same upstream the origin copies by itself, and the conditions of both sides are its own to decide. What is here,
+//! not there yet, or at another upstream is read through this server, and sent as a PUT is; conditions on the source are decided here then.
 
 use super::multipart::{upload_id, write_checksums};
 use super::write::{CONDITIONS, described, pass};
-use super::{Fronted, of_name, told_of_write};
+use super::{Fronted, back, of_name, told_of_write};
 use crate::s3::copied::Copied;
 use crate::s3::copy::{check_size, described as copy_description, part_range, replaces, source};
 use crate::s3::copy_source::Source;
@@ -47,7 +47,7 @@ pub(super) async fn copy_object(
     fronted: &Fronted,
 ) -> S3Result {
     let source = source(request)?;
-    let Some(from) = beside(gateway, request, fronted, &source)? else {
+    let Some(from) = beside(gateway, request, fronted, &source).await? else {
         return copy_object_from_elsewhere(gateway, request, fronted, source).await;
     };
     let mut headers = described(request, fronted)?;
@@ -97,7 +97,7 @@ pub(super) async fn upload_part_copy(
 ) -> S3Result {
     let (id, number) = (upload_id(request)?.into_owned(), u32::from(part_number(request)?.get()));
     let (key, source) = (request.key()?.clone(), source(request)?);
-    let Some(from) = beside(gateway, request, fronted, &source)? else {
+    let Some(from) = beside(gateway, request, fronted, &source).await? else {
         let from = Copied::find(gateway, request, source).await?;
         let range = part_range(request, &from)?;
         let to = Destination { key, part: Some((id, number)) };
@@ -113,8 +113,8 @@ pub(super) async fn upload_part_copy(
     .await
 }
 
-/// The bucket of the source of a copy, if it is at the same upstream.
-fn beside(
+/// The bucket of the source of a copy, if what is copied is at the same upstream already.
+async fn beside(
     gateway: &Gateway,
     request: &Request<'_>,
     fronted: &Fronted,
@@ -124,7 +124,10 @@ fn beside(
         return Err(S3Error::new(Code::AccessDenied));
     }
     gateway.any_bucket(&source.bucket)?;
-    Ok(of_name(gateway, &source.bucket)?.filter(|from| from.bound.is_beside(&fronted.bound)))
+    let from = of_name(gateway, &source.bucket)?.filter(|from| from.bound.is_beside(&fronted.bound));
+    let Some(from) = from else { return Ok(None) };
+    let is_dirty = back::find_key(gateway, &source.key, &from).await?.is_some();
+    Ok((!is_dirty).then_some(from))
 }
 
 /// What a copy becomes at the origin: an object, or a part of an upload.

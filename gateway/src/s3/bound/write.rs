@@ -16,13 +16,14 @@ use crate::writeback::record::Mark;
 use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, StatusCode};
 use mlgw_metadata::schema::Pair;
+use std::collections::BTreeMap;
 
 /// Conditions of a write.
 pub(super) const CONDITIONS: &[&str] = &["if-match", "if-none-match"];
 /// Those of a delete.
 const OF_DELETE: &[&str] = &["if-match", "x-amz-if-match-size", "x-amz-if-match-last-modified-time"];
 /// Keys of one DeleteObjects that are deleted at once: an origin that takes 20 ms deletes a thousand in a second.
-pub(super) const DELETES_AT_ONCE: usize = 32;
+const DELETES_AT_ONCE: usize = 32;
 
 /// PutObject.
 ///
@@ -60,8 +61,31 @@ pub(super) async fn delete_objects(request: &Request<'_>, fronted: &Fronted, upl
     // Not lazily: the futures of a closure that borrows are not Send for the compiler.
     let deletes: Vec<_> =
         document.objects.iter().map(|doomed| delete_one(request, fronted, doomed)).collect();
-    let results = stream::iter(deletes).buffered(DELETES_AT_ONCE).collect().await;
+    let results = many(&document, deletes).await;
     document.answer(request, results)
+}
+
+/// Deletes many keys at once, and what is said of one key in its order. Returns what came of each, in the document's order.
+pub(super) async fn many(
+    document: &DeleteDocument,
+    deletes: Vec<impl Future<Output = Result<(), S3Error>>>,
+) -> Vec<Result<(), S3Error>> {
+    let mut of_key = BTreeMap::<&str, Vec<_>>::new();
+    for (number, (doomed, delete)) in document.objects.iter().zip(deletes).enumerate() {
+        of_key.entry(&doomed.key).or_default().push((number, delete));
+    }
+    let keys: Vec<_> = of_key.into_values().map(one_after_another).collect();
+    let mut results = stream::iter(keys).buffer_unordered(DELETES_AT_ONCE).concat().await;
+    results.sort_unstable_by_key(|(number, _)| *number);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+async fn one_after_another<T>(futures: Vec<(usize, impl Future<Output = T>)>) -> Vec<(usize, T)> {
+    let mut results = Vec::with_capacity(futures.len());
+    for (number, future) in futures {
+        results.push((number, future.await));
+    }
+    results
 }
 
 /// Deletes one key at the origin.
