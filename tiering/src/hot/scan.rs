@@ -11,12 +11,14 @@ use mlgw_common::ids::{Generation, SegmentId};
 
 use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::record::{
-    HEAD_BYTES_MAX, HEAD_FIXED_BYTES, Head, MAGIC, MAGIC_AT, Place, RecordFault, peek_lengths,
+    HEAD_BYTES_MAX, HEAD_FIXED_BYTES, Head, MAGIC, MAGIC_AT, Owner, Place, RecordFault, peek_lengths,
 };
 use crate::fair::{Fair, Lane};
 
 /// Bytes read from the file at a time.
 const WINDOW_BYTES: usize = 4 << 20;
+/// The same where few records are wanted: the heads of large ones are far apart.
+const SMALL_WINDOW_BYTES: usize = 64 << 10;
 
 /// What a scan found in a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,12 +59,30 @@ pub(super) struct Record<'s> {
     pub(super) whole: bool,
 }
 
+/// What a step of a scan came to.
+pub(super) enum Step<'s> {
+    /// A record that is wanted.
+    Record(Record<'s>),
+    /// One of so many bytes that is not, or that nobody can say the owner of: no more of it was read than what it begins with.
+    Passed(u64),
+    /// The end of the file.
+    End,
+}
+
 impl Scan {
     /// A scan of `file` from `from` on, where a record begins or may begin; 0 is the beginning.
     pub(super) fn new(file: File, segment: SegmentId, generation: Generation, from: u64) -> io::Result<Self> {
         let file_bytes = file.metadata()?.len();
-        let window =
-            Window { file, start: 0, bytes: Vec::new(), file_bytes, before_read: None, places: None };
+        let window = Window {
+            file,
+            start: 0,
+            bytes: Vec::new(),
+            file_bytes,
+            fill_bytes: WINDOW_BYTES,
+            read_bytes: 0,
+            before_read: None,
+            places: None,
+        };
         Ok(Self { window, segment, generation, from, offset: from.max(SEGMENT_HEADER_BYTES) })
     }
 
@@ -76,6 +96,17 @@ impl Scan {
     pub(super) fn in_background(mut self, places: Fair) -> Self {
         self.window.places = Some(places);
         self
+    }
+
+    /// Reads little at a time, for who wants few records.
+    pub(super) fn sparing(mut self) -> Self {
+        self.window.fill_bytes = SMALL_WINDOW_BYTES;
+        self
+    }
+
+    /// Bytes that were read from the file so far.
+    pub(super) fn read_bytes(&self) -> u64 {
+        self.window.read_bytes
     }
 
     /// Reads to the end of the file and says what there is. `each` hears of every record that
@@ -99,12 +130,31 @@ impl Scan {
 
     /// The next record; nothing at the end of the file.
     pub(super) fn next(&mut self) -> io::Result<Option<Record<'_>>> {
+        match self.next_place()? {
+            Some((place, length)) => self.record(place, length).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The next record, if it is `wanted`, given its offset and its owner.
+    pub(super) fn step(&mut self, wanted: &mut dyn FnMut(u64, &Owner) -> bool) -> io::Result<Step<'_>> {
+        let Some((place, length)) = self.next_place()? else { return Ok(Step::End) };
+        let head = Head::decode(place, self.window.at(place.offset, HEAD_BYTES_MAX)?);
+        let owner = head.ok().and_then(|head| head.owner());
+        if owner.is_some_and(|owner| wanted(place.offset, &owner)) {
+            return self.record(place, length).map(Step::Record);
+        }
+        Ok(Step::Passed(length as u64))
+    }
+
+    /// Where the next record is, and how long it is.
+    fn next_place(&mut self) -> io::Result<Option<(Place, usize)>> {
         while self.offset < self.window.file_bytes {
             let place = Place { segment: self.segment, generation: self.generation, offset: self.offset };
             match length_at(self.window.at(self.offset, HEAD_BYTES_MAX)?, place) {
                 Some(length) => {
                     self.offset += length as u64;
-                    return self.record(place, length).map(Some);
+                    return Ok(Some((place, length)));
                 }
                 None => self.offset = self.next_magic(self.offset + 1)?,
             }
@@ -157,6 +207,10 @@ struct Window {
     start: u64,
     bytes: Vec<u8>,
     file_bytes: u64,
+    /// Bytes that are read at a time.
+    fill_bytes: usize,
+    /// Bytes that were.
+    read_bytes: u64,
     before_read: Option<BeforeRead>,
     /// Where it has to wait for its turn, where others use the disk.
     places: Option<Fair>,
@@ -170,7 +224,7 @@ impl Window {
         if let Some(from) = held.filter(|from| from + length <= self.bytes.len()) {
             return Ok(&self.bytes[from..from + length]);
         }
-        let fill = self.file_bytes.saturating_sub(offset).min(WINDOW_BYTES.max(length) as u64) as usize;
+        let fill = self.file_bytes.saturating_sub(offset).min(self.fill_bytes.max(length) as u64) as usize;
         if let Some(before_read) = &mut self.before_read {
             before_read(&self.file, offset, fill as u64)?;
         }
@@ -187,6 +241,7 @@ impl Window {
             }
         }
         self.bytes.truncate(filled);
+        self.read_bytes += filled as u64;
         Ok(&self.bytes[..filled.min(length)])
     }
 }

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use crate::decisions::{self, Decided, Kind, Outcome, What, Why};
 use crate::hot::pace::Pace;
 use crate::hot::record::Owner;
-use crate::hot::scan::Scan;
+use crate::hot::scan::{Scan, Step};
 use crate::hot::{AppendError, Inner, IsHot};
 
 /// How soon a wait ends when the tier stops.
@@ -119,14 +119,16 @@ pub(super) async fn empty(
 ) -> Result<(), StepError> {
     let dead = catalogue.known_dead(segment);
     let passed_over = !dead.is_empty();
-    move_those(Those::all_but(dead), inner, catalogue, segment, pace).await?;
+    let rate = inner.compaction.settings().bytes_per_second;
+    move_those(Those::all_but(dead), inner, catalogue, segment, (pace, rate)).await?;
     if passed_over && catalogue.segment_usage(segment)?.extents > 0 {
-        move_those(Those::all_but(DeadSet::default()), inner, catalogue, segment, pace).await?;
+        move_those(Those::all_but(DeadSet::default()), inner, catalogue, segment, (pace, rate)).await?;
     }
     Ok(())
 }
 
-/// Moves what is referred to in `segment` and `wanted`, given the body and the first byte in it of a chunk.
+/// Moves what is referred to in `segment` and `wanted`, given the body and the first byte in it of a chunk. Of what is not wanted little more
+/// is read than the heads of its records: the whole segment is about to be read once more, and copied, at the same rate.
 pub(in crate::hot) async fn pick_out(
     inner: &Arc<Inner>,
     catalogue: &Catalogue,
@@ -135,7 +137,8 @@ pub(in crate::hot) async fn pick_out(
     pace: &mut Pace,
 ) -> Result<(), StepError> {
     let those = Those { dead: catalogue.known_dead(segment), wanted: Some(wanted) };
-    move_those(those, inner, catalogue, segment, pace).await
+    let rate = inner.placing.settings().bytes_per_second;
+    move_those(those, inner, catalogue, segment, (pace, rate)).await
 }
 
 /// Which chunks of a segment are moved.
@@ -162,7 +165,7 @@ async fn move_those(
     inner: &Arc<Inner>,
     catalogue: &Catalogue,
     segment: SegmentId,
-    pace: &mut Pace,
+    (pace, rate): (&mut Pace, u64),
 ) -> Result<(), StepError> {
     let Some(summary) = catalogue.segment(segment) else { return Ok(()) };
     let file = match inner.volumes.dirs().open(segment, summary.tier) {
@@ -176,13 +179,13 @@ async fn move_those(
     let those = Arc::new(those);
     let mut rest = {
         let places = inner.shared.queues.of_tier(summary.tier).clone();
-        Some(Scan::new(file, segment, summary.generation, 0)?.in_background(places))
+        let scan = Scan::new(file, segment, summary.generation, 0)?.in_background(places);
+        Some(if those.wanted.is_some() { scan.sparing() } else { scan })
     };
     while let Some(scan) = rest {
         let (reads, those) = (catalogue.clone(), those.clone());
         let batch = tokio::task::spawn_blocking(move || next_batch(scan, &those, &reads, segment)).await;
         let batch = batch.unwrap_or_else(|stopped| Err(io::Error::other(stopped).into()))?;
-        let rate = inner.compaction.settings().bytes_per_second;
         wait_until(inner, pace.due(Instant::now(), batch.read_bytes, rate)).await?;
         move_all(inner, catalogue, batch.live).await?;
         rest = batch.rest;
@@ -211,14 +214,18 @@ fn next_batch(
     catalogue: &Catalogue,
     segment: SegmentId,
 ) -> Result<Batch, StepError> {
-    let (mut live, mut read_bytes) = (Vec::new(), 0);
-    while read_bytes < MOVE_BATCH_BYTES_MAX && live.len() < MOVE_BATCH_CHUNKS_MAX {
-        let Some(record) = scan.next()? else { return Ok(Batch { live, read_bytes, rest: None }) };
-        read_bytes += record.end - record.offset;
+    let (mut live, mut looked_at, before) = (Vec::new(), 0, scan.read_bytes());
+    while looked_at < MOVE_BATCH_BYTES_MAX && live.len() < MOVE_BATCH_CHUNKS_MAX {
+        let record = match scan.step(&mut |offset, owner| those.are(offset, owner))? {
+            Step::Record(record) => record,
+            Step::Passed(bytes) => {
+                looked_at += bytes;
+                continue;
+            }
+            Step::End => return Ok(Batch { live, read_bytes: scan.read_bytes() - before, rest: None }),
+        };
+        looked_at += record.end - record.offset;
         let Some((head, owner)) = record.head.and_then(|head| Some((head, head.owner()?))) else { continue };
-        if !those.are(record.offset, &owner) {
-            continue;
-        }
         let Some(reference) = catalogue.reference(&chunk_owner(&owner), segment, record.offset)? else {
             continue;
         };
@@ -232,7 +239,7 @@ fn next_batch(
         }
         live.push(Live { owner, reference, data: Bytes::copy_from_slice(record.payload) });
     }
-    Ok(Batch { live, read_bytes, rest: Some(scan) })
+    Ok(Batch { live, read_bytes: scan.read_bytes() - before, rest: Some(scan) })
 }
 
 /// Moves chunks side by side: their writes and their commands share syncs.
