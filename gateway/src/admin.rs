@@ -20,6 +20,7 @@ mod figures;
 mod health;
 mod jobs;
 mod keys;
+mod migrations;
 pub(crate) mod objects;
 mod openapi;
 mod probes;
@@ -43,6 +44,7 @@ pub use error::{ApiError, ErrorDocument};
 pub use health::{Finding, Health};
 pub use jobs::{JobInfo, JobList, JobRequest};
 pub use keys::{CreatedKey, KeyList};
+pub use migrations::MigrateRequest;
 pub use objects::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
 pub use settings::{SettingInfo, SettingList};
 pub use status::{
@@ -177,6 +179,7 @@ routes! {
     post "/v1/buckets/{bucket}/binding" => bindings::bind;
     delete "/v1/buckets/{bucket}/binding" => bindings::unbind;
     post "/v1/buckets/{bucket}/refresh" => bindings::refresh;
+    post "/v1/buckets/{bucket}/migration" => migrations::begin;
     get "/v1/buckets/{bucket}/dirty" => dirty::show;
     post "/v1/buckets/{bucket}/discard" => dirty::discard;
     get "/v1/buckets/{bucket}/object" => objects::show;

@@ -12,6 +12,7 @@ pub mod cron;
 mod import;
 mod listing;
 mod live;
+mod migrate;
 mod promote;
 pub mod residency;
 mod runner;
@@ -19,6 +20,7 @@ mod sync;
 mod warm;
 
 pub use live::Pace;
+pub use migrate::is_empty as is_nothing_there;
 
 use crate::memory::Memory;
 use crate::s3::Gateway;
@@ -171,6 +173,7 @@ pub const fn kind_name(kind: JobKind) -> &'static str {
         JobKind::Sync => "sync",
         JobKind::Evict => "evict",
         JobKind::Clear => "clear",
+        JobKind::Migrate => "migrate",
     }
 }
 
@@ -181,7 +184,23 @@ pub fn kind_of(name: &str) -> Option<JobKind> {
 }
 
 /// Every kind.
-pub const KINDS: [JobKind; 4] = [JobKind::Warm, JobKind::Sync, JobKind::Evict, JobKind::Clear];
+pub const KINDS: [JobKind; 5] =
+    [JobKind::Warm, JobKind::Sync, JobKind::Evict, JobKind::Clear, JobKind::Migrate];
+
+/// What the name of a dataset begins with that stands for a whole bucket, for jobs that are done with that. No other dataset's name does.
+const OF_BUCKET: &str = "bucket:";
+
+/// The dataset that stands for a bucket.
+#[must_use]
+pub fn dataset_of_bucket(bucket: &str) -> String {
+    format!("{OF_BUCKET}{bucket}")
+}
+
+/// Whether a dataset is one that somebody made, and not one that stands for a bucket.
+#[must_use]
+pub fn is_shown(dataset: &Dataset) -> bool {
+    !dataset.name.starts_with(OF_BUCKET)
+}
 
 /// A state's name.
 #[must_use]

@@ -16,7 +16,7 @@ mod room;
 mod turns;
 
 pub use order::Write;
-pub(crate) use persist::describe;
+pub(crate) use persist::{describe, prove};
 pub use room::Place;
 pub use turns::Turn;
 
@@ -155,19 +155,22 @@ impl WriteBack {
     /// # Errors
     /// When the catalogue cannot be read.
     pub fn queue(&self, bucket: &Arc<Bucket>) -> Result<Option<Arc<Queue>>, ReadError> {
-        let Some(binding) = bucket.binding.as_ref().filter(|binding| is_written_back(binding)) else {
+        if !bucket.binding.as_ref().is_some_and(is_written_back) {
             return Ok(None);
-        };
+        }
         let mut queues = self.inner.queues.lock();
         if let Some(queue) = queues.get(&bucket.bucket_id()) {
             return Ok(Some(queue.clone()));
         }
-        let Some(bound) = self.inner.bound.bucket(bucket, binding) else { return Ok(None) };
+        // As it is bound now: who asks may have looked it up before it was bound elsewhere.
+        let Some(bucket) = self.inner.catalogue.bucket(&bucket.name) else { return Ok(None) };
+        let Some(binding) = &bucket.binding else { return Ok(None) };
+        let Some(bound) = self.inner.bound.bucket(&bucket, binding) else { return Ok(None) };
         let queue = Arc::new(Queue {
             bucket: bucket.clone(),
             bound,
             way: self.way(&binding.upstream),
-            order: Mutex::new(self.inner.find(bucket)?),
+            order: Mutex::new(self.inner.find(&bucket)?),
             turns: Turns::default(),
             turns_of_conditions: Turns::default(),
             changed: Notify::new(),
@@ -216,7 +219,7 @@ impl WriteBack {
         Ok(foreign.len() as u64)
     }
 
-    /// Forgets a bucket that is bound no more.
+    /// Forgets a bucket that is bound no more, or elsewhere.
     pub fn forget(&self, bucket: BucketId) {
         if let Some(queue) = self.inner.queues.lock().remove(&bucket) {
             queue.changed.notify_waiters();

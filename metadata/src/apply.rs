@@ -69,6 +69,7 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::Object(command) => object::apply(view, command, seq),
         Change::CreateBucket(command) => bucket::create(view, command),
         Change::SetBucketState(command) => bucket::set_state(view, command),
+        Change::RebindBucket(command) => bucket::rebind(view, command),
         Change::RemoveBucket(command) => bucket::remove(view, command),
         Change::MirrorBucket(command) => bucket::mirror(view, command),
         Change::FreezeBucket(command) => bucket::freeze(view, *command),

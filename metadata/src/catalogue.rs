@@ -57,7 +57,7 @@ use crate::raft::group::Group;
 use crate::schema::segment::SegmentSummary;
 use crate::schema::usage::{bucket_row, segment_row};
 use crate::schema::{
-    BadRecord, Bucket, BucketState, BucketUsage, Credential, ObjectVersion, Part, SegmentRecord,
+    BadRecord, Binding, Bucket, BucketState, BucketUsage, Credential, ObjectVersion, Part, SegmentRecord,
     SegmentUsage, Upload, decode, object, part, upload,
 };
 use crate::store::state::StateDb;
@@ -107,6 +107,19 @@ impl Catalogue {
     /// When there is none or it is not empty.
     pub async fn delete_bucket(&self, name: &BucketName) -> Result<(), DeleteBucketError> {
         self.inner.delete_bucket(name).await
+    }
+
+    /// Has a bucket that fronts `from` front `to` from now on.
+    ///
+    /// # Errors
+    /// [`Reject::BucketBusy`](crate::command::Reject::BucketBusy) when it is bound otherwise by now; those of [`Catalogue::propose`].
+    pub async fn rebind_bucket(
+        &self,
+        bucket: &Bucket,
+        from: Binding,
+        to: Binding,
+    ) -> Result<Arc<Bucket>, ProposeError> {
+        self.inner.rebind_bucket(bucket, from, to).await
     }
 
     /// The bucket `name`, unless it is still being created.

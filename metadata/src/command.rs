@@ -13,7 +13,8 @@ pub mod system;
 pub mod upload;
 
 pub use bucket::{
-    CreateBucket, DropBucket, FreezeBucket, MirrorBucket, RemoveBucket, SetBucketState, ThawBucket,
+    CreateBucket, DropBucket, FreezeBucket, MirrorBucket, RebindBucket, RemoveBucket, SetBucketState,
+    ThawBucket,
 };
 pub use dataset::{
     CancelJob, ClaimJob, CreateJob, DeleteDataset, EndJob, JobStep, NoteJob, PutDataset, StepJob,
@@ -39,7 +40,7 @@ pub struct Command {
     /// What is to change.
     #[prost(
         oneof = "Change",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28"
     )]
     pub change: Option<Change>,
 }
@@ -129,6 +130,9 @@ pub enum Change {
     /// All groups: what an access key may hold.
     #[prost(message, tag = "27")]
     SetKeyQuota(SetKeyQuota),
+    /// Group 0: what a bucket fronts from now on.
+    #[prost(message, tag = "28")]
+    RebindBucket(RebindBucket),
 }
 
 impl Command {

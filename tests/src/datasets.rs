@@ -3,9 +3,11 @@
 //! - `warming`: what is warmed is read without the origin, also after a crash midway; and goes when it is let go of;
 //! - `controls`: one job at a time, an end before its time, the clock, pins, and what is refused;
 //! - `syncing`: imports from several sources, again and again, also after a crash midway;
-//! - `native`: datasets of our own buckets.
+//! - `native`: datasets of our own buckets;
+//! - `migrating`: bound buckets that are moved to another upstream.
 
 mod controls;
+mod migrating;
 mod native;
 mod syncing;
 mod warming;

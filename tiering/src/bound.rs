@@ -16,6 +16,7 @@ mod contact;
 mod fetch;
 mod fill;
 mod fresh;
+mod moving;
 mod order;
 mod reader;
 #[cfg(test)]
@@ -24,6 +25,7 @@ mod warm;
 mod write;
 
 pub use fresh::Freshness;
+pub use moving::{Changed, Frozen, Listening, Pass};
 pub use reader::BoundReader;
 pub use warm::{Walked, Warmed};
 
@@ -36,6 +38,7 @@ use mlgw_common::ids::{BodyId, BucketId};
 use mlgw_common::limits::{FETCH_BLOCKS_MAX, FETCH_CONTACTS_MAX};
 use mlgw_common::{Clock, ObjectKey, Timestamp};
 use mlgw_metadata::schema::{BindMode, Binding, Bucket, Copy, ObjectVersion};
+use moving::Moving;
 use order::Order;
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
@@ -77,6 +80,7 @@ struct Inner {
     /// By [`CacheState`].
     answers: [AtomicU64; 3],
     order: Order,
+    moving: Moving,
     /// When this began.
     started: Timestamp,
 }
@@ -103,6 +107,7 @@ impl Bound {
             absent: Cache::new(ABSENT_MAX),
             answers: Default::default(),
             order: Order::default(),
+            moving: Moving::default(),
         };
         Self { inner: Some(Arc::new(inner)) }
     }
@@ -111,15 +116,16 @@ impl Bound {
     #[must_use]
     pub fn bucket(&self, bucket: &Bucket, binding: &Binding) -> Option<BoundBucket> {
         let inner = self.inner.as_ref()?;
+        let trusted = match binding.mode() {
+            BindMode::ReadThrough => Timestamp::default(),
+            BindMode::WriteThrough | BindMode::WriteBack => inner.started,
+        };
         Some(BoundBucket {
             inner: inner.clone(),
             id: bucket.bucket_id(),
             origin: inner.origins.get(&binding.upstream)?.clone(),
             prefix: binding.prefix.as_str().into(),
-            trusted: match binding.mode() {
-                BindMode::ReadThrough => Timestamp::default(),
-                BindMode::WriteThrough | BindMode::WriteBack => inner.started,
-            },
+            trusted: trusted.max(inner.moving.moved(bucket.bucket_id())),
             ttl: binding.ttl_ms.map(Duration::from_millis),
             why: Reason::Read.into(),
         })
@@ -299,6 +305,7 @@ impl BoundBucket {
 
     /// Lets go of every copy, for the bucket is gone.
     pub fn forget(&self) {
+        self.inner.moving.forget(self.id);
         loop {
             let page = self.inner.copies.list(self.id, "", None, REFRESHED_AT_ONCE);
             if page.is_empty() {

@@ -6,6 +6,7 @@ use super::signed::Caller;
 use super::{Admin, ApiError};
 use crate::config::Value as _;
 use crate::credentials::OWNER;
+use crate::jobs::dataset_of_bucket;
 use crate::s3::error::{Code, S3Error};
 use axum::Extension;
 use axum::body::Bytes;
@@ -146,6 +147,7 @@ pub(super) async fn unbind(
         if found.binding.is_none() {
             return Err(ApiError::invalid(format!("The bucket {name:?} is not bound.")));
         }
+        unbinding.check_not_migrating(&name)?;
         let id = unbinding.catalogue.bucket(&name).map(|bucket| bucket.bucket_id());
         unbinding.catalogue.delete_bucket(&bucket_name(&name)?).await.map_err(|error| match error {
             DeleteBucketError::NotEmpty => S3Error::new(Code::BucketNotEmpty).message(format!(
@@ -154,6 +156,8 @@ pub(super) async fn unbind(
             error => S3Error::from(error),
         })?;
         id.inspect(|id| unbinding.writeback.forget(*id));
+        // There is one only if the bucket was moved once.
+        drop(unbinding.catalogue.delete_dataset(&dataset_of_bucket(&name)).await);
         // An upstream that is configured no more has left copies that nobody can find: they go as others come.
         if let Ok(bound) = bound {
             tokio::task::spawn_blocking(move || bound.forget());
@@ -211,7 +215,7 @@ impl Admin {
         ApiError::new(StatusCode::BAD_GATEWAY, "UpstreamFailed", why)
     }
 
-    fn no_such_upstream(&self, name: &str) -> ApiError {
+    pub(super) fn no_such_upstream(&self, name: &str) -> ApiError {
         let known = self.bound.upstreams();
         let there_are =
             if known.is_empty() { "there is none".to_owned() } else { format!("there are {known:?}") };

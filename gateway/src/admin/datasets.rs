@@ -7,7 +7,7 @@ use super::{Admin, ApiError, JobInfo};
 use crate::config::{ByteSize, Value as _};
 use crate::jobs::cron::Times;
 use crate::jobs::residency::Residency;
-use crate::jobs::{kind_name, kind_of};
+use crate::jobs::{is_shown, kind_name, kind_of};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
@@ -146,10 +146,11 @@ pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Json<DatasetList> {
     let known = admin.jobs.residencies();
     let nothing = Residency::default();
     let datasets = admin.catalogue.datasets();
+    let shown = datasets.iter().filter(|dataset| is_shown(dataset));
     let info = |dataset: &Arc<Dataset>| {
         admin.dataset_info(dataset, known.get(&dataset.name).map_or(&nothing, |known| known))
     };
-    Json(DatasetList { datasets: datasets.iter().map(info).collect() })
+    Json(DatasetList { datasets: shown.map(info).collect() })
 }
 
 pub(super) async fn show(
@@ -288,7 +289,7 @@ impl Admin {
     }
 
     pub(super) fn dataset(&self, name: &str) -> Result<Arc<Dataset>, ApiError> {
-        self.catalogue.dataset(name).ok_or_else(|| {
+        self.catalogue.dataset(name).filter(|dataset| is_shown(dataset)).ok_or_else(|| {
             let why = format!("There is no dataset {name:?}; `mlgw dataset list` shows those there are.");
             ApiError::new(StatusCode::NOT_FOUND, "NoSuchDataset", why)
         })

@@ -1,6 +1,7 @@
 //! `/v1/jobs` and `/v1/datasets/{dataset}/jobs`: what is being done with datasets, and what was.
 
 use super::change::{Asked, Changed, json, parse};
+use super::migrations::MigrateRequest;
 use super::signed::Caller;
 use super::{Admin, ApiError};
 use crate::config::Value as _;
@@ -31,7 +32,7 @@ pub struct JobInfo {
     pub id: u64,
     /// The dataset.
     pub dataset: String,
-    /// `warm`, `sync`, `evict` or `clear`.
+    /// `warm`, `sync`, `evict`, `clear` or `migrate`.
     pub kind: String,
     /// `queued`, `running`, `done`, `failed` or `cancelled`.
     pub state: String,
@@ -53,6 +54,8 @@ pub struct JobInfo {
     pub delete: bool,
     /// Only keys that begin so.
     pub prefix: String,
+    /// Of a migration: the upstream that the bucket is moved to, and what its keys there begin with.
+    pub to: Option<MigrateRequest>,
     /// Objects that are seen to.
     pub objects_done: u64,
     /// Objects there are, as far as they are counted.
@@ -234,13 +237,14 @@ impl Admin {
             eta_seconds: pace.and_then(|pace| pace.left).map(|left| left.as_secs()),
             error: Some(job.error).filter(|error| !error.is_empty()),
             prefix: job.params.prefix,
+            to: job.params.to.map(|to| MigrateRequest { upstream: to.upstream, prefix: to.prefix }),
             dataset: job.dataset,
             requested_by: job.requested_by,
         }
     }
 
     /// The words for a job that is refused: which other one is at work.
-    fn busy(&self, error: ProposeError, dataset: &str) -> ApiError {
+    pub(super) fn busy(&self, error: ProposeError, dataset: &str) -> ApiError {
         let ProposeError::Rejected(Reject::DatasetBusy { job }) = error else {
             return refused(error, dataset);
         };
@@ -278,6 +282,11 @@ pub(super) fn params_of(
         JobKind::Sync if dataset.sources.is_empty() => {
             return invalid(format!("The dataset {name:?} has no sources to be synced from."));
         }
+        JobKind::Migrate => {
+            return invalid(format!(
+                "A whole bucket is moved to another upstream: `mlgw bucket migrate {bucket} --upstream NAME`."
+            ));
+        }
         JobKind::Warm | JobKind::Sync | JobKind::Evict | JobKind::Clear => {}
     }
     if (kind == JobKind::Evict) != request.older_than.is_some() {
@@ -303,7 +312,7 @@ pub(super) fn params_of(
     let older_than = older_than
         .map_err(|why| ApiError::invalid(format!("older_than: {why}; expected {}", Duration::EXPECTS)))?;
     let older_than_ms = older_than.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
-    Ok((kind, JobParams { older_than_ms, delete: request.delete, prefix: request.prefix.clone() }))
+    Ok((kind, JobParams { older_than_ms, delete: request.delete, prefix: request.prefix.clone(), to: None }))
 }
 
 /// The words for what the catalogue refuses of `name`.

@@ -2,9 +2,10 @@
 
 use super::client::Client;
 use super::output::{Out, columns, confirm, pairs};
-use super::{CliError, Global, discover, path_segment};
+use super::{CliError, Global, discover, job, path_segment};
 use crate::admin::{
-    BindRequest, BucketInfo, BucketPage, DirtyInfo, Discarded, NewBucketRequest, RefreshRequest, Refreshed,
+    BindRequest, BucketInfo, BucketPage, DirtyInfo, Discarded, JobInfo, MigrateRequest, NewBucketRequest,
+    RefreshRequest, Refreshed,
 };
 use crate::config::ByteSize;
 use crate::quota::QuotaRequest;
@@ -76,6 +77,20 @@ pub(super) enum BucketCommand {
         #[arg(long)]
         discard: bool,
     },
+    /// Move a bound bucket to another upstream, while it is served: copy all there is, and front the copy from then on.
+    Migrate {
+        /// Its name.
+        bucket: String,
+        /// The upstream, as the configuration names it.
+        #[arg(long)]
+        upstream: String,
+        /// What keys are to begin with there; nothing may be there yet.
+        #[arg(long, default_value = "")]
+        prefix: String,
+        /// Wait until that is done.
+        #[arg(long)]
+        wait: bool,
+    },
     /// Ask the origin anew for what is known of a bound bucket, before its time.
     Refresh {
         /// Its name.
@@ -124,6 +139,21 @@ pub(super) async fn run(command: BucketCommand, global: &Global, out: Out) -> Re
             out.done(&gone, &format!("Unbound the bucket {bucket}; all is at its origin."))
         }
         BucketCommand::Flush { bucket, discard } => flush(&client, &bucket, discard, global, out).await,
+        BucketCommand::Migrate { bucket, upstream, prefix, wait } => {
+            let request = MigrateRequest { upstream: upstream.clone(), prefix };
+            let migration = format!("{}/migration", path(&bucket));
+            let made: JobInfo = client.call(Method::POST, &migration, Some(&request)).await?;
+            if wait {
+                return job::wait(&client, made, out).await;
+            }
+            out.done(
+                &made,
+                &format!(
+                    "Job {0} is asked to move {bucket} to {upstream}; `mlgw job wait {0}` waits for it.",
+                    made.id
+                ),
+            )
+        }
         BucketCommand::Refresh { bucket, prefix } => {
             let refresh = format!("{}/refresh", path(&bucket));
             let request = RefreshRequest { prefix };

@@ -13,7 +13,7 @@ impl Work {
         };
         let unread = match self.job.kind() {
             JobKind::Evict => Some(Duration::from_millis(self.job.params.older_than_ms.unwrap_or(0))),
-            JobKind::Clear | JobKind::Warm | JobKind::Sync => None,
+            JobKind::Clear | JobKind::Warm | JobKind::Sync | JobKind::Migrate => None,
         };
         let from = self.live.cursor().unwrap_or_default();
         let parts = parts(&self.dataset, &self.job.params.prefix);

@@ -119,6 +119,15 @@ impl Live {
         (state.progress, state.cursor.clone())
     }
 
+    /// It is all done once more; what was moved, was.
+    pub(super) fn begin_anew(&self) {
+        let mut state = self.state.lock();
+        let JobProgress { moved_objects, moved_bytes, deleted_objects, .. } = state.progress;
+        state.progress =
+            JobProgress { moved_objects, moved_bytes, deleted_objects, ..JobProgress::default() };
+        state.errors.clear();
+    }
+
     /// It is further.
     pub(super) fn step(&self, change: impl FnOnce(&mut JobProgress)) {
         change(&mut self.state.lock().progress);

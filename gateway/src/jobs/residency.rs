@@ -4,7 +4,7 @@
 //! minute for the metrics; in between the last count is told, with its time.
 
 use super::census::{self, Census};
-use super::{Jobs, parts};
+use super::{Jobs, is_shown, parts};
 use mlgw_common::Timestamp;
 use mlgw_metadata::schema::{Bucket, Dataset};
 use std::collections::BTreeMap;
@@ -121,7 +121,9 @@ impl Jobs {
 
     /// A job has ended: what it changed is to be seen.
     pub(super) fn count_soon(self: &Arc<Self>, dataset: &str) {
-        let Some(dataset) = self.catalogue.dataset(dataset) else { return };
+        let Some(dataset) = self.catalogue.dataset(dataset).filter(|dataset| is_shown(dataset)) else {
+            return;
+        };
         let jobs = Arc::clone(self);
         tokio::task::spawn_blocking(move || jobs.count(&dataset));
     }
@@ -129,7 +131,8 @@ impl Jobs {
     /// Counts now and then for as long as the server runs.
     pub async fn keep_counting(self: Arc<Self>) {
         loop {
-            let (datasets, begun) = (self.catalogue.datasets(), Instant::now());
+            let (mut datasets, begun) = (self.catalogue.datasets(), Instant::now());
+            datasets.retain(|dataset| is_shown(dataset));
             let names: Vec<&str> = datasets.iter().map(|dataset| dataset.name.as_str()).collect();
             self.residency.lock().retain(|name, _| names.contains(&name.as_str()));
             for dataset in datasets {

@@ -225,6 +225,7 @@ impl Work {
             JobKind::Warm => self.warm().await,
             JobKind::Sync => self.sync().await,
             JobKind::Evict | JobKind::Clear => self.let_go().await,
+            JobKind::Migrate => self.migrate().await,
         }
     }
 }

@@ -27,7 +27,7 @@ use super::response::S3Result;
 use super::{Gateway, Upload, bucket, bucket_config};
 use crate::writeback::Queue;
 use mlgw_metadata::schema::{BindMode, Binding, Bucket};
-use mlgw_tiering::bound::BoundBucket;
+use mlgw_tiering::bound::{BoundBucket, Pass};
 use mlgw_tiering::origin::OriginError;
 use std::sync::Arc;
 
@@ -39,6 +39,8 @@ pub struct Fronted {
     bound: BoundBucket,
     /// What its origin has not, where writes are sent later.
     queue: Option<Arc<Queue>>,
+    /// Of who writes: the bucket is not bound elsewhere before the last clone of this is gone.
+    pass: Option<Arc<Pass>>,
 }
 
 /// The bucket that a request names, if it is bound.
@@ -60,7 +62,16 @@ fn of_name(gateway: &Gateway, name: &str) -> Result<Option<Fronted>, S3Error> {
         return Err(S3Error::new(Code::ServiceUnavailable).message(why).caused_by("no such upstream"));
     };
     let (binding, queue) = (binding.clone(), gateway.writeback.queue(&bucket)?);
-    Ok(Some(Fronted { bucket, binding, bound, queue }))
+    Ok(Some(Fronted { bucket, binding, bound, queue, pass: None }))
+}
+
+/// The bucket as it is bound from now on until the write of it is done.
+async fn to_be_written(gateway: &Gateway, fronted: Fronted) -> Result<Fronted, S3Error> {
+    let pass = Some(Arc::new(fronted.bound.pass().await));
+    // It may have been bound elsewhere, or be gone, since it was looked up.
+    let found = of_name(gateway, &fronted.bucket.name)?.filter(|now| now.bucket.id == fronted.bucket.id);
+    let now = found.ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
+    Ok(Fronted { pass, ..now })
 }
 
 /// Whether writes to the bucket that a request names go to its origin as they are.
@@ -145,6 +156,7 @@ async fn write(
     if fronted.binding.mode() == BindMode::ReadThrough {
         return Err(refused_write(&fronted));
     }
+    let fronted = to_be_written(gateway, fronted).await?;
     // Until it is done.
     let mut _turn = None;
     if let Some(queue) = &fronted.queue {

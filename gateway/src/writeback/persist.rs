@@ -67,7 +67,7 @@ async fn drive(inner: Arc<Inner>, queue: Arc<Queue>) {
         let changed = queue.changed.notified();
         let next = queue.order.lock().start();
         let Some(write) = next else {
-            if !inner.queues.lock().contains_key(&queue.bucket.bucket_id()) {
+            if !inner.is_current(&queue) {
                 return;
             }
             changed.await;
@@ -88,6 +88,12 @@ async fn drive(inner: Arc<Inner>, queue: Arc<Queue>) {
 }
 
 impl Inner {
+    /// Whether the bucket is bound as it was when the queue was made; otherwise it has none, or another one.
+    fn is_current(&self, queue: &Arc<Queue>) -> bool {
+        let now = self.queues.lock().get(&queue.bucket.bucket_id()).cloned();
+        now.is_some_and(|now| Arc::ptr_eq(&now, queue))
+    }
+
     /// Goes on from what came of the first try until the write is through, or somebody has to decide.
     async fn go_on(&self, queue: &Queue, write: &Write, mut tried: Result<Tried, Trouble>) {
         let mut failures = 0;
@@ -323,7 +329,7 @@ pub(crate) fn describe(version: &ObjectVersion, headers: &mut HeaderMap) {
 }
 
 /// What its bytes are to be proved by, as headers of its PUT.
-pub(super) fn prove(version: &ObjectVersion, headers: &mut HeaderMap) {
+pub(crate) fn prove(version: &ObjectVersion, headers: &mut HeaderMap) {
     let mut line = |name: &str, value: &str| {
         if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
             headers.append(name, header_value(value));

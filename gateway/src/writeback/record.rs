@@ -136,6 +136,16 @@ impl Mark {
         Self::new(bucket, BodyId(0), "")
     }
 
+    /// The mark that an object of a bucket gets where the bucket is moved to: that of the write that made it, with the ETag that readers were
+    /// shown so far.
+    #[must_use]
+    pub fn of_moved(bucket: &Bucket, object: &ObjectVersion) -> Self {
+        let ours = Self::of_through(bucket);
+        let made = Self::of(object).filter(|mark| mark.is_of_bucket(&ours));
+        let shown = unmarked(object).map_or_else(|| object.etag.clone(), |shown| shown.etag);
+        Self { etag: shown, ..made.unwrap_or(ours) }
+    }
+
     /// As user metadata carries it.
     #[must_use]
     pub fn text(&self) -> String {

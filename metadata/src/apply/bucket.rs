@@ -2,8 +2,8 @@
 
 use super::{malformed, release, usage};
 use crate::command::{
-    CreateBucket, DropBucket, FreezeBucket, MirrorBucket, Reject, RemoveBucket, Reply, SetBucketState,
-    ThawBucket,
+    CreateBucket, DropBucket, FreezeBucket, MirrorBucket, RebindBucket, Reject, RemoveBucket, Reply,
+    SetBucketState, ThawBucket,
 };
 use crate::key::Family;
 use crate::schema::meta::{Counter, MetaRow};
@@ -69,6 +69,20 @@ pub(super) fn set_state(view: &mut View<'_>, command: &SetBucketState) -> Result
         _ => return Err(Reject::BucketBusy.into()),
     }
     bucket.state = to as i32;
+    view.put(row, &bucket);
+    Ok(Reply::Bucket(bucket))
+}
+
+pub(super) fn rebind(view: &mut View<'_>, command: &RebindBucket) -> Result<Reply, ApplyError> {
+    let row = bucket::row(&command.name);
+    let mut bucket = named(view, &row, command.bucket_id)?;
+    if bucket.binding.as_ref() == Some(&command.to) {
+        return Ok(Reply::Bucket(bucket));
+    }
+    if bucket.state() != BucketState::Active || bucket.binding.as_ref() != Some(&command.from) {
+        return Err(Reject::BucketBusy.into());
+    }
+    bucket.binding = Some(command.to.clone());
     view.put(row, &bucket);
     Ok(Reply::Bucket(bucket))
 }

@@ -3,11 +3,11 @@
 
 use super::model_tests::{copy_dir, four_groups};
 use super::testing::{NOW, bucket, delete, do_put, key, name, put, version};
-use super::{Catalogue, DeleteBucketError, ProposeError};
+use super::{Catalogue, DeleteBucketError, NewBucket, ProposeError};
 use crate::command::{
     Change, Command, CreateBucket, FreezeBucket, MirrorBucket, Reject, Reply, SetBucketState, ThawBucket,
 };
-use crate::schema::BucketState;
+use crate::schema::{BindMode, Binding, BucketState};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -136,5 +136,37 @@ async fn deletions_and_writes_of_a_bucket_never_lose_an_acknowledged_object() {
             other => panic!("{other:?}"),
         }
     }
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bucket_is_bound_elsewhere_once_and_by_who_knows_where_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (dir.path().join("1"), dir.path().join("2"));
+    let catalogue = Catalogue::open(four_groups(&one)).await.unwrap();
+    let to = |upstream: &str| Binding {
+        upstream: upstream.to_owned(),
+        mode: BindMode::WriteBack as i32,
+        ..Binding::default()
+    };
+    let new =
+        NewBucket { name: name("alpha"), owner: "o".into(), region: "r".into(), binding: Some(to("old")) };
+    let alpha = catalogue.create_bucket(new).await.unwrap();
+    let native = bucket(&catalogue, "native").await;
+    let refused = catalogue.rebind_bucket(&native, to("old"), to("new")).await;
+    assert_eq!(refused, Err(ProposeError::Rejected(Reject::BucketBusy)), "it is not bound at all");
+    let refused = catalogue.rebind_bucket(&alpha, to("other"), to("new")).await;
+    assert_eq!(refused, Err(ProposeError::Rejected(Reject::BucketBusy)));
+    assert_eq!(catalogue.bucket("alpha").unwrap(), alpha);
+    for _ in 0..2 {
+        let moved = catalogue.rebind_bucket(&alpha, to("old"), to("new")).await.unwrap();
+        assert_eq!((moved.binding.clone(), moved.epoch), (Some(to("new")), alpha.epoch));
+        assert_eq!(catalogue.bucket("alpha").unwrap(), moved);
+    }
+    let catalogue = killed(catalogue, &one, &two).await;
+    assert_eq!(catalogue.bucket("alpha").unwrap().binding, Some(to("new")));
+    catalogue.delete_bucket(&name("alpha")).await.unwrap();
+    let refused = catalogue.rebind_bucket(&alpha, to("new"), to("old")).await;
+    assert_eq!(refused, Err(ProposeError::Rejected(Reject::NoSuchBucket)));
     catalogue.shutdown().await;
 }

@@ -9,10 +9,10 @@
 use super::Inner;
 use super::options::{CreateBucketError, DeleteBucketError, NewBucket, ProposeError};
 use crate::command::{
-    Change, Command, CreateBucket, DropBucket, FreezeBucket, MirrorBucket, Reject, RemoveBucket, Reply,
-    SetBucketState, ThawBucket,
+    Change, Command, CreateBucket, DropBucket, FreezeBucket, MirrorBucket, RebindBucket, Reject,
+    RemoveBucket, Reply, SetBucketState, ThawBucket,
 };
-use crate::schema::{Bucket, BucketState};
+use crate::schema::{Binding, Bucket, BucketState};
 use mlgw_common::BucketName;
 use mlgw_common::limits::JOB_ROWS_MAX;
 use std::sync::Arc;
@@ -51,6 +51,20 @@ impl Inner {
     async fn set_state(&self, bucket: &Bucket, state: BucketState) -> Result<Arc<Bucket>, ProposeError> {
         let set = SetBucketState { name: bucket.name.clone(), bucket_id: bucket.id, state: state as i32 };
         match self.in_group(0, Change::SetBucketState(set)).await? {
+            Reply::Bucket(bucket) => Ok(Arc::new(bucket)),
+            other => unreachable_reply(&other),
+        }
+    }
+
+    pub(super) async fn rebind_bucket(
+        &self,
+        bucket: &Bucket,
+        from: Binding,
+        to: Binding,
+    ) -> Result<Arc<Bucket>, ProposeError> {
+        let _alone = self.saga.lock().await;
+        let rebind = RebindBucket { name: bucket.name.clone(), bucket_id: bucket.id, from, to };
+        match self.in_group(0, Change::RebindBucket(rebind)).await? {
             Reply::Bucket(bucket) => Ok(Arc::new(bucket)),
             other => unreachable_reply(&other),
         }

@@ -1,6 +1,6 @@
 //! The steps of a bucket's life, each repeatable; `catalogue/bucket.rs` puts them in order.
 
-use crate::schema::{Bucket, LockDefault};
+use crate::schema::{Binding, Bucket, LockDefault};
 
 /// Takes a name. Answers the bucket, in state `Creating`.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -19,7 +19,7 @@ pub struct CreateBucket {
     pub region: String,
     /// What it fronts.
     #[prost(message, optional, tag = "5")]
-    pub binding: Option<crate::schema::Binding>,
+    pub binding: Option<Binding>,
 }
 
 /// Sets a bucket's state if it has the id and the state it is expected to have. Answers the
@@ -35,6 +35,23 @@ pub struct SetBucketState {
     /// The state to set.
     #[prost(enumeration = "crate::schema::BucketState", tag = "3")]
     pub state: i32,
+}
+
+/// Binds a bucket elsewhere, if it is bound as it is expected to be. Answers the bucket.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RebindBucket {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Its id.
+    #[prost(uint64, tag = "2")]
+    pub bucket_id: u64,
+    /// What it fronts.
+    #[prost(message, required, tag = "3")]
+    pub from: Binding,
+    /// What it is to front.
+    #[prost(message, required, tag = "4")]
+    pub to: Binding,
 }
 
 /// Frees a name whose bucket is being deleted.

@@ -79,6 +79,8 @@ pub enum JobKind {
     Evict = 2,
     /// Drops all clean copies.
     Clear = 3,
+    /// Moves a bound bucket to another upstream.
+    Migrate = 4,
 }
 
 /// Where a job is in its life.
@@ -108,6 +110,20 @@ pub struct JobParams {
     pub delete: bool,
     /// Only keys that begin so.
     #[prost(string, tag = "3")]
+    pub prefix: String,
+    /// Of a migration: where to.
+    #[prost(message, optional, tag = "4")]
+    pub to: Option<MigrateTo>,
+}
+
+/// Where a bound bucket is moved to.
+#[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
+pub struct MigrateTo {
+    /// The upstream's name in the configuration.
+    #[prost(string, tag = "1")]
+    pub upstream: String,
+    /// What keys there begin with that are shown here without it.
+    #[prost(string, tag = "2")]
     pub prefix: String,
 }
 
@@ -180,7 +196,7 @@ pub fn key_of(row: &[u8]) -> Result<(Cow<'_, [u8]>, u64), BadKey> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Job, JobCursor, JobParams, JobProgress, key_of, row, rows_of};
+    use super::{Job, JobCursor, JobParams, JobProgress, MigrateTo, key_of, row, rows_of};
     use crate::schema::golden;
     use proptest::{prop_assert, prop_assert_eq, proptest};
 
@@ -214,7 +230,12 @@ mod tests {
             dataset: "d".into(),
             kind: 3,
             state: 4,
-            params: JobParams { older_than_ms: Some(0), delete: true, prefix: "p".into() },
+            params: JobParams {
+                older_than_ms: Some(0),
+                delete: true,
+                prefix: "p".into(),
+                to: Some(MigrateTo { upstream: "u".into(), prefix: "q/".into() }),
+            },
             requested_by: "AK".into(),
             created_ms: 1000,
             started_ms: 2000,

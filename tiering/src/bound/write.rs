@@ -81,7 +81,9 @@ impl BoundBucket {
     /// # Errors
     /// Those of the origin.
     pub async fn set_tags(&self, key: &ObjectKey, tags: &[Pair]) -> Result<(), OriginError> {
-        self.origin.set_tags(&self.there(key), tags).await
+        let set = self.origin.set_tags(&self.there(key), tags).await;
+        self.inner.moving.note(self.id, key);
+        set
     }
 
     /// What GetObjectAttributes says of an object.
@@ -230,6 +232,7 @@ impl Drop for Change<'_> {
     fn drop(&mut self) {
         let BoundBucket { inner, id, .. } = self.bucket;
         let now = inner.clock.now();
+        inner.moving.note(*id, &self.key);
         inner.order.end(self.ticket, (*id, &self.key), self.outcome, now, |changed| match changed {
             true => {
                 inner.copies.forget(*id, &self.key);

@@ -52,6 +52,8 @@ words! {
         Import = "import",
         /// Send what was written back to its origin.
         Persist = "persist",
+        /// Move an object of a bound bucket to another origin.
+        Migrate = "migrate",
     }
 }
 

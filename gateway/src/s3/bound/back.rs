@@ -131,19 +131,21 @@ async fn put(
         let seq = propose_put(&gateway, &bucket, &name, put).await?;
         Ok((known, seq))
     };
-    commit(queue, new, None, durable).await.map(drop)
+    commit(fronted, queue, new, None, durable).await.map(drop)
 }
 
 /// Makes a write durable and known. Both is done although its client goes away: a record that nobody knows would be found by the next start
 /// only, and come after what was written meanwhile. `turn` is the key's, if it was taken before.
 pub(super) async fn commit(
+    fronted: &Fronted,
     queue: &Arc<Queue>,
     (name, facts, place): New,
     turn: Option<Turn>,
     durable: impl Future<Output = Result<(ObjectVersion, u64), S3Error>> + Send + 'static,
 ) -> Result<ObjectVersion, S3Error> {
-    let queue = queue.clone();
+    let (queue, pass) = (queue.clone(), fronted.pass.clone());
     let committed = tokio::spawn(async move {
+        let _pass = pass;
         let _turn = match turn {
             Some(turn) => turn,
             None => queue.turn(&facts.key).await,

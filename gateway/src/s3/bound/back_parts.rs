@@ -112,7 +112,7 @@ async fn complete(
         let new = (named.key.clone(), facts, place);
         let durable =
             async move { whole.commit(&gateway, &named, Conditions::default(), headers, now).await };
-        let object = commit(&queue, new, Some(turns.of_key), durable).await?;
+        let object = commit(&fronted, &queue, new, Some(turns.of_key), durable).await?;
         Ok(result(&fronted.bucket, &key, &object))
     })
     .await

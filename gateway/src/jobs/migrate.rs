@@ -1,0 +1,306 @@
+//! Migration: moves a bound bucket to another upstream while it is served.
+//!
+//! What is at the old origin is compared with what is at the new one and copied where that differs, key by key in byte order. What is written to
+//! the bucket meanwhile goes to the old origin as before, is remembered and copied after that, round by round, until little is left. Then writes
+//! wait for a moment: what was under way ends, what is dirty is sent, the last keys are copied, and the bucket fronts the new origin from then on.
+//!
+//! Always: the old origin has everything until the catalogue says that the new one counts, and the new one has all of it by then. Nothing is
+//! deleted at the old one. Who writes to the old origin past this server must have stopped: what he changes behind the comparison stays there.
+//!
+//! When power fails, all is compared anew: what is there already is not copied twice. After the catalogue's word nothing is left to do.
+
+mod carry;
+mod walk;
+
+use super::{Outcome, Stop, Work};
+use crate::writeback::Queue;
+use carry::{Carried, Carrier, Side};
+use futures_util::{StreamExt as _, stream};
+use mlgw_common::ObjectKey;
+use mlgw_common::limits::JOB_OBJECTS_MAX;
+use mlgw_metadata::schema::{BindMode, Binding, Bucket, MigrateTo};
+use mlgw_tiering::bound::{BoundBucket, Changed, Frozen, Listening};
+use mlgw_tiering::decisions::{self, Decided, Kind, What, Why};
+use mlgw_tiering::origin::{Origin, OriginError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use walk::{Pair, Walk};
+
+/// How often all is compared: once, but for writes that come too fast to be remembered.
+const WALKS_MAX: u32 = 10;
+/// With no more keys than this left, writes are stopped and the rest is copied.
+const FEW: usize = 256;
+/// How long writes wait for those that are under way, for what is dirty, and for the last keys: for each of the three. What takes longer is let go
+/// on, and tried again.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long what is dirty is waited for while writes go on.
+const DIRTY_PATIENCE: Duration = Duration::from_mins(1);
+/// How long writes are left alone after they were stopped in vain.
+const AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// How often writes are stopped in vain: an hour and more.
+const STOPS_MAX: u32 = 720;
+/// So many objects in a row that fail for a reason that passes mean that an origin is away.
+const FAILURES_MAX: u32 = 50;
+
+/// A migration at work.
+struct Migration<'w> {
+    work: &'w Work,
+    bucket: Arc<Bucket>,
+    from: Binding,
+    to: Binding,
+    bound: BoundBucket,
+    carrier: Carrier,
+}
+
+/// How far writes could be followed.
+enum Followed {
+    /// The bucket fronts the new origin.
+    Moved,
+    /// More was written than is remembered.
+    Lost,
+}
+
+impl Work {
+    pub(super) async fn migrate(&self) -> Outcome {
+        let bucket = self.bucket()?;
+        let Some(migration) = self.migration(&bucket)? else { return Ok(None) };
+        let listening = migration.bound.listen();
+        let moved = tokio::select! {
+            moved = migration.run(&listening) => moved,
+            stop = self.live.ended() => Err(stop),
+        };
+        match moved {
+            Err(Stop::Stopping) => Err(Stop::Stopping),
+            // It was cancelled a moment too late.
+            _ if self.bucket()?.binding.as_ref() == Some(&migration.to) => Ok(None),
+            Err(stop) => {
+                if let Err(error) = migration.carrier.abort_uploads().await {
+                    tracing::warn!(bucket = bucket.name, %error, "uploads may be left where the bucket was to go");
+                }
+                Err(stop)
+            }
+            Ok(()) => Ok(None),
+        }
+    }
+
+    /// What is to be moved where; nothing when it is there.
+    fn migration(&self, bucket: &Arc<Bucket>) -> Result<Option<Migration<'_>>, Stop> {
+        let failed = |why: String| Err(Stop::Failed(why));
+        let (Some(from), Some(to)) = (bucket.binding.clone(), self.job.params.to.clone()) else {
+            return failed(format!("the bucket {:?} is not bound any more", bucket.name));
+        };
+        let MigrateTo { upstream, prefix } = to;
+        let to = Binding { upstream, prefix, ..from.clone() };
+        if from == to {
+            return Ok(None);
+        }
+        let side = |binding: &Binding| match self.jobs.bound.origin(&binding.upstream) {
+            Some(origin) => Ok(Side { origin, prefix: binding.prefix.clone() }),
+            None => Err(Stop::Failed(format!("the upstream {:?} is not configured", binding.upstream))),
+        };
+        let marks_all = from.mode() == BindMode::WriteBack;
+        let carrier = Carrier { from: side(&from)?, to: side(&to)?, bucket: bucket.clone(), marks_all };
+        let bound = self.bound_bucket()?;
+        let bound = bound.ok_or_else(|| Stop::Failed("the bucket is not bound any more".into()))?;
+        Ok(Some(Migration { work: self, bucket: bucket.clone(), from, to, bound, carrier }))
+    }
+}
+
+impl Migration<'_> {
+    async fn run(&self, listening: &Listening) -> Result<(), Stop> {
+        self.carrier.abort_uploads().await.map_err(|error| self.failed("uploads", &error))?;
+        for _ in 0..WALKS_MAX {
+            self.walk().await?;
+            match self.follow(listening).await? {
+                Followed::Moved => return Ok(()),
+                Followed::Lost => tracing::info!(bucket = self.bucket.name, "all is compared once more"),
+            }
+        }
+        Err(Stop::Failed(
+            "more was written meanwhile than could be followed; try it in a quieter hour".into(),
+        ))
+    }
+
+    fn failed(&self, what: &str, error: &OriginError) -> Stop {
+        Stop::Failed(format!("{what} of {:?}: {error}", self.to.upstream))
+    }
+
+    /// Compares all there is and copies what differs.
+    async fn walk(&self) -> Result<(), Stop> {
+        let live = &self.work.live;
+        live.begin_anew();
+        let walk =
+            Walk::begin(&self.carrier.from, &self.carrier.to, live.clone(), self.work.jobs.clock.clone());
+        let mut carried = walk
+            .pairs()
+            .map(|pair| async {
+                let pair = pair?;
+                let carried = match &pair {
+                    Pair::Compare { key, from, to } => self.carrier.compare(key, from, to.as_deref()).await,
+                    // It goes, unless the old origin has it by now.
+                    Pair::Extra { key } => self.carrier.carry(key).await,
+                };
+                Ok::<_, Stop>((pair, carried))
+            })
+            .buffered(JOB_OBJECTS_MAX)
+            .boxed();
+        let mut failures = 0;
+        while let Some(next) = carried.next().await {
+            let (pair, carried) = next?;
+            let is_transient = carried.as_ref().is_err_and(OriginError::is_transient);
+            failures = if is_transient { failures + 1 } else { 0 };
+            self.note(pair.key(), Some(pair.bytes()), carried);
+            if failures > FAILURES_MAX {
+                break;
+            }
+        }
+        live.errors()
+    }
+
+    /// Notes what came of a key; of one that was walked past, with its bytes as they were listed.
+    fn note(&self, key: &str, listed_bytes: Option<u64>, carried: Result<Carried, OriginError>) {
+        let live = &self.work.live;
+        if let Err(error) = &carried {
+            live.failed(|| format!("{key:?}: {error}"));
+        }
+        let moved = match &carried {
+            Ok(Carried::Moved { bytes }) => Some(*bytes),
+            _ => None,
+        };
+        live.step(|progress| {
+            if let Some(bytes) = listed_bytes {
+                progress.objects_done += 1;
+                progress.bytes_done += bytes;
+            }
+            progress.moved_objects += u64::from(moved.is_some());
+            progress.moved_bytes += moved.unwrap_or(0);
+            progress.deleted_objects += u64::from(matches!(carried, Ok(Carried::Deleted)));
+        });
+        if let Some(bytes) = moved {
+            self.work.jobs.decisions.record(&Decided {
+                kind: Kind::Migrate,
+                what: What::Object(self.bucket.bucket_id(), key),
+                from: decisions::Place::Origin,
+                to: decisions::Place::Origin,
+                bytes,
+                why: Why::job(self.work.job.id),
+                outcome: decisions::Outcome::Done,
+            });
+        }
+    }
+
+    /// Copies what was written meanwhile until little is left, and has the bucket front the new origin then.
+    async fn follow(&self, listening: &Listening) -> Result<Followed, Stop> {
+        for _ in 0..STOPS_MAX {
+            loop {
+                let Changed { keys, is_cut } = listening.take();
+                if is_cut {
+                    return Ok(Followed::Lost);
+                }
+                self.carry_all(&keys).await?;
+                if keys.len() <= FEW {
+                    break;
+                }
+            }
+            if !self.is_clean(DIRTY_PATIENCE).await? {
+                continue;
+            }
+            if let Some(frozen) = self.bound.freeze(PATIENCE).await {
+                match self.settle(listening).await? {
+                    Settled::All => return self.cut_over(frozen).await.map(|()| Followed::Moved),
+                    Settled::Lost => return Ok(Followed::Lost),
+                    Settled::NotYet => {}
+                }
+            }
+            tokio::time::sleep(AGAIN_AFTER).await;
+        }
+        Err(Stop::Failed(
+            "writes to the bucket never paused for so long that the last of them could be copied; try it in a quieter hour".into(),
+        ))
+    }
+
+    /// Waits until what is dirty is at the old origin; says whether it is.
+    async fn is_clean(&self, patience: Duration) -> Result<bool, Stop> {
+        let gateway = &self.work.gateway;
+        let queue = gateway.writeback.queue(&self.bucket);
+        let Some(queue) = queue.map_err(|error| Stop::Failed(error.to_string()))? else { return Ok(true) };
+        let is_through = tokio::time::timeout(patience, queue.through(queue.acked())).await.is_ok();
+        self.check_contested(&queue)?;
+        Ok(is_through)
+    }
+
+    fn check_contested(&self, queue: &Queue) -> Result<(), Stop> {
+        match queue.dirty().foreign.first() {
+            None => Ok(()),
+            Some(key) => Err(Stop::Failed(format!(
+                "somebody else wrote {key:?} at the old upstream before what was written here was there: `mlgw bucket flush {}` tells what to do",
+                self.bucket.name
+            ))),
+        }
+    }
+
+    /// While nobody writes: sends what is dirty and copies what is left, if that does not take long.
+    async fn settle(&self, listening: &Listening) -> Result<Settled, Stop> {
+        if !self.is_clean(PATIENCE).await? {
+            return Ok(Settled::NotYet);
+        }
+        let Changed { keys, is_cut } = listening.take();
+        if is_cut {
+            return Ok(Settled::Lost);
+        }
+        match tokio::time::timeout(PATIENCE, self.carry_all(&keys)).await {
+            Ok(done) => done.map(|()| Settled::All),
+            Err(_) => {
+                listening.give_back(keys);
+                Ok(Settled::NotYet)
+            }
+        }
+    }
+
+    async fn carry_all(&self, keys: &BTreeSet<ObjectKey>) -> Result<(), Stop> {
+        let mut carried = stream::iter(keys)
+            .map(|key| async move { (key, self.carrier.carry(key.as_str()).await) })
+            .buffer_unordered(JOB_OBJECTS_MAX)
+            .boxed();
+        while let Some((key, carried)) = carried.next().await {
+            self.note(key.as_str(), None, carried);
+        }
+        self.work.live.errors()
+    }
+
+    /// Has the bucket front the new origin, while nobody writes. Done to its end although the job is cancelled meanwhile.
+    async fn cut_over(&self, frozen: Frozen) -> Result<(), Stop> {
+        let (gateway, bucket) = (self.work.gateway.clone(), self.bucket.clone());
+        let (from, to, bound) = (self.from.clone(), self.to.clone(), self.bound.clone());
+        let cut = tokio::spawn(async move {
+            bound.distrust();
+            gateway.catalogue.rebind_bucket(&bucket, from, to).await?;
+            gateway.writeback.forget(bucket.bucket_id());
+            drop(frozen);
+            // For the next start, which knows no more when this was.
+            tokio::task::spawn_blocking(move || bound.refresh(""));
+            Ok::<_, mlgw_metadata::ProposeError>(())
+        });
+        let cut = cut.await.map_err(|error| Stop::Failed(error.to_string()))?;
+        cut.map_err(|error| Stop::Failed(format!("the bucket was not bound to the new upstream: {error}")))
+    }
+}
+
+/// What came of the last keys.
+enum Settled {
+    /// The new origin has all there is.
+    All,
+    /// It took too long for those who want to write.
+    NotYet,
+    /// More was written than is remembered.
+    Lost,
+}
+
+/// Whether anything is at an origin under a prefix.
+///
+/// # Errors
+/// Those of the origin.
+pub async fn is_empty(origin: &dyn Origin, prefix: &str) -> Result<bool, OriginError> {
+    walk::is_empty(origin, prefix).await
+}

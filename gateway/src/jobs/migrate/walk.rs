@@ -1,0 +1,133 @@
+//! Walks past what is at two origins at once, in byte order: what is at the one is beside what is at the other.
+
+use super::super::Stop;
+use super::super::listing::{self, Pages, Part, Place};
+use super::super::live::Live;
+use super::carry::Side;
+use futures_util::stream::{self, Stream};
+use mlgw_common::Clock;
+use mlgw_metadata::schema::ObjectVersion;
+use mlgw_tiering::origin::{ListLine, ListQuery, Origin, OriginError};
+use std::cmp::Ordering;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Keys of a page.
+const PAGE_KEYS: usize = 1000;
+
+/// A key, and what is listed of it.
+pub(super) enum Pair {
+    /// One that the old origin has; and the new one, perhaps.
+    Compare { key: String, from: Box<ObjectVersion>, to: Option<Box<ObjectVersion>> },
+    /// One that only the new origin has.
+    Extra { key: String },
+}
+
+impl Pair {
+    pub(super) fn key(&self) -> &str {
+        match self {
+            Self::Compare { key, .. } | Self::Extra { key } => key,
+        }
+    }
+
+    /// Bytes at the old origin.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Compare { from, .. } => from.size,
+            Self::Extra { .. } => 0,
+        }
+    }
+}
+
+type Line = (String, Box<ObjectVersion>);
+
+/// A walk.
+pub(super) struct Walk {
+    pages: Pages,
+    prefix: String,
+    from: VecDeque<Line>,
+    to: There,
+}
+
+/// The lines of the new origin, as far as they are looked at.
+struct There {
+    side: Side,
+    query: ListQuery,
+    lines: VecDeque<Line>,
+    is_last: bool,
+}
+
+impl Walk {
+    /// Begins; totals of the old origin are counted ahead.
+    pub(super) fn begin(from: &Side, to: &Side, live: Arc<Live>, clock: Arc<dyn Clock>) -> Self {
+        let part = Part { place: Place::Origin(from.origin.clone()), prefix: from.prefix.clone() };
+        let query = ListQuery { prefix: to.prefix.clone(), max_keys: PAGE_KEYS, ..ListQuery::default() };
+        Self {
+            pages: listing::begin(vec![part], live, clock, |_| Ok(())),
+            prefix: from.prefix.clone(),
+            from: VecDeque::new(),
+            to: There { side: to.clone(), query, lines: VecDeque::new(), is_last: false },
+        }
+    }
+
+    /// Every key of either, in byte order.
+    pub(super) fn pairs(self) -> impl Stream<Item = Result<Pair, Stop>> + Send {
+        stream::try_unfold(self, |mut walk| async move { Ok(walk.next().await?.map(|pair| (pair, walk))) })
+    }
+
+    async fn next(&mut self) -> Result<Option<Pair>, Stop> {
+        while self.from.is_empty() {
+            let Some(page) = self.pages.recv().await else { break };
+            for (name, object) in page?.objects {
+                let key = stripped(&self.prefix, &name)?;
+                self.from.push_back((key, Box::new(object)));
+            }
+        }
+        self.to.fill().await?;
+        let order = match (self.from.front(), self.to.lines.front()) {
+            (None, None) => return Ok(None),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some((here, _)), Some((there, _))) => here.as_bytes().cmp(there.as_bytes()),
+        };
+        let extra = match order {
+            Ordering::Less => None,
+            Ordering::Equal | Ordering::Greater => self.to.lines.pop_front(),
+        };
+        if let (Ordering::Greater, Some((key, _))) = (order, &extra) {
+            return Ok(Some(Pair::Extra { key: key.clone() }));
+        }
+        let to = extra.map(|(_, object)| object);
+        Ok(self.from.pop_front().map(|(key, from)| Pair::Compare { key, from, to }))
+    }
+}
+
+impl There {
+    /// Sees to it that there is a line, if there is one more.
+    async fn fill(&mut self) -> Result<(), Stop> {
+        while self.lines.is_empty() && !self.is_last {
+            let page = self.side.origin.list(&self.query).await.map_err(|error| {
+                Stop::Failed(format!("the upstream {:?} cannot be listed: {error}", self.side.origin.name()))
+            })?;
+            for line in page.lines {
+                if let ListLine::Object(name, object) = line {
+                    self.lines.push_back((stripped(&self.side.prefix, &name)?, object));
+                }
+            }
+            self.is_last = page.next.is_none();
+            self.query.token = page.next;
+        }
+        Ok(())
+    }
+}
+
+fn stripped(prefix: &str, name: &str) -> Result<String, Stop> {
+    let key = name.strip_prefix(prefix).map(str::to_owned);
+    key.ok_or_else(|| Stop::Failed(format!("{name:?} is listed and does not begin with {prefix:?}")))
+}
+
+/// Whether anything is at an origin under a prefix.
+pub(super) async fn is_empty(origin: &dyn Origin, prefix: &str) -> Result<bool, OriginError> {
+    let query = ListQuery { prefix: prefix.to_owned(), max_keys: 1, ..ListQuery::default() };
+    Ok(origin.list(&query).await?.lines.is_empty())
+}

@@ -1,0 +1,418 @@
+//! Bound buckets that are moved to another upstream while they are served: nothing is lost, and readers see no change.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::Method;
+
+use super::{Bench, MIB, POND, THERE, id_of, runtime, until};
+use crate::content::Content;
+use crate::proxy::{Fault, Rule};
+use crate::s3::{Client, encode, whole};
+
+/// The bucket that is moved, what keys begin with where it was, and where it goes.
+const HERE: &str = "moving";
+const OLD: &str = "old/";
+const NEW: &str = "new/";
+const MODES: [&str; 3] = ["read-through", "write-through", "write-back"];
+const SOON: Duration = Duration::from_secs(30);
+
+fn bound(mode: &str) -> Bench {
+    let bench = Bench::new();
+    bench.done(&[
+        "bucket",
+        "bind",
+        HERE,
+        "--upstream",
+        "far",
+        "--prefix",
+        OLD,
+        "--mode",
+        mode,
+        "--ttl",
+        "1h",
+    ]);
+    bench
+}
+
+impl Bench {
+    fn migrate(&self, more: &[&str]) -> serde_json::Value {
+        let words = ["bucket", "migrate", HERE, "--upstream", "near", "--prefix", NEW];
+        self.done(&[&words[..], more].concat())
+    }
+
+    fn is_bound_to(&self, upstream: &str, prefix: &str) {
+        let shown = self.done(&["bucket", "show", HERE]);
+        let binding = &shown["binding"];
+        assert_eq!((&binding["upstream"], &binding["prefix"]), (&upstream.into(), &prefix.into()), "{shown}");
+    }
+}
+
+fn path(bucket: &str, key: &str) -> String {
+    format!("/{bucket}/{}", key.split('/').map(encode).collect::<Vec<_>>().join("/"))
+}
+
+/// Everything that a client sees of an object.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    etag: String,
+    headers: [Option<String>; 4],
+    tags: String,
+    body: bytes::Bytes,
+}
+
+async fn see(client: &Client, bucket: &str, key: &str) -> Seen {
+    let found = client.get(bucket, key).await.unwrap_or_else(|error| panic!("{key:?} is there: {error:?}"));
+    let tags = client.call(Method::GET, &format!("{}?tagging=", path(bucket, key)), &[], whole("")).await;
+    let header = |name| found.header(name).map(str::to_owned);
+    Seen {
+        etag: found.etag(),
+        headers: ["content-type", "cache-control", "x-amz-meta-a", "content-encoding"].map(header),
+        tags: String::from_utf8_lossy(&tags.expect("tags").body).into_owned(),
+        body: found.body,
+    }
+}
+
+#[test]
+fn readers_see_no_change_whatever_objects_there_are() {
+    for mode in MODES {
+        let bench = bound(mode);
+        let runtime = runtime();
+        let keys = runtime.block_on(objects_of_every_kind(&bench.there()));
+        let before = runtime.block_on(all_seen(&bench.here(), &keys));
+        let job = bench.migrate(&["--wait", "--quiet"]);
+        assert_eq!((&job["state"], &job["objects_done"]), (&"done".into(), &keys.len().into()), "{job}");
+        assert_eq!(job["moved_objects"], keys.len(), "{job}");
+        bench.is_bound_to("near", NEW);
+        bench.asked("");
+        let after = runtime.block_on(all_seen(&bench.here(), &keys));
+        for (key, seen) in &before {
+            assert!(after[key] == *seen, "{mode}: {key:?} was {:?} and is {:?}", seen.etag, after[key].etag);
+        }
+        let asked = bench.asked("");
+        assert!(asked.iter().all(|line| line.contains(POND)), "the old one is asked no more: {asked:?}");
+        runtime.block_on(async {
+            let kept = bench.there().list(THERE, 1000).await.expect("listed");
+            assert_eq!(kept.len(), keys.len(), "the old one has all it had");
+            let listed = bench.here().list(HERE, 3).await.expect("listed");
+            let names: Vec<&String> = listed.iter().map(|row| &row.key).collect();
+            assert_eq!(names, keys.iter().collect::<Vec<_>>(), "{mode}");
+        });
+    }
+}
+
+/// Puts objects at the old origin, and says which, in byte order.
+async fn objects_of_every_kind(client: &Client) -> Vec<String> {
+    let described = [
+        ("content-type", "text/x".to_owned()),
+        ("cache-control", "no-cache".to_owned()),
+        ("x-amz-meta-a", "ü b".to_owned()),
+        ("x-amz-tagging", "t=1&u=%C3%BC".to_owned()),
+    ];
+    let mut keys: Vec<String> = ["../up", "a//b", "dir/", "plain", "ü/x y+&?"].map(str::to_owned).to_vec();
+    for (id, key) in keys.iter().enumerate() {
+        let body = Content { id: id as u64, length: id * 700_000 }.bytes();
+        let there = path(THERE, &format!("{OLD}{key}"));
+        client.call(Method::PUT, &there, &described, whole(body)).await.expect("stored");
+    }
+    // Larger than what goes in one piece, and one whose ETag is of parts.
+    let large = Content { id: 90, length: 70 * MIB }.bytes();
+    client.put(THERE, &format!("{OLD}large"), whole(large)).await.expect("stored");
+    let of_parts = format!("{OLD}parts");
+    let upload = client.create_upload(THERE, &of_parts).await.expect("begun");
+    let mut parts = Vec::new();
+    for (number, length) in [(1, 6 * MIB), (2, 100)] {
+        let body = Content { id: u64::from(number), length }.bytes();
+        let etag = client.put_part(THERE, &of_parts, &upload, number, whole(body)).await.expect("sent");
+        parts.push((number, etag));
+    }
+    client.complete(THERE, &of_parts, &upload, &parts).await.expect("complete");
+    keys.extend(["large".to_owned(), "parts".to_owned()]);
+    keys.sort();
+    keys
+}
+
+async fn all_seen(client: &Client, keys: &[String]) -> BTreeMap<String, Seen> {
+    let mut all = BTreeMap::new();
+    for key in keys {
+        all.insert(key.clone(), see(client, HERE, key).await);
+    }
+    all
+}
+
+/// Objects at the old origin: `k000` and so on.
+async fn fill(client: &Client, count: u64) {
+    for n in 0..count {
+        let body = Content { id: n, length: 20_000 }.bytes();
+        client.put(THERE, &format!("{OLD}k{n:03}"), whole(body)).await.expect("stored");
+    }
+}
+
+/// Writes and deletes keys of its own, over and over, until it is told to stop; returns what was acknowledged last of each.
+async fn write_on(client: Client, writer: u64, stop: Arc<AtomicBool>) -> BTreeMap<String, Option<Content>> {
+    let mut last = BTreeMap::new();
+    let mut step = 0;
+    while !stop.load(Ordering::Relaxed) {
+        step += 1;
+        let key = format!("k{:03}", writer * 50 + step * 7 % 40);
+        if step % 5 == 0 {
+            client.delete(HERE, &key).await.expect("deleted");
+            last.insert(key, None);
+        } else {
+            let content =
+                Content { id: writer * 1_000_000 + step, length: 1000 + (step as usize % 7) * 30_000 };
+            client.put(HERE, &key, whole(content.bytes())).await.expect("acknowledged");
+            let found = client.get(HERE, &key).await.expect("there");
+            assert!(found.body == content.bytes(), "{key}: what was acknowledged is read");
+            last.insert(key, Some(content));
+        }
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    last
+}
+
+#[test]
+fn who_writes_meanwhile_loses_nothing() {
+    for mode in ["write-through", "write-back"] {
+        let bench = bound(mode);
+        let runtime = runtime();
+        runtime.block_on(fill(&bench.there(), 200));
+        let delay = |part: &str| Rule::new(Fault::Delay { by: Duration::from_millis(4) }).path(part);
+        bench.proxy.set_rules(vec![delay(POND)]);
+        let stop = Arc::new(AtomicBool::new(false));
+        let writers: Vec<_> =
+            (0..3).map(|writer| runtime.spawn(write_on(bench.here(), writer, stop.clone()))).collect();
+        std::thread::sleep(Duration::from_millis(200));
+        let job = bench.migrate(&["--wait", "--quiet"]);
+        assert_eq!(job["state"], "done", "{job}");
+        std::thread::sleep(Duration::from_millis(300));
+        stop.store(true, Ordering::Relaxed);
+        bench.proxy.set_rules(vec![]);
+        let mut expected: BTreeMap<String, Option<Content>> =
+            (0..200).map(|n| (format!("k{n:03}"), Some(Content { id: n, length: 20_000 }))).collect();
+        runtime.block_on(async {
+            for writer in writers {
+                expected.extend(writer.await.expect("it wrote"));
+            }
+        });
+        if mode == "write-back" {
+            let (said, status) = bench.setup.command(&["--quiet", "bucket", "flush", HERE]);
+            assert_eq!(status, Some(0), "{said}");
+        }
+        bench.is_bound_to("near", NEW);
+        runtime.block_on(all_are(&bench, &expected));
+    }
+}
+
+/// Checks what is read here, and that it is what the new origin has.
+async fn all_are(bench: &Bench, expected: &BTreeMap<String, Option<Content>>) {
+    for (key, content) in expected {
+        let (here, there) =
+            (bench.here().get(HERE, key).await, bench.there().get(POND, &format!("{NEW}{key}")).await);
+        match content {
+            None => assert!(here.is_err() && there.is_err(), "{key} is deleted"),
+            Some(content) => {
+                let (here, there) = (here.expect("here"), there.expect("there"));
+                assert!(here.body == content.bytes() && there.body == content.bytes(), "{key}");
+            }
+        }
+    }
+    let there: usize = bench.there().list(POND, 1000).await.expect("listed").len();
+    assert_eq!(there, expected.values().flatten().count(), "and nothing else");
+}
+
+#[test]
+fn a_move_goes_on_after_a_kill_and_ends_right() {
+    let mut bench = bound("write-through");
+    let runtime = runtime();
+    runtime.block_on(fill(&bench.there(), 120));
+    let stall = Rule::new(Fault::Delay { by: Duration::from_secs(3600) }).method("PUT").path("k050");
+    bench.proxy.set_rules(vec![stall]);
+    let id = id_of(&bench.migrate(&[]));
+    until("half of it is there", || bench.job(id)["objects_done"] == 50);
+    // What is changed after its copy, and before the kill, is not remembered by anybody.
+    let tags = "<Tagging><TagSet><Tag><Key>a</Key><Value>b</Value></Tag></TagSet></Tagging>";
+    runtime.block_on(async {
+        let client = bench.here();
+        client.put(HERE, "k003", whole(Content { id: 999, length: 20_000 }.bytes())).await.expect("stored");
+        client.delete(HERE, "k004").await.expect("deleted");
+        let tagging = format!("{}?tagging=", path(HERE, "k005"));
+        client.call(Method::PUT, &tagging, &[], whole(tags)).await.expect("tagged");
+    });
+    bench.crash(vec![]);
+    bench.done(&["job", "wait", &id.to_string(), "--quiet"]);
+    let job = bench.job(id);
+    assert_eq!((&job["state"], &job["starts"]), (&"done".into(), &2.into()), "{job}");
+    bench.is_bound_to("near", NEW);
+    let mut expected: BTreeMap<String, Option<Content>> =
+        (0..120).map(|n| (format!("k{n:03}"), Some(Content { id: n, length: 20_000 }))).collect();
+    expected.insert("k003".into(), Some(Content { id: 999, length: 20_000 }));
+    expected.insert("k004".into(), None);
+    runtime.block_on(async {
+        all_are(&bench, &expected).await;
+        let seen = see(&bench.here(), HERE, "k005").await;
+        assert!(seen.tags.contains("<Value>b<"), "{seen:?}");
+    });
+    // The bucket stays where it is after a start, too.
+    bench.crash(vec![]);
+    bench.is_bound_to("near", NEW);
+    runtime.block_on(all_are(&bench, &expected));
+}
+
+#[test]
+fn one_that_is_cancelled_leaves_the_bucket_where_it_was_and_can_be_done_again() {
+    let bench = bound("write-through");
+    let runtime = runtime();
+    runtime.block_on(async {
+        fill(&bench.there(), 80).await;
+        let large = Content { id: 90, length: 70 * MIB }.bytes();
+        bench.there().put(THERE, &format!("{OLD}a-large"), whole(large)).await.expect("stored");
+    });
+    let stall =
+        |part: &str| Rule::new(Fault::Delay { by: Duration::from_secs(3600) }).method("PUT").path(part);
+    bench
+        .proxy
+        .set_rules(vec![stall("k070"), Rule { query: Some("partNumber=2".into()), ..stall("a-large") }]);
+    let id = id_of(&bench.migrate(&[]));
+    let uploads = || runtime.block_on(bench.there().list_uploads(POND)).expect("uploads");
+    until("an upload has begun", || !uploads().is_empty());
+    bench.refused(&["--yes", "bucket", "unbind", HERE], 4, "is being moved");
+    bench.refused(
+        &["bucket", "migrate", HERE, "--upstream", "near", "--prefix", "x/"],
+        4,
+        &format!("migrate, job {id}"),
+    );
+    bench.done(&["job", "cancel", &id.to_string()]);
+    bench.refused(&["job", "wait", &id.to_string(), "--quiet"], 1, "cancelled");
+    bench.is_bound_to("far", OLD);
+    assert_eq!(uploads(), Vec::<String>::new(), "nothing is left half done there");
+    bench.proxy.set_rules(vec![]);
+    let write = async {
+        let written = bench.here().put(HERE, "k001", whole(Content { id: 7, length: 20_000 }.bytes())).await;
+        written.expect("it goes on");
+    };
+    runtime.block_on(async { tokio::time::timeout(SOON, write).await.expect("nothing holds it up") });
+    // Elsewhere somebody's objects would be deleted.
+    runtime.block_on(async {
+        bench.there().put(POND, "theirs/k", whole("x")).await.expect("stored");
+    });
+    bench.refused(&["bucket", "migrate", HERE, "--upstream", "near", "--prefix", "theirs/"], 4, "NotEmpty");
+    let job = bench.migrate(&["--wait", "--quiet"]);
+    assert_eq!(job["state"], "done", "{job}");
+    bench.is_bound_to("near", NEW);
+    runtime.block_on(async {
+        bench.there().delete(POND, "theirs/k").await.expect("deleted");
+        let mut expected: BTreeMap<String, Option<Content>> =
+            (0..80).map(|n| (format!("k{n:03}"), Some(Content { id: n, length: 20_000 }))).collect();
+        expected.insert("k001".into(), Some(Content { id: 7, length: 20_000 }));
+        expected.insert("a-large".into(), Some(Content { id: 90, length: 70 * MIB }));
+        all_are(&bench, &expected).await;
+    });
+    bench.done(&["bucket", "unbind", HERE]);
+    let jobs = bench.done(&["job", "list", "--dataset", &format!("bucket:{HERE}")]);
+    assert_eq!(jobs["jobs"], serde_json::json!([]), "what was done with it is forgotten");
+}
+
+#[test]
+fn upstreams_that_fail_now_and_then_are_asked_again() {
+    let bench = bound("write-back");
+    let runtime = runtime();
+    runtime.block_on(fill(&bench.there(), 150));
+    let slow_down = Fault::Status { status: 503, code: "SlowDown".to_owned() };
+    bench.proxy.set_rules(vec![
+        Rule::new(Fault::CutRequest { after: 5000 }).method("PUT").path(POND).probability(0.1, 1),
+        Rule::new(Fault::CutAnswer { after: 9000 }).method("GET").path("k").probability(0.1, 2),
+        Rule::new(Fault::CutBeforeAnswer).method("PUT").path(POND).probability(0.1, 3),
+        Rule::new(Fault::Truncate { after: 700 }).method("GET").path("/k").probability(0.1, 4),
+        Rule::new(Fault::Corrupt { at: 1234 }).method("GET").path("/k").probability(0.03, 5),
+        Rule::new(slow_down).probability(0.1, 6),
+    ]);
+    let job = bench.migrate(&["--wait", "--quiet"]);
+    assert_eq!((&job["state"], &job["failed_objects"]), (&"done".into(), &0.into()), "{job}");
+    bench.proxy.set_rules(vec![]);
+    let expected = (0..150).map(|n| (format!("k{n:03}"), Some(Content { id: n, length: 20_000 }))).collect();
+    runtime.block_on(all_are(&bench, &expected));
+}
+
+#[test]
+fn what_cannot_be_moved_is_refused_and_stays() {
+    let bench = bound("read-through");
+    runtime().block_on(async {
+        bench.here().create_bucket("native").await.expect("made");
+        fill(&bench.there(), 3).await;
+    });
+    let migrate = ["bucket", "migrate"];
+    for (words, what) in [
+        (["native", "near", ""], "is not bound"),
+        ([HERE, "nowhere", ""], "There is no upstream"),
+        ([HERE, "far", OLD], "is not apart"),
+        ([HERE, "far", "old/k"], "is not apart"),
+        ([HERE, "far", ""], "is not apart"),
+    ] {
+        let [bucket, upstream, prefix] = words;
+        let words = [&migrate[..], &[bucket, "--upstream", upstream, "--prefix", prefix]].concat();
+        bench.refused(&words, 4, what);
+    }
+    bench.refused(&["bucket", "migrate", "none", "--upstream", "near"], 1, "NoSuchBucket");
+    bench.refused(&["dataset", "show", &format!("bucket:{HERE}")], 1, "NoSuchDataset");
+    assert_eq!(bench.done(&["dataset", "list"])["datasets"], serde_json::json!([]));
+    bench.is_bound_to("far", OLD);
+    // To another place in the same upstream it can be.
+    let job = bench.done(&[
+        "bucket",
+        "migrate",
+        HERE,
+        "--upstream",
+        "far",
+        "--prefix",
+        "other/",
+        "--wait",
+        "--quiet",
+    ]);
+    assert_eq!(job["state"], "done", "{job}");
+    assert_eq!(bench.done(&["dataset", "list"])["datasets"], serde_json::json!([]));
+    bench.is_bound_to("far", "other/");
+}
+
+#[test]
+fn a_listing_goes_on_although_the_bucket_moves_between_its_pages() {
+    for mode in MODES {
+        let bench = bound(mode);
+        runtime().block_on(async {
+            fill(&bench.there(), 12).await;
+            let (there, body) = (bench.there(), Content { id: 0, length: 10 }.bytes());
+            for n in 0..4 {
+                there.put(THERE, &format!("{OLD}dir/{n}"), whole(body.clone())).await.expect("stored");
+            }
+            let mut names = Vec::new();
+            let mut token = String::new();
+            for page in 0.. {
+                let client = bench.here();
+                let target = format!("/{HERE}?{token}delimiter=%2F&list-type=2&max-keys=1");
+                let found = client.call(Method::GET, &target, &[], whole("")).await.expect("listed").body;
+                let text = String::from_utf8_lossy(&found).into_owned();
+                let between = |from: &str, to: &str| {
+                    text.split_once(from)
+                        .and_then(|(_, rest)| rest.split_once(to))
+                        .map(|(found, _)| found.to_owned())
+                };
+                let prefix = between("<CommonPrefixes><Prefix>", "<");
+                names.extend(prefix.or_else(|| between("<Key>", "<")));
+                if page == 0 || page == 4 {
+                    let to = if page == 0 { "a/" } else { "b/" };
+                    let words = ["bucket", "migrate", HERE, "--upstream", "near", "--prefix", to];
+                    bench.done(&[&words[..], &["--wait", "--quiet"]].concat());
+                }
+                match between("<NextContinuationToken>", "<") {
+                    Some(next) => token = format!("continuation-token={}&", encode(&next)),
+                    None => break,
+                }
+            }
+            let expected: Vec<String> =
+                ["dir/".to_owned()].into_iter().chain((0..12).map(|n| format!("k{n:03}"))).collect();
+            assert_eq!(names, expected, "{mode}");
+        });
+    }
+}
