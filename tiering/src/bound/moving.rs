@@ -112,7 +112,9 @@ impl BoundBucket {
     /// What is known of objects is asked for once more before it is said: the origin is about to be another one. Copies of what is the same there
     /// stay.
     pub fn distrust(&self) {
-        self.inner.moving.moved.write().insert(self.id, self.inner.clock.now());
+        // What is said in this very millisecond may have been said by the one before.
+        let from = Timestamp(self.inner.clock.now().as_millis() + 1);
+        self.inner.moving.moved.write().insert(self.id, from);
     }
 
     /// Listens to what is written from now on. There is one who listens to a bucket.
@@ -146,5 +148,36 @@ impl Drop for Listening {
         let moving = &self.bucket.inner.moving;
         moving.listeners.fetch_sub(1, Ordering::Release);
         moving.changed.lock().remove(&self.bucket.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CHANGED_MAX, Changed, Moving};
+    use mlgw_common::ObjectKey;
+    use mlgw_common::ids::BucketId;
+
+    fn key(n: usize) -> ObjectKey {
+        ObjectKey::new(&n.to_string()).unwrap()
+    }
+
+    #[test]
+    fn keys_are_remembered_once_each_and_no_more_than_may_be() {
+        let mut changed = Changed::default();
+        (0..CHANGED_MAX).chain(0..CHANGED_MAX).for_each(|n| changed.add(key(n)));
+        assert!(changed.keys.len() == CHANGED_MAX && !changed.is_cut);
+        changed.add(key(CHANGED_MAX));
+        assert!(changed.keys.len() == CHANGED_MAX && changed.is_cut);
+    }
+
+    #[tokio::test]
+    async fn what_is_held_is_not_forgotten() {
+        let moving = Moving::default();
+        let pass = moving.gate(BucketId(1)).read_owned().await;
+        moving.forget(BucketId(1));
+        assert!(moving.gate(BucketId(1)).try_write().is_err(), "somebody writes");
+        drop(pass);
+        moving.forget(BucketId(1));
+        assert!(moving.gates.lock().is_empty());
     }
 }

@@ -5,9 +5,9 @@ use crate::admin::{
     AtOrigin, BackupStatus, BadRange, BindRequest, BindingInfo, BucketInfo, BucketPage, CheckInfo,
     CompactRequest, CompactionInfo, CreatedKey, DatasetInfo, DatasetList, DecisionInfo, DecisionList,
     DirtyInfo, Discarded, ErrorDocument, ExtentInfo, Finding, Health, InTier, JobInfo, JobList, JobRequest,
-    KeyList, MovesInfo, NewBackup, NewBucketRequest, NewDataset, ObjectInfo, PROBES, PinRequest, ROUTES,
-    RefreshRequest, Refreshed, ResidencyInfo, ScheduleInfo, ScheduleRequest, SettingInfo, SettingList,
-    SourceInfo, TierDetail, TierInfo, TierList, UpstreamInfo, UpstreamList, tests_status,
+    KeyList, MigrateRequest, MovesInfo, NewBackup, NewBucketRequest, NewDataset, ObjectInfo, PROBES,
+    PinRequest, ROUTES, RefreshRequest, Refreshed, ResidencyInfo, ScheduleInfo, ScheduleRequest, SettingInfo,
+    SettingList, SourceInfo, TierDetail, TierInfo, TierList, UpstreamInfo, UpstreamList, tests_status,
 };
 use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
 use crate::quota::{QuotaInfo, QuotaRequest, UsedInfo};
@@ -265,6 +265,7 @@ fn datasets_and_jobs_have_the_fields_and_types_that_the_document_says() {
         bytes_per_second: Some(1),
         eta_seconds: Some(1),
         error: Some("e".into()),
+        to: Some(MigrateRequest { upstream: "u".into(), prefix: "p/".into() }),
         ..JobInfo::default()
     };
     let dataset = DatasetInfo {
@@ -279,7 +280,7 @@ fn datasets_and_jobs_have_the_fields_and_types_that_the_document_says() {
     };
     let busy = DatasetInfo { job: Some(job.clone()), ..dataset.clone() };
     assert_schema_of("DatasetList", &DatasetList { datasets: vec![dataset, busy] });
-    assert_schema_of("JobList", &JobList { jobs: vec![job] });
+    assert_schema_of("JobList", &JobList { jobs: vec![JobInfo { to: None, ..job.clone() }, job] });
     let source = json!({"upstream": "u", "prefix": "p", "into": "q"});
     assert_taken::<NewDataset>(
         "NewDataset",
@@ -324,6 +325,7 @@ fn requests_are_taken_as_the_document_says() {
         json!({"upstream": "u", "prefix": "p/", "mode": null, "ttl": "1h"}),
     );
     assert_taken::<RefreshRequest>("RefreshRequest", json!({"prefix": "p/"}));
+    assert_taken::<MigrateRequest>("MigrateRequest", json!({"upstream": "u", "prefix": "p/"}));
     assert_schema_of("Refreshed", &Refreshed { objects: 1 });
     for some in [None, Some("x".to_owned())] {
         let foreign = some.iter().cloned().collect();

@@ -156,13 +156,13 @@ fn summary(object: ObjectVersion, owner: &str) -> ObjectSummary {
 #[cfg(test)]
 mod tests {
     use super::{LAST_CHARACTER, Onward};
-    use mlgw_metadata::schema::{Binding, ObjectVersion};
+    use mlgw_metadata::schema::Binding;
     use mlgw_tiering::origin::ListLine;
 
     #[test]
     fn a_listing_goes_on_by_the_origins_word_or_behind_the_last_name_where_that_is_another_one() {
         let at = |upstream: &str| Binding { upstream: upstream.to_owned(), ..Binding::default() };
-        let object = ListLine::Object("a \"ü".into(), Box::new(ObjectVersion::default()));
+        let object = ListLine::Object("a \"ü".into(), Box::default());
         let group = ListLine::Group("b/".into());
         for (last, behind) in [(object, "a \"ü".to_owned()), (group, format!("b/{LAST_CHARACTER}"))] {
             let text = Onward::behind(Some(&last), "x=".into(), &at("old")).text();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-fn bucket(bench: &Bench) -> BoundBucket {
+pub(super) fn bucket(bench: &Bench) -> BoundBucket {
     let mode = BindMode::WriteThrough as i32;
     let binding = Binding { upstream: "lake".into(), prefix: "p/".into(), mode, ttl_ms: None };
     bench.bound.bucket(&Bucket { id: 7, ..Bucket::default() }, &binding).unwrap()
