@@ -5,7 +5,8 @@
 //! - `states`: the real recovery on what a power cut leaves of a recording;
 //! - `power_loss`: a thousand such states, all of which must keep every promise;
 //! - `controls`: the same with a class of syncs left out, each of which must be found;
-//! - `faults`: one failing call each.
+//! - `faults`: one failing call each;
+//! - `tiers`: `kill -9` while bytes move between tiers, stores and origins that fail now and then.
 
 mod classes;
 mod controls;
@@ -14,6 +15,7 @@ mod power_loss;
 mod recorded;
 mod sigkill;
 mod states;
+mod tiers;
 
 use crate::server::runtime;
 

@@ -1,0 +1,223 @@
+//! `kill -9` while everything moves: clients write, segments go between tiers and stores that fail now and then, copies come and go, and what is
+//! dirty goes to its origin. Whatever the mix, what was acknowledged is there, and what is read is one version of it.
+//!
+//! - of a bucket of ours, while segments go to slower disks and to an upstream and come back;
+//! - of one that is written through, while its copies are warmed, dropped and asked for anew;
+//! - of one that is written back, while that happens to its copies, too.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::check::{BUCKET, check};
+use crate::history::{History, NOW, Thing, Value};
+use crate::proxy::{Fault, FaultProxy, Rule};
+use crate::seed::{Rng, announce, setting};
+use crate::server::{Server, Setup, runtime};
+use crate::store::assert_sound;
+use crate::workload::{self, Kill, Plan};
+
+const ROUNDS: u64 = 5;
+const WORKERS: u64 = 4;
+const ANSWERS_MAX: u64 = 400;
+const SIZES: &[u64] = &[1, 300, 5_000, 70_000, 200_000, 2_500_000];
+/// The bucket of segments, of another server.
+const ATTIC: &str = "attic";
+
+/// What is done beside the clients, over and over.
+const OF_SEGMENTS: &[&[&str]] = &[
+    &["tier", "drain", "hot"],
+    &["tier", "drain", "cold"],
+    &["tier", "drain", "upstream"],
+    &["tier", "compact", "hot", "--dead-percent", "5"],
+];
+const OF_COPIES: &[&[&str]] = &[
+    &["dataset", "warm", "all"],
+    &["dataset", "clear", "all"],
+    &["dataset", "evict", "all", "--older-than", "0s"],
+    &["bucket", "refresh", BUCKET],
+    &["tier", "drain", "hot"],
+    &["tier", "drain", "cold"],
+];
+
+#[test]
+fn kills_while_segments_go_between_tiers_break_no_promise() {
+    Life::new("native").live("crash while segments move", 1);
+}
+
+#[test]
+fn kills_while_a_bucket_is_written_through_break_no_promise() {
+    Life::new("write-through").live("crash while written through", 2);
+}
+
+#[test]
+fn kills_while_a_bucket_is_written_back_break_no_promise() {
+    Life::new("write-back").live("crash while written back", 3);
+}
+
+/// A data directory and the stores behind it, over several kills.
+struct Life {
+    room: tempfile::TempDir,
+    mode: &'static str,
+    origin: Server,
+    /// Before the origin, and before the store of segments.
+    far: FaultProxy,
+    attic: FaultProxy,
+    history: Arc<History>,
+}
+
+impl Life {
+    fn new(mode: &'static str) -> Self {
+        let room = tempfile::tempdir().expect("a directory");
+        let origin = Setup::new(room.path().join("origin")).start();
+        runtime().block_on(async {
+            for bucket in [BUCKET, ATTIC] {
+                origin.client().create_bucket(bucket).await.expect("made");
+            }
+        });
+        let (far, attic) = (FaultProxy::start(origin.s3), FaultProxy::start(origin.s3));
+        Self { room, mode, origin, far, attic, history: Arc::new(History::new(Box::new(|| 0))) }
+    }
+
+    fn is_bound(&self) -> bool {
+        self.mode != "native"
+    }
+
+    fn data(&self) -> PathBuf {
+        self.room.path().join("data")
+    }
+
+    fn setup(&self) -> Setup {
+        let cold = self.room.path().join("cold");
+        std::fs::create_dir_all(&cold).expect("a directory");
+        let setup = Setup::new(self.data())
+            .with_upstream("far", self.far.addr(), BUCKET, "5s")
+            .with_upstream("attic", self.attic.addr(), ATTIC, "2s")
+            .with("cold.dirs", cold.display())
+            .with("cold.move_bytes_per_second", "10GiB")
+            .with("hot.segment_bytes", "1MiB")
+            .with("hot.compact_dead_percent", "10")
+            .with("hot.compact_interval", "20ms")
+            .with("hot.compact_bytes_per_second", "1GiB")
+            .with("catalogue.log_bytes_max", "256KiB");
+        // Of what is bound the truth is at the origin, and what is dirty stays at hand.
+        if self.is_bound() { setup } else { setup.with("cold.upstream", "attic") }
+    }
+
+    fn live(&self, name: &str, seed: u64) {
+        let mut rng = announce(name, seed);
+        for round in 0..setting("MLGW_CRASH_ROUNDS", ROUNDS) {
+            let server = self.start_and_check(&mut rng, round);
+            if round == 0 {
+                self.make_bucket(&server);
+            }
+            self.break_some(&mut rng);
+            let answers = self.load_until_killed(server, round, &mut rng);
+            eprintln!("{name}: round {round}: killed after {answers} answers");
+        }
+        let server = self.start_and_check(&mut rng, 99);
+        if self.is_bound() {
+            let (said, status) = self.setup().command(&["--quiet", "bucket", "flush", BUCKET]);
+            assert!(status == Some(0), "{said}");
+            runtime().block_on(self.origin_has_what_is_here(&server));
+        }
+        server.stop();
+        assert_sound(&self.data());
+    }
+
+    fn make_bucket(&self, server: &Server) {
+        let bucket = Thing::Bucket;
+        match self.mode {
+            "native" => {
+                runtime().block_on(workload::create_bucket(&server.client(), &self.history)).expect("made");
+            }
+            mode => {
+                let act = self.history.send(bucket, Value::Present(None));
+                self.done(&["bucket", "bind", BUCKET, "--upstream", "far", "--mode", mode, "--ttl", "1h"]);
+                self.history.acknowledge(act);
+                self.done(&["dataset", "create", "all", "--bucket", BUCKET]);
+            }
+        }
+    }
+
+    fn done(&self, words: &[&str]) {
+        let (said, status) = self.setup().command(words);
+        assert_eq!(status, Some(0), "{words:?}: {said}");
+    }
+
+    /// What the stores do wrong in this round, of what must make no difference.
+    fn break_some(&self, rng: &mut Rng) {
+        let slow_down = || Fault::Status { status: 503, code: "SlowDown".to_owned() };
+        let seed = rng.next();
+        let now_and_then = |rule: Rule, probability: f64| rule.probability(probability, seed);
+        let delay = Rule::new(Fault::Delay { by: Duration::from_millis(1 + rng.below(5)) });
+        let of_segments = vec![
+            now_and_then(Rule::new(slow_down()), 0.1),
+            now_and_then(Rule::new(Fault::CutAnswer { after: 50_000 }).method("GET"), 0.1),
+            now_and_then(Rule::new(Fault::CutRequest { after: 50_000 }).method("PUT"), 0.1),
+            now_and_then(Rule::new(Fault::Corrupt { at: 70_000 }).method("GET"), 0.1),
+            now_and_then(Rule::new(Fault::Truncate { after: 1000 }).method("GET"), 0.05),
+        ];
+        self.attic.set_rules(of_segments);
+        let mut of_objects = Vec::new();
+        // Only of what is sent behind the clients' backs: what goes through may fail for them, too.
+        for header in ["if-none-match", "if-match"].iter().filter(|_| self.mode == "write-back") {
+            for fault in [slow_down(), Fault::CutBeforeAnswer, Fault::CutRequest { after: 100 }] {
+                of_objects.push(now_and_then(Rule::new(fault).method("PUT").header(header), 0.1));
+            }
+        }
+        of_objects.push(now_and_then(delay, 0.3));
+        self.far.set_rules(of_objects);
+    }
+
+    /// Reads at once and before any write, with stores that do what they should, then takes what was found as the truth.
+    fn start_and_check(&self, rng: &mut Rng, round: u64) -> Server {
+        self.attic.set_rules(vec![]);
+        self.far.set_rules(vec![]);
+        let server = self.setup().start();
+        match runtime().block_on(check(&server.client(), &self.history, NOW, rng)) {
+            Ok(found) => self.history.settle(found),
+            Err(broken) => {
+                panic!("before round {round}: promises broken:\n{}\n{}", broken.join("\n"), server.log())
+            }
+        }
+        server
+    }
+
+    /// Load, and moves beside it, until a random number of answers and a random moment after it, then `kill -9`.
+    fn load_until_killed(&self, mut server: Server, round: u64, rng: &mut Rng) -> usize {
+        let kill = Kill::choose(rng, ANSWERS_MAX);
+        let plan =
+            Plan { round: round + 1, workers: WORKERS, steps: usize::MAX, sizes: SIZES, full_part_in: 6 };
+        let (stop, mut moves) = (AtomicBool::new(false), rng.fork(round));
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let all = if self.is_bound() { OF_COPIES } else { OF_SEGMENTS };
+                while !stop.load(Ordering::Relaxed) {
+                    // One that comes while another of its kind is at work is refused, and when the server is gone, too.
+                    let words: &[&str] = moves.pick::<&[&str]>(all);
+                    drop(self.setup().command(words));
+                    std::thread::sleep(Duration::from_millis(moves.below(60)));
+                }
+            });
+            let load = workload::run_until_killed(&mut server, &self.history, &plan, rng, kill);
+            let answers = runtime().block_on(load);
+            stop.store(true, Ordering::Relaxed);
+            answers
+        })
+    }
+
+    /// Checks that the origin has the objects that are read here, and no others.
+    async fn origin_has_what_is_here(&self, server: &Server) {
+        let (here, there) = (server.client(), self.origin.client());
+        let (listed, at_origin) = (here.list(BUCKET, 1000).await, there.list(BUCKET, 1000).await);
+        let (listed, at_origin) = (listed.expect("listed"), at_origin.expect("listed"));
+        assert_eq!(format!("{listed:?}"), format!("{at_origin:?}"));
+        for row in listed {
+            let read = here.get(BUCKET, &row.key).await.expect("here").body;
+            let found = there.get(BUCKET, &row.key).await.expect("there").body;
+            assert!(read == found, "{:?}: {} bytes here, {} there", row.key, read.len(), found.len());
+        }
+    }
+}
