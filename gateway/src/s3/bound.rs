@@ -14,6 +14,7 @@ mod merge;
 mod multipart;
 mod read;
 mod send;
+mod shown;
 mod source;
 mod tagging;
 mod write;

@@ -4,6 +4,7 @@
 //! not there yet, or at another upstream is read through this server, and sent as a PUT is; conditions on the source are decided here then.
 
 use super::multipart::{upload_id, write_checksums};
+use super::shown::{keep_description, pass_conditions};
 use super::write::{CONDITIONS, described, pass};
 use super::{Fronted, back, of_name, told_of_write};
 use crate::s3::copied::Copied;
@@ -21,6 +22,7 @@ use crate::writeback::describe;
 use crate::writeback::record::Mark;
 use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, header};
+use mlgw_common::limits::LOOK_AGAIN_MAX;
 use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_metadata::schema::ObjectVersion;
 use mlgw_tiering::origin::{Content, Made, OriginError, Streamed, Written};
@@ -50,14 +52,51 @@ pub(super) async fn copy_object(
     let Some(from) = beside(gateway, request, fronted, &source).await? else {
         return copy_object_from_elsewhere(gateway, request, fronted, source).await;
     };
-    let mut headers = described(request, fronted)?;
-    [CONDITIONS, OF_SOURCE, HOW].iter().for_each(|names| pass(request, names, &mut headers));
+    let keeps = !replaces(request, "x-amz-metadata-directive")?;
+    let given = described(request, fronted)?;
+    let mut headers = if keeps { HeaderMap::new() } else { given };
+    if keeps {
+        pass(request, &["x-amz-tagging", "x-amz-storage-class"], &mut headers);
+    }
     let (key, fronted, now) = (request.key()?.clone(), fronted.clone(), request.now);
+    pass(request, HOW, &mut headers);
+    pass_conditions(request, CONDITIONS, &fronted, &key, &mut headers).await;
+    pass_conditions(request, OF_SOURCE, &from, &source.key, &mut headers).await;
     keep_alive::answer(async move {
-        let copied = fronted.bound.copy(&key, &from.bound, &source.key, &headers).await;
+        let copied = copy_there(&fronted, &key, (&from, &source.key), &headers, keeps).await;
         Ok(result("CopyObjectResult", copied.map_err(|error| told_of_write(error, &fronted))?, now))
     })
     .await
+}
+
+/// Has the origin copy an object. One that `keeps` its description does not keep its mark, and is of the version that was looked at for that.
+async fn copy_there(
+    fronted: &Fronted,
+    key: &ObjectKey,
+    (from, source): (&Fronted, &ObjectKey),
+    headers: &HeaderMap,
+    keeps: bool,
+) -> Result<Made, OriginError> {
+    let asks = headers.contains_key("x-amz-copy-source-if-match");
+    let mut known = from.bound.head(source, false).await.ok().map(|opened| opened.object);
+    for tries in 1.. {
+        let mut headers = headers.clone();
+        if keeps && let Some(object) = &known {
+            keep_description(object, fronted, &mut headers);
+        }
+        match fronted.bound.copy(key, &from.bound, source, &headers).await {
+            // Somebody has written the source since.
+            Err(OriginError::Changed) if keeps && !asks && tries < LOOK_AGAIN_MAX => {
+                let now = from.bound.look(source).await?;
+                if known.as_ref().is_none_or(|known| known.etag == now.etag) {
+                    return Err(OriginError::Changed);
+                }
+                known = Some(now);
+            }
+            done => return done,
+        }
+    }
+    Err(OriginError::Changed)
 }
 
 /// Copies an object that is here, or at another upstream, through this server.
@@ -80,7 +119,7 @@ async fn copy_object_from_elsewhere(
     if fronted.queue.is_some() {
         Mark::of_through(&fronted.bucket).put(&mut headers);
     }
-    pass(request, CONDITIONS, &mut headers);
+    pass_conditions(request, CONDITIONS, fronted, request.key()?, &mut headers).await;
     let range = 0..from.object().size;
     let to = Destination { key: request.key()?.clone(), part: None };
     send_copy(gateway, request, fronted, (from, range), to, headers).await
@@ -104,7 +143,8 @@ pub(super) async fn upload_part_copy(
         return send_copy(gateway, request, fronted, (from, range), to, HeaderMap::new()).await;
     };
     let mut headers = HeaderMap::new();
-    [OF_SOURCE, &["x-amz-copy-source-range"]].iter().for_each(|names| pass(request, names, &mut headers));
+    pass(request, &["x-amz-copy-source-range"], &mut headers);
+    pass_conditions(request, OF_SOURCE, &from, &source.key, &mut headers).await;
     let (fronted, now) = (fronted.clone(), request.now);
     keep_alive::answer(async move {
         let copied = fronted.bound.copy_part((&key, &id, number), &from.bound, &source.key, &headers).await;

@@ -1,6 +1,7 @@
 //! Uploads in parts to buckets that are written through. Their ids are the origin's own, and nothing of them is kept here.
 
 use super::send::{To, send};
+use super::shown::pass_conditions;
 use super::write::{CONDITIONS, described, pass};
 use super::{Fronted, told, told_of_write};
 use crate::body::{Algorithm, Terms};
@@ -63,7 +64,7 @@ pub(super) async fn upload_part(request: &Request<'_>, fronted: &Fronted, upload
 pub(super) async fn complete(request: &Request<'_>, fronted: &Fronted, upload: Upload<'_>) -> S3Result {
     let (key, id) = (request.key()?.clone(), upload_id(request)?.into_owned());
     let mut headers = HeaderMap::new();
-    pass(request, CONDITIONS, &mut headers);
+    pass_conditions(request, CONDITIONS, fronted, &key, &mut headers).await;
     pass(request, &["x-amz-checksum-type", "x-amz-mp-object-size"], &mut headers);
     Algorithm::ALL.iter().for_each(|algorithm| pass(request, &[algorithm.header()], &mut headers));
     // A checksum in the headers is that of the object, not of this document.

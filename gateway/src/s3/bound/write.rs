@@ -4,6 +4,7 @@
 //! has it.
 
 use super::send::{To, send};
+use super::shown::{at_origin, pass_conditions};
 use super::{Fronted, told_of_write};
 use crate::s3::Upload;
 use crate::s3::elements::{DeleteDocument, Doomed};
@@ -31,7 +32,7 @@ const DELETES_AT_ONCE: usize = 32;
 /// Those of S3.
 pub(super) async fn put_object(request: &Request<'_>, fronted: &Fronted, upload: Upload<'_>) -> S3Result {
     let mut headers = described(request, fronted)?;
-    pass(request, CONDITIONS, &mut headers);
+    pass_conditions(request, CONDITIONS, fronted, request.key()?, &mut headers).await;
     let written = send(request, fronted, upload, To::Object(request.key()?), headers).await?;
     let mut response = empty(StatusCode::OK);
     response.headers_mut().extend(written.headers);
@@ -45,8 +46,9 @@ pub(super) async fn put_object(request: &Request<'_>, fronted: &Fronted, upload:
 pub(super) async fn delete_object(request: &Request<'_>, fronted: &Fronted) -> S3Result {
     check_version(request.query.raw("versionId"))?;
     let mut headers = HeaderMap::new();
-    pass(request, OF_DELETE, &mut headers);
-    let deleted = fronted.bound.delete(request.key()?, &headers).await;
+    let key = request.key()?;
+    pass_conditions(request, OF_DELETE, fronted, key, &mut headers).await;
+    let deleted = fronted.bound.delete(key, &headers).await;
     let mut response = empty(StatusCode::NO_CONTENT);
     response.headers_mut().extend(deleted.map_err(|error| told_of_write(error, fronted))?.headers);
     Ok(response)
@@ -98,10 +100,15 @@ pub(super) async fn delete_one(
     doomed: &Doomed,
 ) -> Result<(), S3Error> {
     let key = doomed.key(request)?;
-    let conditions = [&doomed.etag, &doomed.size, &doomed.modified];
-    let lines = OF_DELETE.iter().zip(conditions).filter_map(|(name, value)| {
-        Some((HeaderName::from_static(name), header_value(value.as_deref()?.trim())))
-    });
+    let etag = match &doomed.etag {
+        Some(etag) => Some(at_origin(etag.trim(), fronted, &key).await),
+        None => None,
+    };
+    let conditions = [etag.as_deref(), doomed.size.as_deref(), doomed.modified.as_deref()];
+    let lines = OF_DELETE
+        .iter()
+        .zip(conditions)
+        .filter_map(|(name, value)| Some((HeaderName::from_static(name), header_value(value?.trim()))));
     let deleted = fronted.bound.delete(&key, &lines.collect()).await;
     deleted.map(drop).map_err(|error| told_of_write(error, fronted))
 }
