@@ -103,6 +103,36 @@ fn readers_see_no_change_whatever_objects_there_are() {
     }
 }
 
+#[test]
+fn conditions_name_the_etags_that_readers_were_shown() {
+    let bench = bound("write-through");
+    runtime().block_on(async {
+        objects_of_every_kind(&bench.there()).await;
+        let client = bench.here();
+        let shown = client.head(HERE, "parts").await.expect("there").etag();
+        bench.migrate(&["--wait", "--quiet"]);
+        assert_eq!(client.head(HERE, "parts").await.expect("there").etag(), shown);
+        let there = bench.there().head(POND, &format!("{NEW}parts")).await.expect("there").etag();
+        assert!(there != shown && shown.ends_with("-2"), "its origin has another one: {there}");
+        let with = async |method: Method, to: &str, name: &'static str, etag: &str| {
+            let source = [("x-amz-copy-source", path(HERE, "parts")), (name, format!("\"{etag}\""))];
+            let headers = if name.starts_with("x-amz-copy") { &source[..] } else { &source[1..] };
+            let done = client.call(method, &path(HERE, to), headers, whole("")).await;
+            done.map(|answer| answer.etag()).map_err(|failure| failure.status())
+        };
+        let copy_if = "x-amz-copy-source-if-match";
+        assert_eq!(with(Method::PUT, "copy", copy_if, "x").await, Err(Some(412)));
+        with(Method::PUT, "copy", copy_if, &shown).await.expect("copied");
+        let copied = client.get(HERE, "copy").await.expect("there");
+        assert_eq!(copied.etag(), there, "of a copy it is the origin's own");
+        assert_eq!(with(Method::GET, "parts", "if-none-match", &shown).await, Err(Some(304)));
+        assert_eq!(with(Method::DELETE, "parts", "if-match", "x").await, Err(Some(412)));
+        with(Method::PUT, "parts", "if-match", &shown).await.expect("overwritten");
+        let etag = client.head(HERE, "parts").await.expect("there").etag();
+        with(Method::DELETE, "parts", "if-match", &etag).await.expect("deleted");
+    });
+}
+
 /// Puts objects at the old origin, and says which, in byte order.
 async fn objects_of_every_kind(client: &Client) -> Vec<String> {
     let described = [

@@ -4,6 +4,7 @@ use http::Method;
 
 use super::super::{self as bound, Bench, bytes, path, runtime, until};
 use super::{HERE, MIB, back, flush, is_here, put, release, slow_down};
+use crate::content::Content;
 use crate::s3::{Answer, Client, Failure, encode, whole};
 
 /// A bucket of ours, one that is written through, and the one that is written back.
@@ -146,5 +147,26 @@ fn parts_are_copied_from_buckets_of_every_kind() {
         let there = async || bench.there().get(bound::THERE, &bound::there("all")).await;
         until("it is there", async || there().await.is_ok_and(|found| found.body == expected)).await;
         is_here(&bench, "all", &expected.into()).await;
+    });
+}
+
+#[test]
+fn a_copy_of_an_object_of_parts_is_shown_with_its_own_etag() {
+    let bench = benches();
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        let upload = client.create_upload(HERE, "parts").await.expect("begun");
+        let etag = client.put_part(HERE, "parts", &upload, 1, whole(bytes(1, 5000))).await.expect("sent");
+        let of_parts = client.complete(HERE, "parts", &upload, &[(1, etag)]).await.expect("complete");
+        flush(&bench);
+        for bucket in [HERE, THROUGH] {
+            let if_match = [("x-amz-copy-source-if-match", of_parts.clone())];
+            for (key, headers) in [("copy", &[][..]), ("conditional", &if_match[..])] {
+                copy(&client, (bucket, key), (HERE, "parts"), headers).await.expect("copied");
+                let found = client.get(bucket, key).await.expect("there");
+                assert!(found.body == bytes(1, 5000));
+                assert_eq!(found.etag(), Content { id: 1, length: 5000 }.etag(), "{bucket} {key}");
+            }
+        }
     });
 }
