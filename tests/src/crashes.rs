@@ -6,11 +6,13 @@
 //! - `power_loss`: a thousand such states, all of which must keep every promise;
 //! - `controls`: the same with a class of syncs left out, each of which must be found;
 //! - `faults`: one failing call each;
+//! - `foreign`: others write at an origin meanwhile: what is read is one version, and not too old;
 //! - `tiers`: `kill -9` while bytes move between tiers, stores and origins that fail now and then.
 
 mod classes;
 mod controls;
 mod faults;
+mod foreign;
 mod power_loss;
 mod recorded;
 mod sigkill;

@@ -4,7 +4,7 @@
 //! not there yet, or at another upstream is read through this server, and sent as a PUT is; conditions on the source are decided here then.
 
 use super::multipart::{upload_id, write_checksums};
-use super::shown::{keep_description, pass_conditions};
+use super::shown::{IF_MATCH, keep_description, pass_conditions};
 use super::write::{CONDITIONS, described, pass};
 use super::{Fronted, back, of_name, told_of_write};
 use crate::s3::copied::Copied;
@@ -77,7 +77,7 @@ async fn copy_there(
     headers: &HeaderMap,
     keeps: bool,
 ) -> Result<Made, OriginError> {
-    let asks = headers.contains_key("x-amz-copy-source-if-match");
+    let asks = headers.contains_key(IF_MATCH);
     let mut known = from.bound.head(source, false).await.ok().map(|opened| opened.object);
     for tries in 1.. {
         let mut headers = headers.clone();

@@ -6,6 +6,7 @@
 
 use super::Fronted;
 use super::write::pass;
+use crate::s3::conditions::names;
 use crate::s3::request::Request;
 use crate::s3::response::header_value;
 use crate::writeback::describe;
@@ -14,6 +15,9 @@ use http::{HeaderMap, HeaderName};
 use mlgw_common::ObjectKey;
 use mlgw_metadata::schema::ObjectVersion;
 use std::borrow::Cow;
+
+/// The condition that the source of a copy is of this version.
+pub(super) const IF_MATCH: &str = "x-amz-copy-source-if-match";
 
 /// Passes headers of conditions on a key on, with the origin's ETags.
 pub(super) async fn pass_conditions(
@@ -58,20 +62,29 @@ fn translated<'t>(text: &'t str, object: &ObjectVersion) -> Cow<'t, str> {
 
 /// Has a copy at the origin that is to keep the description of `object` keep all of it but the mark, and be of this version.
 pub(super) fn keep_description(object: &ObjectVersion, to: &Fronted, headers: &mut HeaderMap) {
+    let mark = to.queue.is_some().then(|| Mark::of_through(&to.bucket));
+    describe_kept(object, mark, headers);
+}
+
+fn describe_kept(object: &ObjectVersion, mark: Option<Mark>, headers: &mut HeaderMap) {
     let Some(shown) = unmarked(object) else { return };
     describe(&ObjectVersion { tags: Vec::new(), ..shown }, headers);
-    if to.queue.is_some() {
-        Mark::of_through(&to.bucket).put(headers);
+    if let Some(mark) = mark {
+        mark.put(headers);
     }
     headers.insert("x-amz-metadata-directive", header_value("REPLACE"));
-    headers.insert("x-amz-copy-source-if-match", header_value(&format!("\"{}\"", object.etag)));
+    // What the client asks for is narrowed to this version, or does not hold of it, which the origin finds, too.
+    let asked = headers.get(IF_MATCH).and_then(|asked| asked.to_str().ok());
+    if asked.is_none_or(|asked| names(asked, &object.etag)) {
+        headers.insert(IF_MATCH, header_value(&format!("\"{}\"", object.etag)));
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{names_etags, translated};
+    use super::{IF_MATCH, describe_kept, header_value, names_etags, translated};
     use crate::writeback::record::{MARK, Mark};
-    use http::HeaderName;
+    use http::{HeaderMap, HeaderName};
     use mlgw_common::BodyId;
     use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
 
@@ -91,6 +104,31 @@ mod tests {
         }
         let plain = ObjectVersion { etag: "raw".into(), ..ObjectVersion::default() };
         assert_eq!(translated("\"aa-2\"", &plain), "\"aa-2\"");
+    }
+
+    #[test]
+    fn a_copy_that_keeps_a_description_is_of_the_version_that_was_described() {
+        let mark = Mark::new(&Bucket::default(), BodyId(1), "aa-2").text();
+        let metadata = vec![Pair::new(MARK, mark), Pair::new("by", "us")];
+        let marked = ObjectVersion { etag: "raw".into(), metadata, ..ObjectVersion::default() };
+        for (asked, expected) in
+            [(None, "\"raw\""), (Some("\"raw\", \"x\""), "\"raw\""), (Some("\"x\""), "\"x\"")]
+        {
+            let mut headers: HeaderMap = asked
+                .map(|asked| (HeaderName::from_static(IF_MATCH), header_value(asked)))
+                .into_iter()
+                .collect();
+            describe_kept(&marked, None, &mut headers);
+            assert_eq!(headers[IF_MATCH], expected, "{asked:?}");
+            assert_eq!(
+                (&headers["x-amz-meta-by"], &headers["x-amz-metadata-directive"]),
+                (&header_value("us"), &header_value("REPLACE"))
+            );
+            assert!(!headers.contains_key("x-amz-meta-mlgw-write"));
+        }
+        let (plain, mut headers) = (ObjectVersion::default(), HeaderMap::new());
+        describe_kept(&plain, None, &mut headers);
+        assert!(headers.is_empty(), "the origin does that by itself");
     }
 
     #[test]

@@ -1,0 +1,221 @@
+//! Somebody else writes at the origin of a bucket that is read through, while copies come and go, connections break and the server is killed: what is
+//! read is one version of an object, and no older than answers of the origin may be.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::content::Content;
+use crate::proxy::{Fault, FaultProxy, Rule};
+use crate::s3::{Client, Failure, whole};
+use crate::seed::{Rng, announce, setting};
+use crate::server::{Server, Setup, runtime};
+
+const ROUNDS: u64 = 4;
+const THERE: &str = "lake";
+const HERE: &str = "bound";
+const KEYS: usize = 6;
+const READERS: u64 = 4;
+/// How long an answer of the origin holds.
+const TTL: Duration = Duration::from_millis(300);
+/// What a machine may be late by: an answer is as old as the origin took for it, too.
+const LATE: Duration = Duration::from_secs(3);
+/// Of one block, and of several.
+const SIZES: &[usize] = &[100, 5_000, 300_000, 3 << 20, 9 << 20, 18 << 20];
+/// What is done to copies meanwhile.
+const MOVES: &[&[&str]] = &[
+    &["dataset", "warm", "all"],
+    &["dataset", "clear", "all"],
+    &["dataset", "evict", "all", "--older-than", "0s"],
+    &["bucket", "refresh", HERE],
+];
+
+#[test]
+fn what_others_write_is_read_whole_and_in_time() {
+    let mut rng = announce("foreign writes", 1);
+    let room = tempfile::tempdir().expect("a directory");
+    let origin = Setup::new(room.path().join("origin")).start();
+    let proxy = FaultProxy::start(origin.s3);
+    let runtime = runtime();
+    runtime.block_on(origin.client().create_bucket(THERE)).expect("made");
+    let setup = Setup::new(room.path().join("data"))
+        .with_upstream("far", proxy.addr(), THERE, "5s")
+        .with("bound.ttl", "300ms")
+        .with("bound.stale_max", "0s")
+        .with("hot.segment_bytes", "16MiB");
+    let versions = Arc::new(Versions::default());
+    let mut server = setup.start();
+    for words in
+        [&["bucket", "bind", HERE, "--upstream", "far"][..], &["dataset", "create", "all", "--bucket", HERE]]
+    {
+        let (said, status) = setup.command(words);
+        assert_eq!(status, Some(0), "{said}");
+    }
+    for round in 0..setting("MLGW_CRASH_ROUNDS", ROUNDS) {
+        proxy.set_rules(faults(&mut rng));
+        let reads = runtime.block_on(read_while_others_write(
+            (&server, &origin),
+            &setup,
+            &versions,
+            rng.fork(round),
+            Duration::from_millis(700 + rng.below(800)),
+        ));
+        eprintln!("foreign writes: round {round}: {reads} reads");
+        assert!(reads > 0, "nothing was read");
+        server.kill();
+        server = setup.start();
+    }
+    server.stop();
+}
+
+fn faults(rng: &mut Rng) -> Vec<Rule> {
+    let seed = rng.next();
+    let slow_down = Fault::Status { status: 503, code: "SlowDown".to_owned() };
+    vec![
+        Rule::new(Fault::CutAnswer { after: rng.below(4 << 20) }).method("GET").probability(0.1, seed),
+        Rule::new(Fault::Stall { after: 70_000, pause: Duration::from_millis(40) })
+            .probability(0.2, seed + 1),
+        Rule::new(slow_down).method("GET").probability(0.05, seed + 2),
+        Rule::new(Fault::Delay { by: Duration::from_millis(1 + rng.below(20)) }).probability(0.3, seed + 3),
+    ]
+}
+
+/// What was written under each key.
+#[derive(Default)]
+struct Versions {
+    keys: [Mutex<Vec<Version>>; KEYS],
+    read: AtomicU64,
+}
+
+struct Version {
+    content: Content,
+    etag: String,
+    acknowledged: Option<Instant>,
+}
+
+impl Versions {
+    /// The oldest version that may be read by who asks at `asked`.
+    fn oldest(&self, key: usize, asked: Instant) -> u64 {
+        let versions = self.keys[key].lock().expect("no panic while held");
+        let holds = |version: &&Version| version.acknowledged.is_some_and(|at| at + TTL + LATE < asked);
+        versions.iter().rev().find(holds).map_or(0, |version| version.content.id)
+    }
+
+    fn of(&self, key: usize, etag: &str) -> Option<Content> {
+        let versions = self.keys[key].lock().expect("no panic while held");
+        versions.iter().find(|version| version.etag == etag).map(|version| version.content)
+    }
+
+    /// A new version is about to be written.
+    fn add(&self, key: usize, length: usize) -> Content {
+        let id = self.keys[key].lock().expect("no panic while held").len() as u64 + 1;
+        let content = Content { id, length };
+        let version = Version { content, etag: content.etag(), acknowledged: None };
+        self.keys[key].lock().expect("no panic while held").push(version);
+        content
+    }
+
+    /// The newest one is there.
+    fn acknowledge(&self, key: usize) {
+        if let Some(last) = self.keys[key].lock().expect("no panic while held").last_mut() {
+            last.acknowledged = Some(Instant::now());
+        }
+    }
+}
+
+async fn read_while_others_write(
+    (server, origin): (&Server, &Server),
+    setup: &Setup,
+    versions: &Arc<Versions>,
+    rng: Rng,
+    long: Duration,
+) -> u64 {
+    let stop = Arc::new(AtomicBool::new(false));
+    let before = versions.read.load(Ordering::Relaxed);
+    let mut tasks = Vec::new();
+    for writer in 0..2 {
+        tasks.push(tokio::spawn(write(
+            origin.client(),
+            versions.clone(),
+            rng.fork(100 + writer),
+            writer,
+            stop.clone(),
+        )));
+    }
+    for reader in 0..READERS {
+        tasks.push(tokio::spawn(read(
+            server.client(),
+            versions.clone(),
+            rng.fork(200 + reader),
+            stop.clone(),
+        )));
+    }
+    let mover = {
+        let (setup, stop, mut rng) = (setup.clone(), stop.clone(), rng.fork(300));
+        tokio::task::spawn_blocking(move || {
+            while !stop.load(Ordering::Relaxed) {
+                let words: &[&str] = rng.pick::<&[&str]>(MOVES);
+                // One that comes while another job is at work is refused.
+                drop(setup.command(words));
+            }
+        })
+    };
+    tokio::time::sleep(long).await;
+    stop.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.await.expect("every promise is kept");
+    }
+    mover.await.expect("it moved");
+    versions.read.load(Ordering::Relaxed) - before
+}
+
+/// Overwrites keys at the origin; each key has one writer.
+async fn write(client: Client, versions: Arc<Versions>, mut rng: Rng, writer: u64, stop: Arc<AtomicBool>) {
+    while !stop.load(Ordering::Relaxed) {
+        let key = usize::try_from(rng.below(KEYS as u64 / 2) * 2 + writer).expect("small");
+        let content = versions.add(key, *rng.pick(SIZES));
+        client.put(THERE, &key.to_string(), whole(content.bytes())).await.expect("the origin is well");
+        versions.acknowledge(key);
+        tokio::time::sleep(Duration::from_millis(rng.below(60))).await;
+    }
+}
+
+/// Reads whole objects and ranges of them. One that changes while it is read may break off, and one whose origin fails may fail.
+async fn read(client: Client, versions: Arc<Versions>, mut rng: Rng, stop: Arc<AtomicBool>) {
+    while !stop.load(Ordering::Relaxed) {
+        let key = rng.index(KEYS);
+        let oldest = versions.oldest(key, Instant::now());
+        let first = rng.below(4) * rng.below(10 << 20);
+        let answer = match first {
+            0 => client.get(HERE, &key.to_string()).await,
+            first => client.get_range(HERE, &key.to_string(), (first, first + 100_000)).await,
+        };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(Failure::Lost(_)) => continue,
+            Err(Failure::Refused { status, .. }) if status.is_server_error() || status == 416 => continue,
+            Err(Failure::Refused { status, .. }) if status == 404 && oldest == 0 => continue,
+            Err(failure) => panic!("key {key}: {failure:?}"),
+        };
+        let etag = answer.etag();
+        let version = versions.of(key, &etag);
+        let version = version.unwrap_or_else(|| panic!("key {key}: nobody wrote {etag}"));
+        assert!(
+            version.id >= oldest,
+            "key {key}: version {} is read, and {oldest} was there long",
+            version.id
+        );
+        let from = usize::try_from(first).expect("fits");
+        let expected = version.bytes().slice(from..version.length.min(from + answer.body.len().max(1)));
+        assert!(
+            answer.body == expected,
+            "key {key}: {} bytes from {first} are not of {version}",
+            answer.body.len()
+        );
+        let whole_length =
+            if first == 0 { version.length } else { version.length.saturating_sub(from).min(100_001) };
+        assert_eq!(answer.body.len(), whole_length, "key {key} from {first}");
+        versions.read.fetch_add(1, Ordering::Relaxed);
+    }
+}
