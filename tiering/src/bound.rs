@@ -116,6 +116,7 @@ impl Bound {
     #[must_use]
     pub fn bucket(&self, bucket: &Bucket, binding: &Binding) -> Option<BoundBucket> {
         let inner = self.inner.as_ref()?;
+        let moved = inner.moving.moved(bucket.bucket_id());
         let trusted = match binding.mode() {
             BindMode::ReadThrough => Timestamp::default(),
             BindMode::WriteThrough | BindMode::WriteBack => inner.started,
@@ -125,7 +126,8 @@ impl Bound {
             id: bucket.bucket_id(),
             origin: inner.origins.get(&binding.upstream)?.clone(),
             prefix: binding.prefix.as_str().into(),
-            trusted: trusted.max(inner.moving.moved(bucket.bucket_id())),
+            moved,
+            trusted: trusted.max(moved),
             ttl: binding.ttl_ms.map(Duration::from_millis),
             why: Reason::Read.into(),
         })
@@ -209,6 +211,8 @@ pub struct BoundBucket {
     id: BucketId,
     origin: Arc<dyn Origin>,
     prefix: Arc<str>,
+    /// When it was moved to this origin, if it was while the server runs.
+    moved: Timestamp,
     /// What the origin said before then does not hold.
     trusted: Timestamp,
     ttl: Option<Duration>,

@@ -274,8 +274,8 @@ impl Migration<'_> {
         let (gateway, bucket) = (self.work.gateway.clone(), self.bucket.clone());
         let (from, to, bound) = (self.from.clone(), self.to.clone(), self.bound.clone());
         let cut = tokio::spawn(async move {
-            bound.distrust();
             gateway.catalogue.rebind_bucket(&bucket, from, to).await?;
+            bound.was_moved();
             gateway.writeback.forget(bucket.bucket_id());
             drop(frozen);
             // For the next start, which knows no more when this was.

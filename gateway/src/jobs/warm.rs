@@ -85,6 +85,11 @@ impl Work {
                 next = fetched.next() => next,
                 stop = self.live.ended() => return Err(stop),
             };
+            if !bound.is_current() {
+                return Err(Stop::Failed(
+                    "the bucket was moved to another upstream meanwhile: warm it again".into(),
+                ));
+            }
             let Some(next) = next else { break };
             let (wanted, warmed, _ahead): (Wanted, _, Ahead) = next?;
             let is_transient = warmed.as_ref().is_err_and(OriginError::is_transient);

@@ -38,7 +38,7 @@ impl BoundBucket {
         part: Option<Part>,
         known: Option<Copy>,
     ) -> Result<Opened, OriginError> {
-        let ticket = self.inner.order.ticket(self.id, key);
+        let ticket = self.ticket(key);
         let asked = (self.id, key.clone(), part.is_none(), ticket);
         let answer = {
             let mut contacts = self.inner.contacts.0.lock();
@@ -56,9 +56,14 @@ impl BoundBucket {
         Ok(Opened { tail, ..self.opened(copy, state) })
     }
 
+    /// To be taken before the origin is asked. What a bucket that is bound elsewhere by now is told holds for nobody.
+    fn ticket(&self, key: &ObjectKey) -> Ticket {
+        if self.is_current() { self.inner.order.ticket(self.id, key) } else { Ticket::VOID }
+    }
+
     /// While this key is being asked for: ends when that is answered.
     pub(super) fn asked_for(&self, key: &ObjectKey) -> Option<impl Future<Output = ()> + Send + use<>> {
-        let ticket = self.inner.order.ticket(self.id, key);
+        let ticket = self.ticket(key);
         let contacts = self.inner.contacts.0.lock();
         let of = |about| contacts.get(&(self.id, key.clone(), about, ticket));
         let answer = of(false).or_else(|| of(true)).cloned()?;

@@ -109,12 +109,20 @@ impl BoundBucket {
         Some(Frozen { _held: held.ok()? })
     }
 
-    /// What is known of objects is asked for once more before it is said: the origin is about to be another one. Copies of what is the same there
-    /// stay.
-    pub fn distrust(&self) {
+    /// The bucket is bound to another origin now. What is known of objects is asked for once more there before it is said, and copies of what is
+    /// the same stay; what this one is told still, in this shape, holds for nobody.
+    pub fn was_moved(&self) {
         // What is said in this very millisecond may have been said by the one before.
         let from = Timestamp(self.inner.clock.now().as_millis() + 1);
         self.inner.moving.moved.write().insert(self.id, from);
+        self.inner.order.expire_all();
+        self.inner.absent.clear();
+    }
+
+    /// Whether the bucket fronts the same origin still.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.moved == self.inner.moving.moved(self.id)
     }
 
     /// Listens to what is written from now on. There is one who listens to a bucket.

@@ -56,6 +56,11 @@ struct Stripe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Ticket(u64);
 
+impl Ticket {
+    /// One that never holds.
+    pub(super) const VOID: Self = Self(u64::MAX);
+}
+
 impl Default for Order {
     fn default() -> Self {
         Self { hasher: RandomState::new(), stripes: std::array::from_fn(|_| Mutex::default()) }
@@ -66,6 +71,11 @@ impl Order {
     /// To be taken before an origin is asked for a key.
     pub(super) fn ticket(&self, bucket: BucketId, key: &ObjectKey) -> Ticket {
         Ticket(self.stripe(bucket, key).lock().ended)
+    }
+
+    /// What was asked for before does not hold: it was another origin that was asked.
+    pub(super) fn expire_all(&self) {
+        self.stripes.iter().for_each(|stripe| stripe.lock().ended += 1);
     }
 
     /// Does something with what an origin said of a key, and says whether it holds. No write of the key begins or ends meanwhile.
@@ -197,6 +207,15 @@ mod tests {
         assert!(!holds(&order, before, "k", NOW), "the other one is under way");
         assert_eq!(end(&order, other, "k", Outcome::Done), Some(true));
         assert!(!holds(&order, before, "k", NOW) && !holds(&order, during, "k", NOW));
+        assert!(holds(&order, order.ticket(BUCKET, &key("k")), "k", NOW));
+    }
+
+    #[test]
+    fn what_another_origin_was_asked_for_does_not_hold() {
+        let order = Order::default();
+        let before = order.ticket(BUCKET, &key("k"));
+        order.expire_all();
+        assert!(!holds(&order, before, "k", NOW) && !holds(&order, Ticket::VOID, "k", NOW));
         assert!(holds(&order, order.ticket(BUCKET, &key("k")), "k", NOW));
     }
 

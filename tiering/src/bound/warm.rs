@@ -62,6 +62,9 @@ impl BoundBucket {
         places: &Arc<Semaphore>,
         came: &(dyn Fn(u64) + Sync),
     ) -> Result<Warmed, OriginError> {
+        if !self.is_current() {
+            return Err(OriginError::Unreachable("the bucket fronts another origin by now".into()));
+        }
         let known = self.inner.copies.find(self.id, key);
         let (mut place, mut is_begun) = (None, false);
         let object = match known {

@@ -63,11 +63,29 @@ async fn what_was_known_is_asked_for_again_and_kept_where_it_is_the_same() {
     bench.quiet().await;
     assert_eq!(bench.read(Part::Whole).await.unwrap().1, CacheState::Hit);
     let before = bench.origin.log.lock().len();
-    bench.bucket().distrust();
+    let old = bench.bucket();
+    old.was_moved();
+    assert!(!old.is_current() && bench.bucket().is_current());
     bench.clock.set(Timestamp(bench.clock.now().as_millis() + 2));
     let (content, _) = bench.read(Part::Whole).await.unwrap();
     assert_eq!((content.len(), bench.origin.log.lock().len()), (1000, before + 1));
     bench.quiet().await;
     assert_eq!(bench.read(Part::Whole).await.unwrap().1, CacheState::Hit);
     assert_eq!(bench.origin.log.lock().len(), before + 1, "and holds then");
+}
+
+#[tokio::test]
+async fn what_the_origin_before_says_is_kept_for_nobody() {
+    let bench = Bench::new().await;
+    let old = bench.bucket();
+    old.was_moved();
+    bench.put(1, 1000);
+    old.open(&key("k"), Part::Whole).await.unwrap();
+    assert_eq!(old.open(&key("none"), Part::Whole).await.err(), Some(OriginError::NoSuchKey));
+    bench.quiet().await;
+    let before = bench.origin.log.lock().len();
+    bench.read(Part::Whole).await.unwrap();
+    assert_eq!(bench.origin.log.lock().len(), before + 1, "it is asked for anew");
+    assert_eq!(bench.bucket().head(&key("none"), false).await.err(), Some(OriginError::NoSuchKey));
+    assert_eq!(bench.origin.log.lock().len(), before + 2);
 }
