@@ -47,5 +47,6 @@ async fn main() -> io::Result<()> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    disk.unmount()
+    let at = mount_point.display();
+    disk.unmount().map_err(|error| io::Error::new(error.kind(), format!("cannot unmount {at}: {error}")))
 }
