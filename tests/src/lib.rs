@@ -10,7 +10,8 @@
 //! - `history`, `workload`, `check`: what clients were promised, and whether the server keeps it;
 //! - `bound`, `crashes`, `datasets`, `limits`, `observability`, `store`, `tiers`: the tests themselves;
 //! - `clients`: S3 clients written in Rust;
-//! - `proxy`: stands before an origin and does harm by rules; also a program, `mlgw-fault-proxy`, for benchmarks.
+//! - `proxy`: stands before an origin and does harm by rules; also a program, `mlgw-fault-proxy`, for benchmarks;
+//! - `slow_disk`: a directory mounted once more, as slow as one spindle; a program, `mlgw-slow-disk`, for benchmarks.
 //!
 //! Randomness comes from `seed` alone and every test prints the seed it ran with.
 
@@ -49,6 +50,7 @@ mod s3;
 mod seed;
 #[cfg(test)]
 mod server;
+pub mod slow_disk;
 #[cfg(test)]
 mod store;
 #[cfg(test)]

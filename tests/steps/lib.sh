@@ -63,11 +63,17 @@ promtool() { program_of prometheus usr/bin/promtool; }
 # Prints where nginx is, which the benchmark compares with.
 nginx() { program_of nginx usr/sbin/nginx; }
 
-# Prints where the fault proxy is, built if need be: the slow and faulty way to a server.
-fault_proxy() {
-    cargo build --quiet --release --locked --manifest-path "$REPO/Cargo.toml" -p mlgw-tests --bin mlgw-fault-proxy >&2
-    printf '%s\n' "$CARGO_TARGET_DIR/release/mlgw-fault-proxy"
+# program_of_tests NAME: prints where a program of the tests is, built if need be.
+program_of_tests() {
+    cargo build --quiet --release --locked --manifest-path "$REPO/Cargo.toml" -p mlgw-tests --bin "$1" >&2
+    printf '%s\n' "$CARGO_TARGET_DIR/release/$1"
 }
+
+# Prints where the fault proxy is: the slow and faulty way to a server.
+fault_proxy() { program_of_tests mlgw-fault-proxy; }
+
+# Prints where the slow disk is: a directory mounted once more, as slow as one spindle. Mounting needs the package fuse3.
+slow_disk() { program_of_tests mlgw-slow-disk; }
 
 # What compiling needs: RocksDB is C++, and its bindings are generated with libclang (which needs clang's own headers).
 install_build_packages() {

@@ -1,0 +1,52 @@
+//! The slow disk as a program, for benchmarks and by hand: `mlgw-slow-disk BACKING MOUNT_POINT`.
+//!
+//! It prints the mount point once that can be used, and unmounts it when it is told to end (SIGTERM, SIGINT). Whoever
+//! uses the mount has to be gone by then; otherwise it says so and ends with status 1, and the mount is of no use any more.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use mlgw_tests::proxy::units;
+use mlgw_tests::slow_disk::{Caching, Pace, SlowDisk};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Mounts a directory once more, as slow as a disk of one spindle.
+#[derive(Parser)]
+struct Arguments {
+    /// The directory that everything passes through to
+    backing: PathBuf,
+    /// The directory on which it is mounted
+    mount_point: PathBuf,
+    /// Bytes that are read or written in a second, as 150MB; 0 for as many as can be
+    #[arg(long, default_value = "150MB", value_parser = units::bytes)]
+    bytes_per_second: u64,
+    /// What a request costs that does not follow on the last one, and a sync, as 8ms
+    #[arg(long, default_value = "8ms", value_parser = units::duration)]
+    seek: Duration,
+    /// Have the kernel keep and read ahead what is read, as it does with any disk; otherwise every call arrives at the disk
+    #[arg(long)]
+    page_cache: bool,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> io::Result<()> {
+    let arguments = Arguments::parse();
+    let Arguments { backing, mount_point, bytes_per_second, seek, page_cache } = arguments;
+    let mut ends = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+    let caching = if page_cache { Caching::PageCache } else { Caching::Direct };
+    let disk = SlowDisk::mount(&backing, &mount_point, Pace { bytes_per_second, seek }, caching)?;
+    {
+        let mut out = io::stdout().lock();
+        writeln!(out, "{}", mount_point.display())?;
+        out.flush()?;
+    }
+    let [terminate, interrupt] = &mut ends;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    let at = mount_point.display();
+    disk.unmount().map_err(|error| io::Error::new(error.kind(), format!("cannot unmount {at}: {error}")))
+}

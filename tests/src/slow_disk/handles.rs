@@ -1,0 +1,75 @@
+//! Files and directories that programs have open, each under a number of its own.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirEntryExt as _, OpenOptionsExt as _};
+use std::sync::Arc;
+
+use fuser::{FileHandle, FileType};
+use rustix::fs::OFlags;
+
+use super::nodes::Node;
+
+/// A directory as it was when it was opened, so that removals meanwhile skip nothing.
+pub(super) type Listing = Arc<[(OsString, u64, FileType)]>;
+
+/// What is open.
+#[derive(Debug, Default)]
+pub(super) struct Handles {
+    last: u64,
+    files: HashMap<u64, Arc<File>>,
+    listings: HashMap<u64, Listing>,
+}
+
+impl Handles {
+    pub(super) fn keep(&mut self, file: File) -> FileHandle {
+        self.last += 1;
+        self.files.insert(self.last, Arc::new(file));
+        FileHandle(self.last)
+    }
+
+    pub(super) fn keep_listing(&mut self, listing: Listing) -> FileHandle {
+        self.last += 1;
+        self.listings.insert(self.last, listing);
+        FileHandle(self.last)
+    }
+
+    pub(super) fn file(&self, handle: FileHandle) -> io::Result<Arc<File>> {
+        self.files.get(&handle.0).cloned().ok_or_else(|| rustix::io::Errno::BADF.into())
+    }
+
+    pub(super) fn listing(&self, handle: FileHandle) -> io::Result<Listing> {
+        self.listings.get(&handle.0).cloned().ok_or_else(|| rustix::io::Errno::BADF.into())
+    }
+
+    pub(super) fn close(&mut self, handle: FileHandle) {
+        self.files.remove(&handle.0);
+        self.listings.remove(&handle.0);
+    }
+}
+
+/// The flags that matter below: how it is used. Where a write goes is said with each one, so nothing is appended here, and our
+/// buffers are not aligned for direct writes.
+pub(super) fn used_as(flags: i32) -> OFlags {
+    OFlags::from_bits_retain(flags.cast_unsigned()) & OFlags::RWMODE
+}
+
+/// Opens a file as a program did.
+pub(super) fn open(node: &Node, flags: i32) -> io::Result<File> {
+    let used = used_as(flags);
+    let (read, write) = (used != OFlags::WRONLY, used != OFlags::RDONLY);
+    let no_links = OFlags::CLOEXEC.bits().cast_signed();
+    OpenOptions::new().read(read).write(write).custom_flags(no_links).open(node.path())
+}
+
+/// What a directory holds.
+pub(super) fn list(node: &Node) -> io::Result<Listing> {
+    let entry = |found: io::Result<fs::DirEntry>| {
+        let found = found?;
+        let kind = FileType::from_std(found.file_type()?).unwrap_or(FileType::RegularFile);
+        Ok((found.file_name(), found.ino(), kind))
+    };
+    fs::read_dir(node.path())?.map(entry).collect()
+}

@@ -1,0 +1,257 @@
+//! What passes through the slow disk is in its backing directory, however the kernel caches; and it takes time at all. How
+//! much is for `pace` to say: no test here is harmed by a slow machine.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate, statvfs};
+
+use super::{Caching, Pace, SlowDisk};
+use crate::seed::Rng;
+
+const AT_ONCE: Pace = Pace { bytes_per_second: 0, seek: Duration::ZERO };
+/// Longer than what the kernel hands over at once, and no multiple of anything.
+const LENGTH: usize = (3 << 20) + 4711;
+const BLOCK: usize = 4096;
+
+struct Mounted {
+    backing: tempfile::TempDir,
+    on: tempfile::TempDir,
+    disk: Option<SlowDisk>,
+}
+
+impl Mounted {
+    fn new(pace: Pace, caching: Caching) -> Self {
+        let [backing, on] = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
+        let disk = SlowDisk::mount(backing.path(), on.path(), pace, caching);
+        let disk = disk.expect("mounting needs /dev/fuse, and root or fusermount3 (package fuse3)");
+        Self { backing, on, disk: Some(disk) }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.on.path().join(name)
+    }
+
+    fn below(&self, name: &str) -> PathBuf {
+        self.backing.path().join(name)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.disk.take().map(SlowDisk::unmount) {
+            eprintln!("unmounting {}: {error}", self.on.path().display());
+        }
+    }
+}
+
+fn each_caching(test: fn(&Mounted)) {
+    for caching in [Caching::Direct, Caching::PageCache] {
+        eprintln!("{caching:?}");
+        test(&Mounted::new(AT_ONCE, caching));
+    }
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let name = |found: io::Result<fs::DirEntry>| found.unwrap().file_name().into_string().unwrap();
+    let mut names: Vec<String> = fs::read_dir(dir).unwrap().map(name).collect();
+    names.sort();
+    names
+}
+
+fn random(seed: u64) -> Vec<u8> {
+    let mut rng = Rng::new(seed);
+    (0..LENGTH.div_ceil(8)).flat_map(|_| rng.next().to_le_bytes()).take(LENGTH).collect()
+}
+
+fn errors<T>(results: impl IntoIterator<Item = io::Result<T>>) -> Vec<Option<ErrorKind>> {
+    results.into_iter().map(|result| result.err().map(|error| error.kind())).collect()
+}
+
+#[test]
+fn what_is_written_is_below_and_is_read_again() {
+    each_caching(|at| {
+        let (path, bytes) = (at.path("segment"), random(1));
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path).unwrap();
+        for (n, piece) in bytes.chunks(1 << 20).enumerate() {
+            file.write_all_at(piece, (n as u64) << 20).unwrap();
+        }
+        file.sync_data().unwrap();
+        assert!(fs::read(at.below("segment")).unwrap() == bytes);
+        assert!(fs::read(&path).unwrap() == bytes);
+        let mut middle = vec![0; 70_000];
+        file.read_exact_at(&mut middle, 1_000_001).unwrap();
+        assert!(middle == bytes[1_000_001..1_070_001]);
+        assert_eq!(file.read_at(&mut middle, LENGTH as u64 - 10).unwrap(), 10);
+        assert_eq!(file.read_at(&mut middle, LENGTH as u64).unwrap(), 0);
+        let [shown, below] = [&path, &at.below("segment")].map(|path| fs::metadata(path).unwrap());
+        assert_eq!((shown.len(), shown.mode(), shown.nlink()), (below.len(), below.mode(), below.nlink()));
+        assert_eq!((shown.ino(), shown.modified().unwrap()), (below.ino(), below.modified().unwrap()));
+        assert_eq!(errors([options.open(&path)]), [Some(ErrorKind::AlreadyExists)]);
+    });
+}
+
+#[test]
+fn writes_past_the_page_cache_and_appends_arrive_where_they_belong() {
+    each_caching(|at| {
+        let path = at.path("segment");
+        fs::write(&path, b"").unwrap();
+        let flags = OFlags::DIRECT.bits().cast_signed();
+        let direct = OpenOptions::new().write(true).custom_flags(flags).open(&path).unwrap();
+        let bytes = random(2);
+        let mut memory = vec![0; 9 * BLOCK];
+        let aligned = memory.as_ptr().align_offset(BLOCK);
+        memory[aligned..aligned + 8 * BLOCK].copy_from_slice(&bytes[..8 * BLOCK]);
+        for block in [1, 0] {
+            let piece = &memory[aligned + block * 4 * BLOCK..][..4 * BLOCK];
+            direct.write_all_at(piece, (block * 4 * BLOCK) as u64).unwrap();
+        }
+        let mut appending = OpenOptions::new().append(true).open(&path).unwrap();
+        io::Write::write_all(&mut appending, b"the end").unwrap();
+        let expected = [&bytes[..8 * BLOCK], b"the end"].concat();
+        assert!(fs::read(at.below("segment")).unwrap() == expected);
+        assert!(fs::read(&path).unwrap() == expected);
+    });
+}
+
+#[test]
+fn names_are_made_moved_and_removed_below() {
+    each_caching(|at| {
+        let [cold, one, two] = ["cold", "cold/one", "cold/two"].map(|name| at.path(name));
+        fs::create_dir(&cold).unwrap();
+        for (path, text) in [(&one, "1"), (&two, "2")] {
+            fs::write(path, text).unwrap();
+        }
+        fs::hard_link(&two, at.path("linked")).unwrap();
+        fs::rename(&one, &two).unwrap();
+        File::open(&cold).unwrap().sync_all().unwrap();
+        assert_eq!((names(&cold), names(&at.below("cold"))), (vec!["two".into()], vec!["two".into()]));
+        assert_eq!(names(at.backing.path()), ["cold", "linked"]);
+        let texts = ["cold/two", "linked"].map(|name| fs::read_to_string(at.below(name)).unwrap());
+        assert_eq!(texts, ["1", "2"]);
+        assert_eq!(
+            errors([fs::remove_dir(&cold), fs::remove_file(&one), fs::rename(&one, &two)]),
+            [Some(ErrorKind::DirectoryNotEmpty), Some(ErrorKind::NotFound), Some(ErrorKind::NotFound)]
+        );
+        fs::remove_file(&two).unwrap();
+        fs::rename(&cold, at.path("warm")).unwrap();
+        fs::write(at.path("warm/three"), "3").unwrap();
+        assert_eq!(names(&at.below("warm")), ["three"]);
+        fs::remove_file(at.path("warm/three")).unwrap();
+        fs::remove_dir(at.path("warm")).unwrap();
+        assert_eq!(
+            (names(at.on.path()), names(at.backing.path())),
+            (vec!["linked".into()], vec!["linked".into()])
+        );
+    });
+}
+
+#[test]
+fn who_has_a_removed_file_open_keeps_it_and_its_name_is_free() {
+    each_caching(|at| {
+        let path = at.path("segment");
+        fs::write(&path, b"old").unwrap();
+        let old = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(!at.below("segment").exists());
+        fs::write(&path, b"newer").unwrap();
+        old.write_all_at(b"!", 3).unwrap();
+        old.sync_all().unwrap();
+        let mut text = [0; 4];
+        old.read_exact_at(&mut text, 0).unwrap();
+        assert_eq!((&text, old.metadata().unwrap().nlink()), (b"old!", 0));
+        assert_eq!(fs::read(&path).unwrap(), b"newer");
+    });
+}
+
+#[test]
+fn a_directory_can_be_emptied_while_it_is_listed() {
+    each_caching(|at| {
+        for n in 0..300 {
+            fs::write(at.path(&format!("{n:016x}.seg")), b"x").unwrap();
+        }
+        for entry in fs::read_dir(at.on.path()).unwrap() {
+            fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        assert_eq!(names(at.backing.path()), [""; 0]);
+    });
+}
+
+#[test]
+fn lengths_change_below() {
+    each_caching(|at| {
+        let (path, length) = (at.path("segment"), || fs::metadata(at.below("segment")).unwrap().len());
+        let file = File::create(&path).unwrap();
+        file.write_all_at(&[7; 10_000], 0).unwrap();
+        file.set_len(5_000).unwrap();
+        assert_eq!(length(), 5_000);
+        fallocate(&file, FallocateFlags::empty(), 0, 8_192).unwrap();
+        assert_eq!((length(), fs::metadata(&path).unwrap().len()), (8_192, 8_192));
+        let expected = [[7; 5_000].as_slice(), &[0; 3_192]].concat();
+        assert!(fs::read(&path).unwrap() == expected);
+        fs::write(&path, b"").unwrap();
+        assert_eq!((length(), fs::metadata(&path).unwrap().len()), (0, 0));
+    });
+}
+
+#[test]
+fn room_is_that_of_the_file_system_below() {
+    each_caching(|at| {
+        let [shown, below] = [&at.on, &at.backing].map(|dir| statvfs(dir.path()).unwrap());
+        assert_eq!((shown.f_blocks, shown.f_frsize), (below.f_blocks, below.f_frsize));
+        assert_eq!((shown.f_files, shown.f_bavail > 0), (below.f_files, below.f_bavail > 0));
+    });
+}
+
+/// What a program reads of a file that changes below, where the kernel cannot see it: at once, and once it has let go of it.
+fn read_of_what_changed(caching: Caching) -> [u8; 2] {
+    let at = Mounted::new(AT_ONCE, caching);
+    let path = at.path("segment");
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+    file.write_all_at(&[b'o'; BLOCK], 0).unwrap();
+    let below = OpenOptions::new().write(true).open(at.below("segment")).unwrap();
+    below.write_all_at(&[b'n'; BLOCK], 0).unwrap();
+    let first = || {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, 0).unwrap();
+        byte[0]
+    };
+    let at_once = first();
+    fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    [at_once, first()]
+}
+
+#[test]
+fn only_with_the_page_cache_does_a_read_not_arrive_and_then_until_the_program_lets_go() {
+    assert_eq!(read_of_what_changed(Caching::Direct), [b'n', b'n']);
+    assert_eq!(read_of_what_changed(Caching::PageCache), [b'o', b'n']);
+}
+
+/// Checks that a call takes a seek and a transfer at least, or a seek, when it is made three times over on a disk that was idle.
+fn takes(least: Duration, call: impl Fn(&Mounted, &File) -> io::Result<()>) {
+    let at = Mounted::new(SLOW, Caching::Direct);
+    fs::write(at.below("a"), [1; TRANSFER]).unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(at.path("a")).unwrap();
+    let begun = Instant::now();
+    for _ in 0..3 {
+        call(&at, &file).unwrap();
+    }
+    assert!(begun.elapsed() >= 3 * least, "{:?}", begun.elapsed());
+}
+
+const SEEK: Duration = Duration::from_millis(10);
+const SLOW: Pace = Pace { bytes_per_second: 10_000_000, seek: SEEK };
+/// What takes as long as a seek.
+const TRANSFER: usize = 100_000;
+
+#[test]
+fn reads_writes_and_syncs_take_no_less_than_their_time() {
+    takes(2 * SEEK, |_, file| file.write_all_at(&[2; TRANSFER], 0));
+    takes(2 * SEEK, |_, file| file.read_exact_at(&mut [0; TRANSFER], 0));
+    takes(SEEK, |_, file| file.sync_data());
+    takes(SEEK, |at, _| File::open(at.on.path())?.sync_all());
+}
