@@ -8,184 +8,29 @@
 //! Entries are appended to a small file once a second, without a sync ([`kept`]). When power fails the last ones may be missing and the
 //! last line torn; nothing depends on them.
 
+mod entry;
 mod kept;
+mod lines;
 mod words;
 
+pub use entry::{Decided, Entry, What, Why};
 pub use kept::KeepError;
 pub use words::{Kind, Outcome, Place, Reason};
 
 use kept::Kept;
-use mlgw_common::ids::{BucketId, SegmentId};
-use mlgw_common::limits::{DECISION_WHY_BYTES_MAX, DECISIONS_MAX};
-use mlgw_common::{Clock, Timestamp};
+use mlgw_common::Clock;
+use mlgw_common::ids::BucketId;
+use mlgw_common::limits::DECISIONS_MAX;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// What succeeds and is alike within this time is one entry.
-const ALIKE_MS: i64 = 1000;
-/// The same of what does not succeed, which is tried again and again.
-const ALIKE_REFUSED_MS: i64 = 60_000;
 /// So many of the last entries are looked at for one that is alike.
 const ALIKE_LOOKED_AT: usize = 64;
 /// How often entries are written.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
-
-/// What a decision is about.
-#[derive(Clone, Copy, Debug)]
-pub enum What<'a> {
-    /// A segment of the hot tier, the cold one or an upstream.
-    Segment(SegmentId),
-    /// An object of a bucket.
-    Object(BucketId, &'a str),
-    /// Several objects of a bucket.
-    Objects {
-        /// The bucket.
-        bucket: BucketId,
-        /// How many.
-        count: u64,
-        /// What their keys begin with.
-        prefix: &'a str,
-    },
-}
-
-/// A decision that was made.
-#[derive(Clone, Copy, Debug)]
-pub struct Decided<'a> {
-    /// What was to be done.
-    pub kind: Kind,
-    /// With what.
-    pub what: What<'a>,
-    /// Where it was.
-    pub from: Place,
-    /// Where it was to go.
-    pub to: Place,
-    /// Its bytes; those that were moved, when it was done in part.
-    pub bytes: u64,
-    /// Why.
-    pub why: Why,
-    /// What came of it.
-    pub outcome: Outcome,
-}
-
-/// A reason; of a job, with its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Why {
-    /// The reason.
-    pub reason: Reason,
-    /// The job's number, of [`Reason::Job`].
-    pub job: Option<u64>,
-}
-
-impl From<Reason> for Why {
-    fn from(reason: Reason) -> Self {
-        Self { reason, job: None }
-    }
-}
-
-impl Why {
-    /// A job does it.
-    #[must_use]
-    pub const fn job(id: u64) -> Self {
-        Self { reason: Reason::Job, job: Some(id) }
-    }
-}
-
-/// An entry of the log: a decision, or several that are alike.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    /// Its number; a later entry has a greater one.
-    pub seq: u64,
-    /// When it was made, the first of several, in milliseconds since 1970.
-    pub at_ms: i64,
-    /// When the last of them was.
-    pub until_ms: i64,
-    /// What was to be done.
-    pub kind: Kind,
-    /// The segment, when it is about one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub segment: Option<u64>,
-    /// The bucket, when it is about objects.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bucket: Option<u64>,
-    /// The object's key, or the first one's, or what their keys begin with.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub key: String,
-    /// How many segments or objects, each as often as it was tried.
-    pub count: u64,
-    /// Where they were.
-    pub from: Place,
-    /// Where they were to go.
-    pub to: Place,
-    /// Bytes in all.
-    pub bytes: u64,
-    /// Why.
-    pub reason: Reason,
-    /// The job's number, when it was a job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job: Option<u64>,
-    /// What came of it.
-    pub outcome: Outcome,
-    /// What went wrong, in words, the last time.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub error: String,
-}
-
-impl Entry {
-    fn begin(seq: u64, now: Timestamp, decided: &Decided<'_>) -> Self {
-        let (segment, bucket, key) = match decided.what {
-            What::Segment(segment) => (Some(segment.0), None, ""),
-            What::Object(bucket, key) => (None, Some(bucket.0), key),
-            What::Objects { bucket, prefix, .. } => (None, Some(bucket.0), prefix),
-        };
-        Self {
-            seq,
-            at_ms: now.as_millis(),
-            until_ms: now.as_millis(),
-            kind: decided.kind,
-            segment,
-            bucket,
-            key: key.to_owned(),
-            count: 0,
-            from: decided.from,
-            to: decided.to,
-            bytes: 0,
-            reason: decided.why.reason,
-            job: decided.why.job,
-            outcome: decided.outcome,
-            error: String::new(),
-        }
-    }
-
-    /// Whether a decision of now is one more of the same.
-    fn is_alike(&self, now: Timestamp, decided: &Decided<'_>) -> bool {
-        let (segment, bucket) = match decided.what {
-            What::Segment(segment) => (Some(segment.0), None),
-            What::Object(bucket, _) | What::Objects { bucket, .. } => (None, Some(bucket.0)),
-        };
-        let within = if self.outcome == Outcome::Done { ALIKE_MS } else { ALIKE_REFUSED_MS };
-        (self.kind, self.from, self.to, self.reason, self.job, self.outcome)
-            == (decided.kind, decided.from, decided.to, decided.why.reason, decided.why.job, decided.outcome)
-            && (self.segment, self.bucket) == (segment, bucket)
-            && (0..within).contains(&(now.as_millis() - self.at_ms))
-    }
-
-    fn add(&mut self, now: Timestamp, decided: &Decided<'_>, error: &str) {
-        self.count += match decided.what {
-            What::Objects { count, .. } => count,
-            What::Segment(_) | What::Object(..) => 1,
-        };
-        self.bytes += decided.bytes;
-        self.until_ms = now.as_millis();
-        if !error.is_empty() {
-            let end = error.floor_char_boundary(DECISION_WHY_BYTES_MAX);
-            error[..end].clone_into(&mut self.error);
-        }
-    }
-}
 
 /// Which entries are asked for.
 #[derive(Clone, Copy, Debug, Default)]

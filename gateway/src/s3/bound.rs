@@ -12,6 +12,7 @@ mod copy;
 mod list;
 mod merge;
 mod multipart;
+mod onward;
 mod read;
 mod send;
 mod shown;

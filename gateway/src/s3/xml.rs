@@ -65,9 +65,9 @@ impl Xml {
         }
     }
 
-    /// An ETag in quotes.
+    /// An ETag in quotes. It may be an origin's, who gives it what characters it likes.
     pub fn etag(&mut self, etag: &str) -> &mut Self {
-        self.raw(&["<ETag>&quot;", etag, "&quot;</ETag>"])
+        self.raw(&["<ETag>&quot;"]).content(etag).raw(&["&quot;</ETag>"])
     }
 
     /// Closes the root element and hands out the document.
@@ -157,6 +157,13 @@ mod tests {
         assert!(text.ends_with(
             "<A><K>a&lt;b&gt;&amp;&quot;&apos;&#x1;é</K><N>3</N><ETag>&quot;ab-2&quot;</ETag></A></R>"
         ));
+    }
+
+    #[test]
+    fn an_etag_is_text_whoever_gave_it() {
+        let mut xml = Xml::new("R");
+        xml.etag("a</ETag>&");
+        assert!(xml.finish("R").ends_with("<ETag>&quot;a&lt;/ETag&gt;&amp;&quot;</ETag></R>"));
     }
 
     #[derive(serde::Deserialize, Debug, PartialEq)]

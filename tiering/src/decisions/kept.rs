@@ -3,9 +3,8 @@
 //! An entry that counts on is written again; the last line of a number holds. A file that is full is set aside for the next one, so there
 //! are two at most. Nothing is synced. When power fails, lines may be missing and the last one torn: what is no line is passed over.
 
-use super::Entry;
-use mlgw_common::limits::{DECISIONS_FILE_BYTES_MAX, DECISIONS_MAX};
-use serde::{Deserialize, Serialize};
+use super::{Entry, lines};
+use mlgw_common::limits::DECISIONS_FILE_BYTES_MAX;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -15,8 +14,6 @@ use std::path::{Path, PathBuf};
 const NAME: &str = "decisions.jsonl";
 /// The one before it.
 const BEFORE: &str = "decisions.1.jsonl";
-/// The format of a line.
-const FORMAT: u32 = 1;
 
 /// Why what is kept cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -24,19 +21,6 @@ const FORMAT: u32 = 1;
 pub struct KeepError {
     path: PathBuf,
     source: io::Error,
-}
-
-/// A line, by what it must have.
-#[derive(Deserialize)]
-struct Format {
-    v: u32,
-}
-
-#[derive(Serialize)]
-struct Line<'a> {
-    v: u32,
-    #[serde(flatten)]
-    entry: &'a Entry,
 }
 
 pub(super) struct Kept {
@@ -54,9 +38,6 @@ impl Kept {
         for name in [BEFORE, NAME] {
             let path = dir.join(name);
             read(&path, &mut found).map_err(|source| KeepError { path, source })?;
-        }
-        while found.len() > DECISIONS_MAX {
-            found.pop_first();
         }
         let path = dir.join(NAME);
         let kept = Self::begin(dir, &path).map_err(|source| KeepError { path, source })?;
@@ -89,11 +70,7 @@ impl Kept {
     }
 
     fn try_write(&mut self, entries: &[Entry]) -> io::Result<()> {
-        let mut lines = Vec::new();
-        for entry in entries {
-            serde_json::to_writer(&mut lines, &Line { v: FORMAT, entry })?;
-            lines.push(b'\n');
-        }
+        let lines = lines::of(entries)?;
         if self.bytes > 0 && self.bytes + lines.len() as u64 > DECISIONS_FILE_BYTES_MAX {
             let path = self.dir.join(NAME);
             std::fs::rename(&path, self.dir.join(BEFORE))?;
@@ -112,17 +89,11 @@ fn read(path: &Path, found: &mut BTreeMap<u64, Entry>) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     };
-    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        let format = serde_json::from_slice::<Format>(line).map_or(FORMAT, |format| format.v);
-        if format > FORMAT {
-            return Err(io::Error::other(format!(
-                "it has lines of format {format}, which a newer mlgw wrote: use that one"
-            )));
-        }
-        match serde_json::from_slice::<Entry>(line) {
-            Ok(entry) => drop(found.insert(entry.seq, entry)),
-            Err(error) => tracing::warn!(path = %path.display(), %error, "a decision is not read"),
-        }
+    let newer = |format: u32| {
+        io::Error::other(format!("it has lines of format {format}, which a newer mlgw wrote: use that one"))
+    };
+    if let Some(why) = lines::read(&text, found).map_err(newer)? {
+        tracing::warn!(path = %path.display(), why, "decisions are not read");
     }
     Ok(())
 }

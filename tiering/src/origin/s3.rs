@@ -8,6 +8,7 @@ mod chunked;
 mod credentials;
 mod head;
 mod outgoing;
+mod refusal;
 mod results;
 mod sign;
 mod transport;
@@ -26,15 +27,15 @@ use crate::upstream::{Budget, UpstreamSettings};
 use bytes::Bytes;
 use credentials::Credentials;
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use hyper::body::Incoming;
 use mlgw_common::Clock;
 use mlgw_metadata::schema::{ObjectVersion, Pair};
 use outgoing::Outgoing;
+use refusal::refusal;
 use sign::Signer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 use transport::Transport;
 use url::Base;
 
@@ -162,7 +163,7 @@ impl S3Origin {
             let error = match self.transport.document(answer.into_body(), xml::DOCUMENT_BYTES_MAX).await {
                 Ok(document) => {
                     self.budget.owe(document.len() as u64);
-                    return xml::page(&document);
+                    return xml::page(&document)?.within(query);
                 }
                 Err(error) => error,
             };
@@ -338,28 +339,6 @@ fn headers_of(query: &GetQuery) -> Result<HeaderMap, OriginError> {
         headers.extend([checksum_mode()].map(|(name, value)| (Some(name), value)));
     }
     Ok(headers)
-}
-
-/// What an answer that is no success means.
-fn refusal(status: StatusCode, headers: &HeaderMap, document: &[u8]) -> OriginError {
-    let (code, message) = xml::error(document);
-    let retry_after = || {
-        let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
-        Some(Duration::from_secs(seconds))
-    };
-    match (status.as_u16(), code.as_str()) {
-        (304, _) => OriginError::NotModified,
-        (404, "NoSuchBucket") => OriginError::NoSuchBucket,
-        (404, "NoSuchUpload" | "NoSuchVersion") => OriginError::Refused { status: 404, code, message },
-        (404, _) => OriginError::NoSuchKey,
-        (412, _) => OriginError::Changed,
-        (416, _) => OriginError::OutOfRange(head::size_beyond(headers)),
-        (401 | 403, _) => OriginError::Denied(format!("{status} {code} {message}").trim_end().to_owned()),
-        (429, _) | (503, _) | (_, "SlowDown") => OriginError::Throttled(retry_after()),
-        (status @ (501 | 505), _) => OriginError::Refused { status, code, message },
-        (500..=599, _) => OriginError::Failed(status.as_u16()),
-        (status, _) => OriginError::Refused { status, code, message },
-    }
 }
 
 /// Anything from 0 to 1, so that those who wait do not come back together.

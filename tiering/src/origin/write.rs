@@ -6,7 +6,8 @@
 //!
 //! What power failure interrupts was not acknowledged: it is there whole, or not at all.
 
-use super::{Body, ListQuery};
+use super::read::bounded;
+use super::{Body, ListQuery, OriginError};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use mlgw_metadata::schema::Pair;
@@ -143,6 +144,41 @@ pub struct UploadLine {
     pub checksums: Vec<Pair>,
 }
 
+impl PartPage {
+    /// The page, if it is one of at most `max` parts behind the number `after`: who goes on behind it gets further.
+    pub(crate) fn within(self, after: u32, max: usize) -> Result<Self, OriginError> {
+        bounded(self.parts.len(), max)?;
+        match self.next {
+            Some(next) if next <= after && max > 0 => {
+                Err(OriginError::Nonsense(format!("parts behind {after} go on behind {next}")))
+            }
+            _ => Ok(self),
+        }
+    }
+}
+
+impl UploadPage {
+    /// The page, if it is one of those that `query` asks for: who goes on behind it gets further.
+    pub(crate) fn within(self, query: &UploadsQuery) -> Result<Self, OriginError> {
+        let UploadsQuery { keys, id_marker } = query;
+        bounded(self.uploads.len() + self.groups.len(), keys.max_keys)?;
+        let names = self.uploads.iter().map(|upload| &upload.key).chain(&self.groups);
+        if let Some(name) = names.into_iter().find(|name| !name.starts_with(&keys.prefix)) {
+            return Err(OriginError::Nonsense(format!("{name:?} does not begin with {:?}", keys.prefix)));
+        }
+        let is_back = |(key, id): &(String, String)| {
+            *key < keys.start_after || (*key == keys.start_after && id == id_marker)
+        };
+        match &self.next {
+            Some(next) if is_back(next) => Err(OriginError::Nonsense(format!(
+                "uploads behind {:?} go on behind {:?}",
+                keys.start_after, next.0
+            ))),
+            _ => Ok(self),
+        }
+    }
+}
+
 /// A document that passes as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Document {
@@ -150,4 +186,41 @@ pub struct Document {
     pub text: String,
     /// Headers that clients know.
     pub headers: HeaderMap,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PartLine, PartPage, UploadLine, UploadPage, UploadsQuery};
+    use crate::origin::ListQuery;
+
+    #[test]
+    fn parts_lie_within_what_was_asked_for() {
+        let page =
+            |parts, next| PartPage { parts: vec![PartLine::default(); parts], next, ..PartPage::default() };
+        assert!(page(2, Some(5)).within(4, 2).is_ok() && page(0, None).within(4, 2).is_ok());
+        assert!(page(3, None).within(4, 2).is_err() && page(1, Some(4)).within(4, 2).is_err());
+        assert!(page(0, Some(4)).within(4, 0).is_ok(), "none were asked for");
+    }
+
+    #[test]
+    fn uploads_lie_within_what_was_asked_for() {
+        let keys =
+            ListQuery { prefix: "p/".into(), start_after: "p/b".into(), max_keys: 2, ..ListQuery::default() };
+        let query = UploadsQuery { keys, id_marker: "u".into() };
+        let upload = |key: &str| UploadLine { key: key.into(), id: "u".into(), ..UploadLine::default() };
+        let page = |keys: &[&str], next: Option<(&str, &str)>| UploadPage {
+            uploads: keys.iter().map(|key| upload(key)).collect(),
+            groups: Vec::new(),
+            next: next.map(|(key, id)| (key.into(), id.into())),
+        };
+        assert!(page(&["p/b", "p/c"], Some(("p/b", "v"))).within(&query).is_ok());
+        for (keys, next) in [
+            (&["q"][..], None),
+            (&["p/b", "p/c", "p/d"], None),
+            (&["p/b"], Some(("p/b", "u"))),
+            (&["p/b"], Some(("p/a", "v"))),
+        ] {
+            assert!(page(keys, next).within(&query).is_err(), "{keys:?} {next:?}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! A page has a validator, the hash of its document: who has it, says so in `If-None-Match`, and is told when it is still the same.
 
+use super::onward::{LAST_CHARACTER, Onward};
 use super::{Fronted, merge, told};
 use crate::auth::hex;
 use crate::body::Algorithm;
@@ -12,12 +13,8 @@ use crate::s3::request::Request;
 use crate::s3::response::{S3Result, empty, etag_value, long_xml};
 use http::{HeaderValue, StatusCode, header};
 use mlgw_common::ObjectKey;
-use mlgw_metadata::schema::{Binding, ObjectSummary, ObjectVersion};
+use mlgw_metadata::schema::{ObjectSummary, ObjectVersion};
 use mlgw_tiering::origin::{ListLine, ListQuery};
-use serde::{Deserialize, Serialize};
-
-/// What no key that belongs to a group comes behind.
-pub(super) const LAST_CHARACTER: char = '\u{10FFFF}';
 
 /// ListObjects.
 ///
@@ -88,48 +85,6 @@ async fn page(
     Ok((Page { items, truncated: found.next.is_some() }, found.next))
 }
 
-/// Where a listing goes on: the origin's own word for it, and the name behind which it does where the bucket was bound elsewhere meanwhile.
-#[derive(Deserialize, Serialize)]
-struct Onward {
-    #[serde(rename = "u")]
-    upstream: String,
-    #[serde(rename = "p")]
-    prefix: String,
-    #[serde(rename = "a")]
-    behind: String,
-    #[serde(rename = "t")]
-    token: String,
-}
-
-impl Onward {
-    fn behind(last: Option<&ListLine>, token: String, binding: &Binding) -> Self {
-        let behind = match last {
-            Some(ListLine::Object(key, _)) => key.clone(),
-            Some(ListLine::Group(group)) => format!("{group}{LAST_CHARACTER}"),
-            None => String::new(),
-        };
-        Self { upstream: binding.upstream.clone(), prefix: binding.prefix.clone(), behind, token }
-    }
-
-    fn text(&self) -> String {
-        // Of four strings: it cannot fail.
-        serde_json::to_string(self).unwrap_or_default()
-    }
-
-    /// What an origin is asked with: behind which name, or with which token.
-    fn open(text: Option<String>, binding: &Binding, start_after: String) -> (String, Option<String>) {
-        let Some(text) = text else { return (start_after, None) };
-        match serde_json::from_str::<Self>(&text) {
-            Ok(onward) if onward.upstream == binding.upstream && onward.prefix == binding.prefix => {
-                (String::new(), Some(onward.token))
-            }
-            Ok(onward) => (onward.behind, None),
-            // The bare word, as it was given before.
-            Err(_) => (String::new(), Some(text)),
-        }
-    }
-}
-
 /// A line as it is shown here. What is no key here, such as the prefix of the binding itself, is not shown.
 pub(super) fn item(line: ListLine, fronted: &Fronted) -> Option<Item> {
     match line {
@@ -150,31 +105,5 @@ fn summary(object: ObjectVersion, owner: &str) -> ObjectSummary {
         owner: owner.to_owned(),
         part_count: object.part_count,
         ..ObjectSummary::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{LAST_CHARACTER, Onward};
-    use mlgw_metadata::schema::Binding;
-    use mlgw_tiering::origin::ListLine;
-
-    #[test]
-    fn a_listing_goes_on_by_the_origins_word_or_behind_the_last_name_where_that_is_another_one() {
-        let at = |upstream: &str| Binding { upstream: upstream.to_owned(), ..Binding::default() };
-        let object = ListLine::Object("a \"ü".into(), Box::default());
-        let group = ListLine::Group("b/".into());
-        for (last, behind) in [(object, "a \"ü".to_owned()), (group, format!("b/{LAST_CHARACTER}"))] {
-            let text = Onward::behind(Some(&last), "x=".into(), &at("old")).text();
-            let open = |binding| Onward::open(Some(text.clone()), &binding, "s".into());
-            assert_eq!(open(at("old")), (String::new(), Some("x=".into())));
-            assert_eq!(open(at("new")), (behind.clone(), None));
-            assert_eq!(open(Binding { prefix: "p/".into(), ..at("old") }), (behind, None));
-        }
-        assert_eq!(Onward::open(None, &at("old"), "s".into()), ("s".into(), None));
-        assert_eq!(
-            Onward::open(Some("x=".into()), &at("old"), "s".into()),
-            (String::new(), Some("x=".into()))
-        );
     }
 }

@@ -3,7 +3,8 @@
 //! What is dirty is looked at before the origin is asked: what became clean meanwhile is there then, and nothing is missed. Pages go on behind
 //! the last name that was shown, for a token of the origin knows nothing of names here.
 
-use super::list::{LAST_CHARACTER, item};
+use super::list::item;
+use super::onward::LAST_CHARACTER;
 use super::{Fronted, told};
 use crate::s3::error::S3Error;
 use crate::s3::list::{Item, Listing, Page};

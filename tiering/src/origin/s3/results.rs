@@ -1,7 +1,8 @@
 //! What an S3 origin answers to writes: small documents, and tags in both directions. Pure.
 
 use super::head::unquoted;
-use super::{refusal, xml};
+use super::refusal::refusal;
+use super::xml;
 use crate::origin::{Made, OriginError, PartLine, PartPage, UploadLine, UploadPage};
 use http::{HeaderMap, StatusCode};
 use mlgw_common::Timestamp;
@@ -194,13 +195,18 @@ fn status_of(code: &str) -> StatusCode {
 
 /// The id of an upload that was begun.
 pub(super) fn upload_id(document: &[u8]) -> Result<String, OriginError> {
-    read::<BegunDocument>(document).map(|begun| begun.upload_id)
+    let BegunDocument { upload_id } = read(document)?;
+    // Who acts on an upload without an id acts on the object.
+    match upload_id.is_empty() {
+        true => Err(nonsense("an upload was begun, and has no id")),
+        false => Ok(upload_id),
+    }
 }
 
 /// A page of parts.
 pub(super) fn parts(document: &[u8]) -> Result<PartPage, OriginError> {
     let listed: PartsDocument = read(document)?;
-    let part = |part: PartElement| PartLine {
+    let line = |part: PartElement| PartLine {
         number: part.part_number,
         etag: unquoted(&part.etag),
         size: part.size,
@@ -211,8 +217,10 @@ pub(super) fn parts(document: &[u8]) -> Result<PartPage, OriginError> {
     if listed.is_truncated && next.is_none() {
         return Err(nonsense("there are more parts, and no number to go on from"));
     }
+    let mut parts: Vec<_> = listed.parts.into_iter().map(line).collect();
+    parts.sort_by_key(|part| part.number);
     Ok(PartPage {
-        parts: listed.parts.into_iter().map(part).collect(),
+        parts,
         checksum_algorithm: listed.checksum_algorithm,
         checksum_type: listed.checksum_type,
         storage_class: listed.storage_class,
@@ -225,7 +233,10 @@ pub(super) fn uploads(document: &[u8]) -> Result<UploadPage, OriginError> {
     let listed: UploadsDocument = read(document)?;
     let is_encoded = listed.encoding_type.as_deref() == Some("url");
     let name = |name: String| if is_encoded { xml::decoded(&name).map_err(nonsense) } else { Ok(name) };
-    let upload = |upload: UploadElement| {
+    let line = |upload: UploadElement| {
+        if upload.key.is_empty() || upload.upload_id.is_empty() {
+            return Err(nonsense("an upload without a key or without an id"));
+        }
         Ok(UploadLine {
             key: name(upload.key)?,
             id: upload.upload_id,
@@ -238,8 +249,10 @@ pub(super) fn uploads(document: &[u8]) -> Result<UploadPage, OriginError> {
     if listed.is_truncated && next.0.is_empty() {
         return Err(nonsense("there are more uploads, and no key to go on from"));
     }
+    let mut uploads = listed.uploads.into_iter().map(line).collect::<Result<Vec<_>, OriginError>>()?;
+    uploads.sort_by(|a, b| a.key.cmp(&b.key));
     Ok(UploadPage {
-        uploads: listed.uploads.into_iter().map(upload).collect::<Result<_, OriginError>>()?,
+        uploads,
         groups: listed
             .common_prefixes
             .into_iter()
@@ -316,6 +329,34 @@ mod tests {
         assert_eq!((page.uploads[0].key.as_str(), page.uploads[0].initiated_ms), ("a/b", 1_665_597_000_000));
         assert_eq!((page.groups, page.next), (vec!["a c/".to_owned()], Some(("a/b".into(), "u".into()))));
         assert_eq!(upload_id(b"<R><UploadId>x/+=</UploadId></R>"), Ok("x/+=".into()));
+    }
+
+    #[test]
+    fn lines_are_in_order() {
+        let document = b"<R><Part><PartNumber>2</PartNumber><ETag>b</ETag><Size>1</Size></Part>\
+            <Part><PartNumber>1</PartNumber><ETag>a</ETag><Size>1</Size></Part></R>";
+        let numbers: Vec<_> = parts(document).unwrap().parts.iter().map(|part| part.number).collect();
+        assert_eq!(numbers, [1, 2]);
+        let document = b"<R><Upload><Key>b</Key><UploadId>1</UploadId></Upload><Upload><Key>a</Key><UploadId>3</UploadId>\
+            </Upload><Upload><Key>a</Key><UploadId>2</UploadId></Upload></R>";
+        let page = uploads(document).unwrap();
+        let found: Vec<_> = page.uploads.iter().map(|line| (line.key.as_str(), line.id.as_str())).collect();
+        assert_eq!(found, [("a", "3"), ("a", "2"), ("b", "1")]);
+    }
+
+    #[test]
+    fn an_upload_has_a_key_and_an_id() {
+        for document in [
+            "<R><UploadId/></R>",
+            "<R><Upload><Key>k</Key><UploadId/></Upload></R>",
+            "<R><Upload><Key></Key><UploadId>u</UploadId></Upload></R>",
+        ] {
+            let document = document.as_bytes();
+            assert!(
+                upload_id(document).is_err()
+                    && uploads(document).map_or(true, |page| page.uploads.is_empty())
+            );
+        }
     }
 
     #[test]

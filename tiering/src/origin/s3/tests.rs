@@ -3,7 +3,7 @@
 mod writing;
 
 use super::{S3Origin, refusal, testing::settings};
-use crate::origin::{GetQuery, ListQuery, Origin, OriginError, Part};
+use crate::origin::{GetQuery, ListQuery, Origin, OriginError, Part, UploadOf, UploadsQuery};
 use crate::upstream::Budget;
 use futures_util::TryStreamExt as _;
 use http::{HeaderMap, StatusCode};
@@ -164,6 +164,29 @@ async fn a_page_asks_for_what_it_should() {
     let head = &server.heads()[0];
     let asked = "GET /b?list-type=2&encoding-type=url&max-keys=7&prefix=p%2F%C3%A4&delimiter=%2F HTTP/1.1";
     assert!(head.starts_with(asked), "{head}");
+}
+
+#[tokio::test]
+async fn a_page_that_nobody_asked_for_is_nonsense() {
+    let answer = |document: &str| {
+        format!("HTTP/1.1 200 OK\nContent-Length: {}\nConnection: close\n\n{document}", document.len())
+    };
+    let keys = answer("<R><Contents><Key>q</Key><Size>1</Size></Contents></R>");
+    let parts =
+        answer("<R><IsTruncated>true</IsTruncated><NextPartNumberMarker>3</NextPartNumberMarker></R>");
+    let uploads = answer("<R><Upload><Key>q</Key><UploadId>u</UploadId></Upload></R>");
+    let server = Server::start(&[&keys, &parts, &uploads]).await;
+    let origin = server.origin();
+    let query = ListQuery { prefix: "p/".into(), max_keys: 7, ..ListQuery::default() };
+    let of_uploads = UploadsQuery { keys: query.clone(), id_marker: String::new() };
+    let errors = [
+        Origin::list(&origin, &query).await.unwrap_err(),
+        Origin::list_parts(&origin, UploadOf { key: "p/k", id: "u" }, 3, 7).await.unwrap_err(),
+        Origin::list_uploads(&origin, &of_uploads).await.unwrap_err(),
+    ];
+    for error in errors {
+        assert!(matches!(error, OriginError::Nonsense(_)), "{error:?}");
+    }
 }
 
 #[tokio::test]

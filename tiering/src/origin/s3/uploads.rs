@@ -74,10 +74,10 @@ impl S3Origin {
         after: u32,
         max: usize,
     ) -> Result<PartPage, OriginError> {
-        let (after, max) = (after.to_string(), max.to_string());
-        let query = [("max-parts", &*max), ("part-number-marker", &*after), ("uploadId", upload.id)];
+        let (marker, most) = (after.to_string(), max.to_string());
+        let query = [("max-parts", &*most), ("part-number-marker", &*marker), ("uploadId", upload.id)];
         let url = self.base.object_with(upload.key, &query);
-        results::parts(&self.read("list_parts", &url, &HeaderMap::new()).await?.1)
+        results::parts(&self.read("list_parts", &url, &HeaderMap::new()).await?.1)?.within(after, max)
     }
 
     pub(super) async fn list_uploads(&self, query: &UploadsQuery) -> Result<UploadPage, OriginError> {
@@ -93,7 +93,8 @@ impl S3Origin {
         pairs.extend(
             filled.iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| (*name, value.as_str())),
         );
-        results::uploads(&self.read("list_uploads", &self.base.bucket(&pairs), &HeaderMap::new()).await?.1)
+        let document = self.read("list_uploads", &self.base.bucket(&pairs), &HeaderMap::new()).await?.1;
+        results::uploads(&document)?.within(query)
     }
 
     fn part_url(&self, upload: UploadOf<'_>, number: u32) -> String {

@@ -1,0 +1,84 @@
+//! Entries as the lines that they are kept in: JSON, with the number of the format. Pure.
+//!
+//! Always: what is written is read as it was. A file may hold anything: what is no line is passed over, and of a newer format none
+//! is taken for one of ours.
+
+use super::entry::Entry;
+use mlgw_common::limits::DECISIONS_MAX;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The format of a line.
+const FORMAT: u32 = 1;
+/// The greatest number of an entry that is read: who goes on counting from it comes to no end.
+const SEQ_MAX: u64 = u64::MAX / 2;
+
+/// A line, by what it must have.
+#[derive(Deserialize)]
+struct Format {
+    v: u32,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    v: u32,
+    #[serde(flatten)]
+    entry: &'a Entry,
+}
+
+/// The lines of entries.
+pub(super) fn of(entries: &[Entry]) -> serde_json::Result<Vec<u8>> {
+    let mut lines = Vec::new();
+    for entry in entries {
+        serde_json::to_writer(&mut lines, &Line { v: FORMAT, entry })?;
+        lines.push(b'\n');
+    }
+    Ok(lines)
+}
+
+/// Adds the entries of a file, of which the newest stay; returns how many lines are passed over and why, if any are. The error is the number of
+/// a newer format.
+pub(super) fn read(text: &[u8], found: &mut BTreeMap<u64, Entry>) -> Result<Option<String>, u32> {
+    let mut passed_over = (0, String::new());
+    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let format = serde_json::from_slice::<Format>(line).map_or(FORMAT, |format| format.v);
+        if format > FORMAT {
+            return Err(format);
+        }
+        match entry(line) {
+            Ok(entry) => drop(found.insert(entry.seq, entry)),
+            Err(why) => passed_over = (passed_over.0 + 1, why),
+        }
+        if found.len() > DECISIONS_MAX {
+            found.pop_first();
+        }
+    }
+    let (lines, why) = passed_over;
+    Ok((lines > 0).then(|| format!("{lines} lines; the last: {why}")))
+}
+
+fn entry(line: &[u8]) -> Result<Entry, String> {
+    let entry: Entry = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    match entry.seq {
+        0..=SEQ_MAX => Ok(entry),
+        seq => Err(format!("nobody counts to {seq}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read;
+    use std::collections::BTreeMap;
+
+    const LINE: &str = r#""at_ms":1,"until_ms":1,"kind":"spill","count":1,"from":"hot","to":"cold","bytes":1,"reason":"drain","outcome":"done"}"#;
+
+    #[test]
+    fn who_reads_a_number_can_count_on() {
+        let text =
+            [1, u64::MAX, u64::MAX / 2].map(|seq| format!("{{\"v\":1,\"seq\":{seq},{LINE}")).join("\n");
+        let mut found = BTreeMap::new();
+        let passed_over = read(text.as_bytes(), &mut found).unwrap();
+        assert_eq!(found.into_keys().collect::<Vec<_>>(), [1, u64::MAX / 2]);
+        assert!(passed_over.unwrap().contains("1 lines"), "and says so");
+    }
+}
