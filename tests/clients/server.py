@@ -7,6 +7,7 @@ has failed its tests. What it wrote to standard output and error is shown when s
 
 import dataclasses
 import http.client
+import json
 import os
 import pathlib
 import shutil
@@ -161,6 +162,15 @@ class Server:
             self.process.kill()
             status = self.process.wait()
         assert status == 0, f"mlgw serve ended with {status} after SIGTERM:\n{self.output()}"
+
+    def command(self, *words, status=0):
+        """What a command of mlgw answers; where it should end with another status than 0, its complaint."""
+        admin = ["--endpoint", f"http://127.0.0.1:{self.admin_port}", "--output", "json", "--yes"]
+        done = subprocess.run(
+            [os.environ["MLGW_BIN"], *admin, *words], env=self.environment(), capture_output=True, text=True
+        )
+        assert done.returncode == status, f"mlgw {' '.join(words)}: {done.stdout}{done.stderr}"
+        return done.stderr if status else json.loads(done.stdout)
 
     def environment(self):
         """What an S3 client started as a program needs in its environment."""

@@ -1,9 +1,5 @@
 """boto3: what goes over a quota is refused once, with a code and the figures, and is not tried again."""
 
-import json
-import os
-import subprocess
-
 import boto3
 import pytest
 from botocore.exceptions import ClientError
@@ -11,12 +7,6 @@ from botocore.exceptions import ClientError
 from content import content
 
 PART_BYTES = 5 << 20
-
-
-def mlgw(aws, *words):
-    command = [os.environ["MLGW_BIN"], "--endpoint", f"http://127.0.0.1:{aws.admin_port}", "--output", "json"]
-    done = subprocess.run([*command, *words], check=True, capture_output=True, env=dict(os.environ))
-    return json.loads(done.stdout)
 
 
 def refused(call, **arguments):
@@ -30,7 +20,7 @@ def refused(call, **arguments):
 
 
 def test_a_bucket_at_its_quota_refuses_what_grows(s3, aws, bucket):
-    mlgw(aws, "bucket", "quota", bucket, "--bytes", "11MiB", "--objects", "2")
+    aws.command("bucket", "quota", bucket, "--bytes", "11MiB", "--objects", "2")
     s3.put_object(Bucket=bucket, Key="a", Body=content(1 << 20, "a"))
     upload = s3.create_multipart_upload(Bucket=bucket, Key="b")
     target = {"Bucket": bucket, "Key": "b", "UploadId": upload["UploadId"]}
@@ -45,11 +35,11 @@ def test_a_bucket_at_its_quota_refuses_what_grows(s3, aws, bucket):
     assert refused(s3.put_object, Bucket=bucket, Key="c", Body=b"")["Limit"] == "2"
     s3.delete_object(Bucket=bucket, Key="b")
     s3.put_object(Bucket=bucket, Key="c", Body=content(PART_BYTES, "c"))
-    assert mlgw(aws, "bucket", "show", bucket)["used"] == {"bytes": (1 << 20) + PART_BYTES, "objects": 2}
+    assert aws.command("bucket", "show", bucket)["used"] == {"bytes": (1 << 20) + PART_BYTES, "objects": 2}
 
 
 def test_a_key_at_its_quota_writes_no_more_and_others_do(s3, aws, bucket):
-    made = mlgw(aws, "access", "key", "create", "--role", "write", "--quota-bytes", "1KiB")
+    made = aws.command("access", "key", "create", "--role", "write", "--quota-bytes", "1KiB")
     limited = boto3.client(
         "s3", aws_access_key_id=made["key"]["access_key"], aws_secret_access_key=made["secret_access_key"]
     )

@@ -1,0 +1,93 @@
+"""What a reader sees of an object, and keys that are easily got wrong."""
+
+import datetime
+
+import pytest
+from botocore.exceptions import ClientError
+
+from content import content
+
+MIB = 1 << 20
+# Those that a path, a URL, a form or XML may spoil, in byte order. moto has no keys with line ends.
+KEYS = sorted(
+    [
+        "../up",
+        "./dot",
+        "/lead",
+        "a//b",
+        "a/./b",
+        "a/b/c",
+        "a/d",
+        "a%2Fb",
+        "colon:x@y!$()*,",
+        "control\x01",
+        "dir/",
+        "emoji 😀",
+        "in a dir/one",
+        "in a dir/two",
+        "p+lus",
+        "quote'\"<>&",
+        "q=1;2&x?y#z",
+        "sp ace",
+        "tail ",
+        "x" * 900,
+        "ü/é",
+        "ü",
+    ],
+    key=str.encode,
+)
+DESCRIBED = {
+    "CacheControl": "no-cache",
+    "ContentDisposition": 'attachment; filename="a b"',
+    "ContentEncoding": "x-none",
+    "ContentLanguage": "de",
+    "ContentType": "text/x",
+    "Expires": datetime.datetime(2028, 1, 1, tzinfo=datetime.timezone.utc),
+    "Metadata": {"a": "b  c", "number": "7"},
+}
+PARTS = [content(length, f"part {length}") for length in (5 * MIB, 6 * MIB, 1000)]
+
+
+def head_of(client, where):
+    """Everything but the body that describes an object, as HEAD tells it."""
+    answer = client.head_object(**where)
+    return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
+
+
+def described(client, where):
+    """The body of an object and what describes it, as GET tells it.
+
+    Without checksums, which moto keeps only where a header names the algorithm, too, and without the number
+    of tags, which a bound bucket does not tell.
+    """
+    answer = client.get_object(**where)
+    left_out = ("ResponseMetadata", "Body", "TagCount")
+    names = [name for name in answer if name not in left_out and "Checksum" not in name]
+    return answer["Body"].read(), {name: answer[name] for name in names}
+
+
+def tags_of(client, where):
+    return {tag["Key"]: tag["Value"] for tag in client.get_object_tagging(**where)["TagSet"]}
+
+
+def begin(client, where, **more):
+    """Begins an upload in parts and returns what all requests of it name."""
+    return {**where, "UploadId": client.create_multipart_upload(**where, **more)["UploadId"]}
+
+
+def put_parts(client, where, **more):
+    """Puts PARTS in an upload and returns the answer to its complete."""
+    upload = begin(client, where, **more)
+    parts = [
+        {"PartNumber": number, "ETag": client.upload_part(**upload, PartNumber=number, Body=body)["ETag"]}
+        for number, body in enumerate(PARTS, 1)
+    ]
+    return client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+
+
+def refused(call, **arguments):
+    """Status and code of an answer that has to be an error."""
+    with pytest.raises(ClientError) as caught:
+        call(**arguments)
+    answer = caught.value.response
+    return answer["ResponseMetadata"]["HTTPStatusCode"], answer["Error"]["Code"]
