@@ -1,7 +1,7 @@
 //! Structure out of any bytes: numbers, pieces and heads of requests.
 
 use http::request::Parts;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Takes bytes from the front; zeros and nothing when they are used up.
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
@@ -42,16 +42,27 @@ impl<'a> Input<'a> {
     pub(crate) fn head(&mut self) -> Option<Parts> {
         let mut words = self.line().splitn(2, |byte| *byte == b' ');
         let mut head = http::Request::builder().method(words.next()?).uri(words.next()?);
+        *head.headers_mut()? = self.headers()?;
+        Some(head.body(()).ok()?.into_parts().0)
+    }
+
+    /// Header lines and a blank one. Only what an HTTP library lets through gets here.
+    pub(crate) fn headers(&mut self) -> Option<HeaderMap> {
+        let mut headers = HeaderMap::new();
         loop {
             let line = self.line();
             if line.is_empty() {
-                break;
+                return Some(headers);
             }
             let mut parts = line.splitn(2, |byte| *byte == b':');
             let name = HeaderName::from_bytes(parts.next()?).ok()?;
-            head = head.header(name, HeaderValue::from_bytes(parts.next()?.trim_ascii()).ok()?);
+            headers.append(name, HeaderValue::from_bytes(parts.next()?.trim_ascii()).ok()?);
         }
-        Some(head.body(()).ok()?.into_parts().0)
+    }
+
+    /// A line as text; what is none of it becomes U+FFFD.
+    pub(crate) fn text(&mut self) -> String {
+        String::from_utf8_lossy(self.line()).into_owned()
     }
 }
 

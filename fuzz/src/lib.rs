@@ -27,7 +27,33 @@ mod gateway {
         pub use principal::{Action, BadGlob, Principal, Role};
     }
 
+    pub mod writeback {
+        pub mod record;
+    }
+
     pub mod s3 {
+        pub mod bound {
+            mod onward;
+
+            use mlgw_metadata::schema::Binding;
+            use mlgw_tiering::origin::ListLine;
+            use onward::Onward;
+
+            /// The name behind which there is nothing of a group.
+            pub fn behind_group(group: &str) -> String {
+                format!("{group}{}", onward::LAST_CHARACTER)
+            }
+
+            /// What a token says of going on.
+            pub fn onward(last: Option<&ListLine>, token: &str, binding: &Binding) -> String {
+                Onward::behind(last, token.to_owned(), binding).text()
+            }
+
+            /// What an origin is asked with then.
+            pub fn open(text: &str, binding: &Binding, start_after: &str) -> (String, Option<String>) {
+                Onward::open(Some(text.to_owned()), binding, start_after.to_owned())
+            }
+        }
         pub mod copy_source;
         pub mod elements;
         pub mod error;
@@ -50,7 +76,7 @@ mod tiering {
     }
 }
 
-use gateway::{auth, body, config, credentials, query, s3};
+use gateway::{auth, body, config, credentials, query, s3, writeback};
 use tiering::hot;
 
 mod input;

@@ -1,8 +1,10 @@
 //! One file a target: what it decodes, and what always holds of it.
 
+pub mod answers;
 pub mod bodies;
 pub mod chunks;
 pub mod copies;
+pub mod decisions;
 pub mod documents;
 pub mod forms;
 pub mod keys;
@@ -14,3 +16,4 @@ pub mod requests;
 pub mod segments;
 pub mod settings;
 pub mod signatures;
+pub mod write_back;

@@ -1,0 +1,53 @@
+//! The log of decisions, read from a file that may hold anything. What is read is written and read as the same, and goes on counting.
+
+use mlgw_common::Timestamp;
+use mlgw_common::ids::{BucketId, SegmentId};
+use mlgw_common::limits::{DECISION_WHY_BYTES_MAX, DECISIONS_MAX};
+use mlgw_tiering::decisions::{Decided, Entry, What, Why, count_on, read, write};
+
+/// The file.
+pub fn run(data: &[u8]) {
+    let Ok((found, _)) = read(data) else { return };
+    assert!(found.len() <= DECISIONS_MAX && found.iter().all(|(seq, entry)| *seq == entry.seq));
+    assert!(
+        found.last_key_value().is_none_or(|(seq, _)| seq.checked_mul(2).is_some()),
+        "there is a next one"
+    );
+    let mut entries: Vec<Entry> = found.values().cloned().collect();
+    let written = write(&entries);
+    assert_eq!(read(&written), Ok((found, None)));
+    // The last line of a number holds, and what is torn off is passed over.
+    if !written.is_empty() {
+        let (torn, why) = read(&[&written, &written[..written.len() - 2]].concat()).expect("our own format");
+        assert!(torn.values().eq(&entries) && why.is_some());
+    }
+    for entry in &mut entries {
+        more_of(entry);
+    }
+}
+
+/// One more of the same, at any time.
+fn more_of(entry: &mut Entry) {
+    let key = entry.key.clone();
+    let what = match (entry.segment, entry.bucket) {
+        (Some(segment), _) => What::Segment(SegmentId(segment)),
+        (None, bucket) => {
+            What::Objects { bucket: BucketId(bucket.unwrap_or_default()), count: 2, prefix: &key }
+        }
+    };
+    let decided = Decided {
+        kind: entry.kind,
+        what,
+        from: entry.from,
+        to: entry.to,
+        bytes: 3,
+        why: Why { reason: entry.reason, job: entry.job },
+        outcome: entry.outcome,
+    };
+    for now in [entry.at_ms, entry.at_ms.saturating_add(999), i64::MIN, 0, i64::MAX] {
+        let before = (entry.count, entry.bytes);
+        let counted = count_on(entry, Timestamp(now), &decided, &key);
+        assert!(!counted || before <= (entry.count, entry.bytes));
+        assert!(!counted || key.is_empty() || entry.error.len() <= DECISION_WHY_BYTES_MAX);
+    }
+}
