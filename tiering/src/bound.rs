@@ -282,8 +282,13 @@ impl BoundBucket {
         let there = |name: &str| format!("{}{name}", self.prefix);
         let start_after =
             if query.start_after.is_empty() { String::new() } else { there(&query.start_after) };
-        let query = ListQuery { prefix: there(&query.prefix), start_after, ..query };
+        let mut query = ListQuery { prefix: there(&query.prefix), start_after, ..query };
         let mut page = self.origin.list(&query).await?;
+        // An origin may look at many keys and show none of them.
+        while page.lines.is_empty() && query.max_keys > 0 && page.next.is_some() {
+            query = ListQuery { token: page.next, start_after: String::new(), ..query };
+            page = self.origin.list(&query).await?;
+        }
         for line in &mut page.lines {
             line.strip(&self.prefix)?;
         }

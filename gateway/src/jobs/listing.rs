@@ -122,11 +122,11 @@ impl<C: Fn(u64) -> Result<(), Stop>> Lister<C> {
             })?;
             let is_last = page.next.is_none();
             let objects: Vec<_> = page.lines.into_iter().filter_map(object).collect();
-            let bytes: u64 = objects.iter().map(|(_, object)| object.size).sum();
+            let bytes = objects.iter().fold(0u64, |sum, (_, object)| sum.saturating_add(object.size));
             let mut total = 0;
             self.live.step(|progress| {
                 progress.objects_total += objects.len() as u64;
-                progress.bytes_total += bytes;
+                progress.bytes_total = progress.bytes_total.saturating_add(bytes);
                 total = progress.bytes_total;
             });
             (self.check)(total)?;

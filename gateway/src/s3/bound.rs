@@ -234,7 +234,7 @@ fn told(error: OriginError, fronted: &Fronted) -> S3Error {
         | OriginError::Broken(_)
         | OriginError::TimedOut => of(Code::ServiceUnavailable),
         OriginError::Refused { status, code, .. } => of(code_of(*status, code)),
-        OriginError::NotModified
+        OriginError::NotModified(_)
         | OriginError::Changed
         | OriginError::OutOfRange(_)
         | OriginError::Nonsense(_) => of(Code::InternalError),

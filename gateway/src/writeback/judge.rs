@@ -45,7 +45,8 @@ pub(super) fn judge(
     match exact_ms {
         None if found_secs == began_secs => Verdict::Unclear,
         None if found_secs < began_secs => overwrite(),
-        Some(exact_ms) if exact_ms < began_ms => overwrite(),
+        // One of a full second is of an origin that tells no more, nearly always: then it may have been later.
+        Some(exact_ms) if exact_ms < began_ms && exact_ms.rem_euclid(1000) != 0 => overwrite(),
         _ => Verdict::Foreign,
     }
 }
@@ -84,6 +85,7 @@ mod tests {
         let within = found(10_000, None);
         assert_eq!(judged(&within, Some(10_499)), yes);
         assert_eq!(judged(&within, Some(10_500)), Verdict::Foreign);
+        assert_eq!(judged(&within, Some(10_000)), Verdict::Foreign, "its listings tell seconds, too");
     }
 
     #[test]

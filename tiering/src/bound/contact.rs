@@ -13,6 +13,11 @@ use mlgw_metadata::schema::Copy;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
+/// Headers tell seconds, listings tell more.
+fn is_other_second(one_ms: i64, other_ms: i64) -> bool {
+    one_ms.div_euclid(1000) != other_ms.div_euclid(1000)
+}
+
 /// Who is being asked for, and what for: an answer about an object may lack its checksums. Who asks after a write does not ask together
 /// with who asked before it.
 type Asked = (BucketId, ObjectKey, bool, Ticket);
@@ -177,7 +182,13 @@ impl BoundBucket {
                 let tail = self.take(key, &copy, got, asking).await?;
                 Ok(Contact { copy, state: CacheState::Miss, tail })
             }
-            Err(OriginError::NotModified) => match known {
+            Err(OriginError::NotModified(modified_ms)) => match known {
+                // The same bytes, and something else about them.
+                Some(known)
+                    if modified_ms.is_some_and(|ms| is_other_second(ms, known.object.modified_ms)) =>
+                {
+                    self.ask_about(key, ticket).await
+                }
                 Some(known) => {
                     let said = Copy { validated_ms: asked_ms, ..known.clone() };
                     let copy = self.note(key, said, ticket);

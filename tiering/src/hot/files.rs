@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use mlgw_common::ids::{Generation, SegmentId};
 use parking_lot::RwLock;
@@ -22,9 +22,21 @@ pub(super) struct Opened {
     used: AtomicU64,
     /// Reads since somebody asked.
     reads: AtomicU64,
+    /// Its file system refuses `RWF_NOWAIT`.
+    nowait_refused: AtomicBool,
 }
 
 impl Opened {
+    /// Whether it can be read without waiting for the disk, as far as is known.
+    pub(super) fn takes_nowait(&self) -> bool {
+        !self.nowait_refused.load(Relaxed)
+    }
+
+    /// It cannot be.
+    pub(super) fn refuse_nowait(&self) {
+        self.nowait_refused.store(true, Relaxed);
+    }
+
     /// It was read once more.
     pub(super) fn was_read(&self) {
         self.reads.fetch_add(1, Relaxed);
@@ -67,7 +79,8 @@ impl Files {
             Err(error) => return Err(error),
         };
         let used = AtomicU64::new(self.openings.fetch_add(1, Relaxed) + 1);
-        let opened = Arc::new(Opened { file, generation: place.generation, used, reads: AtomicU64::new(0) });
+        let (reads, nowait_refused) = (AtomicU64::new(0), AtomicBool::new(false));
+        let opened = Arc::new(Opened { file, generation: place.generation, used, reads, nowait_refused });
         let mut open = self.open.write();
         if open.len() >= self.files_max {
             let oldest = open.iter().min_by_key(|(_, opened)| opened.used.load(Relaxed)).map(|(&id, _)| id);

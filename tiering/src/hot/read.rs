@@ -7,11 +7,9 @@
 //! await, and the bytes are handed out in the buffer they were read into.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -103,8 +101,6 @@ struct Inner {
     queues: DiskQueues,
     /// Places at which reads met damage, for the scrub to look at.
     suspects: Mutex<BTreeSet<(SegmentId, u64)>>,
-    /// The file system refuses `RWF_NOWAIT`.
-    nowait_refused: AtomicBool,
 }
 
 /// What one read fetches.
@@ -133,16 +129,7 @@ enum How {
 
 impl Reader {
     pub(super) fn new(files: Files, away: Arc<Away>, queues: DiskQueues, metrics: Arc<Metrics>) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                files,
-                away,
-                metrics,
-                queues,
-                suspects: Mutex::default(),
-                nowait_refused: AtomicBool::new(false),
-            }),
-        }
+        Self { inner: Arc::new(Inner { files, away, metrics, queues, suspects: Mutex::default() }) }
     }
 
     /// The places, by segment and offset, at which reads met damage since it was last asked.
@@ -220,8 +207,8 @@ impl Reader {
 impl Inner {
     async fn run(self: &Arc<Self>, plan: Plan, lane: Lane) -> Result<Bytes, ReadError> {
         if plan.payload.len() as u64 <= INLINE_READ_BYTES_MAX
-            && !self.nowait_refused.load(Relaxed)
             && let Some(opened) = self.files.get(plan.location.segment)
+            && opened.takes_nowait()
             && let Fetched::Bytes(bytes) = self.fetch(&plan, &opened, How::Cached)?
         {
             opened.was_read();
@@ -266,7 +253,7 @@ impl Inner {
         let opened = self.files.open(segment).map_err(|source| ReadError::Io { segment, source })?;
         let opened = opened.ok_or(ReadError::Gone { segment })?;
         let mut record = vec![0; head_bytes as usize + plan.payload.end];
-        self.fill(plan, &opened.file, &mut record, offset, How::Disk)?;
+        self.fill(plan, &opened, &mut record, offset, How::Disk)?;
         let place = Place { segment, generation: opened.generation, offset };
         plan.whole(place, Bytes::from(record))
     }
@@ -328,8 +315,8 @@ impl Inner {
             let mut head = vec![0; head_bytes];
             let mut payload = vec![0; plan.payload.len()];
             let blocks_at = payload_at + plan.payload.start as u64;
-            if !self.fill(plan, &opened.file, &mut head, offset, how)?
-                || !self.fill(plan, &opened.file, &mut payload, blocks_at, how)?
+            if !self.fill(plan, opened, &mut head, offset, how)?
+                || !self.fill(plan, opened, &mut payload, blocks_at, how)?
             {
                 return Ok(Fetched::NotCached);
             }
@@ -337,7 +324,7 @@ impl Inner {
             return Ok(Fetched::Bytes(plan.cut(payload, plan.payload.start)));
         }
         let mut record = vec![0; head_bytes + plan.payload.end];
-        if !self.fill(plan, &opened.file, &mut record, offset, how)? {
+        if !self.fill(plan, opened, &mut record, offset, how)? {
             return Ok(Fetched::NotCached);
         }
         let (head, payload) = record.split_at(head_bytes);
@@ -351,12 +338,12 @@ impl Inner {
     fn fill(
         &self,
         plan: &Plan,
-        file: &File,
+        opened: &Opened,
         out: &mut [u8],
         offset: u64,
         how: How,
     ) -> Result<bool, ReadError> {
-        let segment = plan.location.segment;
+        let (segment, file) = (plan.location.segment, &opened.file);
         match how {
             How::Cached => {
                 let wanted = out.len();
@@ -364,7 +351,7 @@ impl Inner {
                 match rustix::io::preadv2(file, &mut [IoSliceMut::new(out)], offset, flags) {
                     Ok(got) => Ok(got == wanted),
                     Err(Errno::OPNOTSUPP) => {
-                        self.nowait_refused.store(true, Relaxed);
+                        opened.refuse_nowait();
                         Ok(false)
                     }
                     // The pool tries again and says what is wrong, if it still is.

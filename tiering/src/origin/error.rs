@@ -16,7 +16,10 @@ pub enum OriginError {
     Denied(String),
     /// The object is the one that the caller has.
     #[error("the object has not changed")]
-    NotModified,
+    NotModified(
+        /// When it was written last, if it says, in milliseconds since 1970.
+        Option<i64>,
+    ),
     /// The object is another one than the caller wants.
     #[error("the object has changed at the origin")]
     Changed,
@@ -66,7 +69,7 @@ impl OriginError {
             Self::NoSuchKey
             | Self::NoSuchBucket
             | Self::Denied(_)
-            | Self::NotModified
+            | Self::NotModified(_)
             | Self::Changed
             | Self::OutOfRange(_)
             | Self::Throttled(_)
@@ -88,7 +91,7 @@ impl OriginError {
             Self::NoSuchKey
             | Self::NoSuchBucket
             | Self::Denied(_)
-            | Self::NotModified
+            | Self::NotModified(_)
             | Self::Changed
             | Self::OutOfRange(_)
             | Self::Refused { .. }

@@ -44,7 +44,7 @@ const fn word(error: &OriginError) -> &'static str {
     match error {
         OriginError::NoSuchKey | OriginError::NoSuchBucket => "absent",
         OriginError::Denied(_) => "denied",
-        OriginError::NotModified => "not_modified",
+        OriginError::NotModified(_) => "not_modified",
         OriginError::Changed => "changed",
         OriginError::OutOfRange(_) => "out_of_range",
         OriginError::Throttled(_) => "throttled",

@@ -128,6 +128,12 @@ fn stripped(prefix: &str, name: &str) -> Result<String, Stop> {
 
 /// Whether anything is at an origin under a prefix.
 pub(super) async fn is_empty(origin: &dyn Origin, prefix: &str) -> Result<bool, OriginError> {
-    let query = ListQuery { prefix: prefix.to_owned(), max_keys: 1, ..ListQuery::default() };
-    Ok(origin.list(&query).await?.lines.is_empty())
+    let mut query = ListQuery { prefix: prefix.to_owned(), max_keys: 1, ..ListQuery::default() };
+    loop {
+        let page = origin.list(&query).await?;
+        if !page.lines.is_empty() || page.next.is_none() {
+            return Ok(page.lines.is_empty());
+        }
+        query.token = page.next;
+    }
 }

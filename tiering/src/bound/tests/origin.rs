@@ -94,7 +94,7 @@ impl MemoryOrigin {
         }
         let (object, bytes) = self.object(key)?;
         if query.if_none_match.as_ref() == Some(&object.etag) {
-            return Err(OriginError::NotModified);
+            return Err(OriginError::NotModified(Some(object.modified_ms)));
         }
         if query.if_match.as_ref().is_some_and(|etag| *etag != object.etag) {
             return Err(OriginError::Changed);

@@ -51,7 +51,7 @@ pub(super) fn described(
     let etag = unquoted(etag);
     let mut object = ObjectVersion {
         size,
-        modified_ms: text(headers, "last-modified").and_then(date_ms).unwrap_or(0),
+        modified_ms: modified(headers).unwrap_or(0),
         part_count: part_count(&etag),
         etag,
         headers: kept(headers),
@@ -91,6 +91,11 @@ pub(super) fn known(headers: &HeaderMap) -> HeaderMap {
     };
     let known = headers.iter().filter(|(name, _)| is_known(name.as_str()));
     known.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// When an object was written last, in milliseconds since 1970.
+pub(super) fn modified(headers: &HeaderMap) -> Option<i64> {
+    text(headers, "last-modified").and_then(date_ms)
 }
 
 fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {

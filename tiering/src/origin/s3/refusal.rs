@@ -13,7 +13,7 @@ pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, document: &[u8]) 
         Some(Duration::from_secs(seconds))
     };
     match (status.as_u16(), code.as_str()) {
-        (304, _) => OriginError::NotModified,
+        (304, _) => OriginError::NotModified(head::modified(headers)),
         (404, "NoSuchBucket") => OriginError::NoSuchBucket,
         (404, "NoSuchUpload" | "NoSuchVersion") => OriginError::Refused { status: 404, code, message },
         (404, _) => OriginError::NoSuchKey,

@@ -207,7 +207,7 @@ fn statuses_mean_what_they_mean() {
     };
     assert_eq!(of(404, "NoSuchBucket"), OriginError::NoSuchBucket);
     assert_eq!(of(404, ""), OriginError::NoSuchKey);
-    assert_eq!((of(304, ""), of(412, "")), (OriginError::NotModified, OriginError::Changed));
+    assert_eq!((of(304, ""), of(412, "")), (OriginError::NotModified(None), OriginError::Changed));
     assert_eq!((of(416, ""), of(429, "")), (OriginError::OutOfRange(None), OriginError::Throttled(None)));
     assert_eq!((of(500, ""), of(400, "SlowDown")), (OriginError::Failed(500), OriginError::Throttled(None)));
     assert!(matches!(of(400, "Bad"), OriginError::Refused { status: 400, code, .. } if code == "Bad"));
