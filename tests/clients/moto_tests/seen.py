@@ -1,6 +1,7 @@
 """What a reader sees of an object, and keys that are easily got wrong."""
 
 import datetime
+import time
 
 import pytest
 from botocore.exceptions import ClientError
@@ -52,6 +53,13 @@ def head_of(client, where):
     """Everything but the body that describes an object, as HEAD tells it."""
     answer = client.head_object(**where)
     return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
+
+
+def wait_until_later(bucket, key):
+    """Until who writes now does so in a later second than that of what is there: moto tells no more of its time."""
+    there = bucket.there.head_object(**bucket.of_there(key))["LastModified"]
+    while datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0) <= there:
+        time.sleep(0.02)
 
 
 def described(client, where):

@@ -5,7 +5,7 @@ import pytest
 from conftest import ATTIC
 from content import content
 from moto_origin import Moto, client
-from seen import DESCRIBED, KEYS, MIB, PARTS, described, put_parts, refused, tags_of
+from seen import DESCRIBED, KEYS, MIB, PARTS, described, put_parts, refused, tags_of, wait_until_later
 from server import Server
 from wire import new_bucket
 
@@ -69,6 +69,8 @@ def test_a_bucket_moves_to_another_one_and_readers_see_no_change(bind, mode):
     bodies, tags = fill(bucket, KEYS[MODES.index(mode) :: 3])
     if mode == "write-back":
         for key in (next(iter(bodies)), "dirty ü"):
+            if key in bodies:
+                wait_until_later(bucket, key)
             bodies[key], tags[key] = b"dirty", {}
             bucket.here.put_object(**bucket.of_here(key), Body=bodies[key])
     before = {key: described(bucket.here, bucket.of_here(key)) for key in bodies}

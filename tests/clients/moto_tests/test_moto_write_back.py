@@ -6,7 +6,7 @@ import pytest
 
 from conftest import LAKE, Bound
 from content import content
-from seen import DESCRIBED, KEYS, MIB, PARTS, begin, described, put_parts, refused, tags_of
+from seen import DESCRIBED, KEYS, MIB, PARTS, begin, described, put_parts, refused, tags_of, wait_until_later
 from server import Server, free_port
 
 MARK = "mlgw-write"
@@ -145,6 +145,7 @@ def test_what_was_written_while_the_origin_was_away_is_sent_later_and_spares_wha
     for key in ("theirs", "theirs too"):
         is_here(bucket, key, b"written here")
         assert described(bucket.there, bucket.of_there(key))[0] == b"written there"
+    wait_until_later(bucket, "theirs too")
     put(bucket, "theirs too", b"decided")
     server.command("bucket", "flush", bucket.name, "--discard")
     is_here(bucket, "theirs", b"written there")

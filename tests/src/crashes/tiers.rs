@@ -20,7 +20,7 @@ use crate::workload::{self, Kill, Plan};
 
 const ROUNDS: u64 = 5;
 const WORKERS: u64 = 4;
-const ANSWERS_MAX: u64 = 1200;
+const ANSWERS_MAX: u64 = 600;
 const SIZES: &[u64] = &[1, 300, 5_000, 70_000, 200_000, 2_500_000];
 /// The bucket of segments, of another server.
 const ATTIC: &str = "attic";
