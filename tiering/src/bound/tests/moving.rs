@@ -3,7 +3,7 @@
 use super::writing::bucket;
 use super::{Bench, CacheState, key};
 use crate::bound::Changed;
-use crate::origin::{Content, OriginError, Part};
+use crate::origin::{Content, ListLine, ListPage, ListQuery, OriginError, Part};
 use bytes::Bytes;
 use http::HeaderMap;
 use mlgw_common::{Clock as _, Timestamp};
@@ -88,4 +88,38 @@ async fn what_the_origin_before_says_is_kept_for_nobody() {
     assert_eq!(bench.origin.log.lock().len(), before + 1, "it is asked for anew");
     assert_eq!(bench.bucket().head(&key("none"), false).await.err(), Some(OriginError::NoSuchKey));
     assert_eq!(bench.origin.log.lock().len(), before + 2);
+}
+
+#[tokio::test]
+async fn an_object_that_has_not_changed_but_in_time_is_asked_about() {
+    let bench = Bench::new().await;
+    bench.put(1, 1000);
+    bench.read(Part::Whole).await.unwrap();
+    bench.quiet().await;
+    for (modified_ms, is_asked) in [(None, false), (Some(999), false), (Some(5_000), true)] {
+        bench.bucket().refresh("");
+        bench.origin.fail(super::Fault::Fail(OriginError::NotModified(modified_ms)));
+        let before = bench.origin.log.lock().len();
+        bench.bucket().open(&key("k"), Part::Whole).await.unwrap();
+        let heads = bench.origin.log.lock()[before..].iter().filter(|line| *line == "head").count();
+        assert_eq!(heads, usize::from(is_asked), "{modified_ms:?}");
+        bench.quiet().await;
+        assert_eq!(bench.read(Part::Whole).await.unwrap().1, CacheState::Hit, "its bytes are kept");
+    }
+}
+
+#[tokio::test]
+async fn a_page_without_a_line_is_not_the_end_of_a_listing() {
+    let bench = Bench::new().await;
+    let page = |lines, next: Option<&str>| ListPage { lines, next: next.map(str::to_owned) };
+    let line = ListLine::Object("p/k".into(), Box::default());
+    bench.origin.pages.lock().extend([
+        page(vec![], Some("1")),
+        page(vec![], Some("2")),
+        page(vec![line], None),
+    ]);
+    let query = ListQuery { max_keys: 10, ..ListQuery::default() };
+    let found = bench.bucket().list(query).await.unwrap();
+    assert_eq!((found.lines.len(), found.lines[0].name(), found.next), (1, "k", None));
+    assert_eq!(*bench.origin.log.lock(), ["list ", "list 1", "list 2"]);
 }

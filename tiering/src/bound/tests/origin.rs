@@ -33,6 +33,8 @@ pub(super) struct MemoryOrigin {
     /// The parts that were asked for, and `head`.
     pub(super) log: Mutex<Vec<String>>,
     pub(super) faults: Mutex<VecDeque<Fault>>,
+    /// What listings answer, one after the other.
+    pub(super) pages: Mutex<VecDeque<ListPage>>,
 }
 
 impl MemoryOrigin {
@@ -127,8 +129,9 @@ impl MemoryOrigin {
 
 impl Origin for MemoryOrigin {
     fn list<'a>(&'a self, query: &'a ListQuery) -> Answer<'a, ListPage> {
-        let _ = query;
-        Box::pin(async { Ok(ListPage::default()) })
+        self.log.lock().push(format!("list {}", query.token.as_deref().unwrap_or_default()));
+        let page = self.pages.lock().pop_front().unwrap_or_default();
+        Box::pin(async { Ok(page) })
     }
 
     fn head<'a>(&'a self, key: &'a str) -> Answer<'a, ObjectVersion> {
