@@ -16,6 +16,7 @@ mod migrate;
 mod promote;
 pub mod residency;
 mod runner;
+mod shuffle;
 mod sync;
 mod warm;
 
@@ -28,7 +29,7 @@ use live::Live;
 use mlgw_common::limits::{JOB_BLOCKS_MAX, MIB};
 use mlgw_common::{Clock, NodeId};
 use mlgw_metadata::Catalogue;
-use mlgw_metadata::schema::{Dataset, Found, Job, JobKind, JobState};
+use mlgw_metadata::schema::{Dataset, Found, Job, JobKind, JobOrder, JobState};
 use mlgw_tiering::bound::Bound;
 use mlgw_tiering::{Decisions, PinnedCopies, Tiers};
 use parking_lot::Mutex;
@@ -186,6 +187,25 @@ pub fn kind_of(name: &str) -> Option<JobKind> {
 /// Every kind.
 pub const KINDS: [JobKind; 5] =
     [JobKind::Warm, JobKind::Sync, JobKind::Evict, JobKind::Clear, JobKind::Migrate];
+
+/// An order's name.
+#[must_use]
+pub const fn order_name(order: JobOrder) -> &'static str {
+    match order {
+        JobOrder::Sequential => "sequential",
+        JobOrder::Shuffled => "shuffled",
+        JobOrder::ShardShuffled => "shard-shuffled",
+    }
+}
+
+/// The order of a name.
+#[must_use]
+pub fn order_of(name: &str) -> Option<JobOrder> {
+    ORDERS.into_iter().find(|order| order_name(*order) == name)
+}
+
+/// Every order.
+pub const ORDERS: [JobOrder; 3] = [JobOrder::Sequential, JobOrder::Shuffled, JobOrder::ShardShuffled];
 
 /// What the name of a dataset begins with that stands for a whole bucket, for jobs that are done with that. No other dataset's name does.
 const OF_BUCKET: &str = "bucket:";

@@ -29,7 +29,7 @@ pub use credential::{Credential, Role};
 pub use dataset::{Dataset, Found, Schedule, Source};
 pub use extent::{Encoding, Extent, ExtentPage, PartRange};
 pub use fence::FencedRange;
-pub use job::{Job, JobCursor, JobKind, JobParams, JobProgress, JobState, MigrateTo};
+pub use job::{Job, JobCursor, JobKind, JobOrder, JobParams, JobProgress, JobState, MigrateTo};
 pub use node::Node;
 pub use object::{
     Checksum, ChecksumAlgorithm, ChecksumKind, EncryptionEnvelope, Imported, ObjectSummary, ObjectVersion,

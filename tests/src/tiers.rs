@@ -17,7 +17,7 @@ use bytes::Bytes;
 use crate::content::Content;
 use crate::s3::{Client, whole};
 use crate::seed::Rng;
-use crate::server::runtime;
+use crate::server::{Server, Setup, runtime};
 
 /// The bucket of these tests.
 const BUCKET: &str = "tiered";
@@ -34,6 +34,17 @@ async fn put_some(client: &Client, random: &mut Rng, objects: &mut Objects) {
         client.put(BUCKET, &key, whole(bytes.clone())).await.expect("stored");
         objects.insert(key, bytes);
     }
+}
+
+/// A server with some objects, whose segments are sealed: it was started twice.
+fn filled(setup: &Setup) -> (Server, Objects) {
+    let (server, mut objects) = (setup.start(), Objects::new());
+    runtime().block_on(async {
+        server.client().create_bucket(BUCKET).await.expect("made");
+        put_some(&server.client(), &mut Rng::new(7), &mut objects).await;
+    });
+    server.stop();
+    (setup.start(), objects)
 }
 
 async fn reads_back(client: &Client, objects: &Objects) {

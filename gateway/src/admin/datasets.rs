@@ -140,6 +140,9 @@ pub struct ScheduleRequest {
     /// As of a job: only keys that begin so.
     #[serde(default)]
     pub prefix: String,
+    /// As of a job: of a warm, in which order.
+    #[serde(default)]
+    pub order: Option<String>,
 }
 
 pub(super) async fn list(State(admin): State<Arc<Admin>>) -> Json<DatasetList> {
@@ -235,7 +238,7 @@ pub(super) async fn schedule(
             older_than: request.older_than.clone(),
             delete: request.delete,
             prefix: request.prefix.clone(),
-            order: None,
+            order: request.order.clone(),
         };
         let (kind, params) = params_of(&of_job, dataset, &shared)?;
         let after_ms = shared.clock.now().as_millis();

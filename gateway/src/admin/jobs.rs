@@ -5,7 +5,7 @@ use super::migrations::MigrateRequest;
 use super::signed::Caller;
 use super::{Admin, ApiError};
 use crate::config::Value as _;
-use crate::jobs::{KINDS, kind_name, kind_of, state_name};
+use crate::jobs::{KINDS, ORDERS, kind_name, kind_of, order_name, order_of, state_name};
 use crate::s3::error::S3Error;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
@@ -15,7 +15,7 @@ use http::StatusCode;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::KEY_LEN_MAX;
 use mlgw_metadata::command::{CancelJob, CreateJob, JobStep, StepJob};
-use mlgw_metadata::schema::{Dataset, Job, JobKind, JobParams};
+use mlgw_metadata::schema::{Dataset, Job, JobKind, JobOrder, JobParams};
 use mlgw_metadata::{ProposeError, Reject};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -54,6 +54,8 @@ pub struct JobInfo {
     pub delete: bool,
     /// Only keys that begin so.
     pub prefix: String,
+    /// Of a warm: `sequential`, `shuffled` or `shard-shuffled`.
+    pub order: Option<String>,
     /// Of a migration: the upstream that the bucket is moved to, and what its keys there begin with.
     pub to: Option<MigrateRequest>,
     /// Objects that are seen to.
@@ -104,7 +106,7 @@ pub struct JobRequest {
     /// Of others than a sync: only keys that begin so.
     #[serde(default)]
     pub prefix: String,
-    /// Of a warm: in which order; `sequential`, the order of keys.
+    /// Of a warm: in which order; `sequential` when not given, or `shuffled` or `shard-shuffled`.
     #[serde(default)]
     pub order: Option<String>,
 }
@@ -213,6 +215,7 @@ impl Admin {
         let (job, pace) = self.jobs.look_at(job);
         let time = |ms: i64| (ms != 0).then(|| Timestamp(ms).to_string());
         let progress = job.progress;
+        let order = (job.kind() == JobKind::Warm).then(|| order_name(job.params.order()).to_owned());
         JobInfo {
             id: job.id,
             kind: kind_name(job.kind()).to_owned(),
@@ -237,6 +240,7 @@ impl Admin {
             eta_seconds: pace.and_then(|pace| pace.left).map(|left| left.as_secs()),
             error: Some(job.error).filter(|error| !error.is_empty()),
             prefix: job.params.prefix,
+            order,
             to: job.params.to.map(|to| MigrateRequest { upstream: to.upstream, prefix: to.prefix }),
             dataset: job.dataset,
             requested_by: job.requested_by,
@@ -300,19 +304,20 @@ pub(super) fn params_of(
     if !request.prefix.is_empty() && (kind == JobKind::Sync || request.prefix.len() > KEY_LEN_MAX) {
         return invalid(format!("A prefix has at most {KEY_LEN_MAX} bytes, and a sync takes none."));
     }
-    match request.order.as_deref() {
-        None | Some("sequential") => {}
-        Some(order @ ("shuffled" | "shard-shuffled")) => {
-            let why = format!("The order {order:?} is not offered yet: there is \"sequential\".");
-            return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", why));
-        }
-        Some(other) => return invalid(format!("There is no order {other:?}; there is \"sequential\".")),
+    if request.order.is_some() && kind != JobKind::Warm {
+        return invalid("Only a warm has an order.".into());
     }
+    let order = request.order.as_deref().map_or(Ok(JobOrder::Sequential), |name| {
+        let orders = ORDERS.map(order_name);
+        order_of(name)
+            .ok_or_else(|| ApiError::invalid(format!("There is no order {name:?}: there are {orders:?}.")))
+    })?;
     let older_than = request.older_than.as_deref().map(Duration::from_text).transpose();
     let older_than = older_than
         .map_err(|why| ApiError::invalid(format!("older_than: {why}; expected {}", Duration::EXPECTS)))?;
     let older_than_ms = older_than.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
-    Ok((kind, JobParams { older_than_ms, delete: request.delete, prefix: request.prefix.clone(), to: None }))
+    let prefix = request.prefix.clone();
+    Ok((kind, JobParams { older_than_ms, delete: request.delete, prefix, order: order as i32, to: None }))
 }
 
 /// The words for what the catalogue refuses of `name`.

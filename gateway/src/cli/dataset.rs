@@ -56,9 +56,10 @@ pub(super) enum DatasetCommand {
         /// Only keys that begin so.
         #[arg(long, default_value = "")]
         prefix: String,
-        /// In which order: `sequential`, the order of keys.
-        #[arg(long)]
-        order: Option<String>,
+        /// In which order: `sequential` (as keys sort), `shuffled` (objects at random) or `shard-shuffled` (directories at random, each as
+        /// keys sort). Of a bucket of ours, whose segments are promoted, that is the order of segments.
+        #[arg(long, default_value = "sequential")]
+        order: String,
     },
     /// Drop copies that nobody read for long.
     Evict {
@@ -138,7 +139,8 @@ pub(super) async fn run(command: DatasetCommand, global: &Global, out: Out) -> R
                 .await
         }
         DatasetCommand::Warm { job, prefix, order } => {
-            let request = JobRequest { kind: "warm".into(), prefix, order, ..JobRequest::default() };
+            let request =
+                JobRequest { kind: "warm".into(), prefix, order: Some(order), ..JobRequest::default() };
             begin(&client, &job, request, out).await
         }
         DatasetCommand::Evict { job, older_than, prefix } => {
@@ -173,8 +175,8 @@ async fn begin(client: &Client, begin: &Begin, request: JobRequest, out: Out) ->
             let changed: DatasetInfo = client.call(Method::DELETE, &schedule, None::<&()>).await?;
             return out.done(&changed, &format!("{kind} of {dataset} is not done by the clock any more."));
         }
-        let JobRequest { older_than, delete, prefix, .. } = request;
-        let wanted = ScheduleRequest { cron: cron.clone(), older_than, delete, prefix };
+        let JobRequest { older_than, delete, prefix, order, .. } = request;
+        let wanted = ScheduleRequest { cron: cron.clone(), older_than, delete, prefix, order };
         let changed: DatasetInfo = client.call(Method::PUT, &schedule, Some(&wanted)).await?;
         let next = changed.schedules.iter().find(|schedule| schedule.kind == kind);
         let next = next.and_then(|schedule| schedule.next.clone()).unwrap_or_default();

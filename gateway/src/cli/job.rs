@@ -135,6 +135,7 @@ fn show(job: &JobInfo) -> String {
         ("ended", or_none(&job.ended)),
         ("starts", job.starts.to_string()),
     ];
+    rows.extend(job.order.clone().map(|order| ("order", order)));
     rows.extend(job.to.as_ref().map(|to| ("to", format!("{}/{}", to.upstream, to.prefix))));
     rows.extend(job.bytes_per_second.map(|rate| ("rate", format!("{}/s", size(rate)))));
     rows.extend(job.eta_seconds.map(|seconds| ("left", duration(seconds))));

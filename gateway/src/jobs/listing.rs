@@ -60,10 +60,36 @@ pub(super) struct Page {
     pub(super) is_last: bool,
 }
 
+impl Page {
+    /// How many objects, and their bytes.
+    pub(super) fn size(&self) -> (u64, u64) {
+        let bytes = self.objects.iter().fold(0u64, |sum, (_, object)| sum.saturating_add(object.size));
+        (self.objects.len() as u64, bytes)
+    }
+
+    /// Its objects, one by one.
+    pub(super) fn into_wanted(self) -> impl Iterator<Item = Wanted> {
+        let Self { part, listed, objects, .. } = self;
+        objects.into_iter().map(move |(name, object)| Wanted { part, name, object, listed })
+    }
+}
+
+/// An object of a page.
+pub(super) struct Wanted {
+    /// The number of the part that it is of.
+    pub(super) part: u32,
+    /// Its key as it is there.
+    pub(super) name: String,
+    pub(super) object: ObjectVersion,
+    /// Before its page was asked for.
+    pub(super) listed: Timestamp,
+}
+
 /// Pages, as they come; an error is the last thing that does.
 pub(super) type Pages = mpsc::Receiver<Result<Page, Stop>>;
 
-/// Begins to list, behind where the job was. Totals are counted on; `check` is asked whether so many bytes in all may be.
+/// Begins to list in the order of keys, behind where the job was. Totals are counted on; `check` is asked whether so many bytes in all
+/// may be.
 pub(super) fn begin(
     parts: Vec<Part>,
     live: Arc<Live>,
@@ -77,68 +103,93 @@ pub(super) fn begin(
         (progress.objects_total, progress.bytes_total) = (progress.objects_done, progress.bytes_done);
         progress.is_counted = false;
     });
+    let lister = Lister { parts, live, clock };
     tokio::spawn(async move {
-        let lister = Lister { parts, from, live, clock, send: send.clone(), check };
-        if let Err(stop) = lister.run().await {
+        if let Err(stop) = lister.send_all(&from, &send, &check).await {
             let _ = send.send(Err(stop)).await;
         }
     });
     pages
 }
 
-struct Lister<C> {
-    parts: Vec<Part>,
-    from: JobCursor,
-    live: Arc<Live>,
-    clock: Arc<dyn Clock>,
-    send: mpsc::Sender<Result<Page, Stop>>,
-    check: C,
+/// Lists parts.
+pub(super) struct Lister {
+    pub(super) parts: Vec<Part>,
+    pub(super) live: Arc<Live>,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
-impl<C: Fn(u64) -> Result<(), Stop>> Lister<C> {
-    async fn run(&self) -> Result<(), Stop> {
-        for (number, part) in self.parts.iter().enumerate().skip(self.from.part as usize) {
-            let is_first = number == self.from.part as usize;
-            let after = if is_first { self.from.after.as_str() } else { "" };
-            self.list(number as u32, part, after).await?;
+/// The pages of one part, one after the other.
+pub(super) struct Walk<'a> {
+    lister: &'a Lister,
+    part: u32,
+    after: String,
+    /// Nothing behind the last page.
+    query: Option<ListQuery>,
+}
+
+impl Lister {
+    async fn send_all(
+        &self,
+        from: &JobCursor,
+        send: &mpsc::Sender<Result<Page, Stop>>,
+        check: &impl Fn(u64) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        for part in from.part..self.parts.len() as u32 {
+            let after = if part == from.part { from.after.as_str() } else { "" };
+            let mut walk = self.walk(part, after);
+            while let Some(page) = walk.next().await? {
+                check(self.count(&page))?;
+                if send.send(Ok(page)).await.is_err() {
+                    return Ok(());
+                }
+            }
         }
         self.live.step(|progress| progress.is_counted = true);
         Ok(())
     }
 
-    async fn list(&self, number: u32, part: &Part, after: &str) -> Result<(), Stop> {
-        let mut query = ListQuery {
-            prefix: part.prefix.clone(),
+    /// The pages of a part behind a key.
+    pub(super) fn walk(&self, part: u32, after: &str) -> Walk<'_> {
+        let query = ListQuery {
+            prefix: self.parts[part as usize].prefix.clone(),
             start_after: after.to_owned(),
             max_keys: PAGE_KEYS,
             ..ListQuery::default()
         };
-        let mut after = after.to_owned();
-        loop {
-            self.live.check()?;
-            let listed = self.clock.now();
-            let page = part.place.list(&query).await.map_err(|error| {
-                Stop::Failed(format!("the upstream {:?} cannot be listed: {error}", part.place.upstream()))
-            })?;
-            let is_last = page.next.is_none();
-            let objects: Vec<_> = page.lines.into_iter().filter_map(object).collect();
-            let bytes = objects.iter().fold(0u64, |sum, (_, object)| sum.saturating_add(object.size));
-            let mut total = 0;
-            self.live.step(|progress| {
-                progress.objects_total += objects.len() as u64;
-                progress.bytes_total = progress.bytes_total.saturating_add(bytes);
-                total = progress.bytes_total;
-            });
-            (self.check)(total)?;
-            let last = objects.last().map_or_else(|| after.clone(), |(key, _)| key.clone());
-            let page_of = Page { part: number, listed, after, objects, is_last };
-            if self.send.send(Ok(page_of)).await.is_err() {
-                return Ok(());
-            }
-            after = last;
-            let Some(token) = page.next else { return Ok(()) };
-            query = ListQuery { token: Some(token), start_after: String::new(), ..query };
-        }
+        Walk { lister: self, part, after: after.to_owned(), query: Some(query) }
+    }
+
+    /// Adds a page to the totals, and returns the bytes that there are by now.
+    pub(super) fn count(&self, page: &Page) -> u64 {
+        let (objects, bytes) = page.size();
+        let mut total = 0;
+        self.live.step(|progress| {
+            progress.objects_total += objects;
+            progress.bytes_total = progress.bytes_total.saturating_add(bytes);
+            total = progress.bytes_total;
+        });
+        total
+    }
+}
+
+impl Walk<'_> {
+    /// The next page; nothing when there are no more.
+    pub(super) async fn next(&mut self) -> Result<Option<Page>, Stop> {
+        let Some(query) = self.query.take() else { return Ok(None) };
+        self.lister.live.check()?;
+        let listed = self.lister.clock.now();
+        let place = &self.lister.parts[self.part as usize].place;
+        let page = place.list(&query).await.map_err(|error| {
+            Stop::Failed(format!("the upstream {:?} cannot be listed: {error}", place.upstream()))
+        })?;
+        let objects: Vec<_> = page.lines.into_iter().filter_map(object).collect();
+        let last = objects.last().map_or_else(|| self.after.clone(), |(key, _)| key.clone());
+        let after = std::mem::replace(&mut self.after, last);
+        let is_last = page.next.is_none();
+        let next = |token| ListQuery { token: Some(token), start_after: String::new(), ..query };
+        self.query = page.next.map(next);
+        Ok(Some(Page { part: self.part, listed, after, objects, is_last }))
     }
 }
 

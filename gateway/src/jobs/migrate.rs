@@ -21,11 +21,13 @@ use mlgw_common::limits::JOB_OBJECTS_MAX;
 use mlgw_metadata::schema::{BindMode, Binding, Bucket, MigrateTo};
 use mlgw_tiering::bound::{BoundBucket, Changed, Frozen, Listening};
 use mlgw_tiering::decisions::{self, Decided, Kind, What, Why};
-use mlgw_tiering::origin::{Origin, OriginError};
+use mlgw_tiering::origin::OriginError;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use walk::{Pair, Walk};
+
+pub use walk::is_empty;
 
 /// How often all is compared: once, but for writes that come too fast to be remembered.
 const WALKS_MAX: u32 = 10;
@@ -295,12 +297,4 @@ enum Settled {
     NotYet,
     /// More was written than is remembered.
     Lost,
-}
-
-/// Whether anything is at an origin under a prefix.
-///
-/// # Errors
-/// Those of the origin.
-pub async fn is_empty(origin: &dyn Origin, prefix: &str) -> Result<bool, OriginError> {
-    walk::is_empty(origin, prefix).await
 }

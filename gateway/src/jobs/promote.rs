@@ -1,9 +1,9 @@
 //! Warming a dataset of one of our own buckets: the segments that hold its objects are brought to the hot tier.
 
 use super::census::{self, Census};
-use super::{Outcome, Stop, Work, parts};
+use super::{Outcome, Stop, Work, parts, shuffle};
 use mlgw_common::SegmentId;
-use mlgw_metadata::schema::Found;
+use mlgw_metadata::schema::{Found, JobOrder};
 use mlgw_tiering::Order;
 use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
 use mlgw_tiering::hot::UPSTREAM_TIER;
@@ -23,7 +23,10 @@ impl Work {
         let found =
             Found { objects: census.objects, bytes: census.bytes, at_ms: self.jobs.clock.now().as_millis() };
         let below: u64 = census.below.values().sum();
-        let segments: Vec<SegmentId> = census.below.keys().copied().collect();
+        let mut segments: Vec<SegmentId> = census.below.keys().copied().collect();
+        if self.job.params.order() != JobOrder::Sequential {
+            shuffle::shuffle(&mut segments);
+        }
         self.live.step(|progress| {
             (progress.objects_total, progress.bytes_total) = (census.objects, census.bytes);
             (progress.objects_done, progress.bytes_done) =

@@ -1,31 +1,24 @@
 //! Warming: brings a dataset in ahead of use. Of a bound bucket every object is fetched into clean copies; of one of ours the segments
 //! that hold its objects are promoted to the hot tier.
 
-use super::listing::{self, Pages, Part, Place};
+use super::listing::{self, Lister, Pages, Part, Place, Wanted};
 use super::live::Ahead;
 use super::promote::BUDGET_GLANCE;
-use super::{Outcome, Stop, Work, parts};
-use futures_util::{StreamExt as _, stream};
+use super::{Outcome, Stop, Work, parts, shuffle};
+use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
+use mlgw_common::ObjectKey;
 use mlgw_common::limits::JOB_OBJECTS_MAX;
-use mlgw_common::{ObjectKey, Timestamp};
-use mlgw_metadata::schema::{Found, ObjectVersion};
+use mlgw_metadata::schema::{Bucket, Found, JobOrder, JobProgress};
 use mlgw_tiering::Copies;
 use mlgw_tiering::bound::{BoundBucket, Warmed};
 use mlgw_tiering::decisions::{self, Decided, Kind, What, Why};
 use mlgw_tiering::origin::OriginError;
+use std::sync::Arc;
 
 /// Copies make room for others from 92 percent on; with more than this a dataset would drive itself out.
 const FITS_PERCENT: u64 = 90;
 /// So many objects in a row that fail for a reason that passes mean that the origin is away.
 const FAILURES_MAX: u32 = 50;
-
-/// An object to be fetched.
-struct Wanted {
-    part: u32,
-    name: String,
-    object: ObjectVersion,
-    listed: Timestamp,
-}
 
 impl Work {
     pub(super) async fn warm(&self) -> Outcome {
@@ -44,7 +37,7 @@ impl Work {
         bound.map(|bound| Some(bound.of_job(self.job.id))).ok_or_else(gone)
     }
 
-    pub(super) fn bucket(&self) -> Result<std::sync::Arc<mlgw_metadata::schema::Bucket>, Stop> {
+    pub(super) fn bucket(&self) -> Result<Arc<Bucket>, Stop> {
         let name = &self.dataset.bucket;
         let bucket = self.jobs.catalogue.bucket(name);
         bucket.ok_or_else(|| Stop::Failed(format!("its bucket {name:?} does not exist any more")))
@@ -62,8 +55,8 @@ impl Work {
             ))),
         };
         let parts = parts.into_iter().map(place).collect();
-        let pages = listing::begin(parts, std::sync::Arc::clone(&self.live), self.jobs.clock.clone(), fits);
-        let mut fetched = wanted(pages)
+        let mut fetched = self
+            .in_order(parts, fits)
             .map(|wanted| async {
                 let (wanted, ahead) = (wanted?, Ahead::of(&self.live));
                 self.until_kept(&wanted).await;
@@ -103,6 +96,19 @@ impl Work {
         Ok(self.found())
     }
 
+    /// What there is in the parts, as the job wants it ordered.
+    fn in_order(
+        &self,
+        parts: Vec<Part>,
+        check: impl Fn(u64) -> Result<(), Stop> + Send + Sync + 'static,
+    ) -> BoxStream<'static, Result<Wanted, Stop>> {
+        let (live, clock) = (Arc::clone(&self.live), self.jobs.clock.clone());
+        match self.job.params.order() {
+            JobOrder::Sequential => one_by_one(listing::begin(parts, live, clock, check)).boxed(),
+            order => shuffle::begin(Lister { parts, live, clock }, order, check).boxed(),
+        }
+    }
+
     /// Waits until what is fetched may be kept: until the flash budget has something left.
     async fn until_kept(&self, wanted: &Wanted) {
         while !self.jobs.tiers.hot.flash().allows() {
@@ -122,7 +128,7 @@ impl Work {
         }
     }
 
-    /// Notes what came of an object, all before which are done.
+    /// Notes what came of an object; in the order of keys, all before it are done.
     fn note(&self, wanted: &Wanted, warmed: Result<Warmed, OriginError>) {
         match &warmed {
             Ok(Warmed { refused_bytes: 0, .. }) | Err(OriginError::NoSuchKey) => {}
@@ -130,12 +136,16 @@ impl Work {
             Err(error) => self.live.failed(|| format!("{:?}: {error}", wanted.name)),
         }
         let fetched_bytes = warmed.map_or(0, |warmed| warmed.fetched_bytes);
-        self.live.step_to(wanted.part, &wanted.name, |progress| {
+        let change = |progress: &mut JobProgress| {
             progress.objects_done += 1;
             progress.bytes_done += wanted.object.size;
             progress.moved_bytes += fetched_bytes;
             progress.moved_objects += u64::from(fetched_bytes > 0);
-        });
+        };
+        match self.job.params.order() {
+            JobOrder::Sequential => self.live.step_to(wanted.part, &wanted.name, change),
+            JobOrder::Shuffled | JobOrder::ShardShuffled => self.live.step(change),
+        }
     }
 
     /// How much there is, after a job that saw all of it.
@@ -150,18 +160,10 @@ impl Work {
 }
 
 /// The objects of pages, one by one.
-fn wanted(pages: Pages) -> impl stream::Stream<Item = Result<Wanted, Stop>> + Send {
-    stream::unfold(pages, |mut pages| async {
-        let page = pages.recv().await?;
-        let objects: Vec<Result<Wanted, Stop>> = match page {
-            Err(stop) => vec![Err(stop)],
-            Ok(page) => page
-                .objects
-                .into_iter()
-                .map(|(name, object)| Ok(Wanted { part: page.part, name, object, listed: page.listed }))
-                .collect(),
-        };
-        Some((stream::iter(objects), pages))
+fn one_by_one(pages: Pages) -> impl Stream<Item = Result<Wanted, Stop>> + Send {
+    let next = |mut pages: Pages| async { Some((pages.recv().await?, pages)) };
+    stream::unfold(pages, next).flat_map(|page| match page {
+        Err(stop) => stream::iter(vec![Err(stop)]),
+        Ok(page) => stream::iter(page.into_wanted().map(Ok).collect::<Vec<_>>()),
     })
-    .flatten()
 }

@@ -19,9 +19,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_common::PartNumber;
-use mlgw_metadata::schema::{ObjectVersion, Part};
+use mlgw_metadata::schema::{Checksum, ObjectVersion, Part};
 use mlgw_tiering::origin::{OriginError, PartLine};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -76,8 +76,10 @@ impl Inner {
         prove(version, &mut condition);
         // It is of the bytes that are sent, which are a document here.
         condition.remove("content-md5");
-        let document = complete_document(&pieces, &sent);
-        queue.bound.complete(&write.facts.key, &id, &condition, Bytes::from(document)).await?;
+        let parts = pieces.iter().zip(&sent);
+        let parts =
+            parts.map(|(piece, (number, etag))| (number.get(), etag.as_str(), &piece.part.checksums[..]));
+        queue.bound.complete(&write.facts.key, &id, &condition, complete_document(parts)).await?;
         Ok(())
     }
 
@@ -174,9 +176,8 @@ impl Inner {
         queue.way.budget.spend(piece.part.size).await;
         let number = u32::from(piece.number.get());
         let written = queue.bound.put_part(&write.facts.key, id, number, &headers, content).await?;
-        let etag = written.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok());
-        let etag = etag.ok_or_else(|| OriginError::Nonsense("a part without an ETag".to_owned()))?;
-        Ok((piece.number, etag.trim_matches('"').to_owned()))
+        let etag = written.etag();
+        Ok((piece.number, etag.ok_or_else(|| OriginError::Nonsense("a part without an ETag".to_owned()))?))
     }
 
     /// Ends the upload of a write that is not sent any more. One that cannot be ended is left to the origin.
@@ -199,15 +200,16 @@ fn is_same(there: &PartLine, here: &Part) -> bool {
     is_md5 && there.etag == here.etag && there.size == here.size
 }
 
-fn complete_document(pieces: &[Piece], sent: &[Sent]) -> String {
+/// The document that completes an upload of parts with these numbers, ETags and checksums.
+pub fn complete_document<'p>(parts: impl Iterator<Item = (u16, &'p str, &'p [Checksum])>) -> Bytes {
     let mut out = Xml::new("CompleteMultipartUpload");
-    for (piece, (number, etag)) in pieces.iter().zip(sent) {
+    for (number, etag, sums) in parts {
         out.open("Part").value("PartNumber", number).etag(etag);
-        for checksum in &piece.part.checksums {
+        for checksum in sums {
             let algorithm = checksums::algorithm(checksum.algorithm());
             out.text(checksums::element(algorithm), &checksums::text(checksum, 0));
         }
         out.close("Part");
     }
-    out.finish("CompleteMultipartUpload")
+    Bytes::from(out.finish("CompleteMultipartUpload"))
 }

@@ -107,7 +107,8 @@ mod tests {
 
     #[test]
     fn the_record_has_these_bytes() {
-        let params = JobParams { older_than_ms: Some(5), delete: true, prefix: "p/q".into(), to: None };
+        let params =
+            JobParams { older_than_ms: Some(5), delete: true, prefix: "p/q".into(), ..JobParams::default() };
         let dataset = Dataset {
             name: "d".into(),
             bucket: "data".into(),

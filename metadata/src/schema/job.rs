@@ -114,6 +114,21 @@ pub struct JobParams {
     /// Of a migration: where to.
     #[prost(message, optional, tag = "4")]
     pub to: Option<MigrateTo>,
+    /// Of a warm: which comes first.
+    #[prost(enumeration = "JobOrder", tag = "5")]
+    pub order: i32,
+}
+
+/// In which order a job goes through a dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum JobOrder {
+    /// As keys sort.
+    Sequential = 0,
+    /// Objects at random.
+    Shuffled = 1,
+    /// Shards at random, which are what one directory holds; within one as keys sort.
+    ShardShuffled = 2,
 }
 
 /// Where a bound bucket is moved to.
@@ -235,6 +250,7 @@ mod tests {
                 delete: true,
                 prefix: "p".into(),
                 to: Some(MigrateTo { upstream: "u".into(), prefix: "q/".into() }),
+                order: 2,
             },
             requested_by: "AK".into(),
             created_ms: 1000,

@@ -122,7 +122,10 @@ fn what_makes_no_sense_is_refused_by_name_and_changes_nothing() {
         (&["evict", "d", "--older-than", "1h"], "the truth, and stay"),
         (&["sync", "d"], "no sources"),
         (&["pin", "d", "--bytes-max", "1MiB"], "never evicted"),
-        (&["warm", "d", "--order", "sideways"], "no order \"sideways\""),
+        (
+            &["warm", "d", "--order", "sideways"],
+            "no order \"sideways\": there are [\"sequential\", \"shuffled\"",
+        ),
     ] {
         bench.refused(&[&["dataset"], words].concat(), 4, what);
     }

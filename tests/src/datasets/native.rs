@@ -33,7 +33,7 @@ fn a_dataset_of_ours_is_warmed_by_promoting_the_segments_that_hold_it() {
     let bytes = 6 * 700_000;
     assert_eq!((&before["bytes"], &before["objects"]), (&bytes.into(), &6.into()), "{before}");
     assert!(before["readiness"] != "ready", "most of it is cold: {before}");
-    let job = bench.done(&["dataset", "warm", "train", "--wait", "--quiet"]);
+    let job = bench.done(&["dataset", "warm", "train", "--order", "shuffled", "--wait", "--quiet"]);
     assert_eq!((&job["state"], &job["bytes_done"]), (&"done".into(), &bytes.into()), "{job}");
     let after = bench.done(&["dataset", "show", "train"]);
     assert_eq!((&after["readiness"], &after["cached_bytes"]), (&"ready".into(), &bytes.into()), "{after}");

@@ -100,6 +100,67 @@ fn a_warm_goes_on_after_a_kill_and_ends_right() {
     assert_eq!(bench.asked(""), [""; 0]);
 }
 
+/// The directory of each object that was read at the origin, in that order.
+fn directories_read(bench: &Bench) -> Vec<String> {
+    let asked = bench.asked("");
+    let paths = asked.iter().filter_map(|line| line.strip_prefix(&format!("GET /{THERE}/")));
+    let directory = |path: &str| path.rsplit_once('/').map(|(directory, _)| directory.to_owned());
+    paths.filter(|path| !path.starts_with('?')).filter_map(directory).collect()
+}
+
+#[test]
+fn a_warm_in_a_random_order_brings_all_of_it_also_after_a_kill() {
+    let mut bench = Bench::new();
+    let (directories, each) = (11, 110);
+    let objects = directories * each;
+    runtime().block_on(async {
+        for n in 0..objects {
+            bench.put(THERE, &format!("{:02}/{:03}", n / each, n % each), n, 100).await;
+        }
+    });
+    // Two slices, and two pages of keys in the larger one.
+    bench.done(&["dataset", "create", "train", "--bucket", HERE, "--prefix", "0", "--prefix", "10"]);
+    let warm = |bench: &Bench, order: &str, words: &[&str]| {
+        bench.done(&[&["dataset", "warm", "train", "--order", order], words].concat())
+    };
+    let spread = |bench: &Bench| {
+        let mut first = directories_read(bench);
+        assert_eq!(first.len() as u64, objects, "each is read once");
+        first.truncate(each as usize);
+        first.iter().collect::<std::collections::BTreeSet<_>>().len()
+    };
+    let is_whole = |job: &serde_json::Value| {
+        let is = |name: &str, expected: u64| assert_eq!(job[name], expected, "{name} of {job}");
+        is("objects_done", objects);
+        is("objects_total", objects);
+        is("bytes_done", 100 * objects);
+        is("bytes_total", 100 * objects);
+        assert_eq!((&job["state"], &job["counted"]), (&"done".into(), &true.into()), "{job}");
+    };
+    bench.asked("");
+    let job = warm(&bench, "shuffled", &["--wait", "--quiet"]);
+    is_whole(&job);
+    assert_eq!(job["order"], "shuffled");
+    let shuffled = spread(&bench);
+    assert!(shuffled > 6, "the first {each} are of {shuffled} directories");
+
+    bench.done(&["dataset", "clear", "train", "--wait", "--quiet"]);
+    bench.asked("");
+    is_whole(&warm(&bench, "shard-shuffled", &["--wait", "--quiet"]));
+    let sharded = spread(&bench);
+    assert!(sharded <= 4, "the first {each} are of {sharded} directories");
+
+    bench.done(&["dataset", "clear", "train", "--wait", "--quiet"]);
+    let stall = Fault::Stall { after: 50, pause: std::time::Duration::from_secs(3600) };
+    bench.proxy.set_rules(vec![Rule::new(stall).path("05/050")]);
+    let id = id_of(&warm(&bench, "shuffled", &[]));
+    until("one waits", || bench.asked("").iter().any(|line| line.contains("05/050")));
+    bench.crash(vec![]);
+    let job = bench.done(&["job", "wait", &id.to_string(), "--quiet"]);
+    is_whole(&job);
+    assert_eq!(job["starts"], 2, "{job}");
+}
+
 #[test]
 fn what_changed_at_the_origin_is_fetched_anew_and_what_fails_is_told() {
     let bench = Bench::new();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{BUCKET, Objects, put_some, reads_back, runtime};
+use super::{BUCKET, Objects, filled, put_some, reads_back, runtime};
 use crate::content::Content;
 use crate::s3::whole;
 use crate::seed::Rng;
@@ -80,13 +80,8 @@ pub(super) fn restarted(server: Server, bench: &Bench) -> Server {
 
 #[test]
 fn a_drained_tier_is_empty_and_its_objects_are_read_from_the_other_one() {
-    let (bench, mut objects, mut random) = (Bench::new(), Objects::new(), Rng::new(7));
-    let server = bench.setup.start();
-    runtime().block_on(async {
-        server.client().create_bucket(BUCKET).await.expect("made");
-        put_some(&server.client(), &mut random, &mut objects).await;
-    });
-    let server = restarted(server, &bench);
+    let bench = Bench::new();
+    let (server, objects) = filled(&bench.setup);
     let moved = bench.tier(&["drain", "hot", "--wait"]);
     assert!(moved["spilled_bytes"].as_u64().is_some_and(|bytes| bytes > 5_000_000), "{moved}");
     let cold = bench.tier(&["show", "cold"]);

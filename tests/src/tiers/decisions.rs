@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::cold::{Bench, restarted};
-use super::{BUCKET, Objects, put_some};
+use super::{BUCKET, filled};
 use crate::content::Content;
 use crate::s3::whole;
-use crate::seed::Rng;
 use crate::server::{Setup, runtime};
 
 /// What `mlgw policy decisions` says, the newest first.
@@ -34,13 +33,8 @@ fn bytes(decisions: &[Value]) -> u64 {
 
 #[test]
 fn who_asks_why_a_segment_went_down_and_came_up_is_told_also_after_a_restart() {
-    let (bench, mut objects, mut random) = (Bench::new(), Objects::new(), Rng::new(11));
-    let server = bench.setup.start();
-    runtime().block_on(async {
-        server.client().create_bucket(BUCKET).await.expect("made");
-        put_some(&server.client(), &mut random, &mut objects).await;
-    });
-    let server = restarted(server, &bench);
+    let bench = Bench::new();
+    let (server, _) = filled(&bench.setup);
     let moved = bench.tier(&["drain", "hot", "--wait"]);
     let spilled = decisions(&bench.setup, &["--kind", "spill", "--limit", "4096"]);
     let down = segments(&spilled, "hot", "cold", "drain");
@@ -96,15 +90,9 @@ fn what_goes_because_its_tier_is_full_or_it_is_dead_says_so() {
 
 #[test]
 fn a_job_waits_for_the_flash_budget_and_a_person_does_not() {
-    let (bench, mut objects, mut random) = (Bench::new(), Objects::new(), Rng::new(13));
+    let bench = Bench::new();
     let setup = bench.setup.clone().with("hot.flash_bytes_per_day", "24KiB");
-    let server = setup.start();
-    runtime().block_on(async {
-        server.client().create_bucket(BUCKET).await.expect("made");
-        put_some(&server.client(), &mut random, &mut objects).await;
-    });
-    server.stop();
-    let server = setup.start();
+    let (server, objects) = filled(&setup);
     bench.tier(&["drain", "hot", "--wait"]);
     let (said, status) = setup.command(&["dataset", "create", "set", "--bucket", BUCKET]);
     assert_eq!(status, Some(0), "{said}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{BUCKET, Objects, put_some, reads_back, runtime};
+use super::{BUCKET, Objects, filled, put_some, reads_back, runtime};
 use crate::proxy::{Fault, FaultProxy, Rule};
 use crate::s3::whole;
 use crate::seed::Rng;
@@ -75,21 +75,10 @@ fn setup(data_dir: PathBuf, proxy: &FaultProxy) -> Setup {
         .with("memory.capacity", "0")
 }
 
-/// Objects, in segments that are all sealed.
-fn filled(bench: &Bench) -> (Server, Objects) {
-    let (server, mut objects) = (bench.setup.start(), Objects::new());
-    runtime().block_on(async {
-        server.client().create_bucket(BUCKET).await.expect("made");
-        put_some(&server.client(), &mut Rng::new(7), &mut objects).await;
-    });
-    server.stop();
-    (bench.setup.start(), objects)
-}
-
 #[test]
 fn a_tier_is_drained_to_an_upstream_read_from_there_and_drained_back() {
     let bench = Bench::new();
-    let (server, objects) = filled(&bench);
+    let (server, objects) = filled(&bench.setup);
     let moved = bench.says(&["tier", "drain", "hot", "--wait"]);
     assert!(moved["spilled_bytes"].as_u64().is_some_and(|bytes| bytes > 5_000_000), "{moved}");
     let upstream = bench.says(&["upstream", "show", "far"]);
@@ -145,7 +134,7 @@ fn a_kill_while_segments_go_and_come_loses_nothing_and_leaves_nothing() {
 #[test]
 fn an_upstream_that_is_away_is_waited_for_and_nothing_else_is() {
     let bench = Bench::new();
-    let (server, objects) = filled(&bench);
+    let (server, objects) = filled(&bench.setup);
     bench.says(&["tier", "drain", "hot", "--wait"]);
     let away = || vec![Rule::new(Fault::Status { status: 503, code: "SlowDown".to_owned() }).path("/")];
     bench.proxy.set_rules(away());
@@ -166,7 +155,7 @@ fn an_upstream_that_is_away_is_waited_for_and_nothing_else_is() {
 #[test]
 fn a_backup_says_that_it_has_not_what_is_in_an_upstream() {
     let bench = Bench::new();
-    let (server, objects) = filled(&bench);
+    let (server, objects) = filled(&bench.setup);
     bench.says(&["tier", "drain", "hot", "--wait"]);
     let backup = |to: &str, more: &[&str]| {
         let words = ["store", "backup", &bench.path("data"), &bench.path(to)];

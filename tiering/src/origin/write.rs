@@ -9,7 +9,7 @@
 use super::read::bounded;
 use super::{Body, ListQuery, OriginError};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, header};
 use mlgw_metadata::schema::Pair;
 use tokio::sync::oneshot;
 
@@ -46,6 +46,15 @@ pub struct Trailer {
 pub struct Written {
     /// They.
     pub headers: HeaderMap,
+}
+
+impl Written {
+    /// The ETag without quotes, if the origin says it.
+    #[must_use]
+    pub fn etag(&self) -> Option<String> {
+        let etag = self.headers.get(header::ETAG)?.to_str().ok()?;
+        Some(etag.trim().trim_matches('"').to_owned())
+    }
 }
 
 /// What an origin says of a copy, or of an upload that was completed.

@@ -289,7 +289,7 @@ fn datasets_and_jobs_have_the_fields_and_types_that_the_document_says() {
     assert_taken::<PinRequest>("PinRequest", json!({"bytes_max": "1GiB"}));
     assert_taken::<ScheduleRequest>(
         "ScheduleRequest",
-        json!({"cron": "@daily", "older_than": "7d", "delete": false, "prefix": ""}),
+        json!({"cron": "@daily", "older_than": "7d", "delete": false, "prefix": "", "order": null}),
     );
     assert_taken::<JobRequest>(
         "JobRequest",

@@ -126,8 +126,11 @@ fn stripped(prefix: &str, name: &str) -> Result<String, Stop> {
     key.ok_or_else(|| Stop::Failed(format!("{name:?} is listed and does not begin with {prefix:?}")))
 }
 
-/// Whether anything is at an origin under a prefix.
-pub(super) async fn is_empty(origin: &dyn Origin, prefix: &str) -> Result<bool, OriginError> {
+/// Whether nothing is at an origin under a prefix.
+///
+/// # Errors
+/// Those of the origin.
+pub async fn is_empty(origin: &dyn Origin, prefix: &str) -> Result<bool, OriginError> {
     let mut query = ListQuery { prefix: prefix.to_owned(), max_keys: 1, ..ListQuery::default() };
     loop {
         let page = origin.list(&query).await?;

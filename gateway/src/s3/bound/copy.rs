@@ -21,11 +21,11 @@ use crate::s3::{Gateway, may_read};
 use crate::writeback::describe;
 use crate::writeback::record::Mark;
 use futures_util::{StreamExt as _, stream};
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use mlgw_common::limits::LOOK_AGAIN_MAX;
 use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_metadata::schema::ObjectVersion;
-use mlgw_tiering::origin::{Content, Made, OriginError, Streamed, Written};
+use mlgw_tiering::origin::{Content, Made, OriginError, Streamed};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -201,10 +201,9 @@ async fn send_copy(
                 ("CopyPartResult", fronted.bound.put_part(&to.key, id, *number, &headers, content).await)
             }
         };
-        let Written { headers } = sent.map_err(|error| told_of_write(error, &fronted))?;
-        let etag = headers.get(header::ETAG).and_then(|etag| etag.to_str().ok()).unwrap_or_default();
-        let etag = etag.trim_matches('"').to_owned();
-        Ok(result(root, Made { etag, headers, ..Made::default() }, now))
+        let written = sent.map_err(|error| told_of_write(error, &fronted))?;
+        let etag = written.etag().unwrap_or_default();
+        Ok(result(root, Made { etag, headers: written.headers, ..Made::default() }, now))
     })
     .await
 }

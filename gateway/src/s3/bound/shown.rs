@@ -6,7 +6,7 @@
 
 use super::Fronted;
 use super::write::pass;
-use crate::s3::conditions::names;
+use crate::s3::conditions::{names, unquote};
 use crate::s3::request::Request;
 use crate::s3::response::header_value;
 use crate::writeback::describe;
@@ -53,7 +53,7 @@ pub(super) async fn at_origin<'t>(text: &'t str, fronted: &Fronted, key: &Object
 fn translated<'t>(text: &'t str, object: &ObjectVersion) -> Cow<'t, str> {
     let shown = unmarked(object).map(|shown| shown.etag).filter(|shown| *shown != object.etag);
     let Some(shown) = shown else { return Cow::Borrowed(text) };
-    let one = |etag: &str| match etag.trim().trim_start_matches("W/").trim_matches('"') == shown {
+    let one = |etag: &str| match unquote(etag) == shown {
         true => format!("\"{}\"", object.etag),
         false => etag.trim().to_owned(),
     };

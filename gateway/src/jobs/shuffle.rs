@@ -1,0 +1,217 @@
+//! Lists what is elsewhere in a random order, for a dataset that is read so while it is still being warmed.
+//!
+//! It is listed twice. The first time all is counted, and of each page only remembered which keys it spans: 10 million objects are some
+//! megabyte of marks. The second time a few pages from anywhere are asked for at once, and what they hold is mixed. So an object comes at
+//! any time with the same likelihood, and neighbours come together only by their pages: 1,000 keys are spread over the next 16,000.
+//!
+//! A shard is what one directory holds. Those that go over the end of a page come in pieces, a page's worth each.
+//!
+//! There is no place in a random order to go on from. A job that is begun again goes through all of it, and finds done what was.
+
+use super::Stop;
+use super::listing::{Lister, Wanted};
+use futures_util::{Stream, StreamExt as _, stream};
+use mlgw_metadata::schema::JobOrder;
+use std::hash::{BuildHasher as _, Hash, RandomState};
+use tokio::sync::mpsc;
+
+/// Pages whose objects are mixed: 16,000 objects, some ten megabytes.
+const WINDOW_PAGES: usize = 16;
+/// Pages that are remembered: a hundred million objects.
+const MARKS_MAX: usize = 100_000;
+/// Objects that are handed on together.
+const BATCH_OBJECTS: usize = 1000;
+/// Batches that wait while the next pages are asked for.
+const BATCHES_AHEAD: usize = 16;
+
+/// The span of a page.
+#[derive(Clone, Debug)]
+struct Mark {
+    part: u32,
+    /// The key before its first.
+    after: String,
+    last: String,
+    /// How many objects it had, and their bytes.
+    size: (u64, u64),
+}
+
+/// What decides on the order.
+struct Shuffle {
+    order: JobOrder,
+    hash: RandomState,
+}
+
+/// Lists all of it in an order that is not that of keys. Totals are counted first; `check` is asked whether so many bytes in all may be.
+pub(super) fn begin(
+    lister: Lister,
+    order: JobOrder,
+    check: impl Fn(u64) -> Result<(), Stop> + Send + Sync + 'static,
+) -> impl Stream<Item = Result<Wanted, Stop>> + Send {
+    let (send, batches) = mpsc::channel(BATCHES_AHEAD);
+    let shuffle = Shuffle { order, hash: RandomState::new() };
+    tokio::spawn(async move {
+        if let Err(stop) = shuffle.send_all(&lister, &send, &check).await {
+            let _ = send.send(vec![Err(stop)]).await;
+        }
+    });
+    let next = |mut batches: mpsc::Receiver<Vec<_>>| async { Some((batches.recv().await?, batches)) };
+    stream::unfold(batches, next).flat_map(stream::iter)
+}
+
+/// Puts things in a random order, another one each time.
+pub(super) fn shuffle<T: Hash>(things: &mut [T]) {
+    let hash = RandomState::new();
+    things.sort_by_cached_key(|thing| hash.hash_one(thing));
+}
+
+impl Shuffle {
+    async fn send_all(
+        &self,
+        lister: &Lister,
+        send: &mpsc::Sender<Vec<Result<Wanted, Stop>>>,
+        check: &impl Fn(u64) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        lister.live.begin_anew();
+        let mut marks = marks(lister, check).await?;
+        marks.sort_by_cached_key(|mark| self.hash.hash_one((mark.part, &mark.after)));
+        for window in marks.chunks(WINDOW_PAGES) {
+            let mut pages = Vec::with_capacity(window.len());
+            for mark in window {
+                pages.push(again(lister, mark).await?);
+            }
+            let mut objects = self.mixed(pages).into_iter().map(Ok).peekable();
+            while objects.peek().is_some() {
+                if send.send(objects.by_ref().take(BATCH_OBJECTS).collect()).await.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn mixed(&self, pages: Vec<Vec<Wanted>>) -> Vec<Wanted> {
+        let numbered = pages.into_iter().enumerate();
+        let mut objects: Vec<_> = numbered
+            .flat_map(|(page, objects)| objects.into_iter().map(move |object| (page, object)))
+            .collect();
+        // Those whose turn is the same stay as they were listed.
+        objects.sort_by_cached_key(|(page, object)| self.turn(*page, &object.name));
+        objects.into_iter().map(|(_, object)| object).collect()
+    }
+
+    /// When the turn of a page's object is.
+    fn turn(&self, page: usize, name: &str) -> u64 {
+        match self.order {
+            JobOrder::Sequential => page as u64,
+            JobOrder::Shuffled => self.hash.hash_one((page, name)),
+            JobOrder::ShardShuffled => self.hash.hash_one((page, directory(name))),
+        }
+    }
+}
+
+/// What a key begins with, up to its last slash.
+fn directory(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(directory, _)| directory)
+}
+
+/// Counts all, and remembers where pages are.
+async fn marks(lister: &Lister, check: &impl Fn(u64) -> Result<(), Stop>) -> Result<Vec<Mark>, Stop> {
+    let mut marks = Vec::new();
+    for part in 0..lister.parts.len() as u32 {
+        let mut walk = lister.walk(part, "");
+        while let Some(page) = walk.next().await? {
+            check(lister.count(&page))?;
+            let size = page.size();
+            let Some((last, _)) = page.objects.into_iter().next_back() else { continue };
+            if marks.len() == MARKS_MAX {
+                return Err(Stop::Failed(format!(
+                    "it has more than {MARKS_MAX} pages of keys, too many to be shuffled: warm a --prefix of it, or in the order sequential"
+                )));
+            }
+            marks.push(Mark { part, after: page.after, last, size });
+        }
+    }
+    lister.live.step(|progress| progress.is_counted = true);
+    Ok(marks)
+}
+
+/// What is on a page by now. Totals follow it.
+async fn again(lister: &Lister, mark: &Mark) -> Result<Vec<Wanted>, Stop> {
+    let mut walk = lister.walk(mark.part, &mark.after);
+    let mut found = Vec::new();
+    let is_within = |name: &str| name.as_bytes() <= mark.last.as_bytes();
+    while let Some(page) = walk.next().await? {
+        let goes_on = page.objects.last().is_none_or(|(name, _)| name.as_bytes() < mark.last.as_bytes());
+        found.extend(page.into_wanted().filter(|wanted| is_within(&wanted.name)));
+        if !goes_on {
+            break;
+        }
+    }
+    let bytes = found.iter().fold(0u64, |sum, wanted| sum.saturating_add(wanted.object.size));
+    let (objects_before, bytes_before) = mark.size;
+    lister.live.step(|progress| {
+        let now = |total: u64, before: u64, after: u64| total.saturating_sub(before).saturating_add(after);
+        progress.objects_total = now(progress.objects_total, objects_before, found.len() as u64);
+        progress.bytes_total = now(progress.bytes_total, bytes_before, bytes);
+    });
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Shuffle, Wanted, directory, shuffle};
+    use mlgw_common::Timestamp;
+    use mlgw_metadata::schema::{JobOrder, ObjectVersion};
+    use std::collections::BTreeSet;
+    use std::hash::RandomState;
+
+    fn page(names: impl Iterator<Item = String>) -> Vec<Wanted> {
+        let wanted = |name| Wanted { part: 0, name, object: ObjectVersion::default(), listed: Timestamp(0) };
+        names.map(wanted).collect()
+    }
+
+    fn mixed(order: JobOrder) -> Vec<String> {
+        let pages: Vec<_> = (0..4)
+            .map(|page_no| page((0..100).map(move |n| format!("{page_no}/{}/{n:03}", n / 10))))
+            .collect();
+        let all: BTreeSet<String> = pages.iter().flatten().map(|wanted| wanted.name.clone()).collect();
+        let mixed = Shuffle { order, hash: RandomState::new() }.mixed(pages);
+        let names: Vec<String> = mixed.into_iter().map(|wanted| wanted.name).collect();
+        assert_eq!(names.iter().cloned().collect::<BTreeSet<_>>(), all, "each comes");
+        assert_eq!(names.len(), all.len(), "and once");
+        names
+    }
+
+    /// How often two neighbours are of one directory.
+    fn neighbours(names: &[String]) -> usize {
+        names.windows(2).filter(|pair| directory(&pair[0]) == directory(&pair[1])).count()
+    }
+
+    #[test]
+    fn shuffled_objects_of_a_directory_do_not_come_together() {
+        let names = mixed(JobOrder::Shuffled);
+        // Of 399 neighbours 40 x 9 were; at random 9 would be, and 60 are beyond all odds.
+        assert!(neighbours(&names) < 60, "{names:?}");
+        assert_ne!(names, mixed(JobOrder::Shuffled), "another order each time");
+    }
+
+    #[test]
+    fn shards_come_whole_and_in_the_order_of_keys_but_not_one_after_the_other() {
+        let names = mixed(JobOrder::ShardShuffled);
+        assert_eq!(neighbours(&names), 40 * 9);
+        for shard in names.chunks(10) {
+            assert!(shard.is_sorted(), "{shard:?}");
+        }
+        let shards: Vec<&str> = names.iter().step_by(10).map(|name| directory(name)).collect();
+        assert!(!shards.is_sorted(), "{shards:?}");
+    }
+
+    #[test]
+    fn things_are_put_in_another_order() {
+        let mut numbers: Vec<u32> = (0..100).collect();
+        shuffle(&mut numbers);
+        assert!(!numbers.is_sorted());
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..100).collect::<Vec<_>>());
+    }
+}
