@@ -252,6 +252,31 @@ impl BoundBucket {
         }
     }
 
+    /// Which bytes of an object that was opened are its part `number`; nothing when it has no such part. The origin is asked each time.
+    ///
+    /// # Errors
+    /// Those of the origin; [`OriginError::Changed`] when the object is another one there by now.
+    pub async fn part(
+        &self,
+        key: &ObjectKey,
+        opened: &Opened,
+        number: u32,
+    ) -> Result<Option<Range<u64>>, OriginError> {
+        let object = &opened.object;
+        if !(1..=object.part_count).contains(&number) {
+            return Ok(None);
+        }
+        let (there, range) = self.origin.head_part(&self.there(key), number).await?;
+        if there.etag != object.etag || there.size != object.size {
+            self.inner.copies.forget(self.id, key);
+            return Err(OriginError::Changed);
+        }
+        if object.part_count > 1 && range == (0..object.size) {
+            return Err(OriginError::Nonsense("the whole object for one part of it".to_owned()));
+        }
+        Ok(Some(range))
+    }
+
     /// How an answer of `range` of an object that was opened comes about. To be asked once for an answer: it is counted.
     #[must_use]
     pub fn state_of(&self, key: &ObjectKey, opened: &Opened, range: &Range<u64>) -> CacheState {

@@ -25,6 +25,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
 use mlgw_metadata::schema::{ObjectVersion, Pair};
+use std::ops::Range;
 
 /// An answer of an origin.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, OriginError>>;
@@ -39,6 +40,12 @@ pub trait Origin: Send + Sync + 'static {
 
     /// The object or a range of it: one round trip until its first bytes.
     fn get<'a>(&'a self, key: &'a str, query: &'a GetQuery) -> Answer<'a, Got>;
+
+    /// What the object is like, and which of its bytes are its part `number`.
+    fn head_part<'a>(&'a self, key: &'a str, number: u32) -> Answer<'a, (ObjectVersion, Range<u64>)> {
+        let _ = (key, number);
+        no_writes()
+    }
 
     /// For messages: which it is.
     fn name(&self) -> &str;

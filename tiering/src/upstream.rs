@@ -16,6 +16,7 @@ mod gate;
 mod key;
 mod meter;
 mod metrics;
+mod multipart;
 mod objects;
 mod permissions;
 mod prove;
@@ -33,6 +34,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mlgw_common::SystemClock;
 use mlgw_common::ids::{Generation, SegmentId};
 use mlgw_common::limits::MIB;
 use opendal::{HttpTransporter, Operator};
@@ -43,12 +45,15 @@ pub use error::UpstreamError;
 pub use gate::{Gate, Load, Pass};
 pub use key::{REPLICA_KEY_BYTES, ReplicaKey};
 pub use metrics::{Op, Outcome, UpstreamMetrics};
+pub use multipart::Resumed;
 pub use put::{Before, Stored, Wait};
 pub use settings::{Addressing, CredentialSource, UpstreamKind, UpstreamSettings};
 
+use crate::origin::s3::S3Origin;
 use client::client;
 use connect::{Connected, connect};
 use meter::Meter;
+use multipart::Multiparts;
 use wire::{Carrier, Wire};
 
 /// An object of an upstream: which segment it is, and the number that tells it from others that were ever stored of that
@@ -90,6 +95,8 @@ pub struct Upstream {
     kind: UpstreamKind,
     encrypt: bool,
     operator: Operator,
+    /// At a store that speaks S3, for uploads that are gone on with after a crash.
+    multiparts: Option<Multiparts>,
     meter: Arc<Meter>,
     tuning: Tuning,
     endpoint: Option<String>,
@@ -155,7 +162,9 @@ impl Upstream {
             setting: fault.setting,
             fault: fault.fault,
         })?;
-        Ok(Self::over_http(settings, connected, Tuning::default(), client))
+        let mut upstream = Self::over_http(settings, connected, Tuning::default(), client);
+        upstream.multiparts = multiparts(settings)?;
+        Ok(upstream)
     }
 
     /// Its requests are sent by `carrier`.
@@ -182,6 +191,7 @@ impl Upstream {
             kind: settings.kind,
             encrypt: settings.encrypt,
             operator: connected.operator,
+            multiparts: None,
             meter,
             tuning,
             endpoint: connected.endpoint,
@@ -218,6 +228,19 @@ impl Upstream {
     fn has_http(&self) -> bool {
         self.endpoint.is_some()
     }
+}
+
+/// The way past opendal, to a store that speaks S3.
+fn multiparts(settings: &UpstreamSettings) -> Result<Option<Multiparts>, UpstreamError> {
+    if settings.kind != UpstreamKind::S3 {
+        return Ok(None);
+    }
+    // The meter has the budget.
+    let unbound = Arc::new(Budget::new(0, 0));
+    let origin = S3Origin::new(settings, unbound, Arc::new(SystemClock)).map_err(|fault| {
+        UpstreamError::Setting { upstream: settings.name.clone(), setting: "endpoint", fault }
+    })?;
+    Ok(Some(Multiparts { origin: Arc::new(origin), prefix: settings.prefix.clone() }))
 }
 
 impl fmt::Debug for Upstream {

@@ -188,6 +188,8 @@ async fn flush(
         }
         if left.writes == left.foreign_writes {
             if !discard {
+                // For programs; people read the sentence.
+                out.document(&left, |_| String::new())?;
                 return Err(CliError::Failed(format!(
                     "Somebody else wrote to these keys at the upstream before what was written here was there; what is there was left alone, and \
                      here is served what was written here: {:?}. Write them anew or delete them, or give up what was written here \

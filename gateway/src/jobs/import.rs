@@ -15,7 +15,7 @@ use crate::s3::object_headers::Description;
 use crate::s3::put::{self, Stored};
 use crate::s3::quota::Writer;
 use futures_util::StreamExt as _;
-use mlgw_common::limits::PUT_BYTES_MAX;
+use mlgw_common::limits::GIB;
 use mlgw_common::{Clock, ObjectKey};
 use mlgw_metadata::command::{Conditions, EtagCondition};
 use mlgw_metadata::schema::{self, Bucket, Checksum, ChecksumKind, ObjectVersion, Source};
@@ -23,6 +23,8 @@ use mlgw_tiering::origin::{GetQuery, Got, Origin, OriginError, Part};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Largest object that is imported. It becomes one body with an extent for each MiB, which are named in one command: 1.6 MB of it.
+const IMPORT_BYTES_MAX: u64 = 64 * GIB;
 /// How often a body is read on that brings nothing new.
 const TRIES: u32 = 5;
 /// How often an object is tried that finds this server short of something, and how long it is left alone each time.
@@ -121,13 +123,16 @@ impl Import {
             Err(error) => return Err(error.into()),
         };
         let size = got.object.size;
-        if size > PUT_BYTES_MAX {
-            let why = format!("it has {size} bytes, and at most {PUT_BYTES_MAX} are imported as one object");
+        if size > IMPORT_BYTES_MAX {
+            let why = format!(
+                "it has {size} bytes, and at most {IMPORT_BYTES_MAX} are imported; bind a bucket to its upstream instead"
+            );
             return Err(ImportError::Impossible(why));
         }
         let from = got.object.clone();
+        let tags = if got.is_tagged { self.origin.tags(there).await? } else { Vec::new() };
         let stored = self.store(there, &key, got).await?;
-        let description = Description { headers: from.headers, metadata: from.metadata, tags: Vec::new() };
+        let description = Description { headers: from.headers, metadata: from.metadata, tags };
         // It counts for the bucket and for nobody's key: nobody wrote it.
         let writer = Writer { owner: self.bucket.owner.clone(), payer: String::new() };
         let mut object = stored.object(description, writer, self.clock.now().as_millis());

@@ -290,3 +290,51 @@ fn a_section_of_an_upstream_is_checked_and_its_secret_is_never_shown() {
         assert!(!passed && said.contains(what), "{text}: {said}");
     }
 }
+
+#[test]
+fn a_part_is_what_the_origin_says_also_when_the_object_is_replaced_meanwhile() {
+    let bench = Bench::new("1h");
+    let lengths = [5 * MIB, 6 * MIB + 1, 100];
+    let key = format!("{PREFIX}k");
+    let put_in_parts = async |id: u64| {
+        let there = bench.there();
+        let upload = there.create_upload(THERE, &key).await.expect("begun");
+        let (mut parts, mut done) = (Vec::new(), Vec::new());
+        for (number, length) in (1u32..).zip(lengths) {
+            let bytes = Content { id: id + u64::from(number), length }.bytes();
+            let etag = there.put_part(THERE, &key, &upload, number, whole(bytes.clone())).await;
+            done.push((number, etag.expect("stored")));
+            parts.push(bytes);
+        }
+        there.complete(THERE, &key, &upload, &done).await.expect("complete");
+        parts
+    };
+    let here = |method: Method, number: u64| {
+        let (client, target) = (bench.here(), format!("/{HERE}/k?partNumber={number}"));
+        async move { client.call(method, &target, &[], whole("")).await }
+    };
+    runtime().block_on(async {
+        for id in [10, 20] {
+            // The second time something else is known, and holds for an hour.
+            let parts = put_in_parts(id).await;
+            for (number, expected) in [3u64, 2, 1].into_iter().zip(parts.iter().rev()) {
+                let got = here(Method::GET, number).await.expect("a part");
+                assert!(got.body == *expected, "part {number}");
+                let head = here(Method::HEAD, number).await.expect("a part");
+                for found in [&got, &head] {
+                    assert_eq!(found.header("x-amz-mp-parts-count"), Some("3"));
+                    assert_eq!(found.header("content-length"), Some(expected.len().to_string().as_str()));
+                }
+                assert_eq!(got.header("content-range"), head.header("content-range"));
+            }
+        }
+        for number in [0, 4] {
+            let refused = here(Method::GET, number).await.expect_err("no such part");
+            assert_eq!(refused.status(), Some(416), "{refused:?}");
+        }
+        put_with_headers(&bench.there(), "whole", 1).await;
+        let target = format!("/{HERE}/whole?partNumber=1");
+        let got = bench.here().call(Method::GET, &target, &[], whole("")).await.expect("one part");
+        assert_eq!(got.body.len(), 1100);
+    });
+}

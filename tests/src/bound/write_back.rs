@@ -480,6 +480,8 @@ fn what_somebody_else_wrote_since_is_reported_and_not_overwritten() {
         assert!(status != Some(0) && said.contains("flush"), "{said}");
     };
     contested(&bench);
+    let (said, _) = bench.setup.command(&["--output", "json", "bucket", "flush", HERE]);
+    assert!(said.starts_with('{') && said.contains("\"foreign_writes\": 3"), "{said}");
     bench.gateway.kill();
     bench.gateway = bench.setup.start();
     contested(&bench);

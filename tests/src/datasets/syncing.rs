@@ -76,7 +76,11 @@ fn what_describes_an_object_comes_with_it() {
     let bench = Bench::new();
     runtime().block_on(async {
         bench.here().create_bucket(OURS).await.expect("made");
-        let headers = [("content-type", "image/png".to_owned()), ("x-amz-meta-number", "7".to_owned())];
+        let headers = [
+            ("content-type", "image/png".to_owned()),
+            ("x-amz-meta-number", "7".to_owned()),
+            ("x-amz-tagging", "split=train&by=us".to_owned()),
+        ];
         let path = format!("/{THERE}/k");
         bench.there().call(http::Method::PUT, &path, &headers, whole("abc")).await.expect("stored");
     });
@@ -88,6 +92,13 @@ fn what_describes_an_object_comes_with_it() {
         (Some("image/png"), Some("7"))
     );
     assert_eq!(found.body, "abc");
+    assert_eq!(found.header("x-amz-tagging-count"), Some("2"));
+    let tags = runtime().block_on(async {
+        let target = format!("/{OURS}/k?tagging=");
+        bench.here().call(http::Method::GET, &target, &[], whole("")).await.expect("told").body
+    });
+    let tags = String::from_utf8_lossy(&tags);
+    assert!(tags.contains("<Key>split</Key><Value>train</Value>"), "{tags}");
 }
 
 #[test]

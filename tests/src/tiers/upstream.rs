@@ -8,8 +8,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{BUCKET, Objects, filled, put_some, reads_back, runtime};
+use crate::content::Content;
 use crate::proxy::{Fault, FaultProxy, Rule};
-use crate::s3::whole;
+use crate::s3::{encode, whole};
 use crate::seed::Rng;
 use crate::server::{Server, Setup, binary};
 
@@ -129,6 +130,91 @@ fn a_kill_while_segments_go_and_come_loses_nothing_and_leaves_nothing() {
     });
     server.stop();
     bench.check();
+}
+
+/// How many uploads were begun since it was last asked, and which parts were sent.
+fn sent(bench: &Bench) -> (usize, Vec<u32>) {
+    let log = bench.proxy.log();
+    bench.proxy.clear_log();
+    let begun = log.iter().filter(|line| line.method == "POST" && line.target.ends_with("?uploads=")).count();
+    let part = |target: &str| target.split_once("partNumber=")?.1.split('&').next()?.parse().ok();
+    let mut parts: Vec<u32> =
+        log.iter().filter(|line| line.method == "PUT").filter_map(|line| part(&line.target)).collect();
+    parts.sort_unstable();
+    // One that gets no answer is sent again.
+    parts.dedup();
+    (begun, parts)
+}
+
+/// How many parts the store has of the upload that is not ended there.
+async fn parts_there(bench: &Bench) -> usize {
+    let client = bench.store.client();
+    let get = async |path: &str| {
+        let answer = client.call(http::Method::GET, path, &[], whole("")).await.expect("listed");
+        String::from_utf8(answer.body.to_vec()).expect("text")
+    };
+    let uploads = get(&format!("/{THERE}?uploads=")).await;
+    let value = |name: &str| {
+        let (_, rest) = uploads.split_once(&format!("<{name}>"))?;
+        Some(rest.split_once('<')?.0.to_owned())
+    };
+    // The first key is the marker of the page.
+    let (Some(id), Some((_, upload))) = (value("UploadId"), uploads.split_once("<Upload>")) else { return 0 };
+    let key = upload.split_once("<Key>").and_then(|(_, rest)| rest.split_once('<')).expect("a key").0;
+    get(&format!("/{THERE}/{key}?uploadId={}", encode(&id))).await.matches("<PartNumber>").count()
+}
+
+#[test]
+fn an_upload_that_a_kill_cut_short_is_gone_on_with_and_one_that_is_refused_is_taken_back() {
+    for encrypt in [true, false] {
+        let bench = Bench::new();
+        let setup =
+            bench.setup.clone().with("upstream.far.encrypt", encrypt).with("hot.segment_bytes", "64MiB");
+        let server = setup.start();
+        let mut objects = Objects::new();
+        runtime().block_on(async {
+            server.client().create_bucket(BUCKET).await.expect("made");
+            for n in 0..5 {
+                let bytes = Content { id: n, length: 9 << 20 }.bytes();
+                let key = format!("large-{n}");
+                server.client().put(BUCKET, &key, whole(bytes.clone())).await.expect("stored");
+                objects.insert(key, bytes);
+            }
+        });
+        server.stop();
+        let mut server = setup.start();
+        let fault = |fault: Fault, query: &str| {
+            bench.proxy.set_rules(vec![Rule { method: Some("PUT".into()), ..Rule::new(fault).query(query) }]);
+        };
+        fault(Fault::Status { status: 403, code: "AccessDenied".into() }, "partNumber=2&");
+        let (said, status) = setup.command(&["tier", "drain", "hot", "--wait"]);
+        assert!(status == Some(1) && said.contains("could not be moved"), "{said}");
+        assert_eq!(runtime().block_on(bench.store.client().list_uploads(THERE)).expect("listed"), [""; 0]);
+
+        sent(&bench);
+        fault(Fault::Delay { by: Duration::from_secs(3600) }, "partNumber=4&");
+        let (said, status) = setup.command(&["tier", "drain", "hot"]);
+        assert_eq!(status, Some(0), "{said}");
+        runtime().block_on(async {
+            while parts_there(&bench).await < 5 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        server.kill();
+        assert_eq!(sent(&bench), (1, vec![1, 2, 3, 4, 5, 6]));
+        bench.proxy.set_rules(Vec::new());
+        let server = setup.start();
+        let (said, status) = setup.command(&["tier", "drain", "hot", "--wait"]);
+        assert_eq!(status, Some(0), "{said}");
+        assert_eq!(sent(&bench), (0, vec![4]), "encrypted: {encrypt}");
+        runtime().block_on(async {
+            assert_eq!(bench.store.client().list_uploads(THERE).await.expect("listed"), [""; 0]);
+            assert_eq!(bench.stored().await.len(), 1);
+            reads_back(&server.client(), &objects).await;
+        });
+        server.stop();
+        bench.check();
+    }
 }
 
 #[test]

@@ -27,7 +27,7 @@ use super::recovery::RecoverError;
 use crate::upstream::{ReplicaKey, Upstream};
 
 use ahead::Ahead;
-pub(super) use leftovers::Leftovers;
+pub(super) use leftovers::{Leftovers, Unfinished};
 pub(super) use remote::Remote;
 
 /// Records that are kept at hand. One is about 150 bytes.
@@ -114,6 +114,12 @@ impl Away {
         keys.seal(segment, key)
     }
 
+    /// Opens what [`Away::seal`] has sealed.
+    pub(super) fn open(&self, segment: SegmentId, sealed: &[u8]) -> io::Result<ReplicaKey> {
+        let keys = self.keys.as_ref().ok_or_else(|| io::Error::other("there is nobody to open keys"))?;
+        keys.open(segment, sealed)
+    }
+
     /// The first upstream that a segment is in and that is not configured, with the number of segments in it.
     fn unknown_upstream(&self) -> Result<Option<(String, usize)>, MapError> {
         let mut unknown = BTreeMap::<String, usize>::new();
@@ -173,10 +179,9 @@ impl Away {
         let Some(place) = place.filter(|place| self.upstreams.contains_key(&place.location)) else {
             return Ok(None);
         };
-        let key = match (&self.keys, place.sealed_key.as_slice()) {
-            (_, []) => None,
-            (Some(keys), sealed) => Some(keys.open(record.segment_id(), sealed)?),
-            (None, _) => return Err(io::Error::other("there is nobody to open the key of its object")),
+        let key = match place.sealed_key.as_slice() {
+            [] => None,
+            sealed => Some(self.open(record.segment_id(), sealed)?),
         };
         Ok(Some(Remote::new(record, place, key)))
     }

@@ -53,6 +53,8 @@ impl GetQuery {
 pub struct Got {
     /// What it is like; its size is the whole object's. Checksums are there only when all of it was asked for.
     pub object: ObjectVersion,
+    /// Whether the origin says that it has tags, which are asked for by themselves.
+    pub is_tagged: bool,
     /// Which bytes of it follow.
     pub range: Range<u64>,
     /// They.

@@ -33,7 +33,9 @@ use mlgw_common::Clock;
 use mlgw_metadata::schema::{ObjectVersion, Pair};
 use outgoing::Outgoing;
 use refusal::refusal;
+pub(crate) use results::complete_document;
 use sign::Signer;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use transport::Transport;
@@ -179,10 +181,17 @@ impl S3Origin {
         head::described(answer.status(), answer.headers()).map(|(object, _)| object)
     }
 
+    async fn head_part(&self, key: &str, number: u32) -> Result<(ObjectVersion, Range<u64>), OriginError> {
+        let url = self.base.object_with(key, &[("partNumber", number.to_string().as_str())]);
+        let answer = self.ask("head", Method::HEAD, &url, &HeaderMap::new()).await?;
+        head::described(answer.status(), answer.headers())
+    }
+
     async fn get(&self, key: &str, query: &GetQuery) -> Result<Got, OriginError> {
         let headers = headers_of(query)?;
         let answer = self.ask("get", Method::GET, &self.base.object(key), &headers).await?;
         let (object, range) = head::described(answer.status(), answer.headers())?;
+        let is_tagged = head::is_tagged(answer.headers());
         let length = range.end - range.start;
         let (counts, budget) = (self.counts.clone(), self.budget.clone());
         let body = self.transport.body(answer.into_body(), length).and_then(move |piece| {
@@ -193,7 +202,7 @@ impl S3Origin {
                 Ok(piece)
             }
         });
-        Ok(Got { object, range, body: body.boxed() })
+        Ok(Got { object, is_tagged, range, body: body.boxed() })
     }
 }
 
@@ -231,6 +240,10 @@ impl Origin for S3Origin {
 
     fn get<'a>(&'a self, key: &'a str, query: &'a GetQuery) -> Answer<'a, Got> {
         Box::pin(self.get(key, query))
+    }
+
+    fn head_part<'a>(&'a self, key: &'a str, number: u32) -> Answer<'a, (ObjectVersion, Range<u64>)> {
+        Box::pin(self.head_part(key, number))
     }
 
     fn name(&self) -> &str {

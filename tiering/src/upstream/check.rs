@@ -12,9 +12,12 @@ use tokio::net::{TcpStream, lookup_host};
 use super::Upstream;
 use super::error::Fault;
 use super::metrics::Op;
+use super::multipart::{NotBegun, Resumed};
 use super::objects::SEGMENTS_DIR;
 use super::permissions::permission;
+use super::put::Wait;
 use super::settings::UpstreamKind;
+use super::upload::Upload;
 
 /// Where a check writes, below the prefix.
 const CHECK_DIR: &str = "check/";
@@ -227,7 +230,7 @@ impl Upstream {
 
     async fn write_parts(&self, name: &str) -> Result<(), Fault> {
         let parts = [content(PART_BYTES), content(SMALL_BYTES)];
-        let upload = self.begin_upload(name)?;
+        let mut upload = self.begin_for_check(name).await?;
         for part in &parts {
             upload.write(part.clone()).await?;
         }
@@ -241,8 +244,18 @@ impl Upstream {
         Err(Fault::Answer(format!("two parts of {bytes} bytes became {found}")))
     }
 
+    /// An upload that nobody goes on with.
+    async fn begin_for_check(&self, name: &str) -> Result<Upload<'_>, Fault> {
+        let mut note = |_| -> Wait { Box::pin(async { Ok(()) }) };
+        let begun = self.begin_upload(name, Resumed { id: None, note: &mut note }).await;
+        begun.map_err(|error| match error {
+            NotBegun::Fault(fault) => fault,
+            NotBegun::Note(error) => Fault::Unreachable(error.to_string()),
+        })
+    }
+
     async fn abort_parts(&self, name: &str) -> Result<(), Fault> {
-        let upload = self.begin_upload(name)?;
+        let mut upload = self.begin_for_check(name).await?;
         // The first part is only sent when there is a second one.
         for _ in 0..2 {
             upload.write(content(PART_BYTES)).await?;

@@ -9,6 +9,7 @@ use mlgw_common::ids::SegmentId;
 use opendal::ErrorKind;
 
 use super::metrics::Outcome;
+use crate::origin::OriginError;
 
 /// How an error of the way to a store begins: everything that another try may mend.
 pub(super) const UNREACHABLE: &str = "unreachable: ";
@@ -136,6 +137,17 @@ impl Fault {
                 None if error.is_temporary() || !has_http => Self::Unreachable(said),
                 None => Self::Answer(said),
             },
+        }
+    }
+
+    /// What an error of the client for S3 means.
+    pub(super) fn of_s3(error: &OriginError) -> Self {
+        match error {
+            OriginError::NoSuchKey => Self::Gone,
+            OriginError::NoSuchBucket | OriginError::Denied(_) => Self::Refused(error.to_string()),
+            OriginError::OutOfRange(_) => Self::Short,
+            error if error.is_transient() => Self::Unreachable(error.to_string()),
+            error => Self::Answer(error.to_string()),
         }
     }
 

@@ -56,6 +56,16 @@ impl Upstream {
         }
     }
 
+    /// Ends an upload of an object that was begun and is not gone on with; that there is none is no error.
+    ///
+    /// # Errors
+    /// When the store cannot be asked, or refuses.
+    pub async fn abort(&self, id: ObjectId, upload: &str) -> Result<(), UpstreamError> {
+        let Some(multiparts) = &self.multiparts else { return Ok(()) };
+        let aborted = multiparts.abort(&self.meter, &object_name(id), upload).await;
+        aborted.map_err(|fault| fault.about(&self.name, id.segment))
+    }
+
     /// The objects that are there, in no order.
     ///
     /// # Errors

@@ -4,8 +4,8 @@
 //! sent, several at a time; one that fails is sent again by itself, up to its number of tries. An object appears only when all its parts
 //! are there, and counts as stored only when all of it was read back and is the same. When that an upload was completed is answered with an
 //! error, the object decides: it may be there all the same. An upload that is given up, by an error, by `before` or because its future
-//! is dropped, is aborted. One that a crash cut short cannot be gone on with, for what is under way of it is known to this process
-//! only: it begins anew, and the parts that arrived are the store's to clear away.
+//! is dropped, is aborted, unless it is at a store that speaks S3: there it stays, and who comes again with its id sends what is missing. At
+//! another one what a crash cut short begins anew, and the parts that arrived are the store's to clear away.
 
 use std::fs::File;
 use std::io;
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use super::connect::UNFINISHED_DIR;
 use super::error::{Fault, UpstreamError};
 use super::metrics::add;
+use super::multipart::{NotBegun, Resumed};
 use super::objects::{SEGMENTS_DIR, object_name};
 use super::prove::{Proof, Sums};
 use super::source::{Source, parts};
@@ -32,13 +33,14 @@ pub type Before<'a> = &'a mut (dyn FnMut(u64) -> Wait + Send);
 pub struct Stored {
     /// Length of the object.
     pub object_bytes: u64,
-    /// Bytes that were sent: none when it was there already. Those sent again are not counted twice.
+    /// Bytes that were sent, now or before something cut the upload short: none when the object was there already. Those sent again are not
+    /// counted twice.
     pub sent_bytes: u64,
 }
 
 impl Upstream {
     /// Stores the sealed segment that is in `from`. It may be asked for again, whatever came of it before, with the same key or
-    /// another one; with the same key it is found when it is there.
+    /// another one; with the same key it is found when it is there. An upload that `resumed` names must be of the same bytes and the same key.
     ///
     /// # Errors
     /// When it is not stored for sure. [`UpstreamError::Corrupt`] when other bytes arrived than were sent; they are removed.
@@ -49,6 +51,7 @@ impl Upstream {
         &self,
         object: &SegmentObject<'_>,
         from: File,
+        resumed: Resumed<'_>,
         mut before: Before<'_>,
     ) -> Result<Stored, UpstreamError> {
         assert_eq!(object.key.is_some(), self.encrypt, "a key for each segment, if it is to be encrypted");
@@ -62,7 +65,7 @@ impl Upstream {
             return Ok(Stored { object_bytes, sent_bytes: 0 });
         }
         self.clear_unfinished(object).await?;
-        let (upload, sums) = self.send(object, &source, &mut before).await?;
+        let (mut upload, sums) = self.send(object, &source, resumed, &mut before).await?;
         let closed = upload.close().await;
         if closed.is_ok() {
             self.settle(object).await?;
@@ -74,7 +77,7 @@ impl Upstream {
                 Ok(Stored { object_bytes, sent_bytes: object_bytes })
             }
             (_, Err(fault)) => {
-                give_up(upload).await;
+                end(upload, matches!(fault, Fault::Unreachable(_))).await;
                 Err(fault.about(&self.name, object.id.segment))
             }
             (proof, Ok(())) => {
@@ -93,10 +96,15 @@ impl Upstream {
         &self,
         object: &SegmentObject<'_>,
         source: &Arc<Source>,
+        resumed: Resumed<'_>,
         before: &mut Before<'_>,
     ) -> Result<(Upload<'_>, Vec<u32>), UpstreamError> {
         let about = |fault: Fault| fault.about(&self.name, object.id.segment);
-        let upload = self.begin_upload(&object_name(object.id)).map_err(about)?;
+        let begun = self.begin_upload(&object_name(object.id), resumed).await;
+        let mut upload = begun.map_err(|error| match error {
+            NotBegun::Fault(fault) => about(fault),
+            NotBegun::Note(source) => self.source_error(object, source),
+        })?;
         let mut sums = Vec::new();
         for range in parts(source.object_bytes(), self.tuning.part_bytes) {
             let sent = async {
@@ -104,12 +112,13 @@ impl Upstream {
                 before(range.end - range.start).await.map_err(failed)?;
                 let part = source.part(range).await.map_err(failed)?;
                 upload.write(part.bytes).await.map_err(about)?;
-                Ok(part.sum)
+                Ok::<u32, UpstreamError>(part.sum)
             };
             match sent.await {
                 Ok(sum) => sums.push(sum),
                 Err(error) => {
-                    give_up(upload).await;
+                    let may_go_on = error.is_retryable() || matches!(error, UpstreamError::Source { .. });
+                    end(upload, may_go_on).await;
                     return Err(error);
                 }
             }
@@ -166,9 +175,11 @@ impl Upstream {
     }
 }
 
-/// What cannot be taken back stays for the store's own rules to clear away.
-async fn give_up(upload: Upload<'_>) {
-    if let Err(fault) = upload.abort().await {
-        tracing::debug!(fault = fault.words(), "an upload was not aborted");
+/// Ends the work on an upload that is not done.
+async fn end(upload: Upload<'_>, may_go_on: bool) {
+    if may_go_on {
+        upload.leave().await;
+    } else {
+        upload.give_up().await;
     }
 }

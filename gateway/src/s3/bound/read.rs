@@ -1,7 +1,7 @@
 //! GetObject and HeadObject of bound buckets.
 
 use super::write::pass;
-use super::{Fronted, not_offered, told};
+use super::{Fronted, told};
 use crate::memory::{Held, blocks_of};
 use crate::s3::Gateway;
 use crate::s3::error::{Code, S3Error};
@@ -29,14 +29,22 @@ const CACHE: HeaderName = HeaderName::from_static("x-mlgw-cache");
 /// # Errors
 /// Those of S3.
 pub(super) async fn get_object(gateway: &Gateway, request: &Request<'_>, fronted: &Fronted) -> S3Result {
-    for _ in 1..LOOK_AGAIN_MAX {
-        match get_once(gateway, request, fronted).await {
-            // It was replaced at the origin between the look at it and its first byte.
-            Err(Failure::Read(OriginError::Changed)) => {}
+    answer(request, fronted, Some(gateway)).await
+}
+
+/// Answers, with a body if there is a gateway to read it; again when the object was replaced at the origin meanwhile.
+async fn answer(request: &Request<'_>, fronted: &Fronted, body: Option<&Gateway>) -> S3Result {
+    let mut looks = 1;
+    loop {
+        let answered = match body {
+            Some(gateway) => get_once(gateway, request, fronted).await,
+            None => head_once(request, fronted).await,
+        };
+        match answered {
+            Err(Failure::Read(OriginError::Changed)) if looks < LOOK_AGAIN_MAX => looks += 1,
             done => return done.map_err(|failure| failure.told(fronted)),
         }
     }
-    get_once(gateway, request, fronted).await.map_err(|failure| failure.told(fronted))
 }
 
 enum Failure {
@@ -72,9 +80,14 @@ async fn get_once(
 ) -> Result<S3Response, Failure> {
     check_version(request.query.raw("versionId"))?;
     let key = request.key()?;
-    let opened = fronted.bound.open(key, part_of(request)).await;
+    let opened = match request.query.raw("partNumber") {
+        None => fronted.bound.open(key, part_of(request)).await,
+        // Which bytes those are is still to be asked.
+        Some(_) => fronted.bound.head(key, false).await,
+    };
     let opened = opened.map_err(|error| no_such_key(error, request))?;
-    let Answer { mut response, range } = match head_of(request, fronted, &opened)? {
+    let part = asked_part(request, fronted, &opened).await?;
+    let Answer { mut response, range } = match head_of(request, &opened, part)? {
         Ok(answer) => answer,
         Err(not_modified) => return Ok(not_modified),
     };
@@ -104,11 +117,16 @@ async fn get_once(
 /// # Errors
 /// Those of S3.
 pub(super) async fn head_object(request: &Request<'_>, fronted: &Fronted) -> S3Result {
+    answer(request, fronted, None).await
+}
+
+async fn head_once(request: &Request<'_>, fronted: &Fronted) -> Result<S3Response, Failure> {
     check_version(request.query.raw("versionId"))?;
     let with_checksums = request.head.headers.contains_key("x-amz-checksum-mode");
     let opened = fronted.bound.head(request.key()?, with_checksums).await;
-    let opened = opened.map_err(|error| no_such_key(error, request).told(fronted))?;
-    let Answer { mut response, range } = match head_of(request, fronted, &opened)? {
+    let opened = opened.map_err(|error| no_such_key(error, request))?;
+    let part = asked_part(request, fronted, &opened).await?;
+    let Answer { mut response, range } = match head_of(request, &opened, part)? {
         Ok(answer) => answer,
         Err(not_modified) => return Ok(not_modified),
     };
@@ -142,16 +160,28 @@ fn no_such_key(error: OriginError, request: &Request<'_>) -> Failure {
     }
 }
 
-/// The head of an answer; the inner error is `304 Not Modified`.
-fn head_of(
+/// The part that `partNumber` asks for, of an object that has several.
+async fn asked_part(
     request: &Request<'_>,
     fronted: &Fronted,
     opened: &Opened,
+) -> Result<Option<Range<u64>>, Failure> {
+    let number = request.query.number("partNumber")?.and_then(|number| u32::try_from(number).ok());
+    let Some(number) = number else { return Ok(None) };
+    Ok(fronted.bound.part(request.key()?, opened, number).await?)
+}
+
+/// The head of an answer; the inner error is `304 Not Modified`.
+fn head_of(
+    request: &Request<'_>,
+    opened: &Opened,
+    part: Option<Range<u64>>,
 ) -> Result<Result<Answer, S3Response>, S3Error> {
-    let no_parts = |_| Err(not_offered(&fronted.bucket.name, &fronted.binding, "partNumber"));
+    // Checksums of parts are the origin's to tell, by GetObjectAttributes.
+    let asked_part = |_| Ok(part.clone().map(|range| (range, Vec::new())));
     let unmarked = unmarked(&opened.object);
     let object = unmarked.as_ref().unwrap_or(&opened.object);
-    let mut answer = match answer_head(request, object, &no_parts)? {
+    let mut answer = match answer_head(request, object, &asked_part)? {
         Ok(answer) => answer,
         Err(mut not_modified) => {
             say_age(opened, not_modified.headers_mut());

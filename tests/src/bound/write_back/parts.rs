@@ -98,6 +98,7 @@ fn an_upload_is_seen_here_when_it_is_complete_and_at_the_origin_with_the_same_pa
         let path = format!("/{THERE}/{}", there("dir/large"));
         for (number, expected) in (1..).zip(&parts) {
             assert_eq!(part(&bench.there(), &path, number).await.body, *expected, "part {number}");
+            assert_eq!(part(&client, &here("dir/large"), number).await.body, *expected, "part {number} here");
         }
         let origin = bench.there().head(THERE, &there("dir/large")).await.expect("there");
         assert_eq!(

@@ -123,7 +123,7 @@ impl MemoryOrigin {
             tokio::task::yield_now().await;
             piece
         });
-        Ok(Got { object, range, body: body.boxed() })
+        Ok(Got { object, is_tagged: false, range, body: body.boxed() })
     }
 }
 

@@ -3,12 +3,16 @@
 //! Whatever is about to be stored, or to be named no more, is noted here first, synced. A round later each noted object that
 //! no record names is removed, and whatever is named or removed is struck off. So when power fails, nothing is left in an
 //! upstream that nobody knows of. The list is as long as moves are under way, plus what could not be removed while an upstream was unreachable.
+//!
+//! An upload that something cut short is noted with its object, and left for a day: who stores the segment again goes on with it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 
+use mlgw_common::Timestamp;
 use mlgw_common::ids::SegmentId;
+use mlgw_metadata::schema::SegmentRecord;
 use serde::{Deserialize, Serialize};
 
 use super::super::catalogue::UPSTREAM;
@@ -19,6 +23,8 @@ use crate::upstream::ObjectId;
 
 /// The format of the file.
 const FORMAT: u32 = 1;
+/// How long an upload is left that may be gone on with, in milliseconds. Its parts cost storage.
+const LEFT_MS: i64 = 24 * 60 * 60 * 1000;
 
 /// An object that a record may name, or not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -38,10 +44,33 @@ impl Noted {
     }
 }
 
+/// An upload of a noted object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::hot) struct Unfinished {
+    /// Its id, as the store gave it.
+    pub(in crate::hot) upload: String,
+    /// The generation and the length of the segment that it is of: other bytes are not to be mixed with them.
+    pub(in crate::hot) generation: u32,
+    pub(in crate::hot) bytes: u64,
+    /// The sealed key of the object; empty when it is not encrypted.
+    pub(in crate::hot) sealed_key: Vec<u8>,
+    /// When it was begun, in milliseconds since 1970.
+    pub(in crate::hot) begun_ms: i64,
+}
+
+impl Unfinished {
+    fn is_of(&self, record: &SegmentRecord) -> bool {
+        (self.generation, self.bytes) == (record.written().0, record.length)
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct Listed {
     format: u32,
     objects: BTreeSet<Noted>,
+    /// By upstream, segment and copy.
+    #[serde(default)]
+    uploads: Vec<(Noted, Unfinished)>,
 }
 
 /// The list.
@@ -49,6 +78,8 @@ pub(in crate::hot) struct Leftovers {
     /// None where there are no upstreams.
     path: Option<PathBuf>,
     noted: BTreeSet<Noted>,
+    /// Of those that are noted.
+    uploads: BTreeMap<Noted, Unfinished>,
 }
 
 impl Leftovers {
@@ -57,10 +88,13 @@ impl Leftovers {
     /// # Errors
     /// When the file cannot be read, or is of a newer format.
     pub(in crate::hot) fn open(path: Option<PathBuf>) -> io::Result<Self> {
-        let Some(file) = &path else { return Ok(Self { path, noted: BTreeSet::new() }) };
-        let noted =
-            state_file::read::<Listed>(file, FORMAT)?.map(|listed| listed.objects).unwrap_or_default();
-        Ok(Self { path, noted })
+        let listed = match &path {
+            Some(file) => state_file::read::<Listed>(file, FORMAT)?,
+            None => None,
+        };
+        let (noted, uploads) = listed.map(|listed| (listed.objects, listed.uploads)).unwrap_or_default();
+        let uploads = uploads.into_iter().filter(|(of, _)| noted.contains(of)).collect();
+        Ok(Self { path, noted, uploads })
     }
 
     /// Notes an object, before anything of it is sent or its record names something else. Blocks for a sync.
@@ -68,7 +102,40 @@ impl Leftovers {
     /// # Errors
     /// When the list cannot be written; then nothing may be done to the object.
     pub(in crate::hot) fn note(&mut self, upstream: &str, id: ObjectId) -> io::Result<()> {
-        if self.noted.insert(Noted::new(upstream, id)) { self.write() } else { Ok(()) }
+        let noted = Noted::new(upstream, id);
+        // What was stored whole, and is to go now, is not gone on with.
+        let was_begun = self.uploads.remove(&noted).is_some();
+        if self.noted.insert(noted) || was_begun { self.write() } else { Ok(()) }
+    }
+
+    /// Notes the upload of a noted object, before anything of it is sent. Blocks for a sync.
+    ///
+    /// # Errors
+    /// When the list cannot be written.
+    pub(in crate::hot) fn note_upload(
+        &mut self,
+        upstream: &str,
+        id: ObjectId,
+        upload: Unfinished,
+    ) -> io::Result<()> {
+        self.uploads.insert(Noted::new(upstream, id), upload);
+        self.write()
+    }
+
+    /// The object of a segment whose upload may be gone on with: of the same bytes, and encrypted or not as is asked for.
+    pub(in crate::hot) fn unfinished(
+        &self,
+        upstream: &str,
+        record: &SegmentRecord,
+        encrypted: bool,
+    ) -> Option<(ObjectId, Unfinished)> {
+        let is_it = |(of, upload): &(&Noted, &Unfinished)| {
+            of.upstream == upstream
+                && of.id().segment == record.segment_id()
+                && upload.is_of(record)
+                && upload.sealed_key.is_empty() != encrypted
+        };
+        self.uploads.iter().find(is_it).map(|(of, upload)| (of.id(), upload.clone()))
     }
 
     /// Whether nothing is on the list.
@@ -90,45 +157,65 @@ impl Leftovers {
         &mut self,
         map: &dyn SegmentMap,
         upstreams: &Upstreams,
+        now: Timestamp,
     ) -> io::Result<()> {
         let mut left = BTreeSet::new();
         for noted in &self.noted {
-            if is_named(map, noted)? {
+            let record = map.record(noted.id().segment).map_err(io::Error::other)?;
+            if record.as_ref().is_some_and(|record| is_named(record, noted)) {
                 continue;
             }
-            let Some(upstream) = upstreams.get(&noted.upstream) else {
+            if self.may_go_on(noted, record.as_ref(), now) || !self.remove(noted, upstreams).await {
                 left.insert(noted.clone());
-                continue;
-            };
-            match upstream.remove(noted.id()).await {
-                Ok(()) => {
-                    tracing::debug!(segment = %noted.id().segment, upstream = noted.upstream, "an object that nothing names is gone")
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "an object that nothing names was not removed; it will be tried again");
-                    left.insert(noted.clone());
-                }
             }
         }
         if left == self.noted {
             return Ok(());
         }
+        self.uploads.retain(|of, _| left.contains(of));
         self.noted = left;
         self.write()
     }
 
+    /// Whether an object's upload is left for who stores its segment again.
+    fn may_go_on(&self, noted: &Noted, record: Option<&SegmentRecord>, now: Timestamp) -> bool {
+        let (Some(upload), Some(record)) = (self.uploads.get(noted), record) else { return false };
+        let is_here = record.replicas.first().is_some_and(|place| place.tier != UPSTREAM);
+        is_here && upload.is_of(record) && now.as_millis().saturating_sub(upload.begun_ms) < LEFT_MS
+    }
+
+    /// Removes an object, and what an upload of it has left; says whether nothing of it is there.
+    async fn remove(&self, noted: &Noted, upstreams: &Upstreams) -> bool {
+        let Some(upstream) = upstreams.get(&noted.upstream) else { return false };
+        let removed = async {
+            if let Some(unfinished) = self.uploads.get(noted) {
+                upstream.abort(noted.id(), &unfinished.upload).await?;
+            }
+            upstream.remove(noted.id()).await
+        };
+        match removed.await {
+            Ok(()) => {
+                tracing::debug!(segment = %noted.id().segment, upstream = noted.upstream, "an object that nothing names is gone");
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "an object that nothing names was not removed; it will be tried again");
+                false
+            }
+        }
+    }
+
     fn write(&self) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
-        let listed = Listed { format: FORMAT, objects: self.noted.clone() };
+        let uploads = self.uploads.iter().map(|(of, upload)| (of.clone(), upload.clone())).collect();
+        let listed = Listed { format: FORMAT, objects: self.noted.clone(), uploads };
         state_file::replace(path, &listed)
     }
 }
 
-fn is_named(map: &dyn SegmentMap, noted: &Noted) -> io::Result<bool> {
-    let record = map.record(SegmentId(noted.segment)).map_err(io::Error::other)?;
-    Ok(record.is_some_and(|record| {
-        record.replicas.iter().any(|place| {
-            place.tier == UPSTREAM && place.location == noted.upstream && place.copy == noted.copy
-        })
-    }))
+fn is_named(record: &SegmentRecord, noted: &Noted) -> bool {
+    record
+        .replicas
+        .iter()
+        .any(|place| place.tier == UPSTREAM && place.location == noted.upstream && place.copy == noted.copy)
 }

@@ -368,7 +368,8 @@ pub(in crate::hot) async fn sweep_objects(
     }
     let settles = catalogue.clone();
     blocking(move || Ok(settles.settle()?)).await?;
-    leftovers.sweep(&*inner.shared.segments.map, inner.away.upstreams()).await?;
+    let segments = &inner.shared.segments;
+    leftovers.sweep(&*segments.map, inner.away.upstreams(), segments.clock.now()).await?;
     inner.placing.leftover_objects.store(leftovers.len() as u64, Relaxed);
     Ok(())
 }

@@ -14,11 +14,12 @@ use parking_lot::Mutex;
 use super::driver::{note, wait};
 use crate::fair::Fair;
 use crate::hot::Inner;
+use crate::hot::away::Unfinished;
 use crate::hot::catalogue::UPSTREAM;
 use crate::hot::compaction::{StepError, blocking};
 use crate::hot::pace::Pace;
 use crate::hot::scan::{BeforeRead, Scan};
-use crate::upstream::{ObjectId, ReplicaKey, SegmentObject};
+use crate::upstream::{ObjectId, ReplicaKey, Resumed, SegmentObject, Upstream, Wait};
 
 /// Stores the segment of `record`, which is at `from`; says where it is then, and gives `pace` back.
 pub(super) async fn store(
@@ -38,21 +39,67 @@ async fn store_whole(
 ) -> Result<Replica, StepError> {
     let segment = record.segment_id();
     let upstream = inner.away.target().ok_or_else(|| io::Error::other("no upstream is spilled to"))?;
-    let id = ObjectId::fresh(segment).map_err(io::Error::other)?;
-    let key = upstream.encrypts().then(ReplicaKey::fresh).transpose().map_err(io::Error::other)?;
-    let sealed_key = match &key {
-        Some(key) => inner.away.seal(segment, key)?,
-        None => Vec::new(),
-    };
-    note(inner, upstream.name().to_owned(), id).await?;
+    let target = Target::of(inner, record, upstream).await?;
     let (of, tier) = (inner.clone(), from.tier);
     let file = blocking(move || Ok(of.volumes.dirs().open(segment, tier)?)).await?;
+    let Target { id, key, sealed_key, upload } = target;
     let object = SegmentObject { id, generation: record.written(), bytes: record.length, key: key.as_ref() };
+    let unfinished = |upload| Unfinished {
+        upload,
+        generation: record.written().0,
+        bytes: record.length,
+        sealed_key: sealed_key.clone(),
+        begun_ms: inner.shared.segments.clock.now().as_millis(),
+    };
+    let mut note = |upload| note_upload(inner.clone(), upstream.name().to_owned(), id, unfinished(upload));
+    let resumed = Resumed { id: upload, note: &mut note };
     // Its bytes were waited for when they were proven; what is sent is for the upstream's own budget.
-    let stored = upstream.put_segment(&object, file, &mut |_| Box::pin(async { Ok(()) })).await;
+    let stored = upstream.put_segment(&object, file, resumed, &mut |_| Box::pin(async { Ok(()) })).await;
     stored.map_err(io::Error::other)?;
     let location = upstream.name().to_owned();
     Ok(Replica { node: from.node, tier: UPSTREAM, location, copy: id.copy, sealed_key })
+}
+
+/// The object that a segment becomes.
+struct Target {
+    id: ObjectId,
+    key: Option<ReplicaKey>,
+    sealed_key: Vec<u8>,
+    /// Its upload that was begun before.
+    upload: Option<String>,
+}
+
+impl Target {
+    /// One whose upload something cut short, or else a fresh one, which is noted.
+    async fn of(inner: &Arc<Inner>, record: &SegmentRecord, upstream: &Upstream) -> Result<Self, StepError> {
+        let segment = record.segment_id();
+        let encrypts = upstream.encrypts();
+        let left = inner.leftovers.lock().await.unfinished(upstream.name(), record, encrypts);
+        if let Some((id, Unfinished { upload, sealed_key, .. })) = left {
+            let key = encrypts.then(|| inner.away.open(segment, &sealed_key)).transpose();
+            match key {
+                Ok(key) => return Ok(Self { id, key, sealed_key, upload: Some(upload) }),
+                Err(error) => tracing::warn!(%segment, %error, "an upload is not gone on with"),
+            }
+        }
+        let id = ObjectId::fresh(segment).map_err(io::Error::other)?;
+        let key = encrypts.then(ReplicaKey::fresh).transpose().map_err(io::Error::other)?;
+        let sealed_key = match &key {
+            Some(key) => inner.away.seal(segment, key)?,
+            None => Vec::new(),
+        };
+        note(inner, upstream.name().to_owned(), id).await?;
+        Ok(Self { id, key, sealed_key, upload: None })
+    }
+}
+
+/// Notes an upload that was begun.
+fn note_upload(inner: Arc<Inner>, upstream: String, id: ObjectId, upload: Unfinished) -> Wait {
+    Box::pin(async move {
+        let mut leftovers = inner.leftovers.clone().lock_owned().await;
+        let noted = tokio::task::spawn_blocking(move || leftovers.note_upload(&upstream, id, upload));
+        noted.await.map_err(io::Error::other)?
+    })
 }
 
 /// Reads the file of a segment through; gives `pace` back.

@@ -216,6 +216,41 @@ async fn a_stop_in_the_middle_leaves_nothing_that_is_not_found_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_may_be_gone_on_with_is_left_for_a_day_if_it_is_of_the_same_bytes() {
+    let store = FakeStore::default();
+    let (bench, objects) = filled(away(&store, false)).await;
+    let record = bench.catalogue.segments().unwrap().into_iter().find(|one| one.length > 64).unwrap();
+    let (segment, generation, bytes) = (record.id, record.written().0, record.length);
+    let now = mlgw_common::Clock::now(&*super::bench::clock()).as_millis();
+    let days_ago = |days: i64| now - days * 24 * 60 * 60 * 1000;
+    let object = |copy: u64| format!("{{\"upstream\":\"lake\",\"segment\":{segment},\"copy\":{copy}}}");
+    let upload = |copy: u64, bytes: u64, begun_ms: i64| {
+        let of = format!(
+            "{{\"upload\":\"u\",\"generation\":{generation},\"bytes\":{bytes},\"sealed_key\":[],\"begun_ms\":{begun_ms}}}"
+        );
+        format!("[{},{of}]", object(copy))
+    };
+    let uploads =
+        [upload(1, bytes, days_ago(0)), upload(2, bytes, days_ago(2)), upload(3, bytes + 1, days_ago(0))];
+    let objects_noted = [1, 2, 3, 4].map(object).join(",");
+    let list = format!("{{\"format\":1,\"objects\":[{objects_noted}],\"uploads\":[{}]}}", uploads.join(","));
+    let name = |copy: u64| format!("pre/segments/{segment:016x}-{copy:016x}.seg");
+    (1..=4).for_each(|copy| store.set_object(&name(copy), vec![copy as u8]));
+    std::fs::write(bench.dir.path().join("leftovers.json"), list).unwrap();
+    let bench = bench.reopen().await;
+    bench.compact(100).await;
+    bench.compact(100).await;
+    assert_eq!(store.names(), [name(1)]);
+    assert!(noted(&bench).contains("\"upload\":\"u\""), "{}", noted(&bench));
+    // Who stores the segment now stores it under that name.
+    carried_out(&bench, Order::DrainHot).await;
+    assert!(store.names().contains(&name(1)), "{:?}", store.names());
+    assert!(noted(&bench).contains("\"uploads\":[]"), "{}", noted(&bench));
+    reads_back(&bench, &objects).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upstream_that_is_not_configured_any_more_is_no_reason_to_forget_what_is_there() {
     let store = FakeStore::default();
     let (bench, objects) = filled(away(&store, false)).await;

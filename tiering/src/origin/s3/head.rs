@@ -65,6 +65,11 @@ pub(super) fn described(
     Ok((object, range))
 }
 
+/// Whether the object has tags.
+pub(super) fn is_tagged(headers: &HeaderMap) -> bool {
+    text(headers, "x-amz-tagging-count").is_some_and(|count| count.trim() != "0")
+}
+
 /// An ETag without its quotes.
 pub(super) fn unquoted(etag: &str) -> String {
     etag.trim().trim_matches('"').to_owned()
