@@ -24,6 +24,7 @@ use mlgw_tiering::decisions::{self, Decided, Kind, What, Why};
 use mlgw_tiering::origin::OriginError;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use walk::{Pair, Walk};
 
@@ -102,7 +103,13 @@ impl Work {
             None => Err(Stop::Failed(format!("the upstream {:?} is not configured", binding.upstream))),
         };
         let marks_all = from.mode() == BindMode::WriteBack;
-        let carrier = Carrier { from: side(&from)?, to: side(&to)?, bucket: bucket.clone(), marks_all };
+        let carrier = Carrier {
+            from: side(&from)?,
+            to: side(&to)?,
+            bucket: bucket.clone(),
+            marks_all,
+            has_other_etags: AtomicBool::new(false),
+        };
         let bound = self.bound_bucket()?;
         let bound = bound.ok_or_else(|| Stop::Failed("the bucket is not bound any more".into()))?;
         Ok(Some(Migration { work: self, bucket: bucket.clone(), from, to, bound, carrier }))

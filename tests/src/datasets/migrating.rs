@@ -180,6 +180,15 @@ async fn fill(client: &Client, count: u64) {
     }
 }
 
+/// Until who writes does so in a later second than that of what is there: what somebody else wrote in the same one is foreign.
+fn wait_until_later() {
+    let second = || std::time::UNIX_EPOCH.elapsed().expect("later than 1970").as_secs();
+    let now = second();
+    while second() == now {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Writes and deletes keys of its own, over and over, until it is told to stop; returns what was acknowledged last of each.
 async fn write_on(client: Client, writer: u64, stop: Arc<AtomicBool>) -> BTreeMap<String, Option<Content>> {
     let mut last = BTreeMap::new();
@@ -209,6 +218,7 @@ fn who_writes_meanwhile_loses_nothing() {
         let bench = bound(mode);
         let runtime = runtime();
         runtime.block_on(fill(&bench.there(), 200));
+        wait_until_later();
         let delay = |part: &str| Rule::new(Fault::Delay { by: Duration::from_millis(4) }).path(part);
         bench.proxy.set_rules(vec![delay(POND)]);
         let stop = Arc::new(AtomicBool::new(false));
@@ -364,6 +374,27 @@ fn upstreams_that_fail_now_and_then_are_asked_again() {
     bench.proxy.set_rules(vec![]);
     let expected = (0..150).map(|n| (format!("k{n:03}"), Some(Content { id: n, length: 20_000 }))).collect();
     runtime.block_on(all_are(&bench, &expected));
+}
+
+#[test]
+fn where_an_etag_is_no_md5_what_came_twice_is_what_is_sent() {
+    let bench = bound("read-through");
+    let runtime = runtime();
+    runtime.block_on(fill(&bench.there(), 3));
+    // As of objects that their origin keeps encrypted.
+    let etag = "0123456789abcdef0123456789abcdef";
+    let header = Fault::Header { name: "etag".into(), value: format!("\"{etag}\"") };
+    bench.proxy.set_rules(vec![Rule::new(header).path(&format!("/{THERE}/"))]);
+    let job = bench.migrate(&["--wait", "--quiet"]);
+    assert_eq!((&job["state"], &job["failed_objects"]), (&"done".into(), &0.into()), "{job}");
+    bench.proxy.set_rules(vec![]);
+    runtime.block_on(async {
+        for n in 0..3 {
+            let found = bench.here().get(HERE, &format!("k{n:03}")).await.expect("read");
+            assert_eq!(Content { id: n, length: 20_000 }.difference(&found.body), None);
+            assert_eq!(found.etag(), etag, "it is shown as before");
+        }
+    });
 }
 
 #[test]

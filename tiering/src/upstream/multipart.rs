@@ -192,9 +192,9 @@ impl Multipart {
         Ok(())
     }
 
-    /// Ends it there.
+    /// Ends it there. First comes to an end what is under way: a part that arrives behind the abort may stay for ever.
     pub(super) async fn abort(mut self) -> Result<(), Fault> {
-        self.going.shutdown().await;
+        while self.going.join_next().await.is_some() {}
         let abort = metered(&self.meter, Op::Delete, 0, self.origin.abort(self.at.upload())).await;
         abort.map_err(|error| Fault::of_s3(&error))
     }

@@ -18,6 +18,7 @@ use mlgw_tiering::origin::{
 };
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Larger objects go in parts of this.
@@ -29,7 +30,9 @@ const PARTS_AT_ONCE: usize = 4;
 /// Objects up to this are taken into memory, and can be sent again.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
 /// How often a key is tried, and how long is waited before the second time; each further one is twice as long.
-const TRIES: u32 = 6;
+const TRIES: u32 = 8;
+/// So often in a row an object is not what its ETag says before that is taken for no MD5. A flipped bit is another one the next time.
+const REFUSED_MAX: u32 = 3;
 const WAIT: Duration = Duration::from_millis(200);
 /// Uploads on a page.
 const PAGE_UPLOADS: usize = 1000;
@@ -54,6 +57,8 @@ pub(super) struct Carrier {
     pub(super) bucket: Arc<Bucket>,
     /// Whether every object gets a mark: where what is written back is known by it.
     pub(super) marks_all: bool,
+    /// Whether an object was found whose ETag looks like an MD5 and is none; the others are not sent in vain so often then.
+    pub(super) has_other_etags: AtomicBool,
 }
 
 /// What came of a key.
@@ -77,6 +82,8 @@ struct How {
     marked: bool,
     /// With this MD5, as it was read once; without one, with its ETag, if that may be one.
     md5: Option<[u8; 16]>,
+    /// How often what came did not have the MD5 that it was sent with.
+    refused: u32,
 }
 
 impl Carrier {
@@ -130,21 +137,26 @@ impl Carrier {
 
     /// Brings a key to what it is at the old origin now.
     pub(super) async fn carry(&self, key: &str) -> Result<Carried, OriginError> {
-        let mut how = How { marked: self.marks_all, md5: None };
+        let mut how = How { marked: self.marks_all, md5: None, refused: 0 };
         let mut tries = 0;
         loop {
             tries += 1;
             let error = match self.try_carry(key, &mut how).await {
-                Ok(Some(carried)) => return Ok(carried),
+                Ok(Some(carried)) => {
+                    self.has_other_etags.fetch_or(how.md5.is_some(), Relaxed);
+                    return Ok(carried);
+                }
                 // As it was sent it did not become what it should; now it is sent otherwise.
                 Ok(None) => continue,
                 Err(error) => error,
             };
-            // What its origin calls an MD5 is none, where it keeps objects encrypted.
             let is_other = matches!(&error, OriginError::Refused { code, .. } if code == "BadDigest");
-            if is_other && tries > 1 {
-                // Then it is proven that what is sent is what came before.
-                how = How { marked: true, md5: self.digest(key).await.ok() };
+            how.refused += u32::from(is_other);
+            let refused_max = if self.has_other_etags.load(Relaxed) { 1 } else { REFUSED_MAX };
+            if is_other && how.refused >= refused_max {
+                // What its origin calls an MD5 is none, where it keeps objects encrypted. Then what is sent must be what came twice before.
+                let (first, second) = (self.digest(key).await.ok(), self.digest(key).await.ok());
+                how = How { marked: true, md5: first.filter(|_| first == second), ..how };
             }
             if !(error.is_transient() || error == OriginError::Changed || is_other) || tries >= TRIES {
                 return Err(error);
