@@ -10,8 +10,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mlgw-common", &[]),
     ("mlgw-metadata", &["mlgw-common"]),
     ("base2histogram", &[]),
-    ("mlgw-tiering", &["mlgw-common", "mlgw-metadata"]),
-    ("mlgw", &["mlgw-common", "mlgw-metadata", "mlgw-tiering"]),
+    ("mlgw-policies", &["mlgw-common"]),
+    ("mlgw-tiering", &["mlgw-common", "mlgw-metadata", "mlgw-policies"]),
+    ("mlgw", &["mlgw-common", "mlgw-metadata", "mlgw-policies", "mlgw-tiering"]),
     ("mlgw-tests", &["mlgw-common"]),
 ];
 
