@@ -16,7 +16,6 @@ mod room;
 mod turns;
 
 pub use order::Write;
-pub use parts::complete_document;
 pub(crate) use persist::{describe, prove};
 pub use room::Place;
 pub use turns::Turn;

@@ -18,7 +18,7 @@ pub use metrics::OriginMetrics;
 pub use read::{Body, GetQuery, Got, ListLine, ListPage, ListQuery, Part};
 pub use write::{
     Begun, Content, Document, Made, PartLine, PartPage, Streamed, Trailer, UploadLine, UploadOf, UploadPage,
-    UploadsQuery, Written,
+    UploadsQuery, Written, complete_document,
 };
 
 use bytes::Bytes;

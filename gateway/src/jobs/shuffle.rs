@@ -11,7 +11,6 @@
 use super::Stop;
 use super::listing::{Lister, Wanted};
 use futures_util::{Stream, StreamExt as _, stream};
-use mlgw_metadata::schema::JobOrder;
 use std::hash::{BuildHasher as _, Hash, RandomState};
 use tokio::sync::mpsc;
 
@@ -37,18 +36,19 @@ struct Mark {
 
 /// What decides on the order.
 struct Shuffle {
-    order: JobOrder,
+    /// What one directory holds stays together.
+    by_shard: bool,
     hash: RandomState,
 }
 
 /// Lists all of it in an order that is not that of keys. Totals are counted first; `check` is asked whether so many bytes in all may be.
 pub(super) fn begin(
     lister: Lister,
-    order: JobOrder,
+    by_shard: bool,
     check: impl Fn(u64) -> Result<(), Stop> + Send + Sync + 'static,
 ) -> impl Stream<Item = Result<Wanted, Stop>> + Send {
     let (send, batches) = mpsc::channel(BATCHES_AHEAD);
-    let shuffle = Shuffle { order, hash: RandomState::new() };
+    let shuffle = Shuffle { by_shard, hash: RandomState::new() };
     tokio::spawn(async move {
         if let Err(stop) = shuffle.send_all(&lister, &send, &check).await {
             let _ = send.send(vec![Err(stop)]).await;
@@ -101,11 +101,7 @@ impl Shuffle {
 
     /// When the turn of a page's object is.
     fn turn(&self, page: usize, name: &str) -> u64 {
-        match self.order {
-            JobOrder::Sequential => page as u64,
-            JobOrder::Shuffled => self.hash.hash_one((page, name)),
-            JobOrder::ShardShuffled => self.hash.hash_one((page, directory(name))),
-        }
+        self.hash.hash_one((page, if self.by_shard { directory(name) } else { name }))
     }
 }
 
@@ -161,7 +157,7 @@ async fn again(lister: &Lister, mark: &Mark) -> Result<Vec<Wanted>, Stop> {
 mod tests {
     use super::{Shuffle, Wanted, directory, shuffle};
     use mlgw_common::Timestamp;
-    use mlgw_metadata::schema::{JobOrder, ObjectVersion};
+    use mlgw_metadata::schema::ObjectVersion;
     use std::collections::BTreeSet;
     use std::hash::RandomState;
 
@@ -170,12 +166,12 @@ mod tests {
         names.map(wanted).collect()
     }
 
-    fn mixed(order: JobOrder) -> Vec<String> {
+    fn mixed(by_shard: bool) -> Vec<String> {
         let pages: Vec<_> = (0..4)
             .map(|page_no| page((0..100).map(move |n| format!("{page_no}/{}/{n:03}", n / 10))))
             .collect();
         let all: BTreeSet<String> = pages.iter().flatten().map(|wanted| wanted.name.clone()).collect();
-        let mixed = Shuffle { order, hash: RandomState::new() }.mixed(pages);
+        let mixed = Shuffle { by_shard, hash: RandomState::new() }.mixed(pages);
         let names: Vec<String> = mixed.into_iter().map(|wanted| wanted.name).collect();
         assert_eq!(names.iter().cloned().collect::<BTreeSet<_>>(), all, "each comes");
         assert_eq!(names.len(), all.len(), "and once");
@@ -189,15 +185,15 @@ mod tests {
 
     #[test]
     fn shuffled_objects_of_a_directory_do_not_come_together() {
-        let names = mixed(JobOrder::Shuffled);
+        let names = mixed(false);
         // Of 399 neighbours 40 x 9 were; at random 9 would be, and 60 are beyond all odds.
         assert!(neighbours(&names) < 60, "{names:?}");
-        assert_ne!(names, mixed(JobOrder::Shuffled), "another order each time");
+        assert_ne!(names, mixed(false), "another order each time");
     }
 
     #[test]
     fn shards_come_whole_and_in_the_order_of_keys_but_not_one_after_the_other() {
-        let names = mixed(JobOrder::ShardShuffled);
+        let names = mixed(true);
         assert_eq!(neighbours(&names), 40 * 9);
         for shard in names.chunks(10) {
             assert!(shard.is_sorted(), "{shard:?}");

@@ -105,7 +105,10 @@ impl Work {
         let (live, clock) = (Arc::clone(&self.live), self.jobs.clock.clone());
         match self.job.params.order() {
             JobOrder::Sequential => one_by_one(listing::begin(parts, live, clock, check)).boxed(),
-            order => shuffle::begin(Lister { parts, live, clock }, order, check).boxed(),
+            order @ (JobOrder::Shuffled | JobOrder::ShardShuffled) => {
+                let by_shard = order == JobOrder::ShardShuffled;
+                shuffle::begin(Lister { parts, live, clock }, by_shard, check).boxed()
+            }
         }
     }
 

@@ -13,16 +13,14 @@ use crate::auth::hex;
 use crate::s3::checksums;
 use crate::s3::reader::part_ranges;
 use crate::s3::response::header_value;
-use crate::s3::xml::Xml;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use mlgw_common::PartNumber;
-use mlgw_metadata::schema::{Checksum, ObjectVersion, Part};
-use mlgw_tiering::origin::{OriginError, PartLine};
+use mlgw_metadata::schema::{Checksum, ObjectVersion, Pair, Part};
+use mlgw_tiering::origin::{OriginError, PartLine, complete_document};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -78,7 +76,7 @@ impl Inner {
         condition.remove("content-md5");
         let parts = pieces.iter().zip(&sent);
         let parts =
-            parts.map(|(piece, (number, etag))| (number.get(), etag.as_str(), &piece.part.checksums[..]));
+            parts.map(|(piece, (number, etag))| (number.get().into(), etag.as_str(), elements(&piece.part)));
         queue.bound.complete(&write.facts.key, &id, &condition, complete_document(parts)).await?;
         Ok(())
     }
@@ -200,16 +198,11 @@ fn is_same(there: &PartLine, here: &Part) -> bool {
     is_md5 && there.etag == here.etag && there.size == here.size
 }
 
-/// The document that completes an upload of parts with these numbers, ETags and checksums.
-pub fn complete_document<'p>(parts: impl Iterator<Item = (u16, &'p str, &'p [Checksum])>) -> Bytes {
-    let mut out = Xml::new("CompleteMultipartUpload");
-    for (number, etag, sums) in parts {
-        out.open("Part").value("PartNumber", number).etag(etag);
-        for checksum in sums {
-            let algorithm = checksums::algorithm(checksum.algorithm());
-            out.text(checksums::element(algorithm), &checksums::text(checksum, 0));
-        }
-        out.close("Part");
-    }
-    Bytes::from(out.finish("CompleteMultipartUpload"))
+/// What a part of an upload that is completed says of its checksums.
+fn elements(part: &Part) -> Vec<Pair> {
+    let element = |checksum| {
+        let name = checksums::element(checksums::algorithm(Checksum::algorithm(checksum)));
+        Pair::new(name, checksums::text(checksum, 0))
+    };
+    part.checksums.iter().map(element).collect()
 }

@@ -377,6 +377,20 @@ fn upstreams_that_fail_now_and_then_are_asked_again() {
 }
 
 #[test]
+fn bits_that_flip_alike_in_read_after_read_are_not_moved() {
+    let bench = bound("read-through");
+    let runtime = runtime();
+    runtime.block_on(fill(&bench.there(), 1));
+    // As often as it takes to be refused, and once in the reads that tell whether its ETag is to blame.
+    let flips = Rule { times: Some(4), ..Rule::new(Fault::Corrupt { at: 1234 }) };
+    bench.proxy.set_rules(vec![flips.method("GET").path(&format!("/{THERE}/"))]);
+    let job = bench.migrate(&["--wait", "--quiet"]);
+    assert_eq!((&job["state"], &job["failed_objects"]), (&"done".into(), &0.into()), "{job}");
+    bench.proxy.set_rules(vec![]);
+    runtime.block_on(all_are(&bench, &[("k000".into(), Some(Content { id: 0, length: 20_000 }))].into()));
+}
+
+#[test]
 fn where_an_etag_is_no_md5_what_came_twice_is_what_is_sent() {
     let bench = bound("read-through");
     let runtime = runtime();

@@ -164,57 +164,94 @@ async fn parts_there(bench: &Bench) -> usize {
     get(&format!("/{THERE}/{key}?uploadId={}", encode(&id))).await.matches("<PartNumber>").count()
 }
 
+/// A server with 45 MiB of objects in one segment that is sealed: six parts.
+fn in_one_segment(setup: &Setup) -> (Server, Objects) {
+    let (server, mut objects) = (setup.start(), Objects::new());
+    runtime().block_on(async {
+        server.client().create_bucket(BUCKET).await.expect("made");
+        for n in 0..5 {
+            let bytes = Content { id: n, length: 9 << 20 }.bytes();
+            let key = format!("large-{n}");
+            server.client().put(BUCKET, &key, whole(bytes.clone())).await.expect("stored");
+            objects.insert(key, bytes);
+        }
+    });
+    server.stop();
+    (setup.start(), objects)
+}
+
+/// Has the segment drained, and kills the server when all of its parts but the fourth are there.
+fn cut_short(bench: &Bench, setup: &Setup, mut server: Server) {
+    sent(bench);
+    let late = Rule::new(Fault::Delay { by: Duration::from_secs(3600) });
+    bench.proxy.set_rules(vec![late.method("PUT").query("partNumber=4&")]);
+    let (said, status) = setup.command(&["tier", "drain", "hot"]);
+    assert_eq!(status, Some(0), "{said}");
+    runtime().block_on(until("five parts are there", async || parts_there(bench).await == 5));
+    server.kill();
+    assert_eq!(sent(bench), (1, vec![1, 2, 3, 4, 5, 6]));
+    bench.proxy.set_rules(Vec::new());
+}
+
+async fn uploads_there(bench: &Bench) -> usize {
+    bench.store.client().list_uploads(THERE).await.expect("listed").len()
+}
+
+/// Waits until something is so.
+async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    for _ in 0..3000 {
+        if is_so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never: {what}");
+}
+
 #[test]
 fn an_upload_that_a_kill_cut_short_is_gone_on_with_and_one_that_is_refused_is_taken_back() {
     for encrypt in [true, false] {
         let bench = Bench::new();
         let setup =
             bench.setup.clone().with("upstream.far.encrypt", encrypt).with("hot.segment_bytes", "64MiB");
-        let server = setup.start();
-        let mut objects = Objects::new();
-        runtime().block_on(async {
-            server.client().create_bucket(BUCKET).await.expect("made");
-            for n in 0..5 {
-                let bytes = Content { id: n, length: 9 << 20 }.bytes();
-                let key = format!("large-{n}");
-                server.client().put(BUCKET, &key, whole(bytes.clone())).await.expect("stored");
-                objects.insert(key, bytes);
-            }
-        });
-        server.stop();
-        let mut server = setup.start();
-        let fault = |fault: Fault, query: &str| {
-            bench.proxy.set_rules(vec![Rule { method: Some("PUT".into()), ..Rule::new(fault).query(query) }]);
-        };
-        fault(Fault::Status { status: 403, code: "AccessDenied".into() }, "partNumber=2&");
+        let (server, objects) = in_one_segment(&setup);
+        let denied = Rule::new(Fault::Status { status: 403, code: "AccessDenied".into() });
+        bench.proxy.set_rules(vec![denied.method("PUT").query("partNumber=2&")]);
         let (said, status) = setup.command(&["tier", "drain", "hot", "--wait"]);
         assert!(status == Some(1) && said.contains("could not be moved"), "{said}");
-        assert_eq!(runtime().block_on(bench.store.client().list_uploads(THERE)).expect("listed"), [""; 0]);
+        assert_eq!(runtime().block_on(uploads_there(&bench)), 0);
 
-        sent(&bench);
-        fault(Fault::Delay { by: Duration::from_secs(3600) }, "partNumber=4&");
-        let (said, status) = setup.command(&["tier", "drain", "hot"]);
-        assert_eq!(status, Some(0), "{said}");
-        runtime().block_on(async {
-            while parts_there(&bench).await < 5 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        });
-        server.kill();
-        assert_eq!(sent(&bench), (1, vec![1, 2, 3, 4, 5, 6]));
-        bench.proxy.set_rules(Vec::new());
+        cut_short(&bench, &setup, server);
         let server = setup.start();
         let (said, status) = setup.command(&["tier", "drain", "hot", "--wait"]);
         assert_eq!(status, Some(0), "{said}");
         assert_eq!(sent(&bench), (0, vec![4]), "encrypted: {encrypt}");
         runtime().block_on(async {
-            assert_eq!(bench.store.client().list_uploads(THERE).await.expect("listed"), [""; 0]);
+            assert_eq!(uploads_there(&bench).await, 0);
             assert_eq!(bench.stored().await.len(), 1);
             reads_back(&server.client(), &objects).await;
         });
         server.stop();
         bench.check();
     }
+}
+
+#[test]
+fn an_upload_of_a_segment_that_is_gone_is_ended() {
+    let bench = Bench::new();
+    let setup = bench.setup.clone().with("hot.segment_bytes", "64MiB");
+    let (server, objects) = in_one_segment(&setup);
+    cut_short(&bench, &setup, server);
+    let server = setup.start();
+    runtime().block_on(async {
+        for key in objects.keys() {
+            server.client().delete(BUCKET, key).await.expect("deleted");
+        }
+        until("it is ended", async || uploads_there(&bench).await == 0).await;
+        assert_eq!(bench.stored().await, Vec::<String>::new());
+    });
+    server.stop();
+    bench.check();
 }
 
 #[test]

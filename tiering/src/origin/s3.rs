@@ -33,7 +33,6 @@ use mlgw_common::Clock;
 use mlgw_metadata::schema::{ObjectVersion, Pair};
 use outgoing::Outgoing;
 use refusal::refusal;
-pub(crate) use results::complete_document;
 use sign::Signer;
 use std::ops::Range;
 use std::sync::Arc;

@@ -11,6 +11,7 @@ use super::{Body, ListQuery, OriginError};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, header};
 use mlgw_metadata::schema::Pair;
+use quick_xml::escape::escape;
 use tokio::sync::oneshot;
 
 /// The bytes of an object or part that is written.
@@ -55,6 +56,20 @@ impl Written {
         let etag = self.headers.get(header::ETAG)?.to_str().ok()?;
         Some(etag.trim().trim_matches('"').to_owned())
     }
+}
+
+/// The document that completes an upload of parts with these numbers, ETags without quotes, and elements about their checksums.
+#[must_use]
+pub fn complete_document<'p>(parts: impl Iterator<Item = (u32, &'p str, Vec<Pair>)>) -> Bytes {
+    let mut out = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">".to_owned();
+    for (number, etag, checksums) in parts {
+        out += &format!("<Part><PartNumber>{number}</PartNumber><ETag>&quot;{}&quot;</ETag>", escape(etag));
+        for Pair { name, value } in checksums {
+            out += &format!("<{name}>{}</{name}>", escape(&*value));
+        }
+        out += "</Part>";
+    }
+    Bytes::from(out + "</CompleteMultipartUpload>")
 }
 
 /// What an origin says of a copy, or of an upload that was completed.
@@ -199,7 +214,7 @@ pub struct Document {
 
 #[cfg(test)]
 mod tests {
-    use super::{PartLine, PartPage, UploadLine, UploadPage, UploadsQuery};
+    use super::{Pair, PartLine, PartPage, UploadLine, UploadPage, UploadsQuery, complete_document};
     use crate::origin::ListQuery;
 
     #[test]
@@ -231,5 +246,16 @@ mod tests {
         ] {
             assert!(page(keys, next).within(&query).is_err(), "{keys:?} {next:?}");
         }
+    }
+
+    #[test]
+    fn an_upload_is_completed_by_its_parts_in_order() {
+        let parts = [(1, "a", vec![Pair::new("ChecksumCRC32", "x==")]), (2, "b&", vec![])];
+        assert_eq!(
+            complete_document(parts.into_iter()),
+            "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
+             <Part><PartNumber>1</PartNumber><ETag>&quot;a&quot;</ETag><ChecksumCRC32>x==</ChecksumCRC32></Part>\
+             <Part><PartNumber>2</PartNumber><ETag>&quot;b&amp;&quot;</ETag></Part></CompleteMultipartUpload>"
+        );
     }
 }

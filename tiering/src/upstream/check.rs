@@ -15,7 +15,6 @@ use super::metrics::Op;
 use super::multipart::{NotBegun, Resumed};
 use super::objects::SEGMENTS_DIR;
 use super::permissions::permission;
-use super::put::Wait;
 use super::settings::UpstreamKind;
 use super::upload::Upload;
 
@@ -231,10 +230,16 @@ impl Upstream {
     async fn write_parts(&self, name: &str) -> Result<(), Fault> {
         let parts = [content(PART_BYTES), content(SMALL_BYTES)];
         let mut upload = self.begin_for_check(name).await?;
-        for part in &parts {
-            upload.write(part.clone()).await?;
+        let written = async {
+            for part in &parts {
+                upload.write(part.clone()).await?;
+            }
+            upload.close().await
+        };
+        if let Err(fault) = written.await {
+            upload.give_up().await;
+            return Err(fault);
         }
-        upload.close().await?;
         upload.done();
         let bytes = (PART_BYTES + SMALL_BYTES) as u64;
         let found = self.ask(Op::Stat, 0, 0, || self.operator.stat(name)).await?.content_length();
@@ -246,8 +251,7 @@ impl Upstream {
 
     /// An upload that nobody goes on with.
     async fn begin_for_check(&self, name: &str) -> Result<Upload<'_>, Fault> {
-        let mut note = |_| -> Wait { Box::pin(async { Ok(()) }) };
-        let begun = self.begin_upload(name, Resumed { id: None, note: &mut note }).await;
+        let begun = self.begin_upload(name, Resumed::never()).await;
         begun.map_err(|error| match error {
             NotBegun::Fault(fault) => fault,
             NotBegun::Note(error) => Fault::Unreachable(error.to_string()),
@@ -257,10 +261,12 @@ impl Upstream {
     async fn abort_parts(&self, name: &str) -> Result<(), Fault> {
         let mut upload = self.begin_for_check(name).await?;
         // The first part is only sent when there is a second one.
-        for _ in 0..2 {
-            upload.write(content(PART_BYTES)).await?;
+        let mut written = upload.write(content(PART_BYTES)).await;
+        if written.is_ok() {
+            written = upload.write(content(PART_BYTES)).await;
         }
-        upload.abort().await
+        let aborted = upload.abort().await;
+        written.and(aborted)
     }
 
     async fn delete_all(&self, names: &[String]) -> Result<(), Fault> {

@@ -85,20 +85,11 @@ fn s3(settings: &UpstreamSettings) -> Result<Connected, Fault> {
     if settings.region.is_empty() {
         return Err(("region", "is missing; a store that has none takes us-east-1".to_owned()));
     }
-    let china = if settings.region.starts_with("cn-") { ".cn" } else { "" };
-    let aws = format!("https://s3.{}.amazonaws.com{china}", settings.region);
-    let in_host = match settings.addressing {
-        Addressing::Auto => settings.endpoint.is_none() && !settings.bucket.contains('.'),
-        Addressing::Path => false,
-        Addressing::Virtual if settings.bucket.contains('.') => {
-            return Err((
-                "addressing",
-                "cannot be virtual with a `.` in the bucket's name; use path".to_owned(),
-            ));
-        }
-        Addressing::Virtual => true,
-    };
-    let endpoint = settings.endpoint.clone().unwrap_or(aws);
+    let in_host = settings.is_bucket_in_host();
+    if in_host && settings.bucket.contains('.') {
+        return Err(("addressing", "cannot be virtual with a `.` in the bucket's name; use path".to_owned()));
+    }
+    let endpoint = settings.s3_endpoint();
     let mut builder = services::S3::default()
         .bucket(&settings.bucket)
         .root(&settings.prefix)

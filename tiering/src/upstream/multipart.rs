@@ -17,8 +17,8 @@ use super::error::Fault;
 use super::meter::Meter;
 use super::metrics::{Op, Outcome};
 use super::put::Wait;
-use crate::origin::s3::{S3Origin, complete_document};
-use crate::origin::{Content, Origin as _, OriginError, PartLine, UploadOf};
+use crate::origin::s3::S3Origin;
+use crate::origin::{Content, Origin as _, OriginError, PartLine, UploadOf, complete_document};
 
 /// Parts of one page of those that are there: as many as S3 tells at once.
 const PAGE_PARTS: usize = 1000;
@@ -28,7 +28,14 @@ pub struct Resumed<'a> {
     /// The id of the upload that was begun for the same object before.
     pub id: Option<String>,
     /// Notes the id of a new one before anything of it is sent; it must survive power loss when that is done.
-    pub note: &'a mut (dyn FnMut(String) -> Wait + Send),
+    pub note: Box<dyn FnOnce(String) -> Wait + Send + 'a>,
+}
+
+impl Resumed<'_> {
+    /// Nothing was begun before, and nobody goes on with what is.
+    pub(super) fn never() -> Self {
+        Self { id: None, note: Box::new(|_| Box::pin(async { Ok(()) })) }
+    }
 }
 
 /// The way to a store that speaks S3.
@@ -93,8 +100,13 @@ impl Multiparts {
                 let headers = HeaderMap::new();
                 let begun = metered(meter, Op::Write, 0, self.origin.create_upload(&key, &headers)).await;
                 let id = begun.map_err(|error| NotBegun::Fault(Fault::of_s3(&error)))?.id;
-                (resumed.note)(id.clone()).await.map_err(NotBegun::Note)?;
-                (At { key, id }, HashMap::new())
+                let at = At { key, id };
+                if let Err(error) = (resumed.note)(at.id.clone()).await {
+                    // Nobody would ever end it.
+                    let _ = abort(&self.origin, meter, at.upload()).await;
+                    return Err(NotBegun::Note(error));
+                }
+                (at, HashMap::new())
             }
         };
         Ok(Multipart {
@@ -120,7 +132,7 @@ impl Multiparts {
                 Err(error) => {
                     // It is gone, or may not be looked at.
                     tracing::debug!(%error, key = at.key, "an upload cannot be gone on with, and begins anew");
-                    let _ = metered(meter, Op::Delete, 0, self.origin.abort(at.upload())).await;
+                    let _ = abort(&self.origin, meter, at.upload()).await;
                     return Ok(None);
                 }
             };
@@ -135,11 +147,7 @@ impl Multiparts {
     /// Ends an upload; that there is none is no error.
     pub(super) async fn abort(&self, meter: &Arc<Meter>, name: &str, id: &str) -> Result<(), Fault> {
         let key = format!("{}{name}", self.prefix);
-        let abort = self.origin.abort(UploadOf { key: &key, id });
-        match metered(meter, Op::Delete, 0, abort).await {
-            Ok(()) | Err(OriginError::NoSuchKey | OriginError::Refused { status: 404, .. }) => Ok(()),
-            Err(error) => Err(Fault::of_s3(&error)),
-        }
+        abort(&self.origin, meter, UploadOf { key: &key, id }).await
     }
 }
 
@@ -185,8 +193,8 @@ impl Multipart {
         while !self.going.is_empty() {
             self.settle().await?;
         }
-        let document = complete_document(&self.done).map_err(|error| Fault::of_s3(&error))?;
-        let headers = HeaderMap::new();
+        let parts = self.done.iter().map(|(number, etag)| (*number, etag.as_str(), Vec::new()));
+        let (document, headers) = (complete_document(parts), HeaderMap::new());
         let complete = self.origin.complete(self.at.upload(), &headers, document);
         metered(&self.meter, Op::Write, 0, complete).await.map_err(|error| Fault::of_s3(&error))?;
         Ok(())
@@ -195,8 +203,15 @@ impl Multipart {
     /// Ends it there. First comes to an end what is under way: a part that arrives behind the abort may stay for ever.
     pub(super) async fn abort(mut self) -> Result<(), Fault> {
         while self.going.join_next().await.is_some() {}
-        let abort = metered(&self.meter, Op::Delete, 0, self.origin.abort(self.at.upload())).await;
-        abort.map_err(|error| Fault::of_s3(&error))
+        abort(&self.origin, &self.meter, self.at.upload()).await
+    }
+}
+
+/// Ends an upload; that there is none is no error.
+async fn abort(origin: &S3Origin, meter: &Meter, upload: UploadOf<'_>) -> Result<(), Fault> {
+    match metered(meter, Op::Delete, 0, origin.abort(upload)).await {
+        Ok(()) | Err(OriginError::NoSuchKey | OriginError::Refused { status: 404, .. }) => Ok(()),
+        Err(error) => Err(Fault::of_s3(&error)),
     }
 }
 

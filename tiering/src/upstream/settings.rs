@@ -98,3 +98,21 @@ pub struct UpstreamSettings {
     /// How long it may take to answer a request, or pause within an answer.
     pub timeout: Duration,
 }
+
+impl UpstreamSettings {
+    /// Where a store is that speaks S3: AWS' own place for the region, if no other is named.
+    pub(crate) fn s3_endpoint(&self) -> String {
+        let china = if self.region.starts_with("cn-") { ".cn" } else { "" };
+        self.endpoint.clone().unwrap_or_else(|| format!("https://s3.{}.amazonaws.com{china}", self.region))
+    }
+
+    /// Whether its bucket stands in the host.
+    pub(crate) fn is_bucket_in_host(&self) -> bool {
+        match self.addressing {
+            Addressing::Virtual => true,
+            Addressing::Path => false,
+            // A dot in the name breaks the certificate of a host.
+            Addressing::Auto => self.endpoint.is_none() && !self.bucket.contains('.'),
+        }
+    }
+}

@@ -96,21 +96,13 @@ fn file(content: &[u8]) -> File {
     file
 }
 
-/// Nothing was begun before, and nobody notes what is.
-macro_rules! unnoted {
-    () => {
-        Resumed { id: None, note: &mut |_| Box::pin(async { Ok(()) }) }
-    };
-}
-use unnoted;
-
 fn at_once(_: u64) -> Wait {
     Box::pin(async { Ok(()) })
 }
 
 async fn put(upstream: &Upstream, content: &[u8], key: Option<&ReplicaKey>) -> Result<Stored, UpstreamError> {
     let object = object(content.len() as u64, key);
-    upstream.put_segment(&object, file(content), unnoted!(), &mut at_once).await
+    upstream.put_segment(&object, file(content), Resumed::never(), &mut at_once).await
 }
 
 /// How often it was asked for that, and went that way.

@@ -25,7 +25,7 @@ pub(super) enum Upload<'a> {
 }
 
 /// One that is done by this process or not at all.
-pub(in crate::upstream) struct Once<'a> {
+pub(super) struct Once<'a> {
     upstream: &'a Upstream,
     /// None once it is done or aborted. Nobody ever waits for it: an upload is worked on by one at a time.
     writer: Mutex<Option<oio::Writer>>,

@@ -7,7 +7,7 @@
 
 use crate::auth::hex;
 use crate::writeback::record::{Mark, unmarked};
-use crate::writeback::{complete_document, describe, prove};
+use crate::writeback::{describe, prove};
 use bytes::BytesMut;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use http::HeaderMap;
@@ -15,6 +15,7 @@ use md5::{Digest as _, Md5};
 use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
 use mlgw_tiering::origin::{
     Body, Content, GetQuery, Got, ListQuery, Origin, OriginError, Part, Streamed, UploadOf, UploadsQuery,
+    complete_document,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -237,7 +238,7 @@ impl Carrier {
         let parts: Vec<_> =
             parts.map(|(range, number)| self.carry_part(here, upload, object, number, range)).collect();
         let etags: Vec<String> = stream::iter(parts).buffered(PARTS_AT_ONCE).try_collect().await?;
-        let parts = etags.iter().zip(1u16..).map(|(etag, number)| (number, etag.as_str(), &[][..]));
+        let parts = etags.iter().zip(1..).map(|(etag, number)| (number, etag.as_str(), Vec::new()));
         self.to.origin.complete(upload, &HeaderMap::new(), complete_document(parts)).await?;
         Ok(())
     }

@@ -51,8 +51,8 @@ async fn store_whole(
         sealed_key: sealed_key.clone(),
         begun_ms: inner.shared.segments.clock.now().as_millis(),
     };
-    let mut note = |upload| note_upload(inner.clone(), upstream.name().to_owned(), id, unfinished(upload));
-    let resumed = Resumed { id: upload, note: &mut note };
+    let note = |upload| note_upload(inner.clone(), upstream.name().to_owned(), id, unfinished(upload));
+    let resumed = Resumed { id: upload, note: Box::new(note) };
     // Its bytes were waited for when they were proven; what is sent is for the upstream's own budget.
     let stored = upstream.put_segment(&object, file, resumed, &mut |_| Box::pin(async { Ok(()) })).await;
     stored.map_err(io::Error::other)?;

@@ -4,12 +4,10 @@ use super::head::unquoted;
 use super::refusal::refusal;
 use super::xml;
 use crate::origin::{Made, OriginError, PartLine, PartPage, UploadLine, UploadPage};
-use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use mlgw_common::Timestamp;
 use mlgw_metadata::schema::Pair;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// An element of which another type has the field.
 #[derive(Deserialize)]
@@ -145,21 +143,6 @@ struct Tag {
     value: String,
 }
 
-#[derive(Serialize)]
-#[serde(rename = "CompleteMultipartUpload")]
-struct CompleteUpload {
-    #[serde(rename = "Part")]
-    parts: Vec<CompletePart>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct CompletePart {
-    part_number: u32,
-    #[serde(rename = "ETag")]
-    etag: String,
-}
-
 /// The text of a document.
 pub(super) fn text(document: &[u8]) -> Result<&str, OriginError> {
     str::from_utf8(document).map_err(nonsense)
@@ -292,17 +275,9 @@ pub(super) fn tagging(tags: &[Pair]) -> Result<String, OriginError> {
     quick_xml::se::to_string(&tagging).map_err(nonsense)
 }
 
-/// The document that completes an upload of these parts: ETags without quotes, by number.
-pub(crate) fn complete_document(parts: &BTreeMap<u32, String>) -> Result<Bytes, OriginError> {
-    let part =
-        |(number, etag): (&u32, &String)| CompletePart { part_number: *number, etag: format!("\"{etag}\"") };
-    let document = CompleteUpload { parts: parts.iter().map(part).collect() };
-    quick_xml::se::to_string(&document).map(Bytes::from).map_err(nonsense)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{complete_document, made, parts, root, tagging, tags, upload_id, uploads};
+    use super::{made, parts, root, tagging, tags, upload_id, uploads};
     use crate::origin::OriginError;
     use mlgw_metadata::schema::Pair;
 
@@ -382,16 +357,6 @@ mod tests {
                     && uploads(document).map_or(true, |page| page.uploads.is_empty())
             );
         }
-    }
-
-    #[test]
-    fn an_upload_is_completed_by_its_parts_in_order() {
-        let parts = [(2, "b&".to_owned()), (1, "a".to_owned())].into();
-        assert_eq!(
-            complete_document(&parts).unwrap(),
-            "<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>\"a\"</ETag></Part>\
-             <Part><PartNumber>2</PartNumber><ETag>\"b&amp;\"</ETag></Part></CompleteMultipartUpload>"
-        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Where a key of an S3 origin is: host, path, query; nothing of a key is tidied up.
 
-use crate::upstream::{Addressing, UpstreamSettings};
+use crate::upstream::UpstreamSettings;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// What a path leaves as it is: what RFC 3986 calls unreserved, and `/`.
@@ -25,8 +25,7 @@ impl Base {
     /// # Errors
     /// What is wrong with its endpoint.
     pub(super) fn of(settings: &UpstreamSettings) -> Result<Self, String> {
-        let aws = || format!("https://s3.{}.amazonaws.com", settings.region);
-        let endpoint = settings.endpoint.clone().unwrap_or_else(aws);
+        let endpoint = settings.s3_endpoint();
         let bad = |why: &str| format!("its endpoint {endpoint:?} {why}");
         let (scheme, rest) =
             endpoint.split_once("://").ok_or_else(|| bad("is no URL such as https://host:port"))?;
@@ -37,15 +36,9 @@ impl Base {
         if authority.is_empty() || rest.contains(['?', '#', '@']) {
             return Err(bad("has something else than a host, a port and a path"));
         }
-        let in_host = match settings.addressing {
-            Addressing::Virtual => true,
-            Addressing::Path => false,
-            // A dot in the name breaks the certificate of a host.
-            Addressing::Auto => settings.endpoint.is_none() && !settings.bucket.contains('.'),
-        };
         let path = path.trim_end_matches('/');
         let path = if path.is_empty() { String::new() } else { format!("/{path}") };
-        let (authority, path) = match in_host {
+        let (authority, path) = match settings.is_bucket_in_host() {
             true => (format!("{}.{authority}", settings.bucket), path),
             false => (authority.to_owned(), format!("{path}/{}", settings.bucket)),
         };
@@ -103,6 +96,9 @@ mod tests {
         assert_eq!(url(Some("http://h:9/"), "b", Addressing::Auto), "http://h:9/b/k");
         assert_eq!(url(Some("http://h:9/s3/"), "b", Addressing::Auto), "http://h:9/s3/b/k");
         assert_eq!(url(Some("https://h"), "b", Addressing::Virtual), "https://b.h/k");
+        let china =
+            UpstreamSettings { endpoint: None, bucket: "b".into(), region: "cn-x".into(), ..settings("") };
+        assert_eq!(Base::of(&china).unwrap().object("k"), "https://b.s3.cn-x.amazonaws.com.cn/k");
     }
 
     #[test]

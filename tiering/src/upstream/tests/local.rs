@@ -68,7 +68,7 @@ async fn what_a_crash_left_in_a_directory_is_cleared_away_with_the_next_try() {
         "another segment may be under way"
     );
     let failed =
-        upstream.put_segment(&object(BYTES + 1, None), file(&content), unnoted!(), &mut at_once).await;
+        upstream.put_segment(&object(BYTES + 1, None), file(&content), Resumed::never(), &mut at_once).await;
     failed.expect_err("the file is too short");
     assert_eq!(files(&unfinished), ["00000000000000a8-000000000000000c.seg.x1"], "what was given up is gone");
 }

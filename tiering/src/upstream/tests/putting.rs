@@ -127,8 +127,9 @@ async fn who_asked_may_end_it_at_any_part_and_nothing_is_left() {
             let stops = asked > stop_at;
             Box::pin(async move { if stops { Err(io::Error::other("enough")) } else { Ok(()) } })
         };
-        let failed =
-            upstream(&store).put_segment(&object(BYTES, None), file(&content), unnoted!(), &mut before).await;
+        let failed = upstream(&store)
+            .put_segment(&object(BYTES, None), file(&content), Resumed::never(), &mut before)
+            .await;
         let failed = failed.expect_err("ended");
         assert!(matches!(failed, UpstreamError::Source { .. }), "{failed}");
         assert_eq!(bytes, [PART, 2 * PART, BYTES][stop_at], "it is told of each part before it is read");
@@ -162,7 +163,8 @@ async fn an_upload_whose_future_is_dropped_is_aborted() {
 async fn a_file_that_is_too_short_is_not_stored() {
     let (store, content) = (FakeStore::default(), content(BYTES));
     let cut = file(&content[..BYTES as usize - 1]);
-    let failed = upstream(&store).put_segment(&object(BYTES, None), cut, unnoted!(), &mut at_once).await;
+    let failed =
+        upstream(&store).put_segment(&object(BYTES, None), cut, Resumed::never(), &mut at_once).await;
     let failed = failed.expect_err("too short");
     assert!(matches!(failed, UpstreamError::Source { .. }), "{failed}");
     assert_eq!((store.open_uploads(), store.object(NAME)), (0, None));
