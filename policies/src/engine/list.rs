@@ -1,0 +1,142 @@
+//! Lists of entries that are linked in both ways, each entry in one list at most.
+//!
+//! A list is a ring with a sentinel, so that an entry leaves without knowing which list it is in, and a list joins another in constant
+//! time, however long it is.
+
+use super::table::{Slot, Table};
+
+/// Sentinels have numbers from here on.
+const SENTINELS: Slot = 1 << 31;
+
+/// The neighbours of an entry.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Link {
+    before: Slot,
+    after: Slot,
+}
+
+/// The number of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct List(Slot);
+
+/// All lists.
+#[derive(Default)]
+pub(super) struct Lists {
+    sentinels: Vec<Link>,
+    free: Vec<Slot>,
+}
+
+impl Lists {
+    /// A new list, empty.
+    pub(super) fn make(&mut self) -> List {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.sentinels.push(Link::default());
+            (self.sentinels.len() - 1) as Slot
+        });
+        let list = SENTINELS | number;
+        self.sentinels[number as usize] = Link { before: list, after: list };
+        List(list)
+    }
+
+    /// Gives back an empty list.
+    pub(super) fn end(&mut self, list: List) {
+        debug_assert!(self.sentinels[(list.0 & !SENTINELS) as usize].after == list.0);
+        self.free.push(list.0 & !SENTINELS);
+    }
+
+    fn link(&self, table: &Table, at: Slot) -> Link {
+        if at >= SENTINELS { self.sentinels[(at & !SENTINELS) as usize] } else { table[at].link }
+    }
+
+    fn link_mut<'a>(&'a mut self, table: &'a mut Table, at: Slot) -> &'a mut Link {
+        if at >= SENTINELS {
+            &mut self.sentinels[(at & !SENTINELS) as usize]
+        } else {
+            &mut table[at].link
+        }
+    }
+
+    /// Appends an entry that is in no list.
+    pub(super) fn push(&mut self, table: &mut Table, list: List, slot: Slot) {
+        let last = self.link(table, list.0).before;
+        table[slot].link = Link { before: last, after: list.0 };
+        self.link_mut(table, last).after = slot;
+        self.link_mut(table, list.0).before = slot;
+    }
+
+    /// Takes an entry out of the list that it is in.
+    pub(super) fn remove(&mut self, table: &mut Table, slot: Slot) {
+        let Link { before, after } = table[slot].link;
+        self.link_mut(table, before).after = after;
+        self.link_mut(table, after).before = before;
+    }
+
+    /// The entry that came first.
+    pub(super) fn first(&self, table: &Table, list: List) -> Option<Slot> {
+        let first = self.link(table, list.0).after;
+        (first < SENTINELS).then_some(first)
+    }
+
+    /// The entry that came last.
+    pub(super) fn last(&self, table: &Table, list: List) -> Option<Slot> {
+        let last = self.link(table, list.0).before;
+        (last < SENTINELS).then_some(last)
+    }
+
+    /// Appends all of `other` to `list`; `other` is empty then.
+    pub(super) fn join(&mut self, table: &mut Table, list: List, other: List) {
+        let Link { before: last, after: first } = self.link(table, other.0);
+        if first == other.0 {
+            return;
+        }
+        let end = self.link(table, list.0).before;
+        self.link_mut(table, end).after = first;
+        self.link_mut(table, first).before = end;
+        self.link_mut(table, last).after = list.0;
+        self.link_mut(table, list.0).before = last;
+        *self.link_mut(table, other.0) = Link { before: other.0, after: other.0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::Table;
+    use super::Lists;
+    use proptest::{collection::vec, prop_assert_eq, proptest};
+    use std::collections::VecDeque;
+
+    proptest! {
+        #[test]
+        fn lists_are_queues_that_can_be_left_and_joined(steps in vec((0..20_u32, 0..3_usize, 0..3_usize), 1..200)) {
+            let (mut table, mut lists) = (Table::new(32), Lists::default());
+            for id in 0..20 {
+                table.insert(id + 1, 0, 1);
+            }
+            let all = [lists.make(), lists.make(), lists.make()];
+            let mut model = [VecDeque::new(), VecDeque::new(), VecDeque::<u32>::new()];
+            for (slot, to, step) in steps {
+                let holder = model.iter().position(|queue| queue.contains(&slot));
+                match (holder, step) {
+                    (None, _) => {
+                        lists.push(&mut table, all[to], slot);
+                        model[to].push_back(slot);
+                    }
+                    (Some(from), 0) => {
+                        lists.remove(&mut table, slot);
+                        model[from].retain(|other| *other != slot);
+                    }
+                    (Some(from), _) if from != to => {
+                        lists.join(&mut table, all[to], all[from]);
+                        let moved = std::mem::take(&mut model[from]);
+                        model[to].extend(moved);
+                    }
+                    _ => {}
+                }
+                for (list, queue) in all.iter().zip(&model) {
+                    prop_assert_eq!(lists.first(&table, *list), queue.front().copied());
+                    prop_assert_eq!(lists.last(&table, *list), queue.back().copied());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Which dataset a key belongs to, as far as its name tells: keys of one folder whose names differ in numbers only are one.
+//!
+//! `train/n01440764/n01440764_10026.JPEG` belongs to folder `train/n01440764/` and pattern `n#_#.JPEG`. A folder with more such children than
+//! anybody would call datasets of their own becomes one dataset with all that is below it. Who reads what says more; that is
+//! for [`super::streams`], which unites what is read mingled.
+//!
+//! Always: a key has one dataset at a time, and which it was before is found from its number ([`Names::root`]).
+
+use super::table::DATASETS_MAX;
+use std::collections::HashMap;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// More children of a folder are no datasets of their own.
+const CHILDREN_MAX: u32 = 64;
+/// Folders whose place is remembered; beyond that all are looked up anew.
+const FOLDERS_MAX: usize = 1 << 14;
+/// So many hexadecimal digits in a row are a number, if one of them is a decimal one.
+const HEX_DIGITS_MIN: usize = 8;
+/// Longer patterns are cut.
+const PATTERN_BYTES_MAX: usize = 64;
+
+/// The dataset of all that finds no number.
+pub(super) const OTHERS: u16 = 0;
+
+/// What the names of a dataset have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DatasetName {
+    /// The bucket's id.
+    pub bucket: u64,
+    /// What all keys begin with: a folder with its slash, or nothing.
+    pub folder: String,
+    /// What their names are like; nothing for all that is below the folder.
+    pub pattern: String,
+}
+
+/// What is known of a folder.
+#[derive(Clone, Copy, Default)]
+struct Folder {
+    /// Patterns of names that were found in it.
+    patterns: u32,
+    /// Folders that were found in it.
+    folders: u32,
+    /// What all of its files belong to, when they have too many patterns.
+    flat: Option<u16>,
+    /// What all that is below it belongs to, when it has too many folders or its parent is so.
+    within: Option<u16>,
+}
+
+/// The datasets by name.
+pub(super) struct Names {
+    seed: u64,
+    names: Vec<DatasetName>,
+    /// Each dataset's own number, or that of the one it became part of.
+    within: Vec<u16>,
+    /// By hash of bucket, folder and pattern.
+    places: HashMap<u64, u16, Hashed>,
+    /// By hash of bucket and folder.
+    folders: HashMap<u64, Folder, Hashed>,
+}
+
+impl Names {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            names: vec![DatasetName::default()],
+            within: vec![0],
+            places: HashMap::default(),
+            folders: HashMap::default(),
+        }
+    }
+
+    /// The id of a block: a hash that depends on nothing but its name and the seed.
+    pub(super) fn block_id(&self, bucket: u64, key: &str, block: u32) -> u64 {
+        let object = xxh3_64_with_seed(key.as_bytes(), self.seed ^ bucket.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        // Zero is no id.
+        mixed(object ^ u64::from(block).wrapping_mul(0xD6E8_FEB8_6659_FD93)).max(1)
+    }
+
+    /// The number of a key's dataset.
+    pub(super) fn dataset(&mut self, bucket: u64, key: &str) -> u16 {
+        let cut = key.rfind('/').map_or(0, |slash| slash + 1);
+        let (folder, name) = key.split_at(cut);
+        let id = self.folder_id(bucket, folder);
+        let found = self.folder(bucket, folder, id);
+        match found.within.or(found.flat) {
+            Some(dataset) => self.root(dataset),
+            None => self.of_pattern(bucket, folder, id, &pattern_of(name)),
+        }
+    }
+
+    /// The dataset that a number stands for by now.
+    pub(super) fn root(&self, dataset: u16) -> u16 {
+        let mut dataset = dataset;
+        while self.within[dataset as usize] != dataset {
+            dataset = self.within[dataset as usize];
+        }
+        dataset
+    }
+
+    /// From now on `part` is a part of `whole`.
+    pub(super) fn unite(&mut self, whole: u16, part: u16) {
+        let (whole, part) = (self.root(whole), self.root(part));
+        self.within[part as usize] = whole;
+        if whole == part {
+            return;
+        }
+        let other = self.names[part as usize].clone();
+        let name = &mut self.names[whole as usize];
+        if name.folder != other.folder || name.pattern != other.pattern {
+            name.folder.truncate(common_folder(&name.folder, &other.folder));
+            name.pattern.clear();
+        }
+    }
+
+    /// What a dataset is called.
+    pub(super) fn name(&self, dataset: u16) -> &DatasetName {
+        &self.names[self.root(dataset) as usize]
+    }
+
+    fn folder_id(&self, bucket: u64, folder: &str) -> u64 {
+        mixed(xxh3_64_with_seed(folder.as_bytes(), self.seed) ^ bucket)
+    }
+
+    fn folder(&mut self, bucket: u64, folder: &str, id: u64) -> Folder {
+        if let Some(found) = self.folders.get(&id) {
+            return *found;
+        }
+        if self.folders.len() >= FOLDERS_MAX {
+            self.folders.retain(|_, folder| folder.within.is_some() || folder.flat.is_some());
+            if self.folders.len() >= FOLDERS_MAX {
+                self.folders.clear();
+            }
+        }
+        let within = self.parent(bucket, folder).and_then(|(parent, parent_id)| {
+            let above = self.folder(bucket, parent, parent_id);
+            above.within.or_else(|| self.add_folder(bucket, parent, parent_id))
+        });
+        let found = Folder { within, ..Folder::default() };
+        self.folders.insert(id, found);
+        found
+    }
+
+    fn parent<'a>(&self, bucket: u64, folder: &'a str) -> Option<(&'a str, u64)> {
+        let inner = folder.strip_suffix('/')?;
+        let parent = &folder[..inner.rfind('/').map_or(0, |slash| slash + 1)];
+        Some((parent, self.folder_id(bucket, parent)))
+    }
+
+    /// A folder has one folder more. When it has too many it is one dataset: that. A whole bucket never is.
+    fn add_folder(&mut self, bucket: u64, folder: &str, id: u64) -> Option<u16> {
+        let known = self.folders.entry(id).or_default();
+        known.folders += 1;
+        if known.folders <= CHILDREN_MAX || folder.is_empty() {
+            return None;
+        }
+        let whole = self.make(DatasetName { bucket, folder: folder.to_owned(), pattern: String::new() });
+        let mut parts = self.names.iter().zip(&mut self.within).zip(0_u16..);
+        for ((name, within), number) in parts.by_ref().skip(1) {
+            if *within == number && name.bucket == bucket && name.folder.starts_with(folder) {
+                *within = whole;
+            }
+        }
+        self.folders.retain(|_, place| place.within.is_some());
+        self.folders.insert(id, Folder { within: Some(whole), ..Folder::default() });
+        Some(whole)
+    }
+
+    /// A folder's files have one pattern more. When they have too many they are one dataset: that.
+    fn add_pattern(&mut self, bucket: u64, folder: &str, id: u64) -> Option<u16> {
+        let known = self.folders.entry(id).or_default();
+        known.patterns += 1;
+        if known.patterns <= CHILDREN_MAX {
+            return None;
+        }
+        let whole = self.make(DatasetName { bucket, folder: folder.to_owned(), pattern: String::new() });
+        let mut parts = self.names.iter().zip(&mut self.within).zip(0_u16..);
+        for ((name, within), number) in parts.by_ref().skip(1) {
+            if *within == number && name.bucket == bucket && name.folder == folder {
+                *within = whole;
+            }
+        }
+        self.folders.entry(id).or_default().flat = Some(whole);
+        Some(whole)
+    }
+
+    fn of_pattern(&mut self, bucket: u64, folder: &str, folder_id: u64, pattern: &str) -> u16 {
+        let id = mixed(folder_id ^ xxh3_64_with_seed(pattern.as_bytes(), self.seed));
+        if let Some(dataset) = self.places.get(&id) {
+            return self.root(*dataset);
+        }
+        if let Some(whole) = self.add_pattern(bucket, folder, folder_id) {
+            return whole;
+        }
+        let name = DatasetName { bucket, folder: folder.to_owned(), pattern: pattern.to_owned() };
+        let dataset = self.make(name);
+        self.places.insert(id, dataset);
+        dataset
+    }
+
+    fn make(&mut self, name: DatasetName) -> u16 {
+        if self.names.len() >= DATASETS_MAX {
+            return OTHERS;
+        }
+        let number = self.names.len() as u16;
+        self.names.push(name);
+        self.within.push(number);
+        number
+    }
+}
+
+/// A file's name with every number in it replaced by `#`.
+fn pattern_of(name: &str) -> String {
+    let bytes = name.as_bytes();
+    let mut pattern = Vec::with_capacity(bytes.len().min(PATTERN_BYTES_MAX));
+    let mut at = 0;
+    while at < bytes.len() && pattern.len() < PATTERN_BYTES_MAX {
+        let hex = bytes[at..].iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let digits = bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let has_digit = bytes[at..at + hex].iter().any(u8::is_ascii_digit);
+        if hex >= HEX_DIGITS_MIN && has_digit || digits > 0 {
+            pattern.push(b'#');
+            at += if hex >= HEX_DIGITS_MIN { hex } else { digits };
+        } else {
+            pattern.push(bytes[at]);
+            at += 1;
+        }
+    }
+    String::from_utf8_lossy(&pattern).into_owned()
+}
+
+/// Bytes of the folders that both begin with.
+fn common_folder(one: &str, other: &str) -> usize {
+    let same = one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
+    one.as_bytes()[..same].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1)
+}
+
+/// Spreads the bits of a hash that others were mixed into (the finalizer of SplitMix64, Steele et al. 2014).
+pub(super) fn mixed(mut hash: u64) -> u64 {
+    hash = (hash ^ hash >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    hash = (hash ^ hash >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    hash ^ hash >> 31
+}
+
+/// For maps whose keys are hashes already.
+pub(super) type Hashed = std::hash::BuildHasherDefault<AsItIs>;
+
+/// Takes a hash as it is.
+#[derive(Default)]
+pub(super) struct AsItIs(u64);
+
+impl std::hash::Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Names, pattern_of};
+
+    #[test]
+    fn names_that_differ_in_numbers_only_have_one_pattern() {
+        assert_eq!(pattern_of("n01440764_10026.JPEG"), "n#_#.JPEG");
+        assert_eq!(pattern_of("train-00001-of-01024.tfrecord"), "train-#-of-#.tfrecord");
+        assert_eq!(pattern_of("validation-00001-of-00128.tfrecord"), "validation-#-of-#.tfrecord");
+        assert_eq!(pattern_of("9f86d081884c7d65.bin"), "#.bin");
+        assert_eq!(pattern_of("deadbeef"), "deadbeef");
+        assert_eq!(pattern_of("model.safetensors"), "model.safetensors");
+    }
+
+    #[test]
+    fn a_folder_and_a_pattern_are_a_dataset() {
+        let mut names = Names::new(1);
+        let mut of = |key: &str| names.dataset(1, key);
+        let train = of("d/train-1.tar");
+        assert_eq!(of("d/train-22.tar"), train);
+        assert_ne!(of("d/val-1.tar"), train);
+        assert_ne!(of("e/train-1.tar"), train);
+    }
+
+    #[test]
+    fn a_folder_of_many_children_is_one_with_all_that_is_below_it() {
+        let mut names = Names::new(1);
+        let train: Vec<u16> = (0..200).map(|class| names.dataset(1, &format!("i/train/c{class}x/a/1.jpg"))).collect();
+        let val = names.dataset(1, "i/val/c1x/a/1.jpg");
+        let whole = names.root(train[0]);
+        assert!(train.iter().all(|part| names.root(*part) == whole), "{train:?}");
+        assert_ne!(names.root(val), whole);
+        assert_eq!(names.dataset(1, "i/train/c7x/b/c/1.jpg"), whole);
+        assert_eq!(names.name(whole).folder, "i/train/");
+        assert_ne!(names.dataset(2, "i/train/c7x/a/1.jpg"), whole);
+    }
+
+    #[test]
+    fn what_is_united_has_the_name_of_both() {
+        let mut names = Names::new(1);
+        let (images, labels) = (names.dataset(1, "d/images/1.jpg"), names.dataset(1, "d/labels/1.txt"));
+        names.unite(images, labels);
+        assert_eq!(names.dataset(1, "d/labels/2.txt"), images);
+        assert_eq!(names.name(labels).folder, "d/");
+    }
+}
