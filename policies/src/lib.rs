@@ -6,5 +6,6 @@
 
 mod access;
 pub mod engine;
+pub mod rehearse;
 
 pub use access::{Access, Caller, Op};

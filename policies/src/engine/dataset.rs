@@ -107,7 +107,14 @@ impl Dataset {
     }
 
     /// A job reads a block.
-    pub(super) fn read(&mut self, table: &mut Table, lists: &mut Lists, place: usize, slot: Slot, now_us: u64) -> Reading {
+    pub(super) fn read(
+        &mut self,
+        table: &mut Table,
+        lists: &mut Lists,
+        place: usize,
+        slot: Slot,
+        now_us: u64,
+    ) -> Reading {
         self.last_us = now_us;
         self.is_released = false;
         let readers = self.readers(table[slot].stamps);
@@ -202,7 +209,9 @@ impl Dataset {
             let has_led = readers >> leader & 1 == 1;
             let ahead = led.reads.saturating_sub(self.pairs[leader][follower].both);
             let left = follows.left(self.known).max(1);
-            let is_telling = led.is_active && led.reads > follows.reads && f64::from(ahead) < FOLLOW_CHANCE * f64::from(left);
+            let is_telling = led.is_active
+                && led.reads > follows.reads
+                && f64::from(ahead) < FOLLOW_CHANCE * f64::from(left);
             let pair = &mut self.pairs[leader][follower];
             if is_telling && ahead > 0 {
                 pair.reads = (pair.reads + 1).min(FOLLOW_READS);
@@ -221,7 +230,11 @@ impl Dataset {
         for leader in 0..self.jobs.len() {
             let pair = &self.pairs[leader][follower];
             let led = &self.jobs[leader];
-            if pair.reads < FOLLOW_READS || pair.share < FOLLOW_SHARE || !led.is_active || led.reads <= self.jobs[follower].reads {
+            if pair.reads < FOLLOW_READS
+                || pair.share < FOLLOW_SHARE
+                || !led.is_active
+                || led.reads <= self.jobs[follower].reads
+            {
                 continue;
             }
             let ahead = led.reads.saturating_sub(pair.both);

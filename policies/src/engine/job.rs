@@ -162,7 +162,10 @@ impl Job {
         let stall = stall.max(0.0);
         let pass_end = left * interval + stall;
         if !self.is_proven() {
-            return Expected { read_us: f64::INFINITY, unread_us: if left > 0.0 { pass_end } else { f64::INFINITY } };
+            return Expected {
+                read_us: f64::INFINITY,
+                unread_us: if left > 0.0 { pass_end } else { f64::INFINITY },
+            };
         }
         let due = self.due_us(now_us);
         let duration = (interval * f64::from(self.blocks)).max(1.0);

@@ -49,11 +49,7 @@ impl Lists {
     }
 
     fn link_mut<'a>(&'a mut self, table: &'a mut Table, at: Slot) -> &'a mut Link {
-        if at >= SENTINELS {
-            &mut self.sentinels[(at & !SENTINELS) as usize]
-        } else {
-            &mut table[at].link
-        }
+        if at >= SENTINELS { &mut self.sentinels[(at & !SENTINELS) as usize] } else { &mut table[at].link }
     }
 
     /// Appends an entry that is in no list.

@@ -71,7 +71,8 @@ impl Names {
 
     /// The id of a block: a hash that depends on nothing but its name and the seed.
     pub(super) fn block_id(&self, bucket: u64, key: &str, block: u32) -> u64 {
-        let object = xxh3_64_with_seed(key.as_bytes(), self.seed ^ bucket.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let object =
+            xxh3_64_with_seed(key.as_bytes(), self.seed ^ bucket.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         // Zero is no id.
         mixed(object ^ u64::from(block).wrapping_mul(0xD6E8_FEB8_6659_FD93)).max(1)
     }
@@ -291,7 +292,8 @@ mod tests {
     #[test]
     fn a_folder_of_many_children_is_one_with_all_that_is_below_it() {
         let mut names = Names::new(1);
-        let train: Vec<u16> = (0..200).map(|class| names.dataset(1, &format!("i/train/c{class}x/a/1.jpg"))).collect();
+        let train: Vec<u16> =
+            (0..200).map(|class| names.dataset(1, &format!("i/train/c{class}x/a/1.jpg"))).collect();
         let val = names.dataset(1, "i/val/c1x/a/1.jpg");
         let whole = names.root(train[0]);
         assert!(train.iter().all(|part| names.root(*part) == whole), "{train:?}");

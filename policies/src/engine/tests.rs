@@ -21,7 +21,12 @@ fn jobs() {
             let off: Vec<usize> = (0..k).map(|_| rng.usize(..n)).collect();
             let bytes = 100_000_u64;
             let unit = bytes.div_ceil(512) * 512;
-            let mut engine = Engine::new(Options { capacity_bytes: (n as f64 * c) as u64 * unit, blocks_max: 100_000, block_bytes: 8 << 20, seed: 1 });
+            let mut engine = Engine::new(Options {
+                capacity_bytes: (n as f64 * c) as u64 * unit,
+                blocks_max: 100_000,
+                block_bytes: 8 << 20,
+                seed: 1,
+            });
             let (mut hits, mut total, mut kept, mut time) = (0, 0, 0, 0);
             let len = n * epochs;
             for t in 0..len + n {
@@ -29,10 +34,20 @@ fn jobs() {
                 rng.shuffle(&mut js);
                 for j in js {
                     let Some(i) = t.checked_sub(off[j]) else { continue };
-                    if i >= len { continue }
+                    if i >= len {
+                        continue;
+                    }
                     time += 1000;
                     let key = format!("train/{:06}.jpg", perms[j][i]);
-                    let access = Access { at_us: time, caller: Caller { id: j as u64 + 7, family: 1 }, bucket: 1, key: &key, op: Op::Read, size: bytes, range: 0..bytes };
+                    let access = Access {
+                        at_us: time,
+                        caller: Caller { id: j as u64 + 7, family: 1 },
+                        bucket: 1,
+                        key: &key,
+                        op: Op::Read,
+                        size: bytes,
+                        range: 0..bytes,
+                    };
                     let seen = engine.observe(&access);
                     let advice = engine.read(seen, &access, 0);
                     if t > len / 2 {
@@ -42,7 +57,11 @@ fn jobs() {
                     }
                 }
             }
-            println!("k={k} c={c} hit {:.3} written {:.3}", hits as f64 / total as f64, kept as f64 / total as f64);
+            println!(
+                "k={k} c={c} hit {:.3} written {:.3}",
+                hits as f64 / total as f64,
+                kept as f64 / total as f64
+            );
         }
     }
 }

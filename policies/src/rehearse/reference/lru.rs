@@ -1,0 +1,56 @@
+//! LRU: what was used last stays.
+
+use super::links::{Links, Queue};
+use super::{Reference, weight};
+
+/// A cache that evicts what was not used for the longest time.
+#[derive(Debug)]
+pub struct Lru {
+    capacity: u64,
+    links: Links,
+    queue: Queue,
+    written: u64,
+}
+
+impl Lru {
+    /// A cache of `capacity` bytes.
+    #[must_use]
+    pub fn new(capacity: u64) -> Self {
+        Self { capacity, links: Links::default(), queue: Queue::default(), written: 0 }
+    }
+}
+
+impl Reference for Lru {
+    fn access(&mut self, block: u32, bytes: u32, is_read: bool) -> bool {
+        let bytes = weight(bytes);
+        let held = self.links.bytes(block);
+        if held != 0 {
+            self.links.remove(&mut self.queue, block);
+            if held == bytes {
+                self.links.push(&mut self.queue, block, bytes);
+                return true;
+            }
+        }
+        if u64::from(bytes) > self.capacity {
+            return false;
+        }
+        while self.queue.bytes() + u64::from(bytes) > self.capacity {
+            let oldest = self.queue.oldest();
+            self.links.remove(&mut self.queue, oldest);
+        }
+        self.links.cover(block);
+        self.links.push(&mut self.queue, block, bytes);
+        self.written += if is_read { u64::from(bytes) } else { 0 };
+        false
+    }
+
+    fn forget(&mut self, block: u32) {
+        if self.links.bytes(block) != 0 {
+            self.links.remove(&mut self.queue, block);
+        }
+    }
+
+    fn bytes_written(&self) -> u64 {
+        self.written
+    }
+}

@@ -1,0 +1,177 @@
+//! S3-FIFO: a small queue that new blocks must prove themselves in, a main one, and a memory of what was let go.
+//!
+//! Yang et al., "FIFO Queues are All You Need for Cache Eviction" (SOSP 2023): the small queue has a tenth of the bytes. What leaves it
+//! with more than one hit goes on to the main queue; the rest leaves the cache, and its numbers are remembered in a ghost queue that
+//! covers as many bytes as the main one. A block that comes back while it is remembered goes to the main queue at once. The main queue
+//! gives each block as many more rounds as it had hits, at most three.
+
+use super::links::{Links, NONE, Queue};
+use super::{Reference, weight};
+
+/// Hits are counted up to this, in two bits.
+const HITS_MAX: u8 = 3;
+/// Hits in the small queue above which a block goes on to the main one.
+const HITS_TO_STAY: u8 = 1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Nowhere,
+    Small,
+    Main,
+    Ghost,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    place: Place,
+    hits: u8,
+}
+
+/// A cache of three queues.
+#[derive(Debug)]
+pub struct S3Fifo {
+    capacity: u64,
+    small_bytes_max: u64,
+    links: Links,
+    states: Vec<State>,
+    small: Queue,
+    main: Queue,
+    ghost: Queue,
+    written: u64,
+}
+
+impl S3Fifo {
+    /// A cache of `capacity` bytes.
+    #[must_use]
+    pub fn new(capacity: u64) -> Self {
+        Self {
+            capacity,
+            small_bytes_max: (capacity / 10).max(1),
+            links: Links::default(),
+            states: Vec::new(),
+            small: Queue::default(),
+            main: Queue::default(),
+            ghost: Queue::default(),
+            written: 0,
+        }
+    }
+
+    fn main_bytes_max(&self) -> u64 {
+        self.capacity.saturating_sub(self.small_bytes_max)
+    }
+
+    fn place(&self, block: u32) -> Place {
+        self.states.get(block as usize).map_or(Place::Nowhere, |state| state.place)
+    }
+
+    fn put(&mut self, place: Place, block: u32, bytes: u32) {
+        self.states[block as usize] = State { place, hits: 0 };
+        let queue = match place {
+            Place::Small => &mut self.small,
+            Place::Main => &mut self.main,
+            Place::Ghost => &mut self.ghost,
+            Place::Nowhere => return,
+        };
+        self.links.push(queue, block, bytes);
+    }
+
+    fn take(&mut self, block: u32) -> u32 {
+        let queue = match std::mem::replace(&mut self.states[block as usize].place, Place::Nowhere) {
+            Place::Small => &mut self.small,
+            Place::Main => &mut self.main,
+            Place::Ghost => &mut self.ghost,
+            Place::Nowhere => return 0,
+        };
+        self.links.remove(queue, block)
+    }
+
+    fn make_room(&mut self, bytes: u32) {
+        while self.small.bytes() + self.main.bytes() + u64::from(bytes) > self.capacity {
+            let small_is_full = self.small.bytes() >= self.small_bytes_max || self.main.oldest() == NONE;
+            if small_is_full && self.small.oldest() != NONE {
+                self.evict_small();
+            } else {
+                self.evict_main();
+            }
+        }
+    }
+
+    fn evict_small(&mut self) {
+        let block = self.small.oldest();
+        let hits = self.states[block as usize].hits;
+        let bytes = self.take(block);
+        if hits > HITS_TO_STAY {
+            self.put(Place::Main, block, bytes);
+            self.trim_main();
+            return;
+        }
+        self.put(Place::Ghost, block, bytes);
+        while self.ghost.bytes() > self.main_bytes_max() {
+            self.take(self.ghost.oldest());
+        }
+    }
+
+    fn trim_main(&mut self) {
+        while self.main.bytes() > self.main_bytes_max() {
+            self.evict_main();
+        }
+    }
+
+    /// Lets one block go: the oldest that has no more rounds.
+    fn evict_main(&mut self) {
+        loop {
+            let block = self.main.oldest();
+            if block == NONE {
+                return;
+            }
+            let hits = self.states[block as usize].hits;
+            let bytes = self.take(block);
+            if hits == 0 {
+                return;
+            }
+            self.put(Place::Main, block, bytes);
+            self.states[block as usize].hits = hits - 1;
+        }
+    }
+}
+
+impl Reference for S3Fifo {
+    fn access(&mut self, block: u32, bytes: u32, is_read: bool) -> bool {
+        let bytes = weight(bytes);
+        if matches!(self.place(block), Place::Small | Place::Main) {
+            if self.links.bytes(block) == bytes {
+                let state = &mut self.states[block as usize];
+                state.hits = (state.hits + 1).min(HITS_MAX);
+                return true;
+            }
+            self.take(block);
+        }
+        if u64::from(bytes) > self.capacity {
+            return false;
+        }
+        self.make_room(bytes);
+        self.links.cover(block);
+        if block as usize >= self.states.len() {
+            self.states.resize(block as usize + 1, State { place: Place::Nowhere, hits: 0 });
+        }
+        if self.place(block) == Place::Ghost {
+            self.take(block);
+            self.put(Place::Main, block, bytes);
+            self.trim_main();
+        } else {
+            self.put(Place::Small, block, bytes);
+        }
+        self.written += if is_read { u64::from(bytes) } else { 0 };
+        false
+    }
+
+    fn forget(&mut self, block: u32) {
+        if self.place(block) != Place::Nowhere {
+            self.take(block);
+        }
+    }
+
+    fn bytes_written(&self) -> u64 {
+        self.written
+    }
+}

@@ -1,0 +1,89 @@
+//! SIEVE: a queue and a hand that passes over what was used since it last came by.
+//!
+//! Zhang et al., "SIEVE is Simpler than LRU: an Efficient Turn-Key Eviction Algorithm for Web Caches" (NSDI 2024). A hit marks a block
+//! and moves nothing; the hand goes from old to new, unmarks what it finds marked and evicts the first that is not.
+
+use super::links::{Links, NONE, Queue};
+use super::{Reference, weight};
+
+/// A cache that evicts by a hand over a queue.
+#[derive(Debug)]
+pub struct Sieve {
+    capacity: u64,
+    links: Links,
+    queue: Queue,
+    visited: Vec<bool>,
+    /// Where the hand goes on, or [`NONE`] for the oldest.
+    hand: u32,
+    written: u64,
+}
+
+impl Sieve {
+    /// A cache of `capacity` bytes.
+    #[must_use]
+    pub fn new(capacity: u64) -> Self {
+        Self {
+            capacity,
+            links: Links::default(),
+            queue: Queue::default(),
+            visited: Vec::new(),
+            hand: NONE,
+            written: 0,
+        }
+    }
+
+    fn evict(&mut self) {
+        let mut at = if self.hand == NONE { self.queue.oldest() } else { self.hand };
+        while std::mem::take(&mut self.visited[at as usize]) {
+            at = match self.links.newer(at) {
+                NONE => self.queue.oldest(),
+                newer => newer,
+            };
+        }
+        self.hand = at;
+        self.remove(at);
+    }
+
+    fn remove(&mut self, block: u32) {
+        if self.hand == block {
+            self.hand = self.links.newer(block);
+        }
+        self.links.remove(&mut self.queue, block);
+    }
+}
+
+impl Reference for Sieve {
+    fn access(&mut self, block: u32, bytes: u32, is_read: bool) -> bool {
+        let bytes = weight(bytes);
+        let held = self.links.bytes(block);
+        if held == bytes {
+            self.visited[block as usize] = true;
+            return true;
+        }
+        self.forget(block);
+        if u64::from(bytes) > self.capacity {
+            return false;
+        }
+        while self.queue.bytes() + u64::from(bytes) > self.capacity {
+            self.evict();
+        }
+        self.links.cover(block);
+        if block as usize >= self.visited.len() {
+            self.visited.resize(block as usize + 1, false);
+        }
+        self.visited[block as usize] = false;
+        self.links.push(&mut self.queue, block, bytes);
+        self.written += if is_read { u64::from(bytes) } else { 0 };
+        false
+    }
+
+    fn forget(&mut self, block: u32) {
+        if self.links.bytes(block) != 0 {
+            self.remove(block);
+        }
+    }
+
+    fn bytes_written(&self) -> u64 {
+        self.written
+    }
+}

@@ -1,0 +1,132 @@
+//! What holds for the references on any trace, with any weights.
+
+use crate::rehearse::reference::{Event, Lru, NeverEvict, Outcome, Reference, S3Fifo, Sieve, optimum};
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+fn all(capacity: u64) -> [(&'static str, Box<dyn Reference>); 4] {
+    [
+        ("lru", Box::new(Lru::new(capacity))),
+        ("never-evict", Box::new(NeverEvict::new(capacity))),
+        ("s3-fifo", Box::new(S3Fifo::new(capacity))),
+        ("sieve", Box::new(Sieve::new(capacity))),
+    ]
+}
+
+fn events(weights: impl Strategy<Value = u32>) -> impl Strategy<Value = Vec<Event>> {
+    let event = (0..40_u32, weights, prop::bool::weighted(0.9));
+    let event = event.prop_map(|(block, bytes, is_read)| Event { block, bytes, is_read });
+    prop::collection::vec(event, 0..600)
+}
+
+/// Hits of the best cache for blocks of weight 1 by trying, for each moment, all that could be held: a shortest path over sets.
+fn hits_by_search(events: &[Event], capacity: usize) -> u32 {
+    let mut states = HashMap::from([(0_u32, 0_u32)]);
+    for event in events {
+        let bit = 1 << event.block;
+        let mut after = HashMap::new();
+        for (held, hits) in states {
+            let hits = hits + u32::from(event.is_read && held & bit != 0);
+            let mut reach = |held: u32| {
+                let known = after.entry(held).or_insert(0);
+                *known = hits.max(*known);
+            };
+            // A write leaves no old copy.
+            let kept = if event.is_read { held } else { held & !bit };
+            reach(kept);
+            let with = kept | bit;
+            if with.count_ones() as usize <= capacity {
+                reach(with);
+            } else {
+                (0..32).filter(|b| kept >> b & 1 == 1).for_each(|b| reach(with & !(1 << b)));
+            }
+        }
+        states = after;
+    }
+    states.into_values().max().unwrap_or(0)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// With one weight for all, nothing beats the optimum, and what it admits is read again.
+    #[test]
+    fn nothing_beats_the_optimum(events in events(Just(1)), capacity in 1..30_u64) {
+        let outcomes = optimum(&events, capacity);
+        let hits = outcomes.iter().filter(|outcome| **outcome == Outcome::Hit).count();
+        for (name, mut cache) in all(capacity) {
+            let found = events.iter().filter(|e| cache.access(e.block, e.bytes, e.is_read) && e.is_read).count();
+            prop_assert!(found <= hits, "{name}: {found} and {hits}");
+        }
+        let admitted = outcomes.iter().filter(|outcome| **outcome == Outcome::Admitted).count();
+        prop_assert!(admitted <= hits);
+    }
+
+    #[test]
+    fn the_optimum_is_that_of_a_search(
+        events in prop::collection::vec((0..6_u32, prop::bool::weighted(0.8)), 0..40), capacity in 1..4_u64,
+    ) {
+        let events: Vec<_> =
+            events.into_iter().map(|(block, is_read)| Event { block, bytes: 1, is_read }).collect();
+        let hits = optimum(&events, capacity).iter().filter(|outcome| **outcome == Outcome::Hit).count();
+        prop_assert_eq!(hits as u32, hits_by_search(&events, capacity as usize));
+    }
+
+    /// A block is hit only if it came before with the same weight and was not forgotten; it is held from then on at most as long as
+    /// all that is held fits: replaying the hits of distinct blocks never needs more than the capacity.
+    #[test]
+    fn hits_are_of_what_was_there(events in events(0..50_u32), capacity in 0..400_u64, forget in 1..20_usize) {
+        for (name, mut cache) in all(capacity) {
+            let mut came: HashMap<u32, u32> = HashMap::new();
+            let mut missed = 0;
+            for (at, event) in events.iter().enumerate() {
+                if at % forget == 0 {
+                    cache.forget(event.block);
+                    came.remove(&event.block);
+                }
+                let hit = cache.access(event.block, event.bytes, event.is_read);
+                let before = came.insert(event.block, event.bytes.max(1));
+                prop_assert!(!hit || before == Some(event.bytes.max(1)), "{name}");
+                missed += if hit || !event.is_read { 0 } else { u64::from(event.bytes.max(1)) };
+            }
+            prop_assert!(cache.bytes_written() <= missed, "{name}");
+            // What is held at the end: asking does not evict what was not asked yet only for never-evict.
+            if name == "never-evict" {
+                let held: u64 = came.iter().filter(|(b, w)| cache.access(**b, **w, true)).map(|(_, w)| u64::from(*w)).sum();
+                prop_assert!(held <= capacity);
+            }
+        }
+    }
+
+    /// A cache that everything fits into misses each block once.
+    #[test]
+    fn what_fits_is_missed_once(events in events(Just(7)), capacity in 2800..9999_u64) {
+        let mut blocks: Vec<_> = events.iter().map(|event| event.block).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        for (name, mut cache) in all(capacity) {
+            let misses = events.iter().filter(|e| !cache.access(e.block, e.bytes, e.is_read)).count();
+            prop_assert_eq!(misses, blocks.len(), "{}", name);
+        }
+    }
+}
+
+/// Three blocks of different weights: the large one is read later, so it gives way, and comes back when there is room.
+#[test]
+fn the_optimum_weighs_bytes() {
+    let read = |block, bytes| Event { block, bytes, is_read: true };
+    let events = [read(0, 8), read(1, 4), read(2, 4), read(1, 4), read(2, 4), read(0, 8)];
+    use Outcome::{Admitted, Hit, Passed};
+    assert_eq!(optimum(&events, 8), [Passed, Admitted, Admitted, Hit, Hit, Passed]);
+    assert_eq!(optimum(&events, 16), [Admitted, Admitted, Admitted, Hit, Hit, Hit]);
+    assert_eq!(optimum(&events, 3), [Passed; 6]);
+}
+
+#[test]
+fn a_copy_from_before_a_write_is_of_no_use() {
+    let event = |block, is_read| Event { block, bytes: 1, is_read };
+    // Block 0 is written before it is read again: the cache of one block is better used for block 1.
+    let events = [event(0, true), event(1, true), event(1, true), event(0, false), event(0, true)];
+    use Outcome::{Admitted, Hit, Passed};
+    assert_eq!(optimum(&events, 1), [Passed, Admitted, Hit, Admitted, Hit]);
+}
