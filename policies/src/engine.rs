@@ -1,20 +1,29 @@
 //! The engine: it is told of every access and says what to keep.
 //!
-//! Always: what it says to keep fits its capacity; what it evicts was kept; the same accesses give the same answers.
+//! Datasets are found by their names ([`names`]), the jobs that read them by their passes ([`job`]); what is read in passes is kept by when it will
+//! be asked for again ([`worth`]), what is read in no order as S3-FIFO keeps it ([`pool`]), and what either would gain by more room decides how they
+//! share it. Always: what it says to keep fits its capacity; what it evicts was kept; the same accesses give the same answers.
 
 mod dataset;
 mod job;
 mod list;
 mod names;
+mod pairs;
+mod pool;
+mod shares;
+mod streams;
 mod table;
+mod worth;
 
 pub use names::DatasetName;
 
 use crate::access::{Access, Op};
 use dataset::Dataset;
 use list::Lists;
-use names::{Hashed, Names, mixed};
-use std::collections::HashMap;
+use names::Names;
+use pool::Pool;
+use std::collections::BTreeMap;
+use streams::{Streams, Touch};
 use table::{Place, Slot, Table};
 
 /// What the engine may use.
@@ -31,7 +40,7 @@ pub struct Options {
 }
 
 /// What to do with a block that is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Advice {
     /// It is kept already.
     Kept,
@@ -46,13 +55,7 @@ pub enum Advice {
 pub struct Seen {
     now_us: u64,
     dataset: u16,
-    place: usize,
-}
-
-/// A stream of accesses: a caller and a dataset.
-struct Stream {
-    place: usize,
-    last_us: u64,
+    stream: u64,
 }
 
 /// See the module.
@@ -61,9 +64,13 @@ pub struct Engine {
     names: Names,
     table: Table,
     lists: Lists,
-    datasets: HashMap<u16, Dataset>,
-    streams: HashMap<u64, Stream, Hashed>,
+    datasets: BTreeMap<u16, Dataset>,
+    streams: Streams,
+    pool: Pool,
+    /// Bytes of all that is kept.
     kept_bytes: u64,
+    /// How long passes take here: the longest period there was lately.
+    tempo_us: f64,
     evicted: Vec<u64>,
 }
 
@@ -71,13 +78,16 @@ impl Engine {
     /// An engine that knows nothing.
     #[must_use]
     pub fn new(options: Options) -> Self {
+        let mut lists = Lists::default();
         Self {
             names: Names::new(options.seed),
             table: Table::new(options.blocks_max),
-            lists: Lists::default(),
-            datasets: HashMap::new(),
-            streams: HashMap::default(),
+            pool: Pool::new(&mut lists),
+            lists,
+            datasets: BTreeMap::new(),
+            streams: Streams::default(),
             kept_bytes: 0,
+            tempo_us: 0.0,
             evicted: Vec::new(),
             options,
         }
@@ -86,30 +96,29 @@ impl Engine {
     /// Notes an access.
     pub fn observe(&mut self, access: &Access<'_>) -> Seen {
         let now_us = access.at_us;
-        let dataset = self.names.dataset(access.bucket, access.key);
-        let held = self.datasets.entry(dataset).or_insert_with(|| Dataset::new(&mut self.lists));
-        let stream = mixed(access.caller.id ^ u64::from(dataset) << 48);
-        let stream = self.streams.entry(stream).or_insert_with(|| Stream {
-            place: held.add_job(&mut self.table, &mut self.lists, now_us),
-            last_us: now_us,
-        });
-        stream.last_us = now_us;
-        Seen { now_us, dataset, place: stream.place }
+        let number = self.names.dataset(access.bucket, access.key);
+        self.take_united();
+        let Self { table, lists, datasets, streams, .. } = self;
+        let dataset = datasets.entry(number).or_insert_with(|| Dataset::new(number, lists));
+        dataset.last_us = now_us;
+        let stream = streams.note(access, number, || dataset.add_job(table, lists, now_us, access.caller.family));
+        Seen { now_us, dataset: number, stream }
     }
 
     /// A block of what was observed is read.
     pub fn read(&mut self, seen: Seen, access: &Access<'_>, block: u32) -> Advice {
         let id = self.names.block_id(access.bucket, access.key, block);
-        let bytes = (access.size - u64::from(block) * self.options.block_bytes).min(self.options.block_bytes);
+        let first = u64::from(block) * self.options.block_bytes;
+        let bytes = access.size.saturating_sub(first).min(self.options.block_bytes);
         let Some(slot) = self.entry(id, seen.dataset, bytes) else { return Advice::Bypass };
-        let Some(dataset) = self.datasets.get_mut(&seen.dataset) else { return Advice::Bypass };
         if access.op == Op::Read {
-            dataset.read(&mut self.table, &mut self.lists, seen.place, slot, seen.now_us);
+            self.note_read(seen, access, slot, first..first + bytes);
         }
         if self.table[slot].place().is_kept() {
+            self.pool.read(&mut self.table, slot);
             return Advice::Kept;
         }
-        if self.make_room(seen, slot) { self.keep(seen.dataset, slot) } else { Advice::Bypass }
+        self.admit(seen, slot)
     }
 
     /// Ids of the blocks that were evicted since this was asked.
@@ -117,6 +126,63 @@ impl Engine {
         self.evicted.drain(..)
     }
 
+    fn note_read(&mut self, seen: Seen, access: &Access<'_>, slot: Slot, bytes: std::ops::Range<u64>) {
+        let Self { table, lists, datasets, streams, .. } = self;
+        let Some(dataset) = datasets.get_mut(&seen.dataset) else { return };
+        dataset.reads_without_news = dataset.reads_without_news.saturating_add(1);
+        let Some((touch, place)) = streams.touch(seen.stream, access, slot, bytes) else { return };
+        let Some(place) = place else { return };
+        let is_new = dataset.readers(&table[slot]) >> place & 1 == 0;
+        if touch == Touch::Within && !is_new {
+            return;
+        }
+        let passes = dataset.jobs[place].passes;
+        dataset.read(table, lists, place, slot, seen.now_us);
+        if is_new {
+            streams.remember(seen.stream, slot, dataset.jobs[place].reads);
+        }
+        if dataset.jobs[place].passes > passes {
+            dataset.is_released = false;
+            self.tempo_us = dataset.jobs[place].period_us().max(self.tempo_us * TEMPO_DECAY);
+        }
+        if dataset.changes_class() {
+            self.change_class(seen.dataset);
+        }
+        self.look_for_ranks(seen);
+        self.look_for_successor(seen);
+    }
+
+    fn look_for_ranks(&mut self, seen: Seen) {
+        let Self { table, lists, datasets, streams, .. } = self;
+        let Some(dataset) = datasets.get_mut(&seen.dataset) else { return };
+        let quiet = dataset.reads_without_news;
+        if quiet < NEWS_READS_MIN || !quiet.is_multiple_of(NEWS_READS_MIN) || quiet < dataset.known / NEWS_SHARE {
+            return;
+        }
+        if let Some((one, other)) = dataset.pairs.apart(&dataset.jobs, dataset.known) {
+            dataset.merge(table, lists, one, other, seen.now_us);
+            streams.move_place(seen.dataset, other, one);
+        }
+    }
+
+    /// When a caller has gone on to something new and does not come back to what it has read so far, that is released.
+    fn look_for_successor(&mut self, seen: Seen) {
+        let Some((before, family)) = self.streams.before(seen.stream) else { return };
+        let before = self.names.root(before);
+        let Some(next) = self.datasets.get(&seen.dataset) else { return };
+        let reads = next.jobs.iter().filter(|job| job.family == family && !job.is_proven()).map(|job| job.reads).max();
+        let Some(dataset) = self.datasets.get_mut(&before).filter(|_| before != seen.dataset) else { return };
+        let is_over = dataset.jobs.iter().filter(|job| job.is_active).all(|job| job.is_overdue(seen.now_us));
+        let proven = dataset.jobs.iter().filter(|job| job.is_active && job.is_proven()).map(|job| job.blocks).max();
+        if let (Some(reads), Some(blocks)) = (reads, proven)
+            && is_over
+            && reads >= SUCCESSOR_READS_MIN.max(blocks / SUCCESSOR_SHARE)
+        {
+            dataset.is_released = true;
+        }
+    }
+
+    /// The entry of a block; a new one if it has none, unless there is no place for it.
     fn entry(&mut self, id: u64, dataset: u16, bytes: u64) -> Option<Slot> {
         if let Some(slot) = self.table.find(id) {
             return Some(slot);
@@ -124,76 +190,49 @@ impl Engine {
         if self.table.is_full() && !self.forget_one() {
             return None;
         }
-        self.datasets.get_mut(&dataset)?.known += 1;
+        let held = self.datasets.get_mut(&dataset)?;
+        held.known += 1;
+        held.reads_without_news = 0;
         Some(self.table.insert(id, dataset, bytes))
     }
 
     fn forget_one(&mut self) -> bool {
-        for _ in 0..64 {
-            if let Some(slot) = self.table.next_of_round()
-                && self.table[slot].place() == Place::Away
-            {
-                let dataset = self.names.root(self.table[slot].dataset());
-                if let Some(dataset) = self.datasets.get_mut(&dataset) {
-                    dataset.known -= 1;
-                }
-                self.table.remove(slot);
-                return true;
+        for _ in 0..FORGET_LOOKS {
+            let Some(slot) = self.table.next_of_round() else { continue };
+            match self.table[slot].place() {
+                Place::Away => {}
+                Place::Ghost => self.pool.forget(&mut self.table, &mut self.lists, slot),
+                _ => continue,
             }
+            let dataset = self.names.root(self.table[slot].dataset());
+            if let Some(dataset) = self.datasets.get_mut(&dataset) {
+                dataset.known -= 1;
+            }
+            self.table.remove(slot);
+            return true;
         }
         false
     }
 
-    fn keep(&mut self, dataset: u16, slot: Slot) -> Advice {
-        let bytes = self.table[slot].bytes();
-        let Some(dataset) = self.datasets.get_mut(&dataset) else { return Advice::Bypass };
-        dataset.join_group(&mut self.table, &mut self.lists, slot);
-        dataset.kept_bytes += bytes;
-        self.kept_bytes += bytes;
-        Advice::Keep
-    }
-
-    /// Evicts what is worth less than a block until there is room for it.
-    fn make_room(&mut self, seen: Seen, slot: Slot) -> bool {
-        let bytes = self.table[slot].bytes();
-        let worth = {
-            let dataset = &self.datasets[&seen.dataset];
-            let readers = dataset.readers(self.table[slot].stamps);
-            dataset.worth(seen.now_us).of(readers)
-        };
-        while self.kept_bytes + bytes > self.options.capacity_bytes {
-            let Some((dataset, readers, least)) = self.least(seen) else { return false };
-            if least >= worth * (1.0 - std::env::var("MARGIN").map_or(1e-9, |m| m.parse().unwrap())) {
-                return false;
-            }
-            let Some(held) = self.datasets.get_mut(&dataset) else { return false };
-            let Some(victim) = held.victim(&self.table, &self.lists, readers) else { return false };
-            held.leave_group(&mut self.table, &mut self.lists, victim);
-            let entry = &mut self.table[victim];
-            entry.set_place(Place::Away);
-            held.kept_bytes -= entry.bytes();
-            self.kept_bytes -= entry.bytes();
-            self.evicted.push(entry.id);
+    fn take_united(&mut self) {
+        while let Some((whole, part)) = self.names.pop_united() {
+            let Some(part) = self.datasets.remove(&part) else { continue };
+            let dataset = self.datasets.entry(whole).or_insert_with(|| Dataset::new(whole, &mut self.lists));
+            dataset.take_in(&mut self.table, &mut self.lists, part);
         }
-        true
-    }
-
-    fn least(&mut self, seen: Seen) -> Option<(u16, usize, f64)> {
-        let mut least: Option<(u16, usize, f64)> = None;
-        for (number, dataset) in &mut self.datasets {
-            if dataset.kept_bytes == 0 {
-                continue;
-            }
-            dataset.look(seen.now_us);
-            if let Some((readers, worth)) = dataset.lowest
-                && least.is_none_or(|(_, _, other)| worth < other)
-            {
-                least = Some((*number, readers, worth));
-            }
-        }
-        least
     }
 }
+
+/// The longest period is forgotten at this rate, by pass.
+const TEMPO_DECAY: f64 = 0.95;
+/// A dataset is known whole when so many reads, and one in so many of its blocks, have brought nothing new.
+const NEWS_READS_MIN: u32 = 32;
+const NEWS_SHARE: u32 = 20;
+/// A dataset has a successor when its job has read so many blocks of another, and one for so many of its own.
+const SUCCESSOR_READS_MIN: u32 = 32;
+const SUCCESSOR_SHARE: u32 = 50;
+/// So many entries are looked at for one to forget.
+const FORGET_LOOKS: u32 = 64;
 
 #[cfg(test)]
 mod tests;

@@ -9,25 +9,29 @@ use super::table::{NONE, Slot};
 /// A new pass is begun by so many repeats in a row at most; by fewer in a small dataset.
 const RUN_MAX: usize = 6;
 /// Of so many blocks in a pass, one repeat more is asked for.
-const BLOCKS_PER_REPEAT: u32 = 50;
+const BLOCKS_PER_REPEAT: u32 = 16;
 /// Stamps of passes go round; zero is of no pass.
-const STAMPS: u32 = 14;
+pub(super) const STAMPS: u32 = 14;
 /// How much the pass before weighs in the estimate of this one's speed.
 const PASS_BEFORE_WEIGHT: f64 = 0.25;
 /// A job that is so many of its intervals late is stalling.
 const STALL_INTERVALS: f64 = 8.0;
-/// A dataset that is overdue by this share of its period, while its job reads something new, is given up.
-pub(super) const OVERDUE_SHARE: f64 = 0.05;
+/// How much the newest pass weighs in what is known of passes.
+const NEWEST_WEIGHT: f64 = 0.5;
+/// When the next pass is late by this share of the period, hope that it comes is down to a third, unless periods vary more.
+const OVERDUE_SHARE: f64 = 0.05;
+/// Less hope is none.
+const OVERDUE_HOPE: f64 = 0.2;
 
 /// What a read was to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// The first in this pass.
-    Fresh,
+    /// The first in this pass, behind so many repeats that began no new one.
+    Fresh { repeats: u32 },
     /// One more in this pass.
     Repeat,
-    /// The one that shows that a new pass has begun.
-    NewPass,
+    /// The one that shows that a new pass has begun, of a job that had read so many blocks in the one before.
+    NewPass { blocks: u32 },
 }
 
 /// What is known of a job.
@@ -35,24 +39,26 @@ pub(super) enum Reading {
 pub(super) struct Job {
     /// Its place among the jobs of its dataset is taken.
     pub(super) is_active: bool,
+    /// Who it is: what its callers have in common.
+    pub(super) family: u64,
     /// What blocks are stamped with that it has read in this pass.
     pub(super) stamp: u32,
     /// Blocks that it has read in this pass.
     pub(super) reads: u32,
-    /// Repeats in this pass that began no new one.
-    pub(super) repeats: u32,
     /// Blocks of its last whole pass.
     pub(super) blocks: u32,
     /// Passes that it has been through.
     pub(super) passes: u32,
-    /// When this pass began.
-    pub(super) started_us: u64,
+    /// When it came, and when this pass began.
+    pub(super) came_us: u64,
+    started_us: u64,
     /// When it read last.
     pub(super) last_us: u64,
-    /// From one pass's begin to the next one's, as it was lately.
-    pub(super) period_us: f64,
+    /// From one pass's begin to the next one's, as it was lately, and how much that varies.
+    period_us: f64,
+    deviation_us: f64,
     /// From a pass's begin to its last fresh read.
-    pub(super) duration_us: f64,
+    duration_us: f64,
     last_fresh_us: u64,
     run_started_us: u64,
     run: [Slot; RUN_MAX],
@@ -65,18 +71,20 @@ pub(super) const fn next_stamp(stamp: u32) -> u32 {
 }
 
 impl Job {
-    /// A job whose first pass is stamped so.
-    pub(super) fn with_stamp(now_us: u64, stamp: u32) -> Self {
+    /// A job of a family whose first pass is stamped so.
+    pub(super) fn new(now_us: u64, family: u64, stamp: u32) -> Self {
         Self {
             is_active: true,
+            family,
             stamp,
             reads: 0,
-            repeats: 0,
             blocks: 0,
             passes: 0,
+            came_us: now_us,
             started_us: now_us,
             last_us: now_us,
             period_us: 0.0,
+            deviation_us: 0.0,
             duration_us: 0.0,
             last_fresh_us: now_us,
             run_started_us: now_us,
@@ -91,36 +99,58 @@ impl Job {
         if !was_read {
             self.reads += 1;
             self.last_fresh_us = now_us;
-            self.repeats += self.run_length as u32;
-            self.run_length = 0;
-            return Reading::Fresh;
+            let repeats = std::mem::take(&mut self.run_length) as u32;
+            return Reading::Fresh { repeats };
         }
         if self.run_length == 0 {
             self.run_started_us = now_us;
         }
         self.run[self.run_length] = slot;
         self.run_length += 1;
-        let wanted = (1 + self.reads / BLOCKS_PER_REPEAT).min(RUN_MAX as u32) as usize;
-        if self.run_length < wanted {
+        if self.run_length < self.run_wanted() {
             return Reading::Repeat;
         }
-        self.begin_pass();
-        Reading::NewPass
+        let blocks = self.reads;
+        self.begin_pass(self.run_started_us);
+        Reading::NewPass { blocks }
     }
 
-    fn begin_pass(&mut self) {
-        let period_us = (self.run_started_us - self.started_us) as f64;
+    fn run_wanted(&self) -> usize {
+        (1 + self.reads / BLOCKS_PER_REPEAT).min(RUN_MAX as u32) as usize
+    }
+
+    /// A pass is over and the next one began then.
+    pub(super) fn begin_pass(&mut self, began_us: u64) {
+        let period_us = (began_us - self.started_us) as f64;
         let duration_us = (self.last_fresh_us - self.started_us) as f64;
-        let newest = if self.passes == 0 { 1.0 } else { 0.5 };
-        self.period_us += newest * (period_us - self.period_us);
-        self.duration_us += newest * (duration_us - self.duration_us);
+        if self.passes == 0 {
+            (self.period_us, self.duration_us) = (period_us, duration_us);
+        } else {
+            self.deviation_us += NEWEST_WEIGHT * ((period_us - self.period_us).abs() - self.deviation_us);
+            self.period_us += NEWEST_WEIGHT * (period_us - self.period_us);
+            self.duration_us += NEWEST_WEIGHT * (duration_us - self.duration_us);
+        }
         self.blocks = self.reads;
         self.passes += 1;
         self.stamp = next_stamp(self.stamp);
         self.reads = 0;
-        self.repeats = 0;
-        self.started_us = self.run_started_us;
+        self.started_us = began_us;
         self.last_fresh_us = self.last_us;
+    }
+
+    /// Another job is a part of this one: what it read, this one did. Says whether that shows that a pass has begun, of a dataset of `known` blocks.
+    pub(super) fn take_in(&mut self, other: &Self, known: u32, now_us: u64) -> bool {
+        self.came_us = self.came_us.min(other.came_us);
+        if self.is_proven() {
+            self.blocks = (self.blocks + other.blocks).min(known);
+            self.reads = (self.reads + other.reads).min(self.blocks);
+            return false;
+        }
+        // Nobody reads anything new any more, so all of them have been through all of it.
+        self.started_us = self.came_us;
+        self.begin_pass(now_us);
+        self.blocks = known;
+        true
     }
 
     /// The reads that showed that a pass had begun: they belong to it.
@@ -136,6 +166,11 @@ impl Job {
         self.passes > 0
     }
 
+    /// From one pass's begin to the next one's.
+    pub(super) const fn period_us(&self) -> f64 {
+        self.period_us
+    }
+
     /// Blocks that it will still ask for in this pass, of a dataset of which so many are known.
     pub(super) fn left(&self, known: u32) -> u32 {
         let whole = if self.is_proven() { self.blocks } else { known };
@@ -144,34 +179,30 @@ impl Job {
 
     /// Mean time between its reads within a pass.
     fn interval_us(&self, now_us: u64) -> f64 {
-        let elapsed = (self.last_fresh_us - self.started_us) as f64;
-        let before = PASS_BEFORE_WEIGHT * f64::from(self.blocks);
-        let reads = f64::from(self.reads) + before;
+        let reads = f64::from(self.reads) + PASS_BEFORE_WEIGHT * f64::from(self.blocks);
         if reads < 1.0 {
             return (now_us - self.started_us) as f64 + 1.0;
         }
+        let elapsed = (self.last_fresh_us - self.started_us) as f64;
         ((elapsed + PASS_BEFORE_WEIGHT * self.duration_us) / reads).max(1e-3)
     }
 
-    /// When it is expected to ask for a block that it has read in this pass, and for one that it has not: in microseconds from now, and nothing
-    /// when it is not expected to.
+    /// How often it is expected to ask for a block.
     pub(super) fn expects(&self, now_us: u64, known: u32) -> Expected {
         let left = f64::from(self.left(known));
-        let interval = self.interval_us(now_us);
-        let stall = (now_us - self.last_us) as f64 - STALL_INTERVALS * interval;
-        let stall = stall.max(0.0);
-        let pass_end = left * interval + stall;
-        if !self.is_proven() {
-            return Expected {
-                read_us: f64::INFINITY,
-                unread_us: if left > 0.0 { pass_end } else { f64::INFINITY },
-            };
-        }
-        let due = self.due_us(now_us);
-        let duration = (interval * f64::from(self.blocks)).max(1.0);
-        let next_pass = if due >= 0.0 { due.max(pass_end) } else { (-due).max(pass_end) };
-        let read_us = next_pass + duration / 2.0;
-        Expected { read_us, unread_us: if left > 0.0 { pass_end.max(interval) } else { read_us } }
+        let interval_us = self.interval_us(now_us);
+        let stall_us = ((now_us - self.last_us) as f64 - STALL_INTERVALS * interval_us).max(0.0);
+        let pass_end_us = left * interval_us + stall_us;
+        let read = if self.is_proven() {
+            let due_us = self.due_us(now_us);
+            let next_pass_us = due_us.abs().max(pass_end_us);
+            let half_us = (interval_us * f64::from(self.blocks)).max(1.0) / 2.0;
+            self.hope(due_us) / (next_pass_us + half_us)
+        } else {
+            0.0
+        };
+        let unread = if left > 0.0 { pass_end_us.max(interval_us).recip().max(read) } else { read };
+        Expected { read, unread, interval_us }
     }
 
     /// How long until its next pass is expected to begin; less than nothing when it is overdue.
@@ -179,15 +210,25 @@ impl Job {
         self.period_us - (now_us - self.started_us) as f64
     }
 
-    /// Whether its next pass should have begun long ago, by its period.
+    /// How likely it still is that the next pass comes, which is due then.
+    fn hope(&self, due_us: f64) -> f64 {
+        let patience_us = (OVERDUE_SHARE * self.period_us).max(2.0 * self.deviation_us);
+        if due_us >= 0.0 || patience_us <= 0.0 { 1.0 } else { (due_us / patience_us).exp() }
+    }
+
+    /// Whether its next pass should have begun long ago.
     pub(super) fn is_overdue(&self, now_us: u64) -> bool {
-        self.due_us(now_us) < -OVERDUE_SHARE * self.period_us
+        self.is_proven() && self.left(0) == 0 && self.hope(self.due_us(now_us)) < OVERDUE_HOPE
     }
 }
 
-/// See [`Job::expects`].
+/// How often a job is expected to ask for a block: one over the time until then, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expected {
-    pub(super) read_us: f64,
-    pub(super) unread_us: f64,
+    /// For one that it has read in this pass.
+    pub(super) read: f64,
+    /// For one that it has not.
+    pub(super) unread: f64,
+    /// Time between its reads.
+    pub(super) interval_us: f64,
 }

@@ -52,6 +52,7 @@ pub(super) struct Names {
     names: Vec<DatasetName>,
     /// Each dataset's own number, or that of the one it became part of.
     within: Vec<u16>,
+    united: Vec<(u16, u16)>,
     /// By hash of bucket, folder and pattern.
     places: HashMap<u64, u16, Hashed>,
     /// By hash of bucket and folder.
@@ -64,6 +65,7 @@ impl Names {
             seed,
             names: vec![DatasetName::default()],
             within: vec![0],
+            united: Vec::new(),
             places: HashMap::default(),
             folders: HashMap::default(),
         }
@@ -98,19 +100,9 @@ impl Names {
         dataset
     }
 
-    /// From now on `part` is a part of `whole`.
-    pub(super) fn unite(&mut self, whole: u16, part: u16) {
-        let (whole, part) = (self.root(whole), self.root(part));
-        self.within[part as usize] = whole;
-        if whole == part {
-            return;
-        }
-        let other = self.names[part as usize].clone();
-        let name = &mut self.names[whole as usize];
-        if name.folder != other.folder || name.pattern != other.pattern {
-            name.folder.truncate(common_folder(&name.folder, &other.folder));
-            name.pattern.clear();
-        }
+    /// Datasets that became part of another since this was asked: the whole, and a part.
+    pub(super) fn pop_united(&mut self) -> Option<(u16, u16)> {
+        self.united.pop()
     }
 
     /// What a dataset is called.
@@ -155,12 +147,7 @@ impl Names {
             return None;
         }
         let whole = self.make(DatasetName { bucket, folder: folder.to_owned(), pattern: String::new() });
-        let mut parts = self.names.iter().zip(&mut self.within).zip(0_u16..);
-        for ((name, within), number) in parts.by_ref().skip(1) {
-            if *within == number && name.bucket == bucket && name.folder.starts_with(folder) {
-                *within = whole;
-            }
-        }
+        self.unite(whole, |name| name.bucket == bucket && name.folder.starts_with(folder));
         self.folders.retain(|_, place| place.within.is_some());
         self.folders.insert(id, Folder { within: Some(whole), ..Folder::default() });
         Some(whole)
@@ -174,14 +161,19 @@ impl Names {
             return None;
         }
         let whole = self.make(DatasetName { bucket, folder: folder.to_owned(), pattern: String::new() });
-        let mut parts = self.names.iter().zip(&mut self.within).zip(0_u16..);
-        for ((name, within), number) in parts.by_ref().skip(1) {
-            if *within == number && name.bucket == bucket && name.folder == folder {
-                *within = whole;
-            }
-        }
+        self.unite(whole, |name| name.bucket == bucket && name.folder == folder);
         self.folders.entry(id).or_default().flat = Some(whole);
         Some(whole)
+    }
+
+    fn unite(&mut self, whole: u16, is_part: impl Fn(&DatasetName) -> bool) {
+        for number in 1..self.names.len() as u16 {
+            let at = number as usize;
+            if number != whole && self.within[at] == number && is_part(&self.names[at]) {
+                self.within[at] = whole;
+                self.united.push((whole, number));
+            }
+        }
     }
 
     fn of_pattern(&mut self, bucket: u64, folder: &str, folder_id: u64, pattern: &str) -> u16 {
@@ -227,12 +219,6 @@ fn pattern_of(name: &str) -> String {
         }
     }
     String::from_utf8_lossy(&pattern).into_owned()
-}
-
-/// Bytes of the folders that both begin with.
-fn common_folder(one: &str, other: &str) -> usize {
-    let same = one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
-    one.as_bytes()[..same].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1)
 }
 
 /// Spreads the bits of a hash that others were mixed into (the finalizer of SplitMix64, Steele et al. 2014).
@@ -301,14 +287,5 @@ mod tests {
         assert_eq!(names.dataset(1, "i/train/c7x/b/c/1.jpg"), whole);
         assert_eq!(names.name(whole).folder, "i/train/");
         assert_ne!(names.dataset(2, "i/train/c7x/a/1.jpg"), whole);
-    }
-
-    #[test]
-    fn what_is_united_has_the_name_of_both() {
-        let mut names = Names::new(1);
-        let (images, labels) = (names.dataset(1, "d/images/1.jpg"), names.dataset(1, "d/labels/1.txt"));
-        names.unite(images, labels);
-        assert_eq!(names.dataset(1, "d/labels/2.txt"), images);
-        assert_eq!(names.name(labels).folder, "d/");
     }
 }

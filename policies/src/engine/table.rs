@@ -134,6 +134,11 @@ impl Table {
         self.entries.len() - self.free.len()
     }
 
+    /// The number behind the last one that was given.
+    pub(super) fn end(&self) -> Slot {
+        self.entries.len() as Slot
+    }
+
     /// Bytes of memory that it takes now.
     pub(super) fn memory_bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>() + self.index.len() * 4 + self.free.capacity() * 4

@@ -1,0 +1,142 @@
+//! Who gives way to whom: the search for what is worth least, and what becomes of it.
+
+use super::dataset::Dataset;
+use super::table::{Place, Slot};
+use super::{Advice, Engine, Seen};
+
+/// A block has to be worth so much more than the one that makes way: moving bytes is not free, and estimates are rough.
+const GAIN_MIN: f64 = 1.0 + 1e-9;
+/// The pool may keep one in so many bytes in any case, or nobody would see what is read again.
+const POOL_SHARE_MIN: u64 = 100;
+
+/// Who makes way.
+enum Least {
+    Pool,
+    Group(u16, usize),
+}
+
+impl Engine {
+    /// Decides on a block that is not kept.
+    pub(super) fn admit(&mut self, seen: Seen, slot: Slot) -> Advice {
+        let bytes = self.table[slot].bytes();
+        if bytes > self.options.capacity_bytes {
+            return Advice::Bypass;
+        }
+        let is_pooled = self.datasets.get(&seen.dataset).is_some_and(|dataset| dataset.is_skewed);
+        let has_room = if is_pooled {
+            self.pool.miss(&self.table, slot, seen.now_us);
+            self.make_room_in_pool(seen, bytes)
+        } else {
+            self.make_room(seen, slot, bytes)
+        };
+        if !has_room {
+            return Advice::Bypass;
+        }
+        let Self { table, lists, datasets, pool, .. } = self;
+        match datasets.get_mut(&seen.dataset) {
+            Some(dataset) if !is_pooled => dataset.join_group(table, lists, slot),
+            _ => pool.admit(table, lists, slot),
+        }
+        self.kept_bytes += bytes;
+        Advice::Keep
+    }
+
+    /// Evicts what is worth less than a block until there is room for it.
+    fn make_room(&mut self, seen: Seen, slot: Slot, bytes: u64) -> bool {
+        if self.kept_bytes + bytes <= self.options.capacity_bytes {
+            return true;
+        }
+        let Some(dataset) = self.datasets.get(&seen.dataset) else { return false };
+        let worth = dataset.worth(seen.now_us, self.tempo_us).of(dataset.readers(&self.table[slot]));
+        while self.kept_bytes + bytes > self.options.capacity_bytes {
+            let Some((least, other)) = self.least(seen.now_us) else { return false };
+            if other * GAIN_MIN >= worth {
+                return false;
+            }
+            self.evict(least);
+        }
+        true
+    }
+
+    /// Makes room for a block of the pool: of the pool's own, unless something else is worth less.
+    fn make_room_in_pool(&mut self, seen: Seen, bytes: u64) -> bool {
+        let worth = self.pool.worth();
+        while self.kept_bytes + bytes > self.options.capacity_bytes {
+            let is_small = self.pool.kept_bytes() < self.options.capacity_bytes / POOL_SHARE_MIN;
+            match self.least_group(seen.now_us) {
+                Some((least, other)) if is_small || other * GAIN_MIN < worth => self.evict(least),
+                _ if self.pool.kept_bytes() > 0 => self.evict(Least::Pool),
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    fn least(&mut self, now_us: u64) -> Option<(Least, f64)> {
+        let group = self.least_group(now_us);
+        if self.pool.kept_bytes() <= self.options.capacity_bytes / POOL_SHARE_MIN {
+            return group;
+        }
+        let pool = self.pool.worth();
+        match group {
+            Some((_, worth)) if worth <= pool => group,
+            _ => Some((Least::Pool, pool)),
+        }
+    }
+
+    fn least_group(&mut self, now_us: u64) -> Option<(Least, f64)> {
+        let mut least: Option<(Least, f64)> = None;
+        for (number, dataset) in self.datasets.iter_mut().filter(|(_, dataset)| dataset.grouped_bytes > 0) {
+            dataset.look(now_us, self.tempo_us);
+            if let Some((readers, worth)) = dataset.lowest
+                && least.as_ref().is_none_or(|(_, other)| worth < *other)
+            {
+                least = Some((Least::Group(*number, readers), worth));
+            }
+        }
+        least
+    }
+
+    fn evict(&mut self, least: Least) {
+        let Self { table, lists, datasets, pool, .. } = self;
+        let victim = match least {
+            Least::Pool => pool.evict(table, lists, pool.kept_bytes()),
+            Least::Group(number, readers) => datasets.get_mut(&number).and_then(|dataset| {
+                let victim = dataset.victim(table, lists, readers)?;
+                dataset.leave_group(table, lists, victim);
+                Some(victim)
+            }),
+        };
+        if let Some(victim) = victim {
+            self.kept_bytes -= table[victim].bytes();
+            self.evicted.push(table[victim].id);
+        }
+    }
+
+    /// A dataset goes over to the pool, or from it, with all that is kept of it.
+    pub(super) fn change_class(&mut self, number: u16) {
+        let Self { table, lists, datasets, pool, .. } = self;
+        let Some(dataset) = datasets.get_mut(&number) else { return };
+        dataset.is_skewed = !dataset.is_skewed;
+        if dataset.is_skewed {
+            while let Some(slot) = dataset.any_grouped(table, lists) {
+                dataset.leave_group(table, lists, slot);
+                pool.take_in(table, lists, slot);
+            }
+        } else {
+            move_from_pool(self, number);
+        }
+    }
+}
+
+fn move_from_pool(engine: &mut Engine, number: u16) {
+    let Engine { table, lists, datasets, pool, names, .. } = engine;
+    let Some(dataset): Option<&mut Dataset> = datasets.get_mut(&number) else { return };
+    for slot in 0..table.end() {
+        let is_its = names.root(table[slot].dataset()) == number;
+        if is_its && matches!(table[slot].place(), Place::Small | Place::Main) {
+            pool.leave(table, lists, slot);
+            dataset.join_group(table, lists, slot);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Streams: who reads which dataset, and where in its blocks.
+//!
+//! A stream is a caller and a dataset. It tells reads that count (the first bytes of a block, or an object's last where a caller begins with a
+//! footer) from those that go on within a block, and a request that is sent again from a block that is read again. Bounded: the streams that have
+//! been silent longest are forgotten.
+
+use super::names::{Hashed, mixed};
+use super::table::Slot;
+use crate::access::Access;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Streams that are told apart.
+const STREAMS_MAX: usize = 1 << 14;
+/// Blocks that a stream has read last, among which a repeat is no new pass.
+const RECENT_MAX: usize = 64;
+/// So many reads for each of them: in a small dataset blocks come again soon.
+const READS_PER_RECENT: u32 = 8;
+
+/// What a read of a block is to a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Touch {
+    /// It begins the block.
+    First,
+    /// It goes on in it, or repeats what was just asked for.
+    Within,
+}
+
+/// A stream.
+struct Stream {
+    dataset: u16,
+    family: u64,
+    /// The job that it is of, in its dataset.
+    place: Option<usize>,
+    last_us: u64,
+    /// Reads that contained the first byte of a block, and the last one of an object without that.
+    firsts: u32,
+    lasts: u32,
+    recent: [Slot; RECENT_MAX],
+    recent_at: usize,
+    recent_length: usize,
+    /// The dataset that its caller read most of before this one.
+    before: Option<u16>,
+}
+
+/// All streams.
+#[derive(Default)]
+pub(super) struct Streams {
+    streams: HashMap<u64, Stream, Hashed>,
+    /// The dataset that each family of callers began last.
+    newest: HashMap<u64, u16, Hashed>,
+}
+
+impl Streams {
+    /// The stream of an access. `add_job` finds a place for its job when it is new.
+    pub(super) fn note(&mut self, access: &Access<'_>, dataset: u16, add_job: impl FnOnce() -> Option<usize>) -> u64 {
+        let id = mixed(access.caller.id ^ u64::from(dataset) << 48);
+        if self.streams.len() >= STREAMS_MAX && !self.streams.contains_key(&id) {
+            self.forget_silent();
+        }
+        let family = access.caller.family;
+        let newest = &mut self.newest;
+        let stream = self.streams.entry(id).or_insert_with(|| Stream {
+            dataset,
+            family,
+            place: add_job(),
+            last_us: access.at_us,
+            firsts: 0,
+            lasts: 0,
+            recent: [0; RECENT_MAX],
+            recent_at: 0,
+            recent_length: 0,
+            before: newest.insert(family, dataset),
+        });
+        stream.last_us = access.at_us;
+        id
+    }
+
+    /// A block is read, which are these bytes of its object; and the place of the job that does it.
+    pub(super) fn touch(
+        &mut self,
+        id: u64,
+        access: &Access<'_>,
+        slot: Slot,
+        block: Range<u64>,
+    ) -> Option<(Touch, Option<usize>)> {
+        let stream = self.streams.get_mut(&id)?;
+        let begins = access.range.start <= block.start;
+        let ends = !begins && access.range.end >= access.size;
+        stream.firsts = stream.firsts.saturating_add(u32::from(begins));
+        stream.lasts = stream.lasts.saturating_add(u32::from(ends));
+        let by_footer = stream.lasts > stream.firsts;
+        let counts = if by_footer { ends } else { begins };
+        let is_recent = stream.recent[..stream.recent_length].contains(&slot);
+        let touch = if counts && !is_recent { Touch::First } else { Touch::Within };
+        Some((touch, stream.place))
+    }
+
+    /// A stream has read a block for the first time in a pass, in which its job has read so many.
+    pub(super) fn remember(&mut self, id: u64, slot: Slot, reads: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let length = (1 + reads / READS_PER_RECENT).min(RECENT_MAX as u32) as usize;
+        stream.recent_at = (stream.recent_at + 1) % length;
+        stream.recent[stream.recent_at] = slot;
+        stream.recent_length = stream.recent_length.max(stream.recent_at + 1).min(length);
+    }
+
+    /// What the callers of a stream began before it.
+    pub(super) fn before(&self, id: u64) -> Option<(u16, u64)> {
+        let stream = self.streams.get(&id)?;
+        Some((stream.before?, stream.family))
+    }
+
+    /// A job has another place.
+    pub(super) fn move_place(&mut self, dataset: u16, from: usize, to: usize) {
+        for stream in self.streams.values_mut().filter(|stream| stream.dataset == dataset) {
+            if stream.place == Some(from) {
+                stream.place = Some(to);
+            }
+        }
+    }
+
+    fn forget_silent(&mut self) {
+        let mut times: Vec<u64> = self.streams.values().map(|stream| stream.last_us).collect();
+        let quarter = times.len() / 4;
+        let (_, oldest, _) = times.select_nth_unstable(quarter);
+        let oldest = *oldest;
+        self.streams.retain(|_, stream| stream.last_us > oldest);
+    }
+}
