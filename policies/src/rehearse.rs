@@ -5,6 +5,7 @@
 //! workloads to be learnt from.
 
 pub mod blocks;
+pub mod labelled;
 mod naming;
 pub mod reference;
 pub mod scene;

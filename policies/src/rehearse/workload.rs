@@ -11,9 +11,10 @@ mod zipf;
 
 use super::naming::{Naming, mix};
 use super::scene::{Requests, Scene};
-pub(super) use jobs::{Dataset, Job, Phase};
+use jobs::{Dataset, Job, Phase};
 use std::str::FromStr;
 use thiserror::Error;
+pub(super) use zipf::Zipf;
 
 /// What is generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

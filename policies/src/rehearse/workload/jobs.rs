@@ -8,26 +8,26 @@ use std::sync::Arc;
 
 /// Objects with consecutive numbers.
 #[derive(Clone, Debug)]
-pub(in crate::rehearse) struct Dataset {
+pub(super) struct Dataset {
     /// Number of the first key.
-    pub(in crate::rehearse) first: u32,
+    pub(super) first: u32,
     /// Bytes of each object.
-    pub(in crate::rehearse) sizes: Arc<[u64]>,
+    pub(super) sizes: Arc<[u64]>,
     /// Where each shard begins, and the number of objects; at least one shard.
-    pub(in crate::rehearse) shards: Arc<[u32]>,
+    pub(super) shards: Arc<[u32]>,
 }
 
 impl Dataset {
-    pub(in crate::rehearse) fn len(&self) -> u32 {
+    pub(super) fn len(&self) -> u32 {
         self.sizes.len() as u32
     }
 
-    pub(in crate::rehearse) fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.sizes.iter().sum()
     }
 
     /// The objects, counted from the first, as an epoch reads them.
-    pub(in crate::rehearse) fn order(&self, order: Order, random: &mut fastrand::Rng) -> Vec<u32> {
+    pub(super) fn order(&self, order: Order, random: &mut fastrand::Rng) -> Vec<u32> {
         let mut objects: Vec<u32> = (0..self.len()).collect();
         match order {
             Order::Sequential => {}
@@ -43,41 +43,41 @@ impl Dataset {
 }
 
 /// Where shards of `each` objects begin and end.
-pub(in crate::rehearse) fn shards(objects: u32, each: u32) -> Arc<[u32]> {
+pub(super) fn shards(objects: u32, each: u32) -> Arc<[u32]> {
     (0..objects).step_by(each.max(1) as usize).chain([objects]).collect()
 }
 
 /// One pass over a dataset, as it is made in every epoch.
 #[derive(Clone, Debug)]
-pub(in crate::rehearse) struct Phase {
-    pub(in crate::rehearse) dataset: Dataset,
-    pub(in crate::rehearse) order: Order,
+pub(super) struct Phase {
+    pub(super) dataset: Dataset,
+    pub(super) order: Order,
     /// Objects that are read at once, taking turns.
-    pub(in crate::rehearse) open_max: usize,
+    pub(super) open_max: usize,
     /// Bytes of an object that are asked for at once.
-    pub(in crate::rehearse) range_bytes: u64,
+    pub(super) range_bytes: u64,
     /// How long a request takes, and each byte of it.
-    pub(in crate::rehearse) request_us: f64,
-    pub(in crate::rehearse) byte_us: f64,
-    pub(in crate::rehearse) stream: u16,
+    pub(super) request_us: f64,
+    pub(super) byte_us: f64,
+    pub(super) stream: u16,
 }
 
 /// A caller that goes through its phases in every epoch.
 #[derive(Clone, Debug)]
-pub(in crate::rehearse) struct Job {
-    pub(in crate::rehearse) phases: Vec<Phase>,
-    pub(in crate::rehearse) epochs: u32,
-    pub(in crate::rehearse) caller: u16,
-    pub(in crate::rehearse) start_us: f64,
+pub(super) struct Job {
+    pub(super) phases: Vec<Phase>,
+    pub(super) epochs: u32,
+    pub(super) caller: u16,
+    pub(super) start_us: f64,
     /// Of its orders; jobs with the same one read in the same order.
-    pub(in crate::rehearse) order_seed: u64,
+    pub(super) order_seed: u64,
     /// Of the moments of its requests.
-    pub(in crate::rehearse) pace_seed: u64,
+    pub(super) pace_seed: u64,
 }
 
 impl Job {
     /// Its requests. Each is at a random moment of the time that it has, so that jobs of the same pace do not drift apart.
-    pub(in crate::rehearse) fn requests(self) -> Source {
+    pub(super) fn requests(self) -> Source {
         let Self { phases, epochs, caller, start_us, order_seed, pace_seed } = self;
         let mut orders = fastrand::Rng::with_seed(order_seed);
         let mut pace = fastrand::Rng::with_seed(pace_seed);

@@ -1,7 +1,6 @@
 //! Workloads are what they say: orders, proportions, hits of the references; and lazily made.
 
-use super::zipf::Zipf;
-use super::{Order, Profile, Settings, Sharing, Workload, workload};
+use super::{Order, Profile, Settings, Sharing, Workload, Zipf, workload};
 use crate::access::Op;
 use crate::rehearse::blocks::Blocks;
 use crate::rehearse::naming::Naming;
