@@ -6,5 +6,6 @@
 
 mod access;
 pub mod rehearse;
+pub mod trace;
 
 pub use access::{Access, Caller, Op};

@@ -6,7 +6,7 @@
 
 pub mod blocks;
 pub mod labelled;
-mod naming;
+pub(crate) mod naming;
 pub mod reference;
 pub mod scene;
 pub mod workload;
