@@ -7,5 +7,6 @@
 mod access;
 pub mod engine;
 pub mod rehearse;
+pub mod trace;
 
 pub use access::{Access, Caller, Op};

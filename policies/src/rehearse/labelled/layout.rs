@@ -1,0 +1,50 @@
+//! How the keys of a dataset are laid out.
+
+use crate::rehearse::naming::mix;
+use std::fmt;
+
+#[derive(Clone, Copy)]
+pub(super) enum Layout {
+    /// All in one directory.
+    Flat,
+    /// A directory for each class.
+    Classes,
+    /// Under the first digits of a hash, which is the name.
+    Hashed,
+    /// A directory for each day.
+    Dated,
+}
+
+impl Layout {
+    pub(super) const ALL: [Self; 4] = [Self::Flat, Self::Classes, Self::Hashed, Self::Dated];
+}
+
+/// The name of an object; in every layout the order of names is that of numbers.
+pub(super) struct Named<'a> {
+    pub(super) set: &'a str,
+    pub(super) layout: Layout,
+    pub(super) object: u32,
+    pub(super) count: u32,
+}
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { set, layout, object, count } = *self;
+        match layout {
+            Layout::Flat => write!(f, "{set}/images/img_{object:07}.jpg"),
+            Layout::Classes => {
+                write!(f, "{set}/train/class_{:03}/{object:07}.png", object / count.div_ceil(20).max(1))
+            }
+            Layout::Hashed => {
+                let step = u64::MAX / u64::from(count);
+                let hash = u64::from(object) * step + mix(u64::from(object)) % step;
+                write!(f, "{set}/{:02x}/{hash:016x}", hash >> 56)
+            }
+            Layout::Dated => {
+                let day = object / count.div_ceil(56).max(1);
+                let (month, day) = (day / 28 + 1, day % 28 + 1);
+                write!(f, "{set}/year=2026/month={month:02}/day={day:02}/part-{object:05}.parquet")
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Names of keys and callers: their hashes, and other names for the same keys.
+//!
+//! What a policy decides must not hang on how things are called. A workload can therefore be had with every component of every key
+//! renamed: what was in one directory stays in one, and what was in two stays in two.
+
+/// How keys are called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Naming {
+    /// As such a dataset calls them.
+    #[default]
+    Plain,
+    /// Every run of letters is another one; numbers stay, so that the order of numbered keys stays.
+    Renamed {
+        /// Another seed gives other names.
+        seed: u64,
+    },
+    /// Every component is a hash: no order is left, and nothing can be read from a name.
+    Hashed {
+        /// Another seed gives other names.
+        seed: u64,
+    },
+}
+
+impl Naming {
+    /// The name that stands for `key`, behind what `out` holds.
+    pub(super) fn append(self, key: &str, out: &mut String) {
+        let Some(seed) = self.seed() else { return out.push_str(key) };
+        for (at, component) in key.split('/').enumerate() {
+            if at > 0 {
+                out.push('/');
+            }
+            match self {
+                Self::Hashed { .. } => letters(hash(seed, component), out),
+                _ => rename(seed, component, out),
+            }
+        }
+    }
+
+    fn seed(self) -> Option<u64> {
+        match self {
+            Self::Plain => None,
+            Self::Renamed { seed } | Self::Hashed { seed } => Some(seed),
+        }
+    }
+}
+
+/// A component may be a number alone: it is told by a letter that it is another name.
+fn rename(seed: u64, component: &str, out: &mut String) {
+    out.push('n');
+    let mut rest = component;
+    while let Some(first) = rest.chars().next() {
+        let is_digit = first.is_ascii_digit();
+        let end = rest.find(|c: char| c.is_ascii_digit() != is_digit).unwrap_or(rest.len());
+        let (run, after) = rest.split_at(end);
+        if is_digit {
+            out.push_str(run)
+        } else {
+            letters(hash(seed, run), out)
+        }
+        rest = after;
+    }
+}
+
+/// Ten letters: 47 bits, so that two names of a workload practically never become one.
+fn letters(hash: u64, out: &mut String) {
+    let mut rest = hash;
+    for _ in 0..10 {
+        out.push(char::from(b'a' + (rest % 26) as u8));
+        rest /= 26;
+    }
+}
+
+/// A hash of `text` that is the same everywhere and always: FNV-1a, its bits mixed by [`mix`].
+#[must_use]
+pub(crate) fn hash(seed: u64, text: &str) -> u64 {
+    let fnv = text.bytes().fold(0xcbf2_9ce4_8422_2325 ^ mix(seed), |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    mix(fnv)
+}
+
+/// Spreads the bits of a number: the output step of SplitMix64 (Steele et al., "Fast splittable pseudorandom number generators", 2014).
+#[must_use]
+pub(crate) fn mix(number: u64) -> u64 {
+    let mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Naming;
+    use std::collections::BTreeMap;
+
+    fn named(naming: Naming, key: &str) -> String {
+        let mut out = String::new();
+        naming.append(key, &mut out);
+        out
+    }
+
+    #[test]
+    fn directories_stay_apart_and_together() {
+        let keys: Vec<_> =
+            (0..2000).map(|i| format!("data/train{}/shard-{:03}/{i:05}.bin", i % 2, i / 100)).collect();
+        for naming in [Naming::Renamed { seed: 1 }, Naming::Hashed { seed: 1 }] {
+            let mut parents = BTreeMap::new();
+            let mut names = std::collections::BTreeSet::new();
+            for key in &keys {
+                let name = named(naming, key);
+                assert!(key.split('/').all(|component| name.split('/').all(|other| other != component)));
+                assert_eq!(name.split('/').count(), 4);
+                let parent = name.rsplit_once('/').unwrap().0.to_owned();
+                let before = parents.insert(key.rsplit_once('/').unwrap().0, parent.clone());
+                assert!(before.is_none_or(|before| before == parent));
+                names.insert(name);
+            }
+            assert_eq!(names.len(), keys.len());
+            assert_eq!(parents.values().collect::<std::collections::BTreeSet<_>>().len(), parents.len());
+        }
+    }
+
+    #[test]
+    fn numbered_keys_stay_in_order() {
+        let naming = Naming::Renamed { seed: 7 };
+        let names: Vec<_> = (0..500).map(|i| named(naming, &format!("a/part-{i:04}.tfrecord"))).collect();
+        assert!(names.is_sorted());
+        assert_ne!(names[0], named(Naming::Renamed { seed: 8 }, "a/part-0000.tfrecord"));
+        assert_eq!(named(Naming::Plain, "a/b.c"), "a/b.c");
+    }
+}

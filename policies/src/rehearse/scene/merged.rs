@@ -1,0 +1,95 @@
+//! Requests of several sources in the order of time.
+//!
+//! A source is not asked for anything before its first request is due, so that what it needs to remember (a permutation of a dataset)
+//! is not there earlier; and it is dropped when it is empty.
+
+use super::Request;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Requests of one caller, in the order of time.
+pub type Source = Box<dyn Iterator<Item = Request> + Send>;
+
+/// Requests of all sources, in the order of time; of those at one moment, in the order of sources.
+#[derive(Default)]
+pub struct Requests {
+    sources: Vec<Waiting>,
+    /// When each source that has more is due.
+    due: BinaryHeap<Reverse<(u64, u32)>>,
+}
+
+struct Waiting {
+    source: Source,
+    /// Its next request, once it was asked for one.
+    head: Option<Request>,
+}
+
+impl Requests {
+    /// Adds a source whose first request is not before `start_us`.
+    pub(in crate::rehearse) fn add(&mut self, start_us: u64, source: Source) {
+        self.due.push(Reverse((start_us, self.sources.len() as u32)));
+        self.sources.push(Waiting { source, head: None });
+    }
+}
+
+impl Iterator for Requests {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        loop {
+            let mut first = self.due.peek_mut()?;
+            let Reverse((due_us, number)) = *first;
+            let waiting = &mut self.sources[number as usize];
+            let head = waiting.head.take();
+            waiting.head = waiting.source.next();
+            match &waiting.head {
+                Some(next) => {
+                    debug_assert!(next.at_us >= due_us, "a source is in the order of time");
+                    // The heap is put in order when `first` goes.
+                    *first = Reverse((next.at_us.max(due_us), number));
+                }
+                None => {
+                    std::collections::binary_heap::PeekMut::pop(first);
+                    waiting.source = Box::new(std::iter::empty());
+                }
+            }
+            if head.is_some() {
+                return head;
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Requests {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Requests").field("sources", &self.sources.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Request, Requests};
+    use crate::access::Op;
+
+    fn request(at_us: u64, stream: u16) -> Request {
+        Request { at_us, range: 0..1, key: 0, epoch: 0, caller: 0, stream, op: Op::Read }
+    }
+
+    #[test]
+    fn time_goes_on_and_sources_take_turns() {
+        let mut requests = Requests::default();
+        requests.add(0, Box::new([5, 7, 7, 20].map(|at| request(at, 0)).into_iter()));
+        requests.add(7, Box::new([7, 8].map(|at| request(at, 1)).into_iter()));
+        requests.add(3, Box::new(std::iter::empty()));
+        let found: Vec<_> = requests.map(|request| (request.at_us, request.stream)).collect();
+        assert_eq!(found, [(5, 0), (7, 0), (7, 0), (7, 1), (8, 1), (20, 0)]);
+    }
+
+    #[test]
+    fn a_source_is_not_asked_before_it_is_due() {
+        let mut requests = Requests::default();
+        requests.add(0, Box::new((0..10).map(|at| request(at, 0))));
+        requests.add(10, Box::new(std::iter::from_fn(|| panic!("not due yet"))));
+        assert_eq!(requests.take(10).count(), 10);
+    }
+}

@@ -1,0 +1,147 @@
+//! Jobs that read datasets in epochs.
+
+use super::Order;
+use crate::access::Op;
+use crate::rehearse::scene::{Request, Source};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Objects with consecutive numbers.
+#[derive(Clone, Debug)]
+pub(super) struct Dataset {
+    /// Number of the first key.
+    pub(super) first: u32,
+    /// Bytes of each object.
+    pub(super) sizes: Arc<[u64]>,
+    /// Where each shard begins, and the number of objects; at least one shard.
+    pub(super) shards: Arc<[u32]>,
+}
+
+impl Dataset {
+    pub(super) fn len(&self) -> u32 {
+        self.sizes.len() as u32
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.sizes.iter().sum()
+    }
+
+    /// The objects, counted from the first, as an epoch reads them.
+    pub(super) fn order(&self, order: Order, random: &mut fastrand::Rng) -> Vec<u32> {
+        let mut objects: Vec<u32> = (0..self.len()).collect();
+        match order {
+            Order::Sequential => {}
+            Order::Shuffled => random.shuffle(&mut objects),
+            Order::ShardShuffled => {
+                let mut shards: Vec<_> = self.shards.windows(2).map(|ends| ends[0]..ends[1]).collect();
+                random.shuffle(&mut shards);
+                objects = shards.into_iter().flatten().collect();
+            }
+        }
+        objects
+    }
+}
+
+/// Where shards of `each` objects begin and end.
+pub(super) fn shards(objects: u32, each: u32) -> Arc<[u32]> {
+    (0..objects).step_by(each.max(1) as usize).chain([objects]).collect()
+}
+
+/// One pass over a dataset, as it is made in every epoch.
+#[derive(Clone, Debug)]
+pub(super) struct Phase {
+    pub(super) dataset: Dataset,
+    pub(super) order: Order,
+    /// Objects that are read at once, taking turns.
+    pub(super) open_max: usize,
+    /// Bytes of an object that are asked for at once.
+    pub(super) range_bytes: u64,
+    /// How long a request takes, and each byte of it.
+    pub(super) request_us: f64,
+    pub(super) byte_us: f64,
+    pub(super) stream: u16,
+}
+
+/// A caller that goes through its phases in every epoch.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) phases: Vec<Phase>,
+    pub(super) epochs: u32,
+    pub(super) caller: u16,
+    pub(super) start_us: f64,
+    /// Of its orders; jobs with the same one read in the same order.
+    pub(super) order_seed: u64,
+    /// Of the moments of its requests.
+    pub(super) pace_seed: u64,
+}
+
+impl Job {
+    /// Its requests. Each is at a random moment of the time that it has, so that jobs of the same pace do not drift apart.
+    pub(super) fn requests(self) -> Source {
+        let Self { phases, epochs, caller, start_us, order_seed, pace_seed } = self;
+        let mut orders = fastrand::Rng::with_seed(order_seed);
+        let mut pace = fastrand::Rng::with_seed(pace_seed);
+        let passes =
+            (0..epochs).flat_map(move |epoch| phases.clone().into_iter().map(move |phase| (epoch, phase)));
+        let mut begin_us = start_us;
+        let requests = passes.flat_map(move |(epoch, phase)| {
+            let order = phase.dataset.order(phase.order, &mut orders);
+            Pass::new(phase, order)
+                .map(move |(range, key, phase_stream, us)| (range, key, phase_stream, us, epoch))
+        });
+        Box::new(requests.map(move |(range, key, stream, takes_us, epoch)| {
+            let at_us = begin_us + takes_us * pace.f64();
+            begin_us += takes_us;
+            Request { at_us: at_us as u64, range, key, epoch, caller, stream, op: Op::Read }
+        }))
+    }
+}
+
+/// The requests of one pass: ranges of some objects at a time, in turns.
+struct Pass {
+    phase: Phase,
+    order: std::vec::IntoIter<u32>,
+    /// Objects that are read, and how far.
+    open: Vec<(u32, u64)>,
+    turn: usize,
+}
+
+impl Pass {
+    fn new(phase: Phase, order: Vec<u32>) -> Self {
+        let mut order = order.into_iter();
+        let open = order.by_ref().take(phase.open_max.max(1)).map(|object| (object, 0)).collect();
+        Self { phase, order, open, turn: 0 }
+    }
+
+    fn range(&mut self) -> Option<(u32, Range<u64>)> {
+        if self.open.is_empty() {
+            return None;
+        }
+        self.turn %= self.open.len();
+        let (object, begin) = self.open[self.turn];
+        let size = self.phase.dataset.sizes[object as usize];
+        let end = begin.saturating_add(self.phase.range_bytes).min(size);
+        if end < size {
+            self.open[self.turn].1 = end;
+            self.turn += 1;
+        } else if let Some(next) = self.order.next() {
+            self.open[self.turn] = (next, 0);
+            self.turn += 1;
+        } else {
+            self.open.remove(self.turn);
+        }
+        Some((object, begin..end))
+    }
+}
+
+impl Iterator for Pass {
+    /// Range, key, stream and the time that it has.
+    type Item = (Range<u64>, u32, u16, f64);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (object, range) = self.range()?;
+        let bytes = (range.end - range.start) as f64;
+        let takes_us = self.phase.request_us + bytes * self.phase.byte_us;
+        Some((range, self.phase.dataset.first + object, self.phase.stream, takes_us))
+    }
+}

@@ -1,0 +1,233 @@
+//! A day of a cluster in small: training, validation, checkpoints, a scan, a model that replicas load, and a hyperparameter search.
+//!
+//! Two training jobs follow each other, each on a set of its own that is read in six shuffled epochs with a validation set after each
+//! of them. A pipeline passes over a data lake once at half their rate. Every 800 steps a checkpoint is written, every eighth
+//! is read back by another process. Replicas come up at random and load a model. Trainers of a hyperparameter search read a
+//! fourth dataset in lock-step. An object is one block, so that hits of objects and of bytes are the same. With another number of
+//! objects everything keeps its proportion to the training set.
+
+use super::jobs::shards;
+use super::{Dataset, Job, Order, Phase, Settings, Workload};
+use crate::access::Op;
+use crate::rehearse::naming::mix;
+use crate::rehearse::scene::{Pattern, Request, Requests, Scene};
+use std::sync::Arc;
+
+/// Objects of a training set, to which all other numbers are in proportion.
+const TRAIN: f64 = 4000.0;
+const VALIDATION: f64 = 200.0;
+const CHECKPOINT: f64 = 150.0;
+const MODEL: f64 = 100.0;
+const SEARCH: f64 = 1500.0;
+const EPOCHS: u32 = 6;
+const SEARCH_EPOCHS: u32 = 8;
+const SEARCHERS: u16 = 4;
+/// Steps between two checkpoints, of which every so many is read back so many steps after it was begun.
+const CHECKPOINT_STEPS: f64 = 800.0;
+const RESTORED_ONE_IN: u32 = 8;
+const RESTORE_STEPS: f64 = 300.0;
+/// Steps between two replicas that load the model, on average.
+const REPLICA_STEPS: f64 = 900.0;
+/// When the search begins, how long it takes for an object, and how far each trainer is behind the one before.
+const SEARCH_BEGIN_STEPS: f64 = 6000.0;
+const SEARCH_STEPS: f64 = 1.5;
+const SEARCH_LAG_STEPS: f64 = 60.0;
+/// How long a step takes, in which the training job reads one object of so many bytes.
+const STEP_US: f64 = 100_000.0;
+const OBJECT_BYTES: f64 = 1048576.0;
+
+/// Numbers of datasets.
+const DATASET_LAKE: u16 = 2;
+const DATASET_CHECKPOINTS: u16 = 3;
+const DATASET_MODEL: u16 = 4;
+const DATASET_SEARCH: u16 = 5;
+
+struct Mix<'a> {
+    settings: &'a Settings,
+    /// Of the proportions above.
+    scale: f64,
+    scene: Scene,
+    requests: Requests,
+    random: fastrand::Rng,
+}
+
+pub(super) fn workload(settings: &Settings) -> Workload {
+    let mut mix = Mix {
+        settings,
+        scale: settings.objects.map_or(1.0, |objects| f64::from(objects) / TRAIN),
+        scene: Scene::new(settings.naming, settings.seed),
+        requests: Requests::default(),
+        random: settings.random(0),
+    };
+    let end = mix.training();
+    mix.lake(end);
+    mix.checkpoints(end);
+    mix.replicas(end);
+    mix.search();
+    Workload { scene: mix.scene, requests: mix.requests }
+}
+
+impl Mix<'_> {
+    /// So many objects, in proportion.
+    fn count(&self, objects: f64) -> u32 {
+        (objects * self.scale).round().max(1.0) as u32
+    }
+
+    /// So many steps, in proportion, in microseconds.
+    fn us(&self, steps: f64) -> f64 {
+        self.step_us() * steps * self.scale
+    }
+
+    /// Microseconds of one step, which is one object and in no proportion to anything.
+    fn step_us(&self) -> f64 {
+        self.settings.us(STEP_US)
+    }
+
+    fn dataset(&mut self, bucket: &str, count: u32, name: impl Fn(u32) -> String) -> Dataset {
+        let bytes = self.settings.bytes(OBJECT_BYTES);
+        let first = self.scene.keys.len() as u32;
+        for object in 0..count {
+            self.scene.add_key(bucket, &name(object), bytes);
+        }
+        Dataset { first, sizes: Arc::from(vec![bytes; count as usize]), shards: shards(count, count) }
+    }
+
+    fn phase(&self, dataset: Dataset, order: Order, steps: f64, stream: u16) -> Phase {
+        let request_us = self.step_us() * steps;
+        Phase { dataset, order, open_max: 1, range_bytes: u64::MAX, request_us, byte_us: 0.0, stream }
+    }
+
+    /// Two jobs, one after the other; the moment of their end is answered.
+    fn training(&mut self) -> f64 {
+        let mut start_us = 0.0;
+        for (number, set) in [(0, "imagenet-21k"), (1, "laion-aesthetic")] {
+            let (train, validation) = (self.count(TRAIN), self.count(VALIDATION));
+            let classes = |object: u32| format!("{set}/train/n{:05}/{object:07}.jpg", object / 50);
+            let train = self.dataset("datasets", train, classes);
+            let validation =
+                self.dataset("datasets", validation, |object| format!("{set}/val/{object:05}.jpg"));
+            let stream = self.scene.add_stream(Pattern::Shuffled, number, 1);
+            let train = self.phase(train, Order::Shuffled, 1.0, stream);
+            let stream = self.scene.add_stream(Pattern::Validation, number, 1);
+            let validation = self.phase(validation, Order::Sequential, 0.5, stream);
+            let epochs = self.settings.epochs.unwrap_or(EPOCHS);
+            let epoch_us = f64::from(train.dataset.len()) * train.request_us
+                + f64::from(validation.dataset.len()) * validation.request_us;
+            let caller = self.scene.add_caller(&format!("trainer-{number}"), "trainer");
+            self.add(Job {
+                phases: vec![train, validation],
+                epochs,
+                caller,
+                start_us,
+                order_seed: mix(self.settings.seed ^ u64::from(number) << 32),
+                pace_seed: mix(self.settings.seed) ^ u64::from(number),
+            });
+            start_us += epoch_us * f64::from(epochs);
+        }
+        start_us
+    }
+
+    fn add(&mut self, job: Job) {
+        self.requests.add(job.start_us as u64, job.requests());
+    }
+
+    fn lake(&mut self, end_us: f64) {
+        let count = (end_us / (2.0 * self.step_us())).max(1.0) as u32;
+        let name = |object| format!("crawl/2026-{:02}/part-{object:06}.parquet", object * 12 / count + 1);
+        let dataset = self.dataset("lake", count, name);
+        let stream = self.scene.add_stream(Pattern::OnePass, DATASET_LAKE, 1);
+        let phase = self.phase(dataset, Order::Sequential, 2.0, stream);
+        let caller = self.scene.add_caller("pipeline", "pipeline");
+        let pace_seed = mix(self.settings.seed ^ 2 << 32);
+        self.add(Job { phases: vec![phase], epochs: 1, caller, start_us: 0.0, order_seed: 0, pace_seed });
+    }
+
+    /// Written by the trainer that runs; the list of shards comes last.
+    fn checkpoints(&mut self, end_us: f64) {
+        let stream = self.scene.add_stream(Pattern::Checkpoint, DATASET_CHECKPOINTS, 1);
+        let count = self.count(CHECKPOINT);
+        for generation in 0.. {
+            let begin_us = self.us(CHECKPOINT_STEPS) * f64::from(generation + 1);
+            if begin_us >= end_us {
+                break;
+            }
+            let trainer = u16::from(begin_us >= end_us / 2.0);
+            let step = (generation + 1) * 800;
+            let name = |object: u32| {
+                let directory = format!("run-{trainer}/checkpoints/step-{step:08}");
+                if object + 1 == count {
+                    format!("{directory}/.metadata")
+                } else {
+                    format!("{directory}/__{}_{}.distcp", object / 10, object % 10)
+                }
+            };
+            let dataset = self.dataset("checkpoints", count, name);
+            self.burst(&dataset, begin_us, 0.3, trainer, (stream, generation), Op::Write);
+            if generation % RESTORED_ONE_IN == RESTORED_ONE_IN - 1 {
+                let reader = self.scene.add_caller(&format!("restore-{generation}"), "trainer");
+                let begin_us = begin_us + self.us(RESTORE_STEPS);
+                self.burst(&dataset, begin_us, 0.1, reader, (stream, generation), Op::Read);
+            }
+        }
+    }
+
+    /// All objects of a dataset in their order, one every so many steps.
+    fn burst(
+        &mut self,
+        dataset: &Dataset,
+        begin_us: f64,
+        steps: f64,
+        caller: u16,
+        (stream, epoch): (u16, u32),
+        op: Op,
+    ) {
+        let (first, step_us) = (dataset.first, self.step_us() * steps);
+        let requests = Arc::clone(&dataset.sizes);
+        let requests = (0..dataset.len()).map(move |object| Request {
+            at_us: (begin_us + step_us * f64::from(object)) as u64,
+            range: 0..requests[object as usize],
+            key: first + object,
+            epoch,
+            caller,
+            stream,
+            op,
+        });
+        self.requests.add(begin_us as u64, Box::new(requests));
+    }
+
+    fn replicas(&mut self, end_us: f64) {
+        let count = self.count(MODEL);
+        let name = |object| format!("llm-8b/model-{:05}-of-{count:05}.safetensors", object + 1);
+        let dataset = self.dataset("models", count, name);
+        let stream = self.scene.add_stream(Pattern::Model, DATASET_MODEL, 1);
+        let mut at_us = 0.0;
+        for number in 0.. {
+            at_us += -(1.0 - self.random.f64()).ln() * self.us(REPLICA_STEPS);
+            if at_us >= end_us {
+                break;
+            }
+            let caller = self.scene.add_caller(&format!("replica-{number}"), "replica");
+            self.burst(&dataset, at_us, 0.05, caller, (stream, number), Op::Read);
+        }
+    }
+
+    fn search(&mut self) {
+        let trainers = self.settings.workloads.unwrap_or(SEARCHERS);
+        let count = self.count(SEARCH);
+        let dataset = self.dataset("datasets", count, |object| format!("cifar/train/batch-{object:05}.npy"));
+        for number in 0..trainers {
+            let stream = self.scene.add_stream(Pattern::Shuffled, DATASET_SEARCH, trainers.min(255) as u8);
+            let phase = self.phase(dataset.clone(), Order::Shuffled, SEARCH_STEPS, stream);
+            let caller = self.scene.add_caller(&format!("search-{number}"), "search");
+            let start_us = self.us(SEARCH_BEGIN_STEPS + SEARCH_LAG_STEPS * f64::from(number));
+            self.add(Job {
+                phases: vec![phase],
+                epochs: SEARCH_EPOCHS,
+                caller,
+                start_us,
+                order_seed: mix(self.settings.seed ^ 3 << 32),
+                pace_seed: mix(self.settings.seed ^ 4 << 32) ^ u64::from(number),
+            });
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Reads a trace, in pieces as they come.
+
+use super::book::Book;
+use super::event::{ANEW, decode};
+use super::varint::Bytes;
+use super::{BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, HEADER_BYTES, MAGIC, TraceError, VERSION};
+use crate::access::Access;
+use mlgw_common::checksum::{Crc32c, crc32c};
+
+/// Gives back the accesses of a trace.
+///
+/// Pieces of the file are [pushed](Self::push), and accesses [read](Self::read) until there are no more and the next piece is needed.
+/// A block is checked before anything of it is given out.
+#[derive(Default)]
+pub struct TraceReader {
+    /// What was pushed; read up to `at`, which is byte `offset` of the trace.
+    pushed: Vec<u8>,
+    at: usize,
+    offset: u64,
+    /// Milliseconds from 1970 to the moment that times count from, once the header was read.
+    began_ms: Option<u64>,
+    book: Book,
+    block: Block,
+    number: u32,
+    events: u64,
+    failed: Option<TraceError>,
+}
+
+/// The block that is read: where it begins in the trace, what is left of its events, and the last one's time.
+#[derive(Default)]
+struct Block {
+    offset: u64,
+    events: u32,
+    /// Of `pushed`.
+    begin: usize,
+    end: usize,
+    now_us: u64,
+}
+
+/// How a trace ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Accesses that were read.
+    pub events: u64,
+    /// Whole blocks.
+    pub blocks: u32,
+    /// Bytes at the end that are no whole block.
+    pub torn_bytes: u64,
+}
+
+impl TraceReader {
+    /// One that nothing was pushed to yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the next piece, of any length.
+    pub fn push(&mut self, bytes: &[u8]) {
+        // What is read goes, but for a block that is not read to its end.
+        let keep = if self.block.events > 0 { self.block.begin } else { self.at };
+        if keep > 0 {
+            self.pushed.drain(..keep);
+            self.at -= keep;
+            self.block.begin = self.block.begin.saturating_sub(keep);
+            self.block.end = self.block.end.saturating_sub(keep);
+        }
+        self.pushed.extend_from_slice(bytes);
+    }
+
+    /// Milliseconds from 1970 to the moment that times count from, once that is known; 0 if the trace does not know.
+    #[must_use]
+    pub fn began_ms(&self) -> Option<u64> {
+        self.began_ms
+    }
+
+    /// The next access, or none if it takes another piece to read it.
+    ///
+    /// # Errors
+    /// When the trace is damaged or none; the same each time from then on.
+    pub fn read(&mut self) -> Result<Option<Access<'_>>, TraceError> {
+        match self.advance() {
+            Ok(None) => Ok(None),
+            Ok(Some(op)) => {
+                let known = &self.book.keys[self.book.key as usize];
+                Ok(Some(Access {
+                    at_us: self.block.now_us,
+                    caller: self.book.callers[self.book.caller as usize].0,
+                    bucket: self.book.buckets[known.bucket as usize],
+                    key: self.book.name(known),
+                    op,
+                    size: known.size,
+                    range: known.range.clone(),
+                }))
+            }
+            Err(error) => {
+                self.failed = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// How it ended, when there are no more pieces.
+    #[must_use]
+    pub fn finish(self) -> End {
+        let torn_bytes = (self.pushed.len() - self.at) as u64;
+        End { events: self.events, blocks: self.number, torn_bytes }
+    }
+
+    fn advance(&mut self) -> Result<Option<crate::access::Op>, TraceError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if self.began_ms.is_none() && !self.header()? {
+            return Ok(None);
+        }
+        if self.block.events == 0 && !self.next_block()? {
+            return Ok(None);
+        }
+        let Block { begin, end, .. } = self.block;
+        let mut bytes = Bytes(&self.pushed[begin..end]);
+        let mut flags = bytes.byte();
+        while flags == Some(ANEW) {
+            self.book.clear();
+            flags = bytes.byte();
+        }
+        let decoded = flags.and_then(|flags| decode(&mut bytes, &mut self.book, flags));
+        let (left, now_us) = (bytes.0.len(), self.block.now_us);
+        let timed = decoded.and_then(|event| Some((now_us.checked_add(event.after_us)?, event.op)));
+        let Some((now_us, op)) = timed else { return Err(self.damaged("an event makes no sense")) };
+        self.block.begin = end - left;
+        self.block.events -= 1;
+        self.block.now_us = now_us;
+        if self.block.events == 0 && left > 0 {
+            return Err(self.damaged("there is more in it than its events"));
+        }
+        self.events += 1;
+        Ok(Some(op))
+    }
+
+    fn damaged(&self, what: &'static str) -> TraceError {
+        // The block that is read has been counted.
+        TraceError::Damaged { block: self.number.saturating_sub(1), offset: self.block.offset, what }
+    }
+
+    /// Reads the header if it is there.
+    fn header(&mut self) -> Result<bool, TraceError> {
+        let Some(header) = self.pushed.first_chunk::<HEADER_BYTES>() else {
+            let begun = MAGIC.iter().zip(&self.pushed).all(|(a, b)| a == b);
+            return if begun { Ok(false) } else { Err(TraceError::NoTrace) };
+        };
+        let mut fields = Bytes(header);
+        let magic = fields.take(MAGIC.len());
+        let version = u16::from_le_bytes([header[8], header[9]]);
+        if magic != Some(&MAGIC) || crc32c(&header[..20]) != u32_at(header, 20) {
+            return Err(TraceError::NoTrace);
+        }
+        if version != VERSION {
+            return Err(TraceError::UnknownVersion(version));
+        }
+        self.began_ms = Bytes(&header[12..]).u64();
+        (self.at, self.offset) = (HEADER_BYTES, HEADER_BYTES as u64);
+        Ok(true)
+    }
+
+    /// Checks the next block if all of it is there.
+    fn next_block(&mut self) -> Result<bool, TraceError> {
+        let rest = &self.pushed[self.at..];
+        let Some(header) = rest.first_chunk::<BLOCK_HEADER_BYTES>() else { return Ok(false) };
+        let damaged = |what| TraceError::Damaged { block: self.number, offset: self.offset, what };
+        let bytes = u32_at(header, 0) as usize;
+        if bytes == 0 || bytes > BLOCK_BYTES_MAX - BLOCK_HEADER_BYTES {
+            return Err(damaged("its length is none that a block can have"));
+        }
+        let Some(events) = rest.get(BLOCK_HEADER_BYTES..BLOCK_HEADER_BYTES + bytes) else { return Ok(false) };
+        let mut crc = Crc32c::default();
+        crc.update(&header[..20]);
+        crc.update(events);
+        if crc.finish() != u32_at(header, 20) {
+            return Err(damaged("its checksum is another"));
+        }
+        if u32_at(header, 4) != self.number || u32_at(header, 8) == 0 {
+            return Err(damaged("it is another block"));
+        }
+        let begin = self.at + BLOCK_HEADER_BYTES;
+        let first_us = Bytes(&header[12..]).u64().unwrap_or_default();
+        if first_us < self.block.now_us {
+            return Err(damaged("it is from before the one before"));
+        }
+        self.block = Block {
+            offset: self.offset,
+            events: u32_at(header, 8),
+            begin,
+            end: begin + bytes,
+            now_us: first_us,
+        };
+        self.at = self.block.end;
+        self.offset += (BLOCK_HEADER_BYTES + bytes) as u64;
+        self.number = self.number.saturating_add(1);
+        Ok(true)
+    }
+}
+
+/// The number at this place of a header.
+fn u32_at<const N: usize>(header: &[u8; N], at: usize) -> u32 {
+    u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+}

@@ -1,0 +1,338 @@
+//! What is written is read, whatever the pieces; what is torn is a prefix; what is damaged is an error and never another event.
+
+use super::{BLOCK_BYTES_MAX, End, KEY_BYTES_MAX, TraceError, TraceReader, TraceWriter};
+use crate::access::{Access, Caller, Op};
+use crate::rehearse::labelled::Traffic;
+use crate::rehearse::workload::{Profile, Settings, Workload, workload};
+use proptest::prelude::*;
+use std::ops::Range;
+
+/// An access that owns its key.
+#[derive(Clone, Debug, PartialEq)]
+struct Owned {
+    at_us: u64,
+    caller: Caller,
+    bucket: u64,
+    key: String,
+    op: Op,
+    size: u64,
+    range: Range<u64>,
+}
+
+impl Owned {
+    fn of(access: &Access<'_>) -> Self {
+        Self {
+            at_us: access.at_us,
+            caller: access.caller,
+            bucket: access.bucket,
+            key: access.key.to_owned(),
+            op: access.op,
+            size: access.size,
+            range: access.range.clone(),
+        }
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access {
+            at_us: self.at_us,
+            caller: self.caller,
+            bucket: self.bucket,
+            key: &self.key,
+            op: self.op,
+            size: self.size,
+            range: self.range.clone(),
+        }
+    }
+}
+
+fn written(events: &[Owned], keys_max: usize, flush_every: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut writer = TraceWriter::with_keys_max(7, keys_max, &mut out);
+    for (at, event) in events.iter().enumerate() {
+        assert!(writer.write(&event.access(), &mut out));
+        if at % flush_every == flush_every - 1 {
+            writer.flush(&mut out);
+        }
+    }
+    writer.flush(&mut out);
+    out
+}
+
+fn read(bytes: &[u8], piece: usize) -> (Vec<Owned>, Result<End, TraceError>) {
+    let mut reader = TraceReader::new();
+    let mut events = Vec::new();
+    for piece in bytes.chunks(piece.max(1)) {
+        reader.push(piece);
+        loop {
+            match reader.read() {
+                Ok(Some(access)) => events.push(Owned::of(&access)),
+                Ok(None) => break,
+                Err(error) => return (events, Err(error)),
+            }
+        }
+    }
+    (events, Ok(reader.finish()))
+}
+
+prop_compose! {
+    fn event()(
+        after_us in prop_oneof![0..10_000_u64, Just(0), 0..1_u64 << 40],
+        caller in (0..5_u64, 0..3_u64),
+        bucket in 0..3_u64,
+        key in prop_oneof![
+            "[ab]{1,2}/[0-9]{1,2}", "\\PC{0,40}", "dätä/é{0,5}", Just("k".repeat(KEY_BYTES_MAX)),
+        ],
+        op in prop_oneof![8 => Just(Op::Read), 1 => Just(Op::Write), 1 => Just(Op::Delete)],
+        size in prop_oneof![Just(100_u64), Just(1 << 30), any::<u64>()],
+        part in prop::option::weighted(0.6, (0..12_u64, prop_oneof![Just(10_u64), 0..100_u64, any::<u64>()])),
+    ) -> Owned {
+        let range = part.map_or(0..size, |(start, bytes)| start * 10..(start * 10).saturating_add(bytes));
+        let caller = Caller { id: caller.0, family: caller.1 };
+        Owned { at_us: after_us, caller, bucket, key, op, size, range }
+    }
+}
+
+fn events() -> impl Strategy<Value = Vec<Owned>> {
+    prop::collection::vec(event(), 0..120).prop_map(|mut events| {
+        let mut now_us = 0;
+        for event in &mut events {
+            now_us += event.at_us;
+            event.at_us = now_us;
+        }
+        events
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn what_is_written_is_read(
+        events in events(), keys_max in 1..40_usize, flush_every in 1..60_usize, piece in 1..3000_usize,
+    ) {
+        let bytes = written(&events, keys_max, flush_every);
+        let (found, end) = read(&bytes, piece);
+        prop_assert_eq!(&found, &events);
+        let blocks = events.len().div_ceil(flush_every) as u32;
+        let end = end.unwrap();
+        prop_assert!(end.events == events.len() as u64 && end.torn_bytes == 0 && end.blocks >= blocks);
+    }
+
+    /// Cut anywhere, it is a prefix, and no block that is whole is lost.
+    #[test]
+    fn a_torn_trace_is_a_prefix(events in events(), flush_every in 1..30_usize, cut in any::<prop::sample::Index>()) {
+        let bytes = written(&events, 1 << 20, flush_every);
+        let cut = cut.index(bytes.len() + 1);
+        let (found, end) = read(&bytes[..cut], 1000);
+        prop_assert_eq!(&found[..], &events[..found.len()]);
+        let end = end.unwrap();
+        prop_assert!(found.len() % flush_every == 0 || found.len() == events.len() || found.len() > 30);
+        prop_assert!(cut == bytes.len() || found.is_empty() || end.torn_bytes <= BLOCK_BYTES_MAX as u64);
+    }
+
+    /// With a bit flipped, what is read before the error is what was written.
+    #[test]
+    fn a_damaged_trace_gives_no_other_events(
+        events in events(), flush_every in 1..30_usize, bit in any::<prop::sample::Index>(),
+    ) {
+        let mut bytes = written(&events, 1 << 20, flush_every);
+        let bit = bit.index(bytes.len() * 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let (found, end) = read(&bytes, usize::MAX);
+        prop_assert_eq!(&found[..], &events[..found.len()]);
+        // A length that became greater than what is left looks like a torn end.
+        prop_assert!(end.is_err() || end.unwrap().torn_bytes > 0);
+    }
+
+    /// Whatever the bytes of a block that verifies, reading them ends, and not in a panic.
+    #[test]
+    fn nonsense_is_refused(payload in prop::collection::vec(any::<u8>(), 1..300), count in 1..400_u32) {
+        let mut bytes = Vec::new();
+        let _ = TraceWriter::new(0, &mut bytes);
+        let begin = bytes.len();
+        bytes.extend((payload.len() as u32).to_le_bytes());
+        bytes.extend(0_u32.to_le_bytes());
+        bytes.extend(count.to_le_bytes());
+        bytes.extend(5_u64.to_le_bytes());
+        let covered = [&bytes[begin..], &payload].concat();
+        bytes.extend(mlgw_common::checksum::crc32c(&covered).to_le_bytes());
+        bytes.extend(payload);
+        let (found, end) = read(&bytes, 100);
+        prop_assert!(found.len() <= 300 && (end.is_err() || found.len() == count as usize));
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        prop_assert!(read(&bytes, 7).0.is_empty());
+    }
+}
+
+#[test]
+fn damage_is_named_by_its_block() {
+    let event = |at_us| Owned {
+        at_us,
+        caller: Caller { id: 1, family: 2 },
+        bucket: 3,
+        key: format!("k{at_us}"),
+        op: Op::Read,
+        size: 10,
+        range: 0..10,
+    };
+    let events: Vec<_> = (0..100).map(event).collect();
+    let mut bytes = written(&events, 1000, 10);
+    let target = bytes.len() / 2;
+    bytes[target] ^= 1;
+    let (found, end) = read(&bytes, 4096);
+    let Err(TraceError::Damaged { block, offset, .. }) = end else { panic!("{end:?}") };
+    assert_eq!(found.len(), 10 * block as usize);
+    assert!(offset <= target as u64 && target < bytes.len() && (3..7).contains(&block));
+}
+
+#[test]
+fn another_version_and_another_file_are_told_apart() {
+    let mut bytes = Vec::new();
+    let _ = TraceWriter::new(0, &mut bytes);
+    bytes[8] = 2;
+    let crc = mlgw_common::checksum::crc32c(&bytes[..20]);
+    bytes[20..24].copy_from_slice(&crc.to_le_bytes());
+    assert_eq!(read(&bytes, 100).1, Err(TraceError::UnknownVersion(2)));
+    assert_eq!(read(b"{\"json\": 1}", 100).1, Err(TraceError::NoTrace));
+    assert_eq!(read(b"mlgw", 100).1, Ok(End { events: 0, blocks: 0, torn_bytes: 4 }));
+}
+
+/// More callers, buckets and keys than have numbers at a time.
+#[test]
+fn numbers_are_given_out_anew() {
+    let event = |at_us: u64| Owned {
+        at_us,
+        caller: Caller { id: at_us, family: 2 },
+        bucket: at_us / 2,
+        key: format!("{at_us}"),
+        op: Op::Read,
+        size: 10,
+        range: 0..10,
+    };
+    let events: Vec<_> = (0..140_000).map(event).collect();
+    let (found, end) = read(&written(&events, 1 << 20, usize::MAX), 1 << 20);
+    assert_eq!(end.map(|end| end.events), Ok(140_000));
+    assert!(found == events);
+}
+
+/// The bytes of version 1 stay what they are.
+#[test]
+fn the_format_is_this_one() {
+    let caller = Caller { id: 1, family: 2 };
+    let event = |at_us, key: &str, op, range| Owned {
+        at_us,
+        caller,
+        bucket: 9,
+        key: key.to_owned(),
+        op,
+        size: 300,
+        range,
+    };
+    let events = [
+        event(1000, "a/1", Op::Read, 0..300),
+        event(1001, "a/2", Op::Read, 100..200),
+        event(1003, "a/2", Op::Read, 200..300),
+        event(1003, "a/1", Op::Delete, 0..300),
+    ];
+    let bytes = written(&events, 100, 100);
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let expected = [
+        "6d6c677774726163",
+        "0100",
+        "0000",
+        "0700000000000000",
+        "HEADERCRC",
+        "32000000",
+        "00000000",
+        "04000000",
+        "e803000000000000",
+        "BLOCKCRC",
+        // Read, caller 0, key 0, size 300.
+        "40",
+        "00",
+        "00",
+        "0100000000000000",
+        "0200000000000000",
+        "00",
+        "0900000000000000",
+        "00",
+        "03",
+        "612f31",
+        "ac02",
+        // Read 100 bytes from 100 on, key 1, which begins like key 0.
+        "78",
+        "01",
+        "00",
+        "02",
+        "01",
+        "32",
+        "c801",
+        "64",
+        // Read the next 100 of the same.
+        "34",
+        "02",
+        "00",
+        // Delete key 0.
+        "32",
+        "00",
+        "01",
+    ];
+    let header = format!("{:08x}", mlgw_common::checksum::crc32c(&bytes[..20]).swap_bytes());
+    let covered = [&bytes[24..44], &bytes[48..]].concat();
+    let block = format!("{:08x}", mlgw_common::checksum::crc32c(&covered).swap_bytes());
+    assert_eq!(hex, expected.concat().replace("HEADERCRC", &header).replace("BLOCKCRC", &block));
+    assert_eq!(read(&bytes, 9).0, events);
+}
+
+/// Bytes of a trace of a workload, and its events.
+fn traced(Workload { scene, requests }: Workload) -> (Vec<u8>, u64) {
+    let mut out = Vec::new();
+    let mut writer = TraceWriter::new(0, &mut out);
+    let mut count = 0;
+    for request in requests {
+        assert!(writer.write(&scene.access(&request), &mut out));
+        count += 1;
+    }
+    writer.flush(&mut out);
+    (out, count)
+}
+
+#[test]
+fn typical_traffic_takes_few_bytes() {
+    let settings = Settings::default();
+    for profile in Profile::ALL {
+        let (bytes, count) = traced(workload(profile, &settings).unwrap());
+        let each = bytes.len() as f64 / count as f64;
+        println!("{}: {each:.1} bytes for an event", profile.name());
+        assert!(each <= 12.0, "{}: {each}", profile.name());
+    }
+    let (bytes, count) = traced(Traffic::new(1).generate());
+    assert!(bytes.len() as u64 <= count * 12, "{} of {count}", bytes.len());
+}
+
+#[test]
+#[ignore = "takes seconds; says how fast it is"]
+fn speed() {
+    for (profile, objects) in [(Profile::Mix, 60_000), (Profile::Retinanet, 400_000)] {
+        let settings = Settings { objects: Some(objects), ..Settings::default() };
+        let begin = std::time::Instant::now();
+        let (bytes, count) = traced(workload(profile, &settings).unwrap());
+        let took = begin.elapsed().as_secs_f64();
+        println!("{}: {count} made and written in {took:.2} s, {} bytes", profile.name(), bytes.len());
+        let begin = std::time::Instant::now();
+        let mut reader = TraceReader::new();
+        let mut sum = 0;
+        for piece in bytes.chunks(1 << 20) {
+            reader.push(piece);
+            while let Some(access) = reader.read().unwrap() {
+                sum += access.key.len() as u64 + access.range.end;
+            }
+        }
+        let took = begin.elapsed().as_secs_f64();
+        assert_eq!(reader.finish().events, count);
+        println!("read in {took:.2} s: {:.1} million a second ({sum})", count as f64 / took / 1e6);
+    }
+}

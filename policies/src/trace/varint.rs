@@ -1,0 +1,89 @@
+//! Numbers in as many bytes as they need.
+
+/// A number takes at most so many bytes.
+pub(super) const BYTES_MAX: usize = 10;
+
+pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// The difference of two numbers, of which small ones of either sign are short.
+pub(super) fn put_difference(out: &mut Vec<u8>, to: u64, from: u64) {
+    let difference = to.wrapping_sub(from) as i64;
+    put(out, (difference << 1 ^ difference >> 63) as u64);
+}
+
+/// What is left of a block.
+pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
+
+impl<'a> Bytes<'a> {
+    pub(super) fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    pub(super) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    pub(super) fn u64(&mut self) -> Option<u64> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*taken))
+    }
+
+    pub(super) fn varint(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for place in 0..BYTES_MAX {
+            let byte = self.byte()?;
+            // Of the tenth byte one bit is left.
+            if place == BYTES_MAX - 1 && byte > 1 {
+                return None;
+            }
+            number |= u64::from(byte & 0x7f) << (7 * place);
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    pub(super) fn difference(&mut self, from: u64) -> Option<u64> {
+        let zigzag = self.varint()?;
+        Some(from.wrapping_add(zigzag >> 1 ^ (zigzag & 1).wrapping_neg()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bytes, put, put_difference};
+
+    #[test]
+    fn numbers_come_back() {
+        let numbers = [0, 1, 127, 128, 16383, 16384, u64::from(u32::MAX), 1 << 63, u64::MAX];
+        for number in numbers {
+            let mut out = Vec::new();
+            put(&mut out, number);
+            assert_eq!(Bytes(&out).varint(), Some(number));
+            assert_eq!(Bytes(&out[..out.len() - 1]).varint(), None);
+            for from in numbers {
+                let mut out = Vec::new();
+                put_difference(&mut out, number, from);
+                assert_eq!(Bytes(&out).difference(from), Some(number));
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_too_long_is_none() {
+        assert_eq!(Bytes(&[0xff; 20]).varint(), None);
+        assert_eq!(Bytes(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).varint(), None);
+    }
+}
