@@ -3,7 +3,7 @@
 //! All kept blocks that the same jobs have read in their passes are worth the same, so they are one group, and the search for what to
 //! evict is over groups (EPOCH-HAZARD). Always: a kept block that is in no queue of the pool is in the group of those who have read it.
 
-use super::job::{Job, Reading, next_stamp};
+use super::job::{FIRST_STAMP, Job, Reading, next_stamp};
 use super::list::{List, Lists};
 use super::pairs::Pairs;
 use super::table::{Entry, Place, Slot, Table};
@@ -79,7 +79,7 @@ impl Dataset {
         self.visits.count(now_us);
         let free = self.jobs.iter().position(|job| !job.is_active);
         if free.is_none() && self.jobs.len() < JOBS_MAX {
-            self.jobs.push(Job::new(now_us, family, 1));
+            self.jobs.push(Job::new(now_us, family, FIRST_STAMP));
             let more = self.groups.len();
             self.groups.extend((0..more).map(|_| Group { list: lists.make(), count: 0, bytes: 0 }));
             return Some(self.jobs.len() - 1);
@@ -106,6 +106,19 @@ impl Dataset {
         let job = &mut self.jobs[place];
         job.is_active = false;
         job.stamp = next_stamp(job.stamp);
+        self.forget_stamps(table, place);
+    }
+
+    /// When stamps have gone round, no block has one from the round before: it would pass for read.
+    fn forget_stamps(&self, table: &mut Table, place: usize) {
+        if self.jobs[place].stamp == FIRST_STAMP {
+            for slot in 0..table.end() {
+                let entry = &mut table[slot];
+                if entry.dataset() == self.number {
+                    entry.stamps &= !(15 << (4 * place));
+                }
+            }
+        }
     }
 
     /// The bits of the jobs that have read a block in the passes that they are in. What came from another dataset nobody has read.
@@ -125,10 +138,12 @@ impl Dataset {
         let readers = self.readers(&table[slot]);
         let before = table[slot].stamps >> (4 * place) & 15;
         let was_read = readers >> place & 1 == 1;
-        let (was_proven, stamp_before) = (self.jobs[place].is_proven(), previous_stamp(self.jobs[place].stamp));
+        let job = &self.jobs[place];
+        // Of the first pass of a round it is not known what was read in the one before.
+        let is_new = job.is_proven() && job.stamp != FIRST_STAMP && before != job.stamp - 1;
         match self.jobs[place].read(now_us, slot, was_read) {
             Reading::Fresh { repeats } => {
-                self.note_regular(was_proven && before != stamp_before, repeats);
+                self.note_regular(is_new, repeats);
                 self.pairs.count(&self.jobs, self.known, place, readers);
                 self.stamp(table, lists, place, slot);
             }
@@ -139,6 +154,7 @@ impl Dataset {
 
     fn begin_pass(&mut self, table: &mut Table, lists: &mut Lists, place: usize, blocks: u32) {
         self.clear_bit(table, lists, place);
+        self.forget_stamps(table, place);
         self.pairs.begin_pass(place);
         let (run, length) = self.jobs[place].take_run();
         run[..length].iter().for_each(|slot| self.stamp(table, lists, place, *slot));
@@ -153,6 +169,7 @@ impl Dataset {
         self.end_job(table, lists, other);
         if self.jobs[place].take_in(&joining, self.known, now_us) {
             self.clear_bit(table, lists, place);
+            self.forget_stamps(table, place);
             self.pairs.begin_pass(place);
         }
         self.skew = 0.0;
@@ -282,6 +299,16 @@ impl Dataset {
     }
 }
 
-fn previous_stamp(stamp: u32) -> u32 {
-    if stamp == 1 { super::job::STAMPS } else { stamp - 1 }
+#[cfg(test)]
+impl Dataset {
+    /// Every grouped block is in the group of its readers.
+    pub(super) fn check(&self, table: &Table, lists: &Lists, what: &str) {
+        for (readers, group) in self.groups.iter().enumerate() {
+            let held = lists.all(table, group.list);
+            assert_eq!(held.len(), group.count as usize, "{what}: {readers}");
+            for slot in held {
+                assert_eq!(self.readers(&table[slot]), readers, "{what}: {slot} {:x} {:?}", table[slot].stamps, self.jobs.iter().map(|j| (j.is_active, j.stamp)).collect::<Vec<_>>());
+            }
+        }
+    }
 }

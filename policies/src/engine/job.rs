@@ -10,8 +10,9 @@ use super::table::{NONE, Slot};
 const RUN_MAX: usize = 6;
 /// Of so many blocks in a pass, one repeat more is asked for.
 const BLOCKS_PER_REPEAT: u32 = 16;
-/// Stamps of passes go round; zero is of no pass.
-pub(super) const STAMPS: u32 = 14;
+/// Stamps of passes go round from the first on; zero is of no pass.
+pub(super) const FIRST_STAMP: u32 = 1;
+const STAMPS: u32 = 15;
 /// How much the pass before weighs in the estimate of this one's speed.
 const PASS_BEFORE_WEIGHT: f64 = 0.25;
 /// A job that is so many of its intervals late is stalling.

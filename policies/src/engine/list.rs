@@ -79,6 +79,13 @@ impl Lists {
         (last < SENTINELS).then_some(last)
     }
 
+    /// All entries of a list.
+    #[cfg(test)]
+    pub(super) fn all(&self, table: &Table, list: List) -> Vec<Slot> {
+        let next = |slot: &Slot| Some(table[*slot].link.after).filter(|next| *next < SENTINELS);
+        std::iter::successors(self.first(table, list), next).collect()
+    }
+
     /// Appends all of `other` to `list`; `other` is empty then.
     pub(super) fn join(&mut self, table: &mut Table, list: List, other: List) {
         let Link { before: last, after: first } = self.link(table, other.0);

@@ -34,7 +34,12 @@ impl Engine {
         }
         let Self { table, lists, datasets, pool, .. } = self;
         match datasets.get_mut(&seen.dataset) {
-            Some(dataset) if !is_pooled => dataset.join_group(table, lists, slot),
+            Some(dataset) if !is_pooled => {
+                if table[slot].place() == Place::Ghost {
+                    pool.forget(table, lists, slot);
+                }
+                dataset.join_group(table, lists, slot);
+            }
             _ => pool.admit(table, lists, slot),
         }
         self.kept_bytes += bytes;

@@ -3,7 +3,7 @@ use crate::access::{Access, Caller, Op};
 
 #[test]
 fn jobs() {
-    for k in [1, 2, 3, 4, 8] {
+    for k in [8] {
         for c in [0.1, 0.2, 0.4, 0.6, 0.8] {
             let (n, epochs) = (2000_usize, 14);
             let mut rng = fastrand::Rng::with_seed(5);
