@@ -50,7 +50,10 @@
 
 mod book;
 mod event;
+pub mod import;
+mod json_log;
 mod reader;
+mod s3_log;
 mod varint;
 mod writer;
 

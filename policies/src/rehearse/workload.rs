@@ -160,15 +160,25 @@ pub struct OutOfBounds {
 }
 
 impl Settings {
-    fn check(&self) -> Result<(), OutOfBounds> {
+    fn check(&self, profile: Profile) -> Result<(), OutOfBounds> {
         let lag = match self.sharing {
             Sharing::Independent => 0.0,
             Sharing::LockStep { lag } => lag,
         };
+        let (objects, epochs) = (self.objects.unwrap_or(1), self.epochs.unwrap_or(1));
+        // No profile that is bounded by this has more objects of its own accord.
+        let product = f64::from(self.objects.unwrap_or(20_000)) * f64::from(epochs);
+        // Names of all keys are in memory, and where their number grows with that of epochs, so do callers.
+        let (epochs_max, product_max) = match profile {
+            Profile::Mix => (1e3, 1e7),
+            Profile::Zipf => (1e5, 2e8),
+            _ => (1e6, 1e12),
+        };
         let bounds = [
             ("workloads", self.workloads.map_or(1.0, f64::from), 1.0, 255.0),
-            ("epochs", self.epochs.map_or(1.0, f64::from), 1.0, 1e6),
-            ("objects", self.objects.map_or(1.0, f64::from), 1.0, 16e6),
+            ("epochs", f64::from(epochs), 1.0, epochs_max),
+            ("objects", f64::from(objects), 1.0, 16e6_f64.min(product_max / 6.0)),
+            ("objects times epochs", product, 1.0, product_max),
             ("lag", lag, 0.0, 1.0),
             ("alpha", self.alpha, 0.0, 4.0),
             ("size_scale", self.size_scale, 1e-6, 1e6),
@@ -210,7 +220,7 @@ pub struct Workload {
 /// # Errors
 /// When a setting is out of its bounds.
 pub fn workload(profile: Profile, settings: &Settings) -> Result<Workload, OutOfBounds> {
-    settings.check()?;
+    settings.check(profile)?;
     Ok(match profile {
         Profile::Mix => mix::workload(settings),
         Profile::Zipf => zipf::workload(settings),

@@ -1,0 +1,119 @@
+//! Lines of S3's server access logs.
+//!
+//! A line has fields with spaces between, of which the time is in brackets and what clients say in quotes; `-` stands for what is not
+//! known. Later versions have more fields at the end, which are not looked at. Keys are percent-encoded, and in many logs twice, which
+//! the request line tells: it has them once.
+
+use super::import::{BadLine, Deed, Entry, Request};
+use mlgw_common::Timestamp;
+use percent_encoding::percent_decode_str;
+
+const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+/// What the line says; nothing if it does not tell of an object that was read or changed.
+pub(super) fn entry(line: &str) -> Result<Option<Entry>, BadLine> {
+    let mut fields = Fields(line);
+    fields.next();
+    let bucket = fields.need("the bucket")?;
+    let at_ms = time_ms(fields.need("the time")?).ok_or(BadLine::Field("the time"))?;
+    let address = fields.need("the address")?;
+    let requester = fields.need("the requester")?;
+    fields.next();
+    let operation = fields.need("the operation")?;
+    let key = fields.need("the key")?;
+    let request_line = fields.need("the request")?;
+    let status = fields.need("the status")?;
+    fields.next();
+    let sent = number(fields.need("the bytes sent")?, "the bytes sent")?;
+    let size = number(fields.need("the object's size")?, "the object's size")?;
+    let user_agent = fields.nth(3).unwrap_or("-");
+    // What S3 itself does has no status.
+    let is_done =
+        status == "-" || number(status, "the status")?.is_some_and(|status| (200..300).contains(&status));
+    let Some(deed) = deed(operation, status) else { return Ok(None) };
+    if !is_done || key == "-" {
+        return Ok(None);
+    }
+    let key = decoded(key, request_line).ok_or(BadLine::Field("the key"))?;
+    let request = Request { at_ms, requester, address, user_agent, bucket, key };
+    let bytes = match deed {
+        Deed::Read { .. } => sent.unwrap_or_default(),
+        _ => size.unwrap_or_default(),
+    };
+    Entry::new(request, deed, bytes, size).map(Some)
+}
+
+fn deed(operation: &str, status: &str) -> Option<Deed> {
+    match operation {
+        "REST.GET.OBJECT" | "WEBSITE.GET.OBJECT" => Some(Deed::Read { is_part: status == "206" }),
+        "REST.PUT.OBJECT" | "REST.POST.OBJECT" | "REST.COPY.OBJECT" => Some(Deed::Write),
+        "REST.PUT.PART" | "REST.COPY.PART" => Some(Deed::WritePart),
+        "REST.POST.UPLOAD" => Some(Deed::Complete),
+        "REST.DELETE.OBJECT" | "BATCH.DELETE.OBJECT" | "S3.EXPIRE.OBJECT" => Some(Deed::Delete),
+        _ => None,
+    }
+}
+
+fn number(field: &str, name: &'static str) -> Result<Option<u64>, BadLine> {
+    match field {
+        "-" => Ok(None),
+        digits => digits.parse().map(Some).map_err(|_| BadLine::Field(name)),
+    }
+}
+
+/// Milliseconds since 1970 of a time such as `06/Feb/2019:00:00:38 +0000`.
+fn time_ms(text: &str) -> Option<i64> {
+    let (date, time) = text.split_once(':')?;
+    let (time, zone) = time.split_once(' ')?;
+    let [day, month, year] = *date.split('/').collect::<Vec<_>>() else { return None };
+    let month = MONTHS.iter().position(|name| *name == month)? + 1;
+    let (hours, minutes) = zone.split_at_checked(3)?;
+    let text = format!("{year}-{month:02}-{day}T{time}{hours}:{minutes}");
+    Timestamp::of_rfc3339(&text).map(Timestamp::as_millis)
+}
+
+fn decoded(key: &str, request_line: &str) -> Option<String> {
+    let once = percent_decode_str(key).decode_utf8().ok()?;
+    let path = request_line.split(' ').nth(1).unwrap_or_default();
+    let path = path.split('?').next().unwrap_or_default();
+    if once.contains('%') && path.ends_with(once.as_ref()) {
+        return Some(percent_decode_str(&once).decode_utf8().ok()?.into_owned());
+    }
+    Some(once.into_owned())
+}
+
+/// What is left of a line.
+struct Fields<'a>(&'a str);
+
+impl<'a> Fields<'a> {
+    fn need(&mut self, name: &'static str) -> Result<&'a str, BadLine> {
+        self.next().ok_or(BadLine::Missing(name))
+    }
+
+    /// Splits off what is before `end`, which a space or the end of the line follows.
+    fn until(&mut self, begin: usize, end: char) -> Option<&'a str> {
+        let rest = self.0.get(begin..)?;
+        let is_end = |at: &usize| rest[at + 1..].is_empty() || rest[at + 1..].starts_with(' ');
+        let at = rest.match_indices(end).map(|(at, _)| at).find(is_end)?;
+        self.0 = &rest[at + 1..];
+        Some(&rest[..at])
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        self.0 = self.0.trim_start_matches(' ');
+        match self.0.bytes().next()? {
+            b'"' => self.until(1, '"'),
+            b'[' => self.until(1, ']'),
+            _ => {
+                let (field, rest) = self.0.split_once(' ').unwrap_or((self.0, ""));
+                self.0 = rest;
+                Some(field)
+            }
+        }
+    }
+}
