@@ -17,7 +17,7 @@ mod worth;
 
 pub use names::DatasetName;
 
-use crate::access::{Access, Op};
+use crate::access::{Access, Caller, Op};
 use dataset::Dataset;
 use list::Lists;
 use names::Names;
@@ -69,8 +69,9 @@ pub struct Engine {
     pool: Pool,
     /// Bytes of all that is kept.
     kept_bytes: u64,
-    /// How long passes take here: the longest period there was lately.
+    /// How long passes take here: the longest period there is.
     tempo_us: f64,
+    accesses: u64,
     evicted: Vec<u64>,
 }
 
@@ -88,6 +89,7 @@ impl Engine {
             streams: Streams::default(),
             kept_bytes: 0,
             tempo_us: 0.0,
+            accesses: 0,
             evicted: Vec::new(),
             options,
         }
@@ -96,13 +98,39 @@ impl Engine {
     /// Notes an access.
     pub fn observe(&mut self, access: &Access<'_>) -> Seen {
         let now_us = access.at_us;
-        let number = self.names.dataset(access.bucket, access.key);
+        let mut number = self.names.dataset(access.bucket, access.key);
         self.take_united();
+        if let Some(last) = self.streams.switch(access.caller, number)
+            && self.are_one(access.caller, last, number)
+        {
+            self.names.join(last, number);
+            self.take_united();
+            number = last;
+            self.streams.switch(access.caller, number);
+        }
+        self.accesses += 1;
+        if self.accesses.is_multiple_of(TEMPO_ACCESSES) {
+            let periods = self.datasets.values().map(|dataset| dataset.period_us(now_us));
+            self.tempo_us = periods.fold(0.0, f64::max);
+        }
         let Self { table, lists, datasets, streams, .. } = self;
         let dataset = datasets.entry(number).or_insert_with(|| Dataset::new(number, lists));
         dataset.last_us = now_us;
-        let stream = streams.note(access, number, || dataset.add_job(table, lists, now_us, access.caller.family));
+        let stream =
+            streams.note(access, number, || dataset.add_job(table, lists, now_us, access.caller.family));
         Seen { now_us, dataset: number, stream }
+    }
+
+    /// Whether a caller who reads `next` after `last` reads one dataset in parts: they are called alike, and it goes on before it comes back.
+    fn are_one(&self, caller: Caller, last: u16, next: u16) -> bool {
+        let last = self.names.root(last);
+        if last == next || !self.names.are_alike(last, next) {
+            return false;
+        }
+        let Some(place) = self.streams.place(caller, last) else { return false };
+        let goes_on = self.datasets.get(&last).is_some_and(|dataset| !dataset.jobs[place].is_proven());
+        goes_on
+            && self.datasets.get(&next).is_none_or(|dataset| dataset.jobs.iter().all(|job| !job.is_proven()))
     }
 
     /// A block of what was observed is read.
@@ -143,7 +171,6 @@ impl Engine {
         }
         if dataset.jobs[place].passes > passes {
             dataset.is_released = false;
-            self.tempo_us = dataset.jobs[place].period_us().max(self.tempo_us * TEMPO_DECAY);
         }
         if dataset.changes_class() {
             self.change_class(seen.dataset);
@@ -156,7 +183,10 @@ impl Engine {
         let Self { table, lists, datasets, streams, .. } = self;
         let Some(dataset) = datasets.get_mut(&seen.dataset) else { return };
         let quiet = dataset.reads_without_news;
-        if quiet < NEWS_READS_MIN || !quiet.is_multiple_of(NEWS_READS_MIN) || quiet < dataset.known / NEWS_SHARE {
+        if quiet < NEWS_READS_MIN
+            || !quiet.is_multiple_of(NEWS_READS_MIN)
+            || quiet < dataset.known / NEWS_SHARE
+        {
             return;
         }
         if let Some((one, other)) = dataset.pairs.apart(&dataset.jobs, dataset.known) {
@@ -170,10 +200,16 @@ impl Engine {
         let Some((before, family)) = self.streams.before(seen.stream) else { return };
         let before = self.names.root(before);
         let Some(next) = self.datasets.get(&seen.dataset) else { return };
-        let reads = next.jobs.iter().filter(|job| job.family == family && !job.is_proven()).map(|job| job.reads).max();
+        let reads = next
+            .jobs
+            .iter()
+            .filter(|job| job.family == family && !job.is_proven())
+            .map(|job| job.reads)
+            .max();
         let Some(dataset) = self.datasets.get_mut(&before).filter(|_| before != seen.dataset) else { return };
         let is_over = dataset.jobs.iter().filter(|job| job.is_active).all(|job| job.is_overdue(seen.now_us));
-        let proven = dataset.jobs.iter().filter(|job| job.is_active && job.is_proven()).map(|job| job.blocks).max();
+        let proven =
+            dataset.jobs.iter().filter(|job| job.is_active && job.is_proven()).map(|job| job.blocks).max();
         if let (Some(reads), Some(blocks)) = (reads, proven)
             && is_over
             && reads >= SUCCESSOR_READS_MIN.max(blocks / SUCCESSOR_SHARE)
@@ -223,8 +259,8 @@ impl Engine {
     }
 }
 
-/// The longest period is forgotten at this rate, by pass.
-const TEMPO_DECAY: f64 = 0.95;
+/// How long passes take is looked at once in so many accesses.
+const TEMPO_ACCESSES: u64 = 256;
 /// A dataset is known whole when so many reads, and one in so many of its blocks, have brought nothing new.
 const NEWS_READS_MIN: u32 = 32;
 const NEWS_SHARE: u32 = 20;

@@ -7,6 +7,7 @@
 pub mod blocks;
 pub mod labelled;
 pub(crate) mod naming;
+pub mod race;
 pub mod reference;
 pub mod scene;
 pub mod workload;

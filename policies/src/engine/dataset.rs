@@ -75,7 +75,13 @@ impl Dataset {
     }
 
     /// A place for another job: a free one, a new one, or that of one that has gone; nothing when all are at work.
-    pub(super) fn add_job(&mut self, table: &mut Table, lists: &mut Lists, now_us: u64, family: u64) -> Option<usize> {
+    pub(super) fn add_job(
+        &mut self,
+        table: &mut Table,
+        lists: &mut Lists,
+        now_us: u64,
+        family: u64,
+    ) -> Option<usize> {
         self.visits.count(now_us);
         let free = self.jobs.iter().position(|job| !job.is_active);
         if free.is_none() && self.jobs.len() < JOBS_MAX {
@@ -134,7 +140,14 @@ impl Dataset {
     }
 
     /// A job reads a block.
-    pub(super) fn read(&mut self, table: &mut Table, lists: &mut Lists, place: usize, slot: Slot, now_us: u64) {
+    pub(super) fn read(
+        &mut self,
+        table: &mut Table,
+        lists: &mut Lists,
+        place: usize,
+        slot: Slot,
+        now_us: u64,
+    ) {
         let readers = self.readers(&table[slot]);
         let before = table[slot].stamps >> (4 * place) & 15;
         let was_read = readers >> place & 1 == 1;
@@ -164,7 +177,14 @@ impl Dataset {
     }
 
     /// Callers that turned out to be one job are one from now on: `other` is over.
-    pub(super) fn merge(&mut self, table: &mut Table, lists: &mut Lists, place: usize, other: usize, now_us: u64) {
+    pub(super) fn merge(
+        &mut self,
+        table: &mut Table,
+        lists: &mut Lists,
+        place: usize,
+        other: usize,
+        now_us: u64,
+    ) {
         let joining = self.jobs[other].clone();
         self.end_job(table, lists, other);
         if self.jobs[place].take_in(&joining, self.known, now_us) {
@@ -181,6 +201,15 @@ impl Dataset {
             self.skew += (1.0 - self.skew) / SKEW_READS;
         }
         self.skew += (f64::from(u8::from(is_irregular)) - self.skew) / SKEW_READS;
+    }
+
+    /// How long passes take, if it is read in passes beyond doubt; nothing otherwise.
+    pub(super) fn period_us(&self, now_us: u64) -> f64 {
+        if self.is_skewed || self.skew > SKEW_LOW {
+            return 0.0;
+        }
+        let sure = self.jobs.iter().filter(|job| job.is_active && job.is_sure() && !job.is_overdue(now_us));
+        sure.map(Job::period_us).fold(0.0, f64::max)
     }
 
     /// Whether it changes between passes and the pool.
@@ -276,7 +305,8 @@ impl Dataset {
             is_proven |= job.is_proven();
             let expected = job.expects(now_us, self.known);
             let following = self.pairs.leader(&self.jobs, place);
-            let following = following.map(|(leader, ahead)| (leader, (f64::from(ahead) * expected.interval_us).recip()));
+            let following =
+                following.map(|(leader, ahead)| (leader, (f64::from(ahead) * expected.interval_us).recip()));
             worth.jobs[place] = Some(JobWorth { expected, following });
         }
         if !is_proven {
@@ -307,7 +337,13 @@ impl Dataset {
             let held = lists.all(table, group.list);
             assert_eq!(held.len(), group.count as usize, "{what}: {readers}");
             for slot in held {
-                assert_eq!(self.readers(&table[slot]), readers, "{what}: {slot} {:x} {:?}", table[slot].stamps, self.jobs.iter().map(|j| (j.is_active, j.stamp)).collect::<Vec<_>>());
+                assert_eq!(
+                    self.readers(&table[slot]),
+                    readers,
+                    "{what}: {slot} {:x} {:?}",
+                    table[slot].stamps,
+                    self.jobs.iter().map(|j| (j.is_active, j.stamp)).collect::<Vec<_>>()
+                );
             }
         }
     }

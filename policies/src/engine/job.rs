@@ -24,6 +24,9 @@ const OVERDUE_SHARE: f64 = 0.05;
 /// Less hope is none.
 const OVERDUE_HOPE: f64 = 0.2;
 
+/// Passes over fewer blocks prove nothing about others.
+const SURE_BLOCKS: u32 = 32;
+
 /// What a read was to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
@@ -165,6 +168,11 @@ impl Job {
     /// Whether it has been through the dataset and come again.
     pub(super) const fn is_proven(&self) -> bool {
         self.passes > 0
+    }
+
+    /// Whether that is beyond doubt.
+    pub(super) const fn is_sure(&self) -> bool {
+        self.passes > 1 && self.blocks >= SURE_BLOCKS
     }
 
     /// From one pass's begin to the next one's.

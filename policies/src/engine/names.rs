@@ -17,7 +17,7 @@ const FOLDERS_MAX: usize = 1 << 14;
 /// So many hexadecimal digits in a row are a number, if one of them is a decimal one.
 const HEX_DIGITS_MIN: usize = 8;
 /// Longer patterns are cut.
-const PATTERN_BYTES_MAX: usize = 64;
+const PATTERN_BYTES_MAX: usize = 1024;
 
 /// The dataset of all that finds no number.
 pub(super) const OTHERS: u16 = 0;
@@ -53,6 +53,10 @@ pub(super) struct Names {
     /// Each dataset's own number, or that of the one it became part of.
     within: Vec<u16>,
     united: Vec<(u16, u16)>,
+    /// By dataset: a hash of its name with every number in it replaced.
+    shapes: Vec<u64>,
+    /// Where all of a shape belong, once some were united.
+    wholes: HashMap<u64, u16, Hashed>,
     /// By hash of bucket, folder and pattern.
     places: HashMap<u64, u16, Hashed>,
     /// By hash of bucket and folder.
@@ -66,6 +70,8 @@ impl Names {
             names: vec![DatasetName::default()],
             within: vec![0],
             united: Vec::new(),
+            shapes: vec![0],
+            wholes: HashMap::default(),
             places: HashMap::default(),
             folders: HashMap::default(),
         }
@@ -98,6 +104,22 @@ impl Names {
             dataset = self.within[dataset as usize];
         }
         dataset
+    }
+
+    /// Whether two datasets are called alike, but for numbers.
+    pub(super) fn are_alike(&self, one: u16, other: u16) -> bool {
+        let shape = self.shapes[one as usize];
+        shape != 0 && shape == self.shapes[other as usize]
+    }
+
+    /// From now on two datasets that are called alike are one, and so is whatever else is called so.
+    pub(super) fn join(&mut self, whole: u16, part: u16) {
+        self.wholes.insert(self.shapes[whole as usize], whole);
+        self.within[part as usize] = whole;
+        self.united.push((whole, part));
+        let folder = self.names[part as usize].folder.clone();
+        let name = &mut self.names[whole as usize];
+        name.folder.truncate(common_folder(&name.folder, &folder));
     }
 
     /// Datasets that became part of another since this was asked: the whole, and a part.
@@ -146,7 +168,7 @@ impl Names {
         if known.folders <= CHILDREN_MAX || folder.is_empty() {
             return None;
         }
-        let whole = self.make(DatasetName { bucket, folder: folder.to_owned(), pattern: String::new() });
+        let whole = self.make(DatasetName { bucket, folder: folder.to_owned(), pattern: String::new() }, 0);
         self.unite(whole, |name| name.bucket == bucket && name.folder.starts_with(folder));
         self.folders.retain(|_, place| place.within.is_some());
         self.folders.insert(id, Folder { within: Some(whole), ..Folder::default() });
@@ -160,7 +182,7 @@ impl Names {
         if known.patterns <= CHILDREN_MAX {
             return None;
         }
-        let whole = self.make(DatasetName { bucket, folder: folder.to_owned(), pattern: String::new() });
+        let whole = self.make(DatasetName { bucket, folder: folder.to_owned(), pattern: String::new() }, 0);
         self.unite(whole, |name| name.bucket == bucket && name.folder == folder);
         self.folders.entry(id).or_default().flat = Some(whole);
         Some(whole)
@@ -185,20 +207,36 @@ impl Names {
             return whole;
         }
         let name = DatasetName { bucket, folder: folder.to_owned(), pattern: pattern.to_owned() };
-        let dataset = self.make(name);
+        let shape = self.folder_id(bucket, &pattern_of(&format!("{folder}{pattern}"))).max(1);
+        let dataset = match self.wholes.get(&shape) {
+            Some(whole) => {
+                let whole = self.root(*whole);
+                let name = &mut self.names[whole as usize];
+                name.folder.truncate(common_folder(&name.folder, folder));
+                whole
+            }
+            None => self.make(name, shape),
+        };
         self.places.insert(id, dataset);
         dataset
     }
 
-    fn make(&mut self, name: DatasetName) -> u16 {
+    fn make(&mut self, name: DatasetName, shape: u64) -> u16 {
         if self.names.len() >= DATASETS_MAX {
             return OTHERS;
         }
         let number = self.names.len() as u16;
         self.names.push(name);
+        self.shapes.push(shape);
         self.within.push(number);
         number
     }
+}
+
+/// Bytes of the folders that both begin with.
+fn common_folder(one: &str, other: &str) -> usize {
+    let same = one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
+    one.as_bytes()[..same].iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1)
 }
 
 /// A file's name with every number in it replaced by `#`.

@@ -120,9 +120,18 @@ impl Engine {
 
     /// A dataset goes over to the pool, or from it, with all that is kept of it.
     pub(super) fn change_class(&mut self, number: u16) {
-        let Self { table, lists, datasets, pool, .. } = self;
+        let Self { table, lists, datasets, pool, names, .. } = self;
         let Some(dataset) = datasets.get_mut(&number) else { return };
         dataset.is_skewed = !dataset.is_skewed;
+        if std::env::var_os("DBG").is_some() {
+            eprintln!(
+                "{:?} skewed {} known {} jobs {}",
+                names.name(number),
+                dataset.is_skewed,
+                dataset.known,
+                dataset.jobs.len()
+            );
+        }
         if dataset.is_skewed {
             while let Some(slot) = dataset.any_grouped(table, lists) {
                 dataset.leave_group(table, lists, slot);

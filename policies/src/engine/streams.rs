@@ -6,7 +6,7 @@
 
 use super::names::{Hashed, mixed};
 use super::table::Slot;
-use crate::access::Access;
+use crate::access::{Access, Caller};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -49,12 +49,32 @@ pub(super) struct Streams {
     streams: HashMap<u64, Stream, Hashed>,
     /// The dataset that each family of callers began last.
     newest: HashMap<u64, u16, Hashed>,
+    /// The dataset that each caller read last.
+    last: HashMap<u64, u16, Hashed>,
 }
 
 impl Streams {
+    /// A caller reads a dataset; the one that it read before, if that is another.
+    pub(super) fn switch(&mut self, caller: Caller, dataset: u16) -> Option<u16> {
+        if self.last.len() >= STREAMS_MAX {
+            self.last.clear();
+        }
+        self.last.insert(mixed(caller.id), dataset).filter(|last| *last != dataset)
+    }
+
+    /// The place of a caller's job in a dataset.
+    pub(super) fn place(&self, caller: Caller, dataset: u16) -> Option<usize> {
+        self.streams.get(&id_of(caller, dataset))?.place
+    }
+
     /// The stream of an access. `add_job` finds a place for its job when it is new.
-    pub(super) fn note(&mut self, access: &Access<'_>, dataset: u16, add_job: impl FnOnce() -> Option<usize>) -> u64 {
-        let id = mixed(access.caller.id ^ u64::from(dataset) << 48);
+    pub(super) fn note(
+        &mut self,
+        access: &Access<'_>,
+        dataset: u16,
+        add_job: impl FnOnce() -> Option<usize>,
+    ) -> u64 {
+        let id = id_of(access.caller, dataset);
         if self.streams.len() >= STREAMS_MAX && !self.streams.contains_key(&id) {
             self.forget_silent();
         }
@@ -127,4 +147,8 @@ impl Streams {
         let oldest = *oldest;
         self.streams.retain(|_, stream| stream.last_us > oldest);
     }
+}
+
+fn id_of(caller: Caller, dataset: u16) -> u64 {
+    mixed(caller.id ^ u64::from(dataset) << 48)
 }
