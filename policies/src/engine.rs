@@ -170,7 +170,7 @@ impl Engine {
             streams.remember(seen.stream, slot, dataset.jobs[place].reads);
         }
         if dataset.jobs[place].passes > passes {
-            dataset.is_released = false;
+            dataset.set_released(false);
         }
         if dataset.changes_class() {
             self.change_class(seen.dataset);
@@ -214,7 +214,7 @@ impl Engine {
             && is_over
             && reads >= SUCCESSOR_READS_MIN.max(blocks / SUCCESSOR_SHARE)
         {
-            dataset.is_released = true;
+            dataset.set_released(true);
         }
     }
 

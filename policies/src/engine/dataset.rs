@@ -7,7 +7,7 @@ use super::job::{FIRST_STAMP, Job, Reading, next_stamp};
 use super::list::{List, Lists};
 use super::pairs::Pairs;
 use super::table::{Entry, Place, Slot, Table};
-use super::worth::{JobWorth, Visits, Worth};
+use super::worth::{JobWorth, Moment, Visits, Worth};
 
 /// Most jobs whose reads of a dataset are told apart: each has four bits in an entry.
 pub(super) const JOBS_MAX: usize = 8;
@@ -49,9 +49,11 @@ pub(super) struct Dataset {
     /// Whether its blocks belong into the pool.
     pub(super) is_skewed: bool,
     /// Its job has gone on to another: what is kept goes first.
-    pub(super) is_released: bool,
-    /// Which of its groups is worth least, and how much; as of when it was looked at.
-    pub(super) lowest: Option<(usize, f64)>,
+    is_released: bool,
+    /// What its blocks are worth, and which of its groups is worth least; as of the access at which it was looked at.
+    worth: Worth,
+    lowest: Option<(usize, f64)>,
+    looked_at: Option<u64>,
 }
 
 impl Dataset {
@@ -70,7 +72,9 @@ impl Dataset {
             skew: 0.0,
             is_skewed: false,
             is_released: false,
+            worth: Worth::default(),
             lowest: None,
+            looked_at: None,
         }
     }
 
@@ -212,6 +216,14 @@ impl Dataset {
         sure.map(Job::period_us).fold(0.0, f64::max)
     }
 
+    /// Its job has gone on to another dataset, or has come back.
+    pub(super) fn set_released(&mut self, is_released: bool) {
+        if self.is_released != is_released {
+            self.is_released = is_released;
+            self.looked_at = None;
+        }
+    }
+
     /// Whether it changes between passes and the pool.
     pub(super) fn changes_class(&self) -> bool {
         if self.is_skewed {
@@ -249,6 +261,10 @@ impl Dataset {
         self.grouped_bytes += bytes;
         lists.push(table, group.list, slot);
         table[slot].set_place(Place::Group);
+        let worth = self.worth.of(readers);
+        if self.lowest.is_none_or(|(_, lowest)| worth < lowest) {
+            self.lowest = Some((readers, worth));
+        }
     }
 
     /// A kept block leaves its group.
@@ -259,8 +275,12 @@ impl Dataset {
         group.count -= 1;
         group.bytes -= bytes;
         self.grouped_bytes -= bytes;
+        let is_empty = group.count == 0;
         lists.remove(table, slot);
         table[slot].set_place(Place::Away);
+        if is_empty && self.lowest.is_some_and(|(lowest, _)| lowest == readers) {
+            self.find_lowest();
+        }
     }
 
     /// Any block of its groups.
@@ -279,6 +299,8 @@ impl Dataset {
             lists.join(table, into.list, list);
             self.groups[readers] = Group { list, count: 0, bytes: 0 };
         }
+        self.looked_at = None;
+        self.find_lowest();
     }
 
     /// All of another dataset's blocks come into this one, as if nobody had read them.
@@ -292,40 +314,63 @@ impl Dataset {
         }
         self.known += other.known;
         self.grouped_bytes += other.grouped_bytes;
+        self.looked_at = None;
+        self.find_lowest();
     }
 
-    /// What its blocks are worth now. `tempo_us` is how long passes take here.
-    pub(super) fn worth(&self, now_us: u64, tempo_us: f64) -> Worth {
+    /// Sees to it that what is known of its worth is no older than it may be.
+    pub(super) fn look(&mut self, moment: &Moment) {
+        if self.looked_at.is_some_and(|at| moment.access - at < moment.looks_every) {
+            return;
+        }
+        self.looked_at = Some(moment.access);
+        self.worth = self.worth_at(moment);
+        self.find_lowest();
+    }
+
+    fn worth_at(&self, moment: &Moment) -> Worth {
         if self.is_released {
             return Worth::default();
         }
-        let mut worth = Worth { base: self.visits.worth(now_us), ..Worth::default() };
+        let mut worth = Worth { base: self.visits.worth(moment.now_us), ..Worth::default() };
         let mut is_proven = false;
         for (place, job) in self.jobs.iter().enumerate().filter(|(_, job)| job.is_active) {
             is_proven |= job.is_proven();
-            let expected = job.expects(now_us, self.known);
-            let following = self.pairs.leader(&self.jobs, place);
-            let following =
-                following.map(|(leader, ahead)| (leader, (f64::from(ahead) * expected.interval_us).recip()));
+            let expected = job.expects(moment.now_us, self.known);
+            let following = self.pairs.leader(&self.jobs, place).map(|(leader, ahead)| {
+                let soon_us = f64::from(ahead) * expected.interval_us;
+                (leader, soon_us.recip())
+            });
             worth.jobs[place] = Some(JobWorth { expected, following });
         }
         if !is_proven {
-            worth.base += super::worth::unproven(now_us - self.last_us, tempo_us);
+            worth.base += super::worth::unproven(moment.now_us - self.last_us, moment.tempo_us);
         }
         worth
     }
 
-    /// Looks for the group that is worth least.
-    pub(super) fn look(&mut self, now_us: u64, tempo_us: f64) {
-        let worth = self.worth(now_us, tempo_us);
+    fn find_lowest(&mut self) {
         let held = self.groups.iter().enumerate().filter(|(_, group)| group.count > 0);
-        let valued = held.map(|(readers, _)| (readers, worth.of(readers)));
+        let valued = held.map(|(readers, _)| (readers, self.worth.of(readers)));
         self.lowest = valued.min_by(|(_, one), (_, other)| one.total_cmp(other));
     }
 
-    /// The block that goes first of a group: the oldest.
-    pub(super) fn victim(&self, table: &Table, lists: &Lists, readers: usize) -> Option<Slot> {
-        lists.first(table, self.groups[readers].list)
+    /// What a block of it is worth.
+    pub(super) fn worth_of(&self, entry: &Entry) -> f64 {
+        self.worth.of(self.readers(entry))
+    }
+
+    /// The least that a block of it is worth that is kept in its groups.
+    pub(super) fn lowest_worth(&self) -> Option<f64> {
+        self.lowest.map(|(_, worth)| worth)
+    }
+
+    /// Takes the block out that is worth least: the oldest of its group.
+    pub(super) fn take_lowest(&mut self, table: &mut Table, lists: &mut Lists) -> Option<Slot> {
+        let (readers, _) = self.lowest?;
+        let victim = lists.first(table, self.groups[readers].list)?;
+        self.leave_group(table, lists, victim);
+        Some(victim)
     }
 }
 

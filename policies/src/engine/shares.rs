@@ -2,6 +2,7 @@
 
 use super::dataset::Dataset;
 use super::table::{Place, Slot};
+use super::worth::Moment;
 use super::{Advice, Engine, Seen};
 
 /// A block has to be worth so much more than the one that makes way: moving bytes is not free, and estimates are rough.
@@ -9,10 +10,14 @@ const GAIN_MIN: f64 = 1.0 + 1e-9;
 /// The pool may keep one in so many bytes in any case, or nobody would see what is read again.
 const POOL_SHARE_MIN: u64 = 100;
 
+/// What blocks are worth is looked at once in so many accesses for each of so many blocks: a pass is long then.
+const BLOCKS_PER_LOOK: u64 = 1024;
+const LOOKS_EVERY_MAX: u64 = 64;
+
 /// Who makes way.
 enum Least {
     Pool,
-    Group(u16, usize),
+    Group(u16),
 }
 
 impl Engine {
@@ -51,8 +56,10 @@ impl Engine {
         if self.kept_bytes + bytes <= self.options.capacity_bytes {
             return true;
         }
-        let Some(dataset) = self.datasets.get(&seen.dataset) else { return false };
-        let worth = dataset.worth(seen.now_us, self.tempo_us).of(dataset.readers(&self.table[slot]));
+        let moment = self.moment(seen.now_us);
+        let Some(dataset) = self.datasets.get_mut(&seen.dataset) else { return false };
+        dataset.look(&moment);
+        let worth = dataset.worth_of(&self.table[slot]);
         while self.kept_bytes + bytes > self.options.capacity_bytes {
             let Some((least, other)) = self.least(seen.now_us) else { return false };
             if other * GAIN_MIN >= worth {
@@ -90,27 +97,31 @@ impl Engine {
     }
 
     fn least_group(&mut self, now_us: u64) -> Option<(Least, f64)> {
-        let mut least: Option<(Least, f64)> = None;
+        let moment = self.moment(now_us);
+        let mut least: Option<(u16, f64)> = None;
         for (number, dataset) in self.datasets.iter_mut().filter(|(_, dataset)| dataset.grouped_bytes > 0) {
-            dataset.look(now_us, self.tempo_us);
-            if let Some((readers, worth)) = dataset.lowest
-                && least.as_ref().is_none_or(|(_, other)| worth < *other)
+            dataset.look(&moment);
+            if let Some(worth) = dataset.lowest_worth()
+                && least.is_none_or(|(_, other)| worth < other)
             {
-                least = Some((Least::Group(*number, readers), worth));
+                least = Some((*number, worth));
             }
         }
-        least
+        least.map(|(number, worth)| (Least::Group(number), worth))
+    }
+
+    fn moment(&self, now_us: u64) -> Moment {
+        let looks_every = (self.table.len() as u64 / BLOCKS_PER_LOOK).clamp(1, LOOKS_EVERY_MAX);
+        Moment { now_us, access: self.accesses, looks_every, tempo_us: self.tempo_us }
     }
 
     fn evict(&mut self, least: Least) {
         let Self { table, lists, datasets, pool, .. } = self;
         let victim = match least {
             Least::Pool => pool.evict(table, lists, pool.kept_bytes()),
-            Least::Group(number, readers) => datasets.get_mut(&number).and_then(|dataset| {
-                let victim = dataset.victim(table, lists, readers)?;
-                dataset.leave_group(table, lists, victim);
-                Some(victim)
-            }),
+            Least::Group(number) => {
+                datasets.get_mut(&number).and_then(|dataset| dataset.take_lowest(table, lists))
+            }
         };
         if let Some(victim) = victim {
             self.kept_bytes -= table[victim].bytes();
@@ -120,18 +131,9 @@ impl Engine {
 
     /// A dataset goes over to the pool, or from it, with all that is kept of it.
     pub(super) fn change_class(&mut self, number: u16) {
-        let Self { table, lists, datasets, pool, names, .. } = self;
+        let Self { table, lists, datasets, pool, .. } = self;
         let Some(dataset) = datasets.get_mut(&number) else { return };
         dataset.is_skewed = !dataset.is_skewed;
-        if std::env::var_os("DBG").is_some() {
-            eprintln!(
-                "{:?} skewed {} known {} jobs {}",
-                names.name(number),
-                dataset.is_skewed,
-                dataset.known,
-                dataset.jobs.len()
-            );
-        }
         if dataset.is_skewed {
             while let Some(slot) = dataset.any_grouped(table, lists) {
                 dataset.leave_group(table, lists, slot);

@@ -238,3 +238,23 @@ fn pool_alone() {
         }
     }
 }
+
+#[test]
+#[ignore]
+fn speed() {
+    use super::{Engine, Options};
+    for (profile, workloads, objects) in [(Profile::Mix, None, Some(20_000)), (Profile::KWorkloads, Some(3), Some(100_000)), (Profile::KWorkloads, Some(8), Some(50_000)), (Profile::Zipf, None, Some(40_000)), (Profile::Resnet50, None, None)] {
+        let settings = Settings { workloads, objects, ..Settings::default() };
+        let made = workload(profile, &settings).unwrap();
+        let capacity = made.scene.keys.bytes() / 3;
+        let requests: Vec<_> = made.requests.take(2_000_000).collect();
+        let mut engine = Engine::new(Options { capacity_bytes: capacity, blocks_max: 1 << 20, block_bytes: 8 << 20, seed: 0 });
+        let start = std::time::Instant::now();
+        for r in &requests {
+            let access = made.scene.access(r);
+            let seen = engine.observe(&access);
+            engine.read(seen, &access, (access.range.start >> 23) as u32);
+        }
+        println!("{profile:?} {} requests {:.3} us each", requests.len(), start.elapsed().as_secs_f64() * 1e6 / requests.len() as f64);
+    }
+}

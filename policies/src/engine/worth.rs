@@ -14,6 +14,18 @@ const TEMPO_US: f64 = 86_400e6;
 /// How much the newest interval between visits weighs.
 const NEWEST_WEIGHT: f64 = 0.25;
 
+/// When it is asked what blocks are worth.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    pub(super) now_us: u64,
+    /// Accesses until then.
+    pub(super) access: u64,
+    /// What was found out holds for so many accesses.
+    pub(super) looks_every: u64,
+    /// How long passes take here.
+    pub(super) tempo_us: f64,
+}
+
 /// What a job makes blocks of a dataset worth.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JobWorth {
