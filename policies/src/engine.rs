@@ -8,6 +8,8 @@ mod dataset;
 mod job;
 mod list;
 mod names;
+mod order;
+mod patterns;
 mod pairs;
 mod pool;
 mod shares;
@@ -16,6 +18,8 @@ mod table;
 mod worth;
 
 pub use names::DatasetName;
+pub use order::Order;
+pub use patterns::Pattern;
 
 use crate::access::{Access, Caller, Op};
 use dataset::Dataset;
@@ -56,6 +60,7 @@ pub struct Seen {
     now_us: u64,
     dataset: u16,
     stream: u64,
+    family: u64,
 }
 
 /// See the module.
@@ -116,9 +121,14 @@ impl Engine {
         let Self { table, lists, datasets, streams, .. } = self;
         let dataset = datasets.entry(number).or_insert_with(|| Dataset::new(number, lists));
         dataset.last_us = now_us;
+        match access.op {
+            Op::Read => streams.note_order(access, number),
+            Op::Write => dataset.writes = dataset.writes.saturating_add(1),
+            Op::Delete => {}
+        }
         let stream =
             streams.note(access, number, || dataset.add_job(table, lists, now_us, access.caller.family));
-        Seen { now_us, dataset: number, stream }
+        Seen { now_us, dataset: number, stream, family: access.caller.family }
     }
 
     /// Whether a caller who reads `next` after `last` reads one dataset in parts: they are called alike, and it goes on before it comes back.

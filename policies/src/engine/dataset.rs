@@ -42,7 +42,9 @@ pub(super) struct Dataset {
     pub(super) reads_without_news: u32,
     /// Bytes of its groups.
     pub(super) grouped_bytes: u64,
-    /// When it was read last.
+    /// Objects that were written.
+    pub(super) writes: u32,
+    /// When it was asked for last.
     pub(super) last_us: u64,
     /// How irregular reads are: a moving average of those that do not fit passes.
     skew: f64,
@@ -68,6 +70,7 @@ impl Dataset {
             known: 0,
             reads_without_news: 0,
             grouped_bytes: 0,
+            writes: 0,
             last_us: 0,
             skew: 0.0,
             is_skewed: false,

@@ -175,6 +175,17 @@ impl Job {
         self.passes > 1 && self.blocks >= SURE_BLOCKS
     }
 
+    /// Whether it has been silent for so large a share of the time that it was at work.
+    pub(super) fn is_done(&self, now_us: u64, share: f64) -> bool {
+        let silent_us = now_us.saturating_sub(self.last_us) as f64;
+        self.reads > 1 && silent_us > share * (self.last_us - self.came_us) as f64
+    }
+
+    /// The share of the time that it is at a pass.
+    pub(super) fn pass_share(&self) -> f64 {
+        self.duration_us / self.period_us.max(1.0)
+    }
+
     /// From one pass's begin to the next one's.
     pub(super) const fn period_us(&self) -> f64 {
         self.period_us

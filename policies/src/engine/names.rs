@@ -207,7 +207,7 @@ impl Names {
             return whole;
         }
         let name = DatasetName { bucket, folder: folder.to_owned(), pattern: pattern.to_owned() };
-        let shape = self.folder_id(bucket, &pattern_of(&format!("{folder}{pattern}"))).max(1);
+        let shape = self.folder_id(bucket, &format!("{}{pattern}", shape_of(folder))).max(1);
         let dataset = match self.wholes.get(&shape) {
             Some(whole) => {
                 let whole = self.root(*whole);
@@ -264,6 +264,13 @@ pub(super) fn mixed(mut hash: u64) -> u64 {
     hash = (hash ^ hash >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     hash = (hash ^ hash >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     hash ^ hash >> 31
+}
+
+/// A folder's name with every number in it replaced by `#`: also names that are hexadecimal digits and nothing else.
+fn shape_of(folder: &str) -> String {
+    let is_hex = |part: &str| part.len() >= 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let parts = folder.split('/').map(|part| if is_hex(part) { "#".to_owned() } else { pattern_of(part) });
+    parts.collect::<Vec<_>>().join("/")
 }
 
 /// For maps whose keys are hashes already.

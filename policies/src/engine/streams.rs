@@ -5,6 +5,7 @@
 //! been silent longest are forgotten.
 
 use super::names::{Hashed, mixed};
+use super::order::{Order, OrderFinder};
 use super::table::Slot;
 use crate::access::{Access, Caller};
 use std::collections::HashMap;
@@ -12,6 +13,8 @@ use std::ops::Range;
 
 /// Streams that are told apart.
 const STREAMS_MAX: usize = 1 << 14;
+/// Families and datasets of which the order is looked for.
+const ORDERS_MAX: usize = 1 << 11;
 /// Blocks that a stream has read last, among which a repeat is no new pass.
 const RECENT_MAX: usize = 64;
 /// So many reads for each of them: in a small dataset blocks come again soon.
@@ -51,6 +54,8 @@ pub(super) struct Streams {
     newest: HashMap<u64, u16, Hashed>,
     /// The dataset that each caller read last.
     last: HashMap<u64, u16, Hashed>,
+    /// By family and dataset: in which order it is read.
+    orders: HashMap<u64, OrderFinder, Hashed>,
 }
 
 impl Streams {
@@ -60,6 +65,21 @@ impl Streams {
             self.last.clear();
         }
         self.last.insert(mixed(caller.id), dataset).filter(|last| *last != dataset)
+    }
+
+    /// Bytes of an object of a dataset are read.
+    pub(super) fn note_order(&mut self, access: &Access<'_>, dataset: u16) {
+        let id = mixed(access.caller.family ^ u64::from(dataset) << 48);
+        if self.orders.len() >= ORDERS_MAX && !self.orders.contains_key(&id) {
+            self.orders.clear();
+        }
+        let finder = self.orders.entry(id).or_insert_with(OrderFinder::new);
+        finder.note(access.key, &access.range, access.size);
+    }
+
+    /// In which order a family reads a dataset.
+    pub(super) fn order(&self, family: u64, dataset: u16) -> Option<Order> {
+        self.orders.get(&mixed(family ^ u64::from(dataset) << 48))?.order()
     }
 
     /// The place of a caller's job in a dataset.
@@ -129,6 +149,11 @@ impl Streams {
     pub(super) fn before(&self, id: u64) -> Option<(u16, u64)> {
         let stream = self.streams.get(&id)?;
         Some((stream.before?, stream.family))
+    }
+
+    /// The place of the job of a stream.
+    pub(super) fn place_of(&self, id: u64) -> Option<usize> {
+        self.streams.get(&id)?.place
     }
 
     /// A job has another place.

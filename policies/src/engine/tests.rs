@@ -258,3 +258,89 @@ fn speed() {
         println!("{profile:?} {} requests {:.3} us each", requests.len(), start.elapsed().as_secs_f64() * 1e6 / requests.len() as f64);
     }
 }
+
+#[test]
+#[ignore]
+fn g5() {
+    use super::{Engine, Options, Order as Found, Pattern as Told};
+    use crate::rehearse::labelled::Traffic;
+    use crate::rehearse::scene::Pattern;
+    use std::collections::HashMap;
+    let label = |pattern: Told| match pattern {
+        Told::Epochs(Found::Sequential) => Pattern::Sequential,
+        Told::Epochs(Found::Shuffled) => Pattern::Shuffled,
+        Told::Epochs(Found::ShardShuffled) => Pattern::ShardShuffled,
+        Told::Epochs(Found::Ranged) => Pattern::Columnar,
+        Told::OnePass => Pattern::OnePass,
+        Told::Skewed => Pattern::Skewed,
+        Told::Checkpoint => Pattern::Checkpoint,
+        Told::Validation => Pattern::Validation,
+    };
+    let mut confusion: HashMap<(Pattern, String), u32> = HashMap::new();
+    for seed in 0..std::env::var("SEEDS").map_or(20, |s| s.parse().unwrap()) {
+        let made = Traffic::new(seed).generate();
+        let requests: Vec<_> = made.requests.collect();
+        // By stream: requests of the first epoch, and where its second begins.
+        let mut first: HashMap<u16, (usize, usize)> = HashMap::new();
+        for r in &requests {
+            let e = first.entry(r.stream).or_default();
+            if r.epoch == 0 { e.0 += 1 } else if r.epoch == 1 { e.1 += 1 }
+        }
+        let mut engine = Engine::new(Options { capacity_bytes: 1 << 34, blocks_max: 1 << 18, block_bytes: 8 << 20, seed: 0 });
+        let mut counts: HashMap<u16, (usize, usize)> = HashMap::new();
+        let mut last = HashMap::new();
+        let mut told: HashMap<u16, Option<Told>> = HashMap::new();
+        let end = requests.last().unwrap().at_us;
+        for r in &requests {
+            let access = made.scene.access(r);
+            let seen = engine.observe(&access);
+            let block_bytes = 8 << 20;
+            for block in r.range.start / block_bytes..=(r.range.end.max(1) - 1) / block_bytes {
+                engine.read(seen, &access, block as u32);
+            }
+            let c = counts.entry(r.stream).or_default();
+            if r.epoch == 0 { c.0 += 1 } else if r.epoch == 1 { c.1 += 1 }
+            let pattern = made.scene.stream(r).pattern;
+            let due = match pattern {
+                Pattern::Validation => r.epoch == 1 && c.1 == (first[&r.stream].1 / 10).max(1),
+                Pattern::OnePass => false,
+                Pattern::Checkpoint => r.epoch == 1 && c.1 == 1,
+                _ => r.epoch == 0 && c.0 == (first[&r.stream].0 / 10).max(1),
+            };
+            if due {
+                told.insert(r.stream, engine.pattern(seen, r.at_us));
+            }
+            last.insert(r.stream, (seen, r.at_us));
+        }
+        for (stream, (seen, at)) in &last {
+            let truth = made.scene.streams[*stream as usize].pattern;
+            if truth == Pattern::OnePass {
+                let _ = at;
+                told.insert(*stream, engine.pattern(*seen, end + 400_000_000));
+            }
+        }
+        for (stream, found) in told {
+            let truth = made.scene.streams[stream as usize].pattern;
+            let found_label = found.map(label);
+            if found_label != Some(truth) && std::env::var_os("SHOW").is_some() {
+                let r = requests.iter().find(|r| r.stream == stream).unwrap();
+                println!("seed {seed} {truth:?} told {found:?} first {:?} {:?}", first[&stream], made.scene.keys.name(r.key));
+            }
+            *confusion.entry((truth, format!("{found_label:?}"))).or_default() += 1;
+        }
+    }
+    let truths: std::collections::BTreeSet<String> = confusion.keys().map(|(t, _)| format!("{t:?}")).collect();
+    let (mut sum, mut n) = (0.0, 0.0);
+    for truth in truths {
+        let name = format!("Some({truth})");
+        let hit: u32 = confusion.iter().filter(|((t, f), _)| format!("{t:?}") == truth && *f == name).map(|(_, c)| c).sum();
+        let actual: u32 = confusion.iter().filter(|((t, _), _)| format!("{t:?}") == truth).map(|(_, c)| c).sum();
+        let said: u32 = confusion.iter().filter(|((_, f), _)| *f == name).map(|(_, c)| c).sum();
+        let f1 = 2.0 * f64::from(hit) / f64::from(actual + said);
+        let wrong: Vec<_> = confusion.iter().filter(|((t, f), _)| format!("{t:?}") == truth && *f != name).map(|((_, f), c)| (f.clone(), *c)).collect();
+        println!("{truth} {hit} of {actual}, said {said}: F1 {f1:.3} {wrong:?}");
+        sum += f1;
+        n += 1.0;
+    }
+    println!("mean F1 {:.3}", sum / n);
+}

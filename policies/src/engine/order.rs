@@ -1,0 +1,242 @@
+//! In which order a dataset is read: told from a few dozen requests, whoever of a job's ranks and workers sends them.
+//!
+//! Three questions are asked of each request. Does it go on where one of the last ones ended (the next number of the same name, or the next
+//! bytes of the same object)? Is its key behind the one that was asked for a while ago? And if it goes elsewhere, is that the next group
+//! (shard, class, day)? Sequential reads say yes to the second, shuffled ones by chance, and who reads shards in another order each time goes on within
+//! them only. Bounded: a ring of what may come next and one of keys.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What may come next, of so many of the last requests: as many workers may read in turns.
+const NEXT_MAX: usize = 64;
+/// Keys are compared with the one so many requests ago, so that workers who overtake each other do not matter.
+const LAG: usize = 8;
+/// Requests before which nothing is said.
+const REQUESTS_MIN: u32 = 12;
+/// Counts are halved when they have reached this, so that an order may change.
+const REQUESTS_MAX: u32 = 4096;
+/// Shares from which on an answer counts.
+const AHEAD_SHARE: f64 = 0.93;
+const ON_SHARE: f64 = 0.5;
+const GAP_SHARE: f64 = 0.3;
+/// With fewer jumps it counts whether they are to the next group.
+const JUMPS_SURE: u32 = 4;
+
+/// The order of reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// That of the keys.
+    Sequential,
+    /// None.
+    Shuffled,
+    /// Groups of keys, or large objects, in no order, and in order within them.
+    ShardShuffled,
+    /// Chosen ranges of objects.
+    Ranged,
+}
+
+/// What is remembered of a job's requests for a dataset.
+pub(super) struct OrderFinder {
+    /// Where requests would go on: hashes of what and where.
+    next: [u64; NEXT_MAX],
+    next_at: usize,
+    /// Bytes that all keys begin with, as part of the first one.
+    first_key: String,
+    common: usize,
+    /// What comes behind them, of the last requests.
+    keys: [u128; LAG],
+    keys_at: usize,
+    keys_known: usize,
+    groups: [u64; NEXT_MAX],
+    groups_at: usize,
+    last_group: u64,
+    requests: u32,
+    on: u32,
+    ahead: u32,
+    behind: u32,
+    gaps: u32,
+    jumps: u32,
+    next_groups: u32,
+}
+
+impl OrderFinder {
+    pub(super) fn new() -> Self {
+        Self {
+            next: [0; NEXT_MAX],
+            next_at: 0,
+            first_key: String::new(),
+            common: 0,
+            keys: [0; LAG],
+            keys_at: 0,
+            keys_known: 0,
+            groups: [0; NEXT_MAX],
+            groups_at: 0,
+            last_group: 0,
+            requests: 0,
+            on: 0,
+            ahead: 0,
+            behind: 0,
+            gaps: 0,
+            jumps: 0,
+            next_groups: 0,
+        }
+    }
+
+    /// Bytes of an object are read, of so many.
+    pub(super) fn note(&mut self, key: &str, range: &std::ops::Range<u64>, size: u64) {
+        self.requests += 1;
+        if self.requests == REQUESTS_MAX {
+            self.halve();
+        }
+        let name = Numbered::of(key);
+        let here = if range.start == 0 { name.place(0) } else { within(key, range.start) };
+        if self.next.contains(&here) {
+            self.on += 1;
+        } else if range.start > 0 {
+            self.gaps += 1;
+        }
+        let next = if range.end < size { within(key, range.end) } else { name.place(1) };
+        self.next_at = (self.next_at + 1) % NEXT_MAX;
+        self.next[self.next_at] = next;
+        if range.start == 0 {
+            self.compare(key);
+            self.note_group(&name);
+        }
+    }
+
+    fn halve(&mut self) {
+        for count in [
+            &mut self.requests,
+            &mut self.on,
+            &mut self.ahead,
+            &mut self.behind,
+            &mut self.gaps,
+            &mut self.jumps,
+            &mut self.next_groups,
+        ] {
+            *count /= 2;
+        }
+    }
+
+    fn compare(&mut self, key: &str) {
+        let key = key.as_bytes();
+        if self.first_key.is_empty() {
+            self.first_key = String::from_utf8_lossy(key).into_owned();
+            self.common = key.len();
+        }
+        let same = self.first_key.bytes().zip(key).take(self.common).take_while(|(a, b)| a == *b).count();
+        if same < self.common {
+            self.common = same;
+            self.keys_known = 0;
+        }
+        let mut behind = [0; 16];
+        let rest = &key[self.common..];
+        let length = rest.len().min(16);
+        behind[..length].copy_from_slice(&rest[..length]);
+        let rank = u128::from_be_bytes(behind);
+        let before = std::mem::replace(&mut self.keys[self.keys_at], rank);
+        self.keys_at = (self.keys_at + 1) % LAG;
+        if self.keys_known == LAG {
+            *(if rank > before { &mut self.ahead } else { &mut self.behind }) += 1;
+        } else {
+            self.keys_known += 1;
+        }
+    }
+
+    fn note_group(&mut self, name: &Numbered<'_>) {
+        let group = name.group_place(0);
+        if group == self.last_group || group == 0 {
+            return;
+        }
+        self.last_group = group;
+        let is_open = self.groups.contains(&name.group_place(1));
+        if is_open {
+            return;
+        }
+        if self.groups != [0; NEXT_MAX] {
+            self.jumps += 1;
+            self.next_groups += u32::from(self.groups.contains(&group));
+        }
+        self.groups_at = (self.groups_at + 1) % NEXT_MAX;
+        self.groups[self.groups_at] = name.group_place(1);
+    }
+
+    /// The order, as soon as it can be told.
+    pub(super) fn order(&self) -> Option<Order> {
+        if self.requests < REQUESTS_MIN {
+            return None;
+        }
+        let share = |count: u32, of: u32| f64::from(count) / f64::from(of.max(1));
+        if share(self.gaps, self.requests) >= GAP_SHARE {
+            return Some(Order::Ranged);
+        }
+        let compared = self.ahead + self.behind;
+        let is_ahead = share(self.ahead, compared) >= AHEAD_SHARE;
+        let goes_on = share(self.on, self.requests) >= ON_SHARE;
+        let skips = self.jumps > 0 && self.jumps < JUMPS_SURE && share(self.next_groups, self.jumps) < 0.5;
+        match (is_ahead, goes_on) {
+            (true, true) if skips => Some(Order::ShardShuffled),
+            (true, _) if compared > 0 => Some(Order::Sequential),
+            (_, true) => Some(Order::ShardShuffled),
+            (false, false) if compared > 0 => Some(Order::Shuffled),
+            _ => None,
+        }
+    }
+}
+
+/// A key, cut at the number in its name that counts, and at the one in its folder.
+struct Numbered<'a> {
+    key: &'a str,
+    /// Where the number is.
+    at: std::ops::Range<usize>,
+    folder: usize,
+}
+
+impl<'a> Numbered<'a> {
+    fn of(key: &'a str) -> Self {
+        let folder = key.rfind('/').map_or(0, |slash| slash + 1);
+        let stem = key[folder..].rfind('.').filter(|dot| *dot > 0).map_or(key.len(), |dot| folder + dot);
+        let mut at = last_number(&key[..stem], folder);
+        let before = last_number(&key[..at.start], folder);
+        // `part-00003-of-00128`: the first counts.
+        if !before.is_empty() && key[before.end..at.start].contains("of") {
+            at = before;
+        }
+        Self { key, at, folder }
+    }
+
+    /// A hash of the name with `more` added to its number.
+    fn place(&self, more: u64) -> u64 {
+        let number: u64 = self.key[self.at.clone()].parse().unwrap_or(0);
+        let rest = xxh3_64(self.key[..self.at.start].as_bytes()) ^ xxh3_64(self.key[self.at.end..].as_bytes());
+        hashed(rest, number.wrapping_add(more))
+    }
+
+    /// The same of what it is in: its folder, or a number before the one that counts. Nothing where there is no such number.
+    fn group_place(&self, more: u64) -> u64 {
+        let before = last_number(&self.key[..self.at.start], self.folder);
+        let before = if before.is_empty() { last_number(&self.key[..self.folder], 0) } else { before };
+        match self.key[before.clone()].parse::<u64>() {
+            Ok(number) => hashed(xxh3_64(self.key[..before.start].as_bytes()), number.wrapping_add(more)),
+            Err(_) => 0,
+        }
+    }
+}
+
+/// The last run of decimal digits behind `from`.
+fn last_number(text: &str, from: usize) -> std::ops::Range<usize> {
+    let bytes = text.as_bytes();
+    let Some(last) = (from..bytes.len()).rev().find(|at| bytes[*at].is_ascii_digit()) else {
+        return text.len()..text.len();
+    };
+    let first = (from..last).rev().take_while(|at| bytes[*at].is_ascii_digit()).last().unwrap_or(last);
+    first..last + 1
+}
+
+fn within(key: &str, at: u64) -> u64 {
+    hashed(xxh3_64(key.as_bytes()).rotate_left(1), at)
+}
+
+fn hashed(what: u64, number: u64) -> u64 {
+    super::names::mixed(what ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15)).max(1)
+}
