@@ -5,5 +5,6 @@
 //! crash loses is what was learnt since it was last written down; no byte depends on it.
 
 mod access;
+pub mod language;
 
 pub use access::{Access, Caller, Op};
