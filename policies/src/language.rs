@@ -53,3 +53,6 @@ pub use words::{
     AccessPattern, CacheClass, CachePolicy, Environment, Evaluation, FileType, Lane, ModelFileKind,
     Optimization, Phase, Priority, Stance, Strategy, Switch, Tier, Word,
 };
+
+#[cfg(test)]
+mod tests;

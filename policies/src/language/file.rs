@@ -287,7 +287,11 @@ fn read_comparison(word: &str, place: &Place<'_>, findings: &mut Findings) -> Op
         .find_map(|(sign, operator)| Some((*operator, text.strip_prefix(sign)?.trim_start())))
         .unwrap_or((Operator::Equals, text));
     if operator.shape(row.kind).is_none() {
-        findings.wrong(place, &format!("does not fit {word}, a {}", row.kind.name()), EXPECTED.to_owned());
+        findings.wrong(
+            place,
+            &format!("does not fit {word}, which is {}", row.kind.name()),
+            EXPECTED.to_owned(),
+        );
         return None;
     }
     let Some(value) = row.kind.read_text(rest).filter(|_| row.kind != Kind::List) else {

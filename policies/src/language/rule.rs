@@ -374,7 +374,7 @@ fn read_value(
     let Some(shape) = shape else {
         let at = fields.get("operator").unwrap_or(*fields.place);
         let words: Vec<_> = operators_for(of, row.kind).map(Word::name).collect();
-        let what = format!("does not fit {}, a {}", row.shown(), row.kind.name());
+        let what = format!("does not fit {}, which is {}", row.shown(), row.kind.name());
         findings.wrong(&at, &what, super::diagnostic::one_of(words));
         return None;
     };

@@ -236,7 +236,7 @@ mod tests {
             ("? [a]\n: 1", "p.yaml:1:3: a list or map as a key (a word)"),
             ("a: 1\nb: 2\na: 3", "p.yaml:3:1: \"a\" stands here twice (each field once)"),
             ("", "p.yaml:1:1: the file is empty (a map with the field version)"),
-            ("a: [1", "p.yaml:1:6: neither YAML nor JSON: "),
+            ("a: [1", "p.yaml:2:1: neither YAML nor JSON: "),
         ] {
             assert!(wrong(text).starts_with(message), "{text:?}: {}", wrong(text));
         }
