@@ -67,11 +67,13 @@ pub(super) struct Findings {
     pub(super) list: Vec<Diagnostic>,
     /// What stands before every path: which instance of a template is being read.
     pub(super) within: String,
+    /// Patterns that were read.
+    pub(super) patterns: usize,
 }
 
 impl Findings {
     pub(super) fn new(file: &str) -> Self {
-        Self { file: file.into(), list: Vec::new(), within: String::new() }
+        Self { file: file.into(), list: Vec::new(), within: String::new(), patterns: 0 }
     }
 
     /// Adds one, unless there are enough.

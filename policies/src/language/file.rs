@@ -298,6 +298,6 @@ fn read_comparison(word: &str, place: &Place<'_>, findings: &mut Findings) -> Op
         findings.wrong(place, "is no comparison", format!("{EXPECTED}: {}", row.kind.expects()));
         return None;
     };
-    let test = Test::new(operator, &value).ok()?;
+    let test = Test::new(operator, &value)?;
     Some(Condition { of, property: row.property, name: name.into(), operator, value, weight: 1.0, test })
 }

@@ -188,14 +188,7 @@ fn read_evidence<T>(
 
 fn read_pattern(fields: &Fields<'_>, findings: &mut Findings) -> Option<TextPattern> {
     let place = fields.need("pattern", findings)?;
-    pattern_at(&place, findings)
-}
-
-fn pattern_at(place: &Place<'_>, findings: &mut Findings) -> Option<TextPattern> {
-    const EXPECTED: &str = "a glob, or /a regular expression/";
-    TextPattern::new(&findings.scalar(place, EXPECTED)?.text)
-        .map_err(|why| findings.wrong(place, &format!("is no pattern: {why}"), EXPECTED.to_owned()))
-        .ok()
+    findings.pattern(&place)
 }
 
 impl Magic {
@@ -251,9 +244,9 @@ fn read_hints(place: &Place<'_>, findings: &mut Findings) -> Option<Vec<(Hint, V
         let patterns = match &at.node.data {
             Data::List(_) => {
                 let items = findings.items(&at, ITEMS_MAX);
-                items.iter().filter_map(|item| pattern_at(item, findings)).collect()
+                items.iter().filter_map(|item| findings.pattern(item)).collect()
             }
-            _ => pattern_at(&at, findings).into_iter().collect(),
+            _ => findings.pattern(&at).into_iter().collect(),
         };
         hints.push((*hint, patterns));
     }

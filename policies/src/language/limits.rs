@@ -20,6 +20,10 @@ pub const ITEMS_MAX: usize = 1_000;
 pub const PATTERN_BYTES_MAX: usize = 1_024;
 /// Memory that a compiled regular expression may take: what 64 alternatives of words need, twice.
 pub const REGEX_BYTES_MAX: usize = 1 << 18;
+/// Globs and regular expressions of a file. With the bound above, those of one file take 256 MiB if somebody tries hard.
+pub const PATTERNS_MAX: usize = 1_000;
+/// Bytes that all instances of templates may come to: four files of the largest size.
+pub const INSTANCES_BYTES_MAX: usize = 4 << 20;
 /// Bytes of an id or of another name that a file gives.
 pub const NAME_BYTES_MAX: usize = 64;
 /// First bytes of an object that a framework may look at; a tar's magic ends at byte 262.

@@ -108,27 +108,20 @@ pub(super) enum Test {
 }
 
 impl Test {
-    /// Compiles a comparison with a value of the operator's shape.
-    ///
-    /// # Errors
-    /// Why a pattern is none.
-    pub(super) fn new(operator: Operator, value: &Value) -> Result<Self, String> {
-        let size = || value.size().unwrap_or_default();
-        let text = || value.text().unwrap_or_default();
-        Ok(match operator {
+    /// Compiles a comparison with a value of the operator's shape; none when the value is of another one.
+    pub(super) fn new(operator: Operator, value: &Value) -> Option<Self> {
+        Some(match operator {
             Operator::Equals | Operator::In => Self::one_of(value, true),
             Operator::NotEquals | Operator::NotIn => Self::one_of(value, false),
-            Operator::Contains => Self::Contains(text().into()),
-            Operator::Matches => Self::Matches(TextPattern::new(text())?),
-            Operator::GreaterThan => Self::More(size()),
-            Operator::LessThan => Self::Less(size()),
-            Operator::GreaterOrEqual => Self::AtLeast(size()),
-            Operator::LessOrEqual => Self::AtMost(size()),
+            Operator::Contains => Self::Contains(value.text()?.into()),
+            Operator::Matches => Self::Matches(TextPattern::new(value.text()?).ok()?),
+            Operator::GreaterThan => Self::More(value.size()?),
+            Operator::LessThan => Self::Less(value.size()?),
+            Operator::GreaterOrEqual => Self::AtLeast(value.size()?),
+            Operator::LessOrEqual => Self::AtMost(value.size()?),
             Operator::Between => match value {
-                Value::List(pair) if pair.len() == 2 => {
-                    Self::Between(pair[0].size().unwrap_or_default(), pair[1].size().unwrap_or_default())
-                }
-                _ => return Err("two values are needed".to_owned()),
+                Value::List(pair) if pair.len() == 2 => Self::Between(pair[0].size()?, pair[1].size()?),
+                _ => return None,
             },
             Operator::Exists => Self::Exists(*value != Value::Flag(false)),
         })
@@ -286,10 +279,12 @@ mod tests {
         assert!(holds(Operator::Equals, &Value::Flag(true), Fact::Flag(true)));
         assert!(holds(Operator::NotEquals, &Value::Flag(true), Fact::Flag(false)));
         for operator in Operator::ALL {
-            let value = match operator {
-                Operator::Between => Value::List([Value::Number(1.0), Value::Number(2.0)].into()),
-                Operator::Exists => Value::Flag(false),
-                _ => Value::Text("x".into()),
+            let value = match operator.shape(Kind::Number).or(operator.shape(Kind::Text)) {
+                Some(Shape::Pair(_)) => Value::List([Value::Number(1.0), Value::Number(2.0)].into()),
+                Some(Shape::Flag) => Value::Flag(false),
+                Some(Shape::Pattern) => Value::Text("*".into()),
+                _ if *operator == Operator::Contains => Value::Text("x".into()),
+                _ => Value::Number(1.0),
             };
             let test = Test::new(*operator, &value).unwrap();
             assert_eq!(test.holds(None), *operator == Operator::Exists, "{operator}");

@@ -8,7 +8,7 @@ use super::diagnostic::{Diagnostic, Diagnostics, nearest, one_of};
 use super::facts::Facts;
 use super::file::{FrameworkSection, PolicyFile};
 use super::framework::{Framework, Hint};
-use super::limits::RULES_MAX;
+use super::limits::{DIAGNOSTICS_MAX, INSTANCES_BYTES_MAX, RULES_MAX};
 use super::rule::Rule;
 use super::settings::Given;
 use super::template::{Template, Use};
@@ -165,6 +165,8 @@ struct Compiler<'a> {
     layers: &'a Layers<'a>,
     frameworks: Vec<&'a Framework>,
     templates: Vec<&'a Template>,
+    /// Bytes that instances of templates may still come to.
+    room: usize,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -180,7 +182,7 @@ impl<'a> Compiler<'a> {
             .chain(frameworks.iter().flat_map(|one| &one.templates))
             .chain(&layers.built_in.defaults.templates)
             .collect();
-        Self { layers, frameworks, templates, diagnostics: Vec::new() }
+        Self { layers, frameworks, templates, room: INSTANCES_BYTES_MAX, diagnostics: Vec::new() }
     }
 
     /// What each place gives, strongest first.
@@ -241,13 +243,16 @@ impl<'a> Compiler<'a> {
     fn with_uses(&mut self, file: &str, rules: &[Rule], uses: &[Use], framework: Option<&str>) -> Vec<Rule> {
         let mut rules = rules.to_vec();
         for one in uses {
-            let mut more = one.rules(file, &self.templates, &mut self.diagnostics);
+            let mut more = one.rules(file, &self.templates, &mut self.room, &mut self.diagnostics);
             for rule in &mut more {
                 if let Some(framework) = framework {
                     rule.framework.get_or_insert_with(|| framework.into());
                 }
             }
             rules.append(&mut more);
+            if self.diagnostics.len() >= DIAGNOSTICS_MAX {
+                break;
+            }
             if rules.len() > RULES_MAX {
                 self.wrong(file, one.line(), 1, format!("more than {RULES_MAX} rules"), String::new(), None);
                 break;

@@ -2,7 +2,8 @@
 
 use super::actions::sizes_of;
 use super::diagnostic::{Findings, Spot, nearest, one_of, quoted};
-use super::limits::{ITEMS_MAX, NAME_BYTES_MAX};
+use super::limits::{ITEMS_MAX, NAME_BYTES_MAX, PATTERNS_MAX};
+use super::pattern::TextPattern;
 use super::tree::{Data, Node, Scalar};
 use super::value::{Kind, Value, decimal};
 use super::words::Word;
@@ -234,6 +235,20 @@ impl Findings {
 
     pub(super) fn flag(&mut self, place: &Place<'_>) -> Option<bool> {
         self.value(place, Kind::Flag).map(|value| value == Value::Flag(true))
+    }
+
+    /// A glob or regular expression.
+    pub(super) fn pattern(&mut self, place: &Place<'_>) -> Option<TextPattern> {
+        const EXPECTED: &str = "a glob, or /a regular expression/";
+        let text = &self.scalar(place, EXPECTED)?.text;
+        self.patterns += 1;
+        if self.patterns > PATTERNS_MAX {
+            self.wrong(place, "is one too many", format!("at most {PATTERNS_MAX} patterns"));
+            return None;
+        }
+        TextPattern::new(text)
+            .map_err(|why| self.wrong(place, &format!("is no pattern: {why}"), EXPECTED.to_owned()))
+            .ok()
     }
 
     /// A name that files refer to.

@@ -4,7 +4,7 @@
 //! out. What comes of it is read as any other rule is, so a template can say nothing that a rule could not.
 
 use super::diagnostic::{Diagnostic, Findings, Spot};
-use super::limits::RULES_MAX;
+use super::limits::{INSTANCES_BYTES_MAX, RULES_MAX};
 use super::reader::{Fields, Place, is_name};
 use super::rule::{Line, Rule};
 use super::tree::{Data, Entry, Node, Scalar};
@@ -98,7 +98,8 @@ impl Template {
         let defaults: Option<Vec<_>> = self.parameters.iter().map(|one| one.default.clone()).collect();
         if let (Some(defaults), true) = (defaults, unknown.is_empty()) {
             let within = std::mem::replace(&mut findings.within, format!("{}.rules", place.path()));
-            self.rules(&defaults, findings);
+            let mut room = INSTANCES_BYTES_MAX;
+            self.rules(&defaults, &mut room, findings);
             findings.within = within;
         }
     }
@@ -119,45 +120,69 @@ impl Template {
         }
     }
 
-    /// The rules with `values` in place of the parameters, in their order.
-    fn rules(&self, values: &[Value], findings: &mut Findings) -> Vec<Rule> {
-        let filled = self.filled(&self.rules, values);
+    /// The rules with `values` in place of the parameters, in their order. `room` is what they may come to.
+    fn rules(&self, values: &[Value], room: &mut usize, findings: &mut Findings) -> Vec<Rule> {
+        let mut filling = Filling { parameters: &self.parameters, values, room };
+        let Some(filled) = filling.node(&self.rules) else {
+            let found = "the instances of templates are too long".to_owned();
+            let expected = format!("at most {INSTANCES_BYTES_MAX} bytes");
+            findings.add(self.rules.spot, "", found, expected, None);
+            return Vec::new();
+        };
         let root = Place::root(&filled);
         let items = findings.items(&root, RULES_MAX);
         items.iter().filter_map(|item| Rule::read(item, findings)).collect()
     }
+}
 
-    fn filled(&self, node: &Node, values: &[Value]) -> Node {
+/// Copies a tree with values in place of parameters, as long as there is room: a short text can ask for a long one many times.
+struct Filling<'a> {
+    parameters: &'a [TemplateParameter],
+    values: &'a [Value],
+    room: &'a mut usize,
+}
+
+impl Filling<'_> {
+    fn node(&mut self, node: &Node) -> Option<Node> {
         let data = match &node.data {
-            Data::List(items) => Data::List(items.iter().map(|item| self.filled(item, values)).collect()),
-            Data::Map(entries) => Data::Map(entries.iter().map(|entry| self.entry(entry, values)).collect()),
-            Data::Scalar(scalar) => self.scalar(scalar, node.spot, values),
+            Data::List(items) => Data::List(items.iter().map(|item| self.node(item)).collect::<Option<_>>()?),
+            Data::Map(entries) => {
+                Data::Map(entries.iter().map(|entry| self.entry(entry)).collect::<Option<_>>()?)
+            }
+            Data::Scalar(scalar) => self.scalar(scalar, node.spot)?,
         };
-        Node { spot: node.spot, data }
+        Some(Node { spot: node.spot, data })
     }
 
-    fn entry(&self, entry: &Entry, values: &[Value]) -> Entry {
-        Entry { key: entry.key.clone(), spot: entry.spot, value: self.filled(&entry.value, values) }
+    fn entry(&mut self, entry: &Entry) -> Option<Entry> {
+        self.take(entry.key.len())?;
+        Some(Entry { key: entry.key.clone(), spot: entry.spot, value: self.node(&entry.value)? })
     }
 
-    fn scalar(&self, scalar: &Scalar, spot: Spot, values: &[Value]) -> Data {
-        let value_of = |name: &str| {
-            let index = self.parameters.iter().position(|one| *one.name == *name)?;
-            values.get(index)
-        };
+    fn scalar(&mut self, scalar: &Scalar, spot: Spot) -> Option<Data> {
         let mut text = String::new();
         let mut rest = &*scalar.text;
         for (before, name, after) in splits(&scalar.text) {
-            let Some(value) = value_of(name) else { break };
+            let index = self.parameters.iter().position(|one| *one.name == *name)?;
+            let value = self.values.get(index)?;
+            let written = value.to_string();
+            self.take(before.len() + written.len())?;
             if before.is_empty() && after.is_empty() && text.is_empty() {
-                return data_of(value, spot);
+                return Some(data_of(value, spot));
             }
             text.push_str(before);
-            text.push_str(&value.to_string());
+            text.push_str(&written);
             rest = after;
         }
+        self.take(rest.len())?;
         text.push_str(rest);
-        Data::Scalar(Scalar { text: text.into(), plain: scalar.plain })
+        Some(Data::Scalar(Scalar { text: text.into(), plain: scalar.plain }))
+    }
+
+    /// Makes use of some room; one byte more, so that empty nodes are not free.
+    fn take(&mut self, bytes: usize) -> Option<()> {
+        *self.room = self.room.checked_sub(bytes + 1)?;
+        Some(())
     }
 }
 
@@ -229,6 +254,7 @@ impl Use {
         &self,
         file: &str,
         templates: &[&Template],
+        room: &mut usize,
         diagnostics: &mut Vec<Diagnostic>,
     ) -> Vec<Rule> {
         let mut here = Findings::new(file);
@@ -239,7 +265,7 @@ impl Use {
         };
         let mut there = Findings::new(&template.file);
         there.within = format!("templates.{}({}).rules", template.id, self.id);
-        let mut rules = template.rules(&values, &mut there);
+        let mut rules = template.rules(&values, room, &mut there);
         for rule in &mut rules {
             rule.id = format!("{}.{}", self.id, rule.id).into();
             rule.line = Line(self.line());

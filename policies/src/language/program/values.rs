@@ -89,6 +89,24 @@ impl Settings {
         self.value(setting, None).and_then(Value::size).unwrap_or_default()
     }
 
+    /// The bytes of a setting.
+    #[must_use]
+    pub fn bytes(&self, setting: Setting) -> u64 {
+        if let Some(Value::Bytes(bytes)) = self.value(setting, None) { *bytes } else { 0 }
+    }
+
+    /// A depth of reading ahead within the bounds that hold for all rules.
+    #[must_use]
+    pub fn depth_within(&self, depth: u32) -> u32 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "counts are whole and small"
+        )]
+        let bound = |setting| self.size(setting) as u32;
+        depth.max(bound(Setting::PrefetchDepthMin)).min(bound(Setting::PrefetchDepthMax))
+    }
+
     fn word<W: Word>(&self, setting: Setting, member: Option<&str>, otherwise: W) -> W {
         self.value(setting, member).and_then(Value::text).and_then(W::of).unwrap_or(otherwise)
     }

@@ -278,3 +278,42 @@ fn what_only_all_layers_together_show() {
         assert_eq!(found.to_string(), message);
     }
 }
+
+#[test]
+fn a_short_text_does_not_make_a_large_program() {
+    let built_in = built_in();
+    let many = |rule: &str, n: usize| (0..n).map(|n| rule.replace('N', &n.to_string())).collect::<String>();
+    let told = |text: &str| {
+        let policy = PolicyFile::parse("policy.yaml", text).unwrap();
+        Program::compile(&layers(&[policy], &built_in))
+            .unwrap_err()
+            .0
+            .last()
+            .map(ToString::to_string)
+            .unwrap()
+    };
+    let instances = format!(
+        "version: 1\ntemplates:\n- id: t\n  parameters: [{{name: x, kind: text}}]\n  rules:\n  - {{id: r, name: \"{}\", enabled: false}}\nuse:\n{}",
+        "${x}".repeat(20_000),
+        many(&format!("- {{id: uN, template: t, parameters: {{x: {}}}}}\n", "y".repeat(100)), 10)
+    );
+    assert_eq!(
+        told(&instances),
+        "policy.yaml:6:5: templates.t(u2).rules: the instances of templates are too long (at most 4194304 bytes)"
+    );
+    let rules = format!("version: 1\nrules:\n{}", many("- {id: rN, enabled: false}\n", 1001));
+    assert_eq!(wrong(&rules), "policy.yaml:3:1: rules: a list of 1001 items is too long (at most 1000)");
+    let condition = "  - {type: file_pattern, property: name, operator: matches, value: \"?N\"}\n";
+    let patterns = format!(
+        "version: 1\nrules:\n{}",
+        many(&format!("- id: rN\n  actions: [{{type: pin}}]\n  conditions:\n{}", many(condition, 11)), 92)
+    );
+    assert!(wrong(&patterns).contains("is one too many (at most 1000 patterns)"), "{}", wrong(&patterns));
+}
+
+#[test]
+fn not_more_is_told_than_a_person_reads() {
+    let settings: String = (0..500).map(|n| format!("  s{n}: 1\n")).collect();
+    let found = PolicyFile::parse("policy.yaml", &format!("version: 1\nsettings:\n{settings}")).unwrap_err();
+    assert_eq!(found.0.len(), 100);
+}

@@ -2,8 +2,8 @@
 
 use super::{alone, built_in, layers};
 use crate::language::{
-    ActionKind, Aspect, Fact, FactList, Facts, NoFacts, Program, Property, Stance, Why, Wish, fact_of_key,
-    resolve,
+    ActionKind, Aspect, Fact, FactList, Facts, NoFacts, Phase, Priority, Program, Property, Stance, Strategy,
+    Why, Wish, fact_of_key, resolve,
 };
 
 fn facts<'a>(facts: &[(Property, Fact<'a>)]) -> FactList<'a> {
@@ -201,6 +201,41 @@ fn of_rivals_the_higher_priority_is_heard() {
     assert_eq!(resolved.observed.len(), 1);
     assert!(matches!(resolved.of(Aspect::Copy).unwrap().wish, Wish::Copy { keep: true, .. }));
     assert!(matches!(resolved.of(Aspect::Prefetch).unwrap().wish, Wish::Prefetch { depth: 4, .. }));
+}
+
+#[test]
+fn recommendations_are_what_rules_say_within_the_settings() {
+    let program = alone(
+        "
+version: 1
+settings: {cache: none, cache.training: lru, prefetch_depth_max: 16, prefetch_bytes_max: 1GiB, prefetch: conservative}
+rules:
+- id: ahead
+  conditions: [{type: file_pattern, property: name, operator: matches, value: \"*.tar\"}]
+  actions: [{type: prefetch, parameters: {depth: 99, bytes: 4GiB, strategy: aggressive}}, {type: cache, parameters: {priority: high}}]
+- id: through
+  conditions: [{type: file_pattern, property: name, operator: matches, value: \"*.log\"}]
+  actions: [{type: stream}]
+",
+    );
+    let recommended = |key, phase| program.recommend(&program.evaluate(&Key(key)), phase);
+    let shard = recommended("a.tar", None);
+    assert_eq!((shard.cache, shard.cache_priority), (true, Priority::High));
+    assert_eq!((shard.prefetch_depth, shard.prefetch_bytes), (16, 1 << 30));
+    assert_eq!(shard.prefetch_strategy, Strategy::Aggressive);
+    assert!(shard.reason.starts_with("prefetch, cache because rule ahead"), "{}", shard.reason);
+    let other = recommended("a.jpg", None);
+    assert_eq!((other.cache, other.prefetch_depth), (false, 0));
+    assert_eq!(other.prefetch_strategy, Strategy::Conservative);
+    assert!(recommended("a.jpg", Some(Phase::Training)).cache);
+    assert!(!recommended("a.log", Some(Phase::Training)).cache);
+}
+
+/// A server evaluates one program from many threads.
+#[test]
+fn programs_are_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Program>();
 }
 
 /// By hand: `cargo test --release -p mlgw-policies -- --ignored --nocapture cost`.

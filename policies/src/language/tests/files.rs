@@ -62,13 +62,16 @@ fn tar() -> Vec<u8> {
     bytes
 }
 
+/// Key, first bytes, user agent, and the frameworks that they speak for.
+type Case<'a> = (&'a str, Option<&'a [u8]>, Option<&'a str>, &'a [&'a str]);
+
 #[test]
 fn frameworks_are_recognised_by_key_content_and_user_agent() {
     let built_in = built_in();
     let program = Program::compile(&layers(&[], &built_in)).unwrap();
     let safetensors: &[u8] = b"\x58\x01\x00\x00\x00\x00\x00\x00{\"__metadata__\"";
     let tar = tar();
-    let cases: &[(&str, Option<&[u8]>, Option<&str>, &[&str])] = &[
+    let cases: &[Case<'_>] = &[
         ("run/step-10/__0_0.distcp", None, None, &["pytorch"]),
         ("models/resnet.pt", Some(b"PK\x03\x04rest"), None, &["pytorch"]),
         ("data/1.jpg", None, Some("s3torchconnector/1.4.2 ua/2.1 os/linux lang/python#3.11"), &["pytorch"]),

@@ -1,7 +1,7 @@
 //! What holds for every text.
 
 use super::{alone, built_in, layers};
-use crate::language::{Framework, PolicyFile, Program, recipes};
+use crate::language::{FRAMEWORKS, Framework, PolicyFile, Program, recipes};
 use proptest::prelude::*;
 
 /// Compiles what can be read; nothing may panic on the way.
@@ -71,6 +71,14 @@ proptest! {
     }
 
     #[test]
+    fn no_mutated_plugin_panics(which in 0..FRAMEWORKS.len(), at in any::<prop::sample::Index>(), with in any::<char>()) {
+        let mut text: Vec<char> = FRAMEWORKS[which].2.chars().collect();
+        let at = at.index(text.len());
+        text[at] = with;
+        let _ = Framework::parse("f.yaml", &text.into_iter().collect::<String>());
+    }
+
+    #[test]
     fn any_policy_is_printed_and_read_again(
         rules in proptest::collection::vec((operator_and_value(), -100..100_i32, 0..3_u8, 0.01..1.0_f64, any::<String>()), 1..5),
         pin in 0..=100_u8,
@@ -93,4 +101,41 @@ fn the_largest_numbers_are_printed_and_read_again() {
     let text = "{version: 1, rules: [{id: r, conditions: [{type: access_pattern, property: reads, operator: in, value: [9007199254740992, -0.1, 1e-7]}], actions: [{type: pin}]}]}";
     round_trip(text).unwrap();
     assert_eq!(alone(text).rules().len(), 1);
+}
+
+/// By hand: `cargo test --release -p mlgw-policies -- --ignored --nocapture long_texts`.
+#[test]
+#[ignore = "measures"]
+fn long_texts_take_time_in_proportion() {
+    let n = 1 << 20;
+    let texts = [
+        ("spaces", " ".repeat(n)),
+        ("comments", "#\n".repeat(n / 2)),
+        ("open lists", "[".repeat(n)),
+        ("dashes", "- ".repeat(n / 2)),
+        ("questions", "? ".repeat(n / 2)),
+        ("colons", ": ".repeat(n / 2)),
+        ("keys", (0..n / 12).map(|n| format!("k{n}: 1\n")).collect()),
+        ("same keys", "k: 1\n".repeat(n / 5)),
+        ("items", format!("[{}]", "1,".repeat(n / 2))),
+        ("words", "a ".repeat(n / 2)),
+        ("lines", "a\n".repeat(n / 2)),
+        ("quoted", format!("\"{}\"", "\\u0041".repeat(n / 7))),
+        ("block", format!("a: |\n{}", "  x\n".repeat(n / 4))),
+        ("folded", format!("a: >\n{}", "  x\n\n".repeat(n / 5))),
+        ("directives", format!("{}---\na: 1", "%TAG !a! b\n".repeat(n / 12))),
+        ("deep indents", (0..1400).map(|n| format!("{}a:\n", " ".repeat(n))).collect()),
+        ("braces", "{a: ".repeat(n / 4)),
+        ("key in flow", format!("{{{}: 1}}", "a ".repeat(n / 2 - 4))),
+        (
+            "unknown fields",
+            format!("version: 1\n{}", (0..n / 16).map(|n| format!("rulex{n}: 1\n")).collect::<String>()),
+        ),
+    ];
+    for (name, text) in texts {
+        let start = std::time::Instant::now();
+        let text = &text[..text.len().min(n)];
+        let wrong = PolicyFile::parse("p", text).map(|_| ()).map_err(|wrong| wrong.0[0].found.clone());
+        println!("{name}: {:?} for {} bytes: {wrong:?}", start.elapsed(), text.len());
+    }
 }
