@@ -288,7 +288,7 @@ fn a_short_text_does_not_make_a_large_program() {
         Program::compile(&layers(&[policy], &built_in))
             .unwrap_err()
             .0
-            .last()
+            .first()
             .map(ToString::to_string)
             .unwrap()
     };

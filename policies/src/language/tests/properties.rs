@@ -39,8 +39,6 @@ fn operator_and_value() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-
     #[test]
     fn no_text_panics(text in any::<String>()) {
         compile(&text);
