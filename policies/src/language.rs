@@ -45,7 +45,7 @@ pub use properties::{ConditionType, PROPERTIES, Property, PropertyRow, propertie
 pub use recommendation::Recommendation;
 pub use resolve::{Lost, Resolved, Why, resolve};
 pub use rule::{Action, Condition, Line, Match, Rule, Target};
-pub use schema::schema;
+pub use schema::{framework_schema, schema};
 pub use settings::{Given, SETTINGS, Setting, SettingRow};
 pub use template::{Template, TemplateParameter, Use};
 pub use value::{Kind, Value};

@@ -4,7 +4,7 @@ use super::diagnostic::{Diagnostics, Findings};
 use super::limits::RULES_MAX;
 use super::operators::{Operator, Test};
 use super::properties::{ConditionType, property_of};
-use super::reader::{Fields, Place, is_name};
+use super::reader::{Fields, Place, entries, is_name};
 use super::rule::{Condition, Rule};
 use super::settings::{Given, Setting};
 use super::template::{Template, Use};
@@ -251,6 +251,9 @@ fn read_profiles(place: &Place<'_>, findings: &mut Findings) -> Vec<HardwareProf
         }
         let Some(fields) = Fields::of(&at, PROFILE_FIELDS, findings) else { continue };
         let Some(wanted) = fields.need("conditions", findings) else { continue };
+        if entries(&wanted).next().is_none() {
+            findings.wrong(&wanted, "would fit every machine", "one condition at least".to_owned());
+        }
         let conditions = findings
             .entries(&wanted)
             .iter()

@@ -81,13 +81,18 @@ pub struct Program {
     off: Vec<(Box<str>, Source)>,
     settings: Settings,
     frameworks: Vec<Framework>,
+    /// Names of frameworks that are not looked for.
+    ignored: Vec<Box<str>>,
 }
 
 /// The same rules and settings, wherever they come from.
 impl PartialEq for Program {
     fn eq(&self, other: &Self) -> bool {
         let off = |program: &Self| program.off.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>();
-        self.rules == other.rules && self.settings == other.settings && off(self) == off(other)
+        self.rules == other.rules
+            && self.settings == other.settings
+            && self.ignored == other.ignored
+            && off(self) == off(other)
     }
 }
 
@@ -138,6 +143,12 @@ impl Program {
     #[must_use]
     pub fn frameworks(&self) -> &[Framework] {
         &self.frameworks
+    }
+
+    /// Names of frameworks that are not looked for, because a file says so.
+    #[must_use]
+    pub fn ignored_frameworks(&self) -> &[Box<str>] {
+        &self.ignored
     }
 
     /// The frameworks that key, first bytes and user agent speak for, with the confidence that they reach.
@@ -263,12 +274,13 @@ impl<'a> Compiler<'a> {
 
     /// Plugins but those that the strongest file that speaks of them turns off.
     fn enabled(&self) -> Vec<&'a Framework> {
-        let says = |name: &str| {
-            let sections = self.layers.custom.iter().flat_map(|file| &file.frameworks);
-            let mut sections = sections.filter(|section| *section.name == *name);
-            sections.next().is_none_or(|section: &FrameworkSection| section.enabled)
-        };
-        self.frameworks.iter().copied().filter(|one| says(&one.name)).collect()
+        self.frameworks.iter().copied().filter(|one| self.is_enabled(one)).collect()
+    }
+
+    fn is_enabled(&self, framework: &Framework) -> bool {
+        let sections = self.layers.custom.iter().flat_map(|file| &file.frameworks);
+        let mut sections = sections.filter(|section| section.name == framework.name);
+        sections.next().is_none_or(|section: &FrameworkSection| section.enabled)
     }
 
     fn check_ids(&mut self, file: &Arc<str>, rules: &[Rule]) {
@@ -328,8 +340,12 @@ impl<'a> Compiler<'a> {
         }
         rules.sort_by(|a, b| b.rule.priority.cmp(&a.rule.priority).then_with(|| a.rule.id.cmp(&b.rule.id)));
         off.sort_by(|a, b| a.0.cmp(&b.0));
-        let frameworks = self.enabled().into_iter().cloned().collect();
-        Program { rules, off, settings, frameworks }
+        let (looked_for, ignored): (Vec<&Framework>, Vec<_>) =
+            self.frameworks.iter().partition(|one| self.is_enabled(one));
+        let frameworks = looked_for.into_iter().cloned().collect();
+        let mut ignored: Vec<_> = ignored.into_iter().map(|one| one.name.clone()).collect();
+        ignored.sort();
+        Program { rules, off, settings, frameworks, ignored }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::actions::{ALIASES, ActionKind, sizes_of};
 use super::file::{OVERRIDE_FIELDS, PROFILE_FIELDS};
-use super::limits::{ITEMS_MAX, NAME_BYTES_MAX};
+use super::framework::Hint;
+use super::limits::{FIRST_BYTES, ITEMS_MAX, NAME_BYTES_MAX};
 use super::operators::{Operator, Shape};
 use super::properties::{ConditionType, PropertyRow, properties_of};
 use super::rule::{PRIORITY_MAX, operators_for};
@@ -23,8 +24,11 @@ pub fn schema() -> Json {
         closed(all.into_iter().filter(|(name, _)| fields.contains(name)), &[])
     };
     let environments = Environment::ALL.iter().map(|one| (one.name(), overrides(OVERRIDE_FIELDS)));
+    let mut definitions = rule_definitions();
+    definitions["settings"] = settings();
+    definitions["comparisons"] = comparisons();
     json!({
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$schema": DRAFT,
         "title": "mlgw policy",
         "type": "object",
         "properties": {
@@ -41,16 +45,59 @@ pub fn schema() -> Json {
         },
         "required": ["version"],
         "additionalProperties": false,
-        "$defs": {
-            "settings": settings(),
-            "rules": {"type": "array", "items": {"$ref": "#/$defs/rule"}},
-            "rule": rule(),
-            "condition": {"oneOf": conditions()},
-            "action": {"oneOf": actions()},
-            "comparisons": comparisons(),
-        },
+        "$defs": definitions,
     })
 }
+
+/// The schema of framework plugins.
+#[must_use]
+pub fn framework_schema() -> Json {
+    let confidence = || ("confidence", json!({"type": "number", "minimum": 0, "maximum": 1}));
+    let pattern = || closed([("pattern", text()), confidence()], &["pattern", "confidence"]);
+    let magic = [
+        ("offset", json!({"type": "integer", "minimum": 0, "maximum": FIRST_BYTES - 1})),
+        ("hex", json!({"type": "string", "pattern": "^([0-9a-fA-F]{2} *)+$"})),
+        ("text", text()),
+        confidence(),
+    ];
+    let list = |items: Json| json!({"type": "array", "items": items});
+    let detect = [
+        ("keys", list(pattern())),
+        ("magic", list(closed(magic, &["confidence"]))),
+        ("user_agents", list(pattern())),
+    ];
+    let hint = |hint: &Hint| {
+        let schema = json!({"oneOf": [text(), {"type": "array", "items": text()}]});
+        (hint.name(), described(schema, hint.doc()))
+    };
+    let fields = [
+        ("version", json!({"const": super::VERSION})),
+        ("framework", name()),
+        ("description", text()),
+        ("detect", closed(detect, &[])),
+        ("hints", closed(Hint::ALL.iter().map(hint), &[])),
+        ("rules", json!({"$ref": "#/$defs/rules"})),
+        ("templates", list(template())),
+        ("use", list(instance())),
+    ];
+    let mut schema = closed(fields, &["version", "framework", "detect"]);
+    schema["$schema"] = DRAFT.into();
+    schema["title"] = "mlgw framework plugin".into();
+    schema["$defs"] = rule_definitions();
+    schema
+}
+
+/// What policy files and plugins share.
+fn rule_definitions() -> Json {
+    json!({
+        "rules": {"type": "array", "items": {"$ref": "#/$defs/rule"}},
+        "rule": rule(),
+        "condition": {"oneOf": conditions()},
+        "action": {"oneOf": actions()},
+    })
+}
+
+const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 /// An object with these fields and no others.
 fn closed<'a>(fields: impl IntoIterator<Item = (&'a str, Json)>, required: &[&str]) -> Json {

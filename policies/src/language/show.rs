@@ -23,6 +23,10 @@ impl Program {
                 &format!("{}: {}  {from}", self.setting_word(one), flow(&one.value.to_json())),
             );
         }
+        for (index, name) in self.ignored_frameworks().iter().enumerate() {
+            text.push_str(if index == 0 { "frameworks:\n" } else { "" });
+            line(&mut text, 2, &format!("{}: {{enabled: false}}", scalar(name)));
+        }
         text.push_str("rules:\n");
         for one in self.rules() {
             rule_text(&mut text, &one.rule, &one.source);
@@ -51,8 +55,11 @@ impl Program {
         let rules: Vec<_> = rules.chain(self.off().iter().map(|(id, _)| object(off_fields(id)))).collect();
         let sources = self.rules().iter().map(|one| (one.rule.id.to_string(), source_json(&one.source)));
         let off = self.off().iter().map(|(id, source)| (id.to_string(), source_json(source)));
+        let ignored = self.ignored_frameworks().iter();
+        let frameworks: Map<_, _> =
+            ignored.map(|name| (name.to_string(), serde_json::json!({"enabled": false}))).collect();
         serde_json::json!({
-            "policy": {"version": 1, "settings": settings, "rules": rules},
+            "policy": {"version": 1, "settings": settings, "frameworks": frameworks, "rules": rules},
             "from": {"settings": setting_sources, "rules": sources.chain(off).collect::<Map<_, _>>()},
         })
     }

@@ -1,5 +1,7 @@
 //! Tests of the language as a whole.
 
+use std::sync::LazyLock;
+
 use super::{BuiltIn, Environment, Layers, NoFacts, PolicyFile, Program};
 
 mod diagnostics;
@@ -9,8 +11,10 @@ mod layering;
 mod printing;
 mod properties;
 
-fn built_in() -> BuiltIn {
-    BuiltIn::load().unwrap_or_else(|wrong| panic!("{wrong}"))
+fn built_in() -> &'static BuiltIn {
+    static BUILT_IN: LazyLock<BuiltIn> =
+        LazyLock::new(|| BuiltIn::load().unwrap_or_else(|wrong| panic!("{wrong}")));
+    &BUILT_IN
 }
 
 fn parse(text: &str) -> PolicyFile {
@@ -24,7 +28,7 @@ fn layers<'a>(custom: &'a [PolicyFile], built_in: &'a BuiltIn) -> Layers<'a> {
 
 /// The text alone, without anything built in.
 fn alone(text: &str) -> Program {
-    let mut none = built_in();
+    let mut none = built_in().clone();
     none.frameworks.clear();
     none.defaults = PolicyFile::parse("none.yaml", "version: 1").unwrap();
     Program::compile(&layers(&[parse(text)], &none)).unwrap_or_else(|wrong| panic!("{wrong}"))

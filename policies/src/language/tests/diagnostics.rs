@@ -246,7 +246,7 @@ fn templates() {
         ),
     ] {
         let policy = PolicyFile::parse("policy.yaml", &format!("{TEMPLATE}{rest}")).unwrap();
-        let found = Program::compile(&layers(&[policy], &built_in)).unwrap_err();
+        let found = Program::compile(&layers(&[policy], built_in)).unwrap_err();
         assert_eq!(found.to_string(), message);
     }
     assert_eq!(
@@ -274,7 +274,7 @@ fn what_only_all_layers_together_show() {
         ),
     ] {
         let policy = PolicyFile::parse("policy.yaml", text).unwrap();
-        let found = Program::compile(&layers(&[policy], &built_in)).unwrap_err();
+        let found = Program::compile(&layers(&[policy], built_in)).unwrap_err();
         assert_eq!(found.to_string(), message);
     }
 }
@@ -285,7 +285,7 @@ fn a_short_text_does_not_make_a_large_program() {
     let many = |rule: &str, n: usize| (0..n).map(|n| rule.replace('N', &n.to_string())).collect::<String>();
     let told = |text: &str| {
         let policy = PolicyFile::parse("policy.yaml", text).unwrap();
-        Program::compile(&layers(&[policy], &built_in))
+        Program::compile(&layers(&[policy], built_in))
             .unwrap_err()
             .0
             .first()
@@ -302,7 +302,7 @@ fn a_short_text_does_not_make_a_large_program() {
         "policy.yaml:6:5: templates.t(u2).rules: the instances of templates are too long (at most 4194304 bytes)"
     );
     let rules = format!("version: 1\nrules:\n{}", many("- {id: rN, enabled: false}\n", 1001));
-    assert_eq!(wrong(&rules), "policy.yaml:3:1: rules: a list of 1001 items is too long (at most 1000)");
+    assert_eq!(wrong(&rules), "policy.yaml:3:3: rules: a list of 1001 items is too long (at most 1000)");
     let condition = "  - {type: file_pattern, property: name, operator: matches, value: \"?N\"}\n";
     let patterns = format!(
         "version: 1\nrules:\n{}",

@@ -114,7 +114,7 @@ rules:
 #[test]
 fn rules_of_a_framework_wait_until_it_is_detected() {
     let built_in = built_in();
-    let program = Program::compile(&layers(&[], &built_in)).unwrap();
+    let program = Program::compile(&layers(&[], built_in)).unwrap();
     let name = (Property::Name, Fact::Text("index.json"));
     assert!(ids(&program, &facts(&[name])).is_empty());
     let detected = facts(&[name, (Property::Framework, Fact::List(&["pytorch", "mosaicml"]))]);
@@ -251,7 +251,7 @@ fn cost_of_twenty_rules() {
         .collect();
     let program = alone(&format!("version: 1\nrules:\n{rules}"));
     let defaults = built_in();
-    let defaults = Program::compile(&layers(&[], &defaults)).unwrap();
+    let defaults = Program::compile(&layers(&[], defaults)).unwrap();
     for (name, program) in [("twenty rules", &program), ("defaults", &defaults)] {
         let start = std::time::Instant::now();
         let rounds = 1_000_000;

@@ -13,7 +13,7 @@ fn every_recipe_compiles_above_the_defaults() {
         assert_eq!(policy.name.as_deref(), Some(*name));
         assert!(policy.description.is_some(), "{name}");
         let program =
-            Program::compile(&layers(&[policy], &built_in)).unwrap_or_else(|wrong| panic!("{wrong}"));
+            Program::compile(&layers(&[policy], built_in)).unwrap_or_else(|wrong| panic!("{wrong}"));
         let own = program.rules().iter().filter(|rule| rule.source.layer == Layer::Custom).count();
         assert!(own >= 3, "{name} has {own} rules");
     }
@@ -22,7 +22,7 @@ fn every_recipe_compiles_above_the_defaults() {
 #[test]
 fn recipes_together_use_every_action() {
     let built_in = built_in();
-    let programs: Vec<_> = recipes().iter().map(|(_, _, text)| above(text, &built_in)).collect();
+    let programs: Vec<_> = recipes().iter().map(|(_, _, text)| above(text, built_in)).collect();
     for kind in ActionKind::ALL {
         let mut rules = programs.iter().flat_map(Program::rules);
         assert!(rules.any(|rule| rule.actions().any(|(action, _)| action.kind == *kind)), "{kind}");
@@ -32,8 +32,9 @@ fn recipes_together_use_every_action() {
 #[test]
 fn built_in_rules_act_but_for_what_is_for_a_person() {
     let built_in = built_in();
-    let program = Program::compile(&layers(&[], &built_in)).unwrap();
+    let program = Program::compile(&layers(&[], built_in)).unwrap();
     assert!(program.rules().len() > 15);
+    assert!(program.rules().iter().all(|rule| rule.rule.priority < 0), "a person's rules go before");
     for (action, _) in program.rules().iter().flat_map(|rule| rule.actions()) {
         let expected = match action.kind {
             ActionKind::Spill | ActionKind::Evict | ActionKind::Retain | ActionKind::Compress => {
@@ -68,7 +69,7 @@ type Case<'a> = (&'a str, Option<&'a [u8]>, Option<&'a str>, &'a [&'a str]);
 #[test]
 fn frameworks_are_recognised_by_key_content_and_user_agent() {
     let built_in = built_in();
-    let program = Program::compile(&layers(&[], &built_in)).unwrap();
+    let program = Program::compile(&layers(&[], built_in)).unwrap();
     let safetensors: &[u8] = b"\x58\x01\x00\x00\x00\x00\x00\x00{\"__metadata__\"";
     let tar = tar();
     let cases: &[Case<'_>] = &[
@@ -121,7 +122,7 @@ fn a_persons_plugin_takes_the_place_of_a_built_in_one() {
     let built_in = built_in();
     let text = "{\"version\": 1, \"framework\": \"pytorch\", \"detect\": {\"keys\": [{\"pattern\": \"*.mine\", \"confidence\": 1}]}}";
     let own = [Framework::parse("own.json", text).unwrap()];
-    let all = crate::language::Layers { frameworks: &own, ..layers(&[], &built_in) };
+    let all = crate::language::Layers { frameworks: &own, ..layers(&[], built_in) };
     let program = Program::compile(&all).unwrap();
     assert_eq!(program.detect("a.mine", None, None).collect::<Vec<_>>(), [("pytorch", 1.0)]);
     assert_eq!(program.detect("a.pt", None, None).count(), 0);

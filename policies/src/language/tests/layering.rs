@@ -39,7 +39,7 @@ fn rule<'p>(program: &'p Program, id: &str) -> Option<&'p crate::language::Effec
 #[test]
 fn the_stronger_layer_replaces() {
     let built_in = built_in();
-    let program = above(POLICY, &built_in);
+    let program = above(POLICY, built_in);
     let shards = rule(&program, "shards-ahead").unwrap();
     assert_eq!((shards.source.layer, shards.source.to_string().as_str()), (Layer::Custom, "policy.yaml:6"));
     assert_eq!(shards.rule.priority, 7);
@@ -54,14 +54,14 @@ fn the_stronger_layer_replaces() {
 #[test]
 fn settings_fall_through_the_layers() {
     let built_in = built_in();
-    let program = above(POLICY, &built_in);
+    let program = above(POLICY, built_in);
     let value = |setting| program.settings().value(setting, None).cloned();
     assert_eq!(value(Setting::PinMax), Some(Value::Percent(10.0)));
     assert_eq!(value(Setting::CheckpointKeep), Some(Value::Number(9.0)));
     assert_eq!(value(Setting::PrefetchDepthMax), Some(Value::Number(64.0)));
     // What a weaker layer says for one phase does not hold against what a stronger one says for all.
     assert_eq!(program.settings().prefetch(Some(Phase::Tuning)), Strategy::Balanced);
-    let defaults = Program::compile(&layers(&[], &built_in)).unwrap();
+    let defaults = Program::compile(&layers(&[], built_in)).unwrap();
     assert_eq!(defaults.settings().prefetch(Some(Phase::Tuning)), Strategy::Conservative);
     assert_eq!(defaults.settings().prefetch(Some(Phase::Training)), Strategy::Adaptive);
 }
@@ -75,7 +75,7 @@ fn hardware_profiles_fill_in_for_machines_like_theirs() {
             (Property::GpuCount, "", Fact::Number(gpus)),
             (Property::Memory, "", Fact::Bytes(64 << 30)),
         ]);
-        let all = Layers { environment, machine: &machine, ..layers(&custom, &built_in) };
+        let all = Layers { environment, machine: &machine, ..layers(&custom, built_in) };
         Program::compile(&all).unwrap()
     };
     let keep = |program: &Program| program.settings().size(Setting::CheckpointKeep) as u32;
@@ -93,7 +93,7 @@ fn hardware_profiles_fill_in_for_machines_like_theirs() {
 fn of_several_files_the_first_is_strongest() {
     let built_in = built_in();
     let custom = [parse("version: 1\nsettings: {pin_max: 1%}"), parse(POLICY)];
-    let program = Program::compile(&layers(&custom, &built_in)).unwrap();
+    let program = Program::compile(&layers(&custom, built_in)).unwrap();
     assert_eq!(program.settings().value(Setting::PinMax, None), Some(&Value::Percent(1.0)));
     assert_eq!(rule(&program, "shards-ahead").unwrap().rule.priority, 7);
 }
@@ -101,7 +101,7 @@ fn of_several_files_the_first_is_strongest() {
 #[test]
 fn rules_are_tried_by_priority_and_then_by_id() {
     let built_in = built_in();
-    let program = above(POLICY, &built_in);
+    let program = above(POLICY, built_in);
     let keys: Vec<_> = program.rules().iter().map(|one| (-one.rule.priority, one.rule.id.clone())).collect();
     assert!(keys.is_sorted());
 }
@@ -114,18 +114,22 @@ fn frameworks_are_turned_off_and_added_to() {
 version: 1
 frameworks:
   mosaicml: {enabled: false}
+  webdataset: {enabled: false}
   pytorch:
     rules:
     - id: mine
       conditions: [{type: file_context, property: key, operator: exists}]
       actions: [{type: compress}]
 ",
-        &built_in,
+        built_in,
     );
     assert!(rule(&program, "mosaicml-index").is_none());
     assert!(program.frameworks().iter().all(|one| &*one.name != "mosaicml"));
     let mine = rule(&program, "mine").unwrap();
     assert_eq!(mine.rule.framework.as_deref(), Some("pytorch"));
+    assert_eq!(program.ignored_frameworks(), ["mosaicml".into(), "webdataset".into()]);
+    assert_eq!(above(&program.to_yaml(), built_in), program);
+    assert_eq!(above(&program.to_json()["policy"].to_string(), built_in), program);
     // A person wrote it, so it acts.
     assert_eq!((mine.source.layer, mine.rule.actions[0].stance), (Layer::Custom, Some(Stance::Act)));
 }
@@ -152,7 +156,7 @@ use:
 - {id: a, template: t, parameters: {exts: [tar, tgz]}}
 - {id: b, template: t, parameters: {exts: [mds], depth: 5, room: 1GiB}}
 ",
-        &built_in,
+        built_in,
     );
     let a = rule(&program, "a.ahead").unwrap();
     assert_eq!(a.rule.conditions[0].value.to_string(), "[tar, tgz]");

@@ -2,8 +2,8 @@
 
 use super::{above, alone, built_in, layers, parse};
 use crate::language::{
-    ActionKind, ConditionType, DEFAULTS, Operator, PROPERTIES, PolicyFile, Program, Setting, Word, printed,
-    recipes, schema,
+    ActionKind, ConditionType, DEFAULTS, FRAMEWORKS, Operator, PROPERTIES, PolicyFile, Program, Setting,
+    Word, framework_schema, printed, recipes, schema,
 };
 use serde_json::Value as Json;
 
@@ -11,15 +11,15 @@ use serde_json::Value as Json;
 fn what_is_printed_compiles_to_the_same_program() {
     let built_in = built_in();
     for (name, _, text) in recipes() {
-        let program = above(text, &built_in);
+        let program = above(text, built_in);
         let yaml = program.to_yaml();
         let again =
             PolicyFile::parse("printed.yaml", &yaml).unwrap_or_else(|wrong| panic!("{wrong}\n{yaml}"));
-        assert_eq!(Program::compile(&layers(&[again], &built_in)).unwrap(), program, "{name}\n{yaml}");
+        assert_eq!(Program::compile(&layers(&[again], built_in)).unwrap(), program, "{name}\n{yaml}");
         let json = program.to_json()["policy"].to_string();
         let again =
             PolicyFile::parse("printed.json", &json).unwrap_or_else(|wrong| panic!("{wrong}\n{json}"));
-        assert_eq!(Program::compile(&layers(&[again], &built_in)).unwrap(), program, "{name}\n{json}");
+        assert_eq!(Program::compile(&layers(&[again], built_in)).unwrap(), program, "{name}\n{json}");
     }
 }
 
@@ -158,10 +158,14 @@ fn recipes_and_printed_programs_are_what_the_schema_says() {
     let (schema, built_in) = (schema(), built_in());
     for (name, _, text) in recipes() {
         assert!(holds(&schema, &schema, &json_of(text)), "{name}");
-        let printed = above(text, &built_in).to_json();
+        let printed = above(text, built_in).to_json();
         assert!(holds(&schema, &schema, &printed["policy"]), "{name}");
     }
     assert!(holds(&schema, &schema, &json_of(DEFAULTS.1)));
+    let plugins = framework_schema();
+    for (name, _, text) in FRAMEWORKS {
+        assert!(holds(&plugins, &plugins, &json_of(text)), "{name}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 fn compile(text: &str) -> Option<Program> {
     let built_in = built_in();
     let policy = PolicyFile::parse("p.yaml", text).ok()?;
-    Program::compile(&layers(&[policy], &built_in)).ok()
+    Program::compile(&layers(&[policy], built_in)).ok()
 }
 
 /// Whatever program a text makes, what it prints makes the same.
