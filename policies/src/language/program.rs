@@ -243,7 +243,8 @@ impl<'a> Compiler<'a> {
     fn file(&mut self, file: &'a PolicyFile, layer: Layer, built_in: bool) -> Part<'a> {
         let mut rules = self.with_uses(&file.file, &file.everywhere.rules, &file.uses, None);
         for section in &file.frameworks {
-            self.check_framework(&file.file, &section.name, (section.line, section.column));
+            let path = format!("frameworks.{}", section.name);
+            self.check_framework(&file.file, &section.name, (section.line, section.column), path);
             rules.extend(section.rules.iter().cloned());
         }
         self.check_ids(&file.file, &rules);
@@ -265,7 +266,7 @@ impl<'a> Compiler<'a> {
                 break;
             }
             if rules.len() > RULES_MAX {
-                self.wrong(file, one.line(), 1, format!("more than {RULES_MAX} rules"), String::new(), None);
+                self.wrong(file, one.line(), format!("more than {RULES_MAX} rules"), String::new());
                 break;
             }
         }
@@ -288,30 +289,23 @@ impl<'a> Compiler<'a> {
         for rule in rules {
             if !seen.insert(&*rule.id) {
                 let found = format!("the id {:?} is given twice", rule.id);
-                self.wrong(file, rule.line.0, 1, found, "each id once".to_owned(), None);
+                self.wrong(file, rule.line.0, found, "each id once".to_owned());
             }
         }
     }
 
-    fn check_framework(&mut self, file: &str, name: &str, at: (u32, u32)) {
+    fn check_framework(&mut self, file: &str, name: &str, (line, column): (u32, u32), path: String) {
         let names = || self.frameworks.iter().map(|one| &*one.name);
         if !names().any(|one| one == name) {
-            let (near, expected) = (nearest(name, names()), one_of(names()));
-            self.wrong(file, at.0, at.1, format!("{name:?} is no framework"), expected, near);
+            let (nearest, expected) = (nearest(name, names()), one_of(names()));
+            let (file, found) = (file.into(), format!("{name:?} is no framework"));
+            self.diagnostics.push(Diagnostic { file, line, column, path, expected, found, nearest });
         }
     }
 
-    fn wrong(
-        &mut self,
-        file: &str,
-        line: u32,
-        column: u32,
-        found: String,
-        expected: String,
-        nearest: Option<String>,
-    ) {
+    fn wrong(&mut self, file: &str, line: u32, found: String, expected: String) {
         let (file, path) = (file.into(), String::new());
-        self.diagnostics.push(Diagnostic { file, line, column, path, expected, found, nearest });
+        self.diagnostics.push(Diagnostic { file, line, column: 1, path, expected, found, nearest: None });
     }
 
     fn program(&mut self, parts: Vec<Part<'a>>) -> Program {
@@ -320,7 +314,8 @@ impl<'a> Compiler<'a> {
         for part in parts {
             for rule in part.rules {
                 if let Some(name) = &rule.framework {
-                    self.check_framework(part.file, name, (rule.line.0, 1));
+                    let path = format!("rule {}", rule.id);
+                    self.check_framework(part.file, name, (rule.line.0, 1), path);
                 }
                 if !seen.insert(rule.id.clone()) {
                     continue;
@@ -336,7 +331,7 @@ impl<'a> Compiler<'a> {
         if rules.len() > RULES_MAX {
             let file = self.layers.custom.first().map_or("", |file| &*file.file);
             let found = format!("{} rules", rules.len());
-            self.wrong(file, 1, 1, found, format!("at most {RULES_MAX} of all layers"), None);
+            self.wrong(file, 1, found, format!("at most {RULES_MAX} of all layers"));
         }
         rules.sort_by(|a, b| b.rule.priority.cmp(&a.rule.priority).then_with(|| a.rule.id.cmp(&b.rule.id)));
         off.sort_by(|a, b| a.0.cmp(&b.0));

@@ -11,7 +11,7 @@ words! {
     ConditionType {
         /// The object that is read or written.
         FileContext = "file_context",
-        /// The object's name, by pattern.
+        /// The object's name; the only operator is `matches`.
         FilePattern = "file_pattern",
         /// How the object and its dataset have been read.
         AccessPattern = "access_pattern",

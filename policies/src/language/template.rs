@@ -1,7 +1,7 @@
 //! Templates: rules with `${name}` in any value, and their instances.
 //!
 //! A value that is nothing but `${name}` becomes the parameter itself, of its kind; within a longer text the parameter is written
-//! out. What comes of it is read as any other rule is, so a template can say nothing that a rule could not.
+//! out. Between `{` and `}` of YAML a placeholder needs quotes, because its brace would end the map. What comes of it is read as any other rule is, so a template can say nothing that a rule could not.
 
 use super::diagnostic::{Diagnostic, Findings, Spot};
 use super::limits::{INSTANCES_BYTES_MAX, RULES_MAX};

@@ -6,6 +6,7 @@
 use super::diagnostic::{Findings, Spot, quoted};
 use super::limits::{DEPTH_MAX, NODES_MAX, TEXT_BYTES_MAX};
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 /// A node and where it begins.
@@ -63,7 +64,8 @@ pub(super) fn parse(text: &str, findings: &mut Findings) -> Option<Node> {
         return None;
     }
     let mut tree = Tree { findings, open: Vec::new(), root: None, nodes: 0 };
-    let mut parser = Parser::new_from_str(text);
+    let text = without_surrogates(text);
+    let mut parser = Parser::new_from_str(&text);
     while let Some(next) = parser.next_event() {
         let (event, span) = match next {
             Ok(next) => next,
@@ -79,6 +81,32 @@ pub(super) fn parse(text: &str, findings: &mut Findings) -> Option<Node> {
         tree.refuse(START, "the file is empty", "a map with the field version");
     }
     tree.root
+}
+
+/// JSON writes what lies beyond 16 bits as two escapes, YAML as one: `\ud83d\ude00` becomes `\U0001f600`.
+fn without_surrogates(text: &str) -> Cow<'_, str> {
+    let half = |text: &str| {
+        let digits = text.strip_prefix("\\u")?.get(..4)?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let pair = |text: &str| {
+        let units = [half(text)?, half(text.get(6..)?)?];
+        // Two halves make one character; anything else is two, or none.
+        char::decode_utf16(units).next()?.ok().filter(|c| u32::from(*c) > 0xffff)
+    };
+    let mut out = String::new();
+    let mut rest = text;
+    let mut from = 0;
+    while let Some(at) = rest[from..].find("\\u").map(|at| from + at) {
+        if let Some(c) = pair(&rest[at..]) {
+            out.push_str(&rest[..at]);
+            out.push_str(&format!("\\U{:08x}", u32::from(c)));
+            (rest, from) = (&rest[at + 12..], 0);
+        } else {
+            from = at + 2;
+        }
+    }
+    if out.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(out + rest) }
 }
 
 const START: Spot = Spot { line: 1, column: 1 };
@@ -204,7 +232,7 @@ impl Tree<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Data, Findings, parse};
+    use super::{Data, Findings, parse, without_surrogates};
     use crate::language::limits::{DEPTH_MAX, NODES_MAX, TEXT_BYTES_MAX};
 
     fn wrong(text: &str) -> String {
@@ -241,6 +269,21 @@ mod tests {
             assert!(wrong(text).starts_with(message), "{text:?}: {}", wrong(text));
         }
         assert!(wrong("a: *x").starts_with("p.yaml:1:4: neither YAML nor JSON"), "{}", wrong("a: *x"));
+    }
+
+    #[test]
+    fn files_of_other_editors_are_read() {
+        for text in [
+            "\u{feff}version: 1\n",
+            "version: 1\r\nname: x\r\n",
+            "{\n\t\"version\": 1,\n\t\"name\": \"a\\/b\\u00e9\"\n}\n",
+            "%YAML 1.2\n---\nversion: 1\n...\n",
+            "{\"version\": 1, \"name\": \"\\ud83d\\ude00\"}",
+        ] {
+            assert_eq!(wrong(text), "", "{text:?}");
+        }
+        assert_eq!(without_surrogates("a\\u00e9\\ud83d\\ude00\\\\ud83d"), "a\\u00e9\\U0001f600\\\\ud83d");
+        assert_eq!(without_surrogates("\\ud83d\\u0041 \\u\u{e9}"), "\\ud83d\\u0041 \\u\u{e9}");
     }
 
     #[test]

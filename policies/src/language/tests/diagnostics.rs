@@ -266,11 +266,11 @@ fn what_only_all_layers_together_show() {
     for (text, message) in [
         (
             "version: 1\nframeworks: {pytroch: {enabled: false}}",
-            "policy.yaml:2:14: \"pytroch\" is no framework; did you mean \"pytorch\"? (one of pytorch, tensorflow, huggingface, webdataset, mosaicml, lightning)",
+            "policy.yaml:2:14: frameworks.pytroch: \"pytroch\" is no framework; did you mean \"pytorch\"? (one of pytorch, tensorflow, huggingface, webdataset, mosaicml, lightning)",
         ),
         (
             "version: 1\nrules:\n- {id: a, framework: keras, enabled: false}",
-            "policy.yaml:3:1: \"keras\" is no framework (one of pytorch, tensorflow, huggingface, webdataset, mosaicml, lightning)",
+            "policy.yaml:3:1: rule a: \"keras\" is no framework (one of pytorch, tensorflow, huggingface, webdataset, mosaicml, lightning)",
         ),
     ] {
         let policy = PolicyFile::parse("policy.yaml", text).unwrap();

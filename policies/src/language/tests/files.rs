@@ -74,6 +74,7 @@ fn frameworks_are_recognised_by_key_content_and_user_agent() {
     let tar = tar();
     let cases: &[Case<'_>] = &[
         ("run/step-10/__0_0.distcp", None, None, &["pytorch"]),
+        ("run/step-10/.metadata", None, None, &["pytorch"]),
         ("models/resnet.pt", Some(b"PK\x03\x04rest"), None, &["pytorch"]),
         ("data/1.jpg", None, Some("s3torchconnector/1.4.2 ua/2.1 os/linux lang/python#3.11"), &["pytorch"]),
         ("data/train.tfrecord-00001-of-00100", None, None, &["tensorflow"]),
