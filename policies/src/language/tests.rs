@@ -10,6 +10,7 @@ mod files;
 mod layering;
 mod printing;
 mod properties;
+mod recipes;
 
 fn built_in() -> &'static BuiltIn {
     static BUILT_IN: LazyLock<BuiltIn> =
