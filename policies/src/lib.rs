@@ -6,6 +6,7 @@
 
 mod access;
 pub mod engine;
+pub mod language;
 pub mod rehearse;
 pub mod trace;
 

@@ -1,0 +1,60 @@
+//! The language of policies: rules in YAML or JSON, read, checked, merged and compiled.
+//!
+//! A file is read whole or refused whole, with everything that is wrong with it and where ([`Diagnostic`]). Files of several layers
+//! become one [`Program`]; what it says of an access ([`Program::due`]) follows from the facts of that access and nothing else. The
+//! words of the language stand in tables, and files, evaluation, schema and documentation all come from these.
+//!
+//! Nothing here keeps anything: a policy that is lost with the power is read again from where it was applied.
+
+mod actions;
+mod built_in;
+mod diagnostic;
+mod facts;
+mod file;
+mod framework;
+pub mod limits;
+mod operators;
+mod pattern;
+mod printed;
+mod program;
+mod properties;
+mod reader;
+mod recommendation;
+mod resolve;
+mod rule;
+mod schema;
+mod settings;
+mod show;
+mod template;
+mod tree;
+mod value;
+mod verdict;
+mod wish;
+mod words;
+
+pub use actions::{ActionKind, Aspect, Parameter, ParameterRow};
+pub use built_in::{BuiltIn, DEFAULTS, FRAMEWORKS, recipes};
+pub use diagnostic::{Diagnostic, Diagnostics};
+pub use facts::{Fact, FactList, Facts, NoFacts, fact_of_key};
+pub use file::{FrameworkSection, HardwareProfile, Overrides, PolicyFile, VERSION};
+pub use framework::{Detect, Framework, Hint};
+pub use operators::{Operator, Shape};
+pub use printed::printed;
+pub use program::{EffectiveRule, EffectiveSetting, Layer, Layers, Program, Settings, Source};
+pub use properties::{ConditionType, PROPERTIES, Property, PropertyRow, properties_of};
+pub use recommendation::Recommendation;
+pub use resolve::{Lost, Resolved, Why, resolve};
+pub use rule::{Action, Condition, Line, Match, Rule, Target};
+pub use schema::{framework_schema, schema};
+pub use settings::{Given, SETTINGS, Setting, SettingRow};
+pub use template::{Template, TemplateParameter, Use};
+pub use value::{Kind, Value};
+pub use verdict::{Due, Seen, Tried, Verdict};
+pub use wish::{Next, Retain, Wish};
+pub use words::{
+    AccessPattern, CacheClass, CachePolicy, Environment, Evaluation, FileType, Lane, ModelFileKind,
+    Optimization, Phase, Priority, Stance, Strategy, Switch, Tier, Word,
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! What is wrong with a file: each finding with its place, what was expected there and the nearest right word.
+
+use super::limits::DIAGNOSTICS_MAX;
+use std::fmt;
+use std::sync::Arc;
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// The file's name, as the caller gave it.
+    pub file: Arc<str>,
+    /// The line, from 1.
+    pub line: u32,
+    /// The character within the line, from 1.
+    pub column: u32,
+    /// Where it stands in the document, as `rules[2].actions[0].type`; empty for the whole of it.
+    pub path: String,
+    /// What may stand there.
+    pub expected: String,
+    /// What is wrong with what stands there.
+    pub found: String,
+    /// The right word that is nearest to it.
+    pub nearest: Option<String>,
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: ", self.file, self.line, self.column)?;
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.found)?;
+        if let Some(nearest) = &self.nearest {
+            write!(f, "; did you mean {nearest:?}?")?;
+        }
+        if self.expected.is_empty() { Ok(()) } else { write!(f, " ({})", self.expected) }
+    }
+}
+
+/// Everything that is wrong with a policy, in the order of the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostics(pub Vec<Diagnostic>);
+
+impl std::error::Error for Diagnostics {}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, one) in self.0.iter().enumerate() {
+            let line = if index == 0 { "" } else { "\n" };
+            write!(f, "{line}{one}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Where in a text something stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub(super) line: u32,
+    pub(super) column: u32,
+}
+
+/// Collects what is wrong with one file.
+#[derive(Debug)]
+pub(super) struct Findings {
+    pub(super) file: Arc<str>,
+    pub(super) list: Vec<Diagnostic>,
+    /// What stands before every path: which instance of a template is being read.
+    pub(super) within: String,
+    /// Patterns that were read.
+    pub(super) patterns: usize,
+}
+
+impl Findings {
+    pub(super) fn new(file: &str) -> Self {
+        Self { file: file.into(), list: Vec::new(), within: String::new(), patterns: 0 }
+    }
+
+    /// Adds one, unless there are enough.
+    pub(super) fn add(
+        &mut self,
+        spot: Spot,
+        path: &str,
+        found: String,
+        expected: String,
+        nearest: Option<String>,
+    ) {
+        if self.list.len() < DIAGNOSTICS_MAX {
+            let dot =
+                if self.within.is_empty() || path.is_empty() || path.starts_with('[') { "" } else { "." };
+            let path = format!("{}{dot}{path}", self.within);
+            let (file, Spot { line, column }) = (Arc::clone(&self.file), spot);
+            self.list.push(Diagnostic { file, line, column, path, expected, found, nearest });
+        }
+    }
+
+    /// The result, if nothing is wrong.
+    pub(super) fn result<T>(mut self, value: Option<T>) -> Result<T, Diagnostics> {
+        match value {
+            Some(value) if self.list.is_empty() => Ok(value),
+            _ => {
+                self.list.sort_by_key(|one| (one.line, one.column));
+                Err(Diagnostics(self.list))
+            }
+        }
+    }
+}
+
+/// The candidate that `word` was most likely meant to be.
+pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    // Longer ones are not slips, and comparing them costs their square.
+    if word.len() > 2 * super::limits::NAME_BYTES_MAX {
+        return None;
+    }
+    let word = word.to_lowercase();
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::jaro_winkler(&word, candidate), candidate))
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .filter(|(score, _)| *score >= NEAR)
+        .map(|(_, candidate)| candidate.to_owned())
+}
+
+/// Jaro-Winkler similarity from which a word is worth proposing: one or two slips.
+const NEAR: f64 = 0.8;
+
+/// A text as messages quote it: whole, or its first 60 characters.
+pub(super) fn quoted(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        None => format!("{text:?}"),
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+    }
+}
+
+/// `one of a, b, c`.
+pub(super) fn one_of<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
+    format!("one of {}", words.into_iter().collect::<Vec<_>>().join(", "))
+}

@@ -1,0 +1,120 @@
+//! What conditions are compared with: values of properties, asked for one by one and only where a rule needs them.
+
+use super::properties::Property;
+use super::value::Value;
+use std::time::Duration;
+
+/// What is known about one access.
+///
+/// A fact that is not known holds no condition but `exists: false`.
+pub trait Facts {
+    /// The value of `property`; `name` is the tag's or the metadata's, otherwise empty.
+    fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>>;
+}
+
+/// A value as the engine knows it; of the kind that the property's row says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fact<'a> {
+    /// A text or word.
+    Text(&'a str),
+    /// A number.
+    Number(f64),
+    /// Percent.
+    Percent(f64),
+    /// Bytes.
+    Bytes(u64),
+    /// Bytes a second.
+    Rate(u64),
+    /// A span of time.
+    Duration(Duration),
+    /// Yes or no.
+    Flag(bool),
+    /// Several texts.
+    List(&'a [&'a str]),
+}
+
+impl Fact<'_> {
+    /// How large it is among its like, as [`Value::size`].
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "sizes stay below 2^53")]
+    pub fn size(&self) -> Option<f64> {
+        match self {
+            Self::Number(number) | Self::Percent(number) => Some(*number),
+            Self::Bytes(bytes) | Self::Rate(bytes) => Some(*bytes as f64),
+            Self::Duration(time) => Some(time.as_secs_f64()),
+            Self::Text(_) | Self::Flag(_) | Self::List(_) => None,
+        }
+    }
+
+    /// A copy that outlives the access.
+    #[must_use]
+    pub fn to_value(&self) -> Value {
+        match self {
+            Self::Text(text) => Value::Text((*text).into()),
+            Self::Number(number) => Value::Number(*number),
+            Self::Percent(number) => Value::Percent(*number),
+            Self::Bytes(bytes) => Value::Bytes(*bytes),
+            Self::Rate(bytes) => Value::Rate(*bytes),
+            Self::Duration(time) => Value::Duration(*time),
+            Self::Flag(flag) => Value::Flag(*flag),
+            Self::List(items) => Value::List(items.iter().map(|item| Value::Text((*item).into())).collect()),
+        }
+    }
+}
+
+/// Nothing is known.
+#[derive(Clone, Copy, Debug)]
+pub struct NoFacts;
+
+impl Facts for NoFacts {
+    fn fact(&self, _: Property, _: &str) -> Option<Fact<'_>> {
+        None
+    }
+}
+
+/// Facts in a list, for rehearsals, hardware profiles and tests.
+#[derive(Clone, Debug, Default)]
+pub struct FactList<'a>(pub Vec<(Property, &'a str, Fact<'a>)>);
+
+impl Facts for FactList<'_> {
+    fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
+        self.0.iter().find(|(of, named, _)| *of == property && *named == name).map(|(_, _, fact)| *fact)
+    }
+}
+
+/// What a key says of itself: `key`, `path`, `name` and `extension`.
+#[must_use]
+pub fn fact_of_key(key: &str, property: Property) -> Option<Fact<'_>> {
+    let (path, name) = key.split_at(key.rfind('/').map_or(0, |slash| slash + 1));
+    match property {
+        Property::Key => Some(Fact::Text(key)),
+        Property::Path => Some(Fact::Text(path)),
+        Property::Name => Some(Fact::Text(name)),
+        // A name that begins with its only dot has no extension.
+        Property::Extension => match name.rsplit_once('.') {
+            Some((stem, extension)) if !stem.is_empty() => Some(Fact::Text(extension)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fact, Property, fact_of_key};
+
+    #[test]
+    fn keys_say_their_parts() {
+        for (key, path, name, extension) in [
+            ("a/b/c.tar.gz", "a/b/", "c.tar.gz", Some("gz")),
+            ("plain", "", "plain", None),
+            ("run/.metadata", "run/", ".metadata", None),
+            ("dir/", "dir/", "", None),
+            ("a.b/c", "a.b/", "c", None),
+        ] {
+            assert_eq!(fact_of_key(key, Property::Path), Some(Fact::Text(path)));
+            assert_eq!(fact_of_key(key, Property::Name), Some(Fact::Text(name)));
+            assert_eq!(fact_of_key(key, Property::Extension), extension.map(Fact::Text));
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! A policy file: what stands at its top level, read and checked as far as the file alone allows.
+
+use super::diagnostic::{Diagnostics, Findings};
+use super::limits::RULES_MAX;
+use super::operators::{Operator, Test};
+use super::properties::{ConditionType, property_of};
+use super::reader::{Fields, Place, entries, is_name};
+use super::rule::{Condition, Rule};
+use super::settings::{Given, Setting};
+use super::template::{Template, Use};
+use super::tree;
+use super::value::Kind;
+use super::words::{Environment, Word};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A policy as a file gives it.
+#[derive(Clone, Debug)]
+pub struct PolicyFile {
+    /// The file's name, for messages.
+    pub file: Arc<str>,
+    /// For people.
+    pub name: Option<Box<str>>,
+    /// For people.
+    pub description: Option<Box<str>>,
+    /// What holds everywhere.
+    pub everywhere: Overrides,
+    /// Templates that this file and others may use.
+    pub templates: Vec<Template>,
+    /// Instances of templates.
+    pub uses: Vec<Use>,
+    /// What holds where a framework is detected.
+    pub frameworks: Vec<FrameworkSection>,
+    /// What holds in an environment.
+    pub environments: Vec<(Environment, Overrides)>,
+    /// What holds on machines of a kind.
+    pub hardware_profiles: Vec<HardwareProfile>,
+}
+
+/// Settings and rules that stand together.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// Settings.
+    pub settings: Vec<Given>,
+    /// Rules.
+    pub rules: Vec<Rule>,
+}
+
+/// What a policy says of a framework.
+#[derive(Clone, Debug)]
+pub struct FrameworkSection {
+    /// The framework's name.
+    pub name: Box<str>,
+    /// Whether it is looked for at all.
+    pub enabled: bool,
+    /// Rules that are tried only where it is detected.
+    pub rules: Vec<Rule>,
+    pub(super) line: u32,
+    pub(super) column: u32,
+}
+
+/// What holds on machines of a kind.
+#[derive(Clone, Debug)]
+pub struct HardwareProfile {
+    /// Its name.
+    pub name: Box<str>,
+    /// What the machine has to be; all of it.
+    pub conditions: Vec<Condition>,
+    /// What then holds.
+    pub overrides: Overrides,
+}
+
+/// The version of the language.
+pub const VERSION: u32 = 1;
+
+/// Fields of a policy file.
+pub(super) const FILE_FIELDS: &[&str] = &[
+    "version",
+    "name",
+    "description",
+    "settings",
+    "rules",
+    "templates",
+    "use",
+    "frameworks",
+    "environments",
+    "hardware_profiles",
+];
+
+impl PolicyFile {
+    /// Reads YAML or JSON; `file` is the name that messages give it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
+        let mut findings = Findings::new(file);
+        let policy =
+            tree::parse(text, &mut findings).and_then(|node| Self::read(&Place::root(&node), &mut findings));
+        findings.result(policy)
+    }
+
+    fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
+        let fields = Fields::of(place, FILE_FIELDS, findings)?;
+        read_version(&fields, findings);
+        Some(Self {
+            file: Arc::clone(&findings.file),
+            name: fields.text("name", findings),
+            description: fields.text("description", findings),
+            everywhere: Overrides::read(&fields, findings),
+            templates: read_templates(&fields, findings),
+            uses: read_uses(&fields, findings),
+            frameworks: fields.get("frameworks").map(|at| read_frameworks(&at, findings)).unwrap_or_default(),
+            environments: fields
+                .get("environments")
+                .map(|at| read_environments(&at, findings))
+                .unwrap_or_default(),
+            hardware_profiles: fields
+                .get("hardware_profiles")
+                .map(|at| read_profiles(&at, findings))
+                .unwrap_or_default(),
+        })
+    }
+}
+
+pub(super) fn read_version(fields: &Fields<'_>, findings: &mut Findings) {
+    let Some(at) = fields.need("version", findings) else { return };
+    let expected = VERSION.to_string();
+    if findings.scalar(&at, &expected).is_some_and(|scalar| *scalar.text != *expected) {
+        findings.wrong(&at, "is no version of this language", expected);
+    }
+}
+
+pub(super) fn read_templates(fields: &Fields<'_>, findings: &mut Findings) -> Vec<Template> {
+    let Some(place) = fields.get("templates") else { return Vec::new() };
+    let mut seen = HashSet::new();
+    let mut templates = Vec::new();
+    for item in findings.items(&place, RULES_MAX) {
+        let Some(template) = Template::read(&item, findings) else { continue };
+        if !seen.insert(template.id.clone()) {
+            twice(&item, &template.id, findings);
+        }
+        templates.push(template);
+    }
+    templates
+}
+
+pub(super) fn read_uses(fields: &Fields<'_>, findings: &mut Findings) -> Vec<Use> {
+    let Some(place) = fields.get("use") else { return Vec::new() };
+    let mut seen = HashSet::new();
+    let mut uses = Vec::new();
+    for (index, item) in findings.items(&place, RULES_MAX).iter().enumerate() {
+        let Some(one) = Use::read(index, item, findings) else { continue };
+        if !seen.insert(one.id.clone()) {
+            twice(item, &one.id, findings);
+        }
+        uses.push(one);
+    }
+    uses
+}
+
+/// Rules, each with an id of its own.
+pub(super) fn read_rules(place: &Place<'_>, findings: &mut Findings) -> Vec<Rule> {
+    let mut seen = HashSet::new();
+    let mut rules = Vec::new();
+    for item in findings.items(place, RULES_MAX) {
+        let Some(rule) = Rule::read(&item, findings) else { continue };
+        if !seen.insert(rule.id.clone()) {
+            twice(&item, &rule.id, findings);
+        }
+        rules.push(rule);
+    }
+    rules
+}
+
+fn twice(place: &Place<'_>, id: &str, findings: &mut Findings) {
+    let found = format!("the id {id:?} stands here twice");
+    findings.add(place.node.spot, &place.path(), found, "each id once".to_owned(), None);
+}
+
+impl Overrides {
+    fn read(fields: &Fields<'_>, findings: &mut Findings) -> Self {
+        Self {
+            settings: fields.get("settings").map(|at| read_settings(&at, findings)).unwrap_or_default(),
+            rules: fields.get("rules").map(|at| read_rules(&at, findings)).unwrap_or_default(),
+        }
+    }
+}
+
+fn read_settings(place: &Place<'_>, findings: &mut Findings) -> Vec<Given> {
+    let mut settings = Vec::new();
+    for (word, spot, at) in findings.entries(place) {
+        let Some((setting, member)) = Setting::of(word) else {
+            let words: Vec<_> = Setting::words().collect();
+            let near = super::diagnostic::nearest(word, words.iter().map(String::as_str));
+            let found = format!("{} is no setting", super::diagnostic::quoted(word));
+            let rows = super::settings::SETTINGS.iter().map(|row| row.word);
+            findings.add(spot, &at.path(), found, super::diagnostic::one_of(rows), near);
+            continue;
+        };
+        let row = setting.row();
+        if let Some(value) = findings.value_within(&at, row.kind, row.range) {
+            settings.push(Given { setting, member, value, line: spot.line });
+        }
+    }
+    settings
+}
+
+fn read_frameworks(place: &Place<'_>, findings: &mut Findings) -> Vec<FrameworkSection> {
+    let mut sections = Vec::new();
+    for (name, spot, at) in findings.entries(place) {
+        let Some(fields) = Fields::of(&at, &["enabled", "rules"], findings) else { continue };
+        let enabled = fields.get("enabled").and_then(|at| findings.flag(&at)).unwrap_or(true);
+        let mut rules = fields.get("rules").map(|at| read_rules(&at, findings)).unwrap_or_default();
+        for rule in &mut rules {
+            rule.framework.get_or_insert_with(|| name.into());
+        }
+        let (line, column) = (spot.line, spot.column);
+        sections.push(FrameworkSection { name: name.into(), enabled, rules, line, column });
+    }
+    sections
+}
+
+fn read_environments(place: &Place<'_>, findings: &mut Findings) -> Vec<(Environment, Overrides)> {
+    let mut environments = Vec::new();
+    for (name, spot, at) in findings.entries(place) {
+        let Some(environment) = Environment::of(name) else {
+            let words = Environment::WORDS.iter().copied();
+            let near = super::diagnostic::nearest(name, words.clone());
+            let found = format!("{} is no environment", super::diagnostic::quoted(name));
+            findings.add(spot, &at.path(), found, super::diagnostic::one_of(words), near);
+            continue;
+        };
+        if let Some(fields) = Fields::of(&at, OVERRIDE_FIELDS, findings) {
+            environments.push((environment, Overrides::read(&fields, findings)));
+        }
+    }
+    environments
+}
+
+/// Fields of an environment.
+pub(super) const OVERRIDE_FIELDS: &[&str] = &["settings", "rules"];
+/// Fields of a hardware profile.
+pub(super) const PROFILE_FIELDS: &[&str] = &["conditions", "settings", "rules"];
+
+fn read_profiles(place: &Place<'_>, findings: &mut Findings) -> Vec<HardwareProfile> {
+    let mut profiles = Vec::new();
+    for (name, spot, at) in findings.entries(place) {
+        if !is_name(name) {
+            let found = format!("{} is no name", super::diagnostic::quoted(name));
+            findings.add(spot, &at.path(), found, "letters, digits, '-', '_' and '.'".to_owned(), None);
+        }
+        let Some(fields) = Fields::of(&at, PROFILE_FIELDS, findings) else { continue };
+        let Some(wanted) = fields.need("conditions", findings) else { continue };
+        if entries(&wanted).next().is_none() {
+            findings.wrong(&wanted, "would fit every machine", "one condition at least".to_owned());
+        }
+        let conditions = findings
+            .entries(&wanted)
+            .iter()
+            .filter_map(|(word, _, at)| read_comparison(word, at, findings))
+            .collect();
+        let overrides = Overrides::read(&fields, findings);
+        profiles.push(HardwareProfile { name: name.into(), conditions, overrides });
+    }
+    profiles
+}
+
+/// How a profile compares in short, the longer signs first.
+const SIGNS: &[(&str, Operator)] = &[
+    (">=", Operator::GreaterOrEqual),
+    ("<=", Operator::LessOrEqual),
+    ("!=", Operator::NotEquals),
+    (">", Operator::GreaterThan),
+    ("<", Operator::LessThan),
+    ("=", Operator::Equals),
+];
+
+/// `gpu_count: ">= 8"`.
+fn read_comparison(word: &str, place: &Place<'_>, findings: &mut Findings) -> Option<Condition> {
+    const EXPECTED: &str = "a sign (>=, <=, !=, >, < or =) and a value";
+    let of = ConditionType::SystemContext;
+    let Some((row, name)) = property_of(of, word) else {
+        let words: Vec<_> = super::properties::properties_of(of).map(|row| row.word).collect();
+        findings.unknown(place, word, "property of system_context", &words);
+        return None;
+    };
+    let text = findings.scalar(place, EXPECTED)?.text.trim();
+    let (operator, rest) = SIGNS
+        .iter()
+        .find_map(|(sign, operator)| Some((*operator, text.strip_prefix(sign)?.trim_start())))
+        .unwrap_or((Operator::Equals, text));
+    if operator.shape(row.kind).is_none() {
+        findings.wrong(
+            place,
+            &format!("does not fit {word}, which is {}", row.kind.name()),
+            EXPECTED.to_owned(),
+        );
+        return None;
+    }
+    let Some(value) = row.kind.read_text(rest).filter(|_| row.kind != Kind::List) else {
+        findings.wrong(place, "is no comparison", format!("{EXPECTED}: {}", row.kind.expects()));
+        return None;
+    };
+    let test = Test::new(operator, &value)?;
+    Some(Condition { of, property: row.property, name: name.into(), operator, value, weight: 1.0, test })
+}

@@ -1,0 +1,254 @@
+//! Framework plugins: how a framework's files are recognised, and what then holds.
+//!
+//! A plugin is a file, so a user's own needs no rebuild. What speaks for a framework is of three kinds: the key, the first bytes and
+//! the user agent. Of one kind the strongest evidence counts, because a second glob that matches the same key says nothing new; the
+//! kinds are taken as independent and combined by noisy-or, `1 - (1 - a)(1 - b)(1 - c)`.
+
+use super::diagnostic::{Diagnostics, Findings};
+use super::file::{read_rules, read_templates, read_uses, read_version};
+use super::limits::{FIRST_BYTES, ITEMS_MAX};
+use super::pattern::TextPattern;
+use super::reader::{Fields, Place};
+use super::rule::Rule;
+use super::template::{Template, Use};
+use super::tree::{self, Data};
+use super::words::{Word, words};
+use std::sync::Arc;
+
+words! {
+    /// What a framework's files are for, by their keys.
+    Hint {
+        /// Files of samples.
+        Shards = "shards",
+        /// What says where samples are.
+        Indexes = "indexes",
+        /// Parts of checkpoints.
+        Checkpoints = "checkpoints",
+        /// What is written last: with it a checkpoint is complete.
+        CheckpointLast = "checkpoint_last",
+        /// Parts of models.
+        Models = "models",
+        /// Validation sets.
+        Validation = "validation",
+    }
+}
+
+/// A framework plugin as a file gives it.
+#[derive(Clone, Debug)]
+pub struct Framework {
+    /// The file's name, for messages.
+    pub file: Arc<str>,
+    /// Its name.
+    pub name: Box<str>,
+    /// For people.
+    pub description: Option<Box<str>>,
+    /// What speaks for it.
+    pub detect: Detect,
+    /// Its rules; each is tried only where it is detected, unless it says otherwise.
+    pub rules: Vec<Rule>,
+    /// Its templates.
+    pub templates: Vec<Template>,
+    /// Instances of templates.
+    pub uses: Vec<Use>,
+    hints: Vec<(Hint, Vec<TextPattern>)>,
+}
+
+/// What speaks for a framework, each with its confidence, 0 to 1.
+#[derive(Clone, Debug, Default)]
+pub struct Detect {
+    keys: Vec<(TextPattern, f64)>,
+    magic: Vec<(Magic, f64)>,
+    user_agents: Vec<(TextPattern, f64)>,
+}
+
+/// Bytes that stand at a place of an object.
+#[derive(Clone, Debug)]
+struct Magic {
+    offset: usize,
+    bytes: Vec<u8>,
+}
+
+impl Detect {
+    /// How sure it is, 0 to 1, that an object belongs to the framework.
+    #[must_use]
+    pub fn confidence(&self, key: &str, first_bytes: Option<&[u8]>, user_agent: Option<&str>) -> f64 {
+        let by_key = best(&self.keys, |pattern| pattern.is_match(key));
+        let by_bytes = first_bytes.map_or(0.0, |bytes| best(&self.magic, |magic| magic.is_in(bytes)));
+        let by_agent = user_agent.map_or(0.0, |agent| best(&self.user_agents, |one| one.is_match(agent)));
+        1.0 - (1.0 - by_key) * (1.0 - by_bytes) * (1.0 - by_agent)
+    }
+}
+
+fn best<T>(evidence: &[(T, f64)], found: impl Fn(&T) -> bool) -> f64 {
+    evidence.iter().filter(|(one, _)| found(one)).map(|(_, confidence)| *confidence).fold(0.0, f64::max)
+}
+
+impl Magic {
+    fn is_in(&self, first_bytes: &[u8]) -> bool {
+        first_bytes.get(self.offset..).is_some_and(|rest| rest.starts_with(&self.bytes))
+    }
+}
+
+/// Fields of a framework file.
+pub(super) const FRAMEWORK_FIELDS: &[&str] =
+    &["version", "framework", "description", "detect", "hints", "rules", "templates", "use"];
+/// Fields of `detect`.
+pub(super) const DETECT_FIELDS: &[&str] = &["keys", "magic", "user_agents"];
+
+impl Framework {
+    /// Reads YAML or JSON; `file` is the name that messages give it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
+        let mut findings = Findings::new(file);
+        let framework =
+            tree::parse(text, &mut findings).and_then(|node| Self::read(&Place::root(&node), &mut findings));
+        findings.result(framework)
+    }
+
+    /// Whether a key is what `hint` says.
+    #[must_use]
+    pub fn hints_at(&self, hint: Hint, key: &str) -> bool {
+        let patterns = self.hints.iter().find(|(of, _)| *of == hint).map(|(_, patterns)| patterns);
+        patterns.is_some_and(|patterns| patterns.iter().any(|pattern| pattern.is_match(key)))
+    }
+
+    fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
+        let fields = Fields::of(place, FRAMEWORK_FIELDS, findings)?;
+        read_version(&fields, findings);
+        let name = fields.need("framework", findings).and_then(|at| findings.name(&at));
+        let detect = fields.need("detect", findings).and_then(|at| Detect::read(&at, findings));
+        let mut rules = fields.get("rules").map(|at| read_rules(&at, findings)).unwrap_or_default();
+        let name = name?;
+        for rule in &mut rules {
+            rule.framework.get_or_insert_with(|| name.clone());
+        }
+        Some(Self {
+            file: Arc::clone(&findings.file),
+            description: fields.text("description", findings),
+            detect: detect?,
+            rules,
+            templates: read_templates(&fields, findings),
+            uses: read_uses(&fields, findings),
+            hints: fields.get("hints").and_then(|at| read_hints(&at, findings)).unwrap_or_default(),
+            name,
+        })
+    }
+}
+
+impl Detect {
+    fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
+        let fields = Fields::of(place, DETECT_FIELDS, findings)?;
+        let detect = Self {
+            keys: read_evidence(&fields, "keys", &["pattern", "confidence"], read_pattern, findings),
+            magic: read_evidence(
+                &fields,
+                "magic",
+                &["offset", "hex", "text", "confidence"],
+                Magic::read,
+                findings,
+            ),
+            user_agents: read_evidence(
+                &fields,
+                "user_agents",
+                &["pattern", "confidence"],
+                read_pattern,
+                findings,
+            ),
+        };
+        if fields.get("keys").or(fields.get("magic")).or(fields.get("user_agents")).is_none() {
+            findings.wrong(
+                place,
+                "detects nothing",
+                super::diagnostic::one_of(DETECT_FIELDS.iter().copied()),
+            );
+        }
+        Some(detect)
+    }
+}
+
+fn read_evidence<T>(
+    fields: &Fields<'_>,
+    field: &str,
+    known: &[&str],
+    read: impl Fn(&Fields<'_>, &mut Findings) -> Option<T>,
+    findings: &mut Findings,
+) -> Vec<(T, f64)> {
+    let Some(place) = fields.get(field) else { return Vec::new() };
+    let mut evidence = Vec::new();
+    for item in findings.items(&place, ITEMS_MAX) {
+        let Some(fields) = Fields::of(&item, known, findings) else { continue };
+        let one = read(&fields, findings);
+        let confidence = fields.need("confidence", findings).and_then(|at| findings.number(&at, 0.0, 1.0));
+        evidence.extend(one.zip(confidence));
+    }
+    evidence
+}
+
+fn read_pattern(fields: &Fields<'_>, findings: &mut Findings) -> Option<TextPattern> {
+    let place = fields.need("pattern", findings)?;
+    findings.pattern(&place)
+}
+
+impl Magic {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
+    fn read(fields: &Fields<'_>, findings: &mut Findings) -> Option<Self> {
+        #[expect(clippy::cast_precision_loss, reason = "a small constant")]
+        let last = FIRST_BYTES as f64 - 1.0;
+        let offset = fields.get("offset").map_or(Some(0.0), |at| findings.number(&at, 0.0, last))? as usize;
+        let (at, bytes) = match (fields.get("hex"), fields.get("text")) {
+            (Some(at), None) => {
+                let bytes = hex(&findings.scalar(&at, HEX)?.text);
+                (at, bytes)
+            }
+            (None, Some(at)) => {
+                let bytes = findings.scalar(&at, "a text")?.text.as_bytes().to_vec();
+                (at, Some(bytes))
+            }
+            _ => {
+                findings.wrong(fields.place, "has not one of hex and text", "either hex or text".to_owned());
+                return None;
+            }
+        };
+        match bytes {
+            Some(bytes) if !bytes.is_empty() && offset + bytes.len() <= FIRST_BYTES => {
+                Some(Self { offset, bytes })
+            }
+            _ => {
+                let expected = format!("{HEX}, or a text, that ends within the first {FIRST_BYTES} bytes");
+                findings.wrong(&at, "is no magic", expected);
+                None
+            }
+        }
+    }
+}
+
+const HEX: &str = "pairs of hexadecimal digits such as \"50 4b 03 04\"";
+
+fn hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u8> = text.bytes().filter(|b| *b != b' ').collect();
+    let value = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
+    if !digits.len().is_multiple_of(2) {
+        return None;
+    }
+    digits.chunks_exact(2).map(|pair| Some(value(pair[0])? * 16 + value(pair[1])?)).collect()
+}
+
+/// Each hint is a pattern or a list of them.
+fn read_hints(place: &Place<'_>, findings: &mut Findings) -> Option<Vec<(Hint, Vec<TextPattern>)>> {
+    let fields = Fields::of(place, Hint::WORDS, findings)?;
+    let mut hints = Vec::new();
+    for hint in Hint::ALL {
+        let Some(at) = fields.get(hint.name()) else { continue };
+        let patterns = match &at.node.data {
+            Data::List(_) => {
+                let items = findings.items(&at, ITEMS_MAX);
+                items.iter().filter_map(|item| findings.pattern(item)).collect()
+            }
+            _ => findings.pattern(&at).into_iter().collect(),
+        };
+        hints.push((*hint, patterns));
+    }
+    Some(hints)
+}

@@ -1,0 +1,302 @@
+//! How a condition compares: the operators, which kinds of values each fits, and the compiled form.
+
+use super::facts::Fact;
+use super::pattern::TextPattern;
+use super::value::{Kind, Value};
+use super::words::words;
+
+words! {
+    /// How a fact is compared with the value.
+    Operator {
+        /// It is the value; of a list, one item is.
+        Equals = "equals",
+        /// It is not the value; of a list, no item is.
+        NotEquals = "not_equals",
+        /// The value stands in it; of a list, one item is the value.
+        Contains = "contains",
+        /// A glob or regular expression matches it; of a list, one item.
+        Matches = "matches",
+        /// It is larger.
+        GreaterThan = "greater_than",
+        /// It is smaller.
+        LessThan = "less_than",
+        /// It is larger or the same.
+        GreaterOrEqual = "greater_or_equal",
+        /// It is smaller or the same.
+        LessOrEqual = "less_or_equal",
+        /// It is one of the values.
+        In = "in",
+        /// It is none of the values.
+        NotIn = "not_in",
+        /// It is not less than the first value and not more than the second.
+        Between = "between",
+        /// It is known; with `false`, it is not.
+        Exists = "exists",
+    }
+}
+
+/// What the value of a condition has to look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// One value.
+    One(Kind),
+    /// A pattern.
+    Pattern,
+    /// One or more values.
+    Some(Kind),
+    /// Two values, the smaller first.
+    Pair(Kind),
+    /// `true`, which is also the default, or `false`.
+    Flag,
+}
+
+impl Operator {
+    /// What the value has to be for a property of `kind`; none when the operator does not fit it.
+    #[must_use]
+    pub fn shape(self, kind: Kind) -> Option<Shape> {
+        let texts = matches!(kind, Kind::Text | Kind::List);
+        // Items of a list are compared, so the value is one of them.
+        let item = if kind == Kind::List { Kind::Text } else { kind };
+        match self {
+            Self::Equals | Self::NotEquals => Some(Shape::One(item)),
+            Self::Contains => texts.then_some(Shape::One(Kind::Text)),
+            Self::Matches => texts.then_some(Shape::Pattern),
+            Self::GreaterThan | Self::LessThan | Self::GreaterOrEqual | Self::LessOrEqual => {
+                kind.is_ordered().then_some(Shape::One(kind))
+            }
+            Self::In | Self::NotIn => (kind != Kind::Flag).then_some(Shape::Some(item)),
+            Self::Between => kind.is_ordered().then_some(Shape::Pair(kind)),
+            Self::Exists => Some(Shape::Flag),
+        }
+    }
+
+    /// What it says of a fact that did hold, as the middle of a sentence.
+    #[must_use]
+    pub fn phrase(self) -> &'static str {
+        match self {
+            Self::Equals => "is",
+            Self::NotEquals => "is not",
+            Self::Contains => "contains",
+            Self::Matches => "matches",
+            Self::GreaterThan => "is more than",
+            Self::LessThan => "is less than",
+            Self::GreaterOrEqual => "is at least",
+            Self::LessOrEqual => "is at most",
+            Self::In => "is one of",
+            Self::NotIn => "is none of",
+            Self::Between => "is between",
+            Self::Exists => "is known:",
+        }
+    }
+}
+
+/// A comparison, compiled: comparing allocates nothing.
+#[derive(Clone, Debug)]
+pub(super) enum Test {
+    Exists(bool),
+    /// One of these, or with `false` none of these.
+    Texts(Box<[Box<str>]>, bool),
+    Sizes(Box<[f64]>, bool),
+    Flag(bool, bool),
+    Contains(Box<str>),
+    Matches(TextPattern),
+    Less(f64),
+    AtMost(f64),
+    More(f64),
+    AtLeast(f64),
+    Between(f64, f64),
+}
+
+impl Test {
+    /// Compiles a comparison with a value of the operator's shape; none when the value is of another one.
+    pub(super) fn new(operator: Operator, value: &Value) -> Option<Self> {
+        Some(match operator {
+            Operator::Equals | Operator::In => Self::one_of(value, true),
+            Operator::NotEquals | Operator::NotIn => Self::one_of(value, false),
+            Operator::Contains => Self::Contains(value.text()?.into()),
+            Operator::Matches => Self::Matches(TextPattern::new(value.text()?).ok()?),
+            Operator::GreaterThan => Self::More(value.size()?),
+            Operator::LessThan => Self::Less(value.size()?),
+            Operator::GreaterOrEqual => Self::AtLeast(value.size()?),
+            Operator::LessOrEqual => Self::AtMost(value.size()?),
+            Operator::Between => match value {
+                Value::List(pair) if pair.len() == 2 => Self::Between(pair[0].size()?, pair[1].size()?),
+                _ => return None,
+            },
+            Operator::Exists => Self::Exists(*value != Value::Flag(false)),
+        })
+    }
+
+    fn one_of(value: &Value, positive: bool) -> Self {
+        let items = if let Value::List(items) = value { items } else { std::slice::from_ref(value) };
+        if let [Value::Flag(flag)] = items {
+            return Self::Flag(*flag, positive);
+        }
+        let sizes: Option<Box<[f64]>> = items.iter().map(Value::size).collect();
+        match sizes {
+            Some(sizes) => Self::Sizes(sizes, positive),
+            None => Self::Texts(items.iter().filter_map(Value::text).map(Into::into).collect(), positive),
+        }
+    }
+
+    /// Whether `fact` holds it. A fact of another kind than the property's holds nothing.
+    pub(super) fn holds(&self, fact: Option<Fact<'_>>) -> bool {
+        let Some(fact) = fact else { return matches!(self, Self::Exists(false)) };
+        let by_size = |right: &dyn Fn(f64) -> bool| fact.size().is_some_and(right);
+        match self {
+            Self::Exists(wanted) => *wanted,
+            Self::Texts(texts, positive) => {
+                any_text(fact, |text| texts.iter().any(|one| **one == *text)) == Some(*positive)
+            }
+            Self::Sizes(sizes, positive) => by_size(&|size| sizes.contains(&size) == *positive),
+            Self::Flag(wanted, positive) => {
+                matches!(fact, Fact::Flag(flag) if (flag == *wanted) == *positive)
+            }
+            Self::Contains(part) => match fact {
+                Fact::Text(text) => text.contains(&**part),
+                Fact::List(items) => items.contains(&&**part),
+                _ => false,
+            },
+            Self::Matches(pattern) => any_text(fact, |text| pattern.is_match(text)) == Some(true),
+            Self::Less(limit) => by_size(&|size| size < *limit),
+            Self::AtMost(limit) => by_size(&|size| size <= *limit),
+            Self::More(limit) => by_size(&|size| size > *limit),
+            Self::AtLeast(limit) => by_size(&|size| size >= *limit),
+            Self::Between(low, high) => by_size(&|size| (*low..=*high).contains(&size)),
+        }
+    }
+
+    /// Roughly what it costs, for trying the cheap ones first.
+    pub(super) fn cost(&self) -> u8 {
+        match self {
+            Self::Matches(TextPattern::Regex(_)) => 5,
+            Self::Matches(TextPattern::Glob(_)) => 4,
+            Self::Contains(_) => 3,
+            Self::Texts(texts, _) if texts.len() > 8 => 3,
+            Self::Matches(_) | Self::Texts(..) => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// Whether the text, or one item of the list, is `right`; none of what is no text.
+fn any_text(fact: Fact<'_>, right: impl Fn(&str) -> bool) -> Option<bool> {
+    match fact {
+        Fact::Text(text) => Some(right(text)),
+        Fact::List(items) => Some(items.iter().any(|item| right(item))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fact, Kind, Operator, Shape, Test, Value};
+    use crate::language::words::Word;
+    use std::time::Duration;
+
+    fn texts(items: &[&str]) -> Value {
+        Value::List(items.iter().map(|item| Value::Text((*item).into())).collect())
+    }
+
+    fn holds(operator: Operator, value: &Value, fact: Fact<'_>) -> bool {
+        Test::new(operator, value).unwrap().holds(Some(fact))
+    }
+
+    #[test]
+    fn texts_are_compared() {
+        let fact = Fact::Text("train");
+        let text = |text: &str| Value::Text(text.into());
+        for (operator, value, expected) in [
+            (Operator::Equals, text("train"), true),
+            (Operator::Equals, text("Train"), false),
+            (Operator::NotEquals, text("val"), true),
+            (Operator::NotEquals, text("train"), false),
+            (Operator::Contains, text("rai"), true),
+            (Operator::Contains, text("x"), false),
+            (Operator::Matches, text("tr*"), true),
+            (Operator::Matches, text("/^r/"), false),
+            (Operator::In, texts(&["val", "train"]), true),
+            (Operator::In, texts(&["val"]), false),
+            (Operator::NotIn, texts(&["val"]), true),
+            (Operator::NotIn, texts(&["train"]), false),
+            (Operator::Exists, Value::Flag(true), true),
+            (Operator::Exists, Value::Flag(false), false),
+        ] {
+            assert_eq!(holds(operator, &value, fact), expected, "{operator} {value}");
+        }
+    }
+
+    #[test]
+    fn what_has_a_size_is_compared() {
+        let pairs = [
+            (Fact::Number(10.0), Value::Number(9.0), Value::Number(10.0), Value::Number(11.0)),
+            (Fact::Percent(10.0), Value::Percent(9.5), Value::Percent(10.0), Value::Percent(99.0)),
+            (Fact::Bytes(10), Value::Bytes(9), Value::Bytes(10), Value::Bytes(11)),
+            (Fact::Rate(10), Value::Rate(9), Value::Rate(10), Value::Rate(11)),
+            (
+                Fact::Duration(Duration::from_secs(10)),
+                Value::Duration(Duration::from_secs(9)),
+                Value::Duration(Duration::from_secs(10)),
+                Value::Duration(Duration::from_secs(11)),
+            ),
+        ];
+        for (fact, less, same, more) in pairs {
+            for (operator, with_less, with_same, with_more) in [
+                (Operator::Equals, false, true, false),
+                (Operator::NotEquals, true, false, true),
+                (Operator::GreaterThan, true, false, false),
+                (Operator::GreaterOrEqual, true, true, false),
+                (Operator::LessThan, false, false, true),
+                (Operator::LessOrEqual, false, true, true),
+            ] {
+                assert_eq!(holds(operator, &less, fact), with_less, "{fact:?} {operator} {less}");
+                assert_eq!(holds(operator, &same, fact), with_same, "{fact:?} {operator} {same}");
+                assert_eq!(holds(operator, &more, fact), with_more, "{fact:?} {operator} {more}");
+            }
+            let list = |a: &Value, b: &Value| Value::List([a.clone(), b.clone()].into());
+            assert!(holds(Operator::Between, &list(&less, &same), fact));
+            assert!(!holds(Operator::Between, &list(&more, &more), fact));
+            assert!(holds(Operator::In, &list(&less, &same), fact));
+            assert!(holds(Operator::NotIn, &list(&less, &more), fact));
+        }
+    }
+
+    #[test]
+    fn one_item_of_a_list_is_enough() {
+        let fact = Fact::List(&["pytorch", "lightning"]);
+        let text = |text: &str| Value::Text(text.into());
+        assert!(holds(Operator::Equals, &text("lightning"), fact));
+        assert!(!holds(Operator::NotEquals, &text("lightning"), fact));
+        assert!(holds(Operator::Contains, &text("pytorch"), fact));
+        assert!(!holds(Operator::Contains, &text("torch"), fact));
+        assert!(holds(Operator::Matches, &text("light*"), fact));
+        assert!(holds(Operator::In, &texts(&["x", "pytorch"]), fact));
+        assert!(holds(Operator::NotIn, &texts(&["x"]), fact));
+    }
+
+    #[test]
+    fn flags_and_facts_that_are_not_known() {
+        assert!(holds(Operator::Equals, &Value::Flag(true), Fact::Flag(true)));
+        assert!(holds(Operator::NotEquals, &Value::Flag(true), Fact::Flag(false)));
+        for operator in Operator::ALL {
+            let value = match operator.shape(Kind::Number).or(operator.shape(Kind::Text)) {
+                Some(Shape::Pair(_)) => Value::List([Value::Number(1.0), Value::Number(2.0)].into()),
+                Some(Shape::Flag) => Value::Flag(false),
+                Some(Shape::Pattern) => Value::Text("*".into()),
+                _ if *operator == Operator::Contains => Value::Text("x".into()),
+                _ => Value::Number(1.0),
+            };
+            let test = Test::new(*operator, &value).unwrap();
+            assert_eq!(test.holds(None), *operator == Operator::Exists, "{operator}");
+        }
+    }
+
+    #[test]
+    fn operators_fit_some_kinds() {
+        assert_eq!(Operator::GreaterThan.shape(Kind::Text), None);
+        assert_eq!(Operator::Matches.shape(Kind::Bytes), None);
+        assert_eq!(Operator::Matches.shape(Kind::Word(&["a"])), None);
+        assert_eq!(Operator::Equals.shape(Kind::List), Some(Shape::One(Kind::Text)));
+        assert_eq!(Operator::Between.shape(Kind::Duration), Some(Shape::Pair(Kind::Duration)));
+    }
+}

@@ -1,0 +1,113 @@
+//! The tables of the language as Markdown, for its documentation.
+
+use super::actions::{ALIASES, ActionKind, Aspect, TARGETS};
+use super::operators::Operator;
+use super::properties::{ConditionType, properties_of};
+use super::settings::SETTINGS;
+use super::value::Kind;
+use super::words::Word;
+use std::fmt::Write;
+
+/// Conditions, operators, actions and settings, each as a table.
+#[must_use]
+pub fn printed() -> String {
+    [conditions(), operators(), actions(), settings()].join("\n")
+}
+
+fn kind(of: Kind) -> String {
+    match of {
+        Kind::Word(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+        Kind::Rate => "bytes a second".to_owned(),
+        Kind::Flag => "true or false".to_owned(),
+        other => other.name().to_owned(),
+    }
+}
+
+// Writing to a String cannot fail.
+fn row(text: &mut String, cells: &[&str]) {
+    let cells: Vec<_> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+    let _ = writeln!(text, "| {} |", cells.join(" | "));
+}
+
+fn head(text: &mut String, cells: &[&str]) {
+    row(text, cells);
+    row(text, &vec!["---"; cells.len()]);
+}
+
+fn conditions() -> String {
+    let mut text = String::from("### Conditions\n");
+    for of in ConditionType::ALL {
+        let _ = write!(text, "\n#### `{of}`\n\n{}\n\n", of.doc());
+        head(&mut text, &["property", "value", "meaning"]);
+        for one in properties_of(*of) {
+            row(&mut text, &[&format!("`{}`", one.shown()), &kind(one.kind), one.doc]);
+        }
+    }
+    text
+}
+
+fn operators() -> String {
+    let mut text = String::from("### Operators\n\n");
+    head(&mut text, &["operator", "fits", "holds when"]);
+    let kinds = [
+        Kind::Text,
+        Kind::Word(&[]),
+        Kind::Number,
+        Kind::Percent,
+        Kind::Bytes,
+        Kind::Rate,
+        Kind::Duration,
+        Kind::List,
+    ];
+    for one in Operator::ALL {
+        let fits: Vec<_> =
+            kinds.iter().filter(|kind| one.shape(**kind).is_some()).map(|kind| kind.name()).collect();
+        let fits = if fits.len() == kinds.len() { "everything".to_owned() } else { fits.join(", ") };
+        row(&mut text, &[&format!("`{one}`"), &fits, one.doc()]);
+    }
+    text
+}
+
+fn actions() -> String {
+    let mut text = String::from("### Actions\n\n");
+    let targets: Vec<_> = TARGETS.iter().map(|target| format!("`{target}`")).collect();
+    let _ = write!(text, "A target is one of {}; without one it is `object`.\n\n", targets.join(", "));
+    head(&mut text, &["action", "answers", "what it does"]);
+    for one in ActionKind::ALL {
+        let aliases = ALIASES.iter().filter(|(_, kind)| kind == one).map(|(alias, _)| *alias);
+        let words: Vec<_> =
+            std::iter::once(one.name()).chain(aliases).map(|word| format!("`{word}`")).collect();
+        row(&mut text, &[&words.join(", "), one.aspect().name(), one.doc()]);
+    }
+    text.push('\n');
+    head(&mut text, &["action", "parameter", "value", "default", "range", "meaning"]);
+    for action in ActionKind::ALL {
+        for one in action.rows() {
+            let range = one.range.map(|(low, high)| format!("{low} to {high}")).unwrap_or_default();
+            let default = one.default.map(|default| format!("`{default}`")).unwrap_or_default();
+            let (action, parameter) = (format!("`{action}`"), format!("`{}`", one.parameter));
+            row(&mut text, &[&action, &parameter, &kind(one.kind), &default, &range, one.doc]);
+        }
+    }
+    text.push('\n');
+    head(&mut text, &["answers", "meaning"]);
+    for one in Aspect::ALL {
+        row(&mut text, &[one.name(), one.doc()]);
+    }
+    text
+}
+
+fn settings() -> String {
+    let mut text = String::from("### Settings\n\n");
+    head(&mut text, &["setting", "value", "default", "range", "meaning"]);
+    for one in SETTINGS {
+        let range = one.range.map(|(low, high)| format!("{low} to {high}")).unwrap_or_default();
+        let member = match one.members.first() {
+            Some(first) => format!("; `{}.{first}` and so on for one alone", one.word),
+            None => String::new(),
+        };
+        let word = format!("`{}`{member}", one.word);
+        row(&mut text, &[&word, &kind(one.kind), &format!("`{}`", one.default), &range, one.doc]);
+    }
+    text
+}

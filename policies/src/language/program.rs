@@ -1,0 +1,355 @@
+//! Layers of policy become one program: each rule and setting from the strongest layer that has it, ready to be evaluated.
+//!
+//! Strongest first: custom files, what they say of the environment, what they say of the machine, plugins of frameworks, built-in
+//! defaults. A rule replaces those of its id in weaker layers whole; one with `enabled: false` takes them out.
+
+use super::built_in::BuiltIn;
+use super::diagnostic::{Diagnostic, Diagnostics, nearest, one_of};
+use super::facts::Facts;
+use super::file::{FrameworkSection, PolicyFile};
+use super::framework::{Framework, Hint};
+use super::limits::{DIAGNOSTICS_MAX, INSTANCES_BYTES_MAX, RULES_MAX};
+use super::rule::Rule;
+use super::settings::Given;
+use super::template::{Template, Use};
+use super::words::{Environment, Stance, words};
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+mod effective;
+mod values;
+
+pub use effective::EffectiveRule;
+pub use values::{EffectiveSetting, Settings};
+
+words! {
+    /// Where a rule or setting comes from, strongest first.
+    Layer {
+        /// A file that a person applied.
+        Custom = "custom",
+        /// What such a file says of the environment.
+        Environment = "environment",
+        /// What such a file says of machines like this one.
+        Hardware = "hardware",
+        /// A plugin.
+        Framework = "framework",
+        /// The server.
+        BuiltIn = "built-in",
+    }
+}
+
+/// Where a rule or setting comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The layer.
+    pub layer: Layer,
+    /// The file's name.
+    pub file: Arc<str>,
+    /// The line, from 1.
+    pub line: u32,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A name is shown on one line whatever it holds.
+        let file: String = self.file.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        write!(f, "{file}:{}", self.line)
+    }
+}
+
+/// What a program is compiled from.
+#[derive(Clone, Copy)]
+pub struct Layers<'a> {
+    /// Files that a person applied, the strongest first.
+    pub custom: &'a [PolicyFile],
+    /// The person's own plugins; one takes the place of a built-in one of its name.
+    pub frameworks: &'a [Framework],
+    /// Where the server runs, if that is said.
+    pub environment: Option<Environment>,
+    /// What is known about the machine, for hardware profiles.
+    pub machine: &'a dyn Facts,
+    /// The weakest layers.
+    pub built_in: &'a BuiltIn,
+}
+
+/// A policy ready to be evaluated.
+#[derive(Clone, Debug)]
+pub struct Program {
+    rules: Vec<EffectiveRule>,
+    /// Rules that a layer has taken out.
+    off: Vec<(Box<str>, Source)>,
+    settings: Settings,
+    frameworks: Vec<Framework>,
+    /// Names of frameworks that are not looked for.
+    ignored: Vec<Box<str>>,
+}
+
+/// The same rules and settings, wherever they come from.
+impl PartialEq for Program {
+    fn eq(&self, other: &Self) -> bool {
+        let off = |program: &Self| program.off.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>();
+        self.rules == other.rules
+            && self.settings == other.settings
+            && self.ignored == other.ignored
+            && off(self) == off(other)
+    }
+}
+
+/// What one place of one layer gives.
+struct Part<'a> {
+    layer: Layer,
+    file: &'a Arc<str>,
+    built_in: bool,
+    rules: Vec<Rule>,
+    settings: &'a [Given],
+}
+
+impl Program {
+    /// Compiles layers.
+    ///
+    /// # Errors
+    /// What no file shows by itself: templates and frameworks that do not exist, instances that do not fit their template, too many
+    /// rules.
+    pub fn compile(layers: &Layers<'_>) -> Result<Self, Diagnostics> {
+        let mut compiler = Compiler::new(layers);
+        let parts = compiler.parts();
+        let program = compiler.program(parts);
+        match compiler.diagnostics {
+            wrong if wrong.is_empty() => Ok(program),
+            wrong => Err(Diagnostics(wrong)),
+        }
+    }
+
+    /// The rules, in the order in which they are tried.
+    #[must_use]
+    pub fn rules(&self) -> &[EffectiveRule] {
+        &self.rules
+    }
+
+    /// Ids of rules that are taken out, and by whom.
+    #[must_use]
+    pub fn off(&self) -> &[(Box<str>, Source)] {
+        &self.off
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The frameworks that are looked for.
+    #[must_use]
+    pub fn frameworks(&self) -> &[Framework] {
+        &self.frameworks
+    }
+
+    /// Names of frameworks that are not looked for, because a file says so.
+    #[must_use]
+    pub fn ignored_frameworks(&self) -> &[Box<str>] {
+        &self.ignored
+    }
+
+    /// The frameworks that key, first bytes and user agent speak for, with the confidence that they reach.
+    pub fn detect<'p>(
+        &'p self,
+        key: &str,
+        first_bytes: Option<&[u8]>,
+        user_agent: Option<&str>,
+    ) -> impl Iterator<Item = (&'p str, f64)> {
+        let enough = self.settings.detection_confidence();
+        self.frameworks
+            .iter()
+            .map(move |one| (&*one.name, one.detect.confidence(key, first_bytes, user_agent)))
+            .filter(move |(_, confidence)| *confidence > 0.0 && *confidence >= enough)
+    }
+
+    /// Whether a framework that is looked for says that a key is what `hint` says.
+    #[must_use]
+    pub fn hints_at(&self, hint: Hint, key: &str) -> bool {
+        self.frameworks.iter().any(|one| one.hints_at(hint, key))
+    }
+}
+
+struct Compiler<'a> {
+    layers: &'a Layers<'a>,
+    frameworks: Vec<&'a Framework>,
+    templates: Vec<&'a Template>,
+    /// Bytes that instances of templates may still come to.
+    room: usize,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl<'a> Compiler<'a> {
+    fn new(layers: &'a Layers<'a>) -> Self {
+        let mut names = HashSet::new();
+        let frameworks = layers.frameworks.iter().chain(&layers.built_in.frameworks);
+        let frameworks: Vec<_> = frameworks.filter(|one| names.insert(&*one.name)).collect();
+        let templates = layers
+            .custom
+            .iter()
+            .flat_map(|file| &file.templates)
+            .chain(frameworks.iter().flat_map(|one| &one.templates))
+            .chain(&layers.built_in.defaults.templates)
+            .collect();
+        Self { layers, frameworks, templates, room: INSTANCES_BYTES_MAX, diagnostics: Vec::new() }
+    }
+
+    /// What each place gives, strongest first.
+    fn parts(&mut self) -> Vec<Part<'a>> {
+        let layers = self.layers;
+        let mut parts = Vec::new();
+        for file in layers.custom {
+            parts.push(self.file(file, Layer::Custom, false));
+        }
+        for file in layers.custom {
+            let here = file.environments.iter().filter(|(name, _)| Some(*name) == layers.environment);
+            parts.extend(here.map(|(_, overrides)| Part {
+                layer: Layer::Environment,
+                file: &file.file,
+                built_in: false,
+                rules: overrides.rules.clone(),
+                settings: &overrides.settings,
+            }));
+        }
+        for file in layers.custom {
+            let fits = |condition: &super::rule::Condition| condition.holds(layers.machine).1;
+            let here = file.hardware_profiles.iter().filter(|one| one.conditions.iter().all(fits));
+            parts.extend(here.map(|profile| Part {
+                layer: Layer::Hardware,
+                file: &file.file,
+                built_in: false,
+                rules: profile.overrides.rules.clone(),
+                settings: &profile.overrides.settings,
+            }));
+        }
+        for framework in self.enabled() {
+            let built_in = self.layers.built_in.frameworks.iter().any(|one| std::ptr::eq(one, framework));
+            let rules =
+                self.with_uses(&framework.file, &framework.rules, &framework.uses, Some(&framework.name));
+            parts.push(Part {
+                layer: Layer::Framework,
+                file: &framework.file,
+                built_in,
+                rules,
+                settings: &[],
+            });
+        }
+        parts.push(self.file(&layers.built_in.defaults, Layer::BuiltIn, true));
+        parts
+    }
+
+    fn file(&mut self, file: &'a PolicyFile, layer: Layer, built_in: bool) -> Part<'a> {
+        let mut rules = self.with_uses(&file.file, &file.everywhere.rules, &file.uses, None);
+        for section in &file.frameworks {
+            let path = format!("frameworks.{}", section.name);
+            self.check_framework(&file.file, &section.name, (section.line, section.column), path);
+            rules.extend(section.rules.iter().cloned());
+        }
+        self.check_ids(&file.file, &rules);
+        Part { layer, file: &file.file, built_in, rules, settings: &file.everywhere.settings }
+    }
+
+    /// Rules and those of the instances.
+    fn with_uses(&mut self, file: &str, rules: &[Rule], uses: &[Use], framework: Option<&str>) -> Vec<Rule> {
+        let mut rules = rules.to_vec();
+        for one in uses {
+            let mut more = one.rules(file, &self.templates, &mut self.room, &mut self.diagnostics);
+            for rule in &mut more {
+                if let Some(framework) = framework {
+                    rule.framework.get_or_insert_with(|| framework.into());
+                }
+            }
+            rules.append(&mut more);
+            if self.diagnostics.len() >= DIAGNOSTICS_MAX {
+                break;
+            }
+            if rules.len() > RULES_MAX {
+                self.wrong(file, one.line(), format!("more than {RULES_MAX} rules"), String::new());
+                break;
+            }
+        }
+        rules
+    }
+
+    /// Plugins but those that the strongest file that speaks of them turns off.
+    fn enabled(&self) -> Vec<&'a Framework> {
+        self.frameworks.iter().copied().filter(|one| self.is_enabled(one)).collect()
+    }
+
+    fn is_enabled(&self, framework: &Framework) -> bool {
+        let sections = self.layers.custom.iter().flat_map(|file| &file.frameworks);
+        let mut sections = sections.filter(|section| section.name == framework.name);
+        sections.next().is_none_or(|section: &FrameworkSection| section.enabled)
+    }
+
+    fn check_ids(&mut self, file: &Arc<str>, rules: &[Rule]) {
+        let mut seen = HashSet::new();
+        for rule in rules {
+            if !seen.insert(&*rule.id) {
+                let found = format!("the id {:?} is given twice", rule.id);
+                self.wrong(file, rule.line.0, found, "each id once".to_owned());
+            }
+        }
+    }
+
+    fn check_framework(&mut self, file: &str, name: &str, (line, column): (u32, u32), path: String) {
+        let names = || self.frameworks.iter().map(|one| &*one.name);
+        if !names().any(|one| one == name) {
+            let (nearest, expected) = (nearest(name, names()), one_of(names()));
+            let (file, found) = (file.into(), format!("{name:?} is no framework"));
+            self.diagnostics.push(Diagnostic { file, line, column, path, expected, found, nearest });
+        }
+    }
+
+    fn wrong(&mut self, file: &str, line: u32, found: String, expected: String) {
+        let (file, path) = (file.into(), String::new());
+        self.diagnostics.push(Diagnostic { file, line, column: 1, path, expected, found, nearest: None });
+    }
+
+    fn program(&mut self, parts: Vec<Part<'a>>) -> Program {
+        let settings = Settings::of(parts.iter().map(|part| (part.layer, part.file, part.settings)));
+        let (mut rules, mut off, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
+        for part in parts {
+            for rule in part.rules {
+                if let Some(name) = &rule.framework {
+                    let path = format!("rule {}", rule.id);
+                    self.check_framework(part.file, name, (rule.line.0, 1), path);
+                }
+                if !seen.insert(rule.id.clone()) {
+                    continue;
+                }
+                let source = Source { layer: part.layer, file: Arc::clone(part.file), line: rule.line.0 };
+                if rule.enabled {
+                    rules.push(EffectiveRule::new(with_stances(rule, part.built_in), source));
+                } else {
+                    off.push((rule.id, source));
+                }
+            }
+        }
+        if rules.len() > RULES_MAX {
+            let file = self.layers.custom.first().map_or("", |file| &*file.file);
+            let found = format!("{} rules", rules.len());
+            self.wrong(file, 1, found, format!("at most {RULES_MAX} of all layers"));
+        }
+        rules.sort_by(|a, b| b.rule.priority.cmp(&a.rule.priority).then_with(|| a.rule.id.cmp(&b.rule.id)));
+        off.sort_by(|a, b| a.0.cmp(&b.0));
+        let (looked_for, ignored): (Vec<&Framework>, Vec<_>) =
+            self.frameworks.iter().partition(|one| self.is_enabled(one));
+        let frameworks = looked_for.into_iter().cloned().collect();
+        let mut ignored: Vec<_> = ignored.into_iter().map(|one| one.name.clone()).collect();
+        ignored.sort();
+        Program { rules, off, settings, frameworks, ignored }
+    }
+}
+
+/// Says of each action whether it acts: as it says itself, as its rule says, or as its layer does.
+fn with_stances(mut rule: Rule, built_in: bool) -> Rule {
+    for action in &mut rule.actions {
+        let of_layer = if built_in && action.kind.is_for_a_person() { Stance::Observe } else { Stance::Act };
+        action.stance = Some(action.stance.or(rule.stance).unwrap_or(of_layer));
+    }
+    rule.stance = None;
+    rule
+}

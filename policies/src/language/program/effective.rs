@@ -1,0 +1,90 @@
+//! A rule as it is tried: its conditions in the order of their cost, its actions typed.
+
+use super::Source;
+use crate::language::facts::{Fact, Facts};
+use crate::language::properties::Property;
+use crate::language::rule::{Action, Condition, Match, Rule};
+use crate::language::wish::Wish;
+
+/// A rule that holds, and where it comes from.
+#[derive(Clone, Debug)]
+pub struct EffectiveRule {
+    /// The rule; each of its actions has its stance.
+    pub rule: Rule,
+    /// Where it comes from.
+    pub source: Source,
+    /// Indices of the conditions, the cheap ones first.
+    order: Box<[u8]>,
+    wishes: Box<[Wish]>,
+    weights: f64,
+}
+
+/// The same rule, wherever it comes from.
+impl PartialEq for EffectiveRule {
+    fn eq(&self, other: &Self) -> bool {
+        self.rule == other.rule
+    }
+}
+
+/// Sums of weights are compared with some tolerance: 0.3 and 0.3 are 0.6.
+const WEIGHT_TOLERANCE: f64 = 1e-9;
+
+impl EffectiveRule {
+    pub(super) fn new(rule: Rule, source: Source) -> Self {
+        let mut order: Vec<u8> = (0..=u8::MAX).take(rule.conditions.len()).collect();
+        order.sort_by_key(|index| rule.conditions[usize::from(*index)].test.cost());
+        let wishes = rule.actions.iter().map(Wish::of).collect();
+        let weights = rule.conditions.iter().map(|one| one.weight).sum();
+        Self { rule, source, order: order.into(), wishes, weights }
+    }
+
+    /// Its actions, each with what it wants.
+    pub fn actions(&self) -> impl Iterator<Item = (&Action, &Wish)> {
+        self.rule.actions.iter().zip(&self.wishes)
+    }
+
+    /// Whether the framework that it is for is detected, if it is for one.
+    #[must_use]
+    pub fn is_for(&self, facts: &dyn Facts) -> bool {
+        let Some(framework) = &self.rule.framework else { return true };
+        match facts.fact(Property::Framework, "") {
+            Some(Fact::List(names)) => names.contains(&&**framework),
+            _ => false,
+        }
+    }
+
+    /// Whether it matches. Allocates nothing.
+    #[must_use]
+    pub fn matches(&self, facts: &dyn Facts) -> bool {
+        let mut by_cost = self.order.iter().map(|index| &self.rule.conditions[usize::from(*index)]);
+        let holds = |condition: &Condition| condition.holds(facts).1;
+        self.is_for(facts)
+            && match self.rule.matching {
+                Match::All => by_cost.all(holds),
+                Match::Any => by_cost.any(holds),
+                Match::Threshold(_) => {
+                    let held = by_cost.filter(|one| holds(one)).map(|one| one.weight).sum();
+                    self.is_enough(held)
+                }
+            }
+    }
+
+    /// Whether conditions of these weights are enough for a threshold.
+    fn is_enough(&self, held: f64) -> bool {
+        let Match::Threshold(share) = self.rule.matching else { return false };
+        held >= share * self.weights - WEIGHT_TOLERANCE
+    }
+
+    /// The share of all weights that conditions of these weights have.
+    pub(in crate::language) fn score(&self, held: f64) -> f64 {
+        if self.weights > 0.0 { held / self.weights } else { 0.0 }
+    }
+}
+
+impl Condition {
+    /// The fact that it sees, and whether it holds.
+    pub(in crate::language) fn holds<'f>(&self, facts: &'f dyn Facts) -> (Option<Fact<'f>>, bool) {
+        let fact = facts.fact(self.property, &self.name);
+        (fact, self.test.holds(fact))
+    }
+}

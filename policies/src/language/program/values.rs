@@ -1,0 +1,155 @@
+//! Settings as they hold: for each the strongest layer's value, and where it comes from.
+
+use super::{Layer, Source};
+use crate::language::settings::{Given, Setting};
+use crate::language::value::Value;
+use crate::language::words::{
+    CacheClass, CachePolicy, Evaluation, Optimization, Phase, Strategy, Switch, Word,
+};
+use std::sync::Arc;
+
+/// The settings that hold.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    values: Vec<EffectiveSetting>,
+}
+
+/// A setting that holds.
+#[derive(Clone, Debug)]
+pub struct EffectiveSetting {
+    /// Which setting.
+    pub setting: Setting,
+    /// For what alone, if not for all.
+    pub member: Option<&'static str>,
+    /// The value.
+    pub value: Value,
+    /// Who says so; none for the table's default.
+    pub source: Option<Source>,
+}
+
+/// The same values, wherever they come from.
+impl PartialEq for Settings {
+    fn eq(&self, other: &Self) -> bool {
+        let key = |one: &EffectiveSetting| (one.setting, one.member, one.value.clone());
+        self.values.iter().map(key).eq(other.values.iter().map(key))
+    }
+}
+
+impl Settings {
+    /// Of layers, strongest first. What is said for one phase holds against what the same or a weaker layer says for all.
+    pub(super) fn of<'a>(layers: impl Iterator<Item = (Layer, &'a Arc<str>, &'a [Given])> + Clone) -> Self {
+        let first = |setting, member| {
+            layers.clone().enumerate().find_map(|(rank, (layer, file, given))| {
+                let one = given.iter().find(|one| one.setting == setting && one.member == member)?;
+                let source = Source { layer, file: Arc::clone(file), line: one.line };
+                Some((rank, one.value.clone(), source))
+            })
+        };
+        let mut values = Vec::new();
+        for setting in Setting::all() {
+            let base = first(setting, None);
+            let base_rank = base.as_ref().map_or(usize::MAX, |(rank, ..)| *rank);
+            let (value, source) = base
+                .map_or_else(|| (setting.default_value(), None), |(_, value, source)| (value, Some(source)));
+            values.push(EffectiveSetting { setting, member: None, value, source });
+            for member in setting.row().members {
+                if let Some((rank, value, source)) = first(setting, Some(member))
+                    && rank <= base_rank
+                {
+                    values.push(EffectiveSetting {
+                        setting,
+                        member: Some(member),
+                        value,
+                        source: Some(source),
+                    });
+                }
+            }
+        }
+        Self { values }
+    }
+
+    /// All, in the order of the table, each followed by what is said for some alone.
+    #[must_use]
+    pub fn all(&self) -> &[EffectiveSetting] {
+        &self.values
+    }
+
+    /// What holds for a member, or for all.
+    #[must_use]
+    pub fn value(&self, setting: Setting, member: Option<&str>) -> Option<&Value> {
+        let of = |member: Option<&str>| {
+            self.values.iter().find(|one| one.setting == setting && one.member == member)
+        };
+        member.and_then(|member| of(Some(member))).or_else(|| of(None)).map(|one| &one.value)
+    }
+
+    /// The number, bytes, percent or seconds of a setting.
+    #[must_use]
+    pub fn size(&self, setting: Setting) -> f64 {
+        self.value(setting, None).and_then(Value::size).unwrap_or_default()
+    }
+
+    /// The bytes of a setting.
+    #[must_use]
+    pub fn bytes(&self, setting: Setting) -> u64 {
+        if let Some(Value::Bytes(bytes)) = self.value(setting, None) { *bytes } else { 0 }
+    }
+
+    /// A depth of reading ahead within the bounds that hold for all rules.
+    #[must_use]
+    pub fn depth_within(&self, depth: u32) -> u32 {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "counts are whole and small"
+        )]
+        let bound = |setting| self.size(setting) as u32;
+        depth.max(bound(Setting::PrefetchDepthMin)).min(bound(Setting::PrefetchDepthMax))
+    }
+
+    fn word<W: Word>(&self, setting: Setting, member: Option<&str>, otherwise: W) -> W {
+        self.value(setting, member).and_then(Value::text).and_then(W::of).unwrap_or(otherwise)
+    }
+
+    /// Which of the matching rules run.
+    #[must_use]
+    pub fn evaluation(&self) -> Evaluation {
+        self.word(Setting::Evaluation, None, Evaluation::All)
+    }
+
+    /// How hard the engine tries in a phase.
+    #[must_use]
+    pub fn optimization(&self, phase: Option<Phase>) -> Optimization {
+        self.word(Setting::Optimization, phase.map(Word::name), Optimization::Balanced)
+    }
+
+    /// How far is read ahead in a phase.
+    #[must_use]
+    pub fn prefetch(&self, phase: Option<Phase>) -> Strategy {
+        self.word(Setting::Prefetch, phase.map(Word::name), Strategy::Adaptive)
+    }
+
+    /// What decides in a phase which copies are kept.
+    #[must_use]
+    pub fn cache(&self, phase: Option<Phase>) -> CachePolicy {
+        self.word(Setting::Cache, phase.map(Word::name), CachePolicy::TrainingAware)
+    }
+
+    /// Whether bounds move by measured outcomes.
+    #[must_use]
+    pub fn learning(&self) -> bool {
+        self.word(Setting::Learning, None, Switch::On) == Switch::On
+    }
+
+    /// How much of the room for copies a class may take while others want it, 0 to 1.
+    #[must_use]
+    pub fn share(&self, class: CacheClass) -> f64 {
+        self.value(Setting::Share, Some(class.name())).and_then(Value::size).unwrap_or(100.0) / 100.0
+    }
+
+    /// Confidence from which on a framework counts as detected.
+    #[must_use]
+    pub fn detection_confidence(&self) -> f64 {
+        self.size(Setting::DetectionConfidence)
+    }
+}

@@ -1,0 +1,297 @@
+//! Reads fields of a tree and says of each what is wrong with it, and where.
+
+use super::actions::sizes_of;
+use super::diagnostic::{Findings, Spot, nearest, one_of, quoted};
+use super::limits::{ITEMS_MAX, NAME_BYTES_MAX, PATTERNS_MAX};
+use super::pattern::TextPattern;
+use super::tree::{Data, Node, Scalar};
+use super::value::{Kind, Value, decimal};
+use super::words::Word;
+use std::fmt::Write;
+
+/// A node and the way to it.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) node: &'a Node,
+    parent: Option<&'a Place<'a>>,
+    step: Step<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Root,
+    Field(&'a str),
+    Item(usize),
+}
+
+impl<'a> Place<'a> {
+    pub(super) fn root(node: &'a Node) -> Self {
+        Self { node, parent: None, step: Step::Root }
+    }
+
+    /// As `rules[2].actions[0].type`.
+    pub(super) fn path(&self) -> String {
+        let mut path = self.parent.map(Self::path).unwrap_or_default();
+        match self.step {
+            Step::Root => {}
+            Step::Item(index) => {
+                // Writing to a String cannot fail.
+                let _ = write!(path, "[{index}]");
+            }
+            Step::Field(name) => push_field(&mut path, name),
+        }
+        path
+    }
+
+    pub(super) fn is_empty_list(&self) -> bool {
+        matches!(&self.node.data, Data::List(items) if items.is_empty())
+    }
+
+    pub(super) fn line(&self) -> u32 {
+        self.node.spot.line
+    }
+}
+
+fn push_field(path: &mut String, name: &str) {
+    if !path.is_empty() {
+        path.push('.');
+    }
+    path.extend(name.chars().take(NAME_BYTES_MAX).map(|c| if c.is_control() { '?' } else { c }));
+}
+
+/// The fields of a map.
+pub(super) struct Fields<'a> {
+    pub(super) place: &'a Place<'a>,
+}
+
+impl<'a> Fields<'a> {
+    /// The fields of the map at `place`, of which only those of `known` may be there.
+    pub(super) fn of(place: &'a Place<'a>, known: &[&str], findings: &mut Findings) -> Option<Self> {
+        let Data::Map(entries) = &place.node.data else {
+            findings.wrong(place, "is no map", format!("a map with {}", known.join(", ")));
+            return None;
+        };
+        for entry in entries {
+            if !known.contains(&&*entry.key) {
+                let found = format!("{} is no field here", quoted(&entry.key));
+                let near = nearest(&entry.key, known.iter().copied());
+                let mut path = place.path();
+                push_field(&mut path, &entry.key);
+                findings.add(entry.spot, &path, found, one_of(known.iter().copied()), near);
+            }
+        }
+        Some(Self { place })
+    }
+
+    /// The field of that name; one without a value is as if it were not there.
+    pub(super) fn get(&self, name: &str) -> Option<Place<'a>> {
+        entries(self.place)
+            .find_map(|(key, _, place)| (key == name).then_some(place))
+            .filter(|place| !matches!(&place.node.data, Data::Scalar(scalar) if scalar.is_null()))
+    }
+
+    /// The field of that name, which has to be there.
+    pub(super) fn need(&self, name: &str, findings: &mut Findings) -> Option<Place<'a>> {
+        let found = self.get(name);
+        if found.is_none() {
+            findings.missing(self.place, name);
+        }
+        found
+    }
+
+    /// The text of a field that may be missing.
+    pub(super) fn text(&self, name: &str, findings: &mut Findings) -> Option<Box<str>> {
+        let place = self.get(name)?;
+        findings.value(&place, Kind::Text)?.text().map(Into::into)
+    }
+}
+
+/// Keys of a map with their places; nothing of what is no map.
+pub(super) fn entries<'a>(place: &'a Place<'a>) -> impl Iterator<Item = (&'a str, Spot, Place<'a>)> {
+    let entries = if let Data::Map(entries) = &place.node.data { entries.as_slice() } else { &[] };
+    entries.iter().map(move |entry| {
+        let step = Step::Field(&entry.key);
+        (&*entry.key, entry.spot, Place { node: &entry.value, parent: Some(place), step })
+    })
+}
+
+impl Findings {
+    /// What stands at `place` `is` not what is expected.
+    pub(super) fn wrong(&mut self, place: &Place<'_>, is: &str, expected: String) {
+        let found = format!("{} {is}", place.node.what());
+        self.add(place.node.spot, &place.path(), found, expected, None);
+    }
+
+    pub(super) fn missing(&mut self, place: &Place<'_>, field: &str) {
+        let found = format!("the field {field} is missing");
+        self.add(place.node.spot, &place.path(), found, String::new(), None);
+    }
+
+    /// A word that is none of `candidates`.
+    pub(super) fn unknown(&mut self, place: &Place<'_>, word: &str, what: &str, candidates: &[&str]) {
+        let near = nearest(word, candidates.iter().copied());
+        let found = format!("{} is no {what}", quoted(word));
+        self.add(place.node.spot, &place.path(), found, one_of(candidates.iter().copied()), near);
+    }
+
+    /// Items of a list.
+    pub(super) fn items<'a>(&mut self, place: &'a Place<'a>, most: usize) -> Vec<Place<'a>> {
+        let Data::List(items) = &place.node.data else {
+            self.wrong(place, "is no list", "a list".to_owned());
+            return Vec::new();
+        };
+        if items.len() > most {
+            self.wrong(place, &format!("of {} items is too long", items.len()), format!("at most {most}"));
+            return Vec::new();
+        }
+        let place_of = |(index, node)| Place { node, parent: Some(place), step: Step::Item(index) };
+        items.iter().enumerate().map(place_of).collect()
+    }
+
+    /// Keys and values of a map.
+    pub(super) fn entries<'a>(&mut self, place: &'a Place<'a>) -> Vec<(&'a str, Spot, Place<'a>)> {
+        if !matches!(place.node.data, Data::Map(_)) {
+            self.wrong(place, "is no map", "a map".to_owned());
+        }
+        entries(place).collect()
+    }
+
+    pub(super) fn scalar<'a>(&mut self, place: &Place<'a>, expected: &str) -> Option<&'a Scalar> {
+        match &place.node.data {
+            Data::Scalar(scalar) if !scalar.is_null() => Some(scalar),
+            _ => {
+                self.wrong(place, "is no value", expected.to_owned());
+                None
+            }
+        }
+    }
+
+    /// A word of a closed list.
+    pub(super) fn word<W: Word>(&mut self, place: &Place<'_>, what: &str) -> Option<W> {
+        let text = &*self.scalar(place, &one_of(W::WORDS.iter().copied()))?.text;
+        let word = W::of(text);
+        if word.is_none() {
+            self.unknown(place, text, what, W::WORDS);
+        }
+        word
+    }
+
+    /// A value of a kind.
+    pub(super) fn value(&mut self, place: &Place<'_>, kind: Kind) -> Option<Value> {
+        if kind == Kind::List {
+            return self.list(place, Kind::Text).map(Value::List);
+        }
+        let scalar = self.scalar(place, &kind.expects())?;
+        let value = kind.read(scalar);
+        if value.is_none() {
+            match kind {
+                Kind::Word(words) => self.unknown(place, &scalar.text, "word here", words),
+                _ => self.wrong(place, &not_of(kind, scalar), kind.expects()),
+            }
+        }
+        value
+    }
+
+    /// One or more values of a kind.
+    pub(super) fn list(&mut self, place: &Place<'_>, kind: Kind) -> Option<Box<[Value]>> {
+        let items = self.items(place, ITEMS_MAX);
+        if items.is_empty() {
+            if place.is_empty_list() {
+                self.wrong(place, "is empty", format!("one or more: {}", kind.expects()));
+            }
+            return None;
+        }
+        let values: Vec<_> = items.iter().map(|item| self.value(item, kind)).collect();
+        values.into_iter().collect()
+    }
+
+    /// A value of a kind within a range of its row.
+    pub(super) fn value_within(
+        &mut self,
+        place: &Place<'_>,
+        kind: Kind,
+        range: Option<(&str, &str)>,
+    ) -> Option<Value> {
+        let value = self.value(place, kind)?;
+        let within = |(low, high)| value.size().is_none_or(|size| (low..=high).contains(&size));
+        if sizes_of(kind, range).is_none_or(within) {
+            return Some(value);
+        }
+        let (low, high) = range.unwrap_or_default();
+        self.wrong(place, "is out of range", format!("from {low} to {high}"));
+        None
+    }
+
+    /// A number between two others.
+    pub(super) fn number(&mut self, place: &Place<'_>, low: f64, high: f64) -> Option<f64> {
+        let expected = format!("a number from {low} to {high}");
+        let scalar = self.scalar(place, &expected)?;
+        let number = decimal(&scalar.text).filter(|n| scalar.plain && (low..=high).contains(n));
+        if number.is_none() {
+            self.wrong(place, "is no number here", expected);
+        }
+        number
+    }
+
+    pub(super) fn flag(&mut self, place: &Place<'_>) -> Option<bool> {
+        self.value(place, Kind::Flag).map(|value| value == Value::Flag(true))
+    }
+
+    /// A glob or regular expression.
+    pub(super) fn pattern(&mut self, place: &Place<'_>) -> Option<TextPattern> {
+        const EXPECTED: &str = "a glob, or /a regular expression/";
+        let text = &self.scalar(place, EXPECTED)?.text;
+        self.patterns += 1;
+        if self.patterns > PATTERNS_MAX {
+            self.wrong(place, "is one too many", format!("at most {PATTERNS_MAX} patterns"));
+            return None;
+        }
+        TextPattern::new(text)
+            .map_err(|why| self.wrong(place, &format!("is no pattern: {why}"), EXPECTED.to_owned()))
+            .ok()
+    }
+
+    /// A name that files refer to.
+    pub(super) fn name(&mut self, place: &Place<'_>) -> Option<Box<str>> {
+        let expected = format!("letters, digits, '-', '_' and '.', at most {NAME_BYTES_MAX}");
+        let text = &self.scalar(place, &expected)?.text;
+        if is_name(text) {
+            return Some(text.clone());
+        }
+        self.wrong(place, "is no name", expected);
+        None
+    }
+}
+
+/// Whether rules, templates and frameworks may be called so.
+pub(super) fn is_name(text: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(plain)
+}
+
+/// Says of a value that is not of `kind` what it lacks, if that is plain to see.
+fn not_of(kind: Kind, scalar: &Scalar) -> String {
+    let bare = decimal(&scalar.text).is_some();
+    match kind {
+        Kind::Number | Kind::Count | Kind::Flag
+            if !scalar.plain && kind.read_text(&scalar.text).is_some() =>
+        {
+            "stands in quotes".to_owned()
+        }
+        Kind::Bytes | Kind::Rate | Kind::Duration | Kind::Percent if bare => "has no unit".to_owned(),
+        Kind::Number => "is no number".to_owned(),
+        Kind::Count => "is no whole number".to_owned(),
+        Kind::Flag => "is neither true nor false".to_owned(),
+        _ => format!("is not {}", article(kind)),
+    }
+}
+
+fn article(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Percent => "a percentage",
+        Kind::Bytes => "a number of bytes",
+        Kind::Rate => "a number of bytes a second",
+        Kind::Duration => "a time",
+        _ => "a text",
+    }
+}

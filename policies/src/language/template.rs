@@ -1,0 +1,316 @@
+//! Templates: rules with `${name}` in any value, and their instances.
+//!
+//! A value that is nothing but `${name}` becomes the parameter itself, of its kind; within a longer text the parameter is written
+//! out. Between `{` and `}` of YAML a placeholder needs quotes, because its brace would end the map. What comes of it is read as any other rule is, so a template can say nothing that a rule could not.
+
+use super::diagnostic::{Diagnostic, Findings, Spot};
+use super::limits::{INSTANCES_BYTES_MAX, RULES_MAX};
+use super::reader::{Fields, Place, is_name};
+use super::rule::{Line, Rule};
+use super::tree::{Data, Entry, Node, Scalar};
+use super::value::{Kind, Value};
+use std::sync::Arc;
+
+/// A template as a file gives it.
+#[derive(Clone, Debug)]
+pub struct Template {
+    /// What instances call it by.
+    pub id: Box<str>,
+    /// For people.
+    pub name: Option<Box<str>>,
+    /// For people.
+    pub description: Option<Box<str>>,
+    /// What it is for, in a word.
+    pub category: Option<Box<str>>,
+    /// What instances give.
+    pub parameters: Vec<TemplateParameter>,
+    rules: Node,
+    file: Arc<str>,
+}
+
+/// A parameter of a template.
+#[derive(Clone, Debug)]
+pub struct TemplateParameter {
+    /// Its name, as it stands between `${` and `}`.
+    pub name: Box<str>,
+    /// What its values are.
+    pub kind: Kind,
+    /// The value when an instance gives none.
+    pub default: Option<Value>,
+    /// For people.
+    pub description: Option<Box<str>>,
+    /// Whether an instance has to give it.
+    pub required: bool,
+}
+
+/// An instance of a template, not filled in yet: the template may stand in another file.
+#[derive(Clone, Debug)]
+pub struct Use {
+    /// What its rules' ids begin with.
+    pub id: Box<str>,
+    /// The template's id.
+    pub template: Box<str>,
+    /// Where it stands in its file.
+    index: usize,
+    node: Node,
+}
+
+/// Fields of a template.
+pub(super) const TEMPLATE_FIELDS: &[&str] = &["id", "name", "description", "category", "parameters", "rules"];
+/// Fields of a template's parameter.
+pub(super) const PARAMETER_FIELDS: &[&str] = &["name", "kind", "default", "description", "required"];
+/// Fields of an instance.
+pub(super) const USE_FIELDS: &[&str] = &["id", "template", "parameters"];
+
+impl Template {
+    pub(super) fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
+        let fields = Fields::of(place, TEMPLATE_FIELDS, findings)?;
+        let id = fields.need("id", findings).and_then(|at| findings.name(&at));
+        let mut parameters = Vec::new();
+        if let Some(at) = fields.get("parameters") {
+            let items = findings.items(&at, 64);
+            parameters.extend(items.iter().filter_map(|item| TemplateParameter::read(item, findings)));
+        }
+        let name = fields.text("name", findings);
+        let description = fields.text("description", findings);
+        let category = fields.text("category", findings);
+        let rules = fields.need("rules", findings)?;
+        if findings.items(&rules, RULES_MAX).is_empty() {
+            return None;
+        }
+        let (rules, file) = (rules.node.clone(), Arc::clone(&findings.file));
+        let template = Self { id: id?, name, description, category, parameters, rules, file };
+        template.check(place, findings);
+        Some(template)
+    }
+
+    /// Every placeholder names a parameter, and where all have defaults the rules are rules.
+    fn check(&self, place: &Place<'_>, findings: &mut Findings) {
+        let mut unknown = Vec::new();
+        self.placeholders(&self.rules, &mut unknown);
+        for (spot, name) in &unknown {
+            let names = self.parameters.iter().map(|one| &*one.name);
+            let near = super::diagnostic::nearest(name, names.clone());
+            let found = format!("{:?} is no parameter of the template", format!("${{{name}}}"));
+            let expected = super::diagnostic::one_of(names);
+            findings.add(*spot, &format!("{}.rules", place.path()), found, expected, near);
+        }
+        let defaults: Option<Vec<_>> = self.parameters.iter().map(|one| one.default.clone()).collect();
+        if let (Some(defaults), true) = (defaults, unknown.is_empty()) {
+            let within = std::mem::replace(&mut findings.within, format!("{}.rules", place.path()));
+            let mut room = INSTANCES_BYTES_MAX;
+            self.rules(&defaults, &mut room, findings);
+            findings.within = within;
+        }
+    }
+
+    fn placeholders<'a>(&self, node: &'a Node, unknown: &mut Vec<(Spot, &'a str)>) {
+        match &node.data {
+            Data::List(items) => items.iter().for_each(|item| self.placeholders(item, unknown)),
+            Data::Map(entries) => {
+                entries.iter().for_each(|entry| self.placeholders(&entry.value, unknown));
+            }
+            Data::Scalar(scalar) => {
+                for (_, name, _) in splits(&scalar.text) {
+                    if !self.parameters.iter().any(|one| *one.name == *name) {
+                        unknown.push((node.spot, name));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The rules with `values` in place of the parameters, in their order. `room` is what they may come to.
+    fn rules(&self, values: &[Value], room: &mut usize, findings: &mut Findings) -> Vec<Rule> {
+        let mut filling = Filling { parameters: &self.parameters, values, room };
+        let Some(filled) = filling.node(&self.rules) else {
+            let found = "the instances of templates are too long".to_owned();
+            let expected = format!("at most {INSTANCES_BYTES_MAX} bytes");
+            findings.add(self.rules.spot, "", found, expected, None);
+            return Vec::new();
+        };
+        let root = Place::root(&filled);
+        let items = findings.items(&root, RULES_MAX);
+        items.iter().filter_map(|item| Rule::read(item, findings)).collect()
+    }
+}
+
+/// Copies a tree with values in place of parameters, as long as there is room: a short text can ask for a long one many times.
+struct Filling<'a> {
+    parameters: &'a [TemplateParameter],
+    values: &'a [Value],
+    room: &'a mut usize,
+}
+
+impl Filling<'_> {
+    fn node(&mut self, node: &Node) -> Option<Node> {
+        let data = match &node.data {
+            Data::List(items) => Data::List(items.iter().map(|item| self.node(item)).collect::<Option<_>>()?),
+            Data::Map(entries) => {
+                Data::Map(entries.iter().map(|entry| self.entry(entry)).collect::<Option<_>>()?)
+            }
+            Data::Scalar(scalar) => self.scalar(scalar, node.spot)?,
+        };
+        Some(Node { spot: node.spot, data })
+    }
+
+    fn entry(&mut self, entry: &Entry) -> Option<Entry> {
+        self.take(entry.key.len())?;
+        Some(Entry { key: entry.key.clone(), spot: entry.spot, value: self.node(&entry.value)? })
+    }
+
+    fn scalar(&mut self, scalar: &Scalar, spot: Spot) -> Option<Data> {
+        let mut text = String::new();
+        let mut rest = &*scalar.text;
+        for (before, name, after) in splits(&scalar.text) {
+            let index = self.parameters.iter().position(|one| *one.name == *name)?;
+            let value = self.values.get(index)?;
+            let written = value.to_string();
+            self.take(before.len() + written.len())?;
+            if before.is_empty() && after.is_empty() && text.is_empty() {
+                return Some(data_of(value, spot));
+            }
+            text.push_str(before);
+            text.push_str(&written);
+            rest = after;
+        }
+        self.take(rest.len())?;
+        text.push_str(rest);
+        Some(Data::Scalar(Scalar { text: text.into(), plain: scalar.plain }))
+    }
+
+    /// Makes use of some room; one byte more, so that empty nodes are not free.
+    fn take(&mut self, bytes: usize) -> Option<()> {
+        *self.room = self.room.checked_sub(bytes + 1)?;
+        Some(())
+    }
+}
+
+/// What stands before each placeholder and after the one before it, its name, and what follows.
+fn splits(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let (before, open) = rest.split_once("${")?;
+        let (name, after) = open.split_once('}')?;
+        rest = after;
+        Some((before, name, after))
+    })
+}
+
+/// A value as a file would have given it.
+fn data_of(value: &Value, spot: Spot) -> Data {
+    match value {
+        Value::List(items) => {
+            Data::List(items.iter().map(|item| Node { spot, data: data_of(item, spot) }).collect())
+        }
+        _ => {
+            let plain = value.text().is_none();
+            Data::Scalar(Scalar { text: value.to_string().into(), plain })
+        }
+    }
+}
+
+impl TemplateParameter {
+    fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
+        let fields = Fields::of(place, PARAMETER_FIELDS, findings)?;
+        let name = fields.need("name", findings).and_then(|at| findings.name(&at));
+        let required = fields.get("required").and_then(|at| findings.flag(&at));
+        let description = fields.text("description", findings);
+        let at = fields.need("kind", findings)?;
+        let word = &*findings.scalar(&at, "a kind")?.text;
+        let Some(kind) = Kind::of(word) else {
+            let names: Vec<_> = Kind::PARAMETERS.iter().map(|kind| kind.name()).collect();
+            findings.unknown(&at, word, "kind", &names);
+            return None;
+        };
+        let default = fields.get("default").and_then(|at| findings.value(&at, kind));
+        let required = required.unwrap_or(default.is_none());
+        if !required && default.is_none() && fields.get("default").is_none() {
+            findings.missing(place, "default");
+        }
+        Some(Self { name: name?, kind, default, description, required })
+    }
+}
+
+impl Use {
+    pub(super) fn read(index: usize, place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
+        let fields = Fields::of(place, USE_FIELDS, findings)?;
+        let id = fields.need("id", findings).and_then(|at| findings.name(&at));
+        let template = fields.need("template", findings).and_then(|at| findings.name(&at));
+        if let Some(at) = fields.get("parameters") {
+            findings.entries(&at);
+        }
+        Some(Self { id: id?, template: template?, index, node: place.node.clone() })
+    }
+
+    /// The line where it stands.
+    pub(super) fn line(&self) -> u32 {
+        self.node.spot.line
+    }
+
+    /// Its rules, by one of the templates. What is wrong with it is told in its own file, what its parameters make wrong of a
+    /// rule in the template's.
+    pub(super) fn rules(
+        &self,
+        file: &str,
+        templates: &[&Template],
+        room: &mut usize,
+        diagnostics: &mut Vec<Diagnostic>,
+    ) -> Vec<Rule> {
+        let mut here = Findings::new(file);
+        here.within = format!("use[{}]", self.index);
+        let Some((template, values)) = self.values(templates, &mut here) else {
+            diagnostics.append(&mut here.list);
+            return Vec::new();
+        };
+        let mut there = Findings::new(&template.file);
+        there.within = format!("templates.{}({}).rules", template.id, self.id);
+        let mut rules = template.rules(&values, room, &mut there);
+        for rule in &mut rules {
+            rule.id = format!("{}.{}", self.id, rule.id).into();
+            rule.line = Line(self.line());
+            if !is_name(&rule.id) {
+                here.wrong(
+                    &Place::root(&self.node),
+                    "makes ids that are too long",
+                    "a shorter id".to_owned(),
+                );
+            }
+        }
+        diagnostics.append(&mut here.list);
+        diagnostics.append(&mut there.list);
+        rules
+    }
+
+    fn values<'t>(
+        &self,
+        templates: &[&'t Template],
+        findings: &mut Findings,
+    ) -> Option<(&'t Template, Vec<Value>)> {
+        let root = Place::root(&self.node);
+        let fields = Fields { place: &root };
+        let Some(template) = templates.iter().find(|one| one.id == self.template) else {
+            let ids: Vec<_> = templates.iter().map(|one| &*one.id).collect();
+            let at = fields.get("template").unwrap_or(root);
+            findings.unknown(&at, &self.template, "template", &ids);
+            return None;
+        };
+        let given = fields.get("parameters");
+        let names: Vec<_> = template.parameters.iter().map(|one| &*one.name).collect();
+        let given = given.as_ref().and_then(|at| Fields::of(at, &names, findings));
+        let values: Vec<_> = template
+            .parameters
+            .iter()
+            .map(|one| match given.as_ref().and_then(|given| given.get(&one.name)) {
+                Some(at) => findings.value(&at, one.kind),
+                None if one.required => {
+                    findings.missing(&root, &format!("parameters.{}", one.name));
+                    None
+                }
+                None => one.default.clone(),
+            })
+            .collect();
+        let values = values.into_iter().collect::<Option<Vec<_>>>()?;
+        findings.list.is_empty().then_some((template, values))
+    }
+}

@@ -1,0 +1,170 @@
+//! Stronger layers, environments, hardware and instances of templates.
+
+use super::{above, built_in, layers, parse};
+use crate::language::{
+    Environment, Fact, FactList, Layer, Layers, Phase, Program, Property, Setting, Stance, Strategy, Value,
+};
+
+const POLICY: &str = "
+version: 1
+settings: {prefetch: balanced, pin_max: 10%}
+rules:
+- {id: idle-copies-out, enabled: false}
+- id: shards-ahead
+  priority: 7
+  conditions: [{type: file_context, property: key, operator: exists}]
+  actions: [{type: spill}]
+environments:
+  production:
+    settings: {pin_max: 20%, checkpoint_keep: 9}
+    rules:
+    - id: shards-ahead
+      conditions: [{type: file_context, property: key, operator: exists}]
+      actions: [{type: pin}]
+    - id: in-production
+      conditions: [{type: file_context, property: key, operator: exists}]
+      actions: [{type: pin}]
+  staging:
+    settings: {checkpoint_keep: 5}
+hardware_profiles:
+  large:
+    conditions: {gpu_count: \">= 8\", memory: \"> 1GiB\"}
+    settings: {checkpoint_keep: 7, prefetch_depth_max: 99}
+";
+
+fn rule<'p>(program: &'p Program, id: &str) -> Option<&'p crate::language::EffectiveRule> {
+    program.rules().iter().find(|one| &*one.rule.id == id)
+}
+
+#[test]
+fn the_stronger_layer_replaces() {
+    let built_in = built_in();
+    let program = above(POLICY, built_in);
+    let shards = rule(&program, "shards-ahead").unwrap();
+    assert_eq!((shards.source.layer, shards.source.to_string().as_str()), (Layer::Custom, "policy.yaml:6"));
+    assert_eq!(shards.rule.priority, 7);
+    assert_eq!(shards.rule.actions[0].stance, Some(Stance::Act));
+    assert!(rule(&program, "idle-copies-out").is_none());
+    assert_eq!(&*program.off()[0].0, "idle-copies-out");
+    assert_eq!(rule(&program, "in-production").unwrap().source.layer, Layer::Environment);
+    assert_eq!(rule(&program, "epochs-shared").unwrap().source.layer, Layer::BuiltIn);
+    assert_eq!(rule(&program, "mosaicml-index").unwrap().source.layer, Layer::Framework);
+}
+
+#[test]
+fn settings_fall_through_the_layers() {
+    let built_in = built_in();
+    let program = above(POLICY, built_in);
+    let value = |setting| program.settings().value(setting, None).cloned();
+    assert_eq!(value(Setting::PinMax), Some(Value::Percent(10.0)));
+    assert_eq!(value(Setting::CheckpointKeep), Some(Value::Number(9.0)));
+    assert_eq!(value(Setting::PrefetchDepthMax), Some(Value::Number(64.0)));
+    // What a weaker layer says for one phase does not hold against what a stronger one says for all.
+    assert_eq!(program.settings().prefetch(Some(Phase::Tuning)), Strategy::Balanced);
+    let defaults = Program::compile(&layers(&[], built_in)).unwrap();
+    assert_eq!(defaults.settings().prefetch(Some(Phase::Tuning)), Strategy::Conservative);
+    assert_eq!(defaults.settings().prefetch(Some(Phase::Training)), Strategy::Adaptive);
+}
+
+#[test]
+fn hardware_profiles_fill_in_for_machines_like_theirs() {
+    let built_in = built_in();
+    let custom = [parse(POLICY)];
+    let compiled = |gpus, environment| {
+        let machine = FactList(vec![
+            (Property::GpuCount, "", Fact::Number(gpus)),
+            (Property::Memory, "", Fact::Bytes(64 << 30)),
+        ]);
+        let all = Layers { environment, machine: &machine, ..layers(&custom, built_in) };
+        Program::compile(&all).unwrap()
+    };
+    let keep = |program: &Program| program.settings().size(Setting::CheckpointKeep) as u32;
+    let depth = |program: &Program| program.settings().size(Setting::PrefetchDepthMax) as u32;
+    let large = compiled(8.0, None);
+    assert_eq!((keep(&large), depth(&large)), (7, 99));
+    assert_eq!(depth(&compiled(4.0, None)), 64);
+    // The environment is stronger.
+    let staged = compiled(16.0, Some(Environment::Staging));
+    assert_eq!((keep(&staged), depth(&staged)), (5, 99));
+    assert!(rule(&staged, "in-production").is_none());
+}
+
+#[test]
+fn of_several_files_the_first_is_strongest() {
+    let built_in = built_in();
+    let custom = [parse("version: 1\nsettings: {pin_max: 1%}"), parse(POLICY)];
+    let program = Program::compile(&layers(&custom, built_in)).unwrap();
+    assert_eq!(program.settings().value(Setting::PinMax, None), Some(&Value::Percent(1.0)));
+    assert_eq!(rule(&program, "shards-ahead").unwrap().rule.priority, 7);
+}
+
+#[test]
+fn rules_are_tried_by_priority_and_then_by_id() {
+    let built_in = built_in();
+    let program = above(POLICY, built_in);
+    let keys: Vec<_> = program.rules().iter().map(|one| (-one.rule.priority, one.rule.id.clone())).collect();
+    assert!(keys.is_sorted());
+}
+
+#[test]
+fn frameworks_are_turned_off_and_added_to() {
+    let built_in = built_in();
+    let program = above(
+        "
+version: 1
+frameworks:
+  mosaicml: {enabled: false}
+  webdataset: {enabled: false}
+  pytorch:
+    rules:
+    - id: mine
+      conditions: [{type: file_context, property: key, operator: exists}]
+      actions: [{type: compress}]
+",
+        built_in,
+    );
+    assert!(rule(&program, "mosaicml-index").is_none());
+    assert!(program.frameworks().iter().all(|one| &*one.name != "mosaicml"));
+    let mine = rule(&program, "mine").unwrap();
+    assert_eq!(mine.rule.framework.as_deref(), Some("pytorch"));
+    assert_eq!(program.ignored_frameworks(), ["mosaicml".into(), "webdataset".into()]);
+    assert_eq!(above(&program.to_yaml(), built_in), program);
+    assert_eq!(above(&program.to_json()["policy"].to_string(), built_in), program);
+    // A person wrote it, so it acts.
+    assert_eq!((mine.source.layer, mine.rule.actions[0].stance), (Layer::Custom, Some(Stance::Act)));
+}
+
+#[test]
+fn instances_are_rules_with_their_parameters() {
+    let built_in = built_in();
+    let program = above(
+        "
+version: 1
+templates:
+- id: t
+  parameters:
+  - {name: exts, kind: list}
+  - {name: depth, kind: count, default: 3}
+  - {name: room, kind: bytes, default: 64MiB}
+  - {name: act, kind: text, default: prefetch}
+  rules:
+  - id: ahead
+    name: ${depth} shards ahead
+    conditions: [{type: file_context, property: extension, operator: in, value: \"${exts}\"}]
+    actions: [{type: \"${act}\", parameters: {depth: \"${depth}\", bytes: \"${room}\"}}]
+use:
+- {id: a, template: t, parameters: {exts: [tar, tgz]}}
+- {id: b, template: t, parameters: {exts: [mds], depth: 5, room: 1GiB}}
+",
+        built_in,
+    );
+    let a = rule(&program, "a.ahead").unwrap();
+    assert_eq!(a.rule.conditions[0].value.to_string(), "[tar, tgz]");
+    assert_eq!(
+        (a.rule.name.as_deref(), a.source.to_string().as_str()),
+        (Some("3 shards ahead"), "policy.yaml:16")
+    );
+    let b = &rule(&program, "b.ahead").unwrap().rule.actions[0];
+    assert_eq!(b.parameters[0].1, Value::Number(5.0));
+    assert_eq!(b.parameters[1].1, Value::Bytes(1 << 30));
+}

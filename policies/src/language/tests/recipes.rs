@@ -1,0 +1,120 @@
+//! What the recipes do: accesses as they come, and the rules of the recipe that match them.
+
+use super::{above, built_in};
+use crate::language::{EffectiveRule, Fact, Facts, Layer, Property, fact_of_key, recipes};
+use std::time::Duration;
+
+/// An access to a key, with some facts.
+struct Access<'a>(&'a str, &'a [(Property, &'a str, Fact<'a>)]);
+
+impl Facts for Access<'_> {
+    fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
+        let given = self.1.iter().find(|one| (one.0, one.1) == (property, name));
+        given.map(|one| one.2).or_else(|| fact_of_key(self.0, property))
+    }
+}
+
+/// The recipe's own rules that match, by id.
+fn matched(recipe: &str, access: &Access<'_>) -> Vec<String> {
+    let text = recipes().iter().find(|(name, _, _)| *name == recipe).unwrap().2;
+    let program = above(text, built_in());
+    let own = |rule: &&EffectiveRule| !matches!(rule.source.layer, Layer::BuiltIn | Layer::Framework);
+    program.matching(access).filter(own).map(|rule| rule.rule.id.to_string()).collect()
+}
+
+fn check(recipe: &str, key: &str, facts: &[(Property, &str, Fact<'_>)], expected: &[&str]) {
+    assert_eq!(matched(recipe, &Access(key, facts)), expected, "{recipe}: {key}");
+}
+
+const fn days(days: u64) -> Fact<'static> {
+    Fact::Duration(Duration::from_secs(days * 86_400))
+}
+
+const TRAINING: (Property, &str, Fact<'_>) = (Property::Phase, "", Fact::Text("training"));
+const INFERENCE: (Property, &str, Fact<'_>) = (Property::Phase, "", Fact::Text("inference"));
+const SHUFFLED: (Property, &str, Fact<'_>) = (Property::Pattern, "", Fact::Text("shuffled"));
+const SHARDS: (Property, &str, Fact<'_>) = (Property::Pattern, "", Fact::Text("shard-shuffled"));
+const NEWEST: (Property, &str, Fact<'_>) = (Property::CheckpointGeneration, "", Fact::Number(0.0));
+const OLDER: (Property, &str, Fact<'_>) = (Property::CheckpointGeneration, "", Fact::Number(2.0));
+const SMALL: (Property, &str, Fact<'_>) = (Property::Size, "", Fact::Bytes(100 << 10));
+const LARGE: (Property, &str, Fact<'_>) = (Property::Size, "", Fact::Bytes(2 << 30));
+const CHECKPOINT: (Property, &str, Fact<'_>) = (Property::Type, "", Fact::Text("checkpoint"));
+const MODEL: (Property, &str, Fact<'_>) = (Property::Type, "", Fact::Text("model"));
+
+#[test]
+fn frameworks() {
+    check("pytorch", "imagenet/n01/1.jpg", &[TRAINING, SHUFFLED, SMALL], &["samples-of-epochs"]);
+    check("pytorch", "pile/00.bin", &[TRAINING, SHARDS, LARGE], &["shards-of-epochs"]);
+    check("pytorch", "run/step-9/__3_0.distcp", &[NEWEST], &["torch-checkpoints"]);
+    check("pytorch", "imagenet/val/1.jpg", &[SMALL], &["validation-sets"]);
+    let weights = (Property::ModelFileKind, "", Fact::Text("weights"));
+    let detected = (Property::Framework, "", Fact::List(&["pytorch"]));
+    check("pytorch", "m.pt", &[INFERENCE, weights, detected], &["torch-models-load"]);
+    check("pytorch", "m.pt", &[INFERENCE, weights], &[]);
+    check("tensorflow", "c4/train.tfrecord-00001-of-01024", &[SHARDS], &["records-interleaved"]);
+    check("tensorflow", "m/ckpt-100.index", &[], &["checkpoint-index", "checkpoints-kept"]);
+    check("tensorflow", "resnet/1/saved_model.pb", &[INFERENCE], &["saved-models"]);
+    check("huggingface", "llama/model-00001-of-00004.safetensors", &[LARGE], &["safetensors-load"]);
+    check("huggingface", "llama/tokenizer.json", &[SMALL], &["small-files-of-models"]);
+    check("huggingface", "wiki/train-0.parquet", &[LARGE, SHUFFLED], &["columns"]);
+    check("huggingface", "out/checkpoint-500/optimizer.pt", &[OLDER], &["trainer-checkpoints"]);
+    let epoch = (Property::EpochCount, "", Fact::Number(1.0));
+    let all = ["laion.ahead", "shards-to-their-end", "shards-kept-between-epochs"];
+    check("webdataset", "laion/00042.tar", &[SHARDS, epoch], &all);
+    check("webdataset", "imagenet/train-000001.tar", &[SHARDS], &["imagenet.ahead", "shards-to-their-end"]);
+    check("webdataset", "laion/wids.json", &[SMALL], &["shard-indexes"]);
+    check("mosaicml", "c4/index.json", &[SMALL], &["streaming-index"]);
+    check("mosaicml", "c4/shard.00001.mds.zstd", &[LARGE], &["streaming-shards"]);
+    let rare = [(Property::Frequency, "", Fact::Number(0.0)), (Property::Recency, "", days(0))];
+    check("mosaicml", "c4/part.mds", &rare, &["rare-streams"]);
+    check("mosaicml", "c4/part.jpg", &[rare[0], (Property::Recency, "", days(3))], &[]);
+}
+
+#[test]
+fn life_cycles() {
+    check("checkpoints", "runs/llama/step-1/a.pt", &[CHECKPOINT, NEWEST], &["newest-stays", "llama.retain"]);
+    check("checkpoints", "scratch/x.ckpt", &[CHECKPOINT, OLDER], &["scratch.retain"]);
+    let saving = (Property::Phase, "", Fact::Text("checkpoint_save"));
+    check("checkpoints", "else/x.ckpt", &[saving], &["writes-first"]);
+    let optimizer = (Property::ModelFileKind, "", Fact::Text("optimizer_state"));
+    check("checkpoints", "else/optim.pt", &[optimizer, OLDER], &["optimizer-state-packed"]);
+    let released = (Property::Tag, "stage", Fact::Text("production"));
+    check("inference", "m/1.safetensors", &[MODEL, released], &["released-models"]);
+    let agent = (Property::UserAgent, "", Fact::Text("vllm/0.8 boto3"));
+    let weights = (Property::ModelFileKind, "", Fact::Text("weights"));
+    let two = (Property::Workloads, "", Fact::Number(2.0));
+    check("inference", "m/1.safetensors", &[agent, weights, two], &["serving-lane", "replicas-start"]);
+    let old = (Property::Tag, "stage", Fact::Text("archived"));
+    let idle = (Property::Recency, "", days(100));
+    check("inference", "m/0.safetensors", &[MODEL, old, idle], &["retired-models"]);
+}
+
+#[test]
+fn places() {
+    let three = (Property::Workloads, "", Fact::Number(3.0));
+    check("research", "wiki/1.txt", &[three], &["shared-datasets"]);
+    let tuning = (Property::Phase, "", Fact::Text("tuning"));
+    check("research", "wiki/1.txt", &[tuning, SHUFFLED], &["sweeps"]);
+    let unknown = (Property::Pattern, "", Fact::Text("unknown"));
+    let look = (Property::UserAgent, "", Fact::Text("Boto3/1.34.1"));
+    check("research", "wiki/1.txt", &[unknown, look], &["looked-at-once"]);
+    let idle = (Property::Recency, "", days(100));
+    check("research", "scratch/me/1.bin", &[idle], &["forgotten-runs"]);
+    check("production", "m/1", &[INFERENCE], &["serving-before-training"]);
+    check("production", "m/1", &[(Property::Tags, "", Fact::List(&["golden"]))], &["golden-data"]);
+    let full = (Property::HotFill, "", Fact::Percent(80.0));
+    let sample = (Property::Type, "", Fact::Text("sample"));
+    check("production", "a/1", &[full, idle, sample], &["make-room"]);
+    let slow = (Property::UpstreamLatency, "", Fact::Duration(Duration::from_secs(1)));
+    check("production", "a/1", &[slow], &["slow-upstream"]);
+    let bucket = (Property::Bucket, "", Fact::Text("models"));
+    let release = (Property::MetadataEntry, "release", Fact::Text("2.1"));
+    check("production", "a/1", &[bucket, release], &["releases-near"]);
+    let again = (Property::Reads, "", Fact::Number(2.0));
+    check("general", "a/1", &[SMALL, again], &["small-files"]);
+    check("general", "a/1", &[LARGE, (Property::Pattern, "", Fact::Text("one-pass"))], &["large-scans"]);
+    let often = (Property::Frequency, "", Fact::Number(50.0));
+    check("general", "a/1", &[often, (Property::Tier, "", Fact::Text("cold"))], &["hot-objects"]);
+    check("general", "a/1.csv", &[(Property::Age, "", days(2))], &["logs-packed"]);
+    check("general", "out/_temporary-0", &[], &["temporary"]);
+}

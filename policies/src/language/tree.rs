@@ -1,0 +1,295 @@
+//! YAML or JSON as a tree whose nodes know where they stand.
+//!
+//! JSON is YAML, so one parser reads both. What a policy has no use for is refused: anchors, aliases, tags, several documents, keys
+//! that are no scalars, the same key twice. Sizes are bounded while reading, so no text takes more memory than a file of its length.
+
+use super::diagnostic::{Findings, Spot, quoted};
+use super::limits::{DEPTH_MAX, NODES_MAX, TEXT_BYTES_MAX};
+use saphyr_parser::{Event, Parser, ScalarStyle, Span};
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+/// A node and where it begins.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Node {
+    pub(super) spot: Spot,
+    pub(super) data: Data,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Data {
+    Scalar(Scalar),
+    List(Vec<Node>),
+    Map(Vec<Entry>),
+}
+
+/// A text, and whether it stood without quotes.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Scalar {
+    pub(super) text: Box<str>,
+    pub(super) plain: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Entry {
+    pub(super) key: Box<str>,
+    pub(super) spot: Spot,
+    pub(super) value: Node,
+}
+
+impl Scalar {
+    /// Whether it says that nothing is there.
+    pub(super) fn is_null(&self) -> bool {
+        self.plain && matches!(&*self.text, "" | "~" | "null" | "Null" | "NULL")
+    }
+}
+
+impl Node {
+    /// What it is, for messages.
+    pub(super) fn what(&self) -> String {
+        match &self.data {
+            Data::Scalar(scalar) if scalar.is_null() => "nothing".to_owned(),
+            Data::Scalar(scalar) => quoted(&scalar.text),
+            Data::List(_) => "a list".to_owned(),
+            Data::Map(_) => "a map".to_owned(),
+        }
+    }
+}
+
+/// Reads `text`, or adds to `findings` why it cannot be read.
+pub(super) fn parse(text: &str, findings: &mut Findings) -> Option<Node> {
+    if text.len() > TEXT_BYTES_MAX {
+        let found = format!("the file has {} bytes", text.len());
+        findings.add(START, "", found, format!("at most {TEXT_BYTES_MAX}"), None);
+        return None;
+    }
+    let mut tree = Tree { findings, open: Vec::new(), root: None, nodes: 0 };
+    let text = without_surrogates(text);
+    let mut parser = Parser::new_from_str(&text);
+    while let Some(next) = parser.next_event() {
+        let (event, span) = match next {
+            Ok(next) => next,
+            Err(error) => {
+                let spot = spot_of(error.marker().line(), error.marker().col());
+                tree.refuse(spot, &format!("neither YAML nor JSON: {}", error.info()), "");
+                return None;
+            }
+        };
+        tree.take(event, span)?;
+    }
+    if tree.root.is_none() {
+        tree.refuse(START, "the file is empty", "a map with the field version");
+    }
+    tree.root
+}
+
+/// JSON writes what lies beyond 16 bits as two escapes, YAML as one: `\ud83d\ude00` becomes `\U0001f600`.
+fn without_surrogates(text: &str) -> Cow<'_, str> {
+    let half = |text: &str| {
+        let digits = text.strip_prefix("\\u")?.get(..4)?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let pair = |text: &str| {
+        let units = [half(text)?, half(text.get(6..)?)?];
+        // Two halves make one character; anything else is two, or none.
+        char::decode_utf16(units).next()?.ok().filter(|c| u32::from(*c) > 0xffff)
+    };
+    let mut out = String::new();
+    let mut rest = text;
+    let mut from = 0;
+    while let Some(at) = rest[from..].find("\\u").map(|at| from + at) {
+        if let Some(c) = pair(&rest[at..]) {
+            out.push_str(&rest[..at]);
+            out.push_str(&format!("\\U{:08x}", u32::from(c)));
+            (rest, from) = (&rest[at + 12..], 0);
+        } else {
+            from = at + 2;
+        }
+    }
+    if out.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(out + rest) }
+}
+
+const START: Spot = Spot { line: 1, column: 1 };
+
+/// The parser counts lines from 1 and characters from 0.
+fn spot_of(line: usize, column: usize) -> Spot {
+    let whole = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    Spot { line: whole(line.max(1)), column: whole(column).saturating_add(1) }
+}
+
+/// A list or map that is not closed yet.
+enum Open {
+    List(Spot, Vec<Node>),
+    Map(Spot, Vec<Entry>, Option<(Box<str>, Spot)>),
+}
+
+struct Tree<'a> {
+    findings: &'a mut Findings,
+    open: Vec<Open>,
+    root: Option<Node>,
+    nodes: usize,
+}
+
+impl Tree<'_> {
+    /// One event; none when reading has to stop.
+    fn take(&mut self, event: Event<'_>, span: Span) -> Option<()> {
+        let spot = spot_of(span.start.line(), span.start.col());
+        match event {
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
+            Event::DocumentStart(_) if self.root.is_none() => {}
+            Event::DocumentStart(_) => return self.refuse(spot, "a second document", "one a file"),
+            Event::Alias(_) => return self.refuse(spot, "an alias", "no anchors and aliases"),
+            Event::Scalar(text, style, anchor, tag) => {
+                self.plain_node(spot, anchor, tag.is_some())?;
+                let plain = style == ScalarStyle::Plain;
+                let scalar = Scalar { text: text.into(), plain };
+                self.place(Node { spot, data: Data::Scalar(scalar) })?;
+            }
+            Event::SequenceStart(anchor, tag) => {
+                self.plain_node(spot, anchor, tag.is_some())?;
+                self.begin(Open::List(spot, Vec::new()), spot)?;
+            }
+            Event::MappingStart(anchor, tag) => {
+                self.plain_node(spot, anchor, tag.is_some())?;
+                self.begin(Open::Map(spot, Vec::new(), None), spot)?;
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                let node = match self.open.pop()? {
+                    Open::List(spot, items) => Node { spot, data: Data::List(items) },
+                    Open::Map(spot, entries, _) => {
+                        self.check_keys(&entries);
+                        Node { spot, data: Data::Map(entries) }
+                    }
+                };
+                self.place(node)?;
+            }
+        }
+        Some(())
+    }
+
+    fn refuse(&mut self, spot: Spot, found: &str, expected: &str) -> Option<()> {
+        self.findings.add(spot, "", found.to_owned(), expected.to_owned(), None);
+        None
+    }
+
+    /// Counts a node, and refuses what makes it more than it says.
+    fn plain_node(&mut self, spot: Spot, anchor: usize, tagged: bool) -> Option<()> {
+        self.nodes += 1;
+        if anchor != 0 {
+            return self.refuse(spot, "an anchor", "no anchors and aliases");
+        }
+        if tagged {
+            return self.refuse(spot, "a tag", "no tags");
+        }
+        if self.nodes > NODES_MAX {
+            return self.refuse(
+                spot,
+                "too many values",
+                &format!("at most {NODES_MAX} lists, maps and scalars"),
+            );
+        }
+        Some(())
+    }
+
+    fn begin(&mut self, open: Open, spot: Spot) -> Option<()> {
+        if self.open.len() == DEPTH_MAX {
+            let expected = format!("at most {DEPTH_MAX} lists and maps within each other");
+            return self.refuse(spot, "nested too deep", &expected);
+        }
+        if let Some(Open::Map(_, _, None)) = self.open.last() {
+            return self.refuse(spot, "a list or map as a key", "a word");
+        }
+        self.open.push(open);
+        Some(())
+    }
+
+    /// Puts a whole node where it belongs.
+    fn place(&mut self, node: Node) -> Option<()> {
+        match self.open.last_mut() {
+            None => self.root = Some(node),
+            Some(Open::List(_, items)) => items.push(node),
+            Some(Open::Map(_, entries, key)) => match (key.take(), node.data) {
+                (Some((key, spot)), data) => {
+                    entries.push(Entry { key, spot, value: Node { spot: node.spot, data } });
+                }
+                (None, Data::Scalar(scalar)) => *key = Some((scalar.text, node.spot)),
+                (None, _) => return self.refuse(node.spot, "a list or map as a key", "a word"),
+            },
+        }
+        Some(())
+    }
+
+    fn check_keys(&mut self, entries: &[Entry]) {
+        let mut seen = HashSet::with_capacity(entries.len());
+        for entry in entries {
+            if !seen.insert(&*entry.key) {
+                let found = format!("{} stands here twice", quoted(&entry.key));
+                self.findings.add(entry.spot, "", found, "each field once".to_owned(), None);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Data, Findings, parse, without_surrogates};
+    use crate::language::limits::{DEPTH_MAX, NODES_MAX, TEXT_BYTES_MAX};
+
+    fn wrong(text: &str) -> String {
+        let mut findings = Findings::new("p.yaml");
+        parse(text, &mut findings);
+        findings.list.first().map(ToString::to_string).unwrap_or_default()
+    }
+
+    #[test]
+    fn yaml_and_json_give_the_same_tree_with_places() {
+        let mut findings = Findings::new("p");
+        let yaml = parse("a: 1\nb:\n  - x\n  - \"y\"\n", &mut findings).unwrap();
+        let Data::Map(entries) = &yaml.data else { panic!("{yaml:?}") };
+        assert_eq!((entries[1].spot.line, entries[1].spot.column), (2, 1));
+        let Data::List(items) = &entries[1].value.data else { panic!("{yaml:?}") };
+        assert_eq!((items[1].spot.line, items[1].spot.column), (4, 5));
+        let json = parse("{\"a\": 1, \"b\": [\"x\", \"y\"]}", &mut findings).unwrap();
+        let Data::Map(entries) = &json.data else { panic!("{json:?}") };
+        assert_eq!((&*entries[0].key, entries[1].value.what().as_str()), ("a", "a list"));
+        assert!(findings.list.is_empty());
+    }
+
+    #[test]
+    fn what_a_policy_has_no_use_for_is_refused() {
+        for (text, message) in [
+            ("a: &x 1", "p.yaml:1:4: an anchor (no anchors and aliases)"),
+            ("a: !!str 1", "p.yaml:1:4: a tag (no tags)"),
+            ("a: 1\n---\nb: 2", "p.yaml:2:1: a second document (one a file)"),
+            ("? [a]\n: 1", "p.yaml:1:3: a list or map as a key (a word)"),
+            ("a: 1\nb: 2\na: 3", "p.yaml:3:1: \"a\" stands here twice (each field once)"),
+            ("", "p.yaml:1:1: the file is empty (a map with the field version)"),
+            ("a: [1", "p.yaml:2:1: neither YAML nor JSON: "),
+        ] {
+            assert!(wrong(text).starts_with(message), "{text:?}: {}", wrong(text));
+        }
+        assert!(wrong("a: *x").starts_with("p.yaml:1:4: neither YAML nor JSON"), "{}", wrong("a: *x"));
+    }
+
+    #[test]
+    fn files_of_other_editors_are_read() {
+        for text in [
+            "\u{feff}version: 1\n",
+            "version: 1\r\nname: x\r\n",
+            "{\n\t\"version\": 1,\n\t\"name\": \"a\\/b\\u00e9\"\n}\n",
+            "%YAML 1.2\n---\nversion: 1\n...\n",
+            "{\"version\": 1, \"name\": \"\\ud83d\\ude00\"}",
+        ] {
+            assert_eq!(wrong(text), "", "{text:?}");
+        }
+        assert_eq!(without_surrogates("a\\u00e9\\ud83d\\ude00\\\\ud83d"), "a\\u00e9\\U0001f600\\\\ud83d");
+        assert_eq!(without_surrogates("\\ud83d\\u0041 \\u\u{e9}"), "\\ud83d\\u0041 \\u\u{e9}");
+    }
+
+    #[test]
+    fn sizes_are_bounded() {
+        assert!(wrong(&"#".repeat(TEXT_BYTES_MAX + 1)).contains("bytes"));
+        assert!(wrong(&"[".repeat(DEPTH_MAX + 1)).contains("nested too deep"));
+        assert!(wrong(&format!("[{}]", "1,".repeat(NODES_MAX))).contains("too many values"));
+    }
+}

@@ -1,0 +1,340 @@
+//! Values with units: one text form each, read and written here and nowhere else.
+
+use super::limits::NUMBER_MAX;
+use super::tree::Scalar;
+use std::fmt;
+use std::time::Duration;
+
+/// What a value has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Any text.
+    Text,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// A number without a unit.
+    Number,
+    /// A whole number, not less than 0.
+    Count,
+    /// Percent, 0 to 100.
+    Percent,
+    /// Bytes.
+    Bytes,
+    /// Bytes a second.
+    Rate,
+    /// A span of time.
+    Duration,
+    /// Yes or no.
+    Flag,
+    /// Several texts.
+    List,
+}
+
+impl Kind {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Word(_) => "word",
+            Self::Number => "number",
+            Self::Count => "count",
+            Self::Percent => "percent",
+            Self::Bytes => "bytes",
+            Self::Rate => "rate",
+            Self::Duration => "duration",
+            Self::Flag => "boolean",
+            Self::List => "list",
+        }
+    }
+
+    /// The kind of that name; words belong to a table, so there is none of theirs.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        Self::PARAMETERS.iter().copied().find(|kind| kind.name() == name)
+    }
+
+    /// What a parameter of a template may be.
+    pub const PARAMETERS: &[Self] = &[
+        Self::Text,
+        Self::Number,
+        Self::Count,
+        Self::Percent,
+        Self::Bytes,
+        Self::Rate,
+        Self::Duration,
+        Self::Flag,
+        Self::List,
+    ];
+
+    /// What a value of it looks like, for messages.
+    #[must_use]
+    pub fn expects(self) -> String {
+        match self {
+            Self::Text => "a text".to_owned(),
+            Self::Word(words) => super::diagnostic::one_of(words.iter().copied()),
+            Self::Number => "a number such as 8 or 0.5, without a unit".to_owned(),
+            Self::Count => "a whole number such as 8".to_owned(),
+            Self::Percent => "percent from 0% to 100%, such as 85%".to_owned(),
+            Self::Bytes => "bytes with a unit, such as 64MiB or 1.5GB".to_owned(),
+            Self::Rate => "bytes a second, such as 100MB/s".to_owned(),
+            Self::Duration => "a time with a unit, such as 30s, 15m, 2h or 7d".to_owned(),
+            Self::Flag => "true or false".to_owned(),
+            Self::List => "a list of texts".to_owned(),
+        }
+    }
+
+    /// Whether values of it are larger and smaller than others.
+    #[must_use]
+    pub fn is_ordered(self) -> bool {
+        matches!(self, Self::Number | Self::Count | Self::Percent | Self::Bytes | Self::Rate | Self::Duration)
+    }
+
+    /// The value that a scalar writes, if it is one of this kind.
+    pub(super) fn read(self, scalar: &Scalar) -> Option<Value> {
+        if scalar.is_null() {
+            return None;
+        }
+        self.read_text(&scalar.text)
+            .filter(|_| scalar.plain || !matches!(self, Self::Number | Self::Count | Self::Flag))
+    }
+
+    /// The value that `text` writes, if it is one of this kind.
+    #[must_use]
+    pub fn read_text(self, text: &str) -> Option<Value> {
+        match self {
+            Self::Text => Some(Value::Text(text.into())),
+            Self::Word(words) => words.contains(&text).then(|| Value::Text(text.into())),
+            Self::Number => decimal(text).map(Value::Number),
+            Self::Count => decimal(text).filter(|n| *n >= 0.0 && n.fract() == 0.0).map(Value::Number),
+            Self::Percent => {
+                let number = decimal(text.strip_suffix('%')?.trim_end())?;
+                (0.0..=100.0).contains(&number).then_some(Value::Percent(number))
+            }
+            Self::Bytes => with_unit(text, BYTE_UNITS).map(Value::Bytes),
+            Self::Rate => with_unit(text.strip_suffix("/s")?, BYTE_UNITS).map(Value::Rate),
+            Self::Duration => {
+                with_unit(text, TIME_UNITS).map(|us| Value::Duration(Duration::from_micros(us)))
+            }
+            Self::Flag => match text {
+                "true" => Some(Value::Flag(true)),
+                "false" => Some(Value::Flag(false)),
+                _ => None,
+            },
+            Self::List => None,
+        }
+    }
+}
+
+/// A value that a file gives.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// A text or word.
+    Text(Box<str>),
+    /// A number without a unit; finite.
+    Number(f64),
+    /// Percent, 0 to 100.
+    Percent(f64),
+    /// Bytes.
+    Bytes(u64),
+    /// Bytes a second.
+    Rate(u64),
+    /// A span of time, in whole microseconds.
+    Duration(Duration),
+    /// Yes or no.
+    Flag(bool),
+    /// Several.
+    List(Box<[Value]>),
+}
+
+impl Value {
+    /// How large it is among its like: the number, bytes, percent, or seconds.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "sizes stay below 2^53")]
+    pub fn size(&self) -> Option<f64> {
+        match self {
+            Self::Number(number) | Self::Percent(number) => Some(*number),
+            Self::Bytes(bytes) | Self::Rate(bytes) => Some(*bytes as f64),
+            Self::Duration(time) => Some(time.as_secs_f64()),
+            Self::Text(_) | Self::Flag(_) | Self::List(_) => None,
+        }
+    }
+
+    /// The text, if it is one.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
+
+    /// As JSON holds it: numbers and booleans as such, what has a unit as text.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        match self {
+            Self::Text(text) => (&**text).into(),
+            Self::Number(number) => json_number(*number),
+            Self::Flag(flag) => (*flag).into(),
+            Self::List(items) => items.iter().map(Self::to_json).collect::<Vec<_>>().into(),
+            _ => self.to_string().into(),
+        }
+    }
+}
+
+/// Whole numbers without a point, as a person writes them.
+pub(super) fn json_number(number: f64) -> serde_json::Value {
+    #[expect(clippy::cast_possible_truncation, reason = "numbers stay below 2^53")]
+    let whole = number as i64;
+    if number.fract() == 0.0 { whole.into() } else { number.into() }
+}
+
+/// As a file writes it, texts without quotes.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Percent(number) => write!(f, "{number}%"),
+            Self::Bytes(bytes) => unit_text(f, *bytes, BYTE_UNITS),
+            Self::Rate(bytes) => unit_text(f, *bytes, BYTE_UNITS).and_then(|()| f.write_str("/s")),
+            Self::Duration(time) => {
+                unit_text(f, u64::try_from(time.as_micros()).unwrap_or(u64::MAX), TIME_UNITS)
+            }
+            Self::Flag(flag) => write!(f, "{flag}"),
+            Self::List(items) => {
+                f.write_str("[")?;
+                for (index, item) in items.iter().enumerate() {
+                    write!(f, "{}{item}", if index == 0 { "" } else { ", " })?;
+                }
+                f.write_str("]")
+            }
+        }
+    }
+}
+
+/// Units of bytes, in the order in which they are tried for writing: binary before decimal, large before small.
+const BYTE_UNITS: &[(&str, u64)] = &[
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("KB", 1_000),
+    ("B", 1),
+];
+
+/// Units of time, in microseconds.
+const TIME_UNITS: &[(&str, u64)] = &[
+    ("d", 86_400_000_000),
+    ("h", 3_600_000_000),
+    ("m", 60_000_000),
+    ("s", 1_000_000),
+    ("ms", 1_000),
+    ("us", 1),
+];
+
+fn unit_text(f: &mut fmt::Formatter<'_>, amount: u64, units: &[(&str, u64)]) -> fmt::Result {
+    // Nothing is nothing in every unit: the everyday one reads best.
+    let everyday = if units == BYTE_UNITS { "B" } else { "s" };
+    let unit = units.iter().find(|(_, size)| amount != 0 && amount.is_multiple_of(*size));
+    let (name, size) = unit.copied().unwrap_or((everyday, 1));
+    write!(f, "{}{name}", amount / size)
+}
+
+/// A number as JSON writes it: no infinity, nothing that a double does not hold exactly to its last whole digit.
+pub(super) fn decimal(text: &str) -> Option<f64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let (digits, exponent) = digits.split_once(['e', 'E']).unwrap_or((digits, "0"));
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, "0"));
+    let all_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if !all_digits(whole) || !all_digits(part) || !all_digits(exponent.trim_start_matches(['+', '-'])) {
+        return None;
+    }
+    let number: f64 = text.parse().ok()?;
+    // Minus nothing would be written differently than it was read.
+    (number.abs() <= NUMBER_MAX).then_some(if number == 0.0 { 0.0 } else { number })
+}
+
+/// `1.5GB` as a whole number of the smallest unit.
+fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let split = text.find(|c: char| c != '.' && !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(split);
+    let unit = unit.trim_start();
+    // People write kB and mb; of a time m and M would be two things.
+    let same = |name: &str| name == unit || (units == BYTE_UNITS && name.eq_ignore_ascii_case(unit));
+    let size = units.iter().find(|(name, _)| same(name))?.1;
+    #[expect(clippy::cast_precision_loss, reason = "units are far below 2^53")]
+    let amount = (decimal(number)? * size as f64).round();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
+    (0.0..=NUMBER_MAX).contains(&amount).then_some(amount as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kind, Value};
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    #[test]
+    fn units_are_read() {
+        for (kind, text, value) in [
+            (Kind::Bytes, "64MiB", Value::Bytes(64 << 20)),
+            (Kind::Bytes, "1.5GB", Value::Bytes(1_500_000_000)),
+            (Kind::Bytes, "0B", Value::Bytes(0)),
+            (Kind::Bytes, "10 kb", Value::Bytes(10_000)),
+            (Kind::Rate, "100MB/s", Value::Rate(100_000_000)),
+            (Kind::Duration, "15m", Value::Duration(Duration::from_secs(900))),
+            (Kind::Duration, "1.5ms", Value::Duration(Duration::from_micros(1500))),
+            (Kind::Duration, "7d", Value::Duration(Duration::from_secs(7 * 86400))),
+            (Kind::Percent, "85%", Value::Percent(85.0)),
+            (Kind::Number, "-0.5", Value::Number(-0.5)),
+            (Kind::Number, "1e-7", Value::Number(1e-7)),
+            (Kind::Flag, "true", Value::Flag(true)),
+        ] {
+            assert_eq!(kind.read_text(text), Some(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn units_are_neither_left_out_nor_made_up() {
+        for (kind, text) in [
+            (Kind::Bytes, "64"),
+            (Kind::Bytes, "-1KiB"),
+            (Kind::Bytes, "1.KiB"),
+            (Kind::Bytes, "99999999TiB"),
+            (Kind::Bytes, "64 furlongs"),
+            (Kind::Rate, "100MB"),
+            (Kind::Duration, "15"),
+            (Kind::Duration, "1e3s"),
+            (Kind::Percent, "101%"),
+            (Kind::Percent, "85"),
+            (Kind::Number, "8MiB"),
+            (Kind::Number, "NaN"),
+            (Kind::Number, "inf"),
+            (Kind::Number, "1e400"),
+            (Kind::Number, "1e"),
+            (Kind::Duration, "15M"),
+            (Kind::Count, "1.5"),
+            (Kind::Count, "-1"),
+            (Kind::Flag, "yes"),
+        ] {
+            assert_eq!(kind.read_text(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn values_read_back_as_written(whole in 0..1_u64 << 53, number in -1e12..1e12_f64) {
+            for (kind, value) in [
+                (Kind::Bytes, Value::Bytes(whole)),
+                (Kind::Rate, Value::Rate(whole)),
+                (Kind::Duration, Value::Duration(Duration::from_micros(whole))),
+                (Kind::Number, Value::Number(number)),
+                (Kind::Percent, Value::Percent(number.abs() / 1e10)),
+                (Kind::Count, Value::Number(number.abs().floor())),
+            ] {
+                prop_assert_eq!(kind.read_text(&value.to_string()), Some(value));
+            }
+        }
+    }
+}

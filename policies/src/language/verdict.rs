@@ -1,0 +1,168 @@
+//! What a program says of one access: which rules matched, on what facts, and what is due.
+
+use super::facts::Facts;
+use super::program::{EffectiveRule, Program};
+use super::rule::{Action, Condition};
+use super::value::Value;
+use super::wish::Wish;
+use super::words::{Evaluation, Stance};
+use std::fmt::Write;
+
+/// Everything about the evaluation of one access, for explaining it.
+#[derive(Clone, Debug)]
+pub struct Verdict<'p> {
+    /// The rules that were tried, in that order.
+    pub tried: Vec<Tried<'p>>,
+    /// What is due, in the order in which it runs.
+    pub due: Vec<Due<'p>>,
+}
+
+/// A rule that was tried.
+#[derive(Clone, Debug)]
+pub struct Tried<'p> {
+    /// The rule.
+    pub rule: &'p EffectiveRule,
+    /// Whether it matched.
+    pub matched: bool,
+    /// The share of all weights that the conditions that held have, 0 to 1.
+    pub score: f64,
+    /// Whether the framework that it is for is detected.
+    pub applies: bool,
+    /// Its conditions; none where it does not apply.
+    pub conditions: Vec<Seen<'p>>,
+}
+
+/// A condition and what it saw.
+#[derive(Clone, Debug)]
+pub struct Seen<'p> {
+    /// The condition.
+    pub condition: &'p Condition,
+    /// The fact; none when it is not known.
+    pub fact: Option<Value>,
+    /// Whether it held.
+    pub held: bool,
+}
+
+/// An action of a rule that matched.
+#[derive(Clone, Copy, Debug)]
+pub struct Due<'p> {
+    /// The rule.
+    pub rule: &'p EffectiveRule,
+    /// The action.
+    pub action: &'p Action,
+    /// What it wants.
+    pub wish: &'p Wish,
+    /// Whether it is done or only said.
+    pub stance: Stance,
+}
+
+impl Program {
+    /// The rules that match, in order; the first alone where the settings say so. Allocates nothing: this is for every access.
+    pub fn matching<'p>(&'p self, facts: &dyn Facts) -> impl Iterator<Item = &'p EffectiveRule> {
+        let most = match self.settings().evaluation() {
+            Evaluation::All => usize::MAX,
+            Evaluation::First => 1,
+        };
+        self.rules().iter().filter(move |rule| rule.matches(facts)).take(most)
+    }
+
+    /// What is due, in order. Allocates nothing.
+    pub fn due<'p>(&'p self, facts: &dyn Facts) -> impl Iterator<Item = Due<'p>> {
+        self.matching(facts).flat_map(due_of)
+    }
+
+    /// What is due and why, with everything that was seen on the way: for explaining, not for every access.
+    #[must_use]
+    pub fn evaluate(&self, facts: &dyn Facts) -> Verdict<'_> {
+        let mut verdict = Verdict { tried: Vec::new(), due: Vec::new() };
+        for rule in self.rules() {
+            let tried = Tried::new(rule, facts);
+            let matched = tried.matched;
+            verdict.tried.push(tried);
+            if matched {
+                verdict.due.extend(due_of(rule));
+                if self.settings().evaluation() == Evaluation::First {
+                    break;
+                }
+            }
+        }
+        verdict
+    }
+}
+
+fn due_of(rule: &EffectiveRule) -> impl Iterator<Item = Due<'_>> {
+    rule.actions().map(move |(action, wish)| {
+        let stance = action.stance.unwrap_or(Stance::Observe);
+        Due { rule, action, wish, stance }
+    })
+}
+
+impl<'p> Tried<'p> {
+    fn new(rule: &'p EffectiveRule, facts: &dyn Facts) -> Self {
+        let applies = rule.is_for(facts);
+        let seen = |condition: &'p Condition| {
+            let (fact, held) = condition.holds(facts);
+            Seen { condition, fact: fact.map(|fact| fact.to_value()), held }
+        };
+        let conditions: Vec<_> =
+            if applies { rule.rule.conditions.iter().map(seen).collect() } else { Vec::new() };
+        let held = conditions.iter().filter(|one| one.held).map(|one| one.condition.weight).sum();
+        Self { rule, matched: rule.matches(facts), score: rule.score(held), applies, conditions }
+    }
+}
+
+impl Seen<'_> {
+    /// `size is more than 64MiB (3GiB)`.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let Condition { operator, value, .. } = self.condition;
+        let fact = self.fact.as_ref().map_or_else(|| "not known".to_owned(), ToString::to_string);
+        format!("{} {} {value} ({fact})", self.condition.word(), operator.phrase())
+    }
+}
+
+impl Verdict<'_> {
+    /// Why this is due, or why nothing is, in one sentence.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        let mut matched = self.tried.iter().filter(|one| one.matched);
+        let Some(first) = matched.next() else { return self.reason_for_nothing() };
+        let of_first = self.due.iter().filter(|due| std::ptr::eq(due.rule, first.rule));
+        let verbs: Vec<_> = of_first.map(|due| said(due)).collect();
+        let held = first.conditions.iter().filter(|one| one.held).map(Seen::sentence);
+        let mut text = format!(
+            "{} because rule {} (priority {}, {}) matched: {}",
+            verbs.join(", "),
+            first.rule.rule.id,
+            first.rule.rule.priority,
+            first.rule.source,
+            held.collect::<Vec<_>>().join(", "),
+        );
+        let others = matched.count();
+        if others > 0 {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "; {others} more matched after it");
+        }
+        text
+    }
+
+    fn reason_for_nothing(&self) -> String {
+        let text = format!("nothing is due because none of {} rules matched", self.tried.len());
+        let applying = self.tried.iter().filter(|one| one.applies && one.score > 0.0);
+        // The first of equals, which has the highest priority.
+        let nearest = applying.reduce(|best, one| if one.score > best.score { one } else { best });
+        let Some(nearest) = nearest else { return text };
+        let missed = nearest.conditions.iter().find(|one| !one.held).map(Seen::sentence);
+        let missed = missed.map(|missed| format!(": not so: {missed}")).unwrap_or_default();
+        format!("{text}; the nearest was {}{missed}", nearest.rule.rule.id)
+    }
+}
+
+fn said(due: &Due<'_>) -> String {
+    let would = if due.stance == Stance::Observe { "would " } else { "" };
+    let target = match &due.action.target {
+        super::rule::Target::Object => String::new(),
+        other => format!(" {other}"),
+    };
+    format!("{would}{}{target}", due.action.kind)
+}
