@@ -231,6 +231,7 @@ impl Engine {
     /// The entry of a block; a new one if it has none, unless there is no place for it.
     fn entry(&mut self, id: u64, dataset: u16, bytes: u64) -> Option<Slot> {
         if let Some(slot) = self.table.find(id) {
+            self.move_home(slot, dataset);
             return Some(slot);
         }
         if self.table.is_full() && !self.forget_one() {
@@ -240,6 +241,31 @@ impl Engine {
         held.known += 1;
         held.reads_without_news = 0;
         Some(self.table.insert(id, dataset, bytes))
+    }
+
+    /// A block whose key belongs to another dataset by now, as folders turned out to be one, goes there.
+    fn move_home(&mut self, slot: Slot, dataset: u16) {
+        let before = self.names.root(self.table[slot].dataset());
+        if before == dataset {
+            return;
+        }
+        let Self { table, lists, datasets, .. } = self;
+        let is_grouped = table[slot].place() == Place::Group;
+        if let Some(before) = datasets.get_mut(&before) {
+            before.known -= 1;
+            if is_grouped {
+                before.leave_group(table, lists, slot);
+            }
+        }
+        let entry = &mut table[slot];
+        entry.set_dataset(dataset);
+        entry.stamps = 0;
+        if let Some(after) = datasets.get_mut(&dataset) {
+            after.known += 1;
+            if is_grouped {
+                after.join_group(table, lists, slot);
+            }
+        }
     }
 
     fn forget_one(&mut self) -> bool {
@@ -279,6 +305,15 @@ const SUCCESSOR_READS_MIN: u32 = 32;
 const SUCCESSOR_SHARE: u32 = 50;
 /// So many entries are looked at for one to forget.
 const FORGET_LOOKS: u32 = 64;
+
+#[cfg(test)]
+impl Engine {
+    fn check(&self, what: &str) {
+        for dataset in self.datasets.values() {
+            dataset.check(&self.table, &self.lists, what);
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests;

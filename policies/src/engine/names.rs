@@ -55,8 +55,8 @@ pub(super) struct Names {
     united: Vec<(u16, u16)>,
     /// By dataset: a hash of its name with every number in it replaced.
     shapes: Vec<u64>,
-    /// Where all of a shape belong, once some were united.
-    wholes: HashMap<u64, u16, Hashed>,
+    /// Where all of a shape belong that are below a folder, once some were united.
+    wholes: HashMap<u64, (String, u16), Hashed>,
     /// By hash of bucket, folder and pattern.
     places: HashMap<u64, u16, Hashed>,
     /// By hash of bucket and folder.
@@ -112,14 +112,16 @@ impl Names {
         shape != 0 && shape == self.shapes[other as usize]
     }
 
-    /// From now on two datasets that are called alike are one, and so is whatever else is called so.
+    /// From now on two datasets that are called alike are one, and so is whatever is called so below the folder of both.
     pub(super) fn join(&mut self, whole: u16, part: u16) {
-        self.wholes.insert(self.shapes[whole as usize], whole);
         self.within[part as usize] = whole;
         self.united.push((whole, part));
         let folder = self.names[part as usize].folder.clone();
         let name = &mut self.names[whole as usize];
         name.folder.truncate(common_folder(&name.folder, &folder));
+        if !name.folder.is_empty() {
+            self.wholes.insert(self.shapes[whole as usize], (name.folder.clone(), whole));
+        }
     }
 
     /// Datasets that became part of another since this was asked: the whole, and a part.
@@ -209,13 +211,8 @@ impl Names {
         let name = DatasetName { bucket, folder: folder.to_owned(), pattern: pattern.to_owned() };
         let shape = self.folder_id(bucket, &format!("{}{pattern}", shape_of(folder))).max(1);
         let dataset = match self.wholes.get(&shape) {
-            Some(whole) => {
-                let whole = self.root(*whole);
-                let name = &mut self.names[whole as usize];
-                name.folder.truncate(common_folder(&name.folder, folder));
-                whole
-            }
-            None => self.make(name, shape),
+            Some((above, whole)) if folder.starts_with(above) => self.root(*whole),
+            _ => self.make(name, shape),
         };
         self.places.insert(id, dataset);
         dataset

@@ -62,10 +62,9 @@ impl Engine {
         let worth = dataset.worth_of(&self.table[slot]);
         while self.kept_bytes + bytes > self.options.capacity_bytes {
             let Some((least, other)) = self.least(seen.now_us) else { return false };
-            if other * GAIN_MIN >= worth {
+            if other * GAIN_MIN >= worth || !self.evict(least) {
                 return false;
             }
-            self.evict(least);
         }
         true
     }
@@ -76,8 +75,12 @@ impl Engine {
         while self.kept_bytes + bytes > self.options.capacity_bytes {
             let is_small = self.pool.kept_bytes() < self.options.capacity_bytes / POOL_SHARE_MIN;
             match self.least_group(seen.now_us) {
-                Some((least, other)) if is_small || other * GAIN_MIN < worth => self.evict(least),
-                _ if self.pool.kept_bytes() > 0 => self.evict(Least::Pool),
+                Some((least, other)) if is_small || other * GAIN_MIN < worth => {
+                    if !self.evict(least) {
+                        return false;
+                    }
+                }
+                _ if self.evict(Least::Pool) => {}
                 _ => return false,
             }
         }
@@ -115,7 +118,8 @@ impl Engine {
         Moment { now_us, access: self.accesses, looks_every, tempo_us: self.tempo_us }
     }
 
-    fn evict(&mut self, least: Least) {
+    /// Says whether there was something to evict.
+    fn evict(&mut self, least: Least) -> bool {
         let Self { table, lists, datasets, pool, .. } = self;
         let victim = match least {
             Least::Pool => pool.evict(table, lists, pool.kept_bytes()),
@@ -127,6 +131,7 @@ impl Engine {
             self.kept_bytes -= table[victim].bytes();
             self.evicted.push(table[victim].id);
         }
+        victim.is_some()
     }
 
     /// A dataset goes over to the pool, or from it, with all that is kept of it.

@@ -298,6 +298,7 @@ fn g5() {
             for block in r.range.start / block_bytes..=(r.range.end.max(1) - 1) / block_bytes {
                 engine.read(seen, &access, block as u32);
             }
+            engine.check(access.key);
             let c = counts.entry(r.stream).or_default();
             if r.epoch == 0 { c.0 += 1 } else if r.epoch == 1 { c.1 += 1 }
             let pattern = made.scene.stream(r).pattern;
