@@ -61,6 +61,7 @@ pub struct Seen {
     dataset: u16,
     stream: u64,
     family: u64,
+    goes_on: bool,
 }
 
 /// See the module.
@@ -118,17 +119,20 @@ impl Engine {
             let periods = self.datasets.values().map(|dataset| dataset.period_us(now_us));
             self.tempo_us = periods.fold(0.0, f64::max);
         }
-        let Self { table, lists, datasets, streams, .. } = self;
+        let Self { table, lists, datasets, streams, names, .. } = self;
         let dataset = datasets.entry(number).or_insert_with(|| Dataset::new(number, lists));
         dataset.last_us = now_us;
-        match access.op {
-            Op::Read => streams.note_order(access, number),
-            Op::Write => dataset.writes = dataset.writes.saturating_add(1),
-            Op::Delete => {}
-        }
+        let goes_on = match access.op {
+            Op::Read => streams.note_order(access, names.shape(number)),
+            Op::Write | Op::Delete => true,
+        };
+        dataset.writes = dataset.writes.saturating_add(u32::from(access.op == Op::Write));
         let stream =
             streams.note(access, number, || dataset.add_job(table, lists, now_us, access.caller.family));
-        Seen { now_us, dataset: number, stream, family: access.caller.family }
+        if let Some(job) = streams.place_of(stream).and_then(|place| dataset.jobs.get_mut(place)) {
+            job.last_us = now_us;
+        }
+        Seen { now_us, dataset: number, stream, family: access.caller.family, goes_on }
     }
 
     /// Whether a caller who reads `next` after `last` reads one dataset in parts: they are called alike, and it goes on before it comes back.
@@ -168,7 +172,7 @@ impl Engine {
         let Self { table, lists, datasets, streams, .. } = self;
         let Some(dataset) = datasets.get_mut(&seen.dataset) else { return };
         dataset.reads_without_news = dataset.reads_without_news.saturating_add(1);
-        let Some((touch, place)) = streams.touch(seen.stream, access, slot, bytes) else { return };
+        let Some((touch, place)) = streams.touch(seen.stream, access, slot, bytes, seen.goes_on) else { return };
         let Some(place) = place else { return };
         let is_new = dataset.readers(&table[slot]) >> place & 1 == 0;
         if touch == Touch::Within && !is_new {

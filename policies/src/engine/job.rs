@@ -8,8 +8,9 @@ use super::table::{NONE, Slot};
 
 /// A new pass is begun by so many repeats in a row at most; by fewer in a small dataset.
 const RUN_MAX: usize = 6;
+const RUN_MIN: usize = 2;
 /// Of so many blocks in a pass, one repeat more is asked for.
-const BLOCKS_PER_REPEAT: u32 = 16;
+const BLOCKS_PER_REPEAT: u32 = 32;
 /// Stamps of passes go round from the first on; zero is of no pass.
 pub(super) const FIRST_STAMP: u32 = 1;
 const STAMPS: u32 = 15;
@@ -120,7 +121,7 @@ impl Job {
     }
 
     fn run_wanted(&self) -> usize {
-        (1 + self.reads / BLOCKS_PER_REPEAT).min(RUN_MAX as u32) as usize
+        (RUN_MIN as u32 + self.reads / BLOCKS_PER_REPEAT).min(RUN_MAX as u32) as usize
     }
 
     /// A pass is over and the next one began then.
@@ -183,7 +184,15 @@ impl Job {
 
     /// The share of the time that it is at a pass.
     pub(super) fn pass_share(&self) -> f64 {
-        self.duration_us / self.period_us.max(1.0)
+        if self.is_proven() {
+            return self.duration_us / self.period_us.max(1.0);
+        }
+        (self.last_fresh_us - self.started_us) as f64 / ((self.run_started_us - self.started_us) as f64).max(1.0)
+    }
+
+    /// Repeats in a row, which may show that a pass has begun.
+    pub(super) const fn run_length(&self) -> usize {
+        self.run_length
     }
 
     /// From one pass's begin to the next one's.

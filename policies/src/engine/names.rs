@@ -106,6 +106,14 @@ impl Names {
         dataset
     }
 
+    /// What a dataset is called, but for numbers.
+    pub(super) fn shape(&self, dataset: u16) -> u64 {
+        match self.shapes[dataset as usize] {
+            0 => mixed(u64::from(dataset)),
+            shape => shape,
+        }
+    }
+
     /// Whether two datasets are called alike, but for numbers.
     pub(super) fn are_alike(&self, one: u16, other: u16) -> bool {
         let shape = self.shapes[one as usize];

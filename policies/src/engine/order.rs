@@ -5,22 +5,29 @@
 //! (shard, class, day)? Sequential reads say yes to the second, shuffled ones by chance, and who reads shards in another order each time goes on within
 //! them only. Bounded: a ring of what may come next and one of keys.
 
+use std::collections::VecDeque;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What may come next, of so many of the last requests: as many workers may read in turns.
 const NEXT_MAX: usize = 64;
-/// Keys are compared with the one so many requests ago, so that workers who overtake each other do not matter.
-const LAG: usize = 8;
+/// Keys are compared with one from a while ago, so that workers who overtake each other do not matter: one in so many is kept for that, and so
+/// many of them; at first fewer.
+const KEY_EVERY: u32 = 4;
+const KEYS_MAX: usize = 8;
+const KEYS_MIN: usize = 4;
 /// Requests before which nothing is said.
 const REQUESTS_MIN: u32 = 12;
 /// Counts are halved when they have reached this, so that an order may change.
 const REQUESTS_MAX: u32 = 4096;
 /// Shares from which on an answer counts.
-const AHEAD_SHARE: f64 = 0.93;
+const AHEAD_SHARE: f64 = 0.9;
 const ON_SHARE: f64 = 0.5;
+/// Many workers overtake each other; then both are less, but more than by chance.
+const MOSTLY_AHEAD_SHARE: f64 = 0.75;
+const MOSTLY_ON_SHARE: f64 = 0.35;
 const GAP_SHARE: f64 = 0.3;
-/// With fewer jumps it counts whether they are to the next group.
-const JUMPS_SURE: u32 = 4;
+/// With fewer comparisons it counts whether jumps are to the next group: a few shards are in order by chance.
+const COMPARED_SURE: u32 = 32;
 
 /// The order of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,13 +47,8 @@ pub(super) struct OrderFinder {
     /// Where requests would go on: hashes of what and where.
     next: [u64; NEXT_MAX],
     next_at: usize,
-    /// Bytes that all keys begin with, as part of the first one.
-    first_key: String,
-    common: usize,
-    /// What comes behind them, of the last requests.
-    keys: [u128; LAG],
-    keys_at: usize,
-    keys_known: usize,
+    /// Keys from a while ago, the oldest first.
+    keys: VecDeque<String>,
     groups: [u64; NEXT_MAX],
     groups_at: usize,
     last_group: u64,
@@ -60,15 +62,12 @@ pub(super) struct OrderFinder {
 }
 
 impl OrderFinder {
+    pub(super) fn dbg(&self) -> String { format!("requests {} on {} ahead {} behind {} gaps {} jumps {} next {}", self.requests, self.on, self.ahead, self.behind, self.gaps, self.jumps, self.next_groups) }
     pub(super) fn new() -> Self {
         Self {
             next: [0; NEXT_MAX],
             next_at: 0,
-            first_key: String::new(),
-            common: 0,
-            keys: [0; LAG],
-            keys_at: 0,
-            keys_known: 0,
+            keys: VecDeque::with_capacity(KEYS_MAX),
             groups: [0; NEXT_MAX],
             groups_at: 0,
             last_group: 0,
@@ -82,19 +81,18 @@ impl OrderFinder {
         }
     }
 
-    /// Bytes of an object are read, of so many.
-    pub(super) fn note(&mut self, key: &str, range: &std::ops::Range<u64>, size: u64) {
+    /// Bytes of an object are read, of so many. Says whether that begins or goes on where something else did.
+    pub(super) fn note(&mut self, key: &str, range: &std::ops::Range<u64>, size: u64) -> bool {
         self.requests += 1;
         if self.requests == REQUESTS_MAX {
             self.halve();
         }
         let name = Numbered::of(key);
         let here = if range.start == 0 { name.place(0) } else { within(key, range.start) };
-        if self.next.contains(&here) {
-            self.on += 1;
-        } else if range.start > 0 {
-            self.gaps += 1;
-        }
+        let goes_on = self.next.contains(&here);
+        let is_gap = !goes_on && range.start > 0;
+        self.on += u32::from(goes_on);
+        self.gaps += u32::from(is_gap);
         let next = if range.end < size { within(key, range.end) } else { name.place(1) };
         self.next_at = (self.next_at + 1) % NEXT_MAX;
         self.next[self.next_at] = next;
@@ -102,6 +100,7 @@ impl OrderFinder {
             self.compare(key);
             self.note_group(&name);
         }
+        !is_gap
     }
 
     fn halve(&mut self) {
@@ -119,27 +118,17 @@ impl OrderFinder {
     }
 
     fn compare(&mut self, key: &str) {
-        let key = key.as_bytes();
-        if self.first_key.is_empty() {
-            self.first_key = String::from_utf8_lossy(key).into_owned();
-            self.common = key.len();
+        if self.keys.len() >= KEYS_MIN {
+            // By turns with the older half of them: one alone may be among the first by chance.
+            let before = &self.keys[self.requests as usize % (self.keys.len() / 2)];
+            *(if key > before.as_str() { &mut self.ahead } else { &mut self.behind }) += 1;
         }
-        let same = self.first_key.bytes().zip(key).take(self.common).take_while(|(a, b)| a == *b).count();
-        if same < self.common {
-            self.common = same;
-            self.keys_known = 0;
-        }
-        let mut behind = [0; 16];
-        let rest = &key[self.common..];
-        let length = rest.len().min(16);
-        behind[..length].copy_from_slice(&rest[..length]);
-        let rank = u128::from_be_bytes(behind);
-        let before = std::mem::replace(&mut self.keys[self.keys_at], rank);
-        self.keys_at = (self.keys_at + 1) % LAG;
-        if self.keys_known == LAG {
-            *(if rank > before { &mut self.ahead } else { &mut self.behind }) += 1;
-        } else {
-            self.keys_known += 1;
+        if self.requests.is_multiple_of(KEY_EVERY) {
+            let full = self.keys.len() == KEYS_MAX;
+            let mut kept = if full { self.keys.pop_front().unwrap_or_default() } else { String::new() };
+            kept.clear();
+            kept.push_str(key);
+            self.keys.push_back(kept);
         }
     }
 
@@ -171,9 +160,10 @@ impl OrderFinder {
             return Some(Order::Ranged);
         }
         let compared = self.ahead + self.behind;
-        let is_ahead = share(self.ahead, compared) >= AHEAD_SHARE;
-        let goes_on = share(self.on, self.requests) >= ON_SHARE;
-        let skips = self.jumps > 0 && self.jumps < JUMPS_SURE && share(self.next_groups, self.jumps) < 0.5;
+        let (ahead, on) = (share(self.ahead, compared), share(self.on, self.requests));
+        let goes_on = on >= ON_SHARE;
+        let is_ahead = ahead >= AHEAD_SHARE || ahead >= MOSTLY_AHEAD_SHARE && on >= MOSTLY_ON_SHARE && !goes_on;
+        let skips = self.jumps > 0 && compared < COMPARED_SURE && share(self.next_groups, self.jumps) < 0.5;
         match (is_ahead, goes_on) {
             (true, true) if skips => Some(Order::ShardShuffled),
             (true, _) if compared > 0 => Some(Order::Sequential),

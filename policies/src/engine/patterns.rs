@@ -8,6 +8,8 @@ use super::{Engine, Seen};
 const SILENT_SHARE: f64 = 0.1;
 /// A pass over a validation set takes less than this share of the time between two.
 const PASS_SHARE: f64 = 0.5;
+/// So many repeats of a job's ranks, after a while, show that they come back.
+const REPEATS_MIN: usize = 1;
 /// And the set is smaller than this share of what is read between them.
 const SET_SHARE: f64 = 0.6;
 
@@ -38,20 +40,26 @@ impl Engine {
         if dataset.is_skewed {
             return Some(Pattern::Skewed);
         }
-        let job = &dataset.jobs[self.streams.place_of(seen.stream)?];
+        let job = dataset.jobs.get(self.streams.place_of(seen.stream)?)?;
         if !job.is_proven() && job.is_done(now_us, SILENT_SHARE) {
             return Some(Pattern::OnePass);
         }
-        if job.is_proven() && job.pass_share() < PASS_SHARE && self.trains_with_more(number, job) {
+        let comes_back = job.is_proven() || dataset.repeats(job.family) >= REPEATS_MIN;
+        if comes_back && job.pass_share() < PASS_SHARE && self.trains_with_more(number, job) {
             return Some(Pattern::Validation);
         }
-        self.streams.order(seen.family, number).map(Pattern::Epochs)
+        self.streams.order(seen.family, self.names.shape(number)).map(Pattern::Epochs)
     }
 
+    pub fn dbg(&self, seen: Seen) -> String {
+        let number = self.names.root(seen.dataset);
+        let d = &self.datasets[&number];
+        format!("{} {:?} known {} jobs {} place {:?} skewed {}", self.streams.dbg(seen.family, self.names.shape(number)), self.names.name(number).folder, d.known, d.jobs.len(), self.streams.place_of(seen.stream), d.is_skewed)
+    }
     /// Whether a job's family reads another dataset, a larger one, between the passes of this one.
     fn trains_with_more(&self, number: u16, job: &Job) -> bool {
         let others = self.datasets.iter().filter(|(other, _)| **other != number);
         let mut jobs = others.flat_map(|(_, dataset)| &dataset.jobs).filter(|other| other.family == job.family);
-        jobs.any(|other| f64::from(other.blocks.max(other.reads)) * SET_SHARE > f64::from(job.blocks))
+        jobs.any(|other| f64::from(other.blocks.max(other.reads)) * SET_SHARE > f64::from(job.blocks.max(job.reads)))
     }
 }

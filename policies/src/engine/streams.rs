@@ -17,8 +17,10 @@ const STREAMS_MAX: usize = 1 << 14;
 const ORDERS_MAX: usize = 1 << 11;
 /// Blocks that a stream has read last, among which a repeat is no new pass.
 const RECENT_MAX: usize = 64;
+/// A caller that begins with footers reads the first byte of so many blocks at most for each.
+const FIRSTS_PER_FOOTER: u32 = 8;
 /// So many reads for each of them: in a small dataset blocks come again soon.
-const READS_PER_RECENT: u32 = 8;
+const READS_PER_RECENT: u32 = 4;
 
 /// What a read of a block is to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,21 +69,22 @@ impl Streams {
         self.last.insert(mixed(caller.id), dataset).filter(|last| *last != dataset)
     }
 
-    /// Bytes of an object of a dataset are read.
-    pub(super) fn note_order(&mut self, access: &Access<'_>, dataset: u16) {
-        let id = mixed(access.caller.family ^ u64::from(dataset) << 48);
+    /// Bytes of an object are read, of what is called like `shape`. Says whether that begins or goes on where something else did.
+    pub(super) fn note_order(&mut self, access: &Access<'_>, shape: u64) -> bool {
+        let id = mixed(access.caller.family ^ shape);
         if self.orders.len() >= ORDERS_MAX && !self.orders.contains_key(&id) {
             self.orders.clear();
         }
         let finder = self.orders.entry(id).or_insert_with(OrderFinder::new);
-        finder.note(access.key, &access.range, access.size);
+        finder.note(access.key, &access.range, access.size)
     }
 
-    /// In which order a family reads a dataset.
-    pub(super) fn order(&self, family: u64, dataset: u16) -> Option<Order> {
-        self.orders.get(&mixed(family ^ u64::from(dataset) << 48))?.order()
+    /// In which order a family reads what is called like `shape`.
+    pub(super) fn order(&self, family: u64, shape: u64) -> Option<Order> {
+        self.orders.get(&mixed(family ^ shape))?.order()
     }
 
+    pub(super) fn dbg(&self, family: u64, dataset: u64) -> String { self.orders.get(&mixed(family ^ dataset)).map_or("none".into(), |o| o.dbg()) }
     /// The place of a caller's job in a dataset.
     pub(super) fn place(&self, caller: Caller, dataset: u16) -> Option<usize> {
         self.streams.get(&id_of(caller, dataset))?.place
@@ -123,13 +126,15 @@ impl Streams {
         access: &Access<'_>,
         slot: Slot,
         block: Range<u64>,
+        goes_on: bool,
     ) -> Option<(Touch, Option<usize>)> {
         let stream = self.streams.get_mut(&id)?;
         let begins = access.range.start <= block.start;
-        let ends = !begins && access.range.end >= access.size;
+        let ends = !goes_on && access.range.end >= access.size;
+        let begins = begins && !ends;
         stream.firsts = stream.firsts.saturating_add(u32::from(begins));
         stream.lasts = stream.lasts.saturating_add(u32::from(ends));
-        let by_footer = stream.lasts > stream.firsts;
+        let by_footer = stream.lasts * FIRSTS_PER_FOOTER > stream.firsts;
         let counts = if by_footer { ends } else { begins };
         let is_recent = stream.recent[..stream.recent_length].contains(&slot);
         let touch = if counts && !is_recent { Touch::First } else { Touch::Within };
