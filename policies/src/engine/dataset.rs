@@ -210,12 +210,6 @@ impl Dataset {
         self.skew += (f64::from(u8::from(is_irregular)) - self.skew) / SKEW_READS;
     }
 
-    /// Blocks that the jobs of a family have just read again, beyond those that show a pass.
-    pub(super) fn repeats(&self, family: u64) -> usize {
-        let jobs = self.jobs.iter().filter(|job| job.is_active && job.family == family);
-        jobs.map(|job| if job.is_proven() { job.reads as usize } else { job.run_length() }).sum()
-    }
-
     /// How long passes take, if it is read in passes beyond doubt; nothing otherwise.
     pub(super) fn period_us(&self, now_us: u64) -> f64 {
         if self.is_skewed || self.skew > SKEW_LOW {

@@ -190,9 +190,9 @@ impl Job {
         (self.last_fresh_us - self.started_us) as f64 / ((self.run_started_us - self.started_us) as f64).max(1.0)
     }
 
-    /// Repeats in a row, which may show that a pass has begun.
-    pub(super) const fn run_length(&self) -> usize {
-        self.run_length
+    /// Whether it has begun a second pass, by all appearances.
+    pub(super) const fn has_come_back(&self) -> bool {
+        self.is_proven() || self.run_length > 0
     }
 
     /// From one pass's begin to the next one's.

@@ -21,13 +21,15 @@ const REQUESTS_MIN: u32 = 12;
 const REQUESTS_MAX: u32 = 4096;
 /// Shares from which on an answer counts.
 const AHEAD_SHARE: f64 = 0.9;
-const ON_SHARE: f64 = 0.5;
-/// Many workers overtake each other; then both are less, but more than by chance.
-const MOSTLY_AHEAD_SHARE: f64 = 0.75;
-const MOSTLY_ON_SHARE: f64 = 0.35;
+/// Many workers overtake each other; it is more than by chance all the same.
+const MOSTLY_AHEAD_SHARE: f64 = 0.72;
+const ON_SHARE: f64 = 0.36;
 const GAP_SHARE: f64 = 0.3;
-/// With fewer comparisons it counts whether jumps are to the next group: a few shards are in order by chance.
+/// With fewer it counts whether jumps are to the next group: a few shards are in order by chance.
 const COMPARED_SURE: u32 = 32;
+const JUMPS_SURE: u32 = 4;
+/// When objects take so many requests each, they are groups.
+const REQUESTS_PER_GROUP: u32 = 3;
 
 /// The order of reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,6 +61,9 @@ pub(super) struct OrderFinder {
     gaps: u32,
     jumps: u32,
     next_groups: u32,
+    /// Requests for the begin of an object, and those of them that went on.
+    starts: u32,
+    starts_on: u32,
 }
 
 impl OrderFinder {
@@ -78,6 +83,8 @@ impl OrderFinder {
             gaps: 0,
             jumps: 0,
             next_groups: 0,
+            starts: 0,
+            starts_on: 0,
         }
     }
 
@@ -97,6 +104,8 @@ impl OrderFinder {
         self.next_at = (self.next_at + 1) % NEXT_MAX;
         self.next[self.next_at] = next;
         if range.start == 0 {
+            self.starts += 1;
+            self.starts_on += u32::from(goes_on);
             self.compare(key);
             self.note_group(&name);
         }
@@ -112,6 +121,8 @@ impl OrderFinder {
             &mut self.gaps,
             &mut self.jumps,
             &mut self.next_groups,
+            &mut self.starts,
+            &mut self.starts_on,
         ] {
             *count /= 2;
         }
@@ -161,12 +172,16 @@ impl OrderFinder {
         }
         let compared = self.ahead + self.behind;
         let (ahead, on) = (share(self.ahead, compared), share(self.on, self.requests));
-        let goes_on = on >= ON_SHARE;
-        let is_ahead = ahead >= AHEAD_SHARE || ahead >= MOSTLY_AHEAD_SHARE && on >= MOSTLY_ON_SHARE && !goes_on;
-        let skips = self.jumps > 0 && compared < COMPARED_SURE && share(self.next_groups, self.jumps) < 0.5;
-        match (is_ahead, goes_on) {
-            (true, true) if skips => Some(Order::ShardShuffled),
+        // Of objects that take many requests each, one is a group.
+        let by_range = self.starts * REQUESTS_PER_GROUP < self.requests;
+        let (jumps, next) = if by_range { (self.starts.saturating_sub(1), self.starts_on) } else { (self.jumps, self.next_groups) };
+        let skips = jumps > 0 && share(next, jumps) < 0.5;
+        let is_sure = compared >= COMPARED_SURE && jumps >= JUMPS_SURE;
+        let is_ahead = ahead >= AHEAD_SHARE || ahead >= MOSTLY_AHEAD_SHARE && on >= ON_SHARE && !skips;
+        match (is_ahead, on >= ON_SHARE) {
+            (true, true) if skips && !is_sure => Some(Order::ShardShuffled),
             (true, _) if compared > 0 => Some(Order::Sequential),
+            (_, true) if by_range && !skips => Some(Order::Sequential),
             (_, true) => Some(Order::ShardShuffled),
             (false, false) if compared > 0 => Some(Order::Shuffled),
             _ => None,

@@ -8,8 +8,6 @@ use super::{Engine, Seen};
 const SILENT_SHARE: f64 = 0.1;
 /// A pass over a validation set takes less than this share of the time between two.
 const PASS_SHARE: f64 = 0.5;
-/// So many repeats of a job's ranks, after a while, show that they come back.
-const REPEATS_MIN: usize = 1;
 /// And the set is smaller than this share of what is read between them.
 const SET_SHARE: f64 = 0.6;
 
@@ -44,8 +42,8 @@ impl Engine {
         if !job.is_proven() && job.is_done(now_us, SILENT_SHARE) {
             return Some(Pattern::OnePass);
         }
-        let comes_back = job.is_proven() || dataset.repeats(job.family) >= REPEATS_MIN;
-        if comes_back && job.pass_share() < PASS_SHARE && self.trains_with_more(number, job) {
+        let mut ranks = dataset.jobs.iter().filter(|rank| rank.is_active && rank.family == job.family);
+        if ranks.any(|rank| rank.has_come_back() && rank.pass_share() < PASS_SHARE) && self.trains_with_more(number, job) {
             return Some(Pattern::Validation);
         }
         self.streams.order(seen.family, self.names.shape(number)).map(Pattern::Epochs)

@@ -277,7 +277,7 @@ fn g5() {
         Told::Validation => Pattern::Validation,
     };
     let mut confusion: HashMap<(Pattern, String), u32> = HashMap::new();
-    for seed in (0..std::env::var("SEEDS").map_or(20, |s| s.parse().unwrap())).map(|s| s + 1000) {
+    for seed in (0..std::env::var("SEEDS").map_or(20, |s| s.parse().unwrap())).map(|s| s + std::env::var("FROM").map_or(1000_u64, |s| s.parse().unwrap())) {
         let made = Traffic::new(seed).generate();
         let requests: Vec<_> = made.requests.collect();
         // By stream: requests of the first epoch, and where its second begins.
