@@ -9,8 +9,8 @@ mod job;
 mod list;
 mod names;
 mod order;
-mod patterns;
 mod pairs;
+mod patterns;
 mod pool;
 mod shares;
 mod streams;
@@ -23,9 +23,11 @@ pub use patterns::Pattern;
 
 use crate::access::{Access, Caller, Op};
 use dataset::Dataset;
+use job::JobRef;
 use list::Lists;
 use names::Names;
 use pool::Pool;
+use shares::LeastKnown;
 use std::collections::BTreeMap;
 use streams::{Streams, Touch};
 use table::{Place, Slot, Table};
@@ -64,6 +66,19 @@ pub struct Seen {
     goes_on: bool,
 }
 
+/// How far a job is with a dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passes {
+    /// Passes that it has been through.
+    pub whole: u32,
+    /// When the one that it is in began.
+    pub began_us: u64,
+    /// Blocks of the last whole one.
+    pub blocks: u32,
+    /// Blocks that it has read in the one that it is in.
+    pub read: u32,
+}
+
 /// See the module.
 pub struct Engine {
     options: Options,
@@ -78,6 +93,7 @@ pub struct Engine {
     /// How long passes take here: the longest period there is.
     tempo_us: f64,
     accesses: u64,
+    least_known: Option<LeastKnown>,
     evicted: Vec<u64>,
 }
 
@@ -96,6 +112,7 @@ impl Engine {
             kept_bytes: 0,
             tempo_us: 0.0,
             accesses: 0,
+            least_known: None,
             evicted: Vec::new(),
             options,
         }
@@ -127,10 +144,12 @@ impl Engine {
             Op::Write | Op::Delete => true,
         };
         dataset.writes = dataset.writes.saturating_add(u32::from(access.op == Op::Write));
-        let stream =
-            streams.note(access, number, || dataset.add_job(table, lists, now_us, access.caller.family));
-        if let Some(job) = streams.place_of(stream).and_then(|place| dataset.jobs.get_mut(place)) {
-            job.last_us = now_us;
+        let stream = streams.note(access, number);
+        let job = streams.job(stream).filter(|job| dataset.place(*job).is_some());
+        let job = job.or_else(|| dataset.add_job(table, lists, now_us, access.caller.family));
+        streams.set_job(stream, job);
+        if let Some(job) = job {
+            dataset.jobs[job.place].last_us = now_us;
         }
         Seen { now_us, dataset: number, stream, family: access.caller.family, goes_on }
     }
@@ -141,8 +160,10 @@ impl Engine {
         if last == next || !self.names.are_alike(last, next) {
             return false;
         }
-        let Some(place) = self.streams.place(caller, last) else { return false };
-        let goes_on = self.datasets.get(&last).is_some_and(|dataset| !dataset.jobs[place].is_proven());
+        let (Some(job), Some(dataset)) = (self.streams.job_of(caller, last), self.datasets.get(&last)) else {
+            return false;
+        };
+        let goes_on = dataset.place(job).is_some_and(|place| !dataset.jobs[place].is_proven());
         goes_on
             && self.datasets.get(&next).is_none_or(|dataset| dataset.jobs.iter().all(|job| !job.is_proven()))
     }
@@ -163,6 +184,55 @@ impl Engine {
         self.admit(seen, slot)
     }
 
+    /// A block is not kept any more, for another reason than that it was evicted.
+    pub fn lost(&mut self, id: u64) {
+        let Some(slot) = self.table.find(id).filter(|slot| self.table[*slot].place().is_kept()) else {
+            return;
+        };
+        let Self { table, lists, datasets, pool, names, .. } = self;
+        if table[slot].place() == Place::Group {
+            if let Some(dataset) = datasets.get_mut(&names.root(table[slot].dataset())) {
+                dataset.leave_group(table, lists, slot);
+            }
+        } else {
+            pool.leave(table, lists, slot);
+        }
+        table[slot].set_place(Place::Away);
+        self.kept_bytes -= table[slot].bytes();
+    }
+
+    /// The id of a block, by which it is told which ones are evicted and lost.
+    #[must_use]
+    pub fn block_id(&self, bucket: u64, key: &str, block: u32) -> u64 {
+        self.names.block_id(bucket, key, block)
+    }
+
+    /// Bytes of all that is kept.
+    #[must_use]
+    pub const fn kept_bytes(&self) -> u64 {
+        self.kept_bytes
+    }
+
+    /// Bytes of memory that it takes for blocks.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes()
+    }
+
+    /// What the dataset of an access is called.
+    #[must_use]
+    pub fn dataset(&self, seen: Seen) -> &DatasetName {
+        self.names.name(seen.dataset)
+    }
+
+    /// How far the job of an access is with its dataset.
+    #[must_use]
+    pub fn passes(&self, seen: Seen) -> Option<Passes> {
+        let dataset = self.datasets.get(&self.names.root(seen.dataset))?;
+        let job = &dataset.jobs[dataset.place(self.streams.job(seen.stream)?)?];
+        Some(Passes { whole: job.passes, began_us: job.started_us(), blocks: job.blocks, read: job.reads })
+    }
+
     /// Ids of the blocks that were evicted since this was asked.
     pub fn take_evicted(&mut self) -> impl Iterator<Item = u64> + '_ {
         self.evicted.drain(..)
@@ -172,8 +242,8 @@ impl Engine {
         let Self { table, lists, datasets, streams, .. } = self;
         let Some(dataset) = datasets.get_mut(&seen.dataset) else { return };
         dataset.reads_without_news = dataset.reads_without_news.saturating_add(1);
-        let Some((touch, place)) = streams.touch(seen.stream, access, slot, bytes, seen.goes_on) else { return };
-        let Some(place) = place else { return };
+        let Some(touch) = streams.touch(seen.stream, access, slot, bytes, seen.goes_on) else { return };
+        let Some(place) = streams.job(seen.stream).and_then(|job| dataset.place(job)) else { return };
         let is_new = dataset.readers(&table[slot]) >> place & 1 == 0;
         if touch == Touch::Within && !is_new {
             return;
@@ -204,8 +274,9 @@ impl Engine {
             return;
         }
         if let Some((one, other)) = dataset.pairs.apart(&dataset.jobs, dataset.known) {
+            let [from, to] = [other, one].map(|place| JobRef { place, serial: dataset.jobs[place].serial });
             dataset.merge(table, lists, one, other, seen.now_us);
-            streams.move_place(seen.dataset, other, one);
+            streams.move_job(seen.dataset, from, to);
         }
     }
 
@@ -312,10 +383,16 @@ const FORGET_LOOKS: u32 = 64;
 
 #[cfg(test)]
 impl Engine {
-    fn check(&self, what: &str) {
+    /// Its books are right: every kept block is in one list, the sums are those of the blocks, and all of it fits.
+    fn check(&self) {
         for dataset in self.datasets.values() {
-            dataset.check(&self.table, &self.lists, what);
+            dataset.check(&self.table, &self.lists);
         }
+        let kept = (0..self.table.end()).filter(|slot| self.table[*slot].place().is_kept());
+        assert_eq!(self.kept_bytes, kept.map(|slot| self.table[slot].bytes()).sum::<u64>());
+        let grouped: u64 = self.datasets.values().map(|dataset| dataset.grouped_bytes).sum();
+        assert_eq!(self.kept_bytes, self.pool.kept_bytes() + grouped);
+        assert!(self.kept_bytes <= self.options.capacity_bytes);
     }
 }
 

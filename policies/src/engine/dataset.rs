@@ -3,7 +3,7 @@
 //! All kept blocks that the same jobs have read in their passes are worth the same, so they are one group, and the search for what to
 //! evict is over groups (EPOCH-HAZARD). Always: a kept block that is in no queue of the pool is in the group of those who have read it.
 
-use super::job::{FIRST_STAMP, Job, Reading, next_stamp};
+use super::job::{FIRST_STAMP, Job, JobRef, Reading, next_stamp};
 use super::list::{List, Lists};
 use super::pairs::Pairs;
 use super::table::{Entry, Place, Slot, Table};
@@ -32,6 +32,8 @@ pub(super) struct Dataset {
     /// Its number.
     number: u16,
     pub(super) jobs: Vec<Job>,
+    /// Jobs that there were.
+    serial: u32,
     /// By the bits of the jobs that have read it.
     groups: Vec<Group>,
     pub(super) pairs: Pairs,
@@ -64,6 +66,7 @@ impl Dataset {
         Self {
             number,
             jobs: Vec::new(),
+            serial: 0,
             groups: vec![group],
             pairs: Pairs::default(),
             visits: Visits::default(),
@@ -81,26 +84,35 @@ impl Dataset {
         }
     }
 
-    /// A place for another job: a free one, a new one, or that of one that has gone; nothing when all are at work.
+    /// Another job: at a free place, a new one, or that of one that has gone; nothing when all are at work.
     pub(super) fn add_job(
         &mut self,
         table: &mut Table,
         lists: &mut Lists,
         now_us: u64,
         family: u64,
-    ) -> Option<usize> {
-        self.visits.count(now_us);
+    ) -> Option<JobRef> {
         let free = self.jobs.iter().position(|job| !job.is_active);
-        if free.is_none() && self.jobs.len() < JOBS_MAX {
-            self.jobs.push(Job::new(now_us, family, FIRST_STAMP));
+        let place = if free.is_none() && self.jobs.len() < JOBS_MAX {
             let more = self.groups.len();
             self.groups.extend((0..more).map(|_| Group { list: lists.make(), count: 0, bytes: 0 }));
-            return Some(self.jobs.len() - 1);
-        }
-        let place = free.or_else(|| self.gone(now_us))?;
-        self.end_job(table, lists, place);
-        self.jobs[place] = Job::new(now_us, family, self.jobs[place].stamp);
-        Some(place)
+            self.jobs.push(Job::new(now_us, family, 0, FIRST_STAMP));
+            self.jobs.len() - 1
+        } else {
+            let place = free.or_else(|| self.gone(now_us))?;
+            self.end_job(table, lists, place);
+            place
+        };
+        self.visits.count(now_us);
+        self.serial += 1;
+        self.jobs[place] = Job::new(now_us, family, self.serial, self.jobs[place].stamp);
+        Some(JobRef { place, serial: self.serial })
+    }
+
+    /// The place of a job, if it still is.
+    pub(super) fn place(&self, job: JobRef) -> Option<usize> {
+        let found = self.jobs.get(job.place)?;
+        (found.is_active && found.serial == job.serial).then_some(job.place)
     }
 
     /// The job that has been silent longest, if that is longer than it was at work.
@@ -177,7 +189,12 @@ impl Dataset {
         self.forget_stamps(table, place);
         self.pairs.begin_pass(place);
         let (run, length) = self.jobs[place].take_run();
-        run[..length].iter().for_each(|slot| self.stamp(table, lists, place, *slot));
+        for slot in &run[..length] {
+            // What was forgotten meanwhile left its number to another.
+            if table[*slot].id != 0 && table[*slot].dataset() == self.number {
+                self.stamp(table, lists, place, *slot);
+            }
+        }
         if f64::from(blocks) < SHORT_PASS * f64::from(self.known) {
             self.note_regular(true, length as u32);
         }
@@ -380,19 +397,12 @@ impl Dataset {
 #[cfg(test)]
 impl Dataset {
     /// Every grouped block is in the group of its readers.
-    pub(super) fn check(&self, table: &Table, lists: &Lists, what: &str) {
+    pub(super) fn check(&self, table: &Table, lists: &Lists) {
         for (readers, group) in self.groups.iter().enumerate() {
             let held = lists.all(table, group.list);
-            assert_eq!(held.len(), group.count as usize, "{what}: {readers}");
-            for slot in held {
-                assert_eq!(
-                    self.readers(&table[slot]),
-                    readers,
-                    "{what}: {slot} {:x} {:?}",
-                    table[slot].stamps,
-                    self.jobs.iter().map(|j| (j.is_active, j.stamp)).collect::<Vec<_>>()
-                );
-            }
+            assert_eq!(held.len(), group.count as usize, "group {readers}");
+            assert!(held.iter().all(|slot| self.readers(&table[*slot]) == readers), "group {readers}");
+            assert_eq!(held.iter().map(|slot| table[*slot].bytes()).sum::<u64>(), group.bytes);
         }
     }
 }

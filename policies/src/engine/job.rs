@@ -39,9 +39,18 @@ pub(super) enum Reading {
     NewPass { blocks: u32 },
 }
 
+/// A job of a dataset: its place among them, and which one it is of those that had that place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct JobRef {
+    pub(super) place: usize,
+    pub(super) serial: u32,
+}
+
 /// What is known of a job.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
+    /// Which one it is of its dataset's.
+    pub(super) serial: u32,
     /// Its place among the jobs of its dataset is taken.
     pub(super) is_active: bool,
     /// Who it is: what its callers have in common.
@@ -77,8 +86,9 @@ pub(super) const fn next_stamp(stamp: u32) -> u32 {
 
 impl Job {
     /// A job of a family whose first pass is stamped so.
-    pub(super) fn new(now_us: u64, family: u64, stamp: u32) -> Self {
+    pub(super) fn new(now_us: u64, family: u64, serial: u32, stamp: u32) -> Self {
         Self {
+            serial,
             is_active: true,
             family,
             stamp,
@@ -187,7 +197,13 @@ impl Job {
         if self.is_proven() {
             return self.duration_us / self.period_us.max(1.0);
         }
-        (self.last_fresh_us - self.started_us) as f64 / ((self.run_started_us - self.started_us) as f64).max(1.0)
+        (self.last_fresh_us - self.started_us) as f64
+            / ((self.run_started_us - self.started_us) as f64).max(1.0)
+    }
+
+    /// When the pass that it is in began.
+    pub(super) const fn started_us(&self) -> u64 {
+        self.started_us
     }
 
     /// Whether it has begun a second pass, by all appearances.

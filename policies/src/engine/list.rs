@@ -73,12 +73,6 @@ impl Lists {
         (first < SENTINELS).then_some(first)
     }
 
-    /// The entry that came last.
-    pub(super) fn last(&self, table: &Table, list: List) -> Option<Slot> {
-        let last = self.link(table, list.0).before;
-        (last < SENTINELS).then_some(last)
-    }
-
     /// All entries of a list.
     #[cfg(test)]
     pub(super) fn all(&self, table: &Table, list: List) -> Vec<Slot> {
@@ -137,7 +131,7 @@ mod tests {
                 }
                 for (list, queue) in all.iter().zip(&model) {
                     prop_assert_eq!(lists.first(&table, *list), queue.front().copied());
-                    prop_assert_eq!(lists.last(&table, *list), queue.back().copied());
+                    prop_assert_eq!(lists.all(&table, *list), Vec::from(queue.clone()));
                 }
             }
         }

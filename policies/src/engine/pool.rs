@@ -172,11 +172,3 @@ impl Pool {
         lists.push(table, list, slot);
     }
 }
-impl Pool {
-    pub(super) fn print(&self) {
-        println!(
-            "   small {} main {} ghost {} ghosts {}",
-            self.small_bytes, self.main_bytes, self.ghost_bytes, self.ghosts
-        );
-    }
-}

@@ -12,7 +12,15 @@ const POOL_SHARE_MIN: u64 = 100;
 
 /// What blocks are worth is looked at once in so many accesses for each of so many blocks: a pass is long then.
 const BLOCKS_PER_LOOK: u64 = 1024;
+const DATASETS_PER_LOOK: u64 = 16;
 const LOOKS_EVERY_MAX: u64 = 64;
+
+/// The dataset that holds what is worth least, as of an access, until that is worth more than what another holds.
+pub(super) struct LeastKnown {
+    dataset: u16,
+    next_worth: f64,
+    access: u64,
+}
 
 /// Who makes way.
 enum Least {
@@ -99,22 +107,39 @@ impl Engine {
         }
     }
 
+    /// The dataset whose groups hold what is worth least. Which one that is, is looked for again when another may have become it.
     fn least_group(&mut self, now_us: u64) -> Option<(Least, f64)> {
         let moment = self.moment(now_us);
+        if let Some(known) = &self.least_known
+            && moment.access - known.access < moment.looks_every
+            && let Some(worth) = self.datasets.get(&known.dataset).and_then(Dataset::lowest_worth)
+            && worth <= known.next_worth
+        {
+            return Some((Least::Group(known.dataset), worth));
+        }
+        self.least_known = None;
         let mut least: Option<(u16, f64)> = None;
+        let mut next_worth = f64::INFINITY;
         for (number, dataset) in self.datasets.iter_mut().filter(|(_, dataset)| dataset.grouped_bytes > 0) {
             dataset.look(&moment);
-            if let Some(worth) = dataset.lowest_worth()
-                && least.is_none_or(|(_, other)| worth < other)
-            {
-                least = Some((*number, worth));
+            let Some(worth) = dataset.lowest_worth() else { continue };
+            match least {
+                Some((_, other)) if other <= worth => next_worth = next_worth.min(worth),
+                _ => {
+                    next_worth = least.map_or(next_worth, |(_, other)| other);
+                    least = Some((*number, worth));
+                }
             }
         }
-        least.map(|(number, worth)| (Least::Group(number), worth))
+        let (dataset, worth) = least?;
+        self.least_known = Some(LeastKnown { dataset, next_worth, access: moment.access });
+        Some((Least::Group(dataset), worth))
     }
 
     fn moment(&self, now_us: u64) -> Moment {
-        let looks_every = (self.table.len() as u64 / BLOCKS_PER_LOOK).clamp(1, LOOKS_EVERY_MAX);
+        let (blocks, datasets) = (self.table.len() as u64, self.datasets.len() as u64);
+        let looks_every =
+            (blocks / BLOCKS_PER_LOOK).max(datasets / DATASETS_PER_LOOK).clamp(1, LOOKS_EVERY_MAX);
         Moment { now_us, access: self.accesses, looks_every, tempo_us: self.tempo_us }
     }
 
@@ -136,7 +161,7 @@ impl Engine {
 
     /// A dataset goes over to the pool, or from it, with all that is kept of it.
     pub(super) fn change_class(&mut self, number: u16) {
-        let Self { table, lists, datasets, pool, .. } = self;
+        let Self { table, lists, datasets, pool, names, .. } = self;
         let Some(dataset) = datasets.get_mut(&number) else { return };
         dataset.is_skewed = !dataset.is_skewed;
         if dataset.is_skewed {
@@ -144,20 +169,14 @@ impl Engine {
                 dataset.leave_group(table, lists, slot);
                 pool.take_in(table, lists, slot);
             }
-        } else {
-            move_from_pool(self, number);
+            return;
         }
-    }
-}
-
-fn move_from_pool(engine: &mut Engine, number: u16) {
-    let Engine { table, lists, datasets, pool, names, .. } = engine;
-    let Some(dataset): Option<&mut Dataset> = datasets.get_mut(&number) else { return };
-    for slot in 0..table.end() {
-        let is_its = names.root(table[slot].dataset()) == number;
-        if is_its && matches!(table[slot].place(), Place::Small | Place::Main) {
-            pool.leave(table, lists, slot);
-            dataset.join_group(table, lists, slot);
+        for slot in 0..table.end() {
+            let is_its = names.root(table[slot].dataset()) == number;
+            if is_its && matches!(table[slot].place(), Place::Small | Place::Main) {
+                pool.leave(table, lists, slot);
+                dataset.join_group(table, lists, slot);
+            }
         }
     }
 }

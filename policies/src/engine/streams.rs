@@ -4,6 +4,7 @@
 //! footer) from those that go on within a block, and a request that is sent again from a block that is read again. Bounded: the streams that have
 //! been silent longest are forgotten.
 
+use super::job::JobRef;
 use super::names::{Hashed, mixed};
 use super::order::{Order, OrderFinder};
 use super::table::Slot;
@@ -36,7 +37,7 @@ struct Stream {
     dataset: u16,
     family: u64,
     /// The job that it is of, in its dataset.
-    place: Option<usize>,
+    job: Option<JobRef>,
     last_us: u64,
     /// Reads that contained the first byte of a block, and the last one of an object without that.
     firsts: u32,
@@ -84,29 +85,31 @@ impl Streams {
         self.orders.get(&mixed(family ^ shape))?.order()
     }
 
-    pub(super) fn dbg(&self, family: u64, dataset: u64) -> String { self.orders.get(&mixed(family ^ dataset)).map_or("none".into(), |o| o.dbg()) }
-    /// The place of a caller's job in a dataset.
-    pub(super) fn place(&self, caller: Caller, dataset: u16) -> Option<usize> {
-        self.streams.get(&id_of(caller, dataset))?.place
+    /// A caller's job in a dataset.
+    pub(super) fn job_of(&self, caller: Caller, dataset: u16) -> Option<JobRef> {
+        self.job(id_of(caller, dataset))
     }
 
-    /// The stream of an access. `add_job` finds a place for its job when it is new.
-    pub(super) fn note(
-        &mut self,
-        access: &Access<'_>,
-        dataset: u16,
-        add_job: impl FnOnce() -> Option<usize>,
-    ) -> u64 {
+    /// The job of a stream.
+    pub(super) fn job(&self, id: u64) -> Option<JobRef> {
+        self.streams.get(&id)?.job
+    }
+
+    /// The stream of an access.
+    pub(super) fn note(&mut self, access: &Access<'_>, dataset: u16) -> u64 {
         let id = id_of(access.caller, dataset);
         if self.streams.len() >= STREAMS_MAX && !self.streams.contains_key(&id) {
             self.forget_silent();
         }
         let family = access.caller.family;
+        if self.newest.len() >= STREAMS_MAX {
+            self.newest.clear();
+        }
         let newest = &mut self.newest;
         let stream = self.streams.entry(id).or_insert_with(|| Stream {
             dataset,
             family,
-            place: add_job(),
+            job: None,
             last_us: access.at_us,
             firsts: 0,
             lasts: 0,
@@ -119,6 +122,13 @@ impl Streams {
         id
     }
 
+    /// A stream is of this job.
+    pub(super) fn set_job(&mut self, id: u64, job: Option<JobRef>) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.job = job;
+        }
+    }
+
     /// A block is read, which are these bytes of its object; and the place of the job that does it.
     pub(super) fn touch(
         &mut self,
@@ -127,7 +137,7 @@ impl Streams {
         slot: Slot,
         block: Range<u64>,
         goes_on: bool,
-    ) -> Option<(Touch, Option<usize>)> {
+    ) -> Option<Touch> {
         let stream = self.streams.get_mut(&id)?;
         let begins = access.range.start <= block.start;
         let ends = !goes_on && access.range.end >= access.size;
@@ -138,7 +148,7 @@ impl Streams {
         let counts = if by_footer { ends } else { begins };
         let is_recent = stream.recent[..stream.recent_length].contains(&slot);
         let touch = if counts && !is_recent { Touch::First } else { Touch::Within };
-        Some((touch, stream.place))
+        Some(touch)
     }
 
     /// A stream has read a block for the first time in a pass, in which its job has read so many.
@@ -156,16 +166,11 @@ impl Streams {
         Some((stream.before?, stream.family))
     }
 
-    /// The place of the job of a stream.
-    pub(super) fn place_of(&self, id: u64) -> Option<usize> {
-        self.streams.get(&id)?.place
-    }
-
-    /// A job has another place.
-    pub(super) fn move_place(&mut self, dataset: u16, from: usize, to: usize) {
+    /// Streams of a job are of another one from now on.
+    pub(super) fn move_job(&mut self, dataset: u16, from: JobRef, to: JobRef) {
         for stream in self.streams.values_mut().filter(|stream| stream.dataset == dataset) {
-            if stream.place == Some(from) {
-                stream.place = Some(to);
+            if stream.job == Some(from) {
+                stream.job = Some(to);
             }
         }
     }

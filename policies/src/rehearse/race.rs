@@ -117,10 +117,10 @@ impl Race {
             let access = scene.access(&request);
             let seen = engine.observe(&access);
             let is_read = request.op == Op::Read;
-            let mut number = (request.range.start / u64::from(block_bytes)) as u32;
-            for (block, bytes) in blocks.of(request.key, access.size, &request.range) {
+            let first = (request.range.start / u64::from(block_bytes)) as u32;
+            for (number, (block, bytes)) in (first..).zip(blocks.of(request.key, access.size, &request.range))
+            {
                 let advice = engine.read(seen, &access, number);
-                number += 1;
                 race.engine.written_bytes += u64::from(bytes) * u64::from(is_read && advice == Advice::Keep);
                 if is_read && counts {
                     race.engine.count(bytes, advice == Advice::Kept);

@@ -1,0 +1,67 @@
+//! What it decides hangs on what is asked for, not on how things are called, how large they are or how fast it goes.
+
+use super::kept::race;
+use crate::access::{Access, Caller, Op};
+use crate::engine::{Advice, Engine, Options};
+use crate::rehearse::Naming;
+use crate::rehearse::race::Racer;
+use crate::rehearse::workload::{Profile, Settings, workload};
+
+#[test]
+fn other_names_sizes_and_speeds_change_nothing() {
+    for (profile, objects, share) in
+        [(Profile::Mix, 1500, 0.2), (Profile::KWorkloads, 1000, 0.3), (Profile::Epochs, 1000, 0.5)]
+    {
+        let plain = Settings { objects: Some(objects), epochs: Some(6), ..Settings::default() };
+        let ratio =
+            |settings: &Settings| race(profile, settings, share, 0).score(Racer::Mlgw).byte_hit_ratio();
+        let expected = ratio(&plain);
+        let others = [
+            Settings { naming: Naming::Renamed { seed: 5 }, ..plain.clone() },
+            Settings { size_scale: 3.0, ..plain.clone() },
+            Settings { time_scale: 10.0, ..plain.clone() },
+        ];
+        for other in others {
+            let found = ratio(&other);
+            assert!((found - expected).abs() <= 0.01, "{profile:?} {found} {expected} {other:?}");
+        }
+    }
+}
+
+#[test]
+fn the_same_accesses_give_the_same_answers() {
+    let answers = || {
+        let made = workload(Profile::Mix, &Settings { objects: Some(400), ..Settings::default() }).unwrap();
+        let mut engine = Engine::new(Options {
+            capacity_bytes: 200 << 20,
+            blocks_max: 4096,
+            block_bytes: 8 << 20,
+            seed: 3,
+        });
+        let mut answers = Vec::new();
+        for request in made.requests {
+            let access = made.scene.access(&request);
+            let seen = engine.observe(&access);
+            answers.push((engine.read(seen, &access, 0), engine.take_evicted().collect::<Vec<_>>()));
+        }
+        answers
+    };
+    assert_eq!(answers(), answers());
+}
+
+#[test]
+fn what_was_lost_is_asked_for_again() {
+    let mut engine =
+        Engine::new(Options { capacity_bytes: 1 << 20, blocks_max: 100, block_bytes: 8 << 20, seed: 3 });
+    let caller = Caller { id: 1, family: 1 };
+    let access = Access { at_us: 5, caller, bucket: 1, key: "a/1", op: Op::Read, size: 1000, range: 0..1000 };
+    let read = |engine: &mut Engine| {
+        let seen = engine.observe(&access);
+        engine.read(seen, &access, 0)
+    };
+    assert_eq!((read(&mut engine), read(&mut engine)), (Advice::Keep, Advice::Kept));
+    let id = engine.block_id(1, "a/1", 0);
+    engine.lost(id);
+    assert_eq!(engine.kept_bytes(), 0);
+    assert_eq!(read(&mut engine), Advice::Keep);
+}
