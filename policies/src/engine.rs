@@ -124,6 +124,7 @@ impl Engine {
         let mut number = self.names.dataset(access.bucket, access.key);
         self.take_united();
         if let Some(last) = self.streams.switch(access.caller, number)
+            && let last = self.names.root(last)
             && self.are_one(access.caller, last, number)
         {
             self.names.join(last, number);
@@ -156,7 +157,6 @@ impl Engine {
 
     /// Whether a caller who reads `next` after `last` reads one dataset in parts: they are called alike, and it goes on before it comes back.
     fn are_one(&self, caller: Caller, last: u16, next: u16) -> bool {
-        let last = self.names.root(last);
         if last == next || !self.names.are_alike(last, next) {
             return false;
         }
