@@ -4,7 +4,7 @@
 //! was told, so that the same accesses give the same decisions in a server and in a rehearsal. Everything in memory is bounded. What a
 //! crash loses is what was learnt since it was last written down; no byte depends on it.
 
-mod access;
+pub mod access;
 pub mod engine;
 pub mod language;
 pub mod rehearse;

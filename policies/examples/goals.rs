@@ -1,0 +1,196 @@
+//! What the engine reaches on generated workloads beside what it should, a line of JSON for each goal: for `make bench ONLY=ml`.
+//!
+//! usage: goals [SEEDS] [FIRST-SEED]     8 seeds from 1 on, unless said otherwise
+
+use mlgw_policies::access::Op;
+use mlgw_policies::rehearse::race::{Race, Racer, Score};
+use mlgw_policies::rehearse::reference::{EpochHazard, Told};
+use mlgw_policies::rehearse::workload::{Order, Profile, Settings, Workload, workload};
+use std::ops::Range;
+
+const BLOCK_BYTES: u32 = 8 << 20;
+const SHARES: [f64; 5] = [0.2, 0.35, 0.5, 0.65, 0.8];
+const OBJECTS: u32 = 2000;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).map(|argument| argument.parse().expect("a number"));
+    let count: u64 = arguments.next().unwrap_or(8);
+    let first: u64 = arguments.next().unwrap_or(1);
+    let seeds = first..first + count;
+    one_job(&seeds);
+    several_jobs(&seeds);
+    mixes(&seeds);
+    unordered(&seeds);
+}
+
+/// Prints a goal: `result` should be `target` at least, or at most.
+fn print(name: &str, result: f64, at_least: bool, target: f64, note: &str) {
+    println!(
+        r#"{{"goal": "{name}", "result": {result:.4}, "at_least": {at_least}, "target": {target}, "note": "{note}"}}"#
+    );
+}
+
+fn made(profile: Profile, settings: &Settings) -> Workload {
+    workload(profile, settings).expect("settings within their bounds")
+}
+
+fn race(profile: Profile, settings: &Settings, share: f64, from: u32) -> Race {
+    let made = made(profile, settings);
+    let capacity = (made.scene.keys.bytes() as f64 * share) as u64;
+    let requests = made.requests.map(|request| {
+        let counts = request.epoch >= from;
+        (request, counts)
+    });
+    Race::run(&made.scene, requests, BLOCK_BYTES, capacity)
+}
+
+/// Sums over seeds.
+#[derive(Default)]
+struct Sums {
+    ours: f64,
+    best: f64,
+    lru: f64,
+    never: f64,
+    reference: f64,
+    written: f64,
+    lru_written: f64,
+}
+
+impl Sums {
+    fn add(&mut self, race: &Race, reference: f64) {
+        let ratio = |racer| race.score(racer).byte_hit_ratio();
+        let (ours, lru) = (race.score(Racer::Mlgw), race.score(Racer::Lru));
+        self.ours += ours.byte_hit_ratio();
+        self.best += ratio(Racer::Optimum);
+        self.lru += lru.byte_hit_ratio();
+        self.never += ratio(Racer::NeverEvict);
+        self.reference += reference;
+        self.written += ours.written_bytes as f64;
+        self.lru_written += lru.written_bytes as f64;
+    }
+
+    fn print_flash(&self, name: &str) {
+        let note = format!("of what LRU writes; hits {:.2} times as many", self.ours / self.lru.max(1e-9));
+        print(&format!("{name}-flash"), self.written / self.lru_written, false, 0.3333, &note);
+    }
+}
+
+/// One job reads each object once per epoch.
+fn one_job(seeds: &Range<u64>) {
+    let orders = [
+        ("sequential", Order::Sequential),
+        ("shuffled", Order::Shuffled),
+        ("shard-shuffled", Order::ShardShuffled),
+    ];
+    for (name, order) in orders {
+        let mut worst = f64::INFINITY;
+        let mut all = Sums::default();
+        for share in SHARES {
+            let mut sums = Sums::default();
+            for seed in seeds.clone() {
+                let settings = Settings {
+                    seed,
+                    order: Some(order),
+                    epochs: Some(6),
+                    objects: Some(OBJECTS),
+                    ..Settings::default()
+                };
+                let race = race(Profile::Epochs, &settings, share, 2);
+                sums.add(&race, 0.0);
+                all.add(&race, 0.0);
+            }
+            worst = worst.min(sums.ours / sums.best);
+        }
+        print(&format!("g1-{name}"), worst, true, 0.98, "of the optimum, at the worst of five sizes");
+        all.print_flash(&format!("g1-{name}"));
+    }
+}
+
+/// Jobs with shuffles of their own read one dataset.
+fn several_jobs(seeds: &Range<u64>) {
+    for jobs in 2..=8 {
+        for share in [0.2, 0.4] {
+            let mut sums = Sums::default();
+            for seed in seeds.clone() {
+                let settings = Settings {
+                    seed,
+                    workloads: Some(jobs),
+                    epochs: Some(14),
+                    objects: Some(OBJECTS),
+                    ..Settings::default()
+                };
+                let reference = hazard(&settings, jobs, share);
+                sums.add(&race(Profile::KWorkloads, &settings, share, 7), reference);
+            }
+            let name = format!("g2-{jobs}-jobs-{share}");
+            if jobs == 3 {
+                let target = if share < 0.3 { 0.72 } else { 0.83 };
+                print(&name, sums.ours / sums.best, true, target, "of the optimum");
+                let beside = sums.ours / sums.never;
+                print(&format!("{name}-never-evict"), beside, true, 1.0, "of never-evict");
+            }
+            let beside = sums.ours / sums.reference;
+            print(&format!("{name}-hazard"), beside, true, 0.97, "of epoch hazard that is told jobs and epochs");
+            sums.print_flash(&name);
+        }
+    }
+}
+
+/// What a cache reaches that is told who reads and how much an epoch is.
+fn hazard(settings: &Settings, jobs: u16, share: f64) -> f64 {
+    let mut told = EpochHazard::new(OBJECTS, usize::from(jobs), (f64::from(OBJECTS) * share) as u32);
+    let (mut hits, mut reads) = (0_u32, 0_u32);
+    for request in made(Profile::KWorkloads, settings).requests {
+        let is_hit = told.access(usize::from(request.caller), request.key);
+        hits += u32::from(is_hit && request.epoch >= 7);
+        reads += u32::from(request.epoch >= 7);
+    }
+    f64::from(hits) / f64::from(reads)
+}
+
+/// A day of a cluster in small.
+fn mixes(seeds: &Range<u64>) {
+    for (objects, trainers) in [(4000, 4), (2000, 3), (6000, 6)] {
+        for share in [0.25, 0.5, 0.75, 1.25] {
+            let mut sums = Sums::default();
+            for seed in seeds.clone() {
+                let settings =
+                    Settings { seed, objects: Some(objects), workloads: Some(trainers), ..Settings::default() };
+                let made = made(Profile::Mix, &settings);
+                let capacity = (f64::from(objects) * share) as u64 * (1 << 20);
+                let mut told = Told::new(capacity);
+                let mut score = Score::default();
+                let scene = &made.scene;
+                let requests = made.requests.map(|request| {
+                    let is_hit = told.access(request.key, 1 << 20, scene.stream(&request).class(&request));
+                    score.reads += u64::from(request.op == Op::Read);
+                    score.hits += u64::from(is_hit && request.op == Op::Read);
+                    (request, true)
+                });
+                let race = Race::run(scene, requests, BLOCK_BYTES, capacity);
+                sums.add(&race, score.object_hit_ratio());
+            }
+            let name = format!("g4-{objects}-{share}");
+            let note = format!("of a cache that is told classes; {:.3} of the optimum", sums.ours / sums.best);
+            print(&name, sums.ours / sums.reference, true, 0.97, &note);
+            sums.print_flash(&name);
+        }
+    }
+}
+
+/// No training at all.
+fn unordered(seeds: &Range<u64>) {
+    let mut worst = f64::INFINITY;
+    for alpha in [0.7, 0.8, 0.9, 1.0, 1.1, 1.2] {
+        for share in [0.05, 0.2] {
+            let count = (seeds.end - seeds.start) as f64;
+            let difference = seeds.clone().map(|seed| {
+                let race = race(Profile::Zipf, &Settings { seed, alpha, ..Settings::default() }, share, 0);
+                let [ours, other] = [Racer::Mlgw, Racer::S3Fifo].map(|racer| race.score(racer).byte_hit_ratio());
+                ours - other
+            });
+            worst = worst.min(difference.sum::<f64>() / count);
+        }
+    }
+    print("g10-unordered", worst, true, -0.005, "hit ratio beside S3-FIFO, at the worst of twelve points");
+}
