@@ -130,7 +130,13 @@ fn several_jobs(seeds: &Range<u64>) {
                 print(&format!("{name}-never-evict"), beside, true, 1.0, "of never-evict");
             }
             let beside = sums.ours / sums.reference;
-            print(&format!("{name}-hazard"), beside, true, 0.97, "of epoch hazard that is told jobs and epochs");
+            print(
+                &format!("{name}-hazard"),
+                beside,
+                true,
+                0.97,
+                "of epoch hazard that is told jobs and epochs",
+            );
             sums.print_flash(&name);
         }
     }
@@ -154,8 +160,12 @@ fn mixes(seeds: &Range<u64>) {
         for share in [0.25, 0.5, 0.75, 1.25] {
             let mut sums = Sums::default();
             for seed in seeds.clone() {
-                let settings =
-                    Settings { seed, objects: Some(objects), workloads: Some(trainers), ..Settings::default() };
+                let settings = Settings {
+                    seed,
+                    objects: Some(objects),
+                    workloads: Some(trainers),
+                    ..Settings::default()
+                };
                 let made = made(Profile::Mix, &settings);
                 let capacity = (f64::from(objects) * share) as u64 * (1 << 20);
                 let mut told = Told::new(capacity);
@@ -171,7 +181,8 @@ fn mixes(seeds: &Range<u64>) {
                 sums.add(&race, score.object_hit_ratio());
             }
             let name = format!("g4-{objects}-{share}");
-            let note = format!("of a cache that is told classes; {:.3} of the optimum", sums.ours / sums.best);
+            let note =
+                format!("of a cache that is told classes; {:.3} of the optimum", sums.ours / sums.best);
             print(&name, sums.ours / sums.reference, true, 0.97, &note);
             sums.print_flash(&name);
         }
@@ -186,7 +197,8 @@ fn unordered(seeds: &Range<u64>) {
             let count = (seeds.end - seeds.start) as f64;
             let difference = seeds.clone().map(|seed| {
                 let race = race(Profile::Zipf, &Settings { seed, alpha, ..Settings::default() }, share, 0);
-                let [ours, other] = [Racer::Mlgw, Racer::S3Fifo].map(|racer| race.score(racer).byte_hit_ratio());
+                let [ours, other] =
+                    [Racer::Mlgw, Racer::S3Fifo].map(|racer| race.score(racer).byte_hit_ratio());
                 ours - other
             });
             worst = worst.min(difference.sum::<f64>() / count);

@@ -11,10 +11,8 @@ const FOLLOW_READS: u32 = 32;
 const FOLLOW_SHARE: f64 = 0.9;
 /// That says something only where chance would bring this much less.
 const FOLLOW_CHANCE: f64 = 0.5;
-/// By chance two jobs would both have read so many blocks at least, before it says something that they have not.
-const APART_BLOCKS: f64 = 16.0;
-/// And they have read less than this share of that.
-const APART_SHARE: f64 = 0.3;
+/// Two jobs have so few blocks in common that chance would bring that once in e²¹ times: it is asked again and again.
+const APART_EXPONENT: f64 = 21.0;
 
 /// One job and another.
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,11 +93,21 @@ impl Pairs {
                 let chance = f64::from(a.reads) * f64::from(b.reads) / f64::from(known.max(1));
                 let both = f64::from(self.pairs[one][other].both);
                 let are_alike = a.is_active && b.is_active && a.family == b.family;
-                if are_alike && chance >= APART_BLOCKS && both < APART_SHARE * chance {
+                if are_alike && unlikely(both, chance) >= APART_EXPONENT {
                     return Some((one, other));
                 }
             }
         }
         None
     }
+}
+
+/// How unlikely it is to find as little as `found` where `expected` is the mean: a bound of the negative logarithm of that (Chernoff, "A
+/// measure of asymptotic efficiency for tests of a hypothesis based on the sum of observations", 1952).
+fn unlikely(found: f64, expected: f64) -> f64 {
+    if found >= expected {
+        return 0.0;
+    }
+    let logarithm = if found > 0.0 { found * (expected / found).ln() } else { 0.0 };
+    expected - found - logarithm
 }
