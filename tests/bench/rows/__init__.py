@@ -10,6 +10,7 @@ from rows.log import log
 from rows.memory import memory
 from rows.million import million
 from rows.mixed import mixed
+from rows.ml import ml
 from rows.multipart import multipart
 from rows.one_connection import one_connection
 from rows.put import put
@@ -41,4 +42,5 @@ GROUPS = {
     "bound-back": bound_back,
     "warm-up": warm_up,
     "spill": spill,
+    "ml": ml,
 }
