@@ -1,0 +1,44 @@
+//! Placement policies and plugins of frameworks, as people write them: any text gives a policy or messages with places in it. What
+//! compiles prints itself as a policy that compiles to the same.
+
+use mlgw_policies::language::{BuiltIn, Framework, Layers, NoFacts, PolicyFile, Program};
+use std::sync::LazyLock;
+
+static BUILT_IN: LazyLock<BuiltIn> = LazyLock::new(|| BuiltIn::load().expect("what is built in is right"));
+
+/// The text of a file.
+pub fn run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let lines = text.lines().count() + 1;
+    if let Err(wrong) = Framework::parse("plugin", text) {
+        assert!(!wrong.to_string().is_empty());
+    }
+    let Some(program) = compiled(text, lines) else { return };
+    let printed = program.to_yaml();
+    let again = compiled(&printed, usize::MAX).expect("what was printed is right");
+    assert_eq!(without_places(&printed), without_places(&again.to_yaml()));
+    assert_eq!(program.due(&NoFacts).count(), again.due(&NoFacts).count());
+}
+
+fn compiled(text: &str, lines: usize) -> Option<Program> {
+    let file = match PolicyFile::parse("policy", text) {
+        Ok(file) => file,
+        Err(wrong) => {
+            assert!(!wrong.to_string().is_empty() && lines > 0);
+            return None;
+        }
+    };
+    let layers = Layers {
+        custom: &[file],
+        frameworks: &[],
+        environment: None,
+        machine: &NoFacts,
+        built_in: &BUILT_IN,
+    };
+    Program::compile(&layers).ok()
+}
+
+/// Comments say where something came from, which is another file then.
+fn without_places(text: &str) -> Vec<&str> {
+    text.lines().map(|line| line.split(" # from ").next().unwrap_or(line).trim_end()).collect()
+}
