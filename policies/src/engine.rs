@@ -171,6 +171,10 @@ impl Engine {
     /// A block of what was observed is read.
     pub fn read(&mut self, seen: Seen, access: &Access<'_>, block: u32) -> Advice {
         let id = self.names.block_id(access.bucket, access.key, block);
+        if access.op == Op::Delete {
+            self.lost(id);
+            return Advice::Bypass;
+        }
         let first = u64::from(block) * self.options.block_bytes;
         let bytes = access.size.saturating_sub(first).min(self.options.block_bytes);
         let Some(slot) = self.entry(id, seen.dataset, bytes) else { return Advice::Bypass };

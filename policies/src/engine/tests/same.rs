@@ -54,14 +54,17 @@ fn what_was_lost_is_asked_for_again() {
     let mut engine =
         Engine::new(Options { capacity_bytes: 1 << 20, blocks_max: 100, block_bytes: 8 << 20, seed: 3 });
     let caller = Caller { id: 1, family: 1 };
-    let access = Access { at_us: 5, caller, bucket: 1, key: "a/1", op: Op::Read, size: 1000, range: 0..1000 };
-    let read = |engine: &mut Engine| {
+    let mut ask = |op: Op, is_lost: bool| {
+        let access = Access { at_us: 5, caller, bucket: 1, key: "a/1", op, size: 1000, range: 0..1000 };
+        if is_lost {
+            let id = engine.block_id(1, "a/1", 0);
+            engine.lost(id);
+            assert_eq!(engine.kept_bytes(), 0);
+        }
         let seen = engine.observe(&access);
         engine.read(seen, &access, 0)
     };
-    assert_eq!((read(&mut engine), read(&mut engine)), (Advice::Keep, Advice::Kept));
-    let id = engine.block_id(1, "a/1", 0);
-    engine.lost(id);
-    assert_eq!(engine.kept_bytes(), 0);
-    assert_eq!(read(&mut engine), Advice::Keep);
+    assert_eq!((ask(Op::Read, false), ask(Op::Read, false)), (Advice::Keep, Advice::Kept));
+    assert_eq!((ask(Op::Read, true), ask(Op::Read, false)), (Advice::Keep, Advice::Kept));
+    assert_eq!((ask(Op::Delete, false), ask(Op::Read, false)), (Advice::Bypass, Advice::Keep));
 }
