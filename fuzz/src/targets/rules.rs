@@ -16,7 +16,8 @@ pub fn run(data: &[u8]) {
     let Some(program) = compiled(text, lines) else { return };
     let printed = program.to_yaml();
     let again = compiled(&printed, usize::MAX).expect("what was printed is right");
-    assert_eq!(without_places(&printed), without_places(&again.to_yaml()));
+    // Where things come from is another file then.
+    assert!(program.to_json()["policy"] == again.to_json()["policy"], "{printed}");
     assert_eq!(program.due(&NoFacts).count(), again.due(&NoFacts).count());
 }
 
@@ -36,9 +37,4 @@ fn compiled(text: &str, lines: usize) -> Option<Program> {
         built_in: &BUILT_IN,
     };
     Program::compile(&layers).ok()
-}
-
-/// Comments say where something came from, which is another file then.
-fn without_places(text: &str) -> Vec<&str> {
-    text.lines().map(|line| line.split(" # from ").next().unwrap_or(line).trim_end()).collect()
 }
