@@ -9,8 +9,8 @@ mod job;
 mod list;
 mod names;
 mod order;
-mod patterns;
 mod pairs;
+mod patterns;
 mod pool;
 mod shares;
 mod streams;
@@ -172,7 +172,9 @@ impl Engine {
         let Self { table, lists, datasets, streams, .. } = self;
         let Some(dataset) = datasets.get_mut(&seen.dataset) else { return };
         dataset.reads_without_news = dataset.reads_without_news.saturating_add(1);
-        let Some((touch, place)) = streams.touch(seen.stream, access, slot, bytes, seen.goes_on) else { return };
+        let Some((touch, place)) = streams.touch(seen.stream, access, slot, bytes, seen.goes_on) else {
+            return;
+        };
         let Some(place) = place else { return };
         let is_new = dataset.readers(&table[slot]) >> place & 1 == 0;
         if touch == Touch::Within && !is_new {

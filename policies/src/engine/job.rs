@@ -187,7 +187,8 @@ impl Job {
         if self.is_proven() {
             return self.duration_us / self.period_us.max(1.0);
         }
-        (self.last_fresh_us - self.started_us) as f64 / ((self.run_started_us - self.started_us) as f64).max(1.0)
+        (self.last_fresh_us - self.started_us) as f64
+            / ((self.run_started_us - self.started_us) as f64).max(1.0)
     }
 
     /// Whether it has begun a second pass, by all appearances.

@@ -67,7 +67,12 @@ pub(super) struct OrderFinder {
 }
 
 impl OrderFinder {
-    pub(super) fn dbg(&self) -> String { format!("requests {} on {} ahead {} behind {} gaps {} jumps {} next {}", self.requests, self.on, self.ahead, self.behind, self.gaps, self.jumps, self.next_groups) }
+    pub(super) fn dbg(&self) -> String {
+        format!(
+            "requests {} on {} ahead {} behind {} gaps {} jumps {} next {}",
+            self.requests, self.on, self.ahead, self.behind, self.gaps, self.jumps, self.next_groups
+        )
+    }
     pub(super) fn new() -> Self {
         Self {
             next: [0; NEXT_MAX],
@@ -174,7 +179,11 @@ impl OrderFinder {
         let (ahead, on) = (share(self.ahead, compared), share(self.on, self.requests));
         // Of objects that take many requests each, one is a group.
         let by_range = self.starts * REQUESTS_PER_GROUP < self.requests;
-        let (jumps, next) = if by_range { (self.starts.saturating_sub(1), self.starts_on) } else { (self.jumps, self.next_groups) };
+        let (jumps, next) = if by_range {
+            (self.starts.saturating_sub(1), self.starts_on)
+        } else {
+            (self.jumps, self.next_groups)
+        };
         let skips = jumps > 0 && share(next, jumps) < 0.5;
         let is_sure = compared >= COMPARED_SURE && jumps >= JUMPS_SURE;
         let is_ahead = ahead >= AHEAD_SHARE || ahead >= MOSTLY_AHEAD_SHARE && on >= ON_SHARE && !skips;
@@ -213,7 +222,8 @@ impl<'a> Numbered<'a> {
     /// A hash of the name with `more` added to its number.
     fn place(&self, more: u64) -> u64 {
         let number: u64 = self.key[self.at.clone()].parse().unwrap_or(0);
-        let rest = xxh3_64(self.key[..self.at.start].as_bytes()) ^ xxh3_64(self.key[self.at.end..].as_bytes());
+        let rest =
+            xxh3_64(self.key[..self.at.start].as_bytes()) ^ xxh3_64(self.key[self.at.end..].as_bytes());
         hashed(rest, number.wrapping_add(more))
     }
 

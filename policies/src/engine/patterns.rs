@@ -43,7 +43,9 @@ impl Engine {
             return Some(Pattern::OnePass);
         }
         let mut ranks = dataset.jobs.iter().filter(|rank| rank.is_active && rank.family == job.family);
-        if ranks.any(|rank| rank.has_come_back() && rank.pass_share() < PASS_SHARE) && self.trains_with_more(number, job) {
+        if ranks.any(|rank| rank.has_come_back() && rank.pass_share() < PASS_SHARE)
+            && self.trains_with_more(number, job)
+        {
             return Some(Pattern::Validation);
         }
         self.streams.order(seen.family, self.names.shape(number)).map(Pattern::Epochs)
@@ -52,12 +54,23 @@ impl Engine {
     pub fn dbg(&self, seen: Seen) -> String {
         let number = self.names.root(seen.dataset);
         let d = &self.datasets[&number];
-        format!("{} {:?} known {} jobs {} place {:?} skewed {}", self.streams.dbg(seen.family, self.names.shape(number)), self.names.name(number).folder, d.known, d.jobs.len(), self.streams.place_of(seen.stream), d.is_skewed)
+        format!(
+            "{} {:?} known {} jobs {} place {:?} skewed {}",
+            self.streams.dbg(seen.family, self.names.shape(number)),
+            self.names.name(number).folder,
+            d.known,
+            d.jobs.len(),
+            self.streams.place_of(seen.stream),
+            d.is_skewed
+        )
     }
     /// Whether a job's family reads another dataset, a larger one, between the passes of this one.
     fn trains_with_more(&self, number: u16, job: &Job) -> bool {
         let others = self.datasets.iter().filter(|(other, _)| **other != number);
-        let mut jobs = others.flat_map(|(_, dataset)| &dataset.jobs).filter(|other| other.family == job.family);
-        jobs.any(|other| f64::from(other.blocks.max(other.reads)) * SET_SHARE > f64::from(job.blocks.max(job.reads)))
+        let mut jobs =
+            others.flat_map(|(_, dataset)| &dataset.jobs).filter(|other| other.family == job.family);
+        jobs.any(|other| {
+            f64::from(other.blocks.max(other.reads)) * SET_SHARE > f64::from(job.blocks.max(job.reads))
+        })
     }
 }

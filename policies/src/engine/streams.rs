@@ -84,7 +84,9 @@ impl Streams {
         self.orders.get(&mixed(family ^ shape))?.order()
     }
 
-    pub(super) fn dbg(&self, family: u64, dataset: u64) -> String { self.orders.get(&mixed(family ^ dataset)).map_or("none".into(), |o| o.dbg()) }
+    pub(super) fn dbg(&self, family: u64, dataset: u64) -> String {
+        self.orders.get(&mixed(family ^ dataset)).map_or("none".into(), |o| o.dbg())
+    }
     /// The place of a caller's job in a dataset.
     pub(super) fn place(&self, caller: Caller, dataset: u16) -> Option<usize> {
         self.streams.get(&id_of(caller, dataset))?.place

@@ -243,19 +243,34 @@ fn pool_alone() {
 #[ignore]
 fn speed() {
     use super::{Engine, Options};
-    for (profile, workloads, objects) in [(Profile::Mix, None, Some(20_000)), (Profile::KWorkloads, Some(3), Some(100_000)), (Profile::KWorkloads, Some(8), Some(50_000)), (Profile::Zipf, None, Some(40_000)), (Profile::Resnet50, None, None)] {
+    for (profile, workloads, objects) in [
+        (Profile::Mix, None, Some(20_000)),
+        (Profile::KWorkloads, Some(3), Some(100_000)),
+        (Profile::KWorkloads, Some(8), Some(50_000)),
+        (Profile::Zipf, None, Some(40_000)),
+        (Profile::Resnet50, None, None),
+    ] {
         let settings = Settings { workloads, objects, ..Settings::default() };
         let made = workload(profile, &settings).unwrap();
         let capacity = made.scene.keys.bytes() / 3;
         let requests: Vec<_> = made.requests.take(2_000_000).collect();
-        let mut engine = Engine::new(Options { capacity_bytes: capacity, blocks_max: 1 << 20, block_bytes: 8 << 20, seed: 0 });
+        let mut engine = Engine::new(Options {
+            capacity_bytes: capacity,
+            blocks_max: 1 << 20,
+            block_bytes: 8 << 20,
+            seed: 0,
+        });
         let start = std::time::Instant::now();
         for r in &requests {
             let access = made.scene.access(r);
             let seen = engine.observe(&access);
             engine.read(seen, &access, (access.range.start >> 23) as u32);
         }
-        println!("{profile:?} {} requests {:.3} us each", requests.len(), start.elapsed().as_secs_f64() * 1e6 / requests.len() as f64);
+        println!(
+            "{profile:?} {} requests {:.3} us each",
+            requests.len(),
+            start.elapsed().as_secs_f64() * 1e6 / requests.len() as f64
+        );
     }
 }
 
@@ -277,16 +292,27 @@ fn g5() {
         Told::Validation => Pattern::Validation,
     };
     let mut confusion: HashMap<(Pattern, String), u32> = HashMap::new();
-    for seed in (0..std::env::var("SEEDS").map_or(20, |s| s.parse().unwrap())).map(|s| s + std::env::var("FROM").map_or(1000_u64, |s| s.parse().unwrap())) {
+    for seed in (0..std::env::var("SEEDS").map_or(20, |s| s.parse().unwrap()))
+        .map(|s| s + std::env::var("FROM").map_or(1000_u64, |s| s.parse().unwrap()))
+    {
         let made = Traffic::new(seed).generate();
         let requests: Vec<_> = made.requests.collect();
         // By stream: requests of the first epoch, and where its second begins.
         let mut first: HashMap<u16, (usize, usize)> = HashMap::new();
         for r in &requests {
             let e = first.entry(r.stream).or_default();
-            if r.epoch == 0 { e.0 += 1 } else if r.epoch == 1 { e.1 += 1 }
+            if r.epoch == 0 {
+                e.0 += 1
+            } else if r.epoch == 1 {
+                e.1 += 1
+            }
         }
-        let mut engine = Engine::new(Options { capacity_bytes: 1 << 34, blocks_max: 1 << 18, block_bytes: 8 << 20, seed: 0 });
+        let mut engine = Engine::new(Options {
+            capacity_bytes: 1 << 34,
+            blocks_max: 1 << 18,
+            block_bytes: 8 << 20,
+            seed: 0,
+        });
         let mut counts: HashMap<u16, (usize, usize)> = HashMap::new();
         let mut last = HashMap::new();
         let mut told: HashMap<u16, Option<Told>> = HashMap::new();
@@ -302,7 +328,11 @@ fn g5() {
                 engine.check(access.key);
             }
             let c = counts.entry(r.stream).or_default();
-            if r.epoch == 0 { c.0 += 1 } else if r.epoch == 1 { c.1 += 1 }
+            if r.epoch == 0 {
+                c.0 += 1
+            } else if r.epoch == 1 {
+                c.1 += 1
+            }
             let pattern = made.scene.stream(r).pattern;
             let due = match pattern {
                 Pattern::Validation => r.epoch == 1 && c.1 == (first[&r.stream].1 / 10).max(1),
@@ -331,20 +361,34 @@ fn g5() {
             let found_label = found.map(label);
             if found_label != Some(truth) && std::env::var_os("SHOW").is_some() {
                 let r = requests.iter().find(|r| r.stream == stream).unwrap();
-                println!("seed {seed} {truth:?} told {found:?} first {:?} {:?}", first[&stream], made.scene.keys.name(r.key));
+                println!(
+                    "seed {seed} {truth:?} told {found:?} first {:?} {:?}",
+                    first[&stream],
+                    made.scene.keys.name(r.key)
+                );
             }
             *confusion.entry((truth, format!("{found_label:?}"))).or_default() += 1;
         }
     }
-    let truths: std::collections::BTreeSet<String> = confusion.keys().map(|(t, _)| format!("{t:?}")).collect();
+    let truths: std::collections::BTreeSet<String> =
+        confusion.keys().map(|(t, _)| format!("{t:?}")).collect();
     let (mut sum, mut n) = (0.0, 0.0);
     for truth in truths {
         let name = format!("Some({truth})");
-        let hit: u32 = confusion.iter().filter(|((t, f), _)| format!("{t:?}") == truth && *f == name).map(|(_, c)| c).sum();
-        let actual: u32 = confusion.iter().filter(|((t, _), _)| format!("{t:?}") == truth).map(|(_, c)| c).sum();
+        let hit: u32 = confusion
+            .iter()
+            .filter(|((t, f), _)| format!("{t:?}") == truth && *f == name)
+            .map(|(_, c)| c)
+            .sum();
+        let actual: u32 =
+            confusion.iter().filter(|((t, _), _)| format!("{t:?}") == truth).map(|(_, c)| c).sum();
         let said: u32 = confusion.iter().filter(|((_, f), _)| *f == name).map(|(_, c)| c).sum();
         let f1 = 2.0 * f64::from(hit) / f64::from(actual + said);
-        let wrong: Vec<_> = confusion.iter().filter(|((t, f), _)| format!("{t:?}") == truth && *f != name).map(|((_, f), c)| (f.clone(), *c)).collect();
+        let wrong: Vec<_> = confusion
+            .iter()
+            .filter(|((t, f), _)| format!("{t:?}") == truth && *f != name)
+            .map(|((_, f), c)| (f.clone(), *c))
+            .collect();
         println!("{truth} {hit} of {actual}, said {said}: F1 {f1:.3} {wrong:?}");
         sum += f1;
         n += 1.0;
