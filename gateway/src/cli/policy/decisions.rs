@@ -8,7 +8,7 @@ use crate::config::ByteSize;
 use clap::Args;
 
 #[derive(Debug, Args)]
-pub(super) struct DecisionsArgs {
+pub(in crate::cli) struct DecisionsArgs {
     /// At most so many.
     #[arg(long, default_value_t = 100, value_name = "N")]
     limit: u32,

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
-pub(super) struct TestArgs {
+pub(in crate::cli) struct TestArgs {
     /// A policy, or a plugin of a framework; what comes with the server holds below it.
     file: PathBuf,
     #[command(flatten)]

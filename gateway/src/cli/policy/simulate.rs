@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::thread;
 
 #[derive(Debug, Args)]
-pub(super) struct SimulateArgs {
+pub(in crate::cli) struct SimulateArgs {
     /// A policy; it has to be right, and what it says of the engine holds.
     file: Option<PathBuf>,
     /// Recorded accesses, of `mlgw trace import`.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
-pub(super) struct ValidateArgs {
+pub(in crate::cli) struct ValidateArgs {
     /// Policies, or plugins of frameworks, in YAML or JSON.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
