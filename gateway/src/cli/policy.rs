@@ -48,3 +48,14 @@ pub(super) fn run(command: PolicyCommand, global: &Global, out: Out) -> Result<(
         PolicyCommand::Decisions(args) => talk(decisions::run(args, global, out)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::config::printed::assert_section_is;
+    use mlgw_policies::language;
+
+    #[test]
+    fn the_tables_of_the_language_are_documented() {
+        assert_section_is("docs/POLICIES.md", "tables", language::printed().trim());
+    }
+}
