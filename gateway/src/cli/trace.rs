@@ -8,8 +8,8 @@ use super::output::Out;
 use super::policy::unreadable;
 use super::progress::Progress;
 use clap::{Subcommand, ValueEnum};
-use mlgw_policies::trace::TraceWriter;
 use mlgw_policies::trace::import::{Log, LogImport, Report};
+use mlgw_policies::trace::{TraceError, TraceReader, TraceWriter};
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read, Write as _};
@@ -68,6 +68,7 @@ pub(super) fn run(command: TraceCommand, out: Out) -> Result<(), CliError> {
         LogWord::S3 => Log::S3,
         LogWord::Own => Log::Own,
     };
+    take_care(&to)?;
     let progress = Progress::new(out.quiet);
     let imported = import(log, &logs, &to, &progress);
     progress.done();
@@ -83,6 +84,25 @@ pub(super) fn run(command: TraceCommand, out: Out) -> Result<(), CliError> {
     }
     out.done(&imported, &sentence(&imported))
 }
+
+/// Refuses to write over what is no trace: most likely that is a log, and the trace was forgotten.
+fn take_care(to: &Path) -> Result<(), CliError> {
+    let Ok(file) = File::open(to) else { return Ok(()) };
+    let mut begin = Vec::new();
+    file.take(HEADER_BYTES).read_to_end(&mut begin).map_err(|error| unreadable(to, &error))?;
+    let mut reader = TraceReader::new();
+    reader.push(&begin);
+    match reader.read() {
+        Err(TraceError::NoTrace) => Err(CliError::Usage(format!(
+            "{} is there and no trace: the trace to be written comes last",
+            to.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Enough of a file to tell whether it is a trace.
+const HEADER_BYTES: u64 = 64;
 
 fn sentence(imported: &ImportedLogs) -> String {
     format!(

@@ -45,9 +45,10 @@ fn a_right_file_is_said_to_be_right_and_a_wrong_one_wholly_told() {
     let both = mlgw(room.path(), "policy validate good.yaml bad.yaml");
     assert_eq!((both.status, both.error.as_str()), (1, "mlgw: 1 of 2 files is wrong\n"));
     let first = both.out.lines().nth(1).expect("a diagnostic");
-    let expected = "bad.yaml:6:35: rules[0].conditions[1].property: \"siez\" is no property of file_context; \
-                    did you mean \"size\"?";
-    assert!(first.starts_with(expected), "{first}");
+    let expected = "bad.yaml:6:36: rules[0].conditions[1].property: \"siez\" is no property of file_context; \
+                    did you mean \"size\"? (one of size, type, extension, path, name, key, bucket, tags, tags.NAME, \
+                    metadata, metadata.NAME, model_file_kind, checkpoint_generation, age, tier)";
+    assert_eq!(first, expected);
     assert!(both.out.contains("did you mean \"pin\"?"), "{}", both.out);
     let document = mlgw(room.path(), "policy validate bad.yaml --output json").document();
     assert_eq!(document[0]["diagnostics"][0]["nearest"], "size");

@@ -120,7 +120,7 @@ fn a_log_of_s3_is_imported_and_rehearsed_on() {
     let said = mlgw(room.path(), "trace import --from s3 s3.log day.trace");
     assert_eq!(said.status, 0, "{}", said.error);
     assert_eq!(said.out, "day.trace: 300 accesses of 301 lines; 0 passed over, 1 bad, 0 late.\n");
-    assert_eq!(said.error, "mlgw: s3.log:301: there is no field for the time\n");
+    assert_eq!(said.error, "mlgw: s3.log:301: there is no field for the bucket\n");
     let rows = simulate(room.path(), "--trace day.trace --cache .5");
     assert_eq!(rows.len(), POLICIES.len());
     assert!(rows.iter().all(|row| row["profile"] == "day.trace"));
@@ -134,4 +134,6 @@ fn a_log_of_s3_is_imported_and_rehearsed_on() {
     let wrong = mlgw(room.path(), "trace import --from own s3.log other.trace");
     assert!(wrong.status == 1 && wrong.error.contains("is --from right?"), "{}", wrong.error);
     assert!(!room.path().join("other.trace").exists());
+    let forgotten = mlgw(room.path(), "trace import --from s3 s3.log s3.log");
+    assert!(forgotten.status == 2 && forgotten.error.contains("comes last"), "{}", forgotten.error);
 }

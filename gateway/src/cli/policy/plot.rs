@@ -23,8 +23,8 @@ pub(super) struct Line {
 
 /// Colour and dashes of each line, in order: of middle lightness, and apart also for those who see fewer colours.
 const STYLES: [(&str, &str); 6] = [
-    ("#e0457b", ""),
-    ("#3d8bd4", ""),
+    ("#e0457b", "none"),
+    ("#3d8bd4", "none"),
     ("#c98500", "8 4"),
     ("#2e9e6b", "2 4"),
     ("#9a6fd0", "10 3 2 3"),
