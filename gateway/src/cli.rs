@@ -21,6 +21,7 @@ mod status;
 mod store;
 mod tier;
 mod top;
+mod trace;
 mod upstream;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
@@ -96,6 +97,9 @@ enum Command {
     /// What is done by itself with where bytes are, and why.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
+    /// Recorded accesses.
+    #[command(subcommand)]
+    Trace(trace::TraceCommand),
     /// The object stores of others: what is configured, and whether it works.
     #[command(subcommand)]
     Upstream(upstream::UpstreamCommand),
@@ -180,7 +184,8 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Tier(command) => talk(tier::run(command, &cli.global, out)),
         Command::Dataset(command) => talk(dataset::run(command, &cli.global, out)),
         Command::Job(command) => talk(job::run(command, &cli.global, out)),
-        Command::Policy(command) => talk(policy::run(command, &cli.global, out)),
+        Command::Policy(command) => policy::run(command, &cli.global, out),
+        Command::Trace(command) => trace::run(command, out),
         Command::Upstream(command) => talk(upstream::run(command, &cli.global, out)),
         Command::Version => {
             let version = env!("CARGO_PKG_VERSION");
@@ -254,6 +259,16 @@ mod tests {
             "job wait 1",
             "job cancel 1",
             "policy decisions --limit 5 --kind spill --bucket b --output json",
+            "policy schema",
+            "policy schema --framework",
+            "policy validate F G --output json",
+            "policy test F --keys L",
+            "policy test F --files D --environment production --limit 3",
+            "policy test F --trace T",
+            "policy simulate F --trace T --cache .1,10GiB --block 4MiB --policy mlgw,lru --plot P.svg",
+            "policy simulate --profile mix --workloads 3 --seed 2 --epochs 4 --order shard-shuffled --objects 9 --from-epoch 2",
+            "trace import --from s3 L M OUT",
+            "trace import --from own - OUT",
             "store check D",
             "store repair D",
             "store rebuild D --without-log",

@@ -59,6 +59,7 @@ mod writer;
 
 pub use reader::{End, TraceReader};
 use thiserror::Error;
+pub(crate) use writer::ByHash;
 pub use writer::TraceWriter;
 
 /// First bytes of a trace.

@@ -8,7 +8,7 @@
 //! - `power_cut`: what a power cut may leave of a recording, by seed;
 //! - `server`, `s3`: start, kill and stop the binary; an S3 client that never retries;
 //! - `history`, `workload`, `check`: what clients were promised, and whether the server keeps it;
-//! - `bound`, `crashes`, `datasets`, `limits`, `observability`, `store`, `tiers`: the tests themselves;
+//! - `bound`, `crashes`, `datasets`, `limits`, `observability`, `policies`, `store`, `tiers`: the tests themselves;
 //! - `clients`: S3 clients written in Rust;
 //! - `proxy`: stands before an origin and does harm by rules; also a program, `mlgw-fault-proxy`, for benchmarks;
 //! - `slow_disk`: a directory mounted once more, as slow as one spindle; a program, `mlgw-slow-disk`, for benchmarks.
@@ -37,6 +37,8 @@ mod limits;
 mod mount;
 #[cfg(test)]
 mod observability;
+#[cfg(test)]
+mod policies;
 #[cfg(test)]
 mod power_cut;
 pub mod proxy;

@@ -1,107 +1,61 @@
 //! `mlgw policy …`
+//!
+//! Schema, validate, test and simulate need no server and write nothing but the plot that they are asked for.
 
-use super::client::Client;
-use super::output::{Out, columns};
-use super::{CliError, Global, discover, path_segment};
-use crate::admin::{DecisionInfo, DecisionList};
-use crate::config::ByteSize;
+mod decisions;
+mod examine;
+mod keys;
+mod plot;
+mod scenario;
+mod simulate;
+mod sizes;
+mod text;
+mod validate;
+
+use super::output::Out;
+use super::{CliError, Global, talk};
 use clap::Subcommand;
+use mlgw_policies::language;
+pub(super) use text::unreadable;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum PolicyCommand {
-    /// What was moved, kept and let go of lately, and why; the newest first.
-    Decisions {
-        /// At most so many.
-        #[arg(long, default_value_t = 100, value_name = "N")]
-        limit: u32,
-        /// Only of this kind: spill, promote, relocate, release, keep, evict, clear, import, persist.
+    /// The JSON Schema of policy files, for editors and programs.
+    Schema {
+        /// That of plugins of frameworks instead.
         #[arg(long)]
-        kind: Option<String>,
-        /// Only about objects of this bucket; what is about whole segments is left out.
-        #[arg(long)]
-        bucket: Option<String>,
+        framework: bool,
     },
+    /// Whether files are right; everything that is wrong is listed with its line.
+    Validate(validate::ValidateArgs),
+    /// Which rules match which keys, as far as keys alone tell.
+    Test(examine::TestArgs),
+    /// What caches would have got on a trace or a generated workload: ours, those of others, and the best there can be.
+    Simulate(simulate::SimulateArgs),
+    /// What was moved, kept and let go of lately, and why; the newest first.
+    Decisions(decisions::DecisionsArgs),
 }
 
-pub(super) async fn run(command: PolicyCommand, global: &Global, out: Out) -> Result<(), CliError> {
-    let client = Client::new(discover::target(global)?)?;
-    let PolicyCommand::Decisions { limit, kind, bucket } = command;
-    let mut path = format!("/v1/decisions?limit={limit}");
-    for (name, value) in [("kind", kind), ("bucket", bucket)] {
-        path.extend(value.map(|value| format!("&{name}={}", path_segment(&value))));
-    }
-    out.document(&client.get::<DecisionList>(&path).await?, list)
-}
-
-fn list(list: &DecisionList) -> String {
-    let rows: Vec<_> = list.decisions.iter().map(row).collect();
-    columns(&["TIME", "KIND", "WHAT", "FROM", "TO", "BYTES", "REASON", "OUTCOME"], &rows)
-}
-
-fn row(decision: &DecisionInfo) -> Vec<String> {
-    let reason = match decision.job {
-        Some(job) => format!("{} {job}", decision.reason),
-        None => decision.reason.clone(),
-    };
-    let outcome = match &decision.error {
-        Some(error) => format!("{}: {error}", decision.outcome),
-        None => decision.outcome.clone(),
-    };
-    vec![
-        decision.time.clone(),
-        decision.kind.clone(),
-        what(decision),
-        decision.from.clone(),
-        decision.to.clone(),
-        ByteSize(decision.bytes).human(),
-        reason,
-        outcome,
-    ]
-}
-
-/// The segment or the objects; several that are alike by the first of them.
-fn what(decision: &DecisionInfo) -> String {
-    let times = if decision.count == 1 { String::new() } else { format!(" x{}", decision.count) };
-    match (decision.segment, &decision.bucket) {
-        (Some(segment), _) => format!("segment {segment}{times}"),
-        (None, Some(bucket)) => {
-            format!("s3://{bucket}/{}{times}", decision.key.as_deref().unwrap_or_default())
+pub(super) fn run(command: PolicyCommand, global: &Global, out: Out) -> Result<(), CliError> {
+    match command {
+        PolicyCommand::Schema { framework } => {
+            let schema = if framework { language::framework_schema() } else { language::schema() };
+            out.text(&format!("{schema:#}\n"))
         }
-        (None, None) => "-".to_owned(),
+        PolicyCommand::Validate(args) => validate::run(&args, out),
+        PolicyCommand::Test(args) => examine::run(&args, out),
+        PolicyCommand::Simulate(args) => simulate::run(&args, out),
+        PolicyCommand::Decisions(args) => talk(decisions::run(args, global, out)),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::row;
-    use crate::admin::DecisionInfo;
+    use crate::config::printed::assert_section_is;
+    use mlgw_policies::language;
 
     #[test]
-    fn a_row_says_what_and_why() {
-        let decision = DecisionInfo {
-            time: "T".into(),
-            kind: "keep".into(),
-            bucket: Some("lake".into()),
-            key: Some("a/b".into()),
-            count: 3,
-            from: "origin".into(),
-            to: "copies".into(),
-            bytes: 3 << 20,
-            reason: "job".into(),
-            job: Some(7),
-            outcome: "no_room".into(),
-            ..DecisionInfo::default()
-        };
-        let expected = ["T", "keep", "s3://lake/a/b x3", "origin", "copies", "3.0 MiB", "job 7", "no_room"];
-        assert_eq!(row(&decision), expected);
-        let failed = DecisionInfo {
-            segment: Some(9),
-            count: 1,
-            outcome: "failed".into(),
-            error: Some("no such disk".into()),
-            ..DecisionInfo::default()
-        };
-        assert_eq!(row(&failed)[2], "segment 9");
-        assert_eq!(row(&failed)[7], "failed: no such disk");
+    fn the_tables_of_the_language_are_documented() {
+        assert_section_is("docs/POLICIES.md", "tables", language::printed().trim());
     }
 }

@@ -95,6 +95,15 @@ pub(super) const FRAMEWORK_FIELDS: &[&str] =
 /// Fields of `detect`.
 pub(super) const DETECT_FIELDS: &[&str] = &["keys", "magic", "user_agents"];
 
+/// Whether a text is a plugin's rather than a policy's: it has a framework's name at its top.
+#[must_use]
+pub fn is_framework(text: &str) -> bool {
+    match tree::parse(text, &mut Findings::new("")).map(|node| node.data) {
+        Some(Data::Map(entries)) => entries.iter().any(|entry| &*entry.key == "framework"),
+        _ => false,
+    }
+}
+
 impl Framework {
     /// Reads YAML or JSON; `file` is the name that messages give it.
     ///

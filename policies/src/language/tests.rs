@@ -8,6 +8,7 @@ mod diagnostics;
 mod evaluation;
 mod files;
 mod layering;
+mod offline;
 mod printing;
 mod properties;
 mod recipes;

@@ -53,14 +53,7 @@ impl Blocks {
         range: &Range<u64>,
     ) -> impl Iterator<Item = (u32, u32)> + use<> {
         let first = self.first_of(object, size);
-        let block_bytes = u64::from(self.block_bytes);
-        let end = range.end.min(size);
-        let begin = range.start.min(end);
-        let blocks = begin / block_bytes..end.div_ceil(block_bytes).max(begin / block_bytes + 1);
-        blocks.map(move |number| {
-            let bytes = size.saturating_sub(number * block_bytes).min(block_bytes);
-            (first + number as u32, bytes as u32)
-        })
+        touched(size, range, self.block_bytes).map(move |(number, bytes)| (first + number, bytes))
     }
 
     /// All blocks that `object` has had numbers for since it last changed its size, in order to forget them.
@@ -94,6 +87,19 @@ impl Blocks {
         let count = size.div_ceil(u64::from(self.block_bytes)).max(1);
         u32::try_from(count).expect("fewer than 2^32 blocks")
     }
+}
+
+/// The blocks of an object of `size` bytes that hold bytes of `range`, counted from its begin, and the bytes in each of them. One
+/// block of no bytes stands for an empty object.
+pub fn touched(size: u64, range: &Range<u64>, block_bytes: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
+    let block_bytes = u64::from(block_bytes);
+    let end = range.end.min(size);
+    let begin = range.start.min(end);
+    let blocks = begin / block_bytes..end.div_ceil(block_bytes).max(begin / block_bytes + 1);
+    blocks.map(move |number| {
+        let bytes = size.saturating_sub(number * block_bytes).min(block_bytes);
+        (number as u32, bytes as u32)
+    })
 }
 
 #[cfg(test)]

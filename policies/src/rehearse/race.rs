@@ -2,12 +2,16 @@
 //!
 //! The engine is told what it is told in a server; the references are told blocks. All have the same room and begin empty. What is
 //! counted is up to the caller, so that a race can leave out the epochs in which caches fill.
+//!
+//! Requests need not fit into memory: what the references are told of is kept as a [`Course`] of twelve bytes a block, and a [`Runner`]
+//! hears requests one at a time, again for each size of its cache.
 
-use super::blocks::Blocks;
-use super::reference::{Event, Lru, NeverEvict, Outcome, Reference, S3Fifo, Sieve, optimum};
+mod course;
+mod runner;
+
 use super::scene::{Request, Scene};
-use crate::access::Op;
-use crate::engine::{Advice, Engine, Options};
+pub use course::{Course, Objects};
+pub use runner::Runner;
 
 /// Who takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +46,12 @@ impl Racer {
             Self::NeverEvict => "never-evict",
             Self::Optimum => "optimum",
         }
+    }
+
+    /// The one of that word.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|racer| racer.name() == name)
     }
 }
 
@@ -87,12 +97,10 @@ impl Score {
     }
 }
 
-/// A recorded race: the blocks that were asked for, and what the engine made of it.
+/// A race on a generated workload: the blocks that were asked for, and what the engine made of them.
 pub struct Race {
     capacity_bytes: u64,
-    events: Vec<Event>,
-    /// Whether each of them counts.
-    counts: Vec<bool>,
+    course: Course,
     engine: Score,
 }
 
@@ -104,72 +112,19 @@ impl Race {
         block_bytes: u32,
         capacity_bytes: u64,
     ) -> Self {
-        let mut engine = Engine::new(Options {
-            capacity_bytes,
-            blocks_max: scene.keys.len() * 2 + BLOCKS_MIN,
-            block_bytes: u64::from(block_bytes),
-            seed: 0,
-        });
-        let mut blocks = Blocks::new(block_bytes);
-        let mut race =
-            Self { capacity_bytes, events: Vec::new(), counts: Vec::new(), engine: Score::default() };
+        let mut runner = Runner::new(capacity_bytes, block_bytes, scene.keys.len() * 2);
+        let mut course = Course::new(block_bytes);
         for (request, counts) in requests {
             let access = scene.access(&request);
-            let seen = engine.observe(&access);
-            let is_read = request.op == Op::Read;
-            let first = (request.range.start / u64::from(block_bytes)) as u32;
-            for (number, (block, bytes)) in (first..).zip(blocks.of(request.key, access.size, &request.range))
-            {
-                let advice = engine.read(seen, &access, number);
-                race.engine.written_bytes += u64::from(bytes) * u64::from(is_read && advice == Advice::Keep);
-                if is_read && counts {
-                    race.engine.count(bytes, advice == Advice::Kept);
-                }
-                race.events.push(Event { block, bytes, is_read });
-                race.counts.push(counts);
-            }
+            runner.take(&access, counts);
+            course.add(request.key, &access, counts);
         }
-        race
+        Self { capacity_bytes, course, engine: runner.score() }
     }
 
     /// What a racer reaches.
     #[must_use]
     pub fn score(&self, racer: Racer) -> Score {
-        match racer {
-            Racer::Mlgw => self.engine,
-            Racer::Lru => self.replay(&mut Lru::new(self.capacity_bytes)),
-            Racer::S3Fifo => self.replay(&mut S3Fifo::new(self.capacity_bytes)),
-            Racer::Sieve => self.replay(&mut Sieve::new(self.capacity_bytes)),
-            Racer::NeverEvict => self.replay(&mut NeverEvict::new(self.capacity_bytes)),
-            Racer::Optimum => self.best(),
-        }
-    }
-
-    fn replay(&self, reference: &mut impl Reference) -> Score {
-        let mut score = Score::default();
-        for (event, counts) in self.events.iter().zip(&self.counts) {
-            let is_hit = reference.access(event.block, event.bytes, event.is_read);
-            if event.is_read && *counts {
-                score.count(event.bytes, is_hit);
-            }
-        }
-        score.written_bytes = reference.bytes_written();
-        score
-    }
-
-    fn best(&self) -> Score {
-        let mut score = Score::default();
-        let outcomes = optimum(&self.events, self.capacity_bytes);
-        for ((event, outcome), counts) in self.events.iter().zip(outcomes).zip(&self.counts) {
-            if event.is_read && *counts {
-                score.count(event.bytes, outcome == Outcome::Hit);
-            }
-            let is_written = event.is_read && outcome == Outcome::Admitted;
-            score.written_bytes += u64::from(event.bytes) * u64::from(is_written);
-        }
-        score
+        self.course.score(racer, self.capacity_bytes).unwrap_or(self.engine)
     }
 }
-
-/// Blocks that an engine remembers at least.
-const BLOCKS_MIN: usize = 1 << 16;

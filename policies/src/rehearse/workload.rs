@@ -228,5 +228,14 @@ pub fn workload(profile: Profile, settings: &Settings) -> Result<Workload, OutOf
     })
 }
 
+/// What a share of a cache is a share of: all objects of the workload `scene`; of a mix, one training set.
+#[must_use]
+pub fn whole_bytes(profile: Profile, settings: &Settings, scene: &Scene) -> u64 {
+    match profile {
+        Profile::Mix => mix::training_bytes(settings),
+        _ => scene.keys.bytes(),
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 /// A hash that is its own hash.
 #[derive(Default)]
-struct Same(u64);
+pub(crate) struct Same(u64);
 
 impl Hasher for Same {
     fn finish(&self) -> u64 {
@@ -27,12 +27,14 @@ impl Hasher for Same {
     }
 }
 
-type ByHash = HashMap<u64, u32, BuildHasherDefault<Same>>;
+/// Numbers by hash.
+pub(crate) type ByHash = HashMap<u64, u32, BuildHasherDefault<Same>>;
 
 /// Makes the bytes of a trace.
 ///
 /// Bytes are added to a buffer of the caller's whenever a block is full, so that whoever writes them to a file does so in whole blocks.
 pub struct TraceWriter {
+    began_ms: u64,
     keys_max: usize,
     book: Book,
     /// Numbers by the hash of what has them. Of two with one hash the later has the entry, and the other gets a number again.
@@ -63,6 +65,7 @@ impl TraceWriter {
         out.extend(began_ms.to_le_bytes());
         out.extend(crc32c(&out[begin..]).to_le_bytes());
         Self {
+            began_ms,
             keys_max: keys_max.max(1),
             book: Book::default(),
             keys: ByHash::default(),
@@ -74,6 +77,12 @@ impl TraceWriter {
             first_us: 0,
             last_us: 0,
         }
+    }
+
+    /// Milliseconds from 1970 to the moment that times count from.
+    #[must_use]
+    pub fn began_ms(&self) -> u64 {
+        self.began_ms
     }
 
     /// Takes an access, and adds a block to `out` if one is full. A time before that of the last access counts as that one's, a range

@@ -70,7 +70,7 @@ impl EffectiveRule {
     }
 
     /// Whether conditions of these weights are enough for a threshold.
-    fn is_enough(&self, held: f64) -> bool {
+    pub(in crate::language) fn is_enough(&self, held: f64) -> bool {
         let Match::Threshold(share) = self.rule.matching else { return false };
         held >= share * self.weights - WEIGHT_TOLERANCE
     }

@@ -51,10 +51,23 @@ struct Mix<'a> {
     random: fastrand::Rng,
 }
 
+/// Bytes of a training set.
+pub(super) fn training_bytes(settings: &Settings) -> u64 {
+    u64::from(count(TRAIN, scale(settings))) * settings.bytes(OBJECT_BYTES)
+}
+
+fn scale(settings: &Settings) -> f64 {
+    settings.objects.map_or(1.0, |objects| f64::from(objects) / TRAIN)
+}
+
+fn count(objects: f64, scale: f64) -> u32 {
+    (objects * scale).round().max(1.0) as u32
+}
+
 pub(super) fn workload(settings: &Settings) -> Workload {
     let mut mix = Mix {
         settings,
-        scale: settings.objects.map_or(1.0, |objects| f64::from(objects) / TRAIN),
+        scale: scale(settings),
         scene: Scene::new(settings.naming, settings.seed),
         requests: Requests::default(),
         random: settings.random(0),
@@ -70,7 +83,7 @@ pub(super) fn workload(settings: &Settings) -> Workload {
 impl Mix<'_> {
     /// So many objects, in proportion.
     fn count(&self, objects: f64) -> u32 {
-        (objects * self.scale).round().max(1.0) as u32
+        count(objects, self.scale)
     }
 
     /// So many steps, in proportion, in microseconds.

@@ -1,0 +1,272 @@
+//! `mlgw policy test`: rules on keys, without anybody who reads them.
+//!
+//! What is known of a key alone decides some rules. The others stay open, and the answer says for want of what.
+
+use super::keys::Keys;
+use super::text::program;
+use crate::cli::CliError;
+use crate::cli::output::{Out, columns};
+use clap::Args;
+use mlgw_policies::language::{
+    EffectiveRule, Environment, Judged, Judgement, KeyFacts, KnownOfKey, Program, Target, Word as _,
+};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct TestArgs {
+    /// A policy, or a plugin of a framework; what comes with the server holds below it.
+    file: PathBuf,
+    #[command(flatten)]
+    keys: KeysArgs,
+    /// Where the server is to run: development, research, production or another that policies know.
+    #[arg(long, value_parser = environment, value_name = "NAME")]
+    environment: Option<Environment>,
+    /// Show at most so many keys, and count all; without it a table shows 100 and a document all.
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct KeysArgs {
+    /// A file with a key on each line, as `a/b.tar` or `s3://bucket/a/b.tar`; `-` for standard input.
+    #[arg(long, value_name = "LIST")]
+    keys: Option<PathBuf>,
+    /// Files as they would be uploaded, with their sizes and first bytes.
+    #[arg(long, value_name = "DIR")]
+    files: Option<PathBuf>,
+    /// The keys of a trace.
+    #[arg(long, value_name = "F")]
+    trace: Option<PathBuf>,
+}
+
+/// Keys that a table shows unless it is told otherwise.
+const SHOWN: usize = 100;
+
+/// The answer.
+#[derive(Debug, Serialize)]
+struct Examined {
+    /// How many keys were tried.
+    tried: u64,
+    keys: Vec<OfKey>,
+    rules: Vec<OfRule>,
+}
+
+/// What is said of a key.
+#[derive(Debug, Serialize)]
+struct OfKey {
+    key: String,
+    bucket: Option<String>,
+    size: Option<u64>,
+    frameworks: Vec<String>,
+    matched: Vec<Matched>,
+    open: Vec<Open>,
+}
+
+#[derive(Debug, Serialize)]
+struct Matched {
+    rule: String,
+    actions: Vec<String>,
+}
+
+/// A rule that matches if something else is so.
+#[derive(Debug, Serialize)]
+struct Open {
+    rule: String,
+    not_judged: Vec<String>,
+}
+
+/// What is said of a rule.
+#[derive(Debug, Serialize)]
+struct OfRule {
+    rule: String,
+    from: String,
+    matched: u64,
+    open: u64,
+    of: u64,
+    not_judged: BTreeSet<String>,
+}
+
+fn environment(word: &str) -> Result<Environment, String> {
+    let words = || Environment::WORDS.join(", ");
+    Environment::of(word).ok_or_else(|| format!("there are {}", words()))
+}
+
+pub(super) fn run(args: &TestArgs, out: Out) -> Result<(), CliError> {
+    let program = program(&args.file, args.environment)?;
+    let KeysArgs { keys, files, trace } = &args.keys;
+    let keys = match (keys, files, trace) {
+        (Some(path), ..) => Keys::List(path),
+        (None, Some(path), _) => Keys::Files(path),
+        (None, None, Some(path)) => Keys::Trace(path),
+        (None, None, None) => return Err(CliError::Usage("--keys, --files or --trace is needed".to_owned())),
+    };
+    let is_table = out.form == crate::cli::OutputForm::Table;
+    let limit = args.limit.unwrap_or(if is_table { SHOWN } else { usize::MAX });
+    let mut examined = Examined::of(&program);
+    keys.each(&mut |known| {
+        examined.take(&program, KnownOfKey { environment: args.environment, ..known }, limit)
+    })?;
+    if examined.tried == 0 {
+        return Err(CliError::Failed("there are no keys to try".to_owned()));
+    }
+    out.document(&examined, table)
+}
+
+impl Examined {
+    fn of(program: &Program) -> Self {
+        let rule = |rule: &EffectiveRule| OfRule {
+            rule: rule.rule.id.to_string(),
+            from: rule.source.to_string(),
+            matched: 0,
+            open: 0,
+            of: 0,
+            not_judged: BTreeSet::new(),
+        };
+        Self { tried: 0, keys: Vec::new(), rules: program.rules().iter().map(rule).collect() }
+    }
+
+    fn take(&mut self, program: &Program, known: KnownOfKey<'_>, limit: usize) {
+        let facts = KeyFacts::new(program, known);
+        let judged = program.judge(&facts);
+        self.tried += 1;
+        self.rules.iter_mut().for_each(|rule| rule.of += 1);
+        for (rule, one) in self.rules.iter_mut().zip(&judged) {
+            rule.matched += u64::from(one.judgement == Judgement::Matches);
+            if one.judgement == Judgement::Open {
+                rule.open += 1;
+                rule.not_judged.extend(words(one));
+            }
+        }
+        if self.keys.len() < limit {
+            self.keys.push(OfKey::of(known, &facts, &judged));
+        }
+    }
+}
+
+impl OfKey {
+    fn of(known: KnownOfKey<'_>, facts: &KeyFacts<'_>, judged: &[Judged<'_>]) -> Self {
+        let are = |judgement| judged.iter().filter(move |one: &&Judged<'_>| one.judgement == judgement);
+        let matched = |one: &Judged<'_>| Matched { rule: id(one), actions: actions(one.rule) };
+        let open = |one: &Judged<'_>| Open { rule: id(one), not_judged: words(one).collect() };
+        Self {
+            key: known.key.to_owned(),
+            bucket: known.bucket.map(str::to_owned),
+            size: known.size,
+            frameworks: facts.frameworks().iter().map(|name| (*name).to_owned()).collect(),
+            matched: are(Judgement::Matches).map(matched).collect(),
+            open: are(Judgement::Open).map(open).collect(),
+        }
+    }
+}
+
+fn id(one: &Judged<'_>) -> String {
+    one.rule.rule.id.to_string()
+}
+
+/// The properties that could not be judged.
+fn words<'j>(one: &'j Judged<'_>) -> impl Iterator<Item = String> + 'j {
+    one.unknown.iter().map(|condition| condition.word())
+}
+
+/// `pin checkpoint_group (observe)`; what acts is not told from what is only said otherwise.
+fn actions(rule: &EffectiveRule) -> Vec<String> {
+    let action = |action: &mlgw_policies::language::Action| {
+        let target = match &action.target {
+            Target::Object => String::new(),
+            other => format!(" {other}"),
+        };
+        let stance = action.stance.map(|stance| format!(" ({stance})")).unwrap_or_default();
+        format!("{}{target}{stance}", action.kind)
+    };
+    rule.actions().map(|(one, _)| action(one)).collect()
+}
+
+fn table(examined: &Examined) -> String {
+    let mut rows = Vec::new();
+    for one in &examined.keys {
+        let key = match &one.bucket {
+            Some(bucket) => format!("s3://{bucket}/{}", one.key),
+            None => one.key.clone(),
+        };
+        if one.matched.is_empty() {
+            rows.push(vec![key.clone(), "-".to_owned(), String::new()]);
+        }
+        for (number, matched) in one.matched.iter().enumerate() {
+            let key = if number == 0 { key.clone() } else { String::new() };
+            rows.push(vec![key, matched.rule.clone(), matched.actions.join(", ")]);
+        }
+    }
+    let mut text = columns(&["KEY", "MATCHES", "ACTIONS"], &rows);
+    let left = examined.tried - examined.keys.len() as u64;
+    if left > 0 {
+        text += &format!("and {left} more keys: --limit shows more\n");
+    }
+    let row = |rule: &OfRule| {
+        let not_judged: Vec<_> = rule.not_judged.iter().map(String::as_str).collect();
+        vec![
+            rule.rule.clone(),
+            format!("{} of {}", rule.matched, rule.of),
+            rule.open.to_string(),
+            not_judged.join(", "),
+        ]
+    };
+    let rows: Vec<_> = examined.rules.iter().map(row).collect();
+    text + "\n" + &columns(&["RULE", "MATCHED", "OPEN", "NOT KNOWN OF A KEY ALONE"], &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Examined, table};
+    use mlgw_policies::language::{BuiltIn, KnownOfKey, Layers, NoFacts, PolicyFile, Program};
+
+    const POLICY: &str = "
+version: 1
+rules:
+- id: tars
+  priority: 2
+  conditions: [{type: file_pattern, property: name, operator: matches, value: '*.tar'}]
+  actions: [{type: promote}, {type: pin, target: dataset}]
+- id: read
+  conditions:
+  - {type: file_pattern, property: name, operator: matches, value: '*.tar'}
+  - {type: access_pattern, property: reads, operator: greater_than, value: 2}
+  actions: [{type: promote}]
+";
+
+    #[test]
+    fn keys_and_rules_as_a_table() {
+        let mut built_in = BuiltIn::load().unwrap();
+        built_in.frameworks.clear();
+        built_in.defaults = PolicyFile::parse("none.yaml", "version: 1").unwrap();
+        let custom = [PolicyFile::parse("p.yaml", POLICY).unwrap()];
+        let layers = Layers {
+            custom: &custom,
+            frameworks: &[],
+            environment: None,
+            machine: &NoFacts,
+            built_in: &built_in,
+        };
+        let program = Program::compile(&layers).unwrap();
+        let mut examined = Examined::of(&program);
+        for key in ["a/1.tar", "a/2.jpg", "a/3.tar"] {
+            examined.take(&program, KnownOfKey { key, ..KnownOfKey::default() }, 2);
+        }
+        let expected = "\
+KEY      MATCHES  ACTIONS
+a/1.tar  tars     promote (act), pin dataset (act)
+a/2.jpg  -
+and 1 more keys: --limit shows more
+
+RULE  MATCHED  OPEN  NOT KNOWN OF A KEY ALONE
+tars  2 of 3   0
+read  0 of 3   2     reads
+";
+        assert_eq!(table(&examined), expected);
+        let json = serde_json::to_value(&examined).unwrap();
+        assert_eq!(json["keys"][0]["open"][0]["not_judged"][0], "reads");
+        assert_eq!(json["rules"][0]["matched"], 2);
+    }
+}

@@ -1,0 +1,72 @@
+//! Sizes as the command line gives them: bytes, and shares of a workload's bytes.
+
+use crate::config::{ByteSize, Value as _};
+use std::str::FromStr;
+
+/// How large a cache is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum CacheSize {
+    /// This part of the workload's bytes.
+    Share(f64),
+    /// So many bytes.
+    Bytes(u64),
+}
+
+impl CacheSize {
+    /// Its bytes, where the whole workload has so many, and the part that they are.
+    pub(super) fn of(self, whole_bytes: u64) -> (u64, f64) {
+        let whole = whole_bytes.max(1) as f64;
+        match self {
+            Self::Share(share) => ((whole_bytes as f64 * share) as u64, share),
+            Self::Bytes(bytes) => (bytes, bytes as f64 / whole),
+        }
+    }
+}
+
+impl FromStr for CacheSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is neither a share such as .35 nor a size such as 10GiB");
+        if text.ends_with(|c: char| c.is_ascii_alphabetic()) {
+            return bytes(text).map(Self::Bytes).map_err(|_| wrong());
+        }
+        match text.parse() {
+            Ok(share) if 0.0 < share && share <= SHARE_MAX => Ok(Self::Share(share)),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// More than everything needs no trying; a mix has more than its training set.
+const SHARE_MAX: f64 = 10.0;
+
+fn bytes(text: &str) -> Result<u64, String> {
+    match ByteSize::from_text(text)? {
+        ByteSize(0) => Err("nothing fits into that".to_owned()),
+        ByteSize(bytes) => Ok(bytes),
+    }
+}
+
+/// The length of a block.
+pub(super) fn block_bytes(text: &str) -> Result<u32, String> {
+    let fits = |bytes: u64| u32::try_from(bytes).ok().filter(|bytes| (4096..=1 << 30).contains(bytes));
+    bytes(text).ok().and_then(fits).ok_or_else(|| "a size from 4KiB to 1GiB is expected".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CacheSize, block_bytes};
+
+    #[test]
+    fn shares_and_sizes() {
+        assert_eq!(".35".parse(), Ok(CacheSize::Share(0.35)));
+        assert_eq!("10GiB".parse(), Ok(CacheSize::Bytes(10 << 30)));
+        for wrong in ["", "0", "-1", "64", "tenGiB", "0GiB", "nan"] {
+            assert!(wrong.parse::<CacheSize>().is_err(), "{wrong}");
+        }
+        assert_eq!(CacheSize::Share(0.5).of(100), (50, 0.5));
+        assert_eq!(CacheSize::Bytes(20).of(100), (20, 0.2));
+        assert_eq!((block_bytes("8MiB"), block_bytes("4").is_err()), (Ok(8 << 20), true));
+    }
+}

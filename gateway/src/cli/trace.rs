@@ -1,0 +1,255 @@
+//! `mlgw trace …`
+//!
+//! Import needs no server. The trace is written beside its place and takes it when it is whole, so that a crash leaves none that is cut
+//! off.
+
+use super::CliError;
+use super::output::Out;
+use super::policy::unreadable;
+use super::progress::Progress;
+use clap::{Subcommand, ValueEnum};
+use mlgw_policies::trace::import::{Log, LogImport, Report};
+use mlgw_policies::trace::{TraceError, TraceReader, TraceWriter};
+use serde::Serialize;
+use std::fs::{self, File};
+use std::io::{self, BufRead as _, BufReader, Read, Write as _};
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum TraceCommand {
+    /// Make a trace of access logs, to rehearse policies with.
+    Import {
+        /// Whose logs they are.
+        #[arg(long, value_enum)]
+        from: LogWord,
+        /// The logs, in the order of time; `-` for standard input.
+        #[arg(required = true, value_name = "LOG")]
+        logs: Vec<PathBuf>,
+        /// The trace.
+        #[arg(value_name = "OUT")]
+        to: PathBuf,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum LogWord {
+    /// S3 server access logs.
+    S3,
+    /// This program's access log.
+    Own,
+}
+
+/// What became of the lines.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct ImportedLogs {
+    file: String,
+    bytes: u64,
+    lines: u64,
+    accesses: u64,
+    passed_over: u64,
+    bad: u64,
+    late: u64,
+    /// Those with keys that no trace takes.
+    refused: u64,
+    first_bad: Vec<Bad>,
+}
+
+/// A line that makes no sense.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Bad {
+    log: String,
+    line: u64,
+    what: String,
+}
+
+pub(super) fn run(command: TraceCommand, out: Out) -> Result<(), CliError> {
+    let TraceCommand::Import { from, logs, to } = command;
+    let log = match from {
+        LogWord::S3 => Log::S3,
+        LogWord::Own => Log::Own,
+    };
+    take_care(&to)?;
+    let progress = Progress::new(out.quiet);
+    let imported = import(log, &logs, &to, &progress);
+    progress.done();
+    let imported = imported?;
+    for bad in &imported.first_bad {
+        eprintln!("mlgw: {}:{}: {}", bad.log, bad.line, bad.what);
+    }
+    if imported.accesses == 0 {
+        return Err(CliError::Failed(format!(
+            "none of {} lines tells of an object that was read or changed: is --from right?",
+            imported.lines
+        )));
+    }
+    out.done(&imported, &sentence(&imported))
+}
+
+/// Refuses to write over what is no trace: most likely that is a log, and the trace was forgotten.
+fn take_care(to: &Path) -> Result<(), CliError> {
+    let Ok(file) = File::open(to) else { return Ok(()) };
+    let mut begin = Vec::new();
+    file.take(HEADER_BYTES).read_to_end(&mut begin).map_err(|error| unreadable(to, &error))?;
+    let mut reader = TraceReader::new();
+    reader.push(&begin);
+    match reader.read() {
+        Err(TraceError::NoTrace) => Err(CliError::Usage(format!(
+            "{} is there and no trace: the trace to be written comes last",
+            to.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Enough of a file to tell whether it is a trace.
+const HEADER_BYTES: u64 = 64;
+
+fn sentence(imported: &ImportedLogs) -> String {
+    format!(
+        "{}: {} accesses of {} lines; {} passed over, {} bad, {} late.",
+        imported.file, imported.accesses, imported.lines, imported.passed_over, imported.bad, imported.late
+    )
+}
+
+fn import(log: Log, logs: &[PathBuf], to: &Path, progress: &Progress) -> Result<ImportedLogs, CliError> {
+    let failed = |error: io::Error| CliError::Failed(format!("{}: {error}", to.display()));
+    let beside = beside(to);
+    let file = File::create(&beside).map_err(failed)?;
+    let mut making =
+        Making { import: LogImport::new(log), file, writer: None, ready: Vec::new(), counts: (0, 0, 0) };
+    let made = making.read_all(logs, progress).and_then(|begins| {
+        making.file.sync_all().map_err(failed)?;
+        Ok(begins)
+    });
+    let (accesses, refused, bytes) = making.counts;
+    let kept = made.and_then(|begins| match accesses {
+        0 => fs::remove_file(&beside).map_err(failed).map(|()| begins),
+        _ => fs::rename(&beside, to).map_err(failed).map(|()| begins),
+    });
+    let begins = kept.inspect_err(|_| drop(fs::remove_file(&beside)))?;
+    let Report { lines, passed_over, bad, late, first_bad, .. } = making.import.report().clone();
+    let place = |(line, what): (u64, mlgw_policies::trace::import::BadLine)| {
+        let at = begins.partition_point(|begin| *begin < line).saturating_sub(1);
+        Bad { log: logs[at].display().to_string(), line: line - begins[at], what: what.to_string() }
+    };
+    let first_bad = first_bad.into_iter().map(place).collect();
+    let file = to.display().to_string();
+    Ok(ImportedLogs { file, bytes, lines, accesses, passed_over, bad, late, refused, first_bad })
+}
+
+/// Where a trace is while it is not whole.
+fn beside(to: &Path) -> PathBuf {
+    let mut name = to.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    to.with_file_name(name)
+}
+
+/// A trace that is being made.
+struct Making {
+    import: LogImport,
+    file: File,
+    writer: Option<TraceWriter>,
+    /// Bytes that are to be written.
+    ready: Vec<u8>,
+    /// Accesses, those that were refused, and bytes.
+    counts: (u64, u64, u64),
+}
+
+impl Making {
+    /// Reads all logs; how many lines are before each of them is answered.
+    fn read_all(&mut self, logs: &[PathBuf], progress: &Progress) -> Result<Vec<u64>, CliError> {
+        let (mut begins, mut lines) = (Vec::new(), 0);
+        for path in logs {
+            begins.push(lines);
+            let unreadable = |error: io::Error| unreadable(path, &error);
+            let log: Box<dyn Read> = match path {
+                path if path == Path::new("-") => Box::new(io::stdin().lock()),
+                path => Box::new(File::open(path).map_err(unreadable)?),
+            };
+            let (mut log, mut line) = (BufReader::new(log), Vec::new());
+            while log.read_until(b'\n', &mut line).map_err(unreadable)? > 0 {
+                // What is not UTF-8 makes a bad line, and not a bad log.
+                self.import.line(&String::from_utf8_lossy(&line));
+                line.clear();
+                lines += 1;
+                self.write()?;
+                progress.line(|| format!("importing: {lines} lines"));
+            }
+        }
+        self.import.end();
+        self.write()?;
+        if let Some(writer) = &mut self.writer {
+            writer.flush(&mut self.ready);
+        }
+        self.put(0)?;
+        Ok(begins)
+    }
+
+    /// Writes what is ready to be written.
+    fn write(&mut self) -> Result<(), CliError> {
+        const WRITE_BYTES: usize = 1 << 20;
+        while let Some(imported) = self.import.take() {
+            let mut access = imported.access();
+            // Times count from the first access, to the millisecond.
+            let began_ms = access.at_us / 1000;
+            let ready = &mut self.ready;
+            let writer = self.writer.get_or_insert_with(|| TraceWriter::new(began_ms, ready));
+            access.at_us -= writer.began_ms() * 1000;
+            if writer.write(&access, ready) {
+                self.counts.0 += 1;
+            } else {
+                self.counts.1 += 1;
+            }
+        }
+        self.put(WRITE_BYTES)
+    }
+
+    fn put(&mut self, least: usize) -> Result<(), CliError> {
+        if self.ready.len() > least {
+            let written = self.file.write_all(&self.ready);
+            written.map_err(|error| CliError::Failed(format!("the trace cannot be written: {error}")))?;
+            self.counts.2 += self.ready.len() as u64;
+            self.ready.clear();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Progress, import};
+    use mlgw_policies::trace::import::Log;
+    use std::fs;
+
+    fn line(second: u32, key: &str) -> String {
+        format!(
+            "o b [06/Feb/2019:00:00:{second:02} +0000] 192.0.2.3 r id REST.GET.OBJECT {key} \"GET /{key} HTTP/1.1\" 200 \
+             - 10 10 7 7 \"-\" \"agent\" -\n"
+        )
+    }
+
+    #[test]
+    fn bad_lines_are_told_by_log_and_line() {
+        let room = tempfile::tempdir().unwrap();
+        let logs = [room.path().join("one.log"), room.path().join("two.log")];
+        fs::write(&logs[0], line(1, "a") + &line(2, "b")).unwrap();
+        fs::write(&logs[1], line(3, "a") + "nonsense\n").unwrap();
+        let to = room.path().join("trace");
+        let imported = import(Log::S3, &logs, &to, &Progress::new(true)).unwrap();
+        assert_eq!((imported.lines, imported.accesses, imported.bad), (4, 3, 1));
+        assert_eq!(imported.first_bad[0].log, logs[1].display().to_string());
+        assert_eq!(imported.first_bad[0].line, 2);
+        assert_eq!(imported.bytes, fs::metadata(&to).unwrap().len());
+        assert_eq!(fs::read_dir(room.path()).unwrap().count(), 3, "nothing is left beside it");
+    }
+
+    #[test]
+    fn logs_of_nothing_leave_nothing() {
+        let room = tempfile::tempdir().unwrap();
+        let log = [room.path().join("log")];
+        fs::write(&log[0], "nonsense\n").unwrap();
+        let imported = import(Log::Own, &log, &room.path().join("trace"), &Progress::new(true)).unwrap();
+        assert_eq!((imported.accesses, imported.bad), (0, 1));
+        assert_eq!(fs::read_dir(room.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,82 @@
+//! What is said of keys alone.
+
+use super::{above, alone, built_in};
+use crate::language::{Environment, Judgement, KeyFacts, KnownOfKey, Program};
+
+/// What is said of the rule `r` of `program`, and what could not be judged.
+fn judged(program: &Program, known: KnownOfKey<'_>) -> (Judgement, Vec<String>) {
+    let facts = KeyFacts::new(program, known);
+    let judged = program.judge(&facts);
+    let one = judged.iter().find(|one| &*one.rule.rule.id == "r").unwrap();
+    (one.judgement, one.unknown.iter().map(|condition| condition.word()).collect())
+}
+
+fn rule(matching: &str, conditions: &str) -> Program {
+    alone(&format!(
+        "
+version: 1
+rules:
+- id: r
+  match: {matching}
+  conditions: {conditions}
+  actions: [{{type: promote}}]
+"
+    ))
+}
+
+const TAR: &str = "{type: file_context, property: extension, operator: equals, value: tar}";
+const LARGE: &str = "{type: file_context, property: size, operator: greater_than, value: 1MiB}";
+const READ: &str = "{type: access_pattern, property: reads, operator: greater_than, value: 1, weight: 0.5}";
+
+#[test]
+fn what_is_not_known_leaves_a_rule_open() {
+    let tar = KnownOfKey { key: "a/b.tar", ..KnownOfKey::default() };
+    let large = KnownOfKey { size: Some(2 << 20), ..tar };
+    let other = KnownOfKey { key: "a/b.jpg", size: Some(1), ..tar };
+    let three = format!("[{TAR}, {LARGE}, {READ}]");
+    let (all, any) = (rule("all", &three), rule("any", &three));
+    let open = |words: &[&str]| (Judgement::Open, words.iter().map(|word| (*word).to_owned()).collect());
+    assert_eq!(judged(&all, tar), open(&["size", "reads"]));
+    assert_eq!(judged(&all, large), open(&["reads"]));
+    assert_eq!(judged(&all, other).0, Judgement::Fails);
+    assert_eq!(judged(&any, other).0, Judgement::Open);
+    assert_eq!(judged(&any, large).0, Judgement::Matches);
+    assert_eq!(judged(&rule("all", &format!("[{TAR}]")), tar), (Judgement::Matches, Vec::new()));
+    let most = rule("{threshold: 0.7}", &three);
+    assert_eq!(judged(&most, large).0, Judgement::Matches);
+    assert_eq!(judged(&most, tar).0, Judgement::Open);
+    assert_eq!(judged(&most, other).0, Judgement::Fails);
+}
+
+#[test]
+fn what_is_absent_is_not_what_is_unknown() {
+    let exists = |property: &str| {
+        rule(
+            "all",
+            &format!("[{{type: file_context, property: {property}, operator: exists, value: false}}]"),
+        )
+    };
+    let plain = KnownOfKey { key: "plain", ..KnownOfKey::default() };
+    assert_eq!(judged(&exists("extension"), plain).0, Judgement::Matches);
+    assert_eq!(judged(&exists("tags.team"), plain).0, Judgement::Open);
+}
+
+#[test]
+fn plugins_say_what_a_key_is() {
+    let of_type = "
+version: 1
+rules:
+- id: r
+  conditions:
+  - {type: file_context, property: type, operator: equals, value: checkpoint}
+  - {type: workload_context, property: framework, operator: contains, value: pytorch}
+  - {type: system_context, property: environment, operator: equals, value: production}
+  actions: [{type: pin}]
+";
+    let program = above(of_type, built_in());
+    let environment = Some(Environment::Production);
+    let known = KnownOfKey { key: "run/step-9/__3_0.distcp", environment, ..KnownOfKey::default() };
+    assert_eq!(judged(&program, known).0, Judgement::Matches);
+    let known = KnownOfKey { key: "run/notes", environment, ..KnownOfKey::default() };
+    assert_eq!(judged(&program, known).0, Judgement::Fails);
+}

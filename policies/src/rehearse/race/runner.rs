@@ -1,0 +1,53 @@
+//! Our engine in a race: it hears one request after the other, as in a server.
+
+use super::Score;
+use crate::access::{Access, Op};
+use crate::engine::{Advice, Engine, Options};
+use crate::rehearse::blocks::touched;
+
+/// See the module.
+pub struct Runner {
+    engine: Engine,
+    block_bytes: u32,
+    score: Score,
+}
+
+/// Blocks that an engine remembers at least.
+const BLOCKS_MIN: usize = 1 << 16;
+
+impl Runner {
+    /// An engine that knows nothing, with room for so many bytes, which remembers this many blocks and some more.
+    #[must_use]
+    pub fn new(capacity_bytes: u64, block_bytes: u32, blocks: usize) -> Self {
+        let engine = Engine::new(Options {
+            capacity_bytes,
+            blocks_max: blocks + BLOCKS_MIN,
+            block_bytes: u64::from(block_bytes),
+            seed: 0,
+        });
+        Self { engine, block_bytes, score: Score::default() }
+    }
+
+    /// Hears of an access, and whether it counts.
+    pub fn take(&mut self, access: &Access<'_>, counts: bool) {
+        let seen = self.engine.observe(access);
+        if access.op == Op::Delete {
+            return;
+        }
+        let is_read = access.op == Op::Read;
+        for (number, bytes) in touched(access.size, &access.range, self.block_bytes) {
+            let advice = self.engine.read(seen, access, number);
+            self.score.written_bytes += u64::from(bytes) * u64::from(is_read && advice == Advice::Keep);
+            if is_read && counts {
+                self.score.count(bytes, advice == Advice::Kept);
+            }
+        }
+        self.engine.take_evicted().for_each(drop);
+    }
+
+    /// What it has reached so far.
+    #[must_use]
+    pub fn score(&self) -> Score {
+        self.score
+    }
+}

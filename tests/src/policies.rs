@@ -1,0 +1,46 @@
+//! `mlgw policy …` and `mlgw trace …` without a server: what they say and the status they end with.
+//!
+//! - `examining`: schema, validate and test;
+//! - `rehearsing`: import and simulate.
+
+mod examining;
+mod rehearsing;
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// Output, what was said beside it, and the status.
+struct Said {
+    out: String,
+    error: String,
+    status: i32,
+}
+
+impl Said {
+    /// The document that was answered.
+    fn document(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("{}{}", self.out, self.error))
+    }
+}
+
+/// Runs the binary in `dir`.
+fn mlgw(dir: &Path, words: &str) -> Said {
+    let output = Command::new(crate::server::binary())
+        .args(words.split(' '))
+        .current_dir(dir)
+        .env_clear()
+        .output()
+        .expect("the binary runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it writes text");
+    let status = output.status.code().expect("it exits");
+    Said { out: text(output.stdout), error: text(output.stderr), status }
+}
+
+fn room() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a directory")
+}
+
+fn write(dir: &Path, name: &str, text: &str) {
+    std::fs::write(dir.join(name), text).expect("written");
+}

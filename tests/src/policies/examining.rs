@@ -1,0 +1,127 @@
+//! What a policy is, whether a file is right, and what it makes of keys.
+
+use super::{mlgw, room, write};
+use std::path::Path;
+
+const POLICY: &str = "version: 1
+rules:
+- id: tars
+  conditions:
+  - {type: file_pattern, property: name, operator: matches, value: '*.tar'}
+  - {type: file_context, property: size, operator: greater_than, value: 1KiB}
+  actions:
+  - {type: promote}
+- id: busy
+  conditions:
+  - {type: access_pattern, property: frequency, operator: greater_than, value: 10}
+  actions:
+  - {type: pin, target: dataset}
+";
+
+#[test]
+fn schemas_have_the_words() {
+    let room = room();
+    let policy = mlgw(room.path(), "policy schema").document();
+    assert_eq!(policy["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    let text = policy.to_string();
+    for word in
+        ["file_context", "checkpoint_generation", "greater_or_equal", "intelligent_cache", "keep_last"]
+    {
+        assert!(text.contains(word), "{word}");
+    }
+    let plugin = mlgw(room.path(), "policy schema --framework").document();
+    assert!(plugin["properties"]["detect"]["properties"]["magic"].is_object(), "{plugin}");
+}
+
+#[test]
+fn a_right_file_is_said_to_be_right_and_a_wrong_one_wholly_told() {
+    let room = room();
+    write(room.path(), "good.yaml", POLICY);
+    let wrong = POLICY.replace("property: size", "property: siez").replace("pin,", "pinn,");
+    write(room.path(), "bad.yaml", &wrong);
+    let good = mlgw(room.path(), "policy validate good.yaml");
+    let expected = "good.yaml is right: a policy with 2 rules, 0 templates and 0 settings.\n";
+    assert_eq!((good.out.as_str(), good.status), (expected, 0), "{}", good.error);
+    let both = mlgw(room.path(), "policy validate good.yaml bad.yaml");
+    assert_eq!((both.status, both.error.as_str()), (1, "mlgw: 1 of 2 files is wrong\n"));
+    let first = both.out.lines().nth(1).expect("a diagnostic");
+    let expected = "bad.yaml:6:36: rules[0].conditions[1].property: \"siez\" is no property of file_context; \
+                    did you mean \"size\"? (one of size, type, extension, path, name, key, bucket, tags, tags.NAME, \
+                    metadata, metadata.NAME, model_file_kind, checkpoint_generation, age, tier)";
+    assert_eq!(first, expected);
+    assert!(both.out.contains("did you mean \"pin\"?"), "{}", both.out);
+    let document = mlgw(room.path(), "policy validate bad.yaml --output json").document();
+    assert_eq!(document[0]["diagnostics"][0]["nearest"], "size");
+    assert_eq!(document[0]["diagnostics"].as_array().map(Vec::len), Some(2), "{document:#}");
+}
+
+#[test]
+fn what_cannot_be_read_is_told_apart() {
+    let room = room();
+    let missing = mlgw(room.path(), "policy validate none.yaml");
+    assert_eq!((missing.status, missing.error.as_str()), (2, "mlgw: none.yaml: there is no such file\n"));
+    let directory = mlgw(room.path(), "policy validate .");
+    assert_eq!(directory.status, 1, "{}", directory.error);
+    assert_eq!(mlgw(room.path(), "policy validate").status, 2);
+}
+
+#[test]
+fn plugins_are_validated_as_such() {
+    let room = room();
+    let plugin = "version: 1\nframework: mine\ndetect:\n  keys: [{pattern: '*.mine', confidence: 0.9}]\n";
+    write(room.path(), "mine.yaml", plugin);
+    let said = mlgw(room.path(), "policy validate mine.yaml");
+    assert!(said.out.starts_with("mine.yaml is right: a framework with"), "{}{}", said.out, said.error);
+    write(room.path(), "mine.yaml", &plugin.replace("confidence", "confidense"));
+    let said = mlgw(room.path(), "policy validate mine.yaml");
+    assert!(said.status == 1 && said.out.contains("did you mean \"confidence\"?"), "{}", said.out);
+}
+
+#[test]
+fn every_recipe_and_plugin_that_comes_along_is_right() {
+    let policies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies");
+    for folder in ["recipes", "frameworks"] {
+        let entries = std::fs::read_dir(policies.join(folder)).expect("a folder");
+        let files: Vec<_> = entries
+            .map(|entry| format!("{folder}/{}", entry.expect("a file").file_name().display()))
+            .collect();
+        let said = mlgw(&policies, &format!("policy validate {}", files.join(" ")));
+        assert_eq!(said.status, 0, "{}{}", said.out, said.error);
+        assert_eq!(said.out.lines().count(), files.len());
+    }
+}
+
+#[test]
+fn keys_of_a_list_match_as_far_as_they_tell() {
+    let room = room();
+    write(room.path(), "p.yaml", POLICY);
+    write(room.path(), "keys", "a/1.tar\ns3://lake/b/2.jpg\n");
+    let said = mlgw(room.path(), "policy test p.yaml --keys keys");
+    let rule = |name: &str| {
+        let line = said.out.lines().find(|line| line.starts_with(name));
+        line.unwrap_or_else(|| panic!("{}{}", said.out, said.error)).split_whitespace().collect::<Vec<_>>()
+    };
+    assert_eq!(rule("tars "), ["tars", "0", "of", "2", "1", "size"]);
+    assert_eq!(rule("busy "), ["busy", "0", "of", "2", "2", "frequency"]);
+    let document = mlgw(room.path(), "policy test p.yaml --keys keys --output json").document();
+    assert_eq!((&document["tried"], &document["keys"][1]["bucket"]), (&2.into(), &"lake".into()));
+}
+
+#[test]
+fn files_of_a_directory_match_by_size_and_first_bytes() {
+    let room = room();
+    write(room.path(), "p.yaml", POLICY);
+    std::fs::create_dir_all(room.path().join("data/train")).expect("made");
+    write(room.path(), "data/train/0.tar", &"x".repeat(2000));
+    write(room.path(), "data/train/1.tar", "short");
+    let document = mlgw(room.path(), "policy test p.yaml --files data --output json").document();
+    let keys = document["keys"].as_array().expect("keys");
+    let matches = |key: &serde_json::Value| {
+        key["matched"].as_array().expect("a list").iter().any(|one| one["rule"] == "tars")
+    };
+    let found: Vec<_> = keys.iter().map(|key| (key["key"].as_str().expect("a key"), matches(key))).collect();
+    assert_eq!(found, [("train/0.tar", true), ("train/1.tar", false)]);
+    let rules = document["rules"].as_array().expect("rules");
+    let tars = rules.iter().find(|rule| rule["rule"] == "tars").expect("the rule");
+    assert_eq!((&tars["matched"], &tars["of"]), (&1.into(), &2.into()));
+}
