@@ -5,8 +5,10 @@
 //! crash loses is what was learnt since it was last written down; no byte depends on it.
 
 mod access;
+mod block;
 pub mod engine;
 pub mod rehearse;
 pub mod trace;
 
 pub use access::{Access, Caller, Op};
+pub use block::block_id;

@@ -43,6 +43,7 @@ async fn open(dir: &Path, origin: Arc<MemoryOrigin>, clock: Arc<ManualClock>, ca
         decisions: Decisions::new(clock.clone()),
         queues: DiskQueues::default(),
         flash: Flash::new(clock.clone()),
+        lost: None,
     };
     // Who had it open before is about to let go of it.
     let mut tries = 0;

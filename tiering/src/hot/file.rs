@@ -11,6 +11,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use std::time::Instant;
 use mlgw_common::ids::SegmentId;
 use mlgw_metadata::Durability;
 use mlgw_metadata::schema::SegmentClass;
+use rustix::fs::FallocateFlags;
 
 use super::direct::{BLOCK, Direct};
 use super::header::SegmentHeader;
@@ -41,6 +43,8 @@ pub enum FileCall {
     SyncRecovery,
     /// Removing the file of a segment that is no more.
     Remove,
+    /// Giving back the disk under some of a segment's records.
+    Punch,
 }
 
 /// What an [`Intercept`] wants of a call.
@@ -251,6 +255,24 @@ impl Disk {
             std::fs::remove_file(path)?;
         }
         Ok(Some(bytes))
+    }
+
+    /// The file of a segment that is to get holes; nothing when there is none.
+    pub(super) fn open_to_punch(&self, id: SegmentId) -> io::Result<Option<File>> {
+        match OpenOptions::new().write(true).open(self.path(id)) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives back the disk under `range` of a segment's file, which reads as zeros from then on. Not synced.
+    pub(super) fn punch(&self, file: &File, id: SegmentId, range: &Range<u64>) -> io::Result<()> {
+        if self.step(FileCall::Punch, Some(id))?.is_some() {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(file, flags, range.start, range.end - range.start)?;
+        }
+        Ok(())
     }
 
     /// Waits until everything that was appended so far survives power loss. With
