@@ -27,7 +27,7 @@ mod tests {
     #[test]
     fn every_part_of_a_name_counts_and_ids_stay_as_they_are() {
         let id = block_id(1, 2, "key", 3);
-        assert_eq!(id, 0);
+        assert_eq!(id, 12_144_715_577_883_874_026);
         for other in [block_id(0, 2, "key", 3), block_id(1, 0, "key", 3), block_id(1, 2, "kex", 3)] {
             assert_ne!(other, id);
         }

@@ -112,7 +112,7 @@ impl Inner {
 
     /// Lets go of a segment and of what is in it, but for what was read lately. What is pinned and finds no room elsewhere stays where it is,
     /// and the segment comes up again when others have made room.
-    async fn evict(self: &Arc<Self>, segment: SegmentId) {
+    pub(super) async fn evict(self: &Arc<Self>, segment: SegmentId) {
         let _alone = self.evicting.lock().await;
         let (pinned, others) = self.pinned_first(segment, self.chunks(segment).await);
         // What is pinned stays at any price; the rest is kept on only while there is a budget for it.
