@@ -369,10 +369,10 @@ mod tests {
             let page = index.all_copies(after.as_ref().map(|(bucket, key)| (*bucket, key)), max).unwrap();
             page.into_iter().map(|(_, key, _)| key.as_str().to_owned()).collect::<Vec<_>>()
         };
-        assert_eq!((all(None, 2), all(Some((BUCKET, "p/3")), 9)), (vec!["a".into(), "p/1".into()], vec![
-            "q".into(),
-            "other".into()
-        ]));
+        assert_eq!(
+            (all(None, 2), all(Some((BUCKET, "p/3")), 9)),
+            (vec!["a".into(), "p/1".into()], vec!["q".into(), "other".into()])
+        );
     }
 
     #[test]

@@ -128,7 +128,9 @@ pub type Block = ExtentPage;
 
 #[cfg(test)]
 mod tests {
-    use super::{BlockName, Copy, CopySegment, block_of, block_row, block_rows, key_of, row, row_from, rows_end};
+    use super::{
+        BlockName, Copy, CopySegment, block_of, block_row, block_rows, key_of, row, row_from, rows_end,
+    };
     use crate::schema::{ObjectVersion, golden};
     use mlgw_common::{BodyId, BucketId};
     use proptest::prelude::any;

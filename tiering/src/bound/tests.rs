@@ -1,5 +1,6 @@
 //! Bound buckets over an origin in memory: what is asked of it, and that what is read is what it has.
 
+mod letting_go;
 mod moving;
 mod origin;
 mod warming;

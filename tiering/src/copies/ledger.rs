@@ -42,15 +42,6 @@ pub(super) struct Gone {
     pub(super) bytes: u64,
 }
 
-/// Whether a block is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
-    /// It is.
-    Yes,
-    /// It is not: the key has another body by now, or another block has its id.
-    No,
-}
-
 pub(super) struct Ledger {
     index: Arc<CleanIndex>,
     map: Arc<CopyMap>,
@@ -161,19 +152,19 @@ impl Ledger {
         }
     }
 
-    /// Notes where a block is that was appended, unless the key has another body by now.
+    /// Notes where a block is that was appended, unless the key has another body by now, or another block has its id. Says whether it is kept.
     pub(super) fn keep(
         &self,
         (bucket, key): (BucketId, &ObjectKey),
         object: &ObjectVersion,
         number: u64,
         extents: &[Extent],
-    ) -> Kept {
+    ) -> bool {
         let kept = self.try_keep((bucket, key), object, number, extents);
         if kept.is_none() {
             self.bury(extents.to_vec());
         }
-        kept.map_or(Kept::No, |()| Kept::Yes)
+        kept.is_some()
     }
 
     fn try_keep(

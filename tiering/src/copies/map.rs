@@ -108,8 +108,7 @@ impl CopyMap {
 
     /// All that are sealed, with what is known of them.
     pub(super) fn all_sealed(&self) -> impl Iterator<Item = (SegmentId, Segment)> {
-        let segments: Vec<_> =
-            self.segments.read().iter().map(|(id, segment)| (*id, *segment)).collect();
+        let segments: Vec<_> = self.segments.read().iter().map(|(id, segment)| (*id, *segment)).collect();
         segments.into_iter().filter(|(_, segment)| segment.length.is_some())
     }
 

@@ -4,7 +4,7 @@
 //! Always: a segment that the map does not have any more is released once, whole; what is punched out of one was referred to by nothing.
 //! After power failure a file that the map does not have is removed by the next start.
 
-use super::{Appended, AppendError, ChunkAt, HotTier, Inner, Owner, SEGMENT_HEADER_BYTES, scan};
+use super::{AppendError, Appended, ChunkAt, HotTier, Inner, Owner, SEGMENT_HEADER_BYTES, scan};
 use crate::fair::Lane;
 use crate::hot::location::Location;
 use mlgw_common::ids::{BodyId, SegmentId};
@@ -48,6 +48,12 @@ impl HotTier {
             bytes
         });
         punched.await.unwrap_or(0)
+    }
+
+    /// Whether what goes one by one gives its disk back, as far as is known.
+    #[must_use]
+    pub fn has_holes(&self) -> bool {
+        !self.inner.holes.is_refused()
     }
 
     /// Bytes of holes in a segment.

@@ -24,6 +24,8 @@ use super::location::Location;
 const BLOCK_BYTES_MIN: u64 = 4096;
 /// What the blocks are that a file's size on disk is counted in.
 const COUNTED_BYTES: u64 = 512;
+/// Blocks that are dead in part and remembered, of all segments: some 40 MiB of memory. Others go with their segment.
+const EDGES_MAX: usize = 1 << 20;
 
 /// The holes of all segments of a directory.
 pub(super) struct Holes {
@@ -36,6 +38,8 @@ pub(super) struct Holes {
 #[derive(Default)]
 struct State {
     segments: HashMap<SegmentId, Holed>,
+    /// Edges that are remembered of all of them.
+    edges: usize,
     /// The file system has no holes.
     is_refused: bool,
 }
@@ -77,6 +81,11 @@ impl Holes {
         self.state.lock().segments.get(&segment).map_or(0, |holed| holed.bytes)
     }
 
+    /// Whether the file system has said that it has none.
+    pub(super) fn is_refused(&self) -> bool {
+        self.state.lock().is_refused
+    }
+
     /// Bytes of all holes.
     pub(super) fn bytes(&self) -> u64 {
         self.state.lock().segments.values().map(|holed| holed.bytes).sum()
@@ -99,10 +108,14 @@ impl Holes {
                 // It went as a whole, or its blocks go with it.
                 Ok(None) | Err(_) => continue,
             };
-            let holed = state.segments.entry(segment).or_default();
-            let before = holed.bytes;
-            let punched = holed.punch(disk, (segment, &file), records, self.block_bytes);
-            bytes += holed.bytes - before;
+            let mut holed = state.segments.remove(&segment).unwrap_or_default();
+            let (bytes_before, edges_before) = (holed.bytes, holed.edges.len());
+            let edges_max = EDGES_MAX - (state.edges - edges_before);
+            let blocks = holed.died(records, self.block_bytes, edges_max);
+            let punched = holed.punch(disk, (segment, &file), blocks, self.block_bytes);
+            bytes += holed.bytes - bytes_before;
+            state.edges = state.edges - edges_before + holed.edges.len();
+            state.segments.insert(segment, holed);
             if let Err(error) = punched {
                 state.is_refused |= is_refusal(&error);
                 tracing::warn!(%segment, %error, "what is under copies that went is given back with their segment");
@@ -118,22 +131,31 @@ impl Holes {
     pub(super) fn remove(&self, disk: &Disk, segment: SegmentId) -> io::Result<u64> {
         let mut state = self.state.lock();
         let length = disk.remove(segment)?.unwrap_or(0);
-        let holes = state.segments.remove(&segment).map_or(0, |holed| holed.bytes);
-        Ok(length.saturating_sub(holes))
+        let holed = state.segments.remove(&segment).unwrap_or_default();
+        state.edges -= holed.edges.len();
+        Ok(length.saturating_sub(holed.bytes))
     }
 }
 
 impl Holed {
+    /// Gives back blocks.
     fn punch(
         &mut self,
         disk: &Disk,
         (segment, file): (SegmentId, &File),
-        records: Vec<Range<u64>>,
+        blocks: Vec<Range<u64>>,
         block_bytes: u64,
     ) -> io::Result<()> {
-        let mut blocks: Vec<Range<u64>> =
-            records.into_iter().map(|record| self.died(record, block_bytes)).collect();
-        blocks.retain(|blocks| !blocks.is_empty());
+        for range in blocks {
+            self.bytes += disk.punch(file, segment, &(range.start * block_bytes..range.end * block_bytes))?;
+        }
+        Ok(())
+    }
+
+    /// Records are dead: the blocks in which nothing lives any more, in as few stretches as there are.
+    fn died(&mut self, records: Vec<Range<u64>>, block_bytes: u64, edges_max: usize) -> Vec<Range<u64>> {
+        let each = records.into_iter().map(|record| self.one_died(record, block_bytes, edges_max));
+        let mut blocks: Vec<Range<u64>> = each.filter(|blocks| !blocks.is_empty()).collect();
         blocks.sort_unstable_by_key(|blocks| blocks.start);
         blocks.dedup_by(|next, before| {
             let adjoins = next.start == before.end;
@@ -142,21 +164,15 @@ impl Holed {
             }
             adjoins
         });
-        for range in blocks {
-            let range = range.start * block_bytes..range.end * block_bytes;
-            disk.punch(file, segment, &range)?;
-            self.bytes += range.end - range.start;
-        }
-        Ok(())
+        blocks
     }
 
-    /// A record is dead: the blocks in which nothing lives any more.
-    fn died(&mut self, record: Range<u64>, block_bytes: u64) -> Range<u64> {
+    fn one_died(&mut self, record: Range<u64>, block_bytes: u64, edges_max: usize) -> Range<u64> {
         let (first, last) = (record.start / block_bytes, (record.end - 1) / block_bytes);
         let mut is_dead = |block: u64| {
             let here = record.end.min((block + 1) * block_bytes) - record.start.max(block * block_bytes);
             let dead = self.edges.remove(&block).unwrap_or(0) + here;
-            if dead < block_bytes {
+            if dead < block_bytes && self.edges.len() < edges_max {
                 self.edges.insert(block, dead);
             }
             dead >= block_bytes
@@ -190,11 +206,20 @@ mod tests {
     #[test]
     fn a_block_that_two_share_goes_with_the_second() {
         let mut holed = Holed::default();
-        assert_eq!(holed.died(5..25, BLOCK), 1..2);
-        assert_eq!(holed.died(25..47, BLOCK), 2..4, "with the block that both were in");
-        assert_eq!(holed.died(48..50, BLOCK), 5..5);
-        assert_eq!(holed.died(47..48, BLOCK), 4..5);
+        let mut died = |record| holed.died(vec![record], BLOCK, 9);
+        assert_eq!(died(5..25), [1..2]);
+        assert_eq!(died(25..47), [2..4], "with the block that both were in");
+        assert_eq!(died(48..50), []);
+        assert_eq!(died(47..48), [4..5]);
         assert_eq!(holed.edges.len(), 1, "what is before the first of them lives");
+    }
+
+    #[test]
+    fn what_goes_together_is_one_stretch_and_edges_are_bounded() {
+        let mut holed = Holed::default();
+        assert_eq!(holed.died(vec![30..52, 10..30, 75..95], BLOCK, 9), [1..5, 8..9]);
+        assert_eq!(holed.died(vec![101..105, 111..115], BLOCK, 4), []);
+        assert_eq!(holed.edges.len(), 4, "the fifth is not remembered");
     }
 
     proptest! {
@@ -207,7 +232,8 @@ mod tests {
             for (length, &dead) in lengths.iter().zip(&dead) {
                 lives.resize(lives.len() + *length as usize, !dead);
                 if dead {
-                    gone.extend(holed.died(at..at + length, BLOCK));
+                    let record = at..at + length;
+                    gone.extend(holed.died(vec![record], BLOCK, usize::MAX).into_iter().flatten());
                 }
                 at += length;
             }
@@ -218,7 +244,9 @@ mod tests {
                 .collect();
             gone.sort_unstable();
             prop_assert_eq!(gone, expected);
-            prop_assert!(holed.edges.len() <= 2 * lives.len());
+            let is_shared = |block: &u64| (*block as usize + 1) * BLOCK as usize > lives.len()
+                || lives[*block as usize * BLOCK as usize..][..BLOCK as usize].contains(&true);
+            prop_assert!(holed.edges.keys().all(is_shared), "only beside what lives, and at the end");
         }
     }
 }

@@ -103,7 +103,10 @@ async fn run(seed: u64, capacity_bytes: u64, holes: bool) {
     bench.check();
     let metrics = bench.copies.metrics();
     // Only what is open is left of segments, and edges in it.
-    assert!(metrics.live_bytes == 0 && (!holes || bench.disk_bytes() <= 8 * super::SLACK_BYTES), "{metrics:?}");
+    assert!(
+        metrics.live_bytes == 0 && (!holes || bench.disk_bytes() <= 8 * super::SLACK_BYTES),
+        "{metrics:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
