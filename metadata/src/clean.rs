@@ -1,11 +1,15 @@
 //! What a node keeps of origins' objects: an index of clean copies, in a store of the node's own, outside Raft.
 //!
-//! Always: a row names bytes that were there whole when it was written. Nothing here is the only copy of anything, so nothing is
+//! Always: a row names bytes that were there whole when it was written, and a block that is kept has a row at its id. Nothing here is the only copy of anything, so nothing is
 //! synced but the ids that were given out. When power fails the index is as of its last flush: what it forgot is fetched
 //! again, what it remembers wrongly does not verify. An index that does not open is begun anew.
 
+mod batch;
+
+pub use batch::CleanBatch;
+
 use crate::row_cache::RowCache;
-use crate::schema::copy::{self, Block, Copy, CopySegment};
+use crate::schema::copy::{self, Block, BlockName, Copy, CopySegment};
 use crate::schema::meta::{Counter, MetaRow};
 use crate::schema::{Extent, decode, encode};
 use crate::store::state::StateDb;
@@ -23,8 +27,6 @@ const IDS_RESERVED: u64 = 1 << 20;
 pub const CLEAN_BODY: u64 = 1 << 63;
 /// So are segments of copies.
 pub const CLEAN_SEGMENT: u64 = 1 << 63;
-/// Rows that are removed at a time.
-const REMOVED_AT_ONCE: usize = 1000;
 
 /// The index could not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -113,27 +115,24 @@ impl CleanIndex {
         self.rows.holds(&copy::row(bucket, key.as_bytes()))
     }
 
-    /// Notes what is known of `key`.
+    /// Makes changes: all of them or none.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn put_copy(&self, bucket: BucketId, key: &ObjectKey, copy: &Copy) -> Answer<()> {
-        self.change_copy(copy::row(bucket, key.as_bytes()), Some(encode(copy)))
-    }
-
-    /// Forgets `key`.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn remove_copy(&self, bucket: BucketId, key: &ObjectKey) -> Answer<()> {
-        self.change_copy(copy::row(bucket, key.as_bytes()), None)
-    }
-
-    fn change_copy(&self, row: Vec<u8>, value: Option<Vec<u8>>) -> Answer<()> {
-        self.rows.changing(&row);
-        self.store.write(&Changes::from([(row.clone(), value)]))?;
-        self.rows.changed(&row);
+    pub fn write(&self, batch: &CleanBatch) -> Answer<()> {
+        batch.copies().for_each(|row| self.rows.changing(row));
+        self.store.write(batch.changes())?;
+        batch.copies().for_each(|row| self.rows.changed(row));
         Ok(())
+    }
+
+    /// The block that an id stands for, if it is here.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn name(&self, id: u64) -> Answer<Option<BlockName>> {
+        let value = self.store.pinned(&copy::name_row(id))?;
+        Ok(value.map(|value| decode(&value)).transpose().map_err(StoreError::from)?)
     }
 
     /// The first `max` copies of a bucket whose keys begin with `prefix` and come behind `after`.
@@ -182,36 +181,39 @@ impl CleanIndex {
         rows.iter().map(|(row, _)| Ok(copy::block_of(row).map_err(StoreError::from)?.1)).collect()
     }
 
-    /// Notes where block `number` of a body is.
+    /// The first `max` blocks of a body that are here, from `number` on.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn put_block(&self, body: BodyId, number: u64, extents: Vec<Extent>) -> Answer<()> {
-        let value = encode(&Block { extents, parts: Vec::new() });
-        Ok(self.store.write(&Changes::from([(copy::block_row(body, number), Some(value))]))?)
+    pub fn blocks_from(&self, body: BodyId, number: u64, max: usize) -> Answer<Vec<(u64, Vec<Extent>)>> {
+        let rows = self.store.range(&copy::block_row(body, number), &copy::block_rows(body).1, max)?;
+        let block = |(row, value): &(Vec<u8>, Vec<u8>)| {
+            let (_, number) = copy::block_of(row).map_err(StoreError::from)?;
+            Ok((number, decode::<Block>(value).map_err(StoreError::from)?.extents))
+        };
+        rows.iter().map(block).collect()
     }
 
-    /// Forgets block `number` of a body.
+    /// The first `max` copies of all buckets that come behind `after`.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn remove_block(&self, body: BodyId, number: u64) -> Answer<()> {
-        Ok(self.store.write(&Changes::from([(copy::block_row(body, number), None)]))?)
-    }
-
-    /// Forgets all blocks of a body.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn remove_blocks(&self, body: BodyId) -> Answer<()> {
-        let (first, end) = copy::block_rows(body);
-        loop {
-            let rows = self.store.range(&first, &end, REMOVED_AT_ONCE)?;
-            if rows.is_empty() {
-                return Ok(());
-            }
-            self.store.write(&rows.into_iter().map(|(row, _)| (row, None)).collect())?;
-        }
+    pub fn all_copies(
+        &self,
+        after: Option<(BucketId, &ObjectKey)>,
+        max: usize,
+    ) -> Answer<Vec<(BucketId, ObjectKey, Copy)>> {
+        use crate::key::Family::Copy as Family;
+        let from = match after {
+            Some((bucket, key)) => [copy::row(bucket, key.as_bytes()), vec![0]].concat(),
+            None => Family.start(),
+        };
+        let named = |(row, value): &(Vec<u8>, Vec<u8>)| {
+            let (bucket, key) = copy::key_of(row).map_err(StoreError::from)?;
+            let key = ObjectKey::from_bytes(&key).map_err(|bad| CleanIndexError(bad.to_string()))?;
+            Ok((bucket, key, decode(value).map_err(StoreError::from)?))
+        };
+        self.store.range(&from, &Family.end(), max)?.iter().map(named).collect()
     }
 
     /// The segments of copies.
@@ -296,9 +298,9 @@ impl Ids {
 
 #[cfg(test)]
 mod tests {
-    use super::{CLEAN_BODY, CleanIndex};
+    use super::{CLEAN_BODY, CleanBatch, CleanIndex};
     use crate::catalogue::testing::extent;
-    use crate::schema::{Copy, CopySegment, ObjectVersion};
+    use crate::schema::{BlockName, Copy, CopySegment, ObjectVersion};
     use mlgw_common::{BucketId, ObjectKey, SegmentId};
     use std::path::Path;
 
@@ -317,6 +319,16 @@ mod tests {
         Copy { object, validated_ms: 1, with_checksums: false, read_ms: 0 }
     }
 
+    fn write(index: &CleanIndex, change: impl FnOnce(&mut CleanBatch)) {
+        let mut batch = CleanBatch::default();
+        change(&mut batch);
+        index.write(&batch).unwrap();
+    }
+
+    fn put(index: &CleanIndex, name: &str, etag: &str) {
+        write(index, |batch| batch.copy(BUCKET, &key(name), Some(&copy(etag))));
+    }
+
     #[test]
     fn a_copy_is_what_was_noted_last_and_goes() {
         let room = tempfile::tempdir().unwrap();
@@ -324,16 +336,16 @@ mod tests {
         let a = key("a");
         assert_eq!(index.copy(BUCKET, &a), Ok(None));
         for etag in ["one", "two"] {
-            index.put_copy(BUCKET, &a, &copy(etag)).unwrap();
+            put(&index, "a", etag);
             assert_eq!(index.copy(BUCKET, &a), Ok(Some(copy(etag))));
             assert_eq!(index.copy(BUCKET, &a), Ok(Some(copy(etag))), "from memory");
         }
         assert!(index.is_recent(BUCKET, &a) && !index.is_recent(BucketId(4), &a));
-        index.put_copy(BUCKET, &key("b"), &copy("b")).unwrap();
+        put(&index, "b", "b");
         assert_eq!(index.peek(BUCKET, &key("b")), Ok(Some(copy("b"))));
         assert!(!index.is_recent(BUCKET, &key("b")), "nobody read it");
         assert_eq!(index.copy(BucketId(4), &a), Ok(None));
-        index.remove_copy(BUCKET, &a).unwrap();
+        write(&index, |batch| batch.copy(BUCKET, &a, None));
         assert_eq!(index.copy(BUCKET, &a), Ok(None));
     }
 
@@ -342,7 +354,7 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let index = open(room.path());
         for name in ["a", "p/1", "p/2", "p/3", "q"] {
-            index.put_copy(BUCKET, &key(name), &copy(name)).unwrap();
+            put(&index, name, name);
         }
         let names = |after: Option<&str>, max| {
             let page = index.copies(BUCKET, "p/", after.map(key).as_ref(), max).unwrap();
@@ -351,19 +363,33 @@ mod tests {
         assert_eq!(names(None, 2), ["p/1", "p/2"]);
         assert_eq!(names(Some("p/2"), 2), ["p/3"]);
         assert_eq!(names(Some("p/3"), 2), [""; 0]);
+        write(&index, |batch| batch.copy(BucketId(9), &key("other"), Some(&copy("o"))));
+        let all = |after: Option<(BucketId, &str)>, max| {
+            let after = after.map(|(bucket, name)| (bucket, key(name)));
+            let page = index.all_copies(after.as_ref().map(|(bucket, key)| (*bucket, key)), max).unwrap();
+            page.into_iter().map(|(_, key, _)| key.as_str().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (all(None, 2), all(Some((BUCKET, "p/3")), 9)),
+            (vec!["a".into(), "p/1".into()], vec!["q".into(), "other".into()])
+        );
     }
 
     #[test]
     fn blocks_and_segments_are_found_again_after_a_flush() {
         let room = tempfile::tempdir().unwrap();
-        let segment = CopySegment { id: 9, generation: 2, length: 0 };
+        let segment = CopySegment { id: 9, generation: 2, length: 0, live_bytes: Some(5) };
+        let name = BlockName { bucket: 3, key: "k".into(), number: 5 };
         let body = {
             let index = open(room.path());
             let body = index.next_body().unwrap();
             for number in [0, 2, 5] {
-                index.put_block(body, number, vec![extent(9, number)]).unwrap();
+                write(&index, |batch| batch.block(body, number, Some(vec![extent(9, number)])));
             }
-            index.remove_block(body, 2).unwrap();
+            write(&index, |batch| {
+                batch.block(body, 2, None);
+                batch.name(77, Some(&name));
+            });
             index.put_segment(&segment).unwrap();
             index.flush().unwrap();
             body
@@ -371,8 +397,14 @@ mod tests {
         let index = open(room.path());
         assert_eq!(index.block(body, 5), Ok(Some(vec![extent(9, 5)])));
         assert_eq!((index.blocks(body), index.segments()), (Ok(vec![0, 5]), Ok(vec![segment])));
-        index.remove_blocks(body).unwrap();
+        assert_eq!(index.blocks_from(body, 1, 9), Ok(vec![(5, vec![extent(9, 5)])]));
+        assert_eq!((index.name(77), index.name(78)), (Ok(Some(name)), Ok(None)));
+        write(&index, |batch| {
+            [0, 5].into_iter().for_each(|number| batch.block(body, number, None));
+            batch.name(77, None);
+        });
         index.remove_segment(SegmentId(9)).unwrap();
+        assert_eq!(index.name(77), Ok(None));
         assert_eq!((index.blocks(body), index.segments()), (Ok(vec![]), Ok(vec![])));
     }
 
@@ -392,7 +424,7 @@ mod tests {
     #[test]
     fn an_index_that_does_not_open_is_begun_anew() {
         let room = tempfile::tempdir().unwrap();
-        open(room.path()).put_copy(BUCKET, &key("a"), &copy("a")).unwrap();
+        put(&open(room.path()), "a", "a");
         open(room.path()).flush().unwrap();
         std::fs::write(room.path().join("index/CURRENT"), "nothing").unwrap();
         let index = open(room.path());

@@ -56,6 +56,8 @@ pub enum Family {
     CopyBlock = 0x41,
     /// In a node's own store: the segments that they are in.
     CopySegment = 0x42,
+    /// In a node's own store: which block an id stands for.
+    CopyName = 0x43,
 }
 
 impl Family {

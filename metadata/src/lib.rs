@@ -27,5 +27,5 @@ pub use catalogue::{
     CreateBucketError, DeadSet, DeleteBucketError, Durability, Entry, Fatal, NewBucket, ObjectScan,
     OpenError, PageScan, PartScan, Pin, ProposeError, ReadError, Reader, Reference, UploadScan,
 };
-pub use clean::{CleanIndex, CleanIndexError};
+pub use clean::{CleanBatch, CleanIndex, CleanIndexError};
 pub use command::{Change, Command, Reject, Reply};

@@ -24,7 +24,7 @@ pub mod usage;
 pub mod version;
 
 pub use bucket::{BindMode, Binding, Bucket, BucketState, LockDefault, LockMode, Mirror, Versioning};
-pub use copy::{Copy, CopySegment};
+pub use copy::{BlockName, Copy, CopySegment};
 pub use credential::{Credential, Role};
 pub use dataset::{Dataset, Found, Schedule, Source};
 pub use extent::{Encoding, Extent, ExtentPage, PartRange};

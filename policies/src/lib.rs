@@ -5,9 +5,11 @@
 //! crash loses is what was learnt since it was last written down; no byte depends on it.
 
 pub mod access;
+mod block;
 pub mod engine;
 pub mod language;
 pub mod rehearse;
 pub mod trace;
 
 pub use access::{Access, Caller, Op};
+pub use block::block_id;

@@ -4,26 +4,40 @@
 //! says what is where. Always: what the index names was appended whole, and every byte that is read is verified. A copy
 //! that does not verify, or whose segment is gone, is no copy: it is fetched again.
 //!
+//! Blocks come and go one by one: each has an id ([`block_id`]), by which whoever decides what stays lets go of it ([`Copies::let_go`]). What went leaves
+//! holes in its segment ([`let_go`]), segments of which little is left are cleaned ([`clean`]), and where the disk runs out all the same the oldest go ([`evict`]).
+//!
 //! Nothing waits for a sync. When power fails, what was not on the disk is no copy any more.
 
+mod clean;
 mod evict;
+mod ledger;
+mod let_go;
 mod map;
+mod names;
 mod pins;
+#[cfg(test)]
+mod tests;
+mod walk;
 
+pub use ledger::Lost;
+pub use let_go::LetGo;
+pub use names::{BLOCK_ID_SEED, block_id};
 pub use pins::PinnedCopies;
+pub use walk::{KeptBlock, KeptCursor, KeptPage};
 
 use crate::decisions::{Decided, Decisions, Kind, Outcome, Place, What, Why};
 use crate::fair::{DiskQueues, Lane};
 use crate::flash::{Cause, Flash};
-use crate::hot::{Chunk, ChunkAt, HotOptions, HotTier, OpenError, Placement, ReadError};
+use crate::hot::{Chunk, Hold, HotOptions, HotTier, OpenError, Placement, ReadError};
 use crate::memory::MemoryTier;
 use crate::tiers::read_through;
 use bytes::{Bytes, BytesMut};
+use ledger::{Ledger, block_bytes, is_small};
 use map::CopyMap;
 use mlgw_common::ids::{BodyId, BucketId, NodeId};
 use mlgw_common::limits::{CHUNK_BYTES_MAX, COPY_BLOCK_BYTES, MIB, PINNED_PERCENT_MAX};
 use mlgw_common::{Clock, ObjectKey, Timestamp};
-use mlgw_metadata::clean::CLEAN_BODY;
 use mlgw_metadata::schema::{Copy, Extent, ObjectVersion};
 use mlgw_metadata::{CleanIndex, CleanIndexError, Durability};
 use parking_lot::Mutex;
@@ -35,8 +49,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tokio::sync::Notify;
 
-/// Length of a segment of copies: so much goes at a time.
+/// Length of a segment of copies.
 const SEGMENT_BYTES: u64 = 64 * MIB;
+/// Percent of the room that blocks may take: with objects of 100 KB edges take four more, and what is open or half empty has the rest.
+const BLOCKS_PERCENT: u64 = 92;
+/// The same where what went leaves no holes. Cleaning then moves 1.4 bytes for each that is kept, and nothing is lost; at 80 it moves 2.1 and cannot keep up.
+const BLOCKS_PERCENT_NO_HOLES: u64 = 70;
 
 /// How clean copies are kept.
 #[derive(Clone)]
@@ -59,6 +77,8 @@ pub struct CopiesOptions {
     pub queues: DiskQueues,
     /// What is written to flash is counted there, and bound.
     pub flash: Flash,
+    /// Who keeps books of blocks, and lets go of them in time. Without, the oldest segments make room.
+    pub lost: Option<Arc<dyn Lost>>,
 }
 
 /// Why clean copies were not opened.
@@ -75,16 +95,20 @@ pub enum OpenCopiesError {
 /// What they hold, and have done since they were opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopiesMetrics {
-    /// Bytes of their segments.
+    /// Bytes of their segments, without holes.
     pub used_bytes: u64,
     /// Bytes that they may take.
     pub limit_bytes: u64,
+    /// Bytes of their records that live: the rest is edges, and what is not given back yet.
+    pub live_bytes: u64,
     /// Segments.
     pub segments: u64,
     /// Bytes that were kept.
     pub kept_bytes: u64,
-    /// Bytes that were let go of to make room.
+    /// Bytes of blocks that were let go of to make room.
     pub evicted_bytes: u64,
+    /// Bytes that were appended again so that the rest of their segment could go.
+    pub cleaned_bytes: u64,
     /// Bytes that were not kept because there was no room.
     pub refused_bytes: u64,
 }
@@ -98,22 +122,22 @@ pub struct Copies {
 struct Inner {
     index: Arc<CleanIndex>,
     map: Arc<CopyMap>,
+    ledger: Ledger,
     segments: HotTier,
     memory: MemoryTier,
     capacity_bytes: u64,
     decisions: Decisions,
-    /// Held while rows are compared and set, never across anything slow.
-    changes: Mutex<()>,
-    /// Held while segments go.
+    /// Held while what lives in a segment is moved or let go of.
     evicting: tokio::sync::Mutex<()>,
+    /// Held while the disk of what went is given back.
+    giving_back: tokio::sync::Mutex<()>,
     pins: Mutex<Pins>,
     /// Has room be made.
     wake: Arc<Notify>,
     kept_bytes: AtomicU64,
     evicted_bytes: AtomicU64,
+    cleaned_bytes: AtomicU64,
     refused_bytes: AtomicU64,
-    /// Bodies that were given ids downwards, because the index gave none.
-    unkept: AtomicU64,
 }
 
 impl Copies {
@@ -122,7 +146,17 @@ impl Copies {
     /// # Errors
     /// When the directory cannot be used.
     pub async fn open(options: CopiesOptions, memory: MemoryTier) -> Result<Self, OpenCopiesError> {
+        Self::open_on(options, memory, |_| ()).await
+    }
+
+    /// As [`Copies::open`], over segments that are `tuned`.
+    async fn open_on(
+        options: CopiesOptions,
+        memory: MemoryTier,
+        tuned: impl FnOnce(&mut HotOptions),
+    ) -> Result<Self, OpenCopiesError> {
         let index = Arc::new(CleanIndex::open(&options.dir, options.memory_bytes)?);
+        walk::adopt(&index)?;
         let map = Arc::new(CopyMap::open(index.clone())?);
         let dir = options.dir.join("segments");
         let mut segments = HotOptions::new(dir, options.capacity_bytes, options.clock);
@@ -137,22 +171,25 @@ impl Copies {
         segments.append_lane = Lane::Background;
         segments.flash = options.flash;
         segments.append_cause = Cause::Copies;
+        segments.disposable = true;
+        tuned(&mut segments);
         let segments = HotTier::open_with(segments, map.clone()).await?;
         let inner = Arc::new(Inner {
+            ledger: Ledger::new(index.clone(), map.clone(), options.lost),
             index,
             map,
             segments,
             memory,
             capacity_bytes: options.capacity_bytes,
             decisions: options.decisions,
-            changes: Mutex::default(),
             evicting: tokio::sync::Mutex::default(),
+            giving_back: tokio::sync::Mutex::default(),
             pins: Mutex::default(),
             wake: Arc::default(),
             kept_bytes: AtomicU64::new(0),
             evicted_bytes: AtomicU64::new(0),
+            cleaned_bytes: AtomicU64::new(0),
             refused_bytes: AtomicU64::new(0),
-            unkept: AtomicU64::new(0),
         });
         tokio::spawn(evict::run(Arc::downgrade(&inner)));
         Ok(Self { inner })
@@ -167,56 +204,26 @@ impl Copies {
     /// Notes what the origin says of a key. Bytes that are kept stay when its ETag and size are as before; otherwise it is another
     /// body. Returns what is known now. When the index fails nothing will be kept of it.
     pub fn note(&self, bucket: BucketId, key: &ObjectKey, said: Copy) -> Copy {
-        let noted = self.try_note(bucket, key, said.clone());
-        noted.unwrap_or_else(|| {
-            let mut copy = said;
-            copy.object.body_id = CLEAN_BODY | !self.inner.unkept.fetch_add(1, Relaxed) >> 1;
-            copy.object.extents.clear();
-            copy
-        })
-    }
-
-    fn try_note(&self, bucket: BucketId, key: &ObjectKey, mut copy: Copy) -> Option<Copy> {
-        let Inner { index, changes, .. } = &*self.inner;
-        let _alone = changes.lock();
-        let before = known(index.copy(bucket, key))?;
-        match before {
-            Some(before) if is_same(&before.object, &copy.object) => {
-                copy.object.body_id = before.object.body_id;
-                copy.object.extents = before.object.extents;
-                copy.read_ms = copy.read_ms.max(before.read_ms);
-                if !copy.with_checksums {
-                    copy.object.checksums = before.object.checksums;
-                    copy.with_checksums = before.with_checksums;
-                }
-            }
-            other => {
-                copy.object.body_id = known(index.next_body())?.0;
-                copy.object.extents.clear();
-                if let Some(before) = other {
-                    known(index.remove_blocks(before.object.body()));
-                }
-            }
-        }
-        known(index.put_copy(bucket, key, &copy))?;
-        Some(copy)
+        self.inner.ledger.note(bucket, key, said)
     }
 
     /// Notes that a key was read.
     pub fn note_read(&self, bucket: BucketId, key: &ObjectKey, now: Timestamp) {
-        let Inner { index, changes, .. } = &*self.inner;
-        let _alone = changes.lock();
-        if let Some(Some(mut copy)) = known(index.copy(bucket, key)) {
-            copy.read_ms = now.as_millis();
-            known(index.put_copy(bucket, key, &copy));
-            // Its row was read: it is to be in memory.
-            known(index.copy(bucket, key));
-        }
+        self.inner.ledger.note_read(bucket, key, now);
     }
 
     /// From now on these copies are not evicted, as far as they may be kept.
     pub fn set_pins(&self, pins: Vec<PinnedCopies>) {
         self.inner.pins.lock().set(pins);
+    }
+
+    /// Bytes of blocks that who keeps books of them should have here at most, as things are: what is beyond goes by age, for edges take the rest, and where
+    /// a file system has no holes what is dead among what lives does. Others may fill the disk, so it changes.
+    #[must_use]
+    pub fn blocks_bytes_max(&self) -> u64 {
+        let (used_bytes, room_bytes) = self.inner.segments.fill();
+        let percent = if self.inner.segments.has_holes() { BLOCKS_PERCENT } else { BLOCKS_PERCENT_NO_HOLES };
+        (used_bytes + room_bytes) / 100 * percent
     }
 
     /// Bytes that may be pinned in all.
@@ -225,30 +232,15 @@ impl Copies {
         self.inner.capacity_bytes / 100 * PINNED_PERCENT_MAX
     }
 
-    /// Removes the segments that nothing is in any more. Returns the bytes of copies' segments that are fewer.
-    pub async fn release_dead(&self) -> u64 {
-        let before = self.inner.segments.fill().0;
-        self.inner.release_dead().await;
-        before.saturating_sub(self.inner.segments.fill().0)
-    }
-
     /// Forgets a key.
     pub fn forget(&self, bucket: BucketId, key: &ObjectKey) {
-        let Inner { index, changes, .. } = &*self.inner;
-        let _alone = changes.lock();
-        if let Some(Some(before)) = known(index.copy(bucket, key)) {
-            known(index.remove_copy(bucket, key));
-            known(index.remove_blocks(before.object.body()));
-        }
+        self.inner.ledger.forget(bucket, key);
     }
 
     /// Where block `number` of an object is, if it is here.
     #[must_use]
     pub fn block(&self, object: &ObjectVersion, number: u64) -> Option<Vec<Extent>> {
-        if object.size <= COPY_BLOCK_BYTES {
-            return (number == 0 && !object.extents.is_empty()).then(|| object.extents.clone());
-        }
-        known(self.inner.index.block(object.body(), number)).flatten()
+        self.inner.ledger.extents_of(object, number)
     }
 
     /// Keeps block `number` of a body, whose bytes are `pieces` and that was fetched for that reason, unless there is no room, the flash budget is
@@ -271,29 +263,21 @@ impl Copies {
         if self.inner.is_too_full() {
             self.inner.wake.notify_one();
         }
-        let Some(extents) = self.append(bucket, key, object.body(), number * COPY_BLOCK_BYTES, pieces).await
-        else {
+        let first = number * COPY_BLOCK_BYTES;
+        let Some((extents, _holds)) = self.append(bucket, key, object.body(), first, pieces).await else {
             self.inner.refused_bytes.fetch_add(bytes, Relaxed);
             self.inner.decisions.record(&fetched(bucket, key, bytes, why, Outcome::NoRoom));
             return None;
         };
-        let Inner { index, changes, kept_bytes, decisions, .. } = &*self.inner;
-        let _alone = changes.lock();
-        let mut copy = known(index.copy(bucket, key))??;
-        if copy.object.body_id != object.body_id {
+        if !self.inner.ledger.keep((bucket, key), object, number, &extents) {
             return None;
         }
-        if object.size <= COPY_BLOCK_BYTES {
-            copy.object.extents.clone_from(&extents);
-            known(index.put_copy(bucket, key, &copy))?;
-        } else {
-            known(index.put_block(object.body(), number, extents.clone()))?;
-        }
-        kept_bytes.fetch_add(bytes, Relaxed);
-        decisions.record(&fetched(bucket, key, bytes, why, Outcome::Done));
+        self.inner.kept_bytes.fetch_add(bytes, Relaxed);
+        self.inner.decisions.record(&fetched(bucket, key, bytes, why, Outcome::Done));
         Some(extents)
     }
 
+    /// Appends a block. Its segments stay as long as the holds that come with its extents.
     async fn append(
         &self,
         bucket: BucketId,
@@ -301,17 +285,22 @@ impl Copies {
         body: BodyId,
         mut first: u64,
         pieces: Vec<Bytes>,
-    ) -> Option<Vec<Extent>> {
-        let mut extents = Vec::new();
+    ) -> Option<(Vec<Extent>, Vec<Hold>)> {
+        let (mut extents, mut holds) = (Vec::new(), Vec::new());
         let mut pieces = VecDeque::from(pieces);
         while let Some(data) = take_chunk(&mut pieces) {
             let bytes = data.len() as u64;
             let placement = Placement::Shared;
             let chunk = Chunk { bucket, key: key.clone(), body, part: None, offset: first, data, placement };
-            extents.push(self.inner.segments.append(chunk).await.ok()?.extent);
+            let Ok(appended) = self.inner.segments.append(chunk).await else {
+                self.inner.ledger.bury(extents);
+                return None;
+            };
+            extents.push(appended.extent);
+            holds.push(appended.hold);
             first += bytes;
         }
-        Some(extents)
+        Some((extents, holds))
     }
 
     /// Reads `range` of what `extent` of `body` stores, whose first byte is byte `first` of the body.
@@ -329,18 +318,22 @@ impl Copies {
         read_through(&self.inner.memory, &self.inner.segments, extent, body, first, range, lane).await
     }
 
-    /// Forgets block `number` of an object, because it could not be read.
-    pub fn lose_block(&self, bucket: BucketId, key: &ObjectKey, object: &ObjectVersion, number: u64) {
-        let Inner { index, changes, .. } = &*self.inner;
-        let _alone = changes.lock();
-        if object.size > COPY_BLOCK_BYTES {
-            known(index.remove_block(object.body(), number));
-        } else if let Some(Some(mut copy)) = known(index.copy(bucket, key))
-            && copy.object.body_id == object.body_id
-        {
-            copy.object.extents.clear();
-            known(index.put_copy(bucket, key, &copy));
-        }
+    /// Forgets block `number` of an object, because it could not be read where `extents` say. One that was kept anew since stays.
+    pub fn lose_block(
+        &self,
+        place: (BucketId, &ObjectKey),
+        object: &ObjectVersion,
+        number: u64,
+        extents: &[Extent],
+    ) {
+        self.inner.ledger.lose(place, object.body(), number, extents);
+    }
+
+    /// The blocks that are here, in the order of buckets and keys, a page behind `from`. Blocks the thread for a few milliseconds.
+    #[must_use]
+    pub fn kept_blocks(&self, from: Option<KeptCursor>) -> KeptPage {
+        let (found, next) = known(walk::page(&self.inner.index, from)).unwrap_or_default();
+        KeptPage { blocks: found.iter().map(walk::Found::kept).collect(), next }
     }
 
     /// Records that `count` copies of a bucket whose keys begin with `prefix` were let go of: of a job, all of them or those that nobody read.
@@ -372,30 +365,33 @@ impl Copies {
     /// The bytes of an object that are here.
     #[must_use]
     pub fn kept_bytes(&self, object: &ObjectVersion) -> u64 {
-        if object.size <= COPY_BLOCK_BYTES {
+        if is_small(object) {
             return if object.extents.is_empty() { 0 } else { object.size };
         }
         let blocks = known(self.inner.index.blocks(object.body())).unwrap_or_default();
-        blocks.iter().map(|number| COPY_BLOCK_BYTES.min(object.size - number * COPY_BLOCK_BYTES)).sum()
+        blocks.iter().map(|number| block_bytes(object, *number)).sum()
     }
 
     /// What they hold and have done.
     #[must_use]
     pub fn metrics(&self) -> CopiesMetrics {
-        let Inner { segments, map, capacity_bytes, kept_bytes, evicted_bytes, refused_bytes, .. } =
-            &*self.inner;
+        let inner = &*self.inner;
+        let (segments, live_bytes) = inner.map.totals();
         CopiesMetrics {
-            used_bytes: segments.fill().0,
-            limit_bytes: *capacity_bytes,
-            segments: map.len() as u64,
-            kept_bytes: kept_bytes.load(Relaxed),
-            evicted_bytes: evicted_bytes.load(Relaxed),
-            refused_bytes: refused_bytes.load(Relaxed),
+            used_bytes: inner.segments.fill().0,
+            limit_bytes: inner.capacity_bytes,
+            live_bytes,
+            segments,
+            kept_bytes: inner.kept_bytes.load(Relaxed),
+            evicted_bytes: inner.evicted_bytes.load(Relaxed),
+            cleaned_bytes: inner.cleaned_bytes.load(Relaxed),
+            refused_bytes: inner.refused_bytes.load(Relaxed),
         }
     }
 
     /// Brings everything to the disk, so that the next start finds it.
     pub async fn shutdown(&self) {
+        self.inner.give_back().await;
         self.inner.segments.clone().shutdown().await;
         if let Err(error) = self.inner.flush().await {
             tracing::warn!(%error, "the index of clean copies was not flushed");
@@ -403,43 +399,7 @@ impl Copies {
     }
 }
 
-impl Inner {
-    /// The extents among which that of a chunk would be.
-    fn extents_near(&self, chunk: &ChunkAt) -> Option<Vec<Extent>> {
-        let copy = known(self.index.peek(chunk.bucket, &chunk.key))??;
-        if copy.object.body() != chunk.body {
-            return None;
-        }
-        if copy.object.size <= COPY_BLOCK_BYTES {
-            return Some(copy.object.extents);
-        }
-        known(self.index.block(chunk.body, chunk.first / COPY_BLOCK_BYTES))?
-    }
-
-    /// Sets another extent for a chunk, by compare and set; or forgets the block that it is in. Says whether it is set.
-    fn replace_extent(&self, chunk: &ChunkAt, from: &Extent, to: Option<&Extent>) -> bool {
-        let _alone = self.changes.lock();
-        let Some(mut extents) = self.extents_near(chunk) else { return false };
-        let Some(at) = extents.iter().position(|extent| extent == from) else { return false };
-        match to {
-            Some(to) => extents[at] = to.clone(),
-            None => extents.clear(),
-        }
-        let Some(Some(mut copy)) = known(self.index.peek(chunk.bucket, &chunk.key)) else { return false };
-        if copy.object.size <= COPY_BLOCK_BYTES {
-            copy.object.extents = extents;
-            return known(self.index.put_copy(chunk.bucket, &chunk.key, &copy)).is_some();
-        }
-        let number = chunk.first / COPY_BLOCK_BYTES;
-        known(match to {
-            Some(_) => self.index.put_block(chunk.body, number, extents),
-            None => self.index.remove_block(chunk.body, number),
-        })
-        .is_some()
-    }
-}
-
-/// What was let go of.
+/// What was let go of by a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Gone {
     /// How it is called.

@@ -156,6 +156,7 @@ fn usual_moves() -> Moved {
         (Origin, Copies, Reason::Job),
         (Origin, Hot, Reason::Job),
         (Copies, Nowhere, Reason::Watermark),
+        (Copies, Nowhere, Reason::Policy),
         (Hot, Origin, Reason::WriteBack),
     ];
     usual.into_iter().map(|usual| (usual, 0)).collect()

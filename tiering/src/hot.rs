@@ -17,10 +17,12 @@ mod check;
 mod compaction;
 mod direct;
 mod dirs;
+mod disposable;
 mod file;
 mod files;
 mod header;
 mod holds;
+mod holes;
 mod lanes;
 mod location;
 mod map;
@@ -72,6 +74,7 @@ pub use map::{Later, MapError, OpenSegment, SegmentMap, Whereabouts};
 pub use mend::{mend_headers, put_names_right};
 pub use metrics::HotMetrics;
 pub use options::{HotOptions, OpenError};
+pub(crate) use pace::Pace;
 pub use pins::{Keeping, SegmentPin};
 pub use placing::{Order, PlacingSettings, PlacingStatus};
 pub use read::{Fault, ReadError};
@@ -87,6 +90,7 @@ use compaction::Compaction;
 use file::Disk;
 use files::Files;
 use holds::Holds;
+use holes::Holes;
 use lanes::Lanes;
 use metrics::Metrics;
 use pins::Pins;
@@ -180,6 +184,7 @@ struct Inner {
     reader: Reader,
     pins: Arc<Pins>,
     volumes: Volumes,
+    holes: Arc<Holes>,
     away: Arc<Away>,
     /// Worked on by who moves and releases segments, one at a time.
     leftovers: Arc<Mutex<Leftovers>>,
@@ -252,6 +257,8 @@ impl HotTier {
         .map_err(io)?;
         found.all_there(options.start_without_missing)?;
         let Found { stray, hot_bytes, .. } = found;
+        let holes = if options.disposable { Holes::open(&disk).map_err(io)? } else { Holes::none() };
+        let (hot_bytes, holes) = (hot_bytes.saturating_sub(holes.bytes()), Arc::new(holes));
         let (seals, requests) = mpsc::unbounded_channel();
         tokio::spawn(run_seals(map.clone(), metrics.clone(), requests));
         let holds = Holds::default();
@@ -259,7 +266,7 @@ impl HotTier {
         let shared = shared_by_writers(&options, segments, hot_bytes, metrics.clone());
         let (lanes, ended) = Lanes::start(shared.clone()).map_err(io)?;
         let files = Files::new(volumes.dirs().clone(), map, OPEN_FILES_MAX);
-        let reader = Reader::new(files, away.clone(), options.queues, metrics);
+        let reader = Reader::new(files, (away.clone(), holes.clone()), options.queues, metrics);
         let writers_ended = Mutex::new(ended);
         let inner = Arc::new(Inner {
             shared,
@@ -267,6 +274,7 @@ impl HotTier {
             reader,
             pins: Arc::default(),
             volumes,
+            holes,
             away,
             leftovers: Arc::new(Mutex::new(leftovers)),
             node: options.node,
@@ -326,44 +334,6 @@ impl HotTier {
             AppendError::Io
         })?;
         self.inner.append_moved(&owner, &data).await
-    }
-
-    /// Stores a chunk of a tier without compaction once more, in the segment of what was moved.
-    ///
-    /// # Errors
-    /// When nothing was stored.
-    pub async fn append_moved(&self, extent: &Extent, body: BodyId) -> Result<Appended, AppendError> {
-        let read = self.inner.reader.chunk(extent, body, Lane::Background).await;
-        let (owner, data) = read.map_err(|error| {
-            tracing::warn!(%error, "a chunk cannot be read and is not moved");
-            AppendError::Io
-        })?;
-        self.inner.append_moved(&owner, &data).await
-    }
-
-    /// The chunks in a segment, those that nothing refers to included.
-    ///
-    /// # Errors
-    /// When its file cannot be read.
-    pub async fn chunks_in(&self, segment: SegmentId) -> io::Result<Vec<ChunkAt>> {
-        let inner = self.inner.clone();
-        let read = tokio::task::spawn_blocking(move || chunks_in(&inner, segment)).await;
-        read.unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
-    }
-
-    /// Removes the file of a segment that the map does not have any more, in a tier without compaction. Who reads it reads on.
-    ///
-    /// # Errors
-    /// When the disk fails; a start removes it then.
-    pub async fn release(&self, segment: SegmentId) -> io::Result<()> {
-        self.inner.reader.forget(segment);
-        let inner = self.inner.clone();
-        let removed = tokio::task::spawn_blocking(move || {
-            let bytes = inner.volumes.hot.remove(segment)?.unwrap_or(0);
-            inner.shared.space.freed(bytes.saturating_sub(SEGMENT_HEADER_BYTES));
-            Ok(())
-        });
-        removed.await.unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
     }
 
     /// Keeps segments from being released until the pin is dropped; nothing when one of them is gone
@@ -548,20 +518,6 @@ pub struct ChunkAt {
     pub offset: u64,
 }
 
-fn chunks_in(inner: &Inner, segment: SegmentId) -> io::Result<Vec<ChunkAt>> {
-    let mut found = Vec::new();
-    let Some(place) = inner.shared.segments.map.place(segment) else { return Ok(found) };
-    let file = inner.volumes.dirs().open(segment, place.tier)?;
-    let places = inner.shared.queues.of_tier(place.tier).clone();
-    let mut scan = scan::Scan::new(file, segment, place.generation, 0)?.in_background(places);
-    while let Some(record) = scan.next()? {
-        let Some(owner) = record.head.and_then(|head| head.owner()) else { continue };
-        let Owner { bucket, key, body, offset: first, .. } = owner;
-        found.push(ChunkAt { bucket, key, body, first, offset: record.offset });
-    }
-    Ok(found)
-}
-
 impl Inner {
     /// Where a segment is, for the log of decisions.
     fn place_of(&self, segment: SegmentId) -> decisions::Place {
@@ -605,6 +561,7 @@ fn shared_by_writers(
         append_lane: options.append_lane,
         flash: options.flash.clone(),
         append_cause: options.append_cause,
+        is_disposable: options.disposable,
         runtime: Handle::current(),
     })
 }

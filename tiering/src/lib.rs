@@ -16,7 +16,10 @@ pub mod origin;
 mod tiers;
 pub mod upstream;
 
-pub use copies::{Copies, CopiesMetrics, CopiesOptions, OpenCopiesError, PinnedCopies};
+pub use copies::{
+    BLOCK_ID_SEED, Copies, CopiesMetrics, CopiesOptions, KeptBlock, KeptCursor, KeptPage, LetGo, Lost,
+    OpenCopiesError, PinnedCopies, block_id,
+};
 pub use decisions::Decisions;
 pub use fair::{DiskQueues, Lane};
 pub use flash::Flash;

@@ -39,7 +39,7 @@ pub struct DecisionInfo {
     pub to: String,
     /// Bytes in all.
     pub bytes: u64,
-    /// Why: `watermark`, `drain`, `compaction`, `asked`, `pressure`, `dead`, `heat`, `pin`, `read`, `job` or `write_back`.
+    /// Why: `watermark`, `drain`, `compaction`, `asked`, `pressure`, `dead`, `heat`, `pin`, `read`, `job`, `write_back` or `policy`.
     pub reason: String,
     /// The job, when one did it.
     pub job: Option<u64>,

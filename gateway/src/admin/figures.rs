@@ -171,6 +171,7 @@ impl Admin {
         let kept = Family::new(COPY_BYTES)
             .with(&["kept"], Value::Count(copies.kept_bytes))
             .with(&["evicted"], Value::Count(copies.evicted_bytes))
+            .with(&["cleaned"], Value::Count(copies.cleaned_bytes))
             .with(&["refused"], Value::Count(copies.refused_bytes));
         let dirty = self.writeback.dirty();
         let oldest_ms = dirty.iter().filter_map(|dirty| dirty.oldest_ms).min();

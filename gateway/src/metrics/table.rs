@@ -138,7 +138,7 @@ metrics! {
     COPY_ANSWERS: Counter "mlgw_bound_reads_total" ["result"]
         "GETs of bound buckets: hit (from a copy), miss (from the origin), stale (from a copy that holds no more, because the origin cannot be asked)"
     COPY_BYTES: Counter "mlgw_bound_copy_bytes_total" ["result"]
-        "Bytes of origins' objects: kept, evicted (to make room), refused (not kept, for want of room)"
+        "Bytes of origins' objects: kept, evicted (to make room), cleaned (appended again so that the rest of their segment could go), refused (not kept, for want of room)"
     DIRTY_BYTES: Gauge "mlgw_dirty_bytes" []
         "Bytes of objects that were written back and are not at their origins yet"
     DIRTY_OLDEST: Gauge "mlgw_dirty_oldest_seconds" []

@@ -170,6 +170,7 @@ async fn bound(
         // The same disk, most often.
         queues: tiers.hot.queues().clone(),
         flash: tiers.hot.flash().clone(),
+        lost: None,
     };
     let copies = Copies::open(options, tiers.memory.clone()).await?;
     Ok(Bound::new(origins, copies, freshness_of(config), clock.clone()))

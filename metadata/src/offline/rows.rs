@@ -213,7 +213,7 @@ impl Pass<'_> {
             }
             Family::Fence => self.fence(key, value),
             Family::Payer => self.payer(key, value),
-            Family::Copy | Family::CopyBlock | Family::CopySegment => {
+            Family::Copy | Family::CopyBlock | Family::CopySegment | Family::CopyName => {
                 Err(Wrong::Row("of a family that is in no group".into()))
             }
         }

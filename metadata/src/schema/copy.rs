@@ -1,8 +1,8 @@
-//! `copy`, `copy_block`, `copy_segment`: what a node keeps of origins' objects, in a store of its own, outside Raft.
+//! `copy`, `copy_block`, `copy_segment`, `copy_name`: what a node keeps of origins' objects, in a store of its own, outside Raft.
 //!
 //! A copy is a row at (bucket id, escaped key): what the origin said of the object, and when. A small object's extents
-//! stand in it; a larger one has a row for each block that is here, at (body id, number of the block). All of it can be
-//! fetched again, so nothing of it is ever the only copy of anything.
+//! stand in it; a larger one has a row for each block that is here, at (body id, number of the block). Each block that is here, a small object
+//! being one, has a row at its id that names it. All of it can be fetched again, so nothing of it is ever the only copy of anything.
 
 use super::extent::ExtentPage;
 use super::object::ObjectVersion;
@@ -39,6 +39,23 @@ pub struct CopySegment {
     /// Its length once sealed; 0 while it is open.
     #[prost(uint64, tag = "3")]
     pub length: u64,
+    /// Bytes of the records in it that copies name; nothing when it was written before that was counted.
+    #[prost(uint64, optional, tag = "4")]
+    pub live_bytes: Option<u64>,
+}
+
+/// Which block an id stands for.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct BlockName {
+    /// The bucket's id.
+    #[prost(uint64, tag = "1")]
+    pub bucket: u64,
+    /// The object's key.
+    #[prost(string, tag = "2")]
+    pub key: String,
+    /// The number of the block in it.
+    #[prost(uint64, tag = "3")]
+    pub number: u64,
 }
 
 /// The row of a copy.
@@ -100,12 +117,20 @@ pub fn segment_row(segment: SegmentId) -> Vec<u8> {
     key::numbered(Family::CopySegment, segment.0)
 }
 
+/// The row that names the block of an id.
+#[must_use]
+pub fn name_row(id: u64) -> Vec<u8> {
+    key::numbered(Family::CopyName, id)
+}
+
 /// What a block's row holds.
 pub type Block = ExtentPage;
 
 #[cfg(test)]
 mod tests {
-    use super::{Copy, CopySegment, block_of, block_row, block_rows, key_of, row, row_from, rows_end};
+    use super::{
+        BlockName, Copy, CopySegment, block_of, block_row, block_rows, key_of, row, row_from, rows_end,
+    };
     use crate::schema::{ObjectVersion, golden};
     use mlgw_common::{BodyId, BucketId};
     use proptest::prelude::any;
@@ -137,7 +162,11 @@ mod tests {
         let copy = Copy { object, validated_ms: 1000, with_checksums: true, read_ms: 0 };
         golden::check(&copy, include_str!("golden/copy.hex"));
         golden::check(&Copy { read_ms: 2000, ..copy }, include_str!("golden/copy_read.hex"));
-        let segment = CopySegment { id: 7, generation: 9, length: 300 };
+        let segment = CopySegment { id: 7, generation: 9, length: 300, live_bytes: None };
         golden::check(&segment, include_str!("golden/copy_segment.hex"));
+        let counted = CopySegment { live_bytes: Some(200), ..segment };
+        golden::check(&counted, include_str!("golden/copy_segment_live.hex"));
+        let name = BlockName { bucket: 3, key: "k".into(), number: 2 };
+        golden::check(&name, include_str!("golden/copy_name.hex"));
     }
 }

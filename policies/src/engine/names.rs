@@ -7,6 +7,8 @@
 //! Always: a key has one dataset at a time, and which it was before is found from its number ([`Names::root`]).
 
 use super::table::DATASETS_MAX;
+use crate::block::block_id;
+pub(super) use crate::block::mixed;
 use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -77,12 +79,9 @@ impl Names {
         }
     }
 
-    /// The id of a block: a hash that depends on nothing but its name and the seed.
+    /// The id of a block.
     pub(super) fn block_id(&self, bucket: u64, key: &str, block: u32) -> u64 {
-        let object =
-            xxh3_64_with_seed(key.as_bytes(), self.seed ^ bucket.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        // Zero is no id.
-        mixed(object ^ u64::from(block).wrapping_mul(0xD6E8_FEB8_6659_FD93)).max(1)
+        block_id(self.seed, bucket, key, block.into())
     }
 
     /// The number of a key's dataset.
@@ -262,13 +261,6 @@ fn pattern_of(name: &str) -> String {
         }
     }
     String::from_utf8_lossy(&pattern).into_owned()
-}
-
-/// Spreads the bits of a hash that others were mixed into (the finalizer of SplitMix64, Steele et al. 2014).
-pub(super) fn mixed(mut hash: u64) -> u64 {
-    hash = (hash ^ hash >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    hash = (hash ^ hash >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    hash ^ hash >> 31
 }
 
 /// A folder's name with every number in it replaced by `#`: also names that are hexadecimal digits and nothing else.

@@ -138,7 +138,8 @@ impl BoundReader {
                 {
                     tracing::debug!(%error, "a copy cannot be read and is fetched again");
                 }
-                self.bucket.inner.copies.lose_block(self.bucket.id, &self.key, &self.object, number);
+                let place = (self.bucket.id, &self.key);
+                self.bucket.inner.copies.lose_block(place, &self.object, number, &extents);
                 self.object.extents.clear();
                 self.sources.clear();
                 None

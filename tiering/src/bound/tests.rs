@@ -1,5 +1,6 @@
 //! Bound buckets over an origin in memory: what is asked of it, and that what is read is what it has.
 
+mod letting_go;
 mod moving;
 mod origin;
 mod warming;
@@ -43,6 +44,7 @@ async fn open(dir: &Path, origin: Arc<MemoryOrigin>, clock: Arc<ManualClock>, ca
         decisions: Decisions::new(clock.clone()),
         queues: DiskQueues::default(),
         flash: Flash::new(clock.clone()),
+        lost: None,
     };
     // Who had it open before is about to let go of it.
     let mut tries = 0;

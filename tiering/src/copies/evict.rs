@@ -1,22 +1,29 @@
-//! Makes room among clean copies, a segment at a time and a little ahead of need.
+//! Makes room among clean copies, a little ahead of need.
 //!
-//! The oldest segment goes. What of it was read lately is appended again first, so that what is read stays however old it is (a
+//! Where somebody keeps books of blocks and lets go of them by their ids, only the disk can run out: others fill it, or more is dead than cleaning
+//! gains in time ([`super::clean`]). Then, and where nobody does, the oldest segment goes. What of it was read lately is appended again first, so that what is read stays however old it is (a
 //! queue with reinsertion, after Corbató's CLOCK, "A Paging Experiment with the Multics System", 1968); but never more than half of
-//! a segment, or there would be no end to it. What is pinned stays, too (see `pins.rs`).
+//! a segment, or there would be no end to it. What is pinned stays, too (see `pins.rs`). Always: every block that goes is told to who keeps books.
+//!
+//! What a crash interrupts is begun anew: a segment goes only when nothing that it holds is named any more.
 
-use super::Inner;
+use super::clean::CLEANED_BYTES_PER_SECOND;
+use super::walk::{self, KeptCursor};
+use super::{Inner, known};
 use crate::decisions::{Decided, Kind, Outcome, Place, Reason, What};
-use crate::hot::ChunkAt;
-use mlgw_common::ids::BucketId;
-use mlgw_common::ids::SegmentId;
+use crate::hot::{ChunkAt, Pace};
+use mlgw_common::ids::{BucketId, SegmentId};
+use mlgw_common::limits::COPY_BLOCK_BYTES;
 use mlgw_metadata::schema::Extent;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Percent of the capacity from which on segments go.
+/// Percent of the capacity from which on segments go, where nobody lets go of blocks.
 const FULL_PERCENT: u64 = 92;
+/// The same where somebody does, in time.
+const FULL_PERCENT_WATCHED: u64 = 98;
 /// How often it is looked though nobody kept anything: others may fill the disk.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often the index is brought to the disk, in looks: what is fetched in half a minute may be fetched again after a crash.
@@ -24,9 +31,9 @@ const FLUSH_LOOKS: u64 = 30;
 /// Of a segment's chunks so many percent are appended again at most.
 const AGAIN_PERCENT: usize = 50;
 
-/// Evicts until the copies are dropped.
+/// Makes room until the copies are dropped.
 pub(super) async fn run(copies: Weak<Inner>) {
-    let mut looks = 0_u64;
+    let (mut looks, mut pace, mut clean_from) = (0_u64, Pace::default(), Instant::now());
     loop {
         let wake = match copies.upgrade() {
             Some(inner) => inner.wake.clone(),
@@ -34,11 +41,10 @@ pub(super) async fn run(copies: Weak<Inner>) {
         };
         let woken = tokio::time::timeout(LOOK_EVERY, wake.notified()).await.is_ok();
         let Some(inner) = copies.upgrade() else { return };
-        let mut last = None;
-        while inner.is_too_full() {
-            last = inner.map.oldest_sealed(last);
-            let Some(segment) = last else { break };
-            inner.evict(segment).await;
+        let now = Instant::now();
+        if let Some(moved_bytes) = inner.turn(now >= clean_from).await {
+            pace.due(now, moved_bytes, CLEANED_BYTES_PER_SECOND);
+            clean_from = pace.due(now, 0, CLEANED_BYTES_PER_SECOND);
         }
         looks += u64::from(!woken);
         if !woken
@@ -52,16 +58,16 @@ pub(super) async fn run(copies: Weak<Inner>) {
 
 /// What became of the chunks of a segment, by bucket and reason: an entry each in the log of decisions.
 #[derive(Default)]
-struct Tally(BTreeMap<(BucketId, Reason, Outcome), (u64, u64)>);
+pub(super) struct Tally(BTreeMap<(BucketId, Reason, Outcome), (u64, u64)>);
 
 impl Tally {
-    fn add(&mut self, chunk: &ChunkAt, extent: &Extent, reason: Reason, outcome: Outcome) {
-        let (count, bytes) = self.0.entry((chunk.bucket, reason, outcome)).or_default();
+    pub(super) fn add(&mut self, bucket: BucketId, bytes: u64, reason: Reason, outcome: Outcome) {
+        let (count, sum) = self.0.entry((bucket, reason, outcome)).or_default();
         *count += 1;
-        *bytes += extent.logical_bytes;
+        *sum += bytes;
     }
 
-    fn record(self, inner: &Inner) {
+    pub(super) fn record(self, inner: &Inner) {
         for ((bucket, reason, outcome), (count, bytes)) in self.0 {
             let (kind, to) = match reason {
                 Reason::Watermark => (Kind::Evict, Place::Nowhere),
@@ -78,15 +84,35 @@ impl Tally {
 type Held = (ChunkAt, Extent);
 
 impl Inner {
+    /// Gives back what is dead, cleans a segment if it `may_clean`, and makes room. Returns the bytes that were moved if one was cleaned.
+    pub(super) async fn turn(self: &Arc<Self>, may_clean: bool) -> Option<u64> {
+        self.give_back().await;
+        self.release_empty().await;
+        let moved = if may_clean { self.clean_one().await } else { None };
+        let mut last = None;
+        while self.is_too_full() {
+            last = self.map.oldest_sealed(last);
+            let Some(segment) = last else { break };
+            if !self.segments.is_held(segment) {
+                self.evict(segment).await;
+            }
+        }
+        moved
+    }
+
     /// By either bound: what the copies may take, and what the disk has.
     pub(super) fn is_too_full(&self) -> bool {
+        self.is_fuller_than(if self.ledger.is_watched() { FULL_PERCENT_WATCHED } else { FULL_PERCENT })
+    }
+
+    pub(super) fn is_fuller_than(&self, percent: u64) -> bool {
         let (used_bytes, room_bytes) = self.segments.fill();
-        used_bytes > (used_bytes + room_bytes) / 100 * FULL_PERCENT
+        used_bytes > (used_bytes + room_bytes) / 100 * percent
     }
 
     /// Lets go of a segment and of what is in it, but for what was read lately. What is pinned and finds no room elsewhere stays where it is,
     /// and the segment comes up again when others have made room.
-    async fn evict(self: &Arc<Self>, segment: SegmentId) {
+    pub(super) async fn evict(self: &Arc<Self>, segment: SegmentId) {
         let _alone = self.evicting.lock().await;
         let (pinned, others) = self.pinned_first(segment, self.chunks(segment).await);
         // What is pinned stays at any price; the rest is kept on only while there is a budget for it.
@@ -95,32 +121,36 @@ impl Inner {
         let mut is_left = false;
         let mut tally = Tally::default();
         for (chunk, extent) in pinned {
+            let bytes = extent.logical_bytes;
             if self.move_chunk(&chunk, &extent).await {
-                tally.add(&chunk, &extent, Reason::Pin, Outcome::Done);
-            } else if self.extent_of(&chunk, segment).is_some() {
+                tally.add(chunk.bucket, bytes, Reason::Pin, Outcome::Done);
+            } else if self.ledger.extent_of(&chunk, segment).is_some() {
                 is_left = true;
-                tally.add(&chunk, &extent, Reason::Pin, Outcome::NoRoom);
+                tally.add(chunk.bucket, bytes, Reason::Pin, Outcome::NoRoom);
             }
         }
         for (chunk, extent) in others {
             if again > 0 && self.index.is_recent(chunk.bucket, &chunk.key) {
                 again -= 1;
                 if self.move_chunk(&chunk, &extent).await {
-                    tally.add(&chunk, &extent, Reason::Heat, Outcome::Done);
+                    tally.add(chunk.bucket, extent.logical_bytes, Reason::Heat, Outcome::Done);
                     continue;
                 }
             }
-            self.let_go(&chunk, &extent);
-            tally.add(&chunk, &extent, Reason::Watermark, Outcome::Done);
+            if let Some(bytes) = self.drop_block(&chunk, &extent) {
+                tally.add(chunk.bucket, bytes, Reason::Watermark, Outcome::Done);
+            }
         }
         tally.record(self);
         if !is_left {
-            self.release(segment).await;
+            self.end(segment).await;
         }
+        // What went with its blocks and is elsewhere.
+        self.give_back().await;
     }
 
     /// The chunks of a segment; none of one that cannot be read.
-    async fn chunks(&self, segment: SegmentId) -> Vec<ChunkAt> {
+    pub(super) async fn chunks(&self, segment: SegmentId) -> Vec<ChunkAt> {
         self.segments.chunks_in(segment).await.unwrap_or_else(|error| {
             tracing::warn!(%segment, %error, "a segment of clean copies cannot be read and goes as it is");
             Vec::new()
@@ -133,47 +163,64 @@ impl Inner {
         let (used_bytes, room_bytes) = self.segments.fill();
         pins.come_to(segment, &self.map.sealed(), used_bytes + room_bytes);
         let held = chunks.into_iter().filter_map(|chunk| {
-            let extent = self.extent_of(&chunk, segment)?;
+            let extent = self.ledger.extent_of(&chunk, segment)?;
             Some((chunk, extent))
         });
         held.partition(|(chunk, extent)| pins.keeps(chunk.bucket, chunk.key.as_str(), extent.logical_bytes))
     }
 
-    fn let_go(&self, chunk: &ChunkAt, extent: &Extent) {
-        self.replace_extent(chunk, extent, None);
-        self.evicted_bytes.fetch_add(extent.logical_bytes, Relaxed);
+    /// Lets go of the block that a chunk is of. Returns its bytes, unless it has gone already.
+    fn drop_block(&self, chunk: &ChunkAt, extent: &Extent) -> Option<u64> {
+        let number = chunk.first / COPY_BLOCK_BYTES;
+        let place = (chunk.bucket, &chunk.key);
+        let bytes = self.ledger.lose(place, chunk.body, number, std::slice::from_ref(extent))?;
+        self.evicted_bytes.fetch_add(bytes, Relaxed);
+        Some(bytes)
     }
 
-    /// Removes the sealed segments that nothing is in any more.
-    pub(super) async fn release_dead(&self) {
-        let _alone = self.evicting.lock().await;
-        for segment in self.map.sealed() {
-            let chunks = self.chunks(segment).await;
-            if chunks.iter().all(|chunk| self.extent_of(chunk, segment).is_none()) {
-                self.release(segment).await;
+    /// Removes a segment out of which everything was moved or let go of that it told of. What else is named in it is lost.
+    pub(super) async fn end(self: &Arc<Self>, segment: SegmentId) {
+        if !self.ledger.retire(segment) {
+            if self.map.segment(segment).is_none() {
+                return;
+            }
+            let inner = self.clone();
+            let lost = tokio::task::spawn_blocking(move || inner.lose_segment(segment)).await;
+            if lost.is_err() || !self.ledger.drop_segment(segment) {
+                return;
+            }
+        }
+        self.remove_file(segment).await;
+    }
+
+    /// Lets go of every block that is named in a segment which does not tell what is in it. Looks through the whole index.
+    fn lose_segment(&self, segment: SegmentId) {
+        tracing::warn!(%segment, "a segment of clean copies does not tell what is in it; the index is looked through");
+        let mut from: Option<KeptCursor> = None;
+        while let Some((found, next)) = known(walk::page(&self.index, from)) {
+            for block in found {
+                let here: Vec<Extent> =
+                    block.extents.into_iter().filter(|extent| extent.segment == segment.0).collect();
+                let place = (block.bucket, &block.key);
+                if let Some(bytes) = self.ledger.lose(place, block.copy.object.body(), block.number, &here) {
+                    self.evicted_bytes.fetch_add(bytes, Relaxed);
+                }
+            }
+            from = next;
+            if from.is_none() {
+                break;
             }
         }
     }
 
-    async fn release(&self, segment: SegmentId) {
-        if let Err(error) = self.map.remove(segment) {
-            tracing::warn!(%segment, %error, "a segment of clean copies is not forgotten");
-            return;
-        }
-        if let Err(error) = self.segments.release(segment).await {
-            tracing::warn!(%segment, %error, "the file of a segment of clean copies is not removed");
-        }
+    /// Whether a chunk could be appended again.
+    pub(super) fn has_room(&self, extent: &Extent) -> bool {
+        self.segments.has_room_to_move(u64::from(extent.head_bytes) + extent.stored_bytes)
     }
 
-    /// The extent that refers to a chunk of `segment`, if one does.
-    fn extent_of(&self, chunk: &ChunkAt, segment: SegmentId) -> Option<Extent> {
-        let extents = self.extents_near(chunk)?;
-        extents.into_iter().find(|extent| extent.segment == segment.0 && extent.offset == chunk.offset)
-    }
-
-    async fn move_chunk(&self, chunk: &ChunkAt, extent: &Extent) -> bool {
+    pub(super) async fn move_chunk(&self, chunk: &ChunkAt, extent: &Extent) -> bool {
         match self.segments.append_moved(extent, chunk.body).await {
-            Ok(moved) => self.replace_extent(chunk, extent, Some(&moved.extent)),
+            Ok(moved) => self.ledger.replace(chunk, extent, &moved.extent),
             Err(_) => false,
         }
     }

@@ -100,6 +100,8 @@ words! {
         Job = "job",
         /// The bucket is written back.
         WriteBack = "write_back",
+        /// The policy engine weighed it against the others.
+        Policy = "policy",
     }
 }
 

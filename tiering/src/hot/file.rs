@@ -11,6 +11,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use std::time::Instant;
 use mlgw_common::ids::SegmentId;
 use mlgw_metadata::Durability;
 use mlgw_metadata::schema::SegmentClass;
+use rustix::fs::{FallocateFlags, SeekFrom};
 
 use super::direct::{BLOCK, Direct};
 use super::header::SegmentHeader;
@@ -41,6 +43,8 @@ pub enum FileCall {
     SyncRecovery,
     /// Removing the file of a segment that is no more.
     Remove,
+    /// Giving back the disk under some of a segment's records.
+    Punch,
 }
 
 /// What an [`Intercept`] wants of a call.
@@ -253,6 +257,27 @@ impl Disk {
         Ok(Some(bytes))
     }
 
+    /// The file of a segment that is to get holes; nothing when there is none.
+    pub(super) fn open_to_punch(&self, id: SegmentId) -> io::Result<Option<File>> {
+        match OpenOptions::new().write(true).open(self.path(id)) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives back the disk under `range` of a segment's file, which reads as zeros from then on. Returns the bytes that were there: less than
+    /// all when some of it was a hole, as after a crash. Not synced.
+    pub(super) fn punch(&self, file: &File, id: SegmentId, range: &Range<u64>) -> io::Result<u64> {
+        if self.step(FileCall::Punch, Some(id))?.is_none() {
+            return Ok(0);
+        }
+        let bytes = data_in(file, range)?;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(file, flags, range.start, range.end - range.start)?;
+        Ok(bytes)
+    }
+
     /// Waits until everything that was appended so far survives power loss. With
     /// [`Durability::Full`] whatever was answered does; with `Os` nothing may, so the whole file
     /// system is synced.
@@ -337,6 +362,21 @@ impl Disk {
     fn step_sync(&self, call: FileCall, id: Option<SegmentId>) -> io::Result<bool> {
         Ok(self.durability == Durability::Full && self.step(call, id)?.is_some())
     }
+}
+
+/// Bytes of `range` that are no hole.
+fn data_in(file: &File, range: &Range<u64>) -> io::Result<u64> {
+    let (mut at, mut bytes) = (range.start, 0);
+    while at < range.end {
+        let data = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            // There is none up to the end of the file.
+            Err(rustix::io::Errno::NXIO) => break,
+            data => data?.min(range.end),
+        };
+        at = rustix::fs::seek(file, SeekFrom::Hole(data))?.min(range.end);
+        bytes += at - data;
+    }
+    Ok(bytes)
 }
 
 /// How much a call wrote: nothing when it was interrupted, so that it is made again, and an error when nothing can be

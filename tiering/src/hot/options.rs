@@ -59,6 +59,8 @@ pub struct HotOptions {
     pub flash: Flash,
     /// What appends are counted as; what is moved is compaction where there is one.
     pub append_cause: Cause,
+    /// Whether chunks can be had again from elsewhere: then nothing waits for a sync, and they may go one by one, out of the middle of a segment.
+    pub disposable: bool,
     /// Fault injection, for tests.
     pub intercept: Option<Arc<dyn Intercept>>,
 }
@@ -89,6 +91,7 @@ impl HotOptions {
             start_without_missing: false,
             queues: DiskQueues::default(),
             append_lane: Lane::Checkpoint,
+            disposable: false,
             intercept: None,
         }
     }

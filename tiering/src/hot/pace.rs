@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 /// When the next bytes are due.
 #[derive(Debug, Default)]
-pub(super) struct Pace(Option<Instant>);
+pub(crate) struct Pace(Option<Instant>);
 
 impl Pace {
     /// When `bytes` that are asked for `now` are due, at `bytes_per_second`. Time that was not used
     /// is not saved up.
-    pub(super) fn due(&mut self, now: Instant, bytes: u64, bytes_per_second: u64) -> Instant {
+    pub(crate) fn due(&mut self, now: Instant, bytes: u64, bytes_per_second: u64) -> Instant {
         let due = self.0.map_or(now, |due| due.max(now));
         let takes = Duration::from_secs_f64(bytes as f64 / bytes_per_second.max(1) as f64);
         self.0 = Some(due + takes);

@@ -21,6 +21,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::away::{Away, Remote};
 use super::files::{Files, Opened};
+use super::holes::Holes;
 use super::location::Location;
 use super::metrics::{Metrics, add};
 use super::record::{Head, Owner, Place, RecordFault};
@@ -97,6 +98,7 @@ pub(super) struct Reader {
 struct Inner {
     files: Files,
     away: Arc<Away>,
+    holes: Arc<Holes>,
     metrics: Arc<Metrics>,
     queues: DiskQueues,
     /// Places at which reads met damage, for the scrub to look at.
@@ -128,8 +130,13 @@ enum How {
 }
 
 impl Reader {
-    pub(super) fn new(files: Files, away: Arc<Away>, queues: DiskQueues, metrics: Arc<Metrics>) -> Self {
-        Self { inner: Arc::new(Inner { files, away, metrics, queues, suspects: Mutex::default() }) }
+    pub(super) fn new(
+        files: Files,
+        (away, holes): (Arc<Away>, Arc<Holes>),
+        queues: DiskQueues,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { inner: Arc::new(Inner { files, away, holes, metrics, queues, suspects: Mutex::default() }) }
     }
 
     /// The places, by segment and offset, at which reads met damage since it was last asked.
@@ -371,6 +378,10 @@ impl Inner {
     fn count_error(&self, error: &ReadError) {
         add(&self.metrics.read_errors, 1);
         if let ReadError::Corrupt { segment, offset, .. } = error {
+            if self.holes.bytes_in(*segment) > 0 {
+                // It went while it was read; who reads it has it from elsewhere.
+                return tracing::debug!(%error, "a chunk of a segment with holes did not verify");
+            }
             let mut suspects = self.suspects.lock();
             if suspects.len() < SUSPECTS_MAX {
                 suspects.insert((*segment, *offset));

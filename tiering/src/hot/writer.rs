@@ -50,6 +50,8 @@ pub(super) struct Shared {
     pub(super) flash: Flash,
     /// What it is counted as.
     pub(super) append_cause: Cause,
+    /// Whether chunks can be had again from elsewhere.
+    pub(super) is_disposable: bool,
     pub(super) runtime: Handle,
 }
 
@@ -178,7 +180,7 @@ impl Writer {
         let begin = Instant::now();
         let end = write_batch(disk, segment, batch, &mut self.heads, &mut self.locations);
         // What is moved may have been on stable media for years: naming a copy that is not would lose it.
-        let always = self.class == SegmentClass::Moved;
+        let always = self.class == SegmentClass::Moved && !shared.is_disposable;
         let synced = end.and_then(|end| disk.sync(&segment.file, segment.id, always).map(|()| end));
         drop(place);
         (self.took, self.served) = (begin.elapsed(), batch.len());

@@ -1,0 +1,48 @@
+//! Changes of the index that are made together: all of them or none, also when power fails.
+//!
+//! So a block and its name, and what its segments hold by it, come and go as one.
+
+use crate::key::Family;
+use crate::schema::copy::{self, Block, BlockName, Copy, CopySegment};
+use crate::schema::{Extent, encode};
+use crate::view::Changes;
+use mlgw_common::{BodyId, BucketId, ObjectKey, SegmentId};
+
+/// Changes that are made together.
+#[derive(Clone, Debug, Default)]
+pub struct CleanBatch {
+    changes: Changes,
+}
+
+impl CleanBatch {
+    /// Notes what is known of a key, or forgets it.
+    pub fn copy(&mut self, bucket: BucketId, key: &ObjectKey, copy: Option<&Copy>) {
+        self.changes.insert(copy::row(bucket, key.as_bytes()), copy.map(encode));
+    }
+
+    /// Notes where block `number` of a body is, or forgets it.
+    pub fn block(&mut self, body: BodyId, number: u64, extents: Option<Vec<Extent>>) {
+        let block = extents.map(|extents| encode(&Block { extents, parts: Vec::new() }));
+        self.changes.insert(copy::block_row(body, number), block);
+    }
+
+    /// Notes which block an id stands for, or that it stands for none.
+    pub fn name(&mut self, id: u64, name: Option<&BlockName>) {
+        self.changes.insert(copy::name_row(id), name.map(encode));
+    }
+
+    /// Notes a segment.
+    pub fn segment(&mut self, segment: &CopySegment) {
+        self.changes.insert(copy::segment_row(SegmentId(segment.id)), Some(encode(segment)));
+    }
+
+    pub(super) fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// The rows of copies that change.
+    pub(super) fn copies(&self) -> impl Iterator<Item = &[u8]> {
+        let rows = self.changes.range(Family::Copy.start()..Family::Copy.end());
+        rows.map(|(row, _)| row.as_slice())
+    }
+}

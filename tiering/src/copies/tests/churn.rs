@@ -1,0 +1,79 @@
+//! What letting go of blocks at random costs where nearly all of the room lives: bytes moved for each that is kept.
+
+use super::{Bench, MIB, id};
+use fastrand::Rng;
+
+const CAPACITY: u64 = 64 * MIB;
+const OBJECT_BYTES: u64 = 100_000;
+/// How often all of it is replaced.
+const TURNOVERS: u64 = 8;
+/// Blocks that are kept between two turns.
+const TURN_EVERY: u64 = 10;
+
+/// What came of a churn.
+#[derive(Debug)]
+struct Churned {
+    kept_bytes: u64,
+    cleaned_bytes: u64,
+    /// Blocks that went because the disk ran out.
+    lost: u64,
+    refused: u64,
+    /// Segments for each that would be full.
+    segments: f64,
+}
+
+async fn churn(holes: bool, fill_percent: u64) -> Churned {
+    let bench = Bench::over(tempfile::tempdir().unwrap(), CAPACITY, holes).await;
+    let (mut rng, mut here, mut lost, mut refused) = (Rng::with_seed(1), Vec::new(), 0, 0);
+    let room = CAPACITY / 100 * fill_percent / OBJECT_BYTES;
+    for n in 0..(TURNOVERS + 1) * room {
+        if here.len() as u64 >= room {
+            let victim = here.swap_remove(rng.usize(..here.len()));
+            bench.let_go(&[victim]).await;
+        }
+        let name = format!("{n}");
+        let object = bench.note(&name, 1, OBJECT_BYTES);
+        match bench.keep(&name, &object, 0, OBJECT_BYTES as usize).await {
+            Some(_) => here.push(id(&name, 0)),
+            None => refused += 1,
+        }
+        if n % TURN_EVERY == 0 {
+            bench.copies.inner.turn(true).await;
+            let books = bench.book.0.lock();
+            let before = here.len();
+            here.retain(|id| books.contains(id));
+            lost += (before - here.len()) as u64;
+        }
+    }
+    bench.check();
+    let metrics = bench.copies.metrics();
+    let full = metrics.live_bytes as f64 / (CAPACITY / 16) as f64;
+    let (kept_bytes, cleaned_bytes) = (metrics.kept_bytes, metrics.cleaned_bytes);
+    Churned { kept_bytes, cleaned_bytes, lost, refused, segments: metrics.segments as f64 / full }
+}
+
+fn amplification(churned: &Churned) -> f64 {
+    churned.cleaned_bytes as f64 / churned.kept_bytes as f64
+}
+
+/// Says what it costs when so many percent of the room live.
+async fn told(holes: bool, fill_percent: u64) -> (f64, Churned) {
+    let churned = churn(holes, fill_percent).await;
+    let amplification = churned.cleaned_bytes as f64 / churned.kept_bytes as f64;
+    println!("holes {holes}, {fill_percent} %: {amplification:.3} bytes moved for each kept, {churned:?}");
+    (amplification, churned)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_holes_hardly_anything_is_moved_and_nothing_is_lost() {
+    let (amplification, churned) = told(true, super::super::BLOCKS_PERCENT).await;
+    assert!(amplification <= 0.5 && churned.lost == 0 && churned.refused == 0, "{churned:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_holes_less_may_live_and_beyond_that_the_oldest_go() {
+    for (fill_percent, lost_max) in [(super::super::BLOCKS_PERCENT_NO_HOLES, 0), (92, u64::MAX)] {
+        let (amplification, churned) = told(false, fill_percent).await;
+        assert!(amplification <= 2.0 && churned.refused == 0 && churned.lost <= lost_max, "{churned:?}");
+    }
+}

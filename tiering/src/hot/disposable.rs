@@ -1,0 +1,106 @@
+//! What a tier without compaction does with its segments: whoever has it says which chunks go, which are appended again, and when a segment
+//! ends.
+//!
+//! Always: a segment that the map does not have any more is released once, whole; what is punched out of one was referred to by nothing.
+//! After power failure a file that the map does not have is removed by the next start.
+
+use super::{AppendError, Appended, ChunkAt, HotTier, Inner, Owner, SEGMENT_HEADER_BYTES, scan};
+use crate::fair::Lane;
+use crate::hot::location::Location;
+use mlgw_common::ids::{BodyId, SegmentId};
+use mlgw_metadata::schema::Extent;
+use std::io;
+
+impl HotTier {
+    /// Stores a chunk of a tier without compaction once more, in the segment of what was moved.
+    ///
+    /// # Errors
+    /// When nothing was stored.
+    pub async fn append_moved(&self, extent: &Extent, body: BodyId) -> Result<Appended, AppendError> {
+        let read = self.inner.reader.chunk(extent, body, Lane::Background).await;
+        let (owner, data) = read.map_err(|error| {
+            tracing::warn!(%error, "a chunk cannot be read and is not moved");
+            AppendError::Io
+        })?;
+        self.inner.append_moved(&owner, &data).await
+    }
+
+    /// The chunks in a segment, those that nothing refers to included as far as their heads are not in holes.
+    ///
+    /// # Errors
+    /// When its file cannot be read.
+    pub async fn chunks_in(&self, segment: SegmentId) -> io::Result<Vec<ChunkAt>> {
+        let inner = self.inner.clone();
+        let read = tokio::task::spawn_blocking(move || chunks_in(&inner, segment)).await;
+        read.unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
+    }
+
+    /// Gives back the disk under chunks that nothing refers to any more nor ever will, each said once: as far as nothing else is beside them, and
+    /// the file system can. Returns its bytes.
+    pub async fn punch(&self, dead: Vec<Extent>) -> u64 {
+        if dead.is_empty() || !self.inner.shared.is_disposable {
+            return 0;
+        }
+        let inner = self.inner.clone();
+        let punched = tokio::task::spawn_blocking(move || {
+            let bytes = inner.holes.punch(&inner.volumes.hot, dead.iter().filter_map(Location::of));
+            inner.shared.space.freed(bytes);
+            bytes
+        });
+        punched.await.unwrap_or(0)
+    }
+
+    /// Whether what goes one by one gives its disk back, as far as is known.
+    #[must_use]
+    pub fn has_holes(&self) -> bool {
+        !self.inner.holes.is_refused()
+    }
+
+    /// Bytes of holes in a segment.
+    #[must_use]
+    pub fn holes_in(&self, segment: SegmentId) -> u64 {
+        self.inner.holes.bytes_in(segment)
+    }
+
+    /// Whether something was appended to a segment for whoever holds it still, or may be.
+    #[must_use]
+    pub fn is_held(&self, segment: SegmentId) -> bool {
+        self.inner.shared.segments.holds.is_held(segment)
+    }
+
+    /// Whether a chunk that is moved would be taken, if its record is so long.
+    #[must_use]
+    pub fn has_room_to_move(&self, bytes: u64) -> bool {
+        self.inner.shared.space.moved_room_bytes() >= bytes
+    }
+
+    /// Removes the file of a segment that the map does not have any more. Who reads it reads on. Returns the bytes that it took.
+    ///
+    /// # Errors
+    /// When the disk fails; a start removes it then.
+    pub async fn release(&self, segment: SegmentId) -> io::Result<u64> {
+        self.inner.reader.forget(segment);
+        let inner = self.inner.clone();
+        let removed = tokio::task::spawn_blocking(move || {
+            let bytes = inner.holes.remove(&inner.volumes.hot, segment)?;
+            let bytes = bytes.saturating_sub(SEGMENT_HEADER_BYTES);
+            inner.shared.space.freed(bytes);
+            Ok(bytes)
+        });
+        removed.await.unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
+    }
+}
+
+fn chunks_in(inner: &Inner, segment: SegmentId) -> io::Result<Vec<ChunkAt>> {
+    let mut found = Vec::new();
+    let Some(place) = inner.shared.segments.map.place(segment) else { return Ok(found) };
+    let file = inner.volumes.dirs().open(segment, place.tier)?;
+    let places = inner.shared.queues.of_tier(place.tier).clone();
+    let mut scan = scan::Scan::new(file, segment, place.generation, 0)?.in_background(places);
+    while let Some(record) = scan.next()? {
+        let Some(owner) = record.head.and_then(|head| head.owner()) else { continue };
+        let Owner { bucket, key, body, offset: first, .. } = owner;
+        found.push(ChunkAt { bucket, key, body, first, offset: record.offset });
+    }
+    Ok(found)
+}

@@ -1,0 +1,252 @@
+//! Holes: the disk under single records given back while their segment stays.
+//!
+//! For a tier whose chunks go one by one and can be fetched again; the truth is never in a segment with holes. Whole blocks of the file
+//! system go, those in which nothing but dead records is: of a block at the edge of a record it is counted how much of it is dead, and it goes
+//! when all of it is. Always: no byte of a record that lives is in a hole, and what a segment takes is what was written to it less its holes.
+//!
+//! The counts of edges are in memory. A restart forgets them, and blocks at the edges of what died before stay until their segment goes. No hole
+//! is synced: after power failure it is there or not, and a record that is in one does not verify, or was zeros all the same.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{File, Metadata};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
+
+use mlgw_common::ids::SegmentId;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use super::file::{Disk, segment_of_file_name};
+use super::location::Location;
+
+/// What a file system's blocks are at least; smaller ones are not looked for.
+const BLOCK_BYTES_MIN: u64 = 4096;
+/// What the blocks are that a file's size on disk is counted in.
+const COUNTED_BYTES: u64 = 512;
+/// Blocks that are dead in part and remembered, of all segments: some 40 MiB of memory. Others go with their segment.
+const EDGES_MAX: usize = 1 << 20;
+
+/// The holes of all segments of a directory.
+pub(super) struct Holes {
+    /// What is given back begins and ends at a multiple of this.
+    block_bytes: u64,
+    /// Held while a file gets holes, and while it goes.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    segments: HashMap<SegmentId, Holed>,
+    /// Edges that are remembered of all of them.
+    edges: usize,
+    /// The file system has no holes.
+    is_refused: bool,
+}
+
+#[derive(Default)]
+struct Holed {
+    /// Bytes of its holes.
+    bytes: u64,
+    /// Blocks of which some is dead: how many bytes of each.
+    edges: HashMap<u64, u64>,
+}
+
+impl Holes {
+    /// The holes that there are in the directory of `disk`.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(super) fn open(disk: &Disk) -> io::Result<Self> {
+        let block_bytes = rustix::fs::statvfs(disk.dir()).map_or(BLOCK_BYTES_MIN, |found| found.f_frsize);
+        let block_bytes = block_bytes.max(BLOCK_BYTES_MIN).next_power_of_two();
+        let mut state = State::default();
+        for entry in std::fs::read_dir(disk.dir())? {
+            let entry = entry?;
+            if let Some(segment) = segment_of_file_name(&entry.file_name().to_string_lossy()) {
+                let bytes = holes_of(&entry.metadata()?, block_bytes);
+                state.segments.insert(segment, Holed { bytes, ..Holed::default() });
+            }
+        }
+        Ok(Self { block_bytes, state: Mutex::new(state) })
+    }
+
+    /// No holes, of a tier that gets none.
+    pub(super) fn none() -> Self {
+        Self { block_bytes: BLOCK_BYTES_MIN, state: Mutex::default() }
+    }
+
+    /// Bytes of the holes in a segment.
+    pub(super) fn bytes_in(&self, segment: SegmentId) -> u64 {
+        self.state.lock().segments.get(&segment).map_or(0, |holed| holed.bytes)
+    }
+
+    /// Whether the file system has said that it has none.
+    pub(super) fn is_refused(&self) -> bool {
+        self.state.lock().is_refused
+    }
+
+    /// Bytes of all holes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.state.lock().segments.values().map(|holed| holed.bytes).sum()
+    }
+
+    /// Gives back what is under records that nothing refers to any more, each said once. Returns its bytes. Blocks.
+    pub(super) fn punch(&self, disk: &Disk, dead: impl Iterator<Item = Location>) -> u64 {
+        let mut records = BTreeMap::<SegmentId, Vec<Range<u64>>>::new();
+        for location in dead {
+            records.entry(location.segment).or_default().push(location.record());
+        }
+        let mut bytes = 0;
+        for (segment, records) in records {
+            let mut state = self.state.lock();
+            if state.is_refused {
+                break;
+            }
+            let file = match disk.open_to_punch(segment) {
+                Ok(Some(file)) => file,
+                // It went as a whole, or its blocks go with it.
+                Ok(None) | Err(_) => continue,
+            };
+            let mut holed = state.segments.remove(&segment).unwrap_or_default();
+            let (bytes_before, edges_before) = (holed.bytes, holed.edges.len());
+            let edges_max = EDGES_MAX - (state.edges - edges_before);
+            let blocks = holed.died(records, self.block_bytes, edges_max);
+            let punched = holed.punch(disk, (segment, &file), blocks, self.block_bytes);
+            bytes += holed.bytes - bytes_before;
+            state.edges = state.edges - edges_before + holed.edges.len();
+            state.segments.insert(segment, holed);
+            if let Err(error) = punched {
+                state.is_refused |= is_refusal(&error);
+                tracing::warn!(%segment, %error, "what is under copies that went is given back with their segment");
+            }
+        }
+        bytes
+    }
+
+    /// Removes the file of a segment, and says how many bytes it took.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub(super) fn remove(&self, disk: &Disk, segment: SegmentId) -> io::Result<u64> {
+        let mut state = self.state.lock();
+        let length = disk.remove(segment)?.unwrap_or(0);
+        let holed = state.segments.remove(&segment).unwrap_or_default();
+        state.edges -= holed.edges.len();
+        Ok(length.saturating_sub(holed.bytes))
+    }
+}
+
+impl Holed {
+    /// Gives back blocks.
+    fn punch(
+        &mut self,
+        disk: &Disk,
+        (segment, file): (SegmentId, &File),
+        blocks: Vec<Range<u64>>,
+        block_bytes: u64,
+    ) -> io::Result<()> {
+        for range in blocks {
+            self.bytes += disk.punch(file, segment, &(range.start * block_bytes..range.end * block_bytes))?;
+        }
+        Ok(())
+    }
+
+    /// Records are dead: the blocks in which nothing lives any more, in as few stretches as there are.
+    fn died(&mut self, records: Vec<Range<u64>>, block_bytes: u64, edges_max: usize) -> Vec<Range<u64>> {
+        let each = records.into_iter().map(|record| self.one_died(record, block_bytes, edges_max));
+        let mut blocks: Vec<Range<u64>> = each.filter(|blocks| !blocks.is_empty()).collect();
+        blocks.sort_unstable_by_key(|blocks| blocks.start);
+        blocks.dedup_by(|next, before| {
+            let adjoins = next.start == before.end;
+            if adjoins {
+                before.end = next.end;
+            }
+            adjoins
+        });
+        blocks
+    }
+
+    fn one_died(&mut self, record: Range<u64>, block_bytes: u64, edges_max: usize) -> Range<u64> {
+        let (first, last) = (record.start / block_bytes, (record.end - 1) / block_bytes);
+        let mut is_dead = |block: u64| {
+            let here = record.end.min((block + 1) * block_bytes) - record.start.max(block * block_bytes);
+            let dead = self.edges.remove(&block).unwrap_or(0) + here;
+            if dead < block_bytes && self.edges.len() < edges_max {
+                self.edges.insert(block, dead);
+            }
+            dead >= block_bytes
+        };
+        let first_is = is_dead(first);
+        let last_is = if last == first { first_is } else { is_dead(last) };
+        let begin = if first_is { first } else { first + 1 };
+        let end = if last_is { last + 1 } else { last };
+        begin..end.max(begin)
+    }
+}
+
+/// Bytes that a file is shorter on the disk than it is long.
+fn holes_of(file: &Metadata, block_bytes: u64) -> u64 {
+    file.len().next_multiple_of(block_bytes).saturating_sub(file.blocks() * COUNTED_BYTES).min(file.len())
+}
+
+/// Whether a file system says that it has no holes.
+fn is_refusal(error: &io::Error) -> bool {
+    let refusals = [Errno::OPNOTSUPP, Errno::NOSYS];
+    refusals.iter().any(|refusal| error.raw_os_error() == Some(refusal.raw_os_error()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Holed;
+    use proptest::{prop_assert, prop_assert_eq, proptest};
+
+    const BLOCK: u64 = 10;
+
+    #[test]
+    fn a_block_that_two_share_goes_with_the_second() {
+        let mut holed = Holed::default();
+        let mut died = |record| holed.died(vec![record], BLOCK, 9);
+        assert_eq!(died(5..25), [1..2]);
+        assert_eq!(died(25..47), [2..4], "with the block that both were in");
+        assert_eq!(died(48..50), []);
+        assert_eq!(died(47..48), [4..5]);
+        assert_eq!(holed.edges.len(), 1, "what is before the first of them lives");
+    }
+
+    #[test]
+    fn what_goes_together_is_one_stretch_and_edges_are_bounded() {
+        let mut holed = Holed::default();
+        assert_eq!(holed.died(vec![30..52, 10..30, 75..95], BLOCK, 9), [1..5, 8..9]);
+        assert_eq!(holed.died(vec![101..105, 111..115], BLOCK, 4), []);
+        assert_eq!(holed.edges.len(), 4, "the fifth is not remembered");
+    }
+
+    proptest! {
+        #[test]
+        fn exactly_the_blocks_go_that_nothing_lives_in(
+            lengths in proptest::collection::vec(1u64..35, 1..40),
+            dead in proptest::collection::vec(proptest::bool::ANY, 40),
+        ) {
+            let (mut holed, mut gone, mut at, mut lives) = (Holed::default(), Vec::new(), 3, vec![true; 3]);
+            for (length, &dead) in lengths.iter().zip(&dead) {
+                lives.resize(lives.len() + *length as usize, !dead);
+                if dead {
+                    let record = at..at + length;
+                    gone.extend(holed.died(vec![record], BLOCK, usize::MAX).into_iter().flatten());
+                }
+                at += length;
+            }
+            let blocks = lives.chunks(BLOCK as usize).enumerate();
+            let expected: Vec<u64> = blocks
+                .filter(|(_, block)| block.len() as u64 == BLOCK && !block.contains(&true))
+                .map(|(number, _)| number as u64)
+                .collect();
+            gone.sort_unstable();
+            prop_assert_eq!(gone, expected);
+            let is_shared = |block: &u64| (*block as usize + 1) * BLOCK as usize > lives.len()
+                || lives[*block as usize * BLOCK as usize..][..BLOCK as usize].contains(&true);
+            prop_assert!(holed.edges.keys().all(is_shared), "only beside what lives, and at the end");
+        }
+    }
+}
