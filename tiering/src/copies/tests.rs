@@ -189,7 +189,7 @@ impl Bench {
     }
 
     async fn let_go(&self, ids: &[u64]) -> LetGo {
-        ids.iter().for_each(|id| drop(self.book.0.lock().remove(id)));
+        self.book.0.lock().retain(|id| !ids.contains(id));
         self.copies.let_go(ids, Reason::Policy.into()).await
     }
 

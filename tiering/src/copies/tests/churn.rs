@@ -52,15 +52,14 @@ async fn churn(holes: bool, fill_percent: u64) -> Churned {
     Churned { kept_bytes, cleaned_bytes, lost, refused, segments: metrics.segments as f64 / full }
 }
 
-fn amplification(churned: &Churned) -> f64 {
-    churned.cleaned_bytes as f64 / churned.kept_bytes as f64
-}
-
 /// Says what it costs when so many percent of the room live.
 async fn told(holes: bool, fill_percent: u64) -> (f64, Churned) {
     let churned = churn(holes, fill_percent).await;
     let amplification = churned.cleaned_bytes as f64 / churned.kept_bytes as f64;
-    println!("holes {holes}, {fill_percent} %: {amplification:.3} bytes moved for each kept, {churned:?}");
+    let Churned { lost, segments, .. } = churned;
+    println!(
+        "holes {holes}, {fill_percent} % lives: {amplification:.3} bytes moved for each kept, {lost} blocks lost, {segments:.1} files for a full one"
+    );
     (amplification, churned)
 }
 
