@@ -23,7 +23,6 @@ pub use patterns::Pattern;
 
 use crate::access::{Access, Caller, Op};
 use dataset::Dataset;
-use job::JobRef;
 use list::Lists;
 use names::Names;
 use pool::Pool;
@@ -147,7 +146,7 @@ impl Engine {
         dataset.writes = dataset.writes.saturating_add(u32::from(access.op == Op::Write));
         let stream = streams.note(access, number);
         let job = streams.job(stream).filter(|job| dataset.place(*job).is_some());
-        let job = job.or_else(|| dataset.add_job(table, lists, now_us, access.caller.family));
+        let job = job.or_else(|| dataset.job_of(table, lists, now_us, access.caller.family));
         streams.set_job(stream, job);
         if let Some(job) = job {
             dataset.jobs[job.place].last_us = now_us;
@@ -229,11 +228,17 @@ impl Engine {
         self.names.name(seen.dataset)
     }
 
+    /// The place of the job of an access in its dataset.
+    fn place(&self, seen: Seen, dataset: &Dataset) -> Option<usize> {
+        let own = self.streams.job(seen.stream).and_then(|job| dataset.place(job));
+        own.or_else(|| dataset.together(seen.family))
+    }
+
     /// How far the job of an access is with its dataset.
     #[must_use]
     pub fn passes(&self, seen: Seen) -> Option<Passes> {
         let dataset = self.datasets.get(&self.names.root(seen.dataset))?;
-        let job = &dataset.jobs[dataset.place(self.streams.job(seen.stream)?)?];
+        let job = &dataset.jobs[self.place(seen, dataset)?];
         Some(Passes { whole: job.passes, began_us: job.started_us(), blocks: job.blocks, read: job.reads })
     }
 
@@ -245,43 +250,25 @@ impl Engine {
     fn note_read(&mut self, seen: Seen, access: &Access<'_>, slot: Slot, bytes: std::ops::Range<u64>) {
         let Self { table, lists, datasets, streams, .. } = self;
         let Some(dataset) = datasets.get_mut(&seen.dataset) else { return };
-        dataset.reads_without_news = dataset.reads_without_news.saturating_add(1);
         let Some(touch) = streams.touch(seen.stream, access, slot, bytes, seen.goes_on) else { return };
-        let Some(place) = streams.job(seen.stream).and_then(|job| dataset.place(job)) else { return };
-        let is_new = dataset.readers(&table[slot]) >> place & 1 == 0;
+        let place = streams.job(seen.stream).and_then(|job| dataset.place(job));
+        let Some(first) = place.or_else(|| dataset.together(seen.family)) else { return };
+        let is_new = dataset.readers(&table[slot]) >> first & 1 == 0;
         if touch == Touch::Within && !is_new {
             return;
         }
-        let passes = dataset.jobs[place].passes;
-        dataset.read(table, lists, place, slot, seen.now_us);
+        let passes = dataset.jobs[first].passes;
+        dataset.read(table, lists, place, seen.family, slot, seen.now_us);
         if is_new {
-            streams.remember(seen.stream, slot, dataset.jobs[place].reads);
+            streams.remember(seen.stream, slot, dataset.jobs[first].reads);
         }
-        if dataset.jobs[place].passes > passes {
+        if dataset.jobs[first].passes > passes {
             dataset.set_released(false);
         }
         if dataset.changes_class() {
             self.change_class(seen.dataset);
         }
-        self.look_for_ranks(seen);
         self.look_for_successor(seen);
-    }
-
-    fn look_for_ranks(&mut self, seen: Seen) {
-        let Self { table, lists, datasets, streams, .. } = self;
-        let Some(dataset) = datasets.get_mut(&seen.dataset) else { return };
-        let quiet = dataset.reads_without_news;
-        if quiet < NEWS_READS_MIN
-            || !quiet.is_multiple_of(NEWS_READS_MIN)
-            || quiet < dataset.known / NEWS_SHARE
-        {
-            return;
-        }
-        if let Some((one, other)) = dataset.pairs.apart(&dataset.jobs, dataset.known) {
-            let [from, to] = [other, one].map(|place| JobRef { place, serial: dataset.jobs[place].serial });
-            dataset.merge(table, lists, one, other, seen.now_us);
-            streams.move_job(seen.dataset, from, to);
-        }
     }
 
     /// When a caller has gone on to something new and does not come back to what it has read so far, that is released.
@@ -318,7 +305,6 @@ impl Engine {
         }
         let held = self.datasets.get_mut(&dataset)?;
         held.known += 1;
-        held.reads_without_news = 0;
         Some(self.table.insert(id, dataset, bytes))
     }
 
@@ -376,9 +362,6 @@ impl Engine {
 
 /// How long passes take is looked at once in so many accesses.
 const TEMPO_ACCESSES: u64 = 256;
-/// A dataset is known whole when so many reads, and one in so many of its blocks, have brought nothing new.
-const NEWS_READS_MIN: u32 = 32;
-const NEWS_SHARE: u32 = 20;
 /// A dataset has a successor when its job has read so many blocks of another, and one for so many of its own.
 const SUCCESSOR_READS_MIN: u32 = 32;
 const SUCCESSOR_SHARE: u32 = 50;

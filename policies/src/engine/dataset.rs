@@ -3,19 +3,24 @@
 //! All kept blocks that the same jobs have read in their passes are worth the same, so they are one group, and the search for what to
 //! evict is over groups (EPOCH-HAZARD). Always: a kept block that is in no queue of the pool is in the group of those who have read it.
 
-use super::job::{FIRST_STAMP, Job, JobRef, Reading, next_stamp};
+use super::job::{FIRST_STAMP, Job, JobRef, Judged, Reading, Role, next_stamp};
 use super::list::{List, Lists};
 use super::pairs::Pairs;
 use super::table::{Entry, Place, Slot, Table};
 use super::worth::{JobWorth, Moment, Visits, Worth};
+use std::collections::VecDeque;
 
 /// Most jobs whose reads of a dataset are told apart: each has four bits in an entry.
 pub(super) const JOBS_MAX: usize = 8;
-/// Reads over which it is averaged how regular they are.
-const SKEW_READS: f64 = 64.0;
 /// Of the reads so many are irregular in a dataset that is not read in passes; and in one that is, again.
 const SKEW_HIGH: f64 = 0.2;
 const SKEW_LOW: f64 = 0.05;
+/// A pass of more than this share of what is known is one of the whole dataset.
+const WHOLE_PASS: f64 = 0.8;
+/// Reads after which a trial can end.
+const TRIAL_READS: u32 = 64;
+/// Families that are remembered to be no job.
+const APART_MAX: usize = 16;
 /// A pass of less than this share of the one before is none.
 const SHORT_PASS: f64 = 0.5;
 
@@ -40,8 +45,6 @@ pub(super) struct Dataset {
     pub(super) visits: Visits,
     /// Blocks that were ever seen and are still remembered.
     pub(super) known: u32,
-    /// Reads since that has grown.
-    pub(super) reads_without_news: u32,
     /// Bytes of its groups.
     pub(super) grouped_bytes: u64,
     /// Objects that were written.
@@ -50,6 +53,8 @@ pub(super) struct Dataset {
     pub(super) last_us: u64,
     /// How irregular reads are: a moving average of those that do not fit passes.
     skew: f64,
+    /// Families whose callers are no ranks of one job.
+    apart: VecDeque<u64>,
     /// Whether its blocks belong into the pool.
     pub(super) is_skewed: bool,
     /// Its job has gone on to another: what is kept goes first.
@@ -71,11 +76,11 @@ impl Dataset {
             pairs: Pairs::default(),
             visits: Visits::default(),
             known: 0,
-            reads_without_news: 0,
             grouped_bytes: 0,
             writes: 0,
             last_us: 0,
             skew: 0.0,
+            apart: VecDeque::new(),
             is_skewed: false,
             is_released: false,
             worth: Worth::default(),
@@ -84,13 +89,39 @@ impl Dataset {
         }
     }
 
-    /// Another job: at a free place, a new one, or that of one that has gone; nothing when all are at work.
-    pub(super) fn add_job(
+    /// The job of a caller of a family: that of all of them, or one of its own; nothing when there is no place for it.
+    pub(super) fn job_of(
         &mut self,
         table: &mut Table,
         lists: &mut Lists,
         now_us: u64,
         family: u64,
+    ) -> Option<JobRef> {
+        if let Some(place) = self.together(family).filter(|place| self.jobs[*place].role == Role::Whole) {
+            return Some(JobRef { place, serial: self.jobs[place].serial });
+        }
+        let job = self.add_job(table, lists, now_us, family, Role::Single);
+        let singles = self.jobs.iter().filter(|job| job.is_single_of(family)).count();
+        if singles > 1 && self.together(family).is_none() && !self.apart.contains(&family) {
+            self.add_job(table, lists, now_us, family, Role::Trial);
+        }
+        job
+    }
+
+    /// The place of the job of all callers of a family, if they are one or may be.
+    pub(super) fn together(&self, family: u64) -> Option<usize> {
+        let is_it = |job: &Job| job.is_active && job.role != Role::Single && job.family == family;
+        self.jobs.iter().position(is_it)
+    }
+
+    /// Another job: at a free place, a new one, or that of one that has gone; nothing when all are at work.
+    fn add_job(
+        &mut self,
+        table: &mut Table,
+        lists: &mut Lists,
+        now_us: u64,
+        family: u64,
+        role: Role,
     ) -> Option<JobRef> {
         let free = self.jobs.iter().position(|job| !job.is_active);
         let place = if free.is_none() && self.jobs.len() < JOBS_MAX {
@@ -103,9 +134,12 @@ impl Dataset {
             self.end_job(table, lists, place);
             place
         };
-        self.visits.count(now_us);
+        if role == Role::Single {
+            self.visits.count(now_us);
+        }
         self.serial += 1;
         self.jobs[place] = Job::new(now_us, family, self.serial, self.jobs[place].stamp);
+        self.jobs[place].role = role;
         Some(JobRef { place, serial: self.serial })
     }
 
@@ -158,33 +192,95 @@ impl Dataset {
         readers
     }
 
-    /// A job reads a block.
+    /// A caller reads a block, whose job has a place or not.
     pub(super) fn read(
+        &mut self,
+        table: &mut Table,
+        lists: &mut Lists,
+        place: Option<usize>,
+        family: u64,
+        slot: Slot,
+        now_us: u64,
+    ) {
+        let trial = self.together(family).filter(|together| Some(*together) != place);
+        let alone = place.map(|place| self.read_as(table, lists, place, slot, now_us));
+        let together = trial.map(|place| self.read_as(table, lists, place, slot, now_us));
+        let skew = |place: Option<usize>| place.map_or(f64::INFINITY, |place| self.jobs[place].skew);
+        // Whichever is more regular is what they are.
+        let judged = if skew(trial) < skew(place) { together } else { alone.or(together) };
+        if let Some(judged) = judged.flatten() {
+            judged.add_to(&mut self.skew);
+        }
+        if let Some(place) = self.together(family) {
+            self.judge_together(table, lists, place);
+        }
+    }
+
+    /// Callers of a family that go through the dataset together, again and again, are one job; who do not are not.
+    fn judge_together(&mut self, table: &mut Table, lists: &mut Lists, place: usize) {
+        let job = &mut self.jobs[place];
+        let family = job.family;
+        if job.judged >= TRIAL_READS && job.skew > SKEW_HIGH {
+            self.end_job(table, lists, place);
+            if self.apart.len() == APART_MAX {
+                self.apart.pop_front();
+            }
+            self.apart.push_back(family);
+        } else if job.role == Role::Trial
+            && job.is_proven()
+            && job.judged >= TRIAL_READS
+            && job.skew < SKEW_LOW
+            && f64::from(job.blocks) >= WHOLE_PASS * f64::from(self.known)
+        {
+            job.role = Role::Whole;
+            self.skew = self.skew.min(job.skew);
+            for single in 0..self.jobs.len() {
+                if self.jobs[single].is_single_of(family) {
+                    self.end_job(table, lists, single);
+                }
+            }
+        }
+    }
+
+    /// A job reads a block. Says how that fits, if it can be told yet.
+    fn read_as(
         &mut self,
         table: &mut Table,
         lists: &mut Lists,
         place: usize,
         slot: Slot,
         now_us: u64,
-    ) {
+    ) -> Option<Judged> {
         let readers = self.readers(&table[slot]);
         let before = table[slot].stamps >> (4 * place) & 15;
         let was_read = readers >> place & 1 == 1;
         let job = &self.jobs[place];
         // Of the first pass of a round it is not known what was read in the one before.
         let is_new = job.is_proven() && job.stamp != FIRST_STAMP && before != job.stamp - 1;
-        match self.jobs[place].read(now_us, slot, was_read) {
+        let judged = match self.jobs[place].read(now_us, slot, was_read) {
             Reading::Fresh { repeats } => {
-                self.note_regular(is_new, repeats);
-                self.pairs.count(&self.jobs, self.known, place, readers);
+                if self.jobs[place].role != Role::Trial {
+                    self.pairs.count(&self.jobs, self.known, place, readers);
+                }
                 self.stamp(table, lists, place, slot);
+                Some(Judged { is_irregular: is_new, repeats })
             }
-            Reading::Repeat => {}
+            Reading::Repeat => None,
             Reading::NewPass { blocks } => self.begin_pass(table, lists, place, blocks),
+        };
+        if let Some(judged) = judged {
+            self.jobs[place].judge(judged);
         }
+        judged
     }
 
-    fn begin_pass(&mut self, table: &mut Table, lists: &mut Lists, place: usize, blocks: u32) {
+    fn begin_pass(
+        &mut self,
+        table: &mut Table,
+        lists: &mut Lists,
+        place: usize,
+        blocks: u32,
+    ) -> Option<Judged> {
         self.clear_bit(table, lists, place);
         self.forget_stamps(table, place);
         self.pairs.begin_pass(place);
@@ -195,36 +291,8 @@ impl Dataset {
                 self.stamp(table, lists, place, *slot);
             }
         }
-        if f64::from(blocks) < SHORT_PASS * f64::from(self.known) {
-            self.note_regular(true, length as u32);
-        }
-    }
-
-    /// Callers that turned out to be one job are one from now on: `other` is over.
-    pub(super) fn merge(
-        &mut self,
-        table: &mut Table,
-        lists: &mut Lists,
-        place: usize,
-        other: usize,
-        now_us: u64,
-    ) {
-        let joining = self.jobs[other].clone();
-        self.end_job(table, lists, other);
-        if self.jobs[place].take_in(&joining, self.known, now_us) {
-            self.clear_bit(table, lists, place);
-            self.forget_stamps(table, place);
-            self.pairs.begin_pass(place);
-        }
-        self.skew = 0.0;
-    }
-
-    /// Counts whether a read fits passes, and the repeats before it, which do not.
-    fn note_regular(&mut self, is_irregular: bool, repeats: u32) {
-        for _ in 0..repeats {
-            self.skew += (1.0 - self.skew) / SKEW_READS;
-        }
-        self.skew += (f64::from(u8::from(is_irregular)) - self.skew) / SKEW_READS;
+        let is_short = f64::from(blocks) < SHORT_PASS * f64::from(self.known);
+        is_short.then_some(Judged { is_irregular: true, repeats: length as u32 })
     }
 
     /// How long passes take, if it is read in passes beyond doubt; nothing otherwise.
@@ -354,7 +422,8 @@ impl Dataset {
         }
         let mut worth = Worth { base: self.visits.worth(moment.now_us), ..Worth::default() };
         let mut is_proven = false;
-        for (place, job) in self.jobs.iter().enumerate().filter(|(_, job)| job.is_active) {
+        let counted = |job: &Job| job.is_active && job.role != Role::Trial;
+        for (place, job) in self.jobs.iter().enumerate().filter(|(_, job)| counted(job)) {
             is_proven |= job.is_proven();
             let expected = job.expects(moment.now_us, self.known);
             let following = self.pairs.leader(&self.jobs, place).map(|(leader, ahead)| {

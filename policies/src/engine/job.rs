@@ -25,6 +25,8 @@ const OVERDUE_SHARE: f64 = 0.05;
 /// Less hope is none.
 const OVERDUE_HOPE: f64 = 0.2;
 
+/// Reads over which it is averaged how regular they are.
+const SKEW_READS: f64 = 64.0;
 /// Passes over fewer blocks prove nothing about others.
 const SURE_BLOCKS: u32 = 32;
 
@@ -46,9 +48,42 @@ pub(super) struct JobRef {
     pub(super) serial: u32,
 }
 
+/// Whether a read fits passes, and how many repeats there were before it, which do not.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Judged {
+    pub(super) is_irregular: bool,
+    pub(super) repeats: u32,
+}
+
+impl Judged {
+    /// Adds it to a moving average.
+    pub(super) fn add_to(self, skew: &mut f64) {
+        for _ in 0..self.repeats {
+            *skew += (1.0 - *skew) / SKEW_READS;
+        }
+        *skew += (f64::from(u8::from(self.is_irregular)) - *skew) / SKEW_READS;
+    }
+}
+
+/// Whose reads a job is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// One caller's.
+    Single,
+    /// Those of all callers of a family, to see whether they go through the dataset together.
+    Trial,
+    /// Those of all callers of a family, who are ranks of one job.
+    Whole,
+}
+
 /// What is known of a job.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
+    pub(super) role: Role,
+    /// How irregular its reads are: a moving average of those that do not fit passes.
+    pub(super) skew: f64,
+    /// Reads that this was averaged over.
+    pub(super) judged: u32,
     /// Which one it is of its dataset's.
     pub(super) serial: u32,
     /// Its place among the jobs of its dataset is taken.
@@ -88,6 +123,9 @@ impl Job {
     /// A job of a family whose first pass is stamped so.
     pub(super) fn new(now_us: u64, family: u64, serial: u32, stamp: u32) -> Self {
         Self {
+            role: Role::Single,
+            skew: 0.0,
+            judged: 0,
             serial,
             is_active: true,
             family,
@@ -153,19 +191,10 @@ impl Job {
         self.last_fresh_us = self.last_us;
     }
 
-    /// Another job is a part of this one: what it read, this one did. Says whether that shows that a pass has begun, of a dataset of `known` blocks.
-    pub(super) fn take_in(&mut self, other: &Self, known: u32, now_us: u64) -> bool {
-        self.came_us = self.came_us.min(other.came_us);
-        if self.is_proven() {
-            self.blocks = (self.blocks + other.blocks).min(known);
-            self.reads = (self.reads + other.reads).min(self.blocks);
-            return false;
-        }
-        // Nobody reads anything new any more, so all of them have been through all of it.
-        self.started_us = self.came_us;
-        self.begin_pass(now_us);
-        self.blocks = known;
-        true
+    /// Counts whether a read fits passes, and the repeats before it, which do not.
+    pub(super) fn judge(&mut self, judged: Judged) {
+        self.judged = self.judged.saturating_add(judged.repeats + 1);
+        judged.add_to(&mut self.skew);
     }
 
     /// The reads that showed that a pass had begun: they belong to it.
@@ -174,6 +203,11 @@ impl Job {
         self.run_length = 0;
         self.reads += run.1 as u32;
         run
+    }
+
+    /// Whether it is one caller's, of a family.
+    pub(super) fn is_single_of(&self, family: u64) -> bool {
+        self.is_active && self.role == Role::Single && self.family == family
     }
 
     /// Whether it has been through the dataset and come again.

@@ -1,19 +1,15 @@
-//! How the jobs of a dataset go together, two by two: who follows whom, and who is the same job as another.
+//! How the jobs of a dataset go together, two by two: who follows whom.
 //!
-//! A follower reads what its leader has read a while ago, in the same order. Ranks of one job never read what another has read in the same pass,
-//! though by chance they would.
+//! A follower reads what its leader has read a while ago, in the same order.
 
 use super::dataset::JOBS_MAX;
-use super::job::Job;
+use super::job::{Job, Role};
 
 /// A job that follows another one reads what that has read before it so often, of so many reads.
 const FOLLOW_READS: u32 = 32;
 const FOLLOW_SHARE: f64 = 0.9;
 /// That says something only where chance would bring this much less.
 const FOLLOW_CHANCE: f64 = 0.5;
-/// Two jobs have so few blocks in common that chance would bring that once in e²¹ times: it is asked again and again.
-const APART_EXPONENT: f64 = 21.0;
-
 /// One job and another.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pair {
@@ -34,7 +30,7 @@ pub(super) struct Pairs {
 impl Pairs {
     /// A job reads a block for the first time in its pass, of a dataset of which `known` blocks are; `readers` have read it before.
     pub(super) fn count(&mut self, jobs: &[Job], known: u32, follower: usize, readers: usize) {
-        for leader in (0..jobs.len()).filter(|leader| *leader != follower && jobs[*leader].is_active) {
+        for leader in (0..jobs.len()).filter(|leader| *leader != follower && leads(&jobs[*leader])) {
             let (led, follows) = (&jobs[leader], &jobs[follower]);
             let has_led = readers >> leader & 1 == 1;
             let pair = &mut self.pairs[leader][follower];
@@ -74,7 +70,7 @@ impl Pairs {
         for (leader, led) in jobs.iter().enumerate() {
             let pair = &self.pairs[leader][follower];
             let is_led = pair.reads >= FOLLOW_READS && pair.share >= FOLLOW_SHARE;
-            if !is_led || !led.is_active || led.reads <= jobs[follower].reads {
+            if !is_led || !leads(led) || led.reads <= jobs[follower].reads {
                 continue;
             }
             let ahead = led.reads.saturating_sub(pair.both);
@@ -84,30 +80,8 @@ impl Pairs {
         }
         nearest
     }
-
-    /// Two jobs of one family that are ranks of one, in a dataset that is no larger than what is `known`.
-    pub(super) fn apart(&self, jobs: &[Job], known: u32) -> Option<(usize, usize)> {
-        for one in 0..jobs.len() {
-            for other in one + 1..jobs.len() {
-                let (a, b) = (&jobs[one], &jobs[other]);
-                let chance = f64::from(a.reads) * f64::from(b.reads) / f64::from(known.max(1));
-                let both = f64::from(self.pairs[one][other].both);
-                let are_alike = a.is_active && b.is_active && a.family == b.family;
-                if are_alike && unlikely(both, chance) >= APART_EXPONENT {
-                    return Some((one, other));
-                }
-            }
-        }
-        None
-    }
 }
 
-/// How unlikely it is to find as little as `found` where `expected` is the mean: a bound of the negative logarithm of that (Chernoff, "A
-/// measure of asymptotic efficiency for tests of a hypothesis based on the sum of observations", 1952).
-fn unlikely(found: f64, expected: f64) -> f64 {
-    if found >= expected {
-        return 0.0;
-    }
-    let logarithm = if found > 0.0 { found * (expected / found).ln() } else { 0.0 };
-    expected - found - logarithm
+fn leads(job: &Job) -> bool {
+    job.is_active && job.role != Role::Trial
 }

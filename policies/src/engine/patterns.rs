@@ -38,7 +38,7 @@ impl Engine {
         if dataset.is_skewed {
             return Some(Pattern::Skewed);
         }
-        let job = &dataset.jobs[dataset.place(self.streams.job(seen.stream)?)?];
+        let job = &dataset.jobs[self.place(seen, dataset)?];
         if !job.is_proven() && job.is_done(now_us, SILENT_SHARE) {
             return Some(Pattern::OnePass);
         }

@@ -34,7 +34,6 @@ pub(super) enum Touch {
 
 /// A stream.
 struct Stream {
-    dataset: u16,
     family: u64,
     /// The job that it is of, in its dataset.
     job: Option<JobRef>,
@@ -107,7 +106,6 @@ impl Streams {
         }
         let newest = &mut self.newest;
         let stream = self.streams.entry(id).or_insert_with(|| Stream {
-            dataset,
             family,
             job: None,
             last_us: access.at_us,
@@ -164,15 +162,6 @@ impl Streams {
     pub(super) fn before(&self, id: u64) -> Option<(u16, u64)> {
         let stream = self.streams.get(&id)?;
         Some((stream.before?, stream.family))
-    }
-
-    /// Streams of a job are of another one from now on.
-    pub(super) fn move_job(&mut self, dataset: u16, from: JobRef, to: JobRef) {
-        for stream in self.streams.values_mut().filter(|stream| stream.dataset == dataset) {
-            if stream.job == Some(from) {
-                stream.job = Some(to);
-            }
-        }
     }
 
     fn forget_silent(&mut self) {
