@@ -71,8 +71,9 @@ async fn with_holes_hardly_anything_is_moved_and_nothing_is_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_holes_less_may_live_and_beyond_that_the_oldest_go() {
-    for (fill_percent, lost_max) in [(super::super::BLOCKS_PERCENT_NO_HOLES, 0), (92, u64::MAX)] {
-        let (amplification, churned) = told(false, fill_percent).await;
-        assert!(amplification <= 2.0 && churned.refused == 0 && churned.lost <= lost_max, "{churned:?}");
-    }
+    let (amplification, churned) = told(false, super::super::BLOCKS_PERCENT_NO_HOLES).await;
+    assert!(amplification <= 2.0 && churned.lost == 0 && churned.refused == 0, "{churned:?}");
+    // Beyond it a block may come before the room of the oldest is free: it is passed by, which is rare.
+    let (amplification, churned) = told(false, 92).await;
+    assert!(amplification <= 2.0 && churned.refused * 100 <= TURNOVERS * CAPACITY / OBJECT_BYTES, "{churned:?}");
 }
