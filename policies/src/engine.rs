@@ -2,7 +2,7 @@
 //!
 //! Datasets are found by their names ([`names`]), the jobs that read them by their passes ([`job`]); what is read in passes is kept by when it will
 //! be asked for again ([`worth`]), what is read in no order as S3-FIFO keeps it ([`pool`]), and what either would gain by more room decides how they
-//! share it. Always: what it says to keep fits its capacity; what it evicts was kept; the same accesses give the same answers.
+//! share it. Always: what it says to keep fits its capacity; what it evicts was kept and not pinned; the same accesses give the same answers.
 
 mod dataset;
 mod job;
@@ -55,6 +55,19 @@ pub enum Advice {
     Bypass,
 }
 
+/// A block of an object that is here, or comes, though nobody reads it.
+#[derive(Clone, Copy, Debug)]
+pub struct Unread<'a> {
+    /// The bucket's id.
+    pub bucket: u64,
+    /// The object's key.
+    pub key: &'a str,
+    /// Bytes of the whole object.
+    pub size: u64,
+    /// The number of the block in the object.
+    pub number: u32,
+}
+
 /// An access that was observed: what its blocks are asked for with.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
@@ -89,6 +102,8 @@ pub struct Engine {
     pool: Pool,
     /// Bytes of all that is kept.
     kept_bytes: u64,
+    /// Bytes of that which is not to be evicted.
+    pinned_bytes: u64,
     /// How long passes take here: the longest period there is.
     tempo_us: f64,
     accesses: u64,
@@ -109,6 +124,7 @@ impl Engine {
             datasets: BTreeMap::new(),
             streams: Streams::default(),
             kept_bytes: 0,
+            pinned_bytes: 0,
             tempo_us: 0.0,
             accesses: 0,
             least_known: None,
@@ -187,6 +203,37 @@ impl Engine {
         self.admit(seen, slot)
     }
 
+    /// A block of what was observed is read that is none of what the engine keeps: it learns from it, and says nothing.
+    pub fn follow(&mut self, seen: Seen, access: &Access<'_>, block: u32) {
+        let id = self.names.block_id(access.bucket, access.key, block);
+        let first = u64::from(block) * self.options.block_bytes;
+        let bytes = access.size.saturating_sub(first).min(self.options.block_bytes);
+        if let Some(slot) = self.entry(id, seen.dataset, bytes) {
+            self.note_read(seen, access, slot, first..first + bytes);
+        }
+    }
+
+    /// A block is here that nobody has asked for: it was kept before the engine began, or somebody orders it to be brought in. Says whether it is kept, by
+    /// what a block of its dataset is worth that nobody has read. No earlier than the last access.
+    pub fn adopt(&mut self, at_us: u64, block: &Unread<'_>) -> Advice {
+        let number = self.names.dataset(block.bucket, block.key);
+        self.take_united();
+        let Self { lists, datasets, .. } = self;
+        datasets.entry(number).or_insert_with(|| Dataset::new(number, lists));
+        let seen = Seen { now_us: at_us, dataset: number, stream: 0, family: 0, goes_on: true };
+        let id = self.names.block_id(block.bucket, block.key, block.number);
+        let first = u64::from(block.number) * self.options.block_bytes;
+        let bytes = block.size.saturating_sub(first).min(self.options.block_bytes);
+        let Some(slot) = self.entry(id, number, bytes) else { return Advice::Bypass };
+        if self.table[slot].place().is_kept() { Advice::Kept } else { self.admit(seen, slot) }
+    }
+
+    /// Whether a block is kept, as far as the engine knows.
+    #[must_use]
+    pub fn is_kept(&self, id: u64) -> bool {
+        self.table.find(id).is_some_and(|slot| self.table[slot].place().is_kept())
+    }
+
     /// A block is not kept any more, for another reason than that it was evicted.
     pub fn lost(&mut self, id: u64) {
         let Some(slot) = self.table.find(id).filter(|slot| self.table[*slot].place().is_kept()) else {
@@ -199,6 +246,9 @@ impl Engine {
             }
         } else {
             pool.leave(table, lists, slot);
+        }
+        if table[slot].place() == Place::Pinned {
+            self.pinned_bytes -= table[slot].bytes();
         }
         table[slot].set_place(Place::Away);
         self.kept_bytes -= table[slot].bytes();
@@ -214,6 +264,12 @@ impl Engine {
     #[must_use]
     pub const fn kept_bytes(&self) -> u64 {
         self.kept_bytes
+    }
+
+    /// Bytes of that which is not to be evicted.
+    #[must_use]
+    pub const fn pinned_bytes(&self) -> u64 {
+        self.pinned_bytes
     }
 
     /// Bytes of memory that it takes for blocks.
@@ -378,8 +434,8 @@ impl Engine {
         let kept = (0..self.table.end()).filter(|slot| self.table[*slot].place().is_kept());
         assert_eq!(self.kept_bytes, kept.map(|slot| self.table[slot].bytes()).sum::<u64>());
         let grouped: u64 = self.datasets.values().map(|dataset| dataset.grouped_bytes).sum();
-        assert_eq!(self.kept_bytes, self.pool.kept_bytes() + grouped);
-        assert!(self.kept_bytes <= self.options.capacity_bytes);
+        assert_eq!(self.kept_bytes, self.pool.kept_bytes() + grouped + self.pinned_bytes);
+        assert!(self.kept_bytes <= self.options.capacity_bytes.max(self.pinned_bytes));
     }
 }
 

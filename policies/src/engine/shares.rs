@@ -59,6 +59,51 @@ impl Engine {
         Advice::Keep
     }
 
+    /// From now on kept blocks may take so many bytes. What is beyond that is evicted, but for what is pinned.
+    pub fn set_capacity(&mut self, at_us: u64, capacity_bytes: u64) {
+        self.options.capacity_bytes = capacity_bytes;
+        while self.kept_bytes > capacity_bytes {
+            let Some((least, _)) = self.least(at_us) else { break };
+            if !self.evict(least) && !self.evict(Least::Pool) {
+                break;
+            }
+        }
+    }
+
+    /// A block that is kept is not to be evicted from now on. Says whether it is so: it is not kept, or so much must not be pinned.
+    pub fn pin(&mut self, id: u64, pinned_bytes_max: u64) -> bool {
+        let Some(slot) = self.table.find(id) else { return false };
+        let Self { table, lists, datasets, pool, names, .. } = self;
+        let (place, bytes) = (table[slot].place(), table[slot].bytes());
+        if place == Place::Pinned {
+            return true;
+        }
+        if !place.is_kept() || self.pinned_bytes + bytes > pinned_bytes_max {
+            return false;
+        }
+        match datasets.get_mut(&names.root(table[slot].dataset())) {
+            Some(dataset) if place == Place::Group => dataset.leave_group(table, lists, slot),
+            _ => pool.leave(table, lists, slot),
+        }
+        table[slot].set_place(Place::Pinned);
+        self.pinned_bytes += bytes;
+        true
+    }
+
+    /// A block that is pinned may be evicted again, as its like.
+    pub fn unpin(&mut self, id: u64) {
+        let Some(slot) = self.table.find(id).filter(|slot| self.table[*slot].place() == Place::Pinned) else {
+            return;
+        };
+        let Self { table, lists, datasets, pool, names, .. } = self;
+        self.pinned_bytes -= table[slot].bytes();
+        table[slot].set_place(Place::Away);
+        match datasets.get_mut(&names.root(table[slot].dataset())) {
+            Some(dataset) if !dataset.is_skewed => dataset.join_group(table, lists, slot),
+            _ => pool.take_in(table, lists, slot),
+        }
+    }
+
     /// Evicts what is worth less than a block until there is room for it.
     fn make_room(&mut self, seen: Seen, slot: Slot, bytes: u64) -> bool {
         if self.kept_bytes + bytes <= self.options.capacity_bytes {

@@ -1,7 +1,7 @@
 //! Its books are right whatever it is asked.
 
 use crate::access::{Access, Caller, Op};
-use crate::engine::{Advice, Engine, Options};
+use crate::engine::{Advice, Engine, Options, Unread};
 use proptest::collection::vec;
 use proptest::{prop_assert, prop_assert_eq, proptest};
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ proptest! {
     ) {
         let options = Options { capacity_bytes: capacity * 512, blocks_max: blocks, block_bytes: 2048, seed: 1 };
         let mut engine = Engine::new(options);
-        let mut kept = BTreeSet::new();
+        let (mut kept, mut pinned) = (BTreeSet::new(), BTreeSet::new());
         for (number, (what, caller, size, kind)) in steps.into_iter().enumerate() {
             let key = key(what);
             let caller = Caller { id: caller, family: caller / 3 };
@@ -50,8 +50,30 @@ proptest! {
                 }
                 if kind == 2 && kept.remove(&id) {
                     engine.lost(id);
+                    pinned.remove(&id);
+                }
+                if kind == 3 && engine.pin(id, capacity * 300) {
+                    prop_assert!(kept.contains(&id));
+                    pinned.insert(id);
+                }
+                if kind == 4 && pinned.remove(&id) {
+                    engine.unpin(id);
                 }
             }
+            if kind == 5 {
+                engine.set_capacity(at_us, capacity * (300 + size % 212));
+                engine.take_evicted().for_each(|evicted| assert!(kept.remove(&evicted)));
+            }
+            if kind == 6 {
+                let block = Unread { bucket: 1, key: "train/00001.jpg", size, number: 0 };
+                let (id, advice) = (engine.block_id(1, block.key, 0), engine.adopt(at_us, &block));
+                engine.take_evicted().for_each(|evicted| assert!(kept.remove(&evicted)));
+                prop_assert_eq!(advice == Advice::Kept, kept.contains(&id));
+                if advice == Advice::Keep {
+                    kept.insert(id);
+                }
+            }
+            prop_assert!(pinned.is_subset(&kept) && kept.iter().all(|id| engine.is_kept(*id)));
             if number % 16 == 0 {
                 engine.check();
             }

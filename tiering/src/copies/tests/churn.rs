@@ -75,5 +75,8 @@ async fn without_holes_less_may_live_and_beyond_that_the_oldest_go() {
     assert!(amplification <= 2.0 && churned.lost == 0 && churned.refused == 0, "{churned:?}");
     // Beyond it a block may come before the room of the oldest is free: it is passed by, which is rare.
     let (amplification, churned) = told(false, 92).await;
-    assert!(amplification <= 2.0 && churned.refused * 100 <= TURNOVERS * CAPACITY / OBJECT_BYTES, "{churned:?}");
+    assert!(
+        amplification <= 2.0 && churned.refused * 100 <= TURNOVERS * CAPACITY / OBJECT_BYTES,
+        "{churned:?}"
+    );
 }
