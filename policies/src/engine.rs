@@ -78,6 +78,14 @@ pub struct Seen {
     goes_on: bool,
 }
 
+impl Seen {
+    /// The same access, of which a block is read at `at_us`: no earlier than the last access of all.
+    #[must_use]
+    pub const fn at(self, at_us: u64) -> Self {
+        Self { now_us: at_us, ..self }
+    }
+}
+
 /// How far a job is with a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passes {
@@ -185,6 +193,8 @@ impl Engine {
 
     /// A block of what was observed is read.
     pub fn read(&mut self, seen: Seen, access: &Access<'_>, block: u32) -> Advice {
+        // It may have become part of another since.
+        let seen = Seen { dataset: self.names.root(seen.dataset), ..seen };
         let id = self.names.block_id(access.bucket, access.key, block);
         if access.op == Op::Delete {
             self.lost(id);
@@ -205,6 +215,7 @@ impl Engine {
 
     /// A block of what was observed is read that is none of what the engine keeps: it learns from it, and says nothing.
     pub fn follow(&mut self, seen: Seen, access: &Access<'_>, block: u32) {
+        let seen = Seen { dataset: self.names.root(seen.dataset), ..seen };
         let id = self.names.block_id(access.bucket, access.key, block);
         let first = u64::from(block) * self.options.block_bytes;
         let bytes = access.size.saturating_sub(first).min(self.options.block_bytes);
@@ -216,16 +227,23 @@ impl Engine {
     /// A block is here that nobody has asked for: it was kept before the engine began, or somebody orders it to be brought in. Says whether it is kept, by
     /// what a block of its dataset is worth that nobody has read. No earlier than the last access.
     pub fn adopt(&mut self, at_us: u64, block: &Unread<'_>) -> Advice {
+        let Some((slot, number)) = self.entry_of(block) else { return Advice::Bypass };
+        if self.table[slot].place().is_kept() {
+            return Advice::Kept;
+        }
+        self.admit(Seen { now_us: at_us, dataset: number, stream: 0, family: 0, goes_on: true }, slot)
+    }
+
+    /// The entry of a block, and its dataset's number.
+    fn entry_of(&mut self, block: &Unread<'_>) -> Option<(Slot, u16)> {
         let number = self.names.dataset(block.bucket, block.key);
         self.take_united();
         let Self { lists, datasets, .. } = self;
         datasets.entry(number).or_insert_with(|| Dataset::new(number, lists));
-        let seen = Seen { now_us: at_us, dataset: number, stream: 0, family: 0, goes_on: true };
         let id = self.names.block_id(block.bucket, block.key, block.number);
         let first = u64::from(block.number) * self.options.block_bytes;
         let bytes = block.size.saturating_sub(first).min(self.options.block_bytes);
-        let Some(slot) = self.entry(id, number, bytes) else { return Advice::Bypass };
-        if self.table[slot].place().is_kept() { Advice::Kept } else { self.admit(seen, slot) }
+        Some((self.entry(id, number, bytes)?, number))
     }
 
     /// Whether a block is kept, as far as the engine knows.

@@ -3,7 +3,7 @@
 use super::dataset::Dataset;
 use super::table::{Place, Slot};
 use super::worth::Moment;
-use super::{Advice, Engine, Seen};
+use super::{Advice, Engine, Seen, Unread};
 
 /// A block has to be worth so much more than the one that makes way: moving bytes is not free, and estimates are rough.
 const GAIN_MIN: f64 = 1.0 + 1e-9;
@@ -70,24 +70,43 @@ impl Engine {
         }
     }
 
-    /// A block that is kept is not to be evicted from now on. Says whether it is so: it is not kept, or so much must not be pinned.
-    pub fn pin(&mut self, id: u64, pinned_bytes_max: u64) -> bool {
-        let Some(slot) = self.table.find(id) else { return false };
-        let Self { table, lists, datasets, pool, names, .. } = self;
-        let (place, bytes) = (table[slot].place(), table[slot].bytes());
+    /// A block is kept from now on whatever else wants the room, unless more than so many bytes would be: others make way for it.
+    pub fn pin(&mut self, at_us: u64, block: &Unread<'_>, pinned_bytes_max: u64) -> Advice {
+        let Some((slot, _)) = self.entry_of(block) else { return Advice::Bypass };
+        let (place, bytes) = (self.table[slot].place(), self.table[slot].bytes());
         if place == Place::Pinned {
-            return true;
+            return Advice::Kept;
         }
-        if !place.is_kept() || self.pinned_bytes + bytes > pinned_bytes_max {
-            return false;
+        let pinned_bytes_max = pinned_bytes_max.min(self.options.capacity_bytes);
+        if self.pinned_bytes + bytes > pinned_bytes_max {
+            return Advice::Bypass;
         }
+        if place.is_kept() {
+            self.take_out(slot, place);
+        } else {
+            while self.kept_bytes + bytes > self.options.capacity_bytes {
+                let least = self.least(at_us).map_or(Least::Pool, |(least, _)| least);
+                if !self.evict(least) && !self.evict(Least::Pool) {
+                    return Advice::Bypass;
+                }
+            }
+            // Also from among those that the pool remembers.
+            let place = self.table[slot].place();
+            self.take_out(slot, place);
+            self.kept_bytes += bytes;
+        }
+        self.table[slot].set_place(Place::Pinned);
+        self.pinned_bytes += bytes;
+        if place.is_kept() { Advice::Kept } else { Advice::Keep }
+    }
+
+    /// A block leaves the group or queue that it is in.
+    fn take_out(&mut self, slot: Slot, place: Place) {
+        let Self { table, lists, datasets, pool, names, .. } = self;
         match datasets.get_mut(&names.root(table[slot].dataset())) {
             Some(dataset) if place == Place::Group => dataset.leave_group(table, lists, slot),
             _ => pool.leave(table, lists, slot),
         }
-        table[slot].set_place(Place::Pinned);
-        self.pinned_bytes += bytes;
-        true
     }
 
     /// A block that is pinned may be evicted again, as its like.

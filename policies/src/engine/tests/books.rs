@@ -52,9 +52,15 @@ proptest! {
                     engine.lost(id);
                     pinned.remove(&id);
                 }
-                if kind == 3 && engine.pin(id, capacity * 300) {
-                    prop_assert!(kept.contains(&id));
-                    pinned.insert(id);
+                if kind == 3 {
+                    let unread = Unread { bucket: 1, key: &key, size, number: block as u32 };
+                    let advice = engine.pin(at_us, &unread, capacity * 300);
+                    engine.take_evicted().for_each(|evicted| assert!(kept.remove(&evicted)));
+                    prop_assert!(advice != Advice::Kept || kept.contains(&id));
+                    if advice != Advice::Bypass {
+                        kept.insert(id);
+                        pinned.insert(id);
+                    }
                 }
                 if kind == 4 && pinned.remove(&id) {
                     engine.unpin(id);
