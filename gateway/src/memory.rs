@@ -151,6 +151,14 @@ struct Connection {
     blocks: Arc<Semaphore>,
 }
 
+impl Account {
+    /// Where the connection comes from.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.0.client.address
+    }
+}
+
 /// The place of a connection at work, held while this lives.
 pub struct Awake {
     _places: [OwnedSemaphorePermit; 2],

@@ -28,6 +28,7 @@ pub mod keep_alive;
 pub mod lanes;
 pub mod list;
 pub mod multipart;
+mod noted;
 pub mod object_headers;
 pub mod operation;
 pub mod post_object;
@@ -64,8 +65,8 @@ use mlgw_common::limits::KIB;
 use mlgw_common::{BucketId, Clock, Timestamp};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Bucket, BucketState};
-use mlgw_tiering::Tiers;
 use mlgw_tiering::bound::Bound;
+use mlgw_tiering::{Policies, Tiers};
 use operation::{Operation, Support};
 use request::{Query, Request, Target};
 use response::{ResponseBody, S3Response, S3Result};
@@ -95,6 +96,8 @@ pub struct Gateway {
     pub tiers: Tiers,
     /// Buckets of others that are fronted here.
     pub bound: Bound,
+    /// Who decides what is kept of them, and hears of every access.
+    pub policies: Policies,
     /// What of them is not at its origin yet.
     pub writeback: WriteBack,
     /// Who computes the MD5s of long bodies.
@@ -212,7 +215,11 @@ async fn answer(
     }
     authorize(&request, operation)?;
     let incoming = incoming.as_mut().ok_or_else(no_body)?;
-    dispatch(gateway, operation, &request, Upload { incoming, payload: who.payload }).await
+    let answered = dispatch(gateway, operation, &request, Upload { incoming, payload: who.payload }).await;
+    if answered.is_ok() {
+        noted::changed(gateway, operation, &request);
+    }
+    answered
 }
 
 fn no_body() -> S3Error {

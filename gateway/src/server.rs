@@ -469,6 +469,7 @@ fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gatew
         catalogue: engine.catalogue.clone(),
         tiers: engine.tiers.clone(),
         bound: engine.bound.clone(),
+        policies: engine.policies.clone(),
         writeback: engine.writeback.clone(),
         hasher: Hasher::new(Handle::current()),
         keyring: engine.keyring.clone(),

@@ -246,6 +246,12 @@ impl Engine {
         Some((self.entry(id, number, bytes)?, number))
     }
 
+    /// The blocks that are kept, as far as the engine knows.
+    pub fn kept_ids(&self) -> impl Iterator<Item = u64> + '_ {
+        let slots = (0..self.table.end()).map(|slot| &self.table[slot]);
+        slots.filter(|entry| entry.place().is_kept()).map(|entry| entry.id)
+    }
+
     /// Whether a block is kept, as far as the engine knows.
     #[must_use]
     pub fn is_kept(&self, id: u64) -> bool {
@@ -282,6 +288,12 @@ impl Engine {
     #[must_use]
     pub const fn kept_bytes(&self) -> u64 {
         self.kept_bytes
+    }
+
+    /// Bytes that may be kept.
+    #[must_use]
+    pub const fn capacity_bytes(&self) -> u64 {
+        self.options.capacity_bytes
     }
 
     /// Bytes of that which is not to be evicted.

@@ -18,6 +18,7 @@ mod fill;
 mod fresh;
 mod moving;
 mod order;
+mod passing;
 mod reader;
 #[cfg(test)]
 mod tests;
@@ -29,15 +30,17 @@ pub use moving::{Changed, Frozen, Listening, Pass};
 pub use reader::BoundReader;
 pub use warm::{Walked, Warmed};
 
-use crate::copies::Copies;
+use crate::copies::{Copies, PinnedCopies};
 use crate::decisions::{Reason, Why};
 use crate::origin::{ListPage, ListQuery, Origin, OriginError, OriginMetrics, Part};
+use crate::policy::{self, Policies};
 use contact::Contacts;
 use fill::Fill;
 use mlgw_common::ids::{BodyId, BucketId};
 use mlgw_common::limits::{FETCH_BLOCKS_MAX, FETCH_CONTACTS_MAX};
 use mlgw_common::{Clock, ObjectKey, Timestamp};
 use mlgw_metadata::schema::{BindMode, Binding, Bucket, Copy, ObjectVersion};
+use mlgw_policies::{Caller, Op};
 use moving::Moving;
 use order::Order;
 use parking_lot::{Mutex, RwLock};
@@ -66,6 +69,8 @@ pub struct Bound {
 struct Inner {
     origins: HashMap<String, Arc<dyn Origin>>,
     copies: Copies,
+    /// Who decides what is kept; all of what is read where nobody does.
+    policies: Option<Policies>,
     clock: Arc<dyn Clock>,
     freshness: RwLock<Freshness>,
     /// One for each large block that is in memory.
@@ -86,17 +91,19 @@ struct Inner {
 }
 
 impl Bound {
-    /// Bound buckets over `origins`, by the names of their upstreams.
+    /// Bound buckets over `origins`, by the names of their upstreams. Of what is read that is kept which `policies` say; they keep books of these copies.
     #[must_use]
     pub fn new(
         origins: HashMap<String, Arc<dyn Origin>>,
         copies: Copies,
+        policies: Option<Policies>,
         freshness: Freshness,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let inner = Inner {
             origins,
             copies,
+            policies,
             started: clock.now(),
             clock,
             freshness: RwLock::new(freshness),
@@ -165,10 +172,25 @@ impl Bound {
         [CacheState::Hit, CacheState::Miss, CacheState::Stale].map(count)
     }
 
+    /// Who decides what is kept of them.
+    #[must_use]
+    pub fn policies(&self) -> Option<&Policies> {
+        self.inner.as_ref()?.policies.as_ref()
+    }
+
     /// The copies that are kept of them.
     #[must_use]
     pub fn copies(&self) -> Option<&Copies> {
         self.inner.as_ref().map(|inner| &inner.copies)
+    }
+
+    /// From now on these copies stay, as far as they may be kept.
+    pub fn set_pins(&self, pins: Vec<PinnedCopies>) {
+        let Some(inner) = &self.inner else { return };
+        if let Some(policies) = &inner.policies {
+            policies.set_pins(pins.clone(), inner.copies.pinned_bytes_max());
+        }
+        inner.copies.set_pins(pins);
     }
 
     /// From now on what origins say holds so long.
@@ -202,6 +224,8 @@ pub struct Opened {
     read: Timestamp,
     /// Bytes of its end, which were fetched with that.
     tail: fetch::Tail,
+    /// A block was fetched with that, until its reader has said whether it is kept.
+    claim: Mutex<Option<Arc<fill::Claim>>>,
 }
 
 /// A bound bucket.
@@ -293,10 +317,20 @@ impl BoundBucket {
         state
     }
 
-    /// Reads `range` of an object that was opened.
+    /// Reads `range` of an object that was opened, for a caller or for the server itself.
     #[must_use]
-    pub fn read(&self, key: &ObjectKey, opened: &Opened, range: Range<u64>) -> BoundReader {
-        BoundReader::new(self.clone(), key.clone(), opened, range)
+    pub fn read(
+        &self,
+        key: &ObjectKey,
+        opened: &Opened,
+        range: Range<u64>,
+        caller: Option<Caller>,
+    ) -> BoundReader {
+        let reading = self.inner.policies.as_ref().zip(caller).map(|(policies, caller)| {
+            let (bucket, op, size) = (self.id, Op::Read, opened.object.size);
+            policies.reading(&policy::Request { caller, bucket, key, op, size }, &range)
+        });
+        BoundReader::new(self.clone(), key.clone(), opened, range, reading)
     }
 
     /// A page of keys.
@@ -375,7 +409,14 @@ impl BoundBucket {
 
     fn opened(&self, copy: Copy, state: CacheState) -> Opened {
         let age = self.age(Timestamp(copy.validated_ms));
-        Opened { read: Timestamp(copy.read_ms), object: copy.object, age, state, tail: None }
+        Opened {
+            read: Timestamp(copy.read_ms),
+            object: copy.object,
+            age,
+            state,
+            tail: None,
+            claim: Mutex::default(),
+        }
     }
 
     fn is_fresh(&self, copy: &Copy) -> bool {

@@ -45,8 +45,8 @@ use pins::Pins;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 
 /// Length of a segment of copies.
@@ -117,6 +117,19 @@ pub struct CopiesMetrics {
 #[derive(Clone)]
 pub struct Copies {
     inner: Arc<Inner>,
+}
+
+/// Clean copies, for who does not keep them from being closed.
+#[derive(Clone)]
+pub(crate) struct WeakCopies {
+    inner: Weak<Inner>,
+}
+
+impl WeakCopies {
+    /// They, unless they are closed.
+    pub(crate) fn upgrade(&self) -> Option<Copies> {
+        self.inner.upgrade().map(|inner| Copies { inner })
+    }
 }
 
 struct Inner {
@@ -193,6 +206,11 @@ impl Copies {
         });
         tokio::spawn(evict::run(Arc::downgrade(&inner)));
         Ok(Self { inner })
+    }
+
+    /// The same, for who does not keep them from being closed.
+    pub(crate) fn downgrade(&self) -> WeakCopies {
+        WeakCopies { inner: Arc::downgrade(&self.inner) }
     }
 
     /// What is known of a key. An index that fails knows nothing.

@@ -1,7 +1,7 @@
 //! Where mlgw keeps bytes and how they move.
 //!
-//! Two tiers today: the hot tier, append-only segment files on the local disk, and in front of it the memory
-//! tier, small chunks that were read. Whatever a caller
+//! Tiers of the truth: memory, hot, cold and upstream ([`tiers`], [`hot`], [`upstream`]); beside them clean copies of what origins have ([`bound`],
+//! [`copies`]), of which the policy engine decides what stays ([`policy`]). Whatever a caller
 //! gets from here was verified against the checksum it was written with, and whatever was
 //! answered as stored survives power loss (unless durability `os` was chosen by name).
 
@@ -13,6 +13,7 @@ pub mod flash;
 pub mod hot;
 mod memory;
 pub mod origin;
+pub mod policy;
 mod tiers;
 pub mod upstream;
 
@@ -29,4 +30,5 @@ pub use hot::{
     SegmentPin,
 };
 pub use memory::{MemoryMetrics, MemoryTier};
+pub use policy::Policies;
 pub use tiers::Tiers;

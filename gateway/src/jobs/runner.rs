@@ -75,7 +75,6 @@ impl Jobs {
 
     /// Has the evictor leave what is pinned now.
     pub fn set_pins(&self) {
-        let Some(copies) = self.bound.copies() else { return };
         let pin = |dataset: &Arc<Dataset>| {
             Some(PinnedCopies {
                 bucket: self.catalogue.bucket(&dataset.bucket)?.bucket_id(),
@@ -86,7 +85,7 @@ impl Jobs {
         let pins: Vec<PinnedCopies> = self.catalogue.datasets().iter().filter_map(pin).collect();
         let mut set = self.pins.lock();
         if *set != pins {
-            copies.set_pins(pins.clone());
+            self.bound.set_pins(pins.clone());
             *set = pins;
         }
     }

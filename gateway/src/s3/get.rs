@@ -7,6 +7,7 @@
 use super::checksums;
 use super::conditions::{OF_READS, Verdict};
 use super::error::{Code, S3Error};
+use super::noted;
 use super::object_headers::{describe, http_date, override_headers};
 use super::reader::{BodyReader, PIECE_BYTES, ReadError};
 use super::request::Request;
@@ -77,6 +78,7 @@ pub(super) async fn answer_get(
     };
     override_headers(request, answer.response.headers_mut())?;
     let length = answer.range.end - answer.range.start;
+    noted::read(gateway, request, found, answer.range.clone());
     let (mut reader, memory) = found.reader_with_memory(gateway, request.memory, answer.range).await?;
     reader.set_lane(gateway.lanes.of_read(&request.head.headers, &request.principal.access_key));
     let first = stage("read", reader.next()).await.map_err(GetError::Read)?;

@@ -50,7 +50,7 @@ impl Lanes {
 }
 
 /// The name of the workload that a request is of, if it says so.
-fn workload(headers: &HeaderMap) -> Option<&str> {
+pub(super) fn workload(headers: &HeaderMap) -> Option<&str> {
     if let Some(name) = headers.get(WORKLOAD) {
         return name.to_str().ok();
     }

@@ -19,7 +19,7 @@ use mlgw_tiering::origin::s3::S3Origin;
 use mlgw_tiering::upstream::{Upstream, UpstreamKind, UpstreamSettings};
 use mlgw_tiering::{
     CompactionSettings, Copies, CopiesOptions, Decisions, Flash, HotOptions, HotTier, MemoryTier,
-    PlacingSettings, Tiers,
+    PlacingSettings, Policies, Tiers,
 };
 use std::collections::HashMap;
 use std::fs::File;
@@ -39,6 +39,7 @@ pub(super) struct Engine {
     pub(super) catalogue: Catalogue,
     pub(super) tiers: Tiers,
     pub(super) bound: Bound,
+    pub(super) policies: Policies,
     pub(super) writeback: WriteBack,
     pub(super) upstreams: Upstreams,
     pub(super) decisions: Decisions,
@@ -79,7 +80,8 @@ impl Engine {
             Scrub::start(scrub, catalogue.clone(), hot.clone()).map_err(super::io_error("scrubbing"))?;
         let scrub = Arc::new(scrub);
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
-        let bound = bound(config, &machine, &clock, &tiers, &upstreams, &decisions).await?;
+        let policies = Policies::new(policy_blocks_max(&machine), &*clock);
+        let bound = bound(config, &machine, &tiers, &upstreams, &decisions, &policies).await?;
         let means = Means {
             catalogue: catalogue.clone(),
             tiers: tiers.clone(),
@@ -99,6 +101,7 @@ impl Engine {
             catalogue,
             tiers,
             bound,
+            policies,
             writeback,
             upstreams,
             decisions,
@@ -143,11 +146,12 @@ fn upstreams(config: &Config) -> Result<Upstreams, ServeError> {
 async fn bound(
     config: &Config,
     machine: &Machine,
-    clock: &Arc<dyn Clock>,
     tiers: &Tiers,
     upstreams: &Upstreams,
     decisions: &Decisions,
+    policies: &Policies,
 ) -> Result<Bound, ServeError> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut origins = HashMap::new();
     for settings in config.upstreams.iter().filter(|upstream| upstream.kind == UpstreamKind::S3) {
         // One store, one budget, whoever asks.
@@ -170,10 +174,17 @@ async fn bound(
         // The same disk, most often.
         queues: tiers.hot.queues().clone(),
         flash: tiers.hot.flash().clone(),
-        lost: None,
+        lost: Some(policies.books()),
     };
     let copies = Copies::open(options, tiers.memory.clone()).await?;
-    Ok(Bound::new(origins, copies, freshness_of(config), clock.clone()))
+    policies.start(&copies);
+    Ok(Bound::new(origins, copies, Some(policies.clone()), freshness_of(config), clock))
+}
+
+/// Blocks that the policy engine remembers: one per cent of the memory, at some 32 bytes each.
+fn policy_blocks_max(machine: &Machine) -> usize {
+    let blocks = machine.memory_bytes / 100 / 32;
+    usize::try_from(blocks).unwrap_or(usize::MAX).clamp(1 << 16, 1 << 24)
 }
 
 /// Bytes that may be written back in a second, by upstream.

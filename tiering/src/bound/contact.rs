@@ -1,6 +1,6 @@
 //! Asking an origin for what is not known, or holds no more: one request however many ask, and what it fetches is shared.
 
-use super::fetch::Tail;
+use super::fetch::Begun;
 use super::order::Ticket;
 use super::{BoundBucket, CacheState, Opened, block};
 use crate::origin::{GetQuery, OriginError, Part};
@@ -32,7 +32,7 @@ pub(super) struct Contacts(Mutex<HashMap<Asked, Answer>>);
 struct Contact {
     copy: Copy,
     state: CacheState,
-    tail: Tail,
+    begun: Begun,
 }
 
 impl BoundBucket {
@@ -57,8 +57,9 @@ impl BoundBucket {
                 answer
             }
         };
-        let Contact { copy, state, tail } = answer.await?;
-        Ok(Opened { tail, ..self.opened(copy, state) })
+        let Contact { copy, state, begun } = answer.await?;
+        let Begun { tail, claim } = begun;
+        Ok(Opened { tail, claim: Mutex::new(claim), ..self.opened(copy, state) })
     }
 
     /// To be taken before the origin is asked. What a bucket that is bound elsewhere by now is told holds for nobody.
@@ -139,14 +140,15 @@ impl BoundBucket {
             return Err(error);
         }
         tracing::debug!(origin = self.origin.name(), %error, "a copy is used though it holds no more");
-        Ok(Contact { copy, state: CacheState::Stale, tail: None })
+        Ok(Contact { copy, state: CacheState::Stale, begun: Begun::default() })
     }
 
     async fn ask_about(&self, key: &ObjectKey, ticket: Ticket) -> Result<Contact, OriginError> {
         let object = self.origin.head(&self.there(key)).await?;
         let now_ms = self.inner.clock.now().as_millis();
         let said = Copy { object, validated_ms: now_ms, with_checksums: true, read_ms: now_ms };
-        Ok(Contact { copy: self.note(key, said, ticket), state: CacheState::Miss, tail: None })
+        let copy = self.note(key, said, ticket);
+        Ok(Contact { copy, state: CacheState::Miss, begun: Begun::default() })
     }
 
     /// Notes what the origin said, for as long as it holds: not at all when the key was written meanwhile.
@@ -179,8 +181,8 @@ impl BoundBucket {
                     read_ms: asked_ms,
                 };
                 let copy = self.note(key, said, ticket);
-                let tail = self.take(key, &copy, got, asking).await?;
-                Ok(Contact { copy, state: CacheState::Miss, tail })
+                let begun = self.take(key, &copy, got, asking).await?;
+                Ok(Contact { copy, state: CacheState::Miss, begun })
             }
             Err(OriginError::NotModified(modified_ms)) => match known {
                 // The same bytes, and something else about them.
@@ -192,7 +194,7 @@ impl BoundBucket {
                 Some(known) => {
                     let said = Copy { validated_ms: asked_ms, ..known.clone() };
                     let copy = self.note(key, said, ticket);
-                    Ok(Contact { copy, state: CacheState::Hit, tail: None })
+                    Ok(Contact { copy, state: CacheState::Hit, begun: Begun::default() })
                 }
                 None => Err(OriginError::Nonsense("it has not changed, and nobody asked whether".into())),
             },

@@ -1,28 +1,49 @@
-//! Fetching blocks: each once, however many want it, and kept when it is whole.
+//! Fetching blocks: each once, however many want it, and kept when it is whole and the engine says so.
 
-use super::fill::Fill;
+use super::fill::{Claim, Fill, Wanted};
+use super::passing::Passing;
 use super::{BoundBucket, block};
-use crate::copies::is_same;
+use crate::copies::{block_id, is_same};
 use crate::origin::{GetQuery, Got, OriginError, Part};
+use crate::policy::Reading;
 use futures_util::StreamExt as _;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::FETCH_SMALL_BYTES_MAX;
 use mlgw_metadata::schema::{Copy, Extent, ObjectVersion};
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 
 /// The end of an object, which is read by one reader and not kept.
 pub(super) type Tail = Option<Arc<Mutex<Option<Got>>>>;
 
+/// What of an answer is not in its head.
+#[derive(Clone, Default)]
+pub(super) struct Begun {
+    pub(super) tail: Tail,
+    /// The block that is being fetched with it, of which its readers are to say whether it is kept.
+    pub(super) claim: Option<Arc<Claim>>,
+}
+
+/// Who has a block fetched.
+pub(super) enum Asker<'a> {
+    /// A request: the engine says what it gets.
+    Reader(&'a mut Reading),
+    /// The server itself: kept as far as that is worth it.
+    Server,
+}
+
 /// Where a block comes from.
 pub(super) enum Source {
     Kept(Vec<Extent>),
     Filling(Arc<Fill>),
+    /// For one reader alone, who needs some bytes of it, and not kept.
+    Passing(Box<Passing>),
 }
 
 /// How often a block is asked for that brings nothing new.
-const TRIES: u32 = 3;
+pub(super) const TRIES: u32 = 3;
 
 impl BoundBucket {
     /// Takes an answer that has begun as the block that it is; or gives it back, when it is no whole block.
@@ -32,18 +53,36 @@ impl BoundBucket {
         copy: &Copy,
         got: Got,
         asking: OwnedSemaphorePermit,
-    ) -> Result<Tail, OriginError> {
+    ) -> Result<Begun, OriginError> {
         let number = block::of(got.range.start);
         let whole = block::range(number, copy.object.size);
         if got.range.start != whole.start || got.range.end < whole.end {
-            return Ok(Some(Arc::new(Mutex::new(Some(got)))));
+            return Ok(Begun { tail: Some(Arc::new(Mutex::new(Some(got)))), claim: None });
         }
         if !whole.is_empty() && self.inner.copies.block(&copy.object, number).is_none() {
             let is_small = whole.end - whole.start <= FETCH_SMALL_BYTES_MAX;
             let memory = if is_small { asking } else { self.place(&self.inner.blocks).await? };
-            self.begin_fill(key, &copy.object, number, memory, Some(got));
+            let (_, claim) = self.begin_fill(key, &copy.object, number, memory, Some(got));
+            // Where nobody decides all is kept.
+            let claim = self.inner.policies.is_some().then(|| Arc::new(claim));
+            return Ok(Begun { tail: None, claim });
         }
-        Ok(None)
+        Ok(Begun::default())
+    }
+
+    /// Who wants a block that somebody asks for.
+    pub(super) fn wanted(&self, asker: &mut Asker<'_>, number: u64) -> Wanted {
+        match asker {
+            _ if self.inner.policies.is_none() => Wanted::Yes,
+            Asker::Server => Wanted::Adopted,
+            Asker::Reader(reading) => {
+                if reading.keeps(number) {
+                    Wanted::Yes
+                } else {
+                    Wanted::No
+                }
+            }
+        }
     }
 
     /// Where a block is to be had: where it is kept, or as it is fetched. That is begun if nobody has, as soon as there is memory for it.
@@ -52,8 +91,9 @@ impl BoundBucket {
         key: &ObjectKey,
         object: &ObjectVersion,
         number: u64,
+        asker: &mut Asker<'_>,
     ) -> Result<Source, OriginError> {
-        if let Some(source) = self.found(key, object, number) {
+        if let Some(source) = self.found_for(key, object, number, asker) {
             return Ok(source);
         }
         if let Some(asked) = self.asked_for(key) {
@@ -61,12 +101,32 @@ impl BoundBucket {
             asked.await;
         }
         let memory = self.place(&self.inner.blocks).await?;
-        let found = self.found(key, object, number);
-        Ok(found.unwrap_or_else(|| Source::Filling(self.begin_fill(key, object, number, memory, None))))
+        if let Some(source) = self.found_for(key, object, number, asker) {
+            return Ok(source);
+        }
+        let (fill, _claim) = self.begin_fill(key, object, number, memory, None);
+        fill.want(self.wanted(asker, number));
+        Ok(Source::Filling(fill))
+    }
+
+    /// Where a block is to be had already, for somebody who then has asked for it.
+    pub(super) fn found_for(
+        &self,
+        key: &ObjectKey,
+        object: &ObjectVersion,
+        number: u64,
+        asker: &mut Asker<'_>,
+    ) -> Option<Source> {
+        let source = self.found(key, object, number)?;
+        let wanted = self.wanted(asker, number);
+        if let Source::Filling(fill) = &source {
+            fill.want(wanted);
+        }
+        Some(source)
     }
 
     /// Where a block is to be had already.
-    pub(super) fn found(&self, key: &ObjectKey, object: &ObjectVersion, number: u64) -> Option<Source> {
+    fn found(&self, key: &ObjectKey, object: &ObjectVersion, number: u64) -> Option<Source> {
         let under_way = self.inner.fills.lock().get(&(object.body(), number)).cloned();
         if let Some(fill) = under_way {
             return Some(Source::Filling(fill));
@@ -83,17 +143,21 @@ impl BoundBucket {
         key: &ObjectKey,
         object: &ObjectVersion,
         number: u64,
+        asker: &mut Asker<'_>,
     ) -> Option<Source> {
-        if let Some(source) = self.found(key, object, number) {
+        if let Some(source) = self.found_for(key, object, number, asker) {
             return Some(source);
         }
         if self.asked_for(key).is_some() {
             return None;
         }
         let memory = self.inner.blocks.clone().try_acquire_owned().ok()?;
-        Some(Source::Filling(self.begin_fill(key, object, number, memory, None)))
+        let (fill, _claim) = self.begin_fill(key, object, number, memory, None);
+        fill.want(self.wanted(asker, number));
+        Some(Source::Filling(fill))
     }
 
+    /// Has a block be fetched, if nobody does so. What comes with it is to be dropped when it is said who wants it.
     fn begin_fill(
         &self,
         key: &ObjectKey,
@@ -101,26 +165,35 @@ impl BoundBucket {
         number: u64,
         memory: OwnedSemaphorePermit,
         begun: Option<Got>,
-    ) -> Arc<Fill> {
+    ) -> (Arc<Fill>, Claim) {
         let place = (object.body(), number);
         let fill = Arc::new(Fill::new(block::range(number, object.size), memory));
+        let claim = fill.claim();
         {
             let mut fills = self.inner.fills.lock();
             if let Some(other) = fills.get(&place) {
-                return other.clone();
+                return (other.clone(), other.claim());
             }
             fills.insert(place, fill.clone());
         }
         let (bucket, key, object, filled) = (self.clone(), key.clone(), object.clone(), fill.clone());
         tokio::spawn(async move {
-            bucket.fetch(&key, &object, number, &filled, begun).await;
+            let is_kept = bucket.fetch(&key, &object, number, &filled, begun).await;
             bucket.inner.fills.lock().remove(&place);
             filled.close();
+            if let Some(policies) = &bucket.inner.policies {
+                let id = block_id(bucket.id, &key, number);
+                match filled.wanted() {
+                    _ if is_kept => policies.was_kept(id),
+                    Wanted::No => {}
+                    Wanted::Adopted | Wanted::Yes => policies.was_not_kept(id),
+                }
+            }
         });
-        fill
+        (fill, claim)
     }
 
-    /// Fetches a block and keeps it.
+    /// Fetches a block, and keeps it if it is wanted. Says whether it is kept.
     async fn fetch(
         &self,
         key: &ObjectKey,
@@ -128,7 +201,7 @@ impl BoundBucket {
         number: u64,
         fill: &Fill,
         begun: Option<Got>,
-    ) {
+    ) -> bool {
         let fetched = self.fetch_bytes(key, object, fill, begun).await;
         if let Err(error) = &fetched {
             tracing::debug!(origin = self.origin.name(), %error, "a block was not fetched");
@@ -138,11 +211,22 @@ impl BoundBucket {
         }
         let is_whole = fetched.is_ok();
         fill.finish(fetched);
-        if is_whole
-            && let Some(extents) =
-                self.inner.copies.keep(self.id, key, object, number, fill.pieces(), self.why).await
-        {
+        if !is_whole || !self.is_to_be_kept(key, object, number, fill.decided().await) {
+            return false;
+        }
+        let kept = self.inner.copies.keep(self.id, key, object, number, fill.pieces(), self.why).await;
+        let is_kept = kept.is_some();
+        if let Some(extents) = kept {
             fill.kept(extents);
+        }
+        is_kept
+    }
+
+    fn is_to_be_kept(&self, key: &ObjectKey, object: &ObjectVersion, number: u64, wanted: Wanted) -> bool {
+        match (&self.inner.policies, wanted) {
+            (None, _) | (Some(_), Wanted::Yes) => true,
+            (Some(_), Wanted::No) => false,
+            (Some(policies), Wanted::Adopted) => policies.adopt(self.id, key, object.size, number),
         }
     }
 
@@ -179,13 +263,23 @@ impl BoundBucket {
         at: u64,
         fill: &Fill,
     ) -> Result<(), OriginError> {
-        let part = Part::Range { first: at, end: fill.range.end };
+        pour(self.get(key, object, at..fill.range.end).await?, fill).await
+    }
+
+    /// Asks for bytes of an object, of this version and of no other.
+    pub(super) async fn get(
+        &self,
+        key: &ObjectKey,
+        object: &ObjectVersion,
+        range: Range<u64>,
+    ) -> Result<Got, OriginError> {
+        let part = Part::Range { first: range.start, end: range.end };
         let query = GetQuery { if_match: Some(object.etag.clone()), ..GetQuery::of(part) };
         let got = self.origin.get(&self.there(key), &query).await?;
-        if !is_same(&got.object, object) || got.range.start != at {
+        if !is_same(&got.object, object) || got.range.start != range.start {
             return Err(OriginError::Changed);
         }
-        pour(got, fill).await
+        Ok(got)
     }
 }
 

@@ -1,10 +1,13 @@
 //! A block that is being fetched: who reads it follows its bytes as they come, however many they are.
+//!
+//! Whether it is kept is for its readers to say; as long as one is known to come that has not yet ([`Claim`]), it is not over.
 
 use crate::origin::OriginError;
 use bytes::Bytes;
 use mlgw_metadata::schema::Extent;
 use parking_lot::Mutex;
 use std::ops::Range;
+use std::sync::Arc;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 /// A block that is being fetched.
@@ -22,10 +25,43 @@ struct State {
     end: Option<Result<(), OriginError>>,
     /// Whether nothing more will come of it.
     is_closed: bool,
+    /// Whether somebody wants it to be kept.
+    wanted: Wanted,
+    /// Readers that will say so, or not.
+    claims: usize,
     /// Where it is kept, once it is.
     kept: Option<Vec<Extent>>,
     /// Held as long as its bytes are in memory.
     _memory: Option<OwnedSemaphorePermit>,
+}
+
+/// Who wants a block to be kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Wanted {
+    /// Nobody.
+    #[default]
+    No,
+    /// Somebody who does not read it: the engine says.
+    Adopted,
+    /// A reader, as the engine said.
+    Yes,
+}
+
+/// A reader is known to come that will say whether it is kept: until this is dropped.
+pub(super) struct Claim(Arc<Fill>);
+
+impl Claim {
+    /// It is to be kept by this reader.
+    pub(super) fn want(&self, wanted: Wanted) {
+        self.0.want(wanted);
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.0.state.lock().claims -= 1;
+        self.0.changed.notify_waiters();
+    }
 }
 
 /// What there is behind a byte.
@@ -64,6 +100,39 @@ impl Fill {
         self.changed.notify_waiters();
     }
 
+    /// Somebody wants it to be kept.
+    pub(super) fn want(&self, wanted: Wanted) {
+        let mut state = self.state.lock();
+        state.wanted = state.wanted.max(wanted);
+    }
+
+    /// A reader is known to come.
+    pub(super) fn claim(self: &Arc<Self>) -> Claim {
+        self.state.lock().claims += 1;
+        Claim(self.clone())
+    }
+
+    /// Who wants it, as soon as those who are known to come have said.
+    pub(super) async fn decided(&self) -> Wanted {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let state = self.state.lock();
+                if state.wanted == Wanted::Yes || state.claims == 0 {
+                    return state.wanted;
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// Who wants it by now.
+    pub(super) fn wanted(&self) -> Wanted {
+        self.state.lock().wanted
+    }
+
     /// All that came.
     pub(super) fn pieces(&self) -> Vec<Bytes> {
         self.state.lock().pieces.clone()
@@ -72,7 +141,8 @@ impl Fill {
     /// It is on the disk, so its memory is given back; who reads it reads on from there.
     pub(super) fn kept(&self, extents: Vec<Extent>) {
         let mut state = self.state.lock();
-        *state = State { bytes: state.bytes, kept: Some(extents), ..State::default() };
+        let State { bytes, wanted, claims, .. } = *state;
+        *state = State { bytes, wanted, claims, kept: Some(extents), ..State::default() };
     }
 
     /// Nothing more comes of it: it is kept by now, or will not be.

@@ -1,11 +1,13 @@
 //! Reads an object of a bound bucket in order: from copies where there are any, else from blocks as they are fetched, a few of them
 //! ahead.
 
-use super::fetch::Source;
+use super::fetch::{Asker, Source};
 use super::fill::Next;
+use super::passing::Passing;
 use super::{BoundBucket, Opened, block};
 use crate::fair::Lane;
 use crate::origin::{Got, OriginError};
+use crate::policy::Reading;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use mlgw_common::ObjectKey;
@@ -16,6 +18,11 @@ use std::ops::Range;
 
 /// How often a copy that cannot be read is fetched again within one answer.
 const LOST_MAX: u32 = 8;
+
+/// Who asks for the blocks of a read.
+fn asker(reading: &mut Option<Reading>) -> Asker<'_> {
+    reading.as_mut().map_or(Asker::Server, Asker::Reader)
+}
 
 /// Reads a range of one version of an object.
 pub struct BoundReader {
@@ -30,15 +37,27 @@ pub struct BoundReader {
     sources: VecDeque<(u64, Source)>,
     lost: u32,
     lane: Lane,
+    /// Who says what is kept of it; nobody for reads of the server itself.
+    reading: Option<Reading>,
 }
 
 impl BoundReader {
-    pub(super) fn new(bucket: BoundBucket, key: ObjectKey, opened: &Opened, range: Range<u64>) -> Self {
+    pub(super) fn new(
+        bucket: BoundBucket,
+        key: ObjectKey,
+        opened: &Opened,
+        range: Range<u64>,
+        mut reading: Option<Reading>,
+    ) -> Self {
+        if let Some(claim) = opened.claim.lock().take().filter(|_| !range.is_empty()) {
+            // Said at once: its memory waits for that, and who reads may have to wait for memory.
+            claim.want(bucket.wanted(&mut asker(&mut reading), block::of(range.start)));
+        }
         let tail = opened.tail.as_ref().and_then(|tail| tail.lock().take());
         let tail = tail.filter(|got| got.range == range);
         let (object, sources) = (opened.object.clone(), VecDeque::new());
         let (at, end, lane) = (range.start, range.end, Lane::default());
-        Self { bucket, key, object, at, end, tail, sources, lost: 0, lane }
+        Self { bucket, key, object, at, end, tail, sources, lost: 0, lane, reading }
     }
 
     /// From now on what it reads of copies waits for its turn in this lane.
@@ -65,6 +84,7 @@ impl BoundReader {
             let Some((number, source)) = self.sources.front_mut() else { return Ok(None) };
             let number = *number;
             let piece = match source {
+                Source::Passing(passing) => passing.next(&self.bucket, &self.key, &self.object).await?,
                 Source::Kept(extents) => {
                     let extents = std::mem::take(extents);
                     self.kept(number, extents).await
@@ -87,17 +107,21 @@ impl BoundReader {
     async fn look_ahead(&mut self) -> Result<(), OriginError> {
         let blocks = block::touched(&(self.at..self.end));
         if self.sources.is_empty() {
-            let source = match self.bucket.inner.copies.block(&self.object, blocks.start) {
-                Some(extents) => Source::Kept(extents),
-                None => self.bucket.source(&self.key, &self.object, blocks.start).await?,
-            };
+            let source = self.first_source(blocks.start).await?;
             self.sources.push_back((blocks.start, source));
         }
         let next = self.sources.back().map_or(blocks.start, |(number, _)| number + 1);
         for number in next..blocks.end.min(blocks.start + FETCH_AHEAD_BLOCKS) {
+            if self.passing(number).is_some() {
+                break;
+            }
+            let mut asker = asker(&mut self.reading);
             let source = match self.bucket.inner.copies.block(&self.object, number) {
-                Some(extents) => Source::Kept(extents),
-                None => match self.bucket.source_ahead(&self.key, &self.object, number) {
+                Some(extents) => {
+                    self.bucket.wanted(&mut asker, number);
+                    Source::Kept(extents)
+                }
+                None => match self.bucket.source_ahead(&self.key, &self.object, number, &mut asker) {
                     Some(source) => source,
                     None => break,
                 },
@@ -105,6 +129,32 @@ impl BoundReader {
             self.sources.push_back((number, source));
         }
         Ok(())
+    }
+
+    /// Where the block comes from that is read now.
+    async fn first_source(&mut self, number: u64) -> Result<Source, OriginError> {
+        let passing = self.passing(number);
+        let (bucket, key, object) = (&self.bucket, &self.key, &self.object);
+        let mut asker = asker(&mut self.reading);
+        if let Some(extents) = bucket.inner.copies.block(object, number) {
+            bucket.wanted(&mut asker, number);
+            return Ok(Source::Kept(extents));
+        }
+        match passing {
+            Some(range) => {
+                let found = bucket.found_for(key, object, number, &mut asker);
+                Ok(found.unwrap_or_else(|| Source::Passing(Box::new(Passing::new(range)))))
+            }
+            None => bucket.source(key, object, number, &mut asker).await,
+        }
+    }
+
+    /// The bytes of a block that are read, if they are not all of it and it is not to be kept: nobody needs the rest.
+    fn passing(&mut self, number: u64) -> Option<Range<u64>> {
+        let whole = block::range(number, self.object.size);
+        let range = self.at.max(whole.start)..self.end.min(whole.end);
+        let reading = self.reading.as_mut().filter(|_| range != whole)?;
+        (!reading.keeps(number)).then_some(range)
     }
 
     /// The next bytes of a block that is kept. One that cannot be read is kept no more, and fetched.
@@ -142,6 +192,7 @@ impl BoundReader {
                 self.bucket.inner.copies.lose_block(place, &self.object, number, &extents);
                 self.object.extents.clear();
                 self.sources.clear();
+                self.reading.iter_mut().for_each(Reading::forget);
                 None
             }
         }

@@ -1,5 +1,6 @@
 //! Bound buckets over an origin in memory: what is asked of it, and that what is read is what it has.
 
+mod keeping;
 mod letting_go;
 mod moving;
 mod origin;
@@ -13,6 +14,7 @@ use crate::fair::DiskQueues;
 use crate::flash::{Cause, Flash};
 use crate::memory::MemoryTier;
 use crate::origin::{OriginError, Part};
+use crate::policy::Policies;
 use mlgw_common::clock::ManualClock;
 use mlgw_common::ids::NodeId;
 use mlgw_common::limits::{COPY_BLOCK_BYTES as BLOCK, MIB};
@@ -33,7 +35,13 @@ struct Bench {
 }
 
 /// Opens bound buckets, as soon as whoever had the directory has let go of it.
-async fn open(dir: &Path, origin: Arc<MemoryOrigin>, clock: Arc<ManualClock>, capacity_bytes: u64) -> Bound {
+async fn open(
+    dir: &Path,
+    origin: Arc<MemoryOrigin>,
+    clock: Arc<ManualClock>,
+    capacity_bytes: u64,
+    policies: Option<Policies>,
+) -> Bound {
     let options = CopiesOptions {
         dir: dir.to_owned(),
         node: NodeId(1),
@@ -44,7 +52,7 @@ async fn open(dir: &Path, origin: Arc<MemoryOrigin>, clock: Arc<ManualClock>, ca
         decisions: Decisions::new(clock.clone()),
         queues: DiskQueues::default(),
         flash: Flash::new(clock.clone()),
-        lost: None,
+        lost: policies.as_ref().map(Policies::books),
     };
     // Who had it open before is about to let go of it.
     let mut tries = 0;
@@ -57,7 +65,8 @@ async fn open(dir: &Path, origin: Arc<MemoryOrigin>, clock: Arc<ManualClock>, ca
         tokio::time::sleep(Duration::from_millis(1)).await;
     };
     let origins = HashMap::from([("lake".to_owned(), origin as Arc<dyn crate::origin::Origin>)]);
-    Bound::new(origins, copies, Freshness::default(), clock)
+    policies.iter().for_each(|policies| policies.start(&copies));
+    Bound::new(origins, copies, policies, Freshness::default(), clock)
 }
 
 impl Bench {
@@ -76,7 +85,7 @@ impl Bench {
         let room = tempfile::tempdir().unwrap();
         let (origin, clock) = (Arc::new(MemoryOrigin::default()), Arc::new(ManualClock::default()));
         clock.set(Timestamp::from_secs(1_000_000));
-        let bound = open(room.path(), origin.clone(), clock.clone(), capacity_bytes).await;
+        let bound = open(room.path(), origin.clone(), clock.clone(), capacity_bytes, None).await;
         Self { room, origin, clock, bound }
     }
 
@@ -85,7 +94,7 @@ impl Bench {
         self.bound.copies().unwrap().shutdown().await;
         let Self { room, origin, clock, bound } = self;
         drop(bound);
-        let bound = open(room.path(), origin.clone(), clock.clone(), 1 << 30).await;
+        let bound = open(room.path(), origin.clone(), clock.clone(), 1 << 30, None).await;
         leave_open(&bound);
         Self { room, origin, clock, bound }
     }
@@ -118,9 +127,13 @@ impl Bench {
         self.clock.set(Timestamp(self.clock.now().as_millis() + secs * 1000));
     }
 
+    fn inner_fills(&self) -> usize {
+        self.bound.inner.as_ref().unwrap().fills.lock().len()
+    }
+
     /// Waits until no block is being fetched or kept.
     async fn quiet(&self) {
-        while !self.bound.inner.as_ref().unwrap().fills.lock().is_empty() {
+        while self.inner_fills() > 0 {
             tokio::task::yield_now().await;
         }
     }
@@ -146,7 +159,7 @@ fn of(part: Part, size: u64) -> Range<u64> {
 }
 
 async fn drain(bucket: &BoundBucket, opened: &Opened, range: Range<u64>) -> Result<Vec<u8>, OriginError> {
-    let mut reader = bucket.read(&key("k"), opened, range);
+    let mut reader = bucket.read(&key("k"), opened, range, None);
     let mut read = Vec::new();
     while let Some(piece) = reader.next().await? {
         read.extend_from_slice(&piece);
@@ -230,7 +243,7 @@ async fn more_cold_objects_than_there_is_memory_for_are_read_all_the_same() {
             let bucket = bench.bucket();
             tokio::spawn(async move {
                 let opened = bucket.open(&key(&n.to_string()), Part::Whole).await.unwrap();
-                let mut reader = bucket.read(&key(&n.to_string()), &opened, 0..opened.object.size);
+                let mut reader = bucket.read(&key(&n.to_string()), &opened, 0..opened.object.size, None);
                 let mut read = Vec::new();
                 while let Some(piece) = reader.next().await.unwrap() {
                     read.extend_from_slice(&piece);
@@ -321,7 +334,7 @@ async fn a_change_midway_is_an_error_and_never_a_mix() {
     let old = bench.put(9, 6 * BLOCK as usize);
     let bucket = bench.bucket();
     let opened = bucket.open(&key("k"), Part::Whole).await.unwrap();
-    let mut reader = bucket.read(&key("k"), &opened, 0..opened.object.size);
+    let mut reader = bucket.read(&key("k"), &opened, 0..opened.object.size, None);
     let first = reader.next().await.unwrap().unwrap();
     let new = bench.put(10, 6 * BLOCK as usize);
     let mut read = first.to_vec();
@@ -440,7 +453,7 @@ async fn copies_stay_within_their_room_and_what_is_read_stays() {
     bench.origin.put("p/hot", hot.clone());
     let read = async |name: String| {
         let opened = bucket.open(&key(&name), Part::Whole).await.unwrap();
-        let mut reader = bucket.read(&key(&name), &opened, 0..opened.object.size);
+        let mut reader = bucket.read(&key(&name), &opened, 0..opened.object.size, None);
         let mut read = Vec::new();
         while let Some(piece) = reader.next().await.unwrap() {
             read.extend_from_slice(&piece);

@@ -4,8 +4,8 @@
 //! already is not fetched again. Of the memory for blocks in flight a part is left to readers: who warms brings a semaphore of
 //! their own, of at most [`mlgw_common::limits::JOB_BLOCKS_MAX`].
 
-use super::fetch::Source;
-use super::fill::Fill;
+use super::fetch::{Asker, Source};
+use super::fill::{Fill, Wanted};
 use super::{BoundBucket, CacheState, block};
 use crate::copies::{Gone, is_same};
 use crate::decisions::Kind;
@@ -82,6 +82,7 @@ impl BoundBucket {
                     return Err(OriginError::Unreachable("what is here may be old".into()));
                 }
                 is_begun = opened.state == CacheState::Miss;
+                opened.claim.lock().iter().for_each(|claim| claim.want(Wanted::Adopted));
                 opened.object
             }
         };
@@ -121,15 +122,18 @@ impl BoundBucket {
             return Ok(Warmed { fetched_bytes, refused_bytes: 0 });
         }
         let (fill, _place): (Arc<Fill>, _) = match under_way {
-            Some(fill) => (fill, at.place),
+            Some(fill) => {
+                fill.want(Wanted::Adopted);
+                (fill, at.place)
+            }
             None => {
                 let place = match at.place {
                     Some(place) => place,
                     None => self.place(places).await?,
                 };
-                match self.source(key, object, number).await? {
+                match self.source(key, object, number, &mut Asker::Server).await? {
                     Source::Filling(fill) => (fill, Some(place)),
-                    Source::Kept(_) => return Ok(Warmed::default()),
+                    Source::Kept(_) | Source::Passing(_) => return Ok(Warmed::default()),
                 }
             }
         };

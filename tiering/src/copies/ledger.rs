@@ -230,15 +230,15 @@ impl Ledger {
         self.commit(draft, true).map(|()| bytes)
     }
 
-    /// Forgets blocks by their ids, which whoever says them knows.
-    pub(super) fn let_go(&self, ids: &[u64]) -> Vec<Gone> {
+    /// Forgets blocks by their ids, which whoever says them knows, but for those that stay.
+    pub(super) fn let_go(&self, ids: &[u64], stays: &dyn Fn(u64) -> bool) -> Vec<Gone> {
         let _alone = self.changes.lock();
         let mut draft = Draft::default();
         // A row is read once: what goes twice would be counted twice.
         let mut ids = ids.to_vec();
         ids.sort_unstable();
         ids.dedup();
-        for id in ids {
+        for id in ids.into_iter().filter(|id| !stays(*id)) {
             let Some(Some(name)) = known(self.index.name(id)) else { continue };
             draft.batch.name(id, None);
             let Ok(key) = ObjectKey::new(&name.key) else { continue };

@@ -18,6 +18,9 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Blocks that are let go of in one change.
 const IDS_AT_ONCE: usize = 256;
 
+/// Says which blocks stay, by their ids.
+pub(crate) type Stays = Arc<dyn Fn(u64) -> bool + Send + Sync>;
+
 /// What was let go of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LetGo {
@@ -32,11 +35,17 @@ pub struct LetGo {
 impl Copies {
     /// Lets go of the blocks that have these ids, as far as they are here, and gives back their disk. Nobody is told that they are lost.
     pub async fn let_go(&self, ids: &[u64], why: Why) -> LetGo {
+        self.let_go_unless(ids, Arc::new(|_| false), why).await
+    }
+
+    /// As [`Copies::let_go`], but for those that stay when it comes to them: it is asked with the books locked, and must not wait nor ask copies
+    /// anything.
+    pub(crate) async fn let_go_unless(&self, ids: &[u64], stays: Stays, why: Why) -> LetGo {
         let inner = &self.inner;
         let mut sum = LetGo::default();
         let mut by_bucket = BTreeMap::<BucketId, (u64, u64)>::new();
         for ids in ids.chunks(IDS_AT_ONCE) {
-            for Gone { bucket, bytes, .. } in inner.ledger.let_go(ids) {
+            for Gone { bucket, bytes, .. } in inner.ledger.let_go(ids, &*stays) {
                 let (count, of_bucket) = by_bucket.entry(bucket).or_default();
                 (*count, *of_bucket) = (*count + 1, *of_bucket + bytes);
                 (sum.blocks, sum.bytes) = (sum.blocks + 1, sum.bytes + bytes);

@@ -20,7 +20,8 @@ pub struct PinnedCopies {
 }
 
 impl PinnedCopies {
-    fn holds(&self, bucket: BucketId, key: &str) -> bool {
+    /// Whether it is about a key.
+    pub(crate) fn holds(&self, bucket: BucketId, key: &str) -> bool {
         let is_within = |slice: &String| key.starts_with(slice.as_str());
         self.bucket == bucket && (self.slices.is_empty() || self.slices.iter().any(is_within))
     }

@@ -6,6 +6,7 @@ use crate::memory::{Held, blocks_of};
 use crate::s3::Gateway;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::get::{Answer, answer_head, carried};
+use crate::s3::noted::caller;
 use crate::s3::object_headers::override_headers;
 use crate::s3::reader::PIECE_BYTES;
 use crate::s3::request::Request;
@@ -93,7 +94,7 @@ async fn get_once(
     };
     say_where_from(fronted, key, &opened, &range, response.headers_mut());
     let length = range.end - range.start;
-    let mut reader = fronted.bound.read(key, &opened, range);
+    let mut reader = fronted.bound.read(key, &opened, range, Some(caller(request)));
     reader.set_lane(gateway.lanes.of_read(&request.head.headers, &request.principal.access_key));
     let memory = if length <= SMALL_BODY_BYTES as u64 {
         None

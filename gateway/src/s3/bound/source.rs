@@ -6,12 +6,14 @@ use crate::s3::Gateway;
 use crate::s3::copied::Copied;
 use crate::s3::copy_source::source_range;
 use crate::s3::error::{Code, S3Error};
+use crate::s3::noted::caller;
 use crate::s3::reader::PIECE_BYTES;
 use crate::s3::request::Request;
 use crate::writeback::record::unmarked;
 use mlgw_common::ObjectKey;
 use mlgw_common::limits::SMALL_BODY_BYTES;
 use mlgw_metadata::schema::{ObjectVersion, Pair};
+use mlgw_policies::Caller;
 use mlgw_tiering::bound::{BoundReader, Opened};
 use mlgw_tiering::origin::{OriginError, Part};
 use std::ops::Range;
@@ -24,6 +26,7 @@ pub struct FromBound {
     opened: Opened,
     /// As clients see it.
     object: ObjectVersion,
+    caller: Caller,
 }
 
 impl FromBound {
@@ -53,7 +56,13 @@ impl FromBound {
             error => told(error, &fronted),
         })?;
         let object = unmarked(&opened.object).unwrap_or_else(|| opened.object.clone());
-        Ok(Some(Copied::Bound(Box::new(Self { fronted, key: key.clone(), opened, object }))))
+        Ok(Some(Copied::Bound(Box::new(Self {
+            fronted,
+            key: key.clone(),
+            opened,
+            object,
+            caller: caller(request),
+        }))))
     }
 
     pub(in crate::s3) fn object(&self) -> &ObjectVersion {
@@ -75,13 +84,15 @@ impl FromBound {
         range: Range<u64>,
     ) -> Result<(BoundReader, Option<Arc<Held>>), S3Error> {
         let bytes = range.end - range.start;
+        // First: what is being fetched for it waits for what it says.
+        let reader = self.fronted.bound.read(&self.key, &self.opened, range, Some(self.caller));
         let held = if bytes <= SMALL_BODY_BYTES as u64 {
             None
         } else {
             let many = blocks_of(bytes.min(2 * PIECE_BYTES));
             Some(Arc::new(memory.hold_some(many, many.min(2)).await?))
         };
-        Ok((self.fronted.bound.read(&self.key, &self.opened, range), held))
+        Ok((reader, held))
     }
 
     pub(in crate::s3) fn told(&self, error: OriginError) -> S3Error {

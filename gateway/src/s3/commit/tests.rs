@@ -19,7 +19,7 @@ use mlgw_metadata::command::{Conditions, CreateUpload, ObjectChange, PutPart};
 use mlgw_metadata::schema::{Bucket, ObjectVersion, Part, Quota, Upload};
 use mlgw_metadata::{Catalogue, CatalogueOptions, NewBucket};
 use mlgw_tiering::bound::Bound;
-use mlgw_tiering::{Decisions, HotOptions, HotTier, MemoryTier, Tiers};
+use mlgw_tiering::{Decisions, HotOptions, HotTier, MemoryTier, Policies, Tiers};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -59,6 +59,7 @@ pub(in crate::s3) async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
         catalogue,
         tiers,
         bound,
+        policies: Policies::new(1 << 16, &*clock),
         writeback: WriteBack::open(means).unwrap(),
         hasher: Hasher::new(Handle::current()),
         keyring,

@@ -29,7 +29,7 @@ async fn who_is_in_the_middle_of_a_block_that_goes_reads_on() {
         let bucket = bench.bucket();
         let opened = bucket.open(&key("k"), Part::Whole).await.unwrap();
         assert!(opened.state == CacheState::Hit);
-        let mut reader = bucket.read(&key("k"), &opened, 0..opened.object.size);
+        let mut reader = bucket.read(&key("k"), &opened, 0..opened.object.size, None);
         let mut read = reader.next().await.unwrap().unwrap().to_vec();
         assert!(read.len() < bytes, "it is in the middle of a chunk");
         bench.origin.take_log();

@@ -1,0 +1,243 @@
+//! The policy engine at work: it hears of every access, and what it says is done to clean copies.
+//!
+//! Who reads a block of a bound bucket asks first ([`Reading`]): it is kept, or it passes by. What the engine evicts is let go of soon after, by a task
+//! ([`room`]). Always: a block is here when the engine says that it is kept, and no other is for long; where a decision and what was done part ways - a
+//! fetch failed, the disk is full, two readers met - the engine hears of it. Reads of native buckets teach it, too: it keeps nothing of those.
+//!
+//! When power fails it begins anew with the blocks that are here ([`Policies::start`]), and learns.
+
+mod held;
+mod reading;
+mod room;
+
+pub use reading::Reading;
+
+use crate::copies::{BLOCK_ID_SEED, Copies, Lost, PinnedCopies};
+use held::Held;
+use mlgw_common::ids::BucketId;
+use mlgw_common::limits::COPY_BLOCK_BYTES;
+use mlgw_common::{Clock, ObjectKey};
+use mlgw_policies::engine::{Advice, Engine, Options, Unread};
+use mlgw_policies::{Access, Caller, Op};
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::Notify;
+
+/// The engine of a node and what it is told. Clones are the same.
+#[derive(Clone)]
+pub struct Policies {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// Asked for a microsecond at a time, never across anything slow. Lists of copies may be locked by who locks this, never the other way round.
+    state: Mutex<State>,
+    /// There is something to let go of.
+    wake: Notify,
+    began: Instant,
+    began_us: u64,
+}
+
+struct State {
+    engine: Engine,
+    /// Blocks that are to be let go of.
+    evicted: Vec<u64>,
+    held: Held,
+    metrics: PolicyMetrics,
+    /// The time of the last access: that of the next is no earlier.
+    last_us: u64,
+}
+
+/// What the engine has said, and what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PolicyMetrics {
+    /// Accesses that it heard of.
+    pub accesses: u64,
+    /// Blocks that were read and were kept already.
+    pub hits: u64,
+    /// Blocks that it said to keep.
+    pub kept: u64,
+    /// Blocks that it let pass by.
+    pub bypassed: u64,
+    /// Blocks that it evicted.
+    pub evicted: u64,
+    /// Bytes of blocks that it keeps.
+    pub kept_bytes: u64,
+    /// Bytes of those that are pinned.
+    pub pinned_bytes: u64,
+    /// Bytes that it may keep.
+    pub capacity_bytes: u64,
+    /// Bytes of memory that its table takes.
+    pub memory_bytes: u64,
+}
+
+/// One request, as the gateway tells it.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Who.
+    pub caller: Caller,
+    /// The bucket.
+    pub bucket: BucketId,
+    /// The key.
+    pub key: &'a ObjectKey,
+    /// What is done.
+    pub op: Op,
+    /// Bytes of the whole object.
+    pub size: u64,
+}
+
+impl Request<'_> {
+    fn access(&self, at_us: u64, range: Range<u64>) -> Access<'_> {
+        let Self { caller, bucket, key, op, size } = *self;
+        Access { at_us, caller, bucket: bucket.0, key: key.as_str(), op, size, range }
+    }
+}
+
+impl Policies {
+    /// An engine that remembers so many blocks, kept or not. It keeps nothing before it is started.
+    #[must_use]
+    pub fn new(blocks_max: usize, clock: &dyn Clock) -> Self {
+        let block_bytes = COPY_BLOCK_BYTES;
+        let engine = Engine::new(Options { capacity_bytes: 0, blocks_max, block_bytes, seed: BLOCK_ID_SEED });
+        let state = State {
+            engine,
+            evicted: Vec::new(),
+            held: Held::default(),
+            metrics: PolicyMetrics::default(),
+            last_us: 0,
+        };
+        let began_us = u64::try_from(clock.now().as_millis()).unwrap_or(0).saturating_mul(1000);
+        let (state, wake, began) = (Mutex::new(state), Notify::new(), Instant::now());
+        Self { inner: Arc::new(Inner { state, wake, began, began_us }) }
+    }
+
+    /// Who keeps books for `CopiesOptions::lost`.
+    #[must_use]
+    pub fn books(&self) -> Arc<dyn Lost> {
+        self.inner.clone()
+    }
+
+    /// Takes the blocks in that are here, and decides from now on which ones stay. Called within a tokio runtime; the blocks are gone through while
+    /// it works already.
+    pub fn start(&self, copies: &Copies) {
+        self.with(|state, now_us| state.engine.set_capacity(now_us, copies.blocks_bytes_max()));
+        tokio::spawn(room::run(Arc::downgrade(&self.inner), copies.downgrade()));
+    }
+
+    /// A read of an object begins.
+    #[must_use]
+    pub fn reading(&self, request: &Request<'_>, range: &Range<u64>) -> Reading {
+        let seen = self.with(|state, now_us| {
+            state.metrics.accesses += 1;
+            state.engine.observe(&request.access(now_us, range.clone()))
+        });
+        Reading::new(self.clone(), request, range.clone(), seen)
+    }
+
+    /// Something happened that asks for no decision: a read of what is ours, a write, a deletion.
+    pub fn note(&self, request: &Request<'_>, range: Range<u64>) {
+        self.with(|state, now_us| {
+            state.metrics.accesses += 1;
+            let access = request.access(now_us, range);
+            let seen = state.engine.observe(&access);
+            if request.op == Op::Read && !access.range.is_empty() {
+                let blocks =
+                    access.range.start / COPY_BLOCK_BYTES..=(access.range.end - 1) / COPY_BLOCK_BYTES;
+                for number in blocks.take(FOLLOWED_MAX) {
+                    state.engine.follow(seen, &access, number as u32);
+                }
+            }
+        });
+    }
+
+    /// From now on these copies stay, as far as so many bytes may. What is here already is gone through in a while.
+    pub fn set_pins(&self, pins: Vec<PinnedCopies>, bytes_max: u64) {
+        self.inner.state.lock().held.set(pins, bytes_max);
+        self.inner.wake.notify_one();
+    }
+
+    /// What it has said and holds.
+    #[must_use]
+    pub fn metrics(&self) -> PolicyMetrics {
+        let state = self.inner.state.lock();
+        PolicyMetrics {
+            kept_bytes: state.engine.kept_bytes(),
+            pinned_bytes: state.engine.pinned_bytes(),
+            capacity_bytes: state.engine.capacity_bytes(),
+            memory_bytes: state.engine.memory_bytes() as u64,
+            ..state.metrics
+        }
+    }
+
+    /// The blocks that it keeps.
+    #[cfg(test)]
+    pub(crate) fn kept_ids(&self) -> Vec<u64> {
+        self.inner.state.lock().engine.kept_ids().collect()
+    }
+
+    /// A block that somebody orders to be brought in, or that is here: whether it is kept.
+    pub(crate) fn adopt(&self, bucket: BucketId, key: &ObjectKey, size: u64, number: u64) -> bool {
+        let block = unread(bucket, key, size, number);
+        self.with(|state, now_us| state.adopt(now_us, &block)) != Advice::Bypass
+    }
+
+    /// A block was kept that may have been evicted meanwhile.
+    pub(crate) fn was_kept(&self, id: u64) {
+        self.with(|state, _| {
+            if !state.engine.is_kept(id) {
+                state.evicted.push(id);
+            }
+        });
+    }
+
+    /// A block was not kept though that was the decision.
+    pub(crate) fn was_not_kept(&self, id: u64) {
+        self.inner.lost(id);
+    }
+
+    /// Has `ask` with the engine, and sees to what it evicts.
+    fn with<T>(&self, ask: impl FnOnce(&mut State, u64) -> T) -> T {
+        let mut state = self.inner.state.lock();
+        let now_us = self.inner.began_us + u64::try_from(self.inner.began.elapsed().as_micros()).unwrap_or(0);
+        let now_us = now_us.max(state.last_us);
+        state.last_us = now_us;
+        let answer = ask(&mut state, now_us);
+        let before = state.evicted.len();
+        let State { engine, evicted, metrics, .. } = &mut *state;
+        evicted.extend(engine.take_evicted());
+        metrics.evicted += (evicted.len() - before) as u64;
+        if !evicted.is_empty() {
+            self.inner.wake.notify_one();
+        }
+        answer
+    }
+}
+
+impl State {
+    /// A block that is here or comes without a reader: pinned if it is to be, else by its worth.
+    fn adopt(&mut self, now_us: u64, block: &Unread<'_>) -> Advice {
+        if self.held.holds(block) {
+            let advice = self.engine.pin(now_us, block, self.held.bytes_max());
+            if advice != Advice::Bypass {
+                return advice;
+            }
+        }
+        self.engine.adopt(now_us, block)
+    }
+}
+
+impl Lost for Inner {
+    fn lost(&self, id: u64) {
+        self.state.lock().engine.lost(id);
+    }
+}
+
+fn unread(bucket: BucketId, key: &ObjectKey, size: u64, number: u64) -> Unread<'_> {
+    let number = u32::try_from(number).unwrap_or(u32::MAX);
+    Unread { bucket: bucket.0, key: key.as_str(), size, number }
+}
+
+/// Of one read of a native object so many blocks are followed: 8 GiB.
+const FOLLOWED_MAX: usize = 1024;

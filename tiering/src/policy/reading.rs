@@ -1,0 +1,71 @@
+//! One read of an object, block by block: each is asked about once, when it is about to be read.
+
+use super::{Policies, Request, unread};
+use mlgw_common::ObjectKey;
+use mlgw_common::ids::BucketId;
+use mlgw_policies::engine::{Advice, Seen};
+use mlgw_policies::{Caller, Op};
+use std::ops::Range;
+
+/// See the module.
+pub struct Reading {
+    policies: Policies,
+    caller: Caller,
+    bucket: BucketId,
+    key: ObjectKey,
+    size: u64,
+    range: Range<u64>,
+    seen: Seen,
+    /// The last block that was asked about, and whether it is kept.
+    last: Option<(u64, bool)>,
+}
+
+impl Reading {
+    pub(super) fn new(policies: Policies, request: &Request<'_>, range: Range<u64>, seen: Seen) -> Self {
+        let Request { caller, bucket, key, size, .. } = *request;
+        Self { policies, caller, bucket, key: key.clone(), size, range, seen, last: None }
+    }
+
+    /// Whether block `number`, which is about to be read, is to be kept. Blocks are asked about in their order.
+    pub(crate) fn keeps(&mut self, number: u64) -> bool {
+        if let Some((last, keeps)) = self.last
+            && last == number
+        {
+            return keeps;
+        }
+        let keeps = self.ask(number) != Advice::Bypass;
+        self.last = Some((number, keeps));
+        keeps
+    }
+
+    /// What was said of the last block does not hold any more: it was lost.
+    pub(crate) fn forget(&mut self) {
+        self.last = None;
+    }
+
+    fn ask(&self, number: u64) -> Advice {
+        let block = unread(self.bucket, &self.key, self.size, number);
+        let request = Request {
+            caller: self.caller,
+            bucket: self.bucket,
+            key: &self.key,
+            op: Op::Read,
+            size: self.size,
+        };
+        self.policies.with(|state, now_us| {
+            let access = request.access(now_us, self.range.clone());
+            let seen = self.seen.at(now_us);
+            let mut advice = state.engine.read(seen, &access, block.number);
+            if advice != Advice::Kept && state.held.holds(&block) {
+                let pinned = state.engine.pin(now_us, &block, state.held.bytes_max());
+                advice = if pinned == Advice::Bypass { advice } else { Advice::Keep };
+            }
+            match advice {
+                Advice::Kept => state.metrics.hits += 1,
+                Advice::Keep => state.metrics.kept += 1,
+                Advice::Bypass => state.metrics.bypassed += 1,
+            }
+            advice
+        })
+    }
+}
