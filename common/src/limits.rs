@@ -173,6 +173,10 @@ pub const SOURCES_MAX: usize = 16;
 pub const JOBS_KEPT_MAX: usize = 20;
 /// Jobs that a node is at; further ones wait.
 pub const JOBS_RUNNING_MAX: usize = 4;
+/// Recorded traces that are kept; the oldest go when another is begun.
+pub const TRACES_MAX: usize = 16;
+/// Bytes of one file of a trace, about.
+pub const TRACE_FILE_BYTES: u64 = 32 * MIB;
 /// Of the room for clean copies so many percent may be pinned: with more, making room for others would be going round in circles.
 pub const PINNED_PERCENT_MAX: u64 = 50;
 /// Objects that a job has in hand at once. At 20 ms a round trip and 1 MiB each that is 3.2 GB/s.

@@ -29,6 +29,7 @@ mod signed;
 mod status;
 mod store;
 mod tiers;
+mod traces;
 mod upstreams;
 
 pub use bindings::{BindRequest, BindingInfo, RefreshRequest, Refreshed};
@@ -53,8 +54,10 @@ pub use status::{
 };
 pub use store::{BackupStatus, Backups, NewBackup};
 pub use tiers::{BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail, TierInfo, TierList};
+pub use traces::{NewTrace, TraceFileInfo, TraceInfo, TraceList};
 pub use upstreams::{CheckInfo, UpstreamInfo, UpstreamList};
 
+use crate::access_traces::AccessTraces;
 use crate::audit::AuditLog;
 use crate::auth::AuthRules;
 use crate::config::{Loaded, Machine};
@@ -125,6 +128,8 @@ pub struct Admin {
     pub backups: Backups,
     /// Verifies what is stored.
     pub scrub: Arc<Scrub>,
+    /// What the policy engine hears, recorded.
+    pub traces: AccessTraces,
 }
 
 impl Admin {
@@ -188,6 +193,11 @@ routes! {
     get "/v1/tiers/{tier}/drain" => drain::show;
     post "/v1/tiers/{tier}/drain" => drain::begin;
     get "/v1/decisions" => decisions::list;
+    get "/v1/traces" => traces::list;
+    post "/v1/traces" => traces::start;
+    post "/v1/traces/stop" => traces::stop;
+    get "/v1/traces/{trace}" => traces::show;
+    get "/v1/traces/{trace}/files/{number}" => traces::file;
     get "/v1/datasets" => datasets::list;
     post "/v1/datasets" => datasets::create;
     get "/v1/datasets/{dataset}" => datasets::show;

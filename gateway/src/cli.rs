@@ -185,7 +185,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Dataset(command) => talk(dataset::run(command, &cli.global, out)),
         Command::Job(command) => talk(job::run(command, &cli.global, out)),
         Command::Policy(command) => policy::run(command, &cli.global, out),
-        Command::Trace(command) => trace::run(command, out),
+        Command::Trace(command) => trace::run(command, &cli.global, out),
         Command::Upstream(command) => talk(upstream::run(command, &cli.global, out)),
         Command::Version => {
             let version = env!("CARGO_PKG_VERSION");

@@ -20,6 +20,7 @@ mod refusal;
 pub mod tls;
 pub mod watch;
 
+use crate::access_traces::AccessTraces;
 use crate::admin::{self, Admin, Served};
 use crate::audit::AuditLog;
 use crate::auth::AuthRules;
@@ -452,6 +453,7 @@ fn admin_of(
         ready: AtomicBool::new(true),
         backups: admin::Backups::default(),
         scrub: Arc::clone(&engine.scrub),
+        traces: AccessTraces::new(engine.dir.path(), engine.policies.clone(), Arc::clone(&engine.clock)),
     })
 }
 

@@ -5,6 +5,9 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+/// What servers seed ids with. It stands in their indexes: another one would leave blocks there that nobody can let go of.
+pub const BLOCK_ID_SEED: u64 = 0x6D6C_6777;
+
 /// The id of block `block` of an object; never zero.
 #[must_use]
 pub fn block_id(seed: u64, bucket: u64, key: &str, block: u64) -> u64 {

@@ -7,9 +7,11 @@
 pub mod access;
 mod block;
 pub mod engine;
+mod fingerprint;
 pub mod language;
 pub mod rehearse;
 pub mod trace;
 
 pub use access::{Access, Caller, Op};
-pub use block::block_id;
+pub use block::{BLOCK_ID_SEED, block_id};
+pub use fingerprint::Fingerprint;

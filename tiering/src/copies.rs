@@ -22,7 +22,7 @@ mod walk;
 
 pub use ledger::Lost;
 pub use let_go::LetGo;
-pub use names::{BLOCK_ID_SEED, block_id};
+pub use names::block_id;
 pub use pins::PinnedCopies;
 pub use walk::{KeptBlock, KeptCursor, KeptPage};
 

@@ -18,8 +18,8 @@ mod tiers;
 pub mod upstream;
 
 pub use copies::{
-    BLOCK_ID_SEED, Copies, CopiesMetrics, CopiesOptions, KeptBlock, KeptCursor, KeptPage, LetGo, Lost,
-    OpenCopiesError, PinnedCopies, block_id,
+    Copies, CopiesMetrics, CopiesOptions, KeptBlock, KeptCursor, KeptPage, LetGo, Lost, OpenCopiesError,
+    PinnedCopies, block_id,
 };
 pub use decisions::Decisions;
 pub use fair::{DiskQueues, Lane};

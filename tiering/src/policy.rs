@@ -8,18 +8,21 @@
 
 mod held;
 mod reading;
+mod recorder;
 mod room;
 
 pub use reading::Reading;
+pub use recorder::{Piece, Recorded, Sink};
 
-use crate::copies::{BLOCK_ID_SEED, Copies, Lost, PinnedCopies};
+use crate::copies::{Copies, Lost, PinnedCopies};
 use held::Held;
 use mlgw_common::ids::BucketId;
 use mlgw_common::limits::COPY_BLOCK_BYTES;
 use mlgw_common::{Clock, ObjectKey};
-use mlgw_policies::engine::{Advice, Engine, Options, Unread};
-use mlgw_policies::{Access, Caller, Op};
+use mlgw_policies::engine::{Advice, Engine, Options, Seen, Unread};
+use mlgw_policies::{Access, BLOCK_ID_SEED, Caller, Op};
 use parking_lot::Mutex;
+use recorder::Recorder;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,8 +39,9 @@ struct Inner {
     state: Mutex<State>,
     /// There is something to let go of.
     wake: Notify,
+    /// When times count from.
     began: Instant,
-    began_us: u64,
+    began_ms: u64,
 }
 
 struct State {
@@ -45,6 +49,7 @@ struct State {
     /// Blocks that are to be let go of.
     evicted: Vec<u64>,
     held: Held,
+    recorder: Option<Recorder>,
     metrics: PolicyMetrics,
     /// The time of the last access: that of the next is no earlier.
     last_us: u64,
@@ -105,12 +110,13 @@ impl Policies {
             engine,
             evicted: Vec::new(),
             held: Held::default(),
+            recorder: None,
             metrics: PolicyMetrics::default(),
             last_us: 0,
         };
-        let began_us = u64::try_from(clock.now().as_millis()).unwrap_or(0).saturating_mul(1000);
+        let began_ms = u64::try_from(clock.now().as_millis()).unwrap_or(0);
         let (state, wake, began) = (Mutex::new(state), Notify::new(), Instant::now());
-        Self { inner: Arc::new(Inner { state, wake, began, began_us }) }
+        Self { inner: Arc::new(Inner { state, wake, began, began_ms }) }
     }
 
     /// Who keeps books for `CopiesOptions::lost`.
@@ -129,19 +135,15 @@ impl Policies {
     /// A read of an object begins.
     #[must_use]
     pub fn reading(&self, request: &Request<'_>, range: &Range<u64>) -> Reading {
-        let seen = self.with(|state, now_us| {
-            state.metrics.accesses += 1;
-            state.engine.observe(&request.access(now_us, range.clone()))
-        });
+        let seen = self.with(|state, now_us| state.observe(&request.access(now_us, range.clone())));
         Reading::new(self.clone(), request, range.clone(), seen)
     }
 
     /// Something happened that asks for no decision: a read of what is ours, a write, a deletion.
     pub fn note(&self, request: &Request<'_>, range: Range<u64>) {
         self.with(|state, now_us| {
-            state.metrics.accesses += 1;
             let access = request.access(now_us, range);
-            let seen = state.engine.observe(&access);
+            let seen = state.observe(&access);
             if request.op == Op::Read && !access.range.is_empty() {
                 let blocks =
                     access.range.start / COPY_BLOCK_BYTES..=(access.range.end - 1) / COPY_BLOCK_BYTES;
@@ -156,6 +158,32 @@ impl Policies {
     pub fn set_pins(&self, pins: Vec<PinnedCopies>, bytes_max: u64) {
         self.inner.state.lock().held.set(pins, bytes_max);
         self.inner.wake.notify_one();
+    }
+
+    /// From now on accesses are recorded, in files of about so many bytes. Says whether it is so: one recording is made at a time.
+    pub fn record(&self, file_bytes_max: u64, sink: Sink) -> bool {
+        let mut state = self.inner.state.lock();
+        let is_free = state.recorder.is_none();
+        if is_free {
+            state.recorder = Some(Recorder::new(self.inner.began_ms, file_bytes_max, sink));
+        }
+        is_free
+    }
+
+    /// Hands on what was recorded so far, and says how much that is; nothing while nothing is recorded.
+    pub fn recorded(&self) -> Option<Recorded> {
+        let mut state = self.inner.state.lock();
+        let capacity_bytes = state.engine.capacity_bytes();
+        let recorder = state.recorder.as_mut()?;
+        recorder.flush();
+        Some(Recorded { capacity_bytes, ..recorder.recorded() })
+    }
+
+    /// Ends the recording, and says what was recorded.
+    pub fn end_recording(&self) -> Option<Recorded> {
+        let recorded = self.recorded();
+        self.inner.state.lock().recorder = None;
+        recorded
     }
 
     /// What it has said and holds.
@@ -200,13 +228,15 @@ impl Policies {
     /// Has `ask` with the engine, and sees to what it evicts.
     fn with<T>(&self, ask: impl FnOnce(&mut State, u64) -> T) -> T {
         let mut state = self.inner.state.lock();
-        let now_us = self.inner.began_us + u64::try_from(self.inner.began.elapsed().as_micros()).unwrap_or(0);
-        let now_us = now_us.max(state.last_us);
+        let now_us = u64::try_from(self.inner.began.elapsed().as_micros()).unwrap_or(0).max(state.last_us);
         state.last_us = now_us;
         let answer = ask(&mut state, now_us);
         let before = state.evicted.len();
-        let State { engine, evicted, metrics, .. } = &mut *state;
+        let State { engine, evicted, metrics, recorder, .. } = &mut *state;
         evicted.extend(engine.take_evicted());
+        if let Some(recorder) = recorder {
+            evicted[before..].iter().for_each(|id| recorder.decided().evicted(*id));
+        }
         metrics.evicted += (evicted.len() - before) as u64;
         if !evicted.is_empty() {
             self.inner.wake.notify_one();
@@ -216,6 +246,14 @@ impl Policies {
 }
 
 impl State {
+    fn observe(&mut self, access: &Access<'_>) -> Seen {
+        self.metrics.accesses += 1;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(access);
+        }
+        self.engine.observe(access)
+    }
+
     /// A block that is here or comes without a reader: pinned if it is to be, else by its worth.
     fn adopt(&mut self, now_us: u64, block: &Unread<'_>) -> Advice {
         if self.held.holds(block) {

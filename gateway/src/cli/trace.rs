@@ -1,12 +1,15 @@
 //! `mlgw trace …`
 //!
-//! Import needs no server. The trace is written beside its place and takes it when it is whole, so that a crash leaves none that is cut
+//! Import needs no server. A trace is written beside its place and takes it when it is whole, so that a crash leaves none that is cut
 //! off.
+
+mod served;
 
 use super::CliError;
 use super::output::Out;
 use super::policy::unreadable;
 use super::progress::Progress;
+use super::{Global, talk};
 use clap::{Subcommand, ValueEnum};
 use mlgw_policies::trace::import::{Log, LogImport, Report};
 use mlgw_policies::trace::{TraceError, TraceReader, TraceWriter};
@@ -17,6 +20,14 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TraceCommand {
+    /// Record what a server is asked for from now on.
+    Start(served::StartArgs),
+    /// End the recording.
+    Stop,
+    /// Show the traces of a server.
+    List,
+    /// Bring a trace of a server into a file here.
+    Export(served::ExportArgs),
     /// Make a trace of access logs, to rehearse policies with.
     Import {
         /// Whose logs they are.
@@ -62,15 +73,24 @@ struct Bad {
     what: String,
 }
 
-pub(super) fn run(command: TraceCommand, out: Out) -> Result<(), CliError> {
-    let TraceCommand::Import { from, logs, to } = command;
+pub(super) fn run(command: TraceCommand, global: &Global, out: Out) -> Result<(), CliError> {
+    match command {
+        TraceCommand::Import { from, logs, to } => run_import(from, &logs, &to, out),
+        TraceCommand::Start(args) => talk(served::start(args, global, out)),
+        TraceCommand::Stop => talk(served::stop(global, out)),
+        TraceCommand::List => talk(served::list(global, out)),
+        TraceCommand::Export(args) => talk(served::export(args, global, out)),
+    }
+}
+
+fn run_import(from: LogWord, logs: &[PathBuf], to: &Path, out: Out) -> Result<(), CliError> {
     let log = match from {
         LogWord::S3 => Log::S3,
         LogWord::Own => Log::Own,
     };
-    take_care(&to)?;
+    take_care(to)?;
     let progress = Progress::new(out.quiet);
-    let imported = import(log, &logs, &to, &progress);
+    let imported = import(log, logs, to, &progress);
     progress.done();
     let imported = imported?;
     for bad in &imported.first_bad {

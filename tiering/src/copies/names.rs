@@ -1,13 +1,11 @@
 //! What a block of an origin's object is called, in the index and by the policy engine.
 //!
 //! Always: the name of a block gives its id, whoever asks, so an id is never handed on beside a name that it could contradict. It stands in the
-//! index: another seed would leave blocks there that nobody can let go of.
+//! index.
 
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::BucketId;
-
-/// What ids are seeded with; an engine whose ids are to be these has the same.
-pub const BLOCK_ID_SEED: u64 = 0x6D6C_6777;
+use mlgw_policies::BLOCK_ID_SEED;
 
 /// The id of block `number` of an object.
 #[must_use]

@@ -1,6 +1,7 @@
 //! One read of an object, block by block: each is asked about once, when it is about to be read.
 
 use super::{Policies, Request, unread};
+use crate::copies::block_id;
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::BucketId;
 use mlgw_policies::engine::{Advice, Seen};
@@ -56,6 +57,9 @@ impl Reading {
             let access = request.access(now_us, self.range.clone());
             let seen = self.seen.at(now_us);
             let mut advice = state.engine.read(seen, &access, block.number);
+            if let Some(recorder) = &mut state.recorder {
+                recorder.decided().read(block_id(self.bucket, &self.key, number), advice);
+            }
             if advice != Advice::Kept && state.held.holds(&block) {
                 let pinned = state.engine.pin(now_us, &block, state.held.bytes_max());
                 advice = if pinned == Advice::Bypass { advice } else { Advice::Keep };

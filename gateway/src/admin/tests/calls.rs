@@ -1,5 +1,6 @@
 //! Calls over a real catalogue and hot tier, signed as the command line signs them.
 
+use crate::access_traces::AccessTraces;
 use crate::admin::{Admin, Served, router};
 use crate::audit::{AuditLog, Line};
 use crate::cli::client::{Target, signed};
@@ -18,7 +19,7 @@ use mlgw_common::{Clock, SegmentId, SystemClock};
 use mlgw_metadata::{Catalogue, CatalogueOptions};
 use mlgw_tiering::decisions::{Decided, Kind, Outcome, Place, Reason, What};
 use mlgw_tiering::hot::{Scrub, ScrubOptions, SegmentDirs};
-use mlgw_tiering::{Decisions, HotOptions, HotTier, MemoryTier, Tiers};
+use mlgw_tiering::{Decisions, HotOptions, HotTier, MemoryTier, Policies, Tiers};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -73,6 +74,7 @@ impl Api {
             jobs,
             writeback: WriteBack::open(means).unwrap(),
             upstreams: mlgw_tiering::hot::Upstreams::default(),
+            traces: AccessTraces::new(dir.path(), Policies::new(1 << 16, &*clock), clock.clone()),
             decisions,
             keyring,
             recent: Recent::new(Sample::take(&metrics, Durations::default())),

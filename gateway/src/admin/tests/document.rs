@@ -7,7 +7,8 @@ use crate::admin::{
     DirtyInfo, Discarded, ErrorDocument, ExtentInfo, Finding, Health, InTier, JobInfo, JobList, JobRequest,
     KeyList, MigrateRequest, MovesInfo, NewBackup, NewBucketRequest, NewDataset, ObjectInfo, PROBES,
     PinRequest, ROUTES, RefreshRequest, Refreshed, ResidencyInfo, ScheduleInfo, ScheduleRequest, SettingInfo,
-    SettingList, SourceInfo, TierDetail, TierInfo, TierList, UpstreamInfo, UpstreamList, tests_status,
+    SettingList, SourceInfo, TierDetail, TierInfo, TierList, TraceFileInfo, TraceInfo, TraceList,
+    UpstreamInfo, UpstreamList, tests_status,
 };
 use crate::credentials::{KeyChange, KeyInfo, NewKey, Role};
 use crate::quota::{QuotaInfo, QuotaRequest, UsedInfo};
@@ -193,6 +194,9 @@ fn answers_have_the_fields_and_types_that_the_document_says() {
     assert_schema_of("TierDetail", &TierDetail { bad: vec![bad], ..TierDetail::default() });
     let backup = BackupStatus { state: "done".into(), error: Some("e".into()), ..BackupStatus::default() };
     assert_schema_of("BackupStatus", &backup);
+    let trace =
+        TraceInfo { files: vec![TraceFileInfo::default()], fell_behind: Some(true), ..TraceInfo::default() };
+    assert_schema_of("TraceList", &TraceList { traces: vec![trace, TraceInfo::default()] });
     let setting =
         SettingInfo { key: "k".into(), value: "v".into(), derived: Some(1), origin: "o".into(), live: true };
     assert_schema_of("SettingList", &SettingList { settings: vec![setting] });

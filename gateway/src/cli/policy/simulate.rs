@@ -88,6 +88,9 @@ struct Simulated {
     byte_hit_ratio: f64,
     upstream_bytes: u64,
     flash_bytes_written: u64,
+    /// Of `mlgw`: a hash over its decisions, which is that of the server that the trace is of, if that decided alike.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decisions_hash: Option<String>,
 }
 
 fn racer(name: &str) -> Result<Racer, String> {
@@ -155,6 +158,7 @@ fn simulate(args: &SimulateArgs, progress: &Progress) -> Result<Vec<Simulated>, 
     let mut simulated = Vec::new();
     for cache in &args.cache {
         let (capacity_bytes, share) = cache.of(whole_bytes);
+        let mut decided = None;
         let run = || {
             let mut runner = Runner::new(capacity_bytes, args.block, course.blocks());
             let mut done = 0_u64;
@@ -163,9 +167,11 @@ fn simulate(args: &SimulateArgs, progress: &Progress) -> Result<Vec<Simulated>, 
                 done += 1;
                 progress.line(|| format!("cache of {share:.2}: {done} of {accesses} accesses"));
             })?;
+            decided = Some(runner.fingerprint());
             Ok(runner.score())
         };
         for (racer, score) in race(&racers, &course, capacity_bytes, run)? {
+            let decided = decided.filter(|_| racer == Racer::Mlgw);
             simulated.push(Simulated {
                 profile: scenario.name(),
                 seed: scenario.seed(),
@@ -175,6 +181,7 @@ fn simulate(args: &SimulateArgs, progress: &Progress) -> Result<Vec<Simulated>, 
                 byte_hit_ratio: score.byte_hit_ratio(),
                 upstream_bytes: score.upstream_bytes(),
                 flash_bytes_written: score.written_bytes,
+                decisions_hash: decided.map(|decided| format!("{:016x}", decided.hash)),
             });
         }
     }
@@ -247,6 +254,7 @@ mod tests {
             byte_hit_ratio: cache_fraction,
             upstream_bytes: 3 << 20,
             flash_bytes_written: 0,
+            decisions_hash: None,
         }
     }
 

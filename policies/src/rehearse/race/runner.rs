@@ -2,7 +2,9 @@
 
 use super::Score;
 use crate::access::{Access, Op};
+use crate::block::BLOCK_ID_SEED;
 use crate::engine::{Advice, Engine, Options};
+use crate::fingerprint::Fingerprint;
 use crate::rehearse::blocks::touched;
 
 /// See the module.
@@ -10,6 +12,7 @@ pub struct Runner {
     engine: Engine,
     block_bytes: u32,
     score: Score,
+    fingerprint: Fingerprint,
 }
 
 /// Blocks that an engine remembers at least.
@@ -23,9 +26,10 @@ impl Runner {
             capacity_bytes,
             blocks_max: blocks + BLOCKS_MIN,
             block_bytes: u64::from(block_bytes),
-            seed: 0,
+            // As in a server: what it decides can be held against that.
+            seed: BLOCK_ID_SEED,
         });
-        Self { engine, block_bytes, score: Score::default() }
+        Self { engine, block_bytes, score: Score::default(), fingerprint: Fingerprint::default() }
     }
 
     /// Hears of an access, and whether it counts.
@@ -37,12 +41,21 @@ impl Runner {
         let is_read = access.op == Op::Read;
         for (number, bytes) in touched(access.size, &access.range, self.block_bytes) {
             let advice = self.engine.read(seen, access, number);
+            if is_read {
+                self.fingerprint.read(self.engine.block_id(access.bucket, access.key, number), advice);
+            }
+            self.engine.take_evicted().for_each(|id| self.fingerprint.evicted(id));
             self.score.written_bytes += u64::from(bytes) * u64::from(is_read && advice == Advice::Keep);
             if is_read && counts {
                 self.score.count(bytes, advice == Advice::Kept);
             }
         }
-        self.engine.take_evicted().for_each(drop);
+    }
+
+    /// What it has decided so far.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
     }
 
     /// What it has reached so far.

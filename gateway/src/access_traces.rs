@@ -1,0 +1,354 @@
+//! Traces: what the policy engine hears, recorded into files to rehearse with; off unless somebody starts one.
+//!
+//! `traces/NAME/000001.mlgwtrace` and so on in the data directory, each a trace by itself. Always: one recording at a time, which takes no more than was
+//! allowed (the oldest files go) and never makes anybody wait; the newest [`TRACES_MAX`] are kept. A recording ends with the server.
+//! When power fails, what was not on the disk is lost, and a block that is torn at the end of the last file.
+
+use mlgw_common::limits::{MIB, TRACE_FILE_BYTES, TRACES_MAX};
+use mlgw_common::{Clock, Timestamp};
+use mlgw_tiering::Policies;
+use mlgw_tiering::policy::{Piece, Recorded};
+use parking_lot::Mutex;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::{self, JoinHandle};
+
+/// Pieces that wait for the disk: some 4 MiB.
+const PIECES_WAITING_MAX: usize = 64;
+/// Bytes of a trace when nobody says how many, and the least and the most that may be said.
+pub const TRACE_BYTES: u64 = 1024 * MIB;
+const BYTES_MIN: u64 = 2 * TRACE_FILE_BYTES;
+const NAME_BYTES_MAX: usize = 64;
+const EXTENSION: &str = "mlgwtrace";
+
+/// The traces of a server.
+pub struct AccessTraces {
+    dir: PathBuf,
+    policies: Policies,
+    clock: Arc<dyn Clock>,
+    running: Mutex<Option<Running>>,
+}
+
+struct Running {
+    name: String,
+    since: Timestamp,
+    bytes_max: u64,
+    writer: JoinHandle<io::Result<()>>,
+}
+
+/// A trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// Its name.
+    pub name: String,
+    /// Its files, in their order: their numbers and lengths in bytes.
+    pub files: Vec<(u64, u64)>,
+    /// While it is recorded: since when, and bytes that it may take.
+    pub recording: Option<(Timestamp, u64)>,
+    /// While it is recorded, or when it just ended.
+    pub recorded: Option<Recorded>,
+}
+
+/// Why something is not done with traces.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// It is no name.
+    #[error("{0:?} is no name of a trace: 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit")]
+    BadName(String),
+    /// It is less than two files.
+    #[error("a trace takes at least {BYTES_MIN} bytes, not {0}")]
+    TooSmall(u64),
+    /// There is one of that name.
+    #[error("there is a trace {0:?} already")]
+    Exists(String),
+    /// One is recorded.
+    #[error("the trace {0:?} is being recorded: stop it first")]
+    Busy(String),
+    /// There is none of that name.
+    #[error("there is no trace {0:?}")]
+    NoSuchTrace(String),
+    /// It has no such file.
+    #[error("the trace {0:?} has no file {1}: it may have gone to make room")]
+    NoSuchFile(String, u64),
+    /// None is recorded.
+    #[error("no trace is being recorded")]
+    Idle,
+    /// The disk.
+    #[error("the traces in {0}: {1}")]
+    Io(String, io::Error),
+}
+
+impl AccessTraces {
+    /// The traces of a data directory, of what these policies hear.
+    #[must_use]
+    pub fn new(data_dir: &Path, policies: Policies, clock: Arc<dyn Clock>) -> Self {
+        Self { dir: data_dir.join("traces"), policies, clock, running: Mutex::default() }
+    }
+
+    /// Begins to record. Returns the trace, and the names of those that went so that there are not too many. Blocks.
+    ///
+    /// # Errors
+    /// See [`TraceError`]; nothing is recorded then.
+    pub fn start(&self, name: &str, bytes_max: u64) -> Result<(Trace, Vec<String>), TraceError> {
+        check(name)?;
+        if bytes_max < BYTES_MIN {
+            return Err(TraceError::TooSmall(bytes_max));
+        }
+        let mut running = self.running.lock();
+        if let Some(running) = &*running {
+            return Err(TraceError::Busy(running.name.clone()));
+        }
+        let dir = self.dir.join(name);
+        if dir.exists() {
+            return Err(TraceError::Exists(name.to_owned()));
+        }
+        let gone = self.make_room().map_err(|error| self.failed(error))?;
+        fs::create_dir_all(&dir).map_err(|error| self.failed(error))?;
+        let (pieces, taken) = sync_channel(PIECES_WAITING_MAX);
+        let files_max = bytes_max / TRACE_FILE_BYTES;
+        let writer =
+            thread::Builder::new().name("trace".into()).spawn(move || write(&dir, files_max, &taken));
+        let writer = writer.map_err(|error| self.failed(error))?;
+        let sink = move |piece| pieces.try_send(piece).is_ok();
+        if !self.policies.record(TRACE_FILE_BYTES, Box::new(sink)) {
+            return Err(TraceError::Busy("another".to_owned()));
+        }
+        let since = self.clock.now();
+        *running = Some(Running { name: name.to_owned(), since, bytes_max, writer });
+        let recording = Some((since, bytes_max));
+        Ok((Trace { name: name.to_owned(), recording, ..Trace::default() }, gone))
+    }
+
+    /// Ends the recording: all of it is on the disk then. Blocks.
+    ///
+    /// # Errors
+    /// When none is under way, or the disk failed on the way: what is there holds.
+    pub fn stop(&self) -> Result<Trace, TraceError> {
+        let mut running = self.running.lock();
+        let Running { name, writer, .. } = running.take().ok_or(TraceError::Idle)?;
+        let recorded = self.policies.end_recording();
+        let written = writer.join().unwrap_or_else(|_| Err(io::Error::other("its writer came to grief")));
+        written.map_err(|error| self.failed(error))?;
+        drop(running);
+        Ok(Trace { recorded, ..self.show(&name)? })
+    }
+
+    /// All traces, by name. Blocks.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn list(&self) -> Result<Vec<Trace>, TraceError> {
+        let names = self.names().map_err(|error| self.failed(error))?;
+        names.iter().map(|(_, name)| self.show(name)).collect()
+    }
+
+    /// One trace. Blocks.
+    ///
+    /// # Errors
+    /// When there is none of that name; those of the disk.
+    pub fn show(&self, name: &str) -> Result<Trace, TraceError> {
+        check(name)?;
+        let files = match files(&self.dir.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(TraceError::NoSuchTrace(name.to_owned()));
+            }
+            files => files.map_err(|error| self.failed(error))?,
+        };
+        let running = self.running.lock();
+        let running = running.as_ref().filter(|running| running.name == name);
+        let recording = running.map(|running| (running.since, running.bytes_max));
+        let recorded = recording.and_then(|_| self.policies.recorded());
+        Ok(Trace { name: name.to_owned(), files, recording, recorded })
+    }
+
+    /// A file of a trace. Blocks.
+    ///
+    /// # Errors
+    /// When there is no such file; those of the disk.
+    pub fn read(&self, name: &str, number: u64) -> Result<Vec<u8>, TraceError> {
+        check(name)?;
+        match fs::read(self.dir.join(name).join(file_name(number))) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(TraceError::NoSuchFile(name.to_owned(), number))
+            }
+            bytes => bytes.map_err(|error| self.failed(error)),
+        }
+    }
+
+    /// Removes the oldest traces, so that there is room for one more.
+    fn make_room(&self) -> io::Result<Vec<String>> {
+        let mut names = self.names()?;
+        let mut gone = Vec::new();
+        while names.len() >= TRACES_MAX {
+            let (_, oldest) = names.remove(0);
+            fs::remove_dir_all(self.dir.join(&oldest))?;
+            gone.push(oldest);
+        }
+        Ok(gone)
+    }
+
+    /// The names of all, the oldest first.
+    fn names(&self) -> io::Result<Vec<(std::time::SystemTime, String)>> {
+        let entries = match fs::read_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name().into_string().ok().filter(|name| check(name).is_ok());
+            if let Some(name) = name.filter(|_| entry.path().is_dir()) {
+                names.push((entry.metadata()?.modified()?, name));
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn failed(&self, error: io::Error) -> TraceError {
+        TraceError::Io(self.dir.display().to_string(), error)
+    }
+}
+
+fn check(name: &str) -> Result<(), TraceError> {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let begins = name.bytes().next().is_some_and(is_plain);
+    let rest = name.bytes().all(|byte| is_plain(byte) || byte == b'-' || byte == b'_');
+    let is_one = begins && rest && name.len() <= NAME_BYTES_MAX;
+    if is_one { Ok(()) } else { Err(TraceError::BadName(name.to_owned())) }
+}
+
+fn file_name(number: u64) -> String {
+    format!("{number:06}.{EXTENSION}")
+}
+
+/// The files of a trace: their numbers and lengths.
+fn files(dir: &Path) -> io::Result<Vec<(u64, u64)>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let path = entry.path();
+        let number = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
+        if let Some(number) = number.filter(|_| path.extension().is_some_and(|of| of == EXTENSION)) {
+            files.push((number, entry.metadata()?.len()));
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+/// Writes pieces until there are no more; the oldest files go when there are too many.
+fn write(dir: &Path, files_max: u64, pieces: &Receiver<Piece>) -> io::Result<()> {
+    let (mut file, mut number): (Option<File>, u64) = (None, 0);
+    for piece in pieces {
+        match (piece, &mut file) {
+            (Piece::File, last) => {
+                if let Some(last) = last {
+                    last.sync_data()?;
+                }
+                number += 1;
+                file = Some(File::create(dir.join(file_name(number)))?);
+                if number > files_max {
+                    fs::remove_file(dir.join(file_name(number - files_max)))?;
+                }
+            }
+            (Piece::Bytes(bytes), Some(file)) => file.write_all(&bytes)?,
+            (Piece::Bytes(_), None) => {}
+        }
+    }
+    file.map_or(Ok(()), |file| file.sync_data())?;
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AccessTraces, BYTES_MIN, TraceError, write};
+    use mlgw_common::limits::TRACES_MAX;
+    use mlgw_common::{BucketId, ObjectKey, SystemClock};
+    use mlgw_policies::trace::TraceReader;
+    use mlgw_policies::{Caller, Op};
+    use mlgw_tiering::Policies;
+    use mlgw_tiering::policy::{Piece, Request};
+    use std::fs;
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+
+    fn traces(dir: &std::path::Path) -> AccessTraces {
+        AccessTraces::new(dir, Policies::new(1 << 16, &SystemClock), Arc::new(SystemClock))
+    }
+
+    fn note(traces: &AccessTraces, name: &str) {
+        let key = ObjectKey::new(name).unwrap();
+        let caller = Caller { id: 1, family: 2 };
+        traces
+            .policies
+            .note(&Request { caller, bucket: BucketId(3), key: &key, op: Op::Read, size: 10 }, 0..10);
+    }
+
+    #[test]
+    fn what_is_heard_between_start_and_stop_is_recorded() {
+        let room = tempfile::tempdir().unwrap();
+        let traces = traces(room.path());
+        note(&traces, "before");
+        traces.start("one", BYTES_MIN).unwrap();
+        assert!(matches!(traces.start("two", BYTES_MIN), Err(TraceError::Busy(name)) if name == "one"));
+        note(&traces, "a");
+        note(&traces, "b");
+        assert_eq!(traces.show("one").unwrap().recorded.unwrap().accesses, 2);
+        let stopped = traces.stop().unwrap();
+        note(&traces, "behind");
+        assert_eq!(
+            (stopped.recorded.unwrap().accesses, stopped.recording, stopped.files.len()),
+            (2, None, 1)
+        );
+        let mut reader = TraceReader::new();
+        reader.push(&traces.read("one", 1).unwrap());
+        let mut keys = Vec::new();
+        while let Some(access) = reader.read().unwrap() {
+            keys.push(access.key.to_owned());
+        }
+        assert_eq!(keys, ["a", "b"]);
+        assert!(matches!(traces.start("one", BYTES_MIN), Err(TraceError::Exists(_))));
+        assert!(matches!(traces.stop(), Err(TraceError::Idle)));
+        assert!(matches!(traces.read("one", 2), Err(TraceError::NoSuchFile(_, 2))));
+        assert!(matches!(traces.show("none"), Err(TraceError::NoSuchTrace(_))));
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_none() {
+        let room = tempfile::tempdir().unwrap();
+        let traces = traces(room.path());
+        for name in ["", "..", "a/b", "A", "-a", &"a".repeat(65), "a.b"] {
+            assert!(matches!(traces.start(name, BYTES_MIN), Err(TraceError::BadName(_))), "{name}");
+            assert!(matches!(traces.read(name, 1), Err(TraceError::BadName(_))), "{name}");
+        }
+        assert!(matches!(traces.start("a", BYTES_MIN - 1), Err(TraceError::TooSmall(_))));
+        assert!(traces.list().unwrap().is_empty());
+    }
+
+    #[test]
+    fn of_files_and_of_traces_the_oldest_go() {
+        let room = tempfile::tempdir().unwrap();
+        let (pieces, taken) = channel();
+        for byte in 0..5 {
+            pieces.send(Piece::File).unwrap();
+            pieces.send(Piece::Bytes(vec![byte; 3])).unwrap();
+        }
+        drop(pieces);
+        let dir = room.path().join("traces/a");
+        fs::create_dir_all(&dir).unwrap();
+        write(&dir, 2, &taken).unwrap();
+        let traces = traces(room.path());
+        assert_eq!(traces.show("a").unwrap().files, [(4, 3), (5, 3)]);
+        let mut gone = Vec::new();
+        for n in 0..TRACES_MAX {
+            gone.extend(traces.start(&format!("t{n}"), BYTES_MIN).unwrap().1);
+            traces.stop().unwrap();
+        }
+        assert_eq!(gone, ["a"]);
+        assert_eq!(traces.list().unwrap().len(), TRACES_MAX);
+    }
+}
