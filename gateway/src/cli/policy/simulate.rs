@@ -88,7 +88,7 @@ struct Simulated {
     byte_hit_ratio: f64,
     upstream_bytes: u64,
     flash_bytes_written: u64,
-    /// Of `mlgw`: a hash over its decisions, which is that of the server that the trace is of, if that decided alike.
+    /// Of `mlgw` on a trace: a hash over its decisions, which is that of the server that the trace is of, if that decided alike.
     #[serde(skip_serializing_if = "Option::is_none")]
     decisions_hash: Option<String>,
 }
@@ -171,7 +171,7 @@ fn simulate(args: &SimulateArgs, progress: &Progress) -> Result<Vec<Simulated>, 
             Ok(runner.score())
         };
         for (racer, score) in race(&racers, &course, capacity_bytes, run)? {
-            let decided = decided.filter(|_| racer == Racer::Mlgw);
+            let decided = decided.filter(|_| racer == Racer::Mlgw && args.trace.is_some());
             simulated.push(Simulated {
                 profile: scenario.name(),
                 seed: scenario.seed(),

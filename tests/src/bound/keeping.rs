@@ -1,0 +1,168 @@
+//! What is kept of a bound bucket is what the policy engine says, and a rehearsal says the same.
+
+use http::Method;
+use serde_json::Value;
+
+use super::{Bench, HERE, MIB, THERE, path, runtime, until};
+use crate::content::Content;
+use crate::proxy::FaultProxy;
+use crate::s3::whole;
+use crate::seed::Rng;
+use crate::server::Setup;
+
+const OBJECTS: u64 = 40;
+
+fn key(n: u64) -> String {
+    format!("train/{n:05}.bin")
+}
+
+impl Bench {
+    /// With room for so many bytes of copies.
+    fn with_room(bytes: usize) -> Self {
+        let room = tempfile::tempdir().expect("a directory");
+        let origin = Setup::new(room.path().join("origin")).start();
+        let proxy = FaultProxy::start(origin.s3);
+        runtime().block_on(origin.client().create_bucket(THERE)).expect("made");
+        let setup = Setup::new(room.path().join("gateway")).with("bound.capacity", bytes);
+        let setup = setup.with_upstream("far", proxy.addr(), THERE, "5s");
+        let gateway = setup.start();
+        let bench = Self { room, origin, proxy, setup, gateway };
+        bench.bind(HERE, "1h", "read-through");
+        bench
+    }
+
+    /// Reads an object whole, or some of it, and says whether it was here.
+    async fn is_hit(&self, key: &str, range: Option<&str>) -> bool {
+        let headers: Vec<_> = range.map(|range| ("range", range.to_owned())).into_iter().collect();
+        let answer =
+            self.here().call(Method::GET, &path(HERE, key), &headers, whole("")).await.expect("read");
+        answer.header("x-mlgw-cache").expect("it says so").starts_with("hit")
+    }
+
+    /// What a command that answers a document says.
+    fn document(&self, words: &[&str]) -> Value {
+        let (said, status) = self.setup.command(&[words, &["--output", "json"]].concat());
+        assert_eq!(status, Some(0), "{said}");
+        serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"))
+    }
+}
+
+#[test]
+fn over_epochs_as_much_is_found_here_as_fits() {
+    let bench = Bench::with_room(32 * MIB);
+    runtime().block_on(async {
+        for n in 0..OBJECTS {
+            bench.put(&key(n), Content { id: n, length: MIB }).await;
+        }
+        let mut rng = Rng::new(3);
+        let mut hits = Vec::new();
+        for _ in 0..4 {
+            let mut left: Vec<u64> = (0..OBJECTS).collect();
+            let mut found = 0;
+            while !left.is_empty() {
+                let n = left.swap_remove(rng.index(left.len()));
+                found += u32::from(bench.is_hit(&key(n), None).await);
+            }
+            hits.push(found);
+        }
+        // 92 % of the room are for blocks: 29 of them. One that evicts by age finds some 15.
+        assert!(hits[0] == 0 && hits[2..].iter().all(|hits| (26..=30).contains(hits)), "{hits:?}");
+    });
+}
+
+#[test]
+fn a_rehearsal_of_what_was_recorded_decides_alike() {
+    // Much more than what goes while something comes: nothing is refused for want of room.
+    let bench = Bench::with_room(128 * MIB);
+    bench.document(&["trace", "start", "one"]);
+    let (said, status) = bench.setup.command(&["trace", "start", "two"]);
+    assert!(status == Some(4) && said.contains("\"one\" is being recorded"), "{said}");
+    runtime().block_on(async {
+        for n in 0..150 {
+            // Of one block and of two.
+            let length = if n % 10 == 0 { 9 * MIB } else { MIB + n as usize };
+            bench.put(&key(n), Content { id: n, length }).await;
+        }
+        let mut rng = Rng::new(5);
+        for n in 0..400 {
+            let number = rng.below(150);
+            let range = (n % 3 == 0).then_some("bytes=1000-70000");
+            bench.is_hit(&key(number), range).await;
+        }
+    });
+    let stopped = bench.document(&["trace", "stop"]);
+    assert!(stopped["accesses"] == 400 && stopped["decisions"].as_u64() > Some(400), "{stopped}");
+    let file = bench.room.path().join("trace");
+    let file = file.to_str().expect("a path");
+    assert_eq!(bench.document(&["trace", "export", "one", file])["accesses"], 400);
+    let cache = format!("{}B", stopped["capacity_bytes"]);
+    let words = ["policy", "simulate", "--trace", file, "--cache", &cache, "--policy", "mlgw,lru"];
+    let rehearsed = bench.document(&words);
+    assert_eq!(rehearsed[0]["decisions_hash"], stopped["decisions_hash"], "{rehearsed}");
+    assert_eq!(rehearsed[1]["decisions_hash"], Value::Null);
+    let other = format!("{}B", stopped["capacity_bytes"].as_u64().expect("a number") / 2);
+    let words = ["policy", "simulate", "--trace", file, "--cache", &other, "--policy", "mlgw"];
+    assert_ne!(bench.document(&words)[0]["decisions_hash"], stopped["decisions_hash"]);
+    let list = bench.document(&["trace", "list"]);
+    assert!(list["traces"][0]["name"] == "one" && list["traces"][0]["recording_since"].is_null(), "{list}");
+}
+
+#[test]
+fn of_what_does_not_fit_no_more_is_fetched_than_is_read() {
+    let bench = Bench::with_room(32 * MIB);
+    runtime().block_on(async {
+        for n in 0..20 {
+            bench.put(&key(n), Content { id: n, length: 4 * MIB }).await;
+        }
+        for n in (0..20).chain(0..20) {
+            bench.is_hit(&key(n), None).await;
+        }
+        let mut passing = Vec::new();
+        for n in 0..20 {
+            if !bench.is_hit(&key(n), Some("bytes=0-0")).await {
+                passing.push(n);
+            }
+        }
+        assert!(passing.len() > 10, "{passing:?}");
+        bench.asked();
+        for n in &passing {
+            bench.is_hit(&key(*n), Some("bytes=1000-2999")).await;
+        }
+        let asked = bench.asked();
+        assert_eq!(asked.len(), passing.len());
+        assert!(asked.iter().all(|asked| asked == "GET bytes=1000-2999"), "{asked:?}");
+    });
+}
+
+#[test]
+fn a_dataset_that_is_pinned_stays() {
+    let bench = Bench::with_room(48 * MIB);
+    runtime().block_on(async {
+        for n in 0..60 {
+            bench.put(&key(n), Content { id: n, length: MIB }).await;
+        }
+        for n in 0..10 {
+            bench.put(&format!("val/{n}"), Content { id: n, length: MIB }).await;
+        }
+    });
+    bench.document(&["dataset", "create", "val", "--bucket", HERE, "--prefix", "val/"]);
+    bench.document(&["dataset", "pin", "val"]);
+    runtime().block_on(async {
+        for n in 0..10 {
+            bench.is_hit(&format!("val/{n}"), None).await;
+        }
+        for _ in 0..3 {
+            for n in 0..60 {
+                bench.is_hit(&key(n), None).await;
+            }
+        }
+        until("all of it is kept", async || {
+            let mut hits = 0;
+            for n in 0..10 {
+                hits += u32::from(bench.is_hit(&format!("val/{n}"), None).await);
+            }
+            hits == 10
+        })
+        .await;
+    });
+}
