@@ -8,6 +8,7 @@ pub mod access;
 mod block;
 pub mod engine;
 pub mod language;
+pub mod plan;
 pub mod rehearse;
 pub mod trace;
 
