@@ -11,6 +11,8 @@ mod names;
 mod order;
 mod pairs;
 mod patterns;
+mod planned;
+mod plans;
 mod pool;
 mod shares;
 mod streams;
@@ -20,11 +22,13 @@ mod worth;
 pub use names::DatasetName;
 pub use order::Order;
 pub use patterns::Pattern;
+pub use planned::{Followed, LISTS_MAX, PLANS_MAX, TooManyPlans, Who};
 
 use crate::access::{Access, Caller, Op};
 use dataset::Dataset;
 use list::Lists;
 use names::Names;
+use planned::Plans;
 use pool::Pool;
 use shares::LeastKnown;
 use std::collections::BTreeMap;
@@ -87,6 +91,7 @@ pub struct Engine {
     datasets: BTreeMap<u16, Dataset>,
     streams: Streams,
     pool: Pool,
+    plans: Plans,
     /// Bytes of all that is kept.
     kept_bytes: u64,
     /// How long passes take here: the longest period there is.
@@ -108,6 +113,7 @@ impl Engine {
             lists,
             datasets: BTreeMap::new(),
             streams: Streams::default(),
+            plans: Plans::default(),
             kept_bytes: 0,
             tempo_us: 0.0,
             accesses: 0,
@@ -151,6 +157,9 @@ impl Engine {
         if let Some(job) = job {
             dataset.jobs[job.place].last_us = now_us;
         }
+        if !self.plans.is_idle() {
+            self.follow(access, number, job);
+        }
         Seen { now_us, dataset: number, stream, family: access.caller.family, goes_on }
     }
 
@@ -180,11 +189,13 @@ impl Engine {
         if access.op == Op::Read {
             self.note_read(seen, access, slot, first..first + bytes);
         }
+        let due_us = self.planned_us(seen, access);
         if self.table[slot].place().is_kept() {
             self.pool.read(&mut self.table, slot);
+            self.keep_by_plan(slot, due_us);
             return Advice::Kept;
         }
-        self.admit(seen, slot)
+        self.admit(seen, slot, due_us)
     }
 
     /// A block is not kept any more, for another reason than that it was evicted.
@@ -192,16 +203,23 @@ impl Engine {
         let Some(slot) = self.table.find(id).filter(|slot| self.table[*slot].place().is_kept()) else {
             return;
         };
-        let Self { table, lists, datasets, pool, names, .. } = self;
-        if table[slot].place() == Place::Group {
-            if let Some(dataset) = datasets.get_mut(&names.root(table[slot].dataset())) {
-                dataset.leave_group(table, lists, slot);
+        self.leave(slot);
+        self.kept_bytes -= self.table[slot].bytes();
+    }
+
+    /// A kept block leaves where it is kept.
+    fn leave(&mut self, slot: Slot) {
+        let Self { table, lists, datasets, pool, plans, names, .. } = self;
+        match table[slot].place() {
+            Place::Group => {
+                if let Some(dataset) = datasets.get_mut(&names.root(table[slot].dataset())) {
+                    dataset.leave_group(table, lists, slot);
+                }
             }
-        } else {
-            pool.leave(table, lists, slot);
+            Place::Planned => plans.leave(table, slot),
+            _ => pool.leave(table, lists, slot),
         }
         table[slot].set_place(Place::Away);
-        self.kept_bytes -= table[slot].bytes();
     }
 
     /// The id of a block, by which it is told which ones are evicted and lost.
@@ -378,7 +396,8 @@ impl Engine {
         let kept = (0..self.table.end()).filter(|slot| self.table[*slot].place().is_kept());
         assert_eq!(self.kept_bytes, kept.map(|slot| self.table[slot].bytes()).sum::<u64>());
         let grouped: u64 = self.datasets.values().map(|dataset| dataset.grouped_bytes).sum();
-        assert_eq!(self.kept_bytes, self.pool.kept_bytes() + grouped);
+        let planned = self.plans.heap.check(&self.table);
+        assert_eq!(self.kept_bytes, self.pool.kept_bytes() + grouped + planned);
         assert!(self.kept_bytes <= self.options.capacity_bytes);
     }
 }

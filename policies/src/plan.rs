@@ -126,6 +126,22 @@ impl Plan {
         if plan.length() == 0 { Err(WrongPlan::Empty) } else { Ok(plan) }
     }
 
+    /// The same plan on a longer list of keys, in which its own have these numbers.
+    pub(crate) fn on(&self, keys: &Arc<Keys>, numbers: &[u32]) -> Self {
+        let is_same = self.list.is_empty()
+            && numbers.len() == keys.len() as usize
+            && numbers.iter().enumerate().all(|(at, number)| at == *number as usize);
+        let items = 0..self.items();
+        let list = if is_same {
+            Vec::new()
+        } else {
+            items
+                .map(|item| numbers[self.list.get(item as usize).map_or(item, |key| *key) as usize])
+                .collect()
+        };
+        Self { keys: Arc::clone(keys), list, reading: self.reading }
+    }
+
     /// Its keys, each once.
     #[must_use]
     pub fn keys(&self) -> &Keys {

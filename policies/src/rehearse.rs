@@ -10,6 +10,7 @@ pub(crate) mod naming;
 pub mod race;
 pub mod reference;
 pub mod scene;
+pub mod telling;
 pub mod workload;
 
 pub use naming::Naming;

@@ -1,7 +1,8 @@
 //! Its books are right whatever it is asked.
 
 use crate::access::{Access, Caller, Op};
-use crate::engine::{Advice, Engine, Options};
+use crate::engine::{Advice, Engine, Options, Who};
+use crate::plan::{Plan, Reading, Sampler};
 use proptest::collection::vec;
 use proptest::{prop_assert, prop_assert_eq, proptest};
 use std::collections::BTreeSet;
@@ -19,6 +20,15 @@ fn key(what: u32) -> String {
     }
 }
 
+/// Of these keys, in their order or another.
+fn plan(number: u64, epochs: u32) -> Plan {
+    let keys: Vec<String> = (0..97 * 6).step_by(6).map(key).collect();
+    let sampler = if number % 4 == 3 { Sampler::TorchDistributed } else { Sampler::Sequential };
+    let reading = Reading { sampler, epochs, ranks: 1 + number as u32 % 3, ..Reading::default() };
+    let reading = if sampler == Sampler::Sequential { Reading { ranks: 1, ..reading } } else { reading };
+    Plan::new(keys.iter().map(String::as_str).skip(number as usize), reading).unwrap()
+}
+
 proptest! {
     #[test]
     fn what_it_keeps_is_what_it_said(
@@ -29,9 +39,18 @@ proptest! {
         let options = Options { capacity_bytes: capacity * 512, blocks_max: blocks, block_bytes: 2048, seed: 1 };
         let mut engine = Engine::new(options);
         let mut kept = BTreeSet::new();
+        let mut planned = 0..;
         for (number, (what, caller, size, kind)) in steps.into_iter().enumerate() {
+            let (what, caller) = if kind > 9 { (planned.next().unwrap() * 6, 0) } else { (what, caller) };
             let key = key(what);
             let caller = Caller { id: caller, family: caller / 3 };
+            if kind == 3 {
+                let who = if what % 2 == 0 { Who::Caller(caller.id) } else { Who::Family(caller.family) };
+                engine.put_plan(u64::from(what % 5), who, 1, plan(u64::from(what % 5), 1 + what % 3)).unwrap();
+            }
+            if what % 40 == 39 {
+                engine.drop_plan(size % 5);
+            }
             let op = if kind == 0 { Op::Write } else { Op::Read };
             let at_us = number as u64 * 1000;
             let size = if what % 5 == 0 { size * 4 } else { size };

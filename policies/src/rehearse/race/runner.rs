@@ -2,8 +2,9 @@
 
 use super::Score;
 use crate::access::{Access, Op};
-use crate::engine::{Advice, Engine, Options};
+use crate::engine::{Advice, Engine, Options, TooManyPlans};
 use crate::rehearse::blocks::touched;
+use crate::rehearse::telling::Told;
 
 /// See the module.
 pub struct Runner {
@@ -26,6 +27,25 @@ impl Runner {
             seed: 0,
         });
         Self { engine, block_bytes, score: Score::default() }
+    }
+
+    /// Is told plans before anything is read.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn tell(&mut self, told: &[Told]) -> Result<(), TooManyPlans> {
+        for (number, told) in told.iter().enumerate() {
+            self.engine.put_plan(number as u64, told.who, told.bucket, told.plan.clone())?;
+        }
+        Ok(())
+    }
+
+    /// How many plans are followed as they say.
+    #[must_use]
+    pub fn trusted(&self, told: &[Told]) -> usize {
+        let is_trusted =
+            |number: &usize| self.engine.plan(*number as u64).is_some_and(|plan| plan.is_trusted);
+        (0..told.len()).filter(is_trusted).count()
     }
 
     /// Hears of an access, and whether it counts.
