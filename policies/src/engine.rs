@@ -4,6 +4,7 @@
 //! be asked for again ([`worth`]), what is read in no order as S3-FIFO keeps it ([`pool`]), and what either would gain by more room decides how they
 //! share it. Always: what it says to keep fits its capacity; what it evicts was kept; the same accesses give the same answers.
 
+mod ahead;
 mod dataset;
 mod job;
 mod list;
@@ -19,12 +20,14 @@ mod streams;
 mod table;
 mod worth;
 
+pub use ahead::{Ahead, Next, Outcome};
 pub use names::DatasetName;
 pub use order::Order;
 pub use patterns::Pattern;
 pub use planned::{Followed, LISTS_MAX, PLANS_MAX, TooManyPlans, Who};
 
 use crate::access::{Access, Caller, Op};
+use ahead::Trails;
 use dataset::Dataset;
 use list::Lists;
 use names::Names;
@@ -92,6 +95,7 @@ pub struct Engine {
     streams: Streams,
     pool: Pool,
     plans: Plans,
+    trails: Trails,
     /// Bytes of all that is kept.
     kept_bytes: u64,
     /// How long passes take here: the longest period there is.
@@ -114,6 +118,7 @@ impl Engine {
             datasets: BTreeMap::new(),
             streams: Streams::default(),
             plans: Plans::default(),
+            trails: Trails::default(),
             kept_bytes: 0,
             tempo_us: 0.0,
             accesses: 0,
@@ -189,13 +194,13 @@ impl Engine {
         if access.op == Op::Read {
             self.note_read(seen, access, slot, first..first + bytes);
         }
-        let due_us = self.planned_us(seen, access);
+        let due = self.due(seen.now_us, access.bucket, access.key);
         if self.table[slot].place().is_kept() {
             self.pool.read(&mut self.table, slot);
-            self.keep_by_plan(slot, due_us);
+            self.keep_by_plan(slot, due);
             return Advice::Kept;
         }
-        self.admit(seen, slot, due_us)
+        self.admit(seen, slot, due)
     }
 
     /// A block is not kept any more, for another reason than that it was evicted.

@@ -6,6 +6,7 @@
 
 pub mod blocks;
 pub mod labelled;
+pub mod latency;
 pub(crate) mod naming;
 pub mod race;
 pub mod reference;

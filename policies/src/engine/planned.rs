@@ -171,6 +171,13 @@ impl Plans {
         due
     }
 
+    /// Who reads an object by a plan that counts.
+    pub(super) fn follower(&self, caller: Caller, object: u64) -> Option<&Follower> {
+        let mut its =
+            self.followers.iter().filter(|follower| follower.who.is(caller) && follower.is_trusted());
+        its.find(|follower| self.lists[follower.list].find(object).is_some())
+    }
+
     /// The objects that are to be looked for now whose blocks were kept before their plan was trusted: which list, which keys.
     pub(super) fn to_adopt(&mut self, caller: Caller) -> Option<(usize, std::ops::Range<u32>)> {
         let Self { lists, followers, .. } = self;

@@ -82,13 +82,13 @@ impl Engine {
         }
     }
 
-    /// When plans expect the object of an access, if any does.
-    pub(super) fn planned_us(&mut self, seen: Seen, access: &Access<'_>) -> Option<Due> {
+    /// When plans expect an object, if any does.
+    pub(super) fn due(&mut self, now_us: u64, bucket: u64, key: &str) -> Option<Due> {
         if self.plans.is_idle() {
             return None;
         }
-        let object = self.names.block_id(access.bucket, access.key, 0);
-        self.plans.due_us(object, seen.now_us).map(|at_us| Due { object, at_us })
+        let object = self.names.block_id(bucket, key, 0);
+        self.plans.due_us(object, now_us).map(|at_us| Due { object, at_us })
     }
 
     /// A kept block of which plans speak is kept by them.

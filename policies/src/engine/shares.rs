@@ -33,12 +33,12 @@ pub(super) enum Least {
 
 impl Engine {
     /// Decides on a block that is not kept.
-    pub(super) fn admit(&mut self, seen: Seen, slot: Slot, due_us: Option<Due>) -> Advice {
+    pub(super) fn admit(&mut self, seen: Seen, slot: Slot, due: Option<Due>) -> Advice {
         let bytes = self.table[slot].bytes();
         if bytes > self.options.capacity_bytes {
             return Advice::Bypass;
         }
-        if let Some(advice) = due_us.and_then(|due| self.admit_by_plan(seen, slot, due)) {
+        if let Some(advice) = due.and_then(|due| self.admit_by_plan(seen, slot, due)) {
             return advice;
         }
         let is_pooled = self.datasets.get(&seen.dataset).is_some_and(|dataset| dataset.is_skewed);

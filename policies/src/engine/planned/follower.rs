@@ -39,17 +39,19 @@ const ADOPTED: u32 = 8;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Follower {
+pub(in crate::engine) struct Follower {
     pub(super) number: u64,
     pub(super) who: Who,
     /// The list of its keys.
-    pub(super) list: usize,
+    pub(in crate::engine) list: usize,
     plan: Plan,
     epochs: Epochs,
     /// The epoch that it is in and the one behind it, and the number of the first.
     now: Lap,
     next: Option<Lap>,
     epoch: u32,
+    /// Reads of epochs that it is through with.
+    passed: u64,
     /// How far it is: the place behind the last one that was read. It may be in the next epoch already.
     at: u32,
     trust: f64,
@@ -80,6 +82,7 @@ impl Follower {
             now: Lap::default(),
             next: None,
             epoch: 0,
+            passed: 0,
             at: 0,
             trust: 0.0,
             judged: 0,
@@ -99,6 +102,8 @@ impl Follower {
 
     /// Begins at the first epoch.
     fn begin(&mut self) {
+        // What was said of the epochs that it leaves is not said of others.
+        self.passed += u64::from(self.now.len() + self.next.as_ref().map_or(0, Lap::len));
         self.epochs = self.plan.epochs();
         self.epoch = self.epochs.upcoming();
         self.now = self.draw().unwrap_or_default();
@@ -115,6 +120,7 @@ impl Follower {
     fn go_on(&mut self) -> bool {
         let Some(next) = self.next.take() else { return false };
         self.at = self.at.saturating_sub(self.now.len());
+        self.passed += u64::from(self.now.len());
         self.now = next;
         self.epoch += 1;
         self.next = self.draw();
@@ -275,10 +281,16 @@ impl Follower {
         from..to
     }
 
-    /// The keys behind where it is, in order.
-    pub(super) fn ahead(&self) -> impl Iterator<Item = u32> + '_ {
-        let next = self.next.iter().flat_map(|next| (0..next.len()).filter_map(|place| next.key(place)));
-        let behind = self.at.saturating_sub(self.now.len()) as usize;
-        (self.at..self.now.len()).filter_map(|place| self.now.key(place)).chain(next.skip(behind))
+    /// What it reads behind where it is, in order, but not before `from`: counts of reads and keys. Counts go on from epoch to epoch.
+    pub(in crate::engine) fn ahead(&self, from: u64) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let length = self.now.len();
+        let from = from.saturating_sub(self.passed).max(u64::from(self.at));
+        let to = length + self.next.as_ref().map_or(0, Lap::len);
+        let key = move |place: u32| match place.checked_sub(length) {
+            None => self.now.key(place),
+            Some(place) => self.next.as_ref()?.key(place),
+        };
+        let places = u32::try_from(from).unwrap_or(to)..to;
+        places.filter_map(move |place| Some((self.passed + u64::from(place), key(place)?)))
     }
 }

@@ -212,11 +212,15 @@ fn a_plan_that_is_dropped_leaves_nothing_behind() {
     let plan = sampled(3);
     let orders: Vec<Vec<u32>> = plan.epochs().collect();
     let mut played = Played::new(plan.clone());
-    orders[0].iter().for_each(|key| drop(played.read(*key)));
+    for key in &orders[0] {
+        played.read(*key);
+    }
     assert_eq!(played.engine.plans.heap.len(), 500);
     assert!(played.engine.drop_plan(7) && !played.engine.drop_plan(7));
     played.engine.put_plan(7, Who::Caller(999), 1, plan.clone()).unwrap();
-    orders[1].iter().take(600).for_each(|key| drop(played.read(*key)));
+    for key in &orders[1][..600] {
+        played.read(*key);
+    }
     assert_eq!(played.engine.plans.heap.len(), 0, "what it kept went back to groups");
     for number in 0..PLANS_MAX as u64 {
         let more = played.engine.put_plan(number, Who::Caller(1), 1, plan.clone());
