@@ -162,7 +162,7 @@ impl Engine {
         }
     }
 
-    /// The first blocks of another object, as many as there is depth for. Says whether that is all of it, as far as one knows its size.
+    /// The first blocks of another object. Says whether these are as many as it is read ahead in any object.
     fn ahead_object(&self, seen: Seen, bucket: u64, key: &str, said: &mut Said<'_>) -> bool {
         let object = self.names.block_id(bucket, key, 0);
         let block_bytes = self.options.block_bytes;
@@ -171,14 +171,14 @@ impl Engine {
         if left <= 0.0 || room == 0 {
             return false;
         }
-        let all = (said.trail.object_bytes() / block_bytes as f64).ceil().max(1.0) as u32;
-        let wanted = ((left / block_bytes as f64).ceil() as u32).clamp(1, room);
+        let enough = said.trail.object_blocks(block_bytes);
         let from = said.trail.said_of(object);
-        let blocks = from..all.min(from + wanted);
+        let wanted = ((left / block_bytes as f64).ceil() as u32).clamp(1, room);
+        let blocks = from..enough.min(from + wanted);
         if !blocks.is_empty() {
             self.say(seen, &Wanted { bucket, key, object, blocks: blocks.clone() }, said);
         }
-        blocks.end >= all
+        blocks.end >= enough
     }
 
     /// Says blocks that are not kept, those beside each other as one.
@@ -202,9 +202,6 @@ impl Engine {
             }
         }
         said.next.extend(run);
-        said.trail.said(*object, blocks.end, new);
+        said.trail.say(*object, blocks.end, new);
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -25,6 +25,8 @@ const ROW_MAX: u32 = 16;
 const FIRST_STEP_MAX: u64 = 64;
 /// The largest object of late counts, and less with each that is smaller.
 const LARGEST_STAYS: f64 = 0.98;
+/// What was said and not asked for is forgotten after so many objects, and twice those that were said.
+const FORGET_EVERY: u32 = 32;
 /// First it is read so many requests ahead.
 const REQUESTS_AHEAD: f64 = 2.0;
 /// Waste that is too much, of so many blocks at least; and for how many requests nothing is said then, twice as many each time.
@@ -55,17 +57,19 @@ struct Open {
     goes_on: u32,
     /// It was begun at its first byte.
     from_begin: bool,
-    /// The block up to which something was said.
-    said: u32,
+    /// What was said of it.
+    said: Said,
 }
 
-/// What was said of an object that has not been begun.
+/// What was said of an object.
 #[derive(Clone, Copy, Debug, Default)]
 struct Said {
     /// Up to which block.
     end: u32,
     /// Blocks of which nothing became yet.
     under_way: u32,
+    /// Objects that had been begun then.
+    begun: u32,
 }
 
 /// See the module.
@@ -75,8 +79,8 @@ pub(super) struct Trail {
     open: VecDeque<Open>,
     /// Objects of which blocks were said that have not been begun.
     said: HashMap<u64, Said, Hashed>,
-    /// Blocks of these of which nothing became yet.
-    beyond: u32,
+    /// Objects that were begun.
+    begun: u32,
     /// What the numbered objects are called, the last numbers of them, and how many were near each other.
     row: u64,
     numbers: VecDeque<u64>,
@@ -93,7 +97,6 @@ pub(super) struct Trail {
     depth_bytes: f64,
     /// How much of a plan has been said.
     pub(super) planned: u64,
-    under_way: u32,
     /// Blocks that came too late before are those of the depth that was.
     settles: u32,
     became: f64,
@@ -134,7 +137,6 @@ impl Trail {
             }
             None => self.begin(access, object),
         };
-        self.open.retain(|open| open.next < open.size);
         if self.open.len() == OPEN_MAX
             && let Some(oldest) = self.open.pop_front()
             && oldest.from_begin
@@ -158,22 +160,31 @@ impl Trail {
             }
             (open.goes_on, open.from_begin) = (0, false);
             open.next = access.range.end;
-            open.said = (open.next / block_bytes) as u32;
+            open.said.end = (open.next / block_bytes) as u32;
         }
         open.next = open.next.max(access.range.end);
     }
 
     fn begin(&mut self, access: &Access<'_>, object: u64) -> Open {
         let from_begin = access.range.start == 0;
+        // In the place of one that has been read.
+        if let Some(through) = self.open.iter().position(|open| open.next >= open.size) {
+            self.open.remove(through);
+        }
         let said = self.said.remove(&object).unwrap_or_default();
-        self.beyond -= said.under_way;
+        self.begun = self.begun.wrapping_add(1);
+        if self.begun.is_multiple_of(FORGET_EVERY) {
+            // Who has not come for them for so long has passed them over.
+            let (begun, patience) = (self.begun, FORGET_EVERY + 2 * self.said.len() as u32);
+            self.said.retain(|_, said| begun.wrapping_sub(said.begun) <= patience);
+        }
         if from_begin {
             // What the object ends before is not fetched; what it has beyond that is late.
             self.object_bytes = (access.size as f64).max(self.object_bytes * LARGEST_STAYS);
             self.note_number(access.key);
         }
         let (size, next) = (access.size, access.range.end);
-        Open { object, size, next, goes_on: 0, from_begin, said: said.end }
+        Open { object, size, next, goes_on: 0, from_begin, said }
     }
 
     /// Objects are in a row as long as each is near the last.
@@ -194,6 +205,7 @@ impl Trail {
         } else {
             (self.near, self.top, self.passed) = (0, number, number);
             self.numbers.clear();
+            self.said.clear();
         }
         if number >= self.end {
             self.end = u64::MAX;
@@ -245,7 +257,7 @@ impl Trail {
     pub(super) fn within(&self, object: u64, block_bytes: u64) -> Option<Range<u32>> {
         let open = self.open.back().filter(|open| open.object == object && self.is_read_on(open))?;
         let to = (open.next + self.depth_bytes as u64).min(open.size).div_ceil(block_bytes) as u32;
-        let from = ((open.next / block_bytes) as u32).max(open.said);
+        let from = ((open.next / block_bytes) as u32).max(open.said.end);
         (open.next < open.size && from < to).then_some(from..to)
     }
 
@@ -259,7 +271,7 @@ impl Trail {
     pub(super) fn left_bytes(&self, block_bytes: u64) -> f64 {
         let behind = |open: &Open| (self.depth_bytes - open.size.saturating_sub(open.next) as f64).max(0.0);
         let open = self.open.iter().filter(|open| self.is_read_on(open) || open.next >= open.size);
-        open.map(behind).sum::<f64>() - f64::from(self.beyond) * self.block_bytes(block_bytes)
+        open.map(behind).sum::<f64>() - f64::from(self.beyond()) * self.block_bytes(block_bytes)
     }
 
     /// A block is no larger than an object.
@@ -267,47 +279,59 @@ impl Trail {
         (block_bytes as f64).min(self.object_bytes())
     }
 
+    /// So many blocks of an object are said before it is begun.
+    pub(super) fn object_blocks(&self, block_bytes: u64) -> u32 {
+        let bytes = self.object_bytes().min(self.depth_bytes);
+        (bytes / block_bytes as f64).ceil().max(1.0) as u32
+    }
+
     /// Bytes of an object, lately.
-    pub(super) const fn object_bytes(&self) -> f64 {
+    const fn object_bytes(&self) -> f64 {
         self.object_bytes.max(1.0)
     }
 
     /// Blocks that may be said now.
     pub(super) fn room(&self, limits: &Ahead, block_bytes: u64) -> u32 {
         let by_bytes = (limits.bytes_max as f64 / self.block_bytes(block_bytes)) as u32;
-        limits.blocks_max.min(by_bytes).saturating_sub(self.under_way)
+        limits.blocks_max.min(by_bytes).saturating_sub(self.under_way())
     }
 
     /// So many blocks were said of an object, up to one.
-    pub(super) fn said(&mut self, object: u64, end: u32, blocks: u32) {
-        self.under_way = self.under_way.saturating_add(blocks);
-        if let Some(open) = self.open.iter_mut().find(|open| open.object == object) {
-            open.said = open.said.max(end);
-            return;
-        }
+    pub(super) fn say(&mut self, object: u64, end: u32, blocks: u32) {
         if self.said.len() == SAID_MAX && !self.said.contains_key(&object) {
             self.said.clear();
-            self.beyond = 0;
         }
-        let said = self.said.entry(object).or_default();
+        let begun = self.begun;
+        let said = match self.open.iter_mut().find(|open| open.object == object) {
+            Some(open) => &mut open.said,
+            None => self.said.entry(object).or_default(),
+        };
         said.end = said.end.max(end);
         said.under_way += blocks;
-        self.beyond += blocks;
+        said.begun = begun;
+    }
+
+    /// Blocks of which nothing became yet, of objects that have not been begun.
+    fn beyond(&self) -> u32 {
+        self.said.values().map(|said| said.under_way).sum()
+    }
+
+    /// All blocks of which nothing became yet.
+    fn under_way(&self) -> u32 {
+        self.beyond() + self.open.iter().map(|open| open.said.under_way).sum::<u32>()
     }
 
     /// Up to which block something was said of an object.
     pub(super) fn said_of(&self, object: u64) -> u32 {
         let open = self.open.iter().find(|open| open.object == object).map(|open| open.said);
-        open.or_else(|| Some(self.said.get(&object)?.end)).unwrap_or(0)
+        open.or_else(|| self.said.get(&object).copied()).unwrap_or_default().end
     }
 
     /// What became of blocks.
     pub(super) fn became(&mut self, object: u64, key: &str, outcome: Outcome, blocks: u32) {
-        self.under_way = self.under_way.saturating_sub(blocks);
-        if let Some(said) = self.said.get_mut(&object) {
-            let became = blocks.min(said.under_way);
-            said.under_way -= became;
-            self.beyond -= became;
+        let open = self.open.iter_mut().find(|open| open.object == object).map(|open| &mut open.said);
+        if let Some(said) = open.or_else(|| self.said.get_mut(&object)) {
+            said.under_way = said.under_way.saturating_sub(blocks);
         }
         match outcome {
             Outcome::Used => self.count(blocks, 0),
@@ -315,7 +339,7 @@ impl Trail {
                 if self.settles == 0 {
                     // What is on its way was said at half of it.
                     self.depth_bytes *= 2.0;
-                    self.settles = self.under_way + blocks;
+                    self.settles = self.under_way() + blocks;
                 }
                 self.count(blocks, 0);
             }

@@ -1,11 +1,11 @@
 //! Its books are right whatever it is asked.
 
 use crate::access::{Access, Caller, Op};
-use crate::engine::{Advice, Engine, Options, Who};
+use crate::engine::{Advice, Ahead, Engine, Options, Outcome, Who};
 use crate::plan::{Plan, Reading, Sampler};
 use proptest::collection::vec;
 use proptest::{prop_assert, prop_assert_eq, proptest};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names of few folders and many, with numbers and without.
 fn key(what: u32) -> String {
@@ -19,6 +19,17 @@ fn key(what: u32) -> String {
         _ => format!("w{}x/y", "q".repeat(number as usize % 70)),
     }
 }
+
+const AHEAD: Ahead = Ahead { blocks_max: 20, bytes_max: 1 << 20 };
+const OUTCOMES: [Outcome; 7] = [
+    Outcome::Used,
+    Outcome::Late,
+    Outcome::Used,
+    Outcome::Late,
+    Outcome::Wasted,
+    Outcome::Declined,
+    Outcome::Absent,
+];
 
 /// Of these keys, in their order or another.
 fn plan(number: u64, epochs: u32) -> Plan {
@@ -40,6 +51,7 @@ proptest! {
         let mut engine = Engine::new(options);
         let mut kept = BTreeSet::new();
         let mut planned = 0..;
+        let mut waiting = BTreeMap::new();
         for (number, (what, caller, size, kind)) in steps.into_iter().enumerate() {
             let (what, caller) = if kind > 9 { (planned.next().unwrap() * 6, 0) } else { (what, caller) };
             let key = key(what);
@@ -70,6 +82,28 @@ proptest! {
                 if kind == 2 && kept.remove(&id) {
                     engine.lost(id);
                 }
+            }
+            let mut next = Vec::new();
+            engine.ahead(seen, &access, &AHEAD, &mut next);
+            for next in next {
+                let under_way: &mut u32 = waiting.entry(next.stream).or_default();
+                *under_way += next.blocks;
+                prop_assert!(*under_way <= AHEAD.blocks_max, "no more than is allowed");
+                for block in next.first..next.first + next.blocks {
+                    let id = engine.block_id(next.bucket, &next.key, block);
+                    prop_assert!(!kept.contains(&id), "what is kept need not be read ahead");
+                    let advice = engine.fetch_ahead(at_us, next.bucket, &next.key, size, block);
+                    for evicted in engine.take_evicted().collect::<Vec<_>>() {
+                        prop_assert!(kept.remove(&evicted), "what is evicted was kept");
+                    }
+                    prop_assert_eq!(advice == Advice::Kept, kept.contains(&id));
+                    if advice == Advice::Keep {
+                        kept.insert(id);
+                    }
+                }
+                let outcome = OUTCOMES[number % OUTCOMES.len()];
+                engine.ahead_outcome(next.stream, next.bucket, &next.key, outcome, next.blocks);
+                *waiting.entry(next.stream).or_default() -= next.blocks;
             }
             if number % 16 == 0 {
                 engine.check();
