@@ -191,8 +191,25 @@ impl Plan {
     }
 }
 
+impl Sampler {
+    /// All of them.
+    pub const ALL: [Self; 4] =
+        [Self::Sequential, Self::TorchDistributed, Self::TorchRandom, Self::NumpyPermutation];
+
+    /// What it is called in a document.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sequential => "sequential",
+            Self::TorchDistributed => "torch_distributed",
+            Self::TorchRandom => "torch_random",
+            Self::NumpyPermutation => "numpy_permutation",
+        }
+    }
+}
+
 impl Reading {
-    fn check(&self) -> Result<(), WrongPlan> {
+    pub(crate) fn check(&self) -> Result<(), WrongPlan> {
         let last = self.first_epoch.saturating_add(self.epochs);
         if self.epochs == 0 || last > EPOCHS_MAX {
             return Err(WrongPlan::Epochs(self.epochs));

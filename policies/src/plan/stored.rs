@@ -29,9 +29,6 @@ pub enum BadPlan {
     Wrong(#[from] WrongPlan),
 }
 
-const SAMPLERS: [Sampler; 4] =
-    [Sampler::Sequential, Sampler::TorchDistributed, Sampler::TorchRandom, Sampler::NumpyPermutation];
-
 impl Plan {
     /// The plan as bytes.
     #[must_use]
@@ -101,7 +98,7 @@ fn number(rest: &mut Bytes<'_>, most: u64) -> Result<u64, BadPlan> {
 
 fn reading(rest: &mut Bytes<'_>) -> Option<Reading> {
     let (_version, sampler, drop_last) = (rest.byte()?, rest.byte()?, rest.byte()?);
-    let sampler = *SAMPLERS.get(usize::from(sampler))?;
+    let sampler = *Sampler::ALL.get(usize::from(sampler))?;
     let seed = rest.varint()?;
     let mut below = |most: u32| u32::try_from(rest.varint()?).ok().filter(|number| *number <= most);
     let (first_epoch, epochs) = (below(EPOCHS_MAX)?, below(EPOCHS_MAX)?);
