@@ -22,7 +22,7 @@ const GIVEN_BACK: usize = 8;
 
 impl Engine {
     /// Takes a plan of who will read what in a bucket, in the place of the one that had its number. Takes time and memory for each of its keys, about
-    /// 30 bytes; it counts once its job has done for a while what it says.
+    /// 34 bytes; it counts once its job has done for a while what it says.
     ///
     /// # Errors
     /// When there are too many.
@@ -70,7 +70,7 @@ impl Engine {
 
     /// Blocks that were kept before their plan was trusted come to it, a few keys at a time.
     fn adopt(&mut self, access: &Access<'_>) {
-        let Some((list, keys)) = self.plans.to_adopt(access.caller) else { return };
+        let Some((list, keys)) = self.plans.take_unadopted(access.caller) else { return };
         for key in keys {
             for block in 0.. {
                 let Some((bucket, name)) = self.plans.key(list, key) else { break };
