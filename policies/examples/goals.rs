@@ -3,8 +3,11 @@
 //! usage: goals [SEEDS] [FIRST-SEED]     8 seeds from 1 on, unless said otherwise
 
 use mlgw_policies::access::Op;
+use mlgw_policies::engine::Ahead;
+use mlgw_policies::rehearse::latency::{self, Setup, Waits};
 use mlgw_policies::rehearse::race::{Race, Racer, Score};
 use mlgw_policies::rehearse::reference::{EpochHazard, Told};
+use mlgw_policies::rehearse::telling::told;
 use mlgw_policies::rehearse::workload::{Order, Profile, Settings, Workload, workload};
 use std::ops::Range;
 
@@ -22,8 +25,10 @@ fn main() {
     let seeds = first..first + count;
     one_job(&seeds);
     several_jobs(&seeds);
+    planned(&seeds);
     mixes(&seeds);
     unordered(&seeds);
+    ahead(&seeds);
 }
 
 /// Prints a goal: `result` should be `target` at least, or at most.
@@ -156,6 +161,101 @@ fn several_jobs(seeds: &Range<u64>) {
             sums.print_flash(&name);
         }
     }
+}
+
+/// Jobs tell what they will read: one, and three with shuffles of their own.
+fn planned(seeds: &Range<u64>) {
+    for jobs in [1, 3] {
+        let (mut worst, mut worst_share) = (f64::INFINITY, 0.0);
+        for share in SHARES {
+            let mut sums = Sums::default();
+            for seed in seeds.clone() {
+                let settings = Settings {
+                    seed,
+                    workloads: Some(jobs),
+                    epochs: Some(8),
+                    objects: Some(OBJECTS),
+                    ..Settings::default()
+                };
+                let made = || made(Profile::KWorkloads, &settings);
+                let plans = told(&made().scene, made().requests).expect("plans within their limits");
+                let (workload, half) = (made(), OBJECTS as usize * 4 * usize::from(jobs));
+                let capacity = (workload.scene.keys.bytes() as f64 * share) as u64;
+                let requests =
+                    workload.requests.enumerate().map(|(number, request)| (request, number >= half));
+                let race = Race::run_told(&workload.scene, &plans, requests, BLOCK_BYTES, capacity);
+                sums.add(&race.expect("few plans"), 0.0);
+            }
+            if sums.ours / sums.best < worst {
+                (worst, worst_share) = (sums.ours / sums.best, share);
+            }
+        }
+        let note = format!("of the optimum with plans, at the worst of five sizes ({worst_share})");
+        print(&format!("g3-{jobs}-jobs"), worst, true, 0.95, &note);
+    }
+}
+
+/// The first epoch with an upstream of 20 ms: who waits, and what is read ahead in vain.
+fn ahead(seeds: &Range<u64>) {
+    let setup = Setup {
+        latency_us: 20_000,
+        bytes_per_us: 2500.0,
+        work_us: 0.0,
+        work_byte_us: 1e6 / 204e6,
+        block_bytes: BLOCK_BYTES,
+        capacity_bytes: 4 << 30,
+        memory_bytes: 2 << 30,
+        ahead: Some(Ahead { blocks_max: 2048, bytes_max: 256 << 20 }),
+    };
+    let shards = [(Profile::Resnet50, 128), (Profile::Cosmoflow, 4000), (Profile::Epochs, 5000)];
+    let orders = [Order::Sequential, Order::ShardShuffled];
+    let shuffled = [Order::Sequential, Order::ShardShuffled, Order::Shuffled];
+    for (name, orders, tells) in [
+        ("g6-in-order", &orders[..], false),
+        ("g6-planned", &shuffled[..], true),
+        ("g6-shuffled", &shuffled[2..], false),
+    ] {
+        let (mut prompt, mut wasted) = (f64::INFINITY, 0.0_f64);
+        for ((profile, objects), order) in
+            shards.iter().flat_map(|shard| orders.iter().map(move |order| (*shard, *order)))
+        {
+            for seed in seeds.clone() {
+                let settings = Settings {
+                    seed,
+                    order: Some(order),
+                    objects: Some(objects),
+                    epochs: Some(1),
+                    ..Settings::default()
+                };
+                let waits = first_epoch(profile, &settings, &setup, tells);
+                // Without a plan nobody knows a shard before its first request; where it is a folder that is one of a hundred.
+                let is_shard = profile == Profile::Resnet50 && !tells;
+                prompt = prompt.min(if is_shard { waits.prompt_within() } else { waits.prompt() });
+                wasted = wasted.max(waits.wasted());
+            }
+        }
+        if name != "g6-shuffled" {
+            print(
+                name,
+                prompt,
+                true,
+                0.95,
+                "of requests that wait for upstream for 1 ms at most, at the worst",
+            );
+        }
+        print(&format!("{name}-wasted"), wasted, false, 0.05, "of what came from upstream, at the worst");
+    }
+}
+
+fn first_epoch(profile: Profile, settings: &Settings, setup: &Setup, tells: bool) -> Waits {
+    let plans = if tells {
+        told(&made(profile, settings).scene, made(profile, settings).requests)
+            .expect("plans within their limits")
+    } else {
+        Vec::new()
+    };
+    let made = made(profile, settings);
+    latency::run(&made.scene, made.requests, &plans, setup).expect("few plans")
 }
 
 /// What a cache reaches that is told who reads and how much an epoch is.

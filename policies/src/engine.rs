@@ -4,6 +4,7 @@
 //! be asked for again ([`worth`]), what is read in no order as S3-FIFO keeps it ([`pool`]), and what either would gain by more room decides how they
 //! share it. Always: what it says to keep fits its capacity; what it evicts was kept and not pinned; the same accesses give the same answers.
 
+mod ahead;
 mod dataset;
 mod job;
 mod list;
@@ -11,20 +12,26 @@ mod names;
 mod order;
 mod pairs;
 mod patterns;
+mod planned;
+mod plans;
 mod pool;
 mod shares;
 mod streams;
 mod table;
 mod worth;
 
+pub use ahead::{Ahead, Next, Outcome};
 pub use names::DatasetName;
 pub use order::Order;
 pub use patterns::Pattern;
+pub use planned::{Followed, LISTS_MAX, PLANS_MAX, TooManyPlans, Who};
 
 use crate::access::{Access, Caller, Op};
+use ahead::Trails;
 use dataset::Dataset;
 use list::Lists;
 use names::Names;
+use planned::Plans;
 use pool::Pool;
 use shares::LeastKnown;
 use std::collections::BTreeMap;
@@ -108,6 +115,8 @@ pub struct Engine {
     datasets: BTreeMap<u16, Dataset>,
     streams: Streams,
     pool: Pool,
+    plans: Plans,
+    trails: Trails,
     /// Bytes of all that is kept.
     kept_bytes: u64,
     /// Bytes of that which is not to be evicted.
@@ -131,6 +140,8 @@ impl Engine {
             lists,
             datasets: BTreeMap::new(),
             streams: Streams::default(),
+            plans: Plans::default(),
+            trails: Trails::default(),
             kept_bytes: 0,
             pinned_bytes: 0,
             tempo_us: 0.0,
@@ -175,6 +186,9 @@ impl Engine {
         if let Some(job) = job {
             dataset.jobs[job.place].last_us = now_us;
         }
+        if !self.plans.is_idle() {
+            self.follow_plans(access, number, job);
+        }
         Seen { now_us, dataset: number, stream, family: access.caller.family, goes_on }
     }
 
@@ -206,11 +220,13 @@ impl Engine {
         if access.op == Op::Read {
             self.note_read(seen, access, slot, first..first + bytes);
         }
+        let due = self.due(seen.now_us, access.bucket, access.key);
         if self.table[slot].place().is_kept() {
             self.pool.read(&mut self.table, slot);
+            self.keep_by_plan(slot, due);
             return Advice::Kept;
         }
-        self.admit(seen, slot)
+        self.admit(seen, slot, due)
     }
 
     /// A block of what was observed is read that is none of what the engine keeps: it learns from it, and says nothing.
@@ -231,7 +247,8 @@ impl Engine {
         if self.table[slot].place().is_kept() {
             return Advice::Kept;
         }
-        self.admit(Seen { now_us: at_us, dataset: number, stream: 0, family: 0, goes_on: true }, slot)
+        let due = self.due(at_us, block.bucket, block.key);
+        self.admit(Seen { now_us: at_us, dataset: number, stream: 0, family: 0, goes_on: true }, slot, due)
     }
 
     /// The entry of a block, and its dataset's number.
@@ -263,19 +280,26 @@ impl Engine {
         let Some(slot) = self.table.find(id).filter(|slot| self.table[*slot].place().is_kept()) else {
             return;
         };
-        let Self { table, lists, datasets, pool, names, .. } = self;
-        if table[slot].place() == Place::Group {
-            if let Some(dataset) = datasets.get_mut(&names.root(table[slot].dataset())) {
-                dataset.leave_group(table, lists, slot);
+        self.leave(slot);
+        self.kept_bytes -= self.table[slot].bytes();
+    }
+
+    /// A kept block leaves where it is kept.
+    fn leave(&mut self, slot: Slot) {
+        let Self { table, lists, datasets, pool, plans, names, .. } = self;
+        match table[slot].place() {
+            Place::Group => {
+                if let Some(dataset) = datasets.get_mut(&names.root(table[slot].dataset())) {
+                    dataset.leave_group(table, lists, slot);
+                }
             }
-        } else {
-            pool.leave(table, lists, slot);
+            Place::Planned => plans.leave(table, slot),
+            _ => pool.leave(table, lists, slot),
         }
         if table[slot].place() == Place::Pinned {
             self.pinned_bytes -= table[slot].bytes();
         }
         table[slot].set_place(Place::Away);
-        self.kept_bytes -= table[slot].bytes();
     }
 
     /// The id of a block, by which it is told which ones are evicted and lost.
@@ -464,7 +488,8 @@ impl Engine {
         let kept = (0..self.table.end()).filter(|slot| self.table[*slot].place().is_kept());
         assert_eq!(self.kept_bytes, kept.map(|slot| self.table[slot].bytes()).sum::<u64>());
         let grouped: u64 = self.datasets.values().map(|dataset| dataset.grouped_bytes).sum();
-        assert_eq!(self.kept_bytes, self.pool.kept_bytes() + grouped + self.pinned_bytes);
+        let planned = self.plans.heap.check(&self.table);
+        assert_eq!(self.kept_bytes, self.pool.kept_bytes() + grouped + planned + self.pinned_bytes);
         assert!(self.kept_bytes <= self.options.capacity_bytes.max(self.pinned_bytes));
     }
 }

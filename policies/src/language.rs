@@ -6,6 +6,7 @@
 //!
 //! Nothing here keeps anything: a policy that is lost with the power is read again from where it was applied.
 
+mod access_plan;
 mod actions;
 mod built_in;
 mod diagnostic;
@@ -33,6 +34,7 @@ mod verdict;
 mod wish;
 mod words;
 
+pub use access_plan::{PlanDocument, PlannedKeys};
 pub use actions::{ActionKind, Aspect, Parameter, ParameterRow};
 pub use built_in::{BuiltIn, DEFAULTS, FRAMEWORKS, recipes};
 pub use diagnostic::{Diagnostic, Diagnostics};

@@ -9,6 +9,7 @@ mod block;
 pub mod engine;
 mod fingerprint;
 pub mod language;
+pub mod plan;
 pub mod rehearse;
 pub mod trace;
 

@@ -6,10 +6,12 @@
 
 pub mod blocks;
 pub mod labelled;
+pub mod latency;
 pub(crate) mod naming;
 pub mod race;
 pub mod reference;
 pub mod scene;
+pub mod telling;
 pub mod workload;
 
 pub use naming::Naming;

@@ -54,7 +54,7 @@ pub mod import;
 mod json_log;
 mod reader;
 mod s3_log;
-mod varint;
+pub(crate) mod varint;
 mod writer;
 
 pub use reader::{End, TraceReader};

@@ -425,6 +425,9 @@ impl Dataset {
         let counted = |job: &Job| job.is_active && job.role != Role::Trial;
         for (place, job) in self.jobs.iter().enumerate().filter(|(_, job)| counted(job)) {
             is_proven |= job.is_proven();
+            if job.is_planned {
+                continue;
+            }
             let expected = job.expects(moment.now_us, self.known);
             let following = self.pairs.leader(&self.jobs, place).map(|(leader, ahead)| {
                 let soon_us = f64::from(ahead) * expected.interval_us;
@@ -442,6 +445,20 @@ impl Dataset {
         let held = self.groups.iter().enumerate().filter(|(_, group)| group.count > 0);
         let valued = held.map(|(readers, _)| (readers, self.worth.of(readers)));
         self.lowest = valued.min_by(|(_, one), (_, other)| one.total_cmp(other));
+    }
+
+    /// A job follows a plan, or does not any more.
+    pub(super) fn set_planned(&mut self, place: usize, is_planned: bool) {
+        let job = &mut self.jobs[place];
+        if job.is_planned != is_planned {
+            job.is_planned = is_planned;
+            self.looked_at = None;
+        }
+    }
+
+    /// What those jobs make a block of it worth of whom it is known when they will ask for it.
+    pub(super) fn expected_of(&self, entry: &Entry) -> f64 {
+        self.worth.of(self.readers(entry)) - self.worth.base
     }
 
     /// What a block of it is worth.

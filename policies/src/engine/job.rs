@@ -88,6 +88,8 @@ pub(super) struct Job {
     pub(super) serial: u32,
     /// Its place among the jobs of its dataset is taken.
     pub(super) is_active: bool,
+    /// It follows a plan, which says what its blocks are worth.
+    pub(super) is_planned: bool,
     /// Who it is: what its callers have in common.
     pub(super) family: u64,
     /// What blocks are stamped with that it has read in this pass.
@@ -128,6 +130,7 @@ impl Job {
             judged: 0,
             serial,
             is_active: true,
+            is_planned: false,
             family,
             stamp,
             reads: 0,

@@ -15,6 +15,17 @@ pub(super) struct Link {
     after: Slot,
 }
 
+impl Link {
+    /// The place of an entry that is in no list but in a heap.
+    pub(super) fn place(self) -> usize {
+        self.before as usize
+    }
+
+    pub(super) fn set_place(&mut self, place: usize) {
+        self.before = place as Slot;
+    }
+}
+
 /// The number of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct List(Slot);

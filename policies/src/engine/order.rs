@@ -193,7 +193,7 @@ impl OrderFinder {
 }
 
 /// A key, cut at the number in its name that counts, and at the one in its folder.
-struct Numbered<'a> {
+pub(super) struct Numbered<'a> {
     key: &'a str,
     /// Where the number is.
     at: std::ops::Range<usize>,
@@ -201,7 +201,7 @@ struct Numbered<'a> {
 }
 
 impl<'a> Numbered<'a> {
-    fn of(key: &'a str) -> Self {
+    pub(super) fn of(key: &'a str) -> Self {
         let folder = key.rfind('/').map_or(0, |slash| slash + 1);
         let stem = key[folder..].rfind('.').filter(|dot| *dot > 0).map_or(key.len(), |dot| folder + dot);
         let mut at = last_number(&key[..stem], folder);
@@ -211,6 +211,33 @@ impl<'a> Numbered<'a> {
             at = before;
         }
         Self { key, at, folder }
+    }
+
+    /// The number that counts.
+    pub(super) fn number(&self) -> Option<u64> {
+        self.key[self.at.clone()].parse().ok()
+    }
+
+    /// A hash of the name without it: of all that differ in it only.
+    pub(super) fn row(&self) -> u64 {
+        xxh3_64(&self.key.as_bytes()[..self.at.start])
+            ^ xxh3_64(&self.key.as_bytes()[self.at.end..]).rotate_left(1)
+    }
+
+    /// The same name with another number, of as many digits if it has leading zeros; nothing when that has more.
+    pub(super) fn with(&self, number: u64) -> Option<String> {
+        let (before, digits, after) =
+            (&self.key[..self.at.start], &self.key[self.at.clone()], &self.key[self.at.end..]);
+        let other = format!("{number:0width$}", width = digits.len());
+        (other.len() == digits.len() || !digits.starts_with('0')).then(|| format!("{before}{other}{after}"))
+    }
+
+    /// How many there are, where the name says so: `part-00003-of-00128`.
+    pub(super) fn total(&self) -> Option<u64> {
+        let rest = self.key[self.at.end..].trim_start_matches(['-', '_', '.']);
+        let digits = rest.strip_prefix("of")?.trim_start_matches(['-', '_', '.']);
+        let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+        digits[..end].parse().ok()
     }
 
     /// A hash of the name with `more` added to its number.

@@ -145,7 +145,7 @@ impl Pool {
                 self.ghost_bytes -= bytes;
                 self.ghosts -= 1;
             }
-            Place::Away | Place::Group | Place::Pinned => return,
+            Place::Away | Place::Group | Place::Pinned | Place::Planned => return,
         }
         lists.remove(table, slot);
     }

@@ -1,12 +1,13 @@
 //! Who gives way to whom: the search for what is worth least, and what becomes of it.
 
 use super::dataset::Dataset;
+use super::plans::Due;
 use super::table::{Place, Slot};
 use super::worth::Moment;
 use super::{Advice, Engine, Seen, Unread};
 
 /// A block has to be worth so much more than the one that makes way: moving bytes is not free, and estimates are rough.
-const GAIN_MIN: f64 = 1.0 + 1e-9;
+pub(super) const GAIN_MIN: f64 = 1.0 + 1e-9;
 /// The pool may keep one in so many bytes in any case, or nobody would see what is read again.
 const POOL_SHARE_MIN: u64 = 100;
 
@@ -23,17 +24,22 @@ pub(super) struct LeastKnown {
 }
 
 /// Who makes way.
-enum Least {
+pub(super) enum Least {
     Pool,
     Group(u16),
+    /// A block that plans speak of.
+    Planned(Slot),
 }
 
 impl Engine {
     /// Decides on a block that is not kept.
-    pub(super) fn admit(&mut self, seen: Seen, slot: Slot) -> Advice {
+    pub(super) fn admit(&mut self, seen: Seen, slot: Slot, due: Option<Due>) -> Advice {
         let bytes = self.table[slot].bytes();
         if bytes > self.options.capacity_bytes {
             return Advice::Bypass;
+        }
+        if let Some(advice) = due.and_then(|due| self.admit_by_plan(seen, slot, due)) {
+            return advice;
         }
         let is_pooled = self.datasets.get(&seen.dataset).is_some_and(|dataset| dataset.is_skewed);
         let has_room = if is_pooled {
@@ -81,32 +87,19 @@ impl Engine {
         if self.pinned_bytes + bytes > pinned_bytes_max {
             return Advice::Bypass;
         }
-        if place.is_kept() {
-            self.take_out(slot, place);
-        } else {
+        if !place.is_kept() {
             while self.kept_bytes + bytes > self.options.capacity_bytes {
                 let least = self.least(at_us).map_or(Least::Pool, |(least, _)| least);
                 if !self.evict(least) && !self.evict(Least::Pool) {
                     return Advice::Bypass;
                 }
             }
-            // Also from among those that the pool remembers.
-            let place = self.table[slot].place();
-            self.take_out(slot, place);
             self.kept_bytes += bytes;
         }
+        self.leave(slot);
         self.table[slot].set_place(Place::Pinned);
         self.pinned_bytes += bytes;
         if place.is_kept() { Advice::Kept } else { Advice::Keep }
-    }
-
-    /// A block leaves the group or queue that it is in.
-    fn take_out(&mut self, slot: Slot, place: Place) {
-        let Self { table, lists, datasets, pool, names, .. } = self;
-        match datasets.get_mut(&names.root(table[slot].dataset())) {
-            Some(dataset) if place == Place::Group => dataset.leave_group(table, lists, slot),
-            _ => pool.leave(table, lists, slot),
-        }
     }
 
     /// A block that is pinned may be evicted again, as its like.
@@ -146,7 +139,7 @@ impl Engine {
         let worth = self.pool.worth();
         while self.kept_bytes + bytes > self.options.capacity_bytes {
             let is_small = self.pool.kept_bytes() < self.options.capacity_bytes / POOL_SHARE_MIN;
-            match self.least_group(seen.now_us) {
+            match self.least_expected(seen.now_us) {
                 Some((least, other)) if is_small || other * GAIN_MIN < worth => {
                     if !self.evict(least) {
                         return false;
@@ -159,8 +152,9 @@ impl Engine {
         true
     }
 
-    fn least(&mut self, now_us: u64) -> Option<(Least, f64)> {
-        let group = self.least_group(now_us);
+    /// What is worth least of all that is kept.
+    pub(super) fn least(&mut self, now_us: u64) -> Option<(Least, f64)> {
+        let group = self.least_expected(now_us);
         if self.pool.kept_bytes() <= self.options.capacity_bytes / POOL_SHARE_MIN {
             return group;
         }
@@ -168,6 +162,17 @@ impl Engine {
         match group {
             Some((_, worth)) if worth <= pool => group,
             _ => Some((Least::Pool, pool)),
+        }
+    }
+
+    /// What is worth least of all that is in groups or planned.
+    fn least_expected(&mut self, now_us: u64) -> Option<(Least, f64)> {
+        let planned = self.least_planned(now_us);
+        let group = self.least_group(now_us);
+        match (group, planned) {
+            (Some((_, worth)), Some(planned)) if planned.1 < worth => Some(planned),
+            (None, planned) => planned,
+            (group, _) => group,
         }
     }
 
@@ -200,7 +205,7 @@ impl Engine {
         Some((Least::Group(dataset), worth))
     }
 
-    fn moment(&self, now_us: u64) -> Moment {
+    pub(super) fn moment(&self, now_us: u64) -> Moment {
         let (blocks, datasets) = (self.table.len() as u64, self.datasets.len() as u64);
         let looks_every =
             (blocks / BLOCKS_PER_LOOK).max(datasets / DATASETS_PER_LOOK).clamp(1, LOOKS_EVERY_MAX);
@@ -208,9 +213,13 @@ impl Engine {
     }
 
     /// Says whether there was something to evict.
-    fn evict(&mut self, least: Least) -> bool {
-        let Self { table, lists, datasets, pool, .. } = self;
+    pub(super) fn evict(&mut self, least: Least) -> bool {
+        let Self { table, lists, datasets, pool, plans, .. } = self;
         let victim = match least {
+            Least::Planned(slot) => {
+                plans.leave(table, slot);
+                Some(slot)
+            }
             Least::Pool => pool.evict(table, lists, pool.kept_bytes()),
             Least::Group(number) => {
                 datasets.get_mut(&number).and_then(|dataset| dataset.take_lowest(table, lists))

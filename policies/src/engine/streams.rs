@@ -98,7 +98,7 @@ impl Streams {
     pub(super) fn note(&mut self, access: &Access<'_>, dataset: u16) -> u64 {
         let id = id_of(access.caller, dataset);
         if self.streams.len() >= STREAMS_MAX && !self.streams.contains_key(&id) {
-            self.forget_silent();
+            forget_quarter(&mut self.streams, |stream| stream.last_us);
         }
         let family = access.caller.family;
         if self.newest.len() >= STREAMS_MAX {
@@ -163,14 +163,15 @@ impl Streams {
         let stream = self.streams.get(&id)?;
         Some((stream.before?, stream.family))
     }
+}
 
-    fn forget_silent(&mut self) {
-        let mut times: Vec<u64> = self.streams.values().map(|stream| stream.last_us).collect();
-        let quarter = times.len() / 4;
-        let (_, oldest, _) = times.select_nth_unstable(quarter);
-        let oldest = *oldest;
-        self.streams.retain(|_, stream| stream.last_us > oldest);
-    }
+/// Forgets the quarter of all that has been silent longest.
+pub(super) fn forget_quarter<V>(all: &mut HashMap<u64, V, Hashed>, last_us: impl Fn(&V) -> u64) {
+    let mut times: Vec<u64> = all.values().map(&last_us).collect();
+    let quarter = times.len() / 4;
+    let (_, oldest, _) = times.select_nth_unstable(quarter);
+    let oldest = *oldest;
+    all.retain(|_, one| last_us(one) > oldest);
 }
 
 fn id_of(caller: Caller, dataset: u16) -> u64 {

@@ -33,14 +33,17 @@ pub(super) enum Place {
     Group,
     /// Kept, and not to be evicted.
     Pinned,
+    /// Kept, in the heap of what plans speak of.
+    Planned,
 }
 
 impl Place {
-    const ALL: [Self; 6] = [Self::Away, Self::Ghost, Self::Small, Self::Main, Self::Group, Self::Pinned];
+    const ALL: [Self; 7] =
+        [Self::Away, Self::Ghost, Self::Small, Self::Main, Self::Group, Self::Pinned, Self::Planned];
 
     /// Whether its bytes are kept.
     pub(super) const fn is_kept(self) -> bool {
-        matches!(self, Self::Small | Self::Main | Self::Group | Self::Pinned)
+        matches!(self, Self::Small | Self::Main | Self::Group | Self::Pinned | Self::Planned)
     }
 }
 

@@ -3,5 +3,5 @@
 mod books;
 mod cost;
 mod found;
-mod kept;
+pub(super) mod kept;
 mod same;

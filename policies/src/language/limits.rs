@@ -2,6 +2,8 @@
 
 /// Bytes of a file's text.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
+/// Bytes of the text of an access plan: a million keys of sixty bytes.
+pub const PLAN_TEXT_BYTES_MAX: usize = 64 << 20;
 /// How deep lists and maps may stand within each other; a policy needs ten.
 pub const DEPTH_MAX: usize = 32;
 /// Lists, maps and scalars of a file.

@@ -56,14 +56,28 @@ impl Node {
     }
 }
 
+/// How large a text may be.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds {
+    /// Its bytes.
+    pub(super) text_bytes: usize,
+    /// Its lists, maps and scalars.
+    pub(super) nodes: usize,
+}
+
 /// Reads `text`, or adds to `findings` why it cannot be read.
 pub(super) fn parse(text: &str, findings: &mut Findings) -> Option<Node> {
-    if text.len() > TEXT_BYTES_MAX {
+    parse_within(text, Bounds { text_bytes: TEXT_BYTES_MAX, nodes: NODES_MAX }, findings)
+}
+
+/// The same of what may be larger than a policy.
+pub(super) fn parse_within(text: &str, bounds: Bounds, findings: &mut Findings) -> Option<Node> {
+    if text.len() > bounds.text_bytes {
         let found = format!("the file has {} bytes", text.len());
-        findings.add(START, "", found, format!("at most {TEXT_BYTES_MAX}"), None);
+        findings.add(START, "", found, format!("at most {}", bounds.text_bytes), None);
         return None;
     }
-    let mut tree = Tree { findings, open: Vec::new(), root: None, nodes: 0 };
+    let mut tree = Tree { findings, open: Vec::new(), root: None, nodes: 0, nodes_max: bounds.nodes };
     let text = without_surrogates(text);
     let mut parser = Parser::new_from_str(&text);
     while let Some(next) = parser.next_event() {
@@ -128,6 +142,7 @@ struct Tree<'a> {
     open: Vec<Open>,
     root: Option<Node>,
     nodes: usize,
+    nodes_max: usize,
 }
 
 impl Tree<'_> {
@@ -181,12 +196,9 @@ impl Tree<'_> {
         if tagged {
             return self.refuse(spot, "a tag", "no tags");
         }
-        if self.nodes > NODES_MAX {
-            return self.refuse(
-                spot,
-                "too many values",
-                &format!("at most {NODES_MAX} lists, maps and scalars"),
-            );
+        if self.nodes > self.nodes_max {
+            let expected = format!("at most {} lists, maps and scalars", self.nodes_max);
+            return self.refuse(spot, "too many values", &expected);
         }
         Some(())
     }

@@ -10,6 +10,8 @@ mod course;
 mod runner;
 
 use super::scene::{Request, Scene};
+use super::telling::Told;
+use crate::engine::TooManyPlans;
 pub use course::{Course, Objects};
 pub use runner::Runner;
 
@@ -112,7 +114,33 @@ impl Race {
         block_bytes: u32,
         capacity_bytes: u64,
     ) -> Self {
+        let runner = Runner::new(capacity_bytes, block_bytes, scene.keys.len() * 2);
+        Self::run_with(runner, scene, requests, block_bytes, capacity_bytes)
+    }
+
+    /// The same with plans that the engine is told before.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn run_told(
+        scene: &Scene,
+        told: &[Told],
+        requests: impl Iterator<Item = (Request, bool)>,
+        block_bytes: u32,
+        capacity_bytes: u64,
+    ) -> Result<Self, TooManyPlans> {
         let mut runner = Runner::new(capacity_bytes, block_bytes, scene.keys.len() * 2);
+        runner.tell(told)?;
+        Ok(Self::run_with(runner, scene, requests, block_bytes, capacity_bytes))
+    }
+
+    fn run_with(
+        mut runner: Runner,
+        scene: &Scene,
+        requests: impl Iterator<Item = (Request, bool)>,
+        block_bytes: u32,
+        capacity_bytes: u64,
+    ) -> Self {
         let mut course = Course::new(block_bytes);
         for (request, counts) in requests {
             let access = scene.access(&request);

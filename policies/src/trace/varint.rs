@@ -1,9 +1,9 @@
 //! Numbers in as many bytes as they need.
 
 /// A number takes at most so many bytes.
-pub(super) const BYTES_MAX: usize = 10;
+pub(crate) const BYTES_MAX: usize = 10;
 
-pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn put(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push(number as u8 | 0x80);
         number >>= 7;
@@ -12,34 +12,34 @@ pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
 }
 
 /// The difference of two numbers, of which small ones of either sign are short.
-pub(super) fn put_difference(out: &mut Vec<u8>, to: u64, from: u64) {
+pub(crate) fn put_difference(out: &mut Vec<u8>, to: u64, from: u64) {
     let difference = to.wrapping_sub(from) as i64;
     put(out, (difference << 1 ^ difference >> 63) as u64);
 }
 
 /// What is left of a block.
-pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
+pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Bytes<'a> {
-    pub(super) fn byte(&mut self) -> Option<u8> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(*first)
     }
 
-    pub(super) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(taken)
     }
 
-    pub(super) fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         let (taken, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(u64::from_le_bytes(*taken))
     }
 
-    pub(super) fn varint(&mut self) -> Option<u64> {
+    pub(crate) fn varint(&mut self) -> Option<u64> {
         let mut number = 0;
         for place in 0..BYTES_MAX {
             let byte = self.byte()?;
@@ -55,7 +55,7 @@ impl<'a> Bytes<'a> {
         None
     }
 
-    pub(super) fn difference(&mut self, from: u64) -> Option<u64> {
+    pub(crate) fn difference(&mut self, from: u64) -> Option<u64> {
         let zigzag = self.varint()?;
         Some(from.wrapping_add(zigzag >> 1 ^ (zigzag & 1).wrapping_neg()))
     }

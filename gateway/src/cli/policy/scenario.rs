@@ -3,6 +3,7 @@
 use super::text::unreadable;
 use crate::cli::CliError;
 use mlgw_policies::Access;
+use mlgw_policies::rehearse::telling::{Told, told};
 use mlgw_policies::rehearse::workload::{Profile, Settings, whole_bytes, workload};
 use mlgw_policies::trace::TraceReader;
 use std::fs::File;
@@ -35,6 +36,16 @@ impl Scenario {
             Self::Trace(_) => 0,
             Self::Profile(_, settings) => settings.seed,
         }
+    }
+
+    /// What each caller would tell beforehand of its reads; nothing of a trace.
+    ///
+    /// # Errors
+    /// When the workload cannot be made, or somebody reads more than a plan may say.
+    pub(super) fn told(&self) -> Result<Vec<Told>, CliError> {
+        let Self::Profile(profile, settings) = self else { return Ok(Vec::new()) };
+        let made = workload(*profile, settings).map_err(|e| CliError::Usage(e.to_string()))?;
+        told(&made.scene, made.requests).map_err(|error| CliError::Usage(format!("--plans: {error}")))
     }
 
     /// Tells `take` of every access, in order, and of which epoch it is, from 0. The bytes that shares of a cache are shares of are

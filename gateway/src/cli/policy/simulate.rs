@@ -39,6 +39,9 @@ pub(in crate::cli) struct SimulateArgs {
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     from_epoch: u32,
+    /// Jobs tell the engine beforehand what they will read.
+    #[arg(long, conflicts_with = "trace")]
+    plans: bool,
     /// Draw byte hit ratios into this file, as SVG.
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
@@ -154,6 +157,7 @@ fn simulate(args: &SimulateArgs, progress: &Progress) -> Result<Vec<Simulated>, 
     })?;
     drop(objects);
     let whole_bytes = whole_bytes.unwrap_or_else(|| course.bytes());
+    let told = if args.plans { scenario.told()? } else { Vec::new() };
     let racers = args.racers();
     let mut simulated = Vec::new();
     for cache in &args.cache {
@@ -161,6 +165,7 @@ fn simulate(args: &SimulateArgs, progress: &Progress) -> Result<Vec<Simulated>, 
         let mut decided = None;
         let run = || {
             let mut runner = Runner::new(capacity_bytes, args.block, course.blocks());
+            runner.tell(&told).map_err(|error| CliError::Usage(format!("--plans: {error}")))?;
             let mut done = 0_u64;
             scenario.each(|access, epoch| {
                 runner.take(access, counts(epoch));

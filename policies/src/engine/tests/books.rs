@@ -1,10 +1,11 @@
 //! Its books are right whatever it is asked.
 
 use crate::access::{Access, Caller, Op};
-use crate::engine::{Advice, Engine, Options, Unread};
+use crate::engine::{Advice, Ahead, Engine, Options, Outcome, Unread, Who};
+use crate::plan::{Plan, Reading, Sampler};
 use proptest::collection::vec;
 use proptest::{prop_assert, prop_assert_eq, proptest};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names of few folders and many, with numbers and without.
 fn key(what: u32) -> String {
@@ -19,6 +20,26 @@ fn key(what: u32) -> String {
     }
 }
 
+const AHEAD: Ahead = Ahead { blocks_max: 20, bytes_max: 1 << 20 };
+const OUTCOMES: [Outcome; 7] = [
+    Outcome::Used,
+    Outcome::Late,
+    Outcome::Used,
+    Outcome::Late,
+    Outcome::Wasted,
+    Outcome::Declined,
+    Outcome::Absent,
+];
+
+/// Of these keys, in their order or another.
+fn plan(number: u64, epochs: u32) -> Plan {
+    let keys: Vec<String> = (0..97 * 6).step_by(6).map(key).collect();
+    let sampler = if number % 4 == 3 { Sampler::TorchDistributed } else { Sampler::Sequential };
+    let reading = Reading { sampler, epochs, ranks: 1 + number as u32 % 3, ..Reading::default() };
+    let reading = if sampler == Sampler::Sequential { Reading { ranks: 1, ..reading } } else { reading };
+    Plan::new(keys.iter().map(String::as_str).skip(number as usize), reading).unwrap()
+}
+
 proptest! {
     #[test]
     fn what_it_keeps_is_what_it_said(
@@ -29,9 +50,19 @@ proptest! {
         let options = Options { capacity_bytes: capacity * 512, blocks_max: blocks, block_bytes: 2048, seed: 1 };
         let mut engine = Engine::new(options);
         let (mut kept, mut pinned) = (BTreeSet::new(), BTreeSet::new());
+        let mut planned = 0..;
+        let mut waiting = BTreeMap::new();
         for (number, (what, caller, size, kind)) in steps.into_iter().enumerate() {
+            let (what, caller) = if kind > 9 { (planned.next().unwrap() * 6, 0) } else { (what, caller) };
             let key = key(what);
             let caller = Caller { id: caller, family: caller / 3 };
+            if kind == 3 {
+                let who = if what % 2 == 0 { Who::Caller(caller.id) } else { Who::Family(caller.family) };
+                engine.put_plan(u64::from(what % 5), who, 1, plan(u64::from(what % 5), 1 + what % 3)).unwrap();
+            }
+            if what % 40 == 39 {
+                engine.drop_plan(size % 5);
+            }
             let op = if kind == 0 { Op::Write } else { Op::Read };
             let at_us = number as u64 * 1000;
             let size = if what % 5 == 0 { size * 4 } else { size };
@@ -80,6 +111,29 @@ proptest! {
                 }
             }
             prop_assert!(pinned.is_subset(&kept) && kept.iter().all(|id| engine.is_kept(*id)));
+            let mut next = Vec::new();
+            engine.ahead(seen, &access, &AHEAD, &mut next);
+            for next in next {
+                let under_way: &mut u32 = waiting.entry(next.stream).or_default();
+                *under_way += next.blocks;
+                prop_assert!(*under_way <= AHEAD.blocks_max, "no more than is allowed");
+                for block in next.first..next.first + next.blocks {
+                    let id = engine.block_id(next.bucket, &next.key, block);
+                    prop_assert!(!kept.contains(&id), "what is kept need not be read ahead");
+                    let unread = Unread { bucket: next.bucket, key: &next.key, size, number: block };
+                    let advice = engine.adopt(at_us, &unread);
+                    for evicted in engine.take_evicted().collect::<Vec<_>>() {
+                        prop_assert!(kept.remove(&evicted), "what is evicted was kept");
+                    }
+                    prop_assert_eq!(advice == Advice::Kept, kept.contains(&id));
+                    if advice == Advice::Keep {
+                        kept.insert(id);
+                    }
+                }
+                let outcome = OUTCOMES[number % OUTCOMES.len()];
+                engine.ahead_outcome(next.stream, next.bucket, &next.key, outcome, next.blocks);
+                *waiting.entry(next.stream).or_default() -= next.blocks;
+            }
             if number % 16 == 0 {
                 engine.check();
             }

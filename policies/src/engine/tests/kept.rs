@@ -18,7 +18,7 @@ pub(super) fn race(profile: Profile, settings: &Settings, share: f64, from: u32)
     Race::run(&made.scene, requests, BLOCK_BYTES, capacity)
 }
 
-fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+pub(in crate::engine) fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     let count = values.len() as f64;
     values.sum::<f64>() / count
 }

@@ -3,9 +3,10 @@
 use super::Score;
 use crate::access::{Access, Op};
 use crate::block::BLOCK_ID_SEED;
-use crate::engine::{Advice, Engine, Options};
+use crate::engine::{Advice, Engine, Options, TooManyPlans};
 use crate::fingerprint::Fingerprint;
 use crate::rehearse::blocks::touched;
+use crate::rehearse::telling::Told;
 
 /// See the module.
 pub struct Runner {
@@ -30,6 +31,25 @@ impl Runner {
             seed: BLOCK_ID_SEED,
         });
         Self { engine, block_bytes, score: Score::default(), fingerprint: Fingerprint::default() }
+    }
+
+    /// Is told plans before anything is read.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn tell(&mut self, told: &[Told]) -> Result<(), TooManyPlans> {
+        for (number, told) in told.iter().enumerate() {
+            self.engine.put_plan(number as u64, told.who, told.bucket, told.plan.clone())?;
+        }
+        Ok(())
+    }
+
+    /// How many plans are followed as they say.
+    #[must_use]
+    pub fn trusted(&self, told: &[Told]) -> usize {
+        let is_trusted =
+            |number: &usize| self.engine.plan(*number as u64).is_some_and(|plan| plan.is_trusted);
+        (0..told.len()).filter(is_trusted).count()
     }
 
     /// Hears of an access, and whether it counts.

@@ -1,0 +1,64 @@
+//! The keys of a plan, found by the ids of their objects: eight bytes a key, and a place in an index.
+
+use crate::block::block_id;
+use crate::plan::{Keys, Plan};
+use std::sync::Arc;
+
+/// Of so many places of the index three quarters are used.
+const INDEX_LOAD: (usize, usize) = (4, 3);
+
+/// Keys that plans name.
+#[derive(Default)]
+pub(super) struct Named {
+    pub(super) bucket: u64,
+    pub(super) keys: Arc<Keys>,
+    ids: Vec<u64>,
+    /// Numbers of keys plus one, with linear probing.
+    index: Vec<u32>,
+}
+
+impl Named {
+    pub(super) fn new(seed: u64, bucket: u64, keys: Arc<Keys>) -> Self {
+        let ids: Vec<u64> = keys.iter().map(|key| block_id(seed, bucket, key, 0)).collect();
+        let mut index = vec![0; (ids.len() * INDEX_LOAD.0).div_ceil(INDEX_LOAD.1) + 1];
+        for (number, id) in ids.iter().enumerate() {
+            let mut at = home(*id, index.len());
+            while index[at] != 0 {
+                at = (at + 1) % index.len();
+            }
+            index[at] = number as u32 + 1;
+        }
+        Self { bucket, keys, ids, index }
+    }
+
+    /// Whether these are its keys.
+    pub(super) fn is(&self, bucket: u64, keys: &Keys) -> bool {
+        self.bucket == bucket && !keys.is_empty() && *self.keys == *keys
+    }
+
+    /// A plan with the numbers that its keys have here, if all of them are.
+    pub(super) fn share(&self, seed: u64, bucket: u64, plan: &Plan) -> Option<Plan> {
+        if self.bucket != bucket || self.keys.is_empty() {
+            return None;
+        }
+        let numbers = plan.keys().iter().map(|key| self.find(block_id(seed, bucket, key, 0)));
+        let numbers: Vec<u32> = numbers.collect::<Option<_>>()?;
+        Some(plan.on(&self.keys, &numbers))
+    }
+
+    /// The number of the key whose first block has this id.
+    pub(super) fn find(&self, id: u64) -> Option<u32> {
+        let mut at = home(id, self.index.len());
+        loop {
+            let number = self.index.get(at)?.checked_sub(1)?;
+            if self.ids[number as usize] == id {
+                return Some(number);
+            }
+            at = (at + 1) % self.index.len();
+        }
+    }
+}
+
+fn home(id: u64, places: usize) -> usize {
+    ((u128::from(id) * places as u128) >> 64) as usize
+}

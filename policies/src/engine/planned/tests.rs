@@ -1,0 +1,235 @@
+//! Who tells its reads gets what one could who knows them; who tells wrong ones loses nothing.
+
+use crate::access::{Access, Caller, Op};
+use crate::engine::tests::kept::mean;
+use crate::engine::{Engine, Followed, LISTS_MAX, Options, PLANS_MAX, Who};
+use crate::plan::{Plan, Reading, Sampler};
+use crate::rehearse::race::{Race, Racer};
+use crate::rehearse::telling::{Told, told};
+use crate::rehearse::workload::{Profile, Settings, workload};
+
+const BLOCK_BYTES: u32 = 8 << 20;
+
+/// A race in which plans are told that others made, or the jobs themselves, or nobody.
+fn race(profile: Profile, settings: &Settings, share: f64, from: usize, plans: &[Told]) -> Race {
+    let made = workload(profile, settings).unwrap();
+    let capacity = (made.scene.keys.bytes() as f64 * share) as u64;
+    let requests = made.requests.enumerate().map(|(number, request)| (request, number >= from));
+    Race::run_told(&made.scene, plans, requests, BLOCK_BYTES, capacity).unwrap()
+}
+
+fn plans(profile: Profile, settings: &Settings) -> Vec<Told> {
+    let made = workload(profile, settings).unwrap();
+    told(&made.scene, made.requests).unwrap()
+}
+
+#[test]
+fn with_plans_jobs_get_what_the_optimum_gets() {
+    for (jobs, share) in [(1, 0.2), (1, 0.8), (3, 0.2), (3, 0.5), (3, 0.8)] {
+        let reached = (1..=3).map(|seed| {
+            let settings = Settings {
+                seed,
+                workloads: Some(jobs),
+                epochs: Some(8),
+                objects: Some(1000),
+                ..Settings::default()
+            };
+            let profile = Profile::KWorkloads;
+            let half = 4000 * usize::from(jobs);
+            let race = race(profile, &settings, share, half, &plans(profile, &settings));
+            let [ours, best] = [Racer::Mlgw, Racer::Optimum].map(|racer| race.score(racer).byte_hit_ratio());
+            ours / best
+        });
+        let reached: Vec<f64> = reached.collect();
+        let reached = mean(reached.into_iter());
+        assert!(reached >= 0.95, "{jobs} {share}: {reached}");
+    }
+}
+
+/// The plans of one told as those of others.
+fn swapped(whose: &[Told], what: Vec<Plan>) -> Vec<Told> {
+    whose.iter().zip(what).map(|(told, plan)| Told { plan, ..told.clone() }).collect()
+}
+
+#[test]
+fn a_wrong_plan_costs_nothing() {
+    let profile = Profile::KWorkloads;
+    for (jobs, share) in [(1, 0.35), (3, 0.2), (3, 0.5)] {
+        for seed in 1..=3 {
+            let settings = |seed| Settings {
+                seed,
+                workloads: Some(jobs),
+                epochs: Some(8),
+                objects: Some(1000),
+                ..Settings::default()
+            };
+            let (right, others) = (plans(profile, &settings(seed)), plans(profile, &settings(seed + 100)));
+            let never = swapped(&right, others.iter().map(|told| told.plan.clone()).collect());
+            // Right for three epochs, and wrong from then on.
+            let half = right.iter().zip(&others).map(|(right, other)| {
+                let reads = |plan: &Plan| plan.epochs().flatten().collect::<Vec<_>>();
+                let name = |plan: &Plan, key: &u32| plan.keys().get(*key).unwrap().to_owned();
+                let (first, then) = (reads(&right.plan), reads(&other.plan));
+                let first = first[..3000].iter().map(|key| name(&right.plan, key));
+                let keys: Vec<String> =
+                    first.chain(then[3000..].iter().map(|key| name(&other.plan, key))).collect();
+                Plan::new(keys.iter().map(String::as_str), Reading::default()).unwrap()
+            });
+            let until = swapped(&right, half.collect());
+            let from = 3000 * usize::from(jobs);
+            let ratio = |plans: &[Told]| {
+                race(profile, &settings(seed), share, from, plans).score(Racer::Mlgw).byte_hit_ratio()
+            };
+            let without = ratio(&[]);
+            assert!((ratio(&never) - without).abs() < 1e-9, "{jobs} {share} {seed}");
+            let left = ratio(&until);
+            assert!(left >= without - 0.01, "{jobs} {share} {seed}: {left} {without}");
+        }
+    }
+}
+
+#[test]
+fn a_job_without_a_plan_is_served_beside_those_that_have_one() {
+    let profile = Profile::KWorkloads;
+    let settings =
+        Settings { workloads: Some(3), epochs: Some(8), objects: Some(1000), ..Settings::default() };
+    let told = plans(profile, &settings);
+    for share in [0.2, 0.5] {
+        let ratio = |plans: &[Told]| {
+            race(profile, &settings, share, 12_000, plans).score(Racer::Mlgw).byte_hit_ratio()
+        };
+        let [none, one, two, all] = [&told[..0], &told[..1], &told[..2], &told[..]].map(ratio);
+        assert!(one >= none - 0.01 && two >= one - 0.01 && all > two, "{share}: {none} {one} {two} {all}");
+    }
+}
+
+/// Reads of a job: each rank goes at its own speed, workers overtake each other, some keys are left out and some are sent again.
+fn disordered(order: &[u32], ranks: usize, random: &mut fastrand::Rng) -> Vec<u32> {
+    let mut at: Vec<(f64, u32)> = Vec::new();
+    for (place, key) in order.iter().enumerate() {
+        let rank = place % ranks;
+        let speed = 1.0 + 0.002 * rank as f64;
+        let when = place as f64 / speed + 40.0 * random.f64();
+        match random.u8(..) {
+            0..5 => {}
+            5..10 => at.extend([(when, *key), (when + 20.0, *key)]),
+            _ => at.push((when, *key)),
+        }
+    }
+    at.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    at.into_iter().map(|(_, key)| key).collect()
+}
+
+const KEYS: u32 = 3000;
+
+fn sampled(epochs: u32) -> Plan {
+    let keys: Vec<String> = (0..KEYS).map(|number| format!("train/{number}")).collect();
+    let reading =
+        Reading { sampler: Sampler::TorchDistributed, seed: 9, epochs, ranks: 8, ..Reading::default() };
+    Plan::new(keys.iter().map(String::as_str), reading).unwrap()
+}
+
+/// An engine that is told of a plan, and what reads of these keys make of it: each look says how it is followed.
+struct Played {
+    engine: Engine,
+    at_us: u64,
+}
+
+impl Played {
+    fn new(plan: Plan) -> Self {
+        let options = Options {
+            capacity_bytes: 500 << 10,
+            blocks_max: 1 << 13,
+            block_bytes: BLOCK_BYTES.into(),
+            seed: 1,
+        };
+        let mut engine = Engine::new(options);
+        engine.put_plan(7, Who::Family(5), 1, plan).unwrap();
+        Self { engine, at_us: 0 }
+    }
+
+    fn read(&mut self, key: u32) -> Followed {
+        self.at_us += 1000;
+        let key = format!("train/{key}");
+        let caller = Caller { id: self.at_us % 8, family: 5 };
+        let access = Access {
+            at_us: self.at_us,
+            caller,
+            bucket: 1,
+            key: &key,
+            op: Op::Read,
+            size: 1024,
+            range: 0..1024,
+        };
+        let seen = self.engine.observe(&access);
+        self.engine.read(seen, &access, 0);
+        self.engine.check();
+        self.engine.plan(7).unwrap()
+    }
+}
+
+#[test]
+fn ranks_workers_gaps_and_repeats_are_followed_through_all_epochs() {
+    let plan = sampled(6);
+    let mut random = fastrand::Rng::with_seed(4);
+    let mut played = Played::new(plan.clone());
+    for (epoch, order) in plan.epochs().enumerate() {
+        let reads = disordered(&order, 8, &mut random);
+        for (number, key) in reads.iter().enumerate() {
+            let followed = played.read(*key);
+            if number > 100 && number + 100 < reads.len() {
+                assert!(followed.is_trusted, "{epoch} {number} {followed:?}");
+                assert_eq!(followed.epoch as usize, epoch, "{number} {followed:?}");
+                assert!(followed.read.abs_diff(number as u32) < 120, "{number} {followed:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_job_that_is_found_under_way_or_begins_anew_is_followed_again() {
+    let plan = sampled(10);
+    let orders: Vec<Vec<u32>> = plan.epochs().collect();
+    let mut played = Played::new(plan);
+    // A server that has just started finds the job in its eighth epoch.
+    for (number, key) in orders[7].iter().chain(&orders[8][..1000]).enumerate() {
+        let followed = played.read(*key);
+        assert!(number < 1000 || followed.is_trusted, "{number} {followed:?}");
+    }
+    assert_eq!(played.engine.plan(7).unwrap().epoch, 8);
+    // The job is begun anew.
+    for (number, key) in orders[0].iter().enumerate() {
+        let followed = played.read(*key);
+        assert!(
+            number < 300 || number == 2999 || followed.is_trusted && followed.epoch == 0,
+            "{number} {followed:?}"
+        );
+    }
+}
+
+#[test]
+fn a_plan_that_is_dropped_leaves_nothing_behind() {
+    let plan = sampled(3);
+    let orders: Vec<Vec<u32>> = plan.epochs().collect();
+    let mut played = Played::new(plan.clone());
+    for key in &orders[0] {
+        played.read(*key);
+    }
+    assert_eq!(played.engine.plans.heap.len(), 500);
+    assert!(played.engine.drop_plan(7) && !played.engine.drop_plan(7));
+    played.engine.put_plan(7, Who::Caller(999), 1, plan.clone()).unwrap();
+    for key in &orders[1][..600] {
+        played.read(*key);
+    }
+    assert_eq!(played.engine.plans.heap.len(), 0, "what it kept went back to groups");
+    for number in 0..PLANS_MAX as u64 {
+        let more = played.engine.put_plan(number, Who::Caller(1), 1, plan.clone());
+        assert_eq!(more.is_ok(), number < PLANS_MAX as u64, "{number}");
+    }
+    assert!(played.engine.put_plan(PLANS_MAX as u64, Who::Caller(1), 1, plan.clone()).is_err());
+    for number in 0..LISTS_MAX as u64 {
+        played.engine.put_plan(number, Who::Caller(1), number + 1, plan.clone()).unwrap();
+    }
+    assert!(played.engine.put_plan(1, Who::Caller(1), 99, plan.clone()).is_ok(), "its list is free then");
+    assert!(played.engine.put_plan(60, Who::Caller(1), 98, plan).is_err());
+}

@@ -1,0 +1,158 @@
+//! What the engine makes of plans: it follows who follows them, and lets what they say of a block stand before what it guesses.
+//!
+//! Jobs without a plan on the same dataset are guessed as ever: a block is worth the most that plans or guesses make it.
+
+use super::job::JobRef;
+use super::planned::{self, Followed, TooManyPlans, Who};
+use super::shares::{GAIN_MIN, Least};
+use super::table::{Place, Slot};
+use super::{Advice, Engine, Seen};
+use crate::access::{Access, Op};
+use crate::plan::Plan;
+
+/// An object, by the id of its first block, and when plans expect it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Due {
+    object: u64,
+    at_us: u64,
+}
+
+/// Blocks that are given back to groups for one that is evicted, at most.
+const GIVEN_BACK: usize = 8;
+
+impl Engine {
+    /// Takes a plan of who will read what in a bucket, in the place of the one that had its number. Takes time and memory for each of its keys, about
+    /// 34 bytes; it counts once its job has done for a while what it says.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn put_plan(&mut self, number: u64, who: Who, bucket: u64, plan: Plan) -> Result<(), TooManyPlans> {
+        self.plans.put(number, who, bucket, plan, self.options.seed)?;
+        self.set_no_job_planned();
+        Ok(())
+    }
+
+    /// Forgets a plan; says whether there was one.
+    pub fn drop_plan(&mut self, number: u64) -> bool {
+        self.set_no_job_planned();
+        self.plans.drop_plan(number)
+    }
+
+    /// Whose plan it was is guessed again; others say with their next read that they have one.
+    fn set_no_job_planned(&mut self) {
+        for dataset in self.datasets.values_mut() {
+            for place in 0..dataset.jobs.len() {
+                dataset.set_planned(place, false);
+            }
+        }
+    }
+
+    /// How a plan is followed.
+    #[must_use]
+    pub fn plan(&self, number: u64) -> Option<Followed> {
+        self.plans.followed(number)
+    }
+
+    /// Notes what an access means for plans.
+    pub(super) fn follow_plans(&mut self, access: &Access<'_>, number: u16, job: Option<JobRef>) {
+        if access.op == Op::Read {
+            let object = self.names.block_id(access.bucket, access.key, 0);
+            let is_planned = self.plans.read(access.caller, object, access.at_us);
+            if let (Some(dataset), Some(job)) = (self.datasets.get_mut(&number), job) {
+                dataset.set_planned(job.place, is_planned);
+            }
+            self.give_job(access);
+        }
+        if let Some(slot) = self.plans.look_again(&mut self.table, access.at_us) {
+            self.give_back(slot);
+        }
+    }
+
+    /// Blocks that were kept before their plan was trusted come to it, a few keys at a time.
+    fn give_job(&mut self, access: &Access<'_>) {
+        let Some((list, keys)) = self.plans.take_unadopted(access.caller) else { return };
+        for key in keys {
+            for block in 0.. {
+                let Some((bucket, name)) = self.plans.key(list, key) else { break };
+                let object = self.names.block_id(bucket, name, 0);
+                let Some(slot) = self.table.find(self.names.block_id(bucket, name, block)) else { break };
+                let due = self.plans.due_us(object, access.at_us).map(|at_us| Due { object, at_us });
+                self.keep_by_plan(slot, due);
+            }
+        }
+    }
+
+    /// When plans expect an object, if any does.
+    pub(super) fn due(&mut self, now_us: u64, bucket: u64, key: &str) -> Option<Due> {
+        if self.plans.is_idle() {
+            return None;
+        }
+        let object = self.names.block_id(bucket, key, 0);
+        self.plans.due_us(object, now_us).map(|at_us| Due { object, at_us })
+    }
+
+    /// A kept block of which plans speak is kept by them.
+    pub(super) fn keep_by_plan(&mut self, slot: Slot, due: Option<Due>) {
+        let place = self.table[slot].place();
+        let Some(due) = due.filter(|_| place.is_kept() && place != Place::Pinned) else { return };
+        self.leave(slot);
+        self.plans.join(&mut self.table, slot, due.object, due.at_us);
+    }
+
+    /// A kept block of which no plan speaks any more, or that is worth more to others, goes back to the group of who has read it.
+    fn give_back(&mut self, slot: Slot) {
+        let Self { table, lists, datasets, pool, plans, names, .. } = self;
+        plans.leave(table, slot);
+        let number = names.root(table[slot].dataset());
+        match datasets.get_mut(&number) {
+            Some(dataset) if !dataset.is_skewed => dataset.join_group(table, lists, slot),
+            _ => pool.take_in(table, lists, slot),
+        }
+    }
+
+    /// Decides on a block that is not kept by what plans say of it; nothing when others make it worth more.
+    pub(super) fn admit_by_plan(&mut self, seen: Seen, slot: Slot, due: Due) -> Option<Advice> {
+        let worth = planned::worth(due.at_us, seen.now_us);
+        if self.expected_of(slot, seen.now_us) > worth {
+            return None;
+        }
+        let bytes = self.table[slot].bytes();
+        while self.kept_bytes + bytes > self.options.capacity_bytes {
+            let (least, other) = self.least(seen.now_us)?;
+            if other * GAIN_MIN >= worth || !self.evict(least) {
+                return Some(Advice::Bypass);
+            }
+        }
+        if self.table[slot].place() == Place::Ghost {
+            self.pool.forget(&mut self.table, &mut self.lists, slot);
+        }
+        self.plans.join(&mut self.table, slot, due.object, due.at_us);
+        self.kept_bytes += bytes;
+        Some(Advice::Keep)
+    }
+
+    /// What jobs without a plan make a block worth.
+    fn expected_of(&mut self, slot: Slot, now_us: u64) -> f64 {
+        let moment = self.moment(now_us);
+        let number = self.names.root(self.table[slot].dataset());
+        let Some(dataset) = self.datasets.get_mut(&number) else { return 0.0 };
+        dataset.look(&moment);
+        dataset.expected_of(&self.table[slot])
+    }
+
+    /// What plans ask for last of all that they keep.
+    pub(super) fn least_planned(&mut self, now_us: u64) -> Option<(Least, f64)> {
+        for _ in 0..GIVEN_BACK {
+            let (slot, due_us) = self.plans.last(&mut self.table, now_us)?;
+            let worth = due_us.map(|due_us| planned::worth(due_us, now_us));
+            match worth {
+                Some(worth) if self.expected_of(slot, now_us) <= worth => {
+                    return Some((Least::Planned(slot), worth));
+                }
+                _ => self.give_back(slot),
+            }
+        }
+        let (slot, due_us) = self.plans.last(&mut self.table, now_us)?;
+        Some((Least::Planned(slot), due_us.map_or(0.0, |due_us| planned::worth(due_us, now_us))))
+    }
+}

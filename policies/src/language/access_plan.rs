@@ -1,0 +1,240 @@
+//! The document in which a client tells what it will read: a bucket, keys or a prefix, and how a sampler orders them.
+
+use super::diagnostic::{Diagnostics, Findings};
+use super::limits::PLAN_TEXT_BYTES_MAX;
+use super::reader::{Fields, Place};
+use super::tree::{Bounds, parse_within};
+use crate::plan::{EPOCHS_MAX, KEYS_MAX, RANKS_MAX, Reading, Sampler, WrongPlan};
+use mlgw_common::limits::{BUCKET_NAME_LEN_MAX, KEY_LEN_MAX};
+
+/// Which keys a plan is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlannedKeys {
+    /// These, in this order.
+    Listed(Vec<Box<str>>),
+    /// All that begin so, in the order of a listing: whoever takes the plan lists them.
+    Prefix(Box<str>),
+}
+
+/// What a document says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanDocument {
+    /// The bucket's name.
+    pub bucket: Box<str>,
+    /// Its keys.
+    pub keys: PlannedKeys,
+    /// How they are read.
+    pub reading: Reading,
+}
+
+const FIELDS: &[&str] = &[
+    "version",
+    "bucket",
+    "keys",
+    "prefix",
+    "sampler",
+    "seed",
+    "first_epoch",
+    "epochs",
+    "ranks",
+    "rank",
+    "drop_last",
+];
+
+impl PlanDocument {
+    /// Reads YAML or JSON; `file` is the name that messages give it.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
+        let mut findings = Findings::new(file);
+        let bounds = Bounds { text_bytes: PLAN_TEXT_BYTES_MAX, nodes: KEYS_MAX + 4 * FIELDS.len() };
+        let node = parse_within(text, bounds, &mut findings);
+        let document = node.and_then(|node| Self::read(&Place::root(&node), &mut findings));
+        findings.result(document)
+    }
+
+    fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
+        let fields = Fields::of(place, FIELDS, findings)?;
+        super::file::read_version(&fields, findings);
+        let bucket = fields.need("bucket", findings);
+        let bucket = bucket.and_then(|at| text(&at, BUCKET_NAME_LEN_MAX, "the name of a bucket", findings));
+        let keys = read_keys(&fields, findings);
+        let reading = read_reading(&fields, findings);
+        Some(Self { bucket: bucket?, keys: keys?, reading })
+    }
+}
+
+fn text(place: &Place<'_>, bytes_max: usize, expected: &str, findings: &mut Findings) -> Option<Box<str>> {
+    let text = &findings.scalar(place, expected)?.text;
+    if text.is_empty() || text.len() > bytes_max {
+        findings.wrong(
+            place,
+            &format!("has {} bytes", text.len()),
+            format!("{expected}, at most {bytes_max} bytes"),
+        );
+        return None;
+    }
+    Some(text.clone())
+}
+
+fn read_keys(fields: &Fields<'_>, findings: &mut Findings) -> Option<PlannedKeys> {
+    match (fields.get("keys"), fields.get("prefix")) {
+        (Some(listed), None) => {
+            let items = findings.items(&listed, KEYS_MAX);
+            if items.is_empty() && listed.is_empty_list() {
+                findings.wrong(&listed, "is empty", "one or more keys".to_owned());
+            }
+            let keys = items.iter().map(|item| text(item, KEY_LEN_MAX, "a key", findings));
+            keys.collect::<Vec<_>>().into_iter().collect::<Option<_>>().map(PlannedKeys::Listed)
+        }
+        (None, Some(prefix)) => {
+            let prefix = findings.scalar(&prefix, "what keys begin with")?.text.clone();
+            Some(PlannedKeys::Prefix(prefix))
+        }
+        (Some(_), Some(prefix)) => {
+            findings.wrong(&prefix, "stands beside keys", "one of keys, prefix".to_owned());
+            None
+        }
+        (None, None) => {
+            findings.missing(fields.place, "keys or prefix");
+            None
+        }
+    }
+}
+
+fn read_reading(fields: &Fields<'_>, findings: &mut Findings) -> Reading {
+    let plain = Reading::default();
+    let mut whole = |name: &str, low: u64, high: u64| {
+        let at = fields.get(name)?;
+        let expected = format!("a whole number from {low} to {high}");
+        let scalar = findings.scalar(&at, &expected)?;
+        let number = scalar.text.parse().ok().filter(|n| scalar.plain && (low..=high).contains(n));
+        if number.is_none() {
+            findings.wrong(&at, "is no number here", expected);
+        }
+        number
+    };
+    let seed = whole("seed", 0, u64::MAX).unwrap_or(plain.seed);
+    let [first_epoch, epochs, ranks] =
+        [("first_epoch", 0, EPOCHS_MAX, 0), ("epochs", 1, EPOCHS_MAX, 1), ("ranks", 1, RANKS_MAX, 1)].map(
+            |(name, low, high, plain)| {
+                whole(name, low, u64::from(high)).map_or(plain, |number| number as u32)
+            },
+        );
+    let rank = whole("rank", 0, u64::from(RANKS_MAX)).map(|number| number as u32);
+    let drop_last = fields.get("drop_last").and_then(|at| findings.flag(&at)).unwrap_or(plain.drop_last);
+    let reading = Reading {
+        sampler: read_sampler(fields, findings),
+        seed,
+        first_epoch,
+        epochs,
+        ranks,
+        rank,
+        drop_last,
+    };
+    if let Err(wrong) = reading.check() {
+        let field = match wrong {
+            WrongPlan::Epochs(_) => "epochs",
+            WrongPlan::Rank { .. } => "rank",
+            _ => "ranks",
+        };
+        let place = fields.get(field);
+        let (spot, path) =
+            place.map_or((fields.place.node.spot, String::new()), |at| (at.node.spot, at.path()));
+        findings.add(spot, &path, wrong.to_string(), String::new(), None);
+    }
+    reading
+}
+
+fn read_sampler(fields: &Fields<'_>, findings: &mut Findings) -> Sampler {
+    let names = Sampler::ALL.map(Sampler::name);
+    let Some(at) = fields.get("sampler") else { return Sampler::default() };
+    let expected = super::diagnostic::one_of(names);
+    let Some(scalar) = findings.scalar(&at, &expected) else { return Sampler::default() };
+    let sampler = Sampler::ALL.into_iter().find(|sampler| sampler.name() == &*scalar.text);
+    if sampler.is_none() {
+        findings.unknown(&at, &scalar.text, "sampler", &names);
+    }
+    sampler.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PlanDocument, PlannedKeys};
+    use crate::plan::{KEYS_MAX, Reading, Sampler};
+
+    fn wrong(text: &str) -> String {
+        PlanDocument::parse("plan.yaml", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn keys_in_their_order() {
+        let document =
+            PlanDocument::parse("p", r#"{"version": 1, "bucket": "data", "keys": ["b", "a", "b"]}"#).unwrap();
+        let keys = PlannedKeys::Listed(["b", "a", "b"].map(Into::into).to_vec());
+        assert_eq!((&*document.bucket, document.keys, document.reading), ("data", keys, Reading::default()));
+    }
+
+    #[test]
+    fn a_prefix_and_a_sampler() {
+        let text = "version: 1\nbucket: data\nprefix: train/\nsampler: torch_distributed\nseed: 18446744073709551615\n\
+            epochs: 90\nfirst_epoch: 3\nranks: 8\nrank: 7\ndrop_last: true\n";
+        let document = PlanDocument::parse("p", text).unwrap();
+        assert_eq!(document.keys, PlannedKeys::Prefix("train/".into()));
+        let expected = Reading {
+            sampler: Sampler::TorchDistributed,
+            seed: u64::MAX,
+            first_epoch: 3,
+            epochs: 90,
+            ranks: 8,
+            rank: Some(7),
+            drop_last: true,
+        };
+        assert_eq!(document.reading, expected);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        let begin = "version: 1\nbucket: data\n";
+        for (text, message) in [
+            ("bucket: data\nprefix: x", "plan.yaml:1:1: the field version is missing"),
+            ("version: 1\nprefix: x", "plan.yaml:1:1: the field bucket is missing"),
+            (begin, "plan.yaml:1:1: the field keys or prefix is missing"),
+            (&format!("{begin}prefix: x\nkeys: [a]"), "plan.yaml:3:9: prefix: \"x\" stands beside keys"),
+            (&format!("{begin}keys: []"), "plan.yaml:3:7: keys: a list is empty (one or more keys)"),
+            (
+                &format!("{begin}keys: [a, \"\"]"),
+                "plan.yaml:3:11: keys[1]: \"\" has 0 bytes (a key, at most 1024 bytes)",
+            ),
+            (
+                &format!("{begin}prefix: x\nsampler: torch_distribted"),
+                "plan.yaml:4:10: sampler: \"torch_distribted\" is no sampler; did you mean \"torch_distributed\"?",
+            ),
+            (
+                &format!("{begin}prefix: x\nepochs: 0"),
+                "plan.yaml:4:9: epochs: \"0\" is no number here (a whole number from 1 to",
+            ),
+            (&format!("{begin}prefix: x\nseed: -1"), "plan.yaml:4:7: seed: \"-1\" is no number here"),
+            (&format!("{begin}prefix: x\nranks: 2\nrank: 2"), "plan.yaml:5:7: rank: there is no rank 2 of 2"),
+            (
+                &format!("{begin}prefix: x\nsampler: torch_random\nranks: 2"),
+                "plan.yaml:5:8: ranks: only the samplers sequential and torch_distributed deal keys out to ranks",
+            ),
+            (&format!("{begin}prefix: x\nworld: 2"), "plan.yaml:4:1: world: \"world\" is no field here"),
+            ("{\"version\": 1,\n \"keys\": [1, 2", "plan.yaml:"),
+        ] {
+            assert!(wrong(text).starts_with(message), "{text:?}: {}", wrong(text));
+        }
+    }
+
+    #[test]
+    fn more_keys_than_may_be_are_refused_where_the_list_is() {
+        let keys = "a,".repeat(KEYS_MAX + 1);
+        let found = wrong(&format!("version: 1\nbucket: data\nkeys: [{keys}]"));
+        assert!(
+            found.starts_with(&format!("plan.yaml:3:7: keys: a list of {} items is too long", KEYS_MAX + 1)),
+            "{found}"
+        );
+    }
+}

@@ -1,0 +1,78 @@
+//! Keys of a plan: their text one behind the other, so that a million of them are two pieces of memory.
+
+use super::{KEYS_MAX, TEXT_BYTES_MAX, WrongPlan};
+use std::collections::HashMap;
+
+/// Keys by number, each once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keys {
+    text: String,
+    /// Where in the text each key ends.
+    ends: Vec<u32>,
+}
+
+impl Keys {
+    /// The keys of a list, and the list by their numbers; that is empty when no key stands in it twice.
+    pub(super) fn of<'a>(listed: impl IntoIterator<Item = &'a str>) -> Result<(Self, Vec<u32>), WrongPlan> {
+        let mut keys = Self::default();
+        let mut list = Vec::new();
+        let mut numbers: HashMap<&str, u32> = HashMap::new();
+        for key in listed {
+            if list.len() == KEYS_MAX {
+                return Err(WrongPlan::TooManyKeys);
+            }
+            let next = keys.len();
+            let number = *numbers.entry(key).or_insert(next);
+            if number == next {
+                keys.push(key)?;
+            }
+            list.push(number);
+        }
+        if list.len() == keys.ends.len() {
+            list = Vec::new();
+        }
+        keys.text.shrink_to_fit();
+        keys.ends.shrink_to_fit();
+        Ok((keys, list))
+    }
+
+    pub(super) fn push(&mut self, key: &str) -> Result<(), WrongPlan> {
+        if self.text.len() + key.len() > TEXT_BYTES_MAX {
+            return Err(WrongPlan::TooLong);
+        }
+        self.text.push_str(key);
+        self.ends.push(self.text.len() as u32);
+        Ok(())
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.ends.len() as u32
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The key of that number; nothing when it is none.
+    #[must_use]
+    pub fn get(&self, number: u32) -> Option<&str> {
+        let at = number as usize;
+        let begin = if at == 0 { 0 } else { *self.ends.get(at - 1)? };
+        self.text.get(begin as usize..*self.ends.get(at)? as usize)
+    }
+
+    /// All of them, in the order of their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        (0..self.len()).filter_map(|number| self.get(number))
+    }
+
+    /// Bytes of memory that they take.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.text.capacity() + self.ends.capacity() * size_of::<u32>()
+    }
+}

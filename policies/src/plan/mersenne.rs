@@ -1,0 +1,102 @@
+//! The generator that shuffles of PyTorch and of NumPy's `RandomState` are drawn from: MT19937.
+//!
+//! Matsumoto and Nishimura, "Mersenne Twister: a 623-dimensionally equidistributed uniform pseudo-random number generator" (1998), seeded as their
+//! `init_genrand` of 2002 does. The same seed gives the same numbers everywhere.
+
+const LENGTH: usize = 624;
+const SHIFT: usize = 397;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Mersenne {
+    state: Vec<u32>,
+    at: usize,
+}
+
+impl Mersenne {
+    /// One of that seed, of which both libraries use the low half.
+    pub(super) fn new(seed: u64) -> Self {
+        let next = |(before, number): &(u32, u32)| {
+            let number = number + 1;
+            let mixed = 1_812_433_253_u32.wrapping_mul(before ^ before >> 30).wrapping_add(number);
+            Some((mixed, number))
+        };
+        let state = std::iter::successors(Some((seed as u32, 0)), next).take(LENGTH);
+        Self { state: state.map(|(word, _)| word).collect(), at: LENGTH }
+    }
+
+    fn turn(&mut self) {
+        for at in 0..LENGTH {
+            let joined = self.state[at] & 0x8000_0000 | self.state[(at + 1) % LENGTH] & 0x7fff_ffff;
+            let twist = if joined & 1 == 1 { 0x9908_b0df } else { 0 };
+            self.state[at] = self.state[(at + SHIFT) % LENGTH] ^ joined >> 1 ^ twist;
+        }
+        self.at = 0;
+    }
+
+    pub(super) fn next(&mut self) -> u32 {
+        if self.at == LENGTH {
+            self.turn();
+        }
+        let mut word = self.state[self.at];
+        self.at += 1;
+        word ^= word >> 11;
+        word ^= word << 7 & 0x9d2c_5680;
+        word ^= word << 15 & 0xefc6_0000;
+        word ^ word >> 18
+    }
+
+    /// `torch.randperm`: Fisher and Yates from the front, by the remainder. So it is for fewer than 2³² / 20 items.
+    pub(super) fn torch_permutation(&mut self, count: u32) -> Vec<u32> {
+        let mut items: Vec<u32> = (0..count).collect();
+        for at in 0..count.saturating_sub(1) {
+            let other = at + self.next() % (count - at);
+            items.swap(at as usize, other as usize);
+        }
+        items
+    }
+
+    /// `numpy.random.RandomState.permutation`: from the back, numbers that are too large being drawn again.
+    pub(super) fn numpy_permutation(&mut self, count: u32) -> Vec<u32> {
+        let mut items: Vec<u32> = (0..count).collect();
+        for at in (1..count).rev() {
+            let mask = u32::MAX >> at.leading_zeros();
+            let other = loop {
+                let drawn = self.next() & mask;
+                if drawn <= at {
+                    break drawn;
+                }
+            };
+            items.swap(at as usize, other as usize);
+        }
+        items
+    }
+
+    /// Passes over numbers that something else draws.
+    pub(super) fn skip(&mut self, numbers: u32) {
+        for _ in 0..numbers {
+            self.next();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Mersenne;
+
+    /// The ten thousandth number of the default seed, as the C++ standard says of `std::mt19937` (26.6.5).
+    #[test]
+    fn it_is_the_generator_of_the_standard() {
+        let mut numbers = Mersenne::new(5489);
+        numbers.skip(9999);
+        assert_eq!(numbers.next(), 4_123_659_995);
+    }
+
+    #[test]
+    fn one_item_and_none_need_no_number() {
+        let mut numbers = Mersenne::new(1);
+        assert!(numbers.torch_permutation(0).is_empty());
+        assert_eq!(numbers.numpy_permutation(1), [0]);
+        assert_eq!(numbers.next(), 1_791_095_845);
+    }
+}

@@ -1,0 +1,126 @@
+//! A plan as bytes, to be kept: a version, how it is read, its keys, and a checksum.
+//!
+//! Keys share the begin of the one before. Always: what is read back is what was written, and anything else is refused. A torn or damaged plan is
+//! no plan: the client's reads are then looked at as if it had never told.
+
+use super::{EPOCHS_MAX, KEYS_MAX, Keys, Plan, RANKS_MAX, Reading, Sampler, TEXT_BYTES_MAX, WrongPlan};
+use crate::trace::varint::{Bytes, put};
+use std::sync::Arc;
+use thiserror::Error;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Of this form.
+const VERSION: u8 = 1;
+const CHECKSUM_BYTES: usize = 8;
+/// Rank 3 is written as 4: 0 is all ranks.
+const ALL_RANKS: u64 = 0;
+
+/// Why bytes are no plan.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum BadPlan {
+    /// They are not what was written.
+    #[error("the stored plan is damaged")]
+    Damaged,
+    /// A later program wrote them.
+    #[error("the stored plan is of version {0}, which this program does not know")]
+    Version(u8),
+    /// It breaks a limit.
+    #[error(transparent)]
+    Wrong(#[from] WrongPlan),
+}
+
+impl Plan {
+    /// The plan as bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let Reading { sampler, seed, first_epoch, epochs, ranks, rank, drop_last } = self.reading;
+        let mut out = vec![VERSION, sampler as u8, u8::from(drop_last)];
+        for number in [
+            seed,
+            first_epoch.into(),
+            epochs.into(),
+            ranks.into(),
+            rank.map_or(ALL_RANKS, |rank| u64::from(rank) + 1),
+            self.keys.len().into(),
+        ] {
+            put(&mut out, number);
+        }
+        let mut before = "";
+        for key in self.keys.iter() {
+            let shared = before.bytes().zip(key.bytes()).take_while(|(one, other)| one == other).count();
+            put(&mut out, shared as u64);
+            put(&mut out, (key.len() - shared) as u64);
+            out.extend_from_slice(&key.as_bytes()[shared..]);
+            before = key;
+        }
+        put(&mut out, self.list.len() as u64);
+        for item in &self.list {
+            put(&mut out, u64::from(*item));
+        }
+        out.extend_from_slice(&xxh3_64(&out).to_le_bytes());
+        out
+    }
+
+    /// The plan that was written as `bytes`.
+    ///
+    /// # Errors
+    /// When they are none.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, BadPlan> {
+        match bytes.first() {
+            None | Some(&VERSION) => {}
+            Some(version) => return Err(BadPlan::Version(*version)),
+        }
+        let (body, checksum) = bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or(BadPlan::Damaged)?;
+        if xxh3_64(body) != u64::from_le_bytes(*checksum) {
+            return Err(BadPlan::Damaged);
+        }
+        let mut rest = Bytes(body);
+        let reading = reading(&mut rest).ok_or(BadPlan::Damaged)?;
+        reading.check()?;
+        let keys = keys(&mut rest)?;
+        let count = number(&mut rest, KEYS_MAX as u64)? as usize;
+        let mut list = Vec::with_capacity(count.min(rest.0.len()));
+        for _ in 0..count {
+            list.push(number(&mut rest, u64::from(keys.len().saturating_sub(1)))? as u32);
+        }
+        let plan = Self { keys: Arc::new(keys), list, reading };
+        match (rest.0, plan.length()) {
+            ([], 0) => Err(WrongPlan::Empty.into()),
+            ([], _) => Ok(plan),
+            _ => Err(BadPlan::Damaged),
+        }
+    }
+}
+
+fn number(rest: &mut Bytes<'_>, most: u64) -> Result<u64, BadPlan> {
+    rest.varint().filter(|number| *number <= most).ok_or(BadPlan::Damaged)
+}
+
+fn reading(rest: &mut Bytes<'_>) -> Option<Reading> {
+    let (_version, sampler, drop_last) = (rest.byte()?, rest.byte()?, rest.byte()?);
+    let sampler = *Sampler::ALL.get(usize::from(sampler))?;
+    let seed = rest.varint()?;
+    let mut below = |most: u32| u32::try_from(rest.varint()?).ok().filter(|number| *number <= most);
+    let (first_epoch, epochs) = (below(EPOCHS_MAX)?, below(EPOCHS_MAX)?);
+    let (ranks, rank) = (below(RANKS_MAX)?, below(RANKS_MAX)?);
+    let drop_last = match drop_last {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    Some(Reading { sampler, seed, first_epoch, epochs, ranks, rank: rank.checked_sub(1), drop_last })
+}
+
+fn keys(rest: &mut Bytes<'_>) -> Result<Keys, BadPlan> {
+    let count = number(rest, KEYS_MAX as u64)?;
+    let mut keys = Keys::default();
+    let mut key: Vec<u8> = Vec::new();
+    for _ in 0..count {
+        let shared = number(rest, key.len() as u64)? as usize;
+        let more = number(rest, TEXT_BYTES_MAX as u64)? as usize;
+        key.truncate(shared);
+        key.extend_from_slice(rest.take(more).ok_or(BadPlan::Damaged)?);
+        keys.push(std::str::from_utf8(&key).map_err(|_| BadPlan::Damaged)?)?;
+    }
+    Ok(keys)
+}

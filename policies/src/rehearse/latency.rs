@@ -1,0 +1,250 @@
+//! How long readers wait for an upstream that is far away, and what reading ahead spares them.
+//!
+//! A model of a server and its clients: each caller asks for one thing after the other and works between two of them; what is not there comes from
+//! upstream, which answers after a while and then as fast as its link carries what all have asked for. Blocks are kept as the engine advises; what it
+//! passes on lives in a memory of bounded size until it is read. What it says will be read next is fetched at once, and what became of it told.
+//! Time is that of the model: the same requests give the same waits everywhere.
+
+mod store;
+
+use super::blocks::touched;
+use super::scene::{Request, Scene};
+use super::telling::Told;
+use crate::engine::{Advice, Ahead, Engine, Next, Options, Outcome, TooManyPlans, Unread};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use store::{Fetched, Store};
+
+/// A server, its upstream and the clients' work.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Until the first byte comes.
+    pub latency_us: u64,
+    /// Bytes that the link carries in a microsecond.
+    pub bytes_per_us: f64,
+    /// What a caller does after each request, and for each byte of it.
+    pub work_us: f64,
+    /// Microseconds of work for a byte.
+    pub work_byte_us: f64,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Bytes that are kept.
+    pub capacity_bytes: u64,
+    /// Bytes of what is passed on and not read yet.
+    pub memory_bytes: u64,
+    /// How far it may be read ahead; nothing for not at all.
+    pub ahead: Option<Ahead>,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// Requests.
+    pub requests: u64,
+    /// Of these, those that waited for upstream for more than a millisecond.
+    pub waited: u64,
+    /// Requests for the begin of an object, and those of them that waited.
+    pub begins: u64,
+    /// Of these, those that waited.
+    pub begins_waited: u64,
+    /// Bytes that came from upstream.
+    pub upstream_bytes: u64,
+    /// Of these, what came before it was asked for.
+    pub ahead_bytes: u64,
+    /// Of these, what nobody asked for in time.
+    pub wasted_bytes: u64,
+    /// When the last was through.
+    pub end_us: u64,
+}
+
+impl Waits {
+    /// The share of requests that did not wait for upstream.
+    #[must_use]
+    pub fn prompt(&self) -> f64 {
+        1.0 - self.waited as f64 / self.requests.max(1) as f64
+    }
+
+    /// The same without those for the begin of an object.
+    #[must_use]
+    pub fn prompt_within(&self) -> f64 {
+        let (requests, waited) = (self.requests - self.begins, self.waited - self.begins_waited);
+        1.0 - waited as f64 / requests.max(1) as f64
+    }
+
+    /// The share of what came from upstream that nobody asked for.
+    #[must_use]
+    pub fn wasted(&self) -> f64 {
+        self.wasted_bytes as f64 / self.upstream_bytes.max(1) as f64
+    }
+}
+
+/// A wait that counts.
+const WAIT_US: u64 = 1000;
+
+struct Server<'a> {
+    scene: &'a Scene,
+    setup: Setup,
+    engine: Engine,
+    /// Keys by name and bucket, to see whether there are such.
+    keys: HashMap<(u64, &'a str), u32>,
+    /// Until when the link is busy.
+    link_us: f64,
+    store: Store,
+    next: Vec<Next>,
+    waits: Waits,
+}
+
+/// Runs the requests of each caller, one after the other, and told plans.
+///
+/// # Errors
+/// When there are too many plans.
+pub fn run(
+    scene: &Scene,
+    requests: impl Iterator<Item = Request>,
+    told: &[Told],
+    setup: &Setup,
+) -> Result<Waits, TooManyPlans> {
+    let mut callers: BTreeMap<u16, VecDeque<Request>> = BTreeMap::new();
+    requests.for_each(|request| callers.entry(request.caller).or_default().push_back(request));
+    let mut engine = Engine::new(Options {
+        capacity_bytes: setup.capacity_bytes,
+        blocks_max: 1 << 20,
+        block_bytes: u64::from(setup.block_bytes),
+        seed: 0,
+    });
+    for (number, told) in told.iter().enumerate() {
+        engine.put_plan(number as u64, told.who, told.bucket, told.plan.clone())?;
+    }
+    let numbers = 0..scene.keys.len() as u32;
+    let mut server = Server {
+        scene,
+        setup: *setup,
+        engine,
+        keys: numbers.map(|key| ((scene.keys.bucket(key), scene.keys.name(key)), key)).collect(),
+        link_us: 0.0,
+        store: Store::default(),
+        next: Vec::new(),
+        waits: Waits::default(),
+    };
+    let first = |requests: &VecDeque<Request>| requests.front().map_or(0, |request| request.at_us);
+    let mut due: BinaryHeap<_> = callers.iter().map(|(caller, its)| Reverse((first(its), *caller))).collect();
+    while let Some(Reverse((now_us, caller))) = due.pop() {
+        let Some(request) = callers.get_mut(&caller).and_then(VecDeque::pop_front) else { continue };
+        let done_us = server.take(&request, now_us);
+        let bytes = (request.range.end - request.range.start) as f64;
+        let work_us = setup.work_us + bytes * setup.work_byte_us;
+        server.waits.end_us = server.waits.end_us.max(done_us + work_us as u64);
+        due.push(Reverse((done_us + work_us as u64, caller)));
+    }
+    server.waits.wasted_bytes += server.store.unread_bytes();
+    Ok(server.waits)
+}
+
+impl Server<'_> {
+    /// Serves a request. Answers when that was done.
+    fn take(&mut self, request: &Request, now_us: u64) -> u64 {
+        let mut access = self.scene.access(request);
+        access.at_us = now_us;
+        let seen = self.engine.observe(&access);
+        let mut done_us = now_us;
+        for (block, bytes) in touched(access.size, &access.range, self.setup.block_bytes) {
+            let id = self.engine.block_id(access.bucket, access.key, block);
+            let advice = self.engine.read(seen, &access, block);
+            self.let_go();
+            let there_us = match self.store.read(id, advice != Advice::Bypass) {
+                Some(Fetched { there_us, stream, .. }) => {
+                    if let Some(stream) = stream {
+                        let outcome = if there_us > now_us { Outcome::Late } else { Outcome::Used };
+                        self.engine.ahead_outcome(stream, access.bucket, access.key, outcome, 1);
+                    }
+                    there_us
+                }
+                None => {
+                    let there_us = self.fetch(bytes, now_us);
+                    let fetched = Fetched { there_us, bytes, key: request.key, stream: None };
+                    self.store.put(id, fetched, advice != Advice::Bypass);
+                    there_us
+                }
+            };
+            done_us = done_us.max(there_us);
+        }
+        self.count(request.range.start == 0, done_us - now_us);
+        if let Some(limits) = self.setup.ahead {
+            let mut next = std::mem::take(&mut self.next);
+            self.engine.ahead(seen, &access, &limits, &mut next);
+            next.drain(..).for_each(|next| self.fetch_ahead(&next, now_us));
+            self.next = next;
+        }
+        self.trim();
+        done_us
+    }
+
+    fn count(&mut self, is_begin: bool, wait_us: u64) {
+        let waited = u64::from(wait_us > WAIT_US);
+        self.waits.requests += 1;
+        self.waits.waited += waited;
+        self.waits.begins += u64::from(is_begin);
+        self.waits.begins_waited += u64::from(is_begin) * waited;
+    }
+
+    /// When bytes are there that are asked for now.
+    fn fetch(&mut self, bytes: u32, now_us: u64) -> u64 {
+        self.waits.upstream_bytes += u64::from(bytes);
+        let begins_us = self.link_us.max((now_us + self.setup.latency_us) as f64);
+        self.link_us = begins_us + f64::from(bytes) / self.setup.bytes_per_us;
+        self.link_us as u64
+    }
+
+    fn fetch_ahead(&mut self, next: &Next, now_us: u64) {
+        let tell = |engine: &mut Engine, outcome, blocks| {
+            engine.ahead_outcome(next.stream, next.bucket, &next.key, outcome, blocks);
+        };
+        let Some(key) = self.keys.get(&(next.bucket, next.key.as_str())).copied() else {
+            return tell(&mut self.engine, Outcome::Absent, next.blocks);
+        };
+        let size = self.scene.keys.size(key);
+        for block in next.first..next.first + next.blocks {
+            let first = u64::from(block) * u64::from(self.setup.block_bytes);
+            let id = self.engine.block_id(next.bucket, &next.key, block);
+            if first >= size || self.store.has(id) {
+                tell(&mut self.engine, Outcome::Declined, 1);
+                continue;
+            }
+            let bytes = (size - first).min(u64::from(self.setup.block_bytes)) as u32;
+            let unread = Unread { bucket: next.bucket, key: &next.key, size, number: block };
+            let advice = self.engine.adopt(now_us, &unread);
+            self.let_go();
+            let there_us = self.fetch(bytes, now_us);
+            self.waits.ahead_bytes += u64::from(bytes);
+            let fetched = Fetched { there_us, bytes, key, stream: Some(next.stream) };
+            self.store.put(id, fetched, advice == Advice::Keep);
+        }
+    }
+
+    /// What the engine evicted is gone.
+    fn let_go(&mut self) {
+        let evicted: Vec<u64> = self.engine.take_evicted().collect();
+        for fetched in evicted.into_iter().filter_map(|id| self.store.evict(id)).collect::<Vec<_>>() {
+            self.waste(fetched);
+        }
+    }
+
+    /// Memory for what is passed on is bounded.
+    fn trim(&mut self) {
+        while let Some(fetched) = self.store.trim(self.setup.memory_bytes) {
+            self.waste(fetched);
+        }
+    }
+
+    fn waste(&mut self, fetched: Fetched) {
+        if let Some(stream) = fetched.stream {
+            self.waits.wasted_bytes += u64::from(fetched.bytes);
+            let keys = &self.scene.keys;
+            let (bucket, name) = (keys.bucket(fetched.key), keys.name(fetched.key));
+            self.engine.ahead_outcome(stream, bucket, name, Outcome::Wasted, 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

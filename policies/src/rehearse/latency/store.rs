@@ -1,0 +1,71 @@
+//! Blocks that are there or under way: those that are kept, and those that wait in memory to be read.
+
+use std::collections::{HashMap, VecDeque};
+
+/// A block that came from upstream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fetched {
+    pub(super) there_us: u64,
+    pub(super) bytes: u32,
+    pub(super) key: u32,
+    /// For whom it was fetched before anybody asked; nothing once somebody has.
+    pub(super) stream: Option<u64>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    kept: HashMap<u64, Fetched>,
+    memory: HashMap<u64, Fetched>,
+    /// Ids in the order in which they came to memory; some have left it.
+    order: VecDeque<u64>,
+    memory_bytes: u64,
+}
+
+impl Store {
+    pub(super) fn has(&self, id: u64) -> bool {
+        self.kept.contains_key(&id) || self.memory.contains_key(&id)
+    }
+
+    /// A block is read, and kept from then on or not. Answers what it was before.
+    pub(super) fn read(&mut self, id: u64, is_kept: bool) -> Option<Fetched> {
+        let known = self.kept.get_mut(&id).or_else(|| self.memory.get_mut(&id))?;
+        let before = *known;
+        known.stream = None;
+        if is_kept && let Some(fetched) = self.memory.remove(&id) {
+            self.memory_bytes -= u64::from(fetched.bytes);
+            self.kept.insert(id, fetched);
+        }
+        Some(before)
+    }
+
+    pub(super) fn put(&mut self, id: u64, fetched: Fetched, is_kept: bool) {
+        if is_kept {
+            self.kept.insert(id, fetched);
+        } else if self.memory.insert(id, fetched).is_none() {
+            self.memory_bytes += u64::from(fetched.bytes);
+            self.order.push_back(id);
+        }
+    }
+
+    pub(super) fn evict(&mut self, id: u64) -> Option<Fetched> {
+        self.kept.remove(&id)
+    }
+
+    /// What has been in memory longest, if that holds too much.
+    pub(super) fn trim(&mut self, bytes_max: u64) -> Option<Fetched> {
+        while self.memory_bytes > bytes_max {
+            if let Some(fetched) = self.memory.remove(&self.order.pop_front()?) {
+                self.memory_bytes -= u64::from(fetched.bytes);
+                return Some(fetched);
+            }
+        }
+        None
+    }
+
+    /// Bytes that nobody asked for.
+    pub(super) fn unread_bytes(&self) -> u64 {
+        let unread = self.kept.values().chain(self.memory.values()).filter(|one| one.stream.is_some());
+        unread.map(|one| u64::from(one.bytes)).sum()
+    }
+}
