@@ -6,6 +6,7 @@
 
 pub mod access;
 mod block;
+pub mod checkpoints;
 pub mod engine;
 pub mod language;
 pub mod rehearse;
