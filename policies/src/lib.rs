@@ -8,9 +8,11 @@ pub mod access;
 mod block;
 pub mod checkpoints;
 pub mod engine;
+pub mod facts;
 pub mod language;
 pub mod rehearse;
 pub mod trace;
+pub mod workloads;
 
 pub use access::{Access, Caller, Op};
 pub use block::block_id;
