@@ -338,6 +338,18 @@ impl Engine {
         self.names.name(seen.dataset)
     }
 
+    /// The number of the dataset of an access. Datasets that turn out to be one have one number from then on.
+    #[must_use]
+    pub fn dataset_number(&self, seen: Seen) -> u16 {
+        self.names.root(seen.dataset)
+    }
+
+    /// The number that a dataset has by now which had that one before.
+    #[must_use]
+    pub fn dataset_now(&self, number: u16) -> u16 {
+        self.names.root(number)
+    }
+
     /// The place of the job of an access in its dataset.
     fn place(&self, seen: Seen, dataset: &Dataset) -> Option<usize> {
         let own = self.streams.job(seen.stream).and_then(|job| dataset.place(job));

@@ -6,12 +6,15 @@
 
 pub mod access;
 mod block;
+pub mod checkpoints;
 pub mod engine;
+pub mod facts;
 mod fingerprint;
 pub mod language;
 pub mod plan;
 pub mod rehearse;
 pub mod trace;
+pub mod workloads;
 
 pub use access::{Access, Caller, Op};
 pub use block::{BLOCK_ID_SEED, block_id};

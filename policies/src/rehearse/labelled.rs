@@ -7,6 +7,7 @@
 
 mod checkpoints;
 mod layout;
+pub mod lives;
 mod reads;
 
 use super::naming::{Naming, mix};

@@ -2,6 +2,7 @@
 
 use super::{Kind, Traffic};
 use crate::access::Op;
+use crate::language::{Phase, Word};
 use crate::rehearse::scene::{Pattern, Request, Scene};
 use crate::rehearse::workload::Workload;
 use std::collections::{BTreeMap, BTreeSet};
@@ -181,4 +182,26 @@ fn datasets_are_of_many_sizes() {
         sizes.extend((0..scene.keys.len() as u32).map(|key| scene.keys.size(key).ilog2()));
     }
     assert!(*sizes.first().unwrap() <= 12 && *sizes.last().unwrap() >= 28, "{sizes:?}");
+}
+
+#[test]
+fn lives_are_what_their_phases_say() {
+    for seed in 0..8 {
+        let lives = super::lives::Lives { seed, naming: crate::rehearse::Naming::Plain, time_scale: 1.0 };
+        let told = lives.generate();
+        assert!(told.requests.is_sorted_by_key(|(request, _)| request.at_us));
+        assert_eq!(told.requests, lives.generate().requests);
+        let mut begun = BTreeSet::new();
+        for (request, phase) in &told.requests {
+            let access = told.scene.access(request);
+            assert!(access.range.start < access.range.end && access.range.end <= access.size);
+            assert_eq!(request.op == Op::Write, *phase == Phase::CheckpointSave);
+            // Who reads a model reads that first.
+            let is_first = begun.insert(request.stream);
+            let has_none = told.lives[usize::from(request.stream)] == super::lives::Life::Search;
+            assert!(!is_first || has_none || *phase == Phase::Initialization, "{phase}");
+        }
+        let phases: BTreeSet<_> = told.requests.iter().map(|(_, phase)| *phase).collect();
+        assert_eq!(phases.len(), Phase::ALL.len());
+    }
 }

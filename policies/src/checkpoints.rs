@@ -1,0 +1,422 @@
+//! Checkpoint generations as groups: which files are one checkpoint, which are complete, and which generation each of them is.
+//!
+//! It is told of what is written and deleted, and of what a listing finds, in any order of keys; names say which files belong together
+//! (`layout.rs`) and what was written last says whether they are all there (`group.rs`). Groups of one run are a series, ordered by the number of
+//! the step where names carry one, as a number, otherwise by the time of the last write. Always: generation 0 is the newest complete
+//! one; a group is not complete while it is written again; [`Checkpoints::retain`] never names the last complete group, nor one that is written.
+//!
+//! Memory is bounded: beyond it the groups that were written longest ago are forgotten, and of a single one that is larger the names of its
+//! files. What a crash loses is found again by listing; no byte depends on it.
+
+mod group;
+mod kind;
+mod layout;
+mod retain;
+
+pub use kind::model_file_kind;
+pub use layout::Layout;
+pub use retain::Keep;
+
+use group::{Group, Habits};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// What this may use, and what counts as long.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of memory for names and groups.
+    pub memory_bytes_max: usize,
+    /// A group without a file that is written last is complete when nothing was written to it for so long.
+    pub quiet_us: u64,
+}
+
+impl Default for Limits {
+    /// 16 MiB, which are a hundred thousand files or more; ten minutes.
+    fn default() -> Self {
+        Self { memory_bytes_max: 16 << 20, quiet_us: 600_000_000 }
+    }
+}
+
+/// A run's checkpoints, as long as one of them is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SeriesId(u32);
+
+/// A checkpoint, as long as it is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId {
+    series: SeriesId,
+    serial: u32,
+}
+
+impl GroupId {
+    /// The run that it is of.
+    #[must_use]
+    pub const fn series(self) -> SeriesId {
+        self.series
+    }
+}
+
+/// A checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Generation<'a> {
+    /// Which one.
+    pub id: GroupId,
+    /// The bucket's id.
+    pub bucket: u64,
+    /// What the keys of all its files begin with, and no others.
+    pub prefix: &'a str,
+    /// Who writes such.
+    pub layout: Layout,
+    /// The number of its step, or of its epoch where there is no step.
+    pub step: Option<u64>,
+    /// Counted back from the newest complete one, which is 0; nothing while it is not complete.
+    pub generation: Option<u32>,
+    /// How many files it has.
+    pub files: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// When its first file was written, in microseconds.
+    pub first_us: u64,
+    /// When its last file was.
+    pub last_us: u64,
+}
+
+impl Generation<'_> {
+    /// Whether all of it is there.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.generation.is_some()
+    }
+
+    /// The number that a name gives as `measure`, as Lightning writes it: `epoch=3-val_loss=0.25.ckpt`.
+    #[must_use]
+    pub fn measure(&self, measure: &str) -> Option<f64> {
+        layout::measure_in(self.prefix, measure)
+    }
+}
+
+/// A run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeriesView<'a> {
+    /// Which one.
+    pub id: SeriesId,
+    /// The bucket's id.
+    pub bucket: u64,
+    /// What its checkpoints are called, with `#` for numbers: `run/checkpoint-#/`.
+    pub name: &'a str,
+    /// How many checkpoints of it are remembered, complete or not.
+    pub groups: usize,
+}
+
+struct Series {
+    bucket: u64,
+    name: Box<str>,
+    /// How long the folder of all is, in its name.
+    parent_length: usize,
+    groups: BTreeMap<Box<str>, Group>,
+    habits: Habits,
+    /// The smallest interval between two that came one after the other.
+    spacing: Option<u64>,
+    /// The one that was written last, and its step or time.
+    newest: Option<(u32, u64)>,
+}
+
+/// See the module.
+pub struct Checkpoints {
+    limits: Limits,
+    ids: HashMap<u64, HashMap<Box<str>, SeriesId>>,
+    series: BTreeMap<SeriesId, Series>,
+    /// Groups by when they were written last.
+    ages: BTreeSet<(u64, GroupId)>,
+    memory_bytes: usize,
+    serials: u32,
+}
+
+impl Checkpoints {
+    /// Nothing is known yet.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        let (ids, series, ages) = (HashMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { limits, ids, series, ages, memory_bytes: 0, serials: 0 }
+    }
+
+    /// An object was written whole; an upload in parts, when it was completed. Says which checkpoint it belongs to.
+    pub fn wrote(&mut self, at_us: u64, bucket: u64, key: &str, bytes: u64) -> Option<GroupId> {
+        let id = self.listed(at_us, bucket, key, bytes)?;
+        self.series.get_mut(&id.series)?.note_spacing(id);
+        Some(id)
+    }
+
+    /// A listing found an object that was written then. What lies between checkpoints that are found may have been deleted, so that their
+    /// intervals say nothing.
+    pub fn listed(&mut self, at_us: u64, bucket: u64, key: &str, bytes: u64) -> Option<GroupId> {
+        let Some(place) = layout::place(key) else {
+            if let Some(parent) = layout::pointer(key) {
+                self.point(at_us, bucket, parent);
+            }
+            return None;
+        };
+        let id = self.series_of(bucket, &place);
+        let series = self.series.get_mut(&id)?;
+        if !series.groups.contains_key(place.prefix) {
+            series.begin(Group::new(self.serials, &place, at_us), at_us);
+            self.serials += 1;
+        }
+        let group = series.groups.get_mut(place.prefix)?;
+        let group_id = GroupId { series: id, serial: group.serial };
+        let (before_us, before_bytes) = (group.last_us, group.memory_bytes());
+        let is_new = group.files == 0;
+        group.wrote(&place, bytes, at_us, &series.habits);
+        let is_marked = place.role == layout::Role::Last && place.layout != Layout::Safetensors;
+        series.habits.is_marked |= is_marked;
+        self.memory_bytes += group.memory_bytes() - if is_new { 0 } else { before_bytes };
+        self.ages.remove(&(before_us, group_id));
+        self.ages.insert((group.last_us, group_id));
+        self.forget_oldest(group_id);
+        Some(group_id)
+    }
+
+    /// An object was deleted.
+    pub fn deleted(&mut self, bucket: u64, key: &str) {
+        let Some(place) = layout::place(key) else { return };
+        let Some(id) = self.find(bucket, &place.series) else { return };
+        let Some(group) = self.series.get_mut(&id).and_then(|it| it.groups.get_mut(place.prefix)) else {
+            return;
+        };
+        let before = group.memory_bytes();
+        group.deleted(&place);
+        self.memory_bytes = self.memory_bytes - before + group.memory_bytes();
+        if group.files == 0 {
+            let id = GroupId { series: id, serial: group.serial };
+            self.forget(id);
+        }
+    }
+
+    /// Time has gone on: what nobody has written to for long, nobody is writing any more.
+    pub fn settle(&mut self, now_us: u64) {
+        let quiet_us = now_us.saturating_sub(self.limits.quiet_us);
+        for group in self.series.values_mut().flat_map(|series| series.groups.values_mut()) {
+            if now_us >= self.limits.quiet_us && group.is_quiet_since(quiet_us) {
+                group.settle();
+            }
+        }
+    }
+
+    /// Forgets a checkpoint: it was released, or something else has taken its place.
+    pub fn forget(&mut self, id: GroupId) {
+        let Some(series) = self.series.get_mut(&id.series) else { return };
+        let Some(prefix) = series.find(id).map(|group| group.prefix.clone()) else { return };
+        let Some(group) = series.groups.remove(&prefix) else { return };
+        self.memory_bytes -= group.memory_bytes();
+        self.ages.remove(&(group.last_us, id));
+        if series.groups.is_empty() {
+            self.memory_bytes -= series_bytes(&series.name);
+            if let Some(ids) = self.ids.get_mut(&series.bucket) {
+                ids.remove(&series.name);
+                if ids.is_empty() {
+                    self.ids.remove(&series.bucket);
+                }
+            }
+            self.series.remove(&id.series);
+        }
+    }
+
+    /// The checkpoint that a key belongs to, be the key there or not.
+    #[must_use]
+    pub fn group_of(&self, bucket: u64, key: &str) -> Option<Generation<'_>> {
+        let place = layout::place(key)?;
+        let id = self.find(bucket, &place.series)?;
+        let series = self.series.get(&id)?;
+        let group = series.groups.get(place.prefix)?;
+        Some(series.view(id, group, series.generation(group)))
+    }
+
+    /// A checkpoint, if it is remembered.
+    #[must_use]
+    pub fn group(&self, id: GroupId) -> Option<Generation<'_>> {
+        let series = self.series.get(&id.series)?;
+        let group = series.find(id)?;
+        Some(series.view(id.series, group, series.generation(group)))
+    }
+
+    /// All checkpoints of a run, the oldest first.
+    #[must_use]
+    pub fn generations(&self, series: SeriesId) -> Vec<Generation<'_>> {
+        self.series.get(&series).map(|it| it.generations(series)).unwrap_or_default()
+    }
+
+    /// The newest complete checkpoint of a run.
+    #[must_use]
+    pub fn newest_complete(&self, series: SeriesId) -> Option<Generation<'_>> {
+        self.generations(series).into_iter().rfind(Generation::is_complete)
+    }
+
+    /// All runs.
+    pub fn series(&self) -> impl Iterator<Item = SeriesView<'_>> {
+        self.series.iter().map(|(id, series)| SeriesView {
+            id: *id,
+            bucket: series.bucket,
+            name: &series.name,
+            groups: series.groups.len(),
+        })
+    }
+
+    /// The files of a checkpoint: what follows its prefix, and bytes. Nothing if they are not remembered: then a listing of the prefix tells.
+    #[must_use]
+    pub fn members(&self, id: GroupId) -> Option<impl Iterator<Item = (&str, u64)>> {
+        let names = self.series.get(&id.series)?.find(id)?.names()?;
+        Some(names.iter().map(|(rest, file)| (&**rest, file.bytes)))
+    }
+
+    /// The checkpoints of a run that may go, the oldest first. `measure` says how good one is, where that is known.
+    #[must_use]
+    pub fn retain(
+        &self,
+        series: SeriesId,
+        keep: Keep,
+        measure: &dyn Fn(&Generation<'_>) -> Option<f64>,
+    ) -> Vec<GroupId> {
+        let generations = self.generations(series);
+        let spacing = self.series.get(&series).and_then(|it| it.spacing);
+        let goes = retain::may_go(&generations, keep, spacing, measure);
+        goes.into_iter().map(|at| generations[at].id).collect()
+    }
+
+    /// Memory that all of it takes, in bytes; at most what the limits say.
+    #[must_use]
+    pub const fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    fn find(&self, bucket: u64, name: &str) -> Option<SeriesId> {
+        self.ids.get(&bucket)?.get(name).copied()
+    }
+
+    fn series_of(&mut self, bucket: u64, place: &layout::Place<'_>) -> SeriesId {
+        if let Some(id) = self.find(bucket, &place.series) {
+            return id;
+        }
+        let id = SeriesId(self.serials);
+        self.serials += 1;
+        let name: Box<str> = place.series.as_str().into();
+        self.memory_bytes += series_bytes(&name);
+        self.ids.entry(bucket).or_default().insert(name.clone(), id);
+        let parent_length = place.parent.len();
+        let (groups, habits) = (BTreeMap::new(), Habits::default());
+        self.series
+            .insert(id, Series { bucket, name, parent_length, groups, habits, spacing: None, newest: None });
+        id
+    }
+
+    /// A file says that the checkpoint beside it which was written last is complete.
+    fn point(&mut self, at_us: u64, bucket: u64, parent: &str) {
+        let in_parent =
+            |series: &&mut Series| series.bucket == bucket && series.name[..series.parent_length] == *parent;
+        for series in self.series.values_mut().filter(in_parent) {
+            let written =
+                series.groups.values_mut().filter(|it| it.layout.is_pointed() && it.last_us <= at_us);
+            if let Some(group) = written.max_by_key(|group| (group.last_us, group.step)) {
+                group.point_at();
+                series.habits.pointed = Some((at_us, group.files));
+            }
+        }
+    }
+
+    /// Forgets the oldest until there is room; of the one that is being written only the names of files.
+    fn forget_oldest(&mut self, written: GroupId) {
+        while self.memory_bytes > self.limits.memory_bytes_max {
+            let oldest = self.ages.iter().map(|(_, id)| *id).find(|id| *id != written);
+            match oldest {
+                Some(id) => self.forget(id),
+                None => {
+                    let series = self.series.get_mut(&written.series);
+                    let Some(group) = series.and_then(|series| series.find_mut(written)) else { return };
+                    self.memory_bytes -= group.memory_bytes();
+                    group.drop_names();
+                    self.memory_bytes += group.memory_bytes();
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Memory of a series: its name stands in it and in the index.
+const fn series_bytes(name: &str) -> usize {
+    2 * name.len() + size_of::<Series>() + 128
+}
+
+impl Series {
+    /// A new checkpoint begins: the others are not written any more.
+    fn begin(&mut self, group: Group, at_us: u64) {
+        for other in self.groups.values_mut().filter(|other| other.is_quiet_since(at_us)) {
+            other.close();
+        }
+        self.groups.insert(group.prefix.clone(), group);
+    }
+
+    /// A checkpoint is written: how far it is from the one that was written before.
+    fn note_spacing(&mut self, id: GroupId) {
+        if self.newest.is_some_and(|(serial, _)| serial == id.serial) {
+            return;
+        }
+        let Some(group) = self.find(id) else { return };
+        let position = group.step.unwrap_or(group.first_us);
+        let gap = self.newest.map(|(_, newest)| position.abs_diff(newest)).filter(|gap| *gap > 0);
+        self.spacing = self.spacing.into_iter().chain(gap).min();
+        self.newest = Some((id.serial, position));
+    }
+
+    fn find(&self, id: GroupId) -> Option<&Group> {
+        self.groups.values().find(|group| group.serial == id.serial)
+    }
+
+    fn find_mut(&mut self, id: GroupId) -> Option<&mut Group> {
+        self.groups.values_mut().find(|group| group.serial == id.serial)
+    }
+
+    /// Complete ones that are newer, if this one is complete.
+    fn generation(&self, group: &Group) -> Option<u32> {
+        let is_newer = |other: &&Group| order(other) > order(group) && other.is_complete(&self.habits);
+        group.is_complete(&self.habits).then(|| self.groups.values().filter(is_newer).count() as u32)
+    }
+
+    fn generations(&self, id: SeriesId) -> Vec<Generation<'_>> {
+        let mut groups: Vec<&Group> = self.groups.values().collect();
+        groups.sort_by_key(|group| order(group));
+        let mut newer = 0;
+        let mut views: Vec<_> = groups
+            .into_iter()
+            .rev()
+            .map(|group| {
+                let generation = group.is_complete(&self.habits).then_some(newer);
+                newer += u32::from(generation.is_some());
+                self.view(id, group, generation)
+            })
+            .collect();
+        views.reverse();
+        views
+    }
+
+    fn view<'a>(&self, series: SeriesId, group: &'a Group, generation: Option<u32>) -> Generation<'a> {
+        Generation {
+            id: GroupId { series, serial: group.serial },
+            bucket: self.bucket,
+            prefix: &group.prefix,
+            layout: group.layout,
+            step: group.step,
+            generation,
+            files: group.files,
+            bytes: group.bytes,
+            first_us: group.first_us,
+            last_us: group.last_us,
+        }
+    }
+}
+
+/// By step, where there is one; otherwise by time.
+const fn order(group: &Group) -> (Option<u64>, u64, u32) {
+    (group.step, group.last_us, group.serial)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! What a file of a model holds, by its name.
+//!
+//! Plugins of frameworks say which keys are of checkpoints and of models; which part of a model a file is, is called alike by all of them.
+
+use crate::language::ModelFileKind;
+
+/// Beginnings and ends of names, and what such a file holds; the first that fits counts.
+const KINDS: &[(&str, &str, ModelFileKind)] = &[
+    // All of the state in one file, or in files that hold something of each.
+    ("", ".distcp", ModelFileKind::Checkpoint),
+    ("epoch=", ".ckpt", ModelFileKind::Checkpoint),
+    ("", ".ckpt", ModelFileKind::Checkpoint),
+    ("model_optim_rng", ".pt", ModelFileKind::Checkpoint),
+    ("checkpoint", ".pt", ModelFileKind::Checkpoint),
+    ("checkpoint", ".pth", ModelFileKind::Checkpoint),
+    ("ckpt", ".pt", ModelFileKind::Checkpoint),
+    ("ckpt", ".pth", ModelFileKind::Checkpoint),
+    ("ep", "-rank0.pt", ModelFileKind::Checkpoint),
+    // What only training needs.
+    ("", "_optim_states.pt", ModelFileKind::OptimizerState),
+    ("optimizer", "", ModelFileKind::OptimizerState),
+    ("optim", "", ModelFileKind::OptimizerState),
+    ("scheduler", ".pt", ModelFileKind::OptimizerState),
+    ("scaler", ".pt", ModelFileKind::OptimizerState),
+    ("rng_state", ".pth", ModelFileKind::OptimizerState),
+    ("random_states_", ".pkl", ModelFileKind::OptimizerState),
+    ("distrib_optim", ".pt", ModelFileKind::OptimizerState),
+    ("", ".pdopt", ModelFileKind::OptimizerState),
+    // The network's shape.
+    ("config.json", "", ModelFileKind::Architecture),
+    ("model_index.json", "", ModelFileKind::Architecture),
+    ("adapter_config.json", "", ModelFileKind::Architecture),
+    ("params.json", "", ModelFileKind::Architecture),
+    ("model.json", "", ModelFileKind::Architecture),
+    ("hparams.yaml", "", ModelFileKind::Architecture),
+    ("", ".pbtxt", ModelFileKind::Architecture),
+    ("saved_model.pb", "", ModelFileKind::Architecture),
+    ("modeling_", ".py", ModelFileKind::Architecture),
+    ("configuration_", ".py", ModelFileKind::Architecture),
+    // What is read beside them.
+    ("", ".index.json", ModelFileKind::Metadata),
+    ("tokenizer", "", ModelFileKind::Metadata),
+    ("special_tokens_map.json", "", ModelFileKind::Metadata),
+    ("added_tokens.json", "", ModelFileKind::Metadata),
+    ("vocab.", "", ModelFileKind::Metadata),
+    ("merges.txt", "", ModelFileKind::Metadata),
+    ("generation_config.json", "", ModelFileKind::Metadata),
+    ("preprocessor_config.json", "", ModelFileKind::Metadata),
+    ("trainer_state.json", "", ModelFileKind::Metadata),
+    ("training_args.bin", "", ModelFileKind::Metadata),
+    (".metadata", "", ModelFileKind::Metadata),
+    ("_CHECKPOINT_METADATA", "", ModelFileKind::Metadata),
+    ("meta.pt", "", ModelFileKind::Metadata),
+    ("latest", "", ModelFileKind::Metadata),
+    ("checkpoint", "", ModelFileKind::Metadata),
+    ("", ".meta", ModelFileKind::Metadata),
+    // Parameters.
+    ("", "_model_states.pt", ModelFileKind::Weights),
+    ("", ".safetensors", ModelFileKind::Weights),
+    ("", ".gguf", ModelFileKind::Weights),
+    ("", ".onnx", ModelFileKind::Weights),
+    ("", ".pdparams", ModelFileKind::Weights),
+    ("pytorch_model", ".bin", ModelFileKind::Weights),
+    ("adapter_model", ".bin", ModelFileKind::Weights),
+    ("model", ".bin", ModelFileKind::Weights),
+    ("model", ".h5", ModelFileKind::Weights),
+    ("", ".weights.h5", ModelFileKind::Weights),
+    ("", ".keras", ModelFileKind::Weights),
+    ("", ".pt", ModelFileKind::Weights),
+    ("", ".pth", ModelFileKind::Weights),
+    ("", ".pt2", ModelFileKind::Weights),
+];
+
+/// What a file of a model holds, by its key; nothing for what is no file of a model by its name.
+#[must_use]
+pub fn model_file_kind(key: &str) -> Option<ModelFileKind> {
+    let name = &key[key.rfind('/').map_or(0, |slash| slash + 1)..];
+    if is_of_tensorflow(name) {
+        return Some(ModelFileKind::Checkpoint);
+    }
+    let fits = |(begin, end, _): &&(&str, &str, ModelFileKind)| match (*begin, *end) {
+        // A name alone is the whole name, unless it is a beginning as people use it.
+        (begin, "") => name == begin || (is_beginning(begin) && name.starts_with(begin)),
+        (begin, end) => {
+            name.len() >= begin.len() + end.len() && name.starts_with(begin) && name.ends_with(end)
+        }
+    };
+    KINDS.iter().find(fits).map(|(_, _, kind)| *kind)
+}
+
+/// `ckpt-500.index` and `ckpt-500.data-00000-of-00002`.
+fn is_of_tensorflow(name: &str) -> bool {
+    let stem = name.strip_suffix(".index").or_else(|| name.split_once(".data-").map(|(stem, _)| stem));
+    stem.is_some_and(|stem| stem == "variables" || stem.contains("ckpt"))
+}
+
+fn is_beginning(begin: &str) -> bool {
+    matches!(begin, "optimizer" | "optim" | "tokenizer" | "vocab.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ModelFileKind, model_file_kind};
+
+    #[test]
+    fn files_of_models_are_told_by_name() {
+        for (key, kind) in [
+            ("m/model-00001-of-00005.safetensors", Some(ModelFileKind::Weights)),
+            ("m/model.safetensors.index.json", Some(ModelFileKind::Metadata)),
+            ("m/config.json", Some(ModelFileKind::Architecture)),
+            ("m/tokenizer_config.json", Some(ModelFileKind::Metadata)),
+            ("o/checkpoint-500/optimizer.pt", Some(ModelFileKind::OptimizerState)),
+            ("o/checkpoint-500/rng_state_3.pth", Some(ModelFileKind::OptimizerState)),
+            ("o/checkpoint-500/pytorch_model.bin", Some(ModelFileKind::Weights)),
+            ("d/global_step500/mp_rank_00_model_states.pt", Some(ModelFileKind::Weights)),
+            (
+                "d/global_step500/zero_pp_rank_0_mp_rank_00_optim_states.pt",
+                Some(ModelFileKind::OptimizerState),
+            ),
+            ("l/epoch=3-step=500.ckpt", Some(ModelFileKind::Checkpoint)),
+            ("r/__0_0.distcp", Some(ModelFileKind::Checkpoint)),
+            ("r/.metadata", Some(ModelFileKind::Metadata)),
+            ("t/ckpt-500.data-00000-of-00002", Some(ModelFileKind::Checkpoint)),
+            ("t/ckpt-500.index", Some(ModelFileKind::Checkpoint)),
+            ("t/checkpoint", Some(ModelFileKind::Metadata)),
+            ("s/saved_model.pb", Some(ModelFileKind::Architecture)),
+            ("g/iter_0000500/mp_rank_00/model_optim_rng.pt", Some(ModelFileKind::Checkpoint)),
+            ("train/img_0001.jpg", None),
+            ("train/train-000001.tar", None),
+            ("train/labels.json", None),
+            ("", None),
+        ] {
+            assert_eq!(model_file_kind(key), kind, "{key}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Which checkpoints of a series may go.
+//!
+//! Never the newest complete one, nor the one that was completed last (a run that began anew counts its steps from zero), nor anything that was
+//! written to since: that is being written. What is named may go for all that this module knows; pins and people are asked elsewhere.
+
+use super::Generation;
+
+/// What stays of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// So many of the newest complete ones; at least one.
+    pub last: u32,
+    /// So many of those with the best measure.
+    pub best: u32,
+    /// Whether a low measure is a good one.
+    pub lowest_is_best: bool,
+    /// One in so many, the first of them first; none with 0. Intervals are told by steps, or by times where there are none, and by the
+    /// smallest of them: where these differ, more stay.
+    pub every: u32,
+}
+
+/// Serial numbers of those that may go, oldest first. `generations` are those of a series, oldest first; `spacing` is the smallest interval
+/// that was ever between two of them.
+pub(super) fn may_go(
+    generations: &[Generation<'_>],
+    keep: Keep,
+    spacing: Option<u64>,
+    measure: &dyn Fn(&Generation<'_>) -> Option<f64>,
+) -> Vec<usize> {
+    let complete: Vec<usize> = (0..generations.len()).filter(|at| generations[*at].is_complete()).collect();
+    let Some(newest) = complete.last() else { return Vec::new() };
+    let latest = complete.iter().max_by_key(|at| generations[**at].last_us).unwrap_or(newest);
+    let written_us = generations[*latest].last_us.min(generations[*newest].last_us);
+    let mut stays = vec![false; generations.len()];
+    (stays[*newest], stays[*latest]) = (true, true);
+    stays[newest + 1..].fill(true);
+    for (at, generation) in generations.iter().enumerate() {
+        stays[at] |= !generation.is_complete() && generation.last_us >= written_us;
+    }
+    for at in complete.iter().rev().take(keep.last.max(1) as usize) {
+        stays[*at] = true;
+    }
+    for at in best(generations, &complete, keep, measure) {
+        stays[at] = true;
+    }
+    for at in every(generations, &complete, keep, spacing) {
+        stays[at] = true;
+    }
+    (0..generations.len()).filter(|at| !stays[*at]).collect()
+}
+
+fn best(
+    generations: &[Generation<'_>],
+    complete: &[usize],
+    keep: Keep,
+    measure: &dyn Fn(&Generation<'_>) -> Option<f64>,
+) -> Vec<usize> {
+    if keep.best == 0 {
+        return Vec::new();
+    }
+    let measured = |at: &usize| measure(&generations[*at]).filter(|it| !it.is_nan()).map(|it| (it, *at));
+    let mut measures: Vec<(f64, usize)> = complete.iter().filter_map(measured).collect();
+    let sign = if keep.lowest_is_best { 1.0 } else { -1.0 };
+    // Of equal ones the newer is as good and closer to what comes next.
+    measures.sort_by(|a, b| (a.0 * sign).total_cmp(&(b.0 * sign)).then(b.1.cmp(&a.1)));
+    measures.truncate(keep.best as usize);
+    measures.into_iter().map(|(_, at)| at).collect()
+}
+
+/// One in so many. Told by distances and not by counting, for those that have gone are not there to be counted the next time.
+fn every(generations: &[Generation<'_>], complete: &[usize], keep: Keep, spacing: Option<u64>) -> Vec<usize> {
+    let (true, [first, ..]) = (keep.every > 0, complete) else { return Vec::new() };
+    let position = |at: usize| generations[at].step.unwrap_or(generations[at].last_us);
+    let gaps = complete.windows(2).map(|pair| position(pair[1]).abs_diff(position(pair[0])));
+    // Of the newest ones, where more than one stays, no one in between has gone.
+    let present = gaps.filter(|gap| *gap > 0 && keep.last > 1).min();
+    let Some(spacing) = spacing.into_iter().chain(present).min() else { return complete.to_vec() };
+    let distance = spacing.saturating_mul(keep.every.into());
+    let mut kept = vec![*first];
+    for at in complete {
+        if kept.last().is_some_and(|last| position(*at).abs_diff(position(*last)) >= distance) {
+            kept.push(*at);
+        }
+    }
+    kept
+}

@@ -1,0 +1,432 @@
+//! Lists of files as frameworks write them, and any order of writes and deletions beside a model.
+
+use super::{Checkpoints, Generation, Keep, Layout, Limits};
+use proptest::{collection::vec, prop_assert, prop_assert_eq, proptest};
+use std::collections::{BTreeMap, BTreeSet};
+
+const MINUTE_US: u64 = 60_000_000;
+
+fn new() -> Checkpoints {
+    Checkpoints::new(Limits::default())
+}
+
+/// Files are written one after the other. Says after which of them the checkpoint of the first is complete.
+fn complete_after(known: &mut Checkpoints, from_us: u64, files: &[&str]) -> Vec<bool> {
+    let mut complete = Vec::new();
+    for (at, key) in files.iter().enumerate() {
+        known.wrote(from_us + at as u64, 1, key, 100);
+        complete.push(known.group_of(1, files[0]).is_some_and(|it| it.is_complete()));
+    }
+    complete
+}
+
+const DCP: &[&str] = &[
+    "r/step-500/__0_0.distcp",
+    "r/step-500/__1_0.distcp",
+    "r/step-500/__1_1.distcp",
+    "r/step-500/.metadata",
+];
+const SAFETENSORS: &[&str] = &[
+    "m/llama/config.json",
+    "m/llama/model-00001-of-00003.safetensors",
+    "m/llama/model-00002-of-00003.safetensors",
+    "m/llama/model-00003-of-00003.safetensors",
+    "m/llama/model.safetensors.index.json",
+];
+const TRAINER: &[&str] = &[
+    "o/checkpoint-500/config.json",
+    "o/checkpoint-500/generation_config.json",
+    "o/checkpoint-500/model-00001-of-00002.safetensors",
+    "o/checkpoint-500/model-00002-of-00002.safetensors",
+    "o/checkpoint-500/model.safetensors.index.json",
+    "o/checkpoint-500/tokenizer.json",
+    "o/checkpoint-500/training_args.bin",
+    "o/checkpoint-500/optimizer.pt",
+    "o/checkpoint-500/scheduler.pt",
+    "o/checkpoint-500/rng_state_0.pth",
+    "o/checkpoint-500/trainer_state.json",
+];
+const LIGHTNING_FOLDER: &[&str] = &[
+    "l/epoch=3-step=500.ckpt/__0_0.distcp",
+    "l/epoch=3-step=500.ckpt/__1_0.distcp",
+    "l/epoch=3-step=500.ckpt/.metadata",
+    "l/epoch=3-step=500.ckpt/meta.pt",
+];
+const DEEPSPEED: &[&str] = &[
+    "d/global_step500/mp_rank_00_model_states.pt",
+    "d/global_step500/zero_pp_rank_0_mp_rank_00_optim_states.pt",
+    "d/global_step500/zero_pp_rank_1_mp_rank_00_optim_states.pt",
+    "d/latest",
+    "d/zero_to_fp32.py",
+];
+const MEGATRON: &[&str] = &[
+    "g/iter_0000500/mp_rank_00/model_optim_rng.pt",
+    "g/iter_0000500/mp_rank_01/model_optim_rng.pt",
+    "g/latest_checkpointed_iteration.txt",
+];
+const MEGATRON_DIST: &[&str] = &[
+    "h/iter_0000500/common.pt",
+    "h/iter_0000500/__0_0.distcp",
+    "h/iter_0000500/__1_0.distcp",
+    "h/iter_0000500/.metadata",
+    "h/iter_0000500/metadata.json",
+];
+const ORBAX: &[&str] = &[
+    "j/500/default/_METADATA",
+    "j/500/default/ocdbt.process_0/d/0a1b",
+    "j/500/default/ocdbt.process_1/manifest.ocdbt",
+    "j/500/default/manifest.ocdbt",
+    "j/500/commit_success.txt",
+];
+const TENSORFLOW: &[&str] =
+    &["t/ckpt-500.data-00000-of-00002", "t/ckpt-500.data-00001-of-00002", "t/ckpt-500.index", "t/checkpoint"];
+
+#[test]
+fn each_framework_is_complete_when_it_has_written_the_last() {
+    let (f, t) = (false, true);
+    for (files, complete) in [
+        (DCP, vec![f, f, f, t]),
+        // Nothing of the group is known at the configuration; its shards say how many they are.
+        (&SAFETENSORS[1..], vec![f, f, t, t]),
+        (TRAINER, vec![f, f, f, f, f, f, f, f, f, f, t]),
+        (LIGHTNING_FOLDER, vec![f, f, t, t]),
+        (DEEPSPEED, vec![f, f, f, t, t]),
+        (MEGATRON, vec![f, f, t]),
+        (MEGATRON_DIST, vec![f, f, f, t, t]),
+        (ORBAX, vec![f, f, f, f, t]),
+        (TENSORFLOW, vec![f, f, t, t]),
+        (&["l/epoch=3-step=500.ckpt"], vec![t]),
+        (&["l/last.ckpt"], vec![t]),
+        (&["m/bert/model.safetensors"], vec![t]),
+        // Others may follow, as far as one can tell.
+        (&["p/ep1-ba500-rank0.pt", "p/ep1-ba500-rank1.pt"], vec![f, f]),
+    ] {
+        assert_eq!(complete_after(&mut new(), MINUTE_US, files), complete, "{files:?}");
+    }
+}
+
+#[test]
+fn a_listing_finds_what_the_writes_showed() {
+    for files in [DCP, &SAFETENSORS[1..], TRAINER, LIGHTNING_FOLDER, DEEPSPEED, MEGATRON, ORBAX, TENSORFLOW] {
+        let (mut written, mut listed) = (new(), new());
+        let mut by_key: Vec<_> = files.iter().enumerate().collect();
+        by_key.sort_by_key(|(_, key)| **key);
+        complete_after(&mut written, MINUTE_US, files);
+        for (at, key) in by_key {
+            listed.listed(MINUTE_US + at as u64, 1, key, 100);
+        }
+        let shown = |known: &Checkpoints| {
+            let found = known.group_of(1, files[0]).unwrap();
+            (found.generation, found.files, found.bytes, found.step, found.layout, found.last_us)
+        };
+        assert_eq!(shown(&listed), shown(&written), "{files:?}");
+        assert_eq!(shown(&listed).0, Some(0), "{files:?}");
+    }
+}
+
+#[test]
+fn what_comes_late_and_belongs_to_nobody_harms_nothing() {
+    let mut known = new();
+    complete_after(&mut known, MINUTE_US, TRAINER);
+    // Other ranks do not wait for the first.
+    known.wrote(MINUTE_US + 100, 1, "o/checkpoint-500/rng_state_1.pth", 10);
+    let found = known.group_of(1, TRAINER[0]).unwrap();
+    assert_eq!((found.generation, found.files), (Some(0), 12));
+    assert_eq!(known.group_of(1, "o/README.md"), None);
+    assert_eq!(known.group_of(2, TRAINER[0]), None);
+}
+
+#[test]
+fn a_complete_one_that_is_written_again_is_not_complete_until_the_end() {
+    for files in [DCP, TRAINER, LIGHTNING_FOLDER, DEEPSPEED, MEGATRON, ORBAX, TENSORFLOW] {
+        let mut known = new();
+        complete_after(&mut known, MINUTE_US, files);
+        let again = complete_after(&mut known, 2 * MINUTE_US, &files[..1]);
+        assert_eq!(again, [false], "{files:?}");
+        known.settle(60 * MINUTE_US);
+        assert!(!known.group_of(1, files[0]).unwrap().is_complete(), "{files:?}: silence proves nothing");
+        let again = complete_after(&mut known, 61 * MINUTE_US, files);
+        assert_eq!(again.last(), Some(&true), "{files:?}");
+    }
+    let mut known = new();
+    complete_after(&mut known, MINUTE_US, &SAFETENSORS[1..]);
+    // Shards without an index are complete once all were written again.
+    assert_eq!(complete_after(&mut known, 2 * MINUTE_US, &SAFETENSORS[1..4]), [false, false, true]);
+}
+
+#[test]
+fn what_was_uploaded_in_any_order_is_complete_after_a_while() {
+    let mut known = new();
+    let mut order: Vec<&str> = DCP.to_vec();
+    order.sort_unstable();
+    assert_eq!(complete_after(&mut known, MINUTE_US, &order).last(), Some(&false));
+    known.settle(5 * MINUTE_US);
+    assert!(!known.group_of(1, DCP[0]).unwrap().is_complete());
+    known.settle(12 * MINUTE_US);
+    assert!(known.group_of(1, DCP[0]).unwrap().is_complete());
+}
+
+#[test]
+fn plain_files_are_complete_when_the_next_begin_or_it_is_quiet() {
+    let mut known = new();
+    let is_complete = |known: &Checkpoints, key| known.group_of(1, key).unwrap().is_complete();
+    known.wrote(MINUTE_US, 1, "p/model_step_500.pt", 10);
+    known.wrote(2 * MINUTE_US, 1, "p/model_step_1000.pt", 10);
+    assert!(is_complete(&known, "p/model_step_500.pt") && !is_complete(&known, "p/model_step_1000.pt"));
+    known.settle(20 * MINUTE_US);
+    assert!(is_complete(&known, "p/model_step_1000.pt"));
+    // Numbers are compared as numbers.
+    let series = known.series().next().unwrap();
+    assert_eq!((series.name, series.groups), ("p/model_step_#", 2));
+    assert_eq!(known.newest_complete(series.id).unwrap().step, Some(1000));
+}
+
+#[test]
+fn deepspeed_without_latest_for_an_older_one_is_told_by_its_like() {
+    let mut known = new();
+    let file = |step, rank| format!("d/global_step{step}/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt");
+    for (at, step) in [(1, 500), (2, 1000), (3, 1500)] {
+        // One was broken off.
+        for rank in 0..if step == 1000 { 1 } else { 4 } {
+            known.listed(at * MINUTE_US + rank, 1, &file(step, rank), 10);
+        }
+    }
+    known.listed(4 * MINUTE_US, 1, "d/latest", 15);
+    let complete = [500, 1000, 1500].map(|step| known.group_of(1, &file(step, 0)).unwrap().generation);
+    assert_eq!(complete, [Some(1), None, Some(0)]);
+}
+
+#[test]
+fn deletion_makes_incomplete_and_the_last_file_takes_the_group_along() {
+    let mut known = new();
+    complete_after(&mut known, MINUTE_US, DCP);
+    known.deleted(1, DCP[1]);
+    assert!(!known.group_of(1, DCP[0]).unwrap().is_complete());
+    let id = known.group_of(1, DCP[0]).unwrap().id;
+    for key in DCP {
+        known.deleted(1, key);
+    }
+    assert_eq!((known.group(id), known.series().count(), known.memory_bytes()), (None, 0, 0));
+}
+
+fn write_steps(known: &mut Checkpoints, steps: impl Iterator<Item = u64>) {
+    for step in steps {
+        known.wrote(step * MINUTE_US, 1, &format!("r/step-{step}/__0_0.distcp"), 10);
+        known.wrote(step * MINUTE_US + 1, 1, &format!("r/step-{step}/.metadata"), 1);
+    }
+}
+
+/// Steps of those that stay, after what may go has gone.
+fn retained(known: &mut Checkpoints, keep: Keep) -> Vec<u64> {
+    let series = known.series().next().unwrap().id;
+    // The measure is best at step 7.
+    let measure = |it: &Generation<'_>| it.step.map(|step| step.abs_diff(7) as f64);
+    for id in known.retain(series, keep, &measure) {
+        known.forget(id);
+    }
+    known.generations(series).iter().filter_map(|it| it.step).collect()
+}
+
+const NEWEST: Keep = Keep { last: 1, best: 0, lowest_is_best: true, every: 0 };
+
+#[test]
+fn the_newest_the_best_and_some_stay() {
+    let after = |keep| {
+        let mut known = new();
+        write_steps(&mut known, 1..=20);
+        retained(&mut known, keep)
+    };
+    assert_eq!(after(NEWEST), [20]);
+    assert_eq!(after(Keep { last: 0, ..NEWEST }), [20]);
+    assert_eq!(after(Keep { last: 3, ..NEWEST }), [18, 19, 20]);
+    assert_eq!(after(Keep { best: 2, ..NEWEST }), [7, 8, 20]);
+    assert_eq!(after(Keep { best: 1, lowest_is_best: false, ..NEWEST }), [20]);
+    assert_eq!(after(Keep { every: 5, ..NEWEST }), [1, 6, 11, 16, 20]);
+}
+
+#[test]
+fn one_in_so_many_stays_however_often_it_is_asked() {
+    let mut known = new();
+    for step in 1..=40 {
+        write_steps(&mut known, step..=step);
+        retained(&mut known, Keep { last: 2, every: 5, ..NEWEST });
+    }
+    let stay = [1, 6, 11, 16, 21, 26, 31, 36, 39, 40];
+    assert_eq!(retained(&mut known, Keep { last: 2, every: 5, ..NEWEST }), stay);
+    // A server that starts again sees only what is there: intervals of those that stayed are no intervals of checkpoints.
+    let mut listed = new();
+    for step in [1, 6, 11, 16] {
+        listed.listed(step, 1, &format!("r/step-{step}/__0_0.distcp"), 10);
+        listed.listed(step, 1, &format!("r/step-{step}/.metadata"), 10);
+    }
+    assert_eq!(retained(&mut listed, Keep { every: 5, ..NEWEST }), [1, 6, 11, 16]);
+}
+
+#[test]
+fn a_run_that_begins_anew_loses_nothing_that_is_new() {
+    let mut known = new();
+    write_steps(&mut known, 100..=103);
+    // Steps count from one again, and are written later.
+    for step in 1..=3 {
+        known.wrote(200 * MINUTE_US + step, 1, &format!("r/step-{step}/__0_0.distcp"), 10);
+        known.wrote(200 * MINUTE_US + step, 1, &format!("r/step-{step}/.metadata"), 10);
+    }
+    known.wrote(300 * MINUTE_US, 1, "r/step-4/__0_0.distcp", 10);
+    assert_eq!(retained(&mut known, NEWEST), [3, 4, 103]);
+}
+
+#[test]
+fn memory_is_bounded_and_what_is_forgotten_is_found_again() {
+    let limits = Limits { memory_bytes_max: 20_000, ..Limits::default() };
+    let mut known = Checkpoints::new(limits);
+    for step in 1..=1000 {
+        write_steps(&mut known, step..=step);
+        assert!(known.memory_bytes() <= limits.memory_bytes_max);
+    }
+    let series = known.series().next().unwrap().id;
+    let steps: Vec<_> = known.generations(series).iter().filter_map(|it| it.step).collect();
+    assert_eq!(steps.last(), Some(&1000));
+    assert!(steps.len() > 10 && steps.len() < 100 && steps.is_sorted(), "{}", steps.len());
+    assert_eq!(known.group_of(1, "r/step-1/.metadata"), None);
+    // A single one that is too large is counted, without the names of its files.
+    for rank in 0..2000 {
+        known.wrote(2000 * MINUTE_US, 1, &format!("r/step-2000/__{rank}_0.distcp"), 10);
+    }
+    known.wrote(2001 * MINUTE_US, 1, "r/step-2000/.metadata", 10);
+    let found = known.group_of(1, "r/step-2000/.metadata").unwrap();
+    assert_eq!((found.files, found.bytes, found.generation), (2001, 20_010, Some(0)));
+    assert!(known.members(found.id).is_none() && known.memory_bytes() <= limits.memory_bytes_max);
+}
+
+#[test]
+fn members_are_all_files_and_no_others() {
+    let mut known = new();
+    complete_after(&mut known, MINUTE_US, TRAINER);
+    complete_after(&mut known, MINUTE_US, DCP);
+    let found = known.group_of(1, TRAINER[3]).unwrap();
+    let keys: BTreeSet<_> =
+        known.members(found.id).unwrap().map(|(rest, _)| format!("{}{rest}", found.prefix)).collect();
+    assert_eq!(keys, TRAINER.iter().map(|key| (*key).to_owned()).collect());
+    assert_eq!(found.layout, Layout::Transformers);
+}
+
+/// One of a few files: of distributed checkpoints, of models in shards, and of single ones.
+fn key(kind: u8, step: u8, file: u8) -> String {
+    match (kind, file) {
+        (0, 3) => format!("r/step-{step}/.metadata"),
+        (0, _) => format!("r/step-{step}/__{file}_0.distcp"),
+        (1, _) => format!("m{step}/model-{:05}-of-00004.safetensors", file + 1),
+        _ => format!("l/epoch={step}-step={}.ckpt", u32::from(step) * 100),
+    }
+}
+
+/// When something happened to which file, and whether it was written or deleted.
+type Event = (u64, u8, bool);
+
+/// What anybody would do who has all the time: keep every event of a group, and look through them.
+#[derive(Default)]
+struct Model {
+    groups: BTreeMap<(u8, u8), Vec<Event>>,
+}
+
+impl Model {
+    fn there(&self, kind: u8, step: u8) -> BTreeMap<u8, u64> {
+        let mut there = BTreeMap::new();
+        for (at_us, file, is_write) in self.groups.get(&(kind, step)).into_iter().flatten() {
+            if *is_write {
+                there.insert(*file, *at_us);
+            } else {
+                there.remove(file);
+            }
+        }
+        there
+    }
+
+    /// All four in shards are there, and all of them since the first one was that replaced one of a complete four.
+    fn is_complete(&self, kind: u8, step: u8) -> bool {
+        let events = self.groups.get(&(kind, step)).map_or(&[][..], Vec::as_slice);
+        match kind {
+            0 => {
+                let Some(last) = events.iter().rposition(|(_, file, is_write)| *file == 3 && *is_write)
+                else {
+                    return false;
+                };
+                let there = self.there(kind, step);
+                there.contains_key(&3)
+                    && there.len() > 1
+                    && events[last + 1..].iter().all(|(_, file, _)| *file == 3)
+            }
+            1 => {
+                let (mut there, mut pending) = (BTreeSet::new(), BTreeSet::new());
+                for (_, file, is_write) in events {
+                    if *is_write {
+                        if there.len() == 4 && pending.is_empty() {
+                            pending = there.clone();
+                        }
+                        there.insert(*file);
+                    } else {
+                        there.remove(file);
+                    }
+                    pending.remove(file);
+                }
+                there.len() == 4 && pending.is_empty()
+            }
+            _ => self.there(kind, step).len() == 1,
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn it_says_what_a_simple_model_says(
+        steps in vec((0..3_u8, 1..4_u8, 0..4_u8, 0..5_u8), 1..120), last in 0..3_u32, best in 0..2_u32, every in 0..3_u32
+    ) {
+        let (mut known, mut model) = (new(), Model::default());
+        for (at, (kind, step, file, what)) in steps.into_iter().enumerate() {
+            let file = if kind == 2 { 0 } else { file };
+            let (at_us, name, is_write) = (at as u64 + 1, key(kind, step, file), what > 0);
+            if is_write {
+                known.wrote(at_us, 1, &name, 10);
+            } else {
+                known.deleted(1, &name);
+                if !model.there(kind, step).contains_key(&file) {
+                    continue;
+                }
+            }
+            model.groups.entry((kind, step)).or_default().push((at_us, file, is_write));
+            if model.there(kind, step).is_empty() {
+                model.groups.remove(&(kind, step));
+            }
+            for kind in 0..3 {
+                let mut newer = 0;
+                for step in (1..4).rev() {
+                    let (found, there) = (known.group_of(1, &key(kind, step, 0)), model.there(kind, step));
+                    prop_assert_eq!(found.is_some(), !there.is_empty());
+                    let Some(found) = found else { continue };
+                    let is_complete = model.is_complete(kind, step);
+                    prop_assert_eq!(found.generation, is_complete.then_some(newer), "{} {}", kind, step);
+                    prop_assert_eq!(found.files as usize, there.len());
+                    // Of models each is a series of its own.
+                    newer += u32::from(is_complete && kind != 1);
+                }
+            }
+            let keep = Keep { last, best, lowest_is_best: true, every };
+            let all: Vec<_> = known.series().map(|series| series.id).collect();
+            for series in all {
+                let goes = known.retain(series, keep, &|it| it.step.map(|step| step as f64));
+                let newest = known.newest_complete(series);
+                for id in goes {
+                    let gone = known.group(id).unwrap();
+                    let newest = newest.unwrap();
+                    prop_assert!(newest.id != id && newest.step >= gone.step);
+                    prop_assert!(gone.is_complete() || gone.last_us < newest.last_us);
+                    prop_assert!(!gone.is_complete() || gone.generation.unwrap() >= last.max(1));
+                }
+            }
+        }
+        for (kind, step) in model.groups.keys().copied().collect::<Vec<_>>() {
+            (0..4).for_each(|file| known.deleted(1, &key(kind, step, file)));
+        }
+        prop_assert_eq!((known.series().count(), known.memory_bytes()), (0, 0));
+    }
+}

@@ -1,0 +1,127 @@
+//! What rules are told of an access: facts from the engine, the workloads and the checkpoints, in one place.
+//!
+//! What only the server knows (tags, metadata, tiers, the machine, when an object was written and read) it gives as facts of its own. Nothing is
+//! made up: what is not known is no fact, but for what a dataset shows of its objects where nothing is known of one.
+
+use crate::access::Access;
+use crate::checkpoints::{Generation, model_file_kind};
+use crate::engine::{Engine, Order, Pattern, Seen};
+use crate::language::{AccessPattern, Fact, Facts, FileType, Program, Property, Word, fact_of_key};
+use crate::workloads::{Role, Set, Workload, Workloads, file_type, frameworks};
+use std::time::Duration;
+
+/// What is known of an access, to be asked by rules.
+pub struct AccessFacts<'a> {
+    access: &'a Access<'a>,
+    engine: &'a Engine,
+    seen: Seen,
+    workloads: &'a Workloads,
+    workload: Option<&'a Workload>,
+    set: Option<&'a Set>,
+    checkpoint: Option<Generation<'a>>,
+    file_type: Option<FileType>,
+    frameworks: Vec<&'a str>,
+    rest: &'a dyn Facts,
+}
+
+impl<'a> AccessFacts<'a> {
+    /// The facts of an access that the engine and the workloads were told of; `checkpoint` is the one that its key belongs to. `rest` is what the
+    /// server knows; where both know something, what it says holds.
+    #[must_use]
+    pub fn new(
+        access: &'a Access<'a>,
+        (engine, seen): (&'a Engine, Seen),
+        workloads: &'a Workloads,
+        checkpoint: Option<Generation<'a>>,
+        program: &'a Program,
+        rest: &'a dyn Facts,
+    ) -> Self {
+        let workload = workloads.get(access.caller.family);
+        let number = engine.dataset_number(seen);
+        let set = workload.and_then(|workload| workload.sets.iter().find(|set| set.number == number));
+        let bits = match (workload, set) {
+            (Some(workload), Some(set)) => workload.agent_frameworks() | set.frameworks,
+            _ => frameworks(program, access.key, None),
+        };
+        let named = program.frameworks().iter().take(32).enumerate();
+        let frameworks = named.filter(|(at, _)| bits >> at & 1 == 1).map(|(_, one)| &*one.name).collect();
+        let named = || set.map_or_else(|| file_type(program, access.key), |set| set.file_type);
+        let file_type = if checkpoint.is_some() { Some(FileType::Checkpoint) } else { named() };
+        Self { access, engine, seen, workloads, workload, set, checkpoint, file_type, frameworks, rest }
+    }
+
+    fn of_file(&self, property: Property) -> Option<Fact<'_>> {
+        match property {
+            Property::Size => Some(Fact::Bytes(self.access.size)),
+            Property::Type => self.file_type.map(|one| Fact::Text(one.name())),
+            Property::ModelFileKind => model_file_kind(self.access.key).map(|kind| Fact::Text(kind.name())),
+            Property::CheckpointGeneration => {
+                self.checkpoint.and_then(|it| it.generation).map(|number| Fact::Number(number.into()))
+            }
+            _ => fact_of_key(self.access.key, property),
+        }
+    }
+
+    fn of_reads(&self, property: Property) -> Option<Fact<'_>> {
+        let now_us = self.access.at_us;
+        match property {
+            Property::Pattern => Some(Fact::Text(self.pattern().name())),
+            Property::Frequency => self.set?.reads_an_hour(now_us).map(Fact::Number),
+            Property::Recency => {
+                self.set?.recency_us(now_us).map(|us| Fact::Duration(Duration::from_micros(us)))
+            }
+            Property::EpochCount => self.set.map(|set| Fact::Number(set.passes.into())),
+            Property::Dataset => self.set.map(|set| Fact::Text(&set.name)),
+            Property::Workloads => {
+                let readers = self.workloads.readers(self.engine.dataset_number(self.seen), now_us);
+                Some(Fact::Number(readers as f64))
+            }
+            _ => None,
+        }
+    }
+
+    fn pattern(&self) -> AccessPattern {
+        if self.set.is_some_and(|set| set.role == Role::Validation) {
+            return AccessPattern::Validation;
+        }
+        match self.engine.pattern(self.seen, self.access.at_us) {
+            Some(Pattern::Epochs(Order::Sequential)) => AccessPattern::Sequential,
+            Some(Pattern::Epochs(Order::Shuffled)) => AccessPattern::Shuffled,
+            Some(Pattern::Epochs(Order::ShardShuffled)) => AccessPattern::ShardShuffled,
+            Some(Pattern::Epochs(Order::Ranged)) => AccessPattern::Ranged,
+            Some(Pattern::OnePass) => AccessPattern::OnePass,
+            Some(Pattern::Skewed) => AccessPattern::Skewed,
+            Some(Pattern::Checkpoint) => AccessPattern::Checkpoint,
+            Some(Pattern::Validation) => AccessPattern::Validation,
+            None => AccessPattern::Unknown,
+        }
+    }
+
+    fn of_workload(&self, property: Property) -> Option<Fact<'_>> {
+        if property == Property::Framework {
+            return Some(Fact::List(&self.frameworks));
+        }
+        let workload = self.workload?;
+        match property {
+            Property::Phase => workload.phase.map(|phase| Fact::Text(phase.name())),
+            Property::WorkloadId => Some(Fact::Text(&workload.id)),
+            Property::WorkloadName => workload.identity.name.as_deref().map(Fact::Text),
+            Property::BatchSize => workload.batch_size().map(Fact::Number),
+            Property::UserAgent => workload.identity.user_agent.as_deref().map(Fact::Text),
+            Property::Workers => {
+                Some(Fact::Number(self.workloads.workers(workload, self.access.at_us) as f64))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Facts for AccessFacts<'_> {
+    fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
+        let known = self.rest.fact(property, name);
+        known
+            .or_else(|| self.of_file(property))
+            .or_else(|| self.of_reads(property))
+            .or_else(|| self.of_workload(property))
+    }
+}

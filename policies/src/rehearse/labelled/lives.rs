@@ -1,0 +1,365 @@
+//! Whole lives of workloads, each request with the phase that it belongs to in truth.
+//!
+//! A trainer reads a model or an index, trains in passes with pauses between batches, validates, writes checkpoints and is tested in the end;
+//! others evaluate a model, serve it to replicas that come up, or search for parameters. How many ranks, how large, how often
+//! and in which order is drawn from the seed. A life's length scales with `time_scale`, and names with the naming.
+
+use crate::access::Op;
+use crate::language::Phase;
+use crate::rehearse::naming::{Naming, mix};
+use crate::rehearse::scene::{Pattern, Request, Scene};
+use std::ops::Range;
+
+/// What a workload does in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// Model, epochs with validation and checkpoints, a test set.
+    Finetune,
+    /// Index, epochs of shards, checkpoints that are written while reading goes on.
+    Pretrain,
+    /// Model, a test set once.
+    Evaluate,
+    /// Replicas come up and load a model.
+    Serve,
+    /// Several trainers of one dataset, called alike.
+    Search,
+}
+
+impl Life {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Finetune, Self::Pretrain, Self::Evaluate, Self::Serve, Self::Search];
+}
+
+/// What lives are made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Lives {
+    /// Another seed gives other lives.
+    pub seed: u64,
+    /// How keys are called.
+    pub naming: Naming,
+    /// Everything takes so many times as long.
+    pub time_scale: f64,
+}
+
+/// Requests with the truth about them.
+#[derive(Debug)]
+pub struct Told {
+    /// What requests refer to; the stream of a request is the number of its life.
+    pub scene: Scene,
+    /// The requests in the order of time, and the phase of each.
+    pub requests: Vec<(Request, Phase)>,
+    /// What workloads call themselves: by family.
+    pub names: Vec<(u64, String)>,
+    /// By number, what each life is; a search has several.
+    pub lives: Vec<Life>,
+}
+
+/// The batches of a trainer read for so long, and then it computes.
+const READING_SHARE: f64 = 0.3;
+
+impl Lives {
+    /// One life of each kind, beside each other.
+    #[must_use]
+    pub fn generate(&self) -> Told {
+        let mut writer = Writer {
+            scene: Scene::new(self.naming, self.seed),
+            random: fastrand::Rng::with_seed(mix(self.seed ^ 0x6c69_7665)),
+            requests: Vec::new(),
+            names: Vec::new(),
+            lives: Vec::new(),
+            callers: Vec::new(),
+            at_us: 0.0,
+            scale: self.time_scale,
+        };
+        for life in Life::ALL {
+            writer.live(life);
+        }
+        let Writer { scene, mut requests, names, lives, .. } = writer;
+        requests.sort_by_key(|(request, _)| request.at_us);
+        Told { scene, requests, names, lives }
+    }
+}
+
+struct Writer {
+    scene: Scene,
+    random: fastrand::Rng,
+    requests: Vec<(Request, Phase)>,
+    names: Vec<(u64, String)>,
+    lives: Vec<Life>,
+    /// Of the life that is written, its ranks, and how far it is.
+    callers: Vec<u16>,
+    at_us: f64,
+    scale: f64,
+}
+
+type Item = (u32, Range<u64>);
+
+impl Writer {
+    fn live(&mut self, life: Life) {
+        let begin_us = 60e6 * self.random.f64();
+        match life {
+            Life::Search => self.search(begin_us),
+            _ => {
+                let ranks = if life == Life::Serve { 20 } else { [1, 2, 4, 8][self.random.usize(0..4)] };
+                self.begin(life, &format!("{life:?}").to_lowercase(), ranks, begin_us);
+                match life {
+                    Life::Finetune => self.finetune(),
+                    Life::Pretrain => self.pretrain(),
+                    Life::Evaluate => self.evaluate(),
+                    _ => self.serve(),
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, life: Life, name: &str, ranks: usize, at_us: f64) {
+        self.callers =
+            (0..ranks).map(|rank| self.scene.add_caller(&format!("{name}-{rank}"), name)).collect();
+        let family = self.scene.callers[usize::from(self.callers[0])].family;
+        self.names.push((family, name.to_owned()));
+        self.lives.push(life);
+        self.scene.add_stream(Pattern::Shuffled, self.lives.len() as u16 - 1, 1);
+        self.at_us = at_us * self.scale;
+    }
+
+    fn request(&mut self, after_us: f64, rank: usize, item: Item, op: Op, phase: Phase) {
+        let caller = self.callers[rank % self.callers.len()];
+        let stream = self.lives.len() as u16 - 1;
+        let at_us = (self.at_us + after_us * self.scale) as u64;
+        self.requests
+            .push((Request { at_us, range: item.1, key: item.0, epoch: 0, caller, stream, op }, phase));
+    }
+
+    fn pass_time(&mut self, us: f64) {
+        self.at_us += us * self.scale;
+    }
+
+    fn whole(&mut self, bucket: &str, name: &str, size: u64) -> Item {
+        (self.scene.add_key(bucket, name, size), 0..size)
+    }
+
+    /// A model of a few large files beside a few small ones.
+    fn model(&mut self, name: &str) -> Vec<Item> {
+        let files = self.random.u64(1..=6);
+        let parts = [1, 4, 16][self.random.usize(0..3)];
+        let mut items = vec![
+            self.whole("models", &format!("{name}/config.json"), 700),
+            self.whole("models", &format!("{name}/tokenizer.json"), 2 << 20),
+        ];
+        for file in 1..=files {
+            let size = self.random.u64(1 << 30..4 << 30);
+            let file = format!("{name}/model-{file:05}-of-{files:05}.safetensors");
+            let (key, _) = self.whole("models", &file, size);
+            items.extend((0..parts).map(|part| (key, size / parts * part..size / parts * (part + 1))));
+        }
+        items
+    }
+
+    fn load(&mut self, model: &[Item], ranks: Range<usize>, phase: Phase) {
+        let took_us = 20e6;
+        for rank in ranks.clone() {
+            let late_us = took_us * 0.1 * self.random.f64();
+            for (at, item) in model.iter().enumerate() {
+                let after_us = late_us + took_us * (at as f64 + self.random.f64()) / model.len() as f64;
+                self.request(after_us, rank, item.clone(), Op::Read, phase);
+            }
+        }
+        self.pass_time(took_us * 1.2);
+    }
+
+    /// Objects that are read at once.
+    fn objects(&mut self, name: &str, count: u32) -> Vec<Item> {
+        let size = self.random.u64(10_000..2_000_000);
+        let object =
+            |at: u32| self.whole("datasets", &format!("{name}/img_{at:06}.jpg"), size + u64::from(at % 7));
+        (0..count).map(object).collect()
+    }
+
+    /// Passes over a dataset by all ranks in batches.
+    fn epoch(
+        &mut self,
+        items: &[Item],
+        is_shuffled: bool,
+        batch: usize,
+        phase: Phase,
+        save: Option<&mut Saving>,
+    ) {
+        let mut order: Vec<usize> = (0..items.len()).collect();
+        if is_shuffled {
+            self.random.shuffle(&mut order);
+        }
+        let step_us = 1e6;
+        let ranks = self.callers.len();
+        let mut save = save;
+        for step in order.chunks(batch * ranks) {
+            for (at, item) in step.iter().enumerate() {
+                let share = (at as f64 + self.random.f64()) / step.len() as f64;
+                self.request(
+                    READING_SHARE * step_us * share,
+                    at % ranks,
+                    items[*item].clone(),
+                    Op::Read,
+                    phase,
+                );
+            }
+            let us = step_us * (0.9 + 0.2 * self.random.f64());
+            self.pass_time(us);
+            if let Some(saving) = save.as_deref_mut() {
+                saving.step += 1;
+                if saving.step.is_multiple_of(saving.every) {
+                    self.save(saving);
+                }
+            }
+        }
+    }
+
+    fn save(&mut self, saving: &Saving) {
+        let took_us = 5e6;
+        let ranks = self.callers.len();
+        let folder = format!("runs/{}/checkpoint-{}", saving.run, saving.step);
+        let mut files: Vec<String> = match saving.is_dcp {
+            true => (0..ranks).map(|rank| format!("{folder}/__{rank}_0.distcp")).collect(),
+            false => ["model.safetensors", "optimizer.pt", "scheduler.pt"]
+                .map(|it| format!("{folder}/{it}"))
+                .into(),
+        };
+        files.push(format!("{folder}/{}", if saving.is_dcp { ".metadata" } else { "trainer_state.json" }));
+        let count = files.len() as f64;
+        for (at, file) in files.iter().enumerate() {
+            let size = if at + 1 == files.len() { 50_000 } else { saving.bytes };
+            let item = self.whole("checkpoints", file, size);
+            let after_us = took_us * (at as f64 + 0.9 * self.random.f64()) / count;
+            self.request(
+                after_us,
+                if saving.is_dcp { at } else { 0 },
+                item,
+                Op::Write,
+                Phase::CheckpointSave,
+            );
+        }
+        if !saving.is_beside {
+            self.pass_time(took_us * 1.1);
+        }
+    }
+
+    fn saving(&mut self, run: &str, steps: u32, is_beside: bool) -> Saving {
+        let every = (steps / self.random.u32(3..8)).max(20);
+        let (bytes, is_dcp) = (self.random.u64(1 << 28..1 << 31), self.random.bool());
+        Saving { run: run.to_owned(), every, step: 0, bytes, is_dcp, is_beside }
+    }
+
+    fn batch(&mut self) -> usize {
+        [4, 8, 16][self.random.usize(0..3)]
+    }
+
+    fn finetune(&mut self) {
+        let model = self.model("base");
+        let ranks = self.callers.len();
+        self.load(&model, 0..ranks, Phase::Initialization);
+        let count = self.random.u32(1500..4000);
+        let train = self.objects("set/train", count);
+        let validation = self.objects("set/val", count / 10);
+        let test = self.objects("set/test", count / 8);
+        let batch = self.batch();
+        let epochs = self.random.u32(3..6);
+        let mut saving = self.saving("finetune", count * epochs / (batch * ranks) as u32, false);
+        for _ in 0..epochs {
+            self.epoch(&train, true, batch, Phase::Training, Some(&mut saving));
+            self.epoch(&validation, false, batch, Phase::Validation, None);
+        }
+        self.epoch(&test, false, batch, Phase::Evaluation, None);
+    }
+
+    fn pretrain(&mut self) {
+        let index = self.whole("corpus", "web/index.json", 900_000);
+        for rank in 0..self.callers.len() {
+            let after_us = 1e6 * self.random.f64();
+            self.request(after_us, rank, index.clone(), Op::Read, Phase::Initialization);
+        }
+        self.pass_time(2e6);
+        let shards = self.random.u32(60..200);
+        let size = self.random.u64(64 << 20..512 << 20);
+        let parts = self.random.u64(8..24);
+        let is_in_order = self.random.u32(0..4) == 0;
+        let keys: Vec<u32> = (0..shards)
+            .map(|at| self.whole("corpus", &format!("web/train-{at:05}-of-{shards:05}.tar"), size).0)
+            .collect();
+        let batch = self.batch();
+        let epochs = self.random.u32(2..4);
+        let steps = u64::from(shards * epochs) * parts / (batch * self.callers.len()) as u64;
+        let mut saving = self.saving("pretrain", steps as u32, true);
+        for _ in 0..epochs {
+            let mut order = keys.clone();
+            if !is_in_order {
+                self.random.shuffle(&mut order);
+            }
+            // Each rank reads a shard of its own from its begin to its end.
+            let ranks = self.callers.len();
+            let mut items = Vec::new();
+            for group in order.chunks(ranks) {
+                for part in 0..parts {
+                    items.extend(
+                        group.iter().map(|key| (*key, size / parts * part..size / parts * (part + 1))),
+                    );
+                }
+            }
+            self.epoch(&items, false, batch, Phase::Training, Some(&mut saving));
+        }
+    }
+
+    fn evaluate(&mut self) {
+        let model = self.model("candidate");
+        let ranks = self.callers.len();
+        self.load(&model, 0..ranks, Phase::Initialization);
+        let count = self.random.u32(800..3000);
+        let test = self.objects("benchmark", count);
+        let batch = self.batch();
+        self.epoch(&test, false, batch, Phase::Evaluation, None);
+    }
+
+    fn serve(&mut self) {
+        let model = self.model("product");
+        let loads = self.random.usize(10..20);
+        self.load(&model, 0..1, Phase::Initialization);
+        let mut next = 1;
+        while next < loads {
+            let us = 100e6 * (1.0 + 3.0 * self.random.f64());
+            self.pass_time(us);
+            let together = self.random.usize(1..4);
+            self.load(&model, next..next + together, Phase::Inference);
+            next += together;
+        }
+    }
+
+    fn search(&mut self, begin_us: f64) {
+        let count = self.random.u32(600..1200);
+        let train = self.objects("sweep/train", count);
+        let trials = self.random.usize(4..7);
+        let later_us = 30e6;
+        let third_us = (begin_us + 2.0 * later_us) * self.scale;
+        for trial in 0..trials {
+            self.begin(Life::Search, &format!("sweep-{trial}"), 1, begin_us + later_us * trial as f64);
+            let from = self.requests.len();
+            for _ in 0..self.random.u32(3..6) {
+                self.epoch(&train, true, 8, Phase::Training, None);
+            }
+            // It is a search when the third has begun.
+            for (request, phase) in &mut self.requests[from..] {
+                if request.at_us as f64 >= third_us {
+                    *phase = Phase::Tuning;
+                }
+            }
+        }
+    }
+}
+
+/// How checkpoints are written.
+struct Saving {
+    run: String,
+    every: u32,
+    step: u32,
+    bytes: u64,
+    is_dcp: bool,
+    /// While reading goes on.
+    is_beside: bool,
+}

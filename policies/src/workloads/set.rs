@@ -1,0 +1,192 @@
+//! What a workload reads: a dataset, and what it is to the workload.
+//!
+//! Keys and callers are counted in 64 bits each: a bit by hash is enough to tell few from many, and a new one from those that were there.
+
+use super::rate::Rate;
+use super::why::Why;
+use crate::language::FileType;
+
+/// Opens over which it is averaged whether they are of what the same caller has opened before; of few keys, more than this share is more than by
+/// the chance that bits are the same.
+const AGAIN_OPENS: f32 = 16.0;
+const AGAIN_SHARE: f32 = 0.75;
+
+/// What a dataset is to a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// That is not known yet.
+    Undecided,
+    /// It trains with it.
+    Training,
+    /// It reads it between passes of what it trains with.
+    Validation,
+    /// It reads it once.
+    Evaluation,
+    /// A model, or checkpoints of one.
+    Model,
+    /// Configuration, indexes and the like.
+    Small,
+    /// It reads some of it again and again, to answer somebody.
+    Serving,
+}
+
+/// A dataset that a workload reads.
+#[derive(Clone, Debug)]
+pub struct Set {
+    /// The engine's number of it.
+    pub number: u16,
+    /// Bucket and name: a folder, and what its files are called.
+    pub name: Box<str>,
+    /// What it is to the workload.
+    pub role: Role,
+    /// Why that is thought.
+    pub why: Why,
+    /// What kind of files its names say it holds.
+    pub file_type: Option<FileType>,
+    /// The frameworks that its names speak for: a bit for each of a program's.
+    pub frameworks: u32,
+    /// Whether these two are known.
+    pub(super) is_described: bool,
+    /// Requests that read it.
+    pub reads: u32,
+    /// Those of them that began with the first byte of an object.
+    pub(super) opens: u32,
+    /// Bytes that they asked for.
+    pub bytes: u64,
+    /// Bytes of the largest object of it that was read.
+    pub largest: u64,
+    /// Passes that a job of the workload has been through.
+    pub passes: u32,
+    /// Blocks of such a pass; before the first is over, of what was read of it.
+    pub blocks: u32,
+    /// When it was read first.
+    pub first_us: u64,
+    /// When it was read last, and when before that.
+    pub last_us: u64,
+    pub(super) before_us: u64,
+    /// Requests a second, lately.
+    pub(super) rate: Rate,
+    /// How often the workload came to it from another.
+    pub(super) visits: u32,
+    keys: u64,
+    callers: u64,
+    /// Keys that were opened, each with its caller: 256 bits by hash; and the share of opens lately that were of one that was there.
+    pairs: [u64; 4],
+    again: f32,
+}
+
+/// A bit of 64.
+pub(super) const fn bit(hash: u64) -> u64 {
+    1 << (hash >> 58)
+}
+
+/// How many there are, of whom so many of 64 bits are set: linear counting (Whang et al., 1990).
+pub(super) fn count(bits: u64) -> u32 {
+    let free = f64::from(bits.count_zeros().max(1));
+    (64.0 * (64.0 / free).ln()).round() as u32
+}
+
+impl Set {
+    pub(super) fn new(number: u16, name: Box<str>, now_us: u64) -> Self {
+        Self {
+            number,
+            name,
+            role: Role::Undecided,
+            why: Why::Begun,
+            file_type: None,
+            frameworks: 0,
+            is_described: false,
+            reads: 0,
+            opens: 0,
+            bytes: 0,
+            largest: 0,
+            passes: 0,
+            blocks: 0,
+            first_us: now_us,
+            last_us: now_us,
+            before_us: now_us,
+            rate: Rate::default(),
+            visits: 0,
+            keys: 0,
+            callers: 0,
+            pairs: [0; 4],
+            again: 0.0,
+        }
+    }
+
+    /// Somebody reads a key of it, both by hash, from its first byte on or not.
+    pub(super) fn read(&mut self, now_us: u64, key: u64, caller: u64, bytes: u64, is_open: bool) {
+        self.reads = self.reads.saturating_add(1);
+        if is_open {
+            self.opens = self.opens.saturating_add(1);
+            let pair = (key ^ caller.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let word = &mut self.pairs[(pair >> 62) as usize];
+            let mark = bit(pair << 2);
+            let is_again = if *word & mark == 0 { 0.0 } else { 1.0 };
+            self.again += (is_again - self.again) / AGAIN_OPENS;
+            *word |= mark;
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.keys |= bit(key);
+        self.callers |= bit(caller);
+        (self.before_us, self.last_us) = (self.last_us, now_us);
+        self.rate.count(now_us, 1.0);
+    }
+
+    /// About how many keys of it were read; more than about 250 are not told apart.
+    #[must_use]
+    pub fn keys(&self) -> u32 {
+        count(self.keys)
+    }
+
+    /// About how many callers have read it.
+    #[must_use]
+    pub fn callers(&self) -> u32 {
+        count(self.callers)
+    }
+
+    /// Requests of a pass, as far as passes are known.
+    pub(super) fn reads_of_pass(&self) -> f64 {
+        f64::from(self.reads) / f64::from(self.passes + 1)
+    }
+
+    /// Whether callers open what they themselves have opened before.
+    pub(super) fn comes_again(&self) -> bool {
+        self.again > AGAIN_SHARE
+    }
+
+    /// Reads for each time that the workload came to it.
+    pub(super) fn reads_of_visit(&self) -> f64 {
+        f64::from(self.reads) / f64::from(self.visits.max(1))
+    }
+
+    /// How long it was not read before it was read now.
+    pub(crate) fn recency_us(&self, now_us: u64) -> Option<u64> {
+        let before_us = if self.last_us == now_us { self.before_us } else { self.last_us };
+        (self.reads > 1 || self.last_us < now_us).then(|| now_us.saturating_sub(before_us))
+    }
+
+    /// Requests an hour for each object, lately, where it is known how many there are.
+    #[must_use]
+    pub fn reads_an_hour(&self, now_us: u64) -> Option<f64> {
+        let is_known = self.passes > 0 && self.blocks > 0;
+        is_known.then(|| self.rate.per_second(now_us) * 3600.0 / f64::from(self.blocks))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Set;
+
+    #[test]
+    fn few_are_told_from_many() {
+        let mut set = Set::new(1, "".into(), 0);
+        for key in 0..200_u64 {
+            set.read(key, key.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0, 10, true);
+            if key == 9 {
+                assert!((7..=13).contains(&set.keys()), "{}", set.keys());
+            }
+        }
+        assert!(set.keys() > 100 && set.callers() == 1);
+    }
+}

@@ -1,0 +1,5 @@
+//! Workloads beside the truth, and within their bounds.
+
+mod bounds;
+mod cost;
+mod told;

@@ -1,0 +1,56 @@
+//! What is remembered is bounded, and who is silent is forgotten first.
+
+use super::told::program;
+use crate::access::{Access, Caller, Op};
+use crate::engine::{Engine, Options};
+use crate::workloads::workload::{CALLERS_MAX, SETS_MAX};
+use crate::workloads::{Identity, Limits, Set, TEXT_BYTES_MAX, What, Workload, Workloads};
+
+#[test]
+fn a_workload_takes_less_than_eight_kibibytes() {
+    let texts = (2 + SETS_MAX) * TEXT_BYTES_MAX;
+    let bytes = size_of::<Workload>() + SETS_MAX * size_of::<Set>() + CALLERS_MAX * 16 + texts;
+    assert!(bytes <= 8192, "{bytes}");
+}
+
+#[test]
+fn many_workloads_and_datasets_stay_within_the_limits() {
+    let program = program();
+    let options = Options { capacity_bytes: 1 << 20, blocks_max: 1 << 10, block_bytes: 8 << 20, seed: 0 };
+    let mut engine = Engine::new(options);
+    let mut known = Workloads::new(Limits { workloads_max: 50, ..Limits::default() });
+    let long = "x".repeat(10_000);
+    for at in 0..5000_u64 {
+        // One of them asks now and then, and so stays.
+        let family = if at.is_multiple_of(7) { 1 } else { at };
+        let key = format!("{long}-{}/{}/a", at % 97, char::from(b'a' + (at % 23) as u8));
+        let caller = Caller { id: at.wrapping_mul(0x9e37_79b9_7f4a_7c15), family };
+        let op = if at.is_multiple_of(11) { Op::Write } else { Op::Read };
+        let access = Access { at_us: at, caller, bucket: 1, key: &key, op, size: 10, range: 0..10 };
+        let seen = engine.observe(&access);
+        if !known.knows(family) {
+            let identity = Identity {
+                name: Some(long.as_str().into()),
+                user_agent: Some(long.as_str().into()),
+                batch_size: Some(0),
+            };
+            known.introduce(at, family, identity, &program);
+        }
+        known.note(
+            &access,
+            &What { engine: &engine, seen, program: &program, checkpoint: None, is_validation: false },
+        );
+        assert!(known.iter().count() <= 50);
+    }
+    let regular = known.get(1).unwrap();
+    assert!(regular.sets.len() <= SETS_MAX && regular.workers(5000, 5000) <= CALLERS_MAX);
+    let texts = [regular.identity.name.as_deref(), regular.identity.user_agent.as_deref()];
+    assert!(
+        texts
+            .iter()
+            .flatten()
+            .chain(regular.sets.iter().map(|set| &*set.name).collect::<Vec<_>>().iter())
+            .all(|text| text.len() <= TEXT_BYTES_MAX)
+    );
+    assert!(known.get(2).is_none() && known.totals(5000, 0).workloads <= 50);
+}

@@ -1,0 +1,222 @@
+//! Phases of whole lives, told and found.
+
+use crate::access::{Access, Op};
+use crate::checkpoints::{Checkpoints, Limits as GroupLimits};
+use crate::engine::{Engine, Options};
+use crate::facts::AccessFacts;
+use crate::language::{BuiltIn, Fact, FactList, Facts, Layers, NoFacts, Phase, Program, Property};
+use crate::rehearse::Naming;
+use crate::rehearse::labelled::lives::{Life, Lives, Told};
+use crate::workloads::{Identity, Limits, Role, What, Workloads};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) fn program() -> Program {
+    let built_in = BuiltIn::load().unwrap();
+    let layers =
+        Layers { custom: &[], frameworks: &[], environment: None, machine: &NoFacts, built_in: &built_in };
+    Program::compile(&layers).unwrap()
+}
+
+/// What was said of each request, and what is known in the end.
+struct Replay {
+    told: Told,
+    found: Vec<Option<Phase>>,
+    known: Workloads,
+    engine: Engine,
+}
+
+fn replay(lives: Lives, program: &Program) -> Replay {
+    replay_until(lives, program, None)
+}
+
+/// The same up to the last request of a phase.
+fn replay_until(lives: Lives, program: &Program, phase: Option<Phase>) -> Replay {
+    let mut told = lives.generate();
+    let end = told.requests.iter().rposition(|(_, other)| Some(*other) == phase);
+    told.requests.truncate(end.map_or(usize::MAX, |end| end + 1));
+    let options = Options { capacity_bytes: 1 << 36, blocks_max: 1 << 18, block_bytes: 8 << 20, seed: 0 };
+    let (mut engine, mut known) = (Engine::new(options), Workloads::new(Limits::default()));
+    let mut groups = Checkpoints::new(GroupLimits::default());
+    let mut found = Vec::new();
+    for (family, name) in &told.names {
+        let identity = Identity { name: Some(name.as_str().into()), ..Identity::default() };
+        known.introduce(0, *family, identity, program);
+    }
+    for (request, _) in &told.requests {
+        let access = told.scene.access(request);
+        let seen = engine.observe(&access);
+        for block in request.range.start >> 23..=(request.range.end.max(1) - 1) >> 23 {
+            engine.read(seen, &access, block as u32);
+        }
+        let checkpoint = match access.op {
+            Op::Write => groups.wrote(access.at_us, access.bucket, access.key, access.size),
+            _ => None,
+        };
+        let what = What { engine: &engine, seen, program, checkpoint, is_validation: false };
+        known.note(&access, &what);
+        found.push(known.get(access.caller.family).and_then(|workload| workload.phase));
+    }
+    Replay { told, found, known, engine }
+}
+
+/// Of each life: requests, those that were right, changes of phase, those that were found, and changes that were said.
+type Scores = BTreeMap<&'static str, [usize; 5]>;
+
+/// A stretch of so few reads is not asked for.
+const STRETCH_MIN: usize = 8;
+
+fn score(replay: &Replay, scores: &mut Scores) {
+    for number in 0..replay.told.lives.len() {
+        let requests = replay.told.requests.iter().zip(&replay.found);
+        let mine: Vec<_> =
+            requests.filter(|((request, _), _)| usize::from(request.stream) == number).collect();
+        let name = match replay.told.lives[number] {
+            Life::Finetune => "finetune",
+            Life::Pretrain => "pretrain",
+            Life::Evaluate => "evaluate",
+            Life::Serve => "serve",
+            Life::Search => "search",
+        };
+        let score = scores.entry(name).or_default();
+        let mut saves = BTreeMap::<&str, bool>::new();
+        for stretch in mine.chunk_by(|((_, one), _), ((_, other), _)| one == other) {
+            let phase = stretch[0].0.1;
+            let right = stretch.iter().filter(|(_, found)| **found == Some(phase)).count();
+            score[0] += stretch.len();
+            score[1] += right;
+            if phase == Phase::CheckpointSave {
+                // While a checkpoint is written, others read: its writes are one stretch.
+                let key = replay.told.scene.keys.name(stretch[0].0.0.key);
+                *saves.entry(key.rsplit_once('/').unwrap().0).or_default() |= right > 0;
+            } else if stretch.len() >= STRETCH_MIN {
+                score[2] += 1;
+                score[3] += usize::from(right > 0);
+            }
+        }
+        score[2] += saves.len();
+        score[3] += saves.values().filter(|is_found| **is_found).count();
+        score[4] += mine.chunk_by(|(_, one), (_, other)| one == other).count();
+    }
+}
+
+fn mean(scores: &Scores) -> f64 {
+    let shares = scores.values().map(|[all, right, ..]| *right as f64 / *all as f64);
+    shares.sum::<f64>() / scores.len() as f64
+}
+
+#[test]
+fn phases_are_found() {
+    let program = program();
+    for (case, naming, time_scale) in [
+        ("as they are", Naming::Plain, 1.0),
+        ("ten times as long", Naming::Plain, 10.0),
+        ("renamed", Naming::Renamed { seed: 5 }, 1.0),
+    ] {
+        let mut scores = Scores::new();
+        for seed in 700..716 {
+            score(&replay(Lives { seed, naming, time_scale }, &program), &mut scores);
+        }
+        let share = mean(&scores);
+        println!("{case}: {share:.3} {scores:?}");
+        assert!(share >= 0.9, "{case}: {share} {scores:?}");
+        assert!(scores.values().all(|[_, _, are, found, _]| are == found), "{case}: {scores:?}");
+    }
+}
+
+#[test]
+fn what_a_workload_has_done_is_known() {
+    let program = program();
+    let told = replay(Lives { seed: 7, naming: Naming::Plain, time_scale: 1.0 }, &program);
+    let end_us = told.told.requests.last().unwrap().0.at_us;
+    let family = |name: &str| told.told.names.iter().find(|(_, other)| other == name).unwrap().0;
+    let of = |name: &str| told.known.get(family(name)).unwrap();
+    let finetune = of("finetune");
+    let names = |role| finetune.sets_of(role).map(|set| &*set.name).collect::<Vec<_>>();
+    assert_eq!(names(Role::Training), ["set/train/img_#.jpg"]);
+    assert_eq!(names(Role::Validation), ["set/val/img_#.jpg"]);
+    assert_eq!(names(Role::Evaluation), ["set/test/img_#.jpg"]);
+    assert!(names(Role::Model).contains(&"base/model-#-of-#.safetensors"), "{:?}", names(Role::Model));
+    let mine = || {
+        told.told
+            .requests
+            .iter()
+            .filter(|(request, _)| told.told.scene.access(request).caller.family == family("finetune"))
+    };
+    let epochs = mine()
+        .collect::<Vec<_>>()
+        .chunk_by(|a, b| (a.1 == Phase::Validation) == (b.1 == Phase::Validation))
+        .count()
+        / 2;
+    // The last pass is known to be whole only when the next one begins.
+    assert_eq!(finetune.epochs as usize, epochs - 1);
+    let folders: BTreeSet<_> = mine()
+        .filter(|(_, phase)| *phase == Phase::CheckpointSave)
+        .map(|(request, _)| told.told.scene.keys.name(request.key).rsplit_once('/').unwrap().0)
+        .collect();
+    assert_eq!(finetune.saves as usize, folders.len());
+    assert!(finetune.save_interval_us.is_some() && finetune.saved_us.is_some());
+    let training = mine().filter(|(_, phase)| *phase == Phase::Training).count() as f64;
+    let batch = finetune.batch_size().unwrap();
+    assert!((training / finetune.batches as f64 / batch - 1.0).abs() < 0.2, "{batch}");
+    assert!(finetune.items_per_second(finetune.last_us) > 1.0);
+    assert_eq!(finetune.evidence(), "after training it reads a dataset that it had not read between passes");
+    let totals = told.known.totals(end_us, 9);
+    assert_eq!((totals.workloads, totals.decisions), (told.told.names.len(), 9));
+    assert_eq!(totals.active, totals.phases.iter().map(|(_, count)| count).sum::<usize>());
+    assert!(totals.epochs >= finetune.epochs.into() && totals.batches > finetune.batches);
+}
+
+#[test]
+fn batches_are_as_many_as_pauses_or_as_it_says() {
+    let program = program();
+    let lives = Lives { seed: 11, naming: Naming::Plain, time_scale: 1.0 };
+    let told = replay(lives, &program);
+    let (family, _) = told.told.names.iter().find(|(_, name)| name == "sweep-0").unwrap();
+    // Batches of eight objects.
+    let found = told.known.get(*family).unwrap().batch_size().unwrap();
+    assert!((7.0..=10.0).contains(&found), "{found}");
+}
+
+/// Facts as a server asks them, at the last access of a life in a phase.
+#[test]
+fn rules_are_told_what_is_known() {
+    let program = program();
+    let lives = Lives { seed: 7, naming: Naming::Plain, time_scale: 1.0 };
+    let told = replay_until(lives, &program, Some(Phase::Tuning));
+    let mut groups = Checkpoints::new(GroupLimits::default());
+    let mut engine = told.engine;
+    let access = told.told.scene.access(&told.told.requests.last().unwrap().0);
+    let seen = engine.observe(&access);
+    let facts = AccessFacts::new(&access, (&engine, seen), &told.known, None, &program, &NoFacts);
+    let fact = |property| facts.fact(property, "");
+    assert_eq!(fact(Property::Phase), Some(Fact::Text("tuning")));
+    assert_eq!(fact(Property::Pattern), Some(Fact::Text("shuffled")));
+    assert_eq!(fact(Property::Dataset), Some(Fact::Text("sweep/train/img_#.jpg")));
+    assert_eq!(fact(Property::Framework), Some(Fact::List(&[])));
+    assert_eq!(fact(Property::Workers), Some(Fact::Number(1.0)));
+    assert!(fact(Property::EpochCount).and_then(|it| it.size()).is_some_and(|epochs| epochs >= 1.0));
+    assert!(fact(Property::Workloads).and_then(|it| it.size()).is_some_and(|readers| readers >= 1.0));
+    assert!(fact(Property::Frequency).and_then(|it| it.size()).is_some_and(|reads| reads > 0.0));
+    assert!(matches!(fact(Property::WorkloadName), Some(Fact::Text(name)) if name.starts_with("sweep-")));
+    assert_eq!((fact(Property::Tier), fact(Property::ModelFileKind)), (None, None));
+    // What the server knows holds before that.
+    let mine = FactList(vec![(Property::Frequency, "", Fact::Number(5.0))]);
+    let facts = AccessFacts::new(&access, (&engine, seen), &told.known, None, &program, &mine);
+    assert_eq!(facts.fact(Property::Frequency, ""), Some(Fact::Number(5.0)));
+
+    let key = "runs/x/checkpoint-5/__0_0.distcp";
+    groups.wrote(1, 1, key, 10);
+    groups.wrote(2, 1, "runs/x/checkpoint-5/.metadata", 10);
+    let access = Access { key, ..access };
+    let seen = engine.observe(&access);
+    let facts =
+        AccessFacts::new(&access, (&engine, seen), &told.known, groups.group_of(1, key), &program, &NoFacts);
+    for (property, value) in [
+        (Property::Type, Fact::Text("checkpoint")),
+        (Property::ModelFileKind, Fact::Text("checkpoint")),
+        (Property::CheckpointGeneration, Fact::Number(0.0)),
+        (Property::Framework, Fact::List(&["pytorch"])),
+    ] {
+        assert_eq!(facts.fact(property, ""), Some(value));
+    }
+}
