@@ -7,6 +7,7 @@
 mod ahead;
 mod dataset;
 mod job;
+mod keeping;
 mod list;
 mod names;
 mod order;
@@ -21,6 +22,7 @@ mod table;
 mod worth;
 
 pub use ahead::{Ahead, Next, Outcome};
+pub use keeping::Keeping;
 pub use names::DatasetName;
 pub use order::Order;
 pub use patterns::Pattern;

@@ -7,6 +7,7 @@
 pub mod access;
 mod block;
 pub mod checkpoints;
+mod decider;
 pub mod engine;
 pub mod facts;
 mod fingerprint;
@@ -18,4 +19,5 @@ pub mod workloads;
 
 pub use access::{Access, Caller, Op};
 pub use block::{BLOCK_ID_SEED, block_id};
+pub use decider::{Decider, Ruling};
 pub use fingerprint::Fingerprint;

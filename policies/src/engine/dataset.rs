@@ -45,6 +45,8 @@ pub(super) struct Dataset {
     pub(super) visits: Visits,
     /// Blocks that were ever seen and are still remembered.
     pub(super) known: u32,
+    /// How many times each of its reads counts.
+    weight: f64,
     /// Bytes of its groups.
     pub(super) grouped_bytes: u64,
     /// Objects that were written.
@@ -78,6 +80,7 @@ impl Dataset {
             known: 0,
             grouped_bytes: 0,
             writes: 0,
+            weight: 1.0,
             last_us: 0,
             skew: 0.0,
             apart: VecDeque::new(),
@@ -458,17 +461,24 @@ impl Dataset {
 
     /// What those jobs make a block of it worth of whom it is known when they will ask for it.
     pub(super) fn expected_of(&self, entry: &Entry) -> f64 {
-        self.worth.of(self.readers(entry)) - self.worth.base
+        (self.worth.of(self.readers(entry)) - self.worth.base) * self.weight
     }
 
     /// What a block of it is worth.
     pub(super) fn worth_of(&self, entry: &Entry) -> f64 {
-        self.worth.of(self.readers(entry))
+        self.worth.of(self.readers(entry)) * self.weight
+    }
+
+    /// From now on each read counts so many times. Says whether that is new.
+    pub(super) fn set_weight(&mut self, weight: f32) -> bool {
+        let is_new = self.weight != f64::from(weight);
+        self.weight = weight.into();
+        is_new
     }
 
     /// The least that a block of it is worth that is kept in its groups.
     pub(super) fn lowest_worth(&self) -> Option<f64> {
-        self.lowest.map(|(_, worth)| worth)
+        self.lowest.map(|(_, worth)| worth * self.weight)
     }
 
     /// Takes the block out that is worth least: the oldest of its group.

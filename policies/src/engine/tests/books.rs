@@ -1,7 +1,7 @@
 //! Its books are right whatever it is asked.
 
 use crate::access::{Access, Caller, Op};
-use crate::engine::{Advice, Ahead, Engine, Options, Outcome, Unread, Who};
+use crate::engine::{Advice, Ahead, Engine, Keeping, Options, Outcome, Unread, Who};
 use crate::plan::{Plan, Reading, Sampler};
 use proptest::collection::vec;
 use proptest::{prop_assert, prop_assert_eq, proptest};
@@ -71,7 +71,13 @@ proptest! {
             let seen = engine.observe(&access);
             for block in access.range.start / 2048..=(size - 1) / 2048 {
                 let id = engine.block_id(1, &key, block as u32);
-                let advice = engine.read(seen, &access, block as u32);
+                let keeping = match kind {
+                    7 => Keeping::Never,
+                    8 => Keeping::After(3, 4.0),
+                    9 => Keeping::Weighed(0.25),
+                    _ => Keeping::default(),
+                };
+                let advice = engine.read_as(seen, &access, block as u32, keeping);
                 for evicted in engine.take_evicted().collect::<Vec<_>>() {
                     prop_assert!(kept.remove(&evicted), "what is evicted was kept");
                 }

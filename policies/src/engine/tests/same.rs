@@ -68,3 +68,51 @@ fn what_was_lost_is_asked_for_again() {
     assert_eq!((ask(Op::Read, true), ask(Op::Read, false)), (Advice::Keep, Advice::Kept));
     assert_eq!((ask(Op::Delete, false), ask(Op::Read, false)), (Advice::Bypass, Advice::Keep));
 }
+
+#[test]
+fn what_is_wanted_of_a_block_is_done() {
+    use crate::engine::Keeping;
+    let mut engine =
+        Engine::new(Options { capacity_bytes: 1 << 20, blocks_max: 100, block_bytes: 8 << 20, seed: 3 });
+    let caller = Caller { id: 1, family: 1 };
+    let mut ask = |key: &str, keeping: Keeping| {
+        let access = Access { at_us: 5, caller, bucket: 1, key, op: Op::Read, size: 1000, range: 0..1000 };
+        let seen = engine.observe(&access);
+        let advice = engine.read_as(seen, &access, 0, keeping);
+        engine.check();
+        (advice, engine.take_evicted().count())
+    };
+    let plain = Keeping::default();
+    assert_eq!(ask("a/1", plain), (Advice::Keep, 0));
+    assert_eq!(ask("a/1", Keeping::Never), (Advice::Bypass, 1), "what is kept goes");
+    assert_eq!(ask("a/1", Keeping::Never), (Advice::Bypass, 0));
+    assert_eq!(ask("a/2", Keeping::After(3, 1.0)), (Advice::Bypass, 0));
+    assert_eq!(ask("a/2", Keeping::After(3, 1.0)), (Advice::Bypass, 0));
+    assert_eq!(ask("a/2", Keeping::After(3, 1.0)), (Advice::Keep, 0), "it is read for the third time");
+    assert_eq!(ask("a/2", Keeping::After(3, 1.0)), (Advice::Kept, 0));
+}
+
+#[test]
+fn what_is_dearer_stays_longer() {
+    use crate::engine::Keeping;
+    // Two datasets that are read alike, in turns; only one of them fits.
+    let mut engine =
+        Engine::new(Options { capacity_bytes: 60 * 1024, blocks_max: 1000, block_bytes: 8 << 20, seed: 3 });
+    let mut hits = [0; 2];
+    for pass in 0..6_u64 {
+        for n in 0..100_u64 {
+            for (at, (folder, weight)) in [("plain", 1.0), ("dear", 16.0)].into_iter().enumerate() {
+                let key = format!("{folder}/{:03}", (n * 37 + pass * 11) % 100);
+                let caller = Caller { id: at as u64, family: at as u64 };
+                let at_us = (pass * 200 + n * 2 + at as u64) * 1000;
+                let access =
+                    Access { at_us, caller, bucket: 1, key: &key, op: Op::Read, size: 1024, range: 0..1024 };
+                let seen = engine.observe(&access);
+                let is_hit = engine.read_as(seen, &access, 0, Keeping::Weighed(weight)) == Advice::Kept;
+                hits[at] += u32::from(is_hit && pass >= 2);
+                engine.take_evicted().for_each(drop);
+            }
+        }
+    }
+    assert!(hits[1] >= 4 * 55 && hits[0] <= 4 * 10, "{hits:?}");
+}
