@@ -173,6 +173,10 @@ pub const SOURCES_MAX: usize = 16;
 pub const JOBS_KEPT_MAX: usize = 20;
 /// Jobs that a node is at; further ones wait.
 pub const JOBS_RUNNING_MAX: usize = 4;
+/// Objects that are fetched before anybody asks for them at a time, on a node.
+pub const AHEAD_OBJECTS_MAX: usize = 64;
+/// Large blocks whose memory is left to those who have asked, while others are fetched ahead or wait to be shared.
+pub const FETCH_BLOCKS_SPARE: usize = 12;
 /// Recorded traces that are kept; the oldest go when another is begun.
 pub const TRACES_MAX: usize = 16;
 /// Bytes of one file of a trace, about.

@@ -271,21 +271,29 @@ mod tests {
     use mlgw_policies::trace::TraceReader;
     use mlgw_policies::{Caller, Op};
     use mlgw_tiering::Policies;
-    use mlgw_tiering::policy::{Piece, Request};
+    use mlgw_tiering::policy::{Asking, Piece, Request};
     use std::fs;
     use std::sync::Arc;
     use std::sync::mpsc::channel;
 
     fn traces(dir: &std::path::Path) -> AccessTraces {
-        AccessTraces::new(dir, Policies::new(1 << 16, &SystemClock), Arc::new(SystemClock))
+        AccessTraces::new(
+            dir,
+            Policies::new(
+                1 << 16,
+                Arc::new(mlgw_policies::language::Program::built_in().unwrap()),
+                &SystemClock,
+            ),
+            Arc::new(SystemClock),
+        )
     }
 
     fn note(traces: &AccessTraces, name: &str) {
         let key = ObjectKey::new(name).unwrap();
-        let caller = Caller { id: 1, family: 2 };
+        let asking = Asking::plain(Caller { id: 1, family: 2 });
         traces
             .policies
-            .note(&Request { caller, bucket: BucketId(3), key: &key, op: Op::Read, size: 10 }, 0..10);
+            .note(&Request { asking, bucket: BucketId(3), key: &key, op: Op::Read, size: 10 }, 0..10);
     }
 
     #[test]

@@ -33,14 +33,14 @@ pub use warm::{Walked, Warmed};
 use crate::copies::{Copies, PinnedCopies};
 use crate::decisions::{Reason, Why};
 use crate::origin::{ListPage, ListQuery, Origin, OriginError, OriginMetrics, Part};
-use crate::policy::{self, Policies};
+use crate::policy::{self, Asking, Policies};
 use contact::Contacts;
 use fill::Fill;
 use mlgw_common::ids::{BodyId, BucketId};
 use mlgw_common::limits::{FETCH_BLOCKS_MAX, FETCH_CONTACTS_MAX};
 use mlgw_common::{Clock, ObjectKey, Timestamp};
 use mlgw_metadata::schema::{BindMode, Binding, Bucket, Copy, ObjectVersion};
-use mlgw_policies::{Caller, Op};
+use mlgw_policies::Op;
 use moving::Moving;
 use order::Order;
 use parking_lot::{Mutex, RwLock};
@@ -324,11 +324,11 @@ impl BoundBucket {
         key: &ObjectKey,
         opened: &Opened,
         range: Range<u64>,
-        caller: Option<Caller>,
+        asking: Option<&Asking<'_>>,
     ) -> BoundReader {
-        let reading = self.inner.policies.as_ref().zip(caller).map(|(policies, caller)| {
+        let reading = self.inner.policies.as_ref().zip(asking).map(|(policies, asking)| {
             let (bucket, op, size) = (self.id, Op::Read, opened.object.size);
-            policies.reading(&policy::Request { caller, bucket, key, op, size }, &range)
+            policies.reading(&policy::Request { asking: *asking, bucket, key, op, size }, &range)
         });
         BoundReader::new(self.clone(), key.clone(), opened, range, reading)
     }

@@ -14,13 +14,15 @@ mod room;
 pub use reading::Reading;
 pub use recorder::{Piece, Recorded, Sink};
 
-use crate::copies::{Copies, Lost, PinnedCopies};
+use crate::copies::{Copies, Lost, PinnedCopies, block_id};
 use held::Held;
 use mlgw_common::ids::BucketId;
 use mlgw_common::limits::COPY_BLOCK_BYTES;
 use mlgw_common::{Clock, ObjectKey};
-use mlgw_policies::engine::{Advice, Engine, Options, Seen, Unread};
-use mlgw_policies::{Access, BLOCK_ID_SEED, Caller, Op};
+use mlgw_policies::engine::{Advice, Options, Seen, Unread};
+use mlgw_policies::language::{Facts, NoFacts, Program};
+use mlgw_policies::workloads::Identity;
+use mlgw_policies::{Access, BLOCK_ID_SEED, Caller, Decider, Op, Ruling};
 use parking_lot::Mutex;
 use recorder::Recorder;
 use std::ops::Range;
@@ -45,7 +47,7 @@ struct Inner {
 }
 
 struct State {
-    engine: Engine,
+    decider: Decider,
     /// Blocks that are to be let go of.
     evicted: Vec<u64>,
     held: Held,
@@ -78,11 +80,30 @@ pub struct PolicyMetrics {
     pub memory_bytes: u64,
 }
 
-/// One request, as the gateway tells it.
-#[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+/// Who asks for something, as the gateway tells it.
+#[derive(Clone, Copy)]
+pub struct Asking<'a> {
     /// Who.
     pub caller: Caller,
+    /// What it says of itself; asked for once in a while.
+    pub identity: &'a dyn Fn() -> Identity,
+    /// What the server knows of the object and of itself.
+    pub about: &'a dyn Facts,
+}
+
+impl Asking<'_> {
+    /// Nothing is known but who.
+    #[must_use]
+    pub const fn plain(caller: Caller) -> Asking<'static> {
+        Asking { caller, identity: &Identity::default, about: &NoFacts }
+    }
+}
+
+/// One request, as the gateway tells it.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// Who.
+    pub asking: Asking<'a>,
     /// The bucket.
     pub bucket: BucketId,
     /// The key.
@@ -95,19 +116,19 @@ pub struct Request<'a> {
 
 impl Request<'_> {
     fn access(&self, at_us: u64, range: Range<u64>) -> Access<'_> {
-        let Self { caller, bucket, key, op, size } = *self;
+        let Self { asking: Asking { caller, .. }, bucket, key, op, size } = *self;
         Access { at_us, caller, bucket: bucket.0, key: key.as_str(), op, size, range }
     }
 }
 
 impl Policies {
-    /// An engine that remembers so many blocks, kept or not. It keeps nothing before it is started.
+    /// An engine that remembers so many blocks, kept or not, and these rules. It keeps nothing before it is started.
     #[must_use]
-    pub fn new(blocks_max: usize, clock: &dyn Clock) -> Self {
+    pub fn new(blocks_max: usize, program: Arc<Program>, clock: &dyn Clock) -> Self {
         let block_bytes = COPY_BLOCK_BYTES;
-        let engine = Engine::new(Options { capacity_bytes: 0, blocks_max, block_bytes, seed: BLOCK_ID_SEED });
+        let options = Options { capacity_bytes: 0, blocks_max, block_bytes, seed: BLOCK_ID_SEED };
         let state = State {
-            engine,
+            decider: Decider::new(options, program),
             evicted: Vec::new(),
             held: Held::default(),
             recorder: None,
@@ -128,30 +149,39 @@ impl Policies {
     /// Takes the blocks in that are here, and decides from now on which ones stay. Called within a tokio runtime; the blocks are gone through while
     /// it works already.
     pub fn start(&self, copies: &Copies) {
-        self.with(|state, now_us| state.engine.set_capacity(now_us, copies.blocks_bytes_max()));
+        self.with(|state, now_us| state.decider.engine.set_capacity(now_us, copies.blocks_bytes_max()));
         tokio::spawn(room::run(Arc::downgrade(&self.inner), copies.downgrade()));
     }
 
     /// A read of an object begins.
     #[must_use]
     pub fn reading(&self, request: &Request<'_>, range: &Range<u64>) -> Reading {
-        let seen = self.with(|state, now_us| state.observe(&request.access(now_us, range.clone())));
-        Reading::new(self.clone(), request, range.clone(), seen)
+        let (seen, ruling) = self.with(|state, now_us| {
+            let access = request.access(now_us, range.clone());
+            let seen = state.observe(request, &access);
+            (seen, state.rule(request, &access, seen))
+        });
+        Reading::new(self.clone(), request, range.clone(), (seen, ruling))
     }
 
     /// Something happened that asks for no decision: a read of what is ours, a write, a deletion.
     pub fn note(&self, request: &Request<'_>, range: Range<u64>) {
         self.with(|state, now_us| {
             let access = request.access(now_us, range);
-            let seen = state.observe(&access);
+            let seen = state.observe(request, &access);
             if request.op == Op::Read && !access.range.is_empty() {
                 let blocks =
                     access.range.start / COPY_BLOCK_BYTES..=(access.range.end - 1) / COPY_BLOCK_BYTES;
                 for number in blocks.take(FOLLOWED_MAX) {
-                    state.engine.follow(seen, &access, number as u32);
+                    state.decider.engine.follow(seen, &access, number as u32);
                 }
             }
         });
+    }
+
+    /// From now on these rules are in force.
+    pub fn set_program(&self, program: Arc<Program>) {
+        self.inner.state.lock().decider.set_program(program);
     }
 
     /// From now on these copies stay, as far as so many bytes may. What is here already is gone through in a while.
@@ -173,7 +203,7 @@ impl Policies {
     /// Hands on what was recorded so far, and says how much that is; nothing while nothing is recorded.
     pub fn recorded(&self) -> Option<Recorded> {
         let mut state = self.inner.state.lock();
-        let capacity_bytes = state.engine.capacity_bytes();
+        let capacity_bytes = state.decider.engine.capacity_bytes();
         let recorder = state.recorder.as_mut()?;
         recorder.flush();
         Some(Recorded { capacity_bytes, ..recorder.recorded() })
@@ -191,10 +221,10 @@ impl Policies {
     pub fn metrics(&self) -> PolicyMetrics {
         let state = self.inner.state.lock();
         PolicyMetrics {
-            kept_bytes: state.engine.kept_bytes(),
-            pinned_bytes: state.engine.pinned_bytes(),
-            capacity_bytes: state.engine.capacity_bytes(),
-            memory_bytes: state.engine.memory_bytes() as u64,
+            kept_bytes: state.decider.engine.kept_bytes(),
+            pinned_bytes: state.decider.engine.pinned_bytes(),
+            capacity_bytes: state.decider.engine.capacity_bytes(),
+            memory_bytes: state.decider.engine.memory_bytes() as u64,
             ..state.metrics
         }
     }
@@ -202,7 +232,7 @@ impl Policies {
     /// The blocks that it keeps.
     #[cfg(test)]
     pub(crate) fn kept_ids(&self) -> Vec<u64> {
-        self.inner.state.lock().engine.kept_ids().collect()
+        self.inner.state.lock().decider.engine.kept_ids().collect()
     }
 
     /// A block that somebody orders to be brought in, or that is here: whether it is kept.
@@ -214,7 +244,7 @@ impl Policies {
     /// A block was kept that may have been evicted meanwhile.
     pub(crate) fn was_kept(&self, id: u64) {
         self.with(|state, _| {
-            if !state.engine.is_kept(id) {
+            if !state.decider.engine.is_kept(id) {
                 state.evicted.push(id);
             }
         });
@@ -232,8 +262,8 @@ impl Policies {
         state.last_us = now_us;
         let answer = ask(&mut state, now_us);
         let before = state.evicted.len();
-        let State { engine, evicted, metrics, recorder, .. } = &mut *state;
-        evicted.extend(engine.take_evicted());
+        let State { decider, evicted, metrics, recorder, .. } = &mut *state;
+        evicted.extend(decider.engine.take_evicted());
         if let Some(recorder) = recorder {
             evicted[before..].iter().for_each(|id| recorder.decided().evicted(*id));
         }
@@ -246,30 +276,49 @@ impl Policies {
 }
 
 impl State {
-    fn observe(&mut self, access: &Access<'_>) -> Seen {
+    fn observe(&mut self, request: &Request<'_>, access: &Access<'_>) -> Seen {
         self.metrics.accesses += 1;
         if let Some(recorder) = &mut self.recorder {
             recorder.note(access);
         }
-        self.engine.observe(access)
+        self.decider.observe(access, request.asking.identity)
+    }
+
+    /// What rules want, if they have to be asked: not where all there is to be read is kept.
+    fn rule(&self, request: &Request<'_>, access: &Access<'_>, seen: Seen) -> Ruling {
+        let blocks = touched(&access.range);
+        let is_kept =
+            |number: u64| self.decider.engine.is_kept(block_id(request.bucket, request.key, number));
+        if blocks.end - blocks.start <= 1 && blocks.clone().all(is_kept) {
+            return Ruling::default();
+        }
+        self.decider.rule(seen, access, request.asking.about)
     }
 
     /// A block that is here or comes without a reader: pinned if it is to be, else by its worth.
     fn adopt(&mut self, now_us: u64, block: &Unread<'_>) -> Advice {
         if self.held.holds(block) {
-            let advice = self.engine.pin(now_us, block, self.held.bytes_max());
+            let advice = self.decider.engine.pin(now_us, block, self.held.bytes_max());
             if advice != Advice::Bypass {
                 return advice;
             }
         }
-        self.engine.adopt(now_us, block)
+        self.decider.engine.adopt(now_us, block)
     }
 }
 
 impl Lost for Inner {
     fn lost(&self, id: u64) {
-        self.state.lock().engine.lost(id);
+        self.state.lock().decider.engine.lost(id);
     }
+}
+
+/// The blocks that a range touches.
+fn touched(range: &Range<u64>) -> Range<u64> {
+    if range.is_empty() {
+        return 0..0;
+    }
+    range.start / COPY_BLOCK_BYTES..(range.end - 1) / COPY_BLOCK_BYTES + 1
 }
 
 fn unread(bucket: BucketId, key: &ObjectKey, size: u64, number: u64) -> Unread<'_> {

@@ -9,10 +9,18 @@ use super::lanes::workload;
 use super::operation::Operation;
 use super::request::Request;
 use http::header::{CONTENT_LENGTH, USER_AGENT};
+use mlgw_common::Timestamp;
+use mlgw_metadata::schema::ObjectVersion;
+use mlgw_policies::language::{Fact, Facts, NoFacts, Property};
+use mlgw_policies::workloads::Identity;
 use mlgw_policies::{Caller, Op};
-use mlgw_tiering::policy;
+use mlgw_tiering::policy::{self, Asking};
 use std::net::IpAddr;
 use std::ops::Range;
+use std::time::Duration;
+
+/// The header in which a client says how many objects it reads at once.
+const BATCH_SIZE: &str = "x-mlgw-batch-size";
 
 /// The caller of a request.
 pub(super) fn caller(request: &Request<'_>) -> Caller {
@@ -25,11 +33,47 @@ pub(super) fn caller(request: &Request<'_>) -> Caller {
     }
 }
 
+/// What the caller of a request says of itself.
+pub(super) fn identity(request: &Request<'_>) -> Identity {
+    let headers = &request.head.headers;
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    Identity {
+        name: workload(headers).map(Into::into),
+        user_agent: text(USER_AGENT.as_str()).map(Into::into),
+        batch_size: text(BATCH_SIZE).and_then(|size| size.parse().ok()),
+    }
+}
+
+/// What is known of an object of a bound bucket, for rules.
+pub(super) struct About<'a> {
+    pub(super) bucket: &'a str,
+    pub(super) object: &'a ObjectVersion,
+    pub(super) now: Timestamp,
+}
+
+impl Facts for About<'_> {
+    fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
+        match property {
+            Property::Bucket => Some(Fact::Text(self.bucket)),
+            Property::MetadataEntry => {
+                let entry = self.object.metadata.iter().find(|entry| entry.name == name);
+                entry.map(|entry| Fact::Text(&entry.value))
+            }
+            Property::Age => {
+                let age_ms = self.now.as_millis().saturating_sub(self.object.modified_ms);
+                Some(Fact::Duration(Duration::from_millis(u64::try_from(age_ms).unwrap_or(0))))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Bytes of one of our own objects are read.
 pub(super) fn read(gateway: &Gateway, request: &Request<'_>, found: &Found, range: Range<u64>) {
-    let (caller, bucket, size) = (caller(request), found.bucket.bucket_id(), found.object.size);
-    let request = policy::Request { caller, bucket, key: &found.key, op: Op::Read, size };
-    gateway.policies.note(&request, range);
+    let identity = || identity(request);
+    let asking = Asking { caller: caller(request), identity: &identity, about: &NoFacts };
+    let (bucket, size) = (found.bucket.bucket_id(), found.object.size);
+    gateway.policies.note(&policy::Request { asking, bucket, key: &found.key, op: Op::Read, size }, range);
 }
 
 /// A request that changes objects was answered.
@@ -42,13 +86,15 @@ pub(super) fn changed(gateway: &Gateway, operation: Operation, request: &Request
     };
     let (Some(key), Some(name)) = (&request.target.key, request.target.bucket.as_deref()) else { return };
     let Ok(bucket) = gateway.any_bucket(name) else { return };
+    let bucket = bucket.bucket_id();
     let size = match operation {
         O::PutObject => length(request),
         O::DeleteObject => 0,
-        _ => gateway.catalogue.object(bucket.bucket_id(), key).ok().flatten().map_or(0, |object| object.size),
+        _ => gateway.catalogue.object(bucket, key).ok().flatten().map_or(0, |object| object.size),
     };
-    let request = policy::Request { caller: caller(request), bucket: bucket.bucket_id(), key, op, size };
-    gateway.policies.note(&request, 0..size);
+    let identity = || identity(request);
+    let asking = Asking { caller: caller(request), identity: &identity, about: &NoFacts };
+    gateway.policies.note(&policy::Request { asking, bucket, key, op, size }, 0..size);
 }
 
 /// Bytes of the object that a request puts.

@@ -12,6 +12,7 @@ use crate::store::Place;
 use crate::writeback::{Means, WriteBack};
 use mlgw_common::{Clock, NodeId, SystemClock};
 use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
+use mlgw_policies::language::Program;
 use mlgw_tiering::bound::{Bound, Freshness};
 use mlgw_tiering::hot::{AwayOptions, Scrub, ScrubOptions, Upstreams};
 use mlgw_tiering::origin::Origin;
@@ -80,7 +81,7 @@ impl Engine {
             Scrub::start(scrub, catalogue.clone(), hot.clone()).map_err(super::io_error("scrubbing"))?;
         let scrub = Arc::new(scrub);
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
-        let policies = Policies::new(policy_blocks_max(&machine), &*clock);
+        let policies = Policies::new(policy_blocks_max(&machine), built_in()?, &*clock);
         let bound = bound(config, &machine, &tiers, &upstreams, &decisions, &policies).await?;
         let means = Means {
             catalogue: catalogue.clone(),
@@ -179,6 +180,13 @@ async fn bound(
     let copies = Copies::open(options, tiers.memory.clone()).await?;
     policies.start(&copies);
     Ok(Bound::new(origins, copies, Some(policies.clone()), freshness_of(config), clock))
+}
+
+/// The rules that hold where nobody has said anything.
+fn built_in() -> Result<Arc<Program>, ServeError> {
+    let program = Program::built_in()
+        .map_err(|wrong| super::io_error("the rules")(std::io::Error::other(wrong.to_string())))?;
+    Ok(Arc::new(program))
 }
 
 /// Blocks that the policy engine remembers: one per cent of the memory, at some 32 bytes each.

@@ -6,7 +6,7 @@
 use super::actions::Aspect;
 use super::built_in::BuiltIn;
 use super::diagnostic::{Diagnostic, Diagnostics, nearest, one_of};
-use super::facts::Facts;
+use super::facts::{Facts, NoFacts};
 use super::file::{FrameworkSection, PolicyFile};
 use super::framework::{Framework, Hint};
 use super::limits::{DIAGNOSTICS_MAX, INSTANCES_BYTES_MAX, RULES_MAX};
@@ -107,6 +107,21 @@ struct Part<'a> {
 }
 
 impl Program {
+    /// What holds where nobody has said anything.
+    ///
+    /// # Errors
+    /// Never, a test says: everything is there at compile time.
+    pub fn built_in() -> Result<Self, Diagnostics> {
+        let built_in = &BuiltIn::load()?;
+        Self::compile(&Layers {
+            custom: &[],
+            frameworks: &[],
+            environment: None,
+            machine: &NoFacts,
+            built_in,
+        })
+    }
+
     /// Compiles layers.
     ///
     /// # Errors

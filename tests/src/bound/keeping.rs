@@ -146,7 +146,7 @@ fn a_dataset_that_is_pinned_stays() {
         }
     });
     bench.document(&["dataset", "create", "val", "--bucket", HERE, "--prefix", "val/"]);
-    bench.document(&["dataset", "pin", "val"]);
+    bench.document(&["dataset", "pin", "val", "--bytes-max", "10MiB"]);
     runtime().block_on(async {
         for n in 0..10 {
             bench.is_hit(&format!("val/{n}"), None).await;

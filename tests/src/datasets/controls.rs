@@ -83,12 +83,10 @@ fn what_is_pinned_survives_when_room_is_made_for_others() {
         let found = runtime.block_on(bench.here().get(HERE, &key)).expect("read");
         found.header("x-mlgw-cache").expect("said").to_owned()
     };
-    let evicted = || Scrape::of(bench.server()).sum("mlgw_bound_copy_bytes_total", &[("result", "evicted")]);
-    let mut rounds = 0;
-    while evicted() < (60 * MIB) as f64 {
-        (0..60).for_each(|n| drop(read(format!("other/{n:02}"))));
-        rounds += 1;
-        assert!(rounds < 30, "nothing has to make room");
+    // There is no room for all of them, round after round.
+    for round in 0..5 {
+        let misses = (0..60).filter(|n| read(format!("other/{n:02}")).starts_with("miss")).count();
+        assert!(misses >= 10, "{misses} in round {round}");
     }
     for n in 0..16 {
         assert_eq!(read(format!("kept/{n:02}")), "hit; tier=hot", "{n}");

@@ -8,7 +8,7 @@ use crate::origin::{GetQuery, Got, OriginError, Part};
 use crate::policy::Reading;
 use futures_util::StreamExt as _;
 use mlgw_common::ObjectKey;
-use mlgw_common::limits::FETCH_SMALL_BYTES_MAX;
+use mlgw_common::limits::{FETCH_BLOCKS_SPARE, FETCH_SMALL_BYTES_MAX};
 use mlgw_metadata::schema::{Copy, Extent, ObjectVersion};
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -32,6 +32,8 @@ pub(super) enum Asker<'a> {
     Reader(&'a mut Reading),
     /// The server itself: kept as far as that is worth it.
     Server,
+    /// The server, for somebody who is about to ask: as before, and if it is not kept it waits for him.
+    Ahead,
 }
 
 /// Where a block comes from.
@@ -74,7 +76,7 @@ impl BoundBucket {
     pub(super) fn wanted(&self, asker: &mut Asker<'_>, number: u64) -> Wanted {
         match asker {
             _ if self.inner.policies.is_none() => Wanted::Yes,
-            Asker::Server => Wanted::Adopted,
+            Asker::Server | Asker::Ahead => Wanted::Adopted,
             Asker::Reader(reading) => {
                 if reading.keeps(number) {
                     Wanted::Yes
@@ -82,6 +84,16 @@ impl BoundBucket {
                     Wanted::No
                 }
             }
+        }
+    }
+
+    /// Says of a block that is being fetched what who asks for it wants of it.
+    fn say(&self, fill: &Fill, asker: &mut Asker<'_>, number: u64) {
+        fill.want(self.wanted(asker, number));
+        match asker {
+            Asker::Ahead => fill.wait_for_reader(),
+            Asker::Reader(reading) => reading.ruling().window.iter().for_each(|of| fill.wait_for_others(*of)),
+            Asker::Server => {}
         }
     }
 
@@ -105,7 +117,7 @@ impl BoundBucket {
             return Ok(source);
         }
         let (fill, _claim) = self.begin_fill(key, object, number, memory, None);
-        fill.want(self.wanted(asker, number));
+        self.say(&fill, asker, number);
         Ok(Source::Filling(fill))
     }
 
@@ -118,9 +130,9 @@ impl BoundBucket {
         asker: &mut Asker<'_>,
     ) -> Option<Source> {
         let source = self.found(key, object, number)?;
-        let wanted = self.wanted(asker, number);
-        if let Source::Filling(fill) = &source {
-            fill.want(wanted);
+        match &source {
+            Source::Filling(fill) => self.say(fill, asker, number),
+            _ => drop(self.wanted(asker, number)),
         }
         Some(source)
     }
@@ -153,7 +165,7 @@ impl BoundBucket {
         }
         let memory = self.inner.blocks.clone().try_acquire_owned().ok()?;
         let (fill, _claim) = self.begin_fill(key, object, number, memory, None);
-        fill.want(self.wanted(asker, number));
+        self.say(&fill, asker, number);
         Some(Source::Filling(fill))
     }
 
@@ -177,31 +189,42 @@ impl BoundBucket {
             fills.insert(place, fill.clone());
         }
         let (bucket, key, object, filled) = (self.clone(), key.clone(), object.clone(), fill.clone());
-        tokio::spawn(async move {
-            let is_kept = bucket.fetch(&key, &object, number, &filled, begun).await;
-            bucket.inner.fills.lock().remove(&place);
-            filled.close();
-            if let Some(policies) = &bucket.inner.policies {
-                let id = block_id(bucket.id, &key, number);
-                match filled.wanted() {
-                    _ if is_kept => policies.was_kept(id),
-                    Wanted::No => {}
-                    Wanted::Adopted | Wanted::Yes => policies.was_not_kept(id),
-                }
-            }
-        });
+        tokio::spawn(async move { bucket.fetch_and_keep(&key, &object, number, &filled, begun).await });
         (fill, claim)
     }
 
-    /// Fetches a block, and keeps it if it is wanted. Says whether it is kept.
-    async fn fetch(
+    /// Fetches a block, and keeps it if it is wanted.
+    async fn fetch_and_keep(
         &self,
         key: &ObjectKey,
         object: &ObjectVersion,
         number: u64,
         fill: &Fill,
         begun: Option<Got>,
-    ) -> bool {
+    ) {
+        let is_whole = self.fetch(key, object, fill, begun).await;
+        let mut is_kept = is_whole && self.keep(key, object, number, fill, fill.decided().await).await;
+        if is_whole && !is_kept && fill.waits() && self.inner.blocks.available_permits() >= FETCH_BLOCKS_SPARE
+        {
+            fill.wait_out().await;
+            // Meanwhile somebody may have come who wants it to be kept.
+            let wanted = fill.wanted();
+            is_kept = wanted == Wanted::Yes && self.keep(key, object, number, fill, wanted).await;
+        }
+        self.inner.fills.lock().remove(&(object.body(), number));
+        fill.close();
+        if let Some(policies) = &self.inner.policies {
+            let id = block_id(self.id, key, number);
+            match fill.wanted() {
+                _ if is_kept => policies.was_kept(id),
+                Wanted::No => {}
+                Wanted::Adopted | Wanted::Yes => policies.was_not_kept(id),
+            }
+        }
+    }
+
+    /// Fetches a block. Says whether all of it came.
+    async fn fetch(&self, key: &ObjectKey, object: &ObjectVersion, fill: &Fill, begun: Option<Got>) -> bool {
         let fetched = self.fetch_bytes(key, object, fill, begun).await;
         if let Err(error) = &fetched {
             tracing::debug!(origin = self.origin.name(), %error, "a block was not fetched");
@@ -211,7 +234,19 @@ impl BoundBucket {
         }
         let is_whole = fetched.is_ok();
         fill.finish(fetched);
-        if !is_whole || !self.is_to_be_kept(key, object, number, fill.decided().await) {
+        is_whole
+    }
+
+    /// Keeps a block of which all came, if it is wanted. Says whether it is kept.
+    async fn keep(
+        &self,
+        key: &ObjectKey,
+        object: &ObjectVersion,
+        number: u64,
+        fill: &Fill,
+        wanted: Wanted,
+    ) -> bool {
+        if !self.is_to_be_kept(key, object, number, wanted) {
             return false;
         }
         let kept = self.inner.copies.keep(self.id, key, object, number, fill.pieces(), self.why).await;

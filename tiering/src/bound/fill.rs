@@ -8,6 +8,7 @@ use mlgw_metadata::schema::Extent;
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 /// A block that is being fetched.
@@ -29,11 +30,20 @@ struct State {
     wanted: Wanted,
     /// Readers that will say so, or not.
     claims: usize,
+    /// How long its bytes wait for others who read them, when it is not kept.
+    window: Duration,
+    /// Whether it was fetched for somebody who is about to ask.
+    is_ahead: bool,
+    /// Whether somebody has read it to its end.
+    is_taken: bool,
     /// Where it is kept, once it is.
     kept: Option<Vec<Extent>>,
     /// Held as long as its bytes are in memory.
     _memory: Option<OwnedSemaphorePermit>,
 }
+
+/// So long bytes wait that were fetched ahead and are not kept.
+const AHEAD_WAITS_MAX: Duration = Duration::from_secs(10);
 
 /// Who wants a block to be kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,6 +133,54 @@ impl Fill {
                 if state.wanted == Wanted::Yes || state.claims == 0 {
                     return state.wanted;
                 }
+            }
+            changed.await;
+        }
+    }
+
+    /// Its bytes wait so long for others when it is not kept, at least.
+    pub(super) fn wait_for_others(&self, window: Duration) {
+        let mut state = self.state.lock();
+        state.window = state.window.max(window);
+    }
+
+    /// Its bytes wait for who is about to ask, when it is not kept.
+    pub(super) fn wait_for_reader(&self) {
+        self.state.lock().is_ahead = true;
+    }
+
+    /// Whether its bytes wait for anybody.
+    pub(super) fn waits(&self) -> bool {
+        let state = self.state.lock();
+        state.is_ahead || !state.window.is_zero()
+    }
+
+    /// Waits for those for whom its bytes wait: for who is about to ask until he has asked, but not for ever; for others as long as it was said.
+    pub(super) async fn wait_out(&self) {
+        let (is_ahead, window) = {
+            let state = self.state.lock();
+            (state.is_ahead, state.window)
+        };
+        if is_ahead {
+            // Taken or not: either way it is over.
+            let _ = tokio::time::timeout(AHEAD_WAITS_MAX, self.taken()).await;
+        }
+        tokio::time::sleep(window).await;
+    }
+
+    /// Somebody has read it to its end.
+    pub(super) fn take(&self) {
+        self.state.lock().is_taken = true;
+        self.changed.notify_waiters();
+    }
+
+    async fn taken(&self) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.state.lock().is_taken {
+                return;
             }
             changed.await;
         }

@@ -11,7 +11,7 @@ use crate::policy::Reading;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use mlgw_common::ObjectKey;
-use mlgw_common::limits::{FETCH_AHEAD_BLOCKS, INLINE_READ_BYTES_MAX};
+use mlgw_common::limits::{FETCH_AHEAD_BLOCKS, FETCH_BLOCKS_MAX, INLINE_READ_BYTES_MAX};
 use mlgw_metadata::schema::{Extent, ObjectVersion};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -111,7 +111,7 @@ impl BoundReader {
             self.sources.push_back((blocks.start, source));
         }
         let next = self.sources.back().map_or(blocks.start, |(number, _)| number + 1);
-        for number in next..blocks.end.min(blocks.start + FETCH_AHEAD_BLOCKS) {
+        for number in next..blocks.end.min(blocks.start + self.ahead_blocks()) {
             if self.passing(number).is_some() {
                 break;
             }
@@ -129,6 +129,12 @@ impl BoundReader {
             self.sources.push_back((number, source));
         }
         Ok(())
+    }
+
+    /// How many blocks are seen to at a time, that which is read included.
+    fn ahead_blocks(&self) -> u64 {
+        let ruled = self.reading.as_ref().and_then(|reading| reading.ruling().stream_ahead);
+        ruled.map_or(FETCH_AHEAD_BLOCKS, |ahead| u64::from(ahead) + 1).min(FETCH_BLOCKS_MAX as u64 / 2)
     }
 
     /// Where the block comes from that is read now.
@@ -149,11 +155,15 @@ impl BoundReader {
         }
     }
 
-    /// The bytes of a block that are read, if they are not all of it and it is not to be kept: nobody needs the rest.
+    /// The bytes of a block that are read, if they are not all of it and it is not to be kept: nobody needs the rest. Who shares what he reads takes
+    /// the whole block if he reads half of it.
     fn passing(&mut self, number: u64) -> Option<Range<u64>> {
         let whole = block::range(number, self.object.size);
         let range = self.at.max(whole.start)..self.end.min(whole.end);
         let reading = self.reading.as_mut().filter(|_| range != whole)?;
+        if reading.ruling().window.is_some() && (range.end - range.start) * 2 >= whole.end - whole.start {
+            return None;
+        }
         (!reading.keeps(number)).then_some(range)
     }
 
@@ -202,8 +212,10 @@ impl BoundReader {
     fn taken(&mut self, number: u64, mut piece: Bytes) -> Bytes {
         piece.truncate(usize::try_from(self.end - self.at).unwrap_or(usize::MAX));
         self.at += piece.len() as u64;
-        if self.at >= block::range(number, self.object.size).end {
-            self.sources.pop_front();
+        if self.at >= block::range(number, self.object.size).end
+            && let Some((_, Source::Filling(fill))) = self.sources.pop_front()
+        {
+            fill.take();
         }
         piece
     }

@@ -1,11 +1,11 @@
 //! One read of an object, block by block: each is asked about once, when it is about to be read.
 
-use super::{Policies, Request, unread};
+use super::{Asking, Policies, Request, unread};
 use crate::copies::block_id;
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::BucketId;
 use mlgw_policies::engine::{Advice, Seen};
-use mlgw_policies::{Caller, Op};
+use mlgw_policies::{Caller, Op, Ruling};
 use std::ops::Range;
 
 /// See the module.
@@ -17,14 +17,20 @@ pub struct Reading {
     size: u64,
     range: Range<u64>,
     seen: Seen,
+    ruling: Ruling,
     /// The last block that was asked about, and whether it is kept.
     last: Option<(u64, bool)>,
 }
 
 impl Reading {
-    pub(super) fn new(policies: Policies, request: &Request<'_>, range: Range<u64>, seen: Seen) -> Self {
-        let Request { caller, bucket, key, size, .. } = *request;
-        Self { policies, caller, bucket, key: key.clone(), size, range, seen, last: None }
+    pub(super) fn new(
+        policies: Policies,
+        request: &Request<'_>,
+        range: Range<u64>,
+        (seen, ruling): (Seen, Ruling),
+    ) -> Self {
+        let Request { asking: Asking { caller, .. }, bucket, key, size, .. } = *request;
+        Self { policies, caller, bucket, key: key.clone(), size, range, seen, ruling, last: None }
     }
 
     /// Whether block `number`, which is about to be read, is to be kept. Blocks are asked about in their order.
@@ -39,6 +45,11 @@ impl Reading {
         keeps
     }
 
+    /// What rules want of it.
+    pub(crate) fn ruling(&self) -> &Ruling {
+        &self.ruling
+    }
+
     /// What was said of the last block does not hold any more: it was lost.
     pub(crate) fn forget(&mut self) {
         self.last = None;
@@ -46,22 +57,17 @@ impl Reading {
 
     fn ask(&self, number: u64) -> Advice {
         let block = unread(self.bucket, &self.key, self.size, number);
-        let request = Request {
-            caller: self.caller,
-            bucket: self.bucket,
-            key: &self.key,
-            op: Op::Read,
-            size: self.size,
-        };
+        let asking = Asking::plain(self.caller);
+        let request = Request { asking, bucket: self.bucket, key: &self.key, op: Op::Read, size: self.size };
         self.policies.with(|state, now_us| {
             let access = request.access(now_us, self.range.clone());
             let seen = self.seen.at(now_us);
-            let mut advice = state.engine.read(seen, &access, block.number);
+            let mut advice = state.decider.read(seen, &access, block.number, &self.ruling);
             if let Some(recorder) = &mut state.recorder {
                 recorder.decided().read(block_id(self.bucket, &self.key, number), advice);
             }
             if advice != Advice::Kept && state.held.holds(&block) {
-                let pinned = state.engine.pin(now_us, &block, state.held.bytes_max());
+                let pinned = state.decider.engine.pin(now_us, &block, state.held.bytes_max());
                 advice = if pinned == Advice::Bypass { advice } else { Advice::Keep };
             }
             match advice {

@@ -47,8 +47,8 @@ impl Policies {
     fn fit(&self, copies: &Copies) {
         let capacity_bytes = copies.blocks_bytes_max();
         self.with(|state, now_us| {
-            if state.engine.capacity_bytes() != capacity_bytes {
-                state.engine.set_capacity(now_us, capacity_bytes);
+            if state.decider.engine.capacity_bytes() != capacity_bytes {
+                state.decider.engine.set_capacity(now_us, capacity_bytes);
             }
         });
     }
@@ -58,7 +58,7 @@ impl Policies {
         let evicted = std::mem::take(&mut self.inner.state.lock().evicted);
         if !evicted.is_empty() {
             let inner = self.inner.clone();
-            let stays = move |id: u64| inner.state.lock().engine.is_kept(id);
+            let stays = move |id: u64| inner.state.lock().decider.engine.is_kept(id);
             copies.let_go_unless(&evicted, Arc::new(stays), Reason::Policy.into()).await;
         }
     }
@@ -77,7 +77,7 @@ impl Policies {
             let unread = unread(block.bucket, &block.key, block.object_bytes, block.number);
             self.with(|state, now_us| {
                 if !state.held.holds(&unread) {
-                    state.engine.unpin(block.id);
+                    state.decider.engine.unpin(block.id);
                 }
                 if state.adopt(now_us, &unread) == Advice::Bypass {
                     state.evicted.push(block.id);

@@ -74,7 +74,15 @@ impl Api {
             jobs,
             writeback: WriteBack::open(means).unwrap(),
             upstreams: mlgw_tiering::hot::Upstreams::default(),
-            traces: AccessTraces::new(dir.path(), Policies::new(1 << 16, &*clock), clock.clone()),
+            traces: AccessTraces::new(
+                dir.path(),
+                Policies::new(
+                    1 << 16,
+                    Arc::new(mlgw_policies::language::Program::built_in().unwrap()),
+                    &*clock,
+                ),
+                clock.clone(),
+            ),
             decisions,
             keyring,
             recent: Recent::new(Sample::take(&metrics, Durations::default())),

@@ -6,7 +6,7 @@ use crate::memory::{Held, blocks_of};
 use crate::s3::Gateway;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::get::{Answer, answer_head, carried};
-use crate::s3::noted::caller;
+use crate::s3::noted::{About, caller, identity};
 use crate::s3::object_headers::override_headers;
 use crate::s3::reader::PIECE_BYTES;
 use crate::s3::request::Request;
@@ -20,6 +20,7 @@ use mlgw_common::ObjectKey;
 use mlgw_common::limits::{LOOK_AGAIN_MAX, SMALL_BODY_BYTES};
 use mlgw_tiering::bound::{BoundReader, CacheState, Opened};
 use mlgw_tiering::origin::{OriginError, Part};
+use mlgw_tiering::policy::Asking;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -94,7 +95,7 @@ async fn get_once(
     };
     say_where_from(fronted, key, &opened, &range, response.headers_mut());
     let length = range.end - range.start;
-    let mut reader = fronted.bound.read(key, &opened, range, Some(caller(request)));
+    let mut reader = reader(request, fronted, key, &opened, range);
     reader.set_lane(gateway.lanes.of_read(&request.head.headers, &request.principal.access_key));
     let memory = if length <= SMALL_BODY_BYTES as u64 {
         None
@@ -111,6 +112,20 @@ async fn get_once(
         ResponseBody::sized(length, stream::once(async { Ok(first) }).chain(pieces(reader, memory)))
     };
     Ok(response)
+}
+
+/// A reader for who asks.
+fn reader(
+    request: &Request<'_>,
+    fronted: &Fronted,
+    key: &ObjectKey,
+    opened: &Opened,
+    range: Range<u64>,
+) -> BoundReader {
+    let about = About { bucket: &fronted.bucket.name, object: &opened.object, now: request.now };
+    let identity = || identity(request);
+    let asking = Asking { caller: caller(request), identity: &identity, about: &about };
+    fronted.bound.read(key, opened, range, Some(&asking))
 }
 
 /// HeadObject.

@@ -16,6 +16,7 @@ use mlgw_metadata::schema::{ObjectVersion, Pair};
 use mlgw_policies::Caller;
 use mlgw_tiering::bound::{BoundReader, Opened};
 use mlgw_tiering::origin::{OriginError, Part};
+use mlgw_tiering::policy::Asking;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -85,7 +86,8 @@ impl FromBound {
     ) -> Result<(BoundReader, Option<Arc<Held>>), S3Error> {
         let bytes = range.end - range.start;
         // First: what is being fetched for it waits for what it says.
-        let reader = self.fronted.bound.read(&self.key, &self.opened, range, Some(self.caller));
+        let reader =
+            self.fronted.bound.read(&self.key, &self.opened, range, Some(&Asking::plain(self.caller)));
         let held = if bytes <= SMALL_BODY_BYTES as u64 {
             None
         } else {

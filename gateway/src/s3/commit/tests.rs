@@ -59,7 +59,11 @@ pub(in crate::s3) async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
         catalogue,
         tiers,
         bound,
-        policies: Policies::new(1 << 16, &*clock),
+        policies: Policies::new(
+            1 << 16,
+            Arc::new(mlgw_policies::language::Program::built_in().unwrap()),
+            &*clock,
+        ),
         writeback: WriteBack::open(means).unwrap(),
         hasher: Hasher::new(Handle::current()),
         keyring,

@@ -3,12 +3,17 @@
 use super::{BLOCK, Bench, CacheState, Fault, MIB, Part, key, leave_open, open};
 use crate::copies::{KeptPage, PinnedCopies};
 use crate::origin::OriginError;
-use crate::policy::Policies;
+use crate::policy::{Asking, Policies};
 use fastrand::Rng;
 use mlgw_common::ids::BucketId;
 use mlgw_policies::Caller;
+use mlgw_policies::language::Program;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+fn rules() -> Arc<Program> {
+    Arc::new(Program::built_in().unwrap())
+}
 
 const CALLER: Caller = Caller { id: 1, family: 1 };
 
@@ -24,7 +29,7 @@ impl Bench {
         self.bound.copies().unwrap().shutdown().await;
         let Self { room, origin, clock, bound } = self;
         drop(bound);
-        let policies = Some(Policies::new(1 << 16, &*clock));
+        let policies = Some(Policies::new(1 << 16, rules(), &*clock));
         let bound = open(room.path(), origin.clone(), clock.clone(), capacity_bytes, policies).await;
         Self { room, origin, clock, bound }
     }
@@ -45,7 +50,7 @@ impl Bench {
         let opened = bucket.open(&key(name), part).await?;
         let range = super::of(part, opened.object.size);
         let state = bucket.state_of(&key(name), &opened, &range);
-        let mut reader = bucket.read(&key(name), &opened, range.clone(), Some(caller));
+        let mut reader = bucket.read(&key(name), &opened, range.clone(), Some(&Asking::plain(caller)));
         let mut read = Vec::new();
         while let Some(piece) = reader.next().await? {
             read.extend_from_slice(&piece);
@@ -116,7 +121,8 @@ async fn what_is_here_is_what_the_engine_keeps_whoever_reads_what_and_whatever_f
                     let Ok(opened) = read else { continue };
                     let range = super::of(part, opened.object.size);
                     let caller = Caller { id: seed, family: 1 };
-                    let mut reader = bench.bucket().read(&key(&name), &opened, range, Some(caller));
+                    let mut reader =
+                        bench.bucket().read(&key(&name), &opened, range, Some(&Asking::plain(caller)));
                     while let Ok(Some(_)) = reader.next().await {
                         if rng.u8(..50) == 0 {
                             break;
