@@ -8,6 +8,7 @@ use super::data_dir::{self, DataDir};
 use super::object_keys::ObjectKeys;
 use crate::config::{Config, Durability, Machine};
 use crate::credentials::{Keyring, RootCredentials, Secret};
+use crate::policies::{self, Policies, Watched};
 use crate::store::Place;
 use crate::writeback::{Means, WriteBack};
 use mlgw_common::{Clock, NodeId, SystemClock};
@@ -42,6 +43,7 @@ pub(super) struct Engine {
     pub(super) writeback: WriteBack,
     pub(super) upstreams: Upstreams,
     pub(super) decisions: Decisions,
+    pub(super) policies: Arc<Policies>,
     pub(super) scrub: Arc<Scrub>,
     pub(super) keyring: Keyring,
 }
@@ -90,6 +92,7 @@ impl Engine {
             budgets: persist_budgets(config),
         };
         let writeback = WriteBack::open(means).map_err(unread)?;
+        let policies = policies(config, &machine, &clock, &catalogue).await?;
         let keyring = Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), given_root()?).await?;
         Ok(Self {
             dir,
@@ -102,6 +105,7 @@ impl Engine {
             writeback,
             upstreams,
             decisions,
+            policies,
             scrub,
             keyring,
         })
@@ -174,6 +178,23 @@ async fn bound(
     };
     let copies = Copies::open(options, tiers.memory.clone()).await?;
     Ok(Bound::new(origins, copies, freshness_of(config), clock.clone()))
+}
+
+/// The policy that runs, watched files included.
+async fn policies(
+    config: &Config,
+    machine: &Machine,
+    clock: &Arc<dyn Clock>,
+    catalogue: &Catalogue,
+) -> Result<Arc<Policies>, ServeError> {
+    let place = policies::Place {
+        environment: config.policy.environment,
+        gpu_count: (config.policy.gpu_count > 0).then_some(config.policy.gpu_count),
+        memory_bytes: machine.memory_bytes,
+    };
+    let (files, frameworks) = (config.policy.files.clone(), config.policy.frameworks.clone());
+    let watched = Watched { files, frameworks };
+    Ok(Policies::open(catalogue.clone(), Arc::clone(clock), place, watched).await?)
 }
 
 /// Bytes that may be written back in a second, by upstream.
