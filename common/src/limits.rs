@@ -190,6 +190,25 @@ pub const JOB_BLOCKS_MAX: usize = 16;
 /// Objects that a sync imports at once; each has up to five chunks in memory.
 pub const SYNC_OBJECTS_MAX: usize = 8;
 
+// Policies.
+
+/// Versions of the running policy that are remembered: at about 500 bytes each half a megabyte.
+pub const POLICY_VERSIONS_MAX: usize = 1000;
+/// Of the newest so many the files are kept, too, and can be rolled back to.
+pub const POLICY_FILES_KEPT_MAX: usize = 100;
+/// Files of a version that a person wrote: policies, and as many plugins of frameworks.
+pub const POLICY_FILES_MAX: usize = 16;
+/// Bytes of one of them, as the language takes.
+pub const POLICY_FILE_BYTES_MAX: usize = MIB as usize;
+/// Bytes of all files of a version: four of the largest size. A hundred times the longest recipe.
+pub const POLICY_BYTES_MAX: usize = 4 * MIB as usize;
+/// Bytes of what is said of a version: by the person, of what changed, and a file's name.
+pub const POLICY_SAID_BYTES_MAX: usize = 1024;
+/// Objects that one request looks at to say what a policy would do. Two policies of a hundred rules each take a second for so many.
+pub const PLAN_OBJECTS_MAX: usize = 10_000;
+/// Objects of which a plan tells for each rule and action.
+pub const PLAN_EXAMPLES: usize = 3;
+
 // Bound buckets.
 
 /// What of an origin's object is fetched, kept and let go of as one. Objects of at most this are fetched whole.
@@ -250,5 +269,7 @@ const _: () = {
     assert!(2 * WRITE_RECORDS_MAX <= 1024);
     assert!(DIRECT_BUFFER_BYTES.is_multiple_of(64 * KIB as usize));
     assert!(OWN_SEGMENTS_OPEN_MAX * DIRECT_BUFFER_BYTES <= 32 * MIB as usize);
+    assert!(POLICY_FILES_KEPT_MAX <= POLICY_VERSIONS_MAX && POLICY_FILE_BYTES_MAX <= POLICY_BYTES_MAX);
+    assert!(POLICY_BYTES_MAX < PROPOSE_BYTES_MAX);
     assert!((3 + OWN_SEGMENTS_OPEN_MAX as u64) * MARK_BYTES <= 64 * MIB);
 };

@@ -6,7 +6,7 @@
 
 use mlgw_common::limits::{MIB, TRACE_FILE_BYTES, TRACES_MAX};
 use mlgw_common::{Clock, Timestamp};
-use mlgw_tiering::Policies;
+use mlgw_tiering::Keeper;
 use mlgw_tiering::policy::{Piece, Recorded};
 use parking_lot::Mutex;
 use std::fs::{self, File};
@@ -27,7 +27,7 @@ const EXTENSION: &str = "mlgwtrace";
 /// The traces of a server.
 pub struct AccessTraces {
     dir: PathBuf,
-    policies: Policies,
+    keeper: Keeper,
     clock: Arc<dyn Clock>,
     running: Mutex<Option<Running>>,
 }
@@ -82,10 +82,10 @@ pub enum TraceError {
 }
 
 impl AccessTraces {
-    /// The traces of a data directory, of what these policies hear.
+    /// The traces of a data directory, of what these keeper hear.
     #[must_use]
-    pub fn new(data_dir: &Path, policies: Policies, clock: Arc<dyn Clock>) -> Self {
-        Self { dir: data_dir.join("traces"), policies, clock, running: Mutex::default() }
+    pub fn new(data_dir: &Path, keeper: Keeper, clock: Arc<dyn Clock>) -> Self {
+        Self { dir: data_dir.join("traces"), keeper, clock, running: Mutex::default() }
     }
 
     /// Begins to record. Returns the trace, and the names of those that went so that there are not too many. Blocks.
@@ -113,7 +113,7 @@ impl AccessTraces {
             thread::Builder::new().name("trace".into()).spawn(move || write(&dir, files_max, &taken));
         let writer = writer.map_err(|error| self.failed(error))?;
         let sink = move |piece| pieces.try_send(piece).is_ok();
-        if !self.policies.record(TRACE_FILE_BYTES, Box::new(sink)) {
+        if !self.keeper.record(TRACE_FILE_BYTES, Box::new(sink)) {
             return Err(TraceError::Busy("another".to_owned()));
         }
         let since = self.clock.now();
@@ -129,7 +129,7 @@ impl AccessTraces {
     pub fn stop(&self) -> Result<Trace, TraceError> {
         let mut running = self.running.lock();
         let Running { name, writer, .. } = running.take().ok_or(TraceError::Idle)?;
-        let recorded = self.policies.end_recording();
+        let recorded = self.keeper.end_recording();
         let written = writer.join().unwrap_or_else(|_| Err(io::Error::other("its writer came to grief")));
         written.map_err(|error| self.failed(error))?;
         drop(running);
@@ -160,7 +160,7 @@ impl AccessTraces {
         let running = self.running.lock();
         let running = running.as_ref().filter(|running| running.name == name);
         let recording = running.map(|running| (running.since, running.bytes_max));
-        let recorded = recording.and_then(|_| self.policies.recorded());
+        let recorded = recording.and_then(|_| self.keeper.recorded());
         Ok(Trace { name: name.to_owned(), files, recording, recorded })
     }
 
@@ -270,7 +270,7 @@ mod tests {
     use mlgw_common::{BucketId, ObjectKey, SystemClock};
     use mlgw_policies::trace::TraceReader;
     use mlgw_policies::{Caller, Op};
-    use mlgw_tiering::Policies;
+    use mlgw_tiering::Keeper;
     use mlgw_tiering::policy::{Asking, Piece, Request};
     use std::fs;
     use std::sync::Arc;
@@ -279,7 +279,7 @@ mod tests {
     fn traces(dir: &std::path::Path) -> AccessTraces {
         AccessTraces::new(
             dir,
-            Policies::new(
+            Keeper::new(
                 1 << 16,
                 Arc::new(mlgw_policies::language::Program::built_in().unwrap()),
                 &SystemClock,
@@ -292,7 +292,7 @@ mod tests {
         let key = ObjectKey::new(name).unwrap();
         let asking = Asking::plain(Caller { id: 1, family: 2 });
         traces
-            .policies
+            .keeper
             .note(&Request { asking, bucket: BucketId(3), key: &key, op: Op::Read, size: 10 }, 0..10);
     }
 

@@ -23,6 +23,11 @@ mod keys;
 mod migrations;
 pub(crate) mod objects;
 mod openapi;
+mod policy;
+mod policy_explain;
+mod policy_figures;
+mod policy_objects;
+mod policy_plan;
 mod probes;
 mod settings;
 mod signed;
@@ -47,6 +52,15 @@ pub use jobs::{JobInfo, JobList, JobRequest};
 pub use keys::{CreatedKey, KeyList};
 pub use migrations::MigrateRequest;
 pub use objects::{AtOrigin, ExtentInfo, InTier, ObjectInfo};
+pub use policy::{
+    ApplyRequest, EffectivePolicy, FreezeRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyText,
+    PolicyVersionInfo, RollbackRequest,
+};
+pub use policy_explain::{
+    ActionInfo, ConditionSeen, Explanation, FactInfo, LostAction, RecommendationInfo, RuleTried,
+};
+pub use policy_figures::PolicyStatus;
+pub use policy_plan::{DeedInfo, NotJudged, PlanCursor, PlanExample, PlanPage, PlanRequest};
 pub use settings::{SettingInfo, SettingList};
 pub use status::{
     CatalogueStatus, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, Shortage, Status,
@@ -65,6 +79,7 @@ use crate::credentials::Keyring;
 use crate::jobs::Jobs;
 use crate::metrics::Metrics;
 use crate::metrics::recent::Recent;
+use crate::policies::Policies;
 use crate::server::listener::Peer;
 use crate::server::pace::Incoming;
 use crate::writeback::WriteBack;
@@ -98,6 +113,8 @@ pub struct Admin {
     pub upstreams: Upstreams,
     /// What was moved, kept and let go of, and why.
     pub decisions: Decisions,
+    /// The running policy.
+    pub policies: Arc<Policies>,
     /// What is done with datasets in the background.
     pub jobs: Arc<Jobs>,
     /// Who may ask.
@@ -198,6 +215,15 @@ routes! {
     post "/v1/traces/stop" => traces::stop;
     get "/v1/traces/{trace}" => traces::show;
     get "/v1/traces/{trace}/files/{number}" => traces::file;
+    get "/v1/policy" => policy::show;
+    post "/v1/policy" => policy::apply;
+    get "/v1/policy/effective" => policy::effective;
+    get "/v1/policy/history" => policy::history;
+    post "/v1/policy/rollback" => policy::roll_back;
+    post "/v1/policy/freeze" => policy::freeze;
+    post "/v1/policy/unfreeze" => policy::unfreeze;
+    post "/v1/policy/plan" => policy_plan::plan;
+    get "/v1/policy/explain" => policy_explain::explain;
     get "/v1/datasets" => datasets::list;
     post "/v1/datasets" => datasets::create;
     get "/v1/datasets/{dataset}" => datasets::show;
@@ -229,7 +255,8 @@ pub enum Served {
 /// The routes of a listener.
 pub fn router(admin: &Arc<Admin>, served: Served) -> Router {
     let signed = axum::middleware::from_fn_with_state(Arc::clone(admin), signed::require);
-    let api = api().layer(signed);
+    // How long a body may be depends on what it is for, and is looked at before it is read.
+    let api = api().layer(axum::extract::DefaultBodyLimit::disable()).layer(signed);
     let routes = match served {
         Served::All => api.merge(probes::routes()),
         Served::Api => api,

@@ -21,7 +21,7 @@ pub use machine::Machine;
 pub use report::{documentation, example, show};
 pub use table::{
     AccessLogSection, Admin, Audit, BoundSection, CatalogueSection, Config, Hot, LanesSection, Limits, Log,
-    MetricsSection, S3, SECTIONS, SETTINGS, Setting, Tls, TracesSection,
+    MetricsSection, PolicySection, S3, SECTIONS, SETTINGS, Setting, Tls, TracesSection,
 };
 pub use upstreams::{UPSTREAM_SETTINGS, Upstream};
 pub use value::{

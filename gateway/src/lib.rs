@@ -16,6 +16,7 @@ pub mod jobs;
 pub mod lockstep;
 pub mod memory;
 pub mod metrics;
+pub mod policies;
 pub mod query;
 pub mod quota;
 mod rotating;

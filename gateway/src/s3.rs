@@ -66,7 +66,7 @@ use mlgw_common::{BucketId, Clock, Timestamp};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Bucket, BucketState};
 use mlgw_tiering::bound::Bound;
-use mlgw_tiering::{Policies, Tiers};
+use mlgw_tiering::{Keeper, Tiers};
 use operation::{Operation, Support};
 use request::{Query, Request, Target};
 use response::{ResponseBody, S3Response, S3Result};
@@ -97,7 +97,7 @@ pub struct Gateway {
     /// Buckets of others that are fronted here.
     pub bound: Bound,
     /// Who decides what is kept of them, and hears of every access.
-    pub policies: Policies,
+    pub keeper: Keeper,
     /// What of them is not at its origin yet.
     pub writeback: WriteBack,
     /// Who computes the MD5s of long bodies.

@@ -35,6 +35,7 @@ use crate::metrics::Metrics;
 use crate::metrics::access_log::AccessLog;
 use crate::metrics::recent::{self, Recent, Sample};
 use crate::metrics::traces::Traces;
+use crate::policies::{PolicyError, watched};
 use crate::s3::lanes::Lanes;
 use crate::s3::{self, Gateway, S3Config};
 use arc_swap::ArcSwap;
@@ -99,6 +100,9 @@ pub enum ServeError {
     /// The certificate cannot be used.
     #[error("HTTPS: {0}")]
     Tls(#[from] TlsError),
+    /// The running policy cannot be read.
+    #[error("the policy: {0}")]
+    Policy(#[from] PolicyError),
     /// A file or a part of the process could not be made.
     #[error("{what}: {source}")]
     Io {
@@ -206,6 +210,7 @@ struct Running {
     admin_file: PathBuf,
     certificate: Option<Certificate>,
     _certificate_watch: Option<AbortOnDropHandle<()>>,
+    _policy_watch: AbortOnDropHandle<()>,
     _samples: AbortOnDropHandle<()>,
     jobs: Arc<Jobs>,
     s3: Closing,
@@ -246,6 +251,8 @@ impl Running {
         );
         let certificate = bound.certificate.clone();
         let watch = certificate.clone().map(|c| AbortOnDropHandle::new(tokio::spawn(c.watch())));
+        let looking = watched::keep_looking(Arc::clone(&engine.policies));
+        let policy_watch = AbortOnDropHandle::new(tokio::spawn(looking));
         let (s3, side) = (Closing::default(), Closing::default());
         let gateway = Arc::new(gateway_of(engine, &config, &metrics));
         jobs.start(Arc::clone(&gateway));
@@ -256,6 +263,7 @@ impl Running {
             admin_file,
             certificate,
             _certificate_watch: watch,
+            _policy_watch: policy_watch,
             _samples: samples,
             jobs,
             s3,
@@ -438,6 +446,7 @@ fn admin_of(
         writeback: engine.writeback.clone(),
         upstreams: Arc::clone(&engine.upstreams),
         decisions: engine.decisions.clone(),
+        policies: Arc::clone(&engine.policies),
         jobs: Arc::clone(jobs),
         keyring: engine.keyring.clone(),
         metrics: Arc::clone(metrics),
@@ -453,7 +462,7 @@ fn admin_of(
         ready: AtomicBool::new(true),
         backups: admin::Backups::default(),
         scrub: Arc::clone(&engine.scrub),
-        traces: AccessTraces::new(engine.dir.path(), engine.policies.clone(), Arc::clone(&engine.clock)),
+        traces: AccessTraces::new(engine.dir.path(), engine.keeper.clone(), Arc::clone(&engine.clock)),
     })
 }
 
@@ -471,7 +480,7 @@ fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gatew
         catalogue: engine.catalogue.clone(),
         tiers: engine.tiers.clone(),
         bound: engine.bound.clone(),
-        policies: engine.policies.clone(),
+        keeper: engine.keeper.clone(),
         writeback: engine.writeback.clone(),
         hasher: Hasher::new(Handle::current()),
         keyring: engine.keyring.clone(),

@@ -14,6 +14,9 @@ mod job;
 #[cfg(test)]
 mod job_tests;
 mod object;
+mod policy;
+#[cfg(test)]
+mod policy_tests;
 mod quota;
 #[cfg(test)]
 mod quota_tests;
@@ -92,6 +95,7 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::DeleteDataset(command) => dataset::delete(view, command),
         Change::CreateJob(command) => job::create(view, command),
         Change::StepJob(command) => job::step(view, command),
+        Change::PutPolicy(command) => policy::put(view, command),
         Change::SetBucketQuota(command) => quota::set_of_bucket(view, command),
         Change::SetKeyQuota(command) => quota::set_of_key(view, command),
     }

@@ -21,6 +21,7 @@ pub(crate) mod model_tests;
 mod open;
 pub mod options;
 mod pins;
+mod policies;
 #[cfg(test)]
 mod quota_tests;
 mod quotas;

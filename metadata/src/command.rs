@@ -6,6 +6,7 @@
 pub mod bucket;
 pub mod dataset;
 pub mod object;
+pub mod policy;
 pub mod quota;
 pub mod reply;
 pub mod segment;
@@ -23,6 +24,7 @@ pub use object::{
     Conditions, DeleteObject, EtagCondition, ObjectChange, ObjectCommand, PutObject, Replace, SetTags,
     UpdateObject, update_object,
 };
+pub use policy::PutPolicy;
 pub use quota::{SetBucketQuota, SetKeyQuota};
 pub use reply::{QuotaOf, Reject, Reply, Written};
 pub use segment::{
@@ -40,7 +42,7 @@ pub struct Command {
     /// What is to change.
     #[prost(
         oneof = "Change",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29"
     )]
     pub change: Option<Change>,
 }
@@ -133,6 +135,9 @@ pub enum Change {
     /// Group 0: what a bucket fronts from now on.
     #[prost(message, tag = "28")]
     RebindBucket(RebindBucket),
+    /// Group 0: the next version of the running policy.
+    #[prost(message, tag = "29")]
+    PutPolicy(PutPolicy),
 }
 
 impl Command {

@@ -26,6 +26,10 @@ pub enum Family {
     Dataset = 0x07,
     /// Jobs by dataset and number (group 0).
     Job = 0x08,
+    /// Versions of the running policy by number (group 0).
+    Policy = 0x09,
+    /// Files of such versions, by the number of the one that brought them (group 0).
+    PolicyFiles = 0x0A,
     /// What an object group knows of a bucket.
     Mirror = 0x10,
     /// Current versions of objects.

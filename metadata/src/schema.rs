@@ -16,6 +16,7 @@ pub mod node;
 pub mod object;
 pub mod part;
 pub mod partition;
+pub mod policy;
 pub mod quota;
 pub mod release;
 pub mod segment;
@@ -37,6 +38,7 @@ pub use object::{
 };
 pub use part::Part;
 pub use partition::Partition;
+pub use policy::{PolicyFile, PolicyFiles, PolicyKind, PolicyVersion};
 pub use quota::{Excess, Measure, Payer, Quota};
 pub use release::{Release, ReleaseScope};
 pub use segment::{Replica, SegmentClass, SegmentRecord, SegmentState};

@@ -1,10 +1,12 @@
-//! `mlgw policy …` and `mlgw trace …` without a server: what they say and the status they end with.
+//! `mlgw policy …` and `mlgw trace …`: what they say and the status they end with.
 //!
 //! - `examining`: schema, validate and test;
-//! - `rehearsing`: import and simulate.
+//! - `rehearsing`: import and simulate;
+//! - `running`: what a server runs, and how that is changed.
 
 mod examining;
 mod rehearsing;
+mod running;
 
 use serde_json::Value;
 use std::path::Path;

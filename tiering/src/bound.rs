@@ -33,7 +33,7 @@ pub use warm::{Walked, Warmed};
 use crate::copies::{Copies, PinnedCopies};
 use crate::decisions::{Reason, Why};
 use crate::origin::{ListPage, ListQuery, Origin, OriginError, OriginMetrics, Part};
-use crate::policy::{self, Asking, Policies};
+use crate::policy::{self, Asking, Keeper};
 use contact::Contacts;
 use fill::Fill;
 use mlgw_common::ids::{BodyId, BucketId};
@@ -70,7 +70,7 @@ struct Inner {
     origins: HashMap<String, Arc<dyn Origin>>,
     copies: Copies,
     /// Who decides what is kept; all of what is read where nobody does.
-    policies: Option<Policies>,
+    keeper: Option<Keeper>,
     clock: Arc<dyn Clock>,
     freshness: RwLock<Freshness>,
     /// One for each large block that is in memory.
@@ -91,19 +91,19 @@ struct Inner {
 }
 
 impl Bound {
-    /// Bound buckets over `origins`, by the names of their upstreams. Of what is read that is kept which `policies` say; they keep books of these copies.
+    /// Bound buckets over `origins`, by the names of their upstreams. Of what is read that is kept which `keeper` say; they keep books of these copies.
     #[must_use]
     pub fn new(
         origins: HashMap<String, Arc<dyn Origin>>,
         copies: Copies,
-        policies: Option<Policies>,
+        keeper: Option<Keeper>,
         freshness: Freshness,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let inner = Inner {
             origins,
             copies,
-            policies,
+            keeper,
             started: clock.now(),
             clock,
             freshness: RwLock::new(freshness),
@@ -174,8 +174,8 @@ impl Bound {
 
     /// Who decides what is kept of them.
     #[must_use]
-    pub fn policies(&self) -> Option<&Policies> {
-        self.inner.as_ref()?.policies.as_ref()
+    pub fn keeper(&self) -> Option<&Keeper> {
+        self.inner.as_ref()?.keeper.as_ref()
     }
 
     /// The copies that are kept of them.
@@ -187,8 +187,8 @@ impl Bound {
     /// From now on these copies stay, as far as they may be kept.
     pub fn set_pins(&self, pins: Vec<PinnedCopies>) {
         let Some(inner) = &self.inner else { return };
-        if let Some(policies) = &inner.policies {
-            policies.set_pins(pins.clone(), inner.copies.pinned_bytes_max());
+        if let Some(keeper) = &inner.keeper {
+            keeper.set_pins(pins.clone(), inner.copies.pinned_bytes_max());
         }
         inner.copies.set_pins(pins);
     }
@@ -326,9 +326,9 @@ impl BoundBucket {
         range: Range<u64>,
         asking: Option<&Asking<'_>>,
     ) -> BoundReader {
-        let reading = self.inner.policies.as_ref().zip(asking).map(|(policies, asking)| {
+        let reading = self.inner.keeper.as_ref().zip(asking).map(|(keeper, asking)| {
             let (bucket, op, size) = (self.id, Op::Read, opened.object.size);
-            policies.reading(&policy::Request { asking: *asking, bucket, key, op, size }, &range)
+            keeper.reading(&policy::Request { asking: *asking, bucket, key, op, size }, &range)
         });
         BoundReader::new(self.clone(), key.clone(), opened, range, reading)
     }

@@ -30,5 +30,5 @@ pub use hot::{
     SegmentPin,
 };
 pub use memory::{MemoryMetrics, MemoryTier};
-pub use policy::Policies;
+pub use policy::Keeper;
 pub use tiers::Tiers;

@@ -4,7 +4,7 @@
 //! ([`room`]). Always: a block is here when the engine says that it is kept, and no other is for long; where a decision and what was done part ways - a
 //! fetch failed, the disk is full, two readers met - the engine hears of it. Reads of native buckets teach it, too: it keeps nothing of those.
 //!
-//! When power fails it begins anew with the blocks that are here ([`Policies::start`]), and learns.
+//! When power fails it begins anew with the blocks that are here ([`Keeper::start`]), and learns.
 
 mod held;
 mod reading;
@@ -28,11 +28,11 @@ use recorder::Recorder;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// The engine of a node and what it is told. Clones are the same.
 #[derive(Clone)]
-pub struct Policies {
+pub struct Keeper {
     inner: Arc<Inner>,
 }
 
@@ -121,7 +121,7 @@ impl Request<'_> {
     }
 }
 
-impl Policies {
+impl Keeper {
     /// An engine that remembers so many blocks, kept or not, and these rules. It keeps nothing before it is started.
     #[must_use]
     pub fn new(blocks_max: usize, program: Arc<Program>, clock: &dyn Clock) -> Self {
@@ -179,9 +179,16 @@ impl Policies {
         });
     }
 
-    /// From now on these rules are in force.
-    pub fn set_program(&self, program: Arc<Program>) {
-        self.inner.state.lock().decider.set_program(program);
+    /// From now on the rules are in force that come this way, as soon as they come. Called within a tokio runtime.
+    pub fn follow(&self, mut programs: watch::Receiver<Arc<Program>>) {
+        let keeper = Arc::downgrade(&self.inner);
+        tokio::spawn(async move {
+            while programs.changed().await.is_ok() {
+                let program = Arc::clone(&programs.borrow_and_update());
+                let Some(keeper) = keeper.upgrade() else { return };
+                keeper.state.lock().decider.set_program(program);
+            }
+        });
     }
 
     /// From now on these copies stay, as far as so many bytes may. What is here already is gone through in a while.
@@ -214,6 +221,17 @@ impl Policies {
         let recorded = self.recorded();
         self.inner.state.lock().recorder = None;
         recorded
+    }
+
+    /// Has `ask` with everything that decides, at this time in microseconds since the engine began. It must be quick: all reads wait for it.
+    pub fn ask<T>(&self, ask: impl FnOnce(&mut Decider, u64) -> T) -> T {
+        self.with(|state, now_us| ask(&mut state.decider, now_us))
+    }
+
+    /// When times of the engine count from, in milliseconds since 1970.
+    #[must_use]
+    pub fn began_ms(&self) -> u64 {
+        self.inner.began_ms
     }
 
     /// What it has said and holds.

@@ -2,13 +2,13 @@
 
 use mlgw_metadata::schema::{
     self, Bucket, BucketUsage, Credential, Dataset, ExtentPage, Job, Mirror, Node, ObjectSummary,
-    ObjectVersion, Part, Partition, Payer, Release, SegmentRecord, SegmentUsage, Upload,
+    ObjectVersion, Part, Partition, Payer, PolicyFiles, PolicyVersion, Release, SegmentRecord, SegmentUsage, Upload,
 };
 
 /// The first byte says of which family.
 pub fn run(data: &[u8]) {
     let Some((family, bytes)) = data.split_first() else { return };
-    match family % 18 {
+    match family % 20 {
         0 => same::<Bucket>(bytes),
         1 => same::<Mirror>(bytes),
         2 => same::<Credential>(bytes),
@@ -26,6 +26,8 @@ pub fn run(data: &[u8]) {
         14 => same::<Dataset>(bytes),
         15 => same::<Job>(bytes),
         16 => same::<Payer>(bytes),
+        17 => same::<PolicyVersion>(bytes),
+        18 => same::<PolicyFiles>(bytes),
         _ => same::<schema::meta::LogPosition>(bytes),
     }
 }

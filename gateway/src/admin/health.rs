@@ -71,6 +71,7 @@ pub(super) fn findings(status: &Status) -> Vec<Finding> {
     of_tiers(status, &mut found);
     of_requests(status, &mut found);
     of_catalogue(status, &mut found);
+    of_policy(status, &mut found);
     found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     found
 }
@@ -114,6 +115,27 @@ fn of_tiers(status: &Status, found: &mut Vec<Finding>) {
                 "Compaction does not keep up with deletes and overwrites; look for its messages in the log.",
             ));
         }
+    }
+}
+
+fn of_policy(status: &Status, found: &mut Vec<Finding>) {
+    if let Some(why) = &status.policy.fault {
+        found.push(finding(
+            Health::Warning,
+            format!(
+                "The policy that was applied does not hold any more, and the built-in defaults run: {why}"
+            ),
+            "`mlgw policy show` prints it. Mend it and apply it again.",
+        ));
+    }
+    if let Some(why) = &status.policy.refused {
+        found.push(finding(
+            Health::Warning,
+            format!(
+                "The watched files of the policy are refused, and the policy that ran before runs on: {why}"
+            ),
+            "`mlgw policy validate FILE` says the same of the file; it is taken up once it is right.",
+        ));
     }
 }
 

@@ -10,11 +10,14 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use http::StatusCode;
+use mlgw_common::limits::POLICY_BYTES_MAX;
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 
 /// Longest body of a request.
 const BODY_BYTES_MAX: usize = 64 * 1024;
+/// Of one with files of policies, which JSON may make longer.
+const POLICY_BODY_BYTES_MAX: usize = 2 * POLICY_BYTES_MAX;
 
 /// Who sent a request, and from where; for the audit log.
 #[derive(Clone, Debug)]
@@ -39,8 +42,10 @@ pub(super) async fn require(
     if !principal.allows(Action::Admin, None, None) {
         return Err(denied("The admin API needs a key with the role admin that no glob narrows."));
     }
-    let body = to_bytes(body, BODY_BYTES_MAX).await.map_err(|_| {
-        let message = format!("The body could not be read, or has more than {BODY_BYTES_MAX} bytes.");
+    let is_policy = head.uri.path().starts_with("/v1/policy");
+    let bytes_max = if is_policy { POLICY_BODY_BYTES_MAX } else { BODY_BYTES_MAX };
+    let body = to_bytes(body, bytes_max).await.map_err(|_| {
+        let message = format!("The body could not be read, or has more than {bytes_max} bytes.");
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "BodyTooLarge", message)
     })?;
     check_payload(&who.payload, &body)?;

@@ -2,6 +2,7 @@
 
 use super::Admin;
 use super::health::{Finding, Health, findings};
+use super::policy_figures::PolicyStatus;
 use crate::metrics::process::Process;
 use crate::metrics::recent::{Growth, Sample};
 use crate::metrics::{Done, REASONS};
@@ -46,6 +47,8 @@ pub struct Status {
     pub syncs: Vec<SyncStatus>,
     /// Background jobs.
     pub jobs: Vec<JobStatus>,
+    /// The running policy.
+    pub policy: PolicyStatus,
     /// What the process takes of the machine.
     pub process: ProcessStatus,
 }
@@ -280,6 +283,7 @@ impl Admin {
                 job: "release".to_owned(),
                 waiting: self.catalogue.metrics().releases_waiting,
             }],
+            policy: self.policy_status(),
             process: Process::now().into(),
         };
         status.findings = findings(&status);
@@ -399,8 +403,8 @@ impl Admin {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::{
-        CatalogueStatus, Health, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, Shortage,
-        Status, SyncStatus, TierStatus,
+        CatalogueStatus, Health, JobStatus, OperationStatus, PolicyStatus, ProcessStatus, RecentStatus,
+        S3Status, Shortage, Status, SyncStatus, TierStatus,
     };
     use crate::metrics::REASONS;
     use mlgw_common::histogram::BUCKETS;
@@ -474,6 +478,13 @@ pub(crate) mod tests {
                 p99_seconds: Some(0.002),
             }],
             jobs: vec![JobStatus { job: "release".into(), waiting: 0 }],
+            policy: PolicyStatus {
+                version: 3,
+                rules_act: 20,
+                rules_observe: 4,
+                learning: true,
+                ..PolicyStatus::default()
+            },
             process: ProcessStatus {
                 cpu_seconds: 12.5,
                 resident_bytes: 72 << 20,

@@ -132,6 +132,10 @@ fn reason(error: &dyn std::error::Error) -> String {
 /// What the server said, under the status for what it means.
 fn refusal(status: StatusCode, body: &[u8]) -> CliError {
     let said = serde_json::from_slice::<ErrorDocument>(body);
+    // What a file says is wrong, as commands without a server say it.
+    if let (StatusCode::UNPROCESSABLE_ENTITY, Ok(said)) = (status, &said) {
+        return CliError::Failed(said.message.clone());
+    }
     let said = said
         .map_or_else(|_| format!("the server answered {status}"), |e| format!("{} ({})", e.message, e.code));
     if status.is_server_error() || status == StatusCode::NOT_FOUND {

@@ -23,11 +23,12 @@ pub(super) enum ObjectCommand {
 /// An object's bucket and key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Location {
-    bucket: String,
-    key: String,
+    pub(super) bucket: String,
+    pub(super) key: String,
 }
 
-fn location(text: &str) -> Result<Location, String> {
+/// An object that is named as `s3://BUCKET/KEY`.
+pub(super) fn location(text: &str) -> Result<Location, String> {
     let named = text.strip_prefix("s3://").and_then(|path| path.split_once('/'));
     match named {
         Some((bucket, key)) if !bucket.is_empty() && !key.is_empty() => {

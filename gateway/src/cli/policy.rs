@@ -1,10 +1,14 @@
 //! `mlgw policy …`
 //!
-//! Schema, validate, test and simulate need no server and write nothing but the plot that they are asked for.
+//! Schema, validate, test and simulate need no server and write nothing but the plot that they are asked for; the others ask a server.
 
+mod apply;
 mod decisions;
 mod examine;
+mod explain;
+mod history;
 mod keys;
+mod plan;
 mod plot;
 mod scenario;
 mod simulate;
@@ -12,6 +16,7 @@ mod sizes;
 mod text;
 mod validate;
 
+use super::object::{Location, location};
 use super::output::Out;
 use super::{CliError, Global, talk};
 use clap::Subcommand;
@@ -32,6 +37,34 @@ pub(super) enum PolicyCommand {
     Test(examine::TestArgs),
     /// What caches would have got on a trace or a generated workload: ours, those of others, and the best there can be.
     Simulate(simulate::SimulateArgs),
+    /// What a policy would do with what is stored, beside the one that runs. Nothing changes.
+    Plan(plan::PlanArgs),
+    /// Lets a policy run, at once and for good. One that is wrong is refused whole.
+    Apply(apply::ApplyArgs),
+    /// The policy that runs, as it was applied.
+    Show {
+        /// What all layers come to, with where each value is from.
+        #[arg(long)]
+        effective: bool,
+    },
+    /// The versions of the policy, the newest first.
+    History {
+        /// At most so many.
+        #[arg(long, default_value_t = 20, value_name = "N")]
+        limit: usize,
+    },
+    /// Goes back to the files of another version; that is a version of its own.
+    Rollback(apply::RollbackArgs),
+    /// Stops the learning: no bound moves by itself any more.
+    Freeze(apply::FreezeArgs),
+    /// Lets the learning go on.
+    Unfreeze(apply::FreezeArgs),
+    /// What the policy makes of one object: each rule with what it saw, what is due, and why.
+    Explain {
+        /// The object.
+        #[arg(value_name = "s3://BUCKET/KEY", value_parser = location)]
+        object: Location,
+    },
     /// What was moved, kept and let go of lately, and why; the newest first.
     Decisions(decisions::DecisionsArgs),
 }
@@ -45,6 +78,14 @@ pub(super) fn run(command: PolicyCommand, global: &Global, out: Out) -> Result<(
         PolicyCommand::Validate(args) => validate::run(&args, out),
         PolicyCommand::Test(args) => examine::run(&args, out),
         PolicyCommand::Simulate(args) => simulate::run(&args, out),
+        PolicyCommand::Plan(args) => talk(plan::run(args, global, out)),
+        PolicyCommand::Apply(args) => talk(apply::run(args, global, out)),
+        PolicyCommand::Show { effective } => talk(history::show(effective, global, out)),
+        PolicyCommand::History { limit } => talk(history::list(limit, global, out)),
+        PolicyCommand::Rollback(args) => talk(apply::roll_back(args, global, out)),
+        PolicyCommand::Freeze(args) => talk(apply::freeze(args, "freeze", global, out)),
+        PolicyCommand::Unfreeze(args) => talk(apply::freeze(args, "unfreeze", global, out)),
+        PolicyCommand::Explain { object } => talk(explain::run(&object, global, out)),
         PolicyCommand::Decisions(args) => talk(decisions::run(args, global, out)),
     }
 }

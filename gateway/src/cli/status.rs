@@ -80,6 +80,7 @@ fn show(status: &Status) -> String {
             ),
         ),
         ("jobs", jobs(status)),
+        ("policy", policy(&status.policy)),
         (
             "process",
             format!(
@@ -109,6 +110,19 @@ fn jobs(status: &Status) -> String {
     status.jobs.iter().map(job).collect::<Vec<_>>().join(", ")
 }
 
+fn policy(policy: &crate::admin::PolicyStatus) -> String {
+    let version = match (policy.version, &policy.fault) {
+        (0, _) => "built-in alone".to_owned(),
+        (version, None) => format!("version {version}"),
+        (version, Some(_)) => format!("built-in alone, for version {version} does not hold"),
+    };
+    let learning = if policy.learning { "on" } else { "off" };
+    format!(
+        "{version}, {} rules act, {} observe, learning {learning}",
+        policy.rules_act, policy.rules_observe
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::show;
@@ -127,10 +141,11 @@ mod tests {
             "GetObject  1000",
             "log       10     1.0 ms  2.0 ms",
             "release idle",
+            "policy     version 3, 20 rules act, 4 observe, learning on\n",
         ] {
             assert!(text.contains(says), "{says:?} is not in\n{text}");
         }
-        assert!(text.lines().count() < 24 && text.lines().all(|line| line.len() <= 110), "{text}");
+        assert!(text.lines().count() < 25 && text.lines().all(|line| line.len() <= 110), "{text}");
     }
 
     #[test]

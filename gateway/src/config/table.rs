@@ -7,6 +7,7 @@
 use super::value::{
     Address, Auto, ByteSize, Durability, EtagKind, LogFormat, LogLevel, PrintCredentials, Value,
 };
+use mlgw_policies::language::Environment;
 use mlgw_tiering::upstream::UpstreamSettings;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -249,6 +250,17 @@ settings! {
         stale_max: Duration = "24h", live;
         /// Bytes that may be written back and not be at their origins yet; auto is the lesser of a tenth of what the hot tier may take and 64 GiB.
         dirty_bytes_max: Auto<ByteSize> = "auto", start;
+    }
+    /// The running policy: what it is told of the server, and files that are taken up whenever they change. See POLICIES.md.
+    policy: PolicySection {
+        /// Where the server runs: what policies say of this environment holds.
+        environment: Option<Environment> = "", start;
+        /// Accelerators of the machines that read, for hardware profiles; 0: not said.
+        gpu_count: u64 = "0", start;
+        /// Files of policy that are watched, the strongest first. Unset: what was applied by `mlgw policy apply` stays.
+        files: Vec<PathBuf> = "", start;
+        /// Plugins of frameworks that are watched: files, or directories of such.
+        frameworks: Vec<PathBuf> = "", start;
     }
     /// The catalogue: what exists and where its bytes are.
     catalogue: CatalogueSection {

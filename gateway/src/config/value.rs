@@ -5,6 +5,7 @@
 //! reads back as that value.
 
 use mlgw_common::Secret;
+use mlgw_policies::language::Environment;
 use mlgw_tiering::upstream::{Addressing, UpstreamKind};
 use std::fmt;
 use std::path::PathBuf;
@@ -386,6 +387,11 @@ choices_of! {
 choices_of! {
     Addressing { Auto = "auto", Path = "path", Virtual = "virtual", }
     "\"auto\", \"path\" or \"virtual\""
+}
+
+choices_of! {
+    Environment { Development = "development", Staging = "staging", Production = "production", }
+    "\"development\", \"staging\" or \"production\""
 }
 
 macro_rules! choices {

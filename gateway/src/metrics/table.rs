@@ -203,6 +203,16 @@ metrics! {
         "Bytes of a dataset that a node has in a tier: hot, cold, copies (of a bound bucket); counted once a minute"
     DATASET_READY: Gauge "mlgw_dataset_ready" ["dataset" "node"]
         "Whether all of a dataset can be read on a node without asking an origin and without a slow disk: 1 or 0"
+    POLICY_VERSION: Gauge "mlgw_policy_version" []
+        "The version of the policy that runs; 0 when none was ever applied"
+    POLICY_RULES: Gauge "mlgw_policy_rules" ["stance"]
+        "Rules of all layers of the running policy: act, or observe, which only say what they would do"
+    POLICY_REFUSED: Counter "mlgw_policy_refused_total" ["source"]
+        "How often a policy was refused because it is wrong: of a watched file, or applied by a person"
+    POLICY_FAULTS: Gauge "mlgw_policy_faults" ["what"]
+        "1 while the stored policy does not hold and the built-in defaults run (stored), or a watched file is refused (file)"
+    POLICY_LEARNING: Gauge "mlgw_policy_learning" []
+        "Whether bounds may move by measured outcomes: 1 or 0"
     ACCESS_LOG_LINES: Counter "mlgw_access_log_lines_total" ["result"]
         "Lines of the access log: written, or dropped because the queue was full or the disk refused them"
     BUILD_INFO: Gauge "mlgw_build_info" ["version"]

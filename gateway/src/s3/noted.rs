@@ -73,7 +73,7 @@ pub(super) fn read(gateway: &Gateway, request: &Request<'_>, found: &Found, rang
     let identity = || identity(request);
     let asking = Asking { caller: caller(request), identity: &identity, about: &NoFacts };
     let (bucket, size) = (found.bucket.bucket_id(), found.object.size);
-    gateway.policies.note(&policy::Request { asking, bucket, key: &found.key, op: Op::Read, size }, range);
+    gateway.keeper.note(&policy::Request { asking, bucket, key: &found.key, op: Op::Read, size }, range);
 }
 
 /// A request that changes objects was answered.
@@ -94,7 +94,7 @@ pub(super) fn changed(gateway: &Gateway, operation: Operation, request: &Request
     };
     let identity = || identity(request);
     let asking = Asking { caller: caller(request), identity: &identity, about: &NoFacts };
-    gateway.policies.note(&policy::Request { asking, bucket, key, op, size }, 0..size);
+    gateway.keeper.note(&policy::Request { asking, bucket, key, op, size }, 0..size);
 }
 
 /// Bytes of the object that a request puts.

@@ -8,19 +8,19 @@ use super::data_dir::{self, DataDir};
 use super::object_keys::ObjectKeys;
 use crate::config::{Config, Durability, Machine};
 use crate::credentials::{Keyring, RootCredentials, Secret};
+use crate::policies::{self, Policies, Watched};
 use crate::store::Place;
 use crate::writeback::{Means, WriteBack};
 use mlgw_common::{Clock, NodeId, SystemClock};
 use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
-use mlgw_policies::language::Program;
 use mlgw_tiering::bound::{Bound, Freshness};
 use mlgw_tiering::hot::{AwayOptions, Scrub, ScrubOptions, Upstreams};
 use mlgw_tiering::origin::Origin;
 use mlgw_tiering::origin::s3::S3Origin;
 use mlgw_tiering::upstream::{Upstream, UpstreamKind, UpstreamSettings};
 use mlgw_tiering::{
-    CompactionSettings, Copies, CopiesOptions, Decisions, Flash, HotOptions, HotTier, MemoryTier,
-    PlacingSettings, Policies, Tiers,
+    CompactionSettings, Copies, CopiesOptions, Decisions, Flash, HotOptions, HotTier, Keeper, MemoryTier,
+    PlacingSettings, Tiers,
 };
 use std::collections::HashMap;
 use std::fs::File;
@@ -40,10 +40,11 @@ pub(super) struct Engine {
     pub(super) catalogue: Catalogue,
     pub(super) tiers: Tiers,
     pub(super) bound: Bound,
-    pub(super) policies: Policies,
+    pub(super) keeper: Keeper,
     pub(super) writeback: WriteBack,
     pub(super) upstreams: Upstreams,
     pub(super) decisions: Decisions,
+    pub(super) policies: Arc<Policies>,
     pub(super) scrub: Arc<Scrub>,
     pub(super) keyring: Keyring,
 }
@@ -81,8 +82,11 @@ impl Engine {
             Scrub::start(scrub, catalogue.clone(), hot.clone()).map_err(super::io_error("scrubbing"))?;
         let scrub = Arc::new(scrub);
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
-        let policies = Policies::new(policy_blocks_max(&machine), built_in()?, &*clock);
-        let bound = bound(config, &machine, &tiers, &upstreams, &decisions, &policies).await?;
+        let policies = policies(config, &machine, &clock, &catalogue).await?;
+        let program = policies.program();
+        let keeper = Keeper::new(keeper_blocks_max(&machine), Arc::clone(&program.borrow()), &*clock);
+        keeper.follow(program);
+        let bound = bound(config, &machine, &tiers, &upstreams, &decisions, &keeper).await?;
         let means = Means {
             catalogue: catalogue.clone(),
             tiers: tiers.clone(),
@@ -102,10 +106,11 @@ impl Engine {
             catalogue,
             tiers,
             bound,
-            policies,
+            keeper,
             writeback,
             upstreams,
             decisions,
+            policies,
             scrub,
             keyring,
         })
@@ -150,7 +155,7 @@ async fn bound(
     tiers: &Tiers,
     upstreams: &Upstreams,
     decisions: &Decisions,
-    policies: &Policies,
+    keeper: &Keeper,
 ) -> Result<Bound, ServeError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let mut origins = HashMap::new();
@@ -175,24 +180,34 @@ async fn bound(
         // The same disk, most often.
         queues: tiers.hot.queues().clone(),
         flash: tiers.hot.flash().clone(),
-        lost: Some(policies.books()),
+        lost: Some(keeper.books()),
     };
     let copies = Copies::open(options, tiers.memory.clone()).await?;
-    policies.start(&copies);
-    Ok(Bound::new(origins, copies, Some(policies.clone()), freshness_of(config), clock))
-}
-
-/// The rules that hold where nobody has said anything.
-fn built_in() -> Result<Arc<Program>, ServeError> {
-    let program = Program::built_in()
-        .map_err(|wrong| super::io_error("the rules")(std::io::Error::other(wrong.to_string())))?;
-    Ok(Arc::new(program))
+    keeper.start(&copies);
+    Ok(Bound::new(origins, copies, Some(keeper.clone()), freshness_of(config), clock))
 }
 
 /// Blocks that the policy engine remembers: one per cent of the memory, at some 32 bytes each.
-fn policy_blocks_max(machine: &Machine) -> usize {
+fn keeper_blocks_max(machine: &Machine) -> usize {
     let blocks = machine.memory_bytes / 100 / 32;
     usize::try_from(blocks).unwrap_or(usize::MAX).clamp(1 << 16, 1 << 24)
+}
+
+/// The policy that runs, watched files included.
+async fn policies(
+    config: &Config,
+    machine: &Machine,
+    clock: &Arc<dyn Clock>,
+    catalogue: &Catalogue,
+) -> Result<Arc<Policies>, ServeError> {
+    let place = policies::Place {
+        environment: config.policy.environment,
+        gpu_count: (config.policy.gpu_count > 0).then_some(config.policy.gpu_count),
+        memory_bytes: machine.memory_bytes,
+    };
+    let (files, frameworks) = (config.policy.files.clone(), config.policy.frameworks.clone());
+    let watched = Watched { files, frameworks };
+    Ok(Policies::open(catalogue.clone(), Arc::clone(clock), place, watched).await?)
 }
 
 /// Bytes that may be written back in a second, by upstream.

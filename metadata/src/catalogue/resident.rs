@@ -6,13 +6,14 @@
 
 use super::dead::DeadChunks;
 use super::pins::Pins;
-use crate::key::{BadKey, Family};
+use crate::key::{BadKey, Family, number_of};
 use crate::raft::machine::Watcher;
 use crate::row_cache::RowCache;
 use crate::schema::partition::PartitionStart;
 use crate::schema::segment::SegmentSummary;
 use crate::schema::{
-    Bucket, Credential, Dataset, Job, Partition, SegmentRecord, decode, job, partition, segment,
+    Bucket, Credential, Dataset, Job, Partition, PolicyVersion, SegmentRecord, decode, job, partition,
+    segment,
 };
 use crate::view::{Changes, Freed, Rows, StoreError};
 use mlgw_common::{BucketId, SegmentId};
@@ -34,6 +35,7 @@ pub(crate) struct Resident {
     partitions: RwLock<BTreeMap<PartitionStart, u32>>,
     pub(super) datasets: RwLock<BTreeMap<String, Arc<Dataset>>>,
     pub(super) jobs: RwLock<BTreeMap<u64, Arc<Job>>>,
+    pub(super) policies: RwLock<BTreeMap<u64, Arc<PolicyVersion>>>,
     /// Bodies in the release queues of all groups.
     pub(crate) releases: AtomicI64,
     /// Wakes the job that frees them.
@@ -60,6 +62,7 @@ impl Resident {
             partitions: RwLock::default(),
             datasets: RwLock::default(),
             jobs: RwLock::default(),
+            policies: RwLock::default(),
             releases: AtomicI64::default(),
             release_added: Notify::default(),
             bucket_changed: Notify::default(),
@@ -151,6 +154,10 @@ impl Resident {
                 set(&self.jobs, job::key_of(row)?.1, change.map(|v| decode(v).map(Arc::new)).transpose()?);
                 self.job_changed.notify_waiters();
             }
+            Some(byte) if byte == Family::Policy as u8 => {
+                let number = number_of(Family::Policy, row)?;
+                set(&self.policies, number, change.map(|v| decode(v).map(Arc::new)).transpose()?);
+            }
             _ => {}
         }
         Ok(())
@@ -203,7 +210,7 @@ impl Watcher for Resident {
         if group != 0 {
             return Ok(());
         }
-        for (row, change) in changes.range(Family::Bucket.start()..Family::Job.end()) {
+        for (row, change) in changes.range(Family::Bucket.start()..Family::Policy.end()) {
             self.set(row, change.as_deref())?;
         }
         Ok(())
@@ -221,6 +228,7 @@ impl Watcher for Resident {
         self.partitions.write().clear();
         self.datasets.write().clear();
         self.jobs.write().clear();
+        self.policies.write().clear();
         let families = [
             Family::Bucket,
             Family::Credential,
@@ -228,6 +236,7 @@ impl Watcher for Resident {
             Family::Segment,
             Family::Dataset,
             Family::Job,
+            Family::Policy,
         ];
         for family in families {
             self.load(rows, family)?;

@@ -1,6 +1,6 @@
 //! Answers to commands: what was done, or why nothing was.
 
-use crate::schema::{Bucket, Dataset, Excess, Job, SegmentRecord};
+use crate::schema::{Bucket, Dataset, Excess, Job, PolicyVersion, SegmentRecord};
 use mlgw_common::Seq;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,8 @@ pub enum Reply {
     Dataset(Dataset),
     /// The job as it is now.
     Job(Box<Job>),
+    /// The version of the policy that was made.
+    Policy(Box<PolicyVersion>),
     /// The first of the leased body ids.
     Bodies {
         /// The first one.
@@ -205,6 +207,18 @@ pub enum Reject {
         of: QuotaOf,
         /// Which limit of it.
         excess: Excess,
+    },
+    /// There is a newer version of the policy than the command was built from; read it again and retry.
+    #[error("the policy changed: its version is {newest}")]
+    PolicyChanged {
+        /// Its number.
+        newest: u64,
+    },
+    /// The files of that version of the policy are not kept.
+    #[error("the files of the policy's version {number} are not kept")]
+    NoSuchPolicy {
+        /// Its number.
+        number: u64,
     },
     /// The range holds something.
     #[error("the range of keys is in use")]

@@ -8,8 +8,8 @@ use crate::key::Family;
 use crate::schema::fence::{self, FencedRange};
 use crate::schema::meta::{Counter, MetaRow};
 use crate::schema::{
-    BucketUsage, Dataset, ExtentPage, Job, Mirror, ObjectVersion, Payer, SegmentRecord, SegmentUsage,
-    dataset, decode, encode, extent, job, part, quota, segment, usage,
+    BucketUsage, Dataset, ExtentPage, Job, Mirror, ObjectVersion, Payer, PolicyFiles, PolicyVersion,
+    SegmentRecord, SegmentUsage, dataset, decode, encode, extent, job, part, policy, quota, segment, usage,
 };
 use crate::store::options;
 use crate::store::state::StateDb;
@@ -85,6 +85,15 @@ const WRONG: &[Wrong] = &[
         let mut rows = row(dataset::row("d"), &Dataset { name: "d".into(), ..Dataset::default() });
         rows.extend(row(job::row("d", 1), &Job { id: 1, dataset: "d".into(), ..Job::default() }));
         rows
+    }),
+    ("a version of the policy under the number of another", Kind::Row, false, |_| {
+        row(policy::row(1), &PolicyVersion { number: 2, ..PolicyVersion::default() })
+    }),
+    ("a version of the policy without its files", Kind::Row, false, |_| {
+        row(policy::row(1), &PolicyVersion { number: 1, files: 1, ..PolicyVersion::default() })
+    }),
+    ("files of a policy that no version names", Kind::Row, false, |_| {
+        row(policy::files_row(1), &PolicyFiles::default())
     }),
     ("an object in an unknown segment", Kind::Row, false, |state| {
         changed(state, Family::Object, |object: &mut ObjectVersion| object.extents[0].segment = 9999)

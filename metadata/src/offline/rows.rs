@@ -6,16 +6,17 @@
 use super::bodies::{self, MapFault};
 use super::finding::{Finding, Kind, Watch, unwatched};
 use super::{Known, Opened, problem};
-use crate::key::{BadKey, Family};
+use crate::key::{BadKey, Family, number_of};
 use crate::schema::meta::{Counter, MetaRow};
 use crate::schema::{
     BadRecord, Bucket, BucketState, BucketUsage, Credential, Dataset, Extent, ExtentPage, FencedRange, Job,
-    Mirror, Node, ObjectVersion, Part, Partition, Payer, Quota, Release, SegmentRecord, SegmentUsage, Upload,
-    decode, encode, extent, fence, job, object, part, partition, quota, release, segment, upload, usage,
-    version,
+    Mirror, Node, ObjectVersion, Part, Partition, Payer, PolicyFiles, PolicyVersion, Quota, Release,
+    SegmentRecord, SegmentUsage, Upload, decode, encode, extent, fence, job, object, part, partition, quota,
+    release, segment, upload, usage, version,
 };
 use crate::store::state::StateDb;
 use crate::view::{Changes, StoreError};
+use mlgw_common::limits::POLICY_FILES_KEPT_MAX;
 use mlgw_common::{BucketId, SegmentId};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,6 +91,10 @@ struct Own {
     fences: BTreeMap<u64, u64>,
     /// The job that each dataset says is at work on it; 0 is none.
     datasets: BTreeMap<String, u64>,
+    /// Versions of the policy by number, and the one that brought the files of each.
+    policies: BTreeMap<u64, u64>,
+    /// Versions whose files there are.
+    policy_files: BTreeSet<u64>,
     /// Bodies that may have pages or parts: of large objects, of uploads, of what waits to be freed.
     owners: BTreeSet<u64>,
     /// Bodies that have pages or parts.
@@ -183,6 +188,11 @@ impl Pass<'_> {
             Family::Segment => self.segment(key, value),
             Family::Dataset => self.dataset(key, value),
             Family::Job => self.job(key, value),
+            Family::Policy => self.policy(key, value),
+            Family::PolicyFiles => {
+                self.own.policy_files.insert(number_of(Family::PolicyFiles, key)?);
+                read::<PolicyFiles>(value)
+            }
             Family::Mirror => self.mirror(key, value),
             Family::Object => {
                 let (bucket, name) = object::key_of(key)?;
@@ -283,6 +293,28 @@ impl Pass<'_> {
             *active = 0;
         }
         Ok(())
+    }
+
+    fn policy(&mut self, key: &[u8], value: &[u8]) -> Result<(), Wrong> {
+        let version: PolicyVersion = decode(value)?;
+        let number = number_of(Family::Policy, key)?;
+        if version.number != number || version.files > number {
+            return Err(Wrong::Row(format!("it is the version {} of the policy", version.number)));
+        }
+        self.own.policies.insert(number, version.files);
+        Ok(())
+    }
+
+    /// The files of the newest versions are there, and no others.
+    fn files_of_policies(&mut self) {
+        let newest = self.own.policies.values().rev().take(POLICY_FILES_KEPT_MAX);
+        let named: BTreeSet<u64> = newest.copied().filter(|files| *files != 0).collect();
+        for files in named.symmetric_difference(&self.own.policy_files) {
+            let place = format!("group {} policy {files}", self.group);
+            let what =
+                if named.contains(files) { "its files are missing" } else { "files that no version names" };
+            self.findings.push(Finding::damage(Kind::Row, place, what));
+        }
     }
 
     fn object(
@@ -416,6 +448,7 @@ impl Pass<'_> {
 
     /// Compares what was summed with what was counted, once all is read.
     fn sums(&mut self) {
+        self.files_of_policies();
         for (dataset, job) in self.own.datasets.iter().filter(|(_, job)| **job != 0) {
             let place = format!("group {} dataset {dataset}", self.group);
             let what = format!("its job {job} has no record");
@@ -493,6 +526,8 @@ fn family(byte: u8) -> Option<Family> {
         Family::Segment,
         Family::Dataset,
         Family::Job,
+        Family::Policy,
+        Family::PolicyFiles,
         Family::Mirror,
         Family::Object,
         Family::Version,

@@ -60,9 +60,7 @@ impl<'a> KeyFacts<'a> {
     #[must_use]
     pub fn new(program: &'a Program, known: KnownOfKey<'a>) -> Self {
         let frameworks = program.detect(known.key, known.first_bytes, None).map(|(name, _)| name).collect();
-        let hinted = |(hint, _): &(Hint, FileType)| program.hints_at(*hint, known.key);
-        let file_type = TYPES.into_iter().find(hinted).map(|(_, file_type)| file_type);
-        Self { known, frameworks, file_type }
+        Self { known, frameworks, file_type: program.file_type(known.key) }
     }
 
     /// The frameworks that key and first bytes speak for.
@@ -106,6 +104,12 @@ impl Facts for KeyFacts<'_> {
 }
 
 impl Program {
+    /// What kind of file a key is, as far as frameworks that are looked for hint at it.
+    #[must_use]
+    pub fn file_type(&self, key: &str) -> Option<FileType> {
+        TYPES.into_iter().find(|(hint, _)| self.hints_at(*hint, key)).map(|(_, file_type)| file_type)
+    }
+
     /// What is said of each rule, in the order in which they are tried. Where the first rule that matches is the only one, none comes
     /// after it.
     #[must_use]

@@ -127,23 +127,34 @@ impl Verdict<'_> {
     pub fn reason(&self) -> String {
         let mut matched = self.tried.iter().filter(|one| one.matched);
         let Some(first) = matched.next() else { return self.reason_for_nothing() };
-        let of_first = self.due.iter().filter(|due| std::ptr::eq(due.rule, first.rule));
-        let verbs: Vec<_> = of_first.map(|due| said(due)).collect();
-        let held = first.conditions.iter().filter(|one| one.held).map(Seen::sentence);
-        let mut text = format!(
-            "{} because rule {} (priority {}, {}) matched: {}",
-            verbs.join(", "),
-            first.rule.rule.id,
-            first.rule.rule.priority,
-            first.rule.source,
-            held.collect::<Vec<_>>().join(", "),
-        );
+        let mut text = self.because(first);
         let others = matched.count();
         if others > 0 {
             // Writing to a String cannot fail.
             let _ = write!(text, "; {others} more matched after it");
         }
         text
+    }
+
+    /// Why what one rule wants is due, in one sentence; none when it did not match.
+    #[must_use]
+    pub fn reason_of(&self, rule: &EffectiveRule) -> Option<String> {
+        let tried = self.tried.iter().find(|one| one.matched && std::ptr::eq(one.rule, rule));
+        tried.map(|one| self.because(one))
+    }
+
+    fn because(&self, tried: &Tried<'_>) -> String {
+        let of_rule = self.due.iter().filter(|due| std::ptr::eq(due.rule, tried.rule));
+        let verbs: Vec<_> = of_rule.map(said).collect();
+        let held = tried.conditions.iter().filter(|one| one.held).map(Seen::sentence);
+        format!(
+            "{} because rule {} (priority {}, {}) matched: {}",
+            verbs.join(", "),
+            tried.rule.rule.id,
+            tried.rule.rule.priority,
+            tried.rule.source,
+            held.collect::<Vec<_>>().join(", "),
+        )
     }
 
     fn reason_for_nothing(&self) -> String {

@@ -1,7 +1,6 @@
 //! One job at a time, an end before its time, the clock, pins, and what is refused.
 
 use super::{Bench, HERE, MIB, THERE, id_of, runtime, until};
-use crate::observability::scrape::Scrape;
 use crate::proxy::{Fault, Rule};
 
 #[test]

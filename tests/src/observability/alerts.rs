@@ -42,6 +42,7 @@ const STATES: &[fn() -> Vec<Story>] = &[
     slow,
     access_log_blocked,
     without_its_origin,
+    with_a_wrong_policy,
     made_up,
 ];
 
@@ -271,6 +272,26 @@ fn access_log_blocked() -> Vec<Story> {
 }
 
 /// A dataset whose source is away. What is dirty would have to be so for a quarter of an hour: its age is made up.
+/// A watched file of policy that becomes wrong.
+fn with_a_wrong_policy() -> Vec<Story> {
+    let (dir, setup) = setup();
+    let path = dir.path().join("policy.yaml");
+    std::fs::write(&path, "version: 1\n").expect("written");
+    let server = setup.with("policy.files", path.display()).start();
+    let before = Scrape::of(&server);
+    std::fs::write(&path, "version: 1\nrulez: []\n").expect("written");
+    let begun = std::time::Instant::now();
+    let after = loop {
+        let scrape = Scrape::of(&server);
+        if scrape.0.get("mlgw_policy_faults{what=\"file\"}") == Some(&1.0) {
+            break scrape;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is not refused");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    vec![Story::of(&["MlgwPolicyFault"], before, after)]
+}
+
 fn without_its_origin() -> Vec<Story> {
     let (dir, setup) = setup();
     let origin = Setup::new(dir.path().join("origin")).start();

@@ -66,7 +66,7 @@ impl BoundBucket {
             let memory = if is_small { asking } else { self.place(&self.inner.blocks).await? };
             let (_, claim) = self.begin_fill(key, &copy.object, number, memory, Some(got));
             // Where nobody decides all is kept.
-            let claim = self.inner.policies.is_some().then(|| Arc::new(claim));
+            let claim = self.inner.keeper.is_some().then(|| Arc::new(claim));
             return Ok(Begun { tail: None, claim });
         }
         Ok(Begun::default())
@@ -75,7 +75,7 @@ impl BoundBucket {
     /// Who wants a block that somebody asks for.
     pub(super) fn wanted(&self, asker: &mut Asker<'_>, number: u64) -> Wanted {
         match asker {
-            _ if self.inner.policies.is_none() => Wanted::Yes,
+            _ if self.inner.keeper.is_none() => Wanted::Yes,
             Asker::Server | Asker::Ahead => Wanted::Adopted,
             Asker::Reader(reading) => {
                 if reading.keeps(number) {
@@ -213,12 +213,12 @@ impl BoundBucket {
         }
         self.inner.fills.lock().remove(&(object.body(), number));
         fill.close();
-        if let Some(policies) = &self.inner.policies {
+        if let Some(keeper) = &self.inner.keeper {
             let id = block_id(self.id, key, number);
             match fill.wanted() {
-                _ if is_kept => policies.was_kept(id),
+                _ if is_kept => keeper.was_kept(id),
                 Wanted::No => {}
-                Wanted::Adopted | Wanted::Yes => policies.was_not_kept(id),
+                Wanted::Adopted | Wanted::Yes => keeper.was_not_kept(id),
             }
         }
     }
@@ -258,10 +258,10 @@ impl BoundBucket {
     }
 
     fn is_to_be_kept(&self, key: &ObjectKey, object: &ObjectVersion, number: u64, wanted: Wanted) -> bool {
-        match (&self.inner.policies, wanted) {
+        match (&self.inner.keeper, wanted) {
             (None, _) | (Some(_), Wanted::Yes) => true,
             (Some(_), Wanted::No) => false,
-            (Some(policies), Wanted::Adopted) => policies.adopt(self.id, key, object.size, number),
+            (Some(keeper), Wanted::Adopted) => keeper.adopt(self.id, key, object.size, number),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::fair::DiskQueues;
 use crate::flash::{Cause, Flash};
 use crate::memory::MemoryTier;
 use crate::origin::{OriginError, Part};
-use crate::policy::Policies;
+use crate::policy::Keeper;
 use mlgw_common::clock::ManualClock;
 use mlgw_common::ids::NodeId;
 use mlgw_common::limits::{COPY_BLOCK_BYTES as BLOCK, MIB};
@@ -40,7 +40,7 @@ async fn open(
     origin: Arc<MemoryOrigin>,
     clock: Arc<ManualClock>,
     capacity_bytes: u64,
-    policies: Option<Policies>,
+    keeper: Option<Keeper>,
 ) -> Bound {
     let options = CopiesOptions {
         dir: dir.to_owned(),
@@ -52,7 +52,7 @@ async fn open(
         decisions: Decisions::new(clock.clone()),
         queues: DiskQueues::default(),
         flash: Flash::new(clock.clone()),
-        lost: policies.as_ref().map(Policies::books),
+        lost: keeper.as_ref().map(Keeper::books),
     };
     // Who had it open before is about to let go of it.
     let mut tries = 0;
@@ -65,8 +65,8 @@ async fn open(
         tokio::time::sleep(Duration::from_millis(1)).await;
     };
     let origins = HashMap::from([("lake".to_owned(), origin as Arc<dyn crate::origin::Origin>)]);
-    policies.iter().for_each(|policies| policies.start(&copies));
-    Bound::new(origins, copies, policies, Freshness::default(), clock)
+    keeper.iter().for_each(|keeper| keeper.start(&copies));
+    Bound::new(origins, copies, keeper, Freshness::default(), clock)
 }
 
 impl Bench {

@@ -1,6 +1,6 @@
 //! One read of an object, block by block: each is asked about once, when it is about to be read.
 
-use super::{Asking, Policies, Request, unread};
+use super::{Asking, Keeper, Request, unread};
 use crate::copies::block_id;
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::BucketId;
@@ -10,7 +10,7 @@ use std::ops::Range;
 
 /// See the module.
 pub struct Reading {
-    policies: Policies,
+    keeper: Keeper,
     caller: Caller,
     bucket: BucketId,
     key: ObjectKey,
@@ -24,13 +24,13 @@ pub struct Reading {
 
 impl Reading {
     pub(super) fn new(
-        policies: Policies,
+        keeper: Keeper,
         request: &Request<'_>,
         range: Range<u64>,
         (seen, ruling): (Seen, Ruling),
     ) -> Self {
         let Request { asking: Asking { caller, .. }, bucket, key, size, .. } = *request;
-        Self { policies, caller, bucket, key: key.clone(), size, range, seen, ruling, last: None }
+        Self { keeper, caller, bucket, key: key.clone(), size, range, seen, ruling, last: None }
     }
 
     /// Whether block `number`, which is about to be read, is to be kept. Blocks are asked about in their order.
@@ -59,7 +59,7 @@ impl Reading {
         let block = unread(self.bucket, &self.key, self.size, number);
         let asking = Asking::plain(self.caller);
         let request = Request { asking, bucket: self.bucket, key: &self.key, op: Op::Read, size: self.size };
-        self.policies.with(|state, now_us| {
+        self.keeper.with(|state, now_us| {
             let access = request.access(now_us, self.range.clone());
             let seen = self.seen.at(now_us);
             let mut advice = state.decider.read(seen, &access, block.number, &self.ruling);

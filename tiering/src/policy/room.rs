@@ -3,7 +3,7 @@
 //! Always: under the lock of the books a block is let go of only if the engine does not keep it at that moment, so one that is read again in
 //! between stays.
 
-use super::{Inner, Policies, unread};
+use super::{Inner, Keeper, unread};
 use crate::copies::{Copies, KeptCursor, KeptPage, WeakCopies};
 use crate::decisions::Reason;
 use mlgw_policies::engine::Advice;
@@ -14,20 +14,20 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Works until the engine or the copies are dropped.
-pub(super) async fn run(policies: Weak<Inner>, copies: WeakCopies) {
+pub(super) async fn run(keeper: Weak<Inner>, copies: WeakCopies) {
     let mut from = Walk::Begin;
     loop {
-        let (Some(inner), Some(copies)) = (policies.upgrade(), copies.upgrade()) else { return };
-        let policies = Policies { inner };
-        if policies.inner.state.lock().held.take_new() && !matches!(from, Walk::Begin) {
+        let (Some(inner), Some(copies)) = (keeper.upgrade(), copies.upgrade()) else { return };
+        let keeper = Keeper { inner };
+        if keeper.inner.state.lock().held.take_new() && !matches!(from, Walk::Begin) {
             from = Walk::Begin;
         }
-        from = policies.take_in_page(&copies, from).await;
-        policies.fit(&copies);
-        policies.let_go(&copies).await;
+        from = keeper.take_in_page(&copies, from).await;
+        keeper.fit(&copies);
+        keeper.let_go(&copies).await;
         let is_idle = matches!(from, Walk::End);
-        let inner = policies.inner.clone();
-        drop((policies, copies));
+        let inner = keeper.inner.clone();
+        drop((keeper, copies));
         if is_idle {
             // Elapsed or woken: either way it looks.
             let _ = tokio::time::timeout(LOOK_EVERY, inner.wake.notified()).await;
@@ -42,7 +42,7 @@ enum Walk {
     End,
 }
 
-impl Policies {
+impl Keeper {
     /// The engine may keep as much as there is room for now.
     fn fit(&self, copies: &Copies) {
         let capacity_bytes = copies.blocks_bytes_max();

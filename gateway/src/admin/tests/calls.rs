@@ -9,6 +9,7 @@ use crate::credentials::{Keyring, NewKey, Role, Sealer, Secret};
 use crate::jobs::Jobs;
 use crate::metrics::Metrics;
 use crate::metrics::recent::{Recent, Sample};
+use crate::policies::{self, Policies, Watched};
 use crate::writeback::{Means, WriteBack};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -19,19 +20,19 @@ use mlgw_common::{Clock, SegmentId, SystemClock};
 use mlgw_metadata::{Catalogue, CatalogueOptions};
 use mlgw_tiering::decisions::{Decided, Kind, Outcome, Place, Reason, What};
 use mlgw_tiering::hot::{Scrub, ScrubOptions, SegmentDirs};
-use mlgw_tiering::{Decisions, HotOptions, HotTier, MemoryTier, Policies, Tiers};
+use mlgw_tiering::{Decisions, HotOptions, HotTier, Keeper, MemoryTier, Tiers};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tower::ServiceExt as _;
 
-struct Api {
+pub(super) struct Api {
     admin: Arc<Admin>,
     dir: tempfile::TempDir,
 }
 
 impl Api {
-    async fn open() -> Self {
+    pub(super) async fn open() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let options = CatalogueOptions::new(dir.path().join("catalogue"), clock.clone());
@@ -58,6 +59,9 @@ impl Api {
             Jobs::new(catalogue.clone(), tiers.clone(), bound.clone(), decisions, clock, "n".into())
         };
         let audit = AuditLog::open(&dir.path().join("audit"), &loaded.config.audit).unwrap();
+        let policies =
+            Policies::open(catalogue.clone(), clock.clone(), policies::Place::default(), Watched::default());
+        let policies = policies.await.unwrap();
         let means = Means {
             catalogue: catalogue.clone(),
             tiers: tiers.clone(),
@@ -72,11 +76,12 @@ impl Api {
             tiers,
             bound,
             jobs,
+            policies,
             writeback: WriteBack::open(means).unwrap(),
             upstreams: mlgw_tiering::hot::Upstreams::default(),
             traces: AccessTraces::new(
                 dir.path(),
-                Policies::new(
+                Keeper::new(
                     1 << 16,
                     Arc::new(mlgw_policies::language::Program::built_in().unwrap()),
                     &*clock,
@@ -129,11 +134,11 @@ impl Api {
         self.send(request).await
     }
 
-    async fn call(&self, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
+    pub(super) async fn call(&self, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
         self.call_as(&self.local(), method, path, body).await
     }
 
-    fn audit(&self) -> Vec<Line> {
+    pub(super) fn audit(&self) -> Vec<Line> {
         let text = std::fs::read_to_string(self.dir.path().join("audit/audit.log")).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }

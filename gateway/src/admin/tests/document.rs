@@ -85,7 +85,7 @@ fn assert_fits(schema: &Value, value: &Value, at: &str) {
     }
 }
 
-fn assert_schema_of(name: &str, value: &impl Serialize) {
+pub(super) fn assert_schema_of(name: &str, value: &impl Serialize) {
     let schema = json!({"$ref": format!("#/components/schemas/{name}")});
     assert_fits(&schema, &serde_json::to_value(value).unwrap(), name);
 }
@@ -302,7 +302,7 @@ fn datasets_and_jobs_have_the_fields_and_types_that_the_document_says() {
 }
 
 /// What the document calls a property, the code takes, and the code names no other.
-fn assert_taken<T: DeserializeOwned + Serialize>(name: &str, whole: Value) {
+pub(super) fn assert_taken<T: DeserializeOwned + Serialize>(name: &str, whole: Value) {
     let parsed: T = serde_json::from_value(whole.clone()).unwrap();
     assert_schema_of(name, &parsed);
     assert_eq!(serde_json::to_value(&parsed).unwrap(), whole);

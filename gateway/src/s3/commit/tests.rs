@@ -19,7 +19,7 @@ use mlgw_metadata::command::{Conditions, CreateUpload, ObjectChange, PutPart};
 use mlgw_metadata::schema::{Bucket, ObjectVersion, Part, Quota, Upload};
 use mlgw_metadata::{Catalogue, CatalogueOptions, NewBucket};
 use mlgw_tiering::bound::Bound;
-use mlgw_tiering::{Decisions, HotOptions, HotTier, MemoryTier, Policies, Tiers};
+use mlgw_tiering::{Decisions, HotOptions, HotTier, Keeper, MemoryTier, Tiers};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(in crate::s3) async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
         catalogue,
         tiers,
         bound,
-        policies: Policies::new(
+        keeper: Keeper::new(
             1 << 16,
             Arc::new(mlgw_policies::language::Program::built_in().unwrap()),
             &*clock,

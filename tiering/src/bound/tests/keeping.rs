@@ -3,7 +3,7 @@
 use super::{BLOCK, Bench, CacheState, Fault, MIB, Part, key, leave_open, open};
 use crate::copies::{KeptPage, PinnedCopies};
 use crate::origin::OriginError;
-use crate::policy::{Asking, Policies};
+use crate::policy::{Asking, Keeper};
 use fastrand::Rng;
 use mlgw_common::ids::BucketId;
 use mlgw_policies::Caller;
@@ -18,24 +18,24 @@ fn rules() -> Arc<Program> {
 const CALLER: Caller = Caller { id: 1, family: 1 };
 
 impl Bench {
-    async fn with_policies(capacity_bytes: u64) -> Self {
-        let bench = Self::not_left_open(capacity_bytes).await.with_new_policies(capacity_bytes).await;
+    async fn with_keeper(capacity_bytes: u64) -> Self {
+        let bench = Self::not_left_open(capacity_bytes).await.with_new_keeper(capacity_bytes).await;
         leave_open(&bench.bound);
         bench
     }
 
     /// The same after a restart, with an engine that knows nothing.
-    async fn with_new_policies(self, capacity_bytes: u64) -> Self {
+    async fn with_new_keeper(self, capacity_bytes: u64) -> Self {
         self.bound.copies().unwrap().shutdown().await;
         let Self { room, origin, clock, bound } = self;
         drop(bound);
-        let policies = Some(Policies::new(1 << 16, rules(), &*clock));
-        let bound = open(room.path(), origin.clone(), clock.clone(), capacity_bytes, policies).await;
+        let keeper = Some(Keeper::new(1 << 16, rules(), &*clock));
+        let bound = open(room.path(), origin.clone(), clock.clone(), capacity_bytes, keeper).await;
         Self { room, origin, clock, bound }
     }
 
-    fn policies(&self) -> &Policies {
-        self.bound.policies().unwrap()
+    fn keeper(&self) -> &Keeper {
+        self.bound.keeper().unwrap()
     }
 
     fn put_named(&self, name: &str, bytes: usize) {
@@ -85,13 +85,13 @@ impl Bench {
     }
 
     fn kept(&self) -> BTreeSet<u64> {
-        self.policies().kept_ids().into_iter().collect()
+        self.keeper().kept_ids().into_iter().collect()
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_here_is_what_the_engine_keeps_whoever_reads_what_and_whatever_fails() {
-    let bench = Arc::new(Bench::with_policies(48 * MIB).await);
+    let bench = Arc::new(Bench::with_keeper(48 * MIB).await);
     let sizes = [100_000, 900_000, 3 * MIB as usize, BLOCK as usize + 5, 2 * BLOCK as usize + 4321];
     for n in 0..30 {
         bench.put_named(&format!("set/{n:03}"), sizes[n % 5]);
@@ -136,12 +136,12 @@ async fn what_is_here_is_what_the_engine_keeps_whoever_reads_what_and_whatever_f
         reader.await.unwrap();
     }
     bench.settled().await;
-    assert!(bench.policies().metrics().evicted > 0 && bench.policies().metrics().bypassed > 0);
+    assert!(bench.keeper().metrics().evicted > 0 && bench.keeper().metrics().bypassed > 0);
 }
 
 #[tokio::test]
 async fn over_epochs_as_much_is_found_here_as_fits() {
-    let bench = Bench::with_policies(32 * MIB).await;
+    let bench = Bench::with_keeper(32 * MIB).await;
     let names: Vec<String> = (0..60).map(|n| format!("train/{n:05}.bin")).collect();
     names.iter().for_each(|name| bench.put_named(name, MIB as usize));
     let mut rng = Rng::with_seed(5);
@@ -156,7 +156,7 @@ async fn over_epochs_as_much_is_found_here_as_fits() {
         }
         // Otherwise all of them are asked about once more.
     }
-    let fits = bench.policies().metrics().capacity_bytes / MIB;
+    let fits = bench.keeper().metrics().capacity_bytes / MIB;
     // No cache finds more than fits; one that evicts by age finds a seventh of that here.
     assert!(hits[0] == 0 && hits[2..].iter().all(|hits| u64::from(*hits) + 1 >= fits), "{hits:?} of {fits}");
     bench.settled().await;
@@ -164,7 +164,7 @@ async fn over_epochs_as_much_is_found_here_as_fits() {
 
 #[tokio::test]
 async fn of_what_passes_by_no_more_is_fetched_than_is_read() {
-    let bench = Bench::with_policies(16 * MIB).await;
+    let bench = Bench::with_keeper(16 * MIB).await;
     for n in 0..40 {
         bench.put_named(&format!("set/{n:02}"), 4 * MIB as usize);
     }
@@ -190,7 +190,7 @@ async fn of_what_passes_by_no_more_is_fetched_than_is_read() {
 
 #[tokio::test]
 async fn what_is_opened_and_not_read_is_not_kept_and_waits_for_nobody() {
-    let bench = Bench::with_policies(16 * MIB).await;
+    let bench = Bench::with_keeper(16 * MIB).await;
     bench.put_named("k", 5000);
     let bucket = bench.bucket();
     let opened = bucket.open(&key("k"), Part::Whole).await.unwrap();
@@ -205,7 +205,7 @@ async fn what_is_opened_and_not_read_is_not_kept_and_waits_for_nobody() {
 
 #[tokio::test]
 async fn what_is_pinned_stays_and_what_is_not_any_more_goes() {
-    let bench = Bench::with_policies(32 * MIB).await;
+    let bench = Bench::with_keeper(32 * MIB).await;
     let pin = |slice: &str| PinnedCopies {
         bucket: BucketId(7),
         slices: vec![slice.to_owned()],
@@ -221,17 +221,17 @@ async fn what_is_pinned_stays_and_what_is_not_any_more_goes() {
         bench.get(&format!("other/{n}"), Part::Whole, CALLER).await.unwrap();
     }
     bench.settled().await;
-    assert_eq!(bench.policies().metrics().pinned_bytes, 8 * MIB);
+    assert_eq!(bench.keeper().metrics().pinned_bytes, 8 * MIB);
     assert_eq!(bench.bucket().count_copies("kept/", None).bytes, 8 * MIB);
     bench.bound.set_pins(vec![pin("other/1")]);
     let mut looks = 0;
-    while bench.policies().metrics().pinned_bytes == 8 * MIB && looks < 2000 {
+    while bench.keeper().metrics().pinned_bytes == 8 * MIB && looks < 2000 {
         looks += 1;
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     let pinned = bench.bucket().count_copies("other/1", None).bytes;
     assert_eq!(
-        bench.policies().metrics().pinned_bytes,
+        bench.keeper().metrics().pinned_bytes,
         pinned.min(bench.bound.copies().unwrap().pinned_bytes_max())
     );
     bench.settled().await;
@@ -239,7 +239,7 @@ async fn what_is_pinned_stays_and_what_is_not_any_more_goes() {
 
 #[tokio::test]
 async fn after_a_restart_what_is_here_is_found_and_kept_in_books() {
-    let bench = Bench::not_left_open(32 * MIB).await.with_new_policies(32 * MIB).await;
+    let bench = Bench::not_left_open(32 * MIB).await.with_new_keeper(32 * MIB).await;
     for n in 0..20 {
         bench.put_named(&format!("set/{n:02}"), MIB as usize);
         bench.get(&format!("set/{n:02}"), Part::Whole, CALLER).await.unwrap();
@@ -247,11 +247,11 @@ async fn after_a_restart_what_is_here_is_found_and_kept_in_books() {
     bench.settled().await;
     let before = bench.here();
     assert!(before.len() >= 15);
-    let bench = bench.with_new_policies(32 * MIB).await;
+    let bench = bench.with_new_keeper(32 * MIB).await;
     bench.settled().await;
     assert_eq!(bench.here(), before);
     // With less room some of it goes.
-    let bench = bench.with_new_policies(16 * MIB).await;
+    let bench = bench.with_new_keeper(16 * MIB).await;
     leave_open(&bench.bound);
     bench.settled().await;
     assert!(!bench.here().is_empty() && bench.here().len() < before.len() && bench.here().is_subset(&before));

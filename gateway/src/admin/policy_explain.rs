@@ -1,0 +1,234 @@
+//! `/v1/policy/explain?bucket=…&key=…`: what the running policy makes of one object, and why.
+
+use super::objects::{ObjectInfo, find, object_key};
+use super::{Admin, ApiError};
+use crate::policies::facts::ObjectFacts;
+use crate::s3::error::{Code, S3Error};
+use axum::Json;
+use axum::extract::{Query, State};
+use mlgw_metadata::schema::ObjectVersion;
+use mlgw_policies::language::{
+    Due, Facts, Lost, PROPERTIES, Program, Recommendation, Seen, Tried, Word as _, resolve,
+};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What the running policy makes of an object.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The object, and where its bytes are.
+    pub object: ObjectInfo,
+    /// The version that runs; 0: none was ever applied.
+    pub version: u64,
+    /// What is known, in the order of the language's tables.
+    pub facts: Vec<FactInfo>,
+    /// The rules that were tried, in that order.
+    pub rules: Vec<RuleTried>,
+    /// What is due: one answer for each question.
+    pub due: Vec<ActionInfo>,
+    /// What rules that only observe would do.
+    pub observed: Vec<ActionInfo>,
+    /// What stronger rules have kept from being due.
+    pub lost: Vec<LostAction>,
+    /// What is best done with it.
+    pub recommendation: RecommendationInfo,
+    /// Why, in one sentence.
+    pub reason: String,
+}
+
+/// A fact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FactInfo {
+    /// Its word.
+    pub property: String,
+    /// Its value.
+    pub value: String,
+}
+
+/// A rule that was tried.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RuleTried {
+    /// The rule.
+    pub rule: String,
+    /// Its priority.
+    pub priority: i32,
+    /// File and line.
+    pub from: String,
+    /// Whether the framework that it is for, if any, is detected.
+    pub applies: bool,
+    /// Whether it matched.
+    pub matched: bool,
+    /// The share of the weights of conditions that held, 0 to 1.
+    pub score: f64,
+    /// Its conditions, with what they saw.
+    pub conditions: Vec<ConditionSeen>,
+}
+
+/// A condition and what it saw.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConditionSeen {
+    /// Whether it held.
+    pub held: bool,
+    /// What it asks, and the fact in brackets.
+    pub says: String,
+}
+
+/// An action of a rule that matched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActionInfo {
+    /// The action.
+    pub action: String,
+    /// What it is done to.
+    pub target: String,
+    /// The rule.
+    pub rule: String,
+}
+
+/// An action that a stronger one has kept from being due.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostAction {
+    /// The action.
+    pub action: String,
+    /// The rule.
+    pub rule: String,
+    /// The action that is done instead.
+    pub to_action: String,
+    /// The rule that it is of.
+    pub to_rule: String,
+    /// `same`, `weaker` or `contradicts`.
+    pub why: String,
+}
+
+/// What is best done with an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecommendationInfo {
+    /// Whether a clean copy is kept.
+    pub cache: bool,
+    /// How dear it is: `low`, `normal`, `high` or `urgent`.
+    pub cache_priority: String,
+    /// Blocks, shards or keys that are read ahead; 0: the strategy decides.
+    pub prefetch_depth: u32,
+    /// Bytes that are read ahead at most.
+    pub prefetch_bytes: u64,
+    /// How eagerly: `conservative`, `balanced`, `aggressive` or `adaptive`.
+    pub prefetch_strategy: String,
+}
+
+/// Which object.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ObjectQuery {
+    bucket: String,
+    key: String,
+}
+
+pub(super) async fn explain(
+    State(admin): State<Arc<Admin>>,
+    Query(query): Query<ObjectQuery>,
+) -> Result<Json<Explanation>, ApiError> {
+    let found = admin.find_bound(&query.bucket, &query.key).await?;
+    let explained = tokio::task::spawn_blocking(move || admin.explain(found, &query)).await;
+    Ok(Json(explained.map_err(S3Error::internal)??))
+}
+
+impl Admin {
+    /// Explains an object; `found` of it, if its bucket is bound.
+    fn explain(&self, found: Option<ObjectInfo>, query: &ObjectQuery) -> Result<Explanation, S3Error> {
+        let bucket = self.catalogue.bucket(&query.bucket).ok_or_else(|| S3Error::new(Code::NoSuchBucket))?;
+        let key = object_key(&query.key)?;
+        let (shown, object) = match found {
+            Some(shown) => {
+                let object = self.described(&shown, bucket.bucket_id(), &key);
+                (shown, object)
+            }
+            None => {
+                let shown = find(&self.catalogue, &query.bucket, &query.key)?;
+                let object = self.catalogue.object(bucket.bucket_id(), &key)?;
+                (shown, object.ok_or_else(|| S3Error::new(Code::NoSuchKey))?)
+            }
+        };
+        let known = self.known(&bucket, &key, &object)?;
+        let running = self.policies.running();
+        let system = self.system_facts();
+        let facts = ObjectFacts::new(&running.program, &known, &system, self.clock.now());
+        Ok(explained(&running.program, running.number(), &facts, shown))
+    }
+
+    /// An object of a bound bucket as it is described here: as its copy was, or else as far as it is shown.
+    fn described(
+        &self,
+        shown: &ObjectInfo,
+        bucket: mlgw_common::BucketId,
+        key: &mlgw_common::ObjectKey,
+    ) -> ObjectVersion {
+        let copy = self.bound.copies().and_then(|copies| copies.find(bucket, key));
+        let copy = copy.filter(|copy| copy.object.size == shown.size).map(|copy| copy.object);
+        copy.unwrap_or_else(|| ObjectVersion { size: shown.size, ..ObjectVersion::default() })
+    }
+}
+
+fn explained(program: &Program, version: u64, facts: &dyn Facts, object: ObjectInfo) -> Explanation {
+    let verdict = program.evaluate(facts);
+    let resolved = resolve(verdict.due.iter().copied());
+    let recommended = program.recommend(&verdict, None);
+    Explanation {
+        object,
+        version,
+        facts: known_facts(facts),
+        rules: verdict.tried.iter().map(tried).collect(),
+        due: resolved.done.iter().map(action).collect(),
+        observed: resolved.observed.iter().map(action).collect(),
+        lost: resolved.lost.iter().map(lost).collect(),
+        recommendation: recommendation(&recommended),
+        reason: recommended.reason,
+    }
+}
+
+fn known_facts(facts: &dyn Facts) -> Vec<FactInfo> {
+    let known = PROPERTIES.iter().filter(|row| !row.is_named()).filter_map(|row| {
+        let value = facts.fact(row.property, "")?.to_value().to_string();
+        Some(FactInfo { property: row.word.to_owned(), value })
+    });
+    known.collect()
+}
+
+fn tried(one: &Tried<'_>) -> RuleTried {
+    let seen = |seen: &Seen<'_>| ConditionSeen { held: seen.held, says: seen.sentence() };
+    RuleTried {
+        rule: one.rule.rule.id.to_string(),
+        priority: one.rule.rule.priority,
+        from: one.rule.source.to_string(),
+        applies: one.applies,
+        matched: one.matched,
+        score: one.score,
+        conditions: one.conditions.iter().map(seen).collect(),
+    }
+}
+
+fn action(due: &Due<'_>) -> ActionInfo {
+    ActionInfo {
+        action: due.action.kind.to_string(),
+        target: due.action.target.to_string(),
+        rule: due.rule.rule.id.to_string(),
+    }
+}
+
+fn lost(lost: &Lost<'_>) -> LostAction {
+    LostAction {
+        action: lost.due.action.kind.to_string(),
+        rule: lost.due.rule.rule.id.to_string(),
+        to_action: lost.to.action.kind.to_string(),
+        to_rule: lost.to.rule.rule.id.to_string(),
+        why: lost.why.name().to_owned(),
+    }
+}
+
+fn recommendation(recommended: &Recommendation) -> RecommendationInfo {
+    RecommendationInfo {
+        cache: recommended.cache,
+        cache_priority: recommended.cache_priority.name().to_owned(),
+        prefetch_depth: recommended.prefetch_depth,
+        prefetch_bytes: recommended.prefetch_bytes,
+        prefetch_strategy: recommended.prefetch_strategy.name().to_owned(),
+    }
+}

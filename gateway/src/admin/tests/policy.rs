@@ -1,0 +1,189 @@
+//! `/v1/policy…`: the document says what the code does, and calls do what they say.
+
+use super::calls::Api;
+use super::document::{assert_schema_of, assert_taken};
+use crate::admin::{
+    ActionInfo, ApplyRequest, ConditionSeen, DeedInfo, EffectivePolicy, Explanation, FactInfo, FreezeRequest,
+    LostAction, NotJudged, ObjectInfo, PlanCursor, PlanExample, PlanPage, PlanRequest, PolicyChange,
+    PolicyHistory, PolicyInfo, PolicyText, PolicyVersionInfo, RecommendationInfo, RollbackRequest, RuleTried,
+};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+fn version() -> PolicyVersionInfo {
+    PolicyVersionInfo {
+        version: 3,
+        time: "t".into(),
+        who: "AK".into(),
+        kind: "rollback".into(),
+        message: "m".into(),
+        changes: "c".into(),
+        files: 1,
+        back_to: Some(1),
+        frozen: true,
+    }
+}
+
+#[test]
+fn what_runs_has_the_fields_and_types_that_the_document_says() {
+    let file = PolicyText { name: "n".into(), text: "t".into() };
+    let info = PolicyInfo {
+        version: Some(version()),
+        learning: true,
+        environment: Some("production".into()),
+        files: vec![file.clone()],
+        frameworks: vec![file],
+        rules_act: 1,
+        rules_observe: 1,
+        fault: Some("f".into()),
+        refused: Some("r".into()),
+    };
+    assert_schema_of("PolicyInfo", &PolicyInfo { version: None, fault: None, ..info.clone() });
+    assert_schema_of("PolicyInfo", &info);
+    let effective = EffectivePolicy { version: 1, yaml: "y".into(), policy: Value::Null, from: Value::Null };
+    assert_schema_of("EffectivePolicy", &effective);
+    let other = PolicyVersionInfo { back_to: None, kind: "apply".into(), ..version() };
+    assert_schema_of("PolicyHistory", &PolicyHistory { versions: vec![version(), other] });
+    assert_schema_of("PolicyChange", &PolicyChange { changed: true, version: Some(version()) });
+    let file = json!({"name": "n", "text": "t"});
+    let apply = json!({"files": [file], "frameworks": null, "if_version": 3, "message": "m"});
+    assert_taken::<ApplyRequest>("ApplyRequest", apply);
+    let back = json!({"version": null, "if_version": 3, "message": "m"});
+    assert_taken::<RollbackRequest>("RollbackRequest", back);
+    assert_taken::<FreezeRequest>("FreezeRequest", json!({"if_version": null, "message": ""}));
+}
+
+#[test]
+fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
+    let after = json!({"bucket": "b", "key": "k"});
+    let plan = json!({"files": null, "frameworks": [], "after": after, "limit": 5});
+    assert_taken::<PlanRequest>("PlanRequest", plan);
+    let deed = DeedInfo {
+        change: "starts".into(),
+        stance: "act".into(),
+        examples: vec![PlanExample::default()],
+        ..DeedInfo::default()
+    };
+    let page = PlanPage {
+        deeds: vec![deed],
+        not_judged: vec![NotJudged { rule: "r".into(), asks: vec!["a".into()] }],
+        next: Some(PlanCursor { bucket: "b".into(), key: None }),
+        ..PlanPage::default()
+    };
+    assert_schema_of("PlanPage", &page);
+    let action = || ActionInfo { action: "pin".into(), target: "object".into(), rule: "r".into() };
+    let lost = LostAction {
+        action: "pin".into(),
+        rule: "r".into(),
+        to_action: "pin".into(),
+        to_rule: "q".into(),
+        why: "same".into(),
+    };
+    let rule = RuleTried {
+        rule: "r".into(),
+        priority: 1,
+        from: "f:1".into(),
+        applies: true,
+        matched: true,
+        score: 0.5,
+        conditions: vec![ConditionSeen { held: true, says: "s".into() }],
+    };
+    let recommendation = RecommendationInfo {
+        cache: true,
+        cache_priority: "high".into(),
+        prefetch_depth: 1,
+        prefetch_bytes: 1,
+        prefetch_strategy: "adaptive".into(),
+    };
+    let told = Explanation {
+        object: object(),
+        version: 1,
+        facts: vec![FactInfo { property: "size".into(), value: "1B".into() }],
+        rules: vec![rule],
+        due: vec![action()],
+        observed: vec![action()],
+        lost: vec![lost],
+        recommendation,
+        reason: "r".into(),
+    };
+    // Without what is only there for bound buckets.
+    let mut told = serde_json::to_value(told).unwrap();
+    told["object"]["origin"] = json!({
+        "upstream": "u", "key": "k", "dirty": false, "contested": false, "said_ms_ago": 1, "read": "r"
+    });
+    assert_schema_of("Explanation", &told);
+}
+
+fn object() -> ObjectInfo {
+    ObjectInfo {
+        bucket: "b".into(),
+        key: "k".into(),
+        size: 1,
+        etag: "e".into(),
+        modified: "m".into(),
+        storage_class: "STANDARD".into(),
+        body_id: 1,
+        parts: 0,
+        tiers: vec![],
+        extents: vec![],
+        whole: true,
+        origin: None,
+    }
+}
+
+fn rule(id: &str) -> Value {
+    let text = format!(
+        "version: 1\nrules:\n- {{id: {id}, conditions: [{{type: file_pattern, property: name, operator: matches, value: '*.a'}}], actions: [{{type: pin}}]}}\n"
+    );
+    json!([{"name": format!("{id}.yaml"), "text": text}])
+}
+
+#[tokio::test]
+async fn each_change_is_a_version_and_a_line_of_the_audit_log() {
+    let api = Api::open().await;
+    let post = async |path: &str, body: Value| api.call(Method::POST, path, body).await;
+    let (status, applied) = post("/v1/policy", json!({"files": rule("a"), "message": "first"})).await;
+    assert_eq!(status, StatusCode::OK, "{applied}");
+    assert_eq!((&applied["changed"], &applied["version"]["version"]), (&json!(true), &json!(1)));
+    assert_eq!(applied["version"]["changes"], "1 rule added (a)");
+    let (_, again) = post("/v1/policy", json!({"files": rule("a")})).await;
+    assert_eq!((&again["changed"], &again["version"]["version"]), (&json!(false), &json!(1)));
+    let (status, stale) = post("/v1/policy", json!({"files": rule("b"), "if_version": 0})).await;
+    assert_eq!((status, &stale["code"]), (StatusCode::CONFLICT, &json!("PolicyChanged")));
+    let (status, wrong) =
+        post("/v1/policy", json!({"files": [{"name": "w.yaml", "text": "version: 2\n"}]})).await;
+    assert_eq!((status, &wrong["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("InvalidPolicy")));
+    assert!(
+        wrong["message"].as_str().unwrap().starts_with("w.yaml is wrong:\nw.yaml:1:10: version:"),
+        "{wrong}"
+    );
+    post("/v1/policy/freeze", json!({})).await;
+    let (_, back) = post("/v1/policy/rollback", json!({})).await;
+    assert_eq!((&back["version"]["version"], &back["version"]["back_to"]), (&json!(3), &json!(0)));
+    assert_eq!(back["version"]["frozen"], true);
+    let (_, history) = api.call(Method::GET, "/v1/policy/history", Value::Null).await;
+    let kinds: Vec<_> = history["versions"].as_array().unwrap().iter().map(|one| &one["kind"]).collect();
+    assert_eq!(kinds, ["rollback", "freeze", "apply"]);
+    let actions: Vec<_> = api.audit().into_iter().map(|line| (line.action, line.outcome)).collect();
+    let done: Vec<_> =
+        actions.iter().filter(|(_, outcome)| outcome == "done").map(|(a, _)| a.as_str()).collect();
+    assert_eq!(done, ["policy.apply", "policy.apply", "policy.freeze", "policy.rollback"]);
+    assert_eq!(actions.iter().filter(|(_, outcome)| outcome.starts_with("refused: ")).count(), 2);
+}
+
+#[tokio::test]
+async fn files_that_are_too_many_or_too_long_are_refused() {
+    let api = Api::open().await;
+    let post = async |body: Value| api.call(Method::POST, "/v1/policy", body).await;
+    let file = json!({"name": "n.yaml", "text": "version: 1\n"});
+    let (status, said) = post(json!({"files": vec![file.clone(); 17]})).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert_eq!(said["message"], "There are 17 policies, and at most 16 are taken.");
+    let large = json!({"name": "n.yaml", "text": format!("version: 1\n#{}", "x".repeat(1 << 20))});
+    let (status, said) = post(json!({"files": [large]})).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{said}");
+    let (status, said) = post(json!({"files": vec![large; 5]})).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
+    let (status, _) = post(json!({"files": [file], "message": "x".repeat(1025)})).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+}

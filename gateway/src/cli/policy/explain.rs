@@ -1,0 +1,96 @@
+//! `mlgw policy explain`
+
+use crate::admin::{ActionInfo, Explanation, RuleTried};
+use crate::cli::client::Client;
+use crate::cli::object::Location;
+use crate::cli::output::{Out, columns, pairs};
+use crate::cli::{CliError, Global, discover, path_segment};
+use crate::config::ByteSize;
+
+pub(super) async fn run(object: &Location, global: &Global, out: Out) -> Result<(), CliError> {
+    let client = Client::new(discover::target(global)?)?;
+    let (bucket, key) = (path_segment(&object.bucket), path_segment(&object.key));
+    let path = format!("/v1/policy/explain?bucket={bucket}&key={key}");
+    out.document(&client.get::<Explanation>(&path).await?, show)
+}
+
+fn show(told: &Explanation) -> String {
+    let object = &told.object;
+    let tiers: Vec<_> = object.tiers.iter().map(|tier| tier.tier.as_str()).collect();
+    let facts = told.facts.iter().map(|fact| format!("{} {}", fact.property, fact.value));
+    let head = pairs(&[
+        ("object", format!("s3://{}/{}", object.bucket, object.key)),
+        ("is in", tiers.join(", ")),
+        ("facts", facts.collect::<Vec<_>>().join(", ")),
+        ("policy", format!("version {}", told.version)),
+        ("why", told.reason.clone()),
+        ("best", recommended(told)),
+    ]);
+    let mut actions: Vec<Vec<String>> = Vec::new();
+    let row = |what: &str, one: &ActionInfo, note: String| {
+        vec![what.to_owned(), one.action.clone(), one.target.clone(), one.rule.clone(), note]
+    };
+    actions.extend(told.due.iter().map(|one| row("due", one, String::new())));
+    actions.extend(told.observed.iter().map(|one| row("observed", one, "only said".to_owned())));
+    actions.extend(told.lost.iter().map(|lost| {
+        let note = format!("{}: {} of {}", lost.why, lost.to_action, lost.to_rule);
+        vec!["lost".to_owned(), lost.action.clone(), String::new(), lost.rule.clone(), note]
+    }));
+    let actions = match actions[..] {
+        [] => String::new(),
+        _ => columns(&["WHAT", "ACTION", "TARGET", "RULE", "NOTE"], &actions) + "\n",
+    };
+    let rules: Vec<_> = told.rules.iter().map(tried).collect();
+    format!("{head}\n{actions}{}", columns(&["RULE", "PRIORITY", "MATCHED", "SAW", "FROM"], &rules))
+}
+
+fn recommended(told: &Explanation) -> String {
+    let best = &told.recommendation;
+    let copy = match best.cache {
+        true => format!("keep a copy with {} priority", best.cache_priority),
+        false => "keep no copy".to_owned(),
+    };
+    let ahead = match best.prefetch_depth {
+        0 => format!("read ahead as {} sees fit", best.prefetch_strategy),
+        depth => format!("read {depth} ahead, {}", best.prefetch_strategy),
+    };
+    format!("{copy}, {ahead}, at most {}", ByteSize(best.prefetch_bytes).human())
+}
+
+/// What held of a rule that matched, and what did not of one that did not.
+fn tried(rule: &RuleTried) -> Vec<String> {
+    let conditions = rule.conditions.iter().filter(|one| one.held == rule.matched);
+    let says: Vec<_> = conditions.map(|one| one.says.clone()).collect();
+    let saw = match (rule.applies, rule.matched) {
+        (false, _) => "its framework is not detected".to_owned(),
+        (true, true) => says.join(", "),
+        (true, false) => format!("not so: {}", says.join(", ")),
+    };
+    let matched = if rule.matched { "yes" } else { "no" };
+    vec![rule.rule.clone(), rule.priority.to_string(), matched.to_owned(), saw, rule.from.clone()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tried;
+    use crate::admin::{ConditionSeen, RuleTried};
+
+    #[test]
+    fn a_rule_says_what_held_or_what_did_not() {
+        let seen = |held, says: &str| ConditionSeen { held, says: says.into() };
+        let mut rule = RuleTried {
+            rule: "r".into(),
+            priority: 5,
+            from: "p.yaml:3".into(),
+            applies: true,
+            matched: false,
+            score: 0.5,
+            conditions: vec![seen(true, "a is b (b)"), seen(false, "c is d (not known)")],
+        };
+        assert_eq!(tried(&rule), ["r", "5", "no", "not so: c is d (not known)", "p.yaml:3"]);
+        rule.matched = true;
+        assert_eq!(tried(&rule)[3], "a is b (b)");
+        rule.applies = false;
+        assert_eq!(tried(&rule)[3], "its framework is not detected");
+    }
+}

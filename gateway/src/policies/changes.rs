@@ -1,0 +1,95 @@
+//! What one policy does otherwise than another, in a sentence that fits the history.
+//!
+//! Pure.
+
+use mlgw_policies::language::{EffectiveRule, Program};
+use std::collections::BTreeMap;
+
+/// Ids of each kind that are named; the others are counted.
+const NAMED: usize = 4;
+
+/// `1 rule added (a), 2 changed (b, c); 1 setting changed (prefetch)`.
+#[must_use]
+pub fn sentence(before: &Program, after: &Program) -> String {
+    let (old, new) = (rules(before), rules(after));
+    let added = new.keys().filter(|id| !old.contains_key(*id));
+    let removed = old.keys().filter(|id| !new.contains_key(*id));
+    let changed = new.iter().filter(|(id, rule)| old.get(*id).is_some_and(|before| before != *rule));
+    let mut parts = Vec::new();
+    parts.extend(counted("rule", "added", added.copied()));
+    parts.extend(counted("rule", "changed", changed.map(|(id, _)| *id)));
+    parts.extend(counted("rule", "removed", removed.copied()));
+    let (old, new) = (settings(before), settings(after));
+    let words = new.iter().filter(|(word, value)| old.get(*word) != Some(value));
+    parts.extend(counted("setting", "changed", words.map(|(word, _)| word.as_str())));
+    let (old, new) = (frameworks(before), frameworks(after));
+    parts.extend(counted("framework", "added", new.iter().copied().filter(|name| !old.contains(name))));
+    parts.extend(counted("framework", "removed", old.iter().copied().filter(|name| !new.contains(name))));
+    if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
+}
+
+fn rules(program: &Program) -> BTreeMap<&str, &EffectiveRule> {
+    program.rules().iter().map(|one| (&*one.rule.id, one)).collect()
+}
+
+fn settings(program: &Program) -> BTreeMap<String, String> {
+    let word = |one: &mlgw_policies::language::EffectiveSetting| {
+        let of = one.member.map(|member| format!(".{member}")).unwrap_or_default();
+        (format!("{}{of}", one.setting.row().word), one.value.to_string())
+    };
+    program.settings().all().iter().map(word).collect()
+}
+
+fn frameworks(program: &Program) -> Vec<&str> {
+    program.frameworks().iter().map(|one| &*one.name).collect()
+}
+
+fn counted<'a>(what: &str, how: &str, ids: impl Iterator<Item = &'a str>) -> Option<String> {
+    let ids: Vec<_> = ids.collect();
+    let more = if ids.len() > NAMED { ", …" } else { "" };
+    let s = if ids.len() == 1 { "" } else { "s" };
+    let named = ids.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    (!ids.is_empty()).then(|| format!("{} {what}{s} {how} ({named}{more})", ids.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sentence;
+    use mlgw_policies::language::{BuiltIn, Layers, NoFacts, PolicyFile, Program};
+
+    fn program(text: &str) -> Program {
+        let built_in = BuiltIn::load().unwrap();
+        let file = PolicyFile::parse("p.yaml", text).unwrap();
+        let layers = Layers {
+            custom: &[file],
+            frameworks: &[],
+            environment: None,
+            machine: &NoFacts,
+            built_in: &built_in,
+        };
+        Program::compile(&layers).unwrap()
+    }
+
+    fn rule(id: &str, action: &str) -> String {
+        format!(
+            "- {{id: {id}, conditions: [{{type: file_pattern, property: name, operator: matches, value: '*.a'}}], actions: [{{type: {action}}}]}}\n"
+        )
+    }
+
+    #[test]
+    fn what_was_added_changed_and_removed_is_named() {
+        let before = format!("version: 1\nrules:\n{}{}", rule("a", "pin"), rule("b", "pin"));
+        let after = format!(
+            "version: 1\nsettings: {{pin_max: 10%}}\nframeworks: {{mosaicml: {{enabled: false}}}}\nrules:\n{}{}",
+            rule("a", "promote"),
+            rule("c", "pin")
+        );
+        let said = sentence(&program(&before), &program(&after));
+        assert!(said.starts_with("1 rule added (c), 1 rule changed (a), "), "{said}");
+        assert!(said.contains("1 setting changed (pin_max), 1 framework removed (mosaicml)"), "{said}");
+        assert_eq!(sentence(&program(&before), &program(&before)), "nothing");
+        let many: String = (0..6).map(|n| rule(&format!("m{n}"), "pin")).collect();
+        let said = sentence(&program("version: 1"), &program(&format!("version: 1\nrules:\n{many}")));
+        assert_eq!(said, "6 rules added (m0, m1, m2, m3, …)");
+    }
+}

@@ -1,0 +1,232 @@
+//! The running policy over a real catalogue: applied, gone back from, frozen, watched, and the same after a restart.
+
+use super::{By, Files, Place, Policies, PolicyError, Watched, watched};
+use mlgw_common::{Clock, SystemClock};
+use mlgw_metadata::schema::{PolicyFile, PolicyKind};
+use mlgw_metadata::{Catalogue, CatalogueOptions};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+struct Bench {
+    room: tempfile::TempDir,
+    watched: Watched,
+    policies: Option<(Catalogue, Arc<Policies>)>,
+}
+
+impl Bench {
+    async fn open(watch: bool) -> Self {
+        let room = tempfile::tempdir().unwrap();
+        let watched = match watch {
+            true => Watched { files: vec![room.path().join("p.yaml")], frameworks: vec![] },
+            false => Watched::default(),
+        };
+        let mut bench = Self { room, watched, policies: None };
+        bench.start().await;
+        bench
+    }
+
+    fn path(&self) -> PathBuf {
+        self.room.path().join("p.yaml")
+    }
+
+    async fn start(&mut self) {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let options = CatalogueOptions::new(self.room.path().join("catalogue"), clock.clone());
+        let catalogue = Catalogue::open(options).await.unwrap();
+        let policies = Policies::open(catalogue.clone(), clock, Place::default(), self.watched.clone());
+        self.policies = Some((catalogue, policies.await.unwrap()));
+    }
+
+    async fn restart(&mut self) {
+        let (catalogue, policies) = self.policies.take().unwrap();
+        drop(policies);
+        catalogue.shutdown().await;
+        self.start().await;
+    }
+
+    fn get(&self) -> &Arc<Policies> {
+        &self.policies.as_ref().unwrap().1
+    }
+
+    async fn apply(&self, text: &str) -> Result<u64, PolicyError> {
+        self.apply_if(text, None).await
+    }
+
+    async fn apply_if(&self, text: &str, if_version: Option<u64>) -> Result<u64, PolicyError> {
+        let by = By { who: "AK".into(), message: String::new(), if_version };
+        let done = self.get().apply(files(text), by).await?;
+        Ok(done.after.map_or(0, |version| version.number))
+    }
+
+    /// Whether the rule of this id holds, in what runs and in what subscribers were told.
+    fn holds(&self, id: &str) -> bool {
+        let told = self.get().program().borrow().rules().iter().any(|one| &*one.rule.id == id);
+        let runs = self.get().running().program.rules().iter().any(|one| &*one.rule.id == id);
+        assert_eq!(told, runs);
+        runs
+    }
+
+    fn newest(&self) -> (u64, PolicyKind, String) {
+        let version = self.get().running().version.clone().unwrap();
+        (version.number, PolicyKind::try_from(version.kind).unwrap(), version.changes.clone())
+    }
+}
+
+fn files(text: &str) -> Files {
+    let file = PolicyFile { name: "mine.yaml".into(), text: text.into() };
+    Files { custom: Some(vec![file]), frameworks: None }
+}
+
+fn rule(id: &str) -> String {
+    format!(
+        "version: 1\nrules:\n- {{id: {id}, conditions: [{{type: file_pattern, property: name, operator: matches, value: '*.a'}}], actions: [{{type: pin}}]}}\n"
+    )
+}
+
+fn by() -> By {
+    By { who: "AK".into(), ..By::default() }
+}
+
+#[tokio::test]
+async fn what_is_applied_runs_at_once_and_after_a_restart() {
+    let mut bench = Bench::open(false).await;
+    assert!(bench.get().running().version.is_none() && !bench.holds("a"));
+    let mut told = bench.get().program();
+    told.mark_unchanged();
+    assert_eq!(bench.apply(&rule("a")).await.unwrap(), 1);
+    assert!(told.has_changed().unwrap() && bench.holds("a"));
+    assert_eq!(bench.newest(), (1, PolicyKind::Apply, "1 rule added (a)".to_owned()));
+    assert_eq!(bench.apply(&rule("a")).await.unwrap(), 1, "the same again is no version");
+    bench.restart().await;
+    assert!(bench.holds("a"));
+    assert_eq!(bench.apply(&rule("b")).await.unwrap(), 2);
+    assert!(bench.holds("b") && !bench.holds("a"));
+}
+
+#[tokio::test]
+async fn what_is_wrong_or_built_on_another_version_changes_nothing() {
+    let bench = Bench::open(false).await;
+    bench.apply(&rule("a")).await.unwrap();
+    let wrong = bench.apply(&rule("b").replace("matches", "matchez")).await.unwrap_err().to_string();
+    assert!(wrong.starts_with("mine.yaml is wrong:\nmine.yaml:3:"), "{wrong}");
+    assert!(wrong.contains("did you mean \"matches\"?"), "{wrong}");
+    let stale = bench.apply_if(&rule("b"), Some(0)).await.unwrap_err();
+    assert!(matches!(stale, PolicyError::Changed { newest: 1 }), "{stale}");
+    assert!(bench.holds("a") && !bench.holds("b"));
+    assert_eq!(bench.apply_if(&rule("b"), Some(1)).await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn going_back_is_a_version_of_its_own() {
+    let mut bench = Bench::open(false).await;
+    let nothing = bench.get().roll_back(None, by()).await.unwrap_err();
+    assert!(matches!(nothing, PolicyError::NothingBefore), "{nothing}");
+    bench.apply(&rule("a")).await.unwrap();
+    bench.apply(&rule("b")).await.unwrap();
+    bench.get().freeze(true, by()).await.unwrap();
+    bench.get().roll_back(None, by()).await.unwrap();
+    let (number, kind, changes) = bench.newest();
+    assert_eq!((number, kind), (4, PolicyKind::Rollback));
+    assert_eq!(changes, "1 rule added (a), 1 rule removed (b)");
+    assert!(bench.holds("a") && bench.get().running().is_frozen(), "learning is as it was");
+    bench.restart().await;
+    assert!(bench.holds("a"));
+    bench.get().roll_back(None, by()).await.unwrap();
+    assert!(bench.holds("b"), "back again");
+    bench.get().roll_back(Some(0), by()).await.unwrap();
+    assert!(!bench.holds("a") && !bench.holds("b"));
+    let unknown = bench.get().roll_back(Some(99), by()).await.unwrap_err();
+    assert!(matches!(unknown, PolicyError::NoSuchVersion(99)), "{unknown}");
+}
+
+#[tokio::test]
+async fn who_freezes_stops_the_learning_until_somebody_unfreezes() {
+    let mut bench = Bench::open(false).await;
+    let learning = |bench: &Bench| *bench.get().learning().borrow();
+    assert!(learning(&bench));
+    bench.get().freeze(true, by()).await.unwrap();
+    bench.get().freeze(true, by()).await.unwrap();
+    assert_eq!((learning(&bench), bench.newest().0), (false, 1));
+    bench.apply(&rule("a")).await.unwrap();
+    bench.restart().await;
+    assert!(!learning(&bench));
+    bench.get().freeze(false, by()).await.unwrap();
+    assert!(learning(&bench));
+    bench.apply("version: 1\nsettings: {learning: off}\n").await.unwrap();
+    assert!(!learning(&bench), "the policy says so, too");
+}
+
+async fn look(bench: &Bench, write: &str) {
+    std::fs::write(bench.path(), write).unwrap();
+    watched::look(bench.get()).await;
+}
+
+#[tokio::test]
+async fn a_watched_file_is_taken_up_or_refused_whole() {
+    let mut bench = Bench::open(true).await;
+    assert!(bench.get().refused().is_some_and(|refused| refused.why.contains("p.yaml: ")), "it is missing");
+    look(&bench, &rule("a")).await;
+    assert!(bench.holds("a") && bench.get().refused().is_none());
+    assert_eq!(bench.newest().1, PolicyKind::Reload);
+    look(&bench, "version: 1\nrules: {}\n").await;
+    watched::look(bench.get()).await;
+    let refused = bench.get().refused().unwrap();
+    assert!(refused.why.contains("p.yaml:2:"), "{}", refused.why);
+    assert!(bench.holds("a") && bench.newest().0 == 1);
+    assert_eq!(bench.get().refusals()[0], ("file", 2), "each is refused once");
+    look(&bench, &rule("a")).await;
+    assert!(bench.get().refused().is_none() && bench.newest().0 == 1, "as it was");
+    look(&bench, &rule("b")).await;
+    assert!(bench.holds("b"));
+    bench.restart().await;
+    assert_eq!((bench.holds("b"), bench.newest().0), (true, 2));
+}
+
+#[tokio::test]
+async fn the_newest_of_person_and_file_holds() {
+    let mut bench = Bench::open(true).await;
+    look(&bench, &rule("a")).await;
+    bench.apply(&rule("mine")).await.unwrap();
+    watched::look(bench.get()).await;
+    bench.restart().await;
+    assert!(bench.holds("mine"), "the file did not change since");
+    look(&bench, &rule("b")).await;
+    assert!(bench.holds("b") && !bench.holds("mine"));
+}
+
+#[tokio::test]
+async fn a_version_that_nobody_was_told_of_is_taken_up_before_the_next_one() {
+    let bench = Bench::open(false).await;
+    bench.apply(&rule("a")).await.unwrap();
+    let (catalogue, _) = bench.policies.as_ref().unwrap();
+    let untold = mlgw_metadata::command::PutPolicy {
+        version: mlgw_metadata::schema::PolicyVersion { is_frozen: true, files: 1, ..Default::default() },
+        after: 1,
+        files: None,
+    };
+    catalogue.put_policy(untold).await.unwrap();
+    assert_eq!(bench.apply(&rule("b")).await.unwrap(), 3);
+    assert!(bench.holds("b") && bench.get().running().is_frozen());
+}
+
+#[tokio::test]
+async fn a_stored_policy_that_does_not_hold_lets_the_server_start() {
+    let mut bench = Bench::open(false).await;
+    bench.apply(&rule("a")).await.unwrap();
+    // As a newer server might find it: what was right once is wrong now.
+    let (catalogue, _) = bench.policies.as_ref().unwrap();
+    let custom = vec![PolicyFile { name: "old.yaml".into(), text: "version: 1\nrulez: []\n".into() }];
+    let put = mlgw_metadata::command::PutPolicy {
+        version: mlgw_metadata::schema::PolicyVersion::default(),
+        after: 1,
+        files: Some(mlgw_metadata::schema::PolicyFiles { custom, frameworks: vec![] }),
+    };
+    catalogue.put_policy(put).await.unwrap();
+    bench.restart().await;
+    let running = bench.get().running();
+    assert!(running.fault.as_ref().is_some_and(|why| why.contains("old.yaml:2:1")), "{:?}", running.fault);
+    assert!(!bench.holds("a") && !running.program.rules().is_empty());
+    drop(running);
+    bench.get().roll_back(Some(1), by()).await.unwrap();
+    assert!(bench.holds("a") && bench.get().running().fault.is_none());
+}

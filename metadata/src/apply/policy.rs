@@ -1,0 +1,69 @@
+//! Group 0: versions of the running policy. Each follows the newest, by compare and set; the oldest go.
+
+use super::malformed;
+use crate::command::{PutPolicy, Reject, Reply};
+use crate::key::{Family, number_of};
+use crate::schema::{PolicyFiles, PolicyKind, PolicyVersion, decode, policy};
+use crate::view::{ApplyError, View};
+use mlgw_common::limits::{
+    POLICY_BYTES_MAX, POLICY_FILE_BYTES_MAX, POLICY_FILES_KEPT_MAX, POLICY_FILES_MAX, POLICY_SAID_BYTES_MAX,
+    POLICY_VERSIONS_MAX,
+};
+
+pub(super) fn put(view: &mut View<'_>, command: &PutPolicy) -> Result<Reply, ApplyError> {
+    let rows = view.range(&Family::Policy.start(), &Family::Policy.end(), POLICY_VERSIONS_MAX + 1)?;
+    let newest = rows.last().map(|(row, _)| number_of(Family::Policy, row)).transpose()?.unwrap_or(0);
+    if command.after != newest {
+        return Err(Reject::PolicyChanged { newest }.into());
+    }
+    let new = &command.version;
+    let said = [&new.who, &new.message, &new.changes];
+    if PolicyKind::try_from(new.kind).is_err() || said.iter().any(|text| text.len() > POLICY_SAID_BYTES_MAX) {
+        return Err(malformed("a version of the policy of no known kind, or with too much said of it"));
+    }
+    let number = newest + 1;
+    let mut put = PolicyVersion { number, ..new.clone() };
+    match &command.files {
+        Some(files) => {
+            check(files)?;
+            put.files = number;
+            view.put(policy::files_row(number), files);
+        }
+        None if put.files == 0 => {}
+        None if view.get::<PolicyFiles>(&policy::files_row(put.files))?.is_some() => {}
+        None => return Err(Reject::NoSuchPolicy { number: put.files }.into()),
+    }
+    view.put(policy::row(number), &put);
+    for (row, _) in rows.iter().take((rows.len() + 1).saturating_sub(POLICY_VERSIONS_MAX)) {
+        view.delete(row.clone());
+    }
+    forget_files(view, &rows, put.files)?;
+    Ok(Reply::Policy(Box::new(put)))
+}
+
+/// The version before the newest ones whose files are kept loses its own, unless one of those has them, too.
+fn forget_files(view: &mut View<'_>, before: &[(Vec<u8>, Vec<u8>)], newest: u64) -> Result<(), ApplyError> {
+    let Some(leaves) = before.len().checked_sub(POLICY_FILES_KEPT_MAX) else { return Ok(()) };
+    let files = |value: &[u8]| decode::<PolicyVersion>(value).map(|version| version.files);
+    let leaving = files(&before[leaves].1)?;
+    let mut kept = vec![newest];
+    for (_, value) in &before[leaves + 1..] {
+        kept.push(files(value)?);
+    }
+    if leaving != 0 && !kept.contains(&leaving) {
+        view.delete(policy::files_row(leaving));
+    }
+    Ok(())
+}
+
+fn check(files: &PolicyFiles) -> Result<(), ApplyError> {
+    let is_many = files.custom.len().max(files.frameworks.len()) > POLICY_FILES_MAX;
+    let all = || files.custom.iter().chain(&files.frameworks);
+    let is_large =
+        all().any(|file| file.name.len() > POLICY_SAID_BYTES_MAX || file.text.len() > POLICY_FILE_BYTES_MAX);
+    let bytes: usize = all().map(|file| file.text.len()).sum();
+    if is_many || is_large || bytes > POLICY_BYTES_MAX {
+        return Err(malformed("more files of a policy, or larger ones, than are kept"));
+    }
+    Ok(())
+}

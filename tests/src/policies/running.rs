@@ -1,0 +1,360 @@
+//! The running policy of a server: applied, shown, gone back from, watched, planned and explained, also after it was killed.
+
+use super::write;
+use crate::content::Content;
+use crate::s3::whole;
+use crate::server::{Server, Setup, runtime};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const BUCKET: &str = "lake";
+
+/// A directory for files, and a server in it.
+struct Bench {
+    room: tempfile::TempDir,
+    setup: Setup,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let room = super::room();
+        let setup = Setup::new(room.path().join("data"));
+        Self { room, setup }
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        write(self.room.path(), name, text);
+        self.room.path().join(name).display().to_string()
+    }
+
+    /// What `mlgw policy …` says and its status.
+    fn say(&self, words: &[&str]) -> (String, Option<i32>) {
+        self.setup.command(&[&["policy"], words].concat())
+    }
+
+    /// The document that it answers.
+    fn ask(&self, words: &[&str]) -> Value {
+        let (said, status) = self.say(&[&["--output", "json"], words].concat());
+        assert_eq!(status, Some(0), "{words:?}: {said}");
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+    }
+
+    /// Kinds of all versions, the newest first.
+    fn kinds(&self) -> Vec<String> {
+        let history = self.ask(&["history", "--limit", "1000"]);
+        let versions = history["versions"].as_array().expect("versions").clone();
+        versions.iter().map(|one| one["kind"].as_str().expect("a kind").to_owned()).collect()
+    }
+
+    /// Whether a rule of this id holds.
+    fn holds(&self, id: &str) -> bool {
+        let effective = self.ask(&["show", "--effective"]);
+        let rules = effective["policy"]["rules"].as_array().expect("rules").clone();
+        rules.iter().any(|rule| rule["id"] == id)
+    }
+
+    /// Waits until watched files were looked at.
+    fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) {
+        let begun = Instant::now();
+        loop {
+            let shown = self.ask(&["show"]);
+            if is_so(&shown) {
+                return;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "never: {what}: {shown:#}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn killed(bench: &Bench, mut server: Server) -> Server {
+    server.kill();
+    bench.setup.start()
+}
+
+fn rule(id: &str, pattern: &str, action: &str) -> String {
+    format!(
+        "version: 1\nrules:\n- id: {id}\n  priority: 90\n  conditions:\n  - {{type: file_pattern, property: name, operator: matches, value: '{pattern}'}}\n  actions:\n  - {{type: {action}}}\n"
+    )
+}
+
+#[test]
+fn what_is_applied_runs_at_once_and_survives_a_kill() {
+    let bench = Bench::new();
+    let server = bench.setup.start();
+    let (said, status) = bench.say(&["show"]);
+    assert!(status == Some(0) && said.starts_with("# Nothing was applied"), "{said}");
+    let text = rule("tars", "*.tar", "pin");
+    let first = bench.file("first.yaml", &text);
+    let (said, status) = bench.say(&["apply", &first, "--message", "to begin with"]);
+    assert_eq!((said.as_str(), status), ("Version 1 of the policy runs: 1 rule added (tars).\n", Some(0)));
+    let server = killed(&bench, server);
+    assert_eq!(bench.say(&["show"]).0, text);
+    let effective = bench.ask(&["show", "--effective"]);
+    assert_eq!(effective["from"]["rules"]["tars"], json!({"layer": "custom", "file": first, "line": 3}));
+    let (yaml, _) = bench.say(&["show", "--effective"]);
+    assert!(yaml.contains(&format!("# from {first}:3\n  - id: tars\n")), "{yaml}");
+    assert!(yaml.contains("# from built-in/defaults.yaml:"), "the weaker layers are there");
+    let second = bench.file("second.yaml", &rule("jpegs", "*.jpg", "pin"));
+    assert_eq!(bench.ask(&["apply", &second])["version"]["version"], 2);
+    bench.ask(&["freeze", "--message", "for the audit"]);
+    let server = killed(&bench, server);
+    assert_eq!(
+        (bench.holds("jpegs"), bench.holds("tars"), bench.ask(&["show"])["learning"].clone()),
+        (true, false, json!(false))
+    );
+    let (said, _) = bench.say(&["rollback"]);
+    assert_eq!(said, "Version 4 of the policy runs: 1 rule added (tars), 1 rule removed (jpegs).\n");
+    bench.ask(&["unfreeze"]);
+    let server = killed(&bench, server);
+    assert!(bench.holds("tars") && bench.ask(&["show"])["learning"] == true);
+    assert_eq!(bench.kinds(), ["unfreeze", "rollback", "freeze", "apply", "apply"]);
+    let history = bench.ask(&["history"]);
+    let oldest = &history["versions"][4];
+    assert_eq!(oldest["message"], "to begin with");
+    assert!(oldest["who"].as_str().is_some_and(|who| who.starts_with("mlgw-local-")), "{oldest}");
+    bench.ask(&["rollback", "0"]);
+    assert!(!bench.holds("tars"), "what comes with the server is left");
+    let status = bench.setup.command(&["status"]).0;
+    assert!(status.contains("policy     version 6, "), "{status}");
+    let metrics = bench.setup.command(&["status", "--metrics"]).0;
+    assert!(metrics.contains("mlgw_policy_version 6\n"), "{metrics}");
+    server.stop();
+}
+
+#[test]
+fn a_wrong_file_is_refused_whole_in_the_words_of_validate() {
+    let bench = Bench::new();
+    let server = bench.setup.start();
+    let good = bench.file("good.yaml", &rule("tars", "*.tar", "pin"));
+    bench.ask(&["apply", &good]);
+    let bad = bench.file("bad.yaml", &rule("jpegs", "*.jpg", "pinn").replace("matches", "matchez"));
+    let (offline, _) = bench.say(&["validate", &bad]);
+    let (said, status) = bench.say(&["apply", &bad]);
+    assert_eq!(status, Some(1), "{said}");
+    let diagnostics: Vec<&str> = offline.lines().filter(|line| line.contains("did you mean")).collect();
+    assert_eq!(diagnostics.len(), 2, "{offline}");
+    assert_eq!(said, format!("mlgw: {bad} is wrong:\n{}\n", diagnostics.join("\n")));
+    assert!(bench.holds("tars") && !bench.holds("jpegs"));
+    assert_eq!(bench.kinds(), ["apply"]);
+    let metrics = bench.setup.command(&["status", "--metrics"]).0;
+    assert!(metrics.contains("mlgw_policy_refused_total{source=\"person\"} 1\n"), "{metrics}");
+    let (said, status) = bench.say(&["plan", &bad]);
+    assert!(status == Some(1) && said.contains("did you mean \"pin\"?"), "{said}");
+    server.stop();
+}
+
+#[test]
+fn two_who_apply_do_not_overwrite_each_other_unseen() {
+    let bench = Bench::new();
+    let server = bench.setup.start();
+    let (one, two) =
+        (bench.file("1.yaml", &rule("one", "*", "pin")), bench.file("2.yaml", &rule("two", "*", "pin")));
+    bench.ask(&["apply", &one, "--if-version", "0"]);
+    let (said, status) = bench.say(&["apply", &two, "--if-version", "0"]);
+    assert!(status == Some(4) && said.contains("its version is 1"), "{said}");
+    assert!(bench.holds("one") && !bench.holds("two"));
+    for words in [&["rollback", "--if-version", "5"][..], &["freeze", "--if-version", "5"]] {
+        assert_eq!(bench.say(words).1, Some(4), "{words:?}");
+    }
+    bench.ask(&["apply", &two, "--if-version", "1"]);
+    assert_eq!(bench.kinds(), ["apply", "apply"]);
+    let audit = std::fs::read_to_string(bench.setup.data_dir.join("audit/audit.log")).expect("the audit log");
+    let lines: Vec<Value> = audit.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let policies: Vec<&Value> = lines
+        .iter()
+        .filter(|line| line["action"].as_str().is_some_and(|a| a.starts_with("policy.")))
+        .collect();
+    assert_eq!(policies.len(), 5, "each has a line: {policies:#?}");
+    assert_eq!((&policies[4]["before"]["version"], &policies[4]["after"]["version"]), (&1.into(), &2.into()));
+    server.stop();
+}
+
+#[test]
+fn a_plugin_of_ones_own_is_applied_beside_policies() {
+    let bench = Bench::new();
+    let server = bench.setup.start();
+    let plugin = "version: 1\nframework: mine\ndetect:\n  keys: [{pattern: '*.mine', confidence: 0.9}]\nrules:\n- id: mine-stays\n  conditions: [{type: file_context, property: size, operator: greater_than, value: 1B}]\n  actions: [{type: pin}]\n";
+    let plugin = bench.file("mine.yaml", plugin);
+    let (said, status) = bench.say(&["apply", &plugin]);
+    assert!(status == Some(2) && said.contains("give it as --framework"), "{said}");
+    bench.ask(&["apply", "--framework", &plugin]);
+    let policy = bench.file("p.yaml", &rule("tars", "*.tar", "pin"));
+    bench.ask(&["apply", &policy]);
+    assert!(bench.holds("mine-stays") && bench.holds("tars"), "the other kind stays");
+    bench.ask(&["apply", "--without-frameworks"]);
+    assert!(!bench.holds("mine-stays") && bench.holds("tars"));
+    server.stop();
+}
+
+#[test]
+fn a_watched_file_is_taken_up_when_it_changes_and_refused_whole_when_it_is_wrong() {
+    let bench = Bench::new();
+    let path = bench.file("watched.yaml", &rule("tars", "*.tar", "pin"));
+    let bench = Bench { setup: bench.setup.clone().with("policy.files", &path), ..bench };
+    let server = bench.setup.start();
+    assert!(bench.holds("tars"), "it runs before the first request");
+    write(Path::new(&path).parent().expect("a directory"), "watched.yaml", &rule("jpegs", "*.jpg", "pin"));
+    bench.until("the changed file runs", |shown| shown["version"]["version"] == 2);
+    assert!(bench.holds("jpegs") && !bench.holds("tars"));
+    bench.file("watched.yaml", &rule("gifs", "*.gif", "pin").replace("file_pattern", "file_patern"));
+    bench.until("the wrong file is refused", |shown| shown["refused"].is_string());
+    let refused = bench.ask(&["show"])["refused"].as_str().expect("why").to_owned();
+    assert!(
+        refused.contains(&format!("{path}:6:12: ")) && refused.contains("did you mean \"file_pattern\"?"),
+        "{refused}"
+    );
+    assert!(bench.holds("jpegs") && !bench.holds("gifs"));
+    assert!(server.log().contains("watched files of the policy are refused"), "{}", server.log());
+    let (status, code) = bench.setup.command(&["status"]);
+    assert!(code == Some(1) && status.contains("The watched files of the policy are refused"), "{status}");
+    let metrics = bench.setup.command(&["status", "--metrics"]).0;
+    assert!(metrics.contains("mlgw_policy_faults{what=\"file\"} 1\n"), "{metrics}");
+    let server = killed(&bench, server);
+    assert!(bench.holds("jpegs"), "and so it is after a restart");
+    bench.file("watched.yaml", &rule("jpegs", "*.jpg", "pin"));
+    bench.until("the file is right again", |shown| shown["refused"].is_null());
+    let mine = bench.file("mine.yaml", &rule("mine", "*", "pin"));
+    bench.ask(&["apply", &mine]);
+    let server = killed(&bench, server);
+    assert!(bench.holds("mine"), "the file did not change since a person applied another");
+    bench.file("watched.yaml", &rule("pngs", "*.png", "pin"));
+    bench.until("the newest change of the file runs", |shown| shown["version"]["kind"] == "reload");
+    assert!(bench.holds("pngs") && !bench.holds("mine"));
+    assert_eq!(bench.kinds(), ["reload", "apply", "reload", "reload"]);
+    server.stop();
+}
+
+/// Some objects in a bucket.
+fn filled(bench: &Bench) -> Server {
+    let server = bench.setup.start();
+    runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        for (key, length) in [("train/0.tar", 2000), ("train/1.tar", 3000), ("notes.txt", 10)] {
+            let bytes = Content { id: 1, length }.bytes();
+            client.put(BUCKET, key, whole(bytes)).await.expect("stored");
+        }
+    });
+    server
+}
+
+#[test]
+fn a_plan_says_what_would_move_and_what_would_stop() {
+    let bench = Bench::new();
+    let server = filled(&bench);
+    let notes = bench.file("notes.yaml", &rule("notes-stay", "*.txt", "pin"));
+    bench.ask(&["apply", &notes]);
+    let text = rule("tars-down", "*.tar", "spill")
+        + "- id: busy\n  conditions: [{type: access_pattern, property: reads, operator: greater_than, value: 3}]\n  actions: [{type: pin}]\n";
+    let tars = bench.file("tars.yaml", &text);
+    let plan = bench.ask(&["plan", &tars]);
+    assert_eq!((&plan["objects"], &plan["changed"], &plan["version"]), (&3.into(), &3.into(), &1.into()));
+    let deed = |rule: &str| {
+        let deeds = plan["deeds"].as_array().expect("deeds");
+        deeds.iter().find(|deed| deed["rule"] == rule).unwrap_or_else(|| panic!("{plan:#}"))
+    };
+    let down = deed("tars-down");
+    assert_eq!((&down["change"], &down["action"]), (&"starts".into(), &"spill".into()));
+    assert_eq!(
+        (&down["objects"], &down["bytes"], &down["moved_bytes"]),
+        (&2.into(), &5000.into(), &5000.into())
+    );
+    assert_eq!(down["examples"][0]["object"], "s3://lake/train/0.tar");
+    let reason = down["examples"][0]["reason"].as_str().expect("a sentence");
+    let expected =
+        format!("spill because rule tars-down (priority 90, {tars}:3) matched: name matches *.tar (0.tar)");
+    assert_eq!(reason.split("; ").next(), Some(expected.as_str()));
+    let stays = deed("notes-stay");
+    assert_eq!(
+        (&stays["change"], &stays["objects"], &stays["moved_bytes"]),
+        (&"stops".into(), &1.into(), &0.into())
+    );
+    assert_eq!(plan["not_judged"], json!([{"rule": "busy", "asks": ["reads"]}]));
+    let (said, _) = bench.say(&["plan", &tars]);
+    assert!(said.contains("Not to be judged before objects are read: busy (reads).\n"), "{said}");
+    assert!(said.ends_with("3 of 3 objects would be treated otherwise.\n"), "{said}");
+    assert_eq!(bench.kinds(), ["apply"], "nothing changed");
+    server.stop();
+}
+
+#[test]
+fn who_asks_for_an_object_is_told_what_is_due_and_why() {
+    let bench = Bench::new();
+    let server = filled(&bench);
+    let text = rule("tars-stay", "*.tar", "pin")
+        + "- id: tars-go\n  priority: 10\n  conditions: [{type: file_context, property: size, operator: greater_than, value: 1KiB}]\n  actions: [{type: spill}, {type: compress, stance: observe}]\n";
+    let policy = bench.file("p.yaml", &text);
+    bench.ask(&["apply", &policy]);
+    let told = bench.ask(&["explain", "s3://lake/train/0.tar"]);
+    let reason = told["reason"].as_str().expect("a sentence");
+    assert!(
+        reason.starts_with(&format!(
+            "pin because rule tars-stay (priority 90, {policy}:3) matched: name matches *.tar (0.tar)"
+        )),
+        "{reason}"
+    );
+    let of = |list: &str, rule: &str| {
+        let found = told[list].as_array().expect("a list").iter().find(|one| one["rule"] == rule).cloned();
+        found.unwrap_or_else(|| panic!("{list}: {told:#}"))
+    };
+    assert_eq!(of("due", "tars-stay"), json!({"action": "pin", "target": "object", "rule": "tars-stay"}));
+    assert_eq!(of("observed", "tars-go")["action"], "compress");
+    let lost = of("lost", "tars-go");
+    assert_eq!(
+        (&lost["action"], &lost["to_rule"], &lost["why"]),
+        (&"spill".into(), &"tars-stay".into(), &"contradicts".into())
+    );
+    let fact = |word: &str| {
+        let facts = told["facts"].as_array().expect("facts");
+        facts.iter().find(|fact| fact["property"] == word).map(|fact| fact["value"].clone())
+    };
+    assert_eq!(
+        (fact("bucket"), fact("path"), fact("tier")),
+        (Some("lake".into()), Some("train/".into()), Some("hot".into()))
+    );
+    assert_eq!((fact("type"), fact("frequency")), (Some("shard".into()), None));
+    assert_eq!(told["object"]["tiers"][0]["tier"], "hot");
+    let (said, status) = bench.say(&["explain", "s3://lake/train/0.tar"]);
+    assert_eq!(status, Some(0), "{said}");
+    for line in ["lost      spill", "observed  compress", "due       pin"] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    assert_eq!(bench.say(&["explain", "s3://lake/none"]).1, Some(1));
+    server.stop();
+}
+
+#[test]
+fn objects_of_a_bound_bucket_are_planned_for_by_their_copies_and_explained() {
+    let room = super::room();
+    let origin = Setup::new(room.path().join("origin")).start();
+    let setup = Setup::new(room.path().join("data")).with_upstream("far", origin.s3, "there", "5s");
+    let bench = Bench { room, setup };
+    runtime().block_on(async {
+        origin.client().create_bucket("there").await.expect("made");
+        for key in ["0.tar", "1.tar", "unread.tar"] {
+            let bytes = Content { id: 2, length: 5000 }.bytes();
+            origin.client().put("there", key, whole(bytes)).await.expect("stored");
+        }
+    });
+    let server = bench.setup.start();
+    let (said, status) = bench.setup.command(&["bucket", "bind", "here", "--upstream", "far"]);
+    assert_eq!(status, Some(0), "{said}");
+    runtime().block_on(async {
+        for key in ["0.tar", "1.tar"] {
+            server.client().get("here", key).await.expect("read");
+        }
+    });
+    let policy = bench.file("p.yaml", &rule("tars-go", "*.tar", "evict"));
+    let plan = bench.ask(&["plan", &policy]);
+    assert_eq!((&plan["objects"], &plan["deeds"][0]["objects"]), (&2.into(), &2.into()), "{plan:#}");
+    bench.ask(&["apply", &policy]);
+    let told = bench.ask(&["explain", "s3://here/unread.tar"]);
+    assert_eq!(
+        (&told["due"][0]["rule"], &told["object"]["size"]),
+        (&"tars-go".into(), &5000.into()),
+        "{told:#}"
+    );
+    server.stop();
+}
