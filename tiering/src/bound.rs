@@ -11,6 +11,7 @@
 //! What a crash interrupts is a fetch: it begins anew. Which writes it interrupts is not known, so what an origin said before the start
 //! is asked for once more where writes pass.
 
+mod ahead;
 mod block;
 mod contact;
 mod fetch;
@@ -37,7 +38,7 @@ use crate::policy::{self, Asking, Keeper};
 use contact::Contacts;
 use fill::Fill;
 use mlgw_common::ids::{BodyId, BucketId};
-use mlgw_common::limits::{FETCH_BLOCKS_MAX, FETCH_CONTACTS_MAX};
+use mlgw_common::limits::{AHEAD_OBJECTS_MAX, FETCH_BLOCKS_MAX, FETCH_CONTACTS_MAX};
 use mlgw_common::{Clock, ObjectKey, Timestamp};
 use mlgw_metadata::schema::{BindMode, Binding, Bucket, Copy, ObjectVersion};
 use mlgw_policies::Op;
@@ -78,6 +79,8 @@ struct Inner {
     /// One for each object that an origin is asked about, and for its small block until that is kept. Who has one may wait for
     /// one of `blocks`, never the other way round.
     asking: Arc<Semaphore>,
+    /// One for each object that is fetched before anybody asks for it.
+    ahead: Arc<Semaphore>,
     fills: Mutex<HashMap<(BodyId, u64), Arc<Fill>>>,
     contacts: Contacts,
     /// When origins said that there is no such key.
@@ -109,6 +112,7 @@ impl Bound {
             freshness: RwLock::new(freshness),
             blocks: Arc::new(Semaphore::new(FETCH_BLOCKS_MAX)),
             asking: Arc::new(Semaphore::new(FETCH_CONTACTS_MAX)),
+            ahead: Arc::new(Semaphore::new(AHEAD_OBJECTS_MAX)),
             fills: Mutex::default(),
             contacts: Contacts::default(),
             absent: Cache::new(ABSENT_MAX),
@@ -328,7 +332,10 @@ impl BoundBucket {
     ) -> BoundReader {
         let reading = self.inner.keeper.as_ref().zip(asking).map(|(keeper, asking)| {
             let (bucket, op, size) = (self.id, Op::Read, opened.object.size);
-            keeper.reading(&policy::Request { asking: *asking, bucket, key, op, size }, &range)
+            let (reading, next) =
+                keeper.reading(&policy::Request { asking: *asking, bucket, key, op, size }, &range);
+            self.fetch_ahead(keeper, next);
+            reading
         });
         BoundReader::new(self.clone(), key.clone(), opened, range, reading)
     }

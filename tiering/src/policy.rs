@@ -6,6 +6,7 @@
 //!
 //! When power fails it begins anew with the blocks that are here ([`Keeper::start`]), and learns.
 
+mod ahead;
 mod held;
 mod reading;
 mod recorder;
@@ -15,11 +16,12 @@ pub use reading::Reading;
 pub use recorder::{Piece, Recorded, Sink};
 
 use crate::copies::{Copies, Lost, PinnedCopies, block_id};
+use ahead::Expected;
 use held::Held;
 use mlgw_common::ids::BucketId;
 use mlgw_common::limits::COPY_BLOCK_BYTES;
 use mlgw_common::{Clock, ObjectKey};
-use mlgw_policies::engine::{Advice, Options, Seen, Unread};
+use mlgw_policies::engine::{Advice, Next, Options, Seen, Unread};
 use mlgw_policies::language::{Facts, NoFacts, Program};
 use mlgw_policies::workloads::Identity;
 use mlgw_policies::{Access, BLOCK_ID_SEED, Caller, Decider, Op, Ruling};
@@ -51,6 +53,7 @@ struct State {
     /// Blocks that are to be let go of.
     evicted: Vec<u64>,
     held: Held,
+    expected: Expected,
     recorder: Option<Recorder>,
     metrics: PolicyMetrics,
     /// The time of the last access: that of the next is no earlier.
@@ -70,6 +73,8 @@ pub struct PolicyMetrics {
     pub bypassed: u64,
     /// Blocks that it evicted.
     pub evicted: u64,
+    /// What became of blocks that it said to be next: used, late, wasted, declined, absent.
+    pub ahead: [u64; 5],
     /// Bytes of blocks that it keeps.
     pub kept_bytes: u64,
     /// Bytes of those that are pinned.
@@ -131,6 +136,7 @@ impl Keeper {
             decider: Decider::new(options, program),
             evicted: Vec::new(),
             held: Held::default(),
+            expected: Expected::default(),
             recorder: None,
             metrics: PolicyMetrics::default(),
             last_us: 0,
@@ -153,15 +159,16 @@ impl Keeper {
         tokio::spawn(room::run(Arc::downgrade(&self.inner), copies.downgrade()));
     }
 
-    /// A read of an object begins.
+    /// A read of an object begins. Says what is to be fetched for those that will follow it, too.
     #[must_use]
-    pub fn reading(&self, request: &Request<'_>, range: &Range<u64>) -> Reading {
-        let (seen, ruling) = self.with(|state, now_us| {
+    pub fn reading(&self, request: &Request<'_>, range: &Range<u64>) -> (Reading, Vec<Next>) {
+        let (seen, ruling, next) = self.with(|state, now_us| {
             let access = request.access(now_us, range.clone());
             let seen = state.observe(request, &access);
-            (seen, state.rule(request, &access, seen))
+            let ruling = state.rule(request, &access, seen);
+            (seen, ruling, state.next(seen, &access, ruling.prefetch))
         });
-        Reading::new(self.clone(), request, range.clone(), (seen, ruling))
+        (Reading::new(self.clone(), request, range.clone(), (seen, ruling)), next)
     }
 
     /// Something happened that asks for no decision: a read of what is ours, a write, a deletion.

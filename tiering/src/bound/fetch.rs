@@ -8,12 +8,12 @@ use crate::origin::{GetQuery, Got, OriginError, Part};
 use crate::policy::Reading;
 use futures_util::StreamExt as _;
 use mlgw_common::ObjectKey;
-use mlgw_common::limits::{FETCH_BLOCKS_SPARE, FETCH_SMALL_BYTES_MAX};
+use mlgw_common::limits::{FETCH_BLOCKS_SPARE, FETCH_CONTACTS_MAX, FETCH_SMALL_BYTES_MAX};
 use mlgw_metadata::schema::{Copy, Extent, ObjectVersion};
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The end of an object, which is read by one reader and not kept.
 pub(super) type Tail = Option<Arc<Mutex<Option<Got>>>>;
@@ -32,7 +32,7 @@ pub(super) enum Asker<'a> {
     Reader(&'a mut Reading),
     /// The server itself: kept as far as that is worth it.
     Server,
-    /// The server, for somebody who is about to ask: as before, and if it is not kept it waits for him.
+    /// The server, for somebody who is about to ask: it waits for him, who says whether it is kept.
     Ahead,
 }
 
@@ -76,7 +76,8 @@ impl BoundBucket {
     pub(super) fn wanted(&self, asker: &mut Asker<'_>, number: u64) -> Wanted {
         match asker {
             _ if self.inner.keeper.is_none() => Wanted::Yes,
-            Asker::Server | Asker::Ahead => Wanted::Adopted,
+            Asker::Server => Wanted::Adopted,
+            Asker::Ahead => Wanted::No,
             Asker::Reader(reading) => {
                 if reading.keeps(number) {
                     Wanted::Yes
@@ -112,7 +113,7 @@ impl BoundBucket {
             // Its answer may begin with this very block. What else came of it concerns who asked.
             asked.await;
         }
-        let memory = self.place(&self.inner.blocks).await?;
+        let memory = self.place(self.memory_for(object, number)).await?;
         if let Some(source) = self.found_for(key, object, number, asker) {
             return Ok(source);
         }
@@ -135,6 +136,27 @@ impl BoundBucket {
             _ => drop(self.wanted(asker, number)),
         }
         Some(source)
+    }
+
+    /// Of which memory a block takes a place.
+    fn memory_for(&self, object: &ObjectVersion, number: u64) -> &Arc<Semaphore> {
+        let bytes = block::range(number, object.size);
+        let is_small = bytes.end - bytes.start <= FETCH_SMALL_BYTES_MAX;
+        if is_small { &self.inner.asking } else { &self.inner.blocks }
+    }
+
+    /// Whether enough memory is left to those who have asked, when a block of so many bytes waits for somebody who has not.
+    pub(super) fn has_spare_memory(&self, bytes: u64) -> bool {
+        if bytes <= FETCH_SMALL_BYTES_MAX {
+            self.inner.asking.available_permits() >= FETCH_CONTACTS_MAX / 2
+        } else {
+            self.inner.blocks.available_permits() >= FETCH_BLOCKS_SPARE
+        }
+    }
+
+    /// Whether a block is being fetched.
+    pub(super) fn is_under_way(&self, object: &ObjectVersion, number: u64) -> bool {
+        self.inner.fills.lock().contains_key(&(object.body(), number))
     }
 
     /// Where a block is to be had already.
@@ -163,7 +185,7 @@ impl BoundBucket {
         if self.asked_for(key).is_some() {
             return None;
         }
-        let memory = self.inner.blocks.clone().try_acquire_owned().ok()?;
+        let memory = self.memory_for(object, number).clone().try_acquire_owned().ok()?;
         let (fill, _claim) = self.begin_fill(key, object, number, memory, None);
         self.say(&fill, asker, number);
         Some(Source::Filling(fill))
@@ -204,8 +226,8 @@ impl BoundBucket {
     ) {
         let is_whole = self.fetch(key, object, fill, begun).await;
         let mut is_kept = is_whole && self.keep(key, object, number, fill, fill.decided().await).await;
-        if is_whole && !is_kept && fill.waits() && self.inner.blocks.available_permits() >= FETCH_BLOCKS_SPARE
-        {
+        let bytes = fill.range.end - fill.range.start;
+        if is_whole && !is_kept && fill.waits() && self.has_spare_memory(bytes) {
             fill.wait_out().await;
             // Meanwhile somebody may have come who wants it to be kept.
             let wanted = fill.wanted();

@@ -65,6 +65,11 @@ impl Claim {
     pub(super) fn want(&self, wanted: Wanted) {
         self.0.want(wanted);
     }
+
+    /// Its bytes wait for who is about to ask, when it is not kept.
+    pub(super) fn wait_for_reader(&self) {
+        self.0.wait_for_reader();
+    }
 }
 
 impl Drop for Claim {
@@ -114,6 +119,8 @@ impl Fill {
     pub(super) fn want(&self, wanted: Wanted) {
         let mut state = self.state.lock();
         state.wanted = state.wanted.max(wanted);
+        drop(state);
+        self.changed.notify_waiters();
     }
 
     /// A reader is known to come.
@@ -163,7 +170,7 @@ impl Fill {
         };
         if is_ahead {
             // Taken or not: either way it is over.
-            let _ = tokio::time::timeout(AHEAD_WAITS_MAX, self.taken()).await;
+            let _ = tokio::time::timeout(AHEAD_WAITS_MAX, self.reader()).await;
         }
         tokio::time::sleep(window).await;
     }
@@ -174,13 +181,17 @@ impl Fill {
         self.changed.notify_waiters();
     }
 
-    async fn taken(&self) {
+    /// Waits until somebody has read it to its end, or wants it to be kept.
+    async fn reader(&self) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if self.state.lock().is_taken {
-                return;
+            {
+                let state = self.state.lock();
+                if state.is_taken || state.wanted == Wanted::Yes {
+                    return;
+                }
             }
             changed.await;
         }
@@ -207,6 +218,25 @@ impl Fill {
     pub(super) fn close(&self) {
         self.state.lock().is_closed = true;
         self.changed.notify_waiters();
+    }
+
+    /// Waits until all of it came, or no more will; says whether all did.
+    pub(super) async fn whole(&self) -> bool {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            {
+                let state = self.state.lock();
+                if state.kept.is_some() {
+                    return true;
+                }
+                if let Some(end) = &state.end {
+                    return end.is_ok();
+                }
+            }
+            changed.await;
+        }
     }
 
     /// Waits until nothing more comes of it; says whether it is kept.

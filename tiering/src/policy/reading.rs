@@ -60,11 +60,13 @@ impl Reading {
         let asking = Asking::plain(self.caller);
         let request = Request { asking, bucket: self.bucket, key: &self.key, op: Op::Read, size: self.size };
         self.keeper.with(|state, now_us| {
+            let id = block_id(self.bucket, &self.key, number);
+            state.asked(id);
             let access = request.access(now_us, self.range.clone());
             let seen = self.seen.at(now_us);
             let mut advice = state.decider.read(seen, &access, block.number, &self.ruling);
             if let Some(recorder) = &mut state.recorder {
-                recorder.decided().read(block_id(self.bucket, &self.key, number), advice);
+                recorder.decided().read(id, advice);
             }
             if advice != Advice::Kept && state.held.holds(&block) {
                 let pinned = state.decider.engine.pin(now_us, &block, state.held.bytes_max());

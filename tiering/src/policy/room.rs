@@ -47,6 +47,7 @@ impl Keeper {
     fn fit(&self, copies: &Copies) {
         let capacity_bytes = copies.blocks_bytes_max();
         self.with(|state, now_us| {
+            state.sweep(now_us);
             if state.decider.engine.capacity_bytes() != capacity_bytes {
                 state.decider.engine.set_capacity(now_us, capacity_bytes);
             }

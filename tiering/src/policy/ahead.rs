@@ -1,0 +1,117 @@
+//! What became of blocks that were fetched before anybody asked: the engine learns from it how far ahead is worth it.
+//!
+//! Always: of each block it is told once, also when nobody ever asks ([`Expected::sweep`]); no more are remembered than [`EXPECTED_MAX`].
+
+use super::{Keeper, State};
+use crate::copies::block_id;
+use mlgw_common::ObjectKey;
+use mlgw_common::ids::BucketId;
+use mlgw_policies::engine::{Ahead, Next, Outcome};
+use std::collections::HashMap;
+
+/// Blocks that are waited for.
+const EXPECTED_MAX: usize = 1 << 14;
+/// A block that nobody has asked for in so long was fetched in vain.
+const WAITED_MAX_US: u64 = 120_000_000;
+/// So far it is read ahead for one stream, unless a rule or a setting says less: the engine begins with little, and learns.
+const BLOCKS_MAX: u32 = 64;
+
+/// The blocks that were fetched, or are, and that nobody has asked for.
+#[derive(Debug, Default)]
+pub(super) struct Expected(HashMap<u64, Block>);
+
+#[derive(Debug)]
+struct Block {
+    stream: u64,
+    bucket: u64,
+    key: Box<str>,
+    is_there: bool,
+    since_us: u64,
+}
+
+impl State {
+    /// What will be read next, within what rules and settings allow.
+    pub(super) fn next(
+        &mut self,
+        seen: mlgw_policies::engine::Seen,
+        access: &mlgw_policies::Access<'_>,
+        ruled: Option<(u32, u64)>,
+    ) -> Vec<Next> {
+        let mut next = Vec::new();
+        let (blocks_max, bytes_max) = ruled.unwrap_or((BLOCKS_MAX, u64::MAX));
+        let bytes_max = bytes_max.min(self.decider.bytes_ahead_max());
+        self.decider.engine.ahead(seen, access, &Ahead { blocks_max, bytes_max }, &mut next);
+        next
+    }
+
+    /// A block is asked for.
+    pub(super) fn asked(&mut self, id: u64) {
+        if let Some(block) = self.expected.0.remove(&id) {
+            let outcome = if block.is_there { Outcome::Used } else { Outcome::Late };
+            self.tell(&block, outcome);
+        }
+    }
+
+    /// Nobody has asked for some for too long.
+    pub(super) fn sweep(&mut self, now_us: u64) {
+        let is_old = |block: &Block| now_us.saturating_sub(block.since_us) > WAITED_MAX_US;
+        let old: Vec<u64> =
+            self.expected.0.iter().filter(|(_, block)| is_old(block)).map(|(id, _)| *id).collect();
+        for id in old {
+            if let Some(block) = self.expected.0.remove(&id) {
+                self.tell(&block, Outcome::Wasted);
+            }
+        }
+    }
+
+    fn tell(&mut self, block: &Block, outcome: Outcome) {
+        self.metrics.ahead[outcome as usize] += 1;
+        self.decider.engine.ahead_outcome(block.stream, block.bucket, &block.key, outcome, 1);
+    }
+}
+
+impl Keeper {
+    /// Nothing of what was said to be next is fetched.
+    pub(crate) fn declines(&self, next: &Next) {
+        self.with(|state, _| {
+            state.metrics.ahead[Outcome::Declined as usize] += u64::from(next.blocks);
+            let Next { stream, bucket, key, blocks, .. } = next;
+            state.decider.engine.ahead_outcome(*stream, *bucket, key, Outcome::Declined, *blocks);
+        });
+    }
+
+    /// Blocks are about to be fetched.
+    pub(crate) fn expects(&self, next: &Next, bucket: BucketId, key: &ObjectKey) {
+        self.with(|state, since_us| {
+            for number in next.first..next.first.saturating_add(next.blocks) {
+                let Next { stream, bucket: in_bucket, key: named, .. } = next;
+                let (key_text, id) = (named.as_str().into(), block_id(bucket, key, number.into()));
+                let block =
+                    Block { stream: *stream, bucket: *in_bucket, key: key_text, is_there: false, since_us };
+                if state.expected.0.len() >= EXPECTED_MAX {
+                    state.tell(&block, Outcome::Declined);
+                } else if let Some(before) = state.expected.0.insert(id, block) {
+                    state.tell(&before, Outcome::Declined);
+                }
+            }
+        });
+    }
+
+    /// A block is there.
+    pub(crate) fn came(&self, bucket: BucketId, key: &ObjectKey, number: u64) {
+        let id = block_id(bucket, key, number);
+        if let Some(block) = self.inner.state.lock().expected.0.get_mut(&id) {
+            block.is_there = true;
+        }
+    }
+
+    /// Nobody waits for a block any more: this became of it, if its reader has not come.
+    pub(crate) fn became(&self, bucket: BucketId, key: &ObjectKey, number: u64, outcome: Outcome) {
+        let id = block_id(bucket, key, number);
+        self.with(|state, _| {
+            if let Some(block) = state.expected.0.remove(&id) {
+                state.tell(&block, outcome);
+            }
+        });
+    }
+}
