@@ -76,7 +76,12 @@ impl BoundBucket {
                 let first = number * COPY_BLOCK_BYTES;
                 let block = Part::Range { first, end: first + COPY_BLOCK_BYTES };
                 let part = if number == 0 { Part::Whole } else { block };
-                let opened = self.contact(key, Some(part), known).await?;
+                let opened = self.contact(key, Some(part), known).await;
+                if opened.as_ref().is_err_and(|error| matches!(error, OriginError::NoSuchKey)) {
+                    // Nobody asked but us: who does, soon after it was written there, is to find it.
+                    self.inner.absent.remove(&(self.id, key.clone()));
+                }
+                let opened = opened?;
                 opened.claim.lock().iter().for_each(|claim| claim.wait_for_reader());
                 Ok(opened.object)
             }

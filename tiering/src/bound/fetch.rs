@@ -229,6 +229,7 @@ impl BoundBucket {
         let bytes = fill.range.end - fill.range.start;
         if is_whole && !is_kept && fill.waits() && self.has_spare_memory(bytes) {
             fill.wait_out().await;
+            fill.goes_on();
             // Meanwhile somebody may have come who wants it to be kept.
             let wanted = fill.wanted();
             is_kept = wanted == Wanted::Yes && self.keep(key, object, number, fill, wanted).await;

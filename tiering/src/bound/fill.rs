@@ -36,6 +36,8 @@ struct State {
     is_ahead: bool,
     /// Whether somebody has read it to its end.
     is_taken: bool,
+    /// Whether it does nothing but wait for readers.
+    rests: bool,
     /// Where it is kept, once it is.
     kept: Option<Vec<Extent>>,
     /// Held as long as its bytes are in memory.
@@ -165,7 +167,8 @@ impl Fill {
     /// Waits for those for whom its bytes wait: for who is about to ask until he has asked, but not for ever; for others as long as it was said.
     pub(super) async fn wait_out(&self) {
         let (is_ahead, window) = {
-            let state = self.state.lock();
+            let mut state = self.state.lock();
+            state.rests = true;
             (state.is_ahead, state.window)
         };
         if is_ahead {
@@ -218,6 +221,17 @@ impl Fill {
     pub(super) fn close(&self) {
         self.state.lock().is_closed = true;
         self.changed.notify_waiters();
+    }
+
+    /// It has waited.
+    pub(super) fn goes_on(&self) {
+        self.state.lock().rests = false;
+    }
+
+    /// Whether it does nothing but wait for readers.
+    #[cfg(test)]
+    pub(super) fn rests(&self) -> bool {
+        self.state.lock().rests
     }
 
     /// Waits until all of it came, or no more will; says whether all did.

@@ -1,5 +1,6 @@
 //! Bound buckets over an origin in memory: what is asked of it, and that what is read is what it has.
 
+mod ahead;
 mod keeping;
 mod letting_go;
 mod moving;
@@ -128,7 +129,8 @@ impl Bench {
     }
 
     fn inner_fills(&self) -> usize {
-        self.bound.inner.as_ref().unwrap().fills.lock().len()
+        let fills = self.bound.inner.as_ref().unwrap().fills.lock();
+        fills.values().filter(|fill| !fill.rests()).count()
     }
 
     /// Waits until no block is being fetched or kept.

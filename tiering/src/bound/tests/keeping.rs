@@ -15,10 +15,10 @@ fn rules() -> Arc<Program> {
     Arc::new(Program::built_in().unwrap())
 }
 
-const CALLER: Caller = Caller { id: 1, family: 1 };
+pub(super) const CALLER: Caller = Caller { id: 1, family: 1 };
 
 impl Bench {
-    async fn with_keeper(capacity_bytes: u64) -> Self {
+    pub(super) async fn with_keeper(capacity_bytes: u64) -> Self {
         let bench = Self::not_left_open(capacity_bytes).await.with_new_keeper(capacity_bytes).await;
         leave_open(&bench.bound);
         bench
@@ -34,18 +34,23 @@ impl Bench {
         Self { room, origin, clock, bound }
     }
 
-    fn keeper(&self) -> &Keeper {
+    pub(super) fn keeper(&self) -> &Keeper {
         self.bound.keeper().unwrap()
     }
 
-    fn put_named(&self, name: &str, bytes: usize) {
+    pub(super) fn put_named(&self, name: &str, bytes: usize) {
         let seed = mlgw_common::checksum::crc32c(name.as_bytes()) as u8;
         self.origin
             .put(&format!("p/{name}"), (0..bytes).map(|at| (at / 251) as u8 ^ at as u8 ^ seed).collect());
     }
 
     /// Reads as a client does, and says how the answer came about.
-    async fn get(&self, name: &str, part: Part, caller: Caller) -> Result<CacheState, OriginError> {
+    pub(super) async fn get(
+        &self,
+        name: &str,
+        part: Part,
+        caller: Caller,
+    ) -> Result<CacheState, OriginError> {
         let bucket = self.bucket();
         let opened = bucket.open(&key(name), part).await?;
         let range = super::of(part, opened.object.size);
@@ -73,8 +78,16 @@ impl Bench {
         }
     }
 
+    /// Waits until nothing is under way that nobody has asked for.
+    pub(super) async fn settle_ahead(&self) {
+        let inner = self.bound.inner.as_ref().unwrap();
+        while inner.ahead.available_permits() < mlgw_common::limits::AHEAD_OBJECTS_MAX {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Waits until what was decided is done, and checks that no block is here but those that the engine keeps.
-    async fn settled(&self) {
+    pub(super) async fn settled(&self) {
         self.quiet().await;
         let mut looks = 0;
         while self.here() != self.kept() {
@@ -178,13 +191,14 @@ async fn of_what_passes_by_no_more_is_fetched_than_is_read() {
         passes.filter(|name| !bench.here().contains(&crate::block_id(BucketId(7), &key(name), 0))).collect();
     assert!(passed.len() > 30);
     bench.origin.take_log();
-    for name in &passed {
+    // In no order, or they would be read ahead of.
+    for name in passed.iter().step_by(2).chain(passed.iter().skip(1).step_by(2)).rev() {
         bench.get(name, Part::Range { first: 1000, end: 3000 }, CALLER).await.unwrap();
     }
     bench.quiet().await;
     let log = bench.origin.take_log();
     assert!(log.iter().all(|asked| asked == "1000-3000"), "{log:?}");
-    assert_eq!(log.len(), passed.len());
+    assert!(log.len() <= passed.len(), "each once");
     bench.settled().await;
 }
 

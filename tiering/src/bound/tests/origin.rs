@@ -30,6 +30,8 @@ pub(super) enum Fault {
 #[derive(Default)]
 pub(super) struct MemoryOrigin {
     pub(super) objects: Mutex<BTreeMap<String, Bytes>>,
+    /// The keys that bytes were asked for of.
+    keys: Mutex<Vec<String>>,
     /// The parts that were asked for, and `head`.
     pub(super) log: Mutex<Vec<String>>,
     pub(super) faults: Mutex<VecDeque<Fault>>,
@@ -44,6 +46,16 @@ impl MemoryOrigin {
 
     pub(super) fn take_log(&self) -> Vec<String> {
         std::mem::take(&mut self.log.lock())
+    }
+
+    /// The keys that bytes were asked for of, since this was asked.
+    pub(super) fn take_keys(&self) -> Vec<String> {
+        std::mem::take(&mut self.keys.lock())
+    }
+
+    /// The same, and they are not forgotten.
+    pub(super) fn keys_so_far(&self) -> Vec<String> {
+        self.keys.lock().clone()
     }
 
     pub(super) fn fail(&self, fault: Fault) {
@@ -85,6 +97,7 @@ impl MemoryOrigin {
     }
 
     fn answer_now(&self, key: &str, query: &GetQuery, fault: Option<Fault>) -> Result<Got, OriginError> {
+        self.keys.lock().push(key.to_owned());
         self.log.lock().push(match query.part {
             Part::Whole => "whole".into(),
             Part::Range { first, end } => format!("{first}-{end}"),
