@@ -13,6 +13,7 @@ from rows.mixed import mixed
 from rows.ml import ml
 from rows.multipart import multipart
 from rows.one_connection import one_connection
+from rows.policy import policy
 from rows.put import put
 from rows.slow_sync import slow_sync
 from rows.spill import spill
@@ -43,4 +44,5 @@ GROUPS = {
     "warm-up": warm_up,
     "spill": spill,
     "ml": ml,
+    "policy": policy,
 }
