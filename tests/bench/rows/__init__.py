@@ -17,6 +17,7 @@ from rows.policy import policy
 from rows.put import put
 from rows.slow_sync import slow_sync
 from rows.spill import spill
+from rows.training import training
 from rows.warm_up import warm_up
 from rows.start import start
 from rows.syncs import syncs
@@ -45,4 +46,5 @@ GROUPS = {
     "spill": spill,
     "ml": ml,
     "policy": policy,
+    "training": training,
 }

@@ -4,18 +4,21 @@ The goals of the simulator (`ml`) at a small scale through two servers and a slo
 reads that were made."""
 
 import itertools
+import os
 import random
 import shutil
 import statistics
 import threading
 import time
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 
 from bench import numbered
 from load.jobs import Job, Reading, epochs, hit_ratio
-from load.streams import in_parallel, upload
 from references import lru, optimum, ratio
-from rows.bound import BOUND, Front, fronted, targets
+from rows.bound import BOUND, Front, fronted
+from rows.multipart import Sender
+from server import growth
 from store import BUCKET
 from units import KIB, MIB
 
@@ -33,11 +36,14 @@ SHARED_BYTES = 128 * KIB
 SHARED_EPOCHS = 6
 JOBS = 3
 MIX_SHARES = (0.25, 0.5, 0.75)
+MIX_BYTES = 128 * KIB
 MIX_EPOCHS = 6
+# 0.97 of the 0.89 of the optimum that a cache which is told every class reaches at its least (MIX-1).
+MIX_GOAL = 0.86
 ZIPF = 0.9
+AHEAD_BYTES = MIB
 PART_BYTES = 8 * MIB
-PUTS_AT_ONCE = 4
-BURSTS = 3
+TURNS = 4
 
 
 class Kept:
@@ -62,19 +68,23 @@ class Kept:
         return Reading(self.store.server.port, self.target, list(jobs)).run()
 
     def recorded(self, *jobs, meanwhile=None):
-        """The same recorded: the reads, what the server says of its trace, and the trace in a file."""
+        """The same recorded: the reads, the bytes that may be kept, and the trace in a file."""
         self.store.command("trace", "start", "bench")
-        reads = self.read(*jobs)
-        said = self.store.command("trace", "stop")
-        file = self.store.folder.with_suffix(".trace")
+        with meanwhile or nullcontext():
+            reads = self.read(*jobs)
+        return reads, *self.end_recording()
+
+    def end_recording(self):
+        """The bytes that may be kept, and the trace in a file."""
+        capacity, file = self.store.command("trace", "stop")["capacity_bytes"], self.store.folder.with_suffix(".trace")
         file.unlink(missing_ok=True)
         self.store.command("trace", "export", "bench", str(file))
-        return reads, said["capacity_bytes"], file
+        return capacity, file
 
-    def rehearsed(self, file, capacity, *policies):
-        """Byte hit ratios of policies on a trace."""
+    def rehearsed(self, file, capacity, *policies, field="byte_hit_ratio"):
+        """What policies reach on a trace."""
         rows = self.store.command("policy", "simulate", "--trace", str(file), "--cache", f"{capacity}B", "--policy", ",".join(policies))
-        return {row["policy"]: row["byte_hit_ratio"] for row in rows}
+        return {row["policy"]: row[field] for row in rows}
 
 
 @contextmanager
@@ -94,7 +104,7 @@ def kept(bench, origin, proxy, room, more=None):
 def policy(bench):
     """Each goal with servers of its own before one origin."""
     with fronted(bench, WAY) as (origin, proxy):
-        for goal in (one_job, shared):
+        for goal in (mixture, read_ahead, checkpoint):
             goal(bench, origin, proxy)
 
 
@@ -130,12 +140,112 @@ def shared(bench, origin, proxy):
         ]
         with kept(bench, origin, proxy, share * count * SHARED_BYTES) as server:
             reads, capacity, file = server.recorded(*jobs)
-            told = server.rehearsed(file, capacity, "mlgw", "optimum")
+            told = server.rehearsed(file, capacity, "mlgw")
         first = len(reads) // 2
         ours, best, old = hit_ratio(reads[first:]), ratio(optimum, pairs(reads), capacity, first), ratio(lru, pairs(reads), capacity, first)
         note = f"found {ours:.3f}, optimum {best:.3f}, LRU {old:.3f}, never evicting {share:.3f}"
         name = f"policy-g2-{share * 100:.0f}"
         bench.report.at_least(name, ours / best, "of optimum", goal, note)
-        whole = hit_ratio(reads)
-        note = f"all reads: found {whole:.3f}; rehearsed {told['mlgw']:.3f}, optimum {told['optimum']:.3f}"
-        bench.report.at_most(f"{name}-rehearsed", abs(whole - told["mlgw"]), "apart", 0.02, note)
+        as_rehearsed(bench, name, hit_ratio(reads), told["mlgw"])
+
+
+def as_rehearsed(bench, name, found, rehearsed):
+    """What `mlgw policy simulate` finds of the recorded trace is what was found."""
+    note = f"of all reads: found {found:.3f}, rehearsed {rehearsed:.3f}"
+    bench.report.at_most(f"{name}-rehearsed", abs(found - rehearsed), "apart", 0.02, note)
+
+
+def mixture(bench, origin, proxy):
+    """G4: training with a validation set, a scan that reads everything once, what is asked for by Zipf's law, and checkpoints written."""
+    count = 150 if bench.options.quickly else 600
+    chance = random.Random(bench.options.seed)
+    train, validation, lake, pages = (
+        origin.fill(f"{name} of the mix", numbered(f"mix/{name}", many), MIX_BYTES)
+        for name, many in (("train", count), ("validation", count // 20), ("lake", count * 2), ("pages", count))
+    )
+    passes = [chance.sample(train, count) + validation for _ in range(MIX_EPOCHS)]
+    weights = [1 / (at + 1) ** ZIPF for at in range(count)]
+    jobs = [
+        Job("trainer", list(itertools.chain.from_iterable(passes)), connections=3),
+        Job("scanner", lake),
+        Job("pages", chance.choices(pages, weights, k=2 * count)),
+    ]
+    for share in MIX_SHARES:
+        with kept(bench, origin, proxy, share * count * MIX_BYTES) as server:
+            # A 27th of the training set, as in MIX-1.
+            body = os.urandom(count * MIX_BYTES // 27)
+            checkpoints = over_and_over(Sender(server.store, body, None, 1, f"/{BUCKET}/mix"))
+            reads, capacity, file = server.recorded(*jobs, meanwhile=checkpoints)
+            told = server.rehearsed(file, capacity, "mlgw", "s3-fifo")
+        ours, best, old = hit_ratio(reads), ratio(optimum, pairs(reads), capacity), ratio(lru, pairs(reads), capacity)
+        note = f"found {ours:.3f}, optimum {best:.3f}, LRU {old:.3f}, S3-FIFO {told['s3-fifo']:.3f}"
+        bench.report.at_least(f"policy-g4-{share * 100:.0f}", ours / best, "of optimum", MIX_GOAL, note)
+        bench.report.at_least(f"policy-g4-{share * 100:.0f}-lru", ours / old, "times LRU", 1, note)
+        as_rehearsed(bench, f"policy-g4-{share * 100:.0f}", ours, told["mlgw"])
+
+
+@contextmanager
+def over_and_over(sender):
+    """Writes the same object every second meanwhile."""
+    done = threading.Event()
+
+    def send():
+        while not done.wait(1):
+            sender.send()
+
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(send)
+        try:
+            yield
+        finally:
+            done.set()
+        sending.result()
+
+
+def read_ahead(bench, origin, proxy):
+    """G6: the first epoch in the order of the keys. Not judged: servers do not read ahead yet."""
+    count = 30 if bench.options.quickly else 120
+    names = origin.fill("objects to be read ahead", numbered("ahead", count), AHEAD_BYTES)
+    with kept(bench, origin, proxy, 2 * count * AHEAD_BYTES) as server:
+        before = server.store.server.metrics()
+        reads = server.read(Job("trainer", epochs(names, 2), pause=0.02))
+        came = growth(before, server.store.server.metrics())("mlgw_upstream_bytes_total")
+    first, second = reads[:count], reads[count:]
+    usual = statistics.median(read.wait for read in second)
+    quick = sum(read.wait <= usual + 0.001 for read in first) / count
+    bench.report.information("policy-g6-quick", quick, "of requests", "not yet: goal 0.95 wait 1 ms at most; servers do not read ahead")
+    bench.report.information("policy-g6-wasted", max(0.0, came / (count * AHEAD_BYTES) - 1), "of bytes", "not yet: goal 0.05")
+
+
+def checkpoint(bench, origin, proxy):
+    """G8: parts of checkpoints in turns beside training and alone, and what training finds meanwhile."""
+    count, parts = (80, 8) if bench.options.quickly else (300, 32)
+    names = origin.fill("objects of one job", numbered("one", count), ONE_BYTES)
+    chance = random.Random(bench.options.seed)
+    rates, found = {"alone": [], "beside": []}, {"alone": [], "beside": []}
+    with kept(bench, origin, proxy, count * ONE_BYTES / 2) as server:
+        sender = Sender(server.store, os.urandom(PART_BYTES), None, parts, f"/{BUCKET}/checkpoint")
+        train = lambda: server.read(Job("trainer", epochs(names, 1, chance), connections=2, pause=0.03))
+        for _ in range(COUNTED_FROM - 1):
+            train()
+        for _ in range(TURNS):
+            found["alone"] += train()
+            rates["alone"].append(rate_of(sender))
+            with ThreadPoolExecutor(1) as pool:
+                training = pool.submit(train)
+                # It is in the midst of it.
+                time.sleep(0.3)
+                rates["beside"].append(rate_of(sender))
+                found["beside"] += training.result()
+    rate = {kind: statistics.median(all_rates) for kind, all_rates in rates.items()}
+    note = f"{rate['beside'] / MIB:.0f} MiB/s, alone {rate['alone'] / MIB:.0f}, {parts} parts of 8 MiB"
+    bench.report.at_least("policy-g8-checkpoint", rate["beside"] / rate["alone"], "of alone", 0.9, note)
+    here, there = hit_ratio(found["beside"]), hit_ratio(found["alone"])
+    bench.report.at_most("policy-g8-hits", max(0.0, there - here), "fewer", 0.02, f"found {here:.3f}, without {there:.3f}")
+
+
+def rate_of(sender):
+    """Bytes a second of one checkpoint."""
+    begun = time.perf_counter()
+    sender.send()
+    return sender.parts * len(sender.body) / (time.perf_counter() - begun)
