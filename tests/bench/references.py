@@ -5,10 +5,12 @@ Reads are pairs of an object and its bytes; both answer with the bytes that were
 import heapq
 from collections import OrderedDict
 
+TOLD_PARTS = 20
+
 
 def optimum(reads, capacity):
-    """Belady's with bypass, which knows what comes: what is asked for last makes way, or is not taken in. The most hits there can be
-    where all objects are of one size, and very near to it where they are not."""
+    """Belady's with bypass, which knows what comes: what is asked for last makes way, or is not taken in. The most hits there can
+    be where all objects are of one size, and very near to it where they are not."""
     upcoming, follows = {}, [float("inf")] * len(reads)
     for at in range(len(reads) - 1, -1, -1):
         follows[at] = upcoming.get(reads[at][0], float("inf"))
@@ -41,6 +43,24 @@ def lru(reads, capacity):
         while used > capacity:
             used -= kept.popitem(last=False)[1]
     return found
+
+
+def never_evict(reads, capacity):
+    """What came first stays."""
+    kept, used, found = set(), 0, []
+    for name, size in reads:
+        found.append(size if name in kept else 0)
+        if name not in kept and used + size <= capacity:
+            kept.add(name)
+            used += size
+    return found
+
+
+def told(passes, pages, capacity):
+    """The bytes that a cache finds which is told what is read in passes and what again and again in no order: it fills a part with
+    the former once and keeps the latter by LRU in the rest, and knows beforehand which part is best."""
+    parts = (capacity * at // TOLD_PARTS for at in range(TOLD_PARTS + 1))
+    return max(sum(never_evict(passes, part)) + sum(lru(pages, capacity - part)) for part in parts)
 
 
 def ratio(cache, reads, capacity, first=0):

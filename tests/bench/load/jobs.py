@@ -16,8 +16,8 @@ from units import MIB
 
 @dataclass
 class Job:
-    """Who reads which objects, in this order, and how long it does something else after each (seconds). It begins once the first of all
-    jobs has begun `after` reads."""
+    """Who reads which objects, in this order, and how long it does something else after each (seconds). It begins once the first
+    of all jobs has begun `after` reads."""
 
     name: str
     objects: list

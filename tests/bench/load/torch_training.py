@@ -1,5 +1,5 @@
-"""A training loop of PyTorch over the S3 connector, run with the Python of the environment `torch`: reads a bucket's objects in shuffled
-epochs, and has an accelerator that takes its time over each batch (a pause, as in MLPerf Storage).
+"""A training loop of PyTorch over the S3 connector, run with the Python of the environment `torch`: reads a bucket's objects in
+shuffled epochs, and has an accelerator that takes its time over each batch (a pause, as in MLPerf Storage).
 
 usage: python torch_training.py '{"endpoint":…, "uri":…, "epochs":…, "batch":…, "compute":…, "workers":…, "seed":…}'
 Prints a line of JSON for each epoch: seconds, those spent waiting for data, and samples."""

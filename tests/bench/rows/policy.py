@@ -1,7 +1,8 @@
-"""What the policy engine keeps of a bound bucket, seen by clients: epochs, jobs that share a dataset, a mix, checkpoints beside training.
+"""What the policy engine keeps of a bound bucket, seen by clients: epochs, jobs that share a dataset, a mix, checkpoints beside
+training.
 
-The goals of the simulator (`ml`) at a small scale through two servers and a slow way between them. The optimum is computed from the very
-reads that were made."""
+The goals of the simulator (`ml`) at a small scale through two servers and a slow way between them. What others would have found is
+computed from the very reads that were made."""
 
 import itertools
 import os
@@ -15,7 +16,7 @@ from contextlib import contextmanager, nullcontext
 
 from bench import numbered
 from load.jobs import Job, Reading, epochs, hit_ratio
-from references import lru, optimum, ratio
+from references import lru, optimum, ratio, told
 from rows.bound import BOUND, Front, fronted
 from rows.multipart import Sender
 from server import growth
@@ -38,8 +39,6 @@ JOBS = 3
 MIX_SHARES = (0.25, 0.5, 0.75)
 MIX_BYTES = 128 * KIB
 MIX_EPOCHS = 6
-# 0.97 of the 0.89 of the optimum that a cache which is told every class reaches at its least (MIX-1).
-MIX_GOAL = 0.86
 ZIPF = 0.9
 AHEAD_BYTES = MIB
 PART_BYTES = 8 * MIB
@@ -83,7 +82,8 @@ class Kept:
 
     def rehearsed(self, file, capacity, *policies, field="byte_hit_ratio"):
         """What policies reach on a trace."""
-        rows = self.store.command("policy", "simulate", "--trace", str(file), "--cache", f"{capacity}B", "--policy", ",".join(policies))
+        words = ["--trace", str(file), "--cache", f"{capacity}B", "--policy", ",".join(policies)]
+        rows = self.store.command("policy", "simulate", *words)
         return {row["policy"]: row[field] for row in rows}
 
 
@@ -104,7 +104,7 @@ def kept(bench, origin, proxy, room, more=None):
 def policy(bench):
     """Each goal with servers of its own before one origin."""
     with fronted(bench, WAY) as (origin, proxy):
-        for goal in (mixture, read_ahead, checkpoint):
+        for goal in (one_job, shared, mixture, read_ahead, checkpoint):
             goal(bench, origin, proxy)
 
 
@@ -135,18 +135,19 @@ def shared(bench, origin, proxy):
     for share, goal in SHARED_GOALS:
         chance = random.Random(bench.options.seed)
         jobs = [
-            Job(f"trainer-{at}", epochs(names, SHARED_EPOCHS, chance), connections=2, after=chance.randrange(count) if at else 0)
+            Job(f"trainer-{at}", epochs(names, SHARED_EPOCHS, chance), connections=2, after=at and chance.randrange(count))
             for at in range(JOBS)
         ]
         with kept(bench, origin, proxy, share * count * SHARED_BYTES) as server:
             reads, capacity, file = server.recorded(*jobs)
-            told = server.rehearsed(file, capacity, "mlgw")
+            rehearsed = server.rehearsed(file, capacity, "mlgw")["mlgw"]
         first = len(reads) // 2
-        ours, best, old = hit_ratio(reads[first:]), ratio(optimum, pairs(reads), capacity, first), ratio(lru, pairs(reads), capacity, first)
+        ours = hit_ratio(reads[first:])
+        best, old = (ratio(cache, pairs(reads), capacity, first) for cache in (optimum, lru))
         note = f"found {ours:.3f}, optimum {best:.3f}, LRU {old:.3f}, never evicting {share:.3f}"
         name = f"policy-g2-{share * 100:.0f}"
         bench.report.at_least(name, ours / best, "of optimum", goal, note)
-        as_rehearsed(bench, name, hit_ratio(reads), told["mlgw"])
+        as_rehearsed(bench, name, hit_ratio(reads), rehearsed)
 
 
 def as_rehearsed(bench, name, found, rehearsed):
@@ -156,7 +157,7 @@ def as_rehearsed(bench, name, found, rehearsed):
 
 
 def mixture(bench, origin, proxy):
-    """G4: training with a validation set, a scan that reads everything once, what is asked for by Zipf's law, and checkpoints written."""
+    """G4: training with a validation set, a scan that reads a lake once, pages asked for by Zipf's law, and checkpoints."""
     count = 150 if bench.options.quickly else 600
     chance = random.Random(bench.options.seed)
     train, validation, lake, pages = (
@@ -176,12 +177,18 @@ def mixture(bench, origin, proxy):
             body = os.urandom(count * MIX_BYTES // 27)
             checkpoints = over_and_over(Sender(server.store, body, None, 1, f"/{BUCKET}/mix"))
             reads, capacity, file = server.recorded(*jobs, meanwhile=checkpoints)
-            told = server.rehearsed(file, capacity, "mlgw", "s3-fifo")
-        ours, best, old = hit_ratio(reads), ratio(optimum, pairs(reads), capacity), ratio(lru, pairs(reads), capacity)
-        note = f"found {ours:.3f}, optimum {best:.3f}, LRU {old:.3f}, S3-FIFO {told['s3-fifo']:.3f}"
-        bench.report.at_least(f"policy-g4-{share * 100:.0f}", ours / best, "of optimum", MIX_GOAL, note)
-        bench.report.at_least(f"policy-g4-{share * 100:.0f}-lru", ours / old, "times LRU", 1, note)
-        as_rehearsed(bench, f"policy-g4-{share * 100:.0f}", ours, told["mlgw"])
+            rehearsed = server.rehearsed(file, capacity, "mlgw", "s3-fifo")
+        ours = hit_ratio(reads)
+        best, old = (ratio(cache, pairs(reads), capacity) for cache in (optimum, lru))
+        of_job = lambda job: pairs(read for read in reads if read.job == job)
+        classes = told(of_job("trainer"), of_job("pages"), capacity) / sum(read.size for read in reads)
+        note = f"found {ours:.3f}, told {classes:.3f}, optimum {best:.3f}, LRU {old:.3f}"
+        name = f"policy-g4-{share * 100:.0f}"
+        bench.report.at_least(name, ours / classes, "of told", 0.97, note)
+        bench.report.information(f"{name}-optimum", ours / best, "of optimum")
+        note = f"S3-FIFO found {rehearsed['s3-fifo']:.3f}, taking in what is written as well"
+        bench.report.at_least(f"{name}-lru", ours / old, "times LRU", 1, note)
+        as_rehearsed(bench, name, ours, rehearsed["mlgw"])
 
 
 @contextmanager
@@ -213,8 +220,9 @@ def read_ahead(bench, origin, proxy):
     first, second = reads[:count], reads[count:]
     usual = statistics.median(read.wait for read in second)
     quick = sum(read.wait <= usual + 0.001 for read in first) / count
-    bench.report.information("policy-g6-quick", quick, "of requests", "not yet: goal 0.95 wait 1 ms at most; servers do not read ahead")
-    bench.report.information("policy-g6-wasted", max(0.0, came / (count * AHEAD_BYTES) - 1), "of bytes", "not yet: goal 0.05")
+    wasted = max(0.0, came / (count * AHEAD_BYTES) - 1)
+    bench.report.information("policy-g6-quick", quick, "of requests", "not yet: the goal is 0.95; servers do not read ahead")
+    bench.report.information("policy-g6-wasted", wasted, "of bytes", "not yet: the goal is 0.05 at most")
 
 
 def checkpoint(bench, origin, proxy):
