@@ -13,9 +13,11 @@ from rows.mixed import mixed
 from rows.ml import ml
 from rows.multipart import multipart
 from rows.one_connection import one_connection
+from rows.policy import policy
 from rows.put import put
 from rows.slow_sync import slow_sync
 from rows.spill import spill
+from rows.training import training
 from rows.warm_up import warm_up
 from rows.start import start
 from rows.syncs import syncs
@@ -43,4 +45,6 @@ GROUPS = {
     "warm-up": warm_up,
     "spill": spill,
     "ml": ml,
+    "policy": policy,
+    "training": training,
 }

@@ -33,12 +33,12 @@ TURNS = 3
 class Front:
     """A store whose bucket `front` is bound to the bucket of `origin` behind `proxy`."""
 
-    def __init__(self, bench, origin, proxy, more=None):
+    def __init__(self, bench, origin, proxy, more=None, name="front"):
         self.bench, self.origin, self.proxy = bench, origin, proxy
         settings = {"upstream.origin.endpoint": f"http://127.0.0.1:{proxy.port}", "upstream.origin.bucket": BUCKET,
                     "upstream.origin.credentials": "static", "upstream.origin.access_key": ROOT_KEY,
                     "upstream.origin.secret_key": ROOT_SECRET} | (more or {})
-        self.store = bench.open(f"front-{proxy.port}", settings)
+        self.store = bench.open(f"{name}-{proxy.port}", settings)
         self.store.command("bucket", "bind", BOUND, "--upstream", "origin", "--ttl", "1h")
 
     def requests(self, names, bucket=BOUND):

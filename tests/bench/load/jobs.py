@@ -1,0 +1,132 @@
+"""Jobs that read objects beside each other, each with an order, connections and a name of its own; what each read found.
+
+A job is a caller: its requests say who they are by user agent and workload. Its reads begin in its order, whatever the number of
+its connections; bodies are dropped by the kernel."""
+
+import itertools
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+
+from load.keepalive import AnswerError
+from load.streams import header
+from units import MIB
+
+
+@dataclass
+class Job:
+    """Who reads which objects, in this order, and how long it does something else after each (seconds). It begins once the first
+    of all jobs has begun `after` reads."""
+
+    name: str
+    objects: list
+    connections: int = 1
+    pause: float = 0.0
+    after: int = 0
+
+
+@dataclass
+class Read:
+    """One read: whose, of what, whether it was found here, and the seconds until its last byte."""
+
+    job: str
+    object: str
+    size: int = 0
+    is_hit: bool = False
+    wait: float = 0.0
+
+
+@dataclass
+class Reading:
+    """All jobs at once. `target` makes the target of a request from an object's name."""
+
+    port: int
+    target: object
+    jobs: list
+    # In the order in which they began.
+    reads: list = field(default_factory=list)
+
+    def run(self):
+        """All reads, once the last job is done."""
+        self.lock, self.begun, self.broken = threading.Condition(), 0, None
+        ways = []
+        for job in self.jobs:
+            objects = iter(job.objects)
+            ways += [threading.Thread(target=self._way, args=(job, objects), daemon=True) for _ in range(job.connections)]
+        for way in ways:
+            way.start()
+        for way in ways:
+            way.join()
+        if self.broken:
+            raise self.broken
+        return self.reads
+
+    def _way(self, job, objects):
+        try:
+            with self.lock:
+                self.lock.wait_for(lambda: self.begun >= job.after or self.broken)
+            with socket.create_connection(("127.0.0.1", self.port)) as connection:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                while read := self._next(job, objects):
+                    self._read(connection, read)
+                    if job.pause:
+                        time.sleep(job.pause)
+        except Exception as error:
+            with self.lock:
+                self.broken = error
+                self.lock.notify_all()
+
+    def _next(self, job, objects):
+        with self.lock:
+            name = next(objects, None)
+            if name is None or self.broken:
+                return None
+            read = Read(job.name, name)
+            self.reads.append(read)
+            if job is self.jobs[0]:
+                self.begun += 1
+                self.lock.notify_all()
+            return read
+
+    def _read(self, connection, read):
+        lines = f"Host: 127.0.0.1:{self.port}\r\nUser-Agent: {read.job}/1.0\r\nx-mlgw-workload: {read.job}\r\n"
+        begun = time.perf_counter()
+        connection.sendall(f"GET {self.target(read.object)} HTTP/1.1\r\n{lines}\r\n".encode())
+        came = b""
+        while b"\r\n\r\n" not in came:
+            more = connection.recv(65536)
+            if not more:
+                raise AnswerError(f"the answer ended in its head: {came[:300]!r}")
+            came += more
+        head, _, rest = came.partition(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200 "):
+            raise AnswerError(f"the server answered {came[:300]!r}")
+        read.size = int(header(head, "content-length"))
+        # An origin that is asked directly says nothing of it.
+        read.is_hit = b"\r\nx-mlgw-cache: hit" in head
+        drop(connection, read.size - len(rest))
+        read.wait = time.perf_counter() - begun
+
+
+def drop(connection, left):
+    """Takes so many bytes into nothing (MSG_TRUNC)."""
+    buffer = bytearray(min(left, MIB) or 1)
+    while left > 0:
+        came = connection.recv_into(buffer, min(left, MIB), socket.MSG_TRUNC)
+        if came == 0:
+            raise AnswerError(f"{left} bytes of the body did not come")
+        left -= came
+
+
+def epochs(objects, count, chance=None):
+    """The objects so many times over: in their order, or shuffled anew each time."""
+    passes = [list(objects) for _ in range(count)]
+    for one in passes if chance else ():
+        chance.shuffle(one)
+    return list(itertools.chain.from_iterable(passes))
+
+
+def hit_ratio(reads):
+    """The share of bytes that were found here."""
+    return sum(read.size for read in reads if read.is_hit) / max(1, sum(read.size for read in reads))
