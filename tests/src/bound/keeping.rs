@@ -12,13 +12,13 @@ use crate::server::Setup;
 
 const OBJECTS: u64 = 40;
 
-fn key(n: u64) -> String {
+pub(super) fn key(n: u64) -> String {
     format!("train/{n:05}.bin")
 }
 
 impl Bench {
     /// With room for so many bytes of copies.
-    fn with_room(bytes: usize) -> Self {
+    pub(super) fn with_room(bytes: usize) -> Self {
         let room = tempfile::tempdir().expect("a directory");
         let origin = Setup::new(room.path().join("origin")).start();
         let proxy = FaultProxy::start(origin.s3);
@@ -32,7 +32,7 @@ impl Bench {
     }
 
     /// Reads an object whole, or some of it, and says whether it was here.
-    async fn is_hit(&self, key: &str, range: Option<&str>) -> bool {
+    pub(super) async fn is_hit(&self, key: &str, range: Option<&str>) -> bool {
         let headers: Vec<_> = range.map(|range| ("range", range.to_owned())).into_iter().collect();
         let answer =
             self.here().call(Method::GET, &path(HERE, key), &headers, whole("")).await.expect("read");
@@ -40,7 +40,7 @@ impl Bench {
     }
 
     /// What a command that answers a document says.
-    fn document(&self, words: &[&str]) -> Value {
+    pub(super) fn document(&self, words: &[&str]) -> Value {
         let (said, status) = self.setup.command(&[words, &["--output", "json"]].concat());
         assert_eq!(status, Some(0), "{said}");
         serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"))

@@ -1,0 +1,107 @@
+//! A rule that a person applies has its effect on what is kept, at once, and loses it when it is rolled back.
+
+use super::keeping::key;
+use super::{Bench, MIB, runtime};
+use crate::content::Content;
+
+impl Bench {
+    /// Has this policy run, as a person does.
+    fn apply(&self, text: &str) {
+        let file = self.room.path().join("policy.yaml");
+        std::fs::write(&file, text).expect("written");
+        let (said, status) = self.setup.command(&["policy", "apply", file.to_str().expect("a path")]);
+        assert_eq!(status, Some(0), "{said}");
+    }
+
+    /// Reads an object so often, and says how often it was here.
+    fn hits(&self, key: &str, times: u32) -> u32 {
+        runtime().block_on(async {
+            let mut hits = 0;
+            for _ in 0..times {
+                hits += u32::from(self.is_hit(key, None).await);
+                // What is to be kept is, soon after.
+                for _ in 0..50 {
+                    if self.document(&["object", "show", &format!("s3://{}/{key}", super::HERE)])["whole"]
+                        == true
+                    {
+                        break;
+                    }
+                    tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+                }
+            }
+            hits
+        })
+    }
+}
+
+fn with_objects() -> Bench {
+    let bench = Bench::with_room(64 * MIB);
+    runtime().block_on(async {
+        for n in 0..8 {
+            bench.put(&key(n), Content { id: n, length: 50_000 }).await;
+        }
+    });
+    bench
+}
+
+const NOTHING_KEPT: &str = "
+version: 1
+name: nothing-kept
+rules:
+  - id: no-copies
+    priority: 10
+    conditions: [{type: file_context, property: path, operator: equals, value: train/}]
+    actions: [{type: cache, parameters: {keep: false}}]
+";
+
+#[test]
+fn what_a_rule_keeps_no_copies_of_is_not_here_until_it_is_rolled_back() {
+    let bench = with_objects();
+    assert_eq!(bench.hits(&key(0), 3), 2);
+    bench.apply(NOTHING_KEPT);
+    assert_eq!(bench.hits(&key(1), 3), 0);
+    let (said, status) = bench.setup.command(&["policy", "rollback"]);
+    assert_eq!(status, Some(0), "{said}");
+    assert_eq!(bench.hits(&key(2), 3), 2);
+}
+
+#[test]
+fn what_a_rule_keeps_from_the_third_read_on_is_here_at_the_fourth() {
+    let bench = with_objects();
+    bench.apply(
+        "
+version: 1
+name: patient
+rules:
+  - id: third-time
+    priority: 10
+    conditions: [{type: file_context, property: extension, operator: equals, value: bin}]
+    actions: [{type: intelligent_cache, parameters: {min_reads: 3}}]
+",
+    );
+    assert_eq!(bench.hits(&key(3), 5), 2, "the fourth and the fifth");
+}
+
+#[test]
+fn what_streams_through_is_not_kept() {
+    let bench = with_objects();
+    bench.apply(
+        "
+version: 1
+name: through
+rules:
+  - id: through
+    priority: 10
+    conditions: [{type: file_context, property: size, operator: greater_than, value: 10KiB}]
+    actions: [{type: stream, parameters: {ahead: 2}}]
+",
+    );
+    assert_eq!(bench.hits(&key(4), 3), 0);
+}
+
+#[test]
+fn a_rule_that_observes_changes_nothing() {
+    let bench = with_objects();
+    bench.apply(&NOTHING_KEPT.replace("    priority: 10\n", "    priority: 10\n    stance: observe\n"));
+    assert_eq!(bench.hits(&key(5), 3), 2);
+}
