@@ -8,10 +8,10 @@ use crate::checkpoints::{self, Checkpoints};
 use crate::engine::{Advice, Engine, Keeping, Options, Seen};
 use crate::facts::AccessFacts;
 use crate::language::{
-    Aspect, CachePolicy, Due, Fact, Facts, Lane, Phase, Priority, Program, Property, Setting, Stance, Wish,
-    Word,
+    Aspect, CachePolicy, Due, Fact, Facts, Phase, Priority, Program, Property, Setting, Stance, Wish, Word,
 };
 use crate::workloads::{self, Identity, What, Workloads};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,9 +97,21 @@ impl Decider {
         ask(&AccessFacts::new(access, engine, &self.workloads, checkpoint, &self.program, rest))
     }
 
-    /// What the rules want for an access.
+    /// What the rules want for an access, if they have to be asked: not where all there is to be read is one block, which is kept.
     #[must_use]
     pub fn rule(&self, seen: Seen, access: &Access<'_>, rest: &dyn Facts) -> Ruling {
+        let blocks = touched(&access.range, self.engine.block_bytes());
+        let is_kept = |block: u64| {
+            let id = self.engine.block_id(access.bucket, access.key, block as u32);
+            self.engine.is_kept(id)
+        };
+        if blocks.end - blocks.start <= 1 && blocks.clone().all(is_kept) {
+            return Ruling::default();
+        }
+        self.ask_rules(seen, access, rest)
+    }
+
+    fn ask_rules(&self, seen: Seen, access: &Access<'_>, rest: &dyn Facts) -> Ruling {
         self.with_facts(seen, access, rest, |facts| {
             let phase = match facts.fact(Property::Phase, "") {
                 Some(Fact::Text(word)) => Phase::of(word),
@@ -127,6 +139,14 @@ impl Decider {
     pub fn bytes_ahead_max(&self) -> u64 {
         self.program.settings().bytes(Setting::PrefetchBytesMax)
     }
+}
+
+/// The blocks that a range touches.
+fn touched(range: &Range<u64>, block_bytes: u64) -> Range<u64> {
+    if range.is_empty() {
+        return 0..0;
+    }
+    range.start / block_bytes..(range.end - 1) / block_bytes + 1
 }
 
 /// Questions that a stronger rule has answered.
@@ -177,22 +197,5 @@ fn weight(priority: Priority) -> f32 {
         Priority::Normal => 1.0,
         Priority::High => 4.0,
         Priority::Urgent => 16.0,
-    }
-}
-
-impl Decider {
-    /// The lane that the strongest rule puts an access into.
-    #[must_use]
-    pub fn lane(&self, seen: Seen, access: &Access<'_>, rest: &dyn Facts) -> Option<Lane> {
-        if !self.program.acts_on(Aspect::Lane) {
-            return None;
-        }
-        self.with_facts(seen, access, rest, |facts| {
-            let mut acting = self.program.due(facts).filter(|due| due.stance == Stance::Act);
-            acting.find_map(|due| match due.wish {
-                Wish::Prioritize { lane, .. } => *lane,
-                _ => None,
-            })
-        })
     }
 }

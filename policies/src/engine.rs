@@ -316,6 +316,12 @@ impl Engine {
         self.kept_bytes
     }
 
+    /// Bytes of a block.
+    #[must_use]
+    pub const fn block_bytes(&self) -> u64 {
+        self.options.block_bytes
+    }
+
     /// Bytes that may be kept.
     #[must_use]
     pub const fn capacity_bytes(&self) -> u64 {

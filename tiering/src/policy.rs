@@ -15,7 +15,7 @@ mod room;
 pub use reading::Reading;
 pub use recorder::{Piece, Recorded, Sink};
 
-use crate::copies::{Copies, Lost, PinnedCopies, block_id};
+use crate::copies::{Copies, Lost, PinnedCopies};
 use ahead::Expected;
 use held::Held;
 use mlgw_common::ids::BucketId;
@@ -24,7 +24,7 @@ use mlgw_common::{Clock, ObjectKey};
 use mlgw_policies::engine::{Advice, Next, Options, Seen, Unread};
 use mlgw_policies::language::{Facts, NoFacts, Program};
 use mlgw_policies::workloads::Identity;
-use mlgw_policies::{Access, BLOCK_ID_SEED, Caller, Decider, Op, Ruling};
+use mlgw_policies::{Access, BLOCK_ID_SEED, Caller, Decider, Op};
 use parking_lot::Mutex;
 use recorder::Recorder;
 use std::ops::Range;
@@ -165,7 +165,7 @@ impl Keeper {
         let (seen, ruling, next) = self.with(|state, now_us| {
             let access = request.access(now_us, range.clone());
             let seen = state.observe(request, &access);
-            let ruling = state.rule(request, &access, seen);
+            let ruling = state.decider.rule(seen, &access, request.asking.about);
             (seen, ruling, state.next(seen, &access, ruling.prefetch))
         });
         (Reading::new(self.clone(), request, range.clone(), (seen, ruling)), next)
@@ -176,10 +176,8 @@ impl Keeper {
         self.with(|state, now_us| {
             let access = request.access(now_us, range);
             let seen = state.observe(request, &access);
-            if request.op == Op::Read && !access.range.is_empty() {
-                let blocks =
-                    access.range.start / COPY_BLOCK_BYTES..=(access.range.end - 1) / COPY_BLOCK_BYTES;
-                for number in blocks.take(FOLLOWED_MAX) {
+            if request.op == Op::Read {
+                for number in touched(&access.range).take(FOLLOWED_MAX) {
                     state.decider.engine.follow(seen, &access, number as u32);
                 }
             }
@@ -307,17 +305,6 @@ impl State {
             recorder.note(access);
         }
         self.decider.observe(access, request.asking.identity)
-    }
-
-    /// What rules want, if they have to be asked: not where all there is to be read is kept.
-    fn rule(&self, request: &Request<'_>, access: &Access<'_>, seen: Seen) -> Ruling {
-        let blocks = touched(&access.range);
-        let is_kept =
-            |number: u64| self.decider.engine.is_kept(block_id(request.bucket, request.key, number));
-        if blocks.end - blocks.start <= 1 && blocks.clone().all(is_kept) {
-            return Ruling::default();
-        }
-        self.decider.rule(seen, access, request.asking.about)
     }
 
     /// A block that is here or comes without a reader: pinned if it is to be, else by its worth.

@@ -3,7 +3,6 @@
 //! Strongest first: custom files, what they say of the environment, what they say of the machine, plugins of frameworks, built-in
 //! defaults. A rule replaces those of its id in weaker layers whole; one with `enabled: false` takes them out.
 
-use super::actions::Aspect;
 use super::built_in::BuiltIn;
 use super::diagnostic::{Diagnostic, Diagnostics, nearest, one_of};
 use super::facts::{Facts, NoFacts};
@@ -135,13 +134,6 @@ impl Program {
             wrong if wrong.is_empty() => Ok(program),
             wrong => Err(Diagnostics(wrong)),
         }
-    }
-
-    /// Whether a rule acts on an aspect.
-    #[must_use]
-    pub fn acts_on(&self, aspect: Aspect) -> bool {
-        let mut actions = self.rules.iter().flat_map(EffectiveRule::actions);
-        actions.any(|(action, _)| action.stance == Some(Stance::Act) && action.kind.aspect() == aspect)
     }
 
     /// The rules, in the order in which they are tried.

@@ -92,12 +92,21 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_policy_has_to_be_right_and_its_rules_are_not_pretended() {
+fn a_policy_has_to_be_right_and_its_rules_are_heeded() {
     let room = room();
-    let small = "--profile epochs --objects 20 --epochs 2 --cache .5 --policy lru";
-    write(room.path(), "p.yaml", "version: 1\n");
-    let said = mlgw(room.path(), &format!("policy simulate p.yaml {small}"));
-    assert!(said.status == 0 && said.error.contains("rules of p.yaml are not applied yet"), "{}", said.error);
+    let small = "--profile epochs --objects 20 --epochs 3 --cache .5 --policy mlgw";
+    let rule = "
+version: 1
+rules:
+  - id: nothing
+    priority: 10
+    conditions: [{type: file_context, property: size, operator: greater_than, value: 1}]
+    actions: [{type: cache, parameters: {keep: false}}]
+";
+    write(room.path(), "p.yaml", rule);
+    let rows = simulate(room.path(), &format!("p.yaml {small}"));
+    assert_eq!((ratio(&rows, "mlgw", 0.5), &rows[0]["flash_bytes_written"]), (0.0, &Value::from(0)));
+    assert!(ratio(&simulate(room.path(), small), "mlgw", 0.5) > 0.3);
     write(room.path(), "p.yaml", "version: 2\n");
     let said = mlgw(room.path(), &format!("policy simulate p.yaml {small}"));
     assert!(said.status == 1 && said.error.contains("p.yaml:1:10: version"), "{}", said.error);

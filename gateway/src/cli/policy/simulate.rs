@@ -9,15 +9,17 @@ use crate::cli::output::{Out, columns};
 use crate::cli::progress::Progress;
 use crate::config::ByteSize;
 use clap::{Args, ValueEnum};
+use mlgw_policies::language::Program;
 use mlgw_policies::rehearse::race::{Course, Objects, Racer, Runner, Score};
 use mlgw_policies::rehearse::workload::{Order, Profile, Settings};
 use serde::Serialize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SimulateArgs {
-    /// A policy; it has to be right, and what it says of the engine holds.
+    /// A policy, whose rules are heeded; without one those that come with a server are, for a trace.
     file: Option<PathBuf>,
     /// Recorded accesses, of `mlgw trace import`.
     #[arg(long, value_name = "F", conflicts_with = "profile", required_unless_present = "profile")]
@@ -126,15 +128,12 @@ impl SimulateArgs {
 }
 
 pub(super) fn run(args: &SimulateArgs, out: Out) -> Result<(), CliError> {
-    if let Some(file) = &args.file {
-        text::program(file, None)?;
-        eprintln!(
-            "mlgw: the simulation follows the engine's own decisions; rules of {} are not applied yet",
-            file.display()
-        );
-    }
+    let program = match &args.file {
+        Some(file) => text::program(file, None)?,
+        None => Program::built_in().map_err(|wrong| CliError::Failed(wrong.to_string()))?,
+    };
     let progress = Progress::new(out.quiet);
-    let simulated = simulate(args, &progress);
+    let simulated = simulate(args, &Arc::new(program), &progress);
     progress.done();
     let simulated = simulated?;
     if let Some(path) = &args.plot {
@@ -144,7 +143,11 @@ pub(super) fn run(args: &SimulateArgs, out: Out) -> Result<(), CliError> {
     out.document(&simulated, |simulated| table(simulated))
 }
 
-fn simulate(args: &SimulateArgs, progress: &Progress) -> Result<Vec<Simulated>, CliError> {
+fn simulate(
+    args: &SimulateArgs,
+    program: &Arc<Program>,
+    progress: &Progress,
+) -> Result<Vec<Simulated>, CliError> {
     let scenario = args.scenario()?;
     let counts = |epoch: u32| epoch + 1 >= args.from_epoch;
     let mut course = Course::new(args.block);
@@ -164,7 +167,16 @@ fn simulate(args: &SimulateArgs, progress: &Progress) -> Result<Vec<Simulated>, 
         let (capacity_bytes, share) = cache.of(whole_bytes);
         let mut decided = None;
         let run = || {
-            let mut runner = Runner::new(capacity_bytes, args.block, course.blocks());
+            let mut runner = match &scenario {
+                // What a person or a server wrote down is decided as a server decides.
+                Scenario::Trace(_) => {
+                    Runner::with_rules(capacity_bytes, args.block, course.blocks(), Arc::clone(program))
+                }
+                Scenario::Profile(..) if args.file.is_some() => {
+                    Runner::with_rules(capacity_bytes, args.block, course.blocks(), Arc::clone(program))
+                }
+                Scenario::Profile(..) => Runner::new(capacity_bytes, args.block, course.blocks()),
+            };
             runner.tell(&told).map_err(|error| CliError::Usage(format!("--plans: {error}")))?;
             let mut done = 0_u64;
             scenario.each(|access, epoch| {

@@ -3,17 +3,29 @@
 use super::Score;
 use crate::access::{Access, Op};
 use crate::block::BLOCK_ID_SEED;
+use crate::decider::Decider;
 use crate::engine::{Advice, Engine, Options, TooManyPlans};
 use crate::fingerprint::Fingerprint;
+use crate::language::{NoFacts, Program};
 use crate::rehearse::blocks::touched;
 use crate::rehearse::telling::Told;
+use crate::workloads::Identity;
+use std::sync::Arc;
 
 /// See the module.
 pub struct Runner {
-    engine: Engine,
+    mind: Mind,
     block_bytes: u32,
     score: Score,
     fingerprint: Fingerprint,
+}
+
+/// Who decides.
+enum Mind {
+    /// The engine alone.
+    Engine(Box<Engine>),
+    /// With rules, as in a server.
+    Decider(Box<Decider>),
 }
 
 /// Blocks that an engine remembers at least.
@@ -23,14 +35,26 @@ impl Runner {
     /// An engine that knows nothing, with room for so many bytes, which remembers this many blocks and some more.
     #[must_use]
     pub fn new(capacity_bytes: u64, block_bytes: u32, blocks: usize) -> Self {
-        let engine = Engine::new(Options {
-            capacity_bytes,
-            blocks_max: blocks + BLOCKS_MIN,
-            block_bytes: u64::from(block_bytes),
-            // As in a server: what it decides can be held against that.
-            seed: BLOCK_ID_SEED,
-        });
-        Self { engine, block_bytes, score: Score::default(), fingerprint: Fingerprint::default() }
+        let engine = Engine::new(options(capacity_bytes, block_bytes, blocks));
+        Self::of(Mind::Engine(Box::new(engine)), block_bytes)
+    }
+
+    /// The same with rules, which is told of writes as a server is: they teach it, and are kept nowhere.
+    #[must_use]
+    pub fn with_rules(capacity_bytes: u64, block_bytes: u32, blocks: usize, program: Arc<Program>) -> Self {
+        let decider = Decider::new(options(capacity_bytes, block_bytes, blocks), program);
+        Self::of(Mind::Decider(Box::new(decider)), block_bytes)
+    }
+
+    fn of(mind: Mind, block_bytes: u32) -> Self {
+        Self { mind, block_bytes, score: Score::default(), fingerprint: Fingerprint::default() }
+    }
+
+    fn engine(&mut self) -> &mut Engine {
+        match &mut self.mind {
+            Mind::Engine(engine) => engine,
+            Mind::Decider(decider) => &mut decider.engine,
+        }
     }
 
     /// Is told plans before anything is read.
@@ -39,37 +63,55 @@ impl Runner {
     /// When there are too many.
     pub fn tell(&mut self, told: &[Told]) -> Result<(), TooManyPlans> {
         for (number, told) in told.iter().enumerate() {
-            self.engine.put_plan(number as u64, told.who, told.bucket, told.plan.clone())?;
+            self.engine().put_plan(number as u64, told.who, told.bucket, told.plan.clone())?;
         }
         Ok(())
     }
 
     /// How many plans are followed as they say.
     #[must_use]
-    pub fn trusted(&self, told: &[Told]) -> usize {
-        let is_trusted =
-            |number: &usize| self.engine.plan(*number as u64).is_some_and(|plan| plan.is_trusted);
+    pub fn trusted(&mut self, told: &[Told]) -> usize {
+        let engine = self.engine();
+        let is_trusted = |number: &usize| engine.plan(*number as u64).is_some_and(|plan| plan.is_trusted);
         (0..told.len()).filter(is_trusted).count()
     }
 
     /// Hears of an access, and whether it counts.
     pub fn take(&mut self, access: &Access<'_>, counts: bool) {
-        let seen = self.engine.observe(access);
-        if access.op == Op::Delete {
+        let (seen, ruling) = match &mut self.mind {
+            Mind::Engine(engine) => (engine.observe(access), None),
+            Mind::Decider(decider) => {
+                let seen = decider.observe(access, Identity::default);
+                (seen, Some(decider.rule(seen, access, &NoFacts)))
+            }
+        };
+        let is_read = access.op == Op::Read;
+        if access.op == Op::Delete || ruling.is_some() && !is_read {
             return;
         }
-        let is_read = access.op == Op::Read;
         for (number, bytes) in touched(access.size, &access.range, self.block_bytes) {
-            let advice = self.engine.read(seen, access, number);
-            if is_read {
-                self.fingerprint.read(self.engine.block_id(access.bucket, access.key, number), advice);
-            }
-            self.engine.take_evicted().for_each(|id| self.fingerprint.evicted(id));
+            let advice = match (&mut self.mind, &ruling) {
+                (Mind::Decider(decider), Some(ruling)) => decider.read(seen, access, number, ruling),
+                _ => self.engine().read(seen, access, number),
+            };
+            self.note(access, number, advice);
             self.score.written_bytes += u64::from(bytes) * u64::from(is_read && advice == Advice::Keep);
             if is_read && counts {
                 self.score.count(bytes, advice == Advice::Kept);
             }
         }
+    }
+
+    fn note(&mut self, access: &Access<'_>, number: u32, advice: Advice) {
+        let id = self.engine().block_id(access.bucket, access.key, number);
+        if access.op == Op::Read {
+            self.fingerprint.read(id, advice);
+        }
+        let engine = match &mut self.mind {
+            Mind::Engine(engine) => engine,
+            Mind::Decider(decider) => &mut decider.engine,
+        };
+        engine.take_evicted().for_each(|id| self.fingerprint.evicted(id));
     }
 
     /// What it has decided so far.
@@ -83,4 +125,10 @@ impl Runner {
     pub fn score(&self) -> Score {
         self.score
     }
+}
+
+fn options(capacity_bytes: u64, block_bytes: u32, blocks: usize) -> Options {
+    // As in a server: what it decides can be held against that.
+    let seed = BLOCK_ID_SEED;
+    Options { capacity_bytes, blocks_max: blocks + BLOCKS_MIN, block_bytes: u64::from(block_bytes), seed }
 }
