@@ -1,10 +1,10 @@
 //! Its books are right whatever it is asked.
 
 use crate::access::{Access, Caller, Op};
-use crate::engine::{Advice, Ahead, Engine, Keeping, Options, Outcome, Unread, Who};
+use crate::engine::{Advice, Ahead, Engine, Keeping, Options, Outcome, Seen, Unread, Who};
 use crate::plan::{Plan, Reading, Sampler};
 use proptest::collection::vec;
-use proptest::{prop_assert, prop_assert_eq, proptest};
+use proptest::{prop_assert, proptest};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names of few folders and many, with numbers and without.
@@ -40,6 +40,106 @@ fn plan(number: u64, epochs: u32) -> Plan {
     Plan::new(keys.iter().map(String::as_str).skip(number as usize), reading).unwrap()
 }
 
+/// An engine, and the books that somebody else keeps of what it says.
+struct Books {
+    engine: Engine,
+    capacity: u64,
+    kept: BTreeSet<u64>,
+    pinned: BTreeSet<u64>,
+    /// Blocks that are read ahead, by stream.
+    waiting: BTreeMap<u64, u32>,
+}
+
+impl Books {
+    fn new(capacity: u64, blocks_max: usize) -> Self {
+        let options = Options { capacity_bytes: capacity * 512, blocks_max, block_bytes: 2048, seed: 1 };
+        let (kept, pinned, waiting) = Default::default();
+        Self { engine: Engine::new(options), capacity, kept, pinned, waiting }
+    }
+
+    fn take_evicted(&mut self) {
+        for evicted in self.engine.take_evicted().collect::<Vec<_>>() {
+            assert!(self.kept.remove(&evicted), "what is evicted was kept");
+        }
+    }
+
+    /// What was said of a block.
+    fn told(&mut self, id: u64, advice: Advice) {
+        self.take_evicted();
+        assert_eq!(advice == Advice::Kept, self.kept.contains(&id));
+        if advice == Advice::Keep {
+            self.kept.insert(id);
+        }
+    }
+
+    fn adopt(&mut self, at_us: u64, block: &Unread<'_>) {
+        let id = self.engine.block_id(block.bucket, block.key, block.number);
+        let advice = self.engine.adopt(at_us, block);
+        self.told(id, advice);
+    }
+
+    /// A block is read, and then something is done about it.
+    fn read(&mut self, seen: Seen, access: &Access<'_>, block: u32, kind: u8) {
+        let id = self.engine.block_id(1, access.key, block);
+        let keeping = match kind {
+            7 => Keeping::Never,
+            8 => Keeping::After(3, 4.0),
+            9 => Keeping::Weighed(0.25),
+            _ => Keeping::default(),
+        };
+        let advice = self.engine.read_as(seen, access, block, keeping);
+        self.told(id, advice);
+        if kind == 2 && self.kept.remove(&id) {
+            self.engine.lost(id);
+            self.pinned.remove(&id);
+        }
+        if kind == 3 {
+            let unread = Unread { bucket: 1, key: access.key, size: access.size, number: block };
+            let advice = self.engine.pin(access.at_us, &unread, self.capacity * 300);
+            self.take_evicted();
+            assert!(advice != Advice::Kept || self.kept.contains(&id));
+            if advice != Advice::Bypass {
+                self.kept.insert(id);
+                self.pinned.insert(id);
+            }
+        }
+        if kind == 4 && self.pinned.remove(&id) {
+            self.engine.unpin(id);
+        }
+    }
+
+    fn plan(&mut self, what: u32, size: u64, kind: u8, caller: Caller) {
+        if kind == 3 {
+            let who =
+                if what.is_multiple_of(2) { Who::Caller(caller.id) } else { Who::Family(caller.family) };
+            let number = u64::from(what % 5);
+            self.engine.put_plan(number, who, 1, plan(number, 1 + what % 3)).unwrap();
+        }
+        if what % 40 == 39 {
+            self.engine.drop_plan(size % 5);
+        }
+    }
+
+    /// What is said to be next is brought in.
+    fn ahead(&mut self, seen: Seen, access: &Access<'_>, outcome: Outcome) {
+        let mut next = Vec::new();
+        self.engine.ahead(seen, access, &AHEAD, &mut next);
+        for next in next {
+            let under_way = self.waiting.entry(next.stream).or_default();
+            *under_way += next.blocks;
+            assert!(*under_way <= AHEAD.blocks_max, "no more than is allowed");
+            for number in next.first..next.first + next.blocks {
+                let id = self.engine.block_id(next.bucket, &next.key, number);
+                assert!(!self.kept.contains(&id), "what is kept need not be read ahead");
+                let size = access.size;
+                self.adopt(access.at_us, &Unread { bucket: next.bucket, key: &next.key, size, number });
+            }
+            self.engine.ahead_outcome(next.stream, next.bucket, &next.key, outcome, next.blocks);
+            *self.waiting.entry(next.stream).or_default() -= next.blocks;
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn what_it_keeps_is_what_it_said(
@@ -47,104 +147,37 @@ proptest! {
         capacity in 1..200_u64,
         blocks in 20..300_usize,
     ) {
-        let options = Options { capacity_bytes: capacity * 512, blocks_max: blocks, block_bytes: 2048, seed: 1 };
-        let mut engine = Engine::new(options);
-        let (mut kept, mut pinned) = (BTreeSet::new(), BTreeSet::new());
+        let mut books = Books::new(capacity, blocks);
         let mut planned = 0..;
-        let mut waiting = BTreeMap::new();
         for (number, (what, caller, size, kind)) in steps.into_iter().enumerate() {
             let (what, caller) = if kind > 9 { (planned.next().unwrap() * 6, 0) } else { (what, caller) };
             let key = key(what);
             let caller = Caller { id: caller, family: caller / 3 };
-            if kind == 3 {
-                let who = if what % 2 == 0 { Who::Caller(caller.id) } else { Who::Family(caller.family) };
-                engine.put_plan(u64::from(what % 5), who, 1, plan(u64::from(what % 5), 1 + what % 3)).unwrap();
-            }
-            if what % 40 == 39 {
-                engine.drop_plan(size % 5);
-            }
+            books.plan(what, size, kind, caller);
             let op = if kind == 0 { Op::Write } else { Op::Read };
             let at_us = number as u64 * 1000;
             let size = if what % 5 == 0 { size * 4 } else { size };
             let range = if kind == 1 { size / 2..size } else { 0..size };
             let access = Access { at_us, caller, bucket: 1, key: &key, op, size, range };
-            let seen = engine.observe(&access);
+            let seen = books.engine.observe(&access);
             for block in access.range.start / 2048..=(size - 1) / 2048 {
-                let id = engine.block_id(1, &key, block as u32);
-                let keeping = match kind {
-                    7 => Keeping::Never,
-                    8 => Keeping::After(3, 4.0),
-                    9 => Keeping::Weighed(0.25),
-                    _ => Keeping::default(),
-                };
-                let advice = engine.read_as(seen, &access, block as u32, keeping);
-                for evicted in engine.take_evicted().collect::<Vec<_>>() {
-                    prop_assert!(kept.remove(&evicted), "what is evicted was kept");
-                }
-                prop_assert_eq!(advice == Advice::Kept, kept.contains(&id));
-                if advice == Advice::Keep {
-                    kept.insert(id);
-                }
-                if kind == 2 && kept.remove(&id) {
-                    engine.lost(id);
-                    pinned.remove(&id);
-                }
-                if kind == 3 {
-                    let unread = Unread { bucket: 1, key: &key, size, number: block as u32 };
-                    let advice = engine.pin(at_us, &unread, capacity * 300);
-                    engine.take_evicted().for_each(|evicted| assert!(kept.remove(&evicted)));
-                    prop_assert!(advice != Advice::Kept || kept.contains(&id));
-                    if advice != Advice::Bypass {
-                        kept.insert(id);
-                        pinned.insert(id);
-                    }
-                }
-                if kind == 4 && pinned.remove(&id) {
-                    engine.unpin(id);
-                }
+                books.read(seen, &access, block as u32, kind);
             }
             if kind == 5 {
-                engine.set_capacity(at_us, capacity * (300 + size % 212));
-                engine.take_evicted().for_each(|evicted| assert!(kept.remove(&evicted)));
+                books.engine.set_capacity(at_us, capacity * (300 + size % 212));
+                books.take_evicted();
             }
             if kind == 6 {
-                let block = Unread { bucket: 1, key: "train/00001.jpg", size, number: 0 };
-                let (id, advice) = (engine.block_id(1, block.key, 0), engine.adopt(at_us, &block));
-                engine.take_evicted().for_each(|evicted| assert!(kept.remove(&evicted)));
-                prop_assert_eq!(advice == Advice::Kept, kept.contains(&id));
-                if advice == Advice::Keep {
-                    kept.insert(id);
-                }
+                books.adopt(at_us, &Unread { bucket: 1, key: "train/00001.jpg", size, number: 0 });
             }
-            prop_assert!(pinned.is_subset(&kept) && kept.iter().all(|id| engine.is_kept(*id)));
-            let mut next = Vec::new();
-            engine.ahead(seen, &access, &AHEAD, &mut next);
-            for next in next {
-                let under_way: &mut u32 = waiting.entry(next.stream).or_default();
-                *under_way += next.blocks;
-                prop_assert!(*under_way <= AHEAD.blocks_max, "no more than is allowed");
-                for block in next.first..next.first + next.blocks {
-                    let id = engine.block_id(next.bucket, &next.key, block);
-                    prop_assert!(!kept.contains(&id), "what is kept need not be read ahead");
-                    let unread = Unread { bucket: next.bucket, key: &next.key, size, number: block };
-                    let advice = engine.adopt(at_us, &unread);
-                    for evicted in engine.take_evicted().collect::<Vec<_>>() {
-                        prop_assert!(kept.remove(&evicted), "what is evicted was kept");
-                    }
-                    prop_assert_eq!(advice == Advice::Kept, kept.contains(&id));
-                    if advice == Advice::Keep {
-                        kept.insert(id);
-                    }
-                }
-                let outcome = OUTCOMES[number % OUTCOMES.len()];
-                engine.ahead_outcome(next.stream, next.bucket, &next.key, outcome, next.blocks);
-                *waiting.entry(next.stream).or_default() -= next.blocks;
-            }
+            prop_assert!(books.pinned.is_subset(&books.kept));
+            prop_assert!(books.kept.iter().all(|id| books.engine.is_kept(*id)));
+            books.ahead(seen, &access, OUTCOMES[number % OUTCOMES.len()]);
             if number % 16 == 0 {
-                engine.check();
+                books.engine.check();
             }
-            let _ = (engine.pattern(seen, at_us), engine.passes(seen));
+            let _ = (books.engine.pattern(seen, at_us), books.engine.passes(seen));
         }
-        engine.check();
+        books.engine.check();
     }
 }
