@@ -334,7 +334,10 @@ impl BoundBucket {
             let (bucket, op, size) = (self.id, Op::Read, opened.object.size);
             let (reading, next) =
                 keeper.reading(&policy::Request { asking: *asking, bucket, key, op, size }, &range);
-            self.fetch_ahead(keeper, next);
+            if !next.is_empty() {
+                let first = self.inner.copies.block(&opened.object, block::of(range.start));
+                self.fetch_ahead(keeper, next, first.is_some());
+            }
             reading
         });
         BoundReader::new(self.clone(), key.clone(), opened, range, reading)

@@ -2,7 +2,8 @@
 
 use mlgw_metadata::schema::{
     self, Bucket, BucketUsage, Credential, Dataset, ExtentPage, Job, Mirror, Node, ObjectSummary,
-    ObjectVersion, Part, Partition, Payer, PolicyFiles, PolicyVersion, Release, SegmentRecord, SegmentUsage, Upload,
+    ObjectVersion, Part, Partition, Payer, PolicyFiles, PolicyVersion, Release, SegmentRecord, SegmentUsage,
+    Upload,
 };
 
 /// The first byte says of which family.

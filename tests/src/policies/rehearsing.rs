@@ -100,7 +100,7 @@ version: 1
 rules:
   - id: nothing
     priority: 10
-    conditions: [{type: file_context, property: size, operator: greater_than, value: 1}]
+    conditions: [{type: file_context, property: size, operator: greater_than, value: 1KiB}]
     actions: [{type: cache, parameters: {keep: false}}]
 ";
     write(room.path(), "p.yaml", rule);

@@ -15,11 +15,12 @@ use mlgw_metadata::schema::ObjectVersion;
 use mlgw_policies::engine::{Next, Outcome};
 
 impl BoundBucket {
-    /// Begins to fetch what is next.
-    pub(super) fn fetch_ahead(&self, keeper: &Keeper, all: Vec<Next>) {
+    /// Begins to fetch what is next. Of who finds what he reads here (`is_here`) nothing is guessed: only keys that are known are fetched.
+    pub(super) fn fetch_ahead(&self, keeper: &Keeper, all: Vec<Next>, is_here: bool) {
         for next in all {
             let place = self.inner.ahead.clone().try_acquire_owned().ok();
             let key = ObjectKey::new(&next.key).ok().filter(|_| next.bucket == self.id.0);
+            let key = key.filter(|key| !is_here || self.inner.copies.find(self.id, key).is_some());
             let (Some(place), Some(key)) = (place, key) else {
                 keeper.declines(&next);
                 continue;
