@@ -335,8 +335,9 @@ impl BoundBucket {
             let (reading, next) =
                 keeper.reading(&policy::Request { asking: *asking, bucket, key, op, size }, &range);
             if !next.is_empty() {
-                let first = self.inner.copies.block(&opened.object, block::of(range.start));
-                self.fetch_ahead(keeper, next, first.is_some());
+                let is_here = range.is_empty()
+                    || self.inner.copies.block(&opened.object, block::of(range.start)).is_some();
+                self.fetch_ahead(keeper, next, is_here);
             }
             reading
         });
