@@ -107,6 +107,12 @@ pub(crate) fn frameworks(program: &Program, key: &str, user_agent: Option<&str>)
     program.detect(key, None, user_agent).filter_map(|(name, _)| bit(name)).fold(0, |all, at| all | 1 << at)
 }
 
+/// The frameworks of such bits.
+pub fn framework_names(program: &Program, bits: u32) -> impl Iterator<Item = &str> {
+    let named = program.frameworks().iter().take(32).enumerate();
+    named.filter(move |(at, _)| bits >> at & 1 == 1).map(|(_, one)| &*one.name)
+}
+
 /// The beginning of a text.
 fn bounded(text: &str) -> Box<str> {
     text[..text.floor_char_boundary(TEXT_BYTES_MAX)].into()
