@@ -208,6 +208,10 @@ pub const POLICY_SAID_BYTES_MAX: usize = 1024;
 pub const PLAN_OBJECTS_MAX: usize = 10_000;
 /// Objects of which a plan tells for each rule and action.
 pub const PLAN_EXAMPLES: usize = 3;
+/// Keys of all access plans together, twice as many as one may have: 140 MB in the policy engine, and their names.
+pub const ACCESS_PLAN_KEYS_MAX: u64 = 1 << 22;
+/// Workloads that one request shows, as many as are remembered.
+pub const WORKLOADS_SHOWN_MAX: usize = 1000;
 
 // Bound buckets.
 

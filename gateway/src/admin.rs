@@ -36,6 +36,8 @@ mod store;
 mod tiers;
 mod traces;
 mod upstreams;
+mod workload_plans;
+mod workloads;
 
 pub use bindings::{BindRequest, BindingInfo, RefreshRequest, Refreshed};
 pub use buckets::{BucketInfo, BucketPage, NewBucketRequest};
@@ -57,7 +59,7 @@ pub use policy::{
     PolicyVersionInfo, RollbackRequest,
 };
 pub use policy_explain::{
-    ActionInfo, ConditionSeen, Explanation, FactInfo, LostAction, RecommendationInfo, RuleTried,
+    ActionInfo, ConditionSeen, Explanation, FactInfo, KeptInfo, LostAction, RecommendationInfo, RuleTried,
 };
 pub use policy_figures::PolicyStatus;
 pub use policy_plan::{DeedInfo, NotJudged, PlanCursor, PlanExample, PlanPage, PlanRequest};
@@ -70,7 +72,10 @@ pub use store::{BackupStatus, Backups, NewBackup};
 pub use tiers::{BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail, TierInfo, TierList};
 pub use traces::{NewTrace, TraceFileInfo, TraceInfo, TraceList};
 pub use upstreams::{CheckInfo, UpstreamInfo, UpstreamList};
+pub use workload_plans::{AccessPlanInfo, AccessPlanList, NewAccessPlan};
+pub use workloads::{PhaseCount, WorkloadDataset, WorkloadInfo, WorkloadList, WorkloadTotals};
 
+use crate::access_plans::AccessPlans;
 use crate::access_traces::AccessTraces;
 use crate::audit::AuditLog;
 use crate::auth::AuthRules;
@@ -91,7 +96,7 @@ use mlgw_common::{Clock, Timestamp};
 use mlgw_metadata::Catalogue;
 use mlgw_tiering::bound::Bound;
 use mlgw_tiering::hot::{Scrub, Upstreams};
-use mlgw_tiering::{Decisions, Tiers};
+use mlgw_tiering::{Decisions, Keeper, Tiers};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tower::ServiceExt as _;
@@ -145,8 +150,12 @@ pub struct Admin {
     pub backups: Backups,
     /// Verifies what is stored.
     pub scrub: Arc<Scrub>,
-    /// What the policy engine hears, recorded.
+    /// The policy engine.
+    pub keeper: Keeper,
+    /// What it hears, recorded.
     pub traces: AccessTraces,
+    /// What clients tell it that they will read.
+    pub plans: AccessPlans,
 }
 
 impl Admin {
@@ -224,6 +233,12 @@ routes! {
     post "/v1/policy/unfreeze" => policy::unfreeze;
     post "/v1/policy/plan" => policy_plan::plan;
     get "/v1/policy/explain" => policy_explain::explain;
+    get "/v1/workloads" => workloads::list;
+    get "/v1/workloads/{workload}" => workloads::show;
+    get "/v1/workload-plans" => workload_plans::list;
+    get "/v1/workload-plans/{plan}" => workload_plans::show;
+    put "/v1/workload-plans/{plan}" => workload_plans::put;
+    delete "/v1/workload-plans/{plan}" => workload_plans::delete;
     get "/v1/datasets" => datasets::list;
     post "/v1/datasets" => datasets::create;
     get "/v1/datasets/{dataset}" => datasets::show;

@@ -23,6 +23,7 @@ mod tier;
 mod top;
 mod trace;
 mod upstream;
+mod workload;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use output::Out;
@@ -97,6 +98,9 @@ enum Command {
     /// What is done by itself with where bytes are, and why.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
+    /// Who trains, evaluates or serves, in which phase and why; and what they tell that they will read.
+    #[command(subcommand)]
+    Workload(workload::WorkloadCommand),
     /// Recorded accesses.
     #[command(subcommand)]
     Trace(trace::TraceCommand),
@@ -185,6 +189,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Dataset(command) => talk(dataset::run(command, &cli.global, out)),
         Command::Job(command) => talk(job::run(command, &cli.global, out)),
         Command::Policy(command) => policy::run(command, &cli.global, out),
+        Command::Workload(command) => talk(workload::run(command, &cli.global, out)),
         Command::Trace(command) => trace::run(command, &cli.global, out),
         Command::Upstream(command) => talk(upstream::run(command, &cli.global, out)),
         Command::Version => {
@@ -278,6 +283,12 @@ mod tests {
             "policy test F --trace T",
             "policy simulate F --trace T --cache .1,10GiB --block 4MiB --policy mlgw,lru --plot P.svg",
             "policy simulate --profile mix --workloads 3 --seed 2 --epochs 4 --order shard-shuffled --objects 9 --from-epoch 2",
+            "workload list --limit 5 --output json",
+            "workload show 00deadbeef00cafe",
+            "workload plan put F --workload resnet --id p",
+            "workload plan show",
+            "workload plan show p",
+            "workload plan delete p --yes",
             "trace import --from s3 L M OUT",
             "trace import --from own - OUT",
             "store check D",

@@ -4,6 +4,7 @@
 //! exists is asked of the catalogue, bytes go to and come from the tiers. Nothing is kept here
 //! that a power failure could lose: an answer of success is sent after both of them are durable.
 
+pub mod access_plans;
 pub mod access_traces;
 pub mod admin;
 pub mod audit;

@@ -20,6 +20,7 @@ mod refusal;
 pub mod tls;
 pub mod watch;
 
+use crate::access_plans::AccessPlans;
 use crate::access_traces::AccessTraces;
 use crate::admin::{self, Admin, Served};
 use crate::audit::AuditLog;
@@ -462,8 +463,15 @@ fn admin_of(
         ready: AtomicBool::new(true),
         backups: admin::Backups::default(),
         scrub: Arc::clone(&engine.scrub),
+        plans: plans_of(engine)?,
+        keeper: engine.keeper.clone(),
         traces: AccessTraces::new(engine.dir.path(), engine.keeper.clone(), Arc::clone(&engine.clock)),
     })
+}
+
+fn plans_of(engine: &Engine) -> Result<AccessPlans, ServeError> {
+    let plans = AccessPlans::open(engine.dir.path(), engine.keeper.clone(), Arc::clone(&engine.clock));
+    plans.map_err(|error| io_error("the access plans")(io::Error::other(error)))
 }
 
 fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gateway {

@@ -3,6 +3,9 @@
 //! A server and a rehearsal ask the same one the same things. Always: the engine alone decides where no rule speaks; a rule is asked when a block that is
 //! not kept is read, once for a request; what its [`Ruling`] says holds for that request.
 
+mod known;
+mod plans;
+
 use crate::access::{Access, Op};
 use crate::checkpoints::{self, Checkpoints};
 use crate::engine::{Advice, Engine, Keeping, Options, Seen};
@@ -24,6 +27,8 @@ pub struct Decider {
     /// What is written as checkpoints.
     pub checkpoints: Checkpoints,
     program: Arc<Program>,
+    /// Plans for workloads of a name: their numbers, and that.
+    plans: Vec<(u64, Box<str>)>,
 }
 
 /// What rules want for one request.
@@ -48,6 +53,7 @@ impl Decider {
             workloads: Workloads::new(workloads::Limits::default()),
             checkpoints: Checkpoints::new(checkpoints::Limits::default()),
             program,
+            plans: Vec::new(),
         }
     }
 
@@ -65,11 +71,13 @@ impl Decider {
 
     /// Notes an access; who asks says who it is the first time.
     pub fn observe(&mut self, access: &Access<'_>, identity: impl FnOnce() -> Identity) -> Seen {
-        let seen = self.engine.observe(access);
         let family = access.caller.family;
         if !self.workloads.knows(family) {
-            self.workloads.introduce(access.at_us, family, identity(), &self.program);
+            let identity = identity();
+            self.give_plans(family, &identity);
+            self.workloads.introduce(access.at_us, family, identity, &self.program);
         }
+        let seen = self.engine.observe(access);
         let checkpoint = match access.op {
             Op::Read => None,
             Op::Write => self.checkpoints.wrote(access.at_us, access.bucket, access.key, access.size),

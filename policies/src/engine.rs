@@ -8,6 +8,7 @@ mod ahead;
 mod dataset;
 mod job;
 mod keeping;
+mod known;
 mod list;
 mod names;
 mod order;
@@ -23,10 +24,11 @@ mod worth;
 
 pub use ahead::{Ahead, Next, Outcome};
 pub use keeping::Keeping;
+pub use known::KeptBlocks;
 pub use names::DatasetName;
 pub use order::Order;
 pub use patterns::Pattern;
-pub use planned::{Followed, LISTS_MAX, PLANS_MAX, TooManyPlans, Who};
+pub use planned::{Followed, LISTS_MAX, PLANS_MAX, ReadyPlan, TooManyPlans, Who};
 
 use crate::access::{Access, Caller, Op};
 use ahead::Trails;

@@ -7,7 +7,7 @@ use crate::access::Access;
 use crate::checkpoints::{Generation, model_file_kind};
 use crate::engine::{Engine, Order, Pattern, Seen};
 use crate::language::{AccessPattern, Fact, Facts, FileType, Program, Property, Word, fact_of_key};
-use crate::workloads::{Role, Set, Workload, Workloads, file_type, frameworks};
+use crate::workloads::{Role, Set, Workload, Workloads, file_type, framework_names, frameworks};
 use std::time::Duration;
 
 /// What is known of an access, to be asked by rules.
@@ -43,8 +43,7 @@ impl<'a> AccessFacts<'a> {
             (Some(workload), Some(set)) => workload.agent_frameworks() | set.frameworks,
             _ => frameworks(program, access.key, None),
         };
-        let named = program.frameworks().iter().take(32).enumerate();
-        let frameworks = named.filter(|(at, _)| bits >> at & 1 == 1).map(|(_, one)| &*one.name).collect();
+        let frameworks = framework_names(program, bits).collect();
         let named = || set.map_or_else(|| file_type(program, access.key), |set| set.file_type);
         let file_type = if checkpoint.is_some() { Some(FileType::Checkpoint) } else { named() };
         Self { access, engine, seen, workloads, workload, set, checkpoint, file_type, frameworks, rest }

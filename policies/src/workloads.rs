@@ -107,6 +107,12 @@ pub(crate) fn frameworks(program: &Program, key: &str, user_agent: Option<&str>)
     program.detect(key, None, user_agent).filter_map(|(name, _)| bit(name)).fold(0, |all, at| all | 1 << at)
 }
 
+/// The frameworks of such bits.
+pub fn framework_names(program: &Program, bits: u32) -> impl Iterator<Item = &str> {
+    let named = program.frameworks().iter().take(32).enumerate();
+    named.filter(move |(at, _)| bits >> at & 1 == 1).map(|(_, one)| &*one.name)
+}
+
 /// The beginning of a text.
 fn bounded(text: &str) -> Box<str> {
     text[..text.floor_char_boundary(TEXT_BYTES_MAX)].into()
@@ -224,6 +230,27 @@ impl Workloads {
         self.workloads.values()
     }
 
+    /// All of them with their families, in no order.
+    pub fn families(&self) -> impl Iterator<Item = (u64, &Workload)> {
+        self.workloads.iter().map(|(family, workload)| (*family, workload))
+    }
+
+    /// The workload that has read a dataset last, if it is remembered, with its family.
+    pub(crate) fn last_reader(&self, dataset: u16, engine: &Engine) -> Option<(u64, &Workload)> {
+        let last_us = |workload: &Workload| {
+            let its = workload.sets.iter().filter(|set| engine.dataset_now(set.number) == dataset);
+            its.map(|set| set.last_us).max()
+        };
+        let read = self.families().filter_map(|one| Some((last_us(one.1)?, one)));
+        read.max_by_key(|(last_us, (family, _))| (*last_us, *family)).map(|(_, one)| one)
+    }
+
+    /// Whether a workload has asked for something lately.
+    #[must_use]
+    pub const fn is_active(&self, workload: &Workload, now_us: u64) -> bool {
+        now_us.saturating_sub(workload.last_us) <= self.limits.idle_us
+    }
+
     /// How many workloads that are active read a dataset.
     #[must_use]
     pub fn readers(&self, dataset: u16, now_us: u64) -> usize {
@@ -242,8 +269,7 @@ impl Workloads {
     /// The totals, as of now; `decisions` were taken.
     #[must_use]
     pub fn totals(&self, now_us: u64, decisions: u64) -> Totals {
-        let is_active = |it: &&Workload| now_us.saturating_sub(it.last_us) <= self.limits.idle_us;
-        let active: Vec<&Workload> = self.iter().filter(is_active).collect();
+        let active: Vec<&Workload> = self.iter().filter(|it| self.is_active(it, now_us)).collect();
         let in_phase = |phase: &Phase| active.iter().filter(|it| it.phase == Some(*phase)).count();
         Totals {
             workloads: self.workloads.len(),

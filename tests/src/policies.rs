@@ -1,12 +1,14 @@
-//! `mlgw policy …` and `mlgw trace …`: what they say and the status they end with.
+//! `mlgw policy …`, `mlgw trace …` and `mlgw workload …`: what they say and the status they end with.
 //!
 //! - `examining`: schema, validate and test;
 //! - `rehearsing`: import and simulate;
-//! - `running`: what a server runs, and how that is changed.
+//! - `running`: what a server runs, and how that is changed;
+//! - `workloads`: who reads what, what was told of it, and what that makes of an object.
 
 mod examining;
 mod rehearsing;
 mod running;
+mod workloads;
 
 use serde_json::Value;
 use std::path::Path;

@@ -75,10 +75,7 @@ pub(super) async fn list(
     }
     let kind = query.kind.as_deref().map(kind_of).transpose()?;
     let bucket = query.bucket.as_deref().map(|name| admin.bucket_id(name)).transpose()?;
-    let names: BTreeMap<u64, String> = {
-        let buckets = admin.catalogue.buckets(None, None, usize::MAX);
-        buckets.iter().map(|bucket| (bucket.id, bucket.name.clone())).collect()
-    };
+    let names = admin.bucket_names();
     let found = admin.decisions.list(Wanted { limit, kind, bucket });
     Ok(Json(DecisionList { decisions: found.into_iter().map(|entry| told(entry, &names)).collect() }))
 }

@@ -7,17 +7,23 @@ use crate::s3::error::{Code, S3Error};
 use axum::Json;
 use axum::extract::{Query, State};
 use mlgw_metadata::schema::ObjectVersion;
+use mlgw_policies::engine::{KeptBlocks, Unread};
 use mlgw_policies::language::{
     Due, Facts, Lost, PROPERTIES, Program, Recommendation, Seen, Tried, Word as _, resolve,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
+/// Blocks of one object that are looked for: of 80 GiB.
+const KEPT_BLOCKS_MAX: u32 = 10_000;
+
 /// What the running policy makes of an object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// The object, and where its bytes are.
     pub object: ObjectInfo,
+    /// What of it is kept as clean copies, of an object of a bound bucket.
+    pub kept: Option<KeptInfo>,
     /// The version that runs; 0: none was ever applied.
     pub version: u64,
     /// What is known, in the order of the language's tables.
@@ -34,6 +40,25 @@ pub struct Explanation {
     pub recommendation: RecommendationInfo,
     /// Why, in one sentence.
     pub reason: String,
+}
+
+/// Blocks of an object that are kept as clean copies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptInfo {
+    /// Blocks that it has, at most 10,000.
+    pub blocks: u32,
+    /// Those of them that are kept.
+    pub kept: u32,
+    /// Those of these that stay whatever comes.
+    pub pinned: u32,
+    /// Those of these that an access plan asks for.
+    pub planned: u32,
+}
+
+impl From<KeptBlocks> for KeptInfo {
+    fn from(KeptBlocks { blocks, kept, pinned, planned }: KeptBlocks) -> Self {
+        Self { blocks, kept, pinned, planned }
+    }
 }
 
 /// A fact.
@@ -150,8 +175,18 @@ impl Admin {
         let known = self.known(&bucket, &key, &object)?;
         let running = self.policies.running();
         let system = self.system_facts();
+        let number = running.number();
         let facts = ObjectFacts::new(&running.program, &known, &system, self.clock.now());
-        Ok(explained(&running.program, running.number(), &facts, shown))
+        let unread = Unread { bucket: bucket.id, key: key.as_str(), size: object.size, number: 0 };
+        let told = self.keeper.ask(|decider, now_us| {
+            let kept = bucket.binding.is_some().then(|| decider.kept_of(&unread, KEPT_BLOCKS_MAX).into());
+            decider.with_facts_of(now_us, &unread, |access| {
+                let mut facts = facts;
+                facts.access = Some(access);
+                Explanation { kept, ..explained(&running.program, number, &facts, shown) }
+            })
+        });
+        Ok(told)
     }
 
     /// An object of a bound bucket as it is described here: as its copy was, or else as far as it is shown.
@@ -173,6 +208,7 @@ fn explained(program: &Program, version: u64, facts: &dyn Facts, object: ObjectI
     let recommended = program.recommend(&verdict, None);
     Explanation {
         object,
+        kept: None,
         version,
         facts: known_facts(facts),
         rules: verdict.tried.iter().map(tried).collect(),

@@ -9,8 +9,9 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use http::StatusCode;
+use http::{Method, StatusCode};
 use mlgw_common::limits::POLICY_BYTES_MAX;
+use mlgw_policies::language::limits::PLAN_TEXT_BYTES_MAX;
 use sha2::{Digest as _, Sha256};
 use std::sync::Arc;
 
@@ -18,6 +19,8 @@ use std::sync::Arc;
 const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Of one with files of policies, which JSON may make longer.
 const POLICY_BODY_BYTES_MAX: usize = 2 * POLICY_BYTES_MAX;
+/// Of one with an access plan, in which JSON makes ends of lines longer.
+const PLAN_BODY_BYTES_MAX: usize = PLAN_TEXT_BYTES_MAX + PLAN_TEXT_BYTES_MAX / 8;
 
 /// Who sent a request, and from where; for the audit log.
 #[derive(Clone, Debug)]
@@ -42,8 +45,14 @@ pub(super) async fn require(
     if !principal.allows(Action::Admin, None, None) {
         return Err(denied("The admin API needs a key with the role admin that no glob narrows."));
     }
-    let is_policy = head.uri.path().starts_with("/v1/policy");
-    let bytes_max = if is_policy { POLICY_BODY_BYTES_MAX } else { BODY_BYTES_MAX };
+    let (path, is_put) = (head.uri.path(), head.method == Method::PUT);
+    let bytes_max = match path {
+        _ if path.starts_with("/v1/policy") => POLICY_BODY_BYTES_MAX,
+        _ if path.starts_with("/v1/workload-plans") && is_put => PLAN_BODY_BYTES_MAX,
+        _ => BODY_BYTES_MAX,
+    };
+    // Of bodies so long there is one at a time.
+    let _turn = if bytes_max == PLAN_BODY_BYTES_MAX { Some(admin.plans.turn().await) } else { None };
     let body = to_bytes(body, bytes_max).await.map_err(|_| {
         let message = format!("The body could not be read, or has more than {bytes_max} bytes.");
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "BodyTooLarge", message)

@@ -3,3 +3,4 @@
 mod calls;
 mod document;
 mod policy;
+mod workloads;

@@ -29,6 +29,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Client {
     target: Target,
+    patience: Duration,
     http: Http<HttpConnector, Full<Bytes>>,
 }
 
@@ -57,7 +58,14 @@ impl Client {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT_PATIENCE));
         connector.set_nodelay(true);
-        Ok(Self { target, http: Http::builder(TokioExecutor::new()).build(connector) })
+        let http = Http::builder(TokioExecutor::new()).build(connector);
+        Ok(Self { target, patience: PATIENCE, http })
+    }
+
+    /// The same client, which waits so long for an answer.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// Asks for a document.
@@ -114,7 +122,7 @@ impl Client {
             let body = answer.into_body().collect().await.map_err(|e| unreachable(e.to_string()))?.to_bytes();
             Ok::<_, CliError>((status, body))
         };
-        let whole = tokio::time::timeout(PATIENCE, whole).await;
+        let whole = tokio::time::timeout(self.patience, whole).await;
         let (status, body) = whole.map_err(|_| unreachable("it does not answer".to_owned()))??;
         if status.is_success() { Ok(body) } else { Err(refusal(status, &body)) }
     }

@@ -21,7 +21,7 @@ use super::output::Out;
 use super::{CliError, Global, talk};
 use clap::Subcommand;
 use mlgw_policies::language;
-pub(super) use text::unreadable;
+pub(super) use text::{read, unreadable};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum PolicyCommand {

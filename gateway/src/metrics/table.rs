@@ -213,6 +213,12 @@ metrics! {
         "1 while the stored policy does not hold and the built-in defaults run (stored), or a watched file is refused (file)"
     POLICY_LEARNING: Gauge "mlgw_policy_learning" []
         "Whether bounds may move by measured outcomes: 1 or 0"
+    WORKLOADS: Gauge "mlgw_workload_count" ["phase"]
+        "Workloads that have asked for something in the last ten minutes, by what they do; unknown as long as nobody can tell"
+    WORKLOAD_EPOCHS: Counter "mlgw_workload_epochs_total" []
+        "Epochs that all workloads have completed over what they train with"
+    WORKLOAD_BATCHES: Counter "mlgw_workload_batches_total" []
+        "Batches that all workloads have read: as many as they say, or bursts of reads with pauses between them"
     ACCESS_LOG_LINES: Counter "mlgw_access_log_lines_total" ["result"]
         "Lines of the access log: written, or dropped because the queue was full or the disk refused them"
     BUILD_INFO: Gauge "mlgw_build_info" ["version"]

@@ -96,6 +96,20 @@ impl Names {
         }
     }
 
+    /// The number of a key's dataset, if there is one already.
+    pub(super) fn find(&self, bucket: u64, key: &str) -> Option<u16> {
+        let (folder, name) = key.split_at(key.rfind('/').map_or(0, |slash| slash + 1));
+        let id = self.folder_id(bucket, folder);
+        let of_folder = self.folders.get(&id).and_then(|found| found.within.or(found.flat));
+        let whole = of_folder.or_else(|| {
+            let above =
+                std::iter::successors(self.parent(bucket, folder), |(folder, _)| self.parent(bucket, folder));
+            above.filter_map(|(_, id)| self.folders.get(&id)?.within).next()
+        });
+        let of_pattern = || self.places.get(&self.place_id(id, &pattern_of(name))).copied();
+        whole.or_else(of_pattern).map(|dataset| self.root(dataset))
+    }
+
     /// The dataset that a number stands for by now.
     pub(super) fn root(&self, dataset: u16) -> u16 {
         let mut dataset = dataset;
@@ -207,8 +221,12 @@ impl Names {
         }
     }
 
+    fn place_id(&self, folder_id: u64, pattern: &str) -> u64 {
+        mixed(folder_id ^ xxh3_64_with_seed(pattern.as_bytes(), self.seed))
+    }
+
     fn of_pattern(&mut self, bucket: u64, folder: &str, folder_id: u64, pattern: &str) -> u16 {
-        let id = mixed(folder_id ^ xxh3_64_with_seed(pattern.as_bytes(), self.seed));
+        let id = self.place_id(folder_id, pattern);
         if let Some(dataset) = self.places.get(&id) {
             return self.root(*dataset);
         }
@@ -327,6 +345,9 @@ mod tests {
         assert!(train.iter().all(|part| names.root(*part) == whole), "{train:?}");
         assert_ne!(names.root(val), whole);
         assert_eq!(names.dataset(1, "i/train/c7x/b/c/1.jpg"), whole);
+        assert_eq!(names.find(1, "i/train/never/seen/1.jpg"), Some(whole));
+        assert_eq!(names.find(1, "i/val/c1x/a/2.jpg"), Some(names.root(val)));
+        assert_eq!((names.find(1, "i/val/c1x/a/x"), names.find(2, "i/train/c7x/a/1.jpg")), (None, None));
         assert_eq!(names.name(whole).folder, "i/train/");
         assert_ne!(names.dataset(2, "i/train/c7x/a/1.jpg"), whole);
     }

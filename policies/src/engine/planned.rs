@@ -36,14 +36,26 @@ pub enum Who {
     Caller(u64),
     /// All callers of a family.
     Family(u64),
+    /// All callers of the families that are named to it ([`super::Engine::add_family`]): nobody at first.
+    Families,
 }
 
-impl Who {
-    fn is(self, caller: Caller) -> bool {
-        match self {
-            Self::Caller(id) => id == caller.id,
-            Self::Family(family) => family == caller.family,
-        }
+/// Families that may follow one plan; of more, those that came last.
+const FAMILIES_MAX: usize = 64;
+
+/// A plan as the engine takes it at once. Making it takes time for each of its keys, and no engine.
+pub struct ReadyPlan {
+    follower: Follower,
+    plan: Plan,
+    named: Named,
+}
+
+impl ReadyPlan {
+    /// The plan of that number of who will read what in a bucket; `seed` is that of the engine's blocks.
+    #[must_use]
+    pub fn new(seed: u64, number: u64, who: Who, bucket: u64, plan: Plan) -> Self {
+        let named = Named::new(seed, bucket, std::sync::Arc::clone(&plan.keys));
+        Self { follower: Follower::new(number, who, 0, &plan), plan, named }
     }
 }
 
@@ -76,21 +88,16 @@ pub(super) struct Plans {
 }
 
 impl Plans {
-    /// Takes a plan, in the place of the one that had its number.
-    pub(super) fn put(
-        &mut self,
-        number: u64,
-        who: Who,
-        bucket: u64,
-        mut plan: Plan,
-        seed: u64,
-    ) -> Result<(), TooManyPlans> {
+    /// Takes a plan, in the place of the one that had its number. Where its keys are those of another, they share them.
+    pub(super) fn put(&mut self, ready: ReadyPlan, seed: u64) -> Result<(), TooManyPlans> {
+        let ReadyPlan { mut follower, plan, named } = ready;
+        let Follower { number, who, .. } = follower;
         let others = self.followers.iter().filter(|follower| follower.number != number).count();
         let shared = self
             .lists
             .iter()
             .enumerate()
-            .find_map(|(at, list)| list.share(seed, bucket, &plan).map(|plan| (at, plan)));
+            .find_map(|(at, list)| list.share(seed, named.bucket, &plan).map(|plan| (at, plan)));
         let is_free = |list: &usize| {
             self.followers
                 .iter()
@@ -103,22 +110,35 @@ impl Plans {
         }
         let list = match shared {
             Some((list, shared)) => {
-                plan = shared;
+                follower = Follower::new(number, who, list, &shared);
                 self.drop_plan(number);
+                // It may have been the only one of that list.
+                if !self.lists[list].is(named.bucket, shared.keys()) {
+                    self.lists[list] = Named::new(seed, named.bucket, std::sync::Arc::clone(&shared.keys));
+                }
                 list
             }
             None => {
                 let list = free.unwrap_or_default();
                 self.drop_plan(number);
                 self.lists.resize_with(self.lists.len().max(list + 1), Named::default);
+                self.lists[list] = named;
                 list
             }
         };
-        if !self.lists[list].is(bucket, plan.keys()) {
-            self.lists[list] = Named::new(seed, bucket, std::sync::Arc::clone(&plan.keys));
-        }
-        self.followers.push(Follower::new(number, who, list, &plan));
+        follower.list = list;
+        self.followers.push(follower);
         Ok(())
+    }
+
+    /// From now on a family follows a plan, too.
+    pub(super) fn add_family(&mut self, number: u64, family: u64) {
+        let follower = self.followers.iter_mut().find(|follower| follower.number == number);
+        let Some(follower) = follower.filter(|follower| !follower.families.contains(&family)) else { return };
+        if follower.families.len() >= FAMILIES_MAX {
+            follower.families.remove(0);
+        }
+        follower.families.push(family);
     }
 
     /// Forgets a plan; says whether there was one.
@@ -147,7 +167,7 @@ impl Plans {
     pub(super) fn read(&mut self, caller: Caller, object: u64, now_us: u64) -> bool {
         let Self { lists, followers, .. } = self;
         let mut is_planned = false;
-        for follower in followers.iter_mut().filter(|follower| follower.who.is(caller)) {
+        for follower in followers.iter_mut().filter(|follower| follower.is_of(caller)) {
             if let Some(key) = lists[follower.list].find(object) {
                 follower.read(key, now_us);
                 is_planned |= follower.counts();
@@ -174,14 +194,14 @@ impl Plans {
     /// Who reads an object by a plan that counts.
     pub(super) fn follower(&self, caller: Caller, object: u64) -> Option<&Follower> {
         let mut its =
-            self.followers.iter().filter(|follower| follower.who.is(caller) && follower.is_trusted());
+            self.followers.iter().filter(|follower| follower.is_of(caller) && follower.is_trusted());
         its.find(|follower| self.lists[follower.list].find(object).is_some())
     }
 
     /// The objects that are to be looked for now whose blocks were kept before their plan was trusted: which list, which keys.
     pub(super) fn take_unadopted(&mut self, caller: Caller) -> Option<(usize, std::ops::Range<u32>)> {
         let Self { lists, followers, .. } = self;
-        let follower = followers.iter_mut().find(|follower| follower.who.is(caller) && follower.adopts())?;
+        let follower = followers.iter_mut().find(|follower| follower.is_of(caller) && follower.adopts())?;
         Some((follower.list, follower.take_to_adopt(lists[follower.list].keys.len())))
     }
 

@@ -3,7 +3,7 @@
 //! Jobs without a plan on the same dataset are guessed as ever: a block is worth the most that plans or guesses make it.
 
 use super::job::JobRef;
-use super::planned::{self, Followed, TooManyPlans, Who};
+use super::planned::{self, Followed, ReadyPlan, TooManyPlans, Who};
 use super::shares::{GAIN_MIN, Least};
 use super::table::{Place, Slot};
 use super::{Advice, Engine, Seen};
@@ -27,9 +27,22 @@ impl Engine {
     /// # Errors
     /// When there are too many.
     pub fn put_plan(&mut self, number: u64, who: Who, bucket: u64, plan: Plan) -> Result<(), TooManyPlans> {
-        self.plans.put(number, who, bucket, plan, self.options.seed)?;
+        self.put_ready_plan(ReadyPlan::new(self.options.seed, number, who, bucket, plan))
+    }
+
+    /// As [`Engine::put_plan`], and quick: but for a plan whose keys are those of another in its bucket, that is looked at key by key here.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn put_ready_plan(&mut self, ready: ReadyPlan) -> Result<(), TooManyPlans> {
+        self.plans.put(ready, self.options.seed)?;
         self.set_no_job_planned();
         Ok(())
+    }
+
+    /// From now on all callers of a family follow a plan that is for [`Who::Families`].
+    pub fn add_family(&mut self, number: u64, family: u64) {
+        self.plans.add_family(number, family);
     }
 
     /// Forgets a plan; says whether there was one.

@@ -94,6 +94,11 @@ impl Streams {
         self.streams.get(&id)?.job
     }
 
+    /// The stream in which a caller reads a dataset, if it does.
+    pub(super) fn id(caller: Caller, dataset: u16) -> u64 {
+        id_of(caller, dataset)
+    }
+
     /// The stream of an access.
     pub(super) fn note(&mut self, access: &Access<'_>, dataset: u16) -> u64 {
         let id = id_of(access.caller, dataset);

@@ -30,6 +30,22 @@ pub enum Role {
     Serving,
 }
 
+impl Role {
+    /// Its word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Undecided => "undecided",
+            Self::Training => "training",
+            Self::Validation => "validation",
+            Self::Evaluation => "evaluation",
+            Self::Model => "model",
+            Self::Small => "small",
+            Self::Serving => "serving",
+        }
+    }
+}
+
 /// A dataset that a workload reads.
 #[derive(Clone, Debug)]
 pub struct Set {

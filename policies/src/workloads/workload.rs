@@ -288,6 +288,11 @@ impl Workload {
         self.callers.iter().filter(|(_, last_us)| now_us.saturating_sub(*last_us) <= idle_us).count()
     }
 
+    /// Those that are told apart.
+    pub(crate) fn caller_ids(&self) -> impl Iterator<Item = u64> {
+        self.callers.iter().map(|(id, _)| *id)
+    }
+
     pub(super) fn callers(&self) -> u32 {
         self.callers.len() as u32
     }

@@ -1,5 +1,6 @@
 //! Calls over a real catalogue and hot tier, signed as the command line signs them.
 
+use crate::access_plans::AccessPlans;
 use crate::access_traces::AccessTraces;
 use crate::admin::{Admin, Served, router};
 use crate::audit::{AuditLog, Line};
@@ -71,6 +72,8 @@ impl Api {
             bytes_max: 1 << 20,
             budgets: std::collections::HashMap::new(),
         };
+        let program = Arc::new(mlgw_policies::language::Program::built_in().unwrap());
+        let keeper = Keeper::new(1 << 16, program, &*clock);
         let admin = Admin {
             catalogue,
             tiers,
@@ -79,15 +82,9 @@ impl Api {
             policies,
             writeback: WriteBack::open(means).unwrap(),
             upstreams: mlgw_tiering::hot::Upstreams::default(),
-            traces: AccessTraces::new(
-                dir.path(),
-                Keeper::new(
-                    1 << 16,
-                    Arc::new(mlgw_policies::language::Program::built_in().unwrap()),
-                    &*clock,
-                ),
-                clock.clone(),
-            ),
+            traces: AccessTraces::new(dir.path(), keeper.clone(), clock.clone()),
+            plans: AccessPlans::open(dir.path(), keeper.clone(), clock.clone()).unwrap(),
+            keeper,
             decisions,
             keyring,
             recent: Recent::new(Sample::take(&metrics, Durations::default())),

@@ -4,8 +4,9 @@ use super::calls::Api;
 use super::document::{assert_schema_of, assert_taken};
 use crate::admin::{
     ActionInfo, ApplyRequest, ConditionSeen, DeedInfo, EffectivePolicy, Explanation, FactInfo, FreezeRequest,
-    LostAction, NotJudged, ObjectInfo, PlanCursor, PlanExample, PlanPage, PlanRequest, PolicyChange,
-    PolicyHistory, PolicyInfo, PolicyText, PolicyVersionInfo, RecommendationInfo, RollbackRequest, RuleTried,
+    KeptInfo, LostAction, NotJudged, ObjectInfo, PlanCursor, PlanExample, PlanPage, PlanRequest,
+    PolicyChange, PolicyHistory, PolicyInfo, PolicyText, PolicyVersionInfo, RecommendationInfo,
+    RollbackRequest, RuleTried,
 };
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -97,6 +98,7 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
     };
     let told = Explanation {
         object: object(),
+        kept: Some(KeptInfo { blocks: 1, kept: 1, pinned: 1, planned: 0 }),
         version: 1,
         facts: vec![FactInfo { property: "size".into(), value: "1B".into() }],
         rules: vec![rule],

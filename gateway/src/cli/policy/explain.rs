@@ -1,6 +1,6 @@
 //! `mlgw policy explain`
 
-use crate::admin::{ActionInfo, Explanation, RuleTried};
+use crate::admin::{ActionInfo, Explanation, KeptInfo, RuleTried};
 use crate::cli::client::Client;
 use crate::cli::object::Location;
 use crate::cli::output::{Out, columns, pairs};
@@ -21,6 +21,7 @@ fn show(told: &Explanation) -> String {
     let head = pairs(&[
         ("object", format!("s3://{}/{}", object.bucket, object.key)),
         ("is in", tiers.join(", ")),
+        ("is kept", told.kept.as_ref().map_or_else(|| "-".to_owned(), kept)),
         ("facts", facts.collect::<Vec<_>>().join(", ")),
         ("policy", format!("version {}", told.version)),
         ("why", told.reason.clone()),
@@ -42,6 +43,11 @@ fn show(told: &Explanation) -> String {
     };
     let rules: Vec<_> = told.rules.iter().map(tried).collect();
     format!("{head}\n{actions}{}", columns(&["RULE", "PRIORITY", "MATCHED", "SAW", "FROM"], &rules))
+}
+
+fn kept(kept: &KeptInfo) -> String {
+    let KeptInfo { blocks, kept, pinned, planned } = kept;
+    format!("{kept} of {blocks} blocks, {pinned} of them pinned, {planned} planned")
 }
 
 fn recommended(told: &Explanation) -> String {

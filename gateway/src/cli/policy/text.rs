@@ -45,7 +45,7 @@ impl Held {
 ///
 /// # Errors
 /// A usage error when there is none; a failure when it cannot be read.
-pub(super) fn read(path: &Path) -> Result<String, CliError> {
+pub(in crate::cli) fn read(path: &Path) -> Result<String, CliError> {
     std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))
 }
 

@@ -6,6 +6,7 @@
 
 use super::lap::Lap;
 use super::{Followed, NEVER, Who};
+use crate::access::Caller;
 use crate::plan::{Epochs, Plan};
 use std::ops::Range;
 
@@ -42,6 +43,8 @@ const ADOPTED: u32 = 8;
 pub(in crate::engine) struct Follower {
     pub(super) number: u64,
     pub(super) who: Who,
+    /// Those that were named to it, where it is for such.
+    pub(super) families: Vec<u64>,
     /// The list of its keys.
     pub(in crate::engine) list: usize,
     plan: Plan,
@@ -76,6 +79,7 @@ impl Follower {
         let mut follower = Self {
             number,
             who,
+            families: Vec::new(),
             list,
             plan: plan.clone(),
             epochs: plan.epochs(),
@@ -98,6 +102,15 @@ impl Follower {
         };
         follower.begin();
         follower
+    }
+
+    /// Whether it is for a caller.
+    pub(super) fn is_of(&self, caller: Caller) -> bool {
+        match self.who {
+            Who::Caller(id) => id == caller.id,
+            Who::Family(family) => family == caller.family,
+            Who::Families => self.families.contains(&caller.family),
+        }
     }
 
     /// Begins at the first epoch.

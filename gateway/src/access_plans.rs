@@ -1,0 +1,369 @@
+//! Access plans: what clients tell that they will read, kept and given to the policy engine.
+//!
+//! `plans/ID.plan` in the data directory each ([`file`]). A plan is for the workloads that give themselves a name, those that are there and those that come; it counts
+//! only while they do what it says. Always: what the engine was given is durable before anybody is told, and is given again after a start; so many plans
+//! and keys at most as limits say. Plans are changed one at a time. When power fails while one is put, the one before it or the new one is there. A
+//! file that is damaged is passed over and said loudly: its workload is guessed as ever.
+
+mod file;
+
+pub use file::About;
+
+use crate::credentials::sealer::write_private;
+use mlgw_common::limits::ACCESS_PLAN_KEYS_MAX;
+use mlgw_common::{Clock, Timestamp};
+use mlgw_policies::BLOCK_ID_SEED;
+use mlgw_policies::engine::{Followed, PLANS_MAX, ReadyPlan, TooManyPlans, Who};
+use mlgw_policies::plan::{Plan, Reading};
+use mlgw_tiering::Keeper;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const ID_BYTES_MAX: usize = 64;
+/// As much of a workload's name as is remembered.
+const WORKLOAD_BYTES_MAX: usize = 256;
+const EXTENSION: &str = "plan";
+
+/// The plans of a server.
+pub struct AccessPlans {
+    dir: PathBuf,
+    keeper: Keeper,
+    clock: Arc<dyn Clock>,
+    held: Mutex<Held>,
+    /// One at a time reads a document and lists what it names: both may be large.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Held {
+    plans: BTreeMap<String, Given>,
+    /// What the next plan is numbered.
+    number: u64,
+}
+
+/// A plan that the engine has.
+#[derive(Clone)]
+struct Given {
+    number: u64,
+    about: About,
+    reading: Reading,
+    keys: u32,
+}
+
+/// A plan, and how far it is followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessPlan {
+    /// Its id.
+    pub id: String,
+    /// Whose it is.
+    pub about: About,
+    /// How its keys are read.
+    pub reading: Reading,
+    /// How many keys it has.
+    pub keys: u32,
+    /// How it is followed.
+    pub followed: Option<Followed>,
+    /// The ids of the workloads that are known of its name.
+    pub workloads: Vec<String>,
+}
+
+/// Why something is not done with plans.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessPlanError {
+    /// It is no id.
+    #[error("{0:?} is no id of a plan: 1 to 64 of a-z, 0-9, - and _, beginning with a letter or digit")]
+    BadId(String),
+    /// It is no name of a workload.
+    #[error("the name of a workload has 1 to {WORKLOAD_BYTES_MAX} bytes, not {0}")]
+    BadWorkload(usize),
+    /// There are too many.
+    #[error("there are {PLANS_MAX} plans already: delete one")]
+    TooMany,
+    /// They have too many keys.
+    #[error(
+        "all plans together have at most {ACCESS_PLAN_KEYS_MAX} keys, and with this one they would have {0}: delete one"
+    )]
+    TooManyKeys(u64),
+    /// The engine does not take it.
+    #[error(transparent)]
+    Engine(#[from] TooManyPlans),
+    /// There is none of that id.
+    #[error("there is no plan {0:?}")]
+    NoSuchPlan(String),
+    /// The disk.
+    #[error("the plans in {0}: {1}")]
+    Io(String, io::Error),
+}
+
+impl AccessPlans {
+    /// The plans of a data directory, given to the engine. Blocks, some tens of milliseconds for a million keys.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn open(data_dir: &Path, keeper: Keeper, clock: Arc<dyn Clock>) -> Result<Self, AccessPlanError> {
+        let (dir, held, turn) = (data_dir.join("plans"), Mutex::default(), tokio::sync::Mutex::default());
+        let plans = Self { dir, keeper, clock, held, turn };
+        let ids = plans.ids().map_err(|error| plans.failed(error))?;
+        let mut held = plans.held.lock();
+        for id in ids {
+            if let Err(why) = plans.take_up(&mut held, &id) {
+                tracing::error!(plan = id, why, "an access plan is passed over; put it again");
+            }
+        }
+        drop(held);
+        Ok(plans)
+    }
+
+    /// Waits until nobody else puts a plan.
+    pub async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
+    /// Takes a plan, in the place of the one of its id, which is returned with it. Blocks.
+    ///
+    /// # Errors
+    /// Why not; then nothing changes.
+    pub fn put(
+        &self,
+        id: &str,
+        about: About,
+        plan: Plan,
+    ) -> Result<(Option<AccessPlan>, AccessPlan), AccessPlanError> {
+        check(id)?;
+        if !(1..=WORKLOAD_BYTES_MAX).contains(&about.workload.len()) {
+            return Err(AccessPlanError::BadWorkload(about.workload.len()));
+        }
+        let about = About { put_ms: self.clock.now().as_millis(), ..about };
+        let bytes = file::written(&about, &plan);
+        let mut held = self.held.lock();
+        let before = held.plans.get(id).map(|given| self.told(id, given));
+        self.give(&mut held, id, about, plan)?;
+        if let Err(error) = self.write(id, &bytes) {
+            // What is there holds, if anything is.
+            self.forget(&mut held, id);
+            let _ = self.take_up(&mut held, id);
+            return Err(self.failed(error));
+        }
+        let given = held.plans.get(id).ok_or_else(|| AccessPlanError::NoSuchPlan(id.to_owned()))?;
+        Ok((before, self.told(id, given)))
+    }
+
+    /// Forgets a plan, and says what it was. Blocks.
+    ///
+    /// # Errors
+    /// When there is none of that id; those of the disk.
+    pub fn delete(&self, id: &str) -> Result<AccessPlan, AccessPlanError> {
+        let mut held = self.held.lock();
+        let given = held.plans.get(id).ok_or_else(|| AccessPlanError::NoSuchPlan(id.to_owned()))?;
+        let before = self.told(id, given);
+        let removed = fs::remove_file(self.path(id)).and_then(|()| File::open(&self.dir)?.sync_all());
+        removed.map_err(|error| self.failed(error))?;
+        self.forget(&mut held, id);
+        Ok(before)
+    }
+
+    /// All plans, by id.
+    #[must_use]
+    pub fn list(&self) -> Vec<AccessPlan> {
+        let given: Vec<_> =
+            self.held.lock().plans.iter().map(|(id, given)| (id.clone(), given.clone())).collect();
+        given.iter().map(|(id, given)| self.told(id, given)).collect()
+    }
+
+    /// One plan.
+    ///
+    /// # Errors
+    /// When there is none of that id.
+    pub fn show(&self, id: &str) -> Result<AccessPlan, AccessPlanError> {
+        let given = self.held.lock().plans.get(id).cloned();
+        given.map(|given| self.told(id, &given)).ok_or_else(|| AccessPlanError::NoSuchPlan(id.to_owned()))
+    }
+
+    fn told(&self, id: &str, given: &Given) -> AccessPlan {
+        let Given { number, about, reading, keys } = given.clone();
+        let (followed, workloads) = self.keeper.ask(|decider, _| {
+            let its =
+                decider.workloads.iter().filter(|it| it.identity.name.as_deref() == Some(&about.workload));
+            (decider.engine.plan(number), its.map(|it| it.id.to_string()).collect())
+        });
+        AccessPlan { id: id.to_owned(), about, reading, keys, followed, workloads }
+    }
+
+    /// Gives a plan to the engine, in the place of the one of its id.
+    fn give(&self, held: &mut Held, id: &str, about: About, plan: Plan) -> Result<(), AccessPlanError> {
+        let others = || held.plans.iter().filter(|(other, _)| *other != id);
+        if others().count() >= PLANS_MAX {
+            return Err(AccessPlanError::TooMany);
+        }
+        let (reading, keys) = (plan.reading(), plan.keys().len());
+        let all = others().map(|(_, given)| u64::from(given.keys)).sum::<u64>() + u64::from(keys);
+        if all > ACCESS_PLAN_KEYS_MAX {
+            return Err(AccessPlanError::TooManyKeys(all));
+        }
+        let number = held.plans.get(id).map_or(held.number, |given| given.number);
+        let ready = ReadyPlan::new(BLOCK_ID_SEED, number, Who::Families, about.bucket_id, plan);
+        self.keeper.ask(|decider, _| decider.put_plan(number, &about.workload, ready))?;
+        held.number = held.number.max(number + 1);
+        held.plans.insert(id.to_owned(), Given { number, about, reading, keys });
+        Ok(())
+    }
+
+    fn forget(&self, held: &mut Held, id: &str) {
+        if let Some(given) = held.plans.remove(id) {
+            self.keeper.ask(|decider, _| decider.drop_plan(given.number));
+        }
+    }
+
+    /// Gives the engine a plan that is on the disk; or says why not.
+    fn take_up(&self, held: &mut Held, id: &str) -> Result<(), String> {
+        let bytes = fs::read(self.path(id)).map_err(|error| error.to_string())?;
+        let (about, plan) = file::read(&bytes).map_err(|error| error.to_string())?;
+        self.give(held, id, about, plan).map_err(|error| error.to_string())
+    }
+
+    fn write(&self, id: &str, bytes: &[u8]) -> io::Result<()> {
+        if !self.dir.exists() {
+            fs::create_dir(&self.dir)?;
+            self.dir.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())?;
+        }
+        write_private(&self.dir, &self.path(id), bytes)
+    }
+
+    fn path(&self, id: &str) -> PathBuf {
+        self.dir.join(format!("{id}.{EXTENSION}"))
+    }
+
+    /// The ids of those that are on the disk, in their order.
+    fn ids(&self) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut ids = Vec::new();
+        for entry in entries {
+            let path = entry?.path();
+            let id = path.file_stem().and_then(|stem| stem.to_str()).filter(|id| check(id).is_ok());
+            ids.extend(id.filter(|_| path.extension().is_some_and(|of| of == EXTENSION)).map(str::to_owned));
+        }
+        ids.sort();
+        Ok(ids)
+    }
+
+    fn failed(&self, error: io::Error) -> AccessPlanError {
+        AccessPlanError::Io(self.dir.display().to_string(), error)
+    }
+}
+
+impl AccessPlan {
+    /// When it was put.
+    #[must_use]
+    pub const fn put(&self) -> Timestamp {
+        Timestamp(self.about.put_ms)
+    }
+}
+
+/// Whether it is an id.
+///
+/// # Errors
+/// When it is none.
+pub fn check(id: &str) -> Result<(), AccessPlanError> {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let begins = id.bytes().next().is_some_and(is_plain);
+    let rest = id.bytes().all(|byte| is_plain(byte) || byte == b'-' || byte == b'_');
+    let is_one = begins && rest && id.len() <= ID_BYTES_MAX;
+    if is_one { Ok(()) } else { Err(AccessPlanError::BadId(id.to_owned())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{About, AccessPlanError, AccessPlans, WORKLOAD_BYTES_MAX};
+    use mlgw_common::SystemClock;
+    use mlgw_common::limits::ACCESS_PLAN_KEYS_MAX;
+    use mlgw_policies::engine::PLANS_MAX;
+    use mlgw_policies::language::Program;
+    use mlgw_policies::plan::{Plan, Reading};
+    use mlgw_tiering::Keeper;
+    use std::fs;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    fn plans(dir: &Path) -> AccessPlans {
+        let keeper = Keeper::new(1 << 16, Arc::new(Program::built_in().unwrap()), &SystemClock);
+        AccessPlans::open(dir, keeper, Arc::new(SystemClock)).unwrap()
+    }
+
+    fn about(workload: &str) -> About {
+        About { workload: workload.into(), bucket: "lake".into(), bucket_id: 1, put_ms: 0 }
+    }
+
+    fn plan(keys: &[&str]) -> Plan {
+        Plan::new(keys.iter().copied(), Reading::default()).unwrap()
+    }
+
+    #[test]
+    fn what_was_put_is_there_after_a_start_and_what_was_deleted_is_not() {
+        let room = tempfile::tempdir().unwrap();
+        let here = plans(room.path());
+        here.put("one", about("resnet"), plan(&["a", "b"])).unwrap();
+        here.put("two", about("bert"), plan(&["c"])).unwrap();
+        let (before, after) = here.put("two", about("bert"), plan(&["c", "d", "e"])).unwrap();
+        assert_eq!((before.unwrap().keys, after.keys), (1, 3));
+        here.put("gone", about("resnet"), plan(&["a"])).unwrap();
+        assert_eq!(here.delete("gone").unwrap().id, "gone");
+        assert!(matches!(here.delete("gone"), Err(AccessPlanError::NoSuchPlan(_))));
+        let again = plans(room.path());
+        assert_eq!(again.list(), here.list());
+        let (one, two) = (again.show("one").unwrap(), again.show("two").unwrap());
+        assert_eq!((one.keys, two.keys, &*two.about.workload), (2, 3, "bert"));
+        assert!(one.followed.is_some_and(|followed| !followed.is_trusted && followed.keys == 2));
+        again.put("three", about("bert"), plan(&["f"])).unwrap();
+        assert!(
+            [one, two].iter().all(|plan| again.show(&plan.id).unwrap() == *plan),
+            "numbers are not given twice"
+        );
+    }
+
+    #[test]
+    fn a_damaged_file_is_passed_over_and_can_be_replaced() {
+        let room = tempfile::tempdir().unwrap();
+        plans(room.path()).put("one", about("resnet"), plan(&["a", "b"])).unwrap();
+        plans(room.path()).put("two", about("resnet"), plan(&["a", "b"])).unwrap();
+        fs::write(room.path().join("plans/one.plan"), "mlgw-plan 1").unwrap();
+        fs::write(room.path().join("plans/two.plan.new"), "mlgw-plan 1").unwrap();
+        let again = plans(room.path());
+        assert_eq!(again.list().iter().map(|plan| &*plan.id).collect::<Vec<_>>(), ["two"]);
+        again.put("one", about("resnet"), plan(&["a"])).unwrap();
+        again.put("two", about("resnet"), plan(&["a"])).unwrap();
+        assert_eq!(plans(room.path()).list().len(), 2);
+    }
+
+    #[test]
+    fn what_is_too_much_or_no_name_is_refused_and_changes_nothing() {
+        let room = tempfile::tempdir().unwrap();
+        let here = plans(room.path());
+        for id in ["", "..", "a/b", "A", "-a", &"a".repeat(65), "a.b"] {
+            let put = here.put(id, about("resnet"), plan(&["a"]));
+            assert!(matches!(put, Err(AccessPlanError::BadId(_))), "{id}");
+        }
+        for name in ["", &"x".repeat(WORKLOAD_BYTES_MAX + 1)] {
+            let put = here.put("a", about(name), plan(&["a"]));
+            assert!(matches!(put, Err(AccessPlanError::BadWorkload(_))), "{name}");
+        }
+        for number in 0..PLANS_MAX {
+            here.put(&format!("p{number}"), about("resnet"), plan(&["a"])).unwrap();
+        }
+        assert!(matches!(here.put("more", about("resnet"), plan(&["a"])), Err(AccessPlanError::TooMany)));
+        here.put("p3", about("resnet"), plan(&["a", "b"])).unwrap();
+        assert_eq!(plans(room.path()).list(), here.list());
+        let large: Vec<String> = (0..ACCESS_PLAN_KEYS_MAX / 2).map(|n| n.to_string()).collect();
+        let large = || Plan::new(large.iter().map(String::as_str), Reading::default()).unwrap();
+        here.put("p4", about("resnet"), large()).unwrap();
+        let put = here.put("p5", about("resnet"), large());
+        assert!(matches!(put, Err(AccessPlanError::TooManyKeys(keys)) if keys > ACCESS_PLAN_KEYS_MAX));
+        assert_eq!(here.show("p5").unwrap().keys, 1);
+    }
+}

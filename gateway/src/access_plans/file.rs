@@ -1,0 +1,116 @@
+//! A plan as a file: a line that says whose it is, and the plan's own bytes.
+//!
+//! The line is `mlgw-plan 1 CRC JSON`: version, CRC32C of the JSON in hexadecimal, and the rest. Plans have a version and a checksum of their own. Always: what is read
+//! back is what was written, and anything else is refused.
+
+use crc_fast::{CrcAlgorithm, checksum};
+use mlgw_policies::plan::{BadPlan, Plan};
+use serde::{Deserialize, Serialize};
+
+const MAGIC: &str = "mlgw-plan";
+const VERSION: &str = "1";
+
+/// Whose plan it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// The name that those give themselves who follow it.
+    pub workload: String,
+    /// The bucket's name, and its id.
+    pub bucket: String,
+    /// Keys of a bucket of the same name that came later are not meant.
+    pub bucket_id: u64,
+    /// When it was put, in milliseconds since 1970.
+    pub put_ms: i64,
+}
+
+/// Why a file holds no plan.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BadFile {
+    /// It is not what was written.
+    #[error("it is damaged")]
+    Damaged,
+    /// A later program wrote it.
+    #[error("it is of version {0}, which this program does not know")]
+    Version(String),
+    /// The plan in it is none.
+    #[error(transparent)]
+    Plan(#[from] BadPlan),
+}
+
+/// A file's bytes.
+pub(super) fn written(about: &About, plan: &Plan) -> Vec<u8> {
+    let json = serde_json::to_string(about).unwrap_or_default();
+    let mut bytes = format!("{MAGIC} {VERSION} {:08x} {json}\n", crc(&json)).into_bytes();
+    bytes.extend_from_slice(&plan.to_bytes());
+    bytes
+}
+
+/// What a file's bytes say.
+pub(super) fn read(bytes: &[u8]) -> Result<(About, Plan), BadFile> {
+    let end = bytes.iter().position(|byte| *byte == b'\n').ok_or(BadFile::Damaged)?;
+    let line = std::str::from_utf8(&bytes[..end]).map_err(|_| BadFile::Damaged)?;
+    let mut words = line.splitn(4, ' ');
+    let mut word = || words.next().ok_or(BadFile::Damaged);
+    if word()? != MAGIC {
+        return Err(BadFile::Damaged);
+    }
+    let version = word()?;
+    if version != VERSION {
+        return Err(BadFile::Version(version.to_owned()));
+    }
+    let (sum, json) = (word()?, word()?);
+    if sum != format!("{:08x}", crc(json)) {
+        return Err(BadFile::Damaged);
+    }
+    let about = serde_json::from_str(json).map_err(|_| BadFile::Damaged)?;
+    Ok((about, Plan::from_bytes(&bytes[end + 1..])?))
+}
+
+fn crc(text: &str) -> u64 {
+    checksum(CrcAlgorithm::Crc32Iscsi, text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{About, BadFile, read, written};
+    use mlgw_policies::plan::{Plan, Reading, Sampler};
+
+    fn example() -> (About, Plan) {
+        let about = About {
+            workload: "resnet".into(),
+            bucket: "lake".into(),
+            bucket_id: 7,
+            put_ms: 1_700_000_000_123,
+        };
+        let reading =
+            Reading { sampler: Sampler::TorchDistributed, seed: 42, epochs: 90, ..Reading::default() };
+        (about, Plan::new(["a/1", "a/2", "b"], reading).unwrap())
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_else() {
+        let (about, plan) = example();
+        let bytes = written(&about, &plan);
+        assert_eq!(read(&bytes).unwrap(), (about, plan));
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert!(read(&damaged).is_err(), "byte {at}");
+            assert!(read(&bytes[..at]).is_err(), "cut at {at}");
+        }
+        let text = String::from_utf8_lossy(&bytes).replacen("mlgw-plan 1", "mlgw-plan 2", 1);
+        assert!(matches!(read(text.as_bytes()), Err(BadFile::Version(version)) if version == "2"));
+    }
+
+    #[test]
+    fn the_format_is_the_one_that_was_released() {
+        let (about, plan) = example();
+        let bytes = written(&about, &plan);
+        let end = bytes.iter().position(|byte| *byte == b'\n').unwrap();
+        let line = r#"mlgw-plan 1 8fdaa7b0 {"workload":"resnet","bucket":"lake","bucket_id":7,"put_ms":1700000000123}"#;
+        assert_eq!(std::str::from_utf8(&bytes[..end]).unwrap(), line);
+        // The last eight are the checksum, which reading compares.
+        let hex: String = bytes[end + 1..bytes.len() - 8].iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "0101002a005a010003".to_owned() + "0003612f31" + "020132" + "000162" + "00");
+    }
+}

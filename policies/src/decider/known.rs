@@ -1,0 +1,93 @@
+//! What is known of an object that nobody asks for just now.
+
+use super::Decider;
+use crate::access::{Access, Caller, Op};
+use crate::engine::{KeptBlocks, Unread};
+use crate::facts::AccessFacts;
+use crate::language::{Facts, NoFacts};
+
+impl Decider {
+    /// Has `ask` with the facts of an object as those see it who read its dataset last; without any, when none of its dataset was ever asked for. The
+    /// number of its block says nothing. What somebody else knows is not among them.
+    pub fn with_facts_of<T>(&self, now_us: u64, object: &Unread<'_>, ask: impl FnOnce(&dyn Facts) -> T) -> T {
+        let Unread { bucket, key, size, .. } = *object;
+        let Some(number) = self.engine.find_dataset(bucket, key) else { return ask(&NoFacts) };
+        let reader = self.workloads.last_reader(number, &self.engine);
+        let family = reader.map_or(0, |(family, _)| family);
+        let callers = reader.into_iter().flat_map(|(_, workload)| workload.caller_ids());
+        let caller = Caller { id: 0, family };
+        let access = Access { at_us: now_us, caller, bucket, key, op: Op::Read, size, range: 0..0 };
+        let seen = self.engine.unseen(now_us, number, family, callers);
+        let checkpoint = self.checkpoints.group_of(bucket, key);
+        let (engine, program) = ((&self.engine, seen), &*self.program);
+        ask(&AccessFacts::new(&access, engine, &self.workloads, checkpoint, program, &NoFacts))
+    }
+
+    /// What is kept of an object, of which at most so many blocks are looked for.
+    #[must_use]
+    pub fn kept_of(&self, object: &Unread<'_>, blocks_max: u32) -> KeptBlocks {
+        self.engine.kept_of(object, blocks_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::access::{Access, Caller, Op};
+    use crate::decider::Decider;
+    use crate::engine::{Options, Unread};
+    use crate::language::{Fact, Program, Property};
+    use crate::workloads::Identity;
+    use std::sync::Arc;
+
+    #[test]
+    fn who_read_a_dataset_last_tells_of_its_objects_and_nothing_is_made_up() {
+        let options = Options { capacity_bytes: 1 << 30, blocks_max: 1 << 10, block_bytes: 8 << 20, seed: 7 };
+        let mut decider = Decider::new(options, Arc::new(Program::built_in().unwrap()));
+        let mut now_us = 0;
+        for (family, name, epochs) in [(10, "first", 1), (20, "second", 3)] {
+            for _ in 0..epochs {
+                for n in 0..100 {
+                    now_us += 1000;
+                    let (key, caller) = (format!("a/train/{n}.jpg"), Caller { id: family + 1, family });
+                    let access = Access {
+                        at_us: now_us,
+                        caller,
+                        bucket: 1,
+                        key: &key,
+                        op: Op::Read,
+                        size: 9,
+                        range: 0..9,
+                    };
+                    let identity = || Identity { name: Some(name.into()), ..Identity::default() };
+                    let seen = decider.observe(&access, identity);
+                    decider.engine.read(seen, &access, 0);
+                }
+            }
+        }
+        let fact = |key: &str, property| {
+            let object = Unread { bucket: 1, key, size: 9, number: 0 };
+            decider.with_facts_of(now_us, &object, |facts| {
+                facts.fact(property, "").map(|fact| fact.to_value().to_string())
+            })
+        };
+        let is = |key, property, expected: Option<&str>| {
+            assert_eq!(fact(key, property).as_deref(), expected, "{key} {property:?}");
+        };
+        is("a/train/7.jpg", Property::WorkloadName, Some("second"));
+        is("a/train/7.jpg", Property::Phase, Some("training"));
+        is("a/train/7.jpg", Property::Pattern, Some("sequential"));
+        is("a/train/999.jpg", Property::Dataset, Some("a/train/#.jpg"));
+        is("a/val/7.jpg", Property::Dataset, None);
+        is("a/train/README", Property::WorkloadName, None);
+        is("b", Property::Size, None);
+        let object = |key| Unread { bucket: 1, key, size: 9, number: 0 };
+        let kept = |key| decider.kept_of(&object(key), 10);
+        assert_eq!((kept("a/train/7.jpg").blocks, kept("a/train/7.jpg").kept), (1, 1));
+        assert_eq!((kept("a/train/100.jpg").blocks, kept("a/train/100.jpg").kept), (1, 0));
+        let elsewhere = Unread { bucket: 2, ..object("a/train/7.jpg") };
+        let known = decider.with_facts_of(now_us, &elsewhere, |facts| {
+            facts.fact(Property::Size, "") == Some(Fact::Bytes(9))
+        });
+        assert!(!known, "the same key of another bucket is another object");
+    }
+}

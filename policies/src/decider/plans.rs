@@ -1,0 +1,94 @@
+//! Plans for workloads of a name: a plan is there before whoever follows it comes, and all that give themselves the name follow it.
+
+use super::Decider;
+use crate::engine::{ReadyPlan, TooManyPlans};
+use crate::workloads::Identity;
+
+impl Decider {
+    /// Takes a plan for [`crate::engine::Who::Families`], in the place of the one that had its number: the families of workloads that give themselves this name
+    /// follow it, those that are known and those that come.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn put_plan(&mut self, number: u64, name: &str, ready: ReadyPlan) -> Result<(), TooManyPlans> {
+        self.engine.put_ready_plan(ready)?;
+        self.plans.retain(|(other, _)| *other != number);
+        self.plans.push((number, name.into()));
+        for (family, workload) in self.workloads.families() {
+            if workload.identity.name.as_deref() == Some(name) {
+                self.engine.add_family(number, family);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets a plan; says whether there was one.
+    pub fn drop_plan(&mut self, number: u64) -> bool {
+        self.plans.retain(|(other, _)| *other != number);
+        self.engine.drop_plan(number)
+    }
+
+    /// A family says what it is called: it follows the plans for that name.
+    pub(super) fn give_plans(&mut self, family: u64, identity: &Identity) {
+        for (number, name) in &self.plans {
+            if identity.name.as_deref() == Some(&**name) {
+                self.engine.add_family(*number, family);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::access::{Access, Caller, Op};
+    use crate::decider::Decider;
+    use crate::engine::{Options, ReadyPlan, Who};
+    use crate::language::Program;
+    use crate::plan::{Plan, Reading};
+    use crate::workloads::Identity;
+    use std::sync::Arc;
+
+    const KEYS: u64 = 100;
+
+    fn decider() -> Decider {
+        let options = Options { capacity_bytes: 1 << 20, blocks_max: 1 << 10, block_bytes: 8 << 20, seed: 7 };
+        Decider::new(options, Arc::new(Program::built_in().unwrap()))
+    }
+
+    fn put(decider: &mut Decider, number: u64, name: &str) {
+        let keys: Vec<String> = (0..KEYS).map(|n| format!("train/{n}")).collect();
+        let reading = Reading { epochs: 3, ..Reading::default() };
+        let plan = Plan::new(keys.iter().map(String::as_str), reading).unwrap();
+        let ready = ReadyPlan::new(7, number, Who::Families, 1, plan);
+        decider.put_plan(number, name, ready).unwrap();
+    }
+
+    /// One pass in order by a family that gives itself this name.
+    fn read(decider: &mut Decider, family: u64, name: Option<&str>, from_us: u64) {
+        for n in 0..KEYS {
+            let caller = Caller { id: family + 1, family };
+            let key = format!("train/{n}");
+            let (at_us, range) = (from_us + n * 1000, 0..10);
+            let access = Access { at_us, caller, bucket: 1, key: &key, op: Op::Read, size: 10, range };
+            decider.observe(&access, || Identity { name: name.map(Into::into), ..Identity::default() });
+        }
+    }
+
+    #[test]
+    fn whoever_has_the_name_follows_come_before_or_behind() {
+        let mut decider = decider();
+        read(&mut decider, 10, Some("resnet"), 0);
+        put(&mut decider, 1, "resnet");
+        put(&mut decider, 2, "bert");
+        let trusted =
+            |decider: &Decider| [1, 2].map(|number| decider.engine.plan(number).unwrap().is_trusted);
+        read(&mut decider, 20, None, 1_000_000);
+        assert_eq!(trusted(&decider), [false, false], "nobody of these names has read");
+        read(&mut decider, 10, Some("resnet"), 2_000_000);
+        assert_eq!(trusted(&decider), [true, false], "who was there follows");
+        read(&mut decider, 30, Some("bert"), 3_000_000);
+        assert_eq!(trusted(&decider), [true, true], "and so does who comes");
+        assert!(decider.drop_plan(2) && !decider.drop_plan(2));
+        assert_eq!(decider.engine.plan(2), None);
+    }
+}
