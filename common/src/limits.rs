@@ -131,6 +131,13 @@ pub const INLINE_READ_BYTES_MAX: u64 = 256 * KIB;
 /// thread of the blocking pool. Further ones wait in lanes. An NVMe disk is at its best with so many, and one place is free again
 /// every quarter of a millisecond when each request takes 16 ms.
 pub const DISK_PLACES: usize = 64;
+/// Wanted bytes up to which compressed blocks are decompressed where their request runs, when the page cache has them: about 60 µs.
+pub const INLINE_UNPACK_BYTES_MAX: u64 = BLOCK_BYTES;
+/// What of a compressed chunk is read at a time. While it is decompressed it is in memory twice; so with what is being sent it takes no more
+/// than two pieces of what is stored as it came. Who was granted less has, while he has a place at the disk, one block more.
+pub const UNPACKED_PIECE_BYTES: u64 = 2 * BLOCK_BYTES;
+/// What decompresses blocks is kept for the next read, so many times: about 160 KiB each, as many as a disk has places.
+pub const UNPACKERS_KEPT_MAX: usize = DISK_PLACES;
 /// Segment files kept open for reading.
 pub const OPEN_FILES_MAX: usize = 512;
 /// Bytes between the key and the checksum table of a record, kept for later encodings (stored

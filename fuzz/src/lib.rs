@@ -72,7 +72,9 @@ mod gateway {
 mod tiering {
     pub mod hot {
         pub mod header;
+        pub mod payload;
         pub mod record;
+        pub mod zstd;
     }
 }
 

@@ -1,6 +1,7 @@
 //! One file a target: what it decodes, and what always holds of it.
 
 pub mod answers;
+pub mod blocks;
 pub mod bodies;
 pub mod chunks;
 pub mod copies;

@@ -79,6 +79,7 @@ use crate::access_plans::AccessPlans;
 use crate::access_traces::AccessTraces;
 use crate::audit::AuditLog;
 use crate::auth::AuthRules;
+use crate::compressor::Compressor;
 use crate::config::{Loaded, Machine};
 use crate::credentials::Keyring;
 use crate::jobs::Jobs;
@@ -120,6 +121,8 @@ pub struct Admin {
     pub decisions: Decisions,
     /// The running policy.
     pub policies: Arc<Policies>,
+    /// Who compresses what is stored, where rules want it.
+    pub compressor: Arc<Compressor>,
     /// What is done with datasets in the background.
     pub jobs: Arc<Jobs>,
     /// Who may ask.

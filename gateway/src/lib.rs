@@ -11,6 +11,7 @@ pub mod audit;
 pub mod auth;
 pub mod body;
 pub mod cli;
+pub mod compressor;
 pub mod config;
 pub mod credentials;
 pub mod jobs;

@@ -27,7 +27,7 @@ use mlgw_metadata::command::PutPolicy;
 use mlgw_metadata::schema::{PolicyFile as Text, PolicyFiles, PolicyKind, PolicyVersion};
 use mlgw_metadata::{Catalogue, ProposeError, ReadError, Reject};
 use mlgw_policies::language::{
-    BuiltIn, Diagnostics, Framework, Layers, PolicyFile, Program, Stance, Word as _,
+    ActionKind, BuiltIn, Diagnostics, Framework, Layers, PolicyFile, Program, Stance, Word as _,
 };
 use parking_lot::Mutex;
 use reload::Refusals;
@@ -229,6 +229,13 @@ impl Policies {
     #[must_use]
     pub fn program(&self) -> watch::Receiver<Arc<Program>> {
         self.program.subscribe()
+    }
+
+    /// The program that runs, if a rule of it does such a thing.
+    #[must_use]
+    pub fn acting(&self, kind: ActionKind) -> Option<Arc<Program>> {
+        let running = self.running.load();
+        running.program.acts(kind).then(|| Arc::clone(&running.program))
     }
 
     /// Whether bounds may move by measured outcomes, now and whenever that changes.

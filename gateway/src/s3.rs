@@ -11,6 +11,7 @@ pub mod bucket;
 pub mod bucket_config;
 pub mod checksums;
 pub mod commit;
+pub(crate) mod compression;
 pub mod conditions;
 pub(crate) mod copied;
 pub mod copy;
@@ -47,6 +48,7 @@ pub mod xml;
 mod documentation;
 
 use crate::auth::{self, AuthRules, Payload};
+use crate::compressor::Compressor;
 use crate::config::EtagKind;
 use crate::credentials::{Keyring, Principal};
 use crate::lockstep::Hasher;
@@ -54,6 +56,7 @@ use crate::memory::Account;
 use crate::metrics::observed::{Arrival, Observed};
 use crate::metrics::stages::{follow, stage_at_once};
 use crate::metrics::{Metrics, throttled};
+use crate::policies::Policies;
 use crate::server::listener::Peer;
 use crate::server::pace::Incoming;
 use crate::writeback::WriteBack;
@@ -98,6 +101,10 @@ pub struct Gateway {
     pub bound: Bound,
     /// Who decides what is kept of them, and hears of every access.
     pub keeper: Keeper,
+    /// Which rules are in force.
+    pub policies: Arc<Policies>,
+    /// Who compresses what rules want compressed.
+    pub compressor: Arc<Compressor>,
     /// What of them is not at its origin yet.
     pub writeback: WriteBack,
     /// Who computes the MD5s of long bodies.

@@ -309,7 +309,15 @@ impl Copies {
         while let Some(data) = take_chunk(&mut pieces) {
             let bytes = data.len() as u64;
             let placement = Placement::Shared;
-            let chunk = Chunk { bucket, key: key.clone(), body, part: None, offset: first, data, placement };
+            let chunk = Chunk {
+                bucket,
+                key: key.clone(),
+                body,
+                part: None,
+                offset: first,
+                data: data.into(),
+                placement,
+            };
             let Ok(appended) = self.inner.segments.append(chunk).await else {
                 self.inner.ledger.bury(extents);
                 return None;

@@ -30,6 +30,7 @@ mod mend;
 mod metrics;
 mod options;
 mod pace;
+mod payload;
 mod pins;
 mod placing;
 mod queue;
@@ -45,6 +46,7 @@ pub(crate) mod state_file;
 mod verify;
 mod volumes;
 mod writer;
+pub mod zstd;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -75,6 +77,7 @@ pub use mend::{mend_headers, put_names_right};
 pub use metrics::HotMetrics;
 pub use options::{HotOptions, OpenError};
 pub(crate) use pace::Pace;
+pub use payload::Payload;
 pub use pins::{Keeping, SegmentPin};
 pub use placing::{Order, PlacingSettings, PlacingStatus};
 pub use read::{Fault, ReadError};
@@ -83,6 +86,7 @@ pub use salvage::{Salvage, Salvaged, salvage};
 pub use scan::Scanned;
 pub use scrub::{BadBlock, Scrub, ScrubOptions, ScrubStatus};
 pub use space::BALLAST_FILE_NAME;
+pub use zstd::compress;
 
 use away::{Away, Leftovers};
 use catalogue::CatalogueMap;
@@ -153,9 +157,9 @@ pub struct Chunk {
     pub part: Option<PartNumber>,
     /// Offset of its first byte in the body, or in the part.
     pub offset: u64,
-    /// Its bytes: at least one, at most
-    /// [`CHUNK_BYTES_MAX`](mlgw_common::limits::CHUNK_BYTES_MAX).
-    pub data: Bytes,
+    /// Its bytes, as they are to be stored: at least one, at most
+    /// [`CHUNK_BYTES_MAX`](mlgw_common::limits::CHUNK_BYTES_MAX) as clients see them.
+    pub data: Payload,
     /// Where it goes.
     pub placement: Placement,
 }
@@ -302,13 +306,13 @@ impl HotTier {
     pub async fn append(&self, chunk: Chunk) -> Result<Appended, AppendError> {
         let Inner { shared, lanes, .. } = &*self.inner;
         let Chunk { bucket, key, body, part, offset, data, placement } = chunk;
-        let bytes = record::head_bytes(key.as_bytes().len(), data.len()) + data.len();
+        let bytes = record::head_bytes(key.as_bytes().len(), &data) + data.stored_bytes();
         let admitted = Admitted::take(&shared.space, bytes as u64).ok_or(AppendError::Full)?;
         let written = shared.segments.clock.now();
         let owner = Owner { bucket, key, body, part, offset, written };
         loop {
             let own = if placement == Placement::Own { lanes.own(body) } else { None };
-            let lane = own.as_ref().unwrap_or_else(|| lanes.shared(data.len()));
+            let lane = own.as_ref().unwrap_or_else(|| lanes.shared(data.stored_bytes()));
             match lane.push(&owner, &data, bytes).await {
                 Ok(answer) => {
                     admitted.pass_on();
@@ -529,8 +533,8 @@ impl Inner {
     }
 
     /// Stores a chunk that is elsewhere already, in the segment of what was moved.
-    async fn append_moved(&self, owner: &Owner, data: &Bytes) -> Result<Appended, AppendError> {
-        let bytes = record::head_bytes(owner.key.as_bytes().len(), data.len()) + data.len();
+    async fn append_moved(&self, owner: &Owner, data: &Payload) -> Result<Appended, AppendError> {
+        let bytes = record::head_bytes(owner.key.as_bytes().len(), data) + data.stored_bytes();
         let space = &self.shared.space;
         let admitted = space.admit_moved(bytes as u64).then(|| Admitted { space, bytes: bytes as u64 });
         let admitted = admitted.ok_or(AppendError::Full)?;

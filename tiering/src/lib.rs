@@ -26,7 +26,7 @@ pub use fair::{DiskQueues, Lane};
 pub use flash::Flash;
 pub use hot::{
     AppendError, Appended, Chunk, CompactionSettings, CompactionStatus, Hold, HotMetrics, HotOptions,
-    HotTier, OpenError, Order, Placement, PlacingSettings, PlacingStatus, ReadError, RecoverError,
+    HotTier, OpenError, Order, Payload, Placement, PlacingSettings, PlacingStatus, ReadError, RecoverError,
     SegmentPin,
 };
 pub use memory::{MemoryMetrics, MemoryTier};

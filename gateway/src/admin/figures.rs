@@ -7,13 +7,14 @@ use super::Admin;
 use crate::metrics::exposition::{Family, Value};
 use crate::metrics::process::Process;
 use crate::metrics::table::{
-    BUCKET_BYTES, BUCKET_OBJECTS, BUILD_INFO, CONNECTIONS_LIMIT, COPY_ANSWERS, COPY_BYTES, CORRUPT_BLOCKS,
-    CPU, DIRTY_BYTES, DIRTY_OLDEST, DISK_PLACES, DISK_WAITING, FLASH_LEFT, FLASH_WRITTEN, FREED_BYTES,
-    GARBAGE, JOB_WAITING, MOVED_BYTES, OBJECT_CACHE, OBJECT_CACHE_MISSES, OPEN_FILES, OPEN_FILES_LIMIT,
-    QUARANTINED, QUEUE_WAIT, QUOTA_BYTES, QUOTA_OBJECTS, QUOTA_USED_BYTES, QUOTA_USED_OBJECTS, RAFT_COMMANDS,
-    RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED, RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK,
-    START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS, TIER_READ_BYTES, TIER_READS, TIER_ROOM,
-    TIER_USED, TIER_WRITTEN_BYTES, UPSTREAM_BYTES, UPSTREAM_LEFTOVERS, UPSTREAM_REQUESTS,
+    BUCKET_BYTES, BUCKET_OBJECTS, BUILD_INFO, COMPRESSION_BYTES, COMPRESSION_CHUNKS, CONNECTIONS_LIMIT,
+    COPY_ANSWERS, COPY_BYTES, CORRUPT_BLOCKS, CPU, DIRTY_BYTES, DIRTY_OLDEST, DISK_PLACES, DISK_WAITING,
+    FLASH_LEFT, FLASH_WRITTEN, FREED_BYTES, GARBAGE, JOB_WAITING, MOVED_BYTES, OBJECT_CACHE,
+    OBJECT_CACHE_MISSES, OPEN_FILES, OPEN_FILES_LIMIT, QUARANTINED, QUEUE_WAIT, QUOTA_BYTES, QUOTA_OBJECTS,
+    QUOTA_USED_BYTES, QUOTA_USED_OBJECTS, RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED,
+    RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK, START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS,
+    TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED, TIER_WRITTEN_BYTES, UPSTREAM_BYTES,
+    UPSTREAM_LEFTOVERS, UPSTREAM_REQUESTS,
 };
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
 use mlgw_metadata::ReadError;
@@ -94,6 +95,8 @@ impl Admin {
                 .with(&["hot"], Value::Count(hot.read_bytes)),
             Family::new(TIER_WRITTEN_BYTES).with(&["hot"], Value::Count(hot.appended_bytes)),
             self.moved_family(),
+            self.compressed_bytes_family(),
+            self.compressed_chunks_family(),
             self.flash_family(),
             self.flash_left_family(),
             Family::single(UPSTREAM_LEFTOVERS, level(placing.leftover_objects)),
@@ -115,6 +118,21 @@ impl Admin {
         let taken =
             Family::new(DISK_PLACES).with(&["hot"], level(hot.taken)).with(&["cold"], level(cold.taken));
         [waits, taken, waiting]
+    }
+
+    fn compressed_bytes_family(&self) -> Family {
+        let compressed = self.compressor.metrics();
+        Family::new(COMPRESSION_BYTES)
+            .with(&["logical"], Value::Count(compressed.logical_bytes))
+            .with(&["stored"], Value::Count(compressed.stored_bytes))
+    }
+
+    fn compressed_chunks_family(&self) -> Family {
+        let compressed = self.compressor.metrics();
+        Family::new(COMPRESSION_CHUNKS)
+            .with(&["compressed"], Value::Count(compressed.compressed))
+            .with(&["incompressible"], Value::Count(compressed.incompressible))
+            .with(&["no_memory"], Value::Count(compressed.no_memory))
     }
 
     /// What was written to flash, and why.

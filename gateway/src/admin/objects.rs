@@ -183,9 +183,10 @@ fn infos(catalogue: &Catalogue, extents: &[Extent]) -> Vec<ExtentInfo> {
             first: begins,
             bytes: extent.logical_bytes,
             stored_bytes: extent.record_bytes(),
-            encoding: match extent.encoding() {
-                Encoding::Raw => "raw".to_owned(),
-            },
+            encoding: Encoding::try_from(extent.encoding).map_or_else(
+                |_| format!("unknown ({})", extent.encoding),
+                |encoding| encoding.name().to_owned(),
+            ),
             tier: tier_name(segment.map(|segment| segment.tier)),
             segment: extent.segment,
             segment_state: match segment.map(|segment| segment.state) {

@@ -8,6 +8,7 @@ use crate::body::checksum::Running;
 use crate::memory::Account;
 use crate::s3::Gateway;
 use crate::s3::checksums;
+use crate::s3::compression::{Coming, Compression};
 use crate::s3::error::{Code, S3Error};
 use crate::s3::etag;
 use crate::s3::ingest::{Destination, Durable, Ingest};
@@ -131,7 +132,15 @@ impl Import {
         }
         let from = got.object.clone();
         let tags = if got.is_tagged { self.origin.tags(there).await? } else { Vec::new() };
-        let stored = self.store(there, &key, got).await?;
+        let compression = self.gateway.compression(&Coming {
+            bucket: &self.bucket.name,
+            key: &key,
+            size: Some(size),
+            metadata: &from.metadata,
+            tags: &tags,
+            headers: None,
+        });
+        let stored = self.store(there, &key, got, compression).await?;
         let description = Description { headers: from.headers, metadata: from.metadata, tags };
         // It counts for the bucket and for nobody's key: nobody wrote it.
         let writer = Writer { owner: self.bucket.owner.clone(), payer: String::new() };
@@ -165,7 +174,13 @@ impl Import {
     }
 
     /// Stores an object's bytes; they are durable when this returns.
-    async fn store(&self, there: &str, key: &ObjectKey, got: Got) -> Result<Stored, ImportError> {
+    async fn store(
+        &self,
+        there: &str,
+        key: &ObjectKey,
+        got: Got,
+        compression: Option<Compression>,
+    ) -> Result<Stored, ImportError> {
         let from = got.object.clone();
         if !self.gateway.tiers.hot.has_room(from.size) {
             return Err(S3Error::new(Code::InsufficientStorage).into());
@@ -174,7 +189,8 @@ impl Import {
         let body = self.gateway.catalogue.body_id().await.map_err(S3Error::from)?;
         let destination = Destination { bucket: self.bucket.bucket_id(), key: key.clone(), body, part: None };
         let (size, md5) = (Some(from.size), etag::wants_md5(&self.gateway));
-        let mut ingest = Ingest::begin(&self.gateway, &self.memory, destination, size, md5).await?;
+        let ingest = Ingest::begin(&self.gateway, &self.memory, destination, size, md5).await?;
+        let mut ingest = ingest.compressed(compression);
         let stated = from.checksums.iter().find(|checksum| checksum.kind() == ChecksumKind::FullObject);
         let mut running = stated.map(|stated| Running::new(checksums::algorithm(stated.algorithm())));
         self.read(there, got, &mut ingest, running.as_mut()).await?;

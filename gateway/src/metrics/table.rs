@@ -131,6 +131,10 @@ metrics! {
         "Bytes of objects read from a tier, verified"
     TIER_WRITTEN_BYTES: Counter "mlgw_tier_written_bytes_total" ["tier"]
         "Bytes of chunk records written to a tier"
+    COMPRESSION_BYTES: Counter "mlgw_compression_bytes_total" ["of"]
+        "Bytes of chunks that rules had compressed and that became smaller: logical (as clients see them) and stored"
+    COMPRESSION_CHUNKS: Counter "mlgw_compression_chunks_total" ["result"]
+        "Chunks, of 1 MiB at most, that rules wanted compressed: compressed, incompressible (stored as they came), no_memory (the same, for want of memory)"
     FLASH_WRITTEN: Counter "mlgw_flash_written_bytes_total" ["cause"]
         "Bytes written to the hot tier's disk: client (also what a sync imports), copies (clean copies), promote, compaction"
     FLASH_LEFT: Gauge "mlgw_flash_budget_left_bytes" []

@@ -5,6 +5,7 @@
 //! copy answers early and keeps the connection alive.
 
 use super::checksums;
+use super::compression::{Coming, Compression};
 use super::conditions;
 use super::copied::Copied;
 use super::copy_source::{Source, source_range};
@@ -74,12 +75,21 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
     let (gateway, memory) = (gateway.clone(), request.memory.clone());
     let (writer, now) = (Writer::from(&*request.principal), request.now);
     gateway.check_quota(&bucket, &key, &writer.payer, Some(from.object().size))?;
+    let compression = gateway.compression(&Coming {
+        bucket: &bucket.name,
+        key: &key,
+        size: Some(from.object().size),
+        metadata: &description.metadata,
+        tags: &description.tags,
+        headers: Some(&request.head.headers),
+    });
     keep_alive::answer(async move {
         let range = 0..from.object().size;
         // A checksum of the whole object holds for its copy; one of parts does not.
         let of_whole = from.object().checksums.iter().filter(|one| one.kind() == ChecksumKind::FullObject);
         let kept: Vec<_> = of_whole.filter(|_| asked.is_none()).cloned().collect();
-        let mut stored = copy_bytes(&gateway, &memory, from, range, &bucket, &key, None, asked).await?;
+        let mut stored =
+            copy_bytes(&gateway, &memory, (from, range), &bucket, &key, None, (asked, compression)).await?;
         stored.checksums.extend(kept);
         let object = stored.object(description, writer, now.as_millis());
         let result = copy_result("CopyObjectResult", &stored, now);
@@ -177,11 +187,20 @@ pub(super) async fn upload_part_copy_of(
     let range = part_range(request, &from)?;
     let bytes = range.end - range.start;
     gateway.check_quota_of_part(&named.bucket, &named.key, record, number, Some(bytes))?;
+    let compression = gateway.compression(&Coming::part_of(request, &named.bucket, record)?);
     let (gateway, memory, now) = (gateway.clone(), request.memory.clone(), request.now);
     keep_alive::answer(async move {
         let part = Some((named.body, number));
-        let stored =
-            copy_bytes(&gateway, &memory, from, range, &named.bucket, &named.key, part, asked).await?;
+        let stored = copy_bytes(
+            &gateway,
+            &memory,
+            (from, range),
+            &named.bucket,
+            &named.key,
+            part,
+            (asked, compression),
+        )
+        .await?;
         let result = copy_result("CopyPartResult", &stored, now);
         put_part(&gateway, &named, number, now, stored).await?;
         Ok(result)
@@ -203,16 +222,14 @@ pub(super) fn part_range(request: &Request<'_>, from: &Copied) -> Result<Range<u
 }
 
 /// Copies bytes to a new body or part; they are durable when this returns.
-#[expect(clippy::too_many_arguments, reason = "from where, to where, and with what")]
 async fn copy_bytes(
     gateway: &Arc<Gateway>,
     memory: &Account,
-    from: Copied,
-    range: Range<u64>,
+    (from, range): (Copied, Range<u64>),
     bucket: &Bucket,
     key: &ObjectKey,
     part: Option<(BodyId, PartNumber)>,
-    asked: Option<Algorithm>,
+    (asked, compression): (Option<Algorithm>, Option<Compression>),
 ) -> Result<Stored, S3Error> {
     let bytes = range.end - range.start;
     if !gateway.tiers.hot.has_room(bytes) {
@@ -224,8 +241,8 @@ async fn copy_bytes(
     };
     let destination =
         Destination { bucket: bucket_id(bucket), key: key.clone(), body, part: part.map(|(_, n)| n) };
-    let mut ingest =
-        Ingest::begin(gateway, memory, destination, Some(bytes), etag::wants_md5(gateway)).await?;
+    let ingest = Ingest::begin(gateway, memory, destination, Some(bytes), etag::wants_md5(gateway)).await?;
+    let mut ingest = ingest.compressed(compression);
     let (mut reader, _piece) = from.read(gateway, memory, range).await?;
     let mut checksum = asked.map(Running::new);
     while let Some(piece) = reader.next().await? {

@@ -7,10 +7,13 @@
 //! there is, and where there is nothing it appends smaller chunks, one at a time. So the server
 //! never grows past its limit and nobody who was admitted is stuck. Where the MD5 of the body is
 //! wanted from here, each chunk is hashed beside its append, together with those of others where that
-//! can be, and its memory is held until both are done. A body that is given up (client
+//! can be, and its memory is held until both are done. Where a rule wants it, chunks are compressed before that (`packing`). A body that is given up (client
 //! gone, wrong checksum) leaves bytes that nothing refers to, which compaction frees.
 
+mod packing;
+
 use super::Gateway;
+use super::compression::Compression;
 use super::error::{Code, S3Error};
 use crate::lockstep::{Hasher, Left, Stopped, Stream};
 use crate::memory::{Account, Held};
@@ -24,6 +27,7 @@ use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, OWN_SEGMENT_BYTES_MIN, S
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use mlgw_metadata::schema::Extent;
 use mlgw_tiering::{AppendError, Appended, Chunk, Hold, Placement};
+use packing::Packing;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
@@ -91,6 +95,8 @@ pub struct Ingest {
     settled: u64,
     appended_bytes: u64,
     expected_bytes: Option<u64>,
+    /// How it is compressed, if it is and that still looks worth it.
+    compression: Option<Compression>,
 }
 
 /// The MD5 of a body, while it comes.
@@ -186,7 +192,14 @@ impl Ingest {
             settled: 0,
             appended_bytes: 0,
             expected_bytes,
+            compression: None,
         })
+    }
+
+    /// The same body, compressed where that pays.
+    pub(crate) fn compressed(mut self, compression: Option<Compression>) -> Self {
+        self.compression = compression;
+        self
     }
 
     /// Takes the next bytes of the body.
@@ -222,13 +235,16 @@ impl Ingest {
     pub async fn finish(mut self) -> Result<Durable, S3Error> {
         let (last, _memory) = self.take_chunk().unzip();
         let hashed = last.as_ref().filter(|_| !matches!(self.md5, WantedMd5::No));
-        let hashed = hashed.map(|chunk| chunk.data.clone()).unwrap_or_default();
+        let hashed = hashed.map(|chunk| chunk.data.stored().clone()).unwrap_or_default();
+        let packing = self.packing();
         // The last chunk needs no task: nothing is left to do but to wait for it.
         let append = async {
-            match last {
-                Some(chunk) => stage("append", self.gateway.tiers.hot.append(chunk)).await.map(Some),
-                None => Ok(None),
-            }
+            let Some(chunk) = last else { return Ok(None) };
+            let (chunk, _packed) = match packing {
+                Some(packing) => Box::pin(packing.pack(chunk)).await,
+                None => (chunk, None),
+            };
+            stage("append", self.gateway.tiers.hot.append(chunk)).await.map(Some)
         };
         let md5 = std::mem::replace(&mut self.md5, WantedMd5::No).finish(&self.gateway.hasher, hashed);
         let (last, md5) = join(append, md5).await;
@@ -288,18 +304,37 @@ impl Ingest {
         if self.in_flight.len() == IN_FLIGHT_MAX {
             self.settle_one().await?;
         }
-        let Some((chunk, memory)) = self.take_chunk() else { return Ok(()) };
-        let hashed = self.hash(&chunk.data);
+        let Some((mut chunk, memory)) = self.take_chunk() else { return Ok(()) };
+        let hashed = self.hash(chunk.data.stored());
+        let (mut packing, mut packed) = (self.packing(), None);
+        if chunk.offset == 0
+            && let Some(of_first) = packing.take()
+        {
+            (chunk, packed) = Box::pin(of_first.pack(chunk)).await;
+            // Where it does not pay, no other chunk is tried.
+            self.compression = self.compression.filter(|_| packed.is_some());
+        }
         let hot = self.gateway.tiers.hot.clone();
         self.in_flight.push_back(tokio::spawn(async move {
+            let (chunk, packed) = match packing {
+                Some(packing) => packing.pack(chunk).await,
+                None => (chunk, packed),
+            };
             let appended = hot.append(chunk).await.map_err(append_failed);
             if let Some(hashed) = hashed {
                 hashed.await.map_err(hashing_stopped)?;
             }
-            drop(memory);
+            drop((memory, packed));
             appended
         }));
         Ok(())
+    }
+
+    /// Who compresses the next chunk, if it is to be.
+    fn packing(&self) -> Option<Packing> {
+        let compression = self.compression?;
+        let (compressor, memory) = (Arc::clone(&self.gateway.compressor), self.memory.clone());
+        Some(Packing { compressor, memory, compression })
     }
 
     /// Has a chunk hashed that is not the last, if that is wanted. It waits for chunks of other bodies only where that
@@ -337,9 +372,9 @@ impl Ingest {
             part: self.destination.part,
             offset: self.appended_bytes,
             placement: self.placement,
-            data,
+            data: data.into(),
         };
-        self.appended_bytes += chunk.data.len() as u64;
+        self.appended_bytes += chunk.data.logical_bytes() as u64;
         Some((chunk, self.more.take()))
     }
 }

@@ -5,6 +5,7 @@
 //! record and an index of the parts. A complete whose answer was lost can be sent again.
 
 use super::checksums;
+use super::compression::Coming;
 use super::error::{Code, S3Error};
 use super::etag;
 use super::list::{Listing, after_prefix, write_owner};
@@ -198,6 +199,7 @@ pub(super) async fn upload_part_of(
     let terms = etag::terms(gateway, checksums::of_upload(record).map(|(algorithm, _)| algorithm));
     let body = Body::new(upload.incoming, request.head, upload.payload, terms)?;
     gateway.check_quota_of_part(&named.bucket, &named.key, record, number, body.decoded_length())?;
+    let body = (body, gateway.compression(&Coming::part_of(request, &named.bucket, record)?));
     let stored =
         store(gateway, request.memory, &named.bucket, &named.key, body, Some((named.body, number))).await?;
     let mut response = empty(StatusCode::OK);

@@ -4,6 +4,7 @@
 //! that says what the form may do. Then the file is stored as any other body, and its fields count
 //! as the headers of a PUT.
 
+use super::compression::Coming;
 use super::elements::TaggingDocument;
 use super::error::{Code, S3Error};
 use super::etag;
@@ -73,7 +74,15 @@ pub async fn post_object(
     let file = StreamBody::new(Box::pin(file.frames()));
     let body = Body::new(file, &head, Payload::Unsigned, terms)?;
     gateway.check_quota(&bucket, &key, request.principal.payer(), body.decoded_length())?;
-    let stored = store(gateway, memory, &bucket, &key, body, None).await?;
+    let compression = gateway.compression(&Coming {
+        bucket: &bucket.name,
+        key: &key,
+        size: body.decoded_length(),
+        metadata: &description.metadata,
+        tags: &description.tags,
+        headers: Some(&request.head.headers),
+    });
+    let stored = store(gateway, memory, &bucket, &key, (body, compression), None).await?;
     if stored.bytes < *grant.length.start() {
         return Err(S3Error::new(Code::EntityTooSmall)
             .field("ProposedSize", stored.bytes.to_string())

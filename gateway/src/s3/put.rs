@@ -5,6 +5,7 @@
 //! checksum or a refused condition leaves the namespace as it was.
 
 use super::checksums;
+use super::compression::{Coming, Compression};
 use super::conditions;
 use super::error::{Code, S3Error};
 use super::etag;
@@ -40,7 +41,15 @@ pub async fn put_object(gateway: &Arc<Gateway>, request: &Request<'_>, upload: U
         conditions::check_write(&conditions, current(gateway, bucket_id(&bucket), key)?.as_ref())?;
     }
     gateway.check_quota(&bucket, key, request.principal.payer(), body.decoded_length())?;
-    let stored = store(gateway, request.memory, &bucket, key, body, None).await?;
+    let compression = gateway.compression(&Coming {
+        bucket: &bucket.name,
+        key,
+        size: body.decoded_length(),
+        metadata: &description.metadata,
+        tags: &description.tags,
+        headers: Some(&request.head.headers),
+    });
+    let stored = store(gateway, request.memory, &bucket, key, (body, compression), None).await?;
     let object = stored.object(description, Writer::from(&*request.principal), request.now.as_millis());
     let answer = put_answer(&object);
     put_version(gateway, &bucket, key, object, stored.extents, conditions).await?;
@@ -58,7 +67,7 @@ pub(crate) struct Stored {
     pub(crate) _holds: Vec<Hold>,
 }
 
-/// Reads a body to its end and stores it. With `part`, it is that part of an upload.
+/// Reads a body to its end and stores it, compressed where that is wanted. With `part`, it is that part of an upload.
 ///
 /// # Errors
 /// Whatever is wrong with the body, `SlowDown`, `InsufficientStorage`.
@@ -67,7 +76,7 @@ pub(super) async fn store<B>(
     memory: &Account,
     bucket: &Bucket,
     key: &ObjectKey,
-    mut body: Body<B>,
+    (mut body, compression): (Body<B>, Option<Compression>),
     part: Option<(BodyId, mlgw_common::PartNumber)>,
 ) -> Result<Stored, S3Error>
 where
@@ -84,7 +93,8 @@ where
     };
     let destination =
         Destination { bucket: bucket_id(bucket), key: key.clone(), body: id, part: part.map(|(_, n)| n) };
-    let mut ingest = Ingest::begin(gateway, memory, destination, expected, body.wants_md5_apart()).await?;
+    let ingest = Ingest::begin(gateway, memory, destination, expected, body.wants_md5_apart()).await?;
+    let mut ingest = ingest.compressed(compression);
     while let Some(data) = body.next().await? {
         ingest.push(data).await?;
     }

@@ -8,9 +8,9 @@
 
 use super::error::{Code, S3Error};
 use bytes::Bytes;
-use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, LOOK_AGAIN_MAX};
+use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, LOOK_AGAIN_MAX, UNPACKED_PIECE_BYTES};
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
-use mlgw_metadata::schema::{Extent, ExtentPage, ObjectVersion, PartRange};
+use mlgw_metadata::schema::{Encoding, Extent, ExtentPage, ObjectVersion, PartRange};
 use mlgw_metadata::{Catalogue, Pin};
 use mlgw_tiering::{Lane, SegmentPin, Tiers};
 use std::collections::VecDeque;
@@ -154,8 +154,12 @@ impl BodyReader {
     fn piece(&self) -> Option<(u64, Extent, Range<u64>)> {
         let (first, extent) = self.extents.front()?;
         let from = self.at - first;
+        let piece_bytes = match extent.encoding() {
+            Encoding::Raw => self.piece_bytes,
+            Encoding::Zstd => self.piece_bytes.min(UNPACKED_PIECE_BYTES),
+        };
         // Pieces end on block borders, so that no block is read and verified twice.
-        let border = (from / self.piece_bytes + 1) * self.piece_bytes;
+        let border = (from / piece_bytes + 1) * piece_bytes;
         let to = border.min(extent.logical_bytes).min(self.end - first);
         Some((*first, extent.clone(), from..to))
     }

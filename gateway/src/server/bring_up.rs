@@ -6,6 +6,7 @@
 use super::ServeError;
 use super::data_dir::{self, DataDir};
 use super::object_keys::ObjectKeys;
+use crate::compressor::Compressor;
 use crate::config::{Config, Durability, Machine};
 use crate::credentials::{Keyring, RootCredentials, Secret};
 use crate::policies::{self, Policies, Watched};
@@ -45,6 +46,7 @@ pub(super) struct Engine {
     pub(super) upstreams: Upstreams,
     pub(super) decisions: Decisions,
     pub(super) policies: Arc<Policies>,
+    pub(super) compressor: Arc<Compressor>,
     pub(super) scrub: Arc<Scrub>,
     pub(super) keyring: Keyring,
 }
@@ -111,6 +113,7 @@ impl Engine {
             upstreams,
             decisions,
             policies,
+            compressor: Arc::default(),
             scrub,
             keyring,
         })

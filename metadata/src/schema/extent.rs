@@ -54,6 +54,19 @@ impl Extent {
 pub enum Encoding {
     /// As it came.
     Raw = 0,
+    /// Each block of 64 KiB compressed with zstd by itself, where that makes it smaller.
+    Zstd = 1,
+}
+
+impl Encoding {
+    /// Its name, as people are shown it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Zstd => "zstd",
+        }
+    }
 }
 
 /// A page of a body's map. Exactly one of its lists has entries.

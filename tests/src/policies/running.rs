@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 const BUCKET: &str = "lake";
 
 /// A directory for files, and a server in it.
-struct Bench {
-    room: tempfile::TempDir,
-    setup: Setup,
+pub(super) struct Bench {
+    pub(super) room: tempfile::TempDir,
+    pub(super) setup: Setup,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let room = super::room();
         let setup = Setup::new(room.path().join("data"));
         Self { room, setup }
     }
 
-    fn file(&self, name: &str, text: &str) -> String {
+    pub(super) fn file(&self, name: &str, text: &str) -> String {
         write(self.room.path(), name, text);
         self.room.path().join(name).display().to_string()
     }
@@ -34,7 +34,7 @@ impl Bench {
     }
 
     /// The document that it answers.
-    fn ask(&self, words: &[&str]) -> Value {
+    pub(super) fn ask(&self, words: &[&str]) -> Value {
         let (said, status) = self.say(&[&["--output", "json"], words].concat());
         assert_eq!(status, Some(0), "{words:?}: {said}");
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))

@@ -217,6 +217,7 @@ impl Check<'_> {
             Ok(None) => Ok(()),
             Ok(Some(Wrong::Head(what))) => Err((Kind::RecordHead, what)),
             Ok(Some(Wrong::Blocks(blocks))) => {
+                let blocks: Vec<_> = blocks.into_iter().map(|(index, _)| index).collect();
                 Err((Kind::Block, format!("blocks {blocks:?} do not match their checksums")))
             }
             Err(error) => Err((Kind::RecordHead, error.to_string())),
@@ -228,13 +229,13 @@ impl Check<'_> {
         if self.listed > LISTED_MAX {
             return;
         }
-        let Location { segment, offset, payload_bytes, .. } = item.location;
+        let Location { segment, offset, logical_bytes, .. } = item.location;
         let part = item.part.map_or_else(String::new, |part| format!(" of part {part}"));
         let place = format!(
             "{} bytes {} to {}{part}, {} at {offset}",
             self.object(item.bucket, &item.key),
             item.offset,
-            item.offset + u64::from(payload_bytes) - 1,
+            item.offset + u64::from(logical_bytes) - 1,
             segment_file_name(segment),
         );
         self.findings.push(Finding::damage(kind, place, what));

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use mlgw_common::ids::SegmentId;
-use mlgw_common::limits::CHUNK_BYTES_MAX;
+use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX};
 use mlgw_metadata::schema::{Encoding, Extent};
 
 use super::record::{HEAD_BYTES_MAX, HEAD_FIXED_BYTES};
@@ -16,26 +16,43 @@ pub(super) struct Location {
     pub(super) offset: u64,
     /// Bytes of the record before its payload.
     pub(super) head_bytes: u32,
-    /// Length of the payload; stored as it came.
+    /// Length of the payload as stored.
     pub(super) payload_bytes: u32,
+    /// Length of what it stands for.
+    pub(super) logical_bytes: u32,
+    pub(super) encoding: Encoding,
 }
 
 impl Location {
     /// The location that an extent names, when a record of ours could lie there.
     pub(super) fn of(extent: &Extent) -> Option<Self> {
-        let possible = extent.encoding() == Encoding::Raw
-            && extent.encoding == Encoding::Raw as i32
-            && extent.data_key.is_empty()
+        let encoding = Encoding::try_from(extent.encoding).ok()?;
+        let possible = extent.data_key.is_empty()
             && (HEAD_FIXED_BYTES..=HEAD_BYTES_MAX).contains(&(extent.head_bytes as usize))
-            && (1..=CHUNK_BYTES_MAX).contains(&extent.stored_bytes)
-            && extent.stored_bytes == extent.logical_bytes
+            && (1..=CHUNK_BYTES_MAX).contains(&extent.logical_bytes)
+            && match encoding {
+                Encoding::Raw => extent.stored_bytes == extent.logical_bytes,
+                Encoding::Zstd => (1..=extent.logical_bytes).contains(&extent.stored_bytes),
+            }
             && extent.offset < i64::MAX as u64 - 2 * CHUNK_BYTES_MAX;
         possible.then_some(Self {
             segment: extent.segment_id(),
             offset: extent.offset,
             head_bytes: extent.head_bytes,
             payload_bytes: extent.stored_bytes as u32,
+            logical_bytes: extent.logical_bytes as u32,
+            encoding,
         })
+    }
+
+    /// How many blocks it has.
+    pub(super) const fn blocks(&self) -> usize {
+        (self.logical_bytes as u64).div_ceil(BLOCK_BYTES) as usize
+    }
+
+    /// Whether the payload is not stored as it came.
+    pub(super) const fn is_packed(&self) -> bool {
+        !matches!(self.encoding, Encoding::Raw)
     }
 
     /// The bytes of the segment's file that are its record.
@@ -51,8 +68,8 @@ impl From<Location> for Extent {
             offset: location.offset,
             head_bytes: location.head_bytes,
             stored_bytes: location.payload_bytes.into(),
-            logical_bytes: location.payload_bytes.into(),
-            encoding: Encoding::Raw as i32,
+            logical_bytes: location.logical_bytes.into(),
+            encoding: location.encoding as i32,
             data_key: Vec::new(),
         }
     }

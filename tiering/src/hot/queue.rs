@@ -13,18 +13,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::AppendError;
 use super::holds::Hold;
 use super::location::Location;
+use super::payload::Payload;
 use super::record::Owner;
 
 pub(super) struct Pending {
     pub(super) owner: Owner,
-    pub(super) data: Bytes,
+    pub(super) data: Payload,
     /// Bytes of its record.
     pub(super) bytes: usize,
     pub(super) arrived: Instant,
@@ -106,7 +106,7 @@ impl Queue {
     pub(super) async fn push(
         &self,
         owner: &Owner,
-        data: &Bytes,
+        data: &Payload,
         bytes: usize,
     ) -> Result<oneshot::Receiver<Result<Placed, AppendError>>, Closed> {
         let permit = self.room.acquire_many(bytes as u32).await.map_err(|_| Closed)?;
@@ -222,7 +222,7 @@ mod tests {
             written: Timestamp(0),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        drop(runtime.block_on(queue.push(&owner, &Bytes::from_static(b"body"), 1)).unwrap());
+        drop(runtime.block_on(queue.push(&owner, &Bytes::from_static(b"body").into(), 1)).unwrap());
     }
 
     fn taken(queue: &Queue, patience: Duration, expected: usize, unfinished: impl Fn() -> usize) -> usize {

@@ -4,7 +4,9 @@
 //! the blocks wanted; when the page cache has not all of it, or for larger reads, the same is done
 //! by a bounded pool of blocking threads; of a segment in an upstream the same ranges are fetched from there. The record's head must verify at the extent's place and
 //! agree with the extent and the body before its table is believed. No lock is held across an
-//! await, and the bytes are handed out in the buffer they were read into.
+//! await, and the bytes are handed out in the buffer they were read into; those of compressed chunks are decompressed first (`packed`).
+
+mod packed;
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSliceMut};
@@ -15,7 +17,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use mlgw_common::ids::{BodyId, Generation, SegmentId};
 use mlgw_common::limits::{BLOCK_BYTES, INLINE_READ_BYTES_MAX, SUSPECTS_MAX};
-use mlgw_metadata::schema::Extent;
+use mlgw_metadata::schema::{Encoding, Extent};
 use parking_lot::Mutex;
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -24,6 +26,7 @@ use super::files::{Files, Opened};
 use super::holes::Holes;
 use super::location::Location;
 use super::metrics::{Metrics, add};
+use super::payload::Payload;
 use super::record::{Head, Owner, Place, RecordFault};
 use crate::fair::{DiskQueues, Fair, Lane};
 use crate::upstream::UpstreamError;
@@ -68,6 +71,9 @@ pub enum ReadError {
 /// What is wrong with stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
+    /// A newer program wrote it.
+    #[error("its encoding {0} is none that this program reads; a newer one wrote it")]
+    Encoding(i32),
     /// The extent itself is impossible, or the range is not in it.
     #[error("the extent does not describe a record, or not this range")]
     Extent,
@@ -86,6 +92,9 @@ pub enum Fault {
     /// A block does not match its checksum.
     #[error("block {0} does not match its checksum")]
     Block(u32),
+    /// A block matches its checksum and is not what blocks are compressed to.
+    #[error("block {0} cannot be decompressed to the bytes that it stands for")]
+    Packed(u32),
 }
 
 /// Of a record in an upstream all is fetched when this share of it is wanted.
@@ -110,9 +119,9 @@ struct Inner {
 struct Plan {
     location: Location,
     body: BodyId,
-    /// Wanted bytes, within the payload.
+    /// Wanted bytes, within what the payload stands for.
     range: Range<usize>,
-    /// The blocks that hold them, and where those lie in the payload.
+    /// The blocks that hold them, and where those lie in the payload; of a compressed one all of it, for only its head says where.
     blocks: Range<usize>,
     payload: Range<usize>,
 }
@@ -159,16 +168,15 @@ impl Reader {
         self.inner.away.forget(segment);
     }
 
-    /// The whole chunk of `body` that `extent` names, with whose it is.
+    /// The whole chunk of `body` that `extent` names, as it is stored, with whose it is.
     pub(super) async fn chunk(
         &self,
         extent: &Extent,
         body: BodyId,
         lane: Lane,
-    ) -> Result<(Owner, Bytes), ReadError> {
+    ) -> Result<(Owner, Payload), ReadError> {
         let segment = extent.segment_id();
-        let fault = |fault| ReadError::Corrupt { segment, offset: extent.offset, fault };
-        let plan = Plan::new(extent, body, 0..extent.logical_bytes).ok_or_else(|| fault(Fault::Extent))?;
+        let plan = Plan::new(extent, body, 0..extent.logical_bytes).ok_or_else(|| impossible(extent))?;
         if let Some(remote) = self.inner.find_away(segment)? {
             return Box::pin(self.inner.chunk_from_away(&plan, &remote)).await;
         }
@@ -197,11 +205,7 @@ impl Reader {
         let inner = &self.inner;
         let read = match Plan::new(extent, body, range) {
             Some(plan) => inner.run(plan, lane).await,
-            None => Err(ReadError::Corrupt {
-                segment: extent.segment_id(),
-                offset: extent.offset,
-                fault: Fault::Extent,
-            }),
+            None => Err(impossible(extent)),
         };
         match &read {
             Ok(bytes) => add(&inner.metrics.read_bytes, bytes.len() as u64),
@@ -213,6 +217,10 @@ impl Reader {
 
 impl Inner {
     async fn run(self: &Arc<Self>, plan: Plan, lane: Lane) -> Result<Bytes, ReadError> {
+        if plan.location.is_packed() {
+            // Larger than what is read as it came, and rarer.
+            return Box::pin(self.run_packed(plan, lane)).await;
+        }
         if plan.payload.len() as u64 <= INLINE_READ_BYTES_MAX
             && let Some(opened) = self.files.get(plan.location.segment)
             && opened.takes_nowait()
@@ -255,7 +263,7 @@ impl Inner {
         }
     }
 
-    fn chunk_from_disk(&self, plan: &Plan) -> Result<(Owner, Bytes), ReadError> {
+    fn chunk_from_disk(&self, plan: &Plan) -> Result<(Owner, Payload), ReadError> {
         let Location { segment, offset, head_bytes, .. } = plan.location;
         let opened = self.files.open(segment).map_err(|source| ReadError::Io { segment, source })?;
         let opened = opened.ok_or(ReadError::Gone { segment })?;
@@ -269,7 +277,7 @@ impl Inner {
         self.away.find(segment).map_err(|source| ReadError::Io { segment, source })
     }
 
-    async fn chunk_from_away(&self, plan: &Plan, remote: &Remote) -> Result<(Owner, Bytes), ReadError> {
+    async fn chunk_from_away(&self, plan: &Plan, remote: &Remote) -> Result<(Owner, Payload), ReadError> {
         let record = self.away.read(remote, plan.record()).await?;
         plan.whole(plan.place(remote.generation), record)
     }
@@ -280,7 +288,7 @@ impl Inner {
         if plan.payload.len() * WHOLE_SHARE < stored {
             return Ok(None);
         }
-        let last = plan.payload.end == stored;
+        let last = plan.blocks.end == plan.location.blocks();
         self.away.read_whole(remote, plan.location.record(), last).await
     }
 
@@ -396,13 +404,17 @@ impl Inner {
 impl Plan {
     fn new(extent: &Extent, body: BodyId, range: Range<u64>) -> Option<Self> {
         let location = Location::of(extent)?;
-        let stored = u64::from(location.payload_bytes);
-        if range.start >= range.end || range.end > stored {
+        if range.start >= range.end || range.end > u64::from(location.logical_bytes) {
             return None;
         }
         let blocks = (range.start / BLOCK_BYTES) as usize..range.end.div_ceil(BLOCK_BYTES) as usize;
-        let payload_end = (blocks.end as u64 * BLOCK_BYTES).min(stored) as usize;
-        let payload = blocks.start * BLOCK_BYTES as usize..payload_end;
+        let stored = location.payload_bytes as usize;
+        let payload = match location.encoding {
+            Encoding::Raw => {
+                blocks.start * BLOCK_BYTES as usize..stored.min(blocks.end * BLOCK_BYTES as usize)
+            }
+            Encoding::Zstd => 0..stored,
+        };
         let range = range.start as usize..range.end as usize;
         Some(Self { location, body, range, blocks, payload })
     }
@@ -429,32 +441,40 @@ impl Plan {
     }
 
     /// What a whole record holds, and whose it is.
-    fn whole(&self, place: Place, record: Bytes) -> Result<(Owner, Bytes), ReadError> {
+    fn whole(&self, place: Place, record: Bytes) -> Result<(Owner, Payload), ReadError> {
         let (head, payload) = record.split_at(self.location.head_bytes as usize);
-        self.verify(place, head, payload)?;
-        let owner = Head::decode(place, head).ok().and_then(|head| head.owner());
-        let owner = owner.ok_or_else(|| self.corrupt(self.location.offset, Fault::Mismatch))?;
-        Ok((owner, record.slice(self.location.head_bytes as usize..)))
+        let head = self.verify(place, head, payload)?;
+        let owner = head.owner().ok_or_else(|| self.corrupt(self.location.offset, Fault::Mismatch))?;
+        let stored = record.slice(self.location.head_bytes as usize..);
+        Ok((owner, Payload::of(&head, stored)))
     }
 
-    /// Checks the record's head and then every fetched block.
-    fn verify(&self, place: Place, head: &[u8], payload: &[u8]) -> Result<(), ReadError> {
+    /// Checks that the record's head is that of what the extent describes.
+    fn head<'h>(&self, place: Place, head: &'h [u8]) -> Result<Head<'h>, ReadError> {
         let record = Head::decode(place, head)
             .map_err(|fault| self.corrupt(self.location.offset, Fault::Head(fault)))?;
         let same = record.body == self.body
+            && record.encoding == self.location.encoding
             && record.head_bytes == self.location.head_bytes as usize
             && record.stored_bytes == self.location.payload_bytes as usize
-            && record.logical_bytes == record.stored_bytes;
-        if !same {
-            return Err(self.corrupt(self.location.offset, Fault::Mismatch));
-        }
-        for (index, block) in self.blocks.clone().zip(payload.chunks(BLOCK_BYTES as usize)) {
-            if !record.verifies(index, block) {
-                let at = head.len() as u64 + index as u64 * BLOCK_BYTES;
+            && record.logical_bytes == self.location.logical_bytes as usize;
+        if same { Ok(record) } else { Err(self.corrupt(self.location.offset, Fault::Mismatch)) }
+    }
+
+    /// Checks the record's head and then every fetched block; `payload` are those.
+    fn verify<'h>(&self, place: Place, head: &'h [u8], payload: &[u8]) -> Result<Head<'h>, ReadError> {
+        let record = self.head(place, head)?;
+        let begin = record.block(self.blocks.start).start;
+        for index in self.blocks.clone() {
+            let Range { start, end } = record.block(index);
+            let is_good =
+                payload.get(start - begin..end - begin).is_some_and(|block| record.verifies(index, block));
+            if !is_good {
+                let at = (record.head_bytes + start) as u64;
                 return Err(self.corrupt(self.location.offset + at, Fault::Block(index as u32)));
             }
         }
-        Ok(())
+        Ok(record)
     }
 
     fn cut(&self, payload: Vec<u8>, from: usize) -> Bytes {
@@ -473,4 +493,11 @@ impl Plan {
     fn corrupt(&self, offset: u64, fault: Fault) -> ReadError {
         ReadError::Corrupt { segment: self.location.segment, offset, fault }
     }
+}
+
+/// What is wrong with an extent that no record of ours could be at, or with the range that is asked of it.
+fn impossible(extent: &Extent) -> ReadError {
+    let encoding = Encoding::try_from(extent.encoding);
+    let fault = encoding.map_or(Fault::Encoding(extent.encoding), |_| Fault::Extent);
+    ReadError::Corrupt { segment: extent.segment_id(), offset: extent.offset, fault }
 }

@@ -5,7 +5,8 @@
 //! table, with segment, generation, body and offset: bytes that a bug or a disk put elsewhere
 //! never verify. Decoding trusts nothing: any bytes give a record or a [`RecordFault`].
 //!
-//! With its one-entry table the head of a chunk of up to 64 KiB takes 64 bytes and the key.
+//! With its one-entry table the head of a chunk of up to 64 KiB takes 64 bytes and the key. That of a compressed one has the stored length of
+//! each block as well, 4 bytes each, so that a block is found, verified and decompressed without the others.
 
 use std::ops::Range;
 
@@ -13,6 +14,9 @@ use mlgw_common::checksum::BlockIdentity;
 use mlgw_common::ids::{BodyId, BucketId, Generation, PartNumber, SegmentId};
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, EXTRA_BYTES_MAX, KEY_LEN_MAX, RECORD_HEADER_BYTES};
 use mlgw_common::{ObjectKey, Timestamp};
+use mlgw_metadata::schema::Encoding;
+
+use super::payload::Payload;
 
 /// Length of the head's fixed part.
 pub const HEAD_FIXED_BYTES: usize = 60;
@@ -25,8 +29,9 @@ pub const MAGIC_AT: usize = 4;
 
 const VERSION: u8 = 1;
 const KIND_CHUNK: u8 = 1;
-const ENCODING_RAW: u8 = 0;
 const CRC_BYTES: usize = 4;
+/// Bytes of the stored length of a block.
+pub(super) const LENGTH_BYTES: usize = 4;
 const TABLE_BYTES_MAX: usize = CRC_BYTES * CHUNK_BYTES_MAX.div_ceil(BLOCK_BYTES) as usize;
 const BLOCK: usize = BLOCK_BYTES as usize;
 
@@ -86,9 +91,20 @@ pub enum RecordFault {
     /// The head's checksum does not match.
     #[error("the record's head is damaged or belongs elsewhere")]
     Crc,
-    /// Intact, but of a version, kind or encoding that this program does not know.
+    /// Intact, but of a version or kind that this program does not know.
     #[error("the record is of a format this program does not read")]
     Unsupported,
+    /// Intact, but of an encoding that this program does not know.
+    #[error("the record's encoding {0} is none that this program reads; a newer one wrote it")]
+    Encoding(u8),
+}
+
+impl RecordFault {
+    /// Whether the record is intact, and for another program to read.
+    #[must_use]
+    pub const fn is_of_another_format(self) -> bool {
+        matches!(self, Self::Unsupported | Self::Encoding(_))
+    }
 }
 
 /// The head of an intact record. It borrows the bytes it was read from.
@@ -108,21 +124,23 @@ pub struct Head<'a> {
     pub written: Timestamp,
     /// Bytes from the record's begin to its payload.
     pub head_bytes: usize,
+    /// How the payload is encoded.
+    pub encoding: Encoding,
     /// Length of the payload as stored.
     pub stored_bytes: usize,
     /// Length of the payload as clients see it.
     pub logical_bytes: usize,
     /// The key's bytes.
     pub key: &'a [u8],
-    /// Bytes that later encodings use.
+    /// The stored length of each block, 4 bytes each, where the payload is compressed; else nothing.
     pub extra: &'a [u8],
     table: &'a [u8],
 }
 
-/// Length of the head of a chunk of `payload_bytes` under a key of `key_bytes`.
+/// Length of the head of a chunk of this payload under a key of `key_bytes`.
 #[must_use]
-pub const fn head_bytes(key_bytes: usize, payload_bytes: usize) -> usize {
-    HEAD_FIXED_BYTES + key_bytes + CRC_BYTES * payload_bytes.div_ceil(BLOCK)
+pub const fn head_bytes(key_bytes: usize, payload: &Payload) -> usize {
+    HEAD_FIXED_BYTES + key_bytes + payload.extra.len() + CRC_BYTES * payload.logical_bytes.div_ceil(BLOCK)
 }
 
 /// Appends the head of the record of `payload` to `out` and returns the head's length. The
@@ -130,29 +148,31 @@ pub const fn head_bytes(key_bytes: usize, payload_bytes: usize) -> usize {
 ///
 /// # Panics
 /// When the payload is empty or longer than a chunk: callers cut chunks.
-pub fn encode_head(place: Place, owner: &Owner, payload: &[u8], out: &mut Vec<u8>) -> usize {
-    assert!(!payload.is_empty(), "a chunk holds at least one byte");
-    assert!(payload.len() as u64 <= CHUNK_BYTES_MAX, "a chunk holds at most 1 MiB");
+pub fn encode_head(place: Place, owner: &Owner, payload: &Payload, out: &mut Vec<u8>) -> usize {
+    assert!(payload.logical_bytes > 0, "a chunk holds at least one byte");
+    assert!(payload.logical_bytes as u64 <= CHUNK_BYTES_MAX, "a chunk holds at most 1 MiB");
     let key = owner.key.as_bytes();
-    let (start, length) = (out.len(), payload.len() as u32);
-    let head_bytes = head_bytes(key.len(), payload.len());
+    let start = out.len();
+    let head_bytes = head_bytes(key.len(), payload);
     out.extend_from_slice(&[0; CRC_BYTES]);
     out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&[VERSION, KIND_CHUNK, ENCODING_RAW, 0]);
+    out.extend_from_slice(&[VERSION, KIND_CHUNK, payload.encoding as u8, 0]);
     out.extend_from_slice(&(key.len() as u16).to_le_bytes());
-    out.extend_from_slice(&0u16.to_le_bytes());
+    out.extend_from_slice(&(payload.extra.len() as u16).to_le_bytes());
     out.extend_from_slice(&owner.part.map_or(0, PartNumber::get).to_le_bytes());
     out.extend_from_slice(&0u16.to_le_bytes());
-    out.extend_from_slice(&length.to_le_bytes());
-    out.extend_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&(payload.stored.len() as u32).to_le_bytes());
+    out.extend_from_slice(&(payload.logical_bytes as u32).to_le_bytes());
     out.extend_from_slice(&owner.bucket.0.to_le_bytes());
     out.extend_from_slice(&owner.body.0.to_le_bytes());
     out.extend_from_slice(&owner.offset.to_le_bytes());
     out.extend_from_slice(&owner.written.0.to_le_bytes());
     out.extend_from_slice(key);
-    for (index, block) in payload.chunks(BLOCK).enumerate() {
-        let identity = place.identity(owner.body, (head_bytes + index * BLOCK) as u64);
-        out.extend_from_slice(&identity.crc32c(block).to_le_bytes());
+    out.extend_from_slice(&payload.extra);
+    for index in 0..payload.logical_bytes.div_ceil(BLOCK) {
+        let block = block_at(payload.encoding, &payload.extra, payload.stored.len(), index);
+        let identity = place.identity(owner.body, (head_bytes + block.start) as u64);
+        out.extend_from_slice(&identity.crc32c(&payload.stored[block]).to_le_bytes());
     }
     assert!(out.len() - start == head_bytes, "the head is as long as was computed");
     let crc = place.identity(owner.body, 0).crc32c(&out[start + CRC_BYTES..]);
@@ -196,6 +216,38 @@ impl Lengths {
         let head = HEAD_FIXED_BYTES + key + extra + CRC_BYTES * logical.div_ceil(BLOCK);
         Ok(Self { key, extra, stored, logical, head })
     }
+
+    /// Checks that the blocks, none of them empty or longer than what it stands for, are all of the payload.
+    fn check_blocks(&self, encoding: Encoding, extra: &[u8]) -> Result<(), RecordFault> {
+        let possible = match encoding {
+            Encoding::Raw => extra.is_empty() && self.stored == self.logical,
+            Encoding::Zstd => {
+                let blocks = self.logical.div_ceil(BLOCK);
+                let logical = |index: usize| BLOCK.min(self.logical - index * BLOCK);
+                extra.len() == blocks * LENGTH_BYTES
+                    && (0..blocks).all(|index| (1..=logical(index)).contains(&length_of(extra, index)))
+                    && (0..blocks).map(|index| length_of(extra, index)).sum::<usize>() == self.stored
+            }
+        };
+        if possible { Ok(()) } else { Err(RecordFault::Length) }
+    }
+}
+
+/// The stored length of block `index`, where lengths are stored.
+fn length_of(extra: &[u8], index: usize) -> usize {
+    let bytes = extra.get(index * LENGTH_BYTES..).and_then(|rest| rest.first_chunk());
+    bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes) as usize)
+}
+
+/// Where block `index` lies in a payload of so many stored bytes.
+fn block_at(encoding: Encoding, extra: &[u8], stored: usize, index: usize) -> Range<usize> {
+    match encoding {
+        Encoding::Raw => index * BLOCK..stored.min((index + 1) * BLOCK),
+        Encoding::Zstd => {
+            let start = (0..index).map(|before| length_of(extra, before)).sum();
+            start..start + length_of(extra, index)
+        }
+    }
 }
 
 impl<'a> Head<'a> {
@@ -212,14 +264,16 @@ impl<'a> Head<'a> {
         if place.identity(body, 0).crc32c(&head[CRC_BYTES..]) != u32_at(fixed, 0) {
             return Err(RecordFault::Crc);
         }
-        let raw = fixed[8..12] == [VERSION, KIND_CHUNK, ENCODING_RAW, 0];
         let part = u16_at(fixed, 16);
         let part_known = part == 0 || PartNumber::new(part.into()).is_some();
-        if !raw || lengths.stored != lengths.logical || !part_known {
+        if fixed[8..10] != [VERSION, KIND_CHUNK] || fixed[11] != 0 || !part_known {
             return Err(RecordFault::Unsupported);
         }
+        let encoding =
+            Encoding::try_from(i32::from(fixed[10])).map_err(|_| RecordFault::Encoding(fixed[10]))?;
         let (key, rest) = head[HEAD_FIXED_BYTES..].split_at(lengths.key);
         let (extra, table) = rest.split_at(lengths.extra);
+        lengths.check_blocks(encoding, extra)?;
         Ok(Self {
             place,
             bucket: BucketId(u64_at(fixed, 28)),
@@ -228,6 +282,7 @@ impl<'a> Head<'a> {
             body_offset: u64_at(fixed, 44),
             written: Timestamp(u64_at(fixed, 52) as i64),
             head_bytes: lengths.head,
+            encoding,
             stored_bytes: lengths.stored,
             logical_bytes: lengths.logical,
             key,
@@ -258,15 +313,16 @@ impl<'a> Head<'a> {
     /// Where block `index` lies in the stored payload.
     #[must_use]
     pub fn block(&self, index: usize) -> Range<usize> {
-        index * BLOCK..self.stored_bytes.min((index + 1) * BLOCK)
+        block_at(self.encoding, self.extra, self.stored_bytes, index)
     }
 
     /// Whether `stored` are the bytes of block `index`.
     #[must_use]
     pub fn verifies(&self, index: usize, stored: &[u8]) -> bool {
         let Some(crc) = self.table.chunks_exact(CRC_BYTES).nth(index) else { return false };
-        let identity = self.place.identity(self.body, (self.head_bytes + index * BLOCK) as u64);
-        stored.len() == self.block(index).len() && identity.crc32c(stored).to_le_bytes() == *crc
+        let block = self.block(index);
+        let identity = self.place.identity(self.body, (self.head_bytes + block.start) as u64);
+        stored.len() == block.len() && identity.crc32c(stored).to_le_bytes() == *crc
     }
 
     /// The first block of `payload` (the whole of it) that does not verify.

@@ -10,9 +10,7 @@ use std::os::unix::fs::FileExt;
 use mlgw_common::ids::{Generation, SegmentId};
 
 use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
-use super::record::{
-    HEAD_BYTES_MAX, HEAD_FIXED_BYTES, Head, MAGIC, MAGIC_AT, Owner, Place, RecordFault, peek_lengths,
-};
+use super::record::{HEAD_BYTES_MAX, HEAD_FIXED_BYTES, Head, MAGIC, MAGIC_AT, Owner, Place, peek_lengths};
 use crate::fair::{Fair, Lane};
 
 /// Bytes read from the file at a time.
@@ -196,8 +194,8 @@ impl Scan {
 /// counts: its writer may have acknowledged it.
 fn length_at(bytes: &[u8], place: Place) -> Option<usize> {
     match Head::decode(place, bytes) {
-        Ok(_) | Err(RecordFault::Unsupported) => peek_lengths(bytes).ok().map(|(head, stored)| head + stored),
-        Err(_) => None,
+        Err(fault) if !fault.is_of_another_format() => None,
+        _ => peek_lengths(bytes).ok().map(|(head, stored)| head + stored),
     }
 }
 

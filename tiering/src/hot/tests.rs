@@ -27,6 +27,7 @@ use mlgw_metadata::schema::{Extent, SegmentClass};
 use parking_lot::Mutex;
 
 use super::map::{Later, MapError, OpenSegment, SegmentMap, Whereabouts};
+use super::payload::Payload;
 use super::{Chunk, HotOptions, HotTier, Placement};
 
 /// Bytes as lower-case hex.
@@ -125,13 +126,19 @@ fn chunk(body: u64, data: impl Into<Bytes>) -> Chunk {
         body: BodyId(body),
         part: None,
         offset: 0,
-        data: data.into(),
+        data: Payload::raw(data.into()),
         placement: Placement::Shared,
     }
 }
 
+/// The same chunk, compressed.
+fn packed(body: u64, data: &[u8]) -> Chunk {
+    let payload = crate::hot::compress(data, 3).expect("it becomes smaller");
+    Chunk { data: payload, ..chunk(body, Bytes::new()) }
+}
+
 /// `length` bytes that differ between bodies and along the way.
-fn bytes_of(body: u64, length: usize) -> Vec<u8> {
+pub(super) fn bytes_of(body: u64, length: usize) -> Vec<u8> {
     let mut state = body.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     std::iter::repeat_with(|| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -139,6 +146,16 @@ fn bytes_of(body: u64, length: usize) -> Vec<u8> {
     })
     .take(length)
     .collect()
+}
+
+/// `length` bytes of words that differ between bodies and along the way: what compression pays for.
+pub(super) fn text_of(body: u64, length: usize) -> Vec<u8> {
+    let words = ["epoch", "loss", "step", "shard", "sample", "batch", "gradient", "0.125", "7", "\n"];
+    let chosen =
+        bytes_of(body, length / 2 + 1).into_iter().map(|byte| words[usize::from(byte) % words.len()]);
+    let mut text = chosen.collect::<Vec<_>>().join(" ").into_bytes();
+    text.truncate(length);
+    text
 }
 
 /// Appends a chunk and lets go of its segment at once.

@@ -15,8 +15,8 @@ use super::record::{Head, Place};
 pub(super) enum Wrong {
     /// Its head, so all of it.
     Head(String),
-    /// These blocks of its payload.
-    Blocks(Vec<usize>),
+    /// These blocks of its payload, each with where it lies in it.
+    Blocks(Vec<(usize, usize)>),
 }
 
 /// Reads the record that `referenced` names, at `location`, into `record` and verifies it.
@@ -30,7 +30,7 @@ pub(super) fn verify(
     referenced: &Referenced<'_>,
     record: &mut Vec<u8>,
 ) -> io::Result<Option<Wrong>> {
-    let Location { segment, offset, head_bytes, payload_bytes } = location;
+    let Location { segment, offset, head_bytes, payload_bytes, .. } = location;
     record.resize(head_bytes as usize + payload_bytes as usize, 0);
     match file.read_exact_at(record, offset) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -48,12 +48,15 @@ pub(super) fn verify(
         && head.body_offset == referenced.offset
         && head.key == referenced.key
         && head.head_bytes == head_bytes as usize
-        && head.stored_bytes == payload_bytes as usize;
+        && head.encoding == location.encoding
+        && head.stored_bytes == payload_bytes as usize
+        && head.logical_bytes == location.logical_bytes as usize;
     if !same {
         return Ok(Some(Wrong::Head("another record than the catalogue says".to_owned())));
     }
     let payload = &record[head_bytes as usize..];
     let bad = |index: &usize| !head.verifies(*index, &payload[head.block(*index)]);
-    let blocks: Vec<usize> = (0..head.blocks()).filter(bad).collect();
+    let blocks: Vec<_> =
+        (0..head.blocks()).filter(bad).map(|index| (index, head.block(index).start)).collect();
     Ok((!blocks.is_empty()).then_some(Wrong::Blocks(blocks)))
 }

@@ -320,12 +320,17 @@ fn write_batch(
     for pending in batch {
         let place = Place { segment: segment.id, generation: segment.generation, offset };
         let head_bytes = encode_head(place, &pending.owner, &pending.data, heads);
-        assert!(head_bytes + pending.data.len() == pending.bytes, "a record is as long as was queued");
+        assert!(
+            head_bytes + pending.data.stored_bytes() == pending.bytes,
+            "a record is as long as was queued"
+        );
         locations.push(Location {
             segment: segment.id,
             offset,
             head_bytes: head_bytes as u32,
-            payload_bytes: pending.data.len() as u32,
+            payload_bytes: pending.data.stored_bytes() as u32,
+            logical_bytes: pending.data.logical_bytes() as u32,
+            encoding: pending.data.encoding,
         });
         offset += pending.bytes as u64;
     }
@@ -345,7 +350,7 @@ fn pieces<'a>(
     batch.iter().zip(locations).flat_map(move |(pending, location)| {
         let (head, behind) = rest.split_at(location.head_bytes as usize);
         rest = behind;
-        [head, &pending.data[..]]
+        [head, &pending.data.stored[..]]
     })
 }
 

@@ -80,6 +80,7 @@ impl Api {
             bound,
             jobs,
             policies,
+            compressor: Arc::default(),
             writeback: WriteBack::open(means).unwrap(),
             upstreams: mlgw_tiering::hot::Upstreams::default(),
             traces: AccessTraces::new(dir.path(), keeper.clone(), clock.clone()),

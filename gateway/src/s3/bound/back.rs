@@ -7,6 +7,7 @@ use super::Fronted;
 use super::write::{CONDITIONS, delete_one, many};
 use crate::body::Body;
 use crate::metrics::throttled;
+use crate::s3::compression::Coming;
 use crate::s3::elements::{DeleteDocument, Doomed};
 use crate::s3::error::{Code, S3Error};
 use crate::s3::get::{Found, GetError, answer_get, answer_head_request, current};
@@ -71,6 +72,15 @@ pub(super) async fn put_object(
     gateway.check_quota(&fronted.bucket, &name_of(id), request.principal.payer(), Some(bytes))?;
     let place = place(gateway, bytes).await?;
     let name = name_of(id);
+    let compression = gateway.compression(&Coming {
+        bucket: &fronted.bucket.name,
+        key,
+        size: Some(bytes),
+        metadata: &description.metadata,
+        tags: &description.tags,
+        headers: Some(&request.head.headers),
+    });
+    let body = (body, compression);
     let stored = store(gateway, request.memory, &fronted.bucket, &name, body, None).await?;
     let object = stored.object(description, Writer::from(&*request.principal), request.now.as_millis());
     let answer = put_answer(&object);

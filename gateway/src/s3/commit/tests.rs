@@ -6,6 +6,7 @@ use crate::credentials::{Keyring, NewKey, Sealer};
 use crate::lockstep::Hasher;
 use crate::memory::Memory;
 use crate::metrics::{Metrics, exposition};
+use crate::policies::{Place, Policies, Watched};
 use crate::s3::error::Code;
 use crate::s3::ingest::{Destination, Durable, Ingest};
 use crate::s3::lanes::Lanes;
@@ -54,6 +55,8 @@ pub(in crate::s3) async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
         bytes_max: 1 << 20,
         budgets: std::collections::HashMap::new(),
     };
+    let policies = Policies::open(catalogue.clone(), clock.clone(), Place::default(), Watched::default());
+    let policies = policies.await.unwrap();
     let gateway = Gateway {
         lanes: Lanes::default(),
         catalogue,
@@ -64,6 +67,8 @@ pub(in crate::s3) async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
             Arc::new(mlgw_policies::language::Program::built_in().unwrap()),
             &*clock,
         ),
+        policies,
+        compressor: Arc::default(),
         writeback: WriteBack::open(means).unwrap(),
         hasher: Hasher::new(Handle::current()),
         keyring,

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 
 use crate::decisions::{self, Decided, Kind, Outcome, What, Why};
 use crate::hot::pace::Pace;
+use crate::hot::payload::Payload;
 use crate::hot::record::Owner;
 use crate::hot::scan::{Scan, Step};
 use crate::hot::{AppendError, Inner, IsHot};
@@ -92,7 +93,7 @@ impl Picked {
 struct Live {
     owner: Owner,
     reference: Reference,
-    data: Bytes,
+    data: Payload,
 }
 
 /// Whose a chunk is, as the catalogue asks.
@@ -232,12 +233,15 @@ fn next_batch(
         let extent = &reference.extent;
         let same = extent.head_bytes as usize == head.head_bytes
             && extent.stored_bytes == head.stored_bytes as u64
-            && extent.logical_bytes == head.logical_bytes as u64;
+            && extent.logical_bytes == head.logical_bytes as u64
+            && extent.encoding == head.encoding as i32;
         if !record.whole || !same {
             tracing::error!(%segment, record.offset, "a chunk that is referred to does not verify; not moved");
             continue;
         }
-        live.push(Live { owner, reference, data: Bytes::copy_from_slice(record.payload) });
+        // As it is stored: nothing is decompressed to be moved.
+        let data = Payload::of(&head, Bytes::copy_from_slice(record.payload));
+        live.push(Live { owner, reference, data });
     }
     Ok(Batch { live, read_bytes: scan.read_bytes() - before, rest: Some(scan) })
 }
@@ -261,6 +265,6 @@ async fn move_one(inner: &Inner, catalogue: &Catalogue, one: Live) -> Result<(),
     let appended = inner.append_moved(&one.owner, &one.data).await?;
     // Its segment is held until it is named, as for any append.
     catalogue.relocate(&chunk_owner(&one.owner), one.reference, appended.extent).await?;
-    inner.compaction.moved_bytes.fetch_add(one.data.len() as u64, Relaxed);
+    inner.compaction.moved_bytes.fetch_add(one.data.stored_bytes() as u64, Relaxed);
     Ok(())
 }

@@ -20,11 +20,40 @@ fn owner() -> Owner {
     }
 }
 
-fn record(place: Place, owner: &Owner, payload: &[u8]) -> Vec<u8> {
+const GOLDEN_PACKED: &str = "c40f04776d6c674301010100130008000300000008000000701101000200000000000000090000000000000000001000000000000068e5cf8b\
+                             010000747261696e2f73686172642d3030302e746172050000000300000033796193985198f30606060606060606";
+
+fn raw(payload: &[u8]) -> Payload {
+    Payload::raw(bytes::Bytes::copy_from_slice(payload))
+}
+
+/// Stands for 70,000 bytes: a block of as many stored bytes as the first length says, and one of the second.
+fn packed(lengths: [u32; 2]) -> Payload {
+    Payload {
+        stored: vec![6; lengths.iter().sum::<u32>() as usize].into(),
+        encoding: Encoding::Zstd,
+        extra: lengths.map(u32::to_le_bytes).concat().into(),
+        logical_bytes: 70_000,
+    }
+}
+
+fn record_of(place: Place, owner: &Owner, payload: &Payload) -> Vec<u8> {
     let mut out = Vec::new();
     encode_head(place, owner, payload, &mut out);
-    out.extend_from_slice(payload);
+    out.extend_from_slice(&payload.stored);
     out
+}
+
+fn record(place: Place, owner: &Owner, payload: &[u8]) -> Vec<u8> {
+    record_of(place, owner, &raw(payload))
+}
+
+/// The record with its head's checksum made right.
+fn signed(mut bytes: Vec<u8>, payload: &Payload) -> Vec<u8> {
+    let end = head_bytes(owner().key.as_bytes().len(), payload);
+    let crc = HERE.identity(BodyId(9), 0).crc32c(&bytes[4..end]);
+    bytes[..4].copy_from_slice(&crc.to_le_bytes());
+    bytes
 }
 
 /// Decodes a whole record: the payload, when everything verifies.
@@ -61,11 +90,44 @@ fn a_record_verifies_only_where_it_was_written() {
 #[test]
 fn an_unknown_encoding_is_named_and_never_read() {
     let mut bytes = record(HERE, &owner(), &[1; 100]);
+    bytes[10] = 2;
+    let bytes = signed(bytes, &raw(&[1; 100]));
+    assert_eq!(Head::decode(HERE, &bytes), Err(RecordFault::Encoding(2)));
+    assert!(RecordFault::Encoding(2).to_string().contains("encoding 2 is none that this program reads"));
+}
+
+#[test]
+fn blocks_of_a_compressed_record_are_found_by_their_stored_lengths() {
+    let payload = packed([5, 3]);
+    let bytes = record_of(HERE, &owner(), &payload);
+    assert_eq!(crate::hot::tests::hex(&bytes), GOLDEN_PACKED);
+    let head = Head::decode(HERE, &bytes).unwrap();
+    assert_eq!((head.encoding, head.stored_bytes, head.logical_bytes), (Encoding::Zstd, 8, 70_000));
+    assert_eq!((head.blocks(), head.block(0), head.block(1)), (2, 0..5, 5..8));
+    assert_eq!(verified(HERE, &bytes), Some(payload.stored.to_vec()));
+    assert_eq!(Payload::of(&head, payload.stored.clone()), payload, "what is moved is what it was");
+}
+
+#[test]
+fn lengths_that_lie_are_refused() {
+    let good = packed([5, 3]);
+    for lengths in [[5, 4], [0, 8], [8, 0], [65_537, 3], [5, 4_465], [u32::MAX, 9]] {
+        let extra = lengths.map(u32::to_le_bytes).concat().into();
+        let lying = Payload { extra, ..good.clone() };
+        // Not through the door that asserts what we write.
+        let mut bytes = record_of(HERE, &owner(), &good);
+        let at = HEAD_FIXED_BYTES + owner().key.as_bytes().len();
+        bytes[at..at + 8].copy_from_slice(&lying.extra);
+        assert_eq!(Head::decode(HERE, &signed(bytes, &lying)), Err(RecordFault::Length), "{lengths:?}");
+    }
+    for logical in [0u32, 65_536, 65_537 + 65_536, u32::MAX] {
+        let mut bytes = record_of(HERE, &owner(), &good);
+        bytes[24..28].copy_from_slice(&logical.to_le_bytes());
+        assert!(Head::decode(HERE, &signed(bytes, &good)).is_err(), "{logical}");
+    }
+    let mut bytes = record(HERE, &owner(), &[1; 100]);
     bytes[10] = 1;
-    let end = head_bytes(owner().key.as_bytes().len(), 100);
-    let crc = HERE.identity(BodyId(9), 0).crc32c(&bytes[4..end]);
-    bytes[..4].copy_from_slice(&crc.to_le_bytes());
-    assert_eq!(Head::decode(HERE, &bytes), Err(RecordFault::Unsupported));
+    assert_eq!(Head::decode(HERE, &signed(bytes, &raw(&[1; 100]))), Err(RecordFault::Length));
 }
 
 proptest! {
@@ -82,7 +144,7 @@ proptest! {
         let payload = vec![fill; length];
         let bytes = record(place, &owner, &payload);
         let head = Head::decode(place, &bytes).unwrap();
-        prop_assert_eq!(head.head_bytes, head_bytes(key.len(), length));
+        prop_assert_eq!(head.head_bytes, head_bytes(key.len(), &raw(&payload)));
         prop_assert_eq!(peek_lengths(&bytes), Ok((head.head_bytes, length)));
         prop_assert_eq!((head.bucket, head.body, head.part), (owner.bucket, owner.body, owner.part));
         prop_assert_eq!((head.body_offset, head.written, head.key), (body_offset, owner.written, key.as_bytes()));
@@ -90,8 +152,11 @@ proptest! {
     }
 
     #[test]
-    fn no_flipped_bit_goes_unseen(length in 1usize..70_000, at in any::<prop::sample::Index>(), bit in 0u8..8) {
-        let mut bytes = record(HERE, &owner(), &vec![9; length]);
+    fn no_flipped_bit_goes_unseen(
+        length in 1usize..70_000, is_packed: bool, at in any::<prop::sample::Index>(), bit in 0u8..8,
+    ) {
+        let payload = if is_packed { packed([length.min(65_536) as u32, 40]) } else { raw(&vec![9; length]) };
+        let mut bytes = record_of(HERE, &owner(), &payload);
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;
         prop_assert_eq!(verified(HERE, &bytes), None);

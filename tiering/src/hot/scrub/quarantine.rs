@@ -130,10 +130,10 @@ impl Shared {
             Ok(None) => Vec::new(),
             Ok(Some(Wrong::Head(what))) => all(what),
             Ok(Some(Wrong::Blocks(blocks))) => {
-                let block = |index: usize| {
+                let block = |(index, stored_at): (usize, usize)| {
                     let first = index as u64 * BLOCK_BYTES;
                     let bytes = BLOCK_BYTES.min(extent.logical_bytes - first);
-                    let at = u64::from(location.head_bytes) + first;
+                    let at = u64::from(location.head_bytes) + stored_at as u64;
                     bad(at, first, bytes, "it does not match its checksum".to_owned())
                 };
                 blocks.into_iter().map(block).collect()

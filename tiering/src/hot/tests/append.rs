@@ -101,7 +101,7 @@ async fn a_body_of_its_own_is_written_in_blocks_and_its_segment_ends_where_it_do
         for length in [1000, CHUNK_BYTES_MAX as usize, 70] {
             let own = Chunk { placement: Placement::Own, ..chunk(3, bytes_of(3, length)) };
             let extent = append(&tier, own.clone()).await.unwrap();
-            assert_eq!(read_all(&tier, &extent, 3).await, own.data);
+            assert_eq!(read_all(&tier, &extent, 3).await, *own.data.stored());
             end = extent.offset + extent.record_bytes();
         }
         let path = dir.path().join("segments").join(segment_file_name(SegmentId(1)));

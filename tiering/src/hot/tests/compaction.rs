@@ -7,7 +7,7 @@ use mlgw_common::PartNumber;
 use mlgw_common::limits::MIB;
 use mlgw_metadata::ProposeError;
 use mlgw_metadata::command::{AbortUpload, CreateUpload, ObjectChange, PutPart, Reject};
-use mlgw_metadata::schema::{Part, SegmentState, Upload};
+use mlgw_metadata::schema::{Encoding, Part, SegmentState, Upload};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,6 +105,38 @@ async fn parts_are_moved_wherever_they_are_named() {
     while bench.tier.compaction().garbage_bytes > 0 || bench.disk_bytes() > 1_000 {
         bench.compact(1).await;
     }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_compressed_is_moved_and_appended_again_as_it_is_stored() {
+    let bench = Bench::new().await;
+    let body = bench.catalogue.body_id().await.unwrap();
+    let text = text_of(body.0, 300_000);
+    let chunk = Chunk {
+        bucket: bench.bucket.bucket_id(),
+        key: ObjectKey::new("text").unwrap(),
+        ..packed(body.0, &text)
+    };
+    let first = bench.tier.append(chunk).await.unwrap();
+    let before = first.extent.clone();
+    let again = bench.tier.append_again(&before, body).await.unwrap();
+    bench.name("text", body, vec![again.extent.clone()]).await.unwrap();
+    drop((first, again));
+    bench.put("dead", 100_000).await;
+    bench.delete("dead").await;
+    for _ in 0..3 {
+        bench.compact(1).await;
+    }
+    let after = bench.extents("text").remove(0);
+    assert_ne!((after.segment, after.offset), (before.segment, before.offset));
+    let same =
+        |extent: &Extent| (extent.head_bytes, extent.stored_bytes, extent.logical_bytes, extent.encoding);
+    assert_eq!(same(&after), same(&before));
+    assert!(after.encoding() == Encoding::Zstd && after.stored_bytes < 150_000, "{after:?}");
+    assert_eq!(read_all(&bench.tier, &after, body.0).await, text);
+    let usage = bench.catalogue.segment_usage(after.segment_id()).unwrap();
+    assert_eq!(usage.bytes, after.record_bytes(), "what is alive counts as it is stored");
     bench.close().await;
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::hot::{Fault, ReadError, segment_file_name};
 use mlgw_common::limits::CHUNK_BYTES_MAX;
+use mlgw_metadata::schema::Encoding;
 use proptest::prelude::*;
 use std::os::unix::fs::FileExt;
 
@@ -33,6 +34,41 @@ async fn a_flipped_byte_fails_the_very_next_read_of_its_block_and_no_other() {
     assert_eq!(tier.read(&extent, BodyId(1), 0..65536, Lane::Training).await.unwrap(), bytes_of(1, 65536));
     assert!(tier.read(&extent, BodyId(1), 0..1 << 20, Lane::Training).await.is_err());
     assert_eq!(tier.metrics().corrupt_blocks, 2);
+}
+
+#[tokio::test]
+async fn a_flipped_byte_of_a_compressed_block_fails_its_block_and_no_other() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let tier = open(dir.path(), &map).await;
+    let text = text_of(1, 1 << 20);
+    let extent = append(&tier, packed(1, &text)).await.unwrap();
+    assert!(extent.stored_bytes < 1 << 19 && extent.encoding() == Encoding::Zstd, "{extent:?}");
+    assert_eq!(read_all(&tier, &extent, 1).await, text);
+    let last = extent.offset + extent.record_bytes() - 1;
+    flip(&writable(dir.path(), &extent), last);
+    let read = |range: std::ops::Range<usize>| {
+        tier.read(&extent, BodyId(1), range.start as u64..range.end as u64, Lane::Training)
+    };
+    assert!(matches!(
+        read((1 << 20) - 1..1 << 20).await,
+        Err(ReadError::Corrupt { fault: Fault::Block(15), .. })
+    ));
+    assert_eq!(read(14 * 65_536 - 5..15 * 65_536).await.unwrap(), text[14 * 65_536 - 5..15 * 65_536]);
+    assert!(read(0..1 << 20).await.is_err());
+}
+
+#[tokio::test]
+async fn what_was_not_compressed_from_so_many_bytes_is_refused_though_it_verifies() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let tier = open(dir.path(), &map).await;
+    let honest = packed(1, &text_of(1, 10_000));
+    for logical_bytes in [9_999, 10_001, 65_536] {
+        let data = Payload { logical_bytes, ..honest.data.clone() };
+        let extent = append(&tier, Chunk { data, ..honest.clone() }).await.unwrap();
+        assert_eq!(extent.logical_bytes, logical_bytes as u64);
+        let read = tier.read(&extent, BodyId(1), 0..10, Lane::Training).await;
+        assert!(matches!(read, Err(ReadError::Corrupt { fault: Fault::Packed(0), .. })), "{read:?}");
+    }
 }
 
 #[tokio::test]
@@ -82,12 +118,17 @@ async fn an_extent_that_is_not_quite_right_never_gives_bytes() {
         Extent { stored_bytes: u64::MAX, logical_bytes: u64::MAX, ..g() },
         Extent { logical_bytes: 10_000, ..g() },
         Extent { encoding: 1, ..g() },
+        Extent { encoding: 2, ..g() },
+        Extent { encoding: 1, stored_bytes: 4_000, ..g() },
         Extent { data_key: vec![1], ..g() },
     ];
     for extent in wrong {
         let read = tier.read(&extent, BodyId(1), 0..100, Lane::Training).await;
         assert!(matches!(read, Err(ReadError::Corrupt { .. })), "{extent:?}");
     }
+    let newer =
+        tier.read(&Extent { encoding: 7, ..g() }, BodyId(1), 0..100, Lane::Training).await.unwrap_err();
+    assert!(newer.to_string().contains("its encoding 7 is none that this program reads"), "{newer}");
     assert!(tier.read(&good, BodyId(2), 0..100, Lane::Training).await.is_err(), "another body");
     for range in [0..5001, 5000..5001, 10..10, u64::MAX - 1..u64::MAX] {
         assert!(tier.read(&good, BodyId(1), range.clone(), Lane::Training).await.is_err(), "{range:?}");
@@ -111,14 +152,19 @@ proptest! {
     #[test]
     fn every_range_is_the_slice_it_names(
         length in 1usize..=CHUNK_BYTES_MAX as usize,
+        is_text: bool,
         ranges in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 20),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
             let tier = open(dir.path(), &map).await;
-            let bytes = bytes_of(1, length);
-            let extent = append(&tier, chunk(1, bytes.clone())).await.unwrap();
+            let bytes = if is_text { text_of(1, length) } else { bytes_of(1, length) };
+            let payload = crate::hot::compress(&bytes, 3);
+            assert!(payload.is_some() == is_text || length < 100, "text becomes smaller, noise does not");
+            let payload = payload.unwrap_or_else(|| Bytes::from(bytes.clone()).into());
+            let extent = append(&tier, Chunk { data: payload, ..chunk(1, bytes.clone()) }).await.unwrap();
+            assert_eq!(extent.logical_bytes, length as u64);
             for (from, to) in &ranges {
                 let from = from.index(length);
                 let to = from + 1 + to.index(length - from);
@@ -129,12 +175,16 @@ proptest! {
     }
 
     #[test]
-    fn a_bit_flipped_anywhere_in_a_record_is_never_served(length in 1usize..100_000, at in any::<prop::sample::Index>(), bit in 0u8..8) {
+    fn a_bit_flipped_anywhere_in_a_record_is_never_served(
+        length in 100usize..100_000, is_packed: bool, at in any::<prop::sample::Index>(), bit in 0u8..8,
+    ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
             let tier = open(dir.path(), &map).await;
-            let extent = append(&tier, chunk(1, bytes_of(1, length))).await.unwrap();
+            let text = text_of(1, length);
+            let chunk = if is_packed { packed(1, &text) } else { chunk(1, text) };
+            let extent = append(&tier, chunk).await.unwrap();
             let at = extent.offset + at.index(extent.record_bytes() as usize) as u64;
             let file = writable(dir.path(), &extent);
             let mut byte = [0];

@@ -77,6 +77,28 @@ async fn a_read_that_meets_a_bad_block_has_it_listed_until_nothing_refers_to_it(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_block_of_a_compressed_chunk_is_listed_by_the_bytes_that_it_stands_for() {
+    let bench = Bench::new().await;
+    let body = bench.catalogue.body_id().await.unwrap();
+    let key = ObjectKey::new("text").unwrap();
+    let chunk = Chunk { bucket: bench.bucket.bucket_id(), key, ..packed(body.0, &text_of(body.0, LENGTH)) };
+    let appended = bench.tier.append(chunk).await.unwrap();
+    bench.name("text", body, vec![appended.extent.clone()]).await.unwrap();
+    let extent = appended.extent;
+    drop(appended.hold);
+    let bench = bench.reopen().await;
+    let at = extent.offset + extent.record_bytes() - 1;
+    flip(&bench.path(&segment_file_name(extent.segment_id())), at);
+    let scrubbing = scrub(&bench);
+    let bad = pass(&scrubbing).bad;
+    assert_eq!(bad.len(), 1, "{bad:?}");
+    assert_eq!((bad[0].first, bad[0].last), (2 * 65_536, LENGTH as u64 - 1));
+    assert!(bad[0].offset > extent.offset && bad[0].offset <= at, "{bad:?} {extent:?}");
+    drop(scrubbing);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_head_a_cut_file_and_a_missing_one_cost_whole_chunks() {
     type Damage = fn(&Path, &Extent);
     let damages: [Damage; 3] = [

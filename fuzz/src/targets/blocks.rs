@@ -1,0 +1,49 @@
+//! Compressed blocks of segments. Any bytes give the bytes that the block stands for or an error, and nothing else is written; what is
+//! compressed here is read back.
+
+use crate::hot::record::{Head, Owner, Place, encode_head};
+use crate::hot::zstd::{Unpacker, compress};
+use mlgw_common::ids::{BodyId, BucketId, Generation, SegmentId};
+use mlgw_common::{ObjectKey, Timestamp};
+
+const PLACE: Place = Place { segment: SegmentId(3), generation: Generation(1), offset: 64 };
+/// What stands behind a block in memory.
+const BEHIND: [u8; 8] = [0xa5; 8];
+
+/// The first two bytes say how much the rest is to stand for; with the highest bit set the rest is compressed first.
+pub fn run(data: &[u8]) {
+    let Some((length, rest)) = data.split_first_chunk() else { return };
+    let length = u16::from_le_bytes(*length);
+    if length & 1 << 15 != 0 { there_and_back(rest, length) } else { unpack(rest, length.into()) }
+}
+
+fn unpack(stored: &[u8], length: usize) {
+    let mut out = vec![0; length];
+    out.extend(BEHIND);
+    let unpacked = Unpacker::take().unpack(stored, &mut out[..length]);
+    assert_eq!(out[length..], BEHIND);
+    if unpacked.is_ok() && stored.len() == length {
+        assert_eq!(&out[..length], stored, "it is stored as it came");
+    }
+    let mut again = vec![1; length];
+    assert_eq!(Unpacker::take().unpack(stored, &mut again), unpacked);
+    assert!(unpacked.is_err() || again == out[..length], "the same every time");
+}
+
+fn there_and_back(bytes: &[u8], times: u16) {
+    let chunk = bytes.repeat(usize::from(times & 63) + 1);
+    let Some(payload) = compress(&chunk, 1 + u32::from(times >> 6 & 3)) else { return };
+    assert!(payload.stored_bytes() < chunk.len());
+    let key = ObjectKey::new("k").expect("a key");
+    let (bucket, body) = (BucketId(1), BodyId(2));
+    let owner = Owner { bucket, key, body, part: None, offset: 0, written: Timestamp(0) };
+    let mut bytes = Vec::new();
+    encode_head(PLACE, &owner, &payload, &mut bytes);
+    let head = Head::decode(PLACE, &bytes).expect("what is written is read");
+    assert_eq!(head.bad_block(payload.stored()), None);
+    for (index, block) in chunk.chunks(1 << 16).enumerate() {
+        let mut out = vec![0; block.len()];
+        let unpacked = Unpacker::take().unpack(&payload.stored()[head.block(index)], &mut out);
+        assert!(unpacked.is_ok() && out == block, "block {index}");
+    }
+}

@@ -1,0 +1,156 @@
+//! Compresses chunks that are about to be stored: so many at a time as there are processors, on threads that may block.
+//!
+//! Always: what it holds of a chunk beside the chunk itself was granted by the account of its request; where there is none to be had, the chunk is stored
+//! as it came. So nobody waits for memory here, and nobody is stuck. It is all in memory: power failure leaves nothing behind.
+
+use crate::memory::{Account, Held, blocks_of};
+use bytes::Bytes;
+use mlgw_tiering::Payload;
+use mlgw_tiering::hot::compress;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tokio::sync::Semaphore;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Compressor {
+    /// Each holds a chunk's worth of memory and what zstd works with: 3 MiB at most.
+    places: Arc<Semaphore>,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    logical_bytes: AtomicU64,
+    stored_bytes: AtomicU64,
+    compressed: AtomicU64,
+    incompressible: AtomicU64,
+    no_memory: AtomicU64,
+}
+
+/// A chunk as it is to be stored, and the memory that this takes.
+pub struct Packed {
+    /// What is stored.
+    pub payload: Payload,
+    /// Until it is stored.
+    pub memory: Held,
+}
+
+impl Packed {
+    /// How many times smaller than the chunk it is.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a chunk is small")]
+    pub fn ratio(&self) -> f64 {
+        self.payload.logical_bytes() as f64 / self.payload.stored_bytes() as f64
+    }
+}
+
+/// What it has done since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compressed {
+    /// Bytes of chunks that became smaller, before.
+    pub logical_bytes: u64,
+    /// The same, after.
+    pub stored_bytes: u64,
+    /// Chunks that became smaller.
+    pub compressed: u64,
+    /// Chunks that did not.
+    pub incompressible: u64,
+    /// Chunks for which there was no memory.
+    pub no_memory: u64,
+}
+
+impl Default for Compressor {
+    /// One that works on as many chunks at a time as there are processors.
+    fn default() -> Self {
+        Self::new(std::thread::available_parallelism().map_or(1, usize::from))
+    }
+}
+
+impl Compressor {
+    /// One that works on so many chunks at a time, at least one.
+    #[must_use]
+    pub fn new(places: usize) -> Self {
+        Self { places: Arc::new(Semaphore::new(places.max(1))), counts: Counts::default() }
+    }
+
+    /// `chunk` with so much effort; nothing when it becomes no smaller, or there is no memory for it.
+    pub async fn compress(&self, chunk: &Bytes, level: u32, memory: &Account) -> Option<Packed> {
+        let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
+        let bytes = chunk.clone();
+        let compressed = tokio::task::spawn_blocking(move || {
+            let compressed = compress(&bytes, level);
+            // Not before it is done, though nobody may wait for it any more.
+            drop(place);
+            compressed
+        });
+        let Some(payload) = compressed.await.ok().flatten() else {
+            self.counts.incompressible.fetch_add(1, Relaxed);
+            return None;
+        };
+        let Some(held) = memory.try_hold(blocks_of(payload.stored_bytes() as u64)) else {
+            self.counts.no_memory.fetch_add(1, Relaxed);
+            return None;
+        };
+        Some(Packed { payload, memory: held })
+    }
+
+    /// Counts a chunk that is stored compressed.
+    pub fn stored(&self, payload: &Payload) {
+        self.counts.logical_bytes.fetch_add(payload.logical_bytes() as u64, Relaxed);
+        self.counts.stored_bytes.fetch_add(payload.stored_bytes() as u64, Relaxed);
+        self.counts.compressed.fetch_add(1, Relaxed);
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn metrics(&self) -> Compressed {
+        let Counts { logical_bytes, stored_bytes, compressed, incompressible, no_memory } = &self.counts;
+        Compressed {
+            logical_bytes: logical_bytes.load(Relaxed),
+            stored_bytes: stored_bytes.load(Relaxed),
+            compressed: compressed.load(Relaxed),
+            incompressible: incompressible.load(Relaxed),
+            no_memory: no_memory.load(Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Compressed, Compressor};
+    use crate::memory::Memory;
+    use bytes::Bytes;
+    use mlgw_common::limits::CHUNK_BYTES_MAX;
+    use std::net::Ipv4Addr;
+
+    #[tokio::test]
+    async fn what_it_holds_was_granted_or_the_chunk_stays_as_it_is() {
+        let (compressor, memory) = (Compressor::new(2), Memory::new(0, 100, None));
+        let (account, other) =
+            (memory.account(Ipv4Addr::LOCALHOST.into()), memory.account([10, 0, 0, 1].into()));
+        let text = Bytes::from(b"the same again and again, ".repeat(40_000));
+        assert!(text.len() as u64 <= CHUNK_BYTES_MAX);
+        let packed = compressor.compress(&text, 3, &account).await.unwrap();
+        assert!(packed.ratio() > 100.0 && packed.memory.blocks() == 1, "{}", packed.ratio());
+        compressor.stored(&packed.payload);
+        drop(packed);
+        let taken: Vec<_> =
+            [&account, &other].into_iter().flat_map(|who| std::iter::from_fn(|| who.try_hold(1))).collect();
+        assert!(
+            !taken.is_empty() && compressor.compress(&text, 3, &account).await.is_none(),
+            "nothing is left"
+        );
+        drop(taken);
+        assert!(compressor.compress(&Bytes::from_static(b"q"), 3, &account).await.is_none());
+        let metrics = compressor.metrics();
+        let expected = Compressed {
+            logical_bytes: text.len() as u64,
+            stored_bytes: metrics.stored_bytes,
+            compressed: 1,
+            incompressible: 1,
+            no_memory: 1,
+        };
+        assert!(metrics == expected && metrics.stored_bytes > 0, "{metrics:?}");
+    }
+}

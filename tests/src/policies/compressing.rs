@@ -1,0 +1,289 @@
+//! A rule that compresses: what clients put comes back as it was, takes less room, and survives what everything else survives.
+
+use super::running::Bench;
+use crate::content::Content;
+use crate::s3::{Client, whole};
+use crate::server::{Server, runtime};
+use bytes::Bytes;
+use http::Method;
+use md5::{Digest as _, Md5};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+const BUCKET: &str = "lake";
+const MIB: usize = 1 << 20;
+/// Generous: it is met only when something is broken.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const POLICY: &str = "
+version: 1
+rules:
+  - id: logs-small
+    conditions:
+      - {type: file_pattern, property: key, operator: matches, value: 'logs/**'}
+    actions: [{type: compress, parameters: {level: 3, min_ratio: 1.5}}]
+  - id: told-small
+    conditions:
+      - {type: file_context, property: tags.kind, operator: equals, value: text}
+      - {type: file_context, property: size, operator: greater_than, value: 4KiB}
+    actions: [{type: compress, parameters: {level: 1}}]
+";
+
+/// Lines as a training run logs them, of so many bytes.
+fn log_lines(length: usize) -> Bytes {
+    let sum = |step: usize| step.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    let line = |step: usize| {
+        format!("step {step} loss {:.4} rate 0.0003 sum {:08x}\n", 1.0 / (step + 7) as f64, sum(step))
+    };
+    let mut text: Vec<u8> = (0..).flat_map(|step| line(step).into_bytes()).take(length + 64).collect();
+    text.truncate(length);
+    text.into()
+}
+
+fn noise(length: usize) -> Bytes {
+    Content { id: 5, length }.bytes()
+}
+
+/// How an object is stored.
+struct Shown {
+    stored_bytes: u64,
+    encodings: Vec<String>,
+    segments: Vec<u64>,
+}
+
+fn shown(bench: &Bench, key: &str) -> Shown {
+    let object = format!("s3://{BUCKET}/{key}");
+    let (said, status) = bench.setup.command(&["--output", "json", "object", "show", &object]);
+    assert_eq!(status, Some(0), "{said}");
+    let shown: Value = serde_json::from_str(&said).expect("JSON");
+    let extents = shown["extents"].as_array().expect("extents").clone();
+    let number = |extent: &Value, field: &str| extent[field].as_u64().expect("a number");
+    Shown {
+        stored_bytes: extents.iter().map(|extent| number(extent, "stored_bytes")).sum(),
+        encodings: extents.iter().map(|one| one["encoding"].as_str().expect("a word").to_owned()).collect(),
+        segments: extents.iter().map(|extent| number(extent, "segment")).collect(),
+    }
+}
+
+fn metric(bench: &Bench, name: &str) -> u64 {
+    let (said, _) = bench.setup.command(&["status", "--metrics"]);
+    let line = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{name} is not in {said}")).trim().parse().expect("a number")
+}
+
+fn compressed_bytes(bench: &Bench) -> (u64, u64) {
+    let of = |of: &str| metric(bench, &format!("mlgw_compression_bytes_total{{of=\"{of}\"}}"));
+    (of("logical"), of("stored"))
+}
+
+fn all_are(shown: &Shown, encoding: &str) -> bool {
+    !shown.encodings.is_empty() && shown.encodings.iter().all(|one| one == encoding)
+}
+
+/// Reads an object whole and in ranges that begin and end everywhere.
+async fn reads_back(client: &Client, key: &str, expected: &Bytes) {
+    let got = client.get(BUCKET, key).await.expect("read");
+    assert!(got.body == expected, "{key} is what was put");
+    assert_eq!(got.header("content-length"), Some(&*expected.len().to_string()));
+    let length = expected.len();
+    for (first, last) in [
+        (0, 0),
+        (length - 1, length - 1),
+        (65_530, 65_541),
+        (65_536, 131_071),
+        (MIB - 3, MIB + 70_000),
+        (length / 2, length - 1),
+    ] {
+        if last < length {
+            let got = client.get_range(BUCKET, key, (first as u64, last as u64)).await.expect("read");
+            assert!(got.body == expected.slice(first..=last), "{key} from {first} to {last}");
+        }
+    }
+}
+
+async fn put_tagged(client: &Client, key: &str, tags: &str, body: Bytes) {
+    let headers = [("x-amz-tagging", tags.to_owned()), ("x-amz-meta-epoch", "3".to_owned())];
+    client.call(Method::PUT, &format!("/{BUCKET}/{key}"), &headers, whole(body)).await.expect("stored");
+}
+
+/// Everything that the policy is about, put in every way that there is.
+async fn fill(client: &Client) -> Vec<(&'static str, Bytes)> {
+    let (text, small, large) = (log_lines(3 * MIB + 12_345), log_lines(20_000), log_lines(70 * MIB));
+    let etag = client.put(BUCKET, "logs/a.log", whole(text.clone())).await.expect("stored");
+    assert_eq!(etag, crate::content::hex(&Md5::digest(&text)), "the ETag is that of what was sent");
+    client.put(BUCKET, "logs/small.log", whole(small.clone())).await.expect("stored");
+    client.put(BUCKET, "raw/beside.bin", whole(noise(200_000))).await.expect("stored");
+    client.put(BUCKET, "logs/noise.bin", whole(noise(2 * MIB + 1))).await.expect("stored");
+    client.put(BUCKET, "logs/large.log", whole(large.clone())).await.expect("stored");
+    client.put(BUCKET, "raw/a.log", whole(text.clone())).await.expect("stored");
+    put_tagged(client, "raw/tagged.txt", "kind=text", text.clone()).await;
+    put_tagged(client, "raw/tagged-small.txt", "kind=text", log_lines(4000)).await;
+    client.copy(BUCKET, "raw/a.log", "logs/copied.log").await.expect("copied");
+    client.copy(BUCKET, "logs/a.log", "raw/copied.log").await.expect("copied");
+    let parts = [text.clone(), [noise(5 * MIB), text.clone()].concat().into()];
+    let upload = client.create_upload(BUCKET, "logs/parts.log").await.expect("begun");
+    let mut etags = Vec::new();
+    for (number, part) in (1..).zip([large.slice(..6 * MIB), parts[1].clone(), small.clone()]) {
+        let etag =
+            client.put_part(BUCKET, "logs/parts.log", &upload, number, whole(part)).await.expect("stored");
+        etags.push((number, etag));
+    }
+    client.complete(BUCKET, "logs/parts.log", &upload, &etags).await.expect("completed");
+    let whole_upload = [large.slice(..6 * MIB), parts[1].clone(), small.clone()].concat().into();
+    vec![
+        ("logs/a.log", text.clone()),
+        ("logs/small.log", small),
+        ("logs/noise.bin", noise(2 * MIB + 1)),
+        ("logs/large.log", large),
+        ("raw/beside.bin", noise(200_000)),
+        ("raw/a.log", text.clone()),
+        ("raw/tagged.txt", text.clone()),
+        ("raw/tagged-small.txt", log_lines(4000)),
+        ("logs/copied.log", text.clone()),
+        ("raw/copied.log", text),
+        ("logs/parts.log", whole_upload),
+    ]
+}
+
+fn check_stored(bench: &Bench, objects: &[(&'static str, Bytes)]) {
+    for key in ["logs/a.log", "logs/small.log", "raw/tagged.txt", "logs/copied.log", "logs/large.log"] {
+        let (shown, bytes) = (shown(bench, key), objects.iter().find(|(one, _)| *one == key).expect("put"));
+        assert!(all_are(&shown, "zstd"), "{key}: {:?}", shown.encodings);
+        assert!(shown.stored_bytes * 2 < bytes.1.len() as u64, "{key}: {}", shown.stored_bytes);
+    }
+    for key in ["logs/noise.bin", "raw/a.log", "raw/tagged-small.txt", "raw/copied.log"] {
+        let shown = shown(bench, key);
+        assert!(all_are(&shown, "raw"), "{key}: {:?}", shown.encodings);
+    }
+    // Each part by its own first chunk; that of the second is noise, so all of the part stays as it is.
+    let parts = shown(bench, "logs/parts.log").encodings;
+    assert_eq!(parts, [vec!["zstd"; 6], vec!["raw"; 9], vec!["zstd"; 1]].concat());
+}
+
+async fn read_all(server: &Server, objects: &[(&'static str, Bytes)]) {
+    let client = server.client();
+    for (key, bytes) in objects {
+        reads_back(&client, key, bytes).await;
+    }
+    let listed = client.list(BUCKET, 1000).await.expect("listed");
+    for (key, bytes) in objects {
+        let row = listed.iter().find(|row| row.key == *key).expect("listed");
+        assert_eq!(row.size, bytes.len() as u64, "{key}");
+    }
+}
+
+fn new_bench() -> Bench {
+    let bench = Bench::new();
+    let setup = bench.setup.clone();
+    let setup = setup.with("hot.compact_dead_percent", "5").with("hot.compact_interval", "20ms");
+    Bench { setup, ..bench }
+}
+
+#[test]
+fn what_a_rule_compresses_takes_less_room_and_comes_back_as_it_was() {
+    let bench = new_bench();
+    let server = bench.setup.start();
+    bench.ask(&["apply", &bench.file("small.yaml", POLICY)]);
+    let objects = runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        let objects = fill(&client).await;
+        read_all(&server, &objects).await;
+        objects
+    });
+    check_stored(&bench, &objects);
+    let (logical, stored) = compressed_bytes(&bench);
+    assert!(logical > 80 << 20 && stored * 2 < logical, "{logical} {stored}");
+    let chunks = |result| metric(&bench, &format!("mlgw_compression_chunks_total{{result=\"{result}\"}}"));
+    assert!(chunks("compressed") > 80 && chunks("incompressible") >= 2 && chunks("no_memory") == 0);
+    let of_bucket = metric(&bench, &format!("mlgw_bucket_bytes{{bucket=\"{BUCKET}\"}}"));
+    assert_eq!(
+        of_bucket,
+        objects.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>(),
+        "as clients see them"
+    );
+
+    let mut server = server;
+    server.kill();
+    let server = bench.setup.start();
+    runtime().block_on(read_all(&server, &objects));
+    check_stored(&bench, &objects);
+
+    // What is small lies beside what goes, so it is moved.
+    let before = shown(&bench, "logs/small.log");
+    runtime().block_on(async { server.client().delete(BUCKET, "raw/beside.bin").await.expect("deleted") });
+    let begun = Instant::now();
+    while shown(&bench, "logs/small.log").segments == before.segments {
+        assert!(begun.elapsed() < PATIENCE, "never moved");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let left: Vec<_> = objects.into_iter().filter(|(key, _)| *key != "raw/beside.bin").collect();
+    let after = shown(&bench, "logs/small.log");
+    assert_eq!((after.stored_bytes, after.encodings), (before.stored_bytes, before.encodings));
+    runtime().block_on(read_all(&server, &left));
+    let (said, status) = bench.setup.command(&["tier", "scrub", "hot", "--wait"]);
+    assert_eq!(status, Some(0), "{said}");
+    server.stop();
+    let data = bench.setup.data_dir.to_str().expect("a path");
+    let (said, status) = bench.setup.command(&["store", "check", data]);
+    assert_eq!(status, Some(0), "{said}");
+}
+
+#[test]
+fn nothing_is_compressed_unless_a_rule_that_acts_says_so() {
+    let bench = Bench::new();
+    let server = bench.setup.start();
+    let put = |key: &'static str| {
+        runtime().block_on(async {
+            server.client().put(BUCKET, key, whole(log_lines(MIB))).await.expect("stored");
+        });
+        assert!(all_are(&shown(&bench, key), "raw"), "{key}");
+    };
+    runtime().block_on(async { server.client().create_bucket(BUCKET).await.expect("made") });
+    put("logs/before.log");
+    let observing = POLICY.replace("{type: compress,", "{type: compress, stance: observe,");
+    bench.ask(&["apply", &bench.file("observing.yaml", &observing)]);
+    put("logs/observed.log");
+    assert_eq!(compressed_bytes(&bench), (0, 0));
+    bench.ask(&["apply", &bench.file("acting.yaml", POLICY)]);
+    let text = log_lines(MIB);
+    runtime().block_on(async {
+        let client = server.client();
+        client.put(BUCKET, "logs/acted.log", whole(text.clone())).await.expect("stored");
+        reads_back(&client, "logs/acted.log", &text).await;
+    });
+    assert!(all_are(&shown(&bench, "logs/acted.log"), "zstd"));
+    bench.ask(&["rollback", "0"]);
+    put("logs/after.log");
+    runtime().block_on(reads_back(&server.client(), "logs/acted.log", &text));
+    server.stop();
+}
+
+#[test]
+fn what_is_written_back_reaches_its_origin_as_it_was() {
+    let room = super::room();
+    let origin = crate::server::Setup::new(room.path().join("origin")).start();
+    runtime().block_on(async { origin.client().create_bucket("there").await.expect("made") });
+    let bench = Bench::new();
+    let setup = bench.setup.clone().with_upstream("far", origin.s3, "there", "5s");
+    let bench = Bench { setup, ..bench };
+    let server = bench.setup.start();
+    bench.ask(&["apply", &bench.file("small.yaml", POLICY)]);
+    let words = ["bucket", "bind", BUCKET, "--upstream", "far", "--mode", "write-back"];
+    let (said, status) = bench.setup.command(&words);
+    assert_eq!(status, Some(0), "{said}");
+    let text = log_lines(2 * MIB + 5);
+    runtime().block_on(async {
+        let client = server.client();
+        client.put(BUCKET, "logs/a.log", whole(text.clone())).await.expect("stored");
+        reads_back(&client, "logs/a.log", &text).await;
+    });
+    assert_eq!(compressed_bytes(&bench).0, 2 * MIB as u64, "what five bytes are left become no smaller");
+    let (said, status) = bench.setup.command(&["--quiet", "bucket", "flush", BUCKET]);
+    assert_eq!(status, Some(0), "{said}");
+    runtime().block_on(async {
+        let there = origin.client().get("there", "logs/a.log").await.expect("read");
+        assert!(there.body == text, "it is sent as it came");
+    });
+    server.stop();
+}
