@@ -3,6 +3,7 @@
 //! Always: the same seed and name give the same number, in every version and on every machine, for it stands in what is kept on disks. Two
 //! blocks may share one, of 10 million about once in 400,000 sets; who keeps books by it says what becomes of the second.
 
+use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// What servers seed ids with. It stands in their indexes: another one would leave blocks there that nobody can let go of.
@@ -14,6 +15,15 @@ pub fn block_id(seed: u64, bucket: u64, key: &str, block: u64) -> u64 {
     let object = xxh3_64_with_seed(key.as_bytes(), seed ^ bucket.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     // Zero is no id.
     mixed(object ^ block.wrapping_mul(0xD6E8_FEB8_6659_FD93)).max(1)
+}
+
+/// The blocks that a range touches.
+#[must_use]
+pub fn touched(range: &Range<u64>, block_bytes: u64) -> Range<u64> {
+    if range.is_empty() {
+        return 0..0;
+    }
+    range.start / block_bytes..(range.end - 1) / block_bytes + 1
 }
 
 /// Spreads the bits of a hash that others were mixed into (the finalizer of SplitMix64, Steele et al. 2014).

@@ -7,6 +7,7 @@ mod known;
 mod plans;
 
 use crate::access::{Access, Op};
+use crate::block::touched;
 use crate::checkpoints::{self, Checkpoints};
 use crate::engine::{Advice, Engine, Keeping, Options, Seen};
 use crate::facts::AccessFacts;
@@ -14,7 +15,6 @@ use crate::language::{
     Aspect, CachePolicy, Due, Fact, Facts, Phase, Priority, Program, Property, Setting, Stance, Wish, Word,
 };
 use crate::workloads::{self, Identity, What, Workloads};
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -147,14 +147,6 @@ impl Decider {
     pub fn bytes_ahead_max(&self) -> u64 {
         self.program.settings().bytes(Setting::PrefetchBytesMax)
     }
-}
-
-/// The blocks that a range touches.
-fn touched(range: &Range<u64>, block_bytes: u64) -> Range<u64> {
-    if range.is_empty() {
-        return 0..0;
-    }
-    range.start / block_bytes..(range.end - 1) / block_bytes + 1
 }
 
 /// Questions that a stronger rule has answered.

@@ -18,6 +18,6 @@ pub mod trace;
 pub mod workloads;
 
 pub use access::{Access, Caller, Op};
-pub use block::{BLOCK_ID_SEED, block_id};
+pub use block::{BLOCK_ID_SEED, block_id, touched};
 pub use decider::{Decider, Ruling};
 pub use fingerprint::Fingerprint;

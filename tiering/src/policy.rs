@@ -24,7 +24,7 @@ use mlgw_common::{Clock, ObjectKey};
 use mlgw_policies::engine::{Advice, Next, Options, Seen, Unread};
 use mlgw_policies::language::{Facts, NoFacts, Program};
 use mlgw_policies::workloads::Identity;
-use mlgw_policies::{Access, BLOCK_ID_SEED, Caller, Decider, Op};
+use mlgw_policies::{Access, BLOCK_ID_SEED, Caller, Decider, Op, touched};
 use parking_lot::Mutex;
 use recorder::Recorder;
 use std::ops::Range;
@@ -177,7 +177,7 @@ impl Keeper {
             let access = request.access(now_us, range);
             let seen = state.observe(request, &access);
             if request.op == Op::Read {
-                for number in touched(&access.range).take(FOLLOWED_MAX) {
+                for number in touched(&access.range, COPY_BLOCK_BYTES).take(FOLLOWED_MAX) {
                     state.decider.engine.follow(seen, &access, number as u32);
                 }
             }
@@ -323,14 +323,6 @@ impl Lost for Inner {
     fn lost(&self, id: u64) {
         self.state.lock().decider.engine.lost(id);
     }
-}
-
-/// The blocks that a range touches.
-fn touched(range: &Range<u64>) -> Range<u64> {
-    if range.is_empty() {
-        return 0..0;
-    }
-    range.start / COPY_BLOCK_BYTES..(range.end - 1) / COPY_BLOCK_BYTES + 1
 }
 
 fn unread(bucket: BucketId, key: &ObjectKey, size: u64, number: u64) -> Unread<'_> {

@@ -111,14 +111,16 @@ impl Program {
     /// # Errors
     /// Never, a test says: everything is there at compile time.
     pub fn built_in() -> Result<Self, Diagnostics> {
+        Self::above_built_in(&[])
+    }
+
+    /// What holds where somebody has written these files, and nothing else is known.
+    ///
+    /// # Errors
+    /// What does not fit together.
+    pub fn above_built_in(custom: &[PolicyFile]) -> Result<Self, Diagnostics> {
         let built_in = &BuiltIn::load()?;
-        Self::compile(&Layers {
-            custom: &[],
-            frameworks: &[],
-            environment: None,
-            machine: &NoFacts,
-            built_in,
-        })
+        Self::compile(&Layers { custom, frameworks: &[], environment: None, machine: &NoFacts, built_in })
     }
 
     /// Compiles layers.

@@ -271,7 +271,7 @@ impl Workload {
         let number = what.engine.dataset_number(what.seen);
         let is_named = match self.written {
             Some((written, is_named)) if written == number => is_named,
-            _ => matches!(what.file_type(access.key), Some(FileType::Checkpoint | FileType::Model)),
+            _ => matches!(what.program.file_type(access.key), Some(FileType::Checkpoint | FileType::Model)),
         };
         self.written = Some((number, is_named));
         let trained = self.sets.iter().filter(|set| set.role == Role::Training);

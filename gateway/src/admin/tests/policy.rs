@@ -116,7 +116,7 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
     assert_schema_of("Explanation", &told);
 }
 
-fn object() -> ObjectInfo {
+pub(super) fn object() -> ObjectInfo {
     ObjectInfo {
         bucket: "b".into(),
         key: "k".into(),
