@@ -83,7 +83,10 @@ impl<'a> AccessFacts<'a> {
         if self.set.is_some_and(|set| set.role == Role::Validation) {
             return AccessPattern::Validation;
         }
-        match self.engine.pattern(self.seen, self.access.at_us) {
+        let (engine, seen, now_us) = (self.engine, self.seen, self.access.at_us);
+        let pattern =
+            self.set.map_or_else(|| engine.pattern(seen, now_us), |set| set.pattern(engine, seen, now_us));
+        match pattern {
             Some(Pattern::Epochs(Order::Sequential)) => AccessPattern::Sequential,
             Some(Pattern::Epochs(Order::Shuffled)) => AccessPattern::Shuffled,
             Some(Pattern::Epochs(Order::ShardShuffled)) => AccessPattern::ShardShuffled,

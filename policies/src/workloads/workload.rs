@@ -207,7 +207,8 @@ impl Workload {
         if set.role == Role::Training {
             self.epochs = self.epochs.max(set.passes);
         }
-        let (role, why) = self.judge(at, what.engine.pattern(what.seen, now_us), what.is_validation)?;
+        let pattern = self.sets[at].pattern(what.engine, what.seen, now_us);
+        let (role, why) = self.judge(at, pattern, what.is_validation)?;
         let set = &mut self.sets[at];
         let was = std::mem::replace(&mut set.role, role);
         set.why = why;
