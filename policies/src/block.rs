@@ -33,6 +33,29 @@ pub(crate) fn mixed(mut hash: u64) -> u64 {
     hash ^ hash >> 31
 }
 
+/// For maps whose keys are hashes already.
+pub(crate) type Hashed = std::hash::BuildHasherDefault<AsItIs>;
+
+/// Takes a hash as it is.
+#[derive(Default)]
+pub(crate) struct AsItIs(u64);
+
+impl std::hash::Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::block_id;

@@ -12,8 +12,11 @@ pub mod engine;
 pub mod facts;
 mod fingerprint;
 pub mod language;
+pub mod learning;
+pub mod outcomes;
 pub mod plan;
 pub mod rehearse;
+pub mod shadow;
 pub mod trace;
 pub mod workloads;
 

@@ -155,7 +155,7 @@ impl Keeper {
     /// Takes the blocks in that are here, and decides from now on which ones stay. Called within a tokio runtime; the blocks are gone through while
     /// it works already.
     pub fn start(&self, copies: &Copies) {
-        self.with(|state, now_us| state.decider.engine.set_capacity(now_us, copies.blocks_bytes_max()));
+        self.with(|state, now_us| state.decider.set_capacity(now_us, copies.blocks_bytes_max()));
         tokio::spawn(room::run(Arc::downgrade(&self.inner), copies.downgrade()));
     }
 
@@ -286,7 +286,7 @@ impl Keeper {
         let answer = ask(&mut state, now_us);
         let before = state.evicted.len();
         let State { decider, evicted, metrics, recorder, .. } = &mut *state;
-        evicted.extend(decider.engine.take_evicted());
+        evicted.extend(decider.take_evicted());
         if let Some(recorder) = recorder {
             evicted[before..].iter().for_each(|id| recorder.decided().evicted(*id));
         }
@@ -321,7 +321,7 @@ impl State {
 
 impl Lost for Inner {
     fn lost(&self, id: u64) {
-        self.state.lock().decider.engine.lost(id);
+        self.state.lock().decider.lost(id);
     }
 }
 

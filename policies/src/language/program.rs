@@ -13,6 +13,7 @@ use super::rule::Rule;
 use super::settings::Given;
 use super::template::{Template, Use};
 use super::words::{Environment, Stance, words};
+use crate::learning::Learnt;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
@@ -83,9 +84,11 @@ pub struct Program {
     frameworks: Vec<Framework>,
     /// Names of frameworks that are not looked for.
     ignored: Vec<Box<str>>,
+    /// Bounds that have moved by what was measured.
+    learnt: Arc<Learnt>,
 }
 
-/// The same rules and settings, wherever they come from.
+/// The same rules and settings, wherever they come from and whatever was learnt since.
 impl PartialEq for Program {
     fn eq(&self, other: &Self) -> bool {
         let off = |program: &Self| program.off.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>();
@@ -154,6 +157,18 @@ impl Program {
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// What was learnt of it.
+    #[must_use]
+    pub fn learnt(&self) -> &Learnt {
+        &self.learnt
+    }
+
+    /// The same with other bounds.
+    #[must_use]
+    pub fn with_learnt(self, learnt: Learnt) -> Self {
+        Self { learnt: Arc::new(learnt), ..self }
     }
 
     /// The frameworks that are looked for.
@@ -357,7 +372,7 @@ impl<'a> Compiler<'a> {
         let frameworks = looked_for.into_iter().cloned().collect();
         let mut ignored: Vec<_> = ignored.into_iter().map(|one| one.name.clone()).collect();
         ignored.sort();
-        Program { rules, off, settings, frameworks, ignored }
+        Program { rules, off, settings, frameworks, ignored, learnt: Arc::default() }
     }
 }
 

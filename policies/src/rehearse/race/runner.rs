@@ -113,7 +113,11 @@ impl Runner {
         if access.op == Op::Read {
             self.fingerprint.read(id, advice);
         }
-        self.mind.engine().take_evicted().for_each(|id| self.fingerprint.evicted(id));
+        let fingerprint = &mut self.fingerprint;
+        match &mut self.mind {
+            Mind::Engine(engine) => engine.take_evicted().for_each(|id| fingerprint.evicted(id)),
+            Mind::Decider(decider) => decider.take_evicted().for_each(|id| fingerprint.evicted(id)),
+        }
     }
 
     /// What it has decided so far.
