@@ -194,6 +194,8 @@ pub const SYNC_OBJECTS_MAX: usize = 8;
 
 /// Versions of the running policy that are remembered: at about 500 bytes each half a megabyte.
 pub const POLICY_VERSIONS_MAX: usize = 1000;
+/// Bounds that have moved by what was measured: one for each rule, and some more.
+pub const POLICY_LEARNT_MAX: usize = 2048;
 /// Of the newest so many the files are kept, too, and can be rolled back to.
 pub const POLICY_FILES_KEPT_MAX: usize = 100;
 /// Files of a version that a person wrote: policies, and as many plugins of frameworks.

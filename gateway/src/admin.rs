@@ -27,6 +27,7 @@ mod policy;
 mod policy_explain;
 mod policy_figures;
 mod policy_objects;
+mod policy_outcomes;
 mod policy_plan;
 mod probes;
 mod settings;
@@ -62,6 +63,7 @@ pub use policy_explain::{
     ActionInfo, ConditionSeen, Explanation, FactInfo, KeptInfo, LostAction, RecommendationInfo, RuleTried,
 };
 pub use policy_figures::PolicyStatus;
+pub use policy_outcomes::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
 pub use policy_plan::{DeedInfo, NotJudged, PlanCursor, PlanExample, PlanPage, PlanRequest};
 pub use settings::{SettingInfo, SettingList};
 pub use status::{
@@ -233,6 +235,7 @@ routes! {
     post "/v1/policy/unfreeze" => policy::unfreeze;
     post "/v1/policy/plan" => policy_plan::plan;
     get "/v1/policy/explain" => policy_explain::explain;
+    get "/v1/policy/outcomes" => policy_outcomes::show;
     get "/v1/workloads" => workloads::list;
     get "/v1/workloads/{workload}" => workloads::show;
     get "/v1/workload-plans" => workload_plans::list;

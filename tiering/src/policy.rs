@@ -23,6 +23,7 @@ use mlgw_common::limits::COPY_BLOCK_BYTES;
 use mlgw_common::{Clock, ObjectKey};
 use mlgw_policies::engine::{Advice, Next, Options, Seen, Unread};
 use mlgw_policies::language::{Facts, NoFacts, Program};
+use mlgw_policies::learning::{Evidence, Learner, Lesson};
 use mlgw_policies::workloads::Identity;
 use mlgw_policies::{Access, BLOCK_ID_SEED, Caller, Decider, Op, touched};
 use parking_lot::Mutex;
@@ -226,6 +227,14 @@ impl Keeper {
         let recorded = self.recorded();
         self.inner.state.lock().recorder = None;
         recorded
+    }
+
+    /// What is to be learnt from what was measured, if anything.
+    #[must_use]
+    pub fn review(&self, learner: &mut Learner, program: &Program, now_ms: i64) -> Option<Lesson> {
+        let state = self.inner.state.lock();
+        let evidence = Evidence { now_ms, ahead: state.metrics.ahead, outcomes: &state.decider.outcomes };
+        learner.review(program, &evidence)
     }
 
     /// Has `ask` with everything that decides, at this time in microseconds since the engine began. It must be quick: all reads wait for it.

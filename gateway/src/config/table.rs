@@ -261,6 +261,8 @@ settings! {
         files: Vec<PathBuf> = "", start;
         /// Plugins of frameworks that are watched: files, or directories of such.
         frameworks: Vec<PathBuf> = "", start;
+        /// How often it is looked whether what was measured moves a bound; each move is a version of the policy.
+        learn_every: Duration = "6h", start;
     }
     /// The catalogue: what exists and where its bytes are.
     catalogue: CatalogueSection {

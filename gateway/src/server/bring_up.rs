@@ -8,7 +8,7 @@ use super::data_dir::{self, DataDir};
 use super::object_keys::ObjectKeys;
 use crate::config::{Config, Durability, Machine};
 use crate::credentials::{Keyring, RootCredentials, Secret};
-use crate::policies::{self, Policies, Watched};
+use crate::policies::{self, Policies, Watched, learning};
 use crate::store::Place;
 use crate::writeback::{Means, WriteBack};
 use mlgw_common::{Clock, NodeId, SystemClock};
@@ -86,6 +86,9 @@ impl Engine {
         let program = policies.program();
         let keeper = Keeper::new(keeper_blocks_max(&machine), Arc::clone(&program.borrow()), &*clock);
         keeper.follow(program);
+        let learn_every = config.policy.learn_every;
+        let learning = (Arc::downgrade(&policies), keeper.clone(), Arc::clone(&clock), learn_every);
+        tokio::spawn(learning::run(learning.0, learning.1, learning.2, learning.3));
         let bound = bound(config, &machine, &tiers, &upstreams, &decisions, &keeper).await?;
         let means = Means {
             catalogue: catalogue.clone(),

@@ -3,9 +3,9 @@
 use super::calls::Api;
 use super::document::{assert_schema_of, assert_taken};
 use crate::admin::{
-    ActionInfo, ApplyRequest, ConditionSeen, DeedInfo, EffectivePolicy, Explanation, FactInfo, FreezeRequest,
-    KeptInfo, LostAction, NotJudged, ObjectInfo, PlanCursor, PlanExample, PlanPage, PlanRequest,
-    PolicyChange, PolicyHistory, PolicyInfo, PolicyText, PolicyVersionInfo, RecommendationInfo,
+    ActionInfo, ApplyRequest, ConditionSeen, DatasetOutcomes, DeedInfo, EffectivePolicy, Explanation,
+    FactInfo, FreezeRequest, KeptInfo, LostAction, NotJudged, ObjectInfo, PlanCursor, PlanExample, PlanPage,
+    PlanRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyText, PolicyVersionInfo, RecommendationInfo,
     RollbackRequest, RuleTried,
 };
 use http::{Method, StatusCode};
@@ -188,4 +188,15 @@ async fn files_that_are_too_many_or_too_long_are_refused() {
     assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
     let (status, _) = post(json!({"files": [file], "message": "x".repeat(1025)})).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn outcomes_are_as_the_document_says() {
+    let api = Api::open().await;
+    let (status, told) = api.call(Method::GET, "/v1/policy/outcomes", Value::Null).await;
+    assert_eq!(status, StatusCode::OK, "{told}");
+    assert_schema_of("PolicyOutcomes", &told);
+    assert_eq!(told["rules"][0]["rule"], "engine");
+    assert_eq!(told["ahead"]["depth"], 64);
+    assert_schema_of("DatasetOutcomes", &DatasetOutcomes::default());
 }
