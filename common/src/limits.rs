@@ -181,6 +181,8 @@ pub const FETCH_BLOCKS_SPARE: usize = 12;
 pub const TRACES_MAX: usize = 16;
 /// Bytes of one file of a trace, about.
 pub const TRACE_FILE_BYTES: u64 = 32 * MIB;
+/// Bytes of one file of what is recalled after a restart, about.
+pub const DIARY_FILE_BYTES: u64 = 2 * MIB;
 /// Of the room for clean copies so many percent may be pinned: with more, making room for others would be going round in circles.
 pub const PINNED_PERCENT_MAX: u64 = 50;
 /// Objects that a job has in hand at once. At 20 ms a round trip and 1 MiB each that is 3.2 GB/s.

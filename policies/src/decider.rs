@@ -40,6 +40,9 @@ pub struct Decider {
     plans: Vec<(u64, Box<str>)>,
 }
 
+/// Of one access of before so many blocks are followed.
+const RECALLED_MAX: usize = 1024;
+
 /// What rules want for one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ruling {
@@ -93,6 +96,21 @@ impl Decider {
             self.give_plans(family, &identity);
             self.workloads.introduce(access.at_us, family, identity, &self.program);
         }
+        self.take_in(access)
+    }
+
+    /// An access of before a restart, as it was written down then: all is learnt from it, nothing is decided, and who asked says who it is when it
+    /// asks again.
+    pub fn recall(&mut self, access: &Access<'_>) {
+        let seen = self.take_in(access);
+        if access.op == Op::Read {
+            for block in touched(&access.range, self.engine.block_bytes()).take(RECALLED_MAX) {
+                self.engine.follow(seen, access, block as u32);
+            }
+        }
+    }
+
+    fn take_in(&mut self, access: &Access<'_>) -> Seen {
         let seen = self.engine.observe(access);
         let checkpoint = match access.op {
             Op::Read => None,

@@ -146,12 +146,13 @@ impl Workloads {
         let workload = self.workload(now_us, family);
         workload.agent_frameworks = frameworks(program, "", user_agent.as_deref());
         workload.identity = Identity { name, user_agent, batch_size };
+        workload.is_introduced = true;
     }
 
-    /// Whether a family was introduced or has asked for something, and is remembered.
+    /// Whether a family has said who it is, and is remembered.
     #[must_use]
     pub fn knows(&self, family: u64) -> bool {
-        self.workloads.contains_key(&family)
+        self.workloads.get(&family).is_some_and(|workload| workload.is_introduced)
     }
 
     /// Notes an access that the engine has observed.

@@ -261,6 +261,8 @@ settings! {
         files: Vec<PathBuf> = "", start;
         /// Plugins of frameworks that are watched: files, or directories of such.
         frameworks: Vec<PathBuf> = "", start;
+        /// Bytes of the log from which it is known after a restart how datasets were read, by whom and how far; 0: it is not.
+        remember_bytes: ByteSize = "16MiB", start;
         /// How often it is looked whether what was measured moves a bound; each move is a version of the policy.
         learn_every: Duration = "6h", start;
     }

@@ -62,6 +62,8 @@ pub struct Workload {
     pub saved: Option<GroupId>,
     /// The datasets that it reads.
     pub sets: Vec<Set>,
+    /// Whether it has said who it is since the start.
+    pub(super) is_introduced: bool,
     /// Of its frameworks a bit each, by user agent.
     pub(super) agent_frameworks: u32,
     pub(super) trials: u32,
@@ -100,6 +102,7 @@ impl Workload {
             save_interval_us: None,
             saved: None,
             sets: Vec::new(),
+            is_introduced: false,
             agent_frameworks: 0,
             trials: 0,
             changes: 0,
