@@ -226,7 +226,7 @@ impl Engine {
         }
         let due = self.due(seen.now_us, access.bucket, access.key);
         if self.table[slot].place().is_kept() {
-            self.pool.read(&mut self.table, slot);
+            self.pool.read(&mut self.table, slot, seen.now_us);
             self.keep_by_plan(slot, due);
             return Advice::Kept;
         }
