@@ -5,6 +5,7 @@
 //! crash loses is what was learnt since it was last written down; no byte depends on it.
 
 pub mod access;
+pub mod at_rest;
 mod block;
 pub mod checkpoints;
 mod decider;

@@ -102,6 +102,8 @@ words! {
         WriteBack = "write_back",
         /// The policy engine weighed it against the others.
         Policy = "policy",
+        /// A rule of the policy says so.
+        Rule = "rule",
     }
 }
 
