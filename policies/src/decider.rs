@@ -5,6 +5,9 @@
 
 mod known;
 mod plans;
+mod watched;
+
+pub use watched::Watched;
 
 use crate::access::{Access, Op};
 use crate::checkpoints::{self, Checkpoints};
@@ -26,6 +29,8 @@ pub struct Decider {
     pub workloads: Workloads,
     /// What is written as checkpoints.
     pub checkpoints: Checkpoints,
+    /// What somebody wants to know to be left alone.
+    pub watched: Watched,
     program: Arc<Program>,
     /// Plans for workloads of a name: their numbers, and that.
     plans: Vec<(u64, Box<str>)>,
@@ -52,6 +57,7 @@ impl Decider {
             engine: Engine::new(options),
             workloads: Workloads::new(workloads::Limits::default()),
             checkpoints: Checkpoints::new(checkpoints::Limits::default()),
+            watched: Watched::default(),
             program,
             plans: Vec::new(),
         }
@@ -76,6 +82,9 @@ impl Decider {
             let identity = identity();
             self.give_plans(family, &identity);
             self.workloads.introduce(access.at_us, family, identity, &self.program);
+        }
+        if access.op != Op::Delete {
+            self.watched.touch(access.at_us, access.bucket, access.key);
         }
         let seen = self.engine.observe(access);
         let checkpoint = match access.op {

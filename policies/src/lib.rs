@@ -20,5 +20,5 @@ pub mod workloads;
 
 pub use access::{Access, Caller, Op};
 pub use block::{BLOCK_ID_SEED, block_id};
-pub use decider::{Decider, Ruling};
+pub use decider::{Decider, Ruling, Watched};
 pub use fingerprint::Fingerprint;

@@ -388,7 +388,13 @@ impl HotTier {
         drop(self.inner.is_hot.set(is_hot));
     }
 
-    /// From now on these segments do not leave the hot tier, but when somebody drains it.
+    /// Whether segments can go down: into a cold tier, and to an upstream.
+    #[must_use]
+    pub fn has_below(&self) -> (bool, bool) {
+        (!self.inner.volumes.cold.is_empty(), self.inner.away.target().is_some())
+    }
+
+    /// From now on these segments stay where they are, but when somebody drains their tier.
     pub fn set_kept(&self, segments: HashSet<SegmentId>) {
         self.inner.placing.set_kept(segments);
     }

@@ -261,6 +261,8 @@ settings! {
         files: Vec<PathBuf> = "", start;
         /// Plugins of frameworks that are watched: files, or directories of such.
         frameworks: Vec<PathBuf> = "", start;
+        /// How often all objects are looked at for what rules say of them (promote, spill, pin, evict, retain), besides when the policy changes; at least 1s.
+        look_every: Duration = "1m", start;
     }
     /// The catalogue: what exists and where its bytes are.
     catalogue: CatalogueSection {

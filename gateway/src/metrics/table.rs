@@ -213,6 +213,8 @@ metrics! {
         "1 while the stored policy does not hold and the built-in defaults run (stored), or a watched file is refused (file)"
     POLICY_LEARNING: Gauge "mlgw_policy_learning" []
         "Whether bounds may move by measured outcomes: 1 or 0"
+    POLICY_ACTIONS: Counter "mlgw_policy_actions_total" ["action" "outcome"]
+        "What rules had done with objects at rest: objects pinned, unpinned, evicted or deleted (retain), segments promoted or spilled; done, no_room (also when the flash budget is used up) or failed"
     WORKLOADS: Gauge "mlgw_workload_count" ["phase"]
         "Workloads that have asked for something in the last ten minutes, by what they do; unknown as long as nobody can tell"
     WORKLOAD_EPOCHS: Counter "mlgw_workload_epochs_total" []

@@ -98,11 +98,10 @@ pub(in crate::hot) fn choose(
         (Some(Order::DrainHot), Some(below)) => coldest(movable(HOT), u64::MAX, below),
         (Some(Order::DrainHot), None) => Vec::new(),
         (None, below) => {
-            let worth = |tier| movable(tier).filter(|segment| segment.worth_keeping);
+            let worth = |tier| movable(tier).filter(|segment| segment.worth_keeping && !segment.kept);
             let mut chosen = Vec::new();
             if let Some(below) = below {
-                let free = worth(HOT).filter(|segment| !segment.kept);
-                chosen.extend(coldest(free, aim.hot_excess_bytes, below));
+                chosen.extend(coldest(worth(HOT), aim.hot_excess_bytes, below));
             }
             if aim.has_cold && aim.has_upstream {
                 chosen.extend(coldest(worth(COLD), aim.cold_excess_bytes, UPSTREAM));
