@@ -102,3 +102,48 @@ pub fn claims_of<'p>(
         (&due.action.target, claim)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Scope, claims_of};
+    use crate::language::{BuiltIn, FactList, Layers, NoFacts, PolicyFile, Program, Target, Wish, resolve};
+
+    fn program(rules: &str) -> Program {
+        let built_in = BuiltIn::load().unwrap();
+        let file = PolicyFile::parse("p.yaml", &format!("version: 1\nrules:\n{rules}")).unwrap();
+        let custom = &[file];
+        let layers =
+            Layers { custom, frameworks: &[], environment: None, machine: &NoFacts, built_in: &built_in };
+        Program::compile(&layers).unwrap()
+    }
+
+    const ALWAYS: &str =
+        "match: all, conditions: [{type: file_context, property: size, operator: exists, value: false}]";
+
+    #[test]
+    fn what_only_observes_or_is_for_requests_asks_for_no_look_at_objects() {
+        let of = |rest: &str| Scope::of(&program(&format!("- {{id: a, {ALWAYS}, {rest}}}\n")));
+        let none = Scope { objects: false, checkpoints: true };
+        assert_eq!(Scope::of(&Program::built_in().unwrap()), none, "it pins the newest checkpoint");
+        assert_eq!(of("actions: [{type: cache}]"), none);
+        assert_eq!(of("stance: observe, actions: [{type: spill}]"), none);
+        assert_eq!(of("actions: [{type: unpin}]"), none);
+        assert!(of("actions: [{type: spill}]").objects && of("actions: [{type: evict}]").objects);
+        assert_eq!(of("actions: [{type: retain}]"), none);
+    }
+
+    #[test]
+    fn claims_are_what_acts_on_objects_at_rest_ranked_by_priority() {
+        let program = program(&format!(
+            "- {{id: low, priority: 1, {ALWAYS}, actions: [{{type: pin, target: dataset}}, {{type: cache}}]}}\n\
+             - {{id: high, priority: 2, {ALWAYS}, actions: [{{type: promote}}, {{type: evict, stance: observe}}]}}\n"
+        ));
+        let facts = FactList::default();
+        let resolved = resolve(program.due(&facts));
+        let claims: Vec<_> = claims_of(&program, resolved.done.iter()).collect();
+        let told: Vec<_> = claims.iter().map(|(target, claim)| (*target, &*claim.by.rule)).collect();
+        assert_eq!(told, [(&Target::Object, "high"), (&Target::Dataset, "low")]);
+        assert!(claims[0].1.by.rank < claims[1].1.by.rank);
+        assert!(matches!(claims[0].1.wish, Wish::Promote { .. }));
+    }
+}

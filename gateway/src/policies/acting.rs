@@ -39,6 +39,8 @@ use walk::Ended;
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 /// How many rounds follow each other so.
 const AGAIN_MAX: u32 = 10;
+/// In every so many rounds all objects are looked at for checkpoints though none was heard of: who brings objects in by a job is not heard.
+const ROUNDS_BETWEEN_LOOKS: u64 = 60;
 /// How often it is looked whether a checkpoint became complete.
 const GLANCE: Duration = Duration::from_secs(1);
 
@@ -61,6 +63,7 @@ struct State {
     pinned: Pinned,
     /// When orders were given that make small segments.
     loose: VecDeque<Instant>,
+    rounds: u64,
     /// Whether our own buckets were looked at for checkpoints, and there were any.
     has_checkpoints: Option<bool>,
 }
@@ -129,12 +132,15 @@ impl Acting {
             state.program = Some(Arc::clone(&program));
         }
         let heard = self.admin.keeper.ask(|decider, _| decider.checkpoints.series().next().is_some());
+        let scope = Scope::of(&program);
         let mut own = Checkpoints::new(Limits::default());
-        if heard || state.has_checkpoints.unwrap_or(true) {
+        let is_time = state.rounds.is_multiple_of(ROUNDS_BETWEEN_LOOKS);
+        state.rounds += 1;
+        if heard || is_time || scope.objects || state.has_checkpoints.unwrap_or(true) {
             own = self.find_checkpoints().await?;
             state.has_checkpoints = Some(own.series().next().is_some());
         }
-        if !Scope::of(&program).objects && !heard && state.has_checkpoints == Some(false) {
+        if !scope.objects && !heard && state.has_checkpoints == Some(false) {
             return self.do_nothing(state).await.map(|()| false);
         }
         let (walk, found) = self.find(program, own, state.areas.clone()).await?;

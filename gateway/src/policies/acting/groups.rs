@@ -189,3 +189,133 @@ impl Retained {
 pub(super) fn own_buckets<'b>(buckets: impl Iterator<Item = &'b Bucket>) -> BTreeSet<u64> {
     buckets.filter(|bucket| bucket.binding.is_none()).map(|bucket| bucket.id).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Finding, InCheckpoint, Retained, pin_newest, put_right};
+    use mlgw_policies::at_rest::{Areas, By, Deeds, Move};
+    use mlgw_policies::checkpoints::{Checkpoints, Limits};
+    use mlgw_policies::language::{Fact, Facts as _, NoFacts, Property, Retain};
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    const FILES: [&str; 2] = ["__0_0.distcp", ".metadata"];
+
+    fn key(step: u64, file: &str) -> String {
+        format!("run/step-{step}/{file}")
+    }
+
+    /// Checkpoints of these steps, written in this order, and one that is being written.
+    fn own(steps: &[u64]) -> Checkpoints {
+        let mut finding = Finding::new();
+        let mut keys = Vec::new();
+        for (at, step) in steps.iter().enumerate() {
+            keys.extend(FILES.iter().enumerate().map(|(n, file)| (key(*step, file), (10 * at + n) as i64)));
+        }
+        keys.push((key(9999, FILES[0]), 1000));
+        // A listing is in the order of keys.
+        keys.sort();
+        for (key, at_ms) in &keys {
+            assert!(finding.look(1, key, *at_ms, 7));
+        }
+        assert!(!finding.look(1, "train/0.tar", 0, 7));
+        finding.end(2000)
+    }
+
+    fn deeds(areas: &Areas, step: u64) -> Deeds {
+        Deeds::of(areas.of(1, &key(step, FILES[0]), None), Duration::ZERO)
+    }
+
+    fn retain(keep_last: u32, keep_best: u32, delete: bool) -> Retain {
+        Retain {
+            keep_last,
+            keep_best,
+            best_by: "loss".into(),
+            highest: false,
+            keep_every: 0,
+            delete,
+            grace: Duration::from_secs(5),
+        }
+    }
+
+    #[test]
+    fn the_newest_complete_ones_are_pinned_whatever_order_they_are_found_in() {
+        let own = own(&[500, 1000, 1500]);
+        let mut areas = Areas::default();
+        pin_newest(&own, 2, |bucket| bucket == 1, &mut areas);
+        let is_pinned = |step| deeds(&areas, step).pin.is_some();
+        assert_eq!([500, 1000, 1500, 9999].map(is_pinned), [false, true, true, false]);
+        let mut others = Areas::default();
+        pin_newest(&own, 2, |bucket| bucket == 2, &mut others);
+        assert!(others.is_empty());
+        let fact = |step| {
+            let (name, rest) = (key(step, FILES[0]), &NoFacts);
+            let checkpoint = own.group_of(1, &name);
+            let facts = InCheckpoint { checkpoint, rest };
+            match facts.fact(Property::CheckpointGeneration, "") {
+                Some(Fact::Number(number)) => Some(number),
+                _ => None,
+            }
+        };
+        assert_eq!([500, 1500, 9999].map(fact), [Some(2.0), Some(0.0), None]);
+    }
+
+    #[test]
+    fn what_no_rule_keeps_goes_down_and_is_deleted_only_where_a_person_says_so() {
+        let own = own(&[500, 1000, 1500, 2000]);
+        let by = By { rank: 3, rule: "few".into() };
+        let told = |retain: &Retain, by_person: bool, steps: &[u64]| {
+            let (mut retained, mut areas) = (Retained::default(), Areas::default());
+            for step in steps {
+                let name = key(*step, FILES[0]);
+                let one = own.group_of(1, &name).unwrap();
+                let loss = (2500 - step).to_string();
+                let entry = |name: &str| (name == "loss").then_some(loss.as_str());
+                retained.hear(&one, (&by, retain, by_person), entry);
+            }
+            let doomed = retained.superfluous(&own, &mut areas);
+            let down = |step: &u64| matches!(deeds(&areas, *step).tier, Some(Move::Down { .. }));
+            let down: Vec<u64> = steps.iter().copied().filter(down).collect();
+            (down, doomed.into_iter().map(|one| (one.prefix, one.files, one.bytes)).collect::<Vec<_>>())
+        };
+        let all = [500, 1000, 1500, 2000, 9999];
+        assert_eq!(told(&retain(2, 0, false), true, &all), (vec![500, 1000], vec![]));
+        assert_eq!(told(&retain(2, 0, true), false, &all), (vec![500, 1000], vec![]), "of the server");
+        let (down, doomed) = told(&retain(3, 0, true), true, &all);
+        assert_eq!((down, doomed), (vec![500], vec![("run/step-500/".to_owned(), 2, 14)]));
+        assert_eq!(told(&retain(1, 2, false), true, &all).0, [500, 1000], "the best two stay");
+        assert_eq!(told(&retain(1, 0, true), true, &[1000]).1.len(), 1, "only what the rule matches");
+    }
+
+    #[test]
+    fn of_rules_that_speak_of_one_run_the_strongest_is_heard() {
+        let own = own(&[500, 1000, 1500]);
+        let (strong, weak) = (By { rank: 1, rule: "strong".into() }, By { rank: 2, rule: "weak".into() });
+        let mut retained = Retained::default();
+        for by in [&weak, &strong, &weak] {
+            for step in [500, 1000, 1500] {
+                let name = key(step, FILES[0]);
+                let keep = if by.rank == 1 { retain(2, 0, true) } else { retain(1, 0, true) };
+                retained.hear(&own.group_of(1, &name).unwrap(), (by, &keep, true), |_| None);
+            }
+        }
+        let doomed = retained.superfluous(&own, &mut Areas::default());
+        assert_eq!(
+            doomed.iter().map(|one| (&*one.rule, &*one.prefix)).collect::<Vec<_>>(),
+            [("strong", "run/step-500/")]
+        );
+    }
+
+    #[test]
+    fn what_is_not_there_any_more_is_forgotten_of_our_own_buckets() {
+        let own = own(&[1000]);
+        let mut heard = Checkpoints::new(Limits::default());
+        for (bucket, step, at) in [(1, 500, 5), (1, 1000, 6), (1, 2000, 50), (2, 500, 5)] {
+            heard.wrote(at, bucket, &key(step, FILES[0]), 7);
+        }
+        put_right(&mut heard, &own, &BTreeSet::from([1]), 20);
+        let is_known = |bucket, step| heard.group_of(bucket, &key(step, FILES[0])).is_some();
+        assert_eq!([is_known(1, 500), is_known(1, 1000)], [false, true]);
+        assert!(is_known(1, 2000) && is_known(2, 500), "what came since, and what is elsewhere");
+    }
+}

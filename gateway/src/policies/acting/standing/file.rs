@@ -90,6 +90,21 @@ mod tests {
     use mlgw_policies::at_rest::Note;
 
     #[test]
+    fn the_format_is_what_was_released() {
+        let note = Note {
+            bucket: 1,
+            prefix: "run/step-5/".into(),
+            rule: "few".into(),
+            noted_ms: -5,
+            due_ms: 7,
+            files: 2,
+            bytes: 9,
+        };
+        let golden = "mlgw-deletions 1 2c87a256 [{\"bucket\":1,\"prefix\":\"run/step-5/\",\"rule\":\"few\",\"noted_ms\":-5,\"due_ms\":7,\"files\":2,\"bytes\":9}]\n";
+        assert_eq!(String::from_utf8(written([note].iter())).unwrap(), golden);
+    }
+
+    #[test]
     fn what_is_read_is_what_was_written_and_nothing_else_is_taken() {
         let note = |prefix: &str| Note {
             bucket: 1,
