@@ -122,7 +122,7 @@ pub const OWN_IDLE_SECS: u64 = 60;
 /// Records of one write call: each takes two of the 1,024 buffers that `pwritev` accepts.
 pub const WRITE_RECORDS_MAX: usize = 512;
 /// Bytes appended to an open segment before the catalogue is told how much of it is on stable
-/// media. A start reads at most this and one batch of every segment left open: 38 MiB of 19.
+/// media. A start reads at most this and one batch of every segment left open: 40 MiB of 20.
 pub const MARK_BYTES: u64 = 2 * MIB;
 /// Wanted bytes up to which a read is first tried in place, from the page cache. Verifying and
 /// copying this much takes about 40 µs, what a thread hop and back costs.
@@ -214,6 +214,20 @@ pub const PLAN_OBJECTS_MAX: usize = 10_000;
 pub const PLAN_EXAMPLES: usize = 3;
 /// Keys of all access plans together, twice as many as one may have: 140 MB in the policy engine, and their names.
 pub const ACCESS_PLAN_KEYS_MAX: u64 = 1 << 22;
+/// Objects that rules pin at once: at some 150 bytes each 15 MB.
+pub const RULE_PINS_MAX: usize = 100_000;
+/// Objects whose moves are ordered in one round; the others come in the next.
+pub const ROUND_OBJECTS_MAX: usize = 100_000;
+/// Segments of one order of a rule.
+pub const ORDER_SEGMENTS_MAX: usize = 64;
+/// Objects of which copies are let go of in one round.
+pub const ROUND_EVICTIONS_MAX: usize = 10_000;
+/// Datasets and checkpoints that rules speak of as a whole.
+pub const AREAS_MAX: usize = 10_000;
+/// Checkpoints that wait to be deleted.
+pub const DOOMED_MAX: usize = 1_000;
+/// Objects of checkpoints that are deleted in one round.
+pub const ROUND_DELETIONS_MAX: usize = 1_000;
 /// Workloads that one request shows, as many as are remembered.
 pub const WORKLOADS_SHOWN_MAX: usize = 1000;
 
@@ -279,5 +293,5 @@ const _: () = {
     assert!(OWN_SEGMENTS_OPEN_MAX * DIRECT_BUFFER_BYTES <= 32 * MIB as usize);
     assert!(POLICY_FILES_KEPT_MAX <= POLICY_VERSIONS_MAX && POLICY_FILE_BYTES_MAX <= POLICY_BYTES_MAX);
     assert!(POLICY_BYTES_MAX < PROPOSE_BYTES_MAX);
-    assert!((3 + OWN_SEGMENTS_OPEN_MAX as u64) * MARK_BYTES <= 64 * MIB);
+    assert!((4 + OWN_SEGMENTS_OPEN_MAX as u64) * MARK_BYTES <= 64 * MIB);
 };

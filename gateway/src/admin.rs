@@ -26,7 +26,7 @@ mod openapi;
 mod policy;
 mod policy_explain;
 mod policy_figures;
-mod policy_objects;
+pub(crate) mod policy_objects;
 mod policy_outcomes;
 mod policy_plan;
 mod probes;
@@ -64,7 +64,7 @@ pub use policy_explain::{
 };
 pub use policy_figures::PolicyStatus;
 pub use policy_outcomes::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
-pub use policy_plan::{DeedInfo, NotJudged, PlanCursor, PlanExample, PlanPage, PlanRequest};
+pub use policy_plan::{DeedInfo, DeletionInfo, NotJudged, PlanCursor, PlanExample, PlanPage, PlanRequest};
 pub use settings::{SettingInfo, SettingList};
 pub use status::{
     CatalogueStatus, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, Shortage, Status,
@@ -87,6 +87,7 @@ use crate::jobs::Jobs;
 use crate::metrics::Metrics;
 use crate::metrics::recent::Recent;
 use crate::policies::Policies;
+use crate::policies::acting::Standing;
 use crate::server::listener::Peer;
 use crate::server::pace::Incoming;
 use crate::writeback::WriteBack;
@@ -152,6 +153,8 @@ pub struct Admin {
     pub backups: Backups,
     /// Verifies what is stored.
     pub scrub: Arc<Scrub>,
+    /// What rules did with objects at rest, and what waits to be deleted.
+    pub standing: Arc<Standing>,
     /// The policy engine.
     pub keeper: Keeper,
     /// What it hears, recorded.

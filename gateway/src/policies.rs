@@ -1,6 +1,7 @@
 //! The running policy: compiled from what the catalogue holds, replaced at once by whoever applies another one.
 //!
 //! - `place`, `facts`: what policies ask for, of the server and of an object;
+//! - `acting`: what it says of objects at rest, done;
 //! - `changes`: what one policy does otherwise than another;
 //! - `plan`: what another one would do with what is stored;
 //! - `learning`: bounds that move by what was measured;
@@ -10,6 +11,7 @@
 //! Changes are made one at a time, each built from the newest version by compare and set. After a power failure the newest version runs again;
 //! one that a newer server cannot compile any more is said loudly, and the built-in defaults run until another one is applied.
 
+pub mod acting;
 pub mod changes;
 pub mod facts;
 pub mod learning;

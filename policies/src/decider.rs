@@ -5,6 +5,9 @@
 
 mod known;
 mod plans;
+mod watched;
+
+pub use watched::Watched;
 
 use crate::access::{Access, Op};
 use crate::block::touched;
@@ -33,6 +36,8 @@ pub struct Decider {
     pub outcomes: Outcomes,
     /// What other caches would have got.
     pub shadow: Shadow,
+    /// What somebody wants to know to be left alone.
+    pub watched: Watched,
     program: Arc<Program>,
     /// By rule of the program: whom copies are put down to.
     causes: Vec<Cause>,
@@ -70,6 +75,7 @@ impl Decider {
             causes: causes(&mut outcomes, &program),
             outcomes,
             shadow: Shadow::new(options.capacity_bytes),
+            watched: Watched::default(),
             program,
             plans: Vec::new(),
         }
@@ -111,6 +117,9 @@ impl Decider {
     }
 
     fn take_in(&mut self, access: &Access<'_>) -> Seen {
+        if access.op != Op::Delete {
+            self.watched.touch(access.at_us, access.bucket, access.key);
+        }
         let seen = self.engine.observe(access);
         let checkpoint = match access.op {
             Op::Read => None,

@@ -5,6 +5,7 @@
 //! crash loses is what was learnt since it was last written down; no byte depends on it.
 
 pub mod access;
+pub mod at_rest;
 mod block;
 pub mod checkpoints;
 mod decider;
@@ -22,5 +23,5 @@ pub mod workloads;
 
 pub use access::{Access, Caller, Op};
 pub use block::{BLOCK_ID_SEED, block_id, touched};
-pub use decider::{Decider, Ruling};
+pub use decider::{Decider, Ruling, Watched};
 pub use fingerprint::Fingerprint;

@@ -46,7 +46,7 @@ mod verify;
 mod volumes;
 mod writer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
@@ -76,7 +76,7 @@ pub use metrics::HotMetrics;
 pub use options::{HotOptions, OpenError};
 pub(crate) use pace::Pace;
 pub use pins::{Keeping, SegmentPin};
-pub use placing::{Order, PlacingSettings, PlacingStatus};
+pub use placing::{Leaving, Order, PlacingSettings, PlacingStatus};
 pub use read::{Fault, ReadError};
 pub use recovery::{RecoverError, scan};
 pub use salvage::{Salvage, Salvaged, salvage};
@@ -168,6 +168,9 @@ pub struct Appended {
     /// Keeps its segment as it is; to be dropped when the catalogue names the chunk, or never will.
     pub hold: Hold,
 }
+
+/// Whether a chunk, by its body and its first byte in it (in its part, of an upload in parts), is of those that are meant.
+pub(crate) type Wanted = Arc<dyn Fn(&Owner) -> bool + Send + Sync>;
 
 /// Whether a chunk, by its body and its first byte in it, is read so much that it should stay where reads are fast.
 pub type IsHot = Arc<dyn Fn(BodyId, u64) -> bool + Send + Sync>;
@@ -385,6 +388,17 @@ impl HotTier {
         drop(self.inner.is_hot.set(is_hot));
     }
 
+    /// Whether segments can go down: into a cold tier, and to an upstream.
+    #[must_use]
+    pub fn has_below(&self) -> (bool, bool) {
+        (!self.inner.volumes.cold.is_empty(), self.inner.away.target().is_some())
+    }
+
+    /// From now on these segments stay where they are, but when somebody drains their tier.
+    pub fn set_kept(&self, segments: HashSet<SegmentId>) {
+        self.inner.placing.set_kept(segments);
+    }
+
     /// Asks for segments to be moved. Returns the number of orders that are done when this one is, see
     /// [`PlacingStatus::orders_done`].
     pub fn order(&self, order: Order) -> u64 {
@@ -530,11 +544,14 @@ impl Inner {
 
     /// Stores a chunk that is elsewhere already, in the segment of what was moved.
     async fn append_moved(&self, owner: &Owner, data: &Bytes) -> Result<Appended, AppendError> {
+        self.append_by(self.lanes.moved(), owner, data).await
+    }
+
+    async fn append_by(&self, lane: &Queue, owner: &Owner, data: &Bytes) -> Result<Appended, AppendError> {
         let bytes = record::head_bytes(owner.key.as_bytes().len(), data.len()) + data.len();
         let space = &self.shared.space;
         let admitted = space.admit_moved(bytes as u64).then(|| Admitted { space, bytes: bytes as u64 });
         let admitted = admitted.ok_or(AppendError::Full)?;
-        let lane: &Queue = self.lanes.moved();
         let answer = lane.push(owner, data, bytes).await.map_err(|queue::Closed| AppendError::Stopping)?;
         admitted.pass_on();
         answered(answer).await

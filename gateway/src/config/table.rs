@@ -265,6 +265,8 @@ settings! {
         remember_bytes: ByteSize = "16MiB", start;
         /// How often it is looked whether what was measured moves a bound; each move is a version of the policy.
         learn_every: Duration = "6h", start;
+        /// How often all objects are looked at for what rules say of them (promote, spill, pin, evict, retain), besides when the policy changes; at least 1s.
+        look_every: Duration = "1m", start;
     }
     /// The catalogue: what exists and where its bytes are.
     catalogue: CatalogueSection {

@@ -225,6 +225,8 @@ metrics! {
         "Bytes that the engine keeps (kept), may not evict (pinned), may keep (capacity), and takes of memory (memory)"
     POLICY_SHADOW: Gauge "mlgw_policy_shadow_hit_percent" ["cache"]
         "Percent of the bytes that were read lately that were here, and that other caches of the same size would have had, estimated on a sample"
+    POLICY_ACTIONS: Counter "mlgw_policy_actions_total" ["action" "outcome"]
+        "What rules had done with objects at rest: objects pinned, unpinned, evicted or deleted (retain), segments promoted or spilled; done, no_room (also when the flash budget is used up) or failed"
     WORKLOADS: Gauge "mlgw_workload_count" ["phase"]
         "Workloads that have asked for something in the last ten minutes, by what they do; unknown as long as nobody can tell"
     WORKLOAD_EPOCHS: Counter "mlgw_workload_epochs_total" []

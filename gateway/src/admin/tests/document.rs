@@ -244,6 +244,7 @@ fn compaction_has_the_fields_and_types_that_the_document_says() {
         bucket: Some("b".into()),
         key: Some("k".into()),
         job: Some(1),
+        rule: Some("r".into()),
         error: Some("e".into()),
         ..decision.clone()
     };

@@ -3,10 +3,10 @@
 use super::calls::Api;
 use super::document::{assert_schema_of, assert_taken};
 use crate::admin::{
-    ActionInfo, ApplyRequest, ConditionSeen, DatasetOutcomes, DeedInfo, EffectivePolicy, Explanation,
-    FactInfo, FreezeRequest, KeptInfo, LostAction, NotJudged, ObjectInfo, PlanCursor, PlanExample, PlanPage,
-    PlanRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyText, PolicyVersionInfo, RecommendationInfo,
-    RollbackRequest, RuleTried,
+    ActionInfo, ApplyRequest, ConditionSeen, DatasetOutcomes, DeedInfo, DeletionInfo, EffectivePolicy,
+    Explanation, FactInfo, FreezeRequest, KeptInfo, LostAction, NotJudged, ObjectInfo, PlanCursor,
+    PlanExample, PlanPage, PlanRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyText,
+    PolicyVersionInfo, RecommendationInfo, RollbackRequest, RuleTried,
 };
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -68,6 +68,7 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
     let page = PlanPage {
         deeds: vec![deed],
         not_judged: vec![NotJudged { rule: "r".into(), asks: vec!["a".into()] }],
+        deletions: vec![DeletionInfo::default()],
         next: Some(PlanCursor { bucket: "b".into(), key: None }),
         ..PlanPage::default()
     };
