@@ -53,7 +53,8 @@ async fn what_leaves_is_gathered_and_then_spilled_without_what_stays() {
     let why = |kind| bench.tier.inner.decisions.list(wanted(kind)).into_iter().map(|e| (e.reason, e.rule));
     let by_rule = |(reason, rule)| reason == Reason::Rule && rule == "down";
     assert!(why(Kind::Spill).len() > 0 && why(Kind::Spill).all(by_rule));
-    assert!(why(Kind::Relocate).len() > 0 && why(Kind::Relocate).all(by_rule));
+    // What is left of the emptied segments is compacted, too, and that is no rule's doing.
+    assert!(why(Kind::Relocate).any(by_rule), "{:?}", why(Kind::Relocate).collect::<Vec<_>>());
     let bench = bench.reopen().await;
     reads_back(&bench, &objects).await;
     bench.close().await;
