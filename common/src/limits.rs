@@ -122,7 +122,7 @@ pub const OWN_IDLE_SECS: u64 = 60;
 /// Records of one write call: each takes two of the 1,024 buffers that `pwritev` accepts.
 pub const WRITE_RECORDS_MAX: usize = 512;
 /// Bytes appended to an open segment before the catalogue is told how much of it is on stable
-/// media. A start reads at most this and one batch of every segment left open: 38 MiB of 19.
+/// media. A start reads at most this and one batch of every segment left open: 40 MiB of 20.
 pub const MARK_BYTES: u64 = 2 * MIB;
 /// Wanted bytes up to which a read is first tried in place, from the page cache. Verifying and
 /// copying this much takes about 40 µs, what a thread hop and back costs.
@@ -188,6 +188,8 @@ pub const FETCH_BLOCKS_SPARE: usize = 12;
 pub const TRACES_MAX: usize = 16;
 /// Bytes of one file of a trace, about.
 pub const TRACE_FILE_BYTES: u64 = 32 * MIB;
+/// Bytes of one file of what is recalled after a restart, about.
+pub const DIARY_FILE_BYTES: u64 = 2 * MIB;
 /// Of the room for clean copies so many percent may be pinned: with more, making room for others would be going round in circles.
 pub const PINNED_PERCENT_MAX: u64 = 50;
 /// Objects that a job has in hand at once. At 20 ms a round trip and 1 MiB each that is 3.2 GB/s.
@@ -201,6 +203,8 @@ pub const SYNC_OBJECTS_MAX: usize = 8;
 
 /// Versions of the running policy that are remembered: at about 500 bytes each half a megabyte.
 pub const POLICY_VERSIONS_MAX: usize = 1000;
+/// Bounds that have moved by what was measured: one for each rule, and some more.
+pub const POLICY_LEARNT_MAX: usize = 2048;
 /// Of the newest so many the files are kept, too, and can be rolled back to.
 pub const POLICY_FILES_KEPT_MAX: usize = 100;
 /// Files of a version that a person wrote: policies, and as many plugins of frameworks.
@@ -217,6 +221,20 @@ pub const PLAN_OBJECTS_MAX: usize = 10_000;
 pub const PLAN_EXAMPLES: usize = 3;
 /// Keys of all access plans together, twice as many as one may have: 140 MB in the policy engine, and their names.
 pub const ACCESS_PLAN_KEYS_MAX: u64 = 1 << 22;
+/// Objects that rules pin at once: at some 150 bytes each 15 MB.
+pub const RULE_PINS_MAX: usize = 100_000;
+/// Objects whose moves are ordered in one round; the others come in the next.
+pub const ROUND_OBJECTS_MAX: usize = 100_000;
+/// Segments of one order of a rule.
+pub const ORDER_SEGMENTS_MAX: usize = 64;
+/// Objects of which copies are let go of in one round.
+pub const ROUND_EVICTIONS_MAX: usize = 10_000;
+/// Datasets and checkpoints that rules speak of as a whole.
+pub const AREAS_MAX: usize = 10_000;
+/// Checkpoints that wait to be deleted.
+pub const DOOMED_MAX: usize = 1_000;
+/// Objects of checkpoints that are deleted in one round.
+pub const ROUND_DELETIONS_MAX: usize = 1_000;
 /// Workloads that one request shows, as many as are remembered.
 pub const WORKLOADS_SHOWN_MAX: usize = 1000;
 
@@ -282,5 +300,5 @@ const _: () = {
     assert!(OWN_SEGMENTS_OPEN_MAX * DIRECT_BUFFER_BYTES <= 32 * MIB as usize);
     assert!(POLICY_FILES_KEPT_MAX <= POLICY_VERSIONS_MAX && POLICY_FILE_BYTES_MAX <= POLICY_BYTES_MAX);
     assert!(POLICY_BYTES_MAX < PROPOSE_BYTES_MAX);
-    assert!((3 + OWN_SEGMENTS_OPEN_MAX as u64) * MARK_BYTES <= 64 * MIB);
+    assert!((4 + OWN_SEGMENTS_OPEN_MAX as u64) * MARK_BYTES <= 64 * MIB);
 };

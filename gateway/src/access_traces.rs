@@ -4,25 +4,23 @@
 //! allowed (the oldest files go) and never makes anybody wait; the newest [`TRACES_MAX`] are kept. A recording ends with the server.
 //! When power fails, what was not on the disk is lost, and a block that is torn at the end of the last file.
 
+use crate::trace_files::{PIECES_WAITING_MAX, file_name, files, write};
 use mlgw_common::limits::{MIB, TRACE_FILE_BYTES, TRACES_MAX};
 use mlgw_common::{Clock, Timestamp};
 use mlgw_tiering::Keeper;
-use mlgw_tiering::policy::{Piece, Recorded};
+use mlgw_tiering::policy::Recorded;
 use parking_lot::Mutex;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
 
-/// Pieces that wait for the disk: some 4 MiB.
-const PIECES_WAITING_MAX: usize = 64;
 /// Bytes of a trace when nobody says how many, and the least and the most that may be said.
 pub const TRACE_BYTES: u64 = 1024 * MIB;
 const BYTES_MIN: u64 = 2 * TRACE_FILE_BYTES;
 const NAME_BYTES_MAX: usize = 64;
-const EXTENSION: &str = "mlgwtrace";
 
 /// The traces of a server.
 pub struct AccessTraces {
@@ -110,7 +108,7 @@ impl AccessTraces {
         let (pieces, taken) = sync_channel(PIECES_WAITING_MAX);
         let files_max = bytes_max / TRACE_FILE_BYTES;
         let writer =
-            thread::Builder::new().name("trace".into()).spawn(move || write(&dir, files_max, &taken));
+            thread::Builder::new().name("trace".into()).spawn(move || write(&dir, 0, files_max, &taken));
         let writer = writer.map_err(|error| self.failed(error))?;
         let sink = move |piece| pieces.try_send(piece).is_ok();
         if !self.keeper.record(TRACE_FILE_BYTES, Box::new(sink)) {
@@ -221,51 +219,10 @@ fn check(name: &str) -> Result<(), TraceError> {
     if is_one { Ok(()) } else { Err(TraceError::BadName(name.to_owned())) }
 }
 
-fn file_name(number: u64) -> String {
-    format!("{number:06}.{EXTENSION}")
-}
-
-/// The files of a trace: their numbers and lengths.
-fn files(dir: &Path) -> io::Result<Vec<(u64, u64)>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        let path = entry.path();
-        let number = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
-        if let Some(number) = number.filter(|_| path.extension().is_some_and(|of| of == EXTENSION)) {
-            files.push((number, entry.metadata()?.len()));
-        }
-    }
-    files.sort_unstable();
-    Ok(files)
-}
-
-/// Writes pieces until there are no more; the oldest files go when there are too many.
-fn write(dir: &Path, files_max: u64, pieces: &Receiver<Piece>) -> io::Result<()> {
-    let (mut file, mut number): (Option<File>, u64) = (None, 0);
-    for piece in pieces {
-        match (piece, &mut file) {
-            (Piece::File, last) => {
-                if let Some(last) = last {
-                    last.sync_data()?;
-                }
-                number += 1;
-                file = Some(File::create(dir.join(file_name(number)))?);
-                if number > files_max {
-                    fs::remove_file(dir.join(file_name(number - files_max)))?;
-                }
-            }
-            (Piece::Bytes(bytes), Some(file)) => file.write_all(&bytes)?,
-            (Piece::Bytes(_), None) => {}
-        }
-    }
-    file.map_or(Ok(()), |file| file.sync_data())?;
-    File::open(dir)?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{AccessTraces, BYTES_MIN, TraceError, write};
+    use super::{AccessTraces, BYTES_MIN, TraceError};
+    use crate::trace_files::write;
     use mlgw_common::limits::TRACES_MAX;
     use mlgw_common::{BucketId, ObjectKey, SystemClock};
     use mlgw_policies::trace::TraceReader;
@@ -348,7 +305,7 @@ mod tests {
         drop(pieces);
         let dir = room.path().join("traces/a");
         fs::create_dir_all(&dir).unwrap();
-        write(&dir, 2, &taken).unwrap();
+        write(&dir, 0, 2, &taken).unwrap();
         let traces = traces(room.path());
         assert_eq!(traces.show("a").unwrap().files, [(4, 3), (5, 3)]);
         let mut gone = Vec::new();

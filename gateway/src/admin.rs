@@ -26,7 +26,8 @@ mod openapi;
 mod policy;
 mod policy_explain;
 mod policy_figures;
-mod policy_objects;
+pub(crate) mod policy_objects;
+mod policy_outcomes;
 mod policy_plan;
 mod probes;
 mod settings;
@@ -62,7 +63,8 @@ pub use policy_explain::{
     ActionInfo, ConditionSeen, Explanation, FactInfo, KeptInfo, LostAction, RecommendationInfo, RuleTried,
 };
 pub use policy_figures::PolicyStatus;
-pub use policy_plan::{DeedInfo, NotJudged, PlanCursor, PlanExample, PlanPage, PlanRequest};
+pub use policy_outcomes::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
+pub use policy_plan::{DeedInfo, DeletionInfo, NotJudged, PlanCursor, PlanExample, PlanPage, PlanRequest};
 pub use settings::{SettingInfo, SettingList};
 pub use status::{
     CatalogueStatus, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, Shortage, Status,
@@ -86,6 +88,7 @@ use crate::jobs::Jobs;
 use crate::metrics::Metrics;
 use crate::metrics::recent::Recent;
 use crate::policies::Policies;
+use crate::policies::acting::Standing;
 use crate::server::listener::Peer;
 use crate::server::pace::Incoming;
 use crate::writeback::WriteBack;
@@ -153,6 +156,8 @@ pub struct Admin {
     pub backups: Backups,
     /// Verifies what is stored.
     pub scrub: Arc<Scrub>,
+    /// What rules did with objects at rest, and what waits to be deleted.
+    pub standing: Arc<Standing>,
     /// The policy engine.
     pub keeper: Keeper,
     /// What it hears, recorded.
@@ -236,6 +241,7 @@ routes! {
     post "/v1/policy/unfreeze" => policy::unfreeze;
     post "/v1/policy/plan" => policy_plan::plan;
     get "/v1/policy/explain" => policy_explain::explain;
+    get "/v1/policy/outcomes" => policy_outcomes::show;
     get "/v1/workloads" => workloads::list;
     get "/v1/workloads/{workload}" => workloads::show;
     get "/v1/workload-plans" => workload_plans::list;

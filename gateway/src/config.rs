@@ -255,6 +255,9 @@ impl Config {
             let reason = format!("'cold.move_bytes_per_second' is at least {COMPACT_RATE_MIN}");
             found.push(("cold.move_bytes_per_second", reason));
         }
+        if self.policy.look_every < Duration::from_secs(1) {
+            found.push(("policy.look_every", "'policy.look_every' is at least 1s".to_owned()));
+        }
         let counts = [
             ("limits.connections", self.limits.connections),
             ("audit.files_max", self.audit.files_max),

@@ -60,6 +60,8 @@ pub struct Jobs {
     moved: Mutex<BTreeMap<JobKind, Moved>>,
     residency: Mutex<BTreeMap<String, Arc<Residency>>>,
     pins: Mutex<Vec<PinnedCopies>>,
+    /// What rules pin.
+    rule_pins: Mutex<Vec<PinnedCopies>>,
     /// One for each block that jobs have in flight.
     blocks: Arc<Semaphore>,
     memory: Memory,
@@ -122,6 +124,7 @@ impl Jobs {
             moved: Mutex::default(),
             residency: Mutex::default(),
             pins: Mutex::default(),
+            rule_pins: Mutex::default(),
             blocks: Arc::new(Semaphore::new(JOB_BLOCKS_MAX)),
             memory: Memory::new(IMPORT_MEMORY_BYTES, 100, None),
             stop: CancellationToken::new(),

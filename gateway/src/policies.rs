@@ -1,16 +1,20 @@
 //! The running policy: compiled from what the catalogue holds, replaced at once by whoever applies another one.
 //!
 //! - `place`, `facts`: what policies ask for, of the server and of an object;
+//! - `acting`: what it says of objects at rest, done;
 //! - `changes`: what one policy does otherwise than another;
 //! - `plan`: what another one would do with what is stored;
+//! - `learning`: bounds that move by what was measured;
 //! - `watched`: files that are taken up when they change.
 //!
 //! Always: what runs was compiled whole and is in the catalogue, durably, before anybody is told that it runs; what does not compile changes nothing.
 //! Changes are made one at a time, each built from the newest version by compare and set. After a power failure the newest version runs again;
 //! one that a newer server cannot compile any more is said loudly, and the built-in defaults run until another one is applied.
 
+pub mod acting;
 pub mod changes;
 pub mod facts;
+pub mod learning;
 pub mod place;
 pub mod plan;
 mod reload;
@@ -29,6 +33,7 @@ use mlgw_metadata::{Catalogue, ProposeError, ReadError, Reject};
 use mlgw_policies::language::{
     ActionKind, BuiltIn, Diagnostics, Framework, Layers, PolicyFile, Program, Stance, Word as _,
 };
+use mlgw_policies::learning::{Learnt, Lesson};
 use parking_lot::Mutex;
 use reload::Refusals;
 use std::fmt;
@@ -155,11 +160,25 @@ struct Draft {
     back_to: u64,
     is_frozen: Option<bool>,
     watched: Option<Vec<u8>>,
+    /// None: what was learnt stays.
+    learnt: Option<Learnt>,
+    /// What changed, where that is what was learnt.
+    changes: String,
 }
 
 impl Draft {
     fn new(kind: PolicyKind, by: By) -> Self {
-        Self { kind, by, files: None, of: None, back_to: 0, is_frozen: None, watched: None }
+        Self {
+            kind,
+            by,
+            files: None,
+            of: None,
+            back_to: 0,
+            is_frozen: None,
+            watched: None,
+            learnt: None,
+            changes: String::new(),
+        }
     }
 }
 
@@ -277,34 +296,37 @@ impl Policies {
     pub async fn roll_back(self: &Arc<Self>, to: Option<u64>, by: By) -> Result<Changed, PolicyError> {
         let changing = self.alone().await?;
         let running = self.running();
-        let of = running.version.as_ref().map_or(0, |version| version.files);
         let back_to = match to {
             Some(number) => number,
-            None => self.before(of)?,
+            None => self.before(&running)?,
         };
         let versions = self.catalogue.policies();
-        let target = versions.iter().find(|version| version.number == back_to).map(|version| version.files);
-        let brought = match back_to {
-            0 => 0,
-            _ => target.ok_or(PolicyError::NoSuchVersion(back_to))?,
+        let target = versions.iter().find(|version| version.number == back_to);
+        let (brought, learnt) = match (back_to, target) {
+            (0, _) => (0, Learnt::default()),
+            (_, Some(version)) => (version.files, learning::learnt_of(&version.learnt)),
+            (_, None) => return Err(PolicyError::NoSuchVersion(back_to)),
         };
         let files = match brought {
             0 => PolicyFiles::default(),
             _ => self.catalogue.policy_files(brought)?.ok_or(PolicyError::FilesGone(back_to))?,
         };
         let draft = Draft::new(PolicyKind::Rollback, by);
-        let done = self.put(Draft { files: Some(files), of: Some(brought), back_to, ..draft }).await;
+        let (files, of, learnt) = (Some(files), Some(brought), Some(learnt));
+        let done = self.put(Draft { files, of, learnt, back_to, ..draft }).await;
         drop(changing);
         done
     }
 
-    /// The newest version that had other files than `of`.
-    fn before(&self, of: u64) -> Result<u64, PolicyError> {
+    /// The newest version that had other files than those that run, or by which something else was learnt.
+    fn before(&self, running: &Running) -> Result<u64, PolicyError> {
+        let none = PolicyVersion::default();
+        let now = running.version.as_deref().unwrap_or(&none);
+        let is_other = |version: &PolicyVersion| version.files != now.files || version.learnt != now.learnt;
         let versions = self.catalogue.policies();
-        let other = versions.iter().rev().find(|version| version.files != of);
-        match other {
+        match versions.iter().rev().find(|version| is_other(version)) {
             Some(version) => Ok(version.number),
-            None if of != 0 => Ok(0),
+            None if is_other(&none) => Ok(0),
             None => Err(PolicyError::NothingBefore),
         }
     }
@@ -319,6 +341,24 @@ impl Policies {
         let done = self.put(Draft { is_frozen: Some(is_frozen), ..Draft::new(kind, by) }).await;
         drop(changing);
         done
+    }
+
+    /// Moves bounds as a lesson says, unless somebody has stopped the learning or changed the policy since; says whether they moved.
+    ///
+    /// # Errors
+    /// Why not; then nothing changes.
+    pub async fn learn(self: &Arc<Self>, on: &Arc<Program>, lesson: Lesson) -> Result<bool, PolicyError> {
+        let changing = self.alone().await?;
+        let running = self.running();
+        if !Arc::ptr_eq(on, &running.program) || !running.is_learning() {
+            return Ok(false);
+        }
+        let by = By { who: learning::WHO.to_owned(), ..By::default() };
+        let Lesson { learnt, changes } = lesson;
+        let draft = Draft { learnt: Some(learnt), changes, ..Draft::new(PolicyKind::Learn, by) };
+        let done = self.put(draft).await;
+        drop(changing);
+        done.map(|_| true)
     }
 
     /// Waits for its turn to change the policy, and takes up what the catalogue has got meanwhile: whoever proposed it may not have been told.
@@ -337,16 +377,7 @@ impl Policies {
         if draft.by.if_version.is_some_and(|seen| seen != newest) {
             return Err(PolicyError::Changed { newest });
         }
-        let program = match draft.files.clone() {
-            None => Arc::clone(&running.program),
-            Some(files) => {
-                let policies = Arc::clone(self);
-                let compiled = move || compile(&policies.built_in, &policies.place, &files);
-                let compiled = tokio::task::spawn_blocking(compiled).await;
-                let compiled = compiled.map_err(|error| PolicyError::Internal(error.to_string()))?;
-                Arc::new(compiled.map_err(PolicyError::Wrong)?)
-            }
-        };
+        let program = self.program_of(&running, &draft).await?;
         if running.is(&draft) {
             return Ok(Changed { before: running.version.clone(), after: running.version.clone() });
         }
@@ -374,6 +405,26 @@ impl Policies {
             "the policy changed"
         );
         Ok(Changed { before: running.version.clone(), after: Some(after) })
+    }
+
+    /// What a draft comes to.
+    async fn program_of(
+        self: &Arc<Self>,
+        running: &Running,
+        draft: &Draft,
+    ) -> Result<Arc<Program>, PolicyError> {
+        let learnt = || draft.learnt.clone().unwrap_or_else(|| running.program.learnt().clone());
+        let Some(files) = draft.files.clone() else {
+            return Ok(match draft.learnt {
+                Some(_) => Arc::new(Program::clone(&running.program).with_learnt(learnt())),
+                None => Arc::clone(&running.program),
+            });
+        };
+        let policies = Arc::clone(self);
+        let compiled = move || compile(&policies.built_in, &policies.place, &files);
+        let compiled = tokio::task::spawn_blocking(compiled).await;
+        let compiled = compiled.map_err(|error| PolicyError::Internal(error.to_string()))?;
+        Ok(Arc::new(compiled.map_err(PolicyError::Wrong)?.with_learnt(learnt())))
     }
 
     fn replace(&self, running: Running) {
@@ -405,6 +456,7 @@ impl Running {
     fn is(&self, draft: &Draft) -> bool {
         let other = |files: &PolicyFiles| *files != self.files || self.fault.is_some();
         !draft.files.as_ref().is_some_and(other)
+            && draft.learnt.as_ref().is_none_or(|learnt| learnt == self.program.learnt())
             && draft.is_frozen.is_none_or(|is_frozen| is_frozen == self.is_frozen())
             && draft.watched.as_ref().is_none_or(|sum| self.has_taken(sum))
     }
@@ -412,10 +464,11 @@ impl Running {
 
 fn version_of(running: &Running, draft: &Draft, program: &Program, at_ms: i64) -> PolicyVersion {
     let before = running.version.as_deref().cloned().unwrap_or_default();
-    let changes = match draft.is_frozen {
-        Some(true) => "nothing is learnt any more".to_owned(),
-        Some(false) => "learning goes on".to_owned(),
-        None => changes::sentence(&running.program, program),
+    let changes = match (draft.is_frozen, draft.kind) {
+        (Some(true), _) => "nothing is learnt any more".to_owned(),
+        (Some(false), _) => "learning goes on".to_owned(),
+        (None, PolicyKind::Learn) => draft.changes.clone(),
+        (None, _) => changes::sentence(&running.program, program),
     };
     PolicyVersion {
         number: 0,
@@ -428,6 +481,7 @@ fn version_of(running: &Running, draft: &Draft, program: &Program, at_ms: i64) -
         is_frozen: draft.is_frozen.unwrap_or(before.is_frozen),
         back_to: draft.back_to,
         watched: draft.watched.clone().unwrap_or(before.watched),
+        learnt: learning::bounds_of(program.learnt()),
     }
 }
 
@@ -456,8 +510,11 @@ fn newest(catalogue: &Catalogue, built_in: &BuiltIn, place: &Place) -> Result<Ru
         0 => Some(PolicyFiles::default()),
         _ => catalogue.policy_files(brought)?,
     };
+    let learnt = version.as_ref().map(|version| learning::learnt_of(&version.learnt)).unwrap_or_default();
     let compiled = match &files {
-        Some(files) => compile(built_in, place, files).map_err(|wrong| wrong.to_string()),
+        Some(files) => compile(built_in, place, files)
+            .map(|program| program.with_learnt(learnt))
+            .map_err(|wrong| wrong.to_string()),
         None => Err(PolicyError::FilesGone(brought).to_string()),
     };
     let files = files.unwrap_or_default();

@@ -36,6 +36,7 @@ use crate::metrics::Metrics;
 use crate::metrics::access_log::AccessLog;
 use crate::metrics::recent::{self, Recent, Sample};
 use crate::metrics::traces::Traces;
+use crate::policies::acting::{Acting, Standing};
 use crate::policies::{PolicyError, watched};
 use crate::s3::lanes::Lanes;
 use crate::s3::{self, Gateway, S3Config};
@@ -214,6 +215,7 @@ struct Running {
     _policy_watch: AbortOnDropHandle<()>,
     _samples: AbortOnDropHandle<()>,
     jobs: Arc<Jobs>,
+    acting: Arc<Acting>,
     s3: Closing,
     side: Closing,
     drain_timeout: Duration,
@@ -257,6 +259,7 @@ impl Running {
         let (s3, side) = (Closing::default(), Closing::default());
         let gateway = Arc::new(gateway_of(engine, &config, &metrics));
         jobs.start(Arc::clone(&gateway));
+        let acting = Acting::start(Arc::clone(&admin), Arc::clone(&gateway), config.policy.look_every);
         bound.accept(&admin, gateway, &config, &s3, &side);
         let drain_timeout = config.drain_timeout;
         Ok(Self {
@@ -267,6 +270,7 @@ impl Running {
             _policy_watch: policy_watch,
             _samples: samples,
             jobs,
+            acting,
             s3,
             side,
             drain_timeout,
@@ -312,6 +316,7 @@ impl Running {
             let inflight = self.admin.metrics.inflight_requests();
             tracing::warn!(inflight, "requests are cut off");
         }
+        self.acting.stop().await;
         self.jobs.stop().await;
         self.side.close(ADMIN_DRAIN).await;
         if let Some(traces) = &self.admin.metrics.traces {
@@ -465,6 +470,7 @@ fn admin_of(
         backups: admin::Backups::default(),
         scrub: Arc::clone(&engine.scrub),
         plans: plans_of(engine)?,
+        standing: standing_of(engine)?,
         keeper: engine.keeper.clone(),
         traces: AccessTraces::new(engine.dir.path(), engine.keeper.clone(), Arc::clone(&engine.clock)),
     })
@@ -473,6 +479,11 @@ fn admin_of(
 fn plans_of(engine: &Engine) -> Result<AccessPlans, ServeError> {
     let plans = AccessPlans::open(engine.dir.path(), engine.keeper.clone(), Arc::clone(&engine.clock));
     plans.map_err(|error| io_error("the access plans")(io::Error::other(error)))
+}
+
+fn standing_of(engine: &Engine) -> Result<Arc<Standing>, ServeError> {
+    let standing = Standing::open(engine.dir.path());
+    standing.map(Arc::new).map_err(io_error("the deletions that wait"))
 }
 
 fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gateway {

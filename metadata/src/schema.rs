@@ -38,7 +38,7 @@ pub use object::{
 };
 pub use part::Part;
 pub use partition::Partition;
-pub use policy::{PolicyFile, PolicyFiles, PolicyKind, PolicyVersion};
+pub use policy::{LearntBound, PolicyFile, PolicyFiles, PolicyKind, PolicyVersion};
 pub use quota::{Excess, Measure, Payer, Quota};
 pub use release::{Release, ReleaseScope};
 pub use segment::{Replica, SegmentClass, SegmentRecord, SegmentState};

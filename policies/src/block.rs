@@ -3,6 +3,7 @@
 //! Always: the same seed and name give the same number, in every version and on every machine, for it stands in what is kept on disks. Two
 //! blocks may share one, of 10 million about once in 400,000 sets; who keeps books by it says what becomes of the second.
 
+use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// What servers seed ids with. It stands in their indexes: another one would leave blocks there that nobody can let go of.
@@ -16,11 +17,43 @@ pub fn block_id(seed: u64, bucket: u64, key: &str, block: u64) -> u64 {
     mixed(object ^ block.wrapping_mul(0xD6E8_FEB8_6659_FD93)).max(1)
 }
 
+/// The blocks that a range touches.
+#[must_use]
+pub fn touched(range: &Range<u64>, block_bytes: u64) -> Range<u64> {
+    if range.is_empty() {
+        return 0..0;
+    }
+    range.start / block_bytes..(range.end - 1) / block_bytes + 1
+}
+
 /// Spreads the bits of a hash that others were mixed into (the finalizer of SplitMix64, Steele et al. 2014).
 pub(crate) fn mixed(mut hash: u64) -> u64 {
     hash = (hash ^ hash >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     hash = (hash ^ hash >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     hash ^ hash >> 31
+}
+
+/// For maps whose keys are hashes already.
+pub(crate) type Hashed = std::hash::BuildHasherDefault<AsItIs>;
+
+/// Takes a hash as it is.
+#[derive(Default)]
+pub(crate) struct AsItIs(u64);
+
+impl std::hash::Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
 }
 
 #[cfg(test)]

@@ -175,6 +175,36 @@ impl Checkpoints {
         Some(group_id)
     }
 
+    /// Whether a key says something of checkpoints: all others need not be told of.
+    #[must_use]
+    pub fn may_have(key: &str) -> bool {
+        layout::place(key).is_some() || layout::pointer(key).is_some()
+    }
+
+    /// As [`Checkpoints::listed`], but of what is known already nothing is heard: not even that it is older than it was.
+    pub fn found(&mut self, at_us: u64, bucket: u64, key: &str, bytes: u64) {
+        let group = layout::place(key).and_then(|place| {
+            let series = self.series.get(&self.find(bucket, &place.series)?)?;
+            Some(series.groups.get(place.prefix)?.has(place.rest))
+        });
+        if group != Some(true) {
+            self.listed(at_us, bucket, key, bytes);
+        }
+    }
+
+    /// How many are complete, and which was completed last, in a number that changes when one becomes complete.
+    #[must_use]
+    pub fn completions(&self) -> (usize, u64) {
+        let complete = self.series.values().flat_map(|series| {
+            series
+                .groups
+                .values()
+                .filter(|group| group.is_complete(&series.habits))
+                .map(|group| group.last_us)
+        });
+        complete.fold((0, 0), |(count, last), at_us| (count + 1, last.max(at_us)))
+    }
+
     /// An object was deleted.
     pub fn deleted(&mut self, bucket: u64, key: &str) {
         let Some(place) = layout::place(key) else { return };

@@ -5,16 +5,22 @@
 
 mod known;
 mod plans;
+mod watched;
+
+pub use watched::Watched;
 
 use crate::access::{Access, Op};
+use crate::block::touched;
 use crate::checkpoints::{self, Checkpoints};
 use crate::engine::{Advice, Engine, Keeping, Options, Seen};
 use crate::facts::AccessFacts;
 use crate::language::{
-    Aspect, CachePolicy, Due, Fact, Facts, Phase, Priority, Program, Property, Setting, Stance, Wish, Word,
+    Aspect, CachePolicy, Due, EffectiveRule, Fact, Facts, Phase, Priority, Program, Property, Setting,
+    Stance, Wish, Word,
 };
+use crate::outcomes::{Cause, Outcomes};
+use crate::shadow::Shadow;
 use crate::workloads::{self, Identity, What, Workloads};
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,10 +32,21 @@ pub struct Decider {
     pub workloads: Workloads,
     /// What is written as checkpoints.
     pub checkpoints: Checkpoints,
+    /// What became of copies.
+    pub outcomes: Outcomes,
+    /// What other caches would have got.
+    pub shadow: Shadow,
+    /// What somebody wants to know to be left alone.
+    pub watched: Watched,
     program: Arc<Program>,
+    /// By rule of the program: whom copies are put down to.
+    causes: Vec<Cause>,
     /// Plans for workloads of a name: their numbers, and that.
     plans: Vec<(u64, Box<str>)>,
 }
+
+/// Of one access of before so many blocks are followed.
+const RECALLED_MAX: usize = 1024;
 
 /// What rules want for one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -42,16 +59,23 @@ pub struct Ruling {
     pub window: Option<Duration>,
     /// Blocks and bytes that are read ahead at most.
     pub prefetch: Option<(u32, u64)>,
+    /// Who says what becomes of them.
+    pub cause: Cause,
 }
 
 impl Decider {
     /// One that knows nothing but the rules.
     #[must_use]
     pub fn new(options: Options, program: Arc<Program>) -> Self {
+        let mut outcomes = Outcomes::default();
         Self {
             engine: Engine::new(options),
             workloads: Workloads::new(workloads::Limits::default()),
             checkpoints: Checkpoints::new(checkpoints::Limits::default()),
+            causes: causes(&mut outcomes, &program),
+            outcomes,
+            shadow: Shadow::new(options.capacity_bytes),
+            watched: Watched::default(),
             program,
             plans: Vec::new(),
         }
@@ -66,6 +90,7 @@ impl Decider {
     /// From now on these rules are.
     pub fn set_program(&mut self, program: Arc<Program>) {
         self.workloads.program_changed(&program);
+        self.causes = causes(&mut self.outcomes, &program);
         self.program = program;
     }
 
@@ -76,6 +101,24 @@ impl Decider {
             let identity = identity();
             self.give_plans(family, &identity);
             self.workloads.introduce(access.at_us, family, identity, &self.program);
+        }
+        self.take_in(access)
+    }
+
+    /// An access of before a restart, as it was written down then: all is learnt from it, nothing is decided, and who asked says who it is when it
+    /// asks again.
+    pub fn recall(&mut self, access: &Access<'_>) {
+        let seen = self.take_in(access);
+        if access.op == Op::Read {
+            for block in touched(&access.range, self.engine.block_bytes()).take(RECALLED_MAX) {
+                self.engine.follow(seen, access, block as u32);
+            }
+        }
+    }
+
+    fn take_in(&mut self, access: &Access<'_>) -> Seen {
+        if access.op != Op::Delete {
+            self.watched.touch(access.at_us, access.bucket, access.key);
         }
         let seen = self.engine.observe(access);
         let checkpoint = match access.op {
@@ -131,7 +174,11 @@ impl Decider {
             }
             let mut heard = Heard::default();
             for due in self.program.due(facts).filter(|due| due.stance == Stance::Act) {
-                heard.hear(&due, &mut ruling);
+                if heard.hear(&due, &mut ruling, &self.program) {
+                    let mut rules = self.program.rules().iter().zip(&self.causes);
+                    let cause = rules.find(|(rule, _)| std::ptr::eq(*rule, due.rule));
+                    ruling.cause = cause.map(|(_, cause)| *cause).unwrap_or_default();
+                }
             }
             ruling
         })
@@ -139,7 +186,32 @@ impl Decider {
 
     /// A block of what was observed is read, and this is what rules want.
     pub fn read(&mut self, seen: Seen, access: &Access<'_>, block: u32, ruling: &Ruling) -> Advice {
-        self.engine.read_as(seen, access, block, ruling.keeping)
+        let advice = self.engine.read_as(seen, access, block, ruling.keeping);
+        if access.op == Op::Read {
+            let id = self.engine.block_id(access.bucket, access.key, block);
+            let bytes = u32::try_from(self.engine.bytes_of(access.size, block)).unwrap_or(u32::MAX);
+            self.outcomes.read(id, bytes, advice, ruling.cause);
+            self.shadow.read(self.engine.dataset_number(seen), id, bytes, advice == Advice::Kept);
+        }
+        advice
+    }
+
+    /// The engine has so much room from now on. No earlier than the last access.
+    pub fn set_capacity(&mut self, now_us: u64, capacity_bytes: u64) {
+        self.engine.set_capacity(now_us, capacity_bytes);
+        self.shadow.set_capacity(capacity_bytes);
+    }
+
+    /// A block is not kept any more, for another reason than that it was evicted.
+    pub fn lost(&mut self, id: u64) {
+        self.engine.lost(id);
+        self.outcomes.lost(id);
+    }
+
+    /// Ids of the blocks that were evicted since this was asked.
+    pub fn take_evicted(&mut self) -> impl Iterator<Item = u64> + '_ {
+        let Self { engine, outcomes, .. } = self;
+        engine.take_evicted().inspect(|id| outcomes.evicted(*id))
     }
 
     /// Bytes that may be read ahead for one stream.
@@ -147,14 +219,6 @@ impl Decider {
     pub fn bytes_ahead_max(&self) -> u64 {
         self.program.settings().bytes(Setting::PrefetchBytesMax)
     }
-}
-
-/// The blocks that a range touches.
-fn touched(range: &Range<u64>, block_bytes: u64) -> Range<u64> {
-    if range.is_empty() {
-        return 0..0;
-    }
-    range.start / block_bytes..(range.end - 1) / block_bytes + 1
 }
 
 /// Questions that a stronger rule has answered.
@@ -167,14 +231,16 @@ struct Heard {
 }
 
 impl Heard {
-    fn hear(&mut self, due: &Due<'_>, ruling: &mut Ruling) {
+    /// Takes what an action wants, unless somebody stronger has answered that. Says whether it is about what is kept.
+    fn hear(&mut self, due: &Due<'_>, ruling: &mut Ruling, program: &Program) -> bool {
+        let had_copy = self.copy;
         match (due.action.kind.aspect(), due.wish) {
             (Aspect::Copy, Wish::Copy { keep, priority, min_reads, .. }) if !self.copy => {
                 self.copy = true;
-                ruling.keeping = match (keep, min_reads) {
+                ruling.keeping = match (keep, program.min_reads(&due.rule.rule.id, *min_reads)) {
                     (false, _) => Keeping::Never,
                     (true, 0 | 1) => Keeping::Weighed(weight(*priority)),
-                    (true, reads) => Keeping::After(*reads, weight(*priority)),
+                    (true, reads) => Keeping::After(reads, weight(*priority)),
                 };
             }
             (Aspect::Stream, Wish::Stream { ahead, keep, .. }) if !self.stream => {
@@ -195,7 +261,18 @@ impl Heard {
             }
             _ => {}
         }
+        self.copy && !had_copy
     }
+}
+
+/// By rule of a program: whom copies are put down to that it wants, or does not want.
+fn causes(outcomes: &mut Outcomes, program: &Program) -> Vec<Cause> {
+    let is_of_copies = |aspect| matches!(aspect, Aspect::Copy | Aspect::Stream);
+    let cause = |rule: &EffectiveRule| {
+        let speaks = rule.actions().any(|(action, _)| is_of_copies(action.kind.aspect()));
+        if speaks { outcomes.cause(&rule.rule.id) } else { Cause::default() }
+    };
+    program.rules().iter().map(cause).collect()
 }
 
 /// How much more a copy is worth than its reads alone make it.

@@ -219,14 +219,14 @@ impl Engine {
             return Advice::Bypass;
         }
         let first = u64::from(block) * self.options.block_bytes;
-        let bytes = access.size.saturating_sub(first).min(self.options.block_bytes);
+        let bytes = self.bytes_of(access.size, block);
         let Some(slot) = self.entry(id, seen.dataset, bytes) else { return Advice::Bypass };
         if access.op == Op::Read {
             self.note_read(seen, access, slot, first..first + bytes);
         }
         let due = self.due(seen.now_us, access.bucket, access.key);
         if self.table[slot].place().is_kept() {
-            self.pool.read(&mut self.table, slot);
+            self.pool.read(&mut self.table, slot, seen.now_us);
             self.keep_by_plan(slot, due);
             return Advice::Kept;
         }
@@ -238,7 +238,7 @@ impl Engine {
         let seen = Seen { dataset: self.names.root(seen.dataset), ..seen };
         let id = self.names.block_id(access.bucket, access.key, block);
         let first = u64::from(block) * self.options.block_bytes;
-        let bytes = access.size.saturating_sub(first).min(self.options.block_bytes);
+        let bytes = self.bytes_of(access.size, block);
         if let Some(slot) = self.entry(id, seen.dataset, bytes) {
             self.note_read(seen, access, slot, first..first + bytes);
         }
@@ -262,8 +262,7 @@ impl Engine {
         let Self { lists, datasets, .. } = self;
         datasets.entry(number).or_insert_with(|| Dataset::new(number, lists));
         let id = self.names.block_id(block.bucket, block.key, block.number);
-        let first = u64::from(block.number) * self.options.block_bytes;
-        let bytes = block.size.saturating_sub(first).min(self.options.block_bytes);
+        let bytes = self.bytes_of(block.size, block.number);
         Some((self.entry(id, number, bytes)?, number))
     }
 
@@ -318,7 +317,14 @@ impl Engine {
         self.kept_bytes
     }
 
-    /// Bytes of a block.
+    /// Bytes of a block of an object of so many.
+    #[must_use]
+    pub fn bytes_of(&self, size: u64, block: u32) -> u64 {
+        let first = u64::from(block) * self.options.block_bytes;
+        size.saturating_sub(first).min(self.options.block_bytes)
+    }
+
+    /// Bytes of a block that no other is longer than.
     #[must_use]
     pub const fn block_bytes(&self) -> u64 {
         self.options.block_bytes

@@ -7,7 +7,7 @@ use crate::access::Access;
 use crate::checkpoints::{Generation, model_file_kind};
 use crate::engine::{Engine, Order, Pattern, Seen};
 use crate::language::{AccessPattern, Fact, Facts, FileType, Program, Property, Word, fact_of_key};
-use crate::workloads::{Role, Set, Workload, Workloads, file_type, framework_names, frameworks};
+use crate::workloads::{Role, Set, Workload, Workloads, framework_names, frameworks};
 use std::time::Duration;
 
 /// What is known of an access, to be asked by rules.
@@ -44,7 +44,7 @@ impl<'a> AccessFacts<'a> {
             _ => frameworks(program, access.key, None),
         };
         let frameworks = framework_names(program, bits).collect();
-        let named = || set.map_or_else(|| file_type(program, access.key), |set| set.file_type);
+        let named = || set.map_or_else(|| program.file_type(access.key), |set| set.file_type);
         let file_type = if checkpoint.is_some() { Some(FileType::Checkpoint) } else { named() };
         Self { access, engine, seen, workloads, workload, set, checkpoint, file_type, frameworks, rest }
     }
@@ -83,7 +83,10 @@ impl<'a> AccessFacts<'a> {
         if self.set.is_some_and(|set| set.role == Role::Validation) {
             return AccessPattern::Validation;
         }
-        match self.engine.pattern(self.seen, self.access.at_us) {
+        let (engine, seen, now_us) = (self.engine, self.seen, self.access.at_us);
+        let pattern =
+            self.set.map_or_else(|| engine.pattern(seen, now_us), |set| set.pattern(engine, seen, now_us));
+        match pattern {
             Some(Pattern::Epochs(Order::Sequential)) => AccessPattern::Sequential,
             Some(Pattern::Epochs(Order::Shuffled)) => AccessPattern::Shuffled,
             Some(Pattern::Epochs(Order::ShardShuffled)) => AccessPattern::ShardShuffled,

@@ -5,6 +5,7 @@
 //! crash loses is what was learnt since it was last written down; no byte depends on it.
 
 pub mod access;
+pub mod at_rest;
 mod block;
 pub mod checkpoints;
 mod decider;
@@ -12,12 +13,15 @@ pub mod engine;
 pub mod facts;
 mod fingerprint;
 pub mod language;
+pub mod learning;
+pub mod outcomes;
 pub mod plan;
 pub mod rehearse;
+pub mod shadow;
 pub mod trace;
 pub mod workloads;
 
 pub use access::{Access, Caller, Op};
-pub use block::{BLOCK_ID_SEED, block_id};
-pub use decider::{Decider, Ruling};
+pub use block::{BLOCK_ID_SEED, block_id, touched};
+pub use decider::{Decider, Ruling, Watched};
 pub use fingerprint::Fingerprint;

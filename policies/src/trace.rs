@@ -65,7 +65,8 @@ pub use writer::TraceWriter;
 /// First bytes of a trace.
 const MAGIC: [u8; 8] = *b"mlgwtrac";
 const VERSION: u16 = 1;
-const HEADER_BYTES: usize = 24;
+/// Bytes of the head of a trace.
+pub const HEADER_BYTES: usize = 24;
 const BLOCK_HEADER_BYTES: usize = 24;
 /// Longest block, with its header.
 pub const BLOCK_BYTES_MAX: usize = 64 * 1024;

@@ -19,7 +19,7 @@ pub use workload::Workload;
 use crate::access::Access;
 use crate::checkpoints::GroupId;
 use crate::engine::{Engine, Seen};
-use crate::language::{Fact, Facts, FileType, KeyFacts, KnownOfKey, Phase, Program, Property, Word};
+use crate::language::{Phase, Program, Word as _};
 use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -81,22 +81,9 @@ impl What<'_> {
 
     /// What its name says: asked once for a dataset, whose names differ in numbers only.
     fn describe(&self, key: &str, set: &mut Set) {
-        set.file_type = self.file_type(key);
+        set.file_type = self.program.file_type(key);
         set.frameworks = frameworks(self.program, key, None);
         set.is_described = true;
-    }
-
-    fn file_type(&self, key: &str) -> Option<FileType> {
-        file_type(self.program, key)
-    }
-}
-
-/// What kind of file plugins say that a key is of.
-pub(crate) fn file_type(program: &Program, key: &str) -> Option<FileType> {
-    let facts = KeyFacts::new(program, KnownOfKey { key, ..KnownOfKey::default() });
-    match facts.fact(Property::Type, "")? {
-        Fact::Text(word) => FileType::of(word),
-        _ => None,
     }
 }
 
@@ -159,12 +146,13 @@ impl Workloads {
         let workload = self.workload(now_us, family);
         workload.agent_frameworks = frameworks(program, "", user_agent.as_deref());
         workload.identity = Identity { name, user_agent, batch_size };
+        workload.is_introduced = true;
     }
 
-    /// Whether a family was introduced or has asked for something, and is remembered.
+    /// Whether a family has said who it is, and is remembered.
     #[must_use]
     pub fn knows(&self, family: u64) -> bool {
-        self.workloads.contains_key(&family)
+        self.workloads.get(&family).is_some_and(|workload| workload.is_introduced)
     }
 
     /// Notes an access that the engine has observed.

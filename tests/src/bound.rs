@@ -2,12 +2,14 @@
 //!
 //! - `read_through`: what is read is what the origin has, asked for as seldom as promised;
 //! - `keeping`: what is kept is what the policy engine says;
+//! - `learning`: what becomes of it is told, and moves bounds;
 //! - `origin_faults`: an origin that is slow, lies, hangs up or is away;
 //! - `ruling`: rules have their effects;
 //! - `write_through`: what is written is at the origin when it is acknowledged, and is what is read;
 //! - `write_back`: what is written is seen here at once, and at the origin in its turn.
 
 mod keeping;
+mod learning;
 mod origin_faults;
 mod read_through;
 mod ruling;

@@ -1,11 +1,13 @@
 //! `mlgw policy …`, `mlgw trace …` and `mlgw workload …`: what they say and the status they end with.
 //!
+//! - `acting`: what rules do with objects at rest;
 //! - `compressing`: rules that compress, seen from outside;
 //! - `examining`: schema, validate and test;
 //! - `rehearsing`: import and simulate;
 //! - `running`: what a server runs, and how that is changed;
 //! - `workloads`: who reads what, what was told of it, and what that makes of an object.
 
+mod acting;
 mod compressing;
 mod examining;
 mod rehearsing;

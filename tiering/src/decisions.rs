@@ -13,7 +13,7 @@ mod kept;
 mod lines;
 mod words;
 
-pub use entry::{Decided, Entry, What, Why};
+pub use entry::{Decided, Entry, RuleName, What, Why};
 pub use kept::KeepError;
 pub use words::{Kind, Outcome, Place, Reason};
 
@@ -157,6 +157,10 @@ fn usual_moves() -> Moved {
         (Origin, Hot, Reason::Job),
         (Copies, Nowhere, Reason::Watermark),
         (Copies, Nowhere, Reason::Policy),
+        (Hot, Cold, Reason::Rule),
+        (Hot, Upstream, Reason::Rule),
+        (Cold, Hot, Reason::Rule),
+        (Copies, Nowhere, Reason::Rule),
         (Hot, Origin, Reason::WriteBack),
     ];
     usual.into_iter().map(|usual| (usual, 0)).collect()

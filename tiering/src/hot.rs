@@ -48,7 +48,7 @@ mod volumes;
 mod writer;
 pub mod zstd;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
@@ -79,7 +79,7 @@ pub use options::{HotOptions, OpenError};
 pub(crate) use pace::Pace;
 pub use payload::Payload;
 pub use pins::{Keeping, SegmentPin};
-pub use placing::{Order, PlacingSettings, PlacingStatus};
+pub use placing::{Leaving, Order, PlacingSettings, PlacingStatus};
 pub use read::{Fault, ReadError};
 pub use recovery::{RecoverError, scan};
 pub use salvage::{Salvage, Salvaged, salvage};
@@ -172,6 +172,9 @@ pub struct Appended {
     /// Keeps its segment as it is; to be dropped when the catalogue names the chunk, or never will.
     pub hold: Hold,
 }
+
+/// Whether a chunk, by its body and its first byte in it (in its part, of an upload in parts), is of those that are meant.
+pub(crate) type Wanted = Arc<dyn Fn(&Owner) -> bool + Send + Sync>;
 
 /// Whether a chunk, by its body and its first byte in it, is read so much that it should stay where reads are fast.
 pub type IsHot = Arc<dyn Fn(BodyId, u64) -> bool + Send + Sync>;
@@ -389,6 +392,17 @@ impl HotTier {
         drop(self.inner.is_hot.set(is_hot));
     }
 
+    /// Whether segments can go down: into a cold tier, and to an upstream.
+    #[must_use]
+    pub fn has_below(&self) -> (bool, bool) {
+        (!self.inner.volumes.cold.is_empty(), self.inner.away.target().is_some())
+    }
+
+    /// From now on these segments stay where they are, but when somebody drains their tier.
+    pub fn set_kept(&self, segments: HashSet<SegmentId>) {
+        self.inner.placing.set_kept(segments);
+    }
+
     /// Asks for segments to be moved. Returns the number of orders that are done when this one is, see
     /// [`PlacingStatus::orders_done`].
     pub fn order(&self, order: Order) -> u64 {
@@ -534,11 +548,14 @@ impl Inner {
 
     /// Stores a chunk that is elsewhere already, in the segment of what was moved.
     async fn append_moved(&self, owner: &Owner, data: &Payload) -> Result<Appended, AppendError> {
+        self.append_by(self.lanes.moved(), owner, data).await
+    }
+
+    async fn append_by(&self, lane: &Queue, owner: &Owner, data: &Payload) -> Result<Appended, AppendError> {
         let bytes = record::head_bytes(owner.key.as_bytes().len(), data) + data.stored_bytes();
         let space = &self.shared.space;
         let admitted = space.admit_moved(bytes as u64).then(|| Admitted { space, bytes: bytes as u64 });
         let admitted = admitted.ok_or(AppendError::Full)?;
-        let lane: &Queue = self.lanes.moved();
         let answer = lane.push(owner, data, bytes).await.map_err(|queue::Closed| AppendError::Stopping)?;
         admitted.pass_on();
         answered(answer).await

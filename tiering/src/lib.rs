@@ -18,16 +18,16 @@ mod tiers;
 pub mod upstream;
 
 pub use copies::{
-    Copies, CopiesMetrics, CopiesOptions, KeptBlock, KeptCursor, KeptPage, LetGo, Lost, OpenCopiesError,
-    PinnedCopies, block_id,
+    Copies, CopiesMetrics, CopiesOptions, Gone, KeptBlock, KeptCursor, KeptPage, LetGo, Lost,
+    OpenCopiesError, PinnedCopies, block_id,
 };
 pub use decisions::Decisions;
 pub use fair::{DiskQueues, Lane};
 pub use flash::Flash;
 pub use hot::{
     AppendError, Appended, Chunk, CompactionSettings, CompactionStatus, Hold, HotMetrics, HotOptions,
-    HotTier, OpenError, Order, Payload, Placement, PlacingSettings, PlacingStatus, ReadError, RecoverError,
-    SegmentPin,
+    HotTier, Leaving, OpenError, Order, Payload, Placement, PlacingSettings, PlacingStatus, ReadError,
+    RecoverError, SegmentPin,
 };
 pub use memory::{MemoryMetrics, MemoryTier};
 pub use policy::Keeper;

@@ -23,8 +23,9 @@ use mlgw_common::limits::COPY_BLOCK_BYTES;
 use mlgw_common::{Clock, ObjectKey};
 use mlgw_policies::engine::{Advice, Next, Options, Seen, Unread};
 use mlgw_policies::language::{Facts, NoFacts, Program};
+use mlgw_policies::learning::{Evidence, Learner, Lesson};
 use mlgw_policies::workloads::Identity;
-use mlgw_policies::{Access, BLOCK_ID_SEED, Caller, Decider, Op};
+use mlgw_policies::{Access, BLOCK_ID_SEED, Caller, Decider, Op, touched};
 use parking_lot::Mutex;
 use recorder::Recorder;
 use std::ops::Range;
@@ -43,9 +44,9 @@ struct Inner {
     state: Mutex<State>,
     /// There is something to let go of.
     wake: Notify,
-    /// When times count from.
+    /// When this process began to count, and milliseconds from 1970 to then.
     began: Instant,
-    began_ms: u64,
+    started_ms: u64,
 }
 
 struct State {
@@ -55,6 +56,10 @@ struct State {
     held: Held,
     expected: Expected,
     recorder: Option<Recorder>,
+    /// Writes down what is to be recalled after a restart.
+    diary: Option<Recorder>,
+    /// When times count from, in milliseconds since 1970: before the first access that was recalled.
+    began_ms: u64,
     metrics: PolicyMetrics,
     /// The time of the last access: that of the next is no earlier.
     last_us: u64,
@@ -130,6 +135,7 @@ impl Keeper {
     /// An engine that remembers so many blocks, kept or not, and these rules. It keeps nothing before it is started.
     #[must_use]
     pub fn new(blocks_max: usize, program: Arc<Program>, clock: &dyn Clock) -> Self {
+        let started_ms = u64::try_from(clock.now().as_millis()).unwrap_or(0);
         let block_bytes = COPY_BLOCK_BYTES;
         let options = Options { capacity_bytes: 0, blocks_max, block_bytes, seed: BLOCK_ID_SEED };
         let state = State {
@@ -138,12 +144,13 @@ impl Keeper {
             held: Held::default(),
             expected: Expected::default(),
             recorder: None,
+            diary: None,
+            began_ms: started_ms,
             metrics: PolicyMetrics::default(),
             last_us: 0,
         };
-        let began_ms = u64::try_from(clock.now().as_millis()).unwrap_or(0);
         let (state, wake, began) = (Mutex::new(state), Notify::new(), Instant::now());
-        Self { inner: Arc::new(Inner { state, wake, began, began_ms }) }
+        Self { inner: Arc::new(Inner { state, wake, began, started_ms }) }
     }
 
     /// Who keeps books for `CopiesOptions::lost`.
@@ -155,7 +162,7 @@ impl Keeper {
     /// Takes the blocks in that are here, and decides from now on which ones stay. Called within a tokio runtime; the blocks are gone through while
     /// it works already.
     pub fn start(&self, copies: &Copies) {
-        self.with(|state, now_us| state.decider.engine.set_capacity(now_us, copies.blocks_bytes_max()));
+        self.with(|state, now_us| state.decider.set_capacity(now_us, copies.blocks_bytes_max()));
         tokio::spawn(room::run(Arc::downgrade(&self.inner), copies.downgrade()));
     }
 
@@ -177,7 +184,7 @@ impl Keeper {
             let access = request.access(now_us, range);
             let seen = state.observe(request, &access);
             if request.op == Op::Read {
-                for number in touched(&access.range).take(FOLLOWED_MAX) {
+                for number in touched(&access.range, COPY_BLOCK_BYTES).take(FOLLOWED_MAX) {
                     state.decider.engine.follow(seen, &access, number as u32);
                 }
             }
@@ -207,7 +214,7 @@ impl Keeper {
         let mut state = self.inner.state.lock();
         let is_free = state.recorder.is_none();
         if is_free {
-            state.recorder = Some(Recorder::new(self.inner.began_ms, file_bytes_max, sink));
+            state.recorder = Some(Recorder::new(state.began_ms, file_bytes_max, sink));
         }
         is_free
     }
@@ -228,6 +235,51 @@ impl Keeper {
         recorded
     }
 
+    /// What is to be learnt from what was measured, if anything.
+    #[must_use]
+    pub fn review(&self, learner: &mut Learner, program: &Program, now_ms: i64) -> Option<Lesson> {
+        let state = self.inner.state.lock();
+        let evidence = Evidence { now_ms, ahead: state.metrics.ahead, outcomes: &state.decider.outcomes };
+        learner.review(program, &evidence)
+    }
+
+    /// An access of before a restart, `at_us` after `began_ms`: the engine learns from it. Called before anything else is told, in the order of time;
+    /// what is older than the first one counts as being of that time.
+    pub fn recall(&self, began_ms: u64, access: &Access<'_>) {
+        let mut state = self.inner.state.lock();
+        let access_ms = began_ms.saturating_add(access.at_us / 1000);
+        if state.last_us == 0 {
+            state.began_ms = state.began_ms.min(access_ms);
+        }
+        let at_us = access_ms.saturating_sub(state.began_ms).saturating_mul(1000) + access.at_us % 1000;
+        // A clock that was set back since does not make it happen later than now.
+        let at_us = at_us.max(state.last_us);
+        state.last_us = at_us;
+        state.decider.recall(&Access { at_us, ..access.clone() });
+        state.decider.take_evicted().for_each(drop);
+    }
+
+    /// From now on accesses are written down for [`Keeper::recall`], in files of about so many bytes.
+    pub fn keep_diary(&self, file_bytes_max: u64, sink: Sink) {
+        let mut state = self.inner.state.lock();
+        state.diary = Some(Recorder::new(state.began_ms, file_bytes_max, sink));
+    }
+
+    /// Hands on what was written down so far; says whether pieces were taken as fast as they came.
+    pub fn flush_diary(&self) -> bool {
+        let mut state = self.inner.state.lock();
+        state.diary.as_mut().is_none_or(|diary| {
+            diary.flush();
+            !diary.recorded().fell_behind
+        })
+    }
+
+    /// Ends what is written down.
+    pub fn end_diary(&self) {
+        self.flush_diary();
+        self.inner.state.lock().diary = None;
+    }
+
     /// Has `ask` with everything that decides, at this time in microseconds since the engine began. It must be quick: all reads wait for it.
     pub fn ask<T>(&self, ask: impl FnOnce(&mut Decider, u64) -> T) -> T {
         self.with(|state, now_us| ask(&mut state.decider, now_us))
@@ -236,7 +288,7 @@ impl Keeper {
     /// When times of the engine count from, in milliseconds since 1970.
     #[must_use]
     pub fn began_ms(&self) -> u64 {
-        self.inner.began_ms
+        self.inner.state.lock().began_ms
     }
 
     /// What it has said and holds.
@@ -281,12 +333,12 @@ impl Keeper {
     /// Has `ask` with the engine, and sees to what it evicts.
     fn with<T>(&self, ask: impl FnOnce(&mut State, u64) -> T) -> T {
         let mut state = self.inner.state.lock();
-        let now_us = u64::try_from(self.inner.began.elapsed().as_micros()).unwrap_or(0).max(state.last_us);
+        let now_us = self.inner.now_us(&state);
         state.last_us = now_us;
         let answer = ask(&mut state, now_us);
         let before = state.evicted.len();
         let State { decider, evicted, metrics, recorder, .. } = &mut *state;
-        evicted.extend(decider.engine.take_evicted());
+        evicted.extend(decider.take_evicted());
         if let Some(recorder) = recorder {
             evicted[before..].iter().for_each(|id| recorder.decided().evicted(*id));
         }
@@ -301,7 +353,7 @@ impl Keeper {
 impl State {
     fn observe(&mut self, request: &Request<'_>, access: &Access<'_>) -> Seen {
         self.metrics.accesses += 1;
-        if let Some(recorder) = &mut self.recorder {
+        for recorder in [&mut self.recorder, &mut self.diary].into_iter().flatten() {
             recorder.note(access);
         }
         self.decider.observe(access, request.asking.identity)
@@ -319,18 +371,19 @@ impl State {
     }
 }
 
-impl Lost for Inner {
-    fn lost(&self, id: u64) {
-        self.state.lock().decider.engine.lost(id);
+impl Inner {
+    /// Microseconds since times count, no earlier than the last access.
+    fn now_us(&self, state: &State) -> u64 {
+        let before_ms = self.started_ms.saturating_sub(state.began_ms);
+        let since_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(0);
+        before_ms.saturating_mul(1000).saturating_add(since_us).max(state.last_us)
     }
 }
 
-/// The blocks that a range touches.
-fn touched(range: &Range<u64>) -> Range<u64> {
-    if range.is_empty() {
-        return 0..0;
+impl Lost for Inner {
+    fn lost(&self, id: u64) {
+        self.state.lock().decider.lost(id);
     }
-    range.start / COPY_BLOCK_BYTES..(range.end - 1) / COPY_BLOCK_BYTES + 1
 }
 
 fn unread(bucket: BucketId, key: &ObjectKey, size: u64, number: u64) -> Unread<'_> {

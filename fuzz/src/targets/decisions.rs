@@ -41,7 +41,7 @@ fn more_of(entry: &mut Entry) {
         from: entry.from,
         to: entry.to,
         bytes: 3,
-        why: Why { reason: entry.reason, job: entry.job },
+        why: Why { reason: entry.reason, job: entry.job, ..Why::rule(&entry.rule) },
         outcome: entry.outcome,
     };
     for now in [entry.at_ms, entry.at_ms.saturating_add(999), i64::MIN, 0, i64::MAX] {

@@ -23,7 +23,7 @@ pub struct DecisionInfo {
     pub time: String,
     /// When the last of them was.
     pub until: String,
-    /// What was to be done: `spill`, `promote`, `relocate`, `release`, `keep`, `evict`, `clear`, `import` or `persist`.
+    /// What was to be done: `spill`, `promote`, `relocate`, `release`, `keep`, `evict`, `clear`, `delete`, `import`, `persist` or `migrate`.
     pub kind: String,
     /// The segment, when it is about one.
     pub segment: Option<u64>,
@@ -39,10 +39,12 @@ pub struct DecisionInfo {
     pub to: String,
     /// Bytes in all.
     pub bytes: u64,
-    /// Why: `watermark`, `drain`, `compaction`, `asked`, `pressure`, `dead`, `heat`, `pin`, `read`, `job`, `write_back` or `policy`.
+    /// Why: `watermark`, `drain`, `compaction`, `asked`, `pressure`, `dead`, `heat`, `pin`, `read`, `job`, `write_back`, `policy` or `rule`.
     pub reason: String,
     /// The job, when one did it.
     pub job: Option<u64>,
+    /// The rule, when one said it.
+    pub rule: Option<String>,
     /// What came of it: `done`, `no_room`, `over_budget`, `damaged`, `foreign` or `failed`.
     pub outcome: String,
     /// What went wrong, the last time.
@@ -111,6 +113,7 @@ fn told(entry: Entry, names: &BTreeMap<u64, String>) -> DecisionInfo {
         bytes: entry.bytes,
         reason: entry.reason.name().to_owned(),
         job: entry.job,
+        rule: (!entry.rule.is_empty()).then_some(entry.rule),
         outcome: entry.outcome.name().to_owned(),
         error: (!entry.error.is_empty()).then_some(entry.error),
     }

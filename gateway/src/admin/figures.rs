@@ -38,6 +38,7 @@ impl Admin {
         families.extend(self.quota_families()?);
         families.extend(self.dataset_families());
         families.extend(self.policy_families());
+        families.extend(self.engine_families());
         families.extend(self.workload_families());
         families.extend(self.catalogue_families());
         families.extend(self.process_families());

@@ -37,9 +37,9 @@ pub struct PolicyVersionInfo {
     pub version: u64,
     /// When it was made.
     pub time: String,
-    /// Who made it: an access key, or the files that were watched.
+    /// Who made it: an access key, the files that were watched, or `learning`.
     pub who: String,
-    /// `apply`, `rollback`, `reload`, `freeze` or `unfreeze`.
+    /// `apply`, `rollback`, `reload`, `freeze`, `unfreeze` or `learn`.
     pub kind: String,
     /// What was said about it.
     pub message: String,
@@ -181,6 +181,7 @@ const fn kind_name(kind: PolicyKind) -> &'static str {
         PolicyKind::Reload => "reload",
         PolicyKind::Freeze => "freeze",
         PolicyKind::Unfreeze => "unfreeze",
+        PolicyKind::Learn => "learn",
     }
 }
 

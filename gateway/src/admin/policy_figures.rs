@@ -2,7 +2,9 @@
 
 use super::Admin;
 use crate::metrics::exposition::{Family, Value};
-use crate::metrics::table::{POLICY_FAULTS, POLICY_LEARNING, POLICY_REFUSED, POLICY_RULES, POLICY_VERSION};
+use crate::metrics::table::{
+    POLICY_ACTIONS, POLICY_FAULTS, POLICY_LEARNING, POLICY_REFUSED, POLICY_RULES, POLICY_VERSION,
+};
 use serde::{Deserialize, Serialize};
 
 /// The running policy.
@@ -51,6 +53,10 @@ impl Admin {
             .with(&["file"], level(status.refused.is_some().into()));
         let version = Family::single(POLICY_VERSION, level(status.version));
         let learning = Family::single(POLICY_LEARNING, level(status.learning.into()));
-        vec![version, rules, refused, faults, learning]
+        let mut actions = Family::new(POLICY_ACTIONS);
+        for (action, outcome, count) in self.standing.counts() {
+            actions.push(&[action, outcome], Value::Count(count));
+        }
+        vec![version, rules, refused, faults, learning, actions]
     }
 }

@@ -3,7 +3,7 @@
 use super::Admin;
 use crate::policies::facts::KnownObject;
 use crate::policies::place::{SystemFacts, percent};
-use mlgw_common::{BucketId, ObjectKey, PartNumber};
+use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
 use mlgw_metadata::ReadError;
 use mlgw_metadata::schema::{Bucket, Extent, ObjectVersion, Pair};
 use mlgw_policies::language::Tier;
@@ -13,17 +13,28 @@ use std::ops::Bound;
 /// Copies that are read from their index at a time.
 const COPIES_READ: usize = 1000;
 
+/// An object that a walk comes to.
+#[derive(Clone, Copy)]
+pub(crate) struct Looked<'a> {
+    pub(crate) bucket: &'a Bucket,
+    pub(crate) key: &'a ObjectKey,
+    /// Its record; of an object of a bound bucket, as its origin described it.
+    pub(crate) object: &'a ObjectVersion,
+    /// When it was read last, of an object of which there are copies.
+    pub(crate) read: Option<Timestamp>,
+}
+
 /// Where a walk over all objects goes on: behind a key of a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Behind {
-    pub(super) bucket: String,
+pub(crate) struct Behind {
+    pub(crate) bucket: String,
     /// None: before its first key.
-    pub(super) key: Option<ObjectKey>,
+    pub(crate) key: Option<ObjectKey>,
 }
 
 impl Admin {
     /// How the server is just now.
-    pub(super) fn system_facts(&self) -> SystemFacts {
+    pub(crate) fn system_facts(&self) -> SystemFacts {
         let (memory, hot) = (self.tiers.memory.metrics(), self.tiers.hot.metrics());
         let copies = self.bound.copies().map(mlgw_tiering::Copies::metrics).unwrap_or_default();
         let capacity = self.loaded.load().config.hot_capacity_bytes(&self.machine);
@@ -42,7 +53,7 @@ impl Admin {
     ///
     /// # Errors
     /// When the catalogue cannot be read.
-    pub(super) fn known(
+    pub(crate) fn known(
         &self,
         bucket: &Bucket,
         key: &ObjectKey,
@@ -86,6 +97,31 @@ impl Admin {
         }))
     }
 
+    /// Tells `each` of every extent of one of our own objects. Blocks.
+    ///
+    /// # Errors
+    /// When the catalogue cannot be read.
+    pub(crate) fn each_extent(
+        &self,
+        Looked { bucket, key, object, .. }: Looked<'_>,
+        each: &mut dyn FnMut(&Extent),
+    ) -> Result<(), ReadError> {
+        object.extents.iter().for_each(&mut *each);
+        if !object.is_paged() {
+            return Ok(());
+        }
+        let (_pin, reader) = (self.catalogue.pin(object.body()), self.catalogue.reader());
+        for page in reader.extent_pages(bucket.bucket_id(), key, object.body(), 0) {
+            let (_, page) = page?;
+            page.extents.iter().for_each(&mut *each);
+            for number in page.parts.iter().filter_map(|part| PartNumber::new(part.number)) {
+                let part = self.catalogue.part(bucket.bucket_id(), key, object.body(), number)?;
+                part.iter().flat_map(|part| &part.extents).for_each(&mut *each);
+            }
+        }
+        Ok(())
+    }
+
     fn first_extent(
         &self,
         bucket: BucketId,
@@ -111,11 +147,11 @@ impl Admin {
     ///
     /// # Errors
     /// When the catalogue cannot be read.
-    pub(super) fn each_object(
+    pub(crate) fn each_object(
         &self,
         from: Option<&Behind>,
         most: usize,
-        each: &mut dyn FnMut(&KnownObject),
+        each: &mut dyn FnMut(Looked<'_>) -> Result<(), ReadError>,
     ) -> Result<Option<Behind>, ReadError> {
         let mut left = most;
         for bucket in self.catalogue.buckets(None, None, usize::MAX) {
@@ -143,7 +179,7 @@ impl Admin {
         bucket: &Bucket,
         behind: Option<ObjectKey>,
         left: &mut usize,
-        each: &mut dyn FnMut(&KnownObject),
+        each: &mut dyn FnMut(Looked<'_>) -> Result<(), ReadError>,
     ) -> Result<Option<ObjectKey>, ReadError> {
         let reader = self.catalogue.reader();
         let from = behind.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_bytes()));
@@ -152,7 +188,7 @@ impl Admin {
             let (key, entry) = found?;
             let object = entry.version()?;
             if !object.delete_marker {
-                each(&self.known(bucket, &key, &object)?);
+                each(Looked { bucket, key: &key, object: &object, read: None })?;
             }
             *left -= 1;
             last = Some(key);
@@ -165,7 +201,7 @@ impl Admin {
         bucket: &Bucket,
         behind: Option<ObjectKey>,
         left: &mut usize,
-        each: &mut dyn FnMut(&KnownObject),
+        each: &mut dyn FnMut(Looked<'_>) -> Result<(), ReadError>,
     ) -> Result<Option<ObjectKey>, ReadError> {
         let Some(copies) = self.bound.copies() else { return Ok(None) };
         let mut last = behind;
@@ -175,7 +211,8 @@ impl Admin {
                 break;
             }
             for (key, copy) in page {
-                each(&self.known(bucket, &key, &copy.object)?);
+                let read = (copy.read_ms > 0).then_some(Timestamp(copy.read_ms));
+                each(Looked { bucket, key: &key, object: &copy.object, read })?;
                 *left -= 1;
                 last = Some(key);
             }

@@ -10,7 +10,9 @@ use crate::s3::error::S3Error;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
+use mlgw_common::Timestamp;
 use mlgw_common::limits::PLAN_OBJECTS_MAX;
+use mlgw_policies::at_rest::Note;
 use mlgw_policies::language::Word as _;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -56,6 +58,8 @@ pub struct PlanPage {
     pub deeds: Vec<DeedInfo>,
     /// Rules that are new or changed and ask what is not known of objects at rest.
     pub not_judged: Vec<NotJudged>,
+    /// Checkpoints that the running policy deletes, on the first page.
+    pub deletions: Vec<DeletionInfo>,
     /// Where the next page begins; none after the last.
     pub next: Option<PlanCursor>,
 }
@@ -79,6 +83,23 @@ pub struct DeedInfo {
     pub moved_bytes: u64,
     /// The first of them.
     pub examples: Vec<PlanExample>,
+}
+
+/// A checkpoint whose deletion waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeletionInfo {
+    /// What all its keys begin with.
+    pub objects: String,
+    /// The rule.
+    pub rule: String,
+    /// Since when it waits.
+    pub noted: String,
+    /// When it is deleted, unless it is read or written before, or the policy changes.
+    pub due: String,
+    /// How many objects it has.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// An object, and why.
@@ -122,8 +143,10 @@ impl Admin {
         let running = self.policies.running();
         let (system, now) = (self.system_facts(), self.clock.now());
         let mut plan = Plan::default();
-        let next = self.each_object(from, limit, &mut |object| {
-            plan.look((&running.program, &other), object, &system, now);
+        let next = self.each_object(from, limit, &mut |looked| {
+            let object = self.known(looked.bucket, looked.key, looked.object)?;
+            plan.look((&running.program, &other), &object, &system, now);
+            Ok(())
         });
         let next = next.map_err(S3Error::from)?;
         let asks = |(rule, asks)| NotJudged { rule, asks };
@@ -133,11 +156,27 @@ impl Admin {
             changed: plan.changed,
             deeds: plan.deeds.into_iter().map(told).collect(),
             not_judged: not_judged(&running.program, &other).into_iter().map(asks).collect(),
+            deletions: if from.is_none() { self.deletions() } else { Vec::new() },
             next: next.map(|next| PlanCursor {
                 bucket: next.bucket,
                 key: next.key.map(|key| key.as_str().to_owned()),
             }),
         })
+    }
+}
+
+impl Admin {
+    fn deletions(&self) -> Vec<DeletionInfo> {
+        let names = self.bucket_names();
+        let told = |note: Note| DeletionInfo {
+            objects: format!("s3://{}/{}", names.get(&note.bucket).map_or("", String::as_str), note.prefix),
+            rule: note.rule,
+            noted: Timestamp(note.noted_ms).to_string(),
+            due: Timestamp(note.due_ms).to_string(),
+            files: note.files,
+            bytes: note.bytes,
+        };
+        self.standing.notes().into_iter().map(told).collect()
     }
 }
 

@@ -8,6 +8,7 @@ mod examine;
 mod explain;
 mod history;
 mod keys;
+mod outcomes;
 mod plan;
 mod plot;
 mod scenario;
@@ -65,6 +66,8 @@ pub(super) enum PolicyCommand {
         #[arg(value_name = "s3://BUCKET/KEY", value_parser = location)]
         object: Location,
     },
+    /// What became of what was decided, by rule and by dataset, beside what other caches would have got.
+    Outcomes,
     /// What was moved, kept and let go of lately, and why; the newest first.
     Decisions(decisions::DecisionsArgs),
 }
@@ -86,6 +89,7 @@ pub(super) fn run(command: PolicyCommand, global: &Global, out: Out) -> Result<(
         PolicyCommand::Freeze(args) => talk(apply::freeze(args, "freeze", global, out)),
         PolicyCommand::Unfreeze(args) => talk(apply::freeze(args, "unfreeze", global, out)),
         PolicyCommand::Explain { object } => talk(explain::run(&object, global, out)),
+        PolicyCommand::Outcomes => talk(outcomes::run(global, out)),
         PolicyCommand::Decisions(args) => talk(decisions::run(args, global, out)),
     }
 }

@@ -261,6 +261,12 @@ settings! {
         files: Vec<PathBuf> = "", start;
         /// Plugins of frameworks that are watched: files, or directories of such.
         frameworks: Vec<PathBuf> = "", start;
+        /// Bytes of the log from which it is known after a restart how datasets were read, by whom and how far; 0: it is not.
+        remember_bytes: ByteSize = "16MiB", start;
+        /// How often it is looked whether what was measured moves a bound; each move is a version of the policy.
+        learn_every: Duration = "6h", start;
+        /// How often all objects are looked at for what rules say of them (promote, spill, pin, evict, retain), besides when the policy changes; at least 1s.
+        look_every: Duration = "1m", start;
     }
     /// The catalogue: what exists and where its bytes are.
     catalogue: CatalogueSection {

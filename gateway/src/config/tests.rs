@@ -85,6 +85,7 @@ fn a_wrong_value_is_refused_with_its_line_and_reason() {
         ),
         ("[tls]\ncert = \"c\"", "F:2: 'tls.cert' needs 'tls.key'"),
         ("[limits]\nconnections = 0", "F:2: 'limits.connections' is at least 1"),
+        ("[policy]\nlook_every = \"999ms\"", "F:2: 'policy.look_every' is at least 1s"),
         ("[access_log]\nfiles_max = 0", "F:2: 'access_log.files_max' is at least 1"),
         (
             "[traces]\nendpoint = \"https://c:4318\"",

@@ -112,7 +112,7 @@ impl Work {
     async fn promote(&self, segments: &[SegmentId]) -> Result<(), Stop> {
         self.live.check()?;
         let hot = &self.jobs.tiers.hot;
-        let until = hot.order(Order::Promote { segments: segments.to_vec(), job: Some(self.job.id) });
+        let until = hot.order(Order::Promote { segments: segments.to_vec(), why: Why::job(self.job.id) });
         while hot.placing().orders_done < until {
             tokio::select! {
                 () = tokio::time::sleep(GLANCE) => {}

@@ -73,21 +73,36 @@ impl Jobs {
         (is_ours && !job.has_ended()).then(|| (Arc::clone(dataset), Arc::clone(job)))
     }
 
+    /// From now on rules pin these copies, besides those that are pinned with datasets.
+    pub fn set_rule_pins(&self, pins: Vec<PinnedCopies>) {
+        *self.rule_pins.lock() = pins;
+        self.set_pins();
+    }
+
     /// Has the evictor leave what is pinned now.
     pub fn set_pins(&self) {
-        let pin = |dataset: &Arc<Dataset>| {
-            Some(PinnedCopies {
-                bucket: self.catalogue.bucket(&dataset.bucket)?.bucket_id(),
-                slices: dataset.slices.clone(),
-                bytes_max: dataset.pin_bytes_max?,
-            })
-        };
-        let pins: Vec<PinnedCopies> = self.catalogue.datasets().iter().filter_map(pin).collect();
+        let mut pins = self.dataset_pins();
+        // Behind those: what a dataset pins is not counted for a rule.
+        pins.extend(self.rule_pins.lock().iter().cloned());
         let mut set = self.pins.lock();
         if *set != pins {
             self.bound.set_pins(pins.clone());
             *set = pins;
         }
+    }
+
+    /// What is pinned with datasets.
+    #[must_use]
+    pub fn dataset_pins(&self) -> Vec<PinnedCopies> {
+        let pin = |dataset: &Arc<Dataset>| {
+            Some(PinnedCopies {
+                bucket: self.catalogue.bucket(&dataset.bucket)?.bucket_id(),
+                slices: dataset.slices.clone(),
+                keys: None,
+                bytes_max: dataset.pin_bytes_max?,
+            })
+        };
+        self.catalogue.datasets().iter().filter_map(pin).collect()
     }
 
     /// Makes the job of a schedule that is due.

@@ -217,6 +217,20 @@ metrics! {
         "1 while the stored policy does not hold and the built-in defaults run (stored), or a watched file is refused (file)"
     POLICY_LEARNING: Gauge "mlgw_policy_learning" []
         "Whether bounds may move by measured outcomes: 1 or 0"
+    POLICY_ACCESSES: Counter "mlgw_policy_accesses_total" []
+        "Requests for objects that the policy engine has heard of"
+    POLICY_BLOCKS: Counter "mlgw_policy_blocks_total" ["decision"]
+        "Blocks of bound buckets by what the engine said: hit (they were here), keep, bypass, evict"
+    POLICY_AHEAD: Counter "mlgw_policy_ahead_blocks_total" ["outcome"]
+        "Blocks that were to be read ahead, by what became of them: used, late, wasted, declined, absent"
+    POLICY_OUTCOMES: Counter "mlgw_policy_copies_bytes_total" ["outcome"]
+        "Bytes of copies that were decided on by what became of them: kept, used (read again), wasted (went unread), missed (asked for after they went); and passed_again, which passed by and were asked for again"
+    POLICY_KEPT: Gauge "mlgw_policy_engine_bytes" ["what"]
+        "Bytes that the engine keeps (kept), may not evict (pinned), may keep (capacity), and takes of memory (memory)"
+    POLICY_SHADOW: Gauge "mlgw_policy_shadow_hit_percent" ["cache"]
+        "Percent of the bytes that were read lately that were here, and that other caches of the same size would have had, estimated on a sample"
+    POLICY_ACTIONS: Counter "mlgw_policy_actions_total" ["action" "outcome"]
+        "What rules had done with objects at rest: objects pinned, unpinned, evicted or deleted (retain), segments promoted or spilled; done, no_room (also when the flash budget is used up) or failed"
     WORKLOADS: Gauge "mlgw_workload_count" ["phase"]
         "Workloads that have asked for something in the last ten minutes, by what they do; unknown as long as nobody can tell"
     WORKLOAD_EPOCHS: Counter "mlgw_workload_epochs_total" []

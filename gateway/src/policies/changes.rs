@@ -55,19 +55,11 @@ fn counted<'a>(what: &str, how: &str, ids: impl Iterator<Item = &'a str>) -> Opt
 #[cfg(test)]
 mod tests {
     use super::sentence;
-    use mlgw_policies::language::{BuiltIn, Layers, NoFacts, PolicyFile, Program};
+    use mlgw_policies::language::{PolicyFile, Program};
 
     fn program(text: &str) -> Program {
-        let built_in = BuiltIn::load().unwrap();
         let file = PolicyFile::parse("p.yaml", text).unwrap();
-        let layers = Layers {
-            custom: &[file],
-            frameworks: &[],
-            environment: None,
-            machine: &NoFacts,
-            built_in: &built_in,
-        };
-        Program::compile(&layers).unwrap()
+        Program::above_built_in(&[file]).unwrap()
     }
 
     fn rule(id: &str, action: &str) -> String {

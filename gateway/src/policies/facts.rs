@@ -103,22 +103,8 @@ mod tests {
     use super::{KnownObject, ObjectFacts};
     use crate::policies::place::SystemFacts;
     use mlgw_common::Timestamp;
-    use mlgw_policies::language::{
-        BuiltIn, Fact, FactList, Facts as _, Layers, NoFacts, Program, Property, Tier,
-    };
+    use mlgw_policies::language::{Fact, FactList, Facts as _, Program, Property, Tier};
     use std::time::Duration;
-
-    fn program() -> Program {
-        let built_in = BuiltIn::load().unwrap();
-        let layers = Layers {
-            custom: &[],
-            frameworks: &[],
-            environment: None,
-            machine: &NoFacts,
-            built_in: &built_in,
-        };
-        Program::compile(&layers).unwrap()
-    }
 
     fn object() -> KnownObject {
         KnownObject {
@@ -134,7 +120,7 @@ mod tests {
 
     #[test]
     fn an_object_at_rest_says_what_the_catalogue_knows_and_its_key_hints_at() {
-        let (program, object, system) = (program(), object(), SystemFacts::default());
+        let (program, object, system) = (Program::built_in().unwrap(), object(), SystemFacts::default());
         let facts = ObjectFacts::new(&program, &object, &system, Timestamp(61_000));
         let fact = |property, name| facts.fact(property, name).map(|fact| fact.to_value().to_string());
         let is = |property, name, expected: &str| {
@@ -155,7 +141,7 @@ mod tests {
 
     #[test]
     fn who_watches_accesses_is_asked_first() {
-        let (program, object, system) = (program(), object(), SystemFacts::default());
+        let (program, object, system) = (Program::built_in().unwrap(), object(), SystemFacts::default());
         let mut facts = ObjectFacts::new(&program, &object, &system, Timestamp(0));
         let read = FactList(vec![
             (Property::Frequency, "", Fact::Number(4.0)),

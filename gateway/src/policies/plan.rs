@@ -157,19 +157,11 @@ mod tests {
     use crate::policies::facts::KnownObject;
     use crate::policies::place::SystemFacts;
     use mlgw_common::Timestamp;
-    use mlgw_policies::language::{BuiltIn, Layers, NoFacts, PolicyFile, Program, Stance, Tier};
+    use mlgw_policies::language::{PolicyFile, Program, Stance, Tier};
 
     fn program(text: &str) -> Program {
-        let built_in = BuiltIn::load().unwrap();
         let file = PolicyFile::parse("p.yaml", text).unwrap();
-        let layers = Layers {
-            custom: &[file],
-            frameworks: &[],
-            environment: None,
-            machine: &NoFacts,
-            built_in: &built_in,
-        };
-        Program::compile(&layers).unwrap()
+        Program::above_built_in(&[file]).unwrap()
     }
 
     fn object(key: &str, tier: Tier) -> KnownObject {

@@ -72,7 +72,11 @@ fn date_secs(text: &str) -> Option<i64> {
     i64::try_from(time.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs()).ok()
 }
 
-async fn delete(
+/// Deletes one of our own objects, as every DELETE does.
+///
+/// # Errors
+/// Those of S3; what is not there is deleted.
+pub(crate) async fn delete(
     gateway: &Gateway,
     bucket: &Bucket,
     key: &ObjectKey,

@@ -9,7 +9,8 @@ use super::object_keys::ObjectKeys;
 use crate::compressor::Compressor;
 use crate::config::{Config, Durability, Machine};
 use crate::credentials::{Keyring, RootCredentials, Secret};
-use crate::policies::{self, Policies, Watched};
+use crate::diary::Diary;
+use crate::policies::{self, Policies, Watched, learning};
 use crate::store::Place;
 use crate::writeback::{Means, WriteBack};
 use mlgw_common::{Clock, NodeId, SystemClock};
@@ -42,6 +43,7 @@ pub(super) struct Engine {
     pub(super) tiers: Tiers,
     pub(super) bound: Bound,
     pub(super) keeper: Keeper,
+    diary: Diary,
     pub(super) writeback: WriteBack,
     pub(super) upstreams: Upstreams,
     pub(super) decisions: Decisions,
@@ -88,6 +90,11 @@ impl Engine {
         let program = policies.program();
         let keeper = Keeper::new(keeper_blocks_max(&machine), Arc::clone(&program.borrow()), &*clock);
         keeper.follow(program);
+        let diary = Diary::open(dir.path(), keeper.clone(), config.policy.remember_bytes.0);
+        let diary = diary.map_err(super::io_error("diary"))?;
+        let learn_every = config.policy.learn_every;
+        let learning = (Arc::downgrade(&policies), keeper.clone(), Arc::clone(&clock), learn_every);
+        tokio::spawn(learning::run(learning.0, learning.1, learning.2, learning.3));
         let bound = bound(config, &machine, &tiers, &upstreams, &decisions, &keeper).await?;
         let means = Means {
             catalogue: catalogue.clone(),
@@ -109,6 +116,7 @@ impl Engine {
             tiers,
             bound,
             keeper,
+            diary,
             writeback,
             upstreams,
             decisions,
@@ -126,6 +134,7 @@ impl Engine {
         if let Some(copies) = self.bound.copies() {
             copies.shutdown().await;
         }
+        self.diary.close();
         let flash = self.tiers.hot.flash().clone();
         self.tiers.hot.shutdown().await;
         flash.keep();

@@ -3,11 +3,11 @@
 use super::malformed;
 use crate::command::{PutPolicy, Reject, Reply};
 use crate::key::{Family, number_of};
-use crate::schema::{PolicyFiles, PolicyKind, PolicyVersion, decode, policy};
+use crate::schema::{LearntBound, PolicyFiles, PolicyKind, PolicyVersion, decode, policy};
 use crate::view::{ApplyError, View};
 use mlgw_common::limits::{
-    POLICY_BYTES_MAX, POLICY_FILE_BYTES_MAX, POLICY_FILES_KEPT_MAX, POLICY_FILES_MAX, POLICY_SAID_BYTES_MAX,
-    POLICY_VERSIONS_MAX,
+    POLICY_BYTES_MAX, POLICY_FILE_BYTES_MAX, POLICY_FILES_KEPT_MAX, POLICY_FILES_MAX, POLICY_LEARNT_MAX,
+    POLICY_SAID_BYTES_MAX, POLICY_VERSIONS_MAX,
 };
 
 pub(super) fn put(view: &mut View<'_>, command: &PutPolicy) -> Result<Reply, ApplyError> {
@@ -20,6 +20,10 @@ pub(super) fn put(view: &mut View<'_>, command: &PutPolicy) -> Result<Reply, App
     let said = [&new.who, &new.message, &new.changes];
     if PolicyKind::try_from(new.kind).is_err() || said.iter().any(|text| text.len() > POLICY_SAID_BYTES_MAX) {
         return Err(malformed("a version of the policy of no known kind, or with too much said of it"));
+    }
+    let is_long = |bound: &LearntBound| bound.name.len() > POLICY_SAID_BYTES_MAX;
+    if new.learnt.len() > POLICY_LEARNT_MAX || new.learnt.iter().any(is_long) {
+        return Err(malformed("more bounds of a policy that have moved than are kept"));
     }
     let number = newest + 1;
     let mut put = PolicyVersion { number, ..new.clone() };

@@ -38,6 +38,29 @@ pub struct PolicyVersion {
     /// What watched files held when they were taken up last: SHA-256; empty when none ever was.
     #[prost(bytes = "vec", tag = "10")]
     pub watched: Vec<u8>,
+    /// Bounds that have moved by what was measured.
+    #[prost(message, repeated, tag = "11")]
+    pub learnt: Vec<LearntBound>,
+}
+
+/// A bound that has moved.
+#[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
+pub struct LearntBound {
+    /// Which: `prefetch_depth`, or `min_reads/` and the id of a rule.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// Where it is, in millionths.
+    #[prost(uint64, tag = "2")]
+    pub value: u64,
+    /// What was written where it began, in millionths.
+    #[prost(uint64, tag = "3")]
+    pub from: u64,
+    /// When the day began in which it moved last, milliseconds since the epoch.
+    #[prost(int64, tag = "4")]
+    pub day_ms: i64,
+    /// Where it was then, in millionths.
+    #[prost(uint64, tag = "5")]
+    pub day_value: u64,
 }
 
 /// How a version came about.
@@ -54,6 +77,8 @@ pub enum PolicyKind {
     Freeze = 3,
     /// A person let it go on.
     Unfreeze = 4,
+    /// Bounds moved by what was measured.
+    Learn = 5,
 }
 
 /// The files of a version.
@@ -92,7 +117,7 @@ pub fn files_row(number: u64) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PolicyFile, PolicyFiles, PolicyKind, PolicyVersion, files_row, row};
+    use super::{LearntBound, PolicyFile, PolicyFiles, PolicyKind, PolicyVersion, files_row, row};
     use crate::schema::golden;
 
     #[test]
@@ -108,6 +133,13 @@ mod tests {
             is_frozen: true,
             back_to: 6,
             watched: vec![1, 2, 3],
+            learnt: vec![LearntBound {
+                name: "prefetch_depth".into(),
+                value: 57_600_000,
+                from: 64_000_000,
+                day_ms: 1_700_000_000_000,
+                day_value: 64_000_000,
+            }],
         };
         golden::check(&version, include_str!("golden/policy.hex"));
         let file = |name: &str| PolicyFile { name: name.into(), text: "version: 1\n".into() };

@@ -105,6 +105,11 @@ impl Group {
         }
     }
 
+    /// Whether a file of it is known; all are when there were too many to be remembered.
+    pub(super) fn has(&self, rest: &str) -> bool {
+        self.names.as_ref().is_none_or(|names| names.contains_key(rest))
+    }
+
     /// A file of it was written.
     pub(super) fn wrote(&mut self, place: &Place<'_>, bytes: u64, at_us: u64, habits: &Habits) {
         let begins_anew = self.is_complete(habits) && place.role != Role::Extra;

@@ -430,3 +430,21 @@ proptest! {
         prop_assert_eq!((known.series().count(), known.memory_bytes()), (0, 0));
     }
 }
+
+#[test]
+fn what_is_found_again_is_not_taken_for_written_again() {
+    let mut known = new();
+    for (at, key) in DCP.iter().enumerate() {
+        known.wrote(10 + at as u64, 1, key, 100);
+    }
+    let before = known.completions();
+    assert_eq!(before, (1, 13));
+    known.found(50, 1, DCP[0], 100);
+    assert_eq!(known.completions(), before);
+    known.listed(50, 1, DCP[0], 100);
+    assert_eq!(known.completions().0, 0);
+    known.found(60, 2, DCP[0], 100);
+    assert!(known.group_of(2, DCP[0]).is_some_and(|one| one.files == 1 && !one.is_complete()));
+    assert!(Checkpoints::may_have(DCP[3]) && Checkpoints::may_have("d/latest"));
+    assert!(!Checkpoints::may_have("train/0.tar"));
+}

@@ -4,21 +4,23 @@ use super::Decider;
 use crate::access::{Access, Caller, Op};
 use crate::engine::{KeptBlocks, Unread};
 use crate::facts::AccessFacts;
-use crate::language::{Facts, NoFacts};
+use crate::language::{Fact, Facts, FileType, NoFacts, Property, Word as _};
 
 impl Decider {
-    /// Has `ask` with the facts of an object as those see it who read its dataset last; without any, when none of its dataset was ever asked for. The
+    /// Has `ask` with the facts of an object as those see it who read its dataset last; with nothing but its checkpoint, when none of its dataset was ever asked for. The
     /// number of its block says nothing. What somebody else knows is not among them.
     pub fn with_facts_of<T>(&self, now_us: u64, object: &Unread<'_>, ask: impl FnOnce(&dyn Facts) -> T) -> T {
         let Unread { bucket, key, size, .. } = *object;
-        let Some(number) = self.engine.find_dataset(bucket, key) else { return ask(&NoFacts) };
+        let checkpoint = self.checkpoints.group_of(bucket, key);
+        let Some(number) = self.engine.find_dataset(bucket, key) else {
+            return ask(&OfCheckpoint(checkpoint.and_then(|it| it.generation)));
+        };
         let reader = self.workloads.last_reader(number, &self.engine);
         let family = reader.map_or(0, |(family, _)| family);
         let callers = reader.into_iter().flat_map(|(_, workload)| workload.caller_ids());
         let caller = Caller { id: 0, family };
         let access = Access { at_us: now_us, caller, bucket, key, op: Op::Read, size, range: 0..0 };
         let seen = self.engine.unseen(now_us, number, family, callers);
-        let checkpoint = self.checkpoints.group_of(bucket, key);
         let (engine, program) = ((&self.engine, seen), &*self.program);
         ask(&AccessFacts::new(&access, engine, &self.workloads, checkpoint, program, &NoFacts))
     }
@@ -27,6 +29,19 @@ impl Decider {
     #[must_use]
     pub fn kept_of(&self, object: &Unread<'_>, blocks_max: u32) -> KeptBlocks {
         self.engine.kept_of(object, blocks_max)
+    }
+}
+
+/// What is known of a file of a checkpoint that nobody has asked for: its generation, if it is of a complete one.
+struct OfCheckpoint(Option<u32>);
+
+impl Facts for OfCheckpoint {
+    fn fact(&self, property: Property, _: &str) -> Option<Fact<'_>> {
+        match property {
+            Property::CheckpointGeneration => self.0.map(|number| Fact::Number(number.into())),
+            Property::Type => self.0.map(|_| Fact::Text(FileType::Checkpoint.name())),
+            _ => None,
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 
 use super::table::DATASETS_MAX;
 use crate::block::block_id;
-pub(super) use crate::block::mixed;
+pub(super) use crate::block::{Hashed, mixed};
 use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -286,29 +286,6 @@ fn shape_of(folder: &str) -> String {
     let is_hex = |part: &str| part.len() >= 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
     let parts = folder.split('/').map(|part| if is_hex(part) { "#".to_owned() } else { pattern_of(part) });
     parts.collect::<Vec<_>>().join("/")
-}
-
-/// For maps whose keys are hashes already.
-pub(super) type Hashed = std::hash::BuildHasherDefault<AsItIs>;
-
-/// Takes a hash as it is.
-#[derive(Default)]
-pub(super) struct AsItIs(u64);
-
-impl std::hash::Hasher for AsItIs {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
 }
 
 #[cfg(test)]

@@ -27,14 +27,22 @@ pub enum Pattern {
 }
 
 impl Engine {
-    /// What the job of an access does, as far as it can be told at that moment.
+    /// What the job of an access does, as far as it can be told at that moment. What was written here and was not read again and again since is taken
+    /// for checkpoints: who knows better asks for the [pattern of the reads](Self::pattern_of_reads).
     #[must_use]
     pub fn pattern(&self, seen: Seen, now_us: u64) -> Option<Pattern> {
-        let number = self.names.root(seen.dataset);
-        let dataset = self.datasets.get(&number)?;
-        if dataset.writes > 0 {
+        let dataset = self.datasets.get(&self.names.root(seen.dataset))?;
+        if dataset.writes > 0 && !dataset.jobs.iter().any(Job::is_proven) {
             return Some(Pattern::Checkpoint);
         }
+        self.pattern_of_reads(seen, now_us)
+    }
+
+    /// The same by reads alone, whoever wrote what is read.
+    #[must_use]
+    pub fn pattern_of_reads(&self, seen: Seen, now_us: u64) -> Option<Pattern> {
+        let number = self.names.root(seen.dataset);
+        let dataset = self.datasets.get(&number)?;
         if dataset.is_skewed {
             return Some(Pattern::Skewed);
         }

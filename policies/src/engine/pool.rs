@@ -20,10 +20,11 @@ pub(super) struct Pool {
     small_bytes: u64,
     main_bytes: u64,
     ghost_bytes: u64,
-    ghosts: u32,
-    /// Reads of remembered blocks since the tally began, and when it did.
-    ghost_reads: f64,
-    tally_us: f64,
+    /// Blocks that nobody has read since they came into the small queue, or since they left it: what more or less room is about.
+    unread: u32,
+    /// How many of them were read since the tally began, and for how long there were how many of them: blocks times microseconds.
+    reads: f64,
+    block_us: f64,
     last_us: u64,
 }
 
@@ -37,9 +38,9 @@ impl Pool {
             small_bytes: 0,
             main_bytes: 0,
             ghost_bytes: 0,
-            ghosts: 0,
-            ghost_reads: 0.0,
-            tally_us: 0.0,
+            unread: 0,
+            reads: 0.0,
+            block_us: 0.0,
             last_us: 0,
         }
     }
@@ -50,32 +51,39 @@ impl Pool {
     }
 
     /// A block that it keeps is read.
-    pub(super) fn read(&self, table: &mut Table, slot: Slot) {
+    pub(super) fn read(&mut self, table: &mut Table, slot: Slot, now_us: u64) {
+        if is_unread(table, slot) {
+            self.tally(now_us, true);
+            self.unread -= 1;
+        }
         let frequency = table[slot].frequency() + 1;
         table[slot].set_frequency(frequency);
     }
 
     /// A block that it does not keep is asked for.
     pub(super) fn miss(&mut self, table: &Table, slot: Slot, now_us: u64) {
-        let elapsed = (now_us - self.last_us) as f64;
-        self.last_us = now_us;
-        // Half of what was is forgotten as often as all that is remembered has been replaced.
-        if self.ghost_reads > 2.0 * f64::from(self.ghosts.max(32)) {
-            self.ghost_reads /= 2.0;
-            self.tally_us /= 2.0;
-        }
-        self.tally_us += elapsed;
-        if table[slot].place() == Place::Ghost {
-            self.ghost_reads += 1.0;
-        }
+        self.tally(now_us, is_unread(table, slot));
     }
 
-    /// What a block more would bring: reads per microsecond, as those that are remembered and not kept were read.
-    pub(super) fn worth(&self) -> f64 {
-        if self.ghosts == 0 || self.tally_us <= 0.0 {
-            return 0.0;
+    fn tally(&mut self, now_us: u64, is_read: bool) {
+        // Half of what was is forgotten as often as all of them have been replaced.
+        if self.reads > f64::from((self.unread / 2).max(16)) {
+            self.reads /= 2.0;
+            self.block_us /= 2.0;
         }
-        self.ghost_reads / self.tally_us / f64::from(self.ghosts)
+        self.block_us = self.block_us_at(now_us);
+        self.last_us = now_us;
+        self.reads += f64::from(u8::from(is_read));
+    }
+
+    fn block_us_at(&self, now_us: u64) -> f64 {
+        self.block_us + f64::from(self.unread) * (now_us - self.last_us) as f64
+    }
+
+    /// What a block more would bring: reads per microsecond, as blocks were read that had just come or gone.
+    pub(super) fn worth(&self, now_us: u64) -> f64 {
+        let block_us = self.block_us_at(now_us);
+        if block_us > 0.0 { self.reads / block_us } else { 0.0 }
     }
 
     /// Keeps a block, for which there is room.
@@ -87,8 +95,14 @@ impl Pool {
         self.join(table, lists, slot, if was_remembered { Place::Main } else { Place::Small });
     }
 
-    /// Lets go of one block; nothing when it keeps none. `room_bytes` is what it may keep in all.
-    pub(super) fn evict(&mut self, table: &mut Table, lists: &mut Lists, room_bytes: u64) -> Option<Slot> {
+    /// Lets go of one block; nothing when it keeps none. It remembers as many as it keeps, and so many bytes of them at least.
+    pub(super) fn evict(
+        &mut self,
+        table: &mut Table,
+        lists: &mut Lists,
+        remembered_bytes_min: u64,
+    ) -> Option<Slot> {
+        let room_bytes = self.kept_bytes();
         let small_bytes_max = (room_bytes * SMALL_PERCENT / 100).max(1);
         loop {
             let small = lists.first(table, self.small);
@@ -102,7 +116,8 @@ impl Pool {
                     continue;
                 }
                 self.join(table, lists, slot, Place::Ghost);
-                self.trim_ghosts(table, lists, room_bytes - small_bytes_max.min(room_bytes));
+                let as_main = room_bytes - small_bytes_max.min(room_bytes);
+                self.trim_ghosts(table, lists, as_main.max(remembered_bytes_min));
                 return Some(slot);
             }
             let slot = main?;
@@ -137,14 +152,12 @@ impl Pool {
 
     /// A block leaves the queue that it is in.
     pub(super) fn leave(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot) {
+        self.unread -= u32::from(is_unread(table, slot));
         let bytes = table[slot].bytes();
         match table[slot].place() {
             Place::Small => self.small_bytes -= bytes,
             Place::Main => self.main_bytes -= bytes,
-            Place::Ghost => {
-                self.ghost_bytes -= bytes;
-                self.ghosts -= 1;
-            }
+            Place::Ghost => self.ghost_bytes -= bytes,
             Place::Away | Place::Group | Place::Pinned | Place::Planned => return,
         }
         lists.remove(table, slot);
@@ -163,12 +176,21 @@ impl Pool {
             }
             _ => {
                 self.ghost_bytes += bytes;
-                self.ghosts += 1;
                 self.ghost
             }
         };
         table[slot].set_place(place);
         table[slot].set_frequency(0);
+        self.unread += u32::from(is_unread(table, slot));
         lists.push(table, list, slot);
+    }
+}
+
+/// Whether a block has come or gone and nobody has read it since.
+fn is_unread(table: &Table, slot: Slot) -> bool {
+    match table[slot].place() {
+        Place::Ghost => true,
+        Place::Small => table[slot].frequency() == 0,
+        _ => false,
     }
 }

@@ -10,6 +10,8 @@ use super::{Advice, Engine, Seen, Unread};
 pub(super) const GAIN_MIN: f64 = 1.0 + 1e-9;
 /// The pool may keep one in so many bytes in any case, or nobody would see what is read again.
 const POOL_SHARE_MIN: u64 = 100;
+/// And it remembers one in so many bytes of what it has let go of: how dear more room is shows in what little there is of it.
+const REMEMBERED_SHARE: u64 = 10;
 
 /// What blocks are worth is looked at once in so many accesses for each of so many blocks: a pass is long then.
 const BLOCKS_PER_LOOK: u64 = 1024;
@@ -136,7 +138,7 @@ impl Engine {
 
     /// Makes room for a block of the pool: of the pool's own, unless something else is worth less.
     fn make_room_in_pool(&mut self, seen: Seen, bytes: u64) -> bool {
-        let worth = self.pool.worth();
+        let worth = self.pool.worth(seen.now_us);
         while self.kept_bytes + bytes > self.options.capacity_bytes {
             let is_small = self.pool.kept_bytes() < self.options.capacity_bytes / POOL_SHARE_MIN;
             match self.least_expected(seen.now_us) {
@@ -158,7 +160,7 @@ impl Engine {
         if self.pool.kept_bytes() <= self.options.capacity_bytes / POOL_SHARE_MIN {
             return group;
         }
-        let pool = self.pool.worth();
+        let pool = self.pool.worth(now_us);
         match group {
             Some((_, worth)) if worth <= pool => group,
             _ => Some((Least::Pool, pool)),
@@ -214,13 +216,13 @@ impl Engine {
 
     /// Says whether there was something to evict.
     pub(super) fn evict(&mut self, least: Least) -> bool {
-        let Self { table, lists, datasets, pool, plans, .. } = self;
+        let Self { table, lists, datasets, pool, plans, options, .. } = self;
         let victim = match least {
             Least::Planned(slot) => {
                 plans.leave(table, slot);
                 Some(slot)
             }
-            Least::Pool => pool.evict(table, lists, pool.kept_bytes()),
+            Least::Pool => pool.evict(table, lists, options.capacity_bytes / REMEMBERED_SHARE),
             Least::Group(number) => {
                 datasets.get_mut(&number).and_then(|dataset| dataset.take_lowest(table, lists))
             }

@@ -226,7 +226,7 @@ const PROMOTE: &[ParameterRow] = rows! {
     To: Kind::Word(&["hot", "memory"]), default "hot";
 };
 const PIN: &[ParameterRow] = rows! {
-    /// How long; without it until a rule or a person lets go.
+    /// How long, from when the rule matched first; without it as long as it matches.
     For: Kind::Duration, from "1s" to "3650d";
     /// Bytes that this rule may pin at most; the newest are let go of first.
     Bytes: Kind::Bytes, from "1B" to "1024TiB";

@@ -14,6 +14,7 @@ use super::rule::Rule;
 use super::settings::Given;
 use super::template::{Template, Use};
 use super::words::{Environment, Stance, Word as _, words};
+use crate::learning::Learnt;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
@@ -86,11 +87,13 @@ pub struct Program {
     ignored: Vec<Box<str>>,
     /// A bit for each kind of action that a rule does, and does not only say.
     acting: u32,
+    /// Bounds that have moved by what was measured.
+    learnt: Arc<Learnt>,
 }
 
 const _: () = assert!(ActionKind::ALL.len() <= u32::BITS as usize);
 
-/// The same rules and settings, wherever they come from.
+/// The same rules and settings, wherever they come from and whatever was learnt since.
 impl PartialEq for Program {
     fn eq(&self, other: &Self) -> bool {
         let off = |program: &Self| program.off.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>();
@@ -116,14 +119,16 @@ impl Program {
     /// # Errors
     /// Never, a test says: everything is there at compile time.
     pub fn built_in() -> Result<Self, Diagnostics> {
+        Self::above_built_in(&[])
+    }
+
+    /// What holds where somebody has written these files, and nothing else is known.
+    ///
+    /// # Errors
+    /// What does not fit together.
+    pub fn above_built_in(custom: &[PolicyFile]) -> Result<Self, Diagnostics> {
         let built_in = &BuiltIn::load()?;
-        Self::compile(&Layers {
-            custom: &[],
-            frameworks: &[],
-            environment: None,
-            machine: &NoFacts,
-            built_in,
-        })
+        Self::compile(&Layers { custom, frameworks: &[], environment: None, machine: &NoFacts, built_in })
     }
 
     /// Compiles layers.
@@ -163,6 +168,18 @@ impl Program {
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// What was learnt of it.
+    #[must_use]
+    pub fn learnt(&self) -> &Learnt {
+        &self.learnt
+    }
+
+    /// The same with other bounds.
+    #[must_use]
+    pub fn with_learnt(self, learnt: Learnt) -> Self {
+        Self { learnt: Arc::new(learnt), ..self }
     }
 
     /// The frameworks that are looked for.
@@ -369,7 +386,7 @@ impl<'a> Compiler<'a> {
         let actions = rules.iter().flat_map(|rule: &EffectiveRule| &rule.rule.actions);
         let acting = actions.filter(|action| action.stance == Some(Stance::Act));
         let acting = acting.fold(0, |all, action| all | 1 << action.kind as u32);
-        Program { rules, off, settings, frameworks, ignored, acting }
+        Program { rules, off, settings, frameworks, ignored, acting, learnt: Arc::default() }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::engine::{Order, Pattern};
 use crate::language::{FileType, Phase};
 
 /// Of fewer keys a model may be made.
-const FEW_KEYS: u32 = 24;
+pub(super) const FEW_KEYS: u32 = 24;
 /// Reads of a dataset beside the one that is trained with before it is told what it is.
 const BESIDE_READS_MIN: u32 = 4;
 /// A dataset of more than this share of what is trained with is trained with, too.
@@ -128,9 +128,7 @@ impl Workload {
         if matches!(order, Order::Shuffled | Order::ShardShuffled) {
             return Some((Role::Training, Why::Shuffles));
         }
-        let is_data =
-            matches!(set.file_type, Some(FileType::Shard | FileType::Sample)) || set.keys() > FEW_KEYS;
-        if !is_data {
+        if !set.is_data() {
             None
         } else if self.saves == 0 && self.has_read_model(set) {
             Some((Role::Evaluation, Why::InOrderAfterModel))

@@ -2,8 +2,10 @@
 //!
 //! Keys and callers are counted in 64 bits each: a bit by hash is enough to tell few from many, and a new one from those that were there.
 
+use super::phase::FEW_KEYS;
 use super::rate::Rate;
 use super::why::Why;
+use crate::engine::{Engine, Pattern, Seen};
 use crate::language::FileType;
 
 /// Opens over which it is averaged whether they are of what the same caller has opened before; of few keys, more than this share is more than by
@@ -153,6 +155,20 @@ impl Set {
     #[must_use]
     pub fn keys(&self) -> u32 {
         count(self.keys)
+    }
+
+    /// Whether it is data by the names of its files, or because there are more of them than any model has.
+    pub(super) fn is_data(&self) -> bool {
+        matches!(self.file_type, Some(FileType::Shard | FileType::Sample)) || self.keys() > FEW_KEYS
+    }
+
+    /// In which pattern it is read. Data is no checkpoint, whoever wrote it.
+    #[must_use]
+    pub(crate) fn pattern(&self, engine: &Engine, seen: Seen, now_us: u64) -> Option<Pattern> {
+        match engine.pattern(seen, now_us) {
+            Some(Pattern::Checkpoint) if self.is_data() => engine.pattern_of_reads(seen, now_us),
+            pattern => pattern,
+        }
     }
 
     /// About how many callers have read it.

@@ -3,3 +3,4 @@
 mod bounds;
 mod cost;
 mod told;
+mod written;

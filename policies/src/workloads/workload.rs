@@ -62,6 +62,8 @@ pub struct Workload {
     pub saved: Option<GroupId>,
     /// The datasets that it reads.
     pub sets: Vec<Set>,
+    /// Whether it has said who it is since the start.
+    pub(super) is_introduced: bool,
     /// Of its frameworks a bit each, by user agent.
     pub(super) agent_frameworks: u32,
     pub(super) trials: u32,
@@ -100,6 +102,7 @@ impl Workload {
             save_interval_us: None,
             saved: None,
             sets: Vec::new(),
+            is_introduced: false,
             agent_frameworks: 0,
             trials: 0,
             changes: 0,
@@ -207,7 +210,8 @@ impl Workload {
         if set.role == Role::Training {
             self.epochs = self.epochs.max(set.passes);
         }
-        let (role, why) = self.judge(at, what.engine.pattern(what.seen, now_us), what.is_validation)?;
+        let pattern = self.sets[at].pattern(what.engine, what.seen, now_us);
+        let (role, why) = self.judge(at, pattern, what.is_validation)?;
         let set = &mut self.sets[at];
         let was = std::mem::replace(&mut set.role, role);
         set.why = why;
@@ -271,7 +275,7 @@ impl Workload {
         let number = what.engine.dataset_number(what.seen);
         let is_named = match self.written {
             Some((written, is_named)) if written == number => is_named,
-            _ => matches!(what.file_type(access.key), Some(FileType::Checkpoint | FileType::Model)),
+            _ => matches!(what.program.file_type(access.key), Some(FileType::Checkpoint | FileType::Model)),
         };
         self.written = Some((number, is_named));
         let trained = self.sets.iter().filter(|set| set.role == Role::Training);

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 
 from load.keepalive import AnswerError
-from load.streams import header
+from load.streams import expect, header, take_head
 from units import MIB
 
 
@@ -93,15 +93,8 @@ class Reading:
         lines = f"Host: 127.0.0.1:{self.port}\r\nUser-Agent: {read.job}/1.0\r\nx-mlgw-workload: {read.job}\r\n"
         begun = time.perf_counter()
         connection.sendall(f"GET {self.target(read.object)} HTTP/1.1\r\n{lines}\r\n".encode())
-        came = b""
-        while b"\r\n\r\n" not in came:
-            more = connection.recv(65536)
-            if not more:
-                raise AnswerError(f"the answer ended in its head: {came[:300]!r}")
-            came += more
-        head, _, rest = came.partition(b"\r\n\r\n")
-        if not head.startswith(b"HTTP/1.1 200 "):
-            raise AnswerError(f"the server answered {came[:300]!r}")
+        head, rest = take_head(connection)
+        expect(head)
         read.size = int(header(head, "content-length"))
         # An origin that is asked directly says nothing of it.
         read.is_hit = b"\r\nx-mlgw-cache: hit" in head

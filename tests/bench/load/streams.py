@@ -20,9 +20,9 @@ def download(port, request, body_bytes):
     """Sends one GET and takes its answer, the body into nothing (MSG_TRUNC has the kernel drop it)."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(request)
-        head, begun = _head(connection)
+        head, begun = take_head(connection)
         buffer, left = bytearray(PIECE_BYTES), body_bytes - len(begun)
-        _expect(head, body_bytes)
+        expect(head, body_bytes)
         while left > 0:
             came = connection.recv_into(buffer, min(left, PIECE_BYTES), socket.MSG_TRUNC)
             if came == 0:
@@ -36,8 +36,8 @@ def upload(port, head, body, times=1):
         connection.sendall(head)
         for _ in range(times):
             connection.sendall(body)
-        answer, _ = _head(connection)
-    _expect(answer)
+        answer, _ = take_head(connection)
+    expect(answer)
     return answer
 
 
@@ -49,7 +49,8 @@ def header(answer, name):
     return found.group(1)
 
 
-def _head(connection):
+def take_head(connection):
+    """The head of an answer, and what of its body came with it."""
     came = b""
     while b"\r\n\r\n" not in came:
         more = connection.recv(65536)
@@ -60,7 +61,8 @@ def _head(connection):
     return head, rest
 
 
-def _expect(head, body_bytes=None):
+def expect(head, body_bytes=None):
+    """Raises AnswerError where an answer is not 200, or not of so many bytes."""
     good = head.startswith(b"HTTP/1.1 200 ")
     if not good or (body_bytes is not None and int(header(head, "content-length")) != body_bytes):
         raise AnswerError(f"the server answered {head[:300]!r}")

@@ -19,12 +19,17 @@ pub(super) fn key(n: u64) -> String {
 impl Bench {
     /// With room for so many bytes of copies.
     pub(super) fn with_room(bytes: usize) -> Self {
+        Self::with_room_and(bytes, |setup| setup)
+    }
+
+    /// The same, set up further.
+    pub(super) fn with_room_and(bytes: usize, more: impl FnOnce(Setup) -> Setup) -> Self {
         let room = tempfile::tempdir().expect("a directory");
         let origin = Setup::new(room.path().join("origin")).start();
         let proxy = FaultProxy::start(origin.s3);
         runtime().block_on(origin.client().create_bucket(THERE)).expect("made");
         let setup = Setup::new(room.path().join("gateway")).with("bound.capacity", bytes);
-        let setup = setup.with_upstream("far", proxy.addr(), THERE, "5s");
+        let setup = more(setup.with_upstream("far", proxy.addr(), THERE, "5s"));
         let gateway = setup.start();
         let bench = Self { room, origin, proxy, setup, gateway };
         bench.bind(HERE, "1h", "read-through");

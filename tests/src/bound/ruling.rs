@@ -6,7 +6,7 @@ use crate::content::Content;
 
 impl Bench {
     /// Has this policy run, as a person does.
-    fn apply(&self, text: &str) {
+    pub(super) fn apply(&self, text: &str) {
         let file = self.room.path().join("policy.yaml");
         std::fs::write(&file, text).expect("written");
         let (said, status) = self.setup.command(&["policy", "apply", file.to_str().expect("a path")]);

@@ -14,9 +14,9 @@ pub(super) fn range(number: u64, size: u64) -> Range<u64> {
     first..first.saturating_add(COPY_BLOCK_BYTES).min(size)
 }
 
-/// The blocks that a range, which is not empty, touches.
+/// The blocks that a range touches.
 pub(super) fn touched(range: &Range<u64>) -> Range<u64> {
-    of(range.start)..of(range.end - 1) + 1
+    mlgw_policies::touched(range, COPY_BLOCK_BYTES)
 }
 
 #[cfg(test)]

@@ -225,25 +225,32 @@ impl BoundBucket {
         begun: Option<Got>,
     ) {
         let is_whole = self.fetch(key, object, fill, begun).await;
-        let mut is_kept = is_whole && self.keep(key, object, number, fill, fill.decided().await).await;
-        let bytes = fill.range.end - fill.range.start;
-        if is_whole && !is_kept && fill.waits() && self.has_spare_memory(bytes) {
-            fill.wait_out().await;
-            fill.goes_on();
-            // Meanwhile somebody may have come who wants it to be kept.
-            let wanted = fill.wanted();
-            is_kept = wanted == Wanted::Yes && self.keep(key, object, number, fill, wanted).await;
+        let mut is_kept = false;
+        if is_whole {
+            let wanted = fill.decided().await;
+            is_kept = self.keep(key, object, number, fill, wanted).await;
+            if !is_kept && fill.waits() && self.has_spare_memory(fill.range.end - fill.range.start) {
+                let later = fill.wait_out(wanted).await;
+                is_kept = later > wanted && self.keep(key, object, number, fill, later).await;
+            }
         }
         self.inner.fills.lock().remove(&(object.body(), number));
         fill.close();
         if let Some(keeper) = &self.inner.keeper {
             let id = block_id(self.id, key, number);
             match fill.wanted() {
-                _ if is_kept => keeper.was_kept(id),
-                Wanted::No => {}
-                Wanted::Adopted | Wanted::Yes => keeper.was_not_kept(id),
+                Wanted::No if !is_kept => {}
+                // A block of another version may be here by now, and it is the same one to the engine.
+                _ if is_kept || self.is_here(key, number) => keeper.was_kept(id),
+                _ => keeper.was_not_kept(id),
             }
         }
+    }
+
+    /// Whether a block of the version that is known of an object is kept.
+    fn is_here(&self, key: &ObjectKey, number: u64) -> bool {
+        let copy = self.inner.copies.find(self.id, key);
+        copy.is_some_and(|copy| self.inner.copies.block(&copy.object, number).is_some())
     }
 
     /// Fetches a block. Says whether all of it came.

@@ -164,8 +164,9 @@ impl Fill {
         state.is_ahead || !state.window.is_zero()
     }
 
-    /// Waits for those for whom its bytes wait: for who is about to ask until he has asked, but not for ever; for others as long as it was said.
-    pub(super) async fn wait_out(&self) {
+    /// Waits for those for whom its bytes wait: for who is about to ask until he has asked, but not for ever; for others as long as it was said. Says who
+    /// wants it by then, for whom it was not kept as it was `wanted` so far.
+    pub(super) async fn wait_out(&self, wanted: Wanted) -> Wanted {
         let (is_ahead, window) = {
             let mut state = self.state.lock();
             state.rests = true;
@@ -173,9 +174,12 @@ impl Fill {
         };
         if is_ahead {
             // Taken or not: either way it is over.
-            let _ = tokio::time::timeout(AHEAD_WAITS_MAX, self.reader()).await;
+            let _ = tokio::time::timeout(AHEAD_WAITS_MAX, self.reader(wanted)).await;
         }
         tokio::time::sleep(window).await;
+        let mut state = self.state.lock();
+        state.rests = false;
+        state.wanted
     }
 
     /// Somebody has read it to its end.
@@ -184,15 +188,15 @@ impl Fill {
         self.changed.notify_waiters();
     }
 
-    /// Waits until somebody has read it to its end, or wants it to be kept.
-    async fn reader(&self) {
+    /// Waits until somebody has read it to its end, or wants it to be kept more than it was `wanted` before.
+    async fn reader(&self, wanted: Wanted) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             {
                 let state = self.state.lock();
-                if state.is_taken || state.wanted == Wanted::Yes {
+                if state.is_taken || state.wanted > wanted {
                     return;
                 }
             }
@@ -221,11 +225,6 @@ impl Fill {
     pub(super) fn close(&self) {
         self.state.lock().is_closed = true;
         self.changed.notify_waiters();
-    }
-
-    /// It has waited.
-    pub(super) fn goes_on(&self) {
-        self.state.lock().rests = false;
     }
 
     /// Whether it does nothing but wait for readers.

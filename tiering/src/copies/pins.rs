@@ -6,7 +6,8 @@
 
 use mlgw_common::ids::{BucketId, SegmentId};
 use mlgw_common::limits::PINNED_PERCENT_MAX;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
 /// Copies that are not to be evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,15 +16,20 @@ pub struct PinnedCopies {
     pub bucket: BucketId,
     /// Whose keys begin with one of these; all of them when there is none.
     pub slices: Vec<String>,
+    /// Only these keys, when they are said one by one.
+    pub keys: Option<Arc<HashSet<String>>>,
     /// As long as they are no more than so many bytes.
     pub bytes_max: u64,
 }
 
 impl PinnedCopies {
     /// Whether it is about a key.
-    pub(crate) fn holds(&self, bucket: BucketId, key: &str) -> bool {
+    #[must_use]
+    pub fn holds(&self, bucket: BucketId, key: &str) -> bool {
         let is_within = |slice: &String| key.starts_with(slice.as_str());
-        self.bucket == bucket && (self.slices.is_empty() || self.slices.iter().any(is_within))
+        self.bucket == bucket
+            && (self.slices.is_empty() || self.slices.iter().any(is_within))
+            && self.keys.as_ref().is_none_or(|keys| keys.contains(key))
     }
 }
 
@@ -78,6 +84,7 @@ mod tests {
         let pin = |(bucket, slices, bytes_max): &(u64, &[&str], u64)| PinnedCopies {
             bucket: BucketId(*bucket),
             slices: slices.iter().map(|&slice| slice.to_owned()).collect(),
+            keys: None,
             bytes_max: *bytes_max,
         };
         let mut pins = Pins::default();
@@ -96,6 +103,19 @@ mod tests {
         let mut keeps = |bucket, key| pins.keeps(BucketId(bucket), key, 1);
         assert!(keeps(1, "a/x") && keeps(1, "b/x") && keeps(2, "anything"));
         assert!(!keeps(1, "c/x") && !keeps(3, "a/x"));
+    }
+
+    #[test]
+    fn a_pin_of_single_keys_keeps_these_alone() {
+        let keys = ["a", "b"].map(str::to_owned).into();
+        let pin = PinnedCopies {
+            bucket: BucketId(1),
+            slices: Vec::new(),
+            keys: Some(std::sync::Arc::new(keys)),
+            bytes_max: 9,
+        };
+        let holds = |bucket, key| pin.holds(BucketId(bucket), key);
+        assert!(holds(1, "a") && holds(1, "b") && !holds(1, "ab") && !holds(2, "a"));
     }
 
     #[test]

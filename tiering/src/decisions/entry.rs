@@ -7,7 +7,10 @@ use mlgw_common::Timestamp;
 use mlgw_common::ids::{BucketId, SegmentId};
 use mlgw_common::limits::DECISION_WHY_BYTES_MAX;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
+/// Bytes of a rule's id, as the language takes.
+const RULE_BYTES_MAX: usize = mlgw_policies::language::limits::NAME_BYTES_MAX;
 /// What succeeds and is alike within this time is one entry.
 const ALIKE_MS: i64 = 1000;
 /// The same of what does not succeed, which is tried again and again.
@@ -50,18 +53,52 @@ pub struct Decided<'a> {
     pub outcome: Outcome,
 }
 
-/// A reason; of a job, with its number.
+/// A reason; of a job, with its number, and of a rule, with its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Why {
     /// The reason.
     pub reason: Reason,
     /// The job's number, of [`Reason::Job`].
     pub job: Option<u64>,
+    /// The rule's id, of [`Reason::Rule`].
+    pub rule: Option<RuleName>,
+}
+
+/// The id of a rule, so small that it is copied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct RuleName {
+    bytes: [u8; RULE_BYTES_MAX],
+    length: u8,
+}
+
+impl RuleName {
+    /// The name, or as much of it as an id may have.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let name = &name[..name.floor_char_boundary(RULE_BYTES_MAX)];
+        let mut bytes = [0; RULE_BYTES_MAX];
+        bytes[..name.len()].copy_from_slice(name.as_bytes());
+        #[expect(clippy::cast_possible_truncation, reason = "it is no longer than the array")]
+        let length = name.len() as u8;
+        Self { bytes, length }
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..usize::from(self.length)]).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for RuleName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
 }
 
 impl From<Reason> for Why {
     fn from(reason: Reason) -> Self {
-        Self { reason, job: None }
+        Self { reason, job: None, rule: None }
     }
 }
 
@@ -69,7 +106,13 @@ impl Why {
     /// A job does it.
     #[must_use]
     pub const fn job(id: u64) -> Self {
-        Self { reason: Reason::Job, job: Some(id) }
+        Self { reason: Reason::Job, job: Some(id), rule: None }
+    }
+
+    /// A rule of the policy says so.
+    #[must_use]
+    pub fn rule(id: &str) -> Self {
+        Self { reason: Reason::Rule, job: None, rule: Some(RuleName::new(id)) }
     }
 }
 
@@ -106,6 +149,9 @@ pub struct Entry {
     /// The job's number, when it was a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<u64>,
+    /// The rule's id, when it was a rule.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub rule: String,
     /// What came of it.
     pub outcome: Outcome,
     /// What went wrong, in words, the last time.
@@ -134,6 +180,7 @@ impl Entry {
             bytes: 0,
             reason: decided.why.reason,
             job: decided.why.job,
+            rule: decided.why.rule.map_or_else(String::new, |rule| rule.as_str().to_owned()),
             outcome: decided.outcome,
             error: String::new(),
         }
@@ -149,6 +196,7 @@ impl Entry {
         (self.kind, self.from, self.to, self.reason, self.job, self.outcome)
             == (decided.kind, decided.from, decided.to, decided.why.reason, decided.why.job, decided.outcome)
             && (self.segment, self.bucket) == (segment, bucket)
+            && self.rule == decided.why.rule.as_ref().map_or("", RuleName::as_str)
             && (0..within).contains(&now.as_millis().saturating_sub(self.at_ms))
     }
 
@@ -169,7 +217,7 @@ impl Entry {
 
 #[cfg(test)]
 mod tests {
-    use super::{Decided, Entry, What};
+    use super::{Decided, Entry, RuleName, What, Why};
     use crate::decisions::{Kind, Outcome, Place, Reason};
     use mlgw_common::Timestamp;
     use mlgw_common::ids::SegmentId;
@@ -194,5 +242,24 @@ mod tests {
         assert!(entry.is_alike(now, &decided));
         entry.add(now, &decided, "");
         assert_eq!((entry.count, entry.bytes), (u64::MAX, u64::MAX));
+    }
+
+    #[test]
+    fn what_rules_say_is_told_by_rule() {
+        let decided = |rule: &str| Decided {
+            kind: Kind::Evict,
+            what: What::Object(mlgw_common::ids::BucketId(1), "k"),
+            from: Place::Copies,
+            to: Place::Nowhere,
+            bytes: 5,
+            why: Why::rule(rule),
+            outcome: Outcome::Done,
+        };
+        let now = Timestamp(1_700_000_000_000);
+        let entry = Entry::begin(1, now, &decided("old-goes"));
+        assert_eq!((entry.rule.as_str(), entry.reason), ("old-goes", Reason::Rule));
+        assert!(entry.is_alike(now, &decided("old-goes")) && !entry.is_alike(now, &decided("new-goes")));
+        let long = "ä".repeat(60);
+        assert_eq!(RuleName::new(&long).as_str(), "ä".repeat(32));
     }
 }

@@ -48,6 +48,8 @@ words! {
         Evict = "evict",
         /// Let go of every clean copy of a dataset.
         Clear = "clear",
+        /// Delete the objects of a checkpoint that no rule keeps.
+        Delete = "delete",
         /// Import an object of an upstream.
         Import = "import",
         /// Send what was written back to its origin.
@@ -102,6 +104,8 @@ words! {
         WriteBack = "write_back",
         /// The policy engine weighed it against the others.
         Policy = "policy",
+        /// A rule of the policy says so.
+        Rule = "rule",
     }
 }
 

@@ -23,8 +23,8 @@ mod dying;
 pub(super) mod job;
 mod moving;
 
-pub(super) use driver::blocking;
-pub(super) use moving::{Picked, StepError, pick_out};
+pub(super) use driver::{blocking, seal};
+pub(super) use moving::{Picked, StepError, To, pick_out};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! Which writer a chunk goes to: one shared by small chunks, one shared by large ones, one for
-//! chunks that are moved, and a bounded number that each belong to one body.
+//! chunks that are moved, one for those that are gathered to leave the tier, and a bounded number that each belong to one body.
 //!
 //! An `Own` writer comes with the body's first chunk and goes when the body is finished, was idle
 //! for a minute, or the tier stops. A body that comes when all are taken shares the writer of
@@ -28,6 +28,7 @@ pub(super) struct Lanes {
     small: Arc<Queue>,
     large: Arc<Queue>,
     moved: Arc<Queue>,
+    gathered: Arc<Queue>,
     own: Mutex<Own>,
 }
 
@@ -47,9 +48,10 @@ impl Lanes {
         let small = start_writer(&shared, SegmentClass::Small, small_room, running.clone())?;
         let large = start_writer(&shared, SegmentClass::Large, large_room.clone(), running.clone())?;
         let moved_room = Arc::new(Semaphore::new(MOVED_QUEUE_BYTES_MAX));
-        let moved = start_writer(&shared, SegmentClass::Moved, moved_room, running.clone())?;
+        let moved = start_writer(&shared, SegmentClass::Moved, moved_room.clone(), running.clone())?;
+        let gathered = start_writer(&shared, SegmentClass::Moved, moved_room, running.clone())?;
         let own = Mutex::new(Own { lanes: HashMap::new(), running: Some(running) });
-        Ok((Self { shared, large_room, small, large, moved, own }, ended))
+        Ok((Self { shared, large_room, small, large, moved, gathered, own }, ended))
     }
 
     /// The queue of the writer of chunks that are moved. They have a segment of their own, so that
@@ -58,10 +60,16 @@ impl Lanes {
         &self.moved
     }
 
+    /// The queue of the writer of chunks that leave the tier next. What stays does not lie beside them.
+    pub(super) fn gathered(&self) -> &Arc<Queue> {
+        &self.gathered
+    }
+
     /// Has the writers begin other segments whose open ones were given up.
     pub(super) fn roll(&self) {
         let own: Vec<_> = self.own.lock().lanes.values().cloned().collect();
-        own.iter().chain([&self.small, &self.large, &self.moved]).for_each(|lane| lane.roll());
+        let shared = [&self.small, &self.large, &self.moved, &self.gathered];
+        own.iter().chain(shared).for_each(|lane| lane.roll());
     }
 
     /// The queue of the shared writer for chunks of this size.
@@ -119,6 +127,7 @@ impl Lanes {
         self.small.close(close);
         self.large.close(close);
         self.moved.close(close);
+        self.gathered.close(close);
     }
 }
 

@@ -4,6 +4,8 @@
 //! only when that survives power loss and nobody copies the old file, the old file goes. What refers to the segment is not
 //! concerned. Readers find it through its record wherever it is; who has the old file open reads on from it.
 //!
+//! What leaves because a rule says so shares its segments with what stays: the smaller part is appended elsewhere first (`leaving.rs`).
+//!
 //! Deciding is pure ([`choose`], [`job`]); `driver` carries it out at a bounded rate, one segment after the other, in turns
 //! with compaction and by the same task, so that the two never have the same segment in hand.
 //!
@@ -17,16 +19,18 @@ pub(super) mod driver;
 mod fetch;
 pub(super) mod heat;
 pub(super) mod job;
+mod leaving;
 mod room;
 mod store;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use mlgw_common::ids::SegmentId;
+use mlgw_common::ids::{BodyId, SegmentId};
 use parking_lot::Mutex;
 
-use crate::decisions::{Reason, Why};
+use crate::decisions::{Reason, RuleName, Why};
 
 /// How segments are moved between tiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,9 +62,29 @@ pub enum Order {
     Promote {
         /// Which.
         segments: Vec<SegmentId>,
-        /// The job that asks for them, if one does.
-        job: Option<u64>,
+        /// Why.
+        why: Why,
     },
+    /// These segments out of the hot tier, but for what of them stays: that is appended elsewhere first.
+    Spill {
+        /// Which, and what of them.
+        leaving: Leaving,
+        /// Whether as far down as upstreams, where there is one; what is in the cold tier, too.
+        to_upstream: bool,
+    },
+    /// What leaves these segments, into sealed segments of its own in the hot tier, so that these can be spilled.
+    Gather(Leaving),
+}
+
+/// What is to leave the hot tier because a rule says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaving {
+    /// The segments. Open ones are sealed.
+    pub segments: Vec<SegmentId>,
+    /// The bodies in them that leave.
+    pub bodies: Arc<HashSet<BodyId>>,
+    /// The rule.
+    pub rule: RuleName,
 }
 
 impl Order {
@@ -68,8 +92,16 @@ impl Order {
     pub(super) fn why(&self) -> Why {
         match self {
             Self::DrainHot | Self::DrainCold | Self::DrainUpstream => Reason::Drain.into(),
-            Self::Promote { job: Some(job), .. } => Why::job(*job),
-            Self::Promote { job: None, .. } => Reason::Asked.into(),
+            Self::Promote { why, .. } => *why,
+            Self::Spill { leaving, .. } | Self::Gather(leaving) => leaving.why(),
+        }
+    }
+
+    /// What leaves by it, of a rule's order.
+    fn leaving(&self) -> Option<&Leaving> {
+        match self {
+            Self::Spill { leaving, .. } | Self::Gather(leaving) => Some(leaving),
+            Self::DrainHot | Self::DrainCold | Self::DrainUpstream | Self::Promote { .. } => None,
         }
     }
 }
@@ -102,6 +134,10 @@ pub struct PlacingStatus {
 pub(super) struct Placing {
     settings: Mutex<PlacingSettings>,
     orders: Mutex<Orders>,
+    /// Segments that rules pin.
+    kept: Mutex<Arc<HashSet<SegmentId>>>,
+    /// Segments that got what leaves the tier next.
+    gathered: Mutex<BTreeSet<SegmentId>>,
     spilled_bytes: AtomicU64,
     promoted_bytes: AtomicU64,
     stored_bytes: AtomicU64,
@@ -136,6 +172,23 @@ impl Placing {
         let mut orders = self.orders.lock();
         orders.waiting.push_back(order);
         orders.done + orders.waiting.len() as u64
+    }
+
+    pub(super) fn set_kept(&self, segments: HashSet<SegmentId>) {
+        *self.kept.lock() = Arc::new(segments);
+    }
+
+    fn kept(&self) -> Arc<HashSet<SegmentId>> {
+        self.kept.lock().clone()
+    }
+
+    /// Something that leaves the tier next was appended to a segment.
+    pub(super) fn gathered(&self, segment: SegmentId) {
+        self.gathered.lock().insert(segment);
+    }
+
+    fn take_gathered(&self) -> BTreeSet<SegmentId> {
+        std::mem::take(&mut *self.gathered.lock())
     }
 
     /// The order that is to be carried out now.

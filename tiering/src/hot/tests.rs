@@ -8,6 +8,7 @@ mod cost;
 mod crash;
 mod faults;
 mod flash;
+mod leaving;
 mod model;
 mod placing;
 mod placing_model;

@@ -13,8 +13,6 @@ use std::collections::HashMap;
 const EXPECTED_MAX: usize = 1 << 14;
 /// A block that nobody has asked for in so long was fetched in vain.
 const WAITED_MAX_US: u64 = 120_000_000;
-/// So far it is read ahead for one stream, unless a rule or a setting says less: the engine begins with little, and learns.
-const BLOCKS_MAX: u32 = 64;
 
 /// The blocks that were fetched, or are, and that nobody has asked for.
 #[derive(Debug, Default)]
@@ -38,7 +36,10 @@ impl State {
         ruled: Option<(u32, u64)>,
     ) -> Vec<Next> {
         let mut next = Vec::new();
-        let (blocks_max, bytes_max) = ruled.unwrap_or((BLOCKS_MAX, u64::MAX));
+        let (blocks_max, bytes_max) = match ruled {
+            Some((blocks, bytes)) => (self.decider.program().settings().depth_within(blocks), bytes),
+            None => (self.decider.program().prefetch_depth(), u64::MAX),
+        };
         let bytes_max = bytes_max.min(self.decider.bytes_ahead_max());
         self.decider.engine.ahead(seen, access, &Ahead { blocks_max, bytes_max }, &mut next);
         next

@@ -49,7 +49,7 @@ impl Keeper {
         self.with(|state, now_us| {
             state.sweep(now_us);
             if state.decider.engine.capacity_bytes() != capacity_bytes {
-                state.decider.engine.set_capacity(now_us, capacity_bytes);
+                state.decider.set_capacity(now_us, capacity_bytes);
             }
         });
     }

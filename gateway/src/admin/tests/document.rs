@@ -140,18 +140,9 @@ fn objects_have_the_fields_and_types_that_the_document_says() {
         offset: 1,
     };
     let object = ObjectInfo {
-        bucket: "b".into(),
-        key: "k".into(),
-        size: 1,
-        etag: "e".into(),
-        modified: "m".into(),
-        storage_class: "STANDARD".into(),
-        body_id: 1,
-        parts: 0,
         tiers: vec![InTier { tier: "hot".into(), bytes: 1, stored_bytes: 1, segments: 1 }],
         extents: vec![extent],
-        whole: true,
-        origin: None,
+        ..super::policy::object()
     };
     let origin = AtOrigin {
         upstream: "u".into(),
@@ -253,6 +244,7 @@ fn compaction_has_the_fields_and_types_that_the_document_says() {
         bucket: Some("b".into()),
         key: Some("k".into()),
         job: Some(1),
+        rule: Some("r".into()),
         error: Some("e".into()),
         ..decision.clone()
     };

@@ -3,10 +3,10 @@
 use super::calls::Api;
 use super::document::{assert_schema_of, assert_taken};
 use crate::admin::{
-    ActionInfo, ApplyRequest, ConditionSeen, DeedInfo, EffectivePolicy, Explanation, FactInfo, FreezeRequest,
-    KeptInfo, LostAction, NotJudged, ObjectInfo, PlanCursor, PlanExample, PlanPage, PlanRequest,
-    PolicyChange, PolicyHistory, PolicyInfo, PolicyText, PolicyVersionInfo, RecommendationInfo,
-    RollbackRequest, RuleTried,
+    ActionInfo, ApplyRequest, ConditionSeen, DatasetOutcomes, DeedInfo, DeletionInfo, EffectivePolicy,
+    Explanation, FactInfo, FreezeRequest, KeptInfo, LostAction, NotJudged, ObjectInfo, PlanCursor,
+    PlanExample, PlanPage, PlanRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyText,
+    PolicyVersionInfo, RecommendationInfo, RollbackRequest, RuleTried,
 };
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -68,6 +68,7 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
     let page = PlanPage {
         deeds: vec![deed],
         not_judged: vec![NotJudged { rule: "r".into(), asks: vec!["a".into()] }],
+        deletions: vec![DeletionInfo::default()],
         next: Some(PlanCursor { bucket: "b".into(), key: None }),
         ..PlanPage::default()
     };
@@ -116,7 +117,7 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
     assert_schema_of("Explanation", &told);
 }
 
-fn object() -> ObjectInfo {
+pub(super) fn object() -> ObjectInfo {
     ObjectInfo {
         bucket: "b".into(),
         key: "k".into(),
@@ -188,4 +189,15 @@ async fn files_that_are_too_many_or_too_long_are_refused() {
     assert_eq!(status, StatusCode::BAD_REQUEST, "{said}");
     let (status, _) = post(json!({"files": [file], "message": "x".repeat(1025)})).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn outcomes_are_as_the_document_says() {
+    let api = Api::open().await;
+    let (status, told) = api.call(Method::GET, "/v1/policy/outcomes", Value::Null).await;
+    assert_eq!(status, StatusCode::OK, "{told}");
+    assert_schema_of("PolicyOutcomes", &told);
+    assert_eq!(told["rules"][0]["rule"], "engine");
+    assert_eq!(told["ahead"]["depth"], 64);
+    assert_schema_of("DatasetOutcomes", &DatasetOutcomes::default());
 }

@@ -35,9 +35,10 @@ fn list(list: &DecisionList) -> String {
 }
 
 fn row(decision: &DecisionInfo) -> Vec<String> {
-    let reason = match decision.job {
-        Some(job) => format!("{} {job}", decision.reason),
-        None => decision.reason.clone(),
+    let reason = match (decision.job, &decision.rule) {
+        (Some(job), _) => format!("{} {job}", decision.reason),
+        (None, Some(rule)) => format!("{} {rule}", decision.reason),
+        (None, None) => decision.reason.clone(),
     };
     let outcome = match &decision.error {
         Some(error) => format!("{}: {error}", decision.outcome),

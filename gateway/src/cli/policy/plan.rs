@@ -77,6 +77,13 @@ fn table(plan: &PlanPage) -> String {
         let rules: Vec<_> = plan.not_judged.iter().map(rule).collect();
         text += &format!("Not to be judged before objects are read: {}.\n", rules.join(", "));
     }
+    for one in &plan.deletions {
+        let (files, size) = (one.files, ByteSize(one.bytes).human());
+        text += &format!(
+            "{} ({files} objects, {size}) is deleted at {} because rule {} keeps others.\n",
+            one.objects, one.due, one.rule
+        );
+    }
     let (objects, changed) = (plan.objects, plan.changed);
     text + &format!("{changed} of {objects} objects would be treated otherwise.\n")
 }

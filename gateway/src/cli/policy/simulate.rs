@@ -167,15 +167,11 @@ fn simulate(
         let (capacity_bytes, share) = cache.of(whole_bytes);
         let mut decided = None;
         let run = || {
-            let mut runner = match &scenario {
-                // What a person or a server wrote down is decided as a server decides.
-                Scenario::Trace(_) => {
-                    Runner::with_rules(capacity_bytes, args.block, course.blocks(), Arc::clone(program))
-                }
-                Scenario::Profile(..) if args.file.is_some() => {
-                    Runner::with_rules(capacity_bytes, args.block, course.blocks(), Arc::clone(program))
-                }
-                Scenario::Profile(..) => Runner::new(capacity_bytes, args.block, course.blocks()),
+            // What a person or a server wrote down is decided as a server decides.
+            let mut runner = if args.file.is_some() || matches!(scenario, Scenario::Trace(_)) {
+                Runner::with_rules(capacity_bytes, args.block, course.blocks(), Arc::clone(program))
+            } else {
+                Runner::new(capacity_bytes, args.block, course.blocks())
             };
             runner.tell(&told).map_err(|error| CliError::Usage(format!("--plans: {error}")))?;
             let mut done = 0_u64;

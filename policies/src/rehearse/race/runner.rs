@@ -28,6 +28,15 @@ enum Mind {
     Decider(Box<Decider>),
 }
 
+impl Mind {
+    fn engine(&mut self) -> &mut Engine {
+        match self {
+            Self::Engine(engine) => engine,
+            Self::Decider(decider) => &mut decider.engine,
+        }
+    }
+}
+
 /// Blocks that an engine remembers at least.
 const BLOCKS_MIN: usize = 1 << 16;
 
@@ -51,10 +60,7 @@ impl Runner {
     }
 
     fn engine(&mut self) -> &mut Engine {
-        match &mut self.mind {
-            Mind::Engine(engine) => engine,
-            Mind::Decider(decider) => &mut decider.engine,
-        }
+        self.mind.engine()
     }
 
     /// Is told plans before anything is read.
@@ -107,11 +113,11 @@ impl Runner {
         if access.op == Op::Read {
             self.fingerprint.read(id, advice);
         }
-        let engine = match &mut self.mind {
-            Mind::Engine(engine) => engine,
-            Mind::Decider(decider) => &mut decider.engine,
-        };
-        engine.take_evicted().for_each(|id| self.fingerprint.evicted(id));
+        let fingerprint = &mut self.fingerprint;
+        match &mut self.mind {
+            Mind::Engine(engine) => engine.take_evicted().for_each(|id| fingerprint.evicted(id)),
+            Mind::Decider(decider) => decider.take_evicted().for_each(|id| fingerprint.evicted(id)),
+        }
     }
 
     /// What it has decided so far.

@@ -18,6 +18,11 @@ impl Lru {
     pub fn new(capacity: u64) -> Self {
         Self { capacity, links: Links::default(), queue: Queue::default(), written: 0 }
     }
+
+    /// From now on it may hold so many bytes; what is too much goes when the next block comes.
+    pub fn set_capacity(&mut self, bytes: u64) {
+        self.capacity = bytes;
+    }
 }
 
 impl Reference for Lru {

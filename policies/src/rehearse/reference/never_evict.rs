@@ -21,6 +21,11 @@ impl NeverEvict {
     pub fn new(capacity: u64) -> Self {
         Self { capacity, used: 0, held: Vec::new(), written: 0 }
     }
+
+    /// From now on it may hold so many bytes; what is too much stays, and nothing comes to it.
+    pub fn set_capacity(&mut self, bytes: u64) {
+        self.capacity = bytes;
+    }
 }
 
 impl Reference for NeverEvict {

@@ -56,6 +56,12 @@ impl S3Fifo {
         }
     }
 
+    /// From now on it may hold so many bytes; what is too much goes when the next block comes.
+    pub fn set_capacity(&mut self, bytes: u64) {
+        self.capacity = bytes;
+        self.small_bytes_max = (bytes / 10).max(1);
+    }
+
     fn main_bytes_max(&self) -> u64 {
         self.capacity.saturating_sub(self.small_bytes_max)
     }

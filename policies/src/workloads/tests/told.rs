@@ -4,17 +4,14 @@ use crate::access::{Access, Op};
 use crate::checkpoints::{Checkpoints, Limits as GroupLimits};
 use crate::engine::{Engine, Options};
 use crate::facts::AccessFacts;
-use crate::language::{BuiltIn, Fact, FactList, Facts, Layers, NoFacts, Phase, Program, Property};
+use crate::language::{Fact, FactList, Facts, NoFacts, Phase, Program, Property};
 use crate::rehearse::Naming;
 use crate::rehearse::labelled::lives::{Life, Lives, Told};
 use crate::workloads::{Identity, Limits, Role, What, Workloads};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn program() -> Program {
-    let built_in = BuiltIn::load().unwrap();
-    let layers =
-        Layers { custom: &[], frameworks: &[], environment: None, machine: &NoFacts, built_in: &built_in };
-    Program::compile(&layers).unwrap()
+    Program::built_in().unwrap()
 }
 
 /// What was said of each request, and what is known in the end.

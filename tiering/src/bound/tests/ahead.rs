@@ -1,7 +1,12 @@
 //! Reading ahead: what comes next is on its way before it is asked for, once, and nothing of what is decided changes.
 
 use super::keeping::CALLER;
-use super::{BLOCK, Bench, MIB, Part};
+use super::{BLOCK, Bench, CacheState, MIB, Part, key};
+use crate::origin::Origin as _;
+use mlgw_common::Clock as _;
+use mlgw_common::limits::JOB_BLOCKS_MAX;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 impl Bench {
     /// How often the origin was asked for each of these since it was asked last.
@@ -66,4 +71,27 @@ async fn what_is_read_in_no_order_is_not_read_ahead_of() {
         "hardly anything is fetched that nobody reads: {fetched}, {:?}",
         bench.keeper().metrics()
     );
+}
+
+#[tokio::test]
+async fn what_was_fetched_ahead_and_then_is_warmed_is_kept_though_nobody_has_read_it() {
+    let bench = Bench::with_keeper(256 * MIB).await;
+    let names: Vec<String> = (0..12).map(|n| format!("shards/shard-{n:05}.tar")).collect();
+    names.iter().for_each(|name| bench.put_named(name, 100_000));
+    for name in &names[..10] {
+        bench.get(name, Part::Whole, CALLER).await.unwrap();
+        bench.settle_ahead().await;
+    }
+    bench.origin.take_keys();
+    let places = Arc::new(Semaphore::new(JOB_BLOCKS_MAX));
+    for name in &names[10..] {
+        let listed = bench.origin.head(&format!("p/{name}")).await.unwrap();
+        bench.bucket().warm(&key(name), &listed, bench.clock.now(), &places, &|_| {}).await.unwrap();
+    }
+    bench.settled().await;
+    for name in &names[10..] {
+        assert_eq!(bench.get(name, Part::Whole, CALLER).await, Ok(CacheState::Hit), "{name}");
+    }
+    let asked = bench.origin.take_keys();
+    assert!(!asked.contains(&format!("p/{}", names[10])), "it was on its way: {asked:?}");
 }

@@ -223,6 +223,7 @@ async fn what_is_pinned_stays_and_what_is_not_any_more_goes() {
     let pin = |slice: &str| PinnedCopies {
         bucket: BucketId(7),
         slices: vec![slice.to_owned()],
+        keys: None,
         bytes_max: u64::MAX,
     };
     bench.bound.set_pins(vec![pin("kept/")]);

@@ -125,6 +125,7 @@ async fn what_is_pinned_is_not_evicted_and_what_is_cleared_gives_its_disk_back()
     copies.set_pins(vec![PinnedCopies {
         bucket: BucketId(7),
         slices: vec!["kept/".into()],
+        keys: None,
         bytes_max: copies.pinned_bytes_max(),
     }]);
     let places = Arc::new(Semaphore::new(JOB_BLOCKS_MAX));

@@ -330,21 +330,26 @@ async fn give_up_open(
 ) -> bool {
     let open = facts.iter().filter(|segment| !segment.sealed && segment.is_worth(dead_percent));
     let given_up: Vec<SegmentId> = open.map(|segment| segment.id).collect();
-    for &segment in &given_up {
-        inner.shared.segments.holds.give_up(segment);
+    seal(inner, catalogue, &given_up).await;
+    !given_up.is_empty()
+}
+
+/// Has open segments sealed, and waits for that a while.
+pub(in crate::hot) async fn seal(inner: &Inner, catalogue: &Catalogue, open: &[SegmentId]) {
+    if open.is_empty() {
+        return;
     }
-    if given_up.is_empty() {
-        return false;
+    for &segment in open {
+        inner.shared.segments.holds.give_up(segment);
     }
     inner.lanes.roll();
     for _ in 0..SEAL_CHECKS_MAX {
-        let open = |id: &&SegmentId| catalogue.segment(**id).is_some_and(|s| s.state == SegmentState::Open);
-        if !given_up.iter().any(|id| open(&id)) {
+        let is_open = |id: &SegmentId| catalogue.segment(*id).is_some_and(|s| s.state == SegmentState::Open);
+        if !open.iter().any(is_open) {
             break;
         }
         tokio::time::sleep(SEAL_CHECK).await;
     }
-    true
 }
 
 /// Does something that blocks.

@@ -21,7 +21,7 @@ use crate::hot::pace::Pace;
 use crate::hot::payload::Payload;
 use crate::hot::record::Owner;
 use crate::hot::scan::{Scan, Step};
-use crate::hot::{AppendError, Inner, IsHot};
+use crate::hot::{AppendError, Inner, Wanted};
 
 /// How soon a wait ends when the tier stops.
 const STOP_CHECK: Duration = Duration::from_millis(50);
@@ -128,36 +128,45 @@ pub(super) async fn empty(
     Ok(())
 }
 
-/// Moves what is referred to in `segment` and `wanted`, given the body and the first byte in it of a chunk. Of what is not wanted little more
+/// Where chunks go that are moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::hot) enum To {
+    /// Among others that were moved.
+    Others,
+    /// Among those that leave the tier next.
+    Leaving,
+}
+
+/// Moves what is referred to in `segment` and `wanted`. Of what is not wanted little more
 /// is read than the heads of its records: the whole segment is about to be read once more, and copied, at the same rate.
 pub(in crate::hot) async fn pick_out(
     inner: &Arc<Inner>,
     catalogue: &Catalogue,
     segment: SegmentId,
-    wanted: IsHot,
+    (wanted, to): (Wanted, To),
     pace: &mut Pace,
 ) -> Result<(), StepError> {
-    let those = Those { dead: catalogue.known_dead(segment), wanted: Some(wanted) };
+    let those = Those { dead: catalogue.known_dead(segment), wanted: Some(wanted), to };
     let rate = inner.placing.settings().bytes_per_second;
     move_those(those, inner, catalogue, segment, (pace, rate)).await
 }
 
-/// Which chunks of a segment are moved.
+/// Which chunks of a segment are moved, and where.
 struct Those {
     /// Not these.
     dead: DeadSet,
     /// Only those that it wants.
-    wanted: Option<IsHot>,
+    wanted: Option<Wanted>,
+    to: To,
 }
 
 impl Those {
     fn all_but(dead: DeadSet) -> Self {
-        Self { dead, wanted: None }
+        Self { dead, wanted: None, to: To::Others }
     }
 
     fn are(&self, offset: u64, owner: &Owner) -> bool {
-        let wanted = |wants: &IsHot| owner.part.is_none() && wants(owner.body, owner.offset);
-        !self.dead.contains(offset) && self.wanted.as_ref().is_none_or(wanted)
+        !self.dead.contains(offset) && self.wanted.as_ref().is_none_or(|wants| wants(owner))
     }
 }
 
@@ -177,7 +186,7 @@ async fn move_those(
         }
         Err(error) => return Err(error.into()),
     };
-    let those = Arc::new(those);
+    let (to, those) = (those.to, Arc::new(those));
     let mut rest = {
         let places = inner.shared.queues.of_tier(summary.tier).clone();
         let scan = Scan::new(file, segment, summary.generation, 0)?.in_background(places);
@@ -188,7 +197,7 @@ async fn move_those(
         let batch = tokio::task::spawn_blocking(move || next_batch(scan, &those, &reads, segment)).await;
         let batch = batch.unwrap_or_else(|stopped| Err(io::Error::other(stopped).into()))?;
         wait_until(inner, pace.due(Instant::now(), batch.read_bytes, rate)).await?;
-        move_all(inner, catalogue, batch.live).await?;
+        move_all(inner, catalogue, batch.live, to).await?;
         rest = batch.rest;
     }
     Ok(())
@@ -247,11 +256,16 @@ fn next_batch(
 }
 
 /// Moves chunks side by side: their writes and their commands share syncs.
-async fn move_all(inner: &Arc<Inner>, catalogue: &Catalogue, live: Vec<Live>) -> Result<(), StepError> {
+async fn move_all(
+    inner: &Arc<Inner>,
+    catalogue: &Catalogue,
+    live: Vec<Live>,
+    to: To,
+) -> Result<(), StepError> {
     let mut moves = JoinSet::new();
     for one in live {
         let (inner, catalogue) = (inner.clone(), catalogue.clone());
-        moves.spawn(async move { move_one(&inner, &catalogue, one).await });
+        moves.spawn(async move { move_one(&inner, &catalogue, one, to).await });
     }
     let mut outcome = Ok(());
     while let Some(moved) = moves.join_next().await {
@@ -261,8 +275,15 @@ async fn move_all(inner: &Arc<Inner>, catalogue: &Catalogue, live: Vec<Live>) ->
     outcome
 }
 
-async fn move_one(inner: &Inner, catalogue: &Catalogue, one: Live) -> Result<(), StepError> {
-    let appended = inner.append_moved(&one.owner, &one.data).await?;
+async fn move_one(inner: &Inner, catalogue: &Catalogue, one: Live, to: To) -> Result<(), StepError> {
+    let lane = match to {
+        To::Others => inner.lanes.moved(),
+        To::Leaving => inner.lanes.gathered(),
+    };
+    let appended = inner.append_by(lane, &one.owner, &one.data).await?;
+    if to == To::Leaving {
+        inner.placing.gathered(appended.extent.segment_id());
+    }
     // Its segment is held until it is named, as for any append.
     catalogue.relocate(&chunk_owner(&one.owner), one.reference, appended.extent).await?;
     inner.compaction.moved_bytes.fetch_add(one.data.stored_bytes() as u64, Relaxed);

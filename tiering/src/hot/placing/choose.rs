@@ -20,6 +20,8 @@ pub(in crate::hot) struct PlacedFacts {
     pub(in crate::hot) worth_keeping: bool,
     /// Whether so much of it is dead that it should be emptied, in an upstream, and something of it lives.
     pub(in crate::hot) mostly_dead: bool,
+    /// Whether a rule pins something in it.
+    pub(in crate::hot) kept: bool,
     /// How much it is read.
     pub(in crate::hot) heat: f64,
 }
@@ -84,10 +86,19 @@ pub(in crate::hot) fn choose(
             let lower = movable(COLD).chain(movable(UPSTREAM));
             lower.filter(|segment| wanted.contains(&segment.id)).map(promoted).collect()
         }
+        (Some(Order::Spill { leaving, to_upstream }), Some(below)) => {
+            let to = if *to_upstream && aim.has_upstream { UPSTREAM } else { below };
+            let lower = if to == UPSTREAM { COLD } else { HOT };
+            let all = movable(HOT).chain(movable(COLD).filter(|_| lower == COLD));
+            let leaves = all.filter(|segment| !segment.kept && leaving.segments.contains(&segment.id));
+            leaves.map(|segment| (segment.id, Way { from: segment.tier, to })).collect()
+        }
+        // There is nowhere to go, or nothing that leaves the tier.
+        (Some(Order::Spill { .. }), None) | (Some(Order::Gather(_)), _) => Vec::new(),
         (Some(Order::DrainHot), Some(below)) => coldest(movable(HOT), u64::MAX, below),
         (Some(Order::DrainHot), None) => Vec::new(),
         (None, below) => {
-            let worth = |tier| movable(tier).filter(|segment| segment.worth_keeping);
+            let worth = |tier| movable(tier).filter(|segment| segment.worth_keeping && !segment.kept);
             let mut chosen = Vec::new();
             if let Some(below) = below {
                 chosen.extend(coldest(worth(HOT), aim.hot_excess_bytes, below));
@@ -128,6 +139,9 @@ fn coldest<'f>(of: impl Iterator<Item = &'f PlacedFacts>, bytes: u64, to: u32) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decisions::{Reason, RuleName};
+    use crate::hot::Leaving;
+    use std::sync::Arc;
 
     fn facts(id: u64, tier: u32, heat: f64) -> PlacedFacts {
         PlacedFacts {
@@ -137,6 +151,7 @@ mod tests {
             at_rest: true,
             worth_keeping: true,
             mostly_dead: false,
+            kept: false,
             heat,
         }
     }
@@ -170,12 +185,39 @@ mod tests {
         let all = [facts(1, HOT, 0.0), facts(2, COLD, 0.0), facts(3, COLD, 9.0)];
         assert_eq!(chosen(&all, Some(&Order::DrainCold), 5000), [2, 3]);
         let segments = vec![SegmentId(3), SegmentId(1), SegmentId(9)];
-        let promote = Order::Promote { segments, job: None };
+        let promote = Order::Promote { segments, why: Reason::Asked.into() };
         let aim = Aim { has_cold: true, ..Aim::default() };
         assert_eq!(choose(&all, Some(&promote), aim), [(SegmentId(3), Way { from: COLD, to: HOT })]);
         let down = Way { from: HOT, to: COLD };
         assert_eq!(choose(&all, Some(&Order::DrainHot), aim), [(SegmentId(1), down)]);
         assert_eq!(choose(&all, Some(&Order::DrainHot), Aim::default()), [], "there is nowhere to go");
+    }
+
+    #[test]
+    fn what_a_rule_spills_goes_as_far_as_it_says_and_there_is() {
+        let all = [facts(1, HOT, 9.0), facts(2, COLD, 0.0), facts(3, HOT, 0.0)];
+        let spill = |to_upstream| {
+            let segments = vec![SegmentId(1), SegmentId(2)];
+            let leaving = Leaving { segments, bodies: Arc::default(), rule: RuleName::new("down") };
+            Order::Spill { leaving, to_upstream }
+        };
+        let way = |id, from, to| (SegmentId(id), Way { from, to });
+        let cold = Aim { has_cold: true, ..Aim::default() };
+        let both = Aim { has_upstream: true, ..cold };
+        assert_eq!(choose(&all, Some(&spill(false)), both), [way(1, HOT, COLD)]);
+        assert_eq!(choose(&all, Some(&spill(true)), both), [way(1, HOT, UPSTREAM), way(2, COLD, UPSTREAM)]);
+        assert_eq!(choose(&all, Some(&spill(true)), cold), [way(1, HOT, COLD)]);
+        assert_eq!(choose(&all, Some(&spill(true)), Aim::default()), []);
+    }
+
+    #[test]
+    fn what_a_rule_pins_goes_neither_by_pressure_nor_by_a_rule_but_with_a_drain() {
+        let all = [PlacedFacts { kept: true, ..facts(1, HOT, 0.0) }, facts(2, HOT, 9.0)];
+        assert_eq!(chosen(&all, None, 5000), [2]);
+        let segments = vec![SegmentId(1)];
+        let leaving = Leaving { segments, bodies: Arc::default(), rule: RuleName::new("down") };
+        assert_eq!(chosen(&all, Some(&Order::Spill { leaving, to_upstream: false }), 0), [0u64; 0]);
+        assert_eq!(chosen(&all, Some(&Order::DrainHot), 0), [1, 2]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use mlgw_common::ids::SegmentId;
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Replica, SegmentRecord};
 
+use super::Order;
 use super::choose::{Aim, Fill, PlacedFacts, choose};
 use super::copy::{Turns, copy};
 use super::fetch::fetch;
@@ -23,16 +24,17 @@ use super::room::{Room, no_room};
 use super::store::store;
 use crate::decisions::{Decided, Kind, Outcome, Place, Reason, What, Why};
 use crate::flash::Cause;
-use crate::hot::Inner;
 use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 use crate::hot::compaction::choose::SegmentFacts;
-use crate::hot::compaction::{Picked, StepError, blocking, pick_out};
+use crate::hot::compaction::{Picked, StepError, To, blocking, pick_out};
 use crate::hot::header::SEGMENT_HEADER_BYTES;
 use crate::hot::pace::Pace;
+use crate::hot::record::Owner;
+use crate::hot::{Inner, Wanted};
 use crate::upstream::ObjectId;
 
 /// After how long compaction gets its turn.
-const TURN: Duration = Duration::from_secs(5);
+pub(super) const TURN: Duration = Duration::from_secs(5);
 /// How soon a wait ends when the tier stops.
 const STOP_CHECK: Duration = Duration::from_millis(50);
 /// How many segments are tried with an upstream that takes or gives none, before all others are given up without a try.
@@ -60,11 +62,15 @@ pub(in crate::hot) struct Placer {
     /// Jobs whose old files somebody copies.
     parked: Vec<(Job, Occasion)>,
     heat: Heat,
-    pace: Pace,
+    pub(super) pace: Pace,
     /// Where the copy is that the job under way has made.
     copied: Option<Replica>,
     /// Segments that could not be moved by the order under way: it goes on with the others, and ends.
-    given_up: HashSet<SegmentId>,
+    pub(super) given_up: HashSet<SegmentId>,
+    /// Whether the open segments of a rule's order were sealed.
+    pub(super) has_sealed: bool,
+    /// What of the segments stays that the order under way spills.
+    stays: Option<(Wanted, Why)>,
     /// Segments after each other that could not be moved from or to an upstream.
     refusals: u32,
     /// Until when nothing is stored in upstreams by itself: the last try failed.
@@ -81,6 +87,8 @@ impl Placer {
             pace: Pace::default(),
             copied: None,
             given_up: HashSet::new(),
+            has_sealed: false,
+            stays: None,
             refusals: 0,
             rests_until: None,
             sweep_due: None,
@@ -108,6 +116,18 @@ impl Placer {
             self.run_job(inner, catalogue, job, occasion).await?;
         }
         let order = inner.placing.order();
+        if let Some(leaving) = order.as_ref().and_then(Order::leaving) {
+            if self.seal_open(inner, catalogue, facts, leaving).await {
+                return Ok(true);
+            }
+            self.stays = Some((leaving.stays(), leaving.why()));
+        }
+        if let Some(Order::Gather(leaving)) = &order {
+            if self.gather(inner, catalogue, leaving, (facts, busy)).await? {
+                self.order_done(inner);
+            }
+            return Ok(true);
+        }
         let mut chosen = self.choose(inner, facts, busy, order.as_ref());
         let bytes = |segment| facts.iter().find(|f| f.id == segment).map_or(0, |f| f.bytes);
         if order.is_none() && !inner.shared.flash.allows() {
@@ -129,7 +149,7 @@ impl Placer {
                 return Ok(true);
             }
             let away = way.from == UPSTREAM || way.to == UPSTREAM;
-            let why = order.as_ref().map_or_else(|| why(way), super::Order::why);
+            let why = order.as_ref().map_or_else(|| why(way), Order::why);
             let (job, occasion) = (Job::new(segment, way), Occasion { why, bytes: bytes(segment) });
             if away && self.refusals >= REFUSALS_MAX {
                 inner.placing.failed.fetch_add(1, Relaxed);
@@ -148,10 +168,15 @@ impl Placer {
         self.refusals = 0;
         let failed = !self.given_up.is_empty();
         if order.is_some() {
-            inner.placing.order_done();
-            self.given_up.clear();
+            self.order_done(inner);
         }
         Ok(order.is_some() && !failed)
+    }
+
+    fn order_done(&mut self, inner: &Inner) {
+        inner.placing.order_done();
+        self.given_up.clear();
+        (self.has_sealed, self.stays) = (false, None);
     }
 
     fn gave_up(&mut self, segment: SegmentId, way: Way, ordered: bool) {
@@ -167,9 +192,10 @@ impl Placer {
         inner: &Inner,
         facts: &[SegmentFacts],
         busy: &[SegmentId],
-        order: Option<&super::Order>,
+        order: Option<&Order>,
     ) -> Vec<(SegmentId, Way)> {
         let dead_percent = inner.compaction.settings().dead_percent;
+        let kept = inner.placing.kept();
         let placed: Vec<PlacedFacts> = facts
             .iter()
             .map(|segment| PlacedFacts {
@@ -183,6 +209,7 @@ impl Placer {
                     && !self.parked.iter().any(|(job, _)| job.segment == segment.id),
                 worth_keeping: segment.references > 0 && !segment.is_worth(dead_percent),
                 mostly_dead: segment.references > 0 && segment.is_worth(UPSTREAM_DEAD_PERCENT),
+                kept: kept.contains(&segment.id),
                 heat: self.heat.of(segment.id),
             })
             .collect();
@@ -237,10 +264,11 @@ impl Placer {
     ) -> Result<Event, StepError> {
         match step {
             Step::PickOut => {
-                if let Some(is_hot) = inner.is_hot.get() {
+                if let Some((wanted, why)) = self.stays.clone().or_else(|| hot(inner)) {
                     let picked = Picked::begin(inner, job.segment);
-                    let done = pick_out(inner, catalogue, job.segment, is_hot.clone(), &mut self.pace).await;
-                    picked.end(inner, Reason::Heat.into(), done.as_ref().err());
+                    let those = (wanted, To::Others);
+                    let done = pick_out(inner, catalogue, job.segment, those, &mut self.pace).await;
+                    picked.end(inner, why, done.as_ref().err());
                     done?;
                 }
             }
@@ -299,6 +327,13 @@ impl Placer {
         }
         Ok(to)
     }
+}
+
+/// What stays of a segment that is spilled without a rule: what is read so much.
+fn hot(inner: &Inner) -> Option<(Wanted, Why)> {
+    let is_hot = inner.is_hot.get()?.clone();
+    let wanted = move |owner: &Owner| owner.part.is_none() && is_hot(owner.body, owner.offset);
+    Some((Arc::new(wanted), Reason::Heat.into()))
 }
 
 /// Why a segment goes that nobody ordered: what comes down does so because its tier is too full, what comes up to be emptied.

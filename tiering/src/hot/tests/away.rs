@@ -3,6 +3,7 @@
 use super::bench::{Bench, Tuned};
 use super::placing::{OBJECTS, carried_out, filled, reads_back, segments_in};
 use super::*;
+use crate::decisions::{Reason, Why};
 use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 use crate::hot::{Fault, OpenError, Order, PlacingSettings, ReadError, Upstreams, segment_file_name};
 use crate::upstream::tests::fake::{Call, Effect, FakeStore};
@@ -44,7 +45,7 @@ async fn what_is_spilled_to_an_upstream_reads_back_from_there_and_comes_back_whe
         assert!(bench.tier.metrics().reads_away as usize >= OBJECTS);
         assert_eq!(bench.tier.stray_files(), [""; 0]);
         let one = bench.catalogue.segments().unwrap().into_iter().find(|one| one.length > 64).unwrap();
-        carried_out(&bench, Order::Promote { segments: vec![one.segment_id()], job: Some(7) }).await;
+        carried_out(&bench, Order::Promote { segments: vec![one.segment_id()], why: Why::job(7) }).await;
         assert_eq!(segments_in(&bench, HOT), [segment_file_name(one.segment_id())]);
         carried_out(&bench, Order::DrainUpstream).await;
         assert_eq!((segments_in(&bench, HOT), stored(&store)), (sealed.clone(), vec![]));
@@ -177,7 +178,8 @@ async fn a_read_from_an_upstream_is_right_or_says_why_it_is_not() {
     store.set_object(&object, rotten);
     let failed = read().await.expect_err("rotten");
     assert!(matches!(failed, ReadError::Corrupt { fault: Fault::Block(0), .. }), "{failed}");
-    carried_out(&bench, Order::Promote { segments: vec![extent.segment_id()], job: None }).await;
+    carried_out(&bench, Order::Promote { segments: vec![extent.segment_id()], why: Reason::Asked.into() })
+        .await;
     assert_eq!(bench.tier.placing().failed, 1, "what is not whole does not come back as if it were");
     store.set_object(&object, stored);
     store.fail(Call::Get, 2, Effect::Status(503, "SlowDown"));

@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, Tuned};
 use super::*;
-use crate::decisions::{Kind, Outcome, Place, Reason, Wanted};
+use crate::decisions::{Kind, Outcome, Place, Reason, Wanted, Why};
 use crate::hot::catalogue::{COLD, HOT};
 use crate::hot::{FileCall, Intercept, OpenError, Order, PlacingSettings, Step, segment_file_name};
 use mlgw_metadata::schema::SegmentState;
@@ -74,7 +74,7 @@ async fn what_is_spilled_reads_back_from_there_and_comes_back_when_asked() {
     assert_eq!(bench.tier.stray_files(), [""; 0]);
     let one =
         bench.catalogue.segments().unwrap().into_iter().find(|one| one.length > 64).unwrap().segment_id();
-    carried_out(&bench, Order::Promote { segments: vec![one], job: Some(7) }).await;
+    carried_out(&bench, Order::Promote { segments: vec![one], why: Why::job(7) }).await;
     assert_eq!(segments_in(&bench, HOT), [segment_file_name(one)]);
     let wanted = Wanted { limit: 1, kind: Some(Kind::Promote), bucket: None };
     let told = bench.tier.inner.decisions.list(wanted).remove(0);

@@ -1,0 +1,171 @@
+//! `/v1/policy/outcomes`: what became of what was decided, by rule and by dataset, beside what other caches would have got.
+//!
+//! Counted since the server started, the part about other caches lately and on a sample; what bounds have been learnt from it is in the history.
+
+use super::Admin;
+use crate::metrics::exposition::{Family, Value};
+use crate::metrics::table::{
+    POLICY_ACCESSES, POLICY_AHEAD, POLICY_BLOCKS, POLICY_KEPT, POLICY_OUTCOMES, POLICY_SHADOW,
+};
+use axum::Json;
+use axum::extract::State;
+use mlgw_policies::engine::Outcome;
+use mlgw_policies::outcomes::{Count, Tally};
+use mlgw_policies::shadow::Shadows;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What the engine's decisions count as that no rule spoke of.
+const ENGINE: &str = "engine";
+/// Datasets that are shown: those of which most was read.
+const DATASETS_SHOWN: usize = 100;
+
+/// What became of what was decided.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PolicyOutcomes {
+    /// By who wanted the copies; the engine first.
+    pub rules: Vec<RuleOutcomes>,
+    /// What became of blocks that were read ahead.
+    pub ahead: AheadOutcomes,
+    /// The datasets of which most was read lately.
+    pub datasets: Vec<DatasetOutcomes>,
+}
+
+/// What became of the copies that somebody wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleOutcomes {
+    /// The rule, or `engine` where none spoke.
+    pub rule: String,
+    /// Bytes of copies that were made.
+    pub kept_bytes: u64,
+    /// Bytes of those of them that were read again.
+    pub used_bytes: u64,
+    /// Bytes of those that went, and nobody had read them.
+    pub wasted_bytes: u64,
+    /// Bytes of those that went, and were asked for afterwards.
+    pub missed_bytes: u64,
+    /// Bytes of blocks that passed by, and were asked for again.
+    pub passed_again_bytes: u64,
+}
+
+/// What became of blocks that were read ahead.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AheadOutcomes {
+    /// There when they were asked for.
+    pub used: u64,
+    /// Asked for while they were under way.
+    pub late: u64,
+    /// Fetched, and never asked for.
+    pub wasted: u64,
+    /// Not fetched: there was no room, or they were there.
+    pub declined: u64,
+    /// Guessed, and not there.
+    pub absent: u64,
+    /// How many are read ahead of one reader at most by now.
+    pub depth: u32,
+}
+
+/// What a dataset got, and would have got: shares of the bytes that were read of it lately.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DatasetOutcomes {
+    /// Its bucket.
+    pub bucket: String,
+    /// What its keys are like.
+    pub keys: String,
+    /// What was here.
+    pub here: f64,
+    /// What LRU would have had.
+    pub lru: f64,
+    /// What S3-FIFO would have had.
+    pub s3_fifo: f64,
+    /// What would have been here if nothing was ever evicted.
+    pub never_evict: f64,
+}
+
+pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Json<PolicyOutcomes> {
+    let (rules, datasets, depth) = admin.keeper.ask(|decider, _| {
+        let rules: Vec<RuleOutcomes> =
+            decider.outcomes.tallies().map(|(rule, tally)| of_rule(rule, tally)).collect();
+        let mut datasets: Vec<(u16, Shadows)> = decider.shadow.datasets().collect();
+        datasets.sort_by(|(a, one), (b, other)| other.bytes.total_cmp(&one.bytes).then(a.cmp(b)));
+        let named = datasets.into_iter().take(DATASETS_SHOWN).map(|(number, shadows)| {
+            let name = decider.engine.dataset_name(number);
+            (name.bucket, format!("{}{}", name.folder, name.pattern), shadows)
+        });
+        (rules, named.collect::<Vec<_>>(), decider.program().prefetch_depth())
+    });
+    let names = admin.bucket_names();
+    let dataset = |(bucket, keys, shadows): (u64, String, Shadows)| {
+        let [here, lru, s3_fifo, never_evict] = shadows.ratios()?.map(|ratio| (ratio * 1e4).round() / 1e4);
+        let bucket = names.get(&bucket).cloned().unwrap_or_else(|| format!("#{bucket}"));
+        Some(DatasetOutcomes { bucket, keys, here, lru, s3_fifo, never_evict })
+    };
+    let of = |outcome: Outcome| admin.keeper.metrics().ahead[outcome as usize];
+    let ahead = AheadOutcomes {
+        used: of(Outcome::Used),
+        late: of(Outcome::Late),
+        wasted: of(Outcome::Wasted),
+        declined: of(Outcome::Declined),
+        absent: of(Outcome::Absent),
+        depth,
+    };
+    Json(PolicyOutcomes { rules, ahead, datasets: datasets.into_iter().filter_map(dataset).collect() })
+}
+
+fn of_rule(rule: &str, tally: &Tally) -> RuleOutcomes {
+    let rule = if rule.is_empty() { ENGINE } else { rule }.to_owned();
+    let [kept_bytes, used_bytes, wasted_bytes, missed_bytes, passed_again_bytes] = bytes(tally);
+    RuleOutcomes { rule, kept_bytes, used_bytes, wasted_bytes, missed_bytes, passed_again_bytes }
+}
+
+fn bytes(tally: &Tally) -> [u64; 5] {
+    let Tally { kept, used, wasted, missed, passed_again } = tally;
+    [kept, used, wasted, missed, passed_again].map(|Count { bytes, .. }| *bytes)
+}
+
+impl Admin {
+    /// What the engine hears, says and holds.
+    pub(super) fn engine_families(&self) -> Vec<Family> {
+        let said = self.keeper.metrics();
+        let (sums, shadows) = self.keeper.ask(|decider, _| {
+            let sum = decider.outcomes.tallies().fold([0; 5], |mut sum, (_, tally)| {
+                sum.iter_mut().zip(bytes(tally)).for_each(|(sum, bytes)| *sum += bytes);
+                sum
+            });
+            (sum, decider.shadow.total())
+        });
+        let blocks =
+            [("hit", said.hits), ("keep", said.kept), ("bypass", said.bypassed), ("evict", said.evicted)];
+        let kept = [
+            ("kept", said.kept_bytes),
+            ("pinned", said.pinned_bytes),
+            ("capacity", said.capacity_bytes),
+            ("memory", said.memory_bytes),
+        ];
+        let count = |family: Family, names: &[(&str, u64)]| {
+            names.iter().fold(family, |family, (name, count)| family.with(&[name], Value::Count(*count)))
+        };
+        let named: Vec<_> =
+            ["used", "late", "wasted", "declined", "absent"].into_iter().zip(said.ahead).collect();
+        let became: Vec<_> =
+            ["kept", "used", "wasted", "missed", "passed_again"].into_iter().zip(sums).collect();
+        let mut held = Family::new(POLICY_KEPT);
+        for (what, bytes) in kept {
+            held.push(&[what], Value::Level(i64::try_from(bytes).unwrap_or(i64::MAX)));
+        }
+        let mut shadow = Family::new(POLICY_SHADOW);
+        for (cache, ratio) in
+            ["here", "lru", "s3-fifo", "never-evict"].into_iter().zip(shadows.ratios().into_iter().flatten())
+        {
+            shadow.push(&[cache], Value::Level((ratio * 100.0).round() as i64));
+        }
+        vec![
+            Family::single(POLICY_ACCESSES, Value::Count(said.accesses)),
+            count(Family::new(POLICY_BLOCKS), &blocks),
+            count(Family::new(POLICY_AHEAD), &named),
+            count(Family::new(POLICY_OUTCOMES), &became),
+            held,
+            shadow,
+        ]
+    }
+}

@@ -1,0 +1,197 @@
+//! What the policy engine hears, written down, so that it knows after a restart what it knew before.
+//!
+//! `diary/000001.mlgwtrace` and so on in the data directory; a start reads them and tells the engine again ([`Diary::open`]). Always: no more than a few
+//! files, of which the oldest go, so what is old is forgotten; nobody who reads or writes waits for it; a file that is damaged is read up to there.
+//! When power fails, what was heard in the last seconds is lost. No byte depends on it.
+
+use crate::trace_files::{PIECES_WAITING_MAX, file_name, files, write};
+use mlgw_common::limits::{DIARY_FILE_BYTES, KIB};
+use mlgw_policies::trace::{HEADER_BYTES, TraceReader};
+use mlgw_tiering::Keeper;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tokio::task::JoinHandle as Task;
+
+/// How often what was heard is handed to the disk.
+const FLUSH_EVERY: Duration = Duration::from_secs(5);
+const PIECE_BYTES: usize = 256 * KIB as usize;
+
+/// The diary of a server.
+pub struct Diary {
+    keeper: Keeper,
+    /// None when nothing is written down.
+    writing: Option<(Task<()>, JoinHandle<io::Result<()>>)>,
+}
+
+impl Diary {
+    /// Tells the engine what is written, and writes down what it hears from now on, in so many bytes at most; with 0 nothing is, and what was goes.
+    /// Called within a tokio runtime, before anybody asks for anything.
+    ///
+    /// # Errors
+    /// When the directory cannot be made or read. A file that cannot be is passed over.
+    pub fn open(data_dir: &Path, keeper: Keeper, bytes_max: u64) -> io::Result<Self> {
+        let dir = data_dir.join("diary");
+        if bytes_max == 0 {
+            match fs::remove_dir_all(&dir) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => return Ok(Self { keeper, writing: None }),
+            }
+        }
+        fs::create_dir_all(&dir)?;
+        let known = files(&dir)?;
+        let mut recalled = 0;
+        for (number, _) in &known {
+            let path = dir.join(file_name(*number));
+            match recall(&path, &keeper) {
+                Ok(accesses) => recalled += accesses,
+                Err(error) => {
+                    tracing::warn!(file = %path.display(), %error, "what is behind that is not recalled")
+                }
+            }
+        }
+        tracing::info!(accesses = recalled, "the policy engine recalls what it had heard");
+        let last = known.last().map_or(0, |(number, _)| *number);
+        let writing = begin(dir, last, bytes_max.div_ceil(DIARY_FILE_BYTES).max(2), &keeper)?;
+        Ok(Self { keeper, writing: Some(writing) })
+    }
+
+    /// All that was heard is on the disk then. Blocks.
+    pub fn close(self) {
+        let Some((flushing, writer)) = self.writing else { return };
+        flushing.abort();
+        self.keeper.end_diary();
+        if let Ok(Err(error)) = writer.join() {
+            tracing::warn!(%error, "what the policy engine heard last is not written down");
+        }
+    }
+}
+
+fn begin(
+    dir: PathBuf,
+    after: u64,
+    files_max: u64,
+    keeper: &Keeper,
+) -> io::Result<(Task<()>, JoinHandle<io::Result<()>>)> {
+    let (pieces, taken) = sync_channel(PIECES_WAITING_MAX);
+    let writer =
+        thread::Builder::new().name("diary".into()).spawn(move || write(&dir, after, files_max, &taken))?;
+    // What the disk cannot keep up with is not written down: the engine has heard it all the same.
+    keeper.keep_diary(DIARY_FILE_BYTES, Box::new(move |piece| pieces.try_send(piece).is_ok()));
+    let keeper = keeper.clone();
+    let flushing = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(FLUSH_EVERY).await;
+            if !keeper.flush_diary() {
+                tracing::warn!(
+                    "what the policy engine hears is not written down any more: the disk did not keep up"
+                );
+                keeper.end_diary();
+                return;
+            }
+        }
+    });
+    Ok((flushing, writer))
+}
+
+/// Tells the engine what a file holds; how many accesses.
+fn recall(path: &Path, keeper: &Keeper) -> io::Result<u64> {
+    let (mut file, mut reader) = (File::open(path)?, TraceReader::new());
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut accesses = 0;
+    let head = file.read(&mut piece[..HEADER_BYTES])?;
+    reader.push(&piece[..head]);
+    if reader.read().map_err(io::Error::other)?.is_some() {
+        return Err(io::Error::other("it begins with an access"));
+    }
+    // A file of which not even the head came to the disk.
+    let Some(began_ms) = reader.began_ms() else { return Ok(0) };
+    loop {
+        let bytes = file.read(&mut piece)?;
+        reader.push(&piece[..bytes]);
+        while let Some(access) = reader.read().map_err(io::Error::other)? {
+            keeper.recall(began_ms, &access);
+            accesses += 1;
+        }
+        if bytes == 0 {
+            return Ok(accesses);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Diary;
+    use mlgw_common::limits::{DIARY_FILE_BYTES, MIB};
+    use mlgw_common::{BucketId, ObjectKey, SystemClock};
+    use mlgw_policies::language::{Phase, Program};
+    use mlgw_policies::{Caller, Op};
+    use mlgw_tiering::Keeper;
+    use mlgw_tiering::policy::{Asking, Request};
+    use std::path::Path;
+    use std::sync::Arc;
+
+    fn keeper() -> Keeper {
+        Keeper::new(1 << 16, Arc::new(Program::built_in().unwrap()), &SystemClock)
+    }
+
+    fn open(dir: &Path, bytes_max: u64) -> Diary {
+        Diary::open(dir, keeper(), bytes_max).unwrap()
+    }
+
+    /// Passes over a dataset, in order.
+    fn pass(keeper: &Keeper, objects: u64) {
+        for n in 0..objects {
+            let key = ObjectKey::new(&format!("train/{n:05}.jpg")).unwrap();
+            let asking = Asking::plain(Caller { id: 1, family: 2 });
+            keeper.note(&Request { asking, bucket: BucketId(3), key: &key, op: Op::Read, size: 10 }, 0..10);
+        }
+    }
+
+    fn known(keeper: &Keeper) -> Option<(u32, Option<Phase>, u64)> {
+        keeper.ask(|decider, _| {
+            let workload = decider.workloads.get(2)?;
+            Some((workload.sets[0].passes, workload.phase, workload.items))
+        })
+    }
+
+    #[tokio::test]
+    async fn what_was_known_before_a_restart_is_known_after_it_and_counting_goes_on() {
+        let room = tempfile::tempdir().unwrap();
+        let first = open(room.path(), 16 * MIB);
+        (0..2).for_each(|_| pass(&first.keeper, 300));
+        let before = known(&first.keeper);
+        let began_ms = first.keeper.began_ms();
+        first.close();
+        let second = open(room.path(), 16 * MIB);
+        assert!(before.is_some() && known(&second.keeper) == before);
+        assert!(second.keeper.began_ms() >= began_ms && second.keeper.began_ms() < began_ms + 3_600_000);
+        pass(&second.keeper, 300);
+        let (passes, phase, _) = known(&second.keeper).unwrap();
+        assert_eq!((passes, phase), (before.unwrap().0 + 1, Some(Phase::Training)));
+        second.close();
+        let none = open(room.path(), 0);
+        assert_eq!(known(&none.keeper), None);
+        assert_eq!(known(&open(room.path(), 16 * MIB).keeper), None, "nothing is left of it");
+    }
+
+    #[tokio::test]
+    async fn it_takes_no_more_than_it_may_and_a_damaged_file_costs_only_what_is_behind() {
+        let room = tempfile::tempdir().unwrap();
+        for round in 0..4 {
+            let diary = open(room.path(), DIARY_FILE_BYTES);
+            pass(&diary.keeper, 100 + round);
+            diary.close();
+        }
+        let mut names: Vec<_> =
+            room.path().join("diary").read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+        names.sort();
+        assert_eq!(names.len(), 2, "{names:?}");
+        let bytes = std::fs::read(&names[0]).unwrap();
+        std::fs::write(&names[0], &bytes[..bytes.len() / 2]).unwrap();
+        assert!(known(&open(room.path(), DIARY_FILE_BYTES).keeper).is_some());
+    }
+}

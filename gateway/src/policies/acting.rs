@@ -1,0 +1,149 @@
+//! What rules say of objects at rest, done: a round over all of them now and then.
+//!
+//! - `walk`: what rules say of each object, found out a page at a time;
+//! - `groups`: checkpoints of our own buckets, and which of them stay;
+//! - `found`, `segments`: what that comes to, and orders by segments;
+//! - `effects`: pins, moves and evictions carried out;
+//! - `deleting`: checkpoints that a rule deletes, after their grace;
+//! - `standing`: what others see of it.
+//!
+//! A round begins when the policy changes, when a checkpoint becomes complete, and every `policy.look_every`; there is one at a time. Always: what to do
+//! is decided anew from what is stored and what the policy says now, so nothing has to be remembered and what was begun by an older policy ends with it; the
+//! orders of a round are bounded, and the rest comes in the next. When power fails pins are set again by the first round, and moves go on from
+//! where segments are.
+
+mod deleting;
+mod effects;
+mod found;
+mod groups;
+mod segments;
+pub mod standing;
+mod walk;
+
+pub use standing::Standing;
+
+use crate::admin::Admin;
+use crate::s3::Gateway;
+use effects::Pinned;
+use mlgw_policies::at_rest::{Areas, Pins, Scope};
+use mlgw_policies::checkpoints::{Checkpoints, Limits};
+use mlgw_policies::language::Program;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use walk::Ended;
+
+/// How soon a round follows one that has left something to do.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// How many rounds follow each other so.
+const AGAIN_MAX: u32 = 10;
+/// In every so many rounds all objects are looked at for checkpoints though none was heard of: who brings objects in by a job is not heard.
+const ROUNDS_BETWEEN_LOOKS: u64 = 60;
+/// How often it is looked whether a checkpoint became complete.
+const GLANCE: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub struct Acting {
+    admin: Arc<Admin>,
+    gateway: Arc<Gateway>,
+    every: Duration,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// What a round leaves to the next.
+#[derive(Default)]
+struct State {
+    program: Option<Arc<Program>>,
+    areas: Areas,
+    own_pins: Pins,
+    copy_pins: Pins,
+    pinned: Pinned,
+    /// When orders were given that make small segments.
+    loose: VecDeque<Instant>,
+    rounds: u64,
+    /// Whether our own buckets were looked at for checkpoints, and there were any.
+    has_checkpoints: Option<bool>,
+}
+
+impl Acting {
+    /// Begins to act, until [`Acting::stop`].
+    #[must_use]
+    pub fn start(admin: Arc<Admin>, gateway: Arc<Gateway>, every: Duration) -> Arc<Self> {
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let acting = Arc::new(Self { admin, gateway, every, stop, tasks });
+        acting.watch_doomed(&[]);
+        acting.tasks.spawn(Arc::clone(&acting).run());
+        acting
+    }
+
+    /// Ends it, and waits for what is at work.
+    pub async fn stop(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    async fn run(self: Arc<Self>) {
+        let (mut programs, mut state, mut agains) = (self.admin.policies.program(), State::default(), 0);
+        loop {
+            let program = Arc::clone(&programs.borrow_and_update());
+            let completions = self.completions();
+            let is_again = match self.round(program, &mut state).await {
+                Ok(is_again) => is_again && agains < AGAIN_MAX,
+                Err(Ended::Stopping) => return,
+                Err(Ended::Failed(error)) => {
+                    tracing::warn!(
+                        error,
+                        "what rules say of objects at rest was not done; it is tried again"
+                    );
+                    false
+                }
+            };
+            agains = if is_again { agains + 1 } else { 0 };
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                changed = programs.changed() => if changed.is_err() { return },
+                () = self.completed_since(completions) => {}
+                () = tokio::time::sleep(if is_again { AGAIN_AFTER } else { self.every }) => {}
+            }
+        }
+    }
+
+    fn completions(&self) -> (usize, u64) {
+        self.admin.keeper.ask(|decider, _| decider.checkpoints.completions())
+    }
+
+    async fn completed_since(&self, before: (usize, u64)) {
+        loop {
+            tokio::time::sleep(GLANCE).await;
+            if self.completions() != before {
+                return;
+            }
+        }
+    }
+
+    /// One round; says whether there is more to do at once.
+    async fn round(self: &Arc<Self>, program: Arc<Program>, state: &mut State) -> Result<bool, Ended> {
+        if !state.program.as_ref().is_some_and(|known| Arc::ptr_eq(known, &program)) {
+            state.areas = Areas::default();
+            state.program = Some(Arc::clone(&program));
+        }
+        let heard = self.admin.keeper.ask(|decider, _| decider.checkpoints.series().next().is_some());
+        let scope = Scope::of(&program);
+        let mut own = Checkpoints::new(Limits::default());
+        let is_time = state.rounds.is_multiple_of(ROUNDS_BETWEEN_LOOKS);
+        state.rounds += 1;
+        if heard || is_time || scope.objects || state.has_checkpoints.unwrap_or(true) {
+            own = self.find_checkpoints().await?;
+            state.has_checkpoints = Some(own.series().next().is_some());
+        }
+        if !scope.objects && !heard && state.has_checkpoints == Some(false) {
+            return self.do_nothing(state).await.map(|()| false);
+        }
+        let (walk, found) = self.find(program, own, state.areas.clone()).await?;
+        self.carry_out(&walk, found, state).await
+    }
+}

@@ -1,0 +1,258 @@
+//! Pins, moves and evictions carried out.
+//!
+//! Always: pins are set before anything is moved; an order is waited for before the next is given; the hot tier is not filled by what rules bring up
+//! beyond the mark down to which it spills.
+
+use super::found::{Evicted, Found};
+use super::segments::{Going, Ordered, SegmentNow};
+use super::standing::Outcome;
+use super::walk::{Ended, Walk};
+use super::{Acting, State};
+use mlgw_common::limits::ORDER_SEGMENTS_MAX;
+use mlgw_common::{BucketId, SegmentId};
+use mlgw_metadata::schema::SegmentState;
+use mlgw_policies::at_rest::Candidate;
+use mlgw_policies::language::{ActionKind, Setting};
+use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
+use mlgw_tiering::hot::UPSTREAM_TIER;
+use mlgw_tiering::{Gone, Order, PinnedCopies};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether an order is carried out.
+const GLANCE: Duration = Duration::from_millis(50);
+/// Orders of one round.
+const ORDERS_MAX: usize = 16;
+/// An order that makes segments of less than this is given so many times in an hour at most.
+const LOOSE_BYTES: u64 = 8 << 20;
+const LOOSE_MAX: usize = 12;
+const LOOSE_WITHIN: Duration = Duration::from_hours(1);
+/// The hot tier's number.
+const HOT: u32 = 0;
+
+/// What is pinned, by bucket and key.
+#[derive(Default)]
+pub(super) struct Pinned(HashSet<(u64, Box<str>)>);
+
+impl Acting {
+    /// No rule speaks of objects at rest, and there are no checkpoints.
+    pub(super) async fn do_nothing(self: &Arc<Self>, state: &mut State) -> Result<(), Ended> {
+        self.admin.tiers.hot.set_kept(HashSet::new());
+        self.admin.jobs.set_rule_pins(Vec::new());
+        state.own_pins.clear();
+        state.copy_pins.clear();
+        self.count_pins(&mut state.pinned, Pinned::default());
+        self.delete_due(None, Vec::new()).await
+    }
+
+    /// Carries out what was found; says whether there is more to do at once.
+    pub(super) async fn carry_out(
+        self: &Arc<Self>,
+        walk: &Arc<Walk>,
+        mut found: Found,
+        state: &mut State,
+    ) -> Result<bool, Ended> {
+        let doomed = found.retained.superfluous(&walk.own, &mut found.areas);
+        let mut is_more = found.areas != state.areas;
+        state.areas = std::mem::take(&mut found.areas);
+        let kept = self.pin(walk, &mut found, state);
+        self.evict(std::mem::take(&mut found.evicted)).await?;
+        is_more |= self.promote(std::mem::take(&mut found.rising)).await?;
+        for (going, to_upstream) in [(found.falling, false), (found.falling_far, true)] {
+            is_more |= self.spill(going, to_upstream, &kept, state).await?;
+        }
+        self.delete_due(Some(walk), doomed).await?;
+        Ok(is_more)
+    }
+
+    /// Pins what there is room for. Returns the segments of our own that are pinned.
+    fn pin(&self, walk: &Walk, found: &mut Found, state: &mut State) -> HashSet<SegmentId> {
+        let now_ms = walk.now.as_millis();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is 0 to 100")]
+        let percent = walk.program.settings().size(Setting::PinMax) as u64;
+        let hot_bytes = self.admin.loaded.load().config.hot_capacity_bytes(&self.admin.machine);
+        let copies_bytes = self.admin.bound.copies().map_or(0, |copies| copies.metrics().limit_bytes);
+        let own = std::mem::take(&mut found.own_pins);
+        let own = state.own_pins.choose(now_ms, own, hot_bytes / 100 * percent);
+        let copies = std::mem::take(&mut found.copy_pins);
+        let copies = state.copy_pins.choose(now_ms, copies, copies_bytes / 100 * percent);
+        let name = |one: &Candidate| (one.bucket, one.key.clone());
+        let segments = own.iter().filter_map(|one| found.segments_of.get(&name(one))).flatten();
+        let kept: HashSet<SegmentId> = segments.copied().collect();
+        self.admin.tiers.hot.set_kept(kept.clone());
+        self.admin.jobs.set_rule_pins(pinned_copies(&copies));
+        self.count_pins(&mut state.pinned, Pinned(own.iter().chain(&copies).map(name).collect()));
+        kept
+    }
+
+    fn count_pins(&self, before: &mut Pinned, now: Pinned) {
+        let count = |one: &Pinned, other: &Pinned| one.0.difference(&other.0).count() as u64;
+        self.admin.standing.count(ActionKind::Pin, Outcome::Done, count(&now, before));
+        self.admin.standing.count(ActionKind::Unpin, Outcome::Done, count(before, &now));
+        *before = now;
+    }
+
+    /// Lets go of copies, and gives their disk back.
+    async fn evict(self: &Arc<Self>, evicted: Vec<Evicted>) -> Result<(), Ended> {
+        let Some(copies) = self.admin.bound.copies().cloned().filter(|_| !evicted.is_empty()) else {
+            return Ok(());
+        };
+        let (count, forgetting) = (evicted.len() as u64, copies.clone());
+        let forgotten = tokio::task::spawn_blocking(move || {
+            let mut sums = BTreeMap::<(BucketId, Arc<str>), (u64, u64)>::new();
+            for Evicted { bucket, key, bytes, rule } in evicted {
+                forgetting.forget(bucket, &key);
+                let sum = sums.entry((bucket, rule)).or_default();
+                *sum = (sum.0 + 1, sum.1 + bytes);
+            }
+            for ((bucket, rule), (count, bytes)) in sums {
+                let gone = Gone { kind: Kind::Evict, count, bytes };
+                forgetting.note_let_go(bucket, "", gone, Why::rule(&rule));
+            }
+        });
+        forgotten.await.map_err(|error| Ended::Failed(error.to_string()))?;
+        copies.release_dead().await;
+        self.admin.standing.count(ActionKind::Evict, Outcome::Done, count);
+        Ok(())
+    }
+
+    /// Brings segments up, as far as there is room; says whether there are more of them.
+    async fn promote(
+        &self,
+        rising: BTreeMap<Arc<str>, std::collections::BTreeSet<SegmentId>>,
+    ) -> Result<bool, Ended> {
+        let mut is_more = false;
+        for (rule, segments) in rising.into_iter().take(ORDERS_MAX) {
+            is_more |= segments.len() > ORDER_SEGMENTS_MAX;
+            let why = Why::rule(&rule);
+            let mut room = self.room_to_promote();
+            let (mut fits, mut refused) = (Vec::new(), 0);
+            for segment in segments.into_iter().take(ORDER_SEGMENTS_MAX) {
+                let bytes = self.admin.catalogue.segment(segment).map_or(0, |segment| segment.length);
+                let is_allowed = self.admin.tiers.hot.flash().allows();
+                if is_allowed && bytes <= room {
+                    room -= bytes;
+                    fits.push(segment);
+                    continue;
+                }
+                refused += 1;
+                let outcome =
+                    if is_allowed { decisions::Outcome::NoRoom } else { decisions::Outcome::OverBudget };
+                let (kind, what, to) = (Kind::Promote, What::Segment(segment), Place::Hot);
+                let from = self.place_of(segment);
+                self.admin.decisions.record(&Decided { kind, what, from, to, bytes, why, outcome });
+            }
+            self.admin.standing.count(ActionKind::Promote, Outcome::NoRoom, refused);
+            // What has no room now has none at once.
+            is_more &= refused == 0;
+            if !fits.is_empty() {
+                self.carried_out(Order::Promote { segments: fits.clone(), why }).await?;
+                self.count_moved(ActionKind::Promote, &fits, |tier| tier == HOT);
+            }
+        }
+        Ok(is_more)
+    }
+
+    /// Bytes by which the hot tier can grow and not spill.
+    fn room_to_promote(&self) -> u64 {
+        let (used, room) = self.admin.tiers.hot.fill();
+        let percent = u128::from(self.admin.loaded.load().config.cold.spill_to_percent);
+        let mark = (u128::from(used) + u128::from(room)) * percent / 100;
+        u64::try_from(mark).unwrap_or(u64::MAX).saturating_sub(used).min(room)
+    }
+
+    fn place_of(&self, segment: SegmentId) -> Place {
+        match self.admin.catalogue.segment(segment).map(|segment| segment.tier) {
+            Some(UPSTREAM_TIER) => Place::Upstream,
+            _ => Place::Cold,
+        }
+    }
+
+    /// Has segments spilled, or gathered first; says whether there is more to do at once.
+    async fn spill(
+        &self,
+        going: Going,
+        to_upstream: bool,
+        kept: &HashSet<SegmentId>,
+        state: &mut State,
+    ) -> Result<bool, Ended> {
+        if going.is_empty() {
+            return Ok(false);
+        }
+        let look = |segment: SegmentId| {
+            let now = self.admin.catalogue.segment(segment)?;
+            let usage = self.admin.catalogue.segment_usage(segment).ok()?;
+            Some(SegmentNow {
+                is_hot: now.tier == HOT,
+                is_open: now.state == SegmentState::Open,
+                is_kept: kept.contains(&segment),
+                live_bytes: usage.bytes,
+            })
+        };
+        let mut is_more = false;
+        for Ordered { order, segments, loose_bytes } in
+            going.orders(to_upstream, look).into_iter().take(ORDERS_MAX)
+        {
+            if loose_bytes.is_some_and(|bytes| bytes < LOOSE_BYTES) && !take_turn(state) {
+                continue;
+            }
+            let is_spill = matches!(order, Order::Spill { .. });
+            self.carried_out(order).await?;
+            if is_spill {
+                self.count_moved(ActionKind::Spill, &segments, |tier| tier != HOT);
+            } else {
+                is_more = true;
+            }
+            is_more |= segments.len() == ORDER_SEGMENTS_MAX;
+        }
+        Ok(is_more)
+    }
+
+    async fn carried_out(&self, order: Order) -> Result<(), Ended> {
+        let until = self.admin.tiers.hot.order(order);
+        while self.admin.tiers.hot.placing().orders_done < until {
+            tokio::select! {
+                () = tokio::time::sleep(GLANCE) => {}
+                () = self.stop.cancelled() => return Err(Ended::Stopping),
+            }
+        }
+        Ok(())
+    }
+
+    fn count_moved(&self, action: ActionKind, segments: &[SegmentId], is_there: impl Fn(u32) -> bool) {
+        // One that is gone was emptied meanwhile: what lived in it is in the hot tier.
+        let tier = |segment: &SegmentId| self.admin.catalogue.segment(*segment).map(|segment| segment.tier);
+        let moved = segments.iter().filter(|segment| tier(segment).is_none_or(&is_there)).count();
+        self.admin.standing.count(action, Outcome::Done, moved as u64);
+        self.admin.standing.count(action, Outcome::Failed, (segments.len() - moved) as u64);
+    }
+}
+
+/// Whether one more order may make small segments.
+fn take_turn(state: &mut State) -> bool {
+    while state.loose.front().is_some_and(|at| at.elapsed() > LOOSE_WITHIN) {
+        state.loose.pop_front();
+    }
+    let is_free = state.loose.len() < LOOSE_MAX;
+    if is_free {
+        state.loose.push_back(Instant::now());
+    }
+    is_free
+}
+
+fn pinned_copies(chosen: &[Candidate]) -> Vec<PinnedCopies> {
+    let mut buckets = BTreeMap::<u64, (HashSet<String>, u64)>::new();
+    for one in chosen {
+        let (keys, bytes) = buckets.entry(one.bucket).or_default();
+        keys.insert(one.key.to_string());
+        *bytes += one.bytes;
+    }
+    let pin = |(bucket, (keys, bytes_max))| PinnedCopies {
+        bucket: BucketId(bucket),
+        slices: Vec::new(),
+        keys: Some(Arc::new(keys)),
+        bytes_max,
+    };
+    buckets.into_iter().map(pin).collect()
+}

@@ -1,0 +1,321 @@
+//! The checkpoints of our own buckets, found by their keys, and what rules and settings say of them.
+//!
+//! Found anew in every round, so that what is decided of them, deleting above all, rests on what is stored and not on what was heard. The policy
+//! engine's own knowledge, which is of bound buckets and of what was heard, is put right by the way.
+
+use mlgw_metadata::schema::Bucket;
+use mlgw_policies::at_rest::{Area, Areas, By, Claim, Superfluous};
+use mlgw_policies::checkpoints::{Checkpoints, Generation, Keep, Limits, SeriesId};
+use mlgw_policies::language::{Fact, Facts, FileType, Property, Retain, Wish, Word as _};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Files of checkpoints that are collected before they are told in the order of time: at some 150 bytes each 15 MB.
+const FILES_AT_ONCE: usize = 100_000;
+
+/// A file that may be of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct File {
+    pub(super) at_ms: i64,
+    pub(super) bucket: u64,
+    pub(super) key: String,
+    pub(super) bytes: u64,
+}
+
+/// Our own checkpoints, while they are found.
+pub(super) struct Finding {
+    files: Vec<File>,
+    found: Checkpoints,
+}
+
+impl Finding {
+    pub(super) fn new() -> Self {
+        Self { files: Vec::new(), found: Checkpoints::new(Limits::default()) }
+    }
+
+    /// An object is there. Says whether it may be of a checkpoint.
+    pub(super) fn look(&mut self, bucket: u64, key: &str, at_ms: i64, bytes: u64) -> bool {
+        let is_file = Checkpoints::may_have(key);
+        if is_file {
+            self.files.push(File { at_ms, bucket, key: key.to_owned(), bytes });
+            if self.files.len() >= FILES_AT_ONCE {
+                self.tell();
+            }
+        }
+        is_file
+    }
+
+    fn tell(&mut self) {
+        self.files.sort_unstable();
+        for File { at_ms, bucket, key, bytes } in self.files.drain(..) {
+            self.found.listed(micros(at_ms), bucket, &key, bytes);
+        }
+    }
+
+    /// All is found, as of now.
+    pub(super) fn end(mut self, now_ms: i64) -> Checkpoints {
+        self.tell();
+        self.found.settle(micros(now_ms));
+        self.found
+    }
+}
+
+fn micros(ms: i64) -> u64 {
+    u64::try_from(ms).unwrap_or(0).saturating_mul(1000)
+}
+
+/// What the engine holds of our own buckets and is not there any more, is forgotten.
+pub(super) fn put_right(heard: &mut Checkpoints, own: &Checkpoints, buckets: &BTreeSet<u64>, until_us: u64) {
+    let there: BTreeSet<(u64, &str)> =
+        own.series().flat_map(|of| own.generations(of.id)).map(|one| (one.bucket, one.prefix)).collect();
+    let ours: Vec<SeriesId> =
+        heard.series().filter(|of| buckets.contains(&of.bucket)).map(|of| of.id).collect();
+    for series in ours {
+        let gone = heard
+            .generations(series)
+            .into_iter()
+            .filter(|one| one.last_us < until_us && !there.contains(&(one.bucket, one.prefix)));
+        let gone: Vec<_> = gone.map(|one| one.id).collect();
+        gone.into_iter().for_each(|id| heard.forget(id));
+    }
+}
+
+/// The newest complete checkpoints of each run are pinned, so many of them, where no rule says otherwise.
+pub(super) fn pin_newest(of: &Checkpoints, keep: u32, is_meant: impl Fn(u64) -> bool, areas: &mut Areas) {
+    for series in of.series().filter(|series| is_meant(series.bucket)) {
+        let newest = |one: &Generation<'_>| one.generation.is_some_and(|generation| generation < keep);
+        for one in of.generations(series.id).iter().filter(|one| newest(one)) {
+            let wish = Wish::Pin { period: None, bytes_max: None };
+            let claim = Claim { by: By::checkpoint_keep(), wish };
+            areas.add(Area::Checkpoint(one.bucket, one.prefix.into()), claim);
+        }
+    }
+}
+
+/// The facts of an object of ours, which is of this checkpoint.
+pub(super) struct InCheckpoint<'a> {
+    pub(super) checkpoint: Option<Generation<'a>>,
+    pub(super) rest: &'a dyn Facts,
+}
+
+impl Facts for InCheckpoint<'_> {
+    fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
+        match (property, &self.checkpoint) {
+            // What the engine has heard of it may be less.
+            (Property::CheckpointGeneration, one) => {
+                one.and_then(|one| one.generation).map(|number| Fact::Number(number.into()))
+            }
+            (Property::Type, Some(_)) => Some(Fact::Text(FileType::Checkpoint.name())),
+            _ => self.rest.fact(property, name),
+        }
+    }
+}
+
+/// What rules say of which checkpoints stay.
+#[derive(Default)]
+pub(super) struct Retained {
+    of: BTreeMap<SeriesId, Said>,
+    /// How good checkpoints are, by bucket and prefix.
+    measures: HashMap<(u64, String), f64>,
+}
+
+struct Said {
+    by: By,
+    retain: Retain,
+    /// Whether a person wrote the rule, not the server.
+    by_person: bool,
+    prefixes: BTreeSet<String>,
+}
+
+impl Retained {
+    /// A rule speaks of an object that is of `one`; `entry` is its user metadata by name. Of several rules the strongest is heard for a run.
+    pub(super) fn hear<'m>(
+        &mut self,
+        one: &Generation<'_>,
+        (by, retain, by_person): (&By, &Retain, bool),
+        entry: impl Fn(&str) -> Option<&'m str>,
+    ) {
+        if let Some(measure) = entry(&retain.best_by).and_then(|text| text.trim().parse().ok()) {
+            self.measures.insert((one.bucket, one.prefix.to_owned()), measure);
+        }
+        let said = || Said { by: by.clone(), retain: retain.clone(), by_person, prefixes: BTreeSet::new() };
+        let held = self.of.entry(one.id.series()).or_insert_with(said);
+        if by.rank < held.by.rank {
+            *held = said();
+        }
+        if by.rank == held.by.rank {
+            held.prefixes.insert(one.prefix.to_owned());
+        }
+    }
+
+    /// What may go: unpinned and moved down, by claims on it; those that are to be deleted are returned.
+    pub(super) fn superfluous(&self, own: &Checkpoints, areas: &mut Areas) -> Vec<Superfluous> {
+        let mut doomed = Vec::new();
+        for (series, Said { by, retain, by_person, prefixes }) in &self.of {
+            let keep = Keep {
+                last: retain.keep_last,
+                best: retain.keep_best,
+                lowest_is_best: !retain.highest,
+                every: retain.keep_every,
+            };
+            let measure = |one: &Generation<'_>| {
+                let said = self.measures.get(&(one.bucket, one.prefix.to_owned())).copied();
+                said.or_else(|| one.measure(&retain.best_by))
+            };
+            for id in own.retain(*series, keep, &measure) {
+                let Some(one) = own.group(id).filter(|one| prefixes.contains(one.prefix)) else { continue };
+                let area = Area::Checkpoint(one.bucket, one.prefix.into());
+                let down = Wish::Spill { upstream: false, after: std::time::Duration::ZERO };
+                for wish in [Wish::Unpin, down] {
+                    areas.add(area.clone(), Claim { by: by.clone(), wish });
+                }
+                if retain.delete && *by_person {
+                    doomed.push(Superfluous {
+                        bucket: one.bucket,
+                        prefix: one.prefix.to_owned(),
+                        rule: by.rule.to_string(),
+                        grace: retain.grace,
+                        touched_ms: i64::try_from(one.last_us / 1000).unwrap_or(i64::MAX),
+                        files: one.files.into(),
+                        bytes: one.bytes,
+                    });
+                }
+            }
+        }
+        doomed
+    }
+}
+
+/// The ids of buckets that are our own.
+pub(super) fn own_buckets<'b>(buckets: impl Iterator<Item = &'b Bucket>) -> BTreeSet<u64> {
+    buckets.filter(|bucket| bucket.binding.is_none()).map(|bucket| bucket.id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Finding, InCheckpoint, Retained, pin_newest, put_right};
+    use mlgw_policies::at_rest::{Areas, By, Deeds, Move};
+    use mlgw_policies::checkpoints::{Checkpoints, Limits};
+    use mlgw_policies::language::{Fact, Facts as _, NoFacts, Property, Retain};
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    const FILES: [&str; 2] = ["__0_0.distcp", ".metadata"];
+
+    fn key(step: u64, file: &str) -> String {
+        format!("run/step-{step}/{file}")
+    }
+
+    /// Checkpoints of these steps, written in this order, and one that is being written.
+    fn own(steps: &[u64]) -> Checkpoints {
+        let mut finding = Finding::new();
+        let mut keys = Vec::new();
+        for (at, step) in steps.iter().enumerate() {
+            keys.extend(FILES.iter().enumerate().map(|(n, file)| (key(*step, file), (10 * at + n) as i64)));
+        }
+        keys.push((key(9999, FILES[0]), 1000));
+        // A listing is in the order of keys.
+        keys.sort();
+        for (key, at_ms) in &keys {
+            assert!(finding.look(1, key, *at_ms, 7));
+        }
+        assert!(!finding.look(1, "train/0.tar", 0, 7));
+        finding.end(2000)
+    }
+
+    fn deeds(areas: &Areas, step: u64) -> Deeds {
+        Deeds::of(areas.of(1, &key(step, FILES[0]), None), Duration::ZERO)
+    }
+
+    fn retain(keep_last: u32, keep_best: u32, delete: bool) -> Retain {
+        Retain {
+            keep_last,
+            keep_best,
+            best_by: "loss".into(),
+            highest: false,
+            keep_every: 0,
+            delete,
+            grace: Duration::from_secs(5),
+        }
+    }
+
+    #[test]
+    fn the_newest_complete_ones_are_pinned_whatever_order_they_are_found_in() {
+        let own = own(&[500, 1000, 1500]);
+        let mut areas = Areas::default();
+        pin_newest(&own, 2, |bucket| bucket == 1, &mut areas);
+        let is_pinned = |step| deeds(&areas, step).pin.is_some();
+        assert_eq!([500, 1000, 1500, 9999].map(is_pinned), [false, true, true, false]);
+        let mut others = Areas::default();
+        pin_newest(&own, 2, |bucket| bucket == 2, &mut others);
+        assert!(others.is_empty());
+        let fact = |step| {
+            let (name, rest) = (key(step, FILES[0]), &NoFacts);
+            let checkpoint = own.group_of(1, &name);
+            let facts = InCheckpoint { checkpoint, rest };
+            match facts.fact(Property::CheckpointGeneration, "") {
+                Some(Fact::Number(number)) => Some(number),
+                _ => None,
+            }
+        };
+        assert_eq!([500, 1500, 9999].map(fact), [Some(2.0), Some(0.0), None]);
+    }
+
+    #[test]
+    fn what_no_rule_keeps_goes_down_and_is_deleted_only_where_a_person_says_so() {
+        let own = own(&[500, 1000, 1500, 2000]);
+        let by = By { rank: 3, rule: "few".into() };
+        let told = |retain: &Retain, by_person: bool, steps: &[u64]| {
+            let (mut retained, mut areas) = (Retained::default(), Areas::default());
+            for step in steps {
+                let name = key(*step, FILES[0]);
+                let one = own.group_of(1, &name).unwrap();
+                let loss = (2500 - step).to_string();
+                let entry = |name: &str| (name == "loss").then_some(loss.as_str());
+                retained.hear(&one, (&by, retain, by_person), entry);
+            }
+            let doomed = retained.superfluous(&own, &mut areas);
+            let down = |step: &u64| matches!(deeds(&areas, *step).tier, Some(Move::Down { .. }));
+            let down: Vec<u64> = steps.iter().copied().filter(down).collect();
+            (down, doomed.into_iter().map(|one| (one.prefix, one.files, one.bytes)).collect::<Vec<_>>())
+        };
+        let all = [500, 1000, 1500, 2000, 9999];
+        assert_eq!(told(&retain(2, 0, false), true, &all), (vec![500, 1000], vec![]));
+        assert_eq!(told(&retain(2, 0, true), false, &all), (vec![500, 1000], vec![]), "of the server");
+        let (down, doomed) = told(&retain(3, 0, true), true, &all);
+        assert_eq!((down, doomed), (vec![500], vec![("run/step-500/".to_owned(), 2, 14)]));
+        assert_eq!(told(&retain(1, 2, false), true, &all).0, [500, 1000], "the best two stay");
+        assert_eq!(told(&retain(1, 0, true), true, &[1000]).1.len(), 1, "only what the rule matches");
+    }
+
+    #[test]
+    fn of_rules_that_speak_of_one_run_the_strongest_is_heard() {
+        let own = own(&[500, 1000, 1500]);
+        let (strong, weak) = (By { rank: 1, rule: "strong".into() }, By { rank: 2, rule: "weak".into() });
+        let mut retained = Retained::default();
+        for by in [&weak, &strong, &weak] {
+            for step in [500, 1000, 1500] {
+                let name = key(step, FILES[0]);
+                let keep = if by.rank == 1 { retain(2, 0, true) } else { retain(1, 0, true) };
+                retained.hear(&own.group_of(1, &name).unwrap(), (by, &keep, true), |_| None);
+            }
+        }
+        let doomed = retained.superfluous(&own, &mut Areas::default());
+        assert_eq!(
+            doomed.iter().map(|one| (&*one.rule, &*one.prefix)).collect::<Vec<_>>(),
+            [("strong", "run/step-500/")]
+        );
+    }
+
+    #[test]
+    fn what_is_not_there_any_more_is_forgotten_of_our_own_buckets() {
+        let own = own(&[1000]);
+        let mut heard = Checkpoints::new(Limits::default());
+        for (bucket, step, at) in [(1, 500, 5), (1, 1000, 6), (1, 2000, 50), (2, 500, 5)] {
+            heard.wrote(at, bucket, &key(step, FILES[0]), 7);
+        }
+        put_right(&mut heard, &own, &BTreeSet::from([1]), 20);
+        let is_known = |bucket, step| heard.group_of(bucket, &key(step, FILES[0])).is_some();
+        assert_eq!([is_known(1, 500), is_known(1, 1000)], [false, true]);
+        assert!(is_known(1, 2000) && is_known(2, 500), "what came since, and what is elsewhere");
+    }
+}

@@ -1,0 +1,161 @@
+//! From objects that are to go down to orders by segments: a pure decision.
+//!
+//! A segment of which at least half of what lives goes is spilled, and what stays is appended elsewhere first; of others what goes is gathered in segments of
+//! its own, which the next round spills. In the cold tier only segments all of which goes are moved on. Always: what a rule pins does not go with its
+//! segment; no more than a bounded number of segments is ordered at once.
+
+use mlgw_common::limits::{ORDER_SEGMENTS_MAX, ROUND_OBJECTS_MAX};
+use mlgw_common::{BodyId, SegmentId};
+use mlgw_tiering::decisions::RuleName;
+use mlgw_tiering::{Leaving, Order};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// What is known of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SegmentNow {
+    /// Whether it is in the hot tier.
+    pub(super) is_hot: bool,
+    /// Whether it is written yet.
+    pub(super) is_open: bool,
+    /// Whether a rule pins something in it.
+    pub(super) is_kept: bool,
+    /// Bytes of its records that something refers to.
+    pub(super) live_bytes: u64,
+}
+
+/// What goes down, as far down.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Going {
+    bodies: HashSet<BodyId>,
+    /// Bytes of records that go, by segment and rule.
+    segments: BTreeMap<SegmentId, BTreeMap<Arc<str>, u64>>,
+}
+
+/// An order, and what it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ordered {
+    pub(super) order: Order,
+    pub(super) segments: Vec<SegmentId>,
+    /// Whether it makes segments that may be small, of so few bytes.
+    pub(super) loose_bytes: Option<u64>,
+}
+
+impl Going {
+    /// Whether nothing goes.
+    pub(super) fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// Whether no more can be said to go.
+    pub(super) fn is_full(&self) -> bool {
+        self.bodies.len() >= ROUND_OBJECTS_MAX
+    }
+
+    /// So many bytes of a body in a segment go.
+    pub(super) fn add(&mut self, body: BodyId, segment: SegmentId, bytes: u64, rule: &Arc<str>) {
+        self.bodies.insert(body);
+        *self.segments.entry(segment).or_default().entry(Arc::clone(rule)).or_default() += bytes;
+    }
+
+    /// The orders, one for each rule and way; of each at most as many segments as an order has.
+    pub(super) fn orders(
+        self,
+        to_upstream: bool,
+        look: impl Fn(SegmentId) -> Option<SegmentNow>,
+    ) -> Vec<Ordered> {
+        let bodies = Arc::new(self.bodies);
+        let mut by_rule = BTreeMap::<(Arc<str>, bool), (Vec<SegmentId>, u64, bool)>::new();
+        for (segment, rules) in self.segments {
+            let Some(now) = look(segment) else { continue };
+            let going: u64 = rules.values().sum();
+            let Some((rule, _)) = rules.into_iter().max_by_key(|(_, bytes)| *bytes) else { continue };
+            let is_whole = if now.is_hot { going >= now.live_bytes / 2 } else { going >= now.live_bytes };
+            let goes = is_whole && !now.is_kept;
+            if !goes && !now.is_hot {
+                continue;
+            }
+            let (segments, bytes, is_loose) = by_rule.entry((rule, goes)).or_default();
+            if segments.len() < ORDER_SEGMENTS_MAX {
+                segments.push(segment);
+                *bytes += going;
+                *is_loose |= now.is_open || !goes;
+            }
+        }
+        let ordered =
+            |((rule, goes), (segments, bytes, is_loose)): ((Arc<str>, bool), (Vec<_>, u64, bool))| {
+                let (rule, bodies) = (RuleName::new(&rule), Arc::clone(&bodies));
+                let leaving = Leaving { segments: segments.clone(), bodies, rule };
+                let order = if goes { Order::Spill { leaving, to_upstream } } else { Order::Gather(leaving) };
+                Ordered { order, segments, loose_bytes: is_loose.then_some(bytes) }
+            };
+        by_rule.into_iter().map(ordered).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Going, Ordered, SegmentNow};
+    use mlgw_common::limits::ORDER_SEGMENTS_MAX;
+    use mlgw_common::{BodyId, SegmentId};
+    use mlgw_tiering::Order;
+    use std::sync::Arc;
+
+    const HOT: SegmentNow = SegmentNow { is_hot: true, is_open: false, is_kept: false, live_bytes: 100 };
+
+    fn going(of: &[(u64, u64, u64, &str)]) -> Going {
+        let mut going = Going::default();
+        for (body, segment, bytes, rule) in of {
+            going.add(BodyId(*body), SegmentId(*segment), *bytes, &Arc::from(*rule));
+        }
+        going
+    }
+
+    fn told(ordered: &[Ordered]) -> Vec<(bool, Vec<u64>, Option<u64>)> {
+        let told = |one: &Ordered| {
+            let is_spill = matches!(one.order, Order::Spill { .. });
+            (is_spill, one.segments.iter().map(|segment| segment.0).collect(), one.loose_bytes)
+        };
+        ordered.iter().map(told).collect()
+    }
+
+    #[test]
+    fn the_smaller_part_of_a_segment_is_appended_elsewhere() {
+        let all = going(&[(1, 1, 50, "r"), (2, 2, 49, "r"), (3, 3, 60, "r"), (4, 4, 60, "r")]);
+        let look = |segment: SegmentId| match segment.0 {
+            3 => Some(SegmentNow { is_kept: true, ..HOT }),
+            4 => None,
+            _ => Some(HOT),
+        };
+        let orders = all.orders(false, look);
+        assert_eq!(told(&orders), [(false, vec![2, 3], Some(109)), (true, vec![1], None)]);
+    }
+
+    #[test]
+    fn of_colder_segments_only_whole_ones_go_on_and_open_ones_are_loose() {
+        let all = going(&[(1, 1, 99, "r"), (2, 2, 100, "r"), (3, 3, 80, "r")]);
+        let look = |segment: SegmentId| {
+            let cold = SegmentNow { is_hot: false, ..HOT };
+            Some(if segment.0 == 3 { SegmentNow { is_open: true, ..HOT } } else { cold })
+        };
+        assert_eq!(told(&all.orders(true, look)), [(true, vec![2, 3], Some(180))]);
+    }
+
+    #[test]
+    fn each_rule_has_its_orders_and_none_is_too_large() {
+        let mut all = going(&[(1, 1, 30, "a"), (2, 1, 40, "b")]);
+        for segment in 10..200 {
+            all.add(BodyId(segment), SegmentId(segment), 90, &Arc::from("a"));
+        }
+        let orders = all.orders(false, |_| Some(HOT));
+        let rule = |one: &Ordered| match &one.order {
+            Order::Spill { leaving, .. } => leaving.rule.as_str().to_owned(),
+            _ => String::new(),
+        };
+        assert_eq!(orders.iter().map(rule).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(
+            (orders[0].segments.len(), &*orders[1].segments),
+            (ORDER_SEGMENTS_MAX, &[SegmentId(1)][..])
+        );
+    }
+}

@@ -1,0 +1,154 @@
+//! What stands between rounds and is seen by others: checkpoints whose deletion waits, and what was done so far.
+//!
+//! The former are in `DATA/deletions` ([`file`]), written whole whenever they change. Always: a checkpoint is deleted only when it was noted there, durably, a grace
+//! before. When power fails while it is written, the one before it or the new one is there. A file that is damaged is passed over and said loudly: what
+//! was noted waits its whole grace again.
+
+mod file;
+
+use crate::credentials::sealer::write_private;
+use mlgw_policies::at_rest::{Doomed, Note, Superfluous};
+use mlgw_policies::language::{ActionKind, Word as _};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// The file's name.
+const FILE_NAME: &str = "deletions";
+
+/// What came of something that a rule wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// It was done.
+    Done,
+    /// Not now: there is no room, or the flash budget is used up.
+    NoRoom,
+    /// It failed.
+    Failed,
+}
+
+impl Outcome {
+    const ALL: [Self; 3] = [Self::Done, Self::NoRoom, Self::Failed];
+
+    /// Its word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::NoRoom => "no_room",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// See the module.
+pub struct Standing {
+    dir: PathBuf,
+    doomed: Mutex<Doomed>,
+    counts: Mutex<BTreeMap<(ActionKind, Outcome), u64>>,
+}
+
+impl Standing {
+    /// What stands in a data directory. Blocks.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn open(data_dir: &Path) -> io::Result<Self> {
+        let doomed = match fs::read(data_dir.join(FILE_NAME)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Doomed::default(),
+            read => Doomed::of(
+                file::read(&read?)
+                    .unwrap_or_else(|why| {
+                        tracing::error!(%why, "deletions of checkpoints that waited are passed over; they wait anew");
+                        Vec::new()
+                    })
+                    .into_iter(),
+            ),
+        };
+        let (dir, doomed, counts) = (data_dir.to_owned(), Mutex::new(doomed), Mutex::default());
+        Ok(Self { dir, doomed, counts })
+    }
+
+    /// The checkpoints whose deletion waits.
+    #[must_use]
+    pub fn notes(&self) -> Vec<Note> {
+        self.doomed.lock().notes().cloned().collect()
+    }
+
+    /// Notes durably what is superfluous now, and says what is to be deleted. Blocks.
+    ///
+    /// # Errors
+    /// Those of the disk; then nothing is deleted.
+    pub fn note(&self, now_ms: i64, superfluous: &[Superfluous]) -> io::Result<Vec<Note>> {
+        let mut held = self.doomed.lock();
+        let mut doomed = held.clone();
+        let due = doomed.round(now_ms, superfluous);
+        if doomed != *held {
+            let bytes = file::written(doomed.notes());
+            write_private(&self.dir, &self.dir.join(FILE_NAME), &bytes)?;
+            *held = doomed;
+        }
+        Ok(due)
+    }
+
+    /// Counts what came of what rules wanted.
+    pub fn count(&self, action: ActionKind, outcome: Outcome, count: u64) {
+        *self.counts.lock().entry((action, outcome)).or_default() += count;
+    }
+
+    /// What was done so far, by action and outcome, all of them.
+    #[must_use]
+    pub fn counts(&self) -> Vec<(&'static str, &'static str, u64)> {
+        let counts = self.counts.lock();
+        let all = ActionKind::ALL.iter().filter(|kind| mlgw_policies::at_rest::is_at_rest(**kind));
+        let each = all.flat_map(|kind| Outcome::ALL.map(|outcome| (*kind, outcome)));
+        each.map(|key| (key.0.name(), key.1.name(), counts.get(&key).copied().unwrap_or(0))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FILE_NAME, Outcome, Standing};
+    use mlgw_policies::at_rest::Superfluous;
+    use mlgw_policies::language::ActionKind;
+    use std::fs;
+    use std::time::Duration;
+
+    fn superfluous(prefix: &str) -> Superfluous {
+        Superfluous {
+            bucket: 3,
+            prefix: prefix.into(),
+            rule: "few".into(),
+            grace: Duration::from_millis(10),
+            touched_ms: 0,
+            files: 1,
+            bytes: 5,
+        }
+    }
+
+    #[test]
+    fn what_was_noted_waits_on_after_a_start_and_a_damaged_file_begins_anew() {
+        let room = tempfile::tempdir().unwrap();
+        let open = || Standing::open(room.path()).unwrap();
+        assert!(open().note(100, &[superfluous("a/"), superfluous("b/")]).unwrap().is_empty());
+        assert_eq!(open().notes().len(), 2);
+        assert_eq!(open().note(110, &[superfluous("b/")]).unwrap()[0].prefix, "b/");
+        assert_eq!(open().notes().len(), 1, "what is called off is forgotten");
+        let path = room.path().join(FILE_NAME);
+        let damaged = fs::read_to_string(&path).unwrap().replace("b/", "c/");
+        fs::write(&path, damaged).unwrap();
+        assert!(open().notes().is_empty());
+        assert!(open().note(200, &[superfluous("c/")]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_came_of_everything_is_counted_from_nothing_on() {
+        let room = tempfile::tempdir().unwrap();
+        let standing = Standing::open(room.path()).unwrap();
+        assert_eq!(standing.counts().len(), 18);
+        standing.count(ActionKind::Evict, Outcome::Done, 3);
+        let counted: Vec<_> = standing.counts().into_iter().filter(|count| count.2 > 0).collect();
+        assert_eq!(counted, [("evict", "done", 3)]);
+    }
+}

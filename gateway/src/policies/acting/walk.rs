@@ -1,0 +1,334 @@
+//! A walk over all objects: what rules say of each of them, found out a page at a time by a thread that may block.
+
+use super::Acting;
+use super::found::{Evicted, Found, candidate};
+use super::groups::{Finding, InCheckpoint, own_buckets, pin_newest, put_right};
+use crate::admin::policy_objects::{Behind, Looked};
+use crate::policies::SystemFacts;
+use crate::policies::facts::{KnownObject, ObjectFacts};
+use mlgw_common::{BodyId, SegmentId, Timestamp};
+use mlgw_metadata::ReadError;
+use mlgw_policies::at_rest::{Area, Areas, Claim, Deeds, Move, Scope, claims_of};
+use mlgw_policies::checkpoints::Checkpoints;
+use mlgw_policies::engine::Unread;
+use mlgw_policies::language::{Fact, Facts, Layer, Program, Property, Setting, Target, Wish, resolve};
+use mlgw_tiering::PinnedCopies;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Objects of one page.
+const PAGE: usize = 500;
+/// Files that the engine is told of at a time.
+const TOLD_AT_ONCE: usize = 64;
+/// After a page it rests so many times as long as that took: it takes a tenth of a core at most.
+const REST: u32 = 9;
+/// Blocks of an object that are asked for in access plans.
+const PLANNED_BLOCKS_MAX: u32 = 1024;
+
+/// Why a walk ended early.
+pub(super) enum Ended {
+    /// The server stops.
+    Stopping,
+    /// The catalogue cannot be read, or a thread came to grief.
+    Failed(String),
+}
+
+impl From<ReadError> for Ended {
+    fn from(error: ReadError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+/// What holds for a whole walk.
+pub(super) struct Walk {
+    pub(super) acting: Arc<Acting>,
+    pub(super) program: Arc<Program>,
+    pub(super) scope: Scope,
+    pub(super) now: Timestamp,
+    pub(super) own: Checkpoints,
+    /// What was said of areas in the last round.
+    pub(super) before: Areas,
+    system: SystemFacts,
+    dataset_pins: Vec<PinnedCopies>,
+}
+
+impl Acting {
+    /// Has `each` look at all objects, a page at a time and at rest in between. What it collects in goes along.
+    async fn pages<T: Send + 'static>(
+        self: &Arc<Self>,
+        mut sum: T,
+        each: impl Fn(&mut T, Looked<'_>) -> Result<(), ReadError> + Send + Sync + 'static,
+    ) -> Result<T, Ended> {
+        let (each, mut from) = (Arc::new(each), None::<Behind>);
+        loop {
+            let (acting, each, begun) = (Arc::clone(self), Arc::clone(&each), Instant::now());
+            let page = tokio::task::spawn_blocking(move || {
+                let next =
+                    acting.admin.each_object(from.as_ref(), PAGE, &mut |looked| each(&mut sum, looked));
+                next.map(|next| (sum, next))
+            });
+            let (collected, next) = page.await.map_err(|error| Ended::Failed(error.to_string()))??;
+            let Some(next) = next else { return Ok(collected) };
+            (sum, from) = (collected, Some(next));
+            tokio::select! {
+                () = tokio::time::sleep(begun.elapsed() * REST) => {}
+                () = self.stop.cancelled() => return Err(Ended::Stopping),
+            }
+        }
+    }
+
+    /// Finds the checkpoints of our own buckets, and tells the engine of those that it has not heard of.
+    pub(super) async fn find_checkpoints(self: &Arc<Self>) -> Result<Checkpoints, Ended> {
+        let began_ms = i64::try_from(self.admin.keeper.began_ms()).unwrap_or(i64::MAX);
+        let began_us = self.admin.keeper.ask(|_, now_us| now_us);
+        let acting = Arc::clone(self);
+        let begin = (Finding::new(), Vec::new());
+        let (finding, unheard) = self
+            .pages(begin, move |(finding, unheard), looked| {
+                let Looked { bucket, key, object, .. } = looked;
+                let is_own = bucket.binding.is_none();
+                let is_file = if is_own {
+                    finding.look(bucket.id, key.as_str(), object.modified_ms, object.size)
+                } else {
+                    Checkpoints::may_have(key.as_str())
+                };
+                if is_file {
+                    let at_us = u64::try_from(object.modified_ms - began_ms).unwrap_or(0) * 1000;
+                    unheard.push((at_us, bucket.id, key.clone(), object.size));
+                }
+                if unheard.len() >= TOLD_AT_ONCE {
+                    acting.tell(unheard);
+                }
+                Ok(())
+            })
+            .await?;
+        self.tell(&mut { unheard });
+        let own = finding.end(self.admin.clock.now().as_millis());
+        let buckets = self.admin.catalogue.buckets(None, None, usize::MAX);
+        let ours = own_buckets(buckets.iter().map(|bucket| &**bucket));
+        self.admin.keeper.ask(|decider, _| put_right(&mut decider.checkpoints, &own, &ours, began_us));
+        Ok(own)
+    }
+
+    fn tell(&self, unheard: &mut Vec<(u64, u64, mlgw_common::ObjectKey, u64)>) {
+        self.admin.keeper.ask(|decider, now_us| {
+            for (at_us, bucket, key, bytes) in unheard.drain(..) {
+                decider.checkpoints.found(at_us.min(now_us), bucket, key.as_str(), bytes);
+            }
+        });
+    }
+
+    /// Finds what is to be done with all objects.
+    pub(super) async fn find(
+        self: &Arc<Self>,
+        program: Arc<Program>,
+        own: Checkpoints,
+        before: Areas,
+    ) -> Result<(Arc<Walk>, Found), Ended> {
+        let keep = checkpoint_keep(&program);
+        let mut found = Found::default();
+        pin_newest(&own, keep, |_| true, &mut found.areas);
+        let buckets = self.admin.catalogue.buckets(None, None, usize::MAX);
+        let ours = own_buckets(buckets.iter().map(|bucket| &**bucket));
+        self.admin.keeper.ask(|decider, _| {
+            pin_newest(&decider.checkpoints, keep, |bucket| !ours.contains(&bucket), &mut found.areas);
+        });
+        let walk = Arc::new(Walk {
+            acting: Arc::clone(self),
+            scope: Scope::of(&program),
+            program,
+            now: self.admin.clock.now(),
+            own,
+            before,
+            system: self.admin.system_facts(),
+            dataset_pins: self.admin.jobs.dataset_pins(),
+        });
+        let looks = Arc::clone(&walk);
+        let found = self.pages(found, move |found, looked| looks.look(found, looked)).await?;
+        Ok((walk, found))
+    }
+}
+
+/// How many checkpoints of a run stay where no rule says it.
+fn checkpoint_keep(program: &Program) -> u32 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is 1 to 1000")]
+    let keep = program.settings().size(Setting::CheckpointKeep) as u32;
+    keep
+}
+
+/// What rules say of one object, and what that does not tell.
+struct Said {
+    claims: Vec<Claim>,
+    dataset: Option<String>,
+    /// How long it was not read, as far as that is known.
+    idle: Option<Duration>,
+}
+
+impl Walk {
+    /// Looks at one object.
+    fn look(&self, found: &mut Found, looked: Looked<'_>) -> Result<(), ReadError> {
+        let (bucket, key) = (looked.bucket, looked.key.as_str());
+        let is_own = bucket.binding.is_none();
+        if !self.scope.objects && !self.is_of_checkpoint(bucket.id, key, is_own) {
+            return Ok(());
+        }
+        let known = self.acting.admin.known(bucket, looked.key, looked.object)?;
+        let said = self.ask(found, &looked, &known);
+        let ofs = [&self.before, &found.areas];
+        let wide = ofs.into_iter().flat_map(|areas| areas.of(bucket.id, key, said.dataset.as_deref()));
+        let idle = said.idle.unwrap_or_else(|| self.since(known.modified));
+        let deeds = Deeds::of(said.claims.iter().chain(wide), idle);
+        match (deeds.is_nothing(), is_own) {
+            (true, _) => Ok(()),
+            (false, true) => self.note_own(found, &looked, deeds),
+            (false, false) => {
+                self.note_copies(found, &looked, deeds);
+                Ok(())
+            }
+        }
+    }
+
+    fn since(&self, then: Option<Timestamp>) -> Duration {
+        let ms = self.now.as_millis().saturating_sub(then.map_or(0, Timestamp::as_millis));
+        Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+    }
+
+    fn is_of_checkpoint(&self, bucket: u64, key: &str, is_own: bool) -> bool {
+        if is_own {
+            return self.own.group_of(bucket, key).is_some();
+        }
+        Checkpoints::may_have(key)
+    }
+
+    /// What the rules say of an object: what they say of more than that goes to the areas.
+    fn ask(&self, found: &mut Found, looked: &Looked<'_>, known: &KnownObject) -> Said {
+        let (bucket, key) = (looked.bucket.id, looked.key.as_str());
+        let unread = Unread { bucket, key, size: known.size, number: 0 };
+        let is_own = looked.bucket.binding.is_none();
+        let facts = ObjectFacts::new(&self.program, known, &self.system, self.now);
+        let of_own = if is_own { self.own.group_of(bucket, key) } else { None };
+        self.acting.admin.keeper.ask(|decider, now_us| {
+            let heard = if is_own { None } else { decider.checkpoints.group_of(bucket, key) };
+            let group = of_own.or(heard);
+            decider.with_facts_of(now_us, &unread, |access| {
+                let dataset = match access.fact(Property::Dataset, "") {
+                    Some(Fact::Text(name)) => Some(name.to_owned()),
+                    _ => None,
+                };
+                let idle = match (looked.read, access.fact(Property::Recency, "")) {
+                    (Some(read), _) => Some(self.since(Some(read))),
+                    (None, Some(Fact::Duration(idle))) => Some(idle),
+                    _ => None,
+                };
+                let mut facts = facts;
+                facts.access = Some(access);
+                let facts: &dyn Facts =
+                    if is_own { &InCheckpoint { checkpoint: group, rest: &facts } } else { &facts };
+                let resolved = resolve(self.program.due(facts));
+                let mut said = Said { claims: Vec::new(), dataset, idle };
+                for (target, claim) in claims_of(&self.program, resolved.done.iter()) {
+                    if let Wish::Retain(retain) = &claim.wish {
+                        if let Some(one) = &of_own {
+                            let entry = |name: &str| {
+                                let entry = known.metadata.iter().find(|(of, _)| of == name);
+                                entry.map(|(_, value)| value.as_str())
+                            };
+                            let by_person = self.is_of_person(claim.by.rank);
+                            found.retained.hear(one, (&claim.by, retain, by_person), entry);
+                        }
+                        continue;
+                    }
+                    let area = match target {
+                        Target::Object => None,
+                        Target::Dataset => {
+                            said.dataset.as_deref().map(|name| Area::Dataset(bucket, name.into()))
+                        }
+                        Target::CheckpointGroup => {
+                            group.map(|one| Area::Checkpoint(bucket, one.prefix.into()))
+                        }
+                        Target::Prefix(prefix) => Some(Area::Prefix(bucket, prefix.clone())),
+                    };
+                    if let Some(area) = area {
+                        found.areas.add(area, claim.clone());
+                    }
+                    // Of what is not known to belong to more it is said of the object; a prefix says whose it is itself.
+                    if !matches!(target, Target::Prefix(_)) {
+                        said.claims.push(claim);
+                    }
+                }
+                said
+            })
+        })
+    }
+
+    /// Whether a person wrote a rule, in a policy.
+    fn is_of_person(&self, rank: usize) -> bool {
+        let layer = self.program.rules().get(rank).map(|rule| rule.source.layer);
+        matches!(layer, Some(Layer::Custom | Layer::Environment | Layer::Hardware))
+    }
+
+    fn note_own(&self, found: &mut Found, looked: &Looked<'_>, deeds: Deeds) -> Result<(), ReadError> {
+        let mut segments = BTreeMap::<SegmentId, u64>::new();
+        self.acting.admin.each_extent(*looked, &mut |extent| {
+            *segments.entry(extent.segment_id()).or_default() += extent.record_bytes();
+        })?;
+        let tier = |segment: &SegmentId| {
+            self.acting.admin.catalogue.segment(*segment).map_or(HOT, |segment| segment.tier)
+        };
+        let body: BodyId = looked.object.body();
+        match deeds.tier {
+            Some(Move::Up(by)) => {
+                let below: Vec<_> = segments.keys().filter(|segment| tier(segment) != HOT).copied().collect();
+                if !below.is_empty() {
+                    found.raise(&by.rule, below.into_iter());
+                }
+            }
+            Some(Move::Down { by, upstream }) => {
+                let (has_cold, has_upstream) = self.acting.admin.tiers.hot.has_below();
+                let is_far = upstream && has_upstream;
+                let goes = |segment: &SegmentId| match tier(segment) {
+                    HOT => has_cold || has_upstream,
+                    COLD => is_far,
+                    _ => false,
+                };
+                let falling = if is_far { &mut found.falling_far } else { &mut found.falling };
+                let parts = segments.iter().filter(|(segment, _)| goes(segment));
+                for (segment, bytes) in parts.take_while(|_| !falling.is_full()).collect::<Vec<_>>() {
+                    falling.add(body, *segment, *bytes, &by.rule);
+                }
+            }
+            None => {}
+        }
+        if let Some(pin) = deeds.pin {
+            let one = candidate(looked.bucket.id, looked.key.as_str(), looked.object.size, pin);
+            found.pin_own(one, segments.into_keys().collect());
+        }
+        Ok(())
+    }
+
+    fn note_copies(&self, found: &mut Found, looked: &Looked<'_>, deeds: Deeds) {
+        let Some(copies) = self.acting.admin.bound.copies() else { return };
+        let (bucket, key) = (looked.bucket.bucket_id(), looked.key.as_str());
+        let bytes = copies.kept_bytes(looked.object);
+        if bytes == 0 {
+            return;
+        }
+        if let Some(pin) = deeds.pin {
+            found.pin_copies(candidate(bucket.0, key, bytes, pin));
+        } else if let Some(by) = deeds.evict {
+            let unread = Unread { bucket: bucket.0, key, size: looked.object.size, number: 0 };
+            let keeper = &self.acting.admin.keeper;
+            let is_planned =
+                || keeper.ask(|decider, _| decider.kept_of(&unread, PLANNED_BLOCKS_MAX).planned > 0);
+            // People and access plans go before rules.
+            if !self.dataset_pins.iter().any(|pin| pin.holds(bucket, key)) && !is_planned() {
+                found.evict(Evicted { bucket, key: looked.key.clone(), bytes, rule: by.rule });
+            }
+        }
+    }
+}
+
+/// Tiers' numbers.
+const HOT: u32 = 0;
+const COLD: u32 = 1;

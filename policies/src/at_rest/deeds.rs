@@ -1,0 +1,180 @@
+//! What is done with one object, given all that is said of it.
+
+use super::{By, Claim};
+use crate::language::Wish;
+use std::time::Duration;
+
+/// A pin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pin {
+    /// Who pins it.
+    pub by: By,
+    /// For how long, from when it was pinned first; without it as long as that is said.
+    pub period: Option<Duration>,
+    /// Bytes that the same rule may pin at most.
+    pub bytes_max: Option<u64>,
+}
+
+/// A move of the truth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// Into the hot tier.
+    Up(By),
+    /// Out of it.
+    Down {
+        /// Who says so.
+        by: By,
+        /// Whether below the cold tier, too.
+        upstream: bool,
+    },
+}
+
+/// What is done with one object: one answer for each question.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deeds {
+    /// It stays where it is.
+    pub pin: Option<Pin>,
+    /// The truth goes elsewhere, if it is not there yet.
+    pub tier: Option<Move>,
+    /// Its clean copies go.
+    pub evict: Option<By>,
+}
+
+/// What a strong claim leaves to be said by weaker ones.
+#[derive(Default)]
+struct Answered {
+    pin: bool,
+    tier: bool,
+    eviction: bool,
+}
+
+impl Deeds {
+    /// What comes of `claims`, in any order, for an object that was read last, or written if it never was, so long ago.
+    ///
+    /// The strongest claim on a question answers it, also where it says to wait; an object that is pinned neither goes down nor loses its copies by what
+    /// is weaker, and one that goes is not pinned by what is weaker.
+    #[must_use]
+    pub fn of<'c>(claims: impl Iterator<Item = &'c Claim>, idle: Duration) -> Self {
+        let mut claims: Vec<&Claim> = claims.collect();
+        claims.sort_by_key(|claim| claim.by.rank);
+        let (mut deeds, mut answered) = (Self::default(), Answered::default());
+        for Claim { by, wish } in claims {
+            deeds.hear(by, wish, idle, &mut answered);
+        }
+        deeds
+    }
+
+    /// Whether nothing is.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn hear(&mut self, by: &By, wish: &Wish, idle: Duration, answered: &mut Answered) {
+        let goes = matches!(self.tier, Some(Move::Down { .. })) || self.evict.is_some();
+        let is_pinned = self.pin.is_some();
+        match wish {
+            Wish::Pin { period, bytes_max } if !answered.pin => {
+                answered.pin = true;
+                let pin = Pin { by: by.clone(), period: *period, bytes_max: *bytes_max };
+                self.pin = (!goes).then_some(pin);
+            }
+            Wish::Unpin if !answered.pin => answered.pin = true,
+            Wish::Promote { .. } if !answered.tier => {
+                answered.tier = true;
+                self.tier = Some(Move::Up(by.clone()));
+            }
+            Wish::Spill { upstream, after } if !answered.tier && !is_pinned => {
+                answered.tier = true;
+                let down = Move::Down { by: by.clone(), upstream: *upstream };
+                self.tier = (idle >= *after).then_some(down);
+            }
+            Wish::Evict { after } if !answered.eviction && !is_pinned => {
+                answered.eviction = true;
+                self.evict = (idle >= *after).then(|| by.clone());
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Deeds, Move, Pin};
+    use crate::at_rest::{By, Claim};
+    use crate::language::Wish;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    fn by(rank: usize) -> By {
+        By { rank, rule: format!("r{rank}").as_str().into() }
+    }
+
+    fn of(wishes: &[Wish], idle_secs: u64) -> Deeds {
+        let claim = |(rank, wish): (usize, &Wish)| Claim { by: by(rank), wish: wish.clone() };
+        let claims: Vec<Claim> = wishes.iter().enumerate().map(claim).collect();
+        Deeds::of(claims.iter().rev(), Duration::from_secs(idle_secs))
+    }
+
+    const PIN: Wish = Wish::Pin { period: None, bytes_max: None };
+    const UP: Wish = Wish::Promote { memory: false };
+
+    fn spill(secs: u64) -> Wish {
+        Wish::Spill { upstream: false, after: Duration::from_secs(secs) }
+    }
+
+    fn evict(secs: u64) -> Wish {
+        Wish::Evict { after: Duration::from_secs(secs) }
+    }
+
+    fn pinned(rank: usize) -> Option<Pin> {
+        Some(Pin { by: by(rank), period: None, bytes_max: None })
+    }
+
+    #[test]
+    fn the_strongest_answers_each_question() {
+        let deeds = of(&[PIN, UP, Wish::Unpin, spill(0)], 0);
+        assert_eq!((deeds.pin, deeds.tier), (pinned(0), Some(Move::Up(by(1)))));
+        assert_eq!(of(&[Wish::Unpin, PIN], 0), Deeds::default());
+        let deeds = of(&[spill(0), PIN, UP], 0);
+        let down = Move::Down { by: by(0), upstream: false };
+        assert_eq!(deeds, Deeds { tier: Some(down), ..Deeds::default() });
+        assert_eq!(of(&[PIN, spill(0), evict(0)], 0), Deeds { pin: pinned(0), ..Deeds::default() });
+        assert_eq!(of(&[evict(0), PIN], 0), Deeds { evict: Some(by(0)), ..Deeds::default() });
+    }
+
+    #[test]
+    fn who_says_to_wait_is_heard_and_nobody_weaker_in_his_place() {
+        assert!(of(&[spill(10), UP, evict(5)], 9).tier.is_none());
+        assert!(of(&[spill(10), UP], 10).tier.is_some());
+        assert_eq!((of(&[evict(5)], 4).evict, of(&[evict(5)], 5).evict), (None, Some(by(0))));
+        assert_eq!(of(&[spill(10), PIN], 9).pin, pinned(1), "until then it may be pinned");
+    }
+
+    fn any_wish() -> impl Strategy<Value = Wish> {
+        prop_oneof![
+            Just(PIN),
+            Just(UP),
+            Just(Wish::Unpin),
+            (0u64..4).prop_map(spill),
+            (0u64..4).prop_map(evict)
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_pinned_does_not_go_and_weaker_claims_change_no_stronger_answer(
+            wishes in prop::collection::vec(any_wish(), 0..8),
+            idle in 0u64..4,
+            more in any_wish(),
+        ) {
+            let deeds = of(&wishes, idle);
+            let goes = matches!(deeds.tier, Some(Move::Down { .. })) || deeds.evict.is_some();
+            prop_assert!(!(goes && deeds.pin.is_some()));
+            let after = of(&[wishes, vec![more]].concat(), idle);
+            prop_assert!(deeds.pin.is_none() || deeds.pin == after.pin);
+            prop_assert!(deeds.tier.is_none() || deeds.tier == after.tier);
+            prop_assert!(deeds.evict.is_none() || deeds.evict == after.evict);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Checkpoints that are to be deleted, and when.
+//!
+//! What a rule calls superfluous is noted with the time at which its grace is over. Always: what is not superfluous any more is not deleted, whatever
+//! was noted; a checkpoint of which anything was read or written since it was noted waits its whole grace again; nothing is deleted in the round
+//! that notes it, so that the note is durable and seen before.
+
+use mlgw_common::limits::DOOMED_MAX;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A checkpoint that may go, as of now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superfluous {
+    /// Its bucket.
+    pub bucket: u64,
+    /// What all its keys begin with, and no others.
+    pub prefix: String,
+    /// The rule that says so.
+    pub rule: String,
+    /// How long its deletion waits.
+    pub grace: Duration,
+    /// When anything of it was written or read last, as far as that is known, in milliseconds since 1970.
+    pub touched_ms: i64,
+    /// How many files it has.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A checkpoint whose deletion waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Its bucket.
+    pub bucket: u64,
+    /// What all its keys begin with, and no others.
+    pub prefix: String,
+    /// The rule.
+    pub rule: String,
+    /// Since when it waits, in milliseconds since 1970.
+    pub noted_ms: i64,
+    /// When it is deleted.
+    pub due_ms: i64,
+    /// How many files it has.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Note {
+    fn new(now_ms: i64, of: &Superfluous) -> Self {
+        let Superfluous { bucket, prefix, rule, files, bytes, .. } = of.clone();
+        let (noted_ms, due_ms) = (now_ms, due_ms(now_ms, of.grace));
+        Self { bucket, prefix, rule, noted_ms, due_ms, files, bytes }
+    }
+}
+
+/// All whose deletion waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Doomed {
+    notes: BTreeMap<(u64, String), Note>,
+}
+
+impl Doomed {
+    /// As it was noted before.
+    #[must_use]
+    pub fn of(notes: impl Iterator<Item = Note>) -> Self {
+        Self {
+            notes: notes.map(|note| ((note.bucket, note.prefix.clone()), note)).take(DOOMED_MAX).collect(),
+        }
+    }
+
+    /// All of them, by bucket and prefix.
+    pub fn notes(&self) -> impl Iterator<Item = &Note> {
+        self.notes.values()
+    }
+
+    /// What is superfluous now. Returns those that are to be deleted: they are noted until they are gone.
+    pub fn round(&mut self, now_ms: i64, superfluous: &[Superfluous]) -> Vec<Note> {
+        let before = std::mem::take(&mut self.notes);
+        let mut due = Vec::new();
+        for of in superfluous.iter().take(DOOMED_MAX) {
+            let name = (of.bucket, of.prefix.clone());
+            let waits =
+                before.get(&name).filter(|note| note.rule == of.rule && of.touched_ms < note.noted_ms);
+            let note = match waits {
+                Some(note) => Note {
+                    due_ms: due_ms(note.noted_ms, of.grace),
+                    noted_ms: note.noted_ms,
+                    ..Note::new(now_ms, of)
+                },
+                None => Note::new(now_ms, of),
+            };
+            if waits.is_some() && note.due_ms <= now_ms {
+                due.push(note.clone());
+            }
+            self.notes.insert(name, note);
+        }
+        due
+    }
+}
+
+fn due_ms(noted_ms: i64, grace: Duration) -> i64 {
+    noted_ms.saturating_add(i64::try_from(grace.as_millis()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Doomed, Superfluous};
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    fn superfluous(prefix: &str, grace_ms: u64, touched_ms: i64) -> Superfluous {
+        Superfluous {
+            bucket: 1,
+            prefix: prefix.to_owned(),
+            rule: "few".to_owned(),
+            grace: Duration::from_millis(grace_ms),
+            touched_ms,
+            files: 2,
+            bytes: 10,
+        }
+    }
+
+    fn due(doomed: &mut Doomed, now_ms: i64, all: &[Superfluous]) -> Vec<String> {
+        doomed.round(now_ms, all).into_iter().map(|note| note.prefix).collect()
+    }
+
+    #[test]
+    fn a_checkpoint_waits_its_grace_and_is_seen_before_it_goes() {
+        let mut doomed = Doomed::default();
+        let one = [superfluous("a/", 10, 0)];
+        assert_eq!(due(&mut doomed, 100, &one), [""; 0]);
+        assert_eq!(doomed.notes().map(|note| (note.noted_ms, note.due_ms)).collect::<Vec<_>>(), [(100, 110)]);
+        assert_eq!(due(&mut doomed, 109, &one), [""; 0]);
+        let mut later = Doomed::of(doomed.notes().cloned());
+        assert_eq!(due(&mut later, 110, &one), ["a/"], "also after a restart");
+        assert_eq!(due(&mut later, 111, &one), ["a/"], "until it is gone");
+        assert_eq!((due(&mut later, 112, &[]), later.notes().count()), (vec![], 0));
+        let at_once = [superfluous("b/", 0, 0)];
+        assert_eq!(due(&mut doomed, 200, &at_once), [""; 0]);
+        assert_eq!(due(&mut doomed, 200, &at_once), ["b/"]);
+    }
+
+    #[test]
+    fn what_is_touched_or_called_off_meanwhile_waits_anew() {
+        let mut doomed = Doomed::default();
+        due(&mut doomed, 100, &[superfluous("a/", 10, 0)]);
+        assert_eq!(due(&mut doomed, 115, &[superfluous("a/", 10, 105)]), [""; 0]);
+        assert_eq!(due(&mut doomed, 120, &[superfluous("a/", 10, 105)]), [""; 0]);
+        assert_eq!(due(&mut doomed, 125, &[superfluous("a/", 10, 105)]), ["a/"]);
+        due(&mut doomed, 126, &[]);
+        assert_eq!(due(&mut doomed, 130, &[superfluous("a/", 10, 0)]), [""; 0]);
+        let other = Superfluous { rule: "other".to_owned(), ..superfluous("a/", 10, 0) };
+        assert_eq!(due(&mut doomed, 200, &[other]), [""; 0], "another rule has its own grace");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_goes_before_its_grace_without_a_touch(
+            steps in prop::collection::vec((1i64..8, any::<bool>(), any::<bool>()), 1..40),
+            grace in 0u64..12,
+        ) {
+            let (mut doomed, mut now, mut since, mut touched) = (Doomed::default(), 0, None::<i64>, -1);
+            for (step, is_said, is_touched) in steps {
+                now += step;
+                if is_touched {
+                    touched = now;
+                }
+                let all = [superfluous("a/", grace, touched)];
+                let goes = doomed.round(now, if is_said { &all } else { &[] });
+                if !is_said {
+                    since = None;
+                }
+                if !goes.is_empty() {
+                    let since = since.expect("it was said before");
+                    prop_assert!(now >= since + grace as i64 && touched < since);
+                }
+                if is_said && since.is_none_or(|since| touched >= since) {
+                    since = Some(now);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Which of the objects that rules want pinned are: as many as there is room for, those that were pinned before first.
+//!
+//! Always: what is pinned is no more than the room, and of a rule no more than it says. A pin with a time ends when that is over, although its rule still
+//! says it, and begins anew once the rule did not say it for a round. When the server stops, times begin anew.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An object that a rule wants pinned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its bucket.
+    pub bucket: u64,
+    /// Its key.
+    pub key: Box<str>,
+    /// Its bytes.
+    pub bytes: u64,
+    /// The rule.
+    pub rule: Arc<str>,
+    /// How long.
+    pub period: Option<Duration>,
+    /// Bytes that the rule may pin.
+    pub bytes_max: Option<u64>,
+}
+
+/// Since when what is pinned.
+#[derive(Clone, Debug, Default)]
+pub struct Pins {
+    since: HashMap<(u64, Box<str>), (Arc<str>, i64)>,
+}
+
+impl Pins {
+    /// Chooses among all that are wanted now, in milliseconds, as many as have room; forgets what is not wanted any more.
+    pub fn choose(&mut self, now_ms: i64, wanted: Vec<Candidate>, room_bytes: u64) -> Vec<Candidate> {
+        let before = std::mem::take(&mut self.since);
+        let mut by_age: Vec<(i64, Candidate)> = Vec::with_capacity(wanted.len());
+        for one in wanted {
+            let name = (one.bucket, one.key.clone());
+            let since = before.get(&name).filter(|(rule, _)| *rule == one.rule).map_or(now_ms, |(_, at)| *at);
+            self.since.insert(name, (Arc::clone(&one.rule), since));
+            by_age.push((since, one));
+        }
+        by_age.sort_by_key(|(since, _)| *since);
+        let (mut left, mut of_rules) = (room_bytes, HashMap::<Arc<str>, u64>::new());
+        let fits = |(since, one): &(i64, Candidate)| {
+            let age_ms = u128::try_from(now_ms.saturating_sub(*since)).unwrap_or(0);
+            let used = of_rules.entry(Arc::clone(&one.rule)).or_default();
+            let is_over = one.period.is_some_and(|period| age_ms >= period.as_millis());
+            let is_beyond = one.bytes_max.is_some_and(|most| *used + one.bytes > most);
+            if is_over || is_beyond || one.bytes > left {
+                return false;
+            }
+            *used += one.bytes;
+            left -= one.bytes;
+            true
+        };
+        by_age.retain(fits);
+        by_age.into_iter().map(|(_, one)| one).collect()
+    }
+
+    /// Nothing is wanted any more.
+    pub fn clear(&mut self) {
+        self.since.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Candidate, Pins};
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    fn wanted(key: &str, bytes: u64, rule: &str) -> Candidate {
+        let (key, rule) = (key.into(), rule.into());
+        Candidate { bucket: 1, key, bytes, rule, period: None, bytes_max: None }
+    }
+
+    fn keys(chosen: &[Candidate]) -> Vec<&str> {
+        chosen.iter().map(|one| &*one.key).collect()
+    }
+
+    #[test]
+    fn what_was_pinned_first_stays_and_the_newest_have_no_room() {
+        let mut pins = Pins::default();
+        assert_eq!(keys(&pins.choose(0, vec![wanted("b", 6, "r")], 10)), ["b"]);
+        let both = || vec![wanted("a", 6, "r"), wanted("b", 6, "r"), wanted("c", 4, "r")];
+        assert_eq!(keys(&pins.choose(1, both(), 10)), ["b", "c"]);
+        assert_eq!(keys(&pins.choose(2, vec![wanted("a", 6, "r")], 10)), ["a"]);
+        assert_eq!(keys(&pins.choose(3, both(), 10)), ["a", "c"], "it was let go of meanwhile");
+    }
+
+    #[test]
+    fn a_rule_pins_no_more_than_it_says() {
+        let mut pins = Pins::default();
+        let narrow = |key| Candidate { bytes_max: Some(10), ..wanted(key, 6, "narrow") };
+        let all = vec![narrow("a"), narrow("b"), wanted("c", 6, "wide"), wanted("d", 6, "wide")];
+        assert_eq!(keys(&pins.choose(0, all, 100)), ["a", "c", "d"]);
+    }
+
+    #[test]
+    fn a_pin_ends_in_time_and_begins_anew_when_it_was_not_wanted() {
+        let mut pins = Pins::default();
+        let timed = |rule| vec![Candidate { period: Some(Duration::from_millis(5)), ..wanted("a", 1, rule) }];
+        let mut is_pinned = |now, wanted| !pins.choose(now, wanted, 10).is_empty();
+        assert!(is_pinned(10, timed("r")) && is_pinned(14, timed("r")));
+        assert!(!is_pinned(15, timed("r")) && !is_pinned(16, timed("r")));
+        assert!(is_pinned(17, timed("other")), "another rule has a time of its own");
+        assert!(!is_pinned(30, vec![]) && is_pinned(31, timed("r")));
+    }
+
+    proptest! {
+        #[test]
+        fn bounds_hold_whatever_is_wanted(
+            rounds in prop::collection::vec(prop::collection::vec((0u8..20, 1u64..9, 0u8..3), 0..20), 1..5),
+            room in 0u64..60,
+            most in 0u64..30,
+        ) {
+            let mut pins = Pins::default();
+            for (now, round) in rounds.into_iter().enumerate() {
+                let one = |(key, bytes, rule): (u8, u64, u8)| Candidate {
+                    bytes_max: Some(most),
+                    ..wanted(&key.to_string(), bytes, &rule.to_string())
+                };
+                let chosen = pins.choose(now as i64, round.into_iter().map(one).collect(), room);
+                prop_assert!(chosen.iter().map(|one| one.bytes).sum::<u64>() <= room);
+                for rule in ["0", "1", "2"] {
+                    let of_rule = chosen.iter().filter(|one| &*one.rule == rule);
+                    prop_assert!(of_rule.map(|one| one.bytes).sum::<u64>() <= most);
+                }
+            }
+        }
+    }
+}

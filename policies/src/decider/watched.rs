@@ -1,0 +1,60 @@
+//! Prefixes of which it is to be known when anything that begins so was read or written last.
+//!
+//! Always: what does not lie in one of them costs a look into a map. Prefixes do not begin like each other.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Watched {
+    prefixes: BTreeMap<u64, BTreeMap<Box<str>, Option<u64>>>,
+}
+
+impl Watched {
+    /// From now on these are watched; what is known of those that were before stays known.
+    pub fn set<'p>(&mut self, prefixes: impl Iterator<Item = (u64, &'p str)>) {
+        let before = std::mem::take(&mut self.prefixes);
+        for (bucket, prefix) in prefixes {
+            let touched = before.get(&bucket).and_then(|of| of.get(prefix)).copied().flatten();
+            self.prefixes.entry(bucket).or_default().insert(prefix.into(), touched);
+        }
+    }
+
+    /// When something of a prefix was touched last since it is watched, in microseconds.
+    #[must_use]
+    pub fn touched(&self, bucket: u64, prefix: &str) -> Option<u64> {
+        self.prefixes.get(&bucket)?.get(prefix).copied().flatten()
+    }
+
+    /// A key is read or written.
+    pub(super) fn touch(&mut self, at_us: u64, bucket: u64, key: &str) {
+        let Some(prefixes) = self.prefixes.get_mut(&bucket) else { return };
+        if let Some((prefix, touched)) =
+            prefixes.range_mut::<str, _>((Bound::Unbounded, Bound::Included(key))).next_back()
+            && key.starts_with(&**prefix)
+        {
+            *touched = Some(at_us);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Watched;
+
+    #[test]
+    fn what_is_watched_is_known_to_be_touched_and_stays_so() {
+        let mut watched = Watched::default();
+        watched.touch(1, 1, "a/x");
+        watched.set([(1, "a/"), (1, "b/"), (2, "a/")].into_iter());
+        for (at, bucket, key) in [(5, 1, "a/x"), (6, 1, "a"), (7, 1, "c"), (8, 3, "a/"), (9, 2, "a/")] {
+            watched.touch(at, bucket, key);
+        }
+        let touched = |watched: &Watched, bucket, prefix| watched.touched(bucket, prefix);
+        assert_eq!((touched(&watched, 1, "a/"), touched(&watched, 1, "b/")), (Some(5), None));
+        assert_eq!(touched(&watched, 2, "a/"), Some(9));
+        watched.set([(1, "a/")].into_iter());
+        assert_eq!((touched(&watched, 1, "a/"), touched(&watched, 2, "a/")), (Some(5), None));
+    }
+}

@@ -1,0 +1,339 @@
+//! Learning: bounds that move by measured outcomes, slowly, and never without saying so.
+//!
+//! Two kinds of bounds are learnt: how many blocks are read ahead at most (`prefetch_depth`), and from how many reads on a rule with
+//! `intelligent_cache` keeps a copy (`min_reads`). Too many blocks that were read ahead for nobody, or copies that went unread, make it more careful;
+//! readers that had to wait, or came again to what had passed by, bolder. Always: a bound moves only on enough evidence that is newer than its last move,
+//! by at most the setting `learning_step_max` in a day, and stays within its range; what a person writes anew begins anew. What is learnt is a
+//! value like any other ([`Learnt`]): whoever stores it has the history.
+
+use crate::engine::Outcome;
+use crate::language::{Program, Setting, Wish};
+use crate::outcomes::{Outcomes, Tally};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+
+/// Fewer blocks are no evidence.
+const BLOCKS_MIN: u64 = 100;
+/// From this share of blocks that were of no use on it is less, and from that share of reads that came too early on it is more, if hardly any was of no use.
+const WASTED_SHARE: f64 = 0.10;
+const LATE_SHARE: f64 = 0.10;
+const HARDLY_SHARE: f64 = 0.05;
+/// The same of copies, which cost less than what is fetched for nobody.
+const UNREAD_SHARE: f64 = 0.5;
+const AGAIN_SHARE: f64 = 0.5;
+const FEW_SHARE: f64 = 0.1;
+/// A bound of a rule stays within so many times what was written.
+const TIMES_MAX: f64 = 4.0;
+const DAY_MS: i64 = 86_400_000;
+/// Blocks that are read ahead of one stream at most, where nothing was learnt.
+const PREFETCH_DEPTH: u32 = 64;
+
+/// A bound that has moved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bound {
+    /// Where it is.
+    pub value: f64,
+    /// What was written: when that is another, the bound begins anew.
+    pub from: f64,
+    /// When the day began in which it moved last, milliseconds since 1970.
+    pub day_ms: i64,
+    /// Where it was then.
+    pub day_value: f64,
+}
+
+/// What has been learnt.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Learnt {
+    /// How many blocks are read ahead of one stream at most.
+    pub prefetch_depth: Option<Bound>,
+    /// By the id of a rule with `intelligent_cache`: from how many reads on it keeps.
+    pub min_reads: BTreeMap<Box<str>, Bound>,
+}
+
+/// What was measured since the start.
+#[derive(Clone, Copy)]
+pub struct Evidence<'a> {
+    /// The time, milliseconds since 1970.
+    pub now_ms: i64,
+    /// What became of blocks that were read ahead, by [`Outcome`].
+    pub ahead: [u64; 5],
+    /// What became of copies.
+    pub outcomes: &'a Outcomes,
+}
+
+/// What is to be learnt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lesson {
+    /// All that is learnt by then.
+    pub learnt: Learnt,
+    /// Which bounds have moved, from where to where, and the evidence; in one sentence.
+    pub changes: String,
+}
+
+/// See the module. It remembers how much of the evidence it has used.
+#[derive(Debug, Default)]
+pub struct Learner {
+    ahead: [u64; 5],
+    tallies: HashMap<Box<str>, Tally>,
+}
+
+/// Which way a bound is to move, and why.
+struct Move {
+    up: bool,
+    why: String,
+}
+
+impl Learner {
+    /// Looks at what was measured since it did last, and says what is to be learnt from it, if anything.
+    pub fn review(&mut self, program: &Program, evidence: &Evidence<'_>) -> Option<Lesson> {
+        let (mut learnt, mut changes) = (program.learnt().clone(), String::new());
+        if let Some(found) = self.look_ahead(evidence) {
+            let settings = program.settings();
+            let range = settings.size(Setting::PrefetchDepthMin)..=settings.size(Setting::PrefetchDepthMax);
+            let from = f64::from(settings.depth_within(PREFETCH_DEPTH));
+            let before = at_hand(learnt.prefetch_depth, from);
+            if let Some(bound) = moved(before, &found, step(program), range, evidence.now_ms) {
+                say(&mut changes, "prefetch_depth", before.value, bound.value, &found.why);
+                learnt.prefetch_depth = Some(bound);
+            }
+        }
+        for (rule, from) in rules(program) {
+            let Some(found) = self.look_at(rule, evidence) else { continue };
+            let before = at_hand(learnt.min_reads.get(rule).copied(), from);
+            let range = 1.0..=from * TIMES_MAX;
+            if let Some(bound) = moved(before, &found, step(program), range, evidence.now_ms) {
+                let what = format!("min_reads of rule {rule}");
+                say(&mut changes, &what, before.value, bound.value, &found.why);
+                learnt.min_reads.insert(rule.into(), bound);
+            }
+        }
+        let known: Vec<&str> = rules(program).map(|(rule, _)| rule).collect();
+        learnt.min_reads.retain(|rule, _| known.contains(&&**rule));
+        (!changes.is_empty()).then_some(Lesson { learnt, changes })
+    }
+
+    fn look_ahead(&mut self, evidence: &Evidence<'_>) -> Option<Move> {
+        let of = |outcome: Outcome| evidence.ahead[outcome as usize] - self.ahead[outcome as usize];
+        let [used, late, wasted] = [Outcome::Used, Outcome::Late, Outcome::Wasted].map(of);
+        let all = used + late + wasted;
+        if all < BLOCKS_MIN {
+            return None;
+        }
+        self.ahead = evidence.ahead;
+        let share = |part: u64| part as f64 / all as f64;
+        if share(wasted) > WASTED_SHARE {
+            let why = format!("of {all} blocks that were read ahead {wasted} were never asked for");
+            return Some(Move { up: false, why });
+        }
+        let why = format!(
+            "of {all} blocks that were read ahead {late} came late, and {wasted} were never asked for"
+        );
+        (share(late) > LATE_SHARE && share(wasted) < HARDLY_SHARE).then_some(Move { up: true, why })
+    }
+
+    fn look_at(&mut self, rule: &str, evidence: &Evidence<'_>) -> Option<Move> {
+        let (_, now) = evidence.outcomes.tallies().find(|(of, _)| *of == rule)?;
+        let before = self.tallies.get(rule).copied().unwrap_or_default();
+        let kept = now.kept.blocks - before.kept.blocks;
+        let wasted = now.wasted.blocks - before.wasted.blocks;
+        let again = now.passed_again.blocks - before.passed_again.blocks;
+        if kept + again < BLOCKS_MIN {
+            return None;
+        }
+        self.tallies.insert(rule.into(), *now);
+        if wasted as f64 > UNREAD_SHARE * kept as f64 {
+            let why = format!("of {kept} copies {wasted} went before anybody read them");
+            return Some(Move { up: true, why });
+        }
+        let is_too_careful = again as f64 > AGAIN_SHARE * (kept + again) as f64;
+        let why = format!(
+            "{again} blocks were asked for again after they had passed by, and of {kept} copies {wasted} went unread"
+        );
+        (is_too_careful && wasted as f64 <= FEW_SHARE * kept as f64).then_some(Move { up: false, why })
+    }
+}
+
+/// Rules with a bound, and what is written there.
+fn rules(program: &Program) -> impl Iterator<Item = (&str, f64)> {
+    let written = |wish: &Wish| match wish {
+        Wish::Copy { keep: true, min_reads, .. } if *min_reads > 1 => Some(f64::from(*min_reads)),
+        _ => None,
+    };
+    program.rules().iter().filter_map(move |rule| {
+        let found = rule.actions().find_map(|(_, wish)| written(wish))?;
+        Some((&*rule.rule.id, found))
+    })
+}
+
+/// A bound as it is, or as it would begin.
+fn at_hand(bound: Option<Bound>, from: f64) -> Bound {
+    let holds = bound.filter(|bound| same(bound.from, from));
+    holds.unwrap_or(Bound { value: from, from, day_ms: i64::MIN, day_value: from })
+}
+
+fn step(program: &Program) -> f64 {
+    program.settings().size(Setting::LearningStepMax) / 100.0
+}
+
+/// Where a bound goes: half a day's step at a time, and nowhere once the day's is used up.
+fn moved(
+    before: Bound,
+    found: &Move,
+    step: f64,
+    range: std::ops::RangeInclusive<f64>,
+    now_ms: i64,
+) -> Option<Bound> {
+    let is_new_day = now_ms.saturating_sub(before.day_ms) >= DAY_MS;
+    let (day_ms, day_value) =
+        if is_new_day { (now_ms, before.value) } else { (before.day_ms, before.day_value) };
+    let wanted = before.value * if found.up { 1.0 + step / 2.0 } else { 1.0 - step / 2.0 };
+    let value = wanted
+        .clamp(day_value * (1.0 - step), day_value * (1.0 + step))
+        .clamp(*range.start(), range.end().max(*range.start()));
+    (!same(value, before.value)).then_some(Bound { value, from: before.from, day_ms, day_value })
+}
+
+fn same(one: f64, other: f64) -> bool {
+    (one - other).abs() < 1e-6
+}
+
+fn say(changes: &mut String, what: &str, before: f64, after: f64, why: &str) {
+    let between = if changes.is_empty() { "" } else { "; " };
+    // Writing to a string does not fail.
+    let _ = write!(changes, "{between}{what} {before:.2} -> {after:.2}, as {why}");
+}
+
+impl Program {
+    /// Blocks that are read ahead of one stream at most, where no rule says how many.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "settings bound it")]
+    pub fn prefetch_depth(&self) -> u32 {
+        let from = self.settings().depth_within(PREFETCH_DEPTH);
+        let bound = at_hand(self.learnt().prefetch_depth, f64::from(from));
+        self.settings().depth_within(bound.value.round() as u32)
+    }
+
+    /// From how many reads on a rule keeps copies that has so many written.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "its range bounds it")]
+    pub fn min_reads(&self, rule: &str, written: u32) -> u32 {
+        let bound = self.learnt().min_reads.get(rule).copied();
+        at_hand(bound, f64::from(written)).value.round() as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bound, DAY_MS, Evidence, Learner, Learnt};
+    use crate::engine::Advice::{Bypass, Keep};
+    use crate::language::{PolicyFile, Program};
+    use crate::outcomes::Outcomes;
+    use proptest::{collection::vec, prop_assert, proptest};
+
+    const RULE: &str = "
+version: 1
+rules:
+- id: twice
+  conditions: [{type: file_pattern, property: name, operator: matches, value: '*'}]
+  actions: [{type: intelligent_cache, parameters: {min_reads: 2}}]
+";
+
+    fn program(text: &str) -> Program {
+        Program::above_built_in(&[PolicyFile::parse("p.yaml", text).unwrap()]).unwrap()
+    }
+
+    fn evidence(now_ms: i64, ahead: [u64; 5], outcomes: &Outcomes) -> Evidence<'_> {
+        Evidence { now_ms, ahead, outcomes }
+    }
+
+    #[test]
+    fn what_is_read_ahead_for_nobody_makes_it_less_and_what_comes_late_more() {
+        let (program, outcomes) = (program("version: 1"), Outcomes::default());
+        let learnt = |ahead| Learner::default().review(&program, &evidence(0, ahead, &outcomes));
+        assert_eq!(learnt([50, 0, 49, 9, 9]), None, "too little evidence");
+        assert_eq!(learnt([500, 10, 20, 0, 0]), None, "all is well");
+        let less = learnt([500, 10, 100, 0, 0]).unwrap();
+        assert_eq!(less.learnt.prefetch_depth.map(|bound| bound.value), Some(57.6));
+        assert_eq!(
+            less.changes,
+            "prefetch_depth 64.00 -> 57.60, as of 610 blocks that were read ahead 100 were never asked for"
+        );
+        assert_eq!(learnt([500, 100, 10, 0, 0]), None, "more than the setting allows is not to be had");
+        let held = program.clone().with_learnt(less.learnt);
+        assert_eq!((program.prefetch_depth(), held.prefetch_depth()), (64, 58));
+        let more = Learner::default().review(&held, &evidence(0, [500, 100, 10, 0, 0], &outcomes)).unwrap();
+        assert!((more.learnt.prefetch_depth.unwrap().value - 63.36).abs() < 1e-9, "{more:?}");
+    }
+
+    #[test]
+    fn the_same_evidence_counts_once() {
+        let (program, outcomes) = (program("version: 1"), Outcomes::default());
+        let mut learner = Learner::default();
+        let mut review = |program: &Program, ahead| learner.review(program, &evidence(0, ahead, &outcomes));
+        let first = review(&program, [0, 0, 200, 0, 0]).unwrap();
+        let held = program.clone().with_learnt(first.learnt);
+        assert_eq!(review(&held, [0, 0, 200, 0, 0]), None);
+        assert!(review(&held, [0, 0, 400, 0, 0]).is_some());
+    }
+
+    #[test]
+    fn copies_that_go_unread_make_a_rule_more_careful_and_reads_that_come_again_less() {
+        let program = program(RULE);
+        let mut outcomes = Outcomes::default();
+        let twice = outcomes.cause("twice");
+        for id in 1..=200_u64 {
+            outcomes.read(id, 10, Keep, twice);
+            outcomes.evicted(id);
+        }
+        let careful = Learner::default().review(&program, &evidence(0, [0; 5], &outcomes)).unwrap();
+        assert_eq!(careful.learnt.min_reads["twice"].value, 2.2);
+        assert_eq!(
+            careful.changes,
+            "min_reads of rule twice 2.00 -> 2.20, as of 200 copies 200 went before anybody read them"
+        );
+        let mut outcomes = Outcomes::default();
+        let twice = outcomes.cause("twice");
+        for id in 1..=200_u64 {
+            outcomes.read(id, 10, Bypass, twice);
+            outcomes.read(id, 10, Bypass, twice);
+        }
+        let bolder = Learner::default().review(&program, &evidence(0, [0; 5], &outcomes)).unwrap();
+        assert_eq!(bolder.learnt.min_reads["twice"].value, 1.8);
+    }
+
+    #[test]
+    fn what_is_written_anew_begins_anew() {
+        let mut learnt = Learnt::default();
+        learnt.min_reads.insert("twice".into(), Bound { value: 3.4, from: 2.0, day_ms: 0, day_value: 3.0 });
+        let held = program(RULE).with_learnt(learnt);
+        assert_eq!(
+            (held.min_reads("twice", 2), held.min_reads("twice", 5), held.min_reads("x", 2)),
+            (3, 5, 2)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_bound_moves_by_more_in_a_day_than_the_setting_says_or_out_of_its_range(
+            steps in vec((0..DAY_MS / 2, proptest::bool::ANY), 1..60),
+        ) {
+            let (mut program, outcomes) = (program("version: 1\nsettings: {prefetch_depth_min: 8}"), Outcomes::default());
+            let (mut learner, mut now_ms, mut ahead) = (Learner::default(), 0, [0; 5]);
+            let mut told: Vec<(i64, f64)> = vec![(0, 64.0)];
+            for (wait_ms, is_wasted) in steps {
+                now_ms += wait_ms;
+                ahead[if is_wasted { 2 } else { 1 }] += 200;
+                let Some(lesson) = learner.review(&program, &evidence(now_ms, ahead, &outcomes)) else { continue };
+                let value = lesson.learnt.prefetch_depth.unwrap().value;
+                prop_assert!((8.0..=64.0).contains(&value));
+                told.push((now_ms, value));
+                program = program.with_learnt(lesson.learnt);
+                let day = program.learnt().prefetch_depth.unwrap();
+                let since = told.iter().filter(|(at_ms, _)| *at_ms >= day.day_ms);
+                for (_, value) in since {
+                    prop_assert!((value / day.day_value - 1.0).abs() <= 0.2 + 1e-9, "{told:?}");
+                }
+            }
+        }
+    }
+}

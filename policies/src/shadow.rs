@@ -1,0 +1,251 @@
+//! What other caches would have got of what is read: LRU, S3-FIFO and never-evict, run beside the engine on a sample of all blocks.
+//!
+//! A block is of the sample or not by its id, and the caches have that share of the room (spatially hashed sampling as in Waldspurger et al.,
+//! "Efficient MRC Construction with SHARDS", FAST 2015; of caches other than LRU: Waldspurger et al., "Cache Modeling and Optimization using
+//! Miniature Simulations", ATC 2017). Always: [`BLOCKS_MAX`] blocks at most are remembered; where more are read, half of them leave the sample. What
+//! a crash loses are counts.
+
+use crate::block::Hashed;
+use crate::rehearse::reference::{Lru, NeverEvict, Reference as _, S3Fifo};
+use std::collections::HashMap;
+
+/// Blocks of the sample: about 90 bytes each.
+const BLOCKS_MAX: usize = 1 << 15;
+/// Datasets that are told apart: as many as the engine does.
+const DATASETS_MAX: usize = 1 << 12;
+/// So many reads of the sample later counts weigh half.
+const HALF_READS: u32 = 1 << 17;
+/// A block that was not read among so many reads of the sample, for each block of it, has left.
+const SILENT: u32 = 8;
+
+/// Reads and hits of the sample, lately.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Shadows {
+    /// Bytes of the blocks that were read.
+    pub bytes: f64,
+    /// Bytes that were here.
+    pub here: f64,
+    /// Bytes that LRU would have had.
+    pub lru: f64,
+    /// Bytes that S3-FIFO would have had.
+    pub s3_fifo: f64,
+    /// Bytes that would have been here if nothing was ever evicted.
+    pub never_evict: f64,
+}
+
+impl Shadows {
+    fn all(&mut self) -> [&mut f64; 5] {
+        let Self { bytes, here, lru, s3_fifo, never_evict } = self;
+        [bytes, here, lru, s3_fifo, never_evict]
+    }
+
+    fn add(&mut self, bytes: u32, hits: [bool; 4]) {
+        let bytes = f64::from(bytes);
+        for (sum, counts) in self.all().into_iter().zip([true].into_iter().chain(hits)) {
+            *sum += if counts { bytes } else { 0.0 };
+        }
+    }
+
+    /// The share of bytes that were here, and that LRU, S3-FIFO and never-evict would have had; nothing before anything was read.
+    #[must_use]
+    pub fn ratios(&self) -> Option<[f64; 4]> {
+        let of = |hits: f64| hits / self.bytes;
+        (self.bytes > 0.0).then(|| [of(self.here), of(self.lru), of(self.s3_fifo), of(self.never_evict)])
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Block {
+    number: u32,
+    read_at: u32,
+}
+
+/// See the module.
+pub struct Shadow {
+    capacity_bytes: u64,
+    shift: u32,
+    blocks_max: usize,
+    blocks: HashMap<u64, Block, Hashed>,
+    free: Vec<u32>,
+    reads: u32,
+    lru: Lru,
+    s3_fifo: S3Fifo,
+    never_evict: NeverEvict,
+    datasets: HashMap<u16, Shadows>,
+}
+
+impl Shadow {
+    /// Caches of the room that the engine has.
+    #[must_use]
+    pub fn new(capacity_bytes: u64) -> Self {
+        Self::with_blocks(capacity_bytes, BLOCKS_MAX)
+    }
+
+    fn with_blocks(capacity_bytes: u64, blocks_max: usize) -> Self {
+        Self {
+            capacity_bytes,
+            shift: 0,
+            blocks_max,
+            blocks: HashMap::default(),
+            free: Vec::new(),
+            reads: 0,
+            lru: Lru::new(capacity_bytes),
+            s3_fifo: S3Fifo::new(capacity_bytes),
+            never_evict: NeverEvict::new(capacity_bytes),
+            datasets: HashMap::new(),
+        }
+    }
+
+    /// From now on the engine has so much room.
+    pub fn set_capacity(&mut self, capacity_bytes: u64) {
+        self.capacity_bytes = capacity_bytes;
+        let share = capacity_bytes >> self.shift;
+        self.lru.set_capacity(share);
+        self.s3_fifo.set_capacity(share);
+        self.never_evict.set_capacity(share);
+    }
+
+    /// A block of a dataset is read, and was here or not.
+    pub fn read(&mut self, dataset: u16, id: u64, bytes: u32, was_here: bool) {
+        if !self.samples(id) {
+            return;
+        }
+        if self.blocks.len() >= self.blocks_max && !self.blocks.contains_key(&id) {
+            self.make_room();
+            if !self.samples(id) {
+                return;
+            }
+        }
+        self.reads = self.reads.wrapping_add(1);
+        let (next, free) = (self.blocks.len() as u32, &mut self.free);
+        let block = self.blocks.entry(id).or_insert_with(|| {
+            // A number that nobody has: one that was given back, or the first that never was given.
+            Block { number: free.pop().unwrap_or(next), read_at: 0 }
+        });
+        block.read_at = self.reads;
+        let number = block.number;
+        let hits = [
+            was_here,
+            self.lru.access(number, bytes, true),
+            self.s3_fifo.access(number, bytes, true),
+            self.never_evict.access(number, bytes, true),
+        ];
+        if self.datasets.len() >= DATASETS_MAX && !self.datasets.contains_key(&dataset) {
+            self.datasets.clear();
+        }
+        self.datasets.entry(dataset).or_default().add(bytes, hits);
+        if self.reads.is_multiple_of(HALF_READS) {
+            self.datasets.values_mut().flat_map(Shadows::all).for_each(|sum| *sum /= 2.0);
+        }
+    }
+
+    /// A block is no more: another version of its object is there.
+    pub fn forget(&mut self, id: u64) {
+        if let Some(block) = self.blocks.remove(&id) {
+            self.drop_number(block.number);
+        }
+    }
+
+    /// By dataset, what was read lately, in bytes of the sample.
+    pub fn datasets(&self) -> impl Iterator<Item = (u16, Shadows)> + '_ {
+        self.datasets.iter().map(|(number, counts)| (*number, *counts))
+    }
+
+    /// The same of all together.
+    #[must_use]
+    pub fn total(&self) -> Shadows {
+        let mut total = Shadows::default();
+        for mut counts in self.datasets.values().copied() {
+            total.all().into_iter().zip(counts.all()).for_each(|(sum, count)| *sum += *count);
+        }
+        total
+    }
+
+    fn samples(&self, id: u64) -> bool {
+        id & ((1 << self.shift) - 1) == 0
+    }
+
+    fn drop_number(&mut self, number: u32) {
+        self.lru.forget(number);
+        self.s3_fifo.forget(number);
+        self.never_evict.forget(number);
+        self.free.push(number);
+    }
+
+    /// Blocks that nobody has read for long leave; where that are few, every second block does.
+    fn make_room(&mut self) {
+        let (reads, silent) = (self.reads, SILENT.saturating_mul(self.blocks.len() as u32));
+        self.drop_unless(|_, block| reads.wrapping_sub(block.read_at) <= silent);
+        while self.blocks.len() > self.blocks_max / 4 * 3 {
+            self.shift += 1;
+            let mask = (1 << self.shift) - 1;
+            self.drop_unless(|id, _| id & mask == 0);
+            self.set_capacity(self.capacity_bytes);
+        }
+    }
+
+    fn drop_unless(&mut self, stays: impl Fn(u64, &Block) -> bool) {
+        let gone: Vec<u64> =
+            self.blocks.iter().filter(|(id, block)| !stays(**id, block)).map(|(id, _)| *id).collect();
+        gone.into_iter().for_each(|id| self.forget(id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Shadow;
+    use crate::block::mixed;
+    use fastrand::Rng;
+
+    const KIB: u32 = 1 << 10;
+
+    /// Passes over blocks of a KiB each, in another order each time.
+    fn pass(shadow: &mut Shadow, dataset: u16, blocks: u64, seed: u64) {
+        let mut order: Vec<u64> = (0..blocks).collect();
+        Rng::with_seed(seed).shuffle(&mut order);
+        for block in order {
+            shadow.read(dataset, mixed(block ^ u64::from(dataset) << 32), KIB, false);
+        }
+    }
+
+    #[test]
+    fn never_evict_has_the_share_that_fits_and_lru_less_in_each_pass_also_by_a_sample() {
+        for blocks_max in [1 << 15, 1 << 10] {
+            let mut shadow = Shadow::with_blocks(4000 << 10, blocks_max);
+            pass(&mut shadow, 1, 8000, 0);
+            let first = shadow.total();
+            for seed in 1..6 {
+                pass(&mut shadow, 1, 8000, seed);
+            }
+            let [here, lru, _, never_evict] = {
+                let mut all = shadow.total();
+                let mut before = first;
+                all.all().into_iter().zip(before.all()).for_each(|(sum, count)| *sum -= *count);
+                all.ratios().unwrap()
+            };
+            assert!(here == 0.0 && (0.42..0.57).contains(&never_evict), "{blocks_max}: {never_evict}");
+            assert!(lru < never_evict - 0.1, "{blocks_max}: {lru} beside {never_evict}");
+            assert!(shadow.blocks.len() <= blocks_max && (shadow.shift > 0) == (blocks_max < 8000));
+        }
+    }
+
+    #[test]
+    fn each_dataset_has_its_own_counts_and_what_is_silent_leaves_before_the_sample_thins() {
+        let mut shadow = Shadow::with_blocks(1 << 30, 1 << 10);
+        pass(&mut shadow, 7, 300, 0);
+        for seed in 0..60 {
+            pass(&mut shadow, 8, 400, seed);
+        }
+        for round in 0..20_u64 {
+            pass(&mut shadow, 9, 20, round);
+            (0..20).for_each(|block| shadow.read(10, mixed(block + round * 20 + (1 << 40)), KIB, true));
+        }
+        let mut datasets: Vec<u16> = shadow.datasets().map(|(dataset, _)| dataset).collect();
+        datasets.sort_unstable();
+        assert_eq!(datasets, [7, 8, 9, 10]);
+        let of =
+            |number| shadow.datasets().find(|(dataset, _)| *dataset == number).unwrap().1.ratios().unwrap();
+        assert_eq!((of(7), of(10)), ([0.0; 4], [1.0, 0.0, 0.0, 0.0]));
+        assert!(of(8)[1] > 0.97 && shadow.shift == 0, "{} {:?}", shadow.shift, of(8));
+    }
+}

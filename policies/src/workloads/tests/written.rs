@@ -1,0 +1,54 @@
+//! What comes through the server before it is read: data is data, whoever wrote it.
+
+use super::told::program;
+use crate::access::{Access, Caller, Op};
+use crate::decider::Decider;
+use crate::engine::{Options, Order, Pattern};
+use crate::language::Phase;
+use crate::workloads::{Identity, Role};
+use std::sync::Arc;
+
+const OBJECTS: usize = 200;
+
+/// Has all objects written by one and read by another, shuffled; what is thought of the reader after each pass.
+fn trained_on_what_was_written(
+    name: impl Fn(usize) -> String,
+) -> Vec<(Role, Option<Phase>, Option<Pattern>)> {
+    let options = Options { capacity_bytes: 1 << 30, blocks_max: 1 << 12, block_bytes: 8 << 20, seed: 0 };
+    let mut decider = Decider::new(options, Arc::new(program()));
+    let (writer, reader) = (Caller { id: 1, family: 1 }, Caller { id: 2, family: 2 });
+    let mut at_us = 0;
+    let mut found = Vec::new();
+    let mut ask = |decider: &mut Decider, caller, op, object: usize| {
+        at_us += 10_000;
+        let (key, size) = (name(object), 100_000);
+        let access = Access { at_us, caller, bucket: 1, key: &key, op, size, range: 0..size };
+        let seen = decider.observe(&access, Identity::default);
+        decider.engine.follow(seen, &access, 0);
+        (seen, at_us)
+    };
+    for object in 0..OBJECTS {
+        ask(&mut decider, writer, Op::Write, object);
+    }
+    for pass in 0..3 {
+        let mut order: Vec<usize> = (0..OBJECTS).collect();
+        fastrand::Rng::with_seed(pass).shuffle(&mut order);
+        let mut last = None;
+        for object in order {
+            last = Some(ask(&mut decider, reader, Op::Read, object));
+        }
+        let workload = decider.workloads.get(2).unwrap();
+        let pattern = last.and_then(|(seen, at_us)| workload.sets[0].pattern(&decider.engine, seen, at_us));
+        found.push((workload.sets[0].role, workload.phase, pattern));
+    }
+    found
+}
+
+#[test]
+fn a_dataset_that_was_written_here_is_trained_with_from_the_first_epoch_on() {
+    let shuffled = Some(Pattern::Epochs(Order::Shuffled));
+    let expected = (Role::Training, Some(Phase::Training), shuffled);
+    for name in [|at: usize| format!("set/{at:06}.jpg"), |at| format!("set/{at:06}")] {
+        assert_eq!(trained_on_what_was_written(name), [expected; 3], "{}", name(0));
+    }
+}

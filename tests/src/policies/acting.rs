@@ -1,0 +1,325 @@
+//! What rules say of objects at rest, seen through S3: they go down, come up, stay, are let go of, and are deleted.
+
+use super::write;
+use crate::content::Content;
+use crate::s3::{Client, whole};
+use crate::server::{Server, Setup, runtime};
+use serde_json::Value;
+use std::fs;
+use std::time::{Duration, Instant};
+
+const BUCKET: &str = "lake";
+
+/// A server with a cold tier and small segments, that looks at its objects every second.
+struct Bench {
+    room: tempfile::TempDir,
+    setup: Setup,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let room = super::room();
+        let cold = room.path().join("cold");
+        fs::create_dir(&cold).expect("made");
+        let setup = Setup::new(room.path().join("data"))
+            .with("cold.dirs", cold.display())
+            .with("cold.move_bytes_per_second", "10GiB")
+            .with("hot.segment_bytes", "1MiB")
+            .with("hot.compact_interval", "20ms")
+            .with("memory.capacity", "0")
+            .with("policy.look_every", "1s");
+        Self { room, setup }
+    }
+
+    fn say(&self, words: &[&str]) -> String {
+        let (said, status) = self.setup.command(words);
+        assert_eq!(status, Some(0), "{words:?}: {said}");
+        said
+    }
+
+    fn ask(&self, words: &[&str]) -> Value {
+        let said = self.say(&[&["--output", "json"], words].concat());
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+    }
+
+    /// Lets a policy of these rules run.
+    fn apply(&self, rules: &str) {
+        write(self.room.path(), "p.yaml", &format!("version: 1\nrules:\n{rules}"));
+        self.say(&["policy", "apply", &self.room.path().join("p.yaml").display().to_string()]);
+    }
+
+    /// The tiers that an object is in.
+    fn tiers(&self, bucket: &str, key: &str) -> Vec<String> {
+        let shown = self.ask(&["object", "show", &format!("s3://{bucket}/{key}")]);
+        let tiers = shown["tiers"].as_array().expect("tiers").iter();
+        tiers.map(|tier| tier["tier"].as_str().expect("a tier").to_owned()).collect()
+    }
+
+    fn is_in(&self, key: &str, tier: &str) -> bool {
+        self.tiers(BUCKET, key) == [tier]
+    }
+
+    fn count(&self, action: &str, outcome: &str) -> u64 {
+        let metrics = self.say(&["status", "--metrics"]);
+        let name = format!("mlgw_policy_actions_total{{action=\"{action}\",outcome=\"{outcome}\"}} ");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
+        line.unwrap_or_else(|| panic!("{name}: {metrics}")).parse().expect("a number")
+    }
+
+    /// Decisions of a kind that a rule has caused.
+    fn decided(&self, kind: &str, rule: &str) -> usize {
+        let listed = self.ask(&["policy", "decisions", "--kind", kind, "--limit", "1000"]);
+        let listed = listed["decisions"].as_array().expect("decisions").iter();
+        listed
+            .filter(|one| one["reason"] == "rule" && one["rule"] == rule && one["outcome"] == "done")
+            .count()
+    }
+
+    /// What waits to be deleted: prefixes, and since when.
+    fn deletions(&self) -> Vec<(String, String)> {
+        let path = self.room.path().join("p.yaml").display().to_string();
+        let plan = self.ask(&["policy", "plan", &path]);
+        let word = |one: &Value, name: &str| one[name].as_str().expect("a word").to_owned();
+        let deletions = plan["deletions"].as_array().expect("deletions").iter();
+        deletions.map(|one| (word(one, "objects"), word(one, "noted"))).collect()
+    }
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(90), "never: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn content(key: &str, length: usize) -> bytes::Bytes {
+    Content { id: key.bytes().map(u64::from).sum(), length }.bytes()
+}
+
+async fn put(client: &Client, key: &str, length: usize) {
+    client.put(BUCKET, key, whole(content(key, length))).await.expect("stored");
+}
+
+async fn reads_back(client: &Client, key: &str, length: usize) {
+    assert_eq!(client.get(BUCKET, key).await.expect("read").body, content(key, length), "{key}");
+}
+
+fn begun(bench: &Bench) -> Server {
+    let server = bench.setup.start();
+    runtime().block_on(server.client().create_bucket(BUCKET)).expect("made");
+    server
+}
+
+fn rule(id: &str, pattern: &str, action: &str) -> String {
+    format!(
+        "- id: {id}\n  conditions: [{{type: file_pattern, property: key, operator: matches, value: '{pattern}'}}]\n  actions: [{action}]\n"
+    )
+}
+
+#[test]
+fn what_a_rule_spills_goes_down_alone_and_comes_up_when_a_rule_promotes_it() {
+    let bench = Bench::new();
+    let server = begun(&bench);
+    let objects: Vec<(String, usize)> = (0..12)
+        .map(|n| {
+            let folder = if n % 3 == 0 { "logs" } else { "train" };
+            (format!("{folder}/{n}"), 3_000 + 40_000 * n)
+        })
+        .collect();
+    runtime().block_on(async {
+        for (key, length) in &objects {
+            put(&server.client(), key, *length).await;
+        }
+    });
+    let are_in = |tier: &str| {
+        let mut logs = objects.iter().filter(|(key, _)| key.starts_with("logs/"));
+        logs.all(|(key, _)| bench.is_in(key, tier))
+    };
+    let all_read_back = || {
+        runtime().block_on(async {
+            for (key, length) in &objects {
+                reads_back(&server.client(), key, *length).await;
+            }
+        });
+    };
+    bench.apply(&rule("logs-down", "logs/**", "{type: spill}"));
+    until("the logs are down", || are_in("cold"));
+    let others = || objects.iter().filter(|(key, _)| key.starts_with("train/"));
+    assert!(others().all(|(key, _)| bench.is_in(key, "hot")), "what shared their segments stays");
+    all_read_back();
+    until("it is told", || bench.decided("spill", "logs-down") > 0 && bench.count("spill", "done") > 0);
+    bench.apply(&rule("logs-up", "logs/**", "{type: promote}"));
+    until("the logs are up", || are_in("hot"));
+    all_read_back();
+    until("it is told", || bench.decided("promote", "logs-up") > 0 && bench.count("promote", "done") > 0);
+    assert!(others().all(|(key, _)| bench.is_in(key, "hot")));
+    server.stop();
+}
+
+#[test]
+fn what_a_rule_pins_stays_under_pressure_until_it_lets_go() {
+    let bench = Bench::new();
+    let setup = bench.setup.clone();
+    let setup = setup
+        .with("hot.capacity", "16MiB")
+        .with("cold.spill_from_percent", "50")
+        .with("cold.spill_to_percent", "30");
+    let bench = Bench { setup, ..bench };
+    let server = begun(&bench);
+    const LENGTH: usize = 900_000;
+    let client = server.client();
+    runtime().block_on(put(&client, "model/weights", LENGTH));
+    bench.apply(&rule("model-stays", "model/*", "{type: pin}"));
+    until("it is pinned", || bench.count("pin", "done") == 1);
+    let fill = |from: usize| {
+        runtime().block_on(async {
+            for n in from..from + 14 {
+                put(&client, &format!("data/{n}"), LENGTH).await;
+            }
+        });
+    };
+    let is_down = |n: usize| bench.is_in(&format!("data/{n}"), "cold");
+    fill(0);
+    until("the tier spills what is not pinned", || is_down(0) && is_down(5));
+    assert!(bench.is_in("model/weights", "hot"), "it is the oldest, and stays");
+    bench.apply(&rule("nothing", "none/*", "{type: pin}"));
+    until("it is let go of", || bench.count("unpin", "done") == 1);
+    fill(14);
+    until("it goes like all others", || bench.is_in("model/weights", "cold"));
+    runtime().block_on(reads_back(&client, "model/weights", LENGTH));
+    server.stop();
+}
+
+#[test]
+fn copies_that_a_rule_evicts_are_fetched_again_and_those_that_one_pins_stay() {
+    let room = super::room();
+    let origin = Setup::new(room.path().join("origin")).start();
+    let setup = Setup::new(room.path().join("data"))
+        .with_upstream("far", origin.s3, "there", "5s")
+        .with("policy.look_every", "1s");
+    let bench = Bench { room, setup };
+    let keys = ["a.tar", "b.tar", "c.idx"];
+    runtime().block_on(async {
+        origin.client().create_bucket("there").await.expect("made");
+        for key in keys {
+            origin.client().put("there", key, whole(content(key, 5000))).await.expect("stored");
+        }
+    });
+    let server = bench.setup.start();
+    bench.say(&["bucket", "bind", "here", "--upstream", "far", "--ttl", "1h"]);
+    let read = |key: &str| {
+        let answer = runtime().block_on(server.client().get("here", key)).expect("read");
+        assert_eq!(answer.body, content(key, 5000));
+        answer.header("x-mlgw-cache").expect("the tier is told").to_owned()
+    };
+    for key in keys {
+        read(key);
+    }
+    let is_here = |key: &str| bench.tiers("here", key).iter().any(|tier| tier == "copies");
+    until("all are kept", || keys.iter().all(|key| is_here(key)));
+    assert!(keys.iter().all(|key| read(key).starts_with("hit")));
+    let stays = rule("b-stays", "b.*", "{type: pin}").replace("  conditions", "  priority: 50\n  conditions");
+    bench.apply(&(stays + &rule("tars-go", "*.tar", "{type: evict}")));
+    until("one is let go of", || !is_here("a.tar"));
+    assert!(is_here("b.tar") && is_here("c.idx"), "those that are pinned or that no rule means stay");
+    until("it is told", || bench.decided("evict", "tars-go") > 0 && bench.count("evict", "done") > 0);
+    assert_eq!((&read("b.tar")[..3], &read("c.idx")[..3], &read("a.tar")[..4]), ("hit", "hit", "miss"));
+    let pinned = || bench.ask(&["policy", "explain", "s3://here/b.tar"])["kept"]["pinned"].clone();
+    until("the engine has it pinned", || pinned() == 1);
+    bench.apply(&rule("tars-go", "*.tar", "{type: evict}"));
+    until("it is let go of, too", || !is_here("b.tar"));
+    server.stop();
+}
+
+/// A checkpoint as `torch.distributed.checkpoint` writes it.
+async fn save(client: &Client, step: u32) {
+    for file in ["__0_0.distcp", "__1_0.distcp", ".metadata"] {
+        put(client, &format!("run/step-{step}/{file}"), 20_000).await;
+    }
+}
+
+fn first_of(step: u32) -> String {
+    format!("run/step-{step}/__0_0.distcp")
+}
+
+fn retain(parameters: &str) -> String {
+    format!(
+        "- id: few\n  conditions: [{{type: file_context, property: type, operator: equals, value: checkpoint}}]\n  actions: [{{type: retain, target: checkpoint_group, parameters: {{{parameters}}}}}]\n"
+    )
+}
+
+#[test]
+fn checkpoints_that_are_not_retained_go_down_and_the_newest_stay() {
+    let bench = Bench::new();
+    let server = begun(&bench);
+    runtime().block_on(async {
+        for step in [100, 200, 300, 1000] {
+            save(&server.client(), step).await;
+        }
+    });
+    until("the newest is pinned without a rule", || bench.count("pin", "done") == 3);
+    bench.apply(&retain("keep_last: 2"));
+    let are_in = |steps: &[u32], tier: &str| steps.iter().all(|step| bench.is_in(&first_of(*step), tier));
+    until("the older ones are down", || are_in(&[100, 200], "cold"));
+    assert!(are_in(&[300, 1000], "hot"));
+    let mut server = server;
+    server.kill();
+    let server = bench.setup.start();
+    runtime().block_on(save(&server.client(), 1100));
+    until("the next one goes after a kill, too", || are_in(&[300], "cold"));
+    assert!(are_in(&[1000, 1100], "hot"));
+    runtime().block_on(async {
+        for step in [100, 200, 300, 1000, 1100] {
+            reads_back(&server.client(), &first_of(step), 20_000).await;
+        }
+    });
+    server.stop();
+}
+
+#[test]
+fn a_deletion_waits_its_grace_is_called_off_by_a_rollback_and_never_takes_the_newest() {
+    let bench = Bench::new();
+    let server = begun(&bench);
+    let client = server.client();
+    runtime().block_on(async {
+        for step in [100, 200, 300] {
+            save(&client, step).await;
+        }
+        // Somebody still writes it, or gave up.
+        put(&client, &first_of(400), 20_000).await;
+    });
+    bench.apply(&retain("keep_last: 2"));
+    bench.apply(&retain("keep_last: 1, delete: true, grace: 1h"));
+    let prefixes = || bench.deletions().into_iter().map(|(prefix, _)| prefix).collect::<Vec<_>>();
+    until("two wait", || prefixes() == ["s3://lake/run/step-100/", "s3://lake/run/step-200/"]);
+    let noted = |prefix: &str| bench.deletions().into_iter().find(|one| one.0 == prefix).expect("noted").1;
+    let before = noted("s3://lake/run/step-100/");
+    runtime().block_on(reads_back(&client, &first_of(100), 20_000));
+    until("who reads it has it wait anew", || noted("s3://lake/run/step-100/") > before);
+    let path = bench.room.path().join("p.yaml").display().to_string();
+    let said = bench.say(&["policy", "plan", &path]);
+    assert!(
+        said.contains("s3://lake/run/step-200/ (3 objects, ") && said.contains("is deleted at"),
+        "{said}"
+    );
+    let mut server = server;
+    server.kill();
+    let server = bench.setup.start();
+    assert_eq!(prefixes().len(), 2, "what was noted is known at once");
+    let client = server.client();
+    let is_there = |step: u32| runtime().block_on(client.head(BUCKET, &first_of(step))).is_ok();
+    bench.say(&["policy", "rollback"]);
+    until("it is called off", || prefixes().is_empty());
+    assert!([100, 200, 300, 400].into_iter().all(is_there));
+    bench.apply(&retain("keep_last: 1, delete: true, grace: 0s"));
+    until("the older ones are gone", || !is_there(100) && !is_there(200));
+    until("nothing waits", || prefixes().is_empty());
+    assert!(is_there(300) && is_there(400), "the newest complete one and what is written stay");
+    let listed = runtime().block_on(client.list(BUCKET, 1000)).expect("listed");
+    assert_eq!(listed.len(), 4, "of the others all objects are gone");
+    let audit = fs::read_to_string(bench.setup.data_dir.join("audit/audit.log")).expect("the audit log");
+    assert_eq!(audit.matches("policy.retain.delete").count(), 2, "{audit}");
+    assert!(bench.decided("delete", "few") > 0 && bench.count("retain", "done") == 6);
+    server.stop();
+}

@@ -1,0 +1,95 @@
+//! What leaves the hot tier because a rule says so, and shares its segments with what stays.
+//!
+//! Open segments are sealed first. Then either what stays is appended elsewhere while the segment is spilled, or what leaves is gathered in segments of
+//! its own, which a later order spills. Always: nothing has left its old place before the catalogue names the new one, chunk by chunk, by compare and
+//! set. When power fails some chunks are moved and others are not; whoever ordered it looks again and orders the rest.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use mlgw_common::ids::SegmentId;
+use mlgw_metadata::Catalogue;
+
+use super::Leaving;
+use super::driver::{Placer, TURN};
+use crate::decisions::Why;
+use crate::hot::catalogue::HOT;
+use crate::hot::compaction::choose::SegmentFacts;
+use crate::hot::compaction::{Picked, StepError, To, pick_out, seal};
+use crate::hot::record::Owner;
+use crate::hot::{Inner, Wanted};
+
+impl Leaving {
+    pub(super) fn why(&self) -> Why {
+        Why::rule(self.rule.as_str())
+    }
+
+    fn goes(&self) -> Wanted {
+        let bodies = self.bodies.clone();
+        Arc::new(move |owner: &Owner| bodies.contains(&owner.body))
+    }
+
+    /// What of its segments does not leave.
+    pub(super) fn stays(&self) -> Wanted {
+        let goes = self.goes();
+        Arc::new(move |owner| !goes(owner))
+    }
+}
+
+impl Placer {
+    /// Has those of an order's segments sealed that are open, once. Says whether there were any: then they have to be looked at anew.
+    pub(super) async fn seal_open(
+        &mut self,
+        inner: &Inner,
+        catalogue: &Catalogue,
+        facts: &[SegmentFacts],
+        leaving: &Leaving,
+    ) -> bool {
+        if std::mem::replace(&mut self.has_sealed, true) {
+            return false;
+        }
+        let open = facts.iter().filter(|segment| !segment.sealed && leaving.segments.contains(&segment.id));
+        let open: Vec<SegmentId> = open.map(|segment| segment.id).collect();
+        seal(inner, catalogue, &open).await;
+        !open.is_empty()
+    }
+
+    /// Gathers what leaves, segment after segment, for a while; says whether that is all.
+    pub(super) async fn gather(
+        &mut self,
+        inner: &Arc<Inner>,
+        catalogue: &Catalogue,
+        leaving: &Leaving,
+        (facts, busy): (&[SegmentFacts], &[SegmentId]),
+    ) -> Result<bool, StepError> {
+        let begun = Instant::now();
+        let wanted = |segment: &&SegmentFacts| leaving.segments.contains(&segment.id);
+        for segment in facts.iter().filter(wanted) {
+            let is_free = segment.is_at_rest() && segment.tier == HOT && !busy.contains(&segment.id);
+            // What was tried once is not tried again by this order.
+            if !is_free || !self.given_up.insert(segment.id) {
+                continue;
+            }
+            if inner.compaction.is_stopped() {
+                return Err(StepError::Stopping);
+            }
+            let picked = Picked::begin(inner, segment.id);
+            let those = (leaving.goes(), To::Leaving);
+            let done = pick_out(inner, catalogue, segment.id, those, &mut self.pace).await;
+            picked.end(inner, leaving.why(), done.as_ref().err());
+            match done {
+                Err(StepError::Stopping) => return Err(StepError::Stopping),
+                Err(error) => {
+                    tracing::warn!(segment = %segment.id, %error, "what leaves a segment was not gathered");
+                }
+                Ok(()) => {}
+            }
+            if begun.elapsed() > TURN {
+                return Ok(false);
+            }
+        }
+        let gathered: Vec<SegmentId> = inner.placing.take_gathered().into_iter().collect();
+        seal(inner, catalogue, &gathered).await;
+        Ok(true)
+    }
+}

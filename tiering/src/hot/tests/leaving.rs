@@ -1,0 +1,101 @@
+//! What leaves the hot tier because a rule says so: whole segments, and what shares its segments with what stays.
+
+use super::bench::{Bench, Tuned};
+use super::placing::{carried_out, filled, reads_back};
+use super::*;
+use crate::decisions::{Kind, Reason, RuleName, Wanted};
+use crate::hot::catalogue::{COLD, HOT};
+use crate::hot::{Leaving, Order};
+use mlgw_metadata::schema::SegmentState;
+use std::collections::{BTreeSet, HashSet};
+
+/// Bodies, with all segments that they are in.
+fn leaving(bench: &Bench, objects: &[(String, BodyId, usize)]) -> Leaving {
+    let segments: BTreeSet<SegmentId> = objects.iter().flat_map(|one| segments_of(bench, &one.0)).collect();
+    Leaving {
+        segments: segments.into_iter().collect(),
+        bodies: Arc::new(objects.iter().map(|one| one.1).collect()),
+        rule: RuleName::new("down"),
+    }
+}
+
+fn segments_of(bench: &Bench, object: &str) -> Vec<SegmentId> {
+    bench.extents(object).iter().map(mlgw_metadata::schema::Extent::segment_id).collect()
+}
+
+fn tier_of(bench: &Bench, object: &str) -> u32 {
+    let tiers: HashSet<u32> = segments_of(bench, object)
+        .into_iter()
+        .map(|segment| bench.catalogue.segment(segment).unwrap().tier)
+        .collect();
+    assert_eq!(tiers.len(), 1, "{object} is in several tiers");
+    tiers.into_iter().next().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_leaves_is_gathered_and_then_spilled_without_what_stays() {
+    let (bench, objects) = filled(Tuned::default()).await;
+    let goes: Vec<_> = objects.iter().step_by(5).cloned().collect();
+    carried_out(&bench, Order::Gather(leaving(&bench, &goes))).await;
+    let gathered = leaving(&bench, &goes);
+    for segment in &gathered.segments {
+        assert_eq!(bench.catalogue.segment(*segment).unwrap().state, SegmentState::Sealed);
+        let others = objects.iter().filter(|one| !goes.contains(one));
+        assert!(others.clone().all(|one| !segments_of(&bench, &one.0).contains(segment)), "{segment}");
+    }
+    assert!(objects.iter().all(|one| tier_of(&bench, &one.0) == HOT));
+    carried_out(&bench, Order::Spill { leaving: gathered, to_upstream: false }).await;
+    for one in &objects {
+        assert_eq!(tier_of(&bench, &one.0), if goes.contains(one) { COLD } else { HOT }, "{}", one.0);
+    }
+    reads_back(&bench, &objects).await;
+    let wanted = |kind| Wanted { limit: 100, kind: Some(kind), bucket: None };
+    let why = |kind| bench.tier.inner.decisions.list(wanted(kind)).into_iter().map(|e| (e.reason, e.rule));
+    let by_rule = |(reason, rule)| reason == Reason::Rule && rule == "down";
+    assert!(why(Kind::Spill).len() > 0 && why(Kind::Spill).all(by_rule));
+    // What is left of the emptied segments is compacted, too, and that is no rule's doing.
+    assert!(why(Kind::Relocate).any(by_rule), "{:?}", why(Kind::Relocate).collect::<Vec<_>>());
+    let bench = bench.reopen().await;
+    reads_back(&bench, &objects).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_stays_is_picked_out_of_a_segment_that_is_spilled_and_open_ones_are_sealed() {
+    let bench = Bench::new().await;
+    let mut objects = Vec::new();
+    for n in 0..10 {
+        let (name, length) = (format!("object-{n}"), 20_000);
+        objects.push((name.clone(), bench.put(&name, length).await, length));
+    }
+    let is_open = |object: &str| {
+        let segment = segments_of(&bench, object)[0];
+        bench.catalogue.segment(segment).unwrap().state == SegmentState::Open
+    };
+    assert!(is_open("object-9"));
+    let stays = objects.pop().unwrap();
+    carried_out(&bench, Order::Spill { leaving: leaving(&bench, &objects), to_upstream: false }).await;
+    assert_eq!(tier_of(&bench, &stays.0), HOT);
+    assert!(objects.iter().all(|one| tier_of(&bench, &one.0) == COLD));
+    reads_back(&bench, &objects).await;
+    reads_back(&bench, &[stays]).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_kept_stays_until_it_is_let_go_of() {
+    let (bench, objects) = filled(Tuned::default()).await;
+    let all = leaving(&bench, &objects);
+    let kept: HashSet<SegmentId> = segments_of(&bench, &objects[3].0).into_iter().collect();
+    bench.tier.set_kept(kept.clone());
+    carried_out(&bench, Order::Spill { leaving: all.clone(), to_upstream: false }).await;
+    let tier = |segment: &SegmentId| bench.catalogue.segment(*segment).unwrap().tier;
+    for segment in &all.segments {
+        assert_eq!(tier(segment), if kept.contains(segment) { HOT } else { COLD }, "{segment}");
+    }
+    bench.tier.set_kept(HashSet::new());
+    carried_out(&bench, Order::Spill { leaving: all.clone(), to_upstream: false }).await;
+    assert!(all.segments.iter().all(|segment| tier(segment) == COLD));
+    reads_back(&bench, &objects).await;
+    bench.close().await;
+}
