@@ -28,6 +28,23 @@ struct Counts {
     no_memory: AtomicU64,
 }
 
+/// How a chunk is compressed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct How {
+    /// The effort, 1 to 19.
+    pub level: u32,
+    /// How many times smaller it has to become, or it stays as it came. At 1 any gain is enough.
+    pub ratio_min: f64,
+}
+
+impl How {
+    /// As a rule says it: all of a body, or of a part, stands or falls with its first chunk; of the others any gain is enough.
+    #[must_use]
+    pub const fn of(level: u32, min_ratio: f64, is_first: bool) -> Self {
+        Self { level, ratio_min: if is_first { min_ratio } else { 1.0 } }
+    }
+}
+
 /// A chunk as it is to be stored, and the memory that this takes.
 pub struct Packed {
     /// What is stored.
@@ -36,13 +53,9 @@ pub struct Packed {
     pub memory: Held,
 }
 
-impl Packed {
-    /// How many times smaller than the chunk it is.
-    #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a chunk is small")]
-    pub fn ratio(&self) -> f64 {
-        self.payload.logical_bytes() as f64 / self.payload.stored_bytes() as f64
-    }
+#[expect(clippy::cast_precision_loss, reason = "a chunk is small")]
+fn ratio(payload: &Payload) -> f64 {
+    payload.logical_bytes() as f64 / payload.stored_bytes() as f64
 }
 
 /// What it has done since the start.
@@ -54,7 +67,7 @@ pub struct Compressed {
     pub stored_bytes: u64,
     /// Chunks that became smaller.
     pub compressed: u64,
-    /// Chunks that did not.
+    /// Chunks that did not, or too little.
     pub incompressible: u64,
     /// Chunks for which there was no memory.
     pub no_memory: u64,
@@ -74,25 +87,31 @@ impl Compressor {
         Self { places: Arc::new(Semaphore::new(places.max(1))), counts: Counts::default() }
     }
 
-    /// `chunk` with so much effort; nothing when it becomes no smaller, or there is no memory for it.
-    pub async fn compress(&self, chunk: &Bytes, level: u32, memory: &Account) -> Option<Packed> {
-        let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
-        let bytes = chunk.clone();
-        let compressed = tokio::task::spawn_blocking(move || {
-            let compressed = compress(&bytes, level);
-            // Not before it is done, though nobody may wait for it any more.
-            drop(place);
-            compressed
-        });
-        let Some(payload) = compressed.await.ok().flatten() else {
-            self.counts.incompressible.fetch_add(1, Relaxed);
-            return None;
-        };
+    /// `chunk` compressed as `how` says; nothing when it does not become smaller by that much, or there is no memory for it.
+    pub async fn compress(&self, chunk: &Bytes, how: How, memory: &Account) -> Option<Packed> {
+        let payload = self.compress_unheld(chunk, how).await?;
         let Some(held) = memory.try_hold(blocks_of(payload.stored_bytes() as u64)) else {
             self.counts.no_memory.fetch_add(1, Relaxed);
             return None;
         };
         Some(Packed { payload, memory: held })
+    }
+
+    /// The same for who has one chunk at a time, and no account.
+    pub async fn compress_unheld(&self, chunk: &Bytes, how: How) -> Option<Payload> {
+        let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
+        let bytes = chunk.clone();
+        let compressed = tokio::task::spawn_blocking(move || {
+            let compressed = compress(&bytes, how.level);
+            // Not before it is done, though nobody may wait for it any more.
+            drop(place);
+            compressed
+        });
+        let payload = compressed.await.ok().flatten().filter(|payload| ratio(payload) >= how.ratio_min);
+        if payload.is_none() {
+            self.counts.incompressible.fetch_add(1, Relaxed);
+        }
+        payload
     }
 
     /// Counts a chunk that is stored compressed.
@@ -118,7 +137,7 @@ impl Compressor {
 
 #[cfg(test)]
 mod tests {
-    use super::{Compressed, Compressor};
+    use super::{Compressed, Compressor, How, ratio};
     use crate::memory::Memory;
     use bytes::Bytes;
     use mlgw_common::limits::CHUNK_BYTES_MAX;
@@ -129,20 +148,21 @@ mod tests {
         let (compressor, memory) = (Compressor::new(2), Memory::new(0, 100, None));
         let (account, other) =
             (memory.account(Ipv4Addr::LOCALHOST.into()), memory.account([10, 0, 0, 1].into()));
+        let how = How::of(3, 1.5, true);
         let text = Bytes::from(b"the same again and again, ".repeat(40_000));
         assert!(text.len() as u64 <= CHUNK_BYTES_MAX);
-        let packed = compressor.compress(&text, 3, &account).await.unwrap();
-        assert!(packed.ratio() > 100.0 && packed.memory.blocks() == 1, "{}", packed.ratio());
+        let packed = compressor.compress(&text, how, &account).await.unwrap();
+        assert!(ratio(&packed.payload) > 100.0 && packed.memory.blocks() == 1, "{:?}", packed.payload);
         compressor.stored(&packed.payload);
         drop(packed);
         let taken: Vec<_> =
             [&account, &other].into_iter().flat_map(|who| std::iter::from_fn(|| who.try_hold(1))).collect();
         assert!(
-            !taken.is_empty() && compressor.compress(&text, 3, &account).await.is_none(),
+            !taken.is_empty() && compressor.compress(&text, how, &account).await.is_none(),
             "nothing is left"
         );
         drop(taken);
-        assert!(compressor.compress(&Bytes::from_static(b"q"), 3, &account).await.is_none());
+        assert!(compressor.compress(&Bytes::from_static(b"q"), how, &account).await.is_none());
         let metrics = compressor.metrics();
         let expected = Compressed {
             logical_bytes: text.len() as u64,

@@ -1,4 +1,4 @@
-//! What rules want done with objects that nobody asks for just now: which are pinned, go up, go down, are let go of, or deleted.
+//! What rules want done with objects that nobody asks for just now: which are pinned, go up, go down, are let go of, compressed, or deleted.
 //!
 //! Pure. Whoever has the objects walks over them now and then, a round each, and tells of each what is due ([`claims_of`]); what a rule says of a whole
 //! dataset, checkpoint or prefix holds for what belongs to it ([`Areas`]). [`Deeds`] are what is to be done with one object then, one answer for each question, the
@@ -10,7 +10,7 @@ mod doomed;
 mod pins;
 
 pub use areas::{Area, Areas};
-pub use deeds::{Deeds, Move, Pin};
+pub use deeds::{Compress, Deeds, Move, Pin};
 pub use doomed::{Doomed, Note, Superfluous};
 pub use pins::{Candidate, Pins};
 
@@ -63,6 +63,7 @@ pub const fn is_at_rest(kind: ActionKind) -> bool {
             | ActionKind::Spill
             | ActionKind::Evict
             | ActionKind::Retain
+            | ActionKind::Compress
     )
 }
 
@@ -129,6 +130,7 @@ mod tests {
         assert_eq!(of("stance: observe, actions: [{type: spill}]"), none);
         assert_eq!(of("actions: [{type: unpin}]"), none);
         assert!(of("actions: [{type: spill}]").objects && of("actions: [{type: evict}]").objects);
+        assert!(of("actions: [{type: compress}]").objects);
         assert_eq!(of("actions: [{type: retain}]"), none);
     }
 

@@ -97,26 +97,33 @@ impl Admin {
         }))
     }
 
-    /// Tells `each` of every extent of one of our own objects. Blocks.
+    /// Tells `each` of every extent of one of our own objects, and whether it is the first of it or of a part. Blocks.
     ///
     /// # Errors
     /// When the catalogue cannot be read.
     pub(crate) fn each_extent(
         &self,
-        Looked { bucket, key, object, .. }: Looked<'_>,
-        each: &mut dyn FnMut(&Extent),
+        bucket: BucketId,
+        key: &ObjectKey,
+        object: &ObjectVersion,
+        each: &mut dyn FnMut(&Extent, bool),
     ) -> Result<(), ReadError> {
-        object.extents.iter().for_each(&mut *each);
+        let mut in_turn = |first: u64, extents: &[Extent]| {
+            for (index, extent) in extents.iter().enumerate() {
+                each(extent, first == 0 && index == 0);
+            }
+        };
+        in_turn(0, &object.extents);
         if !object.is_paged() {
             return Ok(());
         }
         let (_pin, reader) = (self.catalogue.pin(object.body()), self.catalogue.reader());
-        for page in reader.extent_pages(bucket.bucket_id(), key, object.body(), 0) {
-            let (_, page) = page?;
-            page.extents.iter().for_each(&mut *each);
+        for page in reader.extent_pages(bucket, key, object.body(), 0) {
+            let (first, page) = page?;
+            in_turn(first, &page.extents);
             for number in page.parts.iter().filter_map(|part| PartNumber::new(part.number)) {
-                let part = self.catalogue.part(bucket.bucket_id(), key, object.body(), number)?;
-                part.iter().flat_map(|part| &part.extents).for_each(&mut *each);
+                let part = self.catalogue.part(bucket, key, object.body(), number)?;
+                part.iter().for_each(|part| in_turn(0, &part.extents));
             }
         }
         Ok(())

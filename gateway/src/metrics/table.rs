@@ -134,9 +134,9 @@ metrics! {
     COMPRESSION_BYTES: Counter "mlgw_compression_bytes_total" ["of"]
         "Bytes of chunks that rules had compressed and that became smaller: logical (as clients see them) and stored"
     COMPRESSION_CHUNKS: Counter "mlgw_compression_chunks_total" ["result"]
-        "Chunks, of 1 MiB at most, that rules wanted compressed: compressed, incompressible (stored as they came), no_memory (the same, for want of memory)"
+        "Chunks, of 1 MiB at most, that rules wanted compressed: compressed, incompressible (stored as they came, for they gain nothing, or as a sample too little), no_memory (the same, for want of memory)"
     FLASH_WRITTEN: Counter "mlgw_flash_written_bytes_total" ["cause"]
-        "Bytes written to the hot tier's disk: client (also what a sync imports), copies (clean copies), promote, compaction"
+        "Bytes written to the hot tier's disk: client (also what a sync imports), copies (clean copies), promote, compaction (also what is compressed at rest)"
     FLASH_LEFT: Gauge "mlgw_flash_budget_left_bytes" []
         "What is left of the flash budget now, an hour's worth at most; below 0 the server writes nothing by itself that can wait; absent without a budget"
     COPY_ANSWERS: Counter "mlgw_bound_reads_total" ["result"]
@@ -230,7 +230,7 @@ metrics! {
     POLICY_SHADOW: Gauge "mlgw_policy_shadow_hit_percent" ["cache"]
         "Percent of the bytes that were read lately that were here, and that other caches of the same size would have had, estimated on a sample"
     POLICY_ACTIONS: Counter "mlgw_policy_actions_total" ["action" "outcome"]
-        "What rules had done with objects at rest: objects pinned, unpinned, evicted or deleted (retain), segments promoted or spilled; done, no_room (also when the flash budget is used up) or failed"
+        "What rules had done with objects at rest: objects pinned, unpinned, evicted, compressed or deleted (retain), segments promoted or spilled; done, no_room (also when the flash budget is used up) or failed"
     WORKLOADS: Gauge "mlgw_workload_count" ["phase"]
         "Workloads that have asked for something in the last ten minutes, by what they do; unknown as long as nobody can tell"
     WORKLOAD_EPOCHS: Counter "mlgw_workload_epochs_total" []

@@ -4,6 +4,7 @@
 //! - `groups`: checkpoints of our own buckets, and which of them stay;
 //! - `found`, `segments`: what that comes to, and orders by segments;
 //! - `effects`: pins, moves and evictions carried out;
+//! - `compressing`: what is to be smaller, compressed;
 //! - `deleting`: checkpoints that a rule deletes, after their grace;
 //! - `standing`: what others see of it.
 //!
@@ -12,6 +13,7 @@
 //! orders of a round are bounded, and the rest comes in the next. When power fails pins are set again by the first round, and moves go on from
 //! where segments are.
 
+mod compressing;
 mod deleting;
 mod effects;
 mod found;
@@ -24,10 +26,12 @@ pub use standing::Standing;
 
 use crate::admin::Admin;
 use crate::s3::Gateway;
+use compressing::Tried;
 use effects::Pinned;
 use mlgw_policies::at_rest::{Areas, Pins, Scope};
 use mlgw_policies::checkpoints::{Checkpoints, Limits};
 use mlgw_policies::language::Program;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,6 +53,7 @@ pub struct Acting {
     admin: Arc<Admin>,
     gateway: Arc<Gateway>,
     every: Duration,
+    tried: Mutex<Tried>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -73,7 +78,8 @@ impl Acting {
     #[must_use]
     pub fn start(admin: Arc<Admin>, gateway: Arc<Gateway>, every: Duration) -> Arc<Self> {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let acting = Arc::new(Self { admin, gateway, every, stop, tasks });
+        let tried = Mutex::default();
+        let acting = Arc::new(Self { admin, gateway, every, tried, stop, tasks });
         acting.watch_doomed(&[]);
         acting.tasks.spawn(Arc::clone(&acting).run());
         acting
@@ -129,6 +135,7 @@ impl Acting {
     async fn round(self: &Arc<Self>, program: Arc<Program>, state: &mut State) -> Result<bool, Ended> {
         if !state.program.as_ref().is_some_and(|known| Arc::ptr_eq(known, &program)) {
             state.areas = Areas::default();
+            self.tried.lock().clear();
             state.program = Some(Arc::clone(&program));
         }
         let heard = self.admin.keeper.ask(|decider, _| decider.checkpoints.series().next().is_some());

@@ -29,8 +29,19 @@ pub enum Move {
     },
 }
 
+/// What is not compressed yet is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compress {
+    /// Who says so.
+    pub by: By,
+    /// The effort, 1 to 19.
+    pub level: u32,
+    /// How many times smaller a sample has to become, or it stays as it is.
+    pub min_ratio: f64,
+}
+
 /// What is done with one object: one answer for each question.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Deeds {
     /// It stays where it is.
     pub pin: Option<Pin>,
@@ -38,6 +49,8 @@ pub struct Deeds {
     pub tier: Option<Move>,
     /// Its clean copies go.
     pub evict: Option<By>,
+    /// It is stored compressed.
+    pub compress: Option<Compress>,
 }
 
 /// What a strong claim leaves to be said by weaker ones.
@@ -93,6 +106,9 @@ impl Deeds {
                 answered.eviction = true;
                 self.evict = (idle >= *after).then(|| by.clone());
             }
+            Wish::Compress { level, min_ratio } if self.compress.is_none() => {
+                self.compress = Some(Compress { by: by.clone(), level: *level, min_ratio: *min_ratio });
+            }
             _ => {}
         }
     }
@@ -100,7 +116,7 @@ impl Deeds {
 
 #[cfg(test)]
 mod tests {
-    use super::{Deeds, Move, Pin};
+    use super::{Compress, Deeds, Move, Pin};
     use crate::at_rest::{By, Claim};
     use crate::language::Wish;
     use proptest::prelude::*;
@@ -149,6 +165,15 @@ mod tests {
         assert!(of(&[spill(10), UP], 10).tier.is_some());
         assert_eq!((of(&[evict(5)], 4).evict, of(&[evict(5)], 5).evict), (None, Some(by(0))));
         assert_eq!(of(&[spill(10), PIN], 9).pin, pinned(1), "until then it may be pinned");
+    }
+
+    #[test]
+    fn what_is_compressed_may_be_pinned_or_go_as_well() {
+        let compress = |level| Wish::Compress { level, min_ratio: 1.5 };
+        let deeds = of(&[compress(9), PIN, compress(3), UP], 0);
+        assert_eq!(deeds.compress, Some(Compress { by: by(0), level: 9, min_ratio: 1.5 }));
+        assert_eq!((deeds.pin, deeds.tier), (pinned(1), Some(Move::Up(by(3)))));
+        assert!(of(&[spill(0), compress(3)], 0).tier.is_some());
     }
 
     fn any_wish() -> impl Strategy<Value = Wish> {

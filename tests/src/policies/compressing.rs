@@ -1,4 +1,4 @@
-//! A rule that compresses: what clients put comes back as it was, takes less room, and survives what everything else survives.
+//! A rule that compresses, when it is put or at rest: what clients put comes back as it was, takes less room, and survives what everything else survives.
 
 use super::running::Bench;
 use crate::content::Content;
@@ -285,5 +285,116 @@ fn what_is_written_back_reaches_its_origin_as_it_was() {
         let there = origin.client().get("there", "logs/a.log").await.expect("read");
         assert!(there.body == text, "it is sent as it came");
     });
+    server.stop();
+}
+
+/// A server with a cold tier that looks at its objects every second.
+fn bench_with_cold_tier() -> Bench {
+    let bench = new_bench();
+    let cold = bench.room.path().join("cold");
+    std::fs::create_dir(&cold).expect("made");
+    let setup = bench.setup.clone().with("cold.dirs", cold.display()).with("policy.look_every", "1s");
+    let setup = setup.with("memory.capacity", "0").with("hot.segment_bytes", "16MiB");
+    Bench { setup, ..bench }
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn tiers(bench: &Bench, key: &str) -> Vec<String> {
+    let object = format!("s3://{BUCKET}/{key}");
+    let (said, status) = bench.setup.command(&["--output", "json", "object", "show", &object]);
+    assert_eq!(status, Some(0), "{said}");
+    let shown: Value = serde_json::from_str(&said).expect("JSON");
+    let tiers = shown["tiers"].as_array().expect("tiers").iter();
+    tiers.map(|tier| tier["tier"].as_str().expect("a tier").to_owned()).collect()
+}
+
+#[test]
+fn what_was_there_before_the_rule_is_compressed_at_rest_and_then_spilled() {
+    const AT_REST_ONLY: &str = "
+  - id: late-small
+    conditions:
+      - {type: file_pattern, property: key, operator: matches, value: 'late/**'}
+      - {type: file_context, property: tier, operator: equals, value: hot}
+    actions: [{type: compress}]
+";
+    const SPILL: &str = "
+  - id: logs-down
+    conditions:
+      - {type: file_pattern, property: key, operator: matches, value: 'logs/**'}
+    actions: [{type: spill}]
+";
+    let bench = bench_with_cold_tier();
+    let server = bench.setup.start();
+    let objects = runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        fill(&client).await
+    });
+    assert!(objects.iter().all(|(key, _)| all_are(&shown(&bench, key), "raw")), "no rule says so yet");
+    let etags = || -> Vec<_> {
+        let listed = runtime().block_on(server.client().list(BUCKET, 1000)).expect("listed");
+        listed.into_iter().map(|row| (row.key, row.etag, row.size)).collect()
+    };
+    let before = etags();
+    bench.ask(&["apply", &bench.file("small.yaml", &format!("{POLICY}{AT_REST_ONLY}"))]);
+    let parts = [vec!["zstd"; 6], vec!["raw"; 9], vec!["zstd"; 1]].concat();
+    let packed = ["logs/a.log", "logs/small.log", "raw/tagged.txt", "logs/copied.log", "logs/large.log"];
+    until("all is compressed", || packed.iter().all(|key| all_are(&shown(&bench, key), "zstd")));
+    until("parts by themselves", || shown(&bench, "logs/parts.log").encodings == parts);
+    check_stored(&bench, &objects);
+    runtime().block_on(read_all(&server, &objects));
+    assert_eq!(etags(), before);
+    let done = || metric(&bench, "mlgw_policy_actions_total{action=\"compress\",outcome=\"done\"}");
+    assert!(done() >= 6, "{}", done());
+    let told = bench.ask(&["decisions", "--kind", "compress"]);
+    let told = told["decisions"].as_array().expect("decisions");
+    assert!(told.iter().all(|one| one["reason"] == "rule" && one["bytes"].as_u64() > Some(0)), "{told:?}");
+    assert!(told.iter().any(|one| one["rule"] == "logs-small"), "{told:?}");
+    // What gains too little is not tried in every round: another one has come round when this is compressed.
+    let tried = || metric(&bench, "mlgw_compression_chunks_total{result=\"incompressible\"}");
+    let once = tried();
+    runtime().block_on(async {
+        server.client().put(BUCKET, "late/a.log", whole(log_lines(MIB))).await.expect("stored");
+    });
+    until("a round has passed", || all_are(&shown(&bench, "late/a.log"), "zstd"));
+    assert_eq!(tried(), once);
+
+    bench.ask(&["apply", &bench.file("down.yaml", &format!("{POLICY}{SPILL}"))]);
+    let logs = || objects.iter().map(|(key, _)| *key).filter(|key| key.starts_with("logs/"));
+    until("the logs are down", || logs().all(|key| tiers(&bench, key) == ["cold"]));
+    check_stored(&bench, &objects);
+    runtime().block_on(read_all(&server, &objects));
+    let mut server = server;
+    server.kill();
+    let server = bench.setup.start();
+    runtime().block_on(read_all(&server, &objects));
+    server.stop();
+    let data = bench.setup.data_dir.to_str().expect("a path");
+    let (said, status) = bench.setup.command(&["store", "check", data]);
+    assert_eq!(status, Some(0), "{said}");
+}
+
+#[test]
+fn what_is_spilled_by_the_same_rule_goes_compressed() {
+    let bench = bench_with_cold_tier();
+    let server = bench.setup.start();
+    let text = log_lines(5 * MIB);
+    runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        client.put(BUCKET, "logs/a.log", whole(text.clone())).await.expect("stored");
+    });
+    let both = POLICY.replace("min_ratio: 1.5}}]", "min_ratio: 1.5}}, {type: spill}]");
+    bench.ask(&["apply", &bench.file("both.yaml", &both)]);
+    until("it is down", || tiers(&bench, "logs/a.log") == ["cold"]);
+    assert!(all_are(&shown(&bench, "logs/a.log"), "zstd"));
+    runtime().block_on(reads_back(&server.client(), "logs/a.log", &text));
     server.stop();
 }

@@ -40,6 +40,8 @@ words! {
         Promote = "promote",
         /// Append what lives in a segment elsewhere in its tier.
         Relocate = "relocate",
+        /// Store objects compressed that were stored as they came.
+        Compress = "compress",
         /// Remove a segment that nothing refers to.
         Release = "release",
         /// Keep a clean copy of what was fetched.

@@ -24,7 +24,8 @@ pub(super) mod job;
 mod moving;
 
 pub(super) use driver::{blocking, seal};
-pub(super) use moving::{Picked, StepError, To, pick_out};
+pub use moving::StepError;
+pub(super) use moving::{Live, Picked, To, chunk_owner, move_one, pick_out};
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

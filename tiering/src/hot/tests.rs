@@ -13,6 +13,7 @@ mod model;
 mod placing;
 mod placing_model;
 mod reading;
+mod replacing;
 mod scrub;
 
 use crate::fair::Lane;

@@ -59,6 +59,7 @@ impl Acting {
         let kept = self.pin(walk, &mut found, state);
         self.evict(std::mem::take(&mut found.evicted)).await?;
         is_more |= self.promote(std::mem::take(&mut found.rising)).await?;
+        is_more |= self.compress(std::mem::take(&mut found.loose)).await?;
         for (going, to_upstream) in [(found.falling, false), (found.falling_far, true)] {
             is_more |= self.spill(going, to_upstream, &kept, state).await?;
         }

@@ -1,5 +1,6 @@
 //! What a walk over all objects has found to be done.
 
+use super::compressing::Loose;
 use super::groups::Retained;
 use super::segments::Going;
 use mlgw_common::limits::{ROUND_EVICTIONS_MAX, ROUND_OBJECTS_MAX, RULE_PINS_MAX};
@@ -24,6 +25,8 @@ pub(super) struct Found {
     /// What goes to the tier below, and what goes to an upstream.
     pub(super) falling: Going,
     pub(super) falling_far: Going,
+    /// Objects that are to be compressed.
+    pub(super) loose: Vec<Loose>,
     /// Objects whose copies go.
     pub(super) evicted: Vec<Evicted>,
     rising_objects: usize,
@@ -57,6 +60,15 @@ impl Found {
             self.rising_objects += 1;
             self.rising.entry(Arc::clone(rule)).or_default().extend(segments);
         }
+    }
+
+    /// Whether there is room for one that is to be compressed.
+    pub(super) fn compress(&mut self, one: Loose) -> bool {
+        let has_room = self.loose.len() < ROUND_OBJECTS_MAX;
+        if has_room {
+            self.loose.push(one);
+        }
+        has_room
     }
 
     pub(super) fn evict(&mut self, one: Evicted) {

@@ -146,7 +146,7 @@ mod tests {
     fn what_came_of_everything_is_counted_from_nothing_on() {
         let room = tempfile::tempdir().unwrap();
         let standing = Standing::open(room.path()).unwrap();
-        assert_eq!(standing.counts().len(), 18);
+        assert_eq!(standing.counts().len(), 21);
         standing.count(ActionKind::Evict, Outcome::Done, 3);
         let counted: Vec<_> = standing.counts().into_iter().filter(|count| count.2 > 0).collect();
         assert_eq!(counted, [("evict", "done", 3)]);

@@ -1,14 +1,15 @@
 //! A walk over all objects: what rules say of each of them, found out a page at a time by a thread that may block.
 
 use super::Acting;
+use super::compressing::{Loose, is_loose};
 use super::found::{Evicted, Found, candidate};
 use super::groups::{Finding, InCheckpoint, own_buckets, pin_newest, put_right};
 use crate::admin::policy_objects::{Behind, Looked};
 use crate::policies::SystemFacts;
 use crate::policies::facts::{KnownObject, ObjectFacts};
-use mlgw_common::{BodyId, SegmentId, Timestamp};
+use mlgw_common::{SegmentId, Timestamp};
 use mlgw_metadata::ReadError;
-use mlgw_policies::at_rest::{Area, Areas, Claim, Deeds, Move, Scope, claims_of};
+use mlgw_policies::at_rest::{Area, Areas, Claim, Compress, Deeds, Move, Scope, claims_of};
 use mlgw_policies::checkpoints::Checkpoints;
 use mlgw_policies::engine::Unread;
 use mlgw_policies::language::{Fact, Facts, Layer, Program, Property, Setting, Target, Wish, resolve};
@@ -269,15 +270,21 @@ impl Walk {
     }
 
     fn note_own(&self, found: &mut Found, looked: &Looked<'_>, deeds: Deeds) -> Result<(), ReadError> {
-        let mut segments = BTreeMap::<SegmentId, u64>::new();
-        self.acting.admin.each_extent(*looked, &mut |extent| {
-            *segments.entry(extent.segment_id()).or_default() += extent.record_bytes();
-        })?;
+        let (bucket, body) = (looked.bucket.bucket_id(), looked.object.body());
         let tier = |segment: &SegmentId| {
             self.acting.admin.catalogue.segment(*segment).map_or(HOT, |segment| segment.tier)
         };
-        let body: BodyId = looked.object.body();
+        let mut segments = BTreeMap::<SegmentId, u64>::new();
+        let mut has_loose = false;
+        self.acting.admin.each_extent(bucket, looked.key, looked.object, &mut |extent, _| {
+            let segment = extent.segment_id();
+            has_loose |= deeds.compress.is_some() && is_loose(extent, tier(&segment));
+            *segments.entry(segment).or_default() += extent.record_bytes();
+        })?;
+        let waits = has_loose && deeds.compress.is_some_and(|deed| self.note_loose(found, looked, deed));
         match deeds.tier {
+            // It goes when it is compressed.
+            Some(Move::Down { .. }) if waits => {}
             Some(Move::Up(by)) => {
                 let below: Vec<_> = segments.keys().filter(|segment| tier(segment) != HOT).copied().collect();
                 if !below.is_empty() {
@@ -307,6 +314,14 @@ impl Walk {
         Ok(())
     }
 
+    /// Notes one that is to be compressed; not where that was tried, nor where there is no room for it now.
+    fn note_loose(&self, found: &mut Found, looked: &Looked<'_>, deed: Compress) -> bool {
+        let (bucket, body) = (looked.bucket.bucket_id(), looked.object.body());
+        let is_free =
+            self.acting.admin.tiers.hot.flash().allows() && !self.acting.tried.lock().contains(body);
+        is_free && found.compress(Loose { bucket, key: looked.key.clone(), body, deed })
+    }
+
     fn note_copies(&self, found: &mut Found, looked: &Looked<'_>, deeds: Deeds) {
         let Some(copies) = self.acting.admin.bound.copies() else { return };
         let (bucket, key) = (looked.bucket.bucket_id(), looked.key.as_str());
@@ -330,5 +345,5 @@ impl Walk {
 }
 
 /// Tiers' numbers.
-const HOT: u32 = 0;
+pub(super) const HOT: u32 = 0;
 const COLD: u32 = 1;

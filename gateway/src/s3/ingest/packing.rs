@@ -1,6 +1,6 @@
 //! How a chunk of a body becomes what is stored of it, where rules want it compressed.
 
-use crate::compressor::Compressor;
+use crate::compressor::{Compressor, How};
 use crate::memory::{Account, Held};
 use crate::s3::compression::Compression;
 use mlgw_tiering::Chunk;
@@ -18,11 +18,9 @@ impl Packing {
     /// of a body where that gains less than it has to, any other where it gains nothing.
     pub(super) async fn pack(self, mut chunk: Chunk) -> (Chunk, Option<Held>) {
         let Compression { level, min_ratio } = self.compression;
-        let is_first = chunk.offset == 0;
-        let packed = self.compressor.compress(chunk.data.stored(), level, &self.memory).await;
-        let Some(packed) = packed.filter(|packed| !is_first || packed.ratio() >= min_ratio) else {
-            return (chunk, None);
-        };
+        let how = How::of(level, min_ratio, chunk.offset == 0);
+        let packed = self.compressor.compress(chunk.data.stored(), how, &self.memory).await;
+        let Some(packed) = packed else { return (chunk, None) };
         self.compressor.stored(&packed.payload);
         chunk.data = packed.payload;
         (chunk, Some(packed.memory))

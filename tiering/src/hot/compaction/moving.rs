@@ -28,7 +28,7 @@ const STOP_CHECK: Duration = Duration::from_millis(50);
 
 /// Why a step was not made. The job is given up and begins anew with a later round.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::hot) enum StepError {
+pub enum StepError {
     /// The tier stops.
     #[error("the tier is stopping")]
     Stopping,
@@ -90,14 +90,15 @@ impl Picked {
 }
 
 /// A chunk that is referred to.
-struct Live {
-    owner: Owner,
-    reference: Reference,
-    data: Payload,
+pub(in crate::hot) struct Live {
+    pub(in crate::hot) owner: Owner,
+    pub(in crate::hot) reference: Reference,
+    /// As it is stored elsewhere.
+    pub(in crate::hot) data: Payload,
 }
 
 /// Whose a chunk is, as the catalogue asks.
-fn chunk_owner(owner: &Owner) -> ChunkOwner {
+pub(in crate::hot) fn chunk_owner(owner: &Owner) -> ChunkOwner {
     let Owner { bucket, key, body, part, offset, .. } = owner;
     ChunkOwner { bucket: *bucket, key: key.clone(), body: *body, part: *part, offset: *offset }
 }
@@ -265,7 +266,7 @@ async fn move_all(
     let mut moves = JoinSet::new();
     for one in live {
         let (inner, catalogue) = (inner.clone(), catalogue.clone());
-        moves.spawn(async move { move_one(&inner, &catalogue, one, to).await });
+        moves.spawn(async move { move_one(&inner, &catalogue, one, to).await.map(drop) });
     }
     let mut outcome = Ok(());
     while let Some(moved) = moves.join_next().await {
@@ -275,7 +276,13 @@ async fn move_all(
     outcome
 }
 
-async fn move_one(inner: &Inner, catalogue: &Catalogue, one: Live, to: To) -> Result<(), StepError> {
+/// Moves a chunk; says whether it was still named where it was.
+pub(in crate::hot) async fn move_one(
+    inner: &Inner,
+    catalogue: &Catalogue,
+    one: Live,
+    to: To,
+) -> Result<bool, StepError> {
     let lane = match to {
         To::Others => inner.lanes.moved(),
         To::Leaving => inner.lanes.gathered(),
@@ -285,7 +292,7 @@ async fn move_one(inner: &Inner, catalogue: &Catalogue, one: Live, to: To) -> Re
         inner.placing.gathered(appended.extent.segment_id());
     }
     // Its segment is held until it is named, as for any append.
-    catalogue.relocate(&chunk_owner(&one.owner), one.reference, appended.extent).await?;
+    let is_named = catalogue.relocate(&chunk_owner(&one.owner), one.reference, appended.extent).await?;
     inner.compaction.moved_bytes.fetch_add(one.data.stored_bytes() as u64, Relaxed);
-    Ok(())
+    Ok(is_named)
 }

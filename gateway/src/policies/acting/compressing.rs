@@ -1,0 +1,243 @@
+//! What is stored as it came and a rule wants smaller: compressed, chunk by chunk.
+//!
+//! Always: each chunk is replaced by compare and set, so reads and writes of the object go on, and a round that ends in between has compressed some chunks and
+//! leaves others to the next; it takes half a core and [`AT_WORK_MAX`] at most. Of an object, or of each of its parts, the first chunk is the sample, as when
+//! it is put. What gains too little is remembered until the policy changes ([`Tried`]), in memory: after a start it is tried once more.
+
+use super::Acting;
+use super::standing::Outcome;
+use super::walk::{Ended, HOT};
+use crate::compressor::How;
+use mlgw_common::{BodyId, BucketId, ObjectKey};
+use mlgw_metadata::schema::{Encoding, Extent};
+use mlgw_policies::at_rest::Compress;
+use mlgw_policies::language::ActionKind;
+use mlgw_tiering::AppendError;
+use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
+use mlgw_tiering::hot::{ReadError, StepError};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a round compresses. Whatever else rules want waits for so long.
+const AT_WORK_MAX: Duration = Duration::from_secs(10);
+/// Chunks of an object that are found at a time: at some 80 bytes each a MiB or so.
+const CHUNKS_AT_ONCE: usize = 16_384;
+/// Objects of which it is remembered that they gain too little. With more of them all are tried again.
+const TRIED_MAX: usize = 250_000;
+
+/// One of our own objects that a rule wants compressed.
+pub(super) struct Loose {
+    pub(super) bucket: BucketId,
+    pub(super) key: ObjectKey,
+    pub(super) body: BodyId,
+    pub(super) deed: Compress,
+}
+
+/// Bodies of which something stays as it came, because it gains too little or cannot be read.
+#[derive(Default)]
+pub(super) struct Tried(HashSet<BodyId>);
+
+impl Tried {
+    pub(super) fn contains(&self, body: BodyId) -> bool {
+        self.0.contains(&body)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0 = HashSet::new();
+    }
+
+    fn add(&mut self, body: BodyId) {
+        if self.0.len() >= TRIED_MAX {
+            self.clear();
+        }
+        self.0.insert(body);
+    }
+}
+
+/// Whether an extent names a chunk that could be compressed: stored as it came, in a hot tier.
+pub(super) fn is_loose(extent: &Extent, tier: u32) -> bool {
+    tier == HOT && extent.encoding == Encoding::Raw as i32
+}
+
+/// A chunk that is stored as it came.
+struct LooseChunk {
+    /// Its number in the object.
+    number: usize,
+    /// The number of the body or part that it is of, and whether it is the first of it.
+    of: (usize, bool),
+    extent: Extent,
+}
+
+/// What became of a chunk.
+enum Became {
+    Smaller,
+    /// It gains nothing, or as a sample too little.
+    NoSmaller,
+    /// It was moved or replaced meanwhile.
+    Elsewhere,
+    NoRoom,
+    Unreadable,
+}
+
+/// What became of an object so far.
+#[derive(Default)]
+struct Sum {
+    /// Bytes that became smaller, before.
+    bytes: u64,
+    /// Some chunks stay as they came, and would if they were tried again.
+    stays: bool,
+    /// Some chunks were not come to.
+    is_cut: bool,
+    worst: Option<Outcome>,
+}
+
+impl Acting {
+    /// Compresses what was found, as far as there is time; says whether there is more to do at once.
+    pub(super) async fn compress(&self, found: Vec<Loose>) -> Result<bool, Ended> {
+        let until = Instant::now() + AT_WORK_MAX;
+        let mut sums = BTreeMap::<(BucketId, Arc<str>), (u64, u64)>::new();
+        let (mut is_more, mut has_room) = (false, true);
+        for one in found {
+            if is_more || !has_room {
+                break;
+            }
+            let sum = self.compress_object(&one, until).await?;
+            if sum.stays {
+                self.tried.lock().add(one.body);
+            }
+            if sum.bytes > 0 {
+                let of = sums.entry((one.bucket, one.deed.by.rule)).or_default();
+                *of = (of.0 + 1, of.1 + sum.bytes);
+            }
+            if let Some(worst) = sum.worst {
+                self.admin.standing.count(ActionKind::Compress, worst, 1);
+            }
+            is_more |= sum.is_cut;
+            has_room &= sum.worst != Some(Outcome::NoRoom);
+        }
+        for ((bucket, rule), (count, bytes)) in sums {
+            self.admin.standing.count(ActionKind::Compress, Outcome::Done, count);
+            let what = What::Objects { bucket, count, prefix: "" };
+            let (kind, why, outcome) = (Kind::Compress, Why::rule(&rule), decisions::Outcome::Done);
+            let (from, to) = (Place::Hot, Place::Hot);
+            self.admin.decisions.record(&Decided { kind, what, from, to, bytes, why, outcome });
+        }
+        Ok(is_more)
+    }
+
+    async fn compress_object(&self, one: &Loose, until: Instant) -> Result<Sum, Ended> {
+        let (mut sum, mut from) = (Sum::default(), 0);
+        let (mut part, mut pays) = (0, true);
+        loop {
+            let chunks = self.loose_chunks(one, from).await?;
+            let Some(last) = chunks.last() else { return Ok(sum) };
+            from = last.number + 1;
+            for chunk in chunks {
+                let (of, is_sample) = chunk.of;
+                if of != part {
+                    (part, pays) = (of, true);
+                }
+                if !pays {
+                    continue;
+                }
+                let begun = Instant::now();
+                if begun >= until {
+                    sum.is_cut = true;
+                    return Ok(sum);
+                }
+                match self.compress_chunk(one, &chunk.extent, is_sample).await? {
+                    Became::Smaller => sum.bytes += chunk.extent.logical_bytes,
+                    Became::NoSmaller => {
+                        pays = !is_sample;
+                        sum.stays = true;
+                    }
+                    Became::Elsewhere => {}
+                    Became::Unreadable => {
+                        sum.stays = true;
+                        sum.worst = Some(Outcome::Failed);
+                    }
+                    Became::NoRoom => {
+                        sum.worst = Some(Outcome::NoRoom);
+                        return Ok(sum);
+                    }
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(begun.elapsed()) => {}
+                    () = self.stop.cancelled() => return Err(Ended::Stopping),
+                }
+            }
+        }
+    }
+
+    /// The next chunks of an object that are stored as they came, from one on; none when it is not there any more.
+    async fn loose_chunks(&self, one: &Loose, from: usize) -> Result<Vec<LooseChunk>, Ended> {
+        let (admin, bucket, key, body) = (Arc::clone(&self.admin), one.bucket, one.key.clone(), one.body);
+        let found = tokio::task::spawn_blocking(move || {
+            let (mut found, mut number, mut part) = (Vec::new(), 0, 0);
+            let object = admin.catalogue.object(bucket, &key)?.filter(|object| object.body() == body);
+            let Some(object) = object else { return Ok(found) };
+            admin.each_extent(bucket, &key, &object, &mut |extent, is_first| {
+                part += usize::from(is_first);
+                if number >= from
+                    && found.len() < CHUNKS_AT_ONCE
+                    && admin
+                        .catalogue
+                        .segment(extent.segment_id())
+                        .is_some_and(|of| is_loose(extent, of.tier))
+                {
+                    found.push(LooseChunk { number, of: (part, is_first), extent: extent.clone() });
+                }
+                number += 1;
+            })?;
+            Ok::<_, mlgw_metadata::ReadError>(found)
+        });
+        Ok(found.await.map_err(|error| Ended::Failed(error.to_string()))??)
+    }
+
+    async fn compress_chunk(&self, one: &Loose, extent: &Extent, is_sample: bool) -> Result<Became, Ended> {
+        let (hot, compressor) = (&self.admin.tiers.hot, &self.admin.compressor);
+        if !hot.flash().allows() {
+            return Ok(Became::NoRoom);
+        }
+        let chunk = match hot.stored(extent, one.body).await {
+            Ok(chunk) => chunk,
+            Err(ReadError::Gone { .. }) => return Ok(Became::Elsewhere),
+            Err(error) => {
+                tracing::warn!(%error, key = %one.key, "a chunk cannot be read and is not compressed");
+                return Ok(Became::Unreadable);
+            }
+        };
+        let Some(raw) = chunk.raw() else { return Ok(Became::Elsewhere) };
+        let how = How::of(one.deed.level, one.deed.min_ratio, is_sample);
+        let Some(packed) = compressor.compress_unheld(raw, how).await else {
+            return Ok(Became::NoSmaller);
+        };
+        match hot.replace(&self.admin.catalogue, chunk, packed.clone()).await {
+            Ok(true) => {
+                compressor.stored(&packed);
+                Ok(Became::Smaller)
+            }
+            Ok(false) => Ok(Became::Elsewhere),
+            Err(StepError::Append(AppendError::Full)) => Ok(Became::NoRoom),
+            Err(error) => Err(Ended::Failed(error.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TRIED_MAX, Tried};
+    use mlgw_common::BodyId;
+
+    #[test]
+    fn what_was_tried_is_remembered_within_bounds() {
+        let mut tried = Tried::default();
+        for body in 0..TRIED_MAX as u64 {
+            tried.add(BodyId(body));
+        }
+        assert!(tried.contains(BodyId(0)) && tried.contains(BodyId(TRIED_MAX as u64 - 1)));
+        tried.add(BodyId(u64::MAX));
+        assert!(tried.contains(BodyId(u64::MAX)) && !tried.contains(BodyId(0)));
+    }
+}
