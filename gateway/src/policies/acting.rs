@@ -135,7 +135,7 @@ impl Acting {
     async fn round(self: &Arc<Self>, program: Arc<Program>, state: &mut State) -> Result<bool, Ended> {
         if !state.program.as_ref().is_some_and(|known| Arc::ptr_eq(known, &program)) {
             state.areas = Areas::default();
-            self.tried.lock().clear();
+            *self.tried.lock() = Tried::default();
             state.program = Some(Arc::clone(&program));
         }
         let heard = self.admin.keeper.ask(|decider, _| decider.checkpoints.series().next().is_some());

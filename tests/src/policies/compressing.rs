@@ -351,6 +351,8 @@ fn what_was_there_before_the_rule_is_compressed_at_rest_and_then_spilled() {
     check_stored(&bench, &objects);
     runtime().block_on(read_all(&server, &objects));
     assert_eq!(etags(), before);
+    let explained = bench.say(&["explain", &format!("s3://{BUCKET}/logs/a.log")]).0;
+    assert!(explained.contains("zstd, 3.0 MiB as ") && explained.contains("logs-small"), "{explained}");
     let done = || metric(&bench, "mlgw_policy_actions_total{action=\"compress\",outcome=\"done\"}");
     assert!(done() >= 6, "{}", done());
     let told = bench.ask(&["decisions", "--kind", "compress"]);

@@ -29,7 +29,7 @@ impl Bench {
     }
 
     /// What `mlgw policy …` says and its status.
-    fn say(&self, words: &[&str]) -> (String, Option<i32>) {
+    pub(super) fn say(&self, words: &[&str]) -> (String, Option<i32>) {
         self.setup.command(&[&["policy"], words].concat())
     }
 

@@ -1,6 +1,6 @@
 //! `mlgw policy explain`
 
-use crate::admin::{ActionInfo, Explanation, KeptInfo, RuleTried};
+use crate::admin::{ActionInfo, Explanation, ExtentInfo, KeptInfo, RuleTried};
 use crate::cli::client::Client;
 use crate::cli::object::Location;
 use crate::cli::output::{Out, columns, pairs};
@@ -21,6 +21,7 @@ fn show(told: &Explanation) -> String {
     let head = pairs(&[
         ("object", format!("s3://{}/{}", object.bucket, object.key)),
         ("is in", tiers.join(", ")),
+        ("is stored", stored(&object.extents)),
         ("is kept", told.kept.as_ref().map_or_else(|| "-".to_owned(), kept)),
         ("facts", facts.collect::<Vec<_>>().join(", ")),
         ("policy", format!("version {}", told.version)),
@@ -43,6 +44,18 @@ fn show(told: &Explanation) -> String {
     };
     let rules: Vec<_> = told.rules.iter().map(tried).collect();
     format!("{head}\n{actions}{}", columns(&["RULE", "PRIORITY", "MATCHED", "SAW", "FROM"], &rules))
+}
+
+/// How much of it is compressed, and to what.
+fn stored(extents: &[ExtentInfo]) -> String {
+    let packed: Vec<_> = extents.iter().filter(|extent| extent.encoding != "raw").collect();
+    let size = |bytes: fn(&ExtentInfo) -> u64| ByteSize(packed.iter().map(|one| bytes(one)).sum()).human();
+    match packed.first() {
+        None => "as it came".to_owned(),
+        Some(one) => {
+            format!("{}, {} as {}", one.encoding, size(|one| one.bytes), size(|one| one.stored_bytes))
+        }
+    }
 }
 
 fn kept(kept: &KeptInfo) -> String {

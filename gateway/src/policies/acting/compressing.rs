@@ -34,24 +34,44 @@ pub(super) struct Loose {
     pub(super) deed: Compress,
 }
 
-/// Bodies of which something stays as it came, because it gains too little or cannot be read.
+/// What rounds remember of bodies.
 #[derive(Default)]
-pub(super) struct Tried(HashSet<BodyId>);
+pub(super) struct Tried {
+    /// Those of which something stays as it came, because it gains too little or cannot be read.
+    stay: HashSet<BodyId>,
+    /// The one that the last round did not come to the end of.
+    cut: Option<Cut>,
+}
+
+/// How far a body was come to.
+#[derive(Clone, Copy)]
+struct Cut {
+    body: BodyId,
+    /// The number of the next chunk.
+    next: usize,
+    /// Whether some before that stay as they came.
+    stays: bool,
+}
 
 impl Tried {
     pub(super) fn contains(&self, body: BodyId) -> bool {
-        self.0.contains(&body)
+        self.stay.contains(&body)
     }
 
-    pub(super) fn clear(&mut self) {
-        self.0 = HashSet::new();
+    /// Where to begin.
+    fn begin(&self, body: BodyId) -> Cut {
+        self.cut.filter(|cut| cut.body == body).unwrap_or(Cut { body, next: 0, stays: false })
     }
 
-    fn add(&mut self, body: BodyId) {
-        if self.0.len() >= TRIED_MAX {
-            self.clear();
+    /// A round ends here, or has come to the end of the body.
+    fn end(&mut self, at: Cut, is_cut: bool) {
+        self.cut = is_cut.then_some(at);
+        if at.stays && !is_cut {
+            if self.stay.len() >= TRIED_MAX {
+                self.stay = HashSet::new();
+            }
+            self.stay.insert(at.body);
         }
-        self.0.insert(body);
     }
 }
 
@@ -76,8 +96,9 @@ enum Became {
     NoSmaller,
     /// It was moved or replaced meanwhile.
     Elsewhere,
-    NoRoom,
     Unreadable,
+    /// Nothing can be stored now.
+    NotStored(Outcome),
 }
 
 /// What became of an object so far.
@@ -85,10 +106,10 @@ enum Became {
 struct Sum {
     /// Bytes that became smaller, before.
     bytes: u64,
-    /// Some chunks stay as they came, and would if they were tried again.
-    stays: bool,
-    /// Some chunks were not come to.
+    /// Some chunks were not come to, for want of time.
     is_cut: bool,
+    /// Nothing can be stored now.
+    is_refused: bool,
     worst: Option<Outcome>,
 }
 
@@ -97,15 +118,9 @@ impl Acting {
     pub(super) async fn compress(&self, found: Vec<Loose>) -> Result<bool, Ended> {
         let until = Instant::now() + AT_WORK_MAX;
         let mut sums = BTreeMap::<(BucketId, Arc<str>), (u64, u64)>::new();
-        let (mut is_more, mut has_room) = (false, true);
+        let mut is_more = false;
         for one in found {
-            if is_more || !has_room {
-                break;
-            }
             let sum = self.compress_object(&one, until).await?;
-            if sum.stays {
-                self.tried.lock().add(one.body);
-            }
             if sum.bytes > 0 {
                 let of = sums.entry((one.bucket, one.deed.by.rule)).or_default();
                 *of = (of.0 + 1, of.1 + sum.bytes);
@@ -113,8 +128,10 @@ impl Acting {
             if let Some(worst) = sum.worst {
                 self.admin.standing.count(ActionKind::Compress, worst, 1);
             }
-            is_more |= sum.is_cut;
-            has_room &= sum.worst != Some(Outcome::NoRoom);
+            is_more = sum.is_cut;
+            if sum.is_cut || sum.is_refused {
+                break;
+            }
         }
         for ((bucket, rule), (count, bytes)) in sums {
             self.admin.standing.count(ActionKind::Compress, Outcome::Done, count);
@@ -127,38 +144,45 @@ impl Acting {
     }
 
     async fn compress_object(&self, one: &Loose, until: Instant) -> Result<Sum, Ended> {
-        let (mut sum, mut from) = (Sum::default(), 0);
+        let (mut sum, mut at) = (Sum::default(), self.tried.lock().begin(one.body));
         let (mut part, mut pays) = (0, true);
         loop {
-            let chunks = self.loose_chunks(one, from).await?;
-            let Some(last) = chunks.last() else { return Ok(sum) };
-            from = last.number + 1;
+            let chunks = self.loose_chunks(one, at.next).await?;
+            if chunks.is_empty() {
+                self.tried.lock().end(at, false);
+                return Ok(sum);
+            }
             for chunk in chunks {
+                at.next = chunk.number;
                 let (of, is_sample) = chunk.of;
                 if of != part {
                     (part, pays) = (of, true);
                 }
-                if !pays {
-                    continue;
-                }
                 let begun = Instant::now();
-                if begun >= until {
+                if pays && begun >= until {
+                    self.tried.lock().end(at, true);
                     sum.is_cut = true;
                     return Ok(sum);
+                }
+                at.next += 1;
+                if !pays {
+                    continue;
                 }
                 match self.compress_chunk(one, &chunk.extent, is_sample).await? {
                     Became::Smaller => sum.bytes += chunk.extent.logical_bytes,
                     Became::NoSmaller => {
                         pays = !is_sample;
-                        sum.stays = true;
+                        at.stays = true;
                     }
                     Became::Elsewhere => {}
                     Became::Unreadable => {
-                        sum.stays = true;
+                        at.stays = true;
                         sum.worst = Some(Outcome::Failed);
                     }
-                    Became::NoRoom => {
-                        sum.worst = Some(Outcome::NoRoom);
+                    Became::NotStored(outcome) => {
+                        (sum.worst, sum.is_refused) = (Some(outcome), true);
+                        at.next = chunk.number;
+                        self.tried.lock().end(at, true);
                         return Ok(sum);
                     }
                 }
@@ -198,7 +222,7 @@ impl Acting {
     async fn compress_chunk(&self, one: &Loose, extent: &Extent, is_sample: bool) -> Result<Became, Ended> {
         let (hot, compressor) = (&self.admin.tiers.hot, &self.admin.compressor);
         if !hot.flash().allows() {
-            return Ok(Became::NoRoom);
+            return Ok(Became::NotStored(Outcome::NoRoom));
         }
         let chunk = match hot.stored(extent, one.body).await {
             Ok(chunk) => chunk,
@@ -219,25 +243,49 @@ impl Acting {
                 Ok(Became::Smaller)
             }
             Ok(false) => Ok(Became::Elsewhere),
-            Err(StepError::Append(AppendError::Full)) => Ok(Became::NoRoom),
-            Err(error) => Err(Ended::Failed(error.to_string())),
+            Err(StepError::Stopping) => Err(Ended::Stopping),
+            Err(StepError::Append(AppendError::Full)) => Ok(Became::NotStored(Outcome::NoRoom)),
+            Err(error) => {
+                tracing::warn!(%error, "what is compressed is not stored");
+                Ok(Became::NotStored(Outcome::Failed))
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{TRIED_MAX, Tried};
+    use super::{Cut, TRIED_MAX, Tried};
     use mlgw_common::BodyId;
+
+    const fn at(body: u64, next: usize, stays: bool) -> Cut {
+        Cut { body: BodyId(body), next, stays }
+    }
+
+    #[test]
+    fn a_body_goes_on_where_the_last_round_ended_and_others_begin() {
+        let mut tried = Tried::default();
+        tried.end(at(1, 5, true), true);
+        let begin = |tried: &Tried, body| {
+            let Cut { next, stays, .. } = tried.begin(BodyId(body));
+            (next, stays)
+        };
+        assert_eq!((begin(&tried, 1), begin(&tried, 2)), ((5, true), (0, false)));
+        assert!(!tried.contains(BodyId(1)), "there is more of it");
+        tried.end(at(1, 9, true), false);
+        assert!(tried.contains(BodyId(1)) && begin(&tried, 1) == (0, false));
+        tried.end(at(2, 9, false), false);
+        assert!(!tried.contains(BodyId(2)), "all of it is compressed");
+    }
 
     #[test]
     fn what_was_tried_is_remembered_within_bounds() {
         let mut tried = Tried::default();
         for body in 0..TRIED_MAX as u64 {
-            tried.add(BodyId(body));
+            tried.end(at(body, 1, true), false);
         }
         assert!(tried.contains(BodyId(0)) && tried.contains(BodyId(TRIED_MAX as u64 - 1)));
-        tried.add(BodyId(u64::MAX));
+        tried.end(at(u64::MAX, 1, true), false);
         assert!(tried.contains(BodyId(u64::MAX)) && !tried.contains(BodyId(0)));
     }
 }
