@@ -124,7 +124,7 @@ pub struct Gateway {
 }
 
 /// Answers one request.
-pub async fn handle(gateway: &Arc<Gateway>, request: http::Request<Incoming>, peer: &Peer) -> S3Response {
+pub async fn handle(gateway: Arc<Gateway>, request: http::Request<Incoming>, peer: Peer) -> S3Response {
     let (mut head, incoming) = request.into_parts();
     let mut incoming = Some(incoming);
     let now = gateway.clock.now();
@@ -134,7 +134,7 @@ pub async fn handle(gateway: &Arc<Gateway>, request: http::Request<Incoming>, pe
     observed.note(Arrival { number, id: &id, time: now, peer: peer.address }, &head);
     let answered = {
         let stages = observed.stages();
-        let answer = pin!(answer(gateway, &peer.account, &mut head, &mut incoming, now, &mut observed));
+        let answer = pin!(answer(&gateway, &peer.account, &mut head, &mut incoming, now, &mut observed));
         follow(stages, answer).await
     };
     let mut response = match answered {

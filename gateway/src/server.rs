@@ -381,10 +381,7 @@ impl Bound {
             stop: s3.stop.clone(),
             tasks: s3.tasks.clone(),
         };
-        s3.tasks.spawn(door.accept(move |request, peer| {
-            let gateway = Arc::clone(&gateway);
-            async move { s3::handle(&gateway, request, &peer).await }
-        }));
+        s3.tasks.spawn(door.accept(move |request, peer| s3::handle(Arc::clone(&gateway), request, peer)));
         let served = if self.metrics.is_some() { Served::Api } else { Served::All };
         let side_doors = [Some((self.admin, served)), self.metrics.map(|l| (l, Served::Probes))];
         for (listener, served) in side_doors.into_iter().flatten() {

@@ -8,7 +8,7 @@
 use super::interim::{Interim, WithInterim};
 use super::pace::Incoming;
 use super::refusal;
-use super::watch::{Activity, Flying, Patience, Watched};
+use super::watch::{Activity, Flying, InFlight, Patience, Watched};
 use crate::memory::{Account, Awake, Held};
 use bytes::Bytes;
 use http::header::EXPECT;
@@ -26,7 +26,7 @@ use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio_util::sync::CancellationToken;
@@ -82,8 +82,27 @@ pub struct Server {
 
 type Io<I> = Watched<WithInterim<I>>;
 
-/// What hyper waits for: the answer to one request.
-type Answering<B> = Pin<Box<dyn Future<Output = Result<Response<Flying<B>>, Infallible>> + Send>>;
+/// What hyper waits for: the answer to one request. What that waits for itself is kilobytes large: it
+/// is boxed as it is made, and not moved again.
+struct Answering<F> {
+    answer: Pin<Box<F>>,
+    in_flight: Option<InFlight>,
+    interim: Option<Interim>,
+}
+
+impl<F: Future<Output = Response<B>>, B> Future for Answering<F> {
+    type Output = Result<Response<Flying<B>>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = ready!(self.answer.as_mut().poll(cx));
+        if let Some(interim) = self.interim.take().filter(|_| answer.status().is_success()) {
+            interim.owe();
+        }
+        // An answer is taken once.
+        let Some(in_flight) = self.in_flight.take() else { return Poll::Pending };
+        Poll::Ready(Ok(answer.map(|body| Flying::new(body, in_flight))))
+    }
+}
 
 /// What a connection is, besides its bytes.
 struct Line {
@@ -275,25 +294,18 @@ impl Line {
     fn answering<H, F, B>(
         &self,
         handler: H,
-    ) -> impl Fn(Request<body::Incoming>) -> Answering<B> + use<H, F, B>
+    ) -> impl Fn(Request<body::Incoming>) -> Answering<F> + use<H, F, B>
     where
         H: Fn(Request<Incoming>) -> F,
-        F: Future<Output = Response<B>> + Send + 'static,
-        B: 'static,
+        F: Future<Output = Response<B>>,
     {
         let (activity, interim, pace) =
             (Arc::clone(&self.activity), self.interim.clone(), self.patience.pace);
         move |request| {
-            let in_flight = activity.request();
+            let in_flight = Some(activity.request());
             let interim = expects_in_vain(&request).then(|| interim.clone());
-            let answer = handler(request.map(|body| Incoming::new(body, pace, || activity.request())));
-            Box::pin(async move {
-                let answer = answer.await;
-                if let Some(interim) = interim.filter(|_| answer.status().is_success()) {
-                    interim.owe();
-                }
-                Ok(answer.map(|body| Flying::new(body, in_flight)))
-            })
+            let request = request.map(|body| Incoming::new(body, pace, || activity.request()));
+            Answering { answer: Box::pin(handler(request)), in_flight, interim }
         }
     }
 
