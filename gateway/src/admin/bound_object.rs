@@ -1,6 +1,6 @@
 //! An object of a bound bucket: what is at its origin, and what of it is here.
 
-use super::objects::{AtOrigin, ExtentInfo, InTier, ObjectInfo, find, object_key, sums};
+use super::objects::{AtOrigin, ExtentInfo, InTier, ObjectInfo, encoding_of, find, object_key, sums};
 use super::{Admin, ApiError};
 use crate::s3::error::{Code, S3Error};
 use crate::writeback::record::unmarked;
@@ -122,7 +122,7 @@ fn clean_copy(first: u64, extent: &Extent) -> ExtentInfo {
         first,
         bytes: extent.logical_bytes,
         stored_bytes: extent.record_bytes(),
-        encoding: "raw".to_owned(),
+        encoding: encoding_of(extent),
         tier: "copies".to_owned(),
         segment: extent.segment,
         segment_state: "clean".to_owned(),

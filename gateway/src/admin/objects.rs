@@ -173,6 +173,12 @@ pub(crate) fn extents(
     Ok(found)
 }
 
+/// How a chunk is encoded, in a word.
+pub(super) fn encoding_of(extent: &Extent) -> String {
+    let known = Encoding::try_from(extent.encoding);
+    known.map_or_else(|_| format!("unknown ({})", extent.encoding), |known| known.name().to_owned())
+}
+
 fn infos(catalogue: &Catalogue, extents: &[Extent]) -> Vec<ExtentInfo> {
     let mut first = 0;
     let info = |extent: &Extent| {
@@ -183,10 +189,7 @@ fn infos(catalogue: &Catalogue, extents: &[Extent]) -> Vec<ExtentInfo> {
             first: begins,
             bytes: extent.logical_bytes,
             stored_bytes: extent.record_bytes(),
-            encoding: Encoding::try_from(extent.encoding).map_or_else(
-                |_| format!("unknown ({})", extent.encoding),
-                |encoding| encoding.name().to_owned(),
-            ),
+            encoding: encoding_of(extent),
             tier: tier_name(segment.map(|segment| segment.tier)),
             segment: extent.segment,
             segment_state: match segment.map(|segment| segment.state) {
