@@ -174,7 +174,7 @@ fn an_object_is_explained_by_who_read_its_dataset_last() {
     assert!(fact("epoch_count").is_some_and(|epochs| epochs != "0") && fact("recency").is_some());
     assert_eq!(told["kept"], json!({"blocks": 1, "kept": 1, "pinned": 0, "planned": 0}));
     let (said, _) = bench.say(&["policy", "explain", &format!("s3://{HERE}/{}", shard(7))]);
-    assert!(said.contains("is kept  1 of 1 blocks, 0 of them pinned, 0 planned\n"), "{said}");
+    assert!(said.contains("is kept    1 of 1 blocks, 0 of them pinned, 0 planned\n"), "{said}");
     let other = bench.ask(&["policy", "explain", &format!("s3://{HERE}/val/shard-00001.tar")]);
     assert_eq!((facts(&other)("pattern"), facts(&other)("dataset")), (None, None), "nobody has read of it");
     server.stop();
