@@ -3,6 +3,7 @@
 //! Strongest first: custom files, what they say of the environment, what they say of the machine, plugins of frameworks, built-in
 //! defaults. A rule replaces those of its id in weaker layers whole; one with `enabled: false` takes them out.
 
+use super::actions::ActionKind;
 use super::built_in::BuiltIn;
 use super::diagnostic::{Diagnostic, Diagnostics, nearest, one_of};
 use super::facts::{Facts, NoFacts};
@@ -12,7 +13,7 @@ use super::limits::{DIAGNOSTICS_MAX, INSTANCES_BYTES_MAX, RULES_MAX};
 use super::rule::Rule;
 use super::settings::Given;
 use super::template::{Template, Use};
-use super::words::{Environment, Stance, words};
+use super::words::{Environment, Stance, Word as _, words};
 use crate::learning::Learnt;
 use std::collections::HashSet;
 use std::fmt;
@@ -84,9 +85,13 @@ pub struct Program {
     frameworks: Vec<Framework>,
     /// Names of frameworks that are not looked for.
     ignored: Vec<Box<str>>,
+    /// A bit for each kind of action that a rule does, and does not only say.
+    acting: u32,
     /// Bounds that have moved by what was measured.
     learnt: Arc<Learnt>,
 }
+
+const _: () = assert!(ActionKind::ALL.len() <= u32::BITS as usize);
 
 /// The same rules and settings, wherever they come from and whatever was learnt since.
 impl PartialEq for Program {
@@ -151,6 +156,12 @@ impl Program {
     #[must_use]
     pub fn off(&self) -> &[(Box<str>, Source)] {
         &self.off
+    }
+
+    /// Whether a rule does such a thing where it matches, and does not only say so: where none does, nobody need be asked. Costs nothing.
+    #[must_use]
+    pub const fn acts(&self, kind: ActionKind) -> bool {
+        self.acting & 1 << kind as u32 != 0
     }
 
     /// The settings.
@@ -372,7 +383,10 @@ impl<'a> Compiler<'a> {
         let frameworks = looked_for.into_iter().cloned().collect();
         let mut ignored: Vec<_> = ignored.into_iter().map(|one| one.name.clone()).collect();
         ignored.sort();
-        Program { rules, off, settings, frameworks, ignored, learnt: Arc::default() }
+        let actions = rules.iter().flat_map(|rule: &EffectiveRule| &rule.rule.actions);
+        let acting = actions.filter(|action| action.stance == Some(Stance::Act));
+        let acting = acting.fold(0, |all, action| all | 1 << action.kind as u32);
+        Program { rules, off, settings, frameworks, ignored, acting, learnt: Arc::default() }
     }
 }
 

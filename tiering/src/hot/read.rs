@@ -25,7 +25,7 @@ use super::holes::Holes;
 use super::location::Location;
 use super::metrics::{Metrics, add};
 use super::record::{Head, Owner, Place, RecordFault};
-use crate::fair::{DiskQueues, Fair, Lane};
+use crate::fair::{DiskQueues, Fair, Lane, Turn};
 use crate::upstream::UpstreamError;
 
 /// Why bytes were not read.
@@ -192,11 +192,11 @@ impl Reader {
         extent: &Extent,
         body: BodyId,
         range: Range<u64>,
-        lane: Lane,
+        turn: Turn,
     ) -> Result<Bytes, ReadError> {
         let inner = &self.inner;
         let read = match Plan::new(extent, body, range) {
-            Some(plan) => inner.run(plan, lane).await,
+            Some(plan) => inner.run(plan, turn).await,
             None => Err(ReadError::Corrupt {
                 segment: extent.segment_id(),
                 offset: extent.offset,
@@ -212,7 +212,7 @@ impl Reader {
 }
 
 impl Inner {
-    async fn run(self: &Arc<Self>, plan: Plan, lane: Lane) -> Result<Bytes, ReadError> {
+    async fn run(self: &Arc<Self>, plan: Plan, turn: Turn) -> Result<Bytes, ReadError> {
         if plan.payload.len() as u64 <= INLINE_READ_BYTES_MAX
             && let Some(opened) = self.files.get(plan.location.segment)
             && opened.takes_nowait()
@@ -228,7 +228,7 @@ impl Inner {
             return Box::pin(self.read_from_away(&plan, &remote)).await;
         }
         let arrived = Instant::now();
-        let _place = self.places(segment).enter(lane, plan.bytes()).await;
+        let _place = self.places(segment).enter(turn, plan.bytes()).await;
         add(&self.metrics.reads_disk, 1);
         let inner = self.clone();
         let read = tokio::task::spawn_blocking(move || {
