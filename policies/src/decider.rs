@@ -5,8 +5,10 @@
 
 mod known;
 mod plans;
+mod ranks;
 mod watched;
 
+pub use ranks::Rank;
 pub use watched::Watched;
 
 use crate::access::{Access, Op};

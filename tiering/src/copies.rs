@@ -27,7 +27,7 @@ pub use pins::PinnedCopies;
 pub use walk::{KeptBlock, KeptCursor, KeptPage};
 
 use crate::decisions::{Decided, Decisions, Kind, Outcome, Place, What, Why};
-use crate::fair::{DiskQueues, Lane};
+use crate::fair::{DiskQueues, Lane, Turn};
 use crate::flash::{Cause, Flash};
 use crate::hot::{Chunk, Hold, HotOptions, HotTier, OpenError, Placement, ReadError};
 use crate::memory::MemoryTier;
@@ -339,9 +339,10 @@ impl Copies {
         body: BodyId,
         first: u64,
         range: Range<u64>,
-        lane: Lane,
+        turn: impl Into<Turn>,
     ) -> Result<Bytes, ReadError> {
-        read_through(&self.inner.memory, &self.inner.segments, extent, body, first, range, lane).await
+        let turn = turn.into();
+        read_through(&self.inner.memory, &self.inner.segments, extent, body, first, range, turn).await
     }
 
     /// Forgets block `number` of an object, because it could not be read where `extents` say. One that was kept anew since stays.

@@ -3,17 +3,19 @@
 //! A disk takes [`DISK_PLACES`] requests at a time; with more it would only be slower for all. Who finds a place free goes at once. When all are
 //! taken, requests wait in lanes, and places that become free are given out by start-time fair queueing with depth ([`schedule`]): each lane gets
 //! its weight's share of the bytes, a lane that has nothing to do leaves its share to the others, and a request of a lane that was idle
-//! goes next. Always: nobody waits while a place is free; whoever has a place waits for no other one, so places always come back.
+//! goes next; within a lane it is the same with ranks. Always: nobody waits while a place is free; whoever has a place waits for no other one, so places always come back.
 //!
 //! Nothing is kept over a restart.
 
 mod lane;
 mod schedule;
 
-pub use lane::Lane;
+pub use lane::{Lane, Turn};
 
+use lane::RANKS;
 use mlgw_common::histogram::{Durations, Histogram};
 use mlgw_common::limits::DISK_PLACES;
+use mlgw_policies::language::{Priority, Word as _};
 use parking_lot::Mutex;
 use schedule::Schedule;
 use std::sync::Arc;
@@ -37,9 +39,11 @@ struct Inner {
     state: AtomicU64,
     places: u64,
     /// Held for moments, never across anything that waits.
-    waiting: Mutex<Schedule<oneshot::Sender<Grant>>>,
+    waiting: Mutex<Waiting>,
     waits: [Histogram; Lane::ALL.len()],
 }
+
+type Waiting = Schedule<oneshot::Sender<Grant>, RANKS>;
 
 /// The disks of a node: what is fast is not held up by what is slow. Clones are the same.
 #[derive(Clone, Default)]
@@ -51,6 +55,12 @@ pub struct DiskQueues {
 }
 
 impl DiskQueues {
+    /// Whether on one of them all places are taken: who comes now may have to wait.
+    #[must_use]
+    pub fn are_busy(&self) -> bool {
+        self.hot.is_busy() || self.cold.is_busy()
+    }
+
     /// The places of the disk that a tier's segments are on, by the number in their records.
     pub(crate) fn of_tier(&self, tier: u32) -> &Fair {
         if tier == 0 { &self.hot } else { &self.cold }
@@ -101,10 +111,12 @@ impl Fair {
     /// A disk that takes so many requests at a time, at least one.
     #[must_use]
     pub fn new(places: usize) -> Self {
+        let mut ranks = [0; RANKS];
+        Priority::ALL.iter().for_each(|rank| ranks[*rank as usize] = Turn::weight_of(*rank));
         let inner = Inner {
             state: AtomicU64::new(0),
             places: places.max(1) as u64,
-            waiting: Mutex::new(Schedule::new(Lane::ALL.map(Lane::weight))),
+            waiting: Mutex::new(Schedule::new(Lane::ALL.map(Lane::weight), ranks)),
             waits: Default::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -128,12 +140,13 @@ impl Fair {
     }
 
     /// A place for a request of so many bytes. The future may be dropped: then another gets the place.
-    pub async fn enter(&self, lane: Lane, bytes: u64) -> Place<'_> {
-        if let Some(place) = self.try_enter(lane) {
+    pub async fn enter(&self, turn: impl Into<Turn>, bytes: u64) -> Place<'_> {
+        let turn = turn.into();
+        if let Some(place) = self.try_enter(turn.lane) {
             return place;
         }
         // Rare, and larger than what goes at once.
-        Box::pin(self.wait(lane, bytes)).await
+        Box::pin(self.wait(turn, bytes)).await
     }
 
     /// The same, for a thread that may block.
@@ -142,14 +155,18 @@ impl Fair {
             return place;
         }
         let begun = Instant::now();
-        let grant = self.inner.queue(lane, bytes).blocking_recv();
+        let grant = self.inner.queue(lane.into(), bytes).blocking_recv();
         self.inner.granted(lane, begun, grant)
     }
 
-    async fn wait(&self, lane: Lane, bytes: u64) -> Place<'_> {
+    async fn wait(&self, turn: Turn, bytes: u64) -> Place<'_> {
         let begun = Instant::now();
-        let grant = self.inner.queue(lane, bytes).await;
-        self.inner.granted(lane, begun, grant)
+        let grant = self.inner.queue(turn, bytes).await;
+        self.inner.granted(turn.lane, begun, grant)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.inner.state.load(Relaxed) >= self.inner.places
     }
 
     /// What is told of it.
@@ -169,10 +186,11 @@ impl Fair {
 
 impl Inner {
     /// Puts a request in its lane.
-    fn queue(self: &Arc<Self>, lane: Lane, bytes: u64) -> oneshot::Receiver<Grant> {
+    fn queue(self: &Arc<Self>, turn: Turn, bytes: u64) -> oneshot::Receiver<Grant> {
         let (reply, grant) = oneshot::channel();
         let mut waiting = self.waiting.lock();
-        waiting.arrive(lane as usize, bytes.saturating_add(REQUEST_COST_BYTES), reply);
+        let cost = bytes.saturating_add(REQUEST_COST_BYTES);
+        waiting.arrive(turn.lane as usize, turn.rank as usize, cost, reply);
         // Whoever leaves from now on comes by here; who left before has left a place.
         self.state.fetch_or(WAITING, AcqRel);
         self.give_out(&mut waiting);
@@ -203,7 +221,7 @@ impl Inner {
     }
 
     /// Gives free places to those who wait.
-    fn give_out(self: &Arc<Self>, waiting: &mut Schedule<oneshot::Sender<Grant>>) {
+    fn give_out(self: &Arc<Self>, waiting: &mut Waiting) {
         while !waiting.is_empty() {
             let take = |state: u64| (state & !WAITING < self.places).then_some(state + 1);
             if self.state.fetch_update(AcqRel, Relaxed, take).is_err() {
@@ -217,7 +235,7 @@ impl Inner {
     }
 
     /// Gives a place that is taken to the next who still waits for it; says whether there was one.
-    fn give(self: &Arc<Self>, waiting: &mut Schedule<oneshot::Sender<Grant>>) -> bool {
+    fn give(self: &Arc<Self>, waiting: &mut Waiting) -> bool {
         while let Some(reply) = waiting.next() {
             match reply.send(Grant { inner: Some(self.clone()) }) {
                 Ok(()) => return true,

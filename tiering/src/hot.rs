@@ -110,7 +110,7 @@ use volumes::{Found, Volumes};
 use writer::Shared;
 
 use crate::decisions::{self, Decisions};
-use crate::fair::{DiskQueues, Lane};
+use crate::fair::{DiskQueues, Lane, Turn};
 use crate::flash::Flash;
 
 /// Why a chunk was not stored. Nothing of it will ever be found.
@@ -414,7 +414,7 @@ impl HotTier {
     }
 
     /// Reads `range` (not empty, within the extent's logical bytes) of what `extent` of `body`
-    /// stores. Every byte is verified. What has to go to a disk waits for its turn in `lane`.
+    /// stores. Every byte is verified. What has to go to a disk waits for its `turn`.
     ///
     /// # Errors
     /// When they cannot be read, or are not what was written.
@@ -423,9 +423,9 @@ impl HotTier {
         extent: &Extent,
         body: BodyId,
         range: Range<u64>,
-        lane: Lane,
+        turn: impl Into<Turn>,
     ) -> Result<Bytes, ReadError> {
-        self.inner.reader.read(extent, body, range, lane).await
+        self.inner.reader.read(extent, body, range, turn.into()).await
     }
 
     /// What is written to its flash.

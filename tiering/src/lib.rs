@@ -22,7 +22,7 @@ pub use copies::{
     OpenCopiesError, PinnedCopies, block_id,
 };
 pub use decisions::Decisions;
-pub use fair::{DiskQueues, Lane};
+pub use fair::{DiskQueues, Lane, Turn};
 pub use flash::Flash;
 pub use hot::{
     AppendError, Appended, Chunk, CompactionSettings, CompactionStatus, Hold, HotMetrics, HotOptions,

@@ -25,7 +25,7 @@ use mlgw_policies::engine::{Advice, Next, Options, Seen, Unread};
 use mlgw_policies::language::{Facts, NoFacts, Program};
 use mlgw_policies::learning::{Evidence, Learner, Lesson};
 use mlgw_policies::workloads::Identity;
-use mlgw_policies::{Access, BLOCK_ID_SEED, Caller, Decider, Op, touched};
+use mlgw_policies::{Access, BLOCK_ID_SEED, Caller, Decider, Op, Rank, touched};
 use parking_lot::Mutex;
 use recorder::Recorder;
 use std::ops::Range;
@@ -99,13 +99,15 @@ pub struct Asking<'a> {
     pub identity: &'a dyn Fn() -> Identity,
     /// What the server knows of the object and of itself.
     pub about: &'a dyn Facts,
+    /// Whether it may come to wait for a disk: only then rules are asked where.
+    pub may_wait: bool,
 }
 
 impl Asking<'_> {
     /// Nothing is known but who.
     #[must_use]
     pub const fn plain(caller: Caller) -> Asking<'static> {
-        Asking { caller, identity: &Identity::default, about: &NoFacts }
+        Asking { caller, identity: &Identity::default, about: &NoFacts, may_wait: false }
     }
 }
 
@@ -169,17 +171,18 @@ impl Keeper {
     /// A read of an object begins. Says what is to be fetched for those that will follow it, too.
     #[must_use]
     pub fn reading(&self, request: &Request<'_>, range: &Range<u64>) -> (Reading, Vec<Next>) {
-        let (seen, ruling, next) = self.with(|state, now_us| {
+        let (said, next) = self.with(|state, now_us| {
             let access = request.access(now_us, range.clone());
             let seen = state.observe(request, &access);
             let ruling = state.decider.rule(seen, &access, request.asking.about);
-            (seen, ruling, state.next(seen, &access, ruling.prefetch))
+            let rank = state.rank(seen, request, &access);
+            ((seen, ruling, rank), state.next(seen, &access, ruling.prefetch))
         });
-        (Reading::new(self.clone(), request, range.clone(), (seen, ruling)), next)
+        (Reading::new(self.clone(), request, range.clone(), said), next)
     }
 
-    /// Something happened that asks for no decision: a read of what is ours, a write, a deletion.
-    pub fn note(&self, request: &Request<'_>, range: Range<u64>) {
+    /// Something happened that asks for no decision about copies: a read of what is ours, a write, a deletion. Says where rules have the read wait.
+    pub fn note(&self, request: &Request<'_>, range: Range<u64>) -> Option<Rank> {
         self.with(|state, now_us| {
             let access = request.access(now_us, range);
             let seen = state.observe(request, &access);
@@ -188,7 +191,8 @@ impl Keeper {
                     state.decider.engine.follow(seen, &access, number as u32);
                 }
             }
-        });
+            state.rank(seen, request, &access)
+        })
     }
 
     /// From now on the rules are in force that come this way, as soon as they come. Called within a tokio runtime.
@@ -357,6 +361,12 @@ impl State {
             recorder.note(access);
         }
         self.decider.observe(access, request.asking.identity)
+    }
+
+    /// Where rules have a read wait for a disk.
+    fn rank(&self, seen: Seen, request: &Request<'_>, access: &Access<'_>) -> Option<Rank> {
+        let Asking { may_wait, about, .. } = request.asking;
+        if may_wait && request.op == Op::Read { self.decider.rank(seen, access, about) } else { None }
     }
 
     /// A block that is here or comes without a reader: pinned if it is to be, else by its worth.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use mlgw_common::ids::BodyId;
 use mlgw_metadata::schema::Extent;
 
-use crate::fair::Lane;
+use crate::fair::Turn;
 use crate::hot::{HotTier, ReadError};
 use crate::memory::{MemoryTier, cut};
 
@@ -30,7 +30,7 @@ impl Tiers {
     }
 
     /// Reads `range` (not empty, within the extent's logical bytes) of what `extent` of `body` stores, whose first byte is
-    /// byte `first` of the body. Every byte was verified when it came from a disk. What is not in memory waits for its turn in `lane`.
+    /// byte `first` of the body. Every byte was verified when it came from a disk. What is not in memory waits for its `turn` at the disk.
     ///
     /// # Errors
     /// When they cannot be read, or are not what was written.
@@ -40,9 +40,9 @@ impl Tiers {
         body: BodyId,
         first: u64,
         range: Range<u64>,
-        lane: Lane,
+        turn: Turn,
     ) -> Result<Bytes, ReadError> {
-        read_through(&self.memory, &self.hot, extent, body, first, range, lane).await
+        read_through(&self.memory, &self.hot, extent, body, first, range, turn).await
     }
 }
 
@@ -54,16 +54,16 @@ pub(crate) async fn read_through(
     body: BodyId,
     first: u64,
     range: Range<u64>,
-    lane: Lane,
+    turn: Turn,
 ) -> Result<Bytes, ReadError> {
     if !memory.takes(extent.logical_bytes) || range.end > extent.logical_bytes {
-        return segments.read(extent, body, range, lane).await;
+        return segments.read(extent, body, range, turn).await;
     }
     if let Some(bytes) = memory.get(body, first, &range) {
         return Ok(bytes);
     }
     // All of it is verified at once, so it costs no more to have all of it.
-    let mut chunk = segments.read(extent, body, 0..extent.logical_bytes, lane).await?;
+    let mut chunk = segments.read(extent, body, 0..extent.logical_bytes, turn).await?;
     memory.keep(body, first, chunk.clone());
     cut(&mut chunk, &range).expect("the range is within the chunk");
     Ok(chunk)

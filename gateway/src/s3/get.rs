@@ -22,6 +22,7 @@ use http::{HeaderValue, StatusCode, header};
 use mlgw_common::limits::{LOOK_AGAIN_MAX, SMALL_BODY_BYTES};
 use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
 use mlgw_metadata::schema::{Bucket, Checksum, ObjectVersion, PartRange};
+use mlgw_tiering::Turn;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -78,9 +79,10 @@ pub(super) async fn answer_get(
     };
     override_headers(request, answer.response.headers_mut())?;
     let length = answer.range.end - answer.range.start;
-    noted::read(gateway, request, found, answer.range.clone());
+    let ruled = noted::read(gateway, request, found, answer.range.clone());
     let (mut reader, memory) = found.reader_with_memory(gateway, request.memory, answer.range).await?;
-    reader.set_lane(gateway.lanes.of_read(&request.head.headers, &request.principal.access_key));
+    let lane = gateway.lanes.of_read(&request.head.headers, &request.principal.access_key);
+    reader.set_turn(Turn::from(lane).ruled(ruled));
     let first = stage("read", reader.next()).await.map_err(GetError::Read)?;
     let Some(first) = first else { return Ok(answer.response) };
     let whole = first.len() as u64 == length;

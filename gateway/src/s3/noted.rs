@@ -10,10 +10,11 @@ use super::operation::Operation;
 use super::request::Request;
 use http::header::{CONTENT_LENGTH, USER_AGENT};
 use mlgw_common::Timestamp;
+use mlgw_common::limits::INLINE_READ_BYTES_MAX;
 use mlgw_metadata::schema::ObjectVersion;
-use mlgw_policies::language::{Fact, Facts, NoFacts, Property};
+use mlgw_policies::language::{Fact, Facts, Property};
 use mlgw_policies::workloads::Identity;
-use mlgw_policies::{Caller, Op};
+use mlgw_policies::{Caller, Op, Rank};
 use mlgw_tiering::policy::{self, Asking};
 use std::net::IpAddr;
 use std::ops::Range;
@@ -44,7 +45,7 @@ pub(super) fn identity(request: &Request<'_>) -> Identity {
     }
 }
 
-/// What is known of an object of a bound bucket, for rules.
+/// What is known of an object that is read, for rules.
 pub(super) struct About<'a> {
     pub(super) bucket: &'a str,
     pub(super) object: &'a ObjectVersion,
@@ -68,12 +69,24 @@ impl Facts for About<'_> {
     }
 }
 
-/// Bytes of one of our own objects are read.
-pub(super) fn read(gateway: &Gateway, request: &Request<'_>, found: &Found, range: Range<u64>) {
+/// Bytes of one of our own objects are read. Says where rules have the read wait for a disk.
+pub(super) fn read(
+    gateway: &Gateway,
+    request: &Request<'_>,
+    found: &Found,
+    range: Range<u64>,
+) -> Option<Rank> {
     let identity = || identity(request);
-    let asking = Asking { caller: caller(request), identity: &identity, about: &NoFacts };
+    let about = About { bucket: &found.bucket.name, object: &found.object, now: request.now };
+    let may_wait = may_wait(gateway, &range);
+    let asking = Asking { caller: caller(request), identity: &identity, about: &about, may_wait };
     let (bucket, size) = (found.bucket.bucket_id(), found.object.size);
-    gateway.keeper.note(&policy::Request { asking, bucket, key: &found.key, op: Op::Read, size }, range);
+    gateway.keeper.note(&policy::Request { asking, bucket, key: &found.key, op: Op::Read, size }, range)
+}
+
+/// Whether a read may come to wait for a disk: it is of many bytes, or others wait already. Those that are over at once need no place in a lane.
+pub(super) fn may_wait(gateway: &Gateway, range: &Range<u64>) -> bool {
+    range.end - range.start > INLINE_READ_BYTES_MAX || gateway.tiers.hot.queues().are_busy()
 }
 
 /// A request that changes objects was answered.
@@ -93,7 +106,7 @@ pub(super) fn changed(gateway: &Gateway, operation: Operation, request: &Request
         _ => gateway.catalogue.object(bucket, key).ok().flatten().map_or(0, |object| object.size),
     };
     let identity = || identity(request);
-    let asking = Asking { caller: caller(request), identity: &identity, about: &NoFacts };
+    let asking = Asking { identity: &identity, ..Asking::plain(caller(request)) };
     gateway.keeper.note(&policy::Request { asking, bucket, key, op, size }, 0..size);
 }
 

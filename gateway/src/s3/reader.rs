@@ -12,7 +12,7 @@ use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, LOOK_AGAIN_MAX, UNPACKED
 use mlgw_common::{BodyId, BucketId, ObjectKey, PartNumber};
 use mlgw_metadata::schema::{Encoding, Extent, ExtentPage, ObjectVersion, PartRange};
 use mlgw_metadata::{Catalogue, Pin};
-use mlgw_tiering::{Lane, SegmentPin, Tiers};
+use mlgw_tiering::{SegmentPin, Tiers, Turn};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -69,7 +69,7 @@ pub struct BodyReader {
     /// The segments of a body whose record names them all: they stay too. Those of a longer one are
     /// found through its map wherever they are moved.
     segments: Option<SegmentPin>,
-    lane: Lane,
+    turn: Turn,
 }
 
 impl BodyReader {
@@ -96,7 +96,7 @@ impl BodyReader {
             piece_bytes: PIECE_BYTES,
             map: object.is_paged().then(|| catalogue.pin(object.body())),
             segments: None,
-            lane: Lane::default(),
+            turn: Turn::default(),
         };
         reader.queue(0, object.extents.iter().cloned());
         reader
@@ -109,9 +109,9 @@ impl BodyReader {
         self
     }
 
-    /// From now on what it reads waits for its turn at the disk in this lane.
-    pub fn set_lane(&mut self, lane: Lane) {
-        self.lane = lane;
+    /// From now on what it reads waits for its turn at the disk there.
+    pub fn set_turn(&mut self, turn: impl Into<Turn>) {
+        self.turn = turn.into();
     }
 
     /// The next bytes; nothing at the end of the range.
@@ -133,7 +133,7 @@ impl BodyReader {
                 continue;
             }
             self.look_ahead(&extent, &piece);
-            let bytes = match self.tiers.read(&extent, self.body, first, piece.clone(), self.lane).await {
+            let bytes = match self.tiers.read(&extent, self.body, first, piece.clone(), self.turn).await {
                 Err(mlgw_tiering::ReadError::Gone { .. }) => {
                     self.look_again()?;
                     continue;

@@ -173,7 +173,7 @@ impl Inner {
     ) -> Result<Content, Trouble> {
         let (bucket, size) = (queue.bucket.bucket_id(), range.end - range.start);
         let mut reader = BodyReader::new(&self.catalogue, &self.tiers, bucket, &write.name, version, range);
-        reader.set_lane(Lane::Background);
+        reader.set_turn(Lane::Background);
         if size > CHUNK_BYTES_MAX {
             let pieces = stream::try_unfold(reader, |mut reader| async {
                 let piece = reader.next().await.map_err(|error| OriginError::Nonsense(error.to_string()))?;

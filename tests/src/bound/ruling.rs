@@ -3,6 +3,9 @@
 use super::keeping::key;
 use super::{Bench, MIB, runtime};
 use crate::content::Content;
+use crate::s3::whole;
+use rustix::fs::{Advice, fadvise};
+use std::path::Path;
 
 impl Bench {
     /// Has this policy run, as a person does.
@@ -104,4 +107,73 @@ fn a_rule_that_observes_changes_nothing() {
     let bench = with_objects();
     bench.apply(&NOTHING_KEPT.replace("    priority: 10\n", "    priority: 10\n    stance: observe\n"));
     assert_eq!(bench.hits(&key(5), 3), 2);
+}
+
+const FIRST: &str = "
+version: 1
+name: first
+rules:
+  - id: serving-first
+    priority: 10
+    conditions: [{type: file_pattern, property: key, operator: matches, value: '*/serve*'}]
+    actions: [{type: prioritize, parameters: {lane: inference, priority: urgent}}]
+";
+
+/// Reads that had to come from a disk, in a lane.
+fn from_disk(bench: &Bench, lane: &str) -> u64 {
+    let metrics = bench.setup.command(&["status", "--metrics"]).0;
+    let name = format!("mlgw_queue_wait_seconds_count{{queue=\"{lane}\"}} ");
+    let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
+    line.unwrap_or_else(|| panic!("{name}: {metrics}")).parse().expect("a number")
+}
+
+/// What files below this directory hold is not in memory any more.
+fn leave_memory(dir: &Path) {
+    for entry in std::fs::read_dir(dir).expect("a directory") {
+        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?))).expect("an entry");
+        if kind.is_dir() {
+            leave_memory(&path);
+        } else if kind.is_file() {
+            let file = std::fs::File::open(&path).expect("opened");
+            file.sync_all().expect("synced");
+            fadvise(&file, 0, None, Advice::DontNeed).expect("left");
+        }
+    }
+}
+
+#[test]
+fn reads_that_a_rule_puts_first_wait_for_the_disk_in_that_lane_here_and_of_bound_buckets() {
+    const OWN: &str = "own";
+    let bench = Bench::with_room_and(64 * MIB, |setup| setup.with("memory.capacity", "0"));
+    let object = Content { id: 9, length: MIB };
+    let keys = ["models/serve.bin", "models/train.bin"];
+    runtime().block_on(async {
+        bench.here().create_bucket(OWN).await.expect("made");
+        for key in keys {
+            bench.put(key, object).await;
+            bench.here().put(OWN, key, whole(object.bytes())).await.expect("stored");
+        }
+    });
+    for key in keys {
+        assert_eq!(bench.hits(key, 2), 1, "it is kept");
+    }
+    let read = |bucket: &str, key: &str| {
+        leave_memory(&bench.room.path().join("gateway"));
+        let before = ["inference", "training"].map(|lane| from_disk(&bench, lane));
+        let body = runtime().block_on(bench.here().get(bucket, key)).expect("read").body;
+        assert!(body == object.bytes(), "{bucket}/{key}");
+        let after = ["inference", "training"].map(|lane| from_disk(&bench, lane));
+        [after[0] > before[0], after[1] > before[1]]
+    };
+    for bucket in [OWN, super::HERE] {
+        assert_eq!(read(bucket, keys[0]), [false, true], "{bucket}: nothing is said of it");
+    }
+    bench.apply(FIRST);
+    for bucket in [OWN, super::HERE] {
+        assert_eq!(read(bucket, keys[0]), [true, false], "{bucket}: it goes first");
+        assert_eq!(read(bucket, keys[1]), [false, true], "{bucket}: the other does not");
+    }
+    let (said, status) = bench.setup.command(&["policy", "rollback"]);
+    assert_eq!(status, Some(0), "{said}");
+    assert_eq!(read(OWN, keys[0]), [false, true]);
 }

@@ -5,7 +5,7 @@ use super::fetch::{Asker, Source};
 use super::fill::Next;
 use super::passing::Passing;
 use super::{BoundBucket, Opened, block};
-use crate::fair::Lane;
+use crate::fair::Turn;
 use crate::origin::{Got, OriginError};
 use crate::policy::Reading;
 use bytes::Bytes;
@@ -36,7 +36,7 @@ pub struct BoundReader {
     /// The block that is read, and those behind it.
     sources: VecDeque<(u64, Source)>,
     lost: u32,
-    lane: Lane,
+    turn: Turn,
     /// Who says what is kept of it; nobody for reads of the server itself.
     reading: Option<Reading>,
 }
@@ -56,13 +56,14 @@ impl BoundReader {
         let tail = opened.tail.as_ref().and_then(|tail| tail.lock().take());
         let tail = tail.filter(|got| got.range == range);
         let (object, sources) = (opened.object.clone(), VecDeque::new());
-        let (at, end, lane) = (range.start, range.end, Lane::default());
-        Self { bucket, key, object, at, end, tail, sources, lost: 0, lane, reading }
+        let (at, end, turn) = (range.start, range.end, Turn::default());
+        Self { bucket, key, object, at, end, tail, sources, lost: 0, turn, reading }
     }
 
-    /// From now on what it reads of copies waits for its turn in this lane.
-    pub fn set_lane(&mut self, lane: Lane) {
-        self.lane = lane;
+    /// From now on what it reads of copies waits for its turn there, unless a rule has it wait elsewhere.
+    pub fn set_turn(&mut self, turn: Turn) {
+        let ruled = self.reading.as_ref().and_then(Reading::rank);
+        self.turn = turn.ruled(ruled);
     }
 
     /// The next bytes; nothing at the end.
@@ -182,7 +183,7 @@ impl BoundReader {
             Some(extent) => {
                 let into = self.at - first;
                 let end = extent.logical_bytes.min(into + INLINE_READ_BYTES_MAX).min(self.end - first);
-                self.bucket.inner.copies.read(extent, self.object.body(), first, into..end, self.lane).await
+                self.bucket.inner.copies.read(extent, self.object.body(), first, into..end, self.turn).await
             }
             None => Ok(Bytes::new()),
         };

@@ -1,6 +1,7 @@
 //! Places at a disk, given out to whoever is due, counted in turns and not in time.
 
-use super::{Fair, Lane, Place};
+use super::{Fair, Lane, Place, Turn};
+use mlgw_policies::language::Priority;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -115,4 +116,29 @@ fn many_threads_share_the_places_and_each_is_served() {
     assert_eq!((told.taken, told.lanes.iter().map(|(_, waiting, _)| waiting).sum::<u64>()), (0, 0));
     assert_eq!(told.lanes.iter().map(|(.., waits)| waits.count()).sum::<u64>(), 16_000);
     assert!(fair.try_enter(Lane::Training).is_some());
+}
+
+#[test]
+fn of_a_flood_in_one_lane_what_is_urgent_goes_first_and_what_is_low_goes_too() {
+    let fair = Fair::new(1);
+    let place = fair.try_enter(Lane::Training);
+    let turn = |rank| Turn { lane: Lane::Training, rank };
+    let mut waiting: Vec<(Priority, Waiting<'_>)> = Vec::new();
+    for rank in [Priority::Low].into_iter().chain([Priority::Normal; 40]).chain([Priority::Urgent; 2]) {
+        let mut one: Waiting<'_> = Box::pin(fair.enter(turn(rank), 4096));
+        assert!(poll(&mut one).is_none());
+        waiting.push((rank, one));
+    }
+    drop(place);
+    let mut went = Vec::new();
+    while !waiting.is_empty() {
+        let due = waiting.iter_mut().enumerate().find_map(|(at, (_, one))| Some((at, poll(one)?)));
+        let (at, place) = due.expect("a place that is free is given out");
+        went.push(waiting.remove(at).0);
+        drop(place);
+    }
+    let last = |rank| went.iter().rposition(|went| *went == rank);
+    assert!(last(Priority::Urgent) <= Some(4), "{went:?}");
+    assert!(last(Priority::Low) <= Some(6), "it came before the others of its rank: {went:?}");
+    assert_eq!(went.len(), 43);
 }

@@ -28,7 +28,7 @@ use super::location::Location;
 use super::metrics::{Metrics, add};
 use super::payload::Payload;
 use super::record::{Head, Owner, Place, RecordFault};
-use crate::fair::{DiskQueues, Fair, Lane};
+use crate::fair::{DiskQueues, Fair, Lane, Turn};
 use crate::upstream::UpstreamError;
 
 /// Why bytes were not read.
@@ -200,11 +200,11 @@ impl Reader {
         extent: &Extent,
         body: BodyId,
         range: Range<u64>,
-        lane: Lane,
+        turn: Turn,
     ) -> Result<Bytes, ReadError> {
         let inner = &self.inner;
         let read = match Plan::new(extent, body, range) {
-            Some(plan) => inner.run(plan, lane).await,
+            Some(plan) => inner.run(plan, turn).await,
             None => Err(impossible(extent)),
         };
         match &read {
@@ -216,10 +216,10 @@ impl Reader {
 }
 
 impl Inner {
-    async fn run(self: &Arc<Self>, plan: Plan, lane: Lane) -> Result<Bytes, ReadError> {
+    async fn run(self: &Arc<Self>, plan: Plan, turn: Turn) -> Result<Bytes, ReadError> {
         if plan.location.is_packed() {
             // Larger than what is read as it came, and rarer.
-            return Box::pin(self.run_packed(plan, lane)).await;
+            return Box::pin(self.run_packed(plan, turn)).await;
         }
         if plan.payload.len() as u64 <= INLINE_READ_BYTES_MAX
             && let Some(opened) = self.files.get(plan.location.segment)
@@ -236,7 +236,7 @@ impl Inner {
             return Box::pin(self.read_from_away(&plan, &remote)).await;
         }
         let arrived = Instant::now();
-        let _place = self.places(segment).enter(lane, plan.bytes()).await;
+        let _place = self.places(segment).enter(turn, plan.bytes()).await;
         add(&self.metrics.reads_disk, 1);
         let inner = self.clone();
         let read = tokio::task::spawn_blocking(move || {

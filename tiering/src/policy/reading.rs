@@ -5,7 +5,7 @@ use crate::copies::block_id;
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::BucketId;
 use mlgw_policies::engine::{Advice, Seen};
-use mlgw_policies::{Caller, Op, Ruling};
+use mlgw_policies::{Caller, Op, Rank, Ruling};
 use std::ops::Range;
 
 /// See the module.
@@ -18,6 +18,7 @@ pub struct Reading {
     range: Range<u64>,
     seen: Seen,
     ruling: Ruling,
+    rank: Option<Rank>,
     /// The last block that was asked about, and whether it is kept.
     last: Option<(u64, bool)>,
 }
@@ -27,10 +28,10 @@ impl Reading {
         keeper: Keeper,
         request: &Request<'_>,
         range: Range<u64>,
-        (seen, ruling): (Seen, Ruling),
+        (seen, ruling, rank): (Seen, Ruling, Option<Rank>),
     ) -> Self {
         let Request { asking: Asking { caller, .. }, bucket, key, size, .. } = *request;
-        Self { keeper, caller, bucket, key: key.clone(), size, range, seen, ruling, last: None }
+        Self { keeper, caller, bucket, key: key.clone(), size, range, seen, ruling, rank, last: None }
     }
 
     /// Whether block `number`, which is about to be read, is to be kept. Blocks are asked about in their order.
@@ -48,6 +49,11 @@ impl Reading {
     /// What rules want of it.
     pub(crate) fn ruling(&self) -> &Ruling {
         &self.ruling
+    }
+
+    /// Where they have it wait for a disk.
+    pub(crate) fn rank(&self) -> Option<Rank> {
+        self.rank
     }
 
     /// What was said of the last block does not hold any more: it was lost.

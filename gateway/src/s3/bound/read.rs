@@ -6,7 +6,7 @@ use crate::memory::{Held, blocks_of};
 use crate::s3::Gateway;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::get::{Answer, answer_head, carried};
-use crate::s3::noted::{About, caller, identity};
+use crate::s3::noted::{About, caller, identity, may_wait};
 use crate::s3::object_headers::override_headers;
 use crate::s3::reader::PIECE_BYTES;
 use crate::s3::request::Request;
@@ -95,8 +95,8 @@ async fn get_once(
     };
     say_where_from(fronted, key, &opened, &range, response.headers_mut());
     let length = range.end - range.start;
-    let mut reader = reader(request, fronted, key, &opened, range);
-    reader.set_lane(gateway.lanes.of_read(&request.head.headers, &request.principal.access_key));
+    let mut reader = reader(gateway, request, fronted, key, &opened, range);
+    reader.set_turn(gateway.lanes.of_read(&request.head.headers, &request.principal.access_key).into());
     let memory = if length <= SMALL_BODY_BYTES as u64 {
         None
     } else {
@@ -116,6 +116,7 @@ async fn get_once(
 
 /// A reader for who asks.
 fn reader(
+    gateway: &Gateway,
     request: &Request<'_>,
     fronted: &Fronted,
     key: &ObjectKey,
@@ -124,7 +125,8 @@ fn reader(
 ) -> BoundReader {
     let about = About { bucket: &fronted.bucket.name, object: &opened.object, now: request.now };
     let identity = || identity(request);
-    let asking = Asking { caller: caller(request), identity: &identity, about: &about };
+    let may_wait = may_wait(gateway, &range);
+    let asking = Asking { caller: caller(request), identity: &identity, about: &about, may_wait };
     fronted.bound.read(key, opened, range, Some(&asking))
 }
 

@@ -14,7 +14,7 @@ use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::{BLOCK_BYTES, INLINE_UNPACK_BYTES_MAX};
 
 use super::{Fault, Fetched, How, Inner, Plan, ReadError};
-use crate::fair::Lane;
+use crate::fair::Turn;
 use crate::hot::away::Remote;
 use crate::hot::files::Opened;
 use crate::hot::metrics::add;
@@ -24,7 +24,7 @@ use crate::hot::zstd::Unpacker;
 const BLOCK: usize = BLOCK_BYTES as usize;
 
 impl Inner {
-    pub(super) async fn run_packed(self: &Arc<Self>, plan: Plan, lane: Lane) -> Result<Bytes, ReadError> {
+    pub(super) async fn run_packed(self: &Arc<Self>, plan: Plan, turn: Turn) -> Result<Bytes, ReadError> {
         let segment = plan.location.segment;
         if plan.is_small()
             && let Some(opened) = self.files.get(segment)
@@ -36,10 +36,10 @@ impl Inner {
             return Ok(bytes);
         }
         if let Some(remote) = self.find_away(segment)? {
-            return self.packed_from_away(plan, &remote, lane).await;
+            return self.packed_from_away(plan, &remote, turn).await;
         }
         let arrived = Instant::now();
-        let _place = self.places(segment).enter(lane, plan.bytes()).await;
+        let _place = self.places(segment).enter(turn, plan.bytes()).await;
         add(&self.metrics.reads_disk, 1);
         let inner = self.clone();
         let read = move || {
@@ -86,7 +86,7 @@ impl Inner {
     }
 
     /// Fetches the record, shared with others who want it as far as there is room for that.
-    async fn packed_from_away(&self, plan: Plan, remote: &Remote, lane: Lane) -> Result<Bytes, ReadError> {
+    async fn packed_from_away(&self, plan: Plan, remote: &Remote, turn: Turn) -> Result<Bytes, ReadError> {
         let record = match self.whole_from_away(&plan, remote).await? {
             Some(record) => record,
             None => self.away.read(remote, plan.record()).await?,
@@ -100,7 +100,7 @@ impl Inner {
         if is_small {
             return unpack();
         }
-        let _place = self.queues.hot.enter(lane, 0).await;
+        let _place = self.queues.hot.enter(turn, 0).await;
         blocking(segment, unpack).await
     }
 }
