@@ -119,8 +119,11 @@ async fn fill(client: &Client) -> Vec<(&'static str, Bytes)> {
     client.put(BUCKET, "raw/a.log", whole(text.clone())).await.expect("stored");
     put_tagged(client, "raw/tagged.txt", "kind=text", text.clone()).await;
     put_tagged(client, "raw/tagged-small.txt", "kind=text", log_lines(4000)).await;
-    client.copy(BUCKET, "raw/a.log", "logs/copied.log").await.expect("copied");
-    client.copy(BUCKET, "logs/a.log", "raw/copied.log").await.expect("copied");
+    for (from, to) in [("raw/a.log", "logs/copied.log"), ("logs/a.log", "raw/copied.log")] {
+        let source = ("x-amz-copy-source", format!("/{BUCKET}/{from}"));
+        let headers = [source, ("x-amz-checksum-algorithm", "CRC32C".to_owned())];
+        client.call(Method::PUT, &format!("/{BUCKET}/{to}"), &headers, whole("")).await.expect("copied");
+    }
     let parts = [text.clone(), [noise(5 * MIB), text.clone()].concat().into()];
     let upload = client.create_upload(BUCKET, "logs/parts.log").await.expect("begun");
     let mut etags = Vec::new();
@@ -161,12 +164,24 @@ fn check_stored(bench: &Bench, objects: &[(&'static str, Bytes)]) {
     assert_eq!(parts, [vec!["zstd"; 6], vec!["raw"; 9], vec!["zstd"; 1]].concat());
 }
 
+/// The checksum that a copy was made with.
+async fn checksum(client: &Client, key: &str) -> String {
+    let mode = [("x-amz-checksum-mode", "ENABLED".to_owned())];
+    let head = client.call(Method::HEAD, &format!("/{BUCKET}/{key}"), &mode, whole("")).await.expect("there");
+    head.header("x-amz-checksum-crc32c").expect("a checksum").to_owned()
+}
+
 async fn read_all(server: &Server, objects: &[(&'static str, Bytes)]) {
     let client = server.client();
     for (key, bytes) in objects {
         reads_back(&client, key, bytes).await;
     }
     let listed = client.list(BUCKET, 1000).await.expect("listed");
+    let part = format!("/{BUCKET}/logs/parts.log?partNumber=2");
+    let part = client.call(Method::GET, &part, &[], whole("")).await.expect("a part");
+    let (_, all) = objects.iter().find(|(key, _)| *key == "logs/parts.log").expect("put");
+    assert!(part.body == all.slice(6 * MIB..all.len() - 20_000));
+    assert_eq!(checksum(&client, "logs/copied.log").await, checksum(&client, "raw/copied.log").await);
     for (key, bytes) in objects {
         let row = listed.iter().find(|row| row.key == *key).expect("listed");
         assert_eq!(row.size, bytes.len() as u64, "{key}");

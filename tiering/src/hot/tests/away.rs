@@ -57,6 +57,34 @@ async fn what_is_spilled_to_an_upstream_reads_back_from_there_and_comes_back_whe
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_compressed_is_read_from_an_upstream_whole_and_in_ranges() {
+    for encrypt in [false, true] {
+        let store = FakeStore::default();
+        let bench = Bench::tuned(away(&store, encrypt)).await;
+        let body = bench.catalogue.body_id().await.unwrap();
+        let text = text_of(body.0, 500_000);
+        let (bucket, key) = (bench.bucket.bucket_id(), ObjectKey::new("text").unwrap());
+        let appended = bench.tier.append(Chunk { bucket, key, ..packed(body.0, &text) }).await.unwrap();
+        bench.name("text", body, vec![appended.extent.clone()]).await.unwrap();
+        drop(appended);
+        // So that its segment is full, and sealed.
+        bench.put("behind", 300_000).await;
+        let extent = bench.extents("text").remove(0);
+        carried_out(&bench, Order::DrainHot).await;
+        assert_eq!(bench.catalogue.segment(extent.segment_id()).unwrap().tier, UPSTREAM);
+        let bench = bench.reopen().await;
+        assert_eq!(read_all(&bench.tier, &extent, body.0).await, text);
+        for range in [0..1, 65_535..65_537, 100_000..131_072, 130_000..400_000, 499_999..500_000] {
+            let read =
+                bench.tier.read(&extent, body, range.start as u64..range.end as u64, Lane::Training).await;
+            assert!(read.unwrap() == text[range.clone()], "{range:?}");
+        }
+        assert!(bench.tier.metrics().reads_away > 0);
+        bench.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_find_their_bytes_while_segments_go_to_an_upstream_and_back() {
     let store = FakeStore::default();
     let (bench, objects) = filled(away(&store, false)).await;
