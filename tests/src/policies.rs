@@ -2,12 +2,14 @@
 //!
 //! - `acting`: what rules do with objects at rest;
 //! - `examining`: schema, validate and test;
+//! - `recipes`: each of them does something;
 //! - `rehearsing`: import and simulate;
 //! - `running`: what a server runs, and how that is changed;
 //! - `workloads`: who reads what, what was told of it, and what that makes of an object.
 
 mod acting;
 mod examining;
+mod recipes;
 mod rehearsing;
 mod running;
 mod workloads;

@@ -4,8 +4,7 @@ use super::keeping::key;
 use super::{Bench, MIB, runtime};
 use crate::content::Content;
 use crate::s3::whole;
-use rustix::fs::{Advice, fadvise};
-use std::path::Path;
+use crate::server::leave_page_cache;
 
 impl Bench {
     /// Has this policy run, as a person does.
@@ -127,20 +126,6 @@ fn from_disk(bench: &Bench, lane: &str) -> u64 {
     line.unwrap_or_else(|| panic!("{name}: {metrics}")).parse().expect("a number")
 }
 
-/// What files below this directory hold is not in memory any more.
-fn leave_memory(dir: &Path) {
-    for entry in std::fs::read_dir(dir).expect("a directory") {
-        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?))).expect("an entry");
-        if kind.is_dir() {
-            leave_memory(&path);
-        } else if kind.is_file() {
-            let file = std::fs::File::open(&path).expect("opened");
-            file.sync_all().expect("synced");
-            fadvise(&file, 0, None, Advice::DontNeed).expect("left");
-        }
-    }
-}
-
 #[test]
 fn reads_that_a_rule_puts_first_wait_for_the_disk_in_that_lane_here_and_of_bound_buckets() {
     const OWN: &str = "own";
@@ -158,7 +143,7 @@ fn reads_that_a_rule_puts_first_wait_for_the_disk_in_that_lane_here_and_of_bound
         assert_eq!(bench.hits(key, 2), 1, "it is kept");
     }
     let read = |bucket: &str, key: &str| {
-        leave_memory(&bench.room.path().join("gateway"));
+        leave_page_cache(&bench.setup.data_dir);
         let before = ["inference", "training"].map(|lane| from_disk(&bench, lane));
         let body = runtime().block_on(bench.here().get(bucket, key)).expect("read").body;
         assert!(body == object.bytes(), "{bucket}/{key}");
