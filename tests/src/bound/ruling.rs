@@ -162,3 +162,43 @@ fn reads_that_a_rule_puts_first_wait_for_the_disk_in_that_lane_here_and_of_bound
     assert_eq!(status, Some(0), "{said}");
     assert_eq!(read(OWN, keys[0]), [false, true]);
 }
+
+/// Objects are read one after the other, around and around: as LRU none is here in time. The engine alone keeps what fits.
+#[test]
+fn a_dataset_that_a_rule_keeps_as_lru_is_kept_so_and_others_are_not() {
+    const LRU: &str = "
+version: 1
+name: recent
+rules:
+  - id: loops-as-lru
+    priority: 10
+    conditions: [{type: file_context, property: path, operator: equals, value: train/}]
+    actions: [{type: cache, parameters: {policy: lru}}]
+";
+    let passes = |bench: &Bench| {
+        runtime().block_on(async {
+            let mut hits = 0;
+            for pass in 0..4 {
+                for n in 0..24 {
+                    hits += u32::from(bench.is_hit(&key(n), None).await && pass > 1);
+                }
+            }
+            hits
+        })
+    };
+    let bench = || {
+        let bench = Bench::with_room(8 * MIB);
+        runtime().block_on(async {
+            for n in 0..24 {
+                bench.put(&key(n), Content { id: n, length: MIB }).await;
+            }
+        });
+        bench
+    };
+    assert!(passes(&bench()) >= 4, "what fits of a loop stays");
+    let other = bench();
+    other.apply(LRU);
+    assert_eq!(passes(&other), 0, "what was read least recently goes first");
+    let explained = other.document(&["policy", "explain", &format!("s3://{}/{}", super::HERE, key(0))]);
+    assert_eq!(explained["recommendation"]["cache_policy"], "lru");
+}
