@@ -1,7 +1,7 @@
 //! Everything that decides on an access, as one: the engine, what it has found of workloads and checkpoints, and the rules that are in force.
 //!
 //! A server and a rehearsal ask the same one the same things. Always: the engine alone decides where no rule speaks; a rule is asked when a block that is
-//! not kept is read, once for a request; what its [`Ruling`] says holds for that request.
+//! not kept is read, once for a request, or any where copies may be kept by how recently they were read; what its [`Ruling`] says holds for that request.
 
 mod known;
 mod plans;
@@ -150,7 +150,8 @@ impl Decider {
         ask(&AccessFacts::new(access, engine, &self.workloads, checkpoint, &self.program, rest))
     }
 
-    /// What the rules want for an access, if they have to be asked: not where all there is to be read is one block, which is kept.
+    /// What the rules want for an access, if they have to be asked: not where all there is to be read is one block, which is kept. Where any copies
+    /// are kept by how recently they were read, they say of that one, too, whether it is, and nothing else.
     #[must_use]
     pub fn rule(&self, seen: Seen, access: &Access<'_>, rest: &dyn Facts) -> Ruling {
         let blocks = touched(&access.range, self.engine.block_bytes());
@@ -159,7 +160,10 @@ impl Decider {
             self.engine.is_kept(id)
         };
         if blocks.end - blocks.start <= 1 && blocks.clone().all(is_kept) {
-            return Ruling::default();
+            let is_recent =
+                self.program.keeps_recent() && self.ask_rules(seen, access, rest).keeping == Keeping::Recent;
+            let keeping = if is_recent { Keeping::Recent } else { Keeping::default() };
+            return Ruling { keeping, ..Ruling::default() };
         }
         self.ask_rules(seen, access, rest)
     }
@@ -170,10 +174,12 @@ impl Decider {
                 Some(Fact::Text(word)) => Phase::of(word),
                 _ => None,
             };
-            let mut ruling = Ruling::default();
-            if self.program.settings().cache(phase) == CachePolicy::None {
-                ruling.keeping = Keeping::Never;
-            }
+            let keeping = match self.program.settings().cache(phase) {
+                CachePolicy::None => Keeping::Never,
+                CachePolicy::Lru => Keeping::Recent,
+                CachePolicy::TrainingAware | CachePolicy::Learned => Keeping::default(),
+            };
+            let mut ruling = Ruling { keeping, ..Ruling::default() };
             let mut heard = Heard::default();
             for due in self.program.due(facts).filter(|due| due.stance == Stance::Act) {
                 if heard.hear(&due, &mut ruling, &self.program) {
@@ -237,10 +243,14 @@ impl Heard {
     fn hear(&mut self, due: &Due<'_>, ruling: &mut Ruling, program: &Program) -> bool {
         let had_copy = self.copy;
         match (due.action.kind.aspect(), due.wish) {
-            (Aspect::Copy, Wish::Copy { keep, priority, min_reads, .. }) if !self.copy => {
+            (Aspect::Copy, Wish::Copy { keep, policy, priority, min_reads, .. }) if !self.copy => {
                 self.copy = true;
+                // What the setting says stands there still.
+                let is_recent =
+                    policy.map_or(ruling.keeping == Keeping::Recent, |policy| policy == CachePolicy::Lru);
                 ruling.keeping = match (keep, program.min_reads(&due.rule.rule.id, *min_reads)) {
                     (false, _) => Keeping::Never,
+                    (true, _) if is_recent => Keeping::Recent,
                     (true, 0 | 1) => Keeping::Weighed(weight(*priority)),
                     (true, reads) => Keeping::After(reads, weight(*priority)),
                 };
@@ -286,3 +296,6 @@ fn weight(priority: Priority) -> f32 {
         Priority::Urgent => 16.0,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,12 @@
 //! The engine: it is told of every access and says what to keep.
 //!
 //! Datasets are found by their names ([`names`]), the jobs that read them by their passes ([`job`]); what is read in passes is kept by when it will
-//! be asked for again ([`worth`]), what is read in no order as S3-FIFO keeps it ([`pool`]), and what either would gain by more room decides how they
-//! share it. Always: what it says to keep fits its capacity; what it evicts was kept and not pinned; the same accesses give the same answers.
+//! be asked for again ([`worth`]), what is read in no order as S3-FIFO keeps it ([`pool`]), what somebody wants kept so as LRU does
+//! ([`recent`]), and what each would gain by more room decides how they share it. Always: what it says to keep fits its capacity; what it evicts was kept and not pinned; the same accesses give the same answers.
 
 mod ahead;
 mod dataset;
+mod hazard;
 mod job;
 mod keeping;
 mod known;
@@ -17,6 +18,7 @@ mod patterns;
 mod planned;
 mod plans;
 mod pool;
+mod recent;
 mod shares;
 mod streams;
 mod table;
@@ -37,6 +39,7 @@ use list::Lists;
 use names::Names;
 use planned::Plans;
 use pool::Pool;
+use recent::Recent;
 use shares::LeastKnown;
 use std::collections::BTreeMap;
 use streams::{Streams, Touch};
@@ -119,6 +122,7 @@ pub struct Engine {
     datasets: BTreeMap<u16, Dataset>,
     streams: Streams,
     pool: Pool,
+    recent: Recent,
     plans: Plans,
     trails: Trails,
     /// Bytes of all that is kept.
@@ -141,6 +145,7 @@ impl Engine {
             names: Names::new(options.seed),
             table: Table::new(options.blocks_max),
             pool: Pool::new(&mut lists),
+            recent: Recent::new(&mut lists),
             lists,
             datasets: BTreeMap::new(),
             streams: Streams::default(),
@@ -211,6 +216,11 @@ impl Engine {
 
     /// A block of what was observed is read.
     pub fn read(&mut self, seen: Seen, access: &Access<'_>, block: u32) -> Advice {
+        self.read_to_keep(seen, access, block, false)
+    }
+
+    /// The same, and whether it is to be kept by how recently it was read.
+    fn read_to_keep(&mut self, seen: Seen, access: &Access<'_>, block: u32, is_recent: bool) -> Advice {
         // It may have become part of another since.
         let seen = Seen { dataset: self.names.root(seen.dataset), ..seen };
         let id = self.names.block_id(access.bucket, access.key, block);
@@ -226,11 +236,11 @@ impl Engine {
         }
         let due = self.due(seen.now_us, access.bucket, access.key);
         if self.table[slot].place().is_kept() {
-            self.pool.read(&mut self.table, slot, seen.now_us);
+            self.read_kept(seen.now_us, slot, is_recent);
             self.keep_by_plan(slot, due);
             return Advice::Kept;
         }
-        self.admit(seen, slot, due)
+        self.admit(seen, slot, due, is_recent)
     }
 
     /// A block of what was observed is read that is none of what the engine keeps: it learns from it, and says nothing.
@@ -252,7 +262,9 @@ impl Engine {
             return Advice::Kept;
         }
         let due = self.due(at_us, block.bucket, block.key);
-        self.admit(Seen { now_us: at_us, dataset: number, stream: 0, family: 0, goes_on: true }, slot, due)
+        let is_recent = self.datasets.get(&number).is_some_and(|dataset| dataset.is_recent);
+        let seen = Seen { now_us: at_us, dataset: number, stream: 0, family: 0, goes_on: true };
+        self.admit(seen, slot, due, is_recent)
     }
 
     /// The entry of a block, and its dataset's number.
@@ -289,7 +301,7 @@ impl Engine {
 
     /// A kept block leaves where it is kept.
     fn leave(&mut self, slot: Slot) {
-        let Self { table, lists, datasets, pool, plans, names, .. } = self;
+        let Self { table, lists, datasets, pool, recent, plans, names, .. } = self;
         match table[slot].place() {
             Place::Group => {
                 if let Some(dataset) = datasets.get_mut(&names.root(table[slot].dataset())) {
@@ -297,6 +309,7 @@ impl Engine {
                 }
             }
             Place::Planned => plans.leave(table, slot),
+            Place::Recent | Place::Older | Place::Past => recent.leave(table, lists, slot),
             _ => pool.leave(table, lists, slot),
         }
         if table[slot].place() == Place::Pinned {
@@ -474,11 +487,10 @@ impl Engine {
     fn forget_one(&mut self) -> bool {
         for _ in 0..FORGET_LOOKS {
             let Some(slot) = self.table.next_of_round() else { continue };
-            match self.table[slot].place() {
-                Place::Away => {}
-                Place::Ghost => self.pool.forget(&mut self.table, &mut self.lists, slot),
-                _ => continue,
+            if self.table[slot].place().is_kept() {
+                continue;
             }
+            self.forget_ghost(slot);
             let dataset = self.names.root(self.table[slot].dataset());
             if let Some(dataset) = self.datasets.get_mut(&dataset) {
                 dataset.known -= 1;
@@ -487,6 +499,16 @@ impl Engine {
             return true;
         }
         false
+    }
+
+    /// No queue remembers a block that is not kept.
+    fn forget_ghost(&mut self, slot: Slot) {
+        let Self { table, lists, pool, recent, .. } = self;
+        match table[slot].place() {
+            Place::Ghost => pool.forget(table, lists, slot),
+            Place::Past => recent.leave(table, lists, slot),
+            _ => {}
+        }
     }
 
     fn take_united(&mut self) {
@@ -513,11 +535,15 @@ impl Engine {
         for dataset in self.datasets.values() {
             dataset.check(&self.table, &self.lists);
         }
+        self.recent.check(&self.table, &self.lists);
         let kept = (0..self.table.end()).filter(|slot| self.table[*slot].place().is_kept());
         assert_eq!(self.kept_bytes, kept.map(|slot| self.table[slot].bytes()).sum::<u64>());
         let grouped: u64 = self.datasets.values().map(|dataset| dataset.grouped_bytes).sum();
         let planned = self.plans.heap.check(&self.table);
-        assert_eq!(self.kept_bytes, self.pool.kept_bytes() + grouped + planned + self.pinned_bytes);
+        assert_eq!(
+            self.kept_bytes,
+            self.pool.kept_bytes() + self.recent.kept_bytes() + grouped + planned + self.pinned_bytes
+        );
         assert!(self.kept_bytes <= self.options.capacity_bytes.max(self.pinned_bytes));
     }
 }

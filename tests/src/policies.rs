@@ -3,6 +3,7 @@
 //! - `acting`: what rules do with objects at rest;
 //! - `compressing`: rules that compress, seen from outside;
 //! - `examining`: schema, validate and test;
+//! - `recipes`: each of them does something;
 //! - `rehearsing`: import and simulate;
 //! - `running`: what a server runs, and how that is changed;
 //! - `workloads`: who reads what, what was told of it, and what that makes of an object.
@@ -10,6 +11,7 @@
 mod acting;
 mod compressing;
 mod examining;
+mod recipes;
 mod rehearsing;
 mod running;
 mod workloads;

@@ -30,6 +30,20 @@ const GLANCE: Duration = Duration::from_millis(2);
 /// Where a server listens that has not said so yet.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
+/// What files below this directory hold is not in the page cache any more.
+pub(crate) fn leave_page_cache(dir: &Path) {
+    for entry in std::fs::read_dir(dir).expect("a directory") {
+        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?))).expect("an entry");
+        if kind.is_dir() {
+            leave_page_cache(&path);
+        } else if kind.is_file() {
+            let file = std::fs::File::open(&path).expect("opened");
+            file.sync_all().expect("synced");
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("left");
+        }
+    }
+}
+
 /// What runs the clients of a test.
 pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")

@@ -3,7 +3,7 @@
 //! Pure: the same status gives the same findings. Each rule has an alert of the same meaning in
 //! deploy/prometheus/alerts.yml; a status looks at the last minute, an alert at longer.
 
-use super::status::Status;
+use super::status::{Status, TierStatus};
 use crate::config::ByteSize;
 use mlgw_common::limits::{CHUNK_BYTES_MAX, GIB, PROPOSE_QUEUE_MAX};
 use serde::{Deserialize, Serialize};
@@ -88,23 +88,8 @@ fn of_tiers(status: &Status, found: &mut Vec<Finding>) {
                 ),
             ));
         }
-        let room = ByteSize(tier.room_bytes).human();
-        let (what, more) = match &**name {
-            "cold" => ("nothing is spilled to it any more", "add a directory to cold.dirs"),
-            _ => ("writes are refused", "raise hot.capacity, or give it a larger disk"),
-        };
-        if tier.room_bytes < ROOM_BYTES_MIN {
-            found.push(finding(
-                Health::Critical,
-                format!("The {name} tier is full: {what}."),
-                &format!("Delete objects, or {more}. Reads and deletes go on."),
-            ));
-        } else if (tier.room_bytes as f64) < ROOM_SHARE_MIN * (tier.room_bytes + tier.used_bytes) as f64 {
-            found.push(finding(
-                Health::Warning,
-                format!("The {name} tier has room for {room} only."),
-                &format!("Delete objects, or {more}, before {what}."),
-            ));
+        if tier.has_an_end() {
+            of_room(tier, found);
         }
         let share = GARBAGE_SHARE_MAX * tier.used_bytes as f64;
         if tier.garbage_bytes >= GARBAGE_BYTES_MIN && tier.garbage_bytes as f64 > share {
@@ -115,6 +100,28 @@ fn of_tiers(status: &Status, found: &mut Vec<Finding>) {
                 "Compaction does not keep up with deletes and overwrites; look for its messages in the log.",
             ));
         }
+    }
+}
+
+fn of_room(tier: &TierStatus, found: &mut Vec<Finding>) {
+    let name = &tier.tier;
+    let room = ByteSize(tier.room_bytes).human();
+    let (what, more) = match &**name {
+        "cold" => ("nothing is spilled to it any more", "add a directory to cold.dirs"),
+        _ => ("writes are refused", "raise hot.capacity, or give it a larger disk"),
+    };
+    if tier.room_bytes < ROOM_BYTES_MIN {
+        found.push(finding(
+            Health::Critical,
+            format!("The {name} tier is full: {what}."),
+            &format!("Delete objects, or {more}. Reads and deletes go on."),
+        ));
+    } else if (tier.room_bytes as f64) < ROOM_SHARE_MIN * (tier.room_bytes + tier.used_bytes) as f64 {
+        found.push(finding(
+            Health::Warning,
+            format!("The {name} tier has room for {room} only."),
+            &format!("Delete objects, or {more}, before {what}."),
+        ));
     }
 }
 
@@ -206,7 +213,7 @@ fn of_catalogue(status: &Status, found: &mut Vec<Finding>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::status::tests::healthy;
+    use super::super::status::{TierStatus, tests::healthy};
     use super::{Health, Status, findings};
 
     fn worst(change: impl FnOnce(&mut Status)) -> (Health, String) {
@@ -247,6 +254,14 @@ mod tests {
             assert_eq!(severity, expected, "{what}");
             assert!(what.contains(says), "{what}");
         }
+    }
+
+    #[test]
+    fn an_object_store_is_never_full() {
+        let mut status = healthy();
+        let upstream = TierStatus { tier: "upstream".into(), room_bytes: 0, ..status.tiers[0].clone() };
+        status.tiers.push(upstream);
+        assert_eq!(findings(&status), []);
     }
 
     #[test]

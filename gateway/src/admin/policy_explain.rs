@@ -131,6 +131,8 @@ pub struct RecommendationInfo {
     pub cache: bool,
     /// How dear it is: `low`, `normal`, `high` or `urgent`.
     pub cache_priority: String,
+    /// Which copies stay when room is needed: `none`, `lru`, `training-aware` or `learned`.
+    pub cache_policy: String,
     /// Blocks, shards or keys that are read ahead; 0: the strategy decides.
     pub prefetch_depth: u32,
     /// Bytes that are read ahead at most.
@@ -263,6 +265,7 @@ fn recommendation(recommended: &Recommendation) -> RecommendationInfo {
     RecommendationInfo {
         cache: recommended.cache,
         cache_priority: recommended.cache_priority.name().to_owned(),
+        cache_policy: recommended.cache_policy.name().to_owned(),
         prefetch_depth: recommended.prefetch_depth,
         prefetch_bytes: recommended.prefetch_bytes,
         prefetch_strategy: recommended.prefetch_strategy.name().to_owned(),

@@ -3,6 +3,7 @@
 use super::Admin;
 use super::health::{Finding, Health, findings};
 use super::policy_figures::PolicyStatus;
+use super::tiers::UPSTREAM;
 use crate::metrics::process::Process;
 use crate::metrics::recent::{Growth, Sample};
 use crate::metrics::{Done, REASONS};
@@ -249,6 +250,12 @@ impl TierStatus {
     pub fn holds_the_truth(&self) -> bool {
         self.tier != "memory"
     }
+
+    /// Whether it can be full. The upstream is an object store: it takes what it is given.
+    #[must_use]
+    pub fn has_an_end(&self) -> bool {
+        self.tier != UPSTREAM
+    }
 }
 
 impl Admin {
@@ -330,7 +337,7 @@ impl Admin {
 
     fn upstream_status(&self) -> Result<TierStatus, mlgw_metadata::ReadError> {
         Ok(TierStatus {
-            tier: "upstream".to_owned(),
+            tier: UPSTREAM.to_owned(),
             objects: 0,
             capacity_bytes: 0,
             used_bytes: self.upstream_bytes()?,

@@ -1,11 +1,12 @@
 //! A dataset: its jobs, and what of it is kept, in groups of who has read it.
 //!
 //! All kept blocks that the same jobs have read in their passes are worth the same, so they are one group, and the search for what to
-//! evict is over groups (EPOCH-HAZARD). Always: a kept block that is in no queue of the pool is in the group of those who have read it.
+//! evict is over groups (EPOCH-HAZARD). Always: a kept block that is in no queue is in the group of those who have read it.
 
 use super::job::{FIRST_STAMP, Job, JobRef, Judged, Reading, Role, next_stamp};
 use super::list::{List, Lists};
 use super::pairs::Pairs;
+use super::shares::Queue;
 use super::table::{Entry, Place, Slot, Table};
 use super::worth::{JobWorth, Moment, Visits, Worth};
 use std::collections::VecDeque;
@@ -59,6 +60,8 @@ pub(super) struct Dataset {
     apart: VecDeque<u64>,
     /// Whether its blocks belong into the pool.
     pub(super) is_skewed: bool,
+    /// Whether somebody wants them kept by how recently they were read, as of the last one of it that came or moved.
+    pub(super) is_recent: bool,
     /// Its job has gone on to another: what is kept goes first.
     is_released: bool,
     /// What its blocks are worth, and which of its groups is worth least; as of the access at which it was looked at.
@@ -85,6 +88,7 @@ impl Dataset {
             skew: 0.0,
             apart: VecDeque::new(),
             is_skewed: false,
+            is_recent: false,
             is_released: false,
             worth: Worth::default(),
             lowest: None,
@@ -312,6 +316,15 @@ impl Dataset {
         if self.is_released != is_released {
             self.is_released = is_released;
             self.looked_at = None;
+        }
+    }
+
+    /// The queue that its blocks belong into, if they belong into one.
+    pub(super) fn queue(&self) -> Option<Queue> {
+        match (self.is_recent, self.is_skewed) {
+            (true, _) => Some(Queue::Recent),
+            (false, true) => Some(Queue::Pool),
+            (false, false) => None,
         }
     }
 

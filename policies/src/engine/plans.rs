@@ -114,13 +114,8 @@ impl Engine {
 
     /// A kept block of which no plan speaks any more, or that is worth more to others, goes back to the group of who has read it.
     fn give_back(&mut self, slot: Slot) {
-        let Self { table, lists, datasets, pool, plans, names, .. } = self;
-        plans.leave(table, slot);
-        let number = names.root(table[slot].dataset());
-        match datasets.get_mut(&number) {
-            Some(dataset) if !dataset.is_skewed => dataset.join_group(table, lists, slot),
-            _ => pool.take_in(table, lists, slot),
-        }
+        self.plans.leave(&mut self.table, slot);
+        self.keep_as_its_like(slot);
     }
 
     /// Decides on a block that is not kept by what plans say of it; nothing when others make it worth more.
@@ -136,9 +131,7 @@ impl Engine {
                 return Some(Advice::Bypass);
             }
         }
-        if self.table[slot].place() == Place::Ghost {
-            self.pool.forget(&mut self.table, &mut self.lists, slot);
-        }
+        self.forget_ghost(slot);
         self.plans.join(&mut self.table, slot, due.object, due.at_us);
         self.kept_bytes += bytes;
         Some(Advice::Keep)

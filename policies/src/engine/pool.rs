@@ -4,6 +4,7 @@
 //! was read more than once there, or comes back while it is remembered, goes to the main queue, where each read gives it one more
 //! round. The pool's room is what datasets that are read in passes leave it, and it tells what more room would bring it.
 
+use super::hazard::Hazard;
 use super::list::{List, Lists};
 use super::table::{Place, Slot, Table};
 
@@ -21,28 +22,14 @@ pub(super) struct Pool {
     main_bytes: u64,
     ghost_bytes: u64,
     /// Blocks that nobody has read since they came into the small queue, or since they left it: what more or less room is about.
-    unread: u32,
-    /// How many of them were read since the tally began, and for how long there were how many of them: blocks times microseconds.
-    reads: f64,
-    block_us: f64,
-    last_us: u64,
+    unread: Hazard,
 }
 
 impl Pool {
     pub(super) fn new(lists: &mut Lists) -> Self {
         let (small, main, ghost) = (lists.make(), lists.make(), lists.make());
-        Self {
-            small,
-            main,
-            ghost,
-            small_bytes: 0,
-            main_bytes: 0,
-            ghost_bytes: 0,
-            unread: 0,
-            reads: 0.0,
-            block_us: 0.0,
-            last_us: 0,
-        }
+        let unread = Hazard::default();
+        Self { small, main, ghost, small_bytes: 0, main_bytes: 0, ghost_bytes: 0, unread }
     }
 
     /// Bytes that it keeps.
@@ -53,8 +40,8 @@ impl Pool {
     /// A block that it keeps is read.
     pub(super) fn read(&mut self, table: &mut Table, slot: Slot, now_us: u64) {
         if is_unread(table, slot) {
-            self.tally(now_us, true);
-            self.unread -= 1;
+            self.unread.tally(now_us, true);
+            self.unread.leave();
         }
         let frequency = table[slot].frequency() + 1;
         table[slot].set_frequency(frequency);
@@ -62,28 +49,12 @@ impl Pool {
 
     /// A block that it does not keep is asked for.
     pub(super) fn miss(&mut self, table: &Table, slot: Slot, now_us: u64) {
-        self.tally(now_us, is_unread(table, slot));
-    }
-
-    fn tally(&mut self, now_us: u64, is_read: bool) {
-        // Half of what was is forgotten as often as all of them have been replaced.
-        if self.reads > f64::from((self.unread / 2).max(16)) {
-            self.reads /= 2.0;
-            self.block_us /= 2.0;
-        }
-        self.block_us = self.block_us_at(now_us);
-        self.last_us = now_us;
-        self.reads += f64::from(u8::from(is_read));
-    }
-
-    fn block_us_at(&self, now_us: u64) -> f64 {
-        self.block_us + f64::from(self.unread) * (now_us - self.last_us) as f64
+        self.unread.tally(now_us, is_unread(table, slot));
     }
 
     /// What a block more would bring: reads per microsecond, as blocks were read that had just come or gone.
     pub(super) fn worth(&self, now_us: u64) -> f64 {
-        let block_us = self.block_us_at(now_us);
-        if block_us > 0.0 { self.reads / block_us } else { 0.0 }
+        self.unread.worth(now_us)
     }
 
     /// Keeps a block, for which there is room.
@@ -152,13 +123,15 @@ impl Pool {
 
     /// A block leaves the queue that it is in.
     pub(super) fn leave(&mut self, table: &mut Table, lists: &mut Lists, slot: Slot) {
-        self.unread -= u32::from(is_unread(table, slot));
+        if is_unread(table, slot) {
+            self.unread.leave();
+        }
         let bytes = table[slot].bytes();
         match table[slot].place() {
             Place::Small => self.small_bytes -= bytes,
             Place::Main => self.main_bytes -= bytes,
             Place::Ghost => self.ghost_bytes -= bytes,
-            Place::Away | Place::Group | Place::Pinned | Place::Planned => return,
+            _ => return,
         }
         lists.remove(table, slot);
     }
@@ -181,7 +154,9 @@ impl Pool {
         };
         table[slot].set_place(place);
         table[slot].set_frequency(0);
-        self.unread += u32::from(is_unread(table, slot));
+        if is_unread(table, slot) {
+            self.unread.join();
+        }
         lists.push(table, list, slot);
     }
 }

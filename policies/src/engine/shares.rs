@@ -8,9 +8,9 @@ use super::{Advice, Engine, Seen, Unread};
 
 /// A block has to be worth so much more than the one that makes way: moving bytes is not free, and estimates are rough.
 pub(super) const GAIN_MIN: f64 = 1.0 + 1e-9;
-/// The pool may keep one in so many bytes in any case, or nobody would see what is read again.
-const POOL_SHARE_MIN: u64 = 100;
-/// And it remembers one in so many bytes of what it has let go of: how dear more room is shows in what little there is of it.
+/// A queue may keep one in so many bytes in any case, or nobody would see what is read again.
+const QUEUE_SHARE_MIN: u64 = 100;
+/// And remembers one in so many bytes of what it has let go of: how dear more room is shows in what little there is of it.
 const REMEMBERED_SHARE: u64 = 10;
 
 /// What blocks are worth is looked at once in so many accesses for each of so many blocks: a pass is long then.
@@ -25,9 +25,18 @@ pub(super) struct LeastKnown {
     access: u64,
 }
 
+/// A queue, which takes in whatever comes, and is worth as a whole what its end is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Queue {
+    /// What is read in no order.
+    Pool,
+    /// What is kept by how recently it was read.
+    Recent,
+}
+
 /// Who makes way.
 pub(super) enum Least {
-    Pool,
+    Queue(Queue),
     Group(u16),
     /// A block that plans speak of.
     Planned(Slot),
@@ -35,7 +44,7 @@ pub(super) enum Least {
 
 impl Engine {
     /// Decides on a block that is not kept.
-    pub(super) fn admit(&mut self, seen: Seen, slot: Slot, due: Option<Due>) -> Advice {
+    pub(super) fn admit(&mut self, seen: Seen, slot: Slot, due: Option<Due>, is_recent: bool) -> Advice {
         let bytes = self.table[slot].bytes();
         if bytes > self.options.capacity_bytes {
             return Advice::Bypass;
@@ -43,39 +52,74 @@ impl Engine {
         if let Some(advice) = due.and_then(|due| self.admit_by_plan(seen, slot, due)) {
             return advice;
         }
-        let is_pooled = self.datasets.get(&seen.dataset).is_some_and(|dataset| dataset.is_skewed);
-        let has_room = if is_pooled {
-            self.pool.miss(&self.table, slot, seen.now_us);
-            self.make_room_in_pool(seen, bytes)
-        } else {
-            self.make_room(seen, slot, bytes)
+        let queue = match self.datasets.get_mut(&seen.dataset) {
+            Some(dataset) => {
+                dataset.is_recent = is_recent;
+                dataset.queue()
+            }
+            None => Some(Queue::Pool),
+        };
+        match queue {
+            Some(Queue::Pool) => self.pool.miss(&self.table, slot, seen.now_us),
+            Some(Queue::Recent) => self.recent.miss(&self.table, slot, seen.now_us),
+            None => {}
+        }
+        let has_room = match queue {
+            Some(queue) => self.make_room_in(queue, seen, bytes),
+            None => self.make_room(seen, slot, bytes),
         };
         if !has_room {
             return Advice::Bypass;
         }
-        let Self { table, lists, datasets, pool, .. } = self;
-        match datasets.get_mut(&seen.dataset) {
-            Some(dataset) if !is_pooled => {
-                if table[slot].place() == Place::Ghost {
-                    pool.forget(table, lists, slot);
-                }
-                dataset.join_group(table, lists, slot);
-            }
+        if queue != Some(Queue::Pool) || self.table[slot].place() != Place::Ghost {
+            self.forget_ghost(slot);
+        }
+        let Self { table, lists, datasets, pool, recent, .. } = self;
+        match (queue, datasets.get_mut(&seen.dataset)) {
+            (None, Some(dataset)) => dataset.join_group(table, lists, slot),
+            (Some(Queue::Recent), _) => recent.admit(table, lists, slot),
             _ => pool.admit(table, lists, slot),
         }
         self.kept_bytes += bytes;
         Advice::Keep
     }
 
+    /// A kept block is read. It moves if it is to be kept otherwise than it was, unless it is pinned or plans speak of it.
+    pub(super) fn read_kept(&mut self, now_us: u64, slot: Slot, is_recent: bool) {
+        let Self { table, lists, datasets, pool, recent, names, .. } = self;
+        let was_recent = match table[slot].place() {
+            Place::Recent | Place::Older => true,
+            Place::Pinned | Place::Planned => is_recent,
+            _ => false,
+        };
+        if was_recent != is_recent {
+            if let Some(dataset) = datasets.get_mut(&names.root(table[slot].dataset())) {
+                dataset.is_recent = is_recent;
+            }
+            self.leave(slot);
+            self.keep_as_its_like(slot);
+        } else if matches!(table[slot].place(), Place::Recent | Place::Older) {
+            recent.read(table, lists, slot, now_us);
+        } else {
+            pool.read(table, slot, now_us);
+        }
+    }
+
+    /// A kept block that is nowhere comes where others of its dataset are.
+    pub(super) fn keep_as_its_like(&mut self, slot: Slot) {
+        let Self { table, lists, datasets, pool, recent, names, .. } = self;
+        let dataset = datasets.get_mut(&names.root(table[slot].dataset()));
+        match (dataset.as_ref().map_or(Some(Queue::Pool), |dataset| dataset.queue()), dataset) {
+            (None, Some(dataset)) => dataset.join_group(table, lists, slot),
+            (Some(Queue::Recent), _) => recent.take_in(table, lists, slot),
+            _ => pool.take_in(table, lists, slot),
+        }
+    }
+
     /// From now on kept blocks may take so many bytes. What is beyond that is evicted, but for what is pinned.
     pub fn set_capacity(&mut self, at_us: u64, capacity_bytes: u64) {
         self.options.capacity_bytes = capacity_bytes;
-        while self.kept_bytes > capacity_bytes {
-            let Some((least, _)) = self.least(at_us) else { break };
-            if !self.evict(least) && !self.evict(Least::Pool) {
-                break;
-            }
-        }
+        while self.kept_bytes > capacity_bytes && self.evict_any(at_us) {}
     }
 
     /// A block is kept from now on whatever else wants the room, unless more than so many bytes would be: others make way for it.
@@ -91,8 +135,7 @@ impl Engine {
         }
         if !place.is_kept() {
             while self.kept_bytes + bytes > self.options.capacity_bytes {
-                let least = self.least(at_us).map_or(Least::Pool, |(least, _)| least);
-                if !self.evict(least) && !self.evict(Least::Pool) {
+                if !self.evict_any(at_us) {
                     return Advice::Bypass;
                 }
             }
@@ -109,13 +152,9 @@ impl Engine {
         let Some(slot) = self.table.find(id).filter(|slot| self.table[*slot].place() == Place::Pinned) else {
             return;
         };
-        let Self { table, lists, datasets, pool, names, .. } = self;
-        self.pinned_bytes -= table[slot].bytes();
-        table[slot].set_place(Place::Away);
-        match datasets.get_mut(&names.root(table[slot].dataset())) {
-            Some(dataset) if !dataset.is_skewed => dataset.join_group(table, lists, slot),
-            _ => pool.take_in(table, lists, slot),
-        }
+        self.pinned_bytes -= self.table[slot].bytes();
+        self.table[slot].set_place(Place::Away);
+        self.keep_as_its_like(slot);
     }
 
     /// Evicts what is worth less than a block until there is room for it.
@@ -136,18 +175,18 @@ impl Engine {
         true
     }
 
-    /// Makes room for a block of the pool: of the pool's own, unless something else is worth less.
-    fn make_room_in_pool(&mut self, seen: Seen, bytes: u64) -> bool {
-        let worth = self.pool.worth(seen.now_us);
+    /// Makes room for a block of a queue: of the queue's own, unless something else is worth less.
+    fn make_room_in(&mut self, queue: Queue, seen: Seen, bytes: u64) -> bool {
+        let worth = self.worth_in(queue, seen.now_us);
         while self.kept_bytes + bytes > self.options.capacity_bytes {
-            let is_small = self.pool.kept_bytes() < self.options.capacity_bytes / POOL_SHARE_MIN;
-            match self.least_expected(seen.now_us) {
+            let is_small = self.bytes_in(queue) < self.options.capacity_bytes / QUEUE_SHARE_MIN;
+            match self.least_beside(Some(queue), seen.now_us) {
                 Some((least, other)) if is_small || other * GAIN_MIN < worth => {
                     if !self.evict(least) {
                         return false;
                     }
                 }
-                _ if self.evict(Least::Pool) => {}
+                _ if self.evict(Least::Queue(queue)) => {}
                 _ => return false,
             }
         }
@@ -156,14 +195,36 @@ impl Engine {
 
     /// What is worth least of all that is kept.
     pub(super) fn least(&mut self, now_us: u64) -> Option<(Least, f64)> {
-        let group = self.least_expected(now_us);
-        if self.pool.kept_bytes() <= self.options.capacity_bytes / POOL_SHARE_MIN {
-            return group;
+        self.least_beside(None, now_us)
+    }
+
+    /// The same of all but a queue. Of another no less is left than it may keep in any case.
+    fn least_beside(&mut self, but: Option<Queue>, now_us: u64) -> Option<(Least, f64)> {
+        let mut least = self.least_expected(now_us);
+        for queue in [Queue::Pool, Queue::Recent] {
+            let is_small = self.bytes_in(queue) <= self.options.capacity_bytes / QUEUE_SHARE_MIN;
+            if Some(queue) == but || is_small {
+                continue;
+            }
+            let worth = self.worth_in(queue, now_us);
+            if least.as_ref().is_none_or(|(_, other)| worth < *other) {
+                least = Some((Least::Queue(queue), worth));
+            }
         }
-        let pool = self.pool.worth(now_us);
-        match group {
-            Some((_, worth)) if worth <= pool => group,
-            _ => Some((Least::Pool, pool)),
+        least
+    }
+
+    fn bytes_in(&self, queue: Queue) -> u64 {
+        match queue {
+            Queue::Pool => self.pool.kept_bytes(),
+            Queue::Recent => self.recent.kept_bytes(),
+        }
+    }
+
+    fn worth_in(&self, queue: Queue, now_us: u64) -> f64 {
+        match queue {
+            Queue::Pool => self.pool.worth(now_us),
+            Queue::Recent => self.recent.worth(now_us),
         }
     }
 
@@ -214,15 +275,24 @@ impl Engine {
         Moment { now_us, access: self.accesses, looks_every, tempo_us: self.tempo_us }
     }
 
+    /// Evicts what is worth least, and if need be the last that a queue has. Says whether there was something to evict.
+    fn evict_any(&mut self, now_us: u64) -> bool {
+        let least = self.least(now_us).map(|(least, _)| least);
+        let queues = [Queue::Pool, Queue::Recent].map(Least::Queue);
+        least.into_iter().chain(queues).any(|least| self.evict(least))
+    }
+
     /// Says whether there was something to evict.
     pub(super) fn evict(&mut self, least: Least) -> bool {
-        let Self { table, lists, datasets, pool, plans, options, .. } = self;
+        let Self { table, lists, datasets, pool, recent, plans, options, .. } = self;
+        let remembered_bytes = options.capacity_bytes / REMEMBERED_SHARE;
         let victim = match least {
             Least::Planned(slot) => {
                 plans.leave(table, slot);
                 Some(slot)
             }
-            Least::Pool => pool.evict(table, lists, options.capacity_bytes / REMEMBERED_SHARE),
+            Least::Queue(Queue::Pool) => pool.evict(table, lists, remembered_bytes),
+            Least::Queue(Queue::Recent) => recent.evict(table, lists, remembered_bytes),
             Least::Group(number) => {
                 datasets.get_mut(&number).and_then(|dataset| dataset.take_lowest(table, lists))
             }

@@ -35,15 +35,31 @@ pub(super) enum Place {
     Pinned,
     /// Kept, in the heap of what plans speak of.
     Planned,
+    /// Kept, in the queue of what was read recently.
+    Recent,
+    /// Kept, at the end of that queue.
+    Older,
+    /// Not kept, but remembered by that queue.
+    Past,
 }
 
 impl Place {
-    const ALL: [Self; 7] =
-        [Self::Away, Self::Ghost, Self::Small, Self::Main, Self::Group, Self::Pinned, Self::Planned];
+    const ALL: [Self; 10] = [
+        Self::Away,
+        Self::Ghost,
+        Self::Small,
+        Self::Main,
+        Self::Group,
+        Self::Pinned,
+        Self::Planned,
+        Self::Recent,
+        Self::Older,
+        Self::Past,
+    ];
 
     /// Whether its bytes are kept.
     pub(super) const fn is_kept(self) -> bool {
-        matches!(self, Self::Small | Self::Main | Self::Group | Self::Pinned | Self::Planned)
+        !matches!(self, Self::Away | Self::Ghost | Self::Past)
     }
 }
 
@@ -56,14 +72,14 @@ pub(super) struct Entry {
     pub(super) link: Link,
     /// By job of its dataset, four bits each: the pass in which the job has read it last.
     pub(super) stamps: u32,
-    /// Dataset (12 bits), units less one (14), place (3), frequency (2), spare (1).
+    /// Dataset (12 bits), units less one (14), place (4), frequency (2).
     tag: u32,
 }
 
 const DATASET: u32 = 0;
 const UNITS: u32 = 12;
 const PLACE: u32 = 26;
-const FREQUENCY: u32 = 29;
+const FREQUENCY: u32 = 30;
 
 impl Entry {
     fn new(id: u64, dataset: u16, bytes: u64) -> Self {
@@ -96,11 +112,11 @@ impl Entry {
     }
 
     pub(super) fn place(&self) -> Place {
-        Place::ALL[self.field(PLACE, 3) as usize]
+        Place::ALL[self.field(PLACE, 4) as usize]
     }
 
     pub(super) fn set_place(&mut self, place: Place) {
-        self.set_field(PLACE, 3, place as u32);
+        self.set_field(PLACE, 4, place as u32);
     }
 
     /// How often it was read since it came into the pool, up to three times.

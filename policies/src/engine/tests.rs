@@ -4,4 +4,5 @@ mod books;
 mod cost;
 mod found;
 pub(super) mod kept;
+mod recent;
 mod same;

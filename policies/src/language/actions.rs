@@ -1,7 +1,7 @@
 //! The table of what rules may do: actions, and the parameters that each takes.
 
 use super::value::{Kind, Value};
-use super::words::{Lane, Priority, Strategy, Word, words};
+use super::words::{CachePolicy, Lane, Priority, Strategy, Word, words};
 
 words! {
     /// What a rule does.
@@ -104,6 +104,8 @@ words! {
     Parameter {
         /// Whether something is kept.
         Keep = "keep",
+        /// What decides which copies stay.
+        Policy = "policy",
         /// How much it matters.
         Priority = "priority",
         /// How many reads are needed.
@@ -172,6 +174,9 @@ macro_rules! rows {
 const CACHE: &[ParameterRow] = rows! {
     /// Whether a copy is kept; `false` keeps none and drops the one that is there when room is needed.
     Keep: Kind::Flag, default "true";
+    /// What decides which copies stay: with `lru` all are made and the least recently read go first, whatever their priority; `none` is as `keep: false`,
+    /// `learned` as `training-aware`. Without it the setting `cache` says it.
+    Policy: Kind::Word(CachePolicy::WORDS);
     /// How dear the copy is when room is needed.
     Priority: Kind::Word(Priority::WORDS), default "normal";
 };

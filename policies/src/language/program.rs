@@ -10,10 +10,11 @@ use super::facts::{Facts, NoFacts};
 use super::file::{FrameworkSection, PolicyFile};
 use super::framework::{Framework, Hint};
 use super::limits::{DIAGNOSTICS_MAX, INSTANCES_BYTES_MAX, RULES_MAX};
-use super::rule::Rule;
+use super::rule::{Action, Rule};
 use super::settings::Given;
 use super::template::{Template, Use};
-use super::words::{Environment, Stance, Word as _, words};
+use super::wish::Wish;
+use super::words::{CachePolicy, Environment, Phase, Stance, Word as _, words};
 use crate::learning::Learnt;
 use std::collections::HashSet;
 use std::fmt;
@@ -87,6 +88,8 @@ pub struct Program {
     ignored: Vec<Box<str>>,
     /// A bit for each kind of action that a rule does, and does not only say.
     acting: u32,
+    /// Whether somewhere copies are kept by how recently they were read.
+    keeps_recent: bool,
     /// Bounds that have moved by what was measured.
     learnt: Arc<Learnt>,
 }
@@ -162,6 +165,12 @@ impl Program {
     #[must_use]
     pub const fn acts(&self, kind: ActionKind) -> bool {
         self.acting & 1 << kind as u32 != 0
+    }
+
+    /// Whether copies are kept as LRU keeps them, in any phase or where any rule matches that acts: where none are, nobody need be asked. Costs nothing.
+    #[must_use]
+    pub const fn keeps_recent(&self) -> bool {
+        self.keeps_recent
     }
 
     /// The settings.
@@ -386,8 +395,20 @@ impl<'a> Compiler<'a> {
         let actions = rules.iter().flat_map(|rule: &EffectiveRule| &rule.rule.actions);
         let acting = actions.filter(|action| action.stance == Some(Stance::Act));
         let acting = acting.fold(0, |all, action| all | 1 << action.kind as u32);
-        Program { rules, off, settings, frameworks, ignored, acting, learnt: Arc::default() }
+        let keeps_recent = keeps_recent(&settings, &rules);
+        let learnt = Arc::default();
+        Program { rules, off, settings, frameworks, ignored, acting, keeps_recent, learnt }
     }
+}
+
+fn keeps_recent(settings: &Settings, rules: &[EffectiveRule]) -> bool {
+    let is_lru = |(action, wish): (&Action, &Wish)| {
+        let is_lru = matches!(wish, Wish::Copy { keep: true, policy: Some(CachePolicy::Lru), .. });
+        is_lru && action.stance == Some(Stance::Act)
+    };
+    let mut phases = std::iter::once(None).chain(Phase::ALL.iter().copied().map(Some));
+    phases.any(|phase| settings.cache(phase) == CachePolicy::Lru)
+        || rules.iter().flat_map(EffectiveRule::actions).any(is_lru)
 }
 
 /// Says of each action whether it acts: as it says itself, as its rule says, or as its layer does.

@@ -13,6 +13,8 @@ use super::words::{CachePolicy, Phase, Priority, Strategy};
 pub struct Recommendation {
     /// Whether a clean copy is kept.
     pub cache: bool,
+    /// What decides how long.
+    pub cache_policy: CachePolicy,
     /// How dear it is.
     pub cache_priority: Priority,
     /// Blocks, shards or keys that are read ahead; 0 when no rule reads ahead, and the strategy decides.
@@ -33,6 +35,7 @@ impl Program {
         let resolved = resolve(verdict.due.iter().copied());
         let mut recommendation = Recommendation {
             cache: settings.cache(phase) != CachePolicy::None,
+            cache_policy: settings.cache(phase),
             cache_priority: Priority::Normal,
             prefetch_depth: 0,
             prefetch_bytes: settings.bytes(Setting::PrefetchBytesMax),
@@ -41,13 +44,19 @@ impl Program {
         };
         let wish = |aspect| resolved.of(aspect).map(|due| due.wish);
         match (wish(Aspect::Copy), wish(Aspect::Stream)) {
-            (Some(Wish::Copy { keep, priority, .. }), _) => {
+            (Some(Wish::Copy { keep, policy, priority, .. }), _) => {
                 recommendation.cache = *keep;
+                recommendation.cache_policy = policy.unwrap_or(recommendation.cache_policy);
                 recommendation.cache_priority = *priority;
             }
             (_, Some(Wish::Stream { keep, .. })) => recommendation.cache = *keep,
             _ => {}
         }
+        recommendation.cache_policy = match (recommendation.cache, recommendation.cache_policy) {
+            (false, _) => CachePolicy::None,
+            (true, CachePolicy::None) => CachePolicy::TrainingAware,
+            (true, policy) => policy,
+        };
         if let Some(Wish::Prefetch { depth, bytes_max, strategy, .. }) = wish(Aspect::Prefetch) {
             recommendation.prefetch_depth = settings.depth_within(*depth);
             recommendation.prefetch_bytes = recommendation.prefetch_bytes.min(*bytes_max);

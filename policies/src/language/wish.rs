@@ -2,7 +2,7 @@
 
 use super::actions::{ActionKind, Parameter};
 use super::rule::Action;
-use super::words::{Lane, Priority, Strategy, words};
+use super::words::{CachePolicy, Lane, Priority, Strategy, words};
 use std::time::Duration;
 
 words! {
@@ -26,6 +26,8 @@ pub enum Wish {
     Copy {
         /// Whether one is kept at all.
         keep: bool,
+        /// What decides how long, if the setting does not.
+        policy: Option<CachePolicy>,
         /// How dear it is when room is needed.
         priority: Priority,
         /// Reads from which on.
@@ -130,15 +132,18 @@ impl Wish {
         let priority = || action.word(Parameter::Priority).unwrap_or(Priority::Normal);
         let time = |parameter| action.time(parameter).unwrap_or_default();
         let bytes = |parameter| action.bytes(parameter).unwrap_or_default();
+        let policy = action.word(Parameter::Policy);
         match action.kind {
             ActionKind::Cache => Self::Copy {
-                keep: action.flag(Parameter::Keep),
+                keep: action.flag(Parameter::Keep) && policy != Some(CachePolicy::None),
+                policy,
                 priority: priority(),
                 min_reads: 1,
                 bypass_one_pass: false,
             },
             ActionKind::IntelligentCache => Self::Copy {
                 keep: true,
+                policy: Some(CachePolicy::TrainingAware),
                 priority: priority(),
                 min_reads: count(action, Parameter::MinReads),
                 bypass_one_pass: action.flag(Parameter::BypassOnePass),

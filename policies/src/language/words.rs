@@ -239,7 +239,7 @@ words! {
         Lru = "lru",
         /// Epochs, scans and checkpoints are told apart.
         TrainingAware = "training-aware",
-        /// As training-aware, with bounds that measured outcomes move.
+        /// As training-aware. Whether measured outcomes move bounds is what the setting `learning` says.
         Learned = "learned",
     }
 }

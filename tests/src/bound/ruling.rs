@@ -4,8 +4,7 @@ use super::keeping::key;
 use super::{Bench, MIB, runtime};
 use crate::content::Content;
 use crate::s3::whole;
-use rustix::fs::{Advice, fadvise};
-use std::path::Path;
+use crate::server::leave_page_cache;
 
 impl Bench {
     /// Has this policy run, as a person does.
@@ -127,20 +126,6 @@ fn from_disk(bench: &Bench, lane: &str) -> u64 {
     line.unwrap_or_else(|| panic!("{name}: {metrics}")).parse().expect("a number")
 }
 
-/// What files below this directory hold is not in memory any more.
-fn leave_memory(dir: &Path) {
-    for entry in std::fs::read_dir(dir).expect("a directory") {
-        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?))).expect("an entry");
-        if kind.is_dir() {
-            leave_memory(&path);
-        } else if kind.is_file() {
-            let file = std::fs::File::open(&path).expect("opened");
-            file.sync_all().expect("synced");
-            fadvise(&file, 0, None, Advice::DontNeed).expect("left");
-        }
-    }
-}
-
 #[test]
 fn reads_that_a_rule_puts_first_wait_for_the_disk_in_that_lane_here_and_of_bound_buckets() {
     const OWN: &str = "own";
@@ -158,7 +143,7 @@ fn reads_that_a_rule_puts_first_wait_for_the_disk_in_that_lane_here_and_of_bound
         assert_eq!(bench.hits(key, 2), 1, "it is kept");
     }
     let read = |bucket: &str, key: &str| {
-        leave_memory(&bench.room.path().join("gateway"));
+        leave_page_cache(&bench.setup.data_dir);
         let before = ["inference", "training"].map(|lane| from_disk(&bench, lane));
         let body = runtime().block_on(bench.here().get(bucket, key)).expect("read").body;
         assert!(body == object.bytes(), "{bucket}/{key}");
@@ -176,4 +161,44 @@ fn reads_that_a_rule_puts_first_wait_for_the_disk_in_that_lane_here_and_of_bound
     let (said, status) = bench.setup.command(&["policy", "rollback"]);
     assert_eq!(status, Some(0), "{said}");
     assert_eq!(read(OWN, keys[0]), [false, true]);
+}
+
+/// Objects are read one after the other, around and around: as LRU none is here in time. The engine alone keeps what fits.
+#[test]
+fn a_dataset_that_a_rule_keeps_as_lru_is_kept_so_and_others_are_not() {
+    const LRU: &str = "
+version: 1
+name: recent
+rules:
+  - id: loops-as-lru
+    priority: 10
+    conditions: [{type: file_context, property: path, operator: equals, value: train/}]
+    actions: [{type: cache, parameters: {policy: lru}}]
+";
+    let passes = |bench: &Bench| {
+        runtime().block_on(async {
+            let mut hits = 0;
+            for pass in 0..4 {
+                for n in 0..24 {
+                    hits += u32::from(bench.is_hit(&key(n), None).await && pass > 1);
+                }
+            }
+            hits
+        })
+    };
+    let bench = || {
+        let bench = Bench::with_room(8 * MIB);
+        runtime().block_on(async {
+            for n in 0..24 {
+                bench.put(&key(n), Content { id: n, length: MIB }).await;
+            }
+        });
+        bench
+    };
+    assert!(passes(&bench()) >= 4, "what fits of a loop stays");
+    let other = bench();
+    other.apply(LRU);
+    assert_eq!(passes(&other), 0, "what was read least recently goes first");
+    let explained = other.document(&["policy", "explain", &format!("s3://{}/{}", super::HERE, key(0))]);
+    assert_eq!(explained["recommendation"]["cache_policy"], "lru");
 }

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 const BUCKET: &str = "lake";
 
 /// A server with a cold tier and small segments, that looks at its objects every second.
-struct Bench {
-    room: tempfile::TempDir,
-    setup: Setup,
+pub(super) struct Bench {
+    pub(super) room: tempfile::TempDir,
+    pub(super) setup: Setup,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let room = super::room();
         let cold = room.path().join("cold");
         fs::create_dir(&cold).expect("made");
@@ -31,13 +31,13 @@ impl Bench {
         Self { room, setup }
     }
 
-    fn say(&self, words: &[&str]) -> String {
+    pub(super) fn say(&self, words: &[&str]) -> String {
         let (said, status) = self.setup.command(words);
         assert_eq!(status, Some(0), "{words:?}: {said}");
         said
     }
 
-    fn ask(&self, words: &[&str]) -> Value {
+    pub(super) fn ask(&self, words: &[&str]) -> Value {
         let said = self.say(&[&["--output", "json"], words].concat());
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
     }
@@ -55,11 +55,11 @@ impl Bench {
         tiers.map(|tier| tier["tier"].as_str().expect("a tier").to_owned()).collect()
     }
 
-    fn is_in(&self, key: &str, tier: &str) -> bool {
+    pub(super) fn is_in(&self, key: &str, tier: &str) -> bool {
         self.tiers(BUCKET, key) == [tier]
     }
 
-    fn count(&self, action: &str, outcome: &str) -> u64 {
+    pub(super) fn count(&self, action: &str, outcome: &str) -> u64 {
         let metrics = self.say(&["status", "--metrics"]);
         let name = format!("mlgw_policy_actions_total{{action=\"{action}\",outcome=\"{outcome}\"}} ");
         let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
@@ -67,7 +67,7 @@ impl Bench {
     }
 
     /// Decisions of a kind that a rule has caused.
-    fn decided(&self, kind: &str, rule: &str) -> usize {
+    pub(super) fn decided(&self, kind: &str, rule: &str) -> usize {
         let listed = self.ask(&["policy", "decisions", "--kind", kind, "--limit", "1000"]);
         let listed = listed["decisions"].as_array().expect("decisions").iter();
         listed
@@ -85,7 +85,7 @@ impl Bench {
     }
 }
 
-fn until(what: &str, is_so: impl Fn() -> bool) {
+pub(super) fn until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < Duration::from_secs(90), "never: {what}");
@@ -93,11 +93,11 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-fn content(key: &str, length: usize) -> bytes::Bytes {
+pub(super) fn content(key: &str, length: usize) -> bytes::Bytes {
     Content { id: key.bytes().map(u64::from).sum(), length }.bytes()
 }
 
-async fn put(client: &Client, key: &str, length: usize) {
+pub(super) async fn put(client: &Client, key: &str, length: usize) {
     client.put(BUCKET, key, whole(content(key, length))).await.expect("stored");
 }
 
@@ -233,9 +233,9 @@ fn copies_that_a_rule_evicts_are_fetched_again_and_those_that_one_pins_stay() {
 }
 
 /// A checkpoint as `torch.distributed.checkpoint` writes it.
-async fn save(client: &Client, step: u32) {
+pub(super) async fn save(client: &Client, run: &str, step: u32) {
     for file in ["__0_0.distcp", "__1_0.distcp", ".metadata"] {
-        put(client, &format!("run/step-{step}/{file}"), 20_000).await;
+        put(client, &format!("{run}/step-{step}/{file}"), 20_000).await;
     }
 }
 
@@ -255,7 +255,7 @@ fn checkpoints_that_are_not_retained_go_down_and_the_newest_stay() {
     let server = begun(&bench);
     runtime().block_on(async {
         for step in [100, 200, 300, 1000] {
-            save(&server.client(), step).await;
+            save(&server.client(), "run", step).await;
         }
     });
     until("the newest is pinned without a rule", || bench.count("pin", "done") == 3);
@@ -266,7 +266,7 @@ fn checkpoints_that_are_not_retained_go_down_and_the_newest_stay() {
     let mut server = server;
     server.kill();
     let server = bench.setup.start();
-    runtime().block_on(save(&server.client(), 1100));
+    runtime().block_on(save(&server.client(), "run", 1100));
     until("the next one goes after a kill, too", || are_in(&[300], "cold"));
     assert!(are_in(&[1000, 1100], "hot"));
     runtime().block_on(async {
@@ -284,7 +284,7 @@ fn a_deletion_waits_its_grace_is_called_off_by_a_rollback_and_never_takes_the_ne
     let client = server.client();
     runtime().block_on(async {
         for step in [100, 200, 300] {
-            save(&client, step).await;
+            save(&client, "run", step).await;
         }
         // Somebody still writes it, or gave up.
         put(&client, &first_of(400), 20_000).await;

@@ -93,6 +93,7 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
     let recommendation = RecommendationInfo {
         cache: true,
         cache_priority: "high".into(),
+        cache_policy: "lru".into(),
         prefetch_depth: 1,
         prefetch_bytes: 1,
         prefetch_strategy: "adaptive".into(),

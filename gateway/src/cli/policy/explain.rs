@@ -66,6 +66,7 @@ fn kept(kept: &KeptInfo) -> String {
 fn recommended(told: &Explanation) -> String {
     let best = &told.recommendation;
     let copy = match best.cache {
+        true if best.cache_policy == "lru" => "keep a copy until others were read more recently".to_owned(),
         true => format!("keep a copy with {} priority", best.cache_priority),
         false => "keep no copy".to_owned(),
     };

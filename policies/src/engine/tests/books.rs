@@ -85,6 +85,7 @@ impl Books {
             7 => Keeping::Never,
             8 => Keeping::After(3, 4.0),
             9 => Keeping::Weighed(0.25),
+            18..24 => Keeping::Recent,
             _ => Keeping::default(),
         };
         let advice = self.engine.read_as(seen, access, block, keeping);
@@ -143,14 +144,14 @@ impl Books {
 proptest! {
     #[test]
     fn what_it_keeps_is_what_it_said(
-        steps in vec((0..600_u32, 0..12_u64, 1..3_000_u64, 0..20_u8), 1..700),
+        steps in vec((0..600_u32, 0..12_u64, 1..3_000_u64, 0..24_u8), 1..700),
         capacity in 1..200_u64,
         blocks in 20..300_usize,
     ) {
         let mut books = Books::new(capacity, blocks);
         let mut planned = 0..;
         for (number, (what, caller, size, kind)) in steps.into_iter().enumerate() {
-            let (what, caller) = if kind > 9 { (planned.next().unwrap() * 6, 0) } else { (what, caller) };
+            let (what, caller) = if (10..20).contains(&kind) { (planned.next().unwrap() * 6, 0) } else { (what, caller) };
             let key = key(what);
             let caller = Caller { id: caller, family: caller / 3 };
             books.plan(what, size, kind, caller);

@@ -2,8 +2,8 @@
 
 use super::{alone, built_in, layers};
 use crate::language::{
-    ActionKind, Aspect, Fact, FactList, Facts, NoFacts, Phase, Priority, Program, Property, Stance, Strategy,
-    Why, Wish, fact_of_key, resolve,
+    ActionKind, Aspect, CachePolicy, Fact, FactList, Facts, NoFacts, Phase, Priority, Program, Property,
+    Stance, Strategy, Why, Wish, fact_of_key, resolve,
 };
 
 fn facts<'a>(facts: &[(Property, Fact<'a>)]) -> FactList<'a> {
@@ -228,6 +228,11 @@ rules:
     assert_eq!((other.cache, other.prefetch_depth), (false, 0));
     assert_eq!(other.prefetch_strategy, Strategy::Conservative);
     assert!(recommended("a.jpg", Some(Phase::Training)).cache);
+    let policies = [("a.tar", None), ("a.tar", Some(Phase::Training)), ("a.jpg", None), ("a.log", None)];
+    assert_eq!(
+        policies.map(|(key, phase)| recommended(key, phase).cache_policy),
+        [CachePolicy::TrainingAware, CachePolicy::Lru, CachePolicy::None, CachePolicy::None]
+    );
     assert!(!recommended("a.log", Some(Phase::Training)).cache);
 }
 

@@ -1,0 +1,169 @@
+//! How copies are kept, as rules and settings want it.
+
+use super::Decider;
+use crate::access::{Access, Caller, Op};
+use crate::engine::{Advice, Keeping, Options};
+use crate::fingerprint::Fingerprint;
+use crate::language::{Fact, Facts, NoFacts, PolicyFile, Program, Property};
+use crate::rehearse::reference::{Lru, Reference as _};
+use crate::workloads::Identity;
+use std::sync::Arc;
+
+const BLOCK_BYTES: u64 = 1024;
+
+/// A server's mind, and what it has said.
+struct Mind {
+    decider: Decider,
+    fingerprint: Fingerprint,
+    at_us: u64,
+}
+
+impl Mind {
+    fn new(blocks: u64, rules: &str) -> Self {
+        let capacity_bytes = blocks * BLOCK_BYTES;
+        let options = Options { capacity_bytes, blocks_max: 1 << 14, block_bytes: 8 << 20, seed: 7 };
+        let decider = Decider::new(options, Arc::new(program(rules)));
+        Self { decider, fingerprint: Fingerprint::default(), at_us: 0 }
+    }
+
+    /// What is to become of an object that is read, and whether it was kept.
+    fn read(&mut self, key: &str, rest: &dyn Facts) -> (Keeping, bool) {
+        self.at_us += 1000;
+        let (at_us, size) = (self.at_us, BLOCK_BYTES);
+        let caller = Caller { id: 1, family: 1 };
+        let access = Access { at_us, caller, bucket: 1, key, op: Op::Read, size, range: 0..size };
+        let seen = self.decider.observe(&access, Identity::default);
+        let ruling = self.decider.rule(seen, &access, rest);
+        let advice = self.decider.read(seen, &access, 0, &ruling);
+        self.fingerprint.read(self.decider.engine.block_id(1, key, 0), advice);
+        let Self { decider, fingerprint, .. } = self;
+        decider.take_evicted().for_each(|id| fingerprint.evicted(id));
+        (ruling.keeping, advice == Advice::Kept)
+    }
+}
+
+fn program(text: &str) -> Program {
+    Program::above_built_in(&[PolicyFile::parse("p.yaml", text).unwrap()]).unwrap()
+}
+
+/// Some much more often than others, and a scan now and then.
+fn reads() -> impl Iterator<Item = u64> {
+    (0..6000_u64).map(|n| {
+        let mixed = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+        if n % 500 < 100 { 1000 + n } else { (mixed % 14).pow(2) + mixed % 7 }
+    })
+}
+
+#[test]
+fn a_dataset_that_a_rule_wants_kept_as_lru_is() {
+    let rule = "
+version: 1
+rules:
+  - id: tables-as-lru
+    conditions: [{type: access_pattern, property: dataset, operator: equals, value: 'tables/part-#'}]
+    actions: [{type: cache, parameters: {policy: lru}}]
+";
+    let (mut mind, mut lru) = (Mind::new(50, rule), Lru::new(50 * BLOCK_BYTES));
+    let (mut hits, mut reads_of_lru) = (0, 0);
+    for number in reads() {
+        let (keeping, is_hit) = mind.read(&format!("tables/part-{number:05}"), &NoFacts);
+        assert_eq!(keeping, Keeping::Recent, "of what is kept, too");
+        assert_eq!(is_hit, lru.access(number as u32, BLOCK_BYTES as u32, true));
+        hits += u32::from(is_hit);
+        reads_of_lru += 1;
+    }
+    assert!(hits > reads_of_lru / 4, "{hits} of {reads_of_lru}");
+    assert_ne!(mind.read("train/1", &NoFacts).0, Keeping::Recent);
+}
+
+#[test]
+fn a_rule_that_only_says_so_changes_nothing() {
+    let of = |rules: &str| {
+        let mut mind = Mind::new(50, rules);
+        for number in reads() {
+            mind.read(&format!("tables/{number:05}"), &NoFacts);
+        }
+        mind.fingerprint
+    };
+    let rule = |stance: &str| {
+        format!(
+            "version: 1\nrules: [{{id: r, stance: {stance}, conditions: [{{type: file_context, property: path, operator: equals, value: tables/}}], actions: [{{type: cache, parameters: {{policy: lru}}}}]}}]"
+        )
+    };
+    assert_eq!(of("version: 1"), of(&rule("observe")));
+    assert_ne!(of("version: 1"), of(&rule("act")));
+    assert!(program(&rule("act")).keeps_recent() && !program(&rule("observe")).keeps_recent());
+}
+
+/// Who reads is in a phase.
+struct In(&'static str);
+
+impl Facts for In {
+    fn fact(&self, property: Property, _: &str) -> Option<Fact<'_>> {
+        (property == Property::Phase).then_some(Fact::Text(self.0))
+    }
+}
+
+#[test]
+fn settings_say_it_where_no_rule_does() {
+    let rules = "
+version: 1
+settings: {cache.evaluation: lru, cache.tuning: none}
+rules:
+  - id: dear
+    conditions: [{type: file_context, property: path, operator: equals, value: dear/}]
+    actions: [{type: cache, parameters: {priority: high}}]
+  - id: aware
+    conditions: [{type: file_context, property: path, operator: equals, value: aware/}]
+    actions: [{type: cache, parameters: {policy: training-aware}}]
+  - id: learned
+    conditions: [{type: file_context, property: path, operator: equals, value: learned/}]
+    actions: [{type: cache, parameters: {policy: learned, priority: low}}]
+  - id: passed
+    conditions: [{type: file_context, property: path, operator: equals, value: passed/}]
+    actions: [{type: cache, parameters: {policy: none}}]
+  - id: never
+    conditions: [{type: file_context, property: path, operator: equals, value: never/}]
+    actions: [{type: cache, parameters: {policy: lru, keep: false}}]
+  - id: patient
+    conditions: [{type: file_context, property: path, operator: equals, value: patient/}]
+    actions: [{type: intelligent_cache, parameters: {min_reads: 3}}]
+";
+    assert!(program(rules).keeps_recent());
+    let mut mind = Mind::new(1000, rules);
+    let (plain, patient) = (Keeping::default(), Keeping::After(3, 1.0));
+    for (path, evaluation, tuning, training) in [
+        ("else", Keeping::Recent, Keeping::Never, plain),
+        ("dear", Keeping::Recent, Keeping::Weighed(4.0), Keeping::Weighed(4.0)),
+        ("aware", plain, plain, plain),
+        ("learned", Keeping::Weighed(0.25), Keeping::Weighed(0.25), Keeping::Weighed(0.25)),
+        ("passed", Keeping::Never, Keeping::Never, Keeping::Never),
+        ("never", Keeping::Never, Keeping::Never, Keeping::Never),
+        ("patient", patient, patient, patient),
+    ] {
+        let mut ask = |phase| mind.read(&format!("{path}/of-{phase}"), &In(phase)).0;
+        assert_eq!(
+            (ask("evaluation"), ask("tuning"), ask("training")),
+            (evaluation, tuning, training),
+            "{path}"
+        );
+    }
+    for (settings, expected) in
+        [("cache: lru", true), ("cache.inference: lru", true), ("cache: learned", false)]
+    {
+        assert_eq!(program(&format!("version: 1\nsettings: {{{settings}}}")).keeps_recent(), expected);
+    }
+}
+
+#[test]
+fn nobody_is_asked_of_what_is_kept_where_nothing_is_kept_as_lru() {
+    struct Nobody;
+    impl Facts for Nobody {
+        fn fact(&self, _: Property, _: &str) -> Option<Fact<'_>> {
+            panic!("nobody asks");
+        }
+    }
+    let mut mind = Mind::new(50, "version: 1");
+    assert!(!mind.read("a/1", &NoFacts).1);
+    assert_eq!(mind.read("a/1", &Nobody), (Keeping::default(), true));
+}

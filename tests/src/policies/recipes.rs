@@ -1,0 +1,227 @@
+//! Each recipe and the first example of the documentation, applied as a person does: something that one of its rules says is seen to happen.
+
+use super::acting::{Bench, content, put, save, until};
+use crate::content::Content;
+use crate::s3::{Client, whole};
+use crate::server::{Server, Setup, leave_page_cache, runtime};
+use http::Method;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// Our own bucket, one that fronts the bucket of the origin, and that.
+const OWN: &str = "lake";
+const FRONT: &str = "front";
+const THERE: &str = "there";
+const BYTES: usize = 5000;
+/// Reads that had to come from a disk, in the lane of who serves.
+const SERVED_FIRST: &str = "mlgw_queue_wait_seconds_count{queue=\"inference\"}";
+
+/// A gateway before an origin, with a cold tier, that runs one of the recipes.
+struct Kitchen {
+    bench: Bench,
+    origin: Server,
+    server: Server,
+}
+
+impl Kitchen {
+    fn new() -> Self {
+        let bench = Bench::new();
+        let origin = Setup::new(bench.room.path().join("origin")).start();
+        runtime().block_on(origin.client().create_bucket(THERE)).expect("made");
+        let setup = bench.setup.with_upstream("far", origin.s3, THERE, "5s");
+        let bench = Bench { setup, ..bench };
+        let server = bench.setup.start();
+        runtime().block_on(server.client().create_bucket(OWN)).expect("made");
+        bench.say(&["bucket", "bind", FRONT, "--upstream", "far", "--ttl", "1h"]);
+        Self { bench, origin, server }
+    }
+
+    fn with_recipe(name: &str) -> Self {
+        let kitchen = Self::new();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/recipes").join(name);
+        kitchen.apply(&path.with_extension("yaml"));
+        kitchen
+    }
+
+    fn apply(&self, path: &Path) {
+        self.bench.say(&["policy", "apply", &path.display().to_string()]);
+    }
+
+    fn client(&self) -> Client {
+        self.server.client()
+    }
+
+    /// An object comes to the origin.
+    fn there(&self, key: &str) {
+        let object = whole(content(key, BYTES));
+        runtime().block_on(self.origin.client().put(THERE, key, object)).expect("stored");
+    }
+
+    /// Reads an object of the origin through the gateway, and says whether it was here.
+    fn is_hit(&self, key: &str) -> bool {
+        let answer = runtime().block_on(self.client().get(FRONT, key)).expect("read");
+        assert_eq!(answer.body, content(key, BYTES), "{key}");
+        answer.header("x-mlgw-cache").expect("it says so").starts_with("hit")
+    }
+
+    /// Reads an object of the origin for the first time, and says how much is kept by whom.
+    fn kept_by(&self, rule: &str, key: &str) -> u64 {
+        self.there(key);
+        assert!(!self.is_hit(key));
+        let told = self.bench.ask(&["policy", "outcomes"]);
+        let rules = told["rules"].as_array().expect("rules").iter();
+        let of_rule = rules.filter(|one| one["rule"] == rule).map(|one| one["kept_bytes"].as_u64());
+        of_rule.map(|kept| kept.expect("bytes")).sum()
+    }
+
+    /// Reads an object of the origin for the first time, and says whether it was decided to keep it.
+    fn is_kept(&self, key: &str) -> bool {
+        self.there(key);
+        let before = self.figure("mlgw_policy_blocks_total{decision=\"keep\"}");
+        assert!(!self.is_hit(key));
+        self.figure("mlgw_policy_blocks_total{decision=\"keep\"}") > before
+    }
+
+    fn figure(&self, name: &str) -> u64 {
+        let metrics = self.bench.say(&["status", "--metrics"]);
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name}: {metrics}")).trim().parse().expect("a number")
+    }
+
+    fn pinned(&self, place: &str) -> Value {
+        self.bench.ask(&["policy", "explain", place])["kept"]["pinned"].clone()
+    }
+}
+
+#[test]
+fn pytorch_keeps_the_validation_set() {
+    let kitchen = Kitchen::with_recipe("pytorch");
+    assert_eq!(kitchen.kept_by("validation-sets", "val/0.bin"), BYTES as u64);
+    assert_eq!(kitchen.kept_by("validation-sets", "train/0.bin"), BYTES as u64, "no more than before");
+}
+
+#[test]
+fn tensorflow_keeps_indexes_and_brings_old_checkpoints_down() {
+    let kitchen = Kitchen::with_recipe("tensorflow");
+    assert_eq!(kitchen.kept_by("checkpoint-index", "run/model.ckpt-3.index"), BYTES as u64);
+    runtime().block_on(async {
+        for step in 1..=5 {
+            for file in ["data-00000-of-00001", "index"] {
+                put(&kitchen.client(), &format!("run/ckpt-{step}.{file}"), 20_000).await;
+            }
+        }
+    });
+    let is_in =
+        |step: u32, tier: &str| kitchen.bench.is_in(&format!("run/ckpt-{step}.data-00000-of-00001"), tier);
+    until("all but the first and three are down", || is_in(2, "cold"));
+    assert!([1, 3, 4, 5].into_iter().all(|step| is_in(step, "hot")));
+    assert!(kitchen.bench.decided("spill", "checkpoints-kept") > 0);
+}
+
+#[test]
+fn huggingface_keeps_weights_and_the_small_files_of_models() {
+    let kitchen = Kitchen::with_recipe("huggingface");
+    assert_eq!(kitchen.kept_by("small-files-of-models", "llama/config.json"), BYTES as u64);
+    assert_eq!(kitchen.kept_by("safetensors-load", "llama/model.safetensors"), BYTES as u64);
+}
+
+#[test]
+fn webdataset_keeps_indexes_of_shards() {
+    let kitchen = Kitchen::with_recipe("webdataset");
+    assert_eq!(kitchen.kept_by("shard-indexes", "laion/00000.idx"), BYTES as u64);
+}
+
+#[test]
+fn mosaicml_pins_the_index_of_a_stream() {
+    let kitchen = Kitchen::with_recipe("mosaicml");
+    assert_eq!(kitchen.kept_by("streaming-index", "c4/index.json"), BYTES as u64);
+    until("it is pinned", || kitchen.pinned("s3://front/c4/index.json") == 1);
+    kitchen.there("c4/shard.00000.mds");
+    kitchen.is_hit("c4/shard.00000.mds");
+    assert_eq!(kitchen.pinned("s3://front/c4/shard.00000.mds"), 0);
+}
+
+#[test]
+fn checkpoints_leaves_as_many_of_a_run_near_as_it_says() {
+    let kitchen = Kitchen::with_recipe("checkpoints");
+    let name = |step: u32| format!("runs/llama/step-{step}/__0_0.distcp");
+    runtime().block_on(async {
+        for step in 1..=7 {
+            save(&kitchen.client(), "runs/llama", step).await;
+        }
+    });
+    let are_in = |steps: &[u32], tier: &str| steps.iter().all(|step| kitchen.bench.is_in(&name(*step), tier));
+    until("all but the first and five are down", || are_in(&[2], "cold"));
+    assert!(are_in(&[1, 3, 4, 5, 6, 7], "hot"));
+}
+
+#[test]
+fn inference_has_who_serves_go_first() {
+    let kitchen = Kitchen::with_recipe("inference");
+    let object = Content { id: 5, length: 1 << 20 };
+    runtime().block_on(kitchen.client().put(OWN, "m.bin", whole(object.bytes()))).expect("stored");
+    let read = |workload: &str| {
+        leave_page_cache(&kitchen.bench.setup.data_dir);
+        let before = kitchen.figure(SERVED_FIRST);
+        let headers = [("x-mlgw-workload", workload.to_owned())];
+        let call = kitchen.server.client();
+        let answer =
+            runtime().block_on(call.call(Method::GET, "/lake/m.bin", &headers, whole(""))).expect("read");
+        assert!(answer.body == object.bytes());
+        kitchen.figure(SERVED_FIRST) > before
+    };
+    assert!(!read("train-7b"));
+    assert!(read("serve-7b"));
+}
+
+#[test]
+fn research_passes_by_what_somebody_looks_at() {
+    let kitchen = Kitchen::with_recipe("research");
+    assert!(!kitchen.is_kept("notes/a.bin"));
+    kitchen.bench.say(&["policy", "rollback"]);
+    assert!(kitchen.is_kept("notes/a.bin"), "without the recipe it is");
+}
+
+#[test]
+fn production_pins_what_is_golden() {
+    let kitchen = Kitchen::with_recipe("production");
+    let put = |key: &str, tags: &str| {
+        let headers = [("x-amz-tagging", tags.to_owned())];
+        let body = whole(content(key, BYTES));
+        let path = format!("/{OWN}/{key}");
+        runtime().block_on(kitchen.client().call(Method::PUT, &path, &headers, body)).expect("stored");
+    };
+    put("plain", "set=common");
+    put("best", "golden=yes");
+    until("it is pinned", || kitchen.bench.count("pin", "done") == 1);
+}
+
+#[test]
+fn general_keeps_no_copies_of_temporary_files() {
+    let kitchen = Kitchen::with_recipe("general");
+    assert!(!kitchen.is_kept("part.tmp"));
+    assert!(kitchen.is_kept("part.bin"));
+}
+
+#[test]
+fn the_first_example_of_the_documentation_brings_shards_up() {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/POLICIES.md"));
+    let text = text.expect("the documentation");
+    let example = text.split("```yaml\n").filter_map(|block| block.split("```").next());
+    let example = example.clone().find(|block| block.contains("name: tars")).expect("the example");
+    // As it stands there, but for shards that a test writes in no time.
+    let example = example.replace("64MiB", "64KiB");
+    let kitchen = Kitchen::new();
+    let key = "train/imagenet-000000.tar";
+    runtime().block_on(put(&kitchen.client(), key, 100_000));
+    let down = "version: 1\nrules:\n- id: all-down\n  conditions: [{type: file_pattern, property: key, operator: matches, value: '*'}]\n  actions: [{type: spill, parameters: {to: cold, after: 0s}}]\n";
+    let path = kitchen.bench.room.path().join("p.yaml");
+    fs::write(&path, down).expect("written");
+    kitchen.apply(&path);
+    until("it is down", || kitchen.bench.is_in(key, "cold"));
+    fs::write(&path, example).expect("written");
+    kitchen.apply(&path);
+    until("it is up again", || kitchen.bench.is_in(key, "hot"));
+    assert!(kitchen.bench.decided("promote", "shards-near") > 0);
+}
