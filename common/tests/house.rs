@@ -207,20 +207,23 @@ fn nothing_is_left_for_later() {
 
 /// Every test that a table of promises names is there, in the folder that it names.
 #[test]
-fn every_test_behind_a_cell_of_the_table_of_faults_is_there() {
-    let table = std::fs::read_to_string(root().join("docs/FAULTS.md")).unwrap();
+fn every_test_behind_a_cell_of_a_table_of_promises_is_there() {
+    let folders = [("s", "tests/src/"), ("u", "tiering/src/"), ("p", "policies/src/"), ("g", "gateway/src/")];
     let sources = sources();
-    let named = table.split('`').filter_map(|piece| {
-        let (folder, test) = piece.split_once(':').filter(|(_, test)| test.contains('_'))?;
-        Some((if folder == "s" { "tests/src/" } else { "tiering/src/" }, test))
-    });
-    let mut count = 0;
-    for (folder, test) in named {
-        let declared = format!("fn {test}() {{");
-        let is_there =
-            sources.iter().any(|(path, text)| path.starts_with(folder) && text.contains(&declared));
-        assert!(is_there, "docs/FAULTS.md names {test}, which is not in {folder}");
-        count += 1;
+    for (document, least) in [("docs/FAULTS.md", 40), ("docs/POLICIES.md", 60)] {
+        let table = std::fs::read_to_string(root().join(document)).unwrap();
+        let named = table.split('`').filter_map(|piece| {
+            let (letter, test) = piece.split_once(':').filter(|(_, test)| test.contains('_'))?;
+            Some((folders.iter().find(|(known, _)| *known == letter)?.1, test))
+        });
+        let mut count = 0;
+        for (folder, test) in named {
+            let declared = format!("fn {test}(");
+            let is_there =
+                sources.iter().any(|(path, text)| path.starts_with(folder) && text.contains(&declared));
+            assert!(is_there, "{document} names {test}, which is not in {folder}");
+            count += 1;
+        }
+        assert!(count > least, "the table of {document} was not read: {count}");
     }
-    assert!(count > 40, "the table was not read: {count}");
 }

@@ -6,9 +6,11 @@
 mod known;
 mod plans;
 mod ranks;
+mod reach;
 mod watched;
 
 pub use ranks::Rank;
+pub use reach::Prefetch;
 pub use watched::Watched;
 
 use crate::access::{Access, Op};
@@ -17,8 +19,8 @@ use crate::checkpoints::{self, Checkpoints};
 use crate::engine::{Advice, Engine, Keeping, Options, Seen};
 use crate::facts::AccessFacts;
 use crate::language::{
-    Aspect, CachePolicy, Due, EffectiveRule, Fact, Facts, Phase, Priority, Program, Property, Setting,
-    Stance, Wish, Word,
+    Aspect, CachePolicy, Due, EffectiveRule, Fact, Facts, Phase, Priority, Program, Property, Stance, Wish,
+    Word,
 };
 use crate::outcomes::{Cause, Outcomes};
 use crate::shadow::Shadow;
@@ -59,8 +61,8 @@ pub struct Ruling {
     pub stream_ahead: Option<u32>,
     /// How long bytes that are not kept wait for others who read them too.
     pub window: Option<Duration>,
-    /// Blocks and bytes that are read ahead at most.
-    pub prefetch: Option<(u32, u64)>,
+    /// How far is read ahead, when a rule says so.
+    pub prefetch: Option<Prefetch>,
     /// Who says what becomes of them.
     pub cause: Cause,
 }
@@ -70,9 +72,11 @@ impl Decider {
     #[must_use]
     pub fn new(options: Options, program: Arc<Program>) -> Self {
         let mut outcomes = Outcomes::default();
+        let mut workloads = Workloads::new(workloads::Limits::default());
+        workloads.program_changed(&program);
         Self {
             engine: Engine::new(options),
-            workloads: Workloads::new(workloads::Limits::default()),
+            workloads,
             checkpoints: Checkpoints::new(checkpoints::Limits::default()),
             causes: causes(&mut outcomes, &program),
             outcomes,
@@ -221,12 +225,6 @@ impl Decider {
         let Self { engine, outcomes, .. } = self;
         engine.take_evicted().inspect(|id| outcomes.evicted(*id))
     }
-
-    /// Bytes that may be read ahead for one stream.
-    #[must_use]
-    pub fn bytes_ahead_max(&self) -> u64 {
-        self.program.settings().bytes(Setting::PrefetchBytesMax)
-    }
 }
 
 /// Questions that a stronger rule has answered.
@@ -267,9 +265,10 @@ impl Heard {
                 self.coordination = true;
                 ruling.window = Some(*window);
             }
-            (Aspect::Prefetch, Wish::Prefetch { depth, bytes_max, .. }) if !self.prefetch => {
+            (Aspect::Prefetch, Wish::Prefetch { depth, bytes_max, strategy, .. }) if !self.prefetch => {
                 self.prefetch = true;
-                ruling.prefetch = Some((*depth, *bytes_max));
+                let (depth, bytes_max, strategy) = (*depth, *bytes_max, *strategy);
+                ruling.prefetch = Some(Prefetch { depth, bytes_max, strategy });
             }
             _ => {}
         }

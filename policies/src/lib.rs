@@ -23,5 +23,5 @@ pub mod workloads;
 
 pub use access::{Access, Caller, Op};
 pub use block::{BLOCK_ID_SEED, block_id, touched};
-pub use decider::{Decider, Rank, Ruling, Watched};
+pub use decider::{Decider, Prefetch, Rank, Ruling, Watched};
 pub use fingerprint::Fingerprint;

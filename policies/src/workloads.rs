@@ -19,7 +19,7 @@ pub use workload::Workload;
 use crate::access::Access;
 use crate::checkpoints::GroupId;
 use crate::engine::{Engine, Seen};
-use crate::language::{Phase, Program, Word as _};
+use crate::language::{Phase, Program, Setting, Word as _};
 use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -269,8 +269,9 @@ impl Workloads {
         }
     }
 
-    /// Plugins have changed: what names speak for is looked at again when they are read anew.
+    /// Plugins have changed: what names speak for is looked at again when they are read anew. So may how long a workload may be silent.
     pub fn program_changed(&mut self, program: &Program) {
+        self.limits.idle_us = program.settings().duration_us(Setting::WorkloadIdle);
         for workload in self.workloads.values_mut() {
             let agent = workload.identity.user_agent.clone();
             workload.agent_frameworks = frameworks(program, "", agent.as_deref());

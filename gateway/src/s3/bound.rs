@@ -190,7 +190,7 @@ async fn write(
     match operation {
         O::PutObject => write::put_object(request, &fronted, body).await,
         O::DeleteObject => write::delete_object(request, &fronted).await,
-        O::DeleteObjects => write::delete_objects(request, &fronted, body).await,
+        O::DeleteObjects => write::delete_objects(gateway, request, &fronted, body).await,
         O::CopyObject => copy::copy_object(gateway, request, &fronted).await,
         O::CreateMultipartUpload => multipart::create(request, &fronted).await,
         O::UploadPart => multipart::upload_part(request, &fronted, body).await,

@@ -6,6 +6,7 @@
 use super::conditions::etags;
 use super::elements::{DeleteDocument, Doomed};
 use super::error::{Code, S3Error};
+use super::noted;
 use super::request::Request;
 use super::response::{S3Result, empty, long_xml};
 use super::target::check_version;
@@ -100,7 +101,7 @@ pub async fn delete_objects(gateway: &Arc<Gateway>, request: &Request<'_>, uploa
     let document = DeleteDocument::read(request, upload).await?;
     let deletes = document.objects.iter().map(|doomed| delete_one(gateway, &bucket, request, doomed));
     let results = join_all(deletes).await;
-    document.answer(request, results)
+    document.answer(gateway, request, results)
 }
 
 impl DeleteDocument {
@@ -118,13 +119,21 @@ impl DeleteDocument {
         Ok(document)
     }
 
-    /// The answer, given what came of each key.
+    /// The answer, given what came of each key; the policy engine hears of those that are deleted.
     ///
     /// # Errors
     /// `SlowDown` when there is no memory for it.
-    pub(super) fn answer(&self, request: &Request<'_>, results: Vec<Result<(), S3Error>>) -> S3Result {
+    pub(super) fn answer(
+        &self,
+        gateway: &Gateway,
+        request: &Request<'_>,
+        results: Vec<Result<(), S3Error>>,
+    ) -> S3Result {
         let mut out = Xml::new("DeleteResult");
         for (doomed, result) in self.objects.iter().zip(results) {
+            if result.is_ok() {
+                noted::deleted(gateway, request, &doomed.key);
+            }
             match result {
                 Ok(()) if self.quiet => {}
                 Ok(()) => {

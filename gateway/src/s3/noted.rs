@@ -9,8 +9,8 @@ use super::lanes::workload;
 use super::operation::Operation;
 use super::request::Request;
 use http::header::{CONTENT_LENGTH, USER_AGENT};
-use mlgw_common::Timestamp;
 use mlgw_common::limits::INLINE_READ_BYTES_MAX;
+use mlgw_common::{BucketId, ObjectKey, Timestamp};
 use mlgw_metadata::schema::ObjectVersion;
 use mlgw_policies::language::{Fact, Facts, Property};
 use mlgw_policies::workloads::Identity;
@@ -97,14 +97,27 @@ pub(super) fn changed(gateway: &Gateway, operation: Operation, request: &Request
         O::DeleteObject => Op::Delete,
         _ => return,
     };
-    let (Some(key), Some(name)) = (&request.target.key, request.target.bucket.as_deref()) else { return };
-    let Ok(bucket) = gateway.any_bucket(name) else { return };
-    let bucket = bucket.bucket_id();
+    let (Some(key), Some(bucket)) = (&request.target.key, bucket_of(gateway, request)) else { return };
     let size = match operation {
         O::PutObject => length(request),
         O::DeleteObject => 0,
         _ => gateway.catalogue.object(bucket, key).ok().flatten().map_or(0, |object| object.size),
     };
+    change(gateway, request, bucket, key, op, size);
+}
+
+/// A DeleteObjects has deleted this key.
+pub(super) fn deleted(gateway: &Gateway, request: &Request<'_>, key: &str) {
+    if let (Ok(key), Some(bucket)) = (ObjectKey::new(key), bucket_of(gateway, request)) {
+        change(gateway, request, bucket, &key, Op::Delete, 0);
+    }
+}
+
+fn bucket_of(gateway: &Gateway, request: &Request<'_>) -> Option<BucketId> {
+    Some(gateway.any_bucket(request.target.bucket.as_deref()?).ok()?.bucket_id())
+}
+
+fn change(gateway: &Gateway, request: &Request<'_>, bucket: BucketId, key: &ObjectKey, op: Op, size: u64) {
     let identity = || identity(request);
     let asking = Asking { identity: &identity, ..Asking::plain(caller(request)) };
     gateway.keeper.note(&policy::Request { asking, bucket, key, op, size }, 0..size);

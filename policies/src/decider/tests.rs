@@ -167,3 +167,16 @@ fn nobody_is_asked_of_what_is_kept_where_nothing_is_kept_as_lru() {
     assert!(!mind.read("a/1", &NoFacts).1);
     assert_eq!(mind.read("a/1", &Nobody), (Keeping::default(), true));
 }
+
+#[test]
+fn a_workload_is_over_when_it_was_silent_as_long_as_the_setting_says() {
+    let mut mind = Mind::new(8, "version: 1\nsettings: {workload_idle: 1m}\n");
+    mind.read("train/0", &NoFacts);
+    let is_over = |mind: &Mind, silent_s: u64| {
+        let workload = mind.decider.workloads.get(1).expect("it has read");
+        !mind.decider.workloads.is_active(workload, mind.at_us + silent_s * 1_000_000)
+    };
+    assert!(!is_over(&mind, 59) && is_over(&mind, 61));
+    mind.decider.set_program(Arc::new(program("version: 1\nsettings: {workload_idle: 1h}\n")));
+    assert!(!is_over(&mind, 61));
+}

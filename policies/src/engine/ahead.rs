@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use trail::{Trail, Wanted};
 
 /// How far it may be read ahead for one stream.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
     /// Blocks that are under way or wait to be read.
     pub blocks_max: u32,

@@ -51,9 +51,9 @@ macro_rules! settings {
 settings! {
     /// Which of the matching rules run: all of them, or only the first by priority.
     Evaluation = "evaluation" Kind::Word(Evaluation::WORDS), default "all";
-    /// How hard the engine tries.
+    /// How far is read ahead where no rule says it, beside what was learnt: basic a quarter, balanced as far, aggressive twice, maximum four times.
     Optimization = "optimization" Kind::Word(Optimization::WORDS), default "balanced", for Phase::WORDS;
-    /// How far is read ahead where no rule says it.
+    /// How much of that is gone: conservative a quarter, balanced half, aggressive and adaptive all of it.
     Prefetch = "prefetch" Kind::Word(Strategy::WORDS), default "adaptive", for Phase::WORDS;
     /// What decides which copies are kept where no rule says it.
     Cache = "cache" Kind::Word(CachePolicy::WORDS), default "training-aware", for Phase::WORDS;
@@ -71,7 +71,7 @@ settings! {
     CheckpointKeep = "checkpoint_keep" Kind::Count, default "1", from "1" to "1000";
     /// How much of the room for copies pins of rules may take.
     PinMax = "pin_max" Kind::Percent, default "50%";
-    /// How much of the room for copies a class may take while others want it.
+    /// How much of the room for copies a class may take while others want it. Not heeded yet.
     Share = "share" Kind::Percent, default "100%", for CacheClass::WORDS;
     /// Confidence from which on a framework counts as detected.
     DetectionConfidence = "detection_confidence" Kind::Number, default "0.5", from "0" to "1";

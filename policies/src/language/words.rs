@@ -205,13 +205,13 @@ words! {
 words! {
     /// How far is read ahead.
     Strategy {
-        /// Little, and only where the order is certain.
+        /// A quarter as far.
         Conservative = "conservative",
-        /// Some.
+        /// Half as far.
         Balanced = "balanced",
-        /// As much as the bounds let.
+        /// All the way.
         Aggressive = "aggressive",
-        /// As much as was not wasted lately.
+        /// All the way, where that was not in vain lately.
         Adaptive = "adaptive",
     }
 }

@@ -202,3 +202,65 @@ rules:
     let explained = other.document(&["policy", "explain", &format!("s3://{}/{}", super::HERE, key(0))]);
     assert_eq!(explained["recommendation"]["cache_policy"], "lru");
 }
+
+fn rules(actions: &str) -> String {
+    format!(
+        "
+version: 1
+name: of-test
+rules:
+  - id: of-test
+    priority: 10
+    conditions: [{{type: file_context, property: path, operator: equals, value: train/}}]
+    actions: [{actions}]
+"
+    )
+}
+
+#[test]
+fn workers_that_come_to_the_same_bytes_in_turn_share_one_read_of_what_is_not_kept() {
+    let bench = Bench::with_room(64 * MIB);
+    let read_twice = |n: u64| {
+        runtime().block_on(async {
+            bench.put(&key(n), Content { id: n, length: MIB }).await;
+            bench.asked();
+            for _ in 0..2 {
+                let answer = bench.here().get(super::HERE, &key(n)).await.expect("read");
+                assert!(answer.body == super::bytes(n, MIB));
+            }
+        });
+        bench.proxy.log().iter().filter(|line| line.method == "GET" && line.target.contains(&key(n))).count()
+    };
+    bench.apply(&rules("{type: cache, parameters: {keep: false}}"));
+    assert_eq!(read_twice(1), 2, "nothing is kept, and nobody waits");
+    bench.apply(&rules(
+        "{type: cache, parameters: {keep: false}}, {type: coordinate, parameters: {window: 1h}}",
+    ));
+    assert_eq!(read_twice(2), 1, "the second one comes within the window");
+}
+
+#[test]
+fn a_rule_says_how_far_is_read_ahead_of_who_reads_in_order() {
+    const READ: u64 = 40;
+    let bench = Bench::with_room(64 * MIB);
+    runtime().block_on(async {
+        for n in 0..2 * READ {
+            bench.put(&key(n), Content { id: n, length: 20_000 }).await;
+        }
+    });
+    // The furthest that was asked for of what nobody has read yet.
+    let furthest_ahead = |first: u64| {
+        bench.asked();
+        let asked = |n: u64| bench.proxy.log().iter().any(|line| line.target.contains(&key(n)));
+        (first..first + READ / 2)
+            .map(|n| {
+                runtime().block_on(bench.is_hit(&key(n), None));
+                (1..20).rev().find(|ahead| asked(n + ahead)).unwrap_or(0)
+            })
+            .max()
+    };
+    bench.apply(&rules("{type: prefetch, parameters: {depth: 1}}"));
+    assert_eq!(furthest_ahead(0), Some(1));
+    bench.apply(&rules("{type: prefetch, parameters: {depth: 16}}"));
+    assert!(furthest_ahead(READ / 2) > Some(1));
+}

@@ -4,6 +4,7 @@ use super::write;
 use crate::content::Content;
 use crate::s3::{Client, whole};
 use crate::server::{Server, Setup, runtime};
+use http::Method;
 use serde_json::Value;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -239,6 +240,21 @@ pub(super) async fn save(client: &Client, run: &str, step: u32) {
     }
 }
 
+/// Deletes two objects at once; says of how many accesses the engine has heard then.
+async fn heard_of_deletions(bench: &Bench, client: &Client) -> u64 {
+    let heard = || {
+        let metrics = bench.say(&["status", "--metrics"]);
+        let line = metrics.lines().find_map(|line| line.strip_prefix("mlgw_policy_accesses_total "));
+        line.expect("the figure").parse::<u64>().expect("a number")
+    };
+    put(client, "tmp/a", 100).await;
+    put(client, "tmp/b", 100).await;
+    let before = heard();
+    let document = "<Delete><Object><Key>tmp/a</Key></Object><Object><Key>tmp/b</Key></Object></Delete>";
+    client.call(Method::POST, &format!("/{BUCKET}?delete="), &[], whole(document)).await.expect("deleted");
+    heard() - before
+}
+
 fn first_of(step: u32) -> String {
     format!("run/step-{step}/__0_0.distcp")
 }
@@ -259,6 +275,7 @@ fn checkpoints_that_are_not_retained_go_down_and_the_newest_stay() {
         }
     });
     until("the newest is pinned without a rule", || bench.count("pin", "done") == 3);
+    assert_eq!(runtime().block_on(heard_of_deletions(&bench, &server.client())), 2);
     bench.apply(&retain("keep_last: 2"));
     let are_in = |steps: &[u32], tier: &str| steps.iter().all(|step| bench.is_in(&first_of(*step), tier));
     until("the older ones are down", || are_in(&[100, 200], "cold"));

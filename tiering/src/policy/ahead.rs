@@ -6,7 +6,8 @@ use super::{Keeper, State};
 use crate::copies::block_id;
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::BucketId;
-use mlgw_policies::engine::{Ahead, Next, Outcome};
+use mlgw_policies::Prefetch;
+use mlgw_policies::engine::{Next, Outcome};
 use std::collections::HashMap;
 
 /// Blocks that are waited for.
@@ -33,15 +34,11 @@ impl State {
         &mut self,
         seen: mlgw_policies::engine::Seen,
         access: &mlgw_policies::Access<'_>,
-        ruled: Option<(u32, u64)>,
+        ruled: Option<Prefetch>,
     ) -> Vec<Next> {
         let mut next = Vec::new();
-        let (blocks_max, bytes_max) = match ruled {
-            Some((blocks, bytes)) => (self.decider.program().settings().depth_within(blocks), bytes),
-            None => (self.decider.program().prefetch_depth(), u64::MAX),
-        };
-        let bytes_max = bytes_max.min(self.decider.bytes_ahead_max());
-        self.decider.engine.ahead(seen, access, &Ahead { blocks_max, bytes_max }, &mut next);
+        let reach = self.decider.reach(access.caller.family, ruled);
+        self.decider.engine.ahead(seen, access, &reach, &mut next);
         next
     }
 

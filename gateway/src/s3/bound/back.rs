@@ -222,7 +222,7 @@ pub(super) async fn delete_objects(
         .map(|doomed| delete_doomed(gateway, request, fronted, queue, doomed, after))
         .collect();
     let results = many(&document, deletes).await;
-    document.answer(request, results)
+    document.answer(gateway, request, results)
 }
 
 async fn delete_doomed(

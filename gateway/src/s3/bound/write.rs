@@ -6,13 +6,13 @@
 use super::send::{To, send};
 use super::shown::{at_origin, pass_conditions};
 use super::{Fronted, told_of_write};
-use crate::s3::Upload;
 use crate::s3::elements::{DeleteDocument, Doomed};
 use crate::s3::error::S3Error;
 use crate::s3::object_headers::Description;
 use crate::s3::request::Request;
 use crate::s3::response::{S3Result, empty, header_value};
 use crate::s3::target::check_version;
+use crate::s3::{Gateway, Upload};
 use crate::writeback::record::Mark;
 use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, StatusCode};
@@ -58,13 +58,18 @@ pub(super) async fn delete_object(request: &Request<'_>, fronted: &Fronted) -> S
 ///
 /// # Errors
 /// Those of S3; what goes wrong with one key is in the answer's document.
-pub(super) async fn delete_objects(request: &Request<'_>, fronted: &Fronted, upload: Upload<'_>) -> S3Result {
+pub(super) async fn delete_objects(
+    gateway: &Gateway,
+    request: &Request<'_>,
+    fronted: &Fronted,
+    upload: Upload<'_>,
+) -> S3Result {
     let document = DeleteDocument::read(request, upload).await?;
     // Not lazily: the futures of a closure that borrows are not Send for the compiler.
     let deletes: Vec<_> =
         document.objects.iter().map(|doomed| delete_one(request, fronted, doomed)).collect();
     let results = many(&document, deletes).await;
-    document.answer(request, results)
+    document.answer(gateway, request, results)
 }
 
 /// Deletes many keys at once, and what is said of one key in its order. Returns what came of each, in the document's order.

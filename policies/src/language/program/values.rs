@@ -95,6 +95,13 @@ impl Settings {
         if let Some(Value::Bytes(bytes)) = self.value(setting, None) { *bytes } else { 0 }
     }
 
+    /// The microseconds of a setting.
+    #[must_use]
+    pub fn duration_us(&self, setting: Setting) -> u64 {
+        let Some(Value::Duration(duration)) = self.value(setting, None) else { return 0 };
+        u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+    }
+
     /// A depth of reading ahead within the bounds that hold for all rules.
     #[must_use]
     pub fn depth_within(&self, depth: u32) -> u32 {

@@ -1,0 +1,104 @@
+//! How far is read ahead: as far as a rule says, or else as was learnt; and of that as much as the phase of who reads allows.
+//!
+//! Always: within the bounds that settings give for everybody.
+
+use super::Decider;
+use crate::engine::Ahead;
+use crate::language::{Optimization, Phase, Setting, Strategy};
+
+/// What a rule says of reading ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefetch {
+    /// Blocks.
+    pub depth: u32,
+    /// Bytes.
+    pub bytes_max: u64,
+    /// How eagerly.
+    pub strategy: Strategy,
+}
+
+impl Decider {
+    /// How far is read ahead for a family of callers.
+    #[must_use]
+    pub fn reach(&self, family: u64, ruled: Option<Prefetch>) -> Ahead {
+        let (program, settings) = (&self.program, self.program.settings());
+        let phase: Option<Phase> = self.workloads.get(family).and_then(|workload| workload.phase);
+        let otherwise = || Prefetch {
+            depth: with_effort(program.prefetch_depth(), settings.optimization(phase)),
+            bytes_max: u64::MAX,
+            strategy: settings.prefetch(phase),
+        };
+        let Prefetch { depth, bytes_max, strategy } = ruled.unwrap_or_else(otherwise);
+        Ahead {
+            blocks_max: settings.depth_within(as_eagerly(depth, strategy)),
+            bytes_max: bytes_max.min(settings.bytes(Setting::PrefetchBytesMax)),
+        }
+    }
+}
+
+/// More where one workload matters most, less where others are to be spared.
+const fn with_effort(depth: u32, optimization: Optimization) -> u32 {
+    match optimization {
+        Optimization::Basic => depth / 4,
+        Optimization::Balanced => depth,
+        Optimization::Aggressive => depth.saturating_mul(2),
+        Optimization::Maximum => depth.saturating_mul(4),
+    }
+}
+
+/// How far into the depth it goes. What was in vain makes it less for each stream in any case.
+const fn as_eagerly(depth: u32, strategy: Strategy) -> u32 {
+    match strategy {
+        Strategy::Conservative => depth / 4,
+        Strategy::Balanced => depth / 2,
+        Strategy::Aggressive | Strategy::Adaptive => depth,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Prefetch;
+    use crate::decider::Decider;
+    use crate::engine::{Ahead, Options};
+    use crate::language::{PolicyFile, Program, Strategy};
+    use std::sync::Arc;
+
+    fn decider(settings: &str) -> Decider {
+        let text = format!("version: 1\nsettings: {{{settings}}}\n");
+        let program = Program::above_built_in(&[PolicyFile::parse("p.yaml", &text).unwrap()]).unwrap();
+        let options = Options { capacity_bytes: 1 << 20, blocks_max: 16, block_bytes: 8 << 20, seed: 7 };
+        Decider::new(options, Arc::new(program))
+    }
+
+    #[test]
+    fn settings_say_how_far_where_no_rule_does() {
+        // 64 blocks are where learning begins.
+        for (settings, blocks) in [
+            ("prefetch_depth_max: 256", 64),
+            ("prefetch_depth_max: 256, prefetch: balanced", 32),
+            ("prefetch_depth_max: 256, prefetch: conservative", 16),
+            ("prefetch_depth_max: 256, optimization: basic", 16),
+            ("prefetch_depth_max: 256, optimization: aggressive", 128),
+            ("prefetch_depth_max: 256, optimization: maximum", 256),
+            ("prefetch_depth_max: 100, optimization: maximum", 100),
+            ("prefetch_depth_min: 20, optimization: basic, prefetch: conservative", 20),
+            // Who is in no phase is in none of these.
+            ("prefetch_depth_max: 256, prefetch.training: conservative", 64),
+        ] {
+            assert_eq!(decider(settings).reach(1, None).blocks_max, blocks, "{settings}");
+        }
+        assert_eq!(decider("prefetch_bytes_max: 2MiB").reach(1, None).bytes_max, 2 << 20);
+    }
+
+    #[test]
+    fn a_rule_says_it_within_the_bounds_for_all() {
+        let decider = decider("prefetch_depth_max: 40, prefetch_bytes_max: 1GiB, optimization: basic");
+        let reach =
+            |depth, strategy| decider.reach(1, Some(Prefetch { depth, bytes_max: 1 << 20, strategy }));
+        let ahead = |blocks_max| Ahead { blocks_max, bytes_max: 1 << 20 };
+        assert_eq!(reach(12, Strategy::Adaptive), ahead(12));
+        assert_eq!(reach(12, Strategy::Conservative), ahead(3));
+        assert_eq!(reach(100, Strategy::Aggressive), ahead(40));
+        assert_eq!(reach(2, Strategy::Conservative), ahead(1));
+    }
+}
