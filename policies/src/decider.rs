@@ -155,7 +155,7 @@ impl Decider {
     }
 
     /// What the rules want for an access, if they have to be asked: not where all there is to be read is one block, which is kept. Where any copies
-    /// are kept by how recently they were read, they say of that one, too, whether it is, and nothing else.
+    /// are kept by how recently they were read, they say of that one, too, whether it is, and nothing else: it stays as dear as it is.
     #[must_use]
     pub fn rule(&self, seen: Seen, access: &Access<'_>, rest: &dyn Facts) -> Ruling {
         let blocks = touched(&access.range, self.engine.block_bytes());
@@ -166,7 +166,7 @@ impl Decider {
         if blocks.end - blocks.start <= 1 && blocks.clone().all(is_kept) {
             let is_recent =
                 self.program.keeps_recent() && self.ask_rules(seen, access, rest).keeping == Keeping::Recent;
-            let keeping = if is_recent { Keeping::Recent } else { Keeping::default() };
+            let keeping = if is_recent { Keeping::Recent } else { Keeping::AsBefore };
             return Ruling { keeping, ..Ruling::default() };
         }
         self.ask_rules(seen, access, rest)

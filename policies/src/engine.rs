@@ -530,6 +530,11 @@ const FORGET_LOOKS: u32 = 64;
 
 #[cfg(test)]
 impl Engine {
+    /// How many times a read of the dataset of an access counts.
+    pub(crate) fn weight(&self, seen: Seen) -> Option<f64> {
+        self.datasets.get(&self.names.root(seen.dataset)).map(Dataset::weight)
+    }
+
     /// Its books are right: every kept block is in one list, the sums are those of the blocks, and all of it fits.
     fn check(&self) {
         for dataset in self.datasets.values() {

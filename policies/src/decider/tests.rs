@@ -165,7 +165,7 @@ fn nobody_is_asked_of_what_is_kept_where_nothing_is_kept_as_lru() {
     }
     let mut mind = Mind::new(50, "version: 1");
     assert!(!mind.read("a/1", &NoFacts).1);
-    assert_eq!(mind.read("a/1", &Nobody), (Keeping::default(), true));
+    assert_eq!(mind.read("a/1", &Nobody), (Keeping::AsBefore, true));
 }
 
 #[test]
@@ -179,4 +179,27 @@ fn a_workload_is_over_when_it_was_silent_as_long_as_the_setting_says() {
     assert!(!is_over(&mind, 59) && is_over(&mind, 61));
     mind.decider.set_program(Arc::new(program("version: 1\nsettings: {workload_idle: 1h}\n")));
     assert!(!is_over(&mind, 61));
+}
+
+#[test]
+fn what_a_rule_makes_dear_stays_so_while_it_is_read_from_here() {
+    let mut mind = Mind::new(
+        8,
+        "
+version: 1
+rules:
+  - id: dear
+    conditions: [{type: file_context, property: path, operator: equals, value: dear/}]
+    actions: [{type: cache, parameters: {priority: high}}]
+",
+    );
+    let caller = Caller { id: 1, family: 1 };
+    for hits in 0..3 {
+        assert_eq!(mind.read("dear/0", &NoFacts).1, hits > 0, "it is kept from the first read on");
+        let range = 0..BLOCK_BYTES;
+        let (at_us, key, size) = (mind.at_us, "dear/0", BLOCK_BYTES);
+        let access = Access { at_us, caller, bucket: 1, key, op: Op::Read, size, range };
+        let seen = mind.decider.observe(&access, Identity::default);
+        assert_eq!(mind.decider.engine.weight(seen), Some(4.0), "after {hits} hits");
+    }
 }

@@ -505,6 +505,10 @@ impl Dataset {
 
 #[cfg(test)]
 impl Dataset {
+    pub(super) const fn weight(&self) -> f64 {
+        self.weight
+    }
+
     /// Every grouped block is in the group of its readers.
     pub(super) fn check(&self, table: &Table, lists: &Lists) {
         for (readers, group) in self.groups.iter().enumerate() {

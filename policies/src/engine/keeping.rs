@@ -11,6 +11,8 @@ use crate::access::Access;
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Keeping {
+    /// The engine decides, and a read counts as often as those before.
+    AsBefore,
     /// The engine decides, and a read counts so many times.
     Weighed(f32),
     /// The same, of blocks that were read so often; at most [`READS_MAX`].
@@ -62,7 +64,7 @@ impl Engine {
                 self.read(seen, access, block)
             }
             (Keeping::Recent, _) => self.read_to_keep(seen, access, block, true),
-            (Keeping::Never, _) => self.read(seen, access, block),
+            (Keeping::AsBefore | Keeping::Never, _) => self.read(seen, access, block),
         }
     }
 
