@@ -59,7 +59,7 @@ use crate::schema::segment::SegmentSummary;
 use crate::schema::usage::{bucket_row, segment_row};
 use crate::schema::{
     BadRecord, Binding, Bucket, BucketState, BucketUsage, Credential, ObjectVersion, Part, SegmentRecord,
-    SegmentUsage, Upload, decode, object, part, upload,
+    SegmentUsage, Upload, decode, object, part, release, release::Release, release::ReleaseScope, upload,
 };
 use crate::store::state::StateDb;
 use crate::view::{Rows, StoreError};
@@ -164,10 +164,21 @@ impl Catalogue {
     }
 
     /// Keeps the map of a body from being freed until the pin is dropped. Take it before reading a
-    /// body that has pages, and look the object up again if a page is missing all the same.
+    /// body that has pages, and look the object up again if a page is missing all the same, or [`Catalogue::is_given_up`] says
+    /// that the pin came too late.
     #[must_use]
     pub fn pin(&self, body: BodyId) -> Pin {
         Pin::new(Arc::clone(&self.inner.resident), body)
+    }
+
+    /// Whether nothing names `body` of `key` any more and its map waits to be freed, or is being freed now: who pins it then may find some of it only.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn is_given_up(&self, bucket: BucketId, key: &ObjectKey, body: BodyId) -> Result<bool, ReadError> {
+        let state = self.inner.state_of(bucket, key.as_bytes());
+        let waiting = read::<Release>(&state, &release::row(body))?;
+        Ok(waiting.is_some_and(|release| release.scope == ReleaseScope::Whole as i32))
     }
 
     /// The upload `body` of `key`.

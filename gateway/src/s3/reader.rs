@@ -66,6 +66,8 @@ pub struct BodyReader {
     piece_bytes: u64,
     /// A body of many extents is read over minutes; its map stays until then.
     map: Option<Pin>,
+    /// Whether that was pinned in time.
+    is_sure: bool,
     /// The segments of a body whose record names them all: they stay too. Those of a longer one are
     /// found through its map wherever they are moved.
     segments: Option<SegmentPin>,
@@ -95,6 +97,7 @@ impl BodyReader {
             end: range.end,
             piece_bytes: PIECE_BYTES,
             map: object.is_paged().then(|| catalogue.pin(object.body())),
+            is_sure: false,
             segments: None,
             turn: Turn::default(),
         };
@@ -198,6 +201,11 @@ impl BodyReader {
 
     /// Fetches the extents that hold the byte at `self.at`, and perhaps those behind it.
     fn fetch(&mut self) -> Result<(), ReadError> {
+        // Once something names it after it was pinned, it stays to the end; else what is fetched first might be all that is left of it.
+        if !self.is_sure && self.catalogue.is_given_up(self.bucket, &self.key, self.body)? {
+            return Err(ReadError::Missing(self.at));
+        }
+        self.is_sure = true;
         let reader = self.catalogue.reader();
         let page = reader.extent_pages(self.bucket, &self.key, self.body, self.at).next().transpose()?;
         let (first, page) = page.ok_or(ReadError::Missing(self.at))?;

@@ -11,12 +11,12 @@ use crate::s3::error::Code;
 use crate::s3::ingest::{Destination, Durable, Ingest};
 use crate::s3::lanes::Lanes;
 use crate::s3::put::put_version;
-use crate::s3::reader::BodyReader;
+use crate::s3::reader::{BodyReader, ReadError};
 use crate::s3::{Gateway, S3Config};
 use crate::writeback::{Means, WriteBack};
 use bytes::Bytes;
 use mlgw_common::{BodyId, BucketName, Clock, ObjectKey, PartNumber, SystemClock, Timestamp};
-use mlgw_metadata::command::{Conditions, CreateUpload, ObjectChange, PutPart};
+use mlgw_metadata::command::{Conditions, CreateUpload, DeleteObject, ObjectChange, PutPart};
 use mlgw_metadata::schema::{Bucket, ObjectVersion, Part, Quota, Upload};
 use mlgw_metadata::{Catalogue, CatalogueOptions, NewBucket};
 use mlgw_tiering::bound::Bound;
@@ -125,6 +125,32 @@ async fn a_put_into_a_segment_that_was_fenced_meanwhile_succeeds() {
         }
         assert!(read == data, "{name} reads back");
     }
+    close(gateway).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_reads_a_long_body_that_is_replaced_gets_all_of_it_or_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (gateway, bucket) = open(dir.path()).await;
+    let (key, data) = (ObjectKey::new("large").unwrap(), bytes_of(7 << 20));
+    let (body, durable) = stored_and_fenced(&gateway, &bucket, &key, None, &data).await;
+    let object = ObjectVersion { body_id: body.get(), size: 7 << 20, ..ObjectVersion::default() };
+    put_version(&gateway, &bucket, &key, object, durable.extents, Conditions::default()).await.unwrap();
+    let object = gateway.catalogue.object(bucket.bucket_id(), &key).unwrap().unwrap();
+    assert!(object.is_paged());
+    let (catalogue, tiers) = (&gateway.catalogue, &gateway.tiers);
+    let reader = || BodyReader::new(catalogue, tiers, bucket.bucket_id(), &key, &object, 0..object.size);
+    let mut in_time = reader();
+    let mut read = in_time.next().await.unwrap().unwrap().to_vec();
+    let delete = ObjectChange::Delete(DeleteObject { conditions: Conditions::default() });
+    gateway.propose_object(&bucket, &key, Timestamp(0), delete).await.unwrap();
+    // It may be freed in part by now, whatever is found of it.
+    assert!(matches!(reader().next().await, Err(ReadError::Missing(0))), "it comes too late");
+    while let Some(piece) = in_time.next().await.unwrap() {
+        read.extend_from_slice(&piece);
+    }
+    assert!(read == data, "it came in time");
+    drop(in_time);
     close(gateway).await;
 }
 
