@@ -62,7 +62,7 @@ pub struct Generation<'a> {
     pub id: GroupId,
     /// The bucket's id.
     pub bucket: u64,
-    /// What the keys of all its files begin with, and no others.
+    /// What the keys of all its files begin with. Which keys are its own, [`Checkpoints::prefixes_of`] says.
     pub prefix: &'a str,
     /// Who writes such.
     pub layout: Layout,
@@ -179,6 +179,14 @@ impl Checkpoints {
     #[must_use]
     pub fn may_have(key: &str) -> bool {
         layout::place(key).is_some() || layout::pointer(key).is_some()
+    }
+
+    /// The prefixes of checkpoints that a key would belong to, by its name alone: that of its own one, or else, of what has none, the folders
+    /// that it is in. That it begins with the prefix of another is not enough: `model-1` begins `model-10.pt`.
+    pub fn prefixes_of(key: &str) -> impl Iterator<Item = &str> {
+        let own = layout::place(key).map(|place| place.prefix);
+        let folders = key.match_indices('/').map(|(at, _)| &key[..=at]).filter(move |_| own.is_none());
+        own.into_iter().chain(folders)
     }
 
     /// As [`Checkpoints::listed`], but of what is known already nothing is heard: not even that it is older than it was.

@@ -4,6 +4,7 @@
 //! looked at before from the next round on. Always: a claim stands once in an area, and so many areas are remembered at most.
 
 use super::Claim;
+use crate::checkpoints::Checkpoints;
 use mlgw_common::limits::AREAS_MAX;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -13,7 +14,7 @@ use std::ops::Bound;
 pub enum Area {
     /// Those of the engine's dataset of this name.
     Dataset(u64, Box<str>),
-    /// Those of a checkpoint: of all that begin so. None of these begins like another.
+    /// Those of the checkpoint of this prefix.
     Checkpoint(u64, Box<str>),
     /// All that begin so.
     Prefix(u64, Box<str>),
@@ -50,23 +51,16 @@ impl Areas {
         dataset: Option<&str>,
     ) -> impl Iterator<Item = &'a Claim> + use<'a> {
         let dataset = dataset.and_then(|name| self.0.get(&Area::Dataset(bucket, name.into())));
-        let checkpoint = self.checkpoint_of(bucket, key);
+        let checkpoint = self.checkpoints_of(bucket, key);
         let prefixes = self.prefixes(bucket).filter(|(prefix, _)| key.starts_with(*prefix));
         let prefixes = prefixes.flat_map(|(_, claims)| claims);
         dataset.into_iter().chain(checkpoint).flatten().chain(prefixes)
     }
 
-    fn checkpoint_of(&self, bucket: u64, key: &str) -> Option<&Vec<Claim>> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let up_to = Area::Checkpoint(bucket, key.into());
-        match self.0.range(..=up_to).next_back()? {
-            (Area::Checkpoint(of, prefix), claims) if *of == bucket && key.starts_with(&**prefix) => {
-                Some(claims)
-            }
-            _ => None,
-        }
+    fn checkpoints_of<'a>(&'a self, bucket: u64, key: &'a str) -> impl Iterator<Item = &'a Vec<Claim>> {
+        let prefixes = (!self.0.is_empty()).then(|| Checkpoints::prefixes_of(key));
+        let areas = prefixes.into_iter().flatten().map(move |prefix| Area::Checkpoint(bucket, prefix.into()));
+        areas.filter_map(|area| self.0.get(&area))
     }
 
     fn prefixes(&self, bucket: u64) -> impl Iterator<Item = (&str, &Vec<Claim>)> {
@@ -110,6 +104,9 @@ mod tests {
         assert_eq!(ranks(&areas, 1, "run/b", Some("train/#.tar")), [1, 4]);
         assert_eq!(ranks(&areas, 2, "run/a-5/x", Some("train/#.tar")), [0usize; 0]);
         assert_eq!(ranks(&areas, 0, "run/a-5/x", None), [0usize; 0]);
+        areas.add(Area::Checkpoint(1, "own/model-1".into()), claim(5));
+        assert_eq!(ranks(&areas, 1, "own/model-1.pt", None), [5]);
+        assert_eq!(ranks(&areas, 1, "own/model-10.pt", None), [0usize; 0], "it only begins alike");
     }
 
     proptest! {

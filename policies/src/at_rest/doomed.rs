@@ -13,7 +13,7 @@ use std::time::Duration;
 pub struct Superfluous {
     /// Its bucket.
     pub bucket: u64,
-    /// What all its keys begin with, and no others.
+    /// Its prefix: that of a key's checkpoint is told by [`crate::checkpoints::Checkpoints::prefixes_of`].
     pub prefix: String,
     /// The rule that says so.
     pub rule: String,
@@ -32,7 +32,7 @@ pub struct Superfluous {
 pub struct Note {
     /// Its bucket.
     pub bucket: u64,
-    /// What all its keys begin with, and no others.
+    /// Its prefix.
     pub prefix: String,
     /// The rule.
     pub rule: String,

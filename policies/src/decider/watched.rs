@@ -1,9 +1,9 @@
-//! Prefixes of which it is to be known when anything that begins so was read or written last.
+//! Checkpoints, by their prefixes, of which it is to be known when anything of them was read or written last.
 //!
-//! Always: what does not lie in one of them costs a look into a map. Prefixes do not begin like each other.
+//! Always: in a bucket of which none is watched a key costs a look into a map.
 
+use crate::checkpoints::Checkpoints;
 use std::collections::BTreeMap;
-use std::ops::Bound;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -30,11 +30,10 @@ impl Watched {
     /// A key is read or written.
     pub(super) fn touch(&mut self, at_us: u64, bucket: u64, key: &str) {
         let Some(prefixes) = self.prefixes.get_mut(&bucket) else { return };
-        if let Some((prefix, touched)) =
-            prefixes.range_mut::<str, _>((Bound::Unbounded, Bound::Included(key))).next_back()
-            && key.starts_with(&**prefix)
-        {
-            *touched = Some(at_us);
+        for prefix in Checkpoints::prefixes_of(key) {
+            if let Some(touched) = prefixes.get_mut(prefix) {
+                *touched = Some(at_us);
+            }
         }
     }
 }
@@ -42,6 +41,20 @@ impl Watched {
 #[cfg(test)]
 mod tests {
     use super::Watched;
+
+    #[test]
+    fn another_that_begins_alike_is_not_touched() {
+        let mut watched = Watched::default();
+        watched.set([(1, "run/model-1"), (1, "run/model-1-step-5"), (1, "run/model-10")].into_iter());
+        let touched = |watched: &Watched| {
+            ["run/model-1", "run/model-1-step-5", "run/model-10"].map(|prefix| watched.touched(1, prefix))
+        };
+        watched.touch(1, 1, "run/model-10.pt");
+        watched.touch(2, 1, "run/model-100.pt");
+        assert_eq!(touched(&watched), [None, None, Some(1)]);
+        watched.touch(3, 1, "run/model-1.pt");
+        assert_eq!(touched(&watched), [Some(3), None, Some(1)]);
+    }
 
     #[test]
     fn what_is_watched_is_known_to_be_touched_and_stays_so() {

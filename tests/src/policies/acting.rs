@@ -340,3 +340,33 @@ fn a_deletion_waits_its_grace_is_called_off_by_a_rollback_and_never_takes_the_ne
     assert!(bench.decided("delete", "few") > 0 && bench.count("retain", "done") == 6);
     server.stop();
 }
+
+/// `model-1` begins `model-10`, and `model-1.pt` begins what somebody keeps beside it: only its own go with a checkpoint.
+#[test]
+fn a_checkpoint_takes_nothing_along_whose_name_only_begins_like_its_own() {
+    let bench = Bench::new();
+    let server = begun(&bench);
+    let client = server.client();
+    let beside = ["run/model-1.pt.notes", "run/model-1-plot.png", "run/last.txt"];
+    let models = |steps: std::ops::RangeInclusive<u32>| steps.map(|step| format!("run/model-{step}.pt"));
+    runtime().block_on(async {
+        for key in models(1..=12) {
+            put(&client, &key, 20_000).await;
+        }
+        for key in beside {
+            put(&client, key, 100).await;
+        }
+    });
+    // Of the last one nobody knows yet that it is whole: it stays beside the two.
+    bench.apply(&retain("keep_last: 2, delete: true, grace: 0s"));
+    let listed = || {
+        let rows = runtime().block_on(client.list(BUCKET, 1000)).expect("listed");
+        rows.into_iter().map(|row| row.key).collect::<Vec<_>>()
+    };
+    let mut expected: Vec<String> = models(10..=12).chain(beside.map(str::to_owned)).collect();
+    expected.sort();
+    until("the older ones are gone", || models(1..=9).all(|key| !listed().contains(&key)));
+    assert_eq!(listed(), expected);
+    assert!(models(10..=12).all(|key| bench.is_in(&key, "hot")));
+    server.stop();
+}

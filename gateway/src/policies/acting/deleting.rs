@@ -1,18 +1,20 @@
 //! Checkpoints that a rule deletes, after their grace, as an S3 DELETE deletes objects.
 //!
 //! Always: a checkpoint is noted durably and watched a grace before; at the moment of deletion the policy still says so, and of its objects
-//! exactly those go that were there when it was noted. What else is under its prefix by then ends it for this round.
+//! exactly those go that were there when it was noted: one that was written since ends it for this round, and what only begins like them stays.
 
 use super::Acting;
 use super::standing::Outcome;
 use super::walk::{Ended, Walk};
 use crate::audit::Line;
 use crate::s3::delete::delete;
-use mlgw_common::ObjectKey;
 use mlgw_common::limits::ROUND_DELETIONS_MAX;
+use mlgw_common::{BucketId, ObjectKey};
+use mlgw_metadata::Catalogue;
 use mlgw_metadata::command::{Conditions, EtagCondition};
 use mlgw_metadata::schema::{Bucket, BucketState, ObjectVersion};
 use mlgw_policies::at_rest::{Note, Superfluous};
+use mlgw_policies::checkpoints::Checkpoints;
 use mlgw_policies::language::ActionKind;
 use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
 use std::ops::Bound;
@@ -77,7 +79,10 @@ impl Acting {
     /// Deletes the objects of a checkpoint, as many as may go in a round.
     async fn delete_one(&self, walk: &Walk, bucket: &Bucket, note: &Note, left: &mut usize) -> Deleted {
         let mut deleted = Deleted::default();
-        let objects = match self.objects_of(bucket, note, *left) {
+        let (catalogue, noted, id, most) =
+            (self.admin.catalogue.clone(), note.clone(), bucket.bucket_id(), *left);
+        let found = tokio::task::spawn_blocking(move || objects_of(&catalogue, id, &noted, most));
+        let objects = match found.await.unwrap_or_else(|error| Err(error.to_string())) {
             Ok(objects) => objects,
             Err(error) => return Deleted { error: Some(error), ..deleted },
         };
@@ -134,31 +139,6 @@ impl Acting {
         is_touched.then(|| "it was read or written meanwhile".to_owned())
     }
 
-    /// The objects of a checkpoint, none of which was written since it was noted.
-    fn objects_of(
-        &self,
-        bucket: &Bucket,
-        note: &Note,
-        most: usize,
-    ) -> Result<Vec<(ObjectKey, ObjectVersion)>, String> {
-        let reader = self.admin.catalogue.reader();
-        let mut objects = Vec::new();
-        for found in reader.scan(bucket.bucket_id(), Bound::Included(note.prefix.as_bytes())).take(most) {
-            let (key, entry) = found.map_err(|error| error.to_string())?;
-            if !key.as_str().starts_with(&note.prefix) {
-                break;
-            }
-            let object = entry.version().map_err(|error| error.to_string())?;
-            if object.modified_ms >= note.noted_ms {
-                return Err(format!("{key} was written meanwhile"));
-            }
-            if !object.delete_marker {
-                objects.push((key, object));
-            }
-        }
-        Ok(objects)
-    }
-
     /// Leaves a line in the audit log and in that of decisions.
     async fn note_deleted(&self, bucket: &Bucket, note: &Note, deleted: Deleted) {
         let Deleted { objects, bytes, error } = deleted;
@@ -193,4 +173,32 @@ impl Acting {
             tracing::error!(%error, "a deletion by a rule is not in the audit log");
         }
     }
+}
+
+/// The objects of a checkpoint, none of which was written since it was noted; so many of them at most.
+fn objects_of(
+    catalogue: &Catalogue,
+    bucket: BucketId,
+    note: &Note,
+    most: usize,
+) -> Result<Vec<(ObjectKey, ObjectVersion)>, String> {
+    let reader = catalogue.reader();
+    let mut objects = Vec::new();
+    for found in reader.scan(bucket, Bound::Included(note.prefix.as_bytes())) {
+        let (key, entry) = found.map_err(|error| error.to_string())?;
+        if !key.as_str().starts_with(&note.prefix) || objects.len() == most {
+            break;
+        }
+        if !Checkpoints::prefixes_of(key.as_str()).any(|prefix| prefix == note.prefix) {
+            continue;
+        }
+        let object = entry.version().map_err(|error| error.to_string())?;
+        if object.modified_ms >= note.noted_ms {
+            return Err(format!("{key} was written meanwhile"));
+        }
+        if !object.delete_marker {
+            objects.push((key, object));
+        }
+    }
+    Ok(objects)
 }
