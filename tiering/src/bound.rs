@@ -86,7 +86,7 @@ struct Inner {
     /// When origins said that there is no such key.
     absent: Cache<(BucketId, ObjectKey), Timestamp>,
     /// By [`CacheState`].
-    answers: [AtomicU64; 3],
+    answers: [AtomicU64; 4],
     order: Order,
     moving: Moving,
     /// When this began.
@@ -166,14 +166,14 @@ impl Bound {
         origins.map(|(name, origin)| (name.as_str(), origin.metrics())).collect()
     }
 
-    /// Answers by how they came about: hits, misses, and those that were stale.
+    /// Answers by how they came about.
     #[must_use]
-    pub fn answers(&self) -> [(CacheState, u64); 3] {
+    pub fn answers(&self) -> [(CacheState, u64); 4] {
         let count = |state: CacheState| {
             let inner = self.inner.as_ref();
             (state, inner.map_or(0, |inner| inner.answers[state as usize].load(Relaxed)))
         };
-        [CacheState::Hit, CacheState::Miss, CacheState::Stale].map(count)
+        [CacheState::Hit, CacheState::Shared, CacheState::Miss, CacheState::Stale].map(count)
     }
 
     /// Who decides what is kept of them.
@@ -210,6 +210,8 @@ impl Bound {
 pub enum CacheState {
     /// From a copy that holds.
     Hit,
+    /// From memory: it was fetched for somebody else, and is not kept, or not yet.
+    Shared,
     /// From the origin.
     Miss,
     /// From a copy that holds no more, because the origin cannot be asked.
@@ -311,9 +313,10 @@ impl BoundBucket {
         if self.age(opened.read) >= READ_NOTED_EVERY {
             self.inner.copies.note_read(self.id, key, self.inner.clock.now());
         }
-        let is_kept =
-            range.is_empty() || self.inner.copies.block(&opened.object, block::of(range.start)).is_some();
+        let number = block::of(range.start);
+        let is_kept = range.is_empty() || self.inner.copies.block(&opened.object, number).is_some();
         let state = match opened.state {
+            CacheState::Hit if !is_kept && self.is_in_memory(&opened.object, number) => CacheState::Shared,
             CacheState::Hit if !is_kept => CacheState::Miss,
             state => state,
         };

@@ -184,6 +184,7 @@ impl Admin {
         for (state, count) in self.bound.answers() {
             let result = match state {
                 CacheState::Hit => "hit",
+                CacheState::Shared => "shared",
                 CacheState::Miss => "miss",
                 CacheState::Stale => "stale",
             };

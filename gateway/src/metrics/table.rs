@@ -140,7 +140,7 @@ metrics! {
     FLASH_LEFT: Gauge "mlgw_flash_budget_left_bytes" []
         "What is left of the flash budget now, an hour's worth at most; below 0 the server writes nothing by itself that can wait; absent without a budget"
     COPY_ANSWERS: Counter "mlgw_bound_reads_total" ["result"]
-        "GETs of bound buckets: hit (from a copy), miss (from the origin), stale (from a copy that holds no more, because the origin cannot be asked)"
+        "GETs of bound buckets: hit (from a copy), shared (from memory, fetched for another), miss (from the origin), stale (from a copy that holds no more, because the origin cannot be asked)"
     COPY_BYTES: Counter "mlgw_bound_copy_bytes_total" ["result"]
         "Bytes of origins' objects: kept, evicted (to make room), cleaned (appended again so that the rest of their segment could go), refused (not kept, for want of room)"
     DIRTY_BYTES: Gauge "mlgw_dirty_bytes" []

@@ -96,8 +96,8 @@ class Reading:
         head, rest = take_head(connection)
         expect(head)
         read.size = int(header(head, "content-length"))
-        # An origin that is asked directly says nothing of it.
-        read.is_hit = b"\r\nx-mlgw-cache: hit" in head
+        # An origin that is asked directly says nothing of it; what is shared in memory has no part of the room for copies.
+        read.is_hit = b"\r\nx-mlgw-cache: hit; tier=hot" in head
         drop(connection, read.size - len(rest))
         read.wait = time.perf_counter() - begun
 

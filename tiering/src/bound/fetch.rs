@@ -154,6 +154,11 @@ impl BoundBucket {
         }
     }
 
+    /// Whether all of a block is in memory, that was fetched for somebody.
+    pub(super) fn is_in_memory(&self, object: &ObjectVersion, number: u64) -> bool {
+        self.inner.fills.lock().get(&(object.body(), number)).is_some_and(|fill| fill.is_whole())
+    }
+
     /// Whether a block is being fetched.
     pub(super) fn is_under_way(&self, object: &ObjectVersion, number: u64) -> bool {
         self.inner.fills.lock().contains_key(&(object.body(), number))

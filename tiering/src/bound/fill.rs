@@ -164,19 +164,20 @@ impl Fill {
         state.is_ahead || !state.window.is_zero()
     }
 
-    /// Waits for those for whom its bytes wait: for who is about to ask until he has asked, but not for ever; for others as long as it was said. Says who
-    /// wants it by then, for whom it was not kept as it was `wanted` so far.
+    /// Waits for those for whom its bytes wait: for who is about to ask until he has asked, but not for ever; for others as long as it was said; and for
+    /// nobody any more as soon as it is `wanted` more than it was so far. Says who wants it by then.
     pub(super) async fn wait_out(&self, wanted: Wanted) -> Wanted {
         let (is_ahead, window) = {
             let mut state = self.state.lock();
             state.rests = true;
             (state.is_ahead, state.window)
         };
+        // Come to pass or not: either way the wait is over.
         if is_ahead {
-            // Taken or not: either way it is over.
-            let _ = tokio::time::timeout(AHEAD_WAITS_MAX, self.reader(wanted)).await;
+            let taken = self.until(|state| state.is_taken || state.wanted > wanted);
+            let _ = tokio::time::timeout(AHEAD_WAITS_MAX, taken).await;
         }
-        tokio::time::sleep(window).await;
+        let _ = tokio::time::timeout(window, self.until(|state| state.wanted > wanted)).await;
         let mut state = self.state.lock();
         state.rests = false;
         state.wanted
@@ -188,20 +189,23 @@ impl Fill {
         self.changed.notify_waiters();
     }
 
-    /// Waits until somebody has read it to its end, or wants it to be kept more than it was `wanted` before.
-    async fn reader(&self, wanted: Wanted) {
+    /// Waits until that is so.
+    async fn until(&self, is_so: impl Fn(&State) -> bool) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            {
-                let state = self.state.lock();
-                if state.is_taken || state.wanted > wanted {
-                    return;
-                }
+            if is_so(&self.state.lock()) {
+                return;
             }
             changed.await;
         }
+    }
+
+    /// Whether all of it is here.
+    pub(super) fn is_whole(&self) -> bool {
+        let state = self.state.lock();
+        state.kept.is_some() || state.end == Some(Ok(()))
     }
 
     /// Who wants it by now.
@@ -306,10 +310,11 @@ impl Fill {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fill, Next};
+    use super::{Fill, Next, Wanted};
     use crate::origin::OriginError;
     use bytes::Bytes;
     use std::sync::Arc;
+    use std::time::Duration;
     use tokio::sync::Semaphore;
 
     async fn fill() -> Arc<Fill> {
@@ -348,6 +353,22 @@ mod tests {
         fill.finish(Err(OriginError::TimedOut));
         assert_eq!(next(&fill, 100).await, Ok(Bytes::from_static(b"0")));
         assert_eq!(next(&fill, 101).await, Err(OriginError::TimedOut));
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_others_waits_no_longer_than_until_one_of_them_wants_it_kept() {
+        let fill = fill().await;
+        fill.push(Bytes::from_static(b"0123456789"));
+        assert!(!fill.is_whole());
+        fill.finish(Ok(()));
+        assert!(fill.is_whole());
+        fill.wait_for_others(Duration::from_secs(3600));
+        let (wanted, ()) = tokio::join!(fill.wait_out(Wanted::No), async {
+            tokio::task::yield_now().await;
+            assert!(fill.rests());
+            fill.want(Wanted::Yes);
+        });
+        assert_eq!((wanted, fill.rests()), (Wanted::Yes, false));
     }
 
     #[tokio::test]

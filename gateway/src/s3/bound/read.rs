@@ -241,6 +241,7 @@ fn say_where_from(
     let where_from = match fronted.bound.state_of(key, opened, range) {
         CacheState::Stale => "stale; tier=hot",
         CacheState::Hit => "hit; tier=hot",
+        CacheState::Shared => "hit; tier=memory",
         CacheState::Miss => "miss; tier=origin",
     };
     headers.insert(CACHE, HeaderValue::from_static(where_from));
