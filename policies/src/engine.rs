@@ -7,6 +7,7 @@
 mod ahead;
 mod dataset;
 mod hazard;
+mod index;
 mod job;
 mod keeping;
 mod known;

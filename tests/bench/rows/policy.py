@@ -211,7 +211,7 @@ def over_and_over(sender):
 
 def read_ahead(bench, origin, proxy):
     """G6: the first epoch in the order of the keys."""
-    count = 30 if bench.options.quickly else 120
+    count = 30 if bench.options.quickly else 300
     names = origin.fill("objects to be read ahead", numbered("ahead", count), AHEAD_BYTES)
     with kept(bench, origin, proxy, 2 * count * AHEAD_BYTES) as server:
         before = server.store.server.metrics()
