@@ -28,12 +28,13 @@ class Job:
 
 @dataclass
 class Read:
-    """One read: whose, of what, whether it was found here, and the seconds until its last byte."""
+    """One read: whose, of what, whether it was found here (among copies, and at all), and the seconds until its last byte."""
 
     job: str
     object: str
     size: int = 0
     is_hit: bool = False
+    is_here: bool = False
     wait: float = 0.0
 
 
@@ -98,6 +99,7 @@ class Reading:
         read.size = int(header(head, "content-length"))
         # An origin that is asked directly says nothing of it; what is shared in memory has no part of the room for copies.
         read.is_hit = b"\r\nx-mlgw-cache: hit; tier=hot" in head
+        read.is_here = b"\r\nx-mlgw-cache: hit" in head
         drop(connection, read.size - len(rest))
         read.wait = time.perf_counter() - begun
 
