@@ -1,6 +1,6 @@
 //! The running policy: compiled from what the catalogue holds, replaced at once by whoever applies another one.
 //!
-//! - `place`, `facts`: what policies ask for, of the server and of an object;
+//! - `place`, `facts`, `system`: what policies ask for, of the server and of an object;
 //! - `acting`: what it says of objects at rest, done;
 //! - `changes`: what one policy does otherwise than another;
 //! - `plan`: what another one would do with what is stored;
@@ -18,6 +18,7 @@ pub mod learning;
 pub mod place;
 pub mod plan;
 mod reload;
+pub mod system;
 #[cfg(test)]
 mod tests;
 pub mod watched;
@@ -46,6 +47,7 @@ pub struct Policies {
     clock: Arc<dyn Clock>,
     built_in: BuiltIn,
     place: Place,
+    system: ArcSwap<SystemFacts>,
     watched: Watched,
     running: ArcSwap<Running>,
     program: watch::Sender<Arc<Program>>,
@@ -224,6 +226,7 @@ impl Policies {
             clock,
             built_in,
             place,
+            system: ArcSwap::from_pointee(SystemFacts { place, ..SystemFacts::default() }),
             watched,
             program: watch::Sender::new(Arc::clone(&running.program)),
             learning: watch::Sender::new(running.is_learning()),
@@ -267,6 +270,16 @@ impl Policies {
     #[must_use]
     pub fn place(&self) -> Place {
         self.place
+    }
+
+    /// How the server was when it was looked at last.
+    #[must_use]
+    pub fn system(&self) -> SystemFacts {
+        **self.system.load()
+    }
+
+    fn set_system(&self, system: SystemFacts) {
+        self.system.store(Arc::new(system));
     }
 
     /// What `files` come to here, where those that are not given are the ones that run. Blocks for milliseconds, of large files longer.

@@ -120,7 +120,10 @@ impl<'a> AccessFacts<'a> {
 
 impl Facts for AccessFacts<'_> {
     fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
-        let known = self.rest.fact(property, name);
+        // Who reads knows better for how many than who runs the server.
+        let said = self.workload.filter(|_| property == Property::GpuCount);
+        let said = said.and_then(|workload| workload.identity.gpu_count);
+        let known = said.map(|count| Fact::Number(count.into())).or_else(|| self.rest.fact(property, name));
         known
             .or_else(|| self.of_file(property))
             .or_else(|| self.of_reads(property))

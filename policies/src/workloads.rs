@@ -56,6 +56,8 @@ pub struct Identity {
     pub user_agent: Option<Box<str>>,
     /// Objects that it reads at once, if it says so.
     pub batch_size: Option<u32>,
+    /// Accelerators that it reads for, if it says so.
+    pub gpu_count: Option<u32>,
 }
 
 /// What is known of an access beside what it says itself.
@@ -141,11 +143,11 @@ impl Workloads {
 
     /// What a family says of itself; once is enough, and whenever that changes.
     pub fn introduce(&mut self, now_us: u64, family: u64, identity: Identity, program: &Program) {
-        let Identity { name, user_agent, batch_size } = identity;
+        let Identity { name, user_agent, batch_size, gpu_count } = identity;
         let (name, user_agent) = (name.as_deref().map(bounded), user_agent.as_deref().map(bounded));
         let workload = self.workload(now_us, family);
         workload.agent_frameworks = frameworks(program, "", user_agent.as_deref());
-        workload.identity = Identity { name, user_agent, batch_size };
+        workload.identity = Identity { name, user_agent, batch_size, gpu_count };
         workload.is_introduced = true;
     }
 

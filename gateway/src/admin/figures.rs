@@ -14,7 +14,7 @@ use crate::metrics::table::{
     QUOTA_USED_BYTES, QUOTA_USED_OBJECTS, RAFT_COMMANDS, RAFT_ENTRIES, RAFT_LOG, RAFT_LOG_LIMIT, RAFT_QUEUED,
     RAFT_SNAPSHOTS, RESIDENT, SEGMENTS_HELD_BACK, START_TIME, SYNC, SYNC_DURATION, TIER_LIMIT, TIER_OBJECTS,
     TIER_READ_BYTES, TIER_READS, TIER_ROOM, TIER_USED, TIER_WRITTEN_BYTES, UPSTREAM_BYTES,
-    UPSTREAM_LEFTOVERS, UPSTREAM_REQUESTS,
+    UPSTREAM_LEFTOVERS, UPSTREAM_REQUESTS, UPSTREAM_SECONDS,
 };
 use mlgw_common::limits::METRIC_BUCKETS_MAX;
 use mlgw_metadata::ReadError;
@@ -34,6 +34,7 @@ impl Admin {
         families.extend(self.io_families());
         families.extend(self.tier_families()?);
         families.extend(self.bound_families());
+        families.extend(self.upstream_families());
         families.extend(self.usage_families()?);
         families.extend(self.quota_families()?);
         families.extend(self.dataset_families());
@@ -161,13 +162,16 @@ impl Admin {
         moved
     }
 
-    /// Bound buckets and the upstreams that they front.
-    fn bound_families(&self) -> Vec<Family> {
-        let copies = self.bound.copies().map(Copies::metrics).unwrap_or_default();
+    /// What was asked of upstreams.
+    fn upstream_families(&self) -> [Family; 3] {
         let (mut requests, mut bytes) = (Family::new(UPSTREAM_REQUESTS), Family::new(UPSTREAM_BYTES));
+        let mut seconds = Family::new(UPSTREAM_SECONDS);
         for (upstream, asked) in self.bound.origin_metrics() {
             for ((operation, status), count) in asked.requests {
                 requests.push(&[upstream, operation, status], Value::Count(count));
+            }
+            for (operation, took) in asked.took {
+                seconds.push(&[upstream, operation], Value::Durations(took));
             }
             bytes.push(&[upstream, "get"], Value::Count(asked.received_bytes));
             bytes.push(&[upstream, "put"], Value::Count(asked.sent_bytes));
@@ -177,9 +181,18 @@ impl Admin {
                 let operation = format!("segment_{}", op.name());
                 requests.push(&[upstream, &operation, outcome.name()], Value::Count(count));
             }
+            for (op, took) in asked.took.into_iter().filter(|(_, took)| took.count() > 0) {
+                seconds.push(&[upstream, &format!("segment_{}", op.name())], Value::Durations(took));
+            }
             bytes.push(&[upstream, "segment_read"], Value::Count(asked.received_bytes));
             bytes.push(&[upstream, "segment_write"], Value::Count(asked.sent_bytes));
         }
+        [requests, seconds, bytes]
+    }
+
+    /// Bound buckets.
+    fn bound_families(&self) -> Vec<Family> {
+        let copies = self.bound.copies().map(Copies::metrics).unwrap_or_default();
         let mut answers = Family::new(COPY_ANSWERS);
         for (state, count) in self.bound.answers() {
             let result = match state {
@@ -202,8 +215,6 @@ impl Admin {
         vec![
             answers,
             kept,
-            requests,
-            bytes,
             Family::single(DIRTY_BYTES, level(dirty.iter().map(|dirty| dirty.bytes).sum())),
             Family::single(DIRTY_OLDEST, level(u64::try_from(oldest_ms / 1000).unwrap_or(0))),
         ]

@@ -176,7 +176,7 @@ impl Admin {
         };
         let known = self.known(&bucket, &key, &object)?;
         let running = self.policies.running();
-        let system = self.system_facts();
+        let system = self.policies.system();
         let number = running.number();
         let facts = ObjectFacts::new(&running.program, &known, &system, self.clock.now());
         let unread = Unread { bucket: bucket.id, key: key.as_str(), size: object.size, number: 0 };

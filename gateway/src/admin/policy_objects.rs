@@ -2,7 +2,6 @@
 
 use super::Admin;
 use crate::policies::facts::KnownObject;
-use crate::policies::place::{SystemFacts, percent};
 use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
 use mlgw_metadata::ReadError;
 use mlgw_metadata::schema::{Bucket, Extent, ObjectVersion, Pair};
@@ -33,22 +32,6 @@ pub(crate) struct Behind {
 }
 
 impl Admin {
-    /// How the server is just now.
-    pub(crate) fn system_facts(&self) -> SystemFacts {
-        let (memory, hot) = (self.tiers.memory.metrics(), self.tiers.hot.metrics());
-        let copies = self.bound.copies().map(mlgw_tiering::Copies::metrics).unwrap_or_default();
-        let capacity = self.loaded.load().config.hot_capacity_bytes(&self.machine);
-        SystemFacts {
-            place: self.policies.place(),
-            hot_fill: percent(hot.used_bytes, capacity),
-            cold_fill: percent(hot.cold_used_bytes, hot.cold_used_bytes + hot.cold_room_bytes),
-            copies_fill: percent(copies.used_bytes, copies.limit_bytes),
-            memory_fill: percent(memory.used_bytes, memory.limit_bytes),
-            bandwidth: None,
-            upstream_latency: None,
-        }
-    }
-
     /// What is known of an object of `bucket`.
     ///
     /// # Errors

@@ -141,7 +141,7 @@ impl Admin {
         let files = files(request.files, request.frameworks)?;
         let other = self.policies.compile(files).map_err(|wrong| refused(PolicyError::Wrong(wrong)))?;
         let running = self.policies.running();
-        let (system, now) = (self.system_facts(), self.clock.now());
+        let (system, now) = (self.policies.system(), self.clock.now());
         let mut plan = Plan::default();
         let next = self.each_object(from, limit, &mut |looked| {
             let object = self.known(looked.bucket, looked.key, looked.object)?;

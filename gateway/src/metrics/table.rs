@@ -149,6 +149,8 @@ metrics! {
         "For how long the oldest write has been acknowledged that is not at its origin yet"
     UPSTREAM_REQUESTS: Counter "mlgw_upstream_requests_total" ["upstream" "op" "status"]
         "Requests to an upstream, each repetition by itself, by what came of them: ok, or in a word why not"
+    UPSTREAM_SECONDS: Histogram "mlgw_upstream_duration_seconds" ["upstream" "op"]
+        "Requests to an upstream, each repetition by itself: from the moment it may be sent until its answer begins; of segments, until it ends"
     UPSTREAM_BYTES: Counter "mlgw_upstream_bytes_total" ["upstream" "op"]
         "Bytes of bodies that came from an upstream, and that objects and segments were sent with"
     GARBAGE: Gauge "mlgw_garbage_bytes" []

@@ -16,8 +16,8 @@ pub struct Place {
     pub memory_bytes: u64,
 }
 
-impl Facts for Place {
-    fn fact(&self, property: Property, _: &str) -> Option<Fact<'_>> {
+impl Place {
+    fn said(&self, property: Property) -> Option<Fact<'static>> {
         match property {
             Property::Environment => self.environment.map(|one| Fact::Text(one.name())),
             #[expect(clippy::cast_precision_loss, reason = "nobody has 2^53 accelerators")]
@@ -25,6 +25,12 @@ impl Facts for Place {
             Property::Memory => Some(Fact::Bytes(self.memory_bytes)),
             _ => None,
         }
+    }
+}
+
+impl Facts for Place {
+    fn fact(&self, property: Property, _: &str) -> Option<Fact<'_>> {
+        self.said(property)
     }
 }
 
@@ -41,14 +47,16 @@ pub struct SystemFacts {
     pub copies_fill: Option<f64>,
     /// How full the memory tier is, in percent; none without one.
     pub memory_fill: Option<f64>,
-    /// What is read from upstreams now, in bytes a second.
+    /// What bound buckets read from upstreams now, in bytes a second; none without upstreams.
     pub bandwidth: Option<u64>,
-    /// Time to the first byte of an upstream, lately.
+    /// Until upstreams begin to answer, lately; none when nothing was asked of them.
     pub upstream_latency: Option<Duration>,
 }
 
-impl Facts for SystemFacts {
-    fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
+impl SystemFacts {
+    /// The fact that a property asks for.
+    #[must_use]
+    pub fn said(&self, property: Property) -> Option<Fact<'static>> {
         match property {
             Property::HotFill => self.hot_fill.map(Fact::Percent),
             Property::ColdFill => self.cold_fill.map(Fact::Percent),
@@ -56,8 +64,14 @@ impl Facts for SystemFacts {
             Property::MemoryFill => self.memory_fill.map(Fact::Percent),
             Property::Bandwidth => self.bandwidth.map(Fact::Rate),
             Property::UpstreamLatency => self.upstream_latency.map(Fact::Duration),
-            _ => self.place.fact(property, name),
+            _ => self.place.said(property),
         }
+    }
+}
+
+impl Facts for SystemFacts {
+    fn fact(&self, property: Property, _: &str) -> Option<Fact<'_>> {
+        self.said(property)
     }
 }
 

@@ -133,13 +133,7 @@ pub fn not_judged(running: &Program, other: &Program) -> Vec<(String, Vec<String
         let conditions = rule.rule.conditions.iter().filter(|one| {
             matches!(one.of, ConditionType::AccessPattern | ConditionType::WorkloadContext)
                 && one.property != Property::Framework
-                || matches!(
-                    one.property,
-                    Property::ModelFileKind
-                        | Property::CheckpointGeneration
-                        | Property::Bandwidth
-                        | Property::UpstreamLatency
-                )
+                || matches!(one.property, Property::ModelFileKind | Property::CheckpointGeneration)
         });
         let mut words: Vec<_> = conditions.map(mlgw_policies::language::Condition::word).collect();
         words.dedup();

@@ -9,7 +9,6 @@ use super::lanes::workload;
 use super::request::Request;
 use crate::policies::SystemFacts;
 use crate::policies::facts::{KnownObject, ObjectFacts};
-use crate::policies::place::percent;
 use http::HeaderMap;
 use http::header::USER_AGENT;
 use mlgw_common::{ObjectKey, Timestamp};
@@ -62,10 +61,7 @@ impl Gateway {
     /// How the body of `new` is compressed, if a rule that acts says so.
     pub(crate) fn compression(&self, new: &Coming<'_>) -> Option<Compression> {
         let program = self.policies.acting(ActionKind::Compress)?;
-        let (used, room) = self.tiers.hot.fill();
-        let place = self.policies.place();
-        let system = SystemFacts { place, hot_fill: percent(used, used + room), ..SystemFacts::default() };
-        of(&program, new, &system, self.clock.now())
+        of(&program, new, &self.policies.system(), self.clock.now())
     }
 }
 

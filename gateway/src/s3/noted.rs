@@ -8,10 +8,11 @@ use super::get::Found;
 use super::lanes::workload;
 use super::operation::Operation;
 use super::request::Request;
+use crate::policies::Policies;
 use http::header::{CONTENT_LENGTH, USER_AGENT};
 use mlgw_common::limits::INLINE_READ_BYTES_MAX;
 use mlgw_common::{BucketId, ObjectKey, Timestamp};
-use mlgw_metadata::schema::ObjectVersion;
+use mlgw_metadata::schema::{ObjectVersion, Pair};
 use mlgw_policies::language::{Fact, Facts, Property};
 use mlgw_policies::workloads::Identity;
 use mlgw_policies::{Caller, Op, Rank};
@@ -22,6 +23,8 @@ use std::time::Duration;
 
 /// The header in which a client says how many objects it reads at once.
 const BATCH_SIZE: &str = "x-mlgw-batch-size";
+/// That in which it says for how many accelerators it reads.
+const GPU_COUNT: &str = "x-mlgw-gpu-count";
 
 /// The caller of a request.
 pub(super) fn caller(request: &Request<'_>) -> Caller {
@@ -42,29 +45,50 @@ pub(super) fn identity(request: &Request<'_>) -> Identity {
         name: workload(headers).map(Into::into),
         user_agent: text(USER_AGENT.as_str()).map(Into::into),
         batch_size: text(BATCH_SIZE).and_then(|size| size.parse().ok()),
+        gpu_count: text(GPU_COUNT).and_then(|count| count.parse().ok()),
     }
 }
 
-/// What is known of an object that is read, for rules.
+/// What is known of an object that is read, and of the server, for rules.
 pub(super) struct About<'a> {
-    pub(super) bucket: &'a str,
-    pub(super) object: &'a ObjectVersion,
-    pub(super) now: Timestamp,
+    bucket: &'a str,
+    object: &'a ObjectVersion,
+    now: Timestamp,
+    policies: &'a Policies,
+    tags: Vec<&'a str>,
+    metadata: Vec<&'a str>,
+}
+
+impl<'a> About<'a> {
+    pub(super) fn new(
+        gateway: &'a Gateway,
+        bucket: &'a str,
+        object: &'a ObjectVersion,
+        now: Timestamp,
+    ) -> Self {
+        let names = |pairs: &'a [Pair]| pairs.iter().map(|pair| pair.name.as_str()).collect();
+        let (tags, metadata) = (names(&object.tags), names(&object.metadata));
+        Self { bucket, object, now, policies: &gateway.policies, tags, metadata }
+    }
+}
+
+fn value_of<'a>(pairs: &'a [Pair], name: &str) -> Option<Fact<'a>> {
+    pairs.iter().find(|pair| pair.name == name).map(|pair| Fact::Text(&pair.value))
 }
 
 impl Facts for About<'_> {
     fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
         match property {
             Property::Bucket => Some(Fact::Text(self.bucket)),
-            Property::MetadataEntry => {
-                let entry = self.object.metadata.iter().find(|entry| entry.name == name);
-                entry.map(|entry| Fact::Text(&entry.value))
-            }
+            Property::Tags => Some(Fact::List(&self.tags)),
+            Property::Tag => value_of(&self.object.tags, name),
+            Property::Metadata => Some(Fact::List(&self.metadata)),
+            Property::MetadataEntry => value_of(&self.object.metadata, name),
             Property::Age => {
                 let age_ms = self.now.as_millis().saturating_sub(self.object.modified_ms);
                 Some(Fact::Duration(Duration::from_millis(u64::try_from(age_ms).unwrap_or(0))))
             }
-            _ => None,
+            _ => self.policies.system().said(property),
         }
     }
 }
@@ -77,7 +101,7 @@ pub(super) fn read(
     range: Range<u64>,
 ) -> Option<Rank> {
     let identity = || identity(request);
-    let about = About { bucket: &found.bucket.name, object: &found.object, now: request.now };
+    let about = About::new(gateway, &found.bucket.name, &found.object, request.now);
     let may_wait = may_wait(gateway, &range);
     let asking = Asking { caller: caller(request), identity: &identity, about: &about, may_wait };
     let (bucket, size) = (found.bucket.bucket_id(), found.object.size);

@@ -10,7 +10,7 @@ use crate::compressor::Compressor;
 use crate::config::{Config, Durability, Machine};
 use crate::credentials::{Keyring, RootCredentials, Secret};
 use crate::diary::Diary;
-use crate::policies::{self, Policies, Watched, learning};
+use crate::policies::{self, Policies, Watched, learning, system};
 use crate::store::Place;
 use crate::writeback::{Means, WriteBack};
 use mlgw_common::{Clock, NodeId, SystemClock};
@@ -92,10 +92,10 @@ impl Engine {
         keeper.follow(program);
         let diary = Diary::open(dir.path(), keeper.clone(), config.policy.remember_bytes.0);
         let diary = diary.map_err(super::io_error("diary"))?;
-        let learn_every = config.policy.learn_every;
-        let learning = (Arc::downgrade(&policies), keeper.clone(), Arc::clone(&clock), learn_every);
-        tokio::spawn(learning::run(learning.0, learning.1, learning.2, learning.3));
         let bound = bound(config, &machine, &tiers, &upstreams, &decisions, &keeper).await?;
+        let (policy, every) = (|| Arc::downgrade(&policies), config.policy.learn_every);
+        tokio::spawn(learning::run(policy(), keeper.clone(), Arc::clone(&clock), every));
+        tokio::spawn(system::run(policy(), tiers.clone(), bound.clone(), Arc::clone(&clock)));
         let means = Means {
             catalogue: catalogue.clone(),
             tiers: tiers.clone(),

@@ -36,12 +36,12 @@ impl Bench {
         bench
     }
 
-    /// Reads an object whole, or some of it, and says whether it was here.
+    /// Reads an object whole, or some of it, and says whether it was kept here.
     pub(super) async fn is_hit(&self, key: &str, range: Option<&str>) -> bool {
         let headers: Vec<_> = range.map(|range| ("range", range.to_owned())).into_iter().collect();
         let answer =
             self.here().call(Method::GET, &path(HERE, key), &headers, whole("")).await.expect("read");
-        answer.header("x-mlgw-cache").expect("it says so").starts_with("hit")
+        answer.header("x-mlgw-cache").expect("it says so").starts_with("hit; tier=hot")
     }
 
     /// What a command that answers a document says.

@@ -1,10 +1,13 @@
 //! A rule that a person applies has its effect on what is kept, at once, and loses it when it is rolled back.
 
 use super::keeping::key;
-use super::{Bench, MIB, runtime};
+use super::{Bench, MIB, path, runtime, until};
 use crate::content::Content;
+use crate::proxy::{Fault, Rule};
 use crate::s3::whole;
 use crate::server::leave_page_cache;
+use http::Method;
+use std::time::Duration;
 
 impl Bench {
     /// Has this policy run, as a person does.
@@ -263,4 +266,65 @@ fn a_rule_says_how_far_is_read_ahead_of_who_reads_in_order() {
     assert_eq!(furthest_ahead(0), Some(1));
     bench.apply(&rules("{type: prefetch, parameters: {depth: 16}}"));
     assert!(furthest_ahead(READ / 2) > Some(1));
+}
+
+#[test]
+fn a_rule_that_asks_how_slow_upstreams_are_holds_once_they_are() {
+    let bench = with_objects();
+    bench.apply(
+        "
+version: 1
+name: not-when-slow
+rules:
+  - id: slow
+    priority: 10
+    conditions: [{type: system_context, property: upstream_latency, operator: greater_than, value: 200ms}]
+    actions: [{type: cache, parameters: {keep: false}}]
+",
+    );
+    assert_eq!(bench.hits(&key(0), 3), 2, "it answers at once");
+    bench
+        .proxy
+        .set_rules(vec![Rule::new(Fault::Delay { by: Duration::from_secs(2) }).method("GET").times(1)]);
+    assert_eq!(bench.hits(&key(1), 2), 1, "nobody knew before");
+    let holds = || {
+        let explained = bench.document(&["policy", "explain", &format!("s3://{}/{}", super::HERE, key(2))]);
+        let rules = explained["rules"].as_array().expect("rules").iter();
+        rules.filter(|rule| rule["rule"] == "slow").any(|rule| rule["matched"] == true)
+    };
+    runtime().block_on(until("it is known", async || holds()));
+    assert_eq!(bench.hits(&key(2), 3), 0);
+    let metrics = bench.setup.command(&["status", "--metrics"]).0;
+    let waited = metrics
+        .lines()
+        .find(|line| line.starts_with("mlgw_upstream_duration_seconds_sum{upstream=\"far\",op=\"get\"}"));
+    let seconds: f64 =
+        waited.and_then(|line| line.split(' ').next_back()).expect("it is shown").parse().expect("a number");
+    assert!(seconds >= 2.0, "{seconds}");
+}
+
+#[test]
+fn a_rule_that_asks_for_how_many_accelerators_a_client_reads_hears_what_it_says() {
+    let bench = with_objects();
+    bench.apply(
+        "
+version: 1
+name: large-jobs-alone
+rules:
+  - id: small-jobs
+    priority: 10
+    conditions: [{type: system_context, property: gpu_count, operator: less_than, value: 8}]
+    actions: [{type: cache, parameters: {keep: false}}]
+",
+    );
+    let is_hit = async |workload: &str, count: &str, key: &str| {
+        let headers = [("x-mlgw-workload", workload.to_owned()), ("x-mlgw-gpu-count", count.to_owned())];
+        let answer = bench.here().call(Method::GET, &path(super::HERE, key), &headers, whole("")).await;
+        answer.expect("read").header("x-mlgw-cache") == Some("hit; tier=hot")
+    };
+    runtime().block_on(async {
+        assert!(!is_hit("small", "1", &key(0)).await);
+        until("a large one finds what it has read", async || is_hit("large", "64", &key(1)).await).await;
+        assert!(!is_hit("small", "1", &key(0)).await, "by now it would be kept");
+    });
 }

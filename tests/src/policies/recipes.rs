@@ -58,11 +58,11 @@ impl Kitchen {
         runtime().block_on(self.origin.client().put(THERE, key, object)).expect("stored");
     }
 
-    /// Reads an object of the origin through the gateway, and says whether it was here.
+    /// Reads an object of the origin through the gateway, and says whether it was kept here.
     fn is_hit(&self, key: &str) -> bool {
         let answer = runtime().block_on(self.client().get(FRONT, key)).expect("read");
         assert_eq!(answer.body, content(key, BYTES), "{key}");
-        answer.header("x-mlgw-cache").expect("it says so").starts_with("hit")
+        answer.header("x-mlgw-cache").expect("it says so").starts_with("hit; tier=hot")
     }
 
     /// Reads an object of the origin for the first time, and says how much is kept by whom.

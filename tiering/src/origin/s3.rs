@@ -37,6 +37,7 @@ use sign::Signer;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 use transport::Transport;
 use url::Base;
 
@@ -114,8 +115,9 @@ impl S3Origin {
         let turn = outgoing.turn.clone();
         // A byte at least, so that it waits for what others owe.
         self.budget.spend(1).await;
+        let begun = Instant::now();
         let answer = self.exchange(asked, outgoing).await;
-        self.counts.add(asked.operation, answer.as_ref().err());
+        self.counts.add(asked.operation, answer.as_ref().err(), begun.elapsed());
         self.counts.sent_bytes.fetch_add(turn.sent_bytes(), Relaxed);
         self.budget.owe(turn.sent_bytes());
         answer

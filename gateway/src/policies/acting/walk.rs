@@ -142,7 +142,7 @@ impl Acting {
             now: self.admin.clock.now(),
             own,
             before,
-            system: self.admin.system_facts(),
+            system: self.admin.policies.system(),
             dataset_pins: self.admin.jobs.dataset_pins(),
         });
         let looks = Arc::clone(&walk);

@@ -33,6 +33,7 @@ fn many_workloads_and_datasets_stay_within_the_limits() {
                 name: Some(long.as_str().into()),
                 user_agent: Some(long.as_str().into()),
                 batch_size: Some(0),
+                gpu_count: Some(0),
             };
             known.introduce(at, family, identity, &program);
         }

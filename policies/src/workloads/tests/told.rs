@@ -200,6 +200,15 @@ fn rules_are_told_what_is_known() {
     let mine = FactList(vec![(Property::Frequency, "", Fact::Number(5.0))]);
     let facts = AccessFacts::new(&access, (&engine, seen), &told.known, None, &program, &mine);
     assert_eq!(facts.fact(Property::Frequency, ""), Some(Fact::Number(5.0)));
+    // But for how many accelerators it reads, it knows best.
+    let mine = FactList(vec![(Property::GpuCount, "", Fact::Number(2.0))]);
+    let mut known = told.known;
+    for (said, expected) in [(None, 2.0), (Some(64), 64.0)] {
+        let identity = Identity { gpu_count: said, ..Identity::default() };
+        known.introduce(access.at_us, access.caller.family, identity, &program);
+        let facts = AccessFacts::new(&access, (&engine, seen), &known, None, &program, &mine);
+        assert_eq!(facts.fact(Property::GpuCount, ""), Some(Fact::Number(expected)));
+    }
 
     let key = "runs/x/checkpoint-5/__0_0.distcp";
     groups.wrote(1, 1, key, 10);
@@ -207,7 +216,7 @@ fn rules_are_told_what_is_known() {
     let access = Access { key, ..access };
     let seen = engine.observe(&access);
     let facts =
-        AccessFacts::new(&access, (&engine, seen), &told.known, groups.group_of(1, key), &program, &NoFacts);
+        AccessFacts::new(&access, (&engine, seen), &known, groups.group_of(1, key), &program, &NoFacts);
     for (property, value) in [
         (Property::Type, Fact::Text("checkpoint")),
         (Property::ModelFileKind, Fact::Text("checkpoint")),

@@ -1,0 +1,142 @@
+//! How the server is, for rules that ask: looked at every second.
+//!
+//! Always: who asks is told what was seen last, so that asking costs nothing. What upstreams did is told of the last seconds, and unknown while nothing
+//! was asked of any. Nothing of it outlives the process.
+
+use super::Policies;
+use super::place::{SystemFacts, percent};
+use mlgw_common::Clock;
+use mlgw_tiering::bound::Bound;
+use mlgw_tiering::{Copies, Tiers};
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+const EVERY: Duration = Duration::from_secs(1);
+/// What is read from upstreams is told of so long, and how soon they answer.
+const BANDWIDTH_OVER_MS: i64 = 10_000;
+const LATENCY_OVER_MS: i64 = 60_000;
+
+/// Looks until the policy is dropped, the first time at once.
+pub async fn run(policies: Weak<Policies>, tiers: Tiers, bound: Bound, clock: Arc<dyn Clock>) {
+    let mut asked = Asked::default();
+    loop {
+        let Some(policies) = policies.upgrade() else { return };
+        policies.set_system(look(&policies, &tiers, &bound, &*clock, &mut asked));
+        drop(policies);
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+fn look(
+    policies: &Policies,
+    tiers: &Tiers,
+    bound: &Bound,
+    clock: &dyn Clock,
+    asked: &mut Asked,
+) -> SystemFacts {
+    let (memory, hot) = (tiers.memory.metrics(), tiers.hot.metrics());
+    let copies = bound.copies().map(Copies::metrics).unwrap_or_default();
+    let upstreams = bound.origin_metrics();
+    asked.look(upstreams.iter().fold(
+        Sample { at_ms: clock.now().as_millis(), ..Sample::default() },
+        |before, (_, of)| {
+            let got = of.took.get("get").copied().unwrap_or_default();
+            Sample {
+                bytes: before.bytes + of.received_bytes,
+                answers: before.answers + got.count(),
+                nanos: before.nanos + got.nanos,
+                ..before
+            }
+        },
+    ));
+    SystemFacts {
+        place: policies.place(),
+        hot_fill: percent(hot.used_bytes, hot.used_bytes + hot.room_bytes),
+        cold_fill: percent(hot.cold_used_bytes, hot.cold_used_bytes + hot.cold_room_bytes),
+        copies_fill: percent(copies.used_bytes, copies.limit_bytes),
+        memory_fill: percent(memory.used_bytes, memory.limit_bytes),
+        bandwidth: (!upstreams.is_empty()).then(|| asked.bandwidth()),
+        upstream_latency: asked.latency(),
+    }
+}
+
+/// What upstreams had done by then, all together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    at_ms: i64,
+    bytes: u64,
+    answers: u64,
+    /// For which so long was waited.
+    nanos: u64,
+}
+
+/// What was asked of upstreams lately: samples, the oldest first.
+#[derive(Debug, Default)]
+struct Asked(VecDeque<Sample>);
+
+impl Asked {
+    fn look(&mut self, now: Sample) {
+        while self.0.get(1).is_some_and(|next| next.at_ms + LATENCY_OVER_MS <= now.at_ms) {
+            self.0.pop_front();
+        }
+        self.0.push_back(now);
+    }
+
+    /// The newest sample, and what was before so long.
+    fn since(&self, over_ms: i64) -> Option<(Sample, Sample)> {
+        let newest = self.0.back()?;
+        let before = self.0.iter().rev().find(|one| one.at_ms + over_ms <= newest.at_ms);
+        Some((*newest, *before.or_else(|| self.0.front())?))
+    }
+
+    /// Bytes a second that came.
+    fn bandwidth(&self) -> u64 {
+        let Some((newest, before)) = self.since(BANDWIDTH_OVER_MS) else { return 0 };
+        let over_ms = u64::try_from(newest.at_ms - before.at_ms).unwrap_or(0);
+        (newest.bytes - before.bytes).saturating_mul(1000).checked_div(over_ms).unwrap_or(0)
+    }
+
+    /// How long answers took to begin, in the mean; nothing when there were none.
+    fn latency(&self) -> Option<Duration> {
+        let (newest, before) = self.since(LATENCY_OVER_MS)?;
+        (newest.nanos - before.nanos).checked_div(newest.answers - before.answers).map(Duration::from_nanos)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Asked, Sample};
+    use std::time::Duration;
+
+    #[test]
+    fn what_upstreams_did_is_told_of_the_last_seconds() {
+        let mut asked = Asked::default();
+        assert_eq!((asked.bandwidth(), asked.latency()), (0, None));
+        let mut now = Sample::default();
+        for second in 0..200 {
+            now.at_ms = second * 1000;
+            asked.look(now);
+            // Of bytes 1,000 a second, then 3,000; of answers one in 20 ms each second, then none, then one in 40 ms.
+            let before = Sample { ..now };
+            match second {
+                60 => {
+                    assert_eq!((asked.bandwidth(), asked.latency()), (1000, Some(Duration::from_millis(20))))
+                }
+                110 => assert_eq!(asked.bandwidth(), 3000),
+                115 => assert_eq!(asked.latency(), Some(Duration::from_millis(20)), "lately is a minute"),
+                161 => assert_eq!((asked.bandwidth(), asked.latency()), (3000, None)),
+                199 => assert_eq!(asked.latency(), Some(Duration::from_millis(40))),
+                _ => {}
+            }
+            now.bytes += if second < 100 { 1000 } else { 3000 };
+            let (answers, nanos) = match second {
+                ..100 => (1, 20_000_000),
+                100..165 => (0, 0),
+                _ => (1, 40_000_000),
+            };
+            (now.answers, now.nanos) = (before.answers + answers, before.nanos + nanos);
+        }
+        assert!(asked.0.len() <= 62);
+    }
+}
