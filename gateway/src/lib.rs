@@ -16,6 +16,7 @@ pub mod config;
 pub mod credentials;
 pub mod diary;
 pub mod jobs;
+mod line_file;
 pub mod lockstep;
 pub mod memory;
 pub mod metrics;

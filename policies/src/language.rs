@@ -56,8 +56,8 @@ pub use value::{Kind, Value};
 pub use verdict::{Due, Seen, Tried, Verdict};
 pub use wish::{Next, Retain, Wish};
 pub use words::{
-    AccessPattern, CacheClass, CachePolicy, Environment, Evaluation, FileType, Lane, ModelFileKind,
-    Optimization, Phase, Priority, Stance, Strategy, Switch, Tier, Word,
+    AccessPattern, CachePolicy, Environment, Evaluation, FileType, Lane, ModelFileKind, Optimization, Phase,
+    Priority, Stance, Strategy, Switch, Tier, Word,
 };
 
 #[cfg(test)]

@@ -1,14 +1,13 @@
 //! A plan as a file: a line that says whose it is, and the plan's own bytes.
 //!
-//! The line is `mlgw-plan 1 CRC JSON`: version, CRC32C of the JSON in hexadecimal, and the rest. Plans have a version and a checksum of their own. Always: what is read
-//! back is what was written, and anything else is refused.
+//! The [line](crate::line_file) is `mlgw-plan 1 CRC JSON`. Plans have a version and a checksum of their own. Always: what is read back is what was
+//! written, and anything else is refused.
 
-use crc_fast::{CrcAlgorithm, checksum};
+use crate::line_file::{BadLine, Kind};
 use mlgw_policies::plan::{BadPlan, Plan};
 use serde::{Deserialize, Serialize};
 
-const MAGIC: &str = "mlgw-plan";
-const VERSION: &str = "1";
+const KIND: Kind = Kind { magic: "mlgw-plan", version: "1" };
 
 /// Whose plan it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,12 +25,9 @@ pub struct About {
 /// Why a file holds no plan.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BadFile {
-    /// It is not what was written.
-    #[error("it is damaged")]
-    Damaged,
-    /// A later program wrote it.
-    #[error("it is of version {0}, which this program does not know")]
-    Version(String),
+    /// Its line says nothing.
+    #[error(transparent)]
+    Line(#[from] BadLine),
     /// The plan in it is none.
     #[error(transparent)]
     Plan(#[from] BadPlan),
@@ -39,40 +35,20 @@ pub(super) enum BadFile {
 
 /// A file's bytes.
 pub(super) fn written(about: &About, plan: &Plan) -> Vec<u8> {
-    let json = serde_json::to_string(about).unwrap_or_default();
-    let mut bytes = format!("{MAGIC} {VERSION} {:08x} {json}\n", crc(&json)).into_bytes();
+    let mut bytes = KIND.line(about);
     bytes.extend_from_slice(&plan.to_bytes());
     bytes
 }
 
 /// What a file's bytes say.
 pub(super) fn read(bytes: &[u8]) -> Result<(About, Plan), BadFile> {
-    let end = bytes.iter().position(|byte| *byte == b'\n').ok_or(BadFile::Damaged)?;
-    let line = std::str::from_utf8(&bytes[..end]).map_err(|_| BadFile::Damaged)?;
-    let mut words = line.splitn(4, ' ');
-    let mut word = || words.next().ok_or(BadFile::Damaged);
-    if word()? != MAGIC {
-        return Err(BadFile::Damaged);
-    }
-    let version = word()?;
-    if version != VERSION {
-        return Err(BadFile::Version(version.to_owned()));
-    }
-    let (sum, json) = (word()?, word()?);
-    if sum != format!("{:08x}", crc(json)) {
-        return Err(BadFile::Damaged);
-    }
-    let about = serde_json::from_str(json).map_err(|_| BadFile::Damaged)?;
-    Ok((about, Plan::from_bytes(&bytes[end + 1..])?))
-}
-
-fn crc(text: &str) -> u64 {
-    checksum(CrcAlgorithm::Crc32Iscsi, text.as_bytes())
+    let (about, plan) = KIND.read(bytes)?;
+    Ok((about, Plan::from_bytes(plan)?))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{About, BadFile, read, written};
+    use super::{About, BadFile, BadLine, read, written};
     use mlgw_policies::plan::{Plan, Reading, Sampler};
 
     fn example() -> (About, Plan) {
@@ -99,7 +75,9 @@ mod tests {
             assert!(read(&bytes[..at]).is_err(), "cut at {at}");
         }
         let text = String::from_utf8_lossy(&bytes).replacen("mlgw-plan 1", "mlgw-plan 2", 1);
-        assert!(matches!(read(text.as_bytes()), Err(BadFile::Version(version)) if version == "2"));
+        assert!(
+            matches!(read(text.as_bytes()), Err(BadFile::Line(BadLine::Version(version))) if version == "2")
+        );
     }
 
     #[test]

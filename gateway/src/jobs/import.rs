@@ -132,16 +132,10 @@ impl Import {
         }
         let from = got.object.clone();
         let tags = if got.is_tagged { self.origin.tags(there).await? } else { Vec::new() };
-        let compression = self.gateway.compression(&Coming {
-            bucket: &self.bucket.name,
-            key: &key,
-            size: Some(size),
-            metadata: &from.metadata,
-            tags: &tags,
-            headers: None,
-        });
-        let stored = self.store(there, &key, got, compression).await?;
         let description = Description { headers: from.headers, metadata: from.metadata, tags };
+        let new = Coming::with(&self.bucket.name, &key, Some(size), &description, None);
+        let compression = self.gateway.compression(&new);
+        let stored = self.store(there, &key, got, compression).await?;
         // It counts for the bucket and for nobody's key: nobody wrote it.
         let writer = Writer { owner: self.bucket.owner.clone(), payer: String::new() };
         let mut object = stored.object(description, writer, self.clock.now().as_millis());

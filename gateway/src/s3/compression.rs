@@ -6,6 +6,7 @@
 use super::Gateway;
 use super::error::S3Error;
 use super::lanes::workload;
+use super::object_headers::Description;
 use super::request::Request;
 use crate::policies::SystemFacts;
 use crate::policies::facts::{KnownObject, ObjectFacts};
@@ -37,6 +38,18 @@ pub(crate) struct Coming<'a> {
 }
 
 impl<'a> Coming<'a> {
+    /// An object of this description.
+    pub(crate) fn with(
+        bucket: &'a str,
+        key: &'a ObjectKey,
+        size: Option<u64>,
+        description: &'a Description,
+        headers: Option<&'a HeaderMap>,
+    ) -> Self {
+        let Description { metadata, tags, .. } = description;
+        Self { bucket, key, size, metadata, tags, headers }
+    }
+
     /// The object that a request sends a part of. How large it will be nobody knows yet.
     ///
     /// # Errors

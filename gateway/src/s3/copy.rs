@@ -75,14 +75,13 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
     let (gateway, memory) = (gateway.clone(), request.memory.clone());
     let (writer, now) = (Writer::from(&*request.principal), request.now);
     gateway.check_quota(&bucket, &key, &writer.payer, Some(from.object().size))?;
-    let compression = gateway.compression(&Coming {
-        bucket: &bucket.name,
-        key: &key,
-        size: Some(from.object().size),
-        metadata: &description.metadata,
-        tags: &description.tags,
-        headers: Some(&request.head.headers),
-    });
+    let compression = gateway.compression(&Coming::with(
+        &bucket.name,
+        &key,
+        Some(from.object().size),
+        &description,
+        Some(&request.head.headers),
+    ));
     keep_alive::answer(async move {
         let range = 0..from.object().size;
         // A checksum of the whole object holds for its copy; one of parts does not.

@@ -74,14 +74,13 @@ pub async fn post_object(
     let file = StreamBody::new(Box::pin(file.frames()));
     let body = Body::new(file, &head, Payload::Unsigned, terms)?;
     gateway.check_quota(&bucket, &key, request.principal.payer(), body.decoded_length())?;
-    let compression = gateway.compression(&Coming {
-        bucket: &bucket.name,
-        key: &key,
-        size: body.decoded_length(),
-        metadata: &description.metadata,
-        tags: &description.tags,
-        headers: Some(&request.head.headers),
-    });
+    let compression = gateway.compression(&Coming::with(
+        &bucket.name,
+        &key,
+        body.decoded_length(),
+        &description,
+        Some(&request.head.headers),
+    ));
     let stored = store(gateway, memory, &bucket, &key, (body, compression), None).await?;
     if stored.bytes < *grant.length.start() {
         return Err(S3Error::new(Code::EntityTooSmall)

@@ -41,14 +41,13 @@ pub async fn put_object(gateway: &Arc<Gateway>, request: &Request<'_>, upload: U
         conditions::check_write(&conditions, current(gateway, bucket_id(&bucket), key)?.as_ref())?;
     }
     gateway.check_quota(&bucket, key, request.principal.payer(), body.decoded_length())?;
-    let compression = gateway.compression(&Coming {
-        bucket: &bucket.name,
+    let compression = gateway.compression(&Coming::with(
+        &bucket.name,
         key,
-        size: body.decoded_length(),
-        metadata: &description.metadata,
-        tags: &description.tags,
-        headers: Some(&request.head.headers),
-    });
+        body.decoded_length(),
+        &description,
+        Some(&request.head.headers),
+    ));
     let stored = store(gateway, request.memory, &bucket, key, (body, compression), None).await?;
     let object = stored.object(description, Writer::from(&*request.principal), request.now.as_millis());
     let answer = put_answer(&object);

@@ -1,7 +1,7 @@
 //! The table of settings, and the values that hold.
 
 use super::value::{Kind, Value};
-use super::words::{CacheClass, CachePolicy, Evaluation, Optimization, Phase, Strategy, Switch, Word};
+use super::words::{CachePolicy, Evaluation, Optimization, Phase, Strategy, Switch, Word};
 
 /// A row of the table.
 #[derive(Debug)]
@@ -71,8 +71,6 @@ settings! {
     CheckpointKeep = "checkpoint_keep" Kind::Count, default "1", from "1" to "1000";
     /// How much of the room for copies pins of rules may take.
     PinMax = "pin_max" Kind::Percent, default "50%";
-    /// How much of the room for copies a class may take while others want it. Not heeded yet.
-    Share = "share" Kind::Percent, default "100%", for CacheClass::WORDS;
     /// Confidence from which on a framework counts as detected.
     DetectionConfidence = "detection_confidence" Kind::Number, default "0.5", from "0" to "1";
     /// How long a workload may be silent before it counts as over.
@@ -153,7 +151,6 @@ mod tests {
         assert_eq!(Setting::of("prefetch.training"), Some((Setting::Prefetch, Some("training"))));
         assert_eq!(Setting::of("prefetch.epochs"), None);
         assert_eq!(Setting::of("learning.training"), None);
-        assert_eq!(Setting::of("share.one-pass"), Some((Setting::Share, Some("one-pass"))));
         assert!(Setting::words().all(|word| Setting::of(&word).is_some()));
     }
 }

@@ -245,22 +245,6 @@ words! {
 }
 
 words! {
-    /// What a share of a cache is for.
-    CacheClass {
-        /// Data that is read once an epoch.
-        Epochs = "epochs",
-        /// Data that is read once.
-        OnePass = "one-pass",
-        /// Data of which some is read much more than other.
-        Skewed = "skewed",
-        /// Checkpoints.
-        Checkpoints = "checkpoints",
-        /// Validation sets, model files and indexes.
-        Small = "small",
-    }
-}
-
-words! {
     /// Whether something goes on by itself.
     Switch {
         /// It does.

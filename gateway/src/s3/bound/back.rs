@@ -72,14 +72,13 @@ pub(super) async fn put_object(
     gateway.check_quota(&fronted.bucket, &name_of(id), request.principal.payer(), Some(bytes))?;
     let place = place(gateway, bytes).await?;
     let name = name_of(id);
-    let compression = gateway.compression(&Coming {
-        bucket: &fronted.bucket.name,
+    let compression = gateway.compression(&Coming::with(
+        &fronted.bucket.name,
         key,
-        size: Some(bytes),
-        metadata: &description.metadata,
-        tags: &description.tags,
-        headers: Some(&request.head.headers),
-    });
+        Some(bytes),
+        &description,
+        Some(&request.head.headers),
+    ));
     let body = (body, compression);
     let stored = store(gateway, request.memory, &fronted.bucket, &name, body, None).await?;
     let object = stored.object(description, Writer::from(&*request.principal), request.now.as_millis());

@@ -3,9 +3,7 @@
 use super::{Layer, Source};
 use crate::language::settings::{Given, Setting};
 use crate::language::value::Value;
-use crate::language::words::{
-    CacheClass, CachePolicy, Evaluation, Optimization, Phase, Strategy, Switch, Word,
-};
+use crate::language::words::{CachePolicy, Evaluation, Optimization, Phase, Strategy, Switch, Word};
 use std::sync::Arc;
 
 /// The settings that hold.
@@ -146,12 +144,6 @@ impl Settings {
     #[must_use]
     pub fn learning(&self) -> bool {
         self.word(Setting::Learning, None, Switch::On) == Switch::On
-    }
-
-    /// How much of the room for copies a class may take while others want it, 0 to 1.
-    #[must_use]
-    pub fn share(&self, class: CacheClass) -> f64 {
-        self.value(Setting::Share, Some(class.name())).and_then(Value::size).unwrap_or(100.0) / 100.0
     }
 
     /// Confidence from which on a framework counts as detected.

@@ -133,7 +133,7 @@ fn the_rest_of_a_file() {
         ),
         (
             "version: 1\nsettings: {prefetch.trainin: balanced}",
-            "policy.yaml:2:12: settings.prefetch.trainin: \"prefetch.trainin\" is no setting; did you mean \"prefetch.training\"? (one of evaluation, optimization, prefetch, cache, learning, learning_step_max, prefetch_depth_min, prefetch_depth_max, prefetch_bytes_max, checkpoint_keep, pin_max, share, detection_confidence, workload_idle)",
+            "policy.yaml:2:12: settings.prefetch.trainin: \"prefetch.trainin\" is no setting; did you mean \"prefetch.training\"? (one of evaluation, optimization, prefetch, cache, learning, learning_step_max, prefetch_depth_min, prefetch_depth_max, prefetch_bytes_max, checkpoint_keep, pin_max, detection_confidence, workload_idle)",
         ),
         (
             "version: 1\nenvironments: {prod: {}}",
