@@ -36,7 +36,8 @@ class Row:
         measured, target = three_digits(self.measured), three_digits(self.target)
         worse, better = (target, measured) if self.at_least else (measured, target)
         if worse <= better:
-            return worse / better if better else 1.0
+            # Of what is below 0 no quotient says how good it is.
+            return worse / better if worse >= 0 < better else 1.0
         return worse / better if better > 0 else math.inf
 
     def missed(self, slack=1.0):
