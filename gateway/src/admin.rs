@@ -29,6 +29,7 @@ mod policy_figures;
 pub(crate) mod policy_objects;
 mod policy_outcomes;
 mod policy_plan;
+mod policy_spare;
 mod probes;
 mod settings;
 mod signed;
@@ -64,7 +65,9 @@ pub use policy_explain::{
 };
 pub use policy_figures::PolicyStatus;
 pub use policy_outcomes::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
-pub use policy_plan::{DeedInfo, DeletionInfo, NotJudged, PlanCursor, PlanExample, PlanPage, PlanRequest};
+pub use policy_plan::{
+    DeedInfo, DeletionInfo, NotJudged, PlanCursor, PlanExample, PlanPage, PlanRequest, SuperfluousInfo,
+};
 pub use settings::{SettingInfo, SettingList};
 pub use status::{
     CatalogueStatus, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, Shortage, Status,

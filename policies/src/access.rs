@@ -24,14 +24,34 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Who asks with this key, user agent and name of a workload from this address.
+    /// Who asks with this key from this address. A family are those who give themselves one name; of those who give none, those of one user agent.
     #[must_use]
     pub fn of(access_key: &str, agent: &[u8], workload: Option<&str>, address: &[u8]) -> Self {
-        let named = xxh3_64_with_seed(workload.unwrap_or_default().as_bytes(), u64::from(workload.is_some()));
-        let family = xxh3_64_with_seed(agent, xxh3_64_with_seed(access_key.as_bytes(), named));
+        let key = xxh3_64_with_seed(access_key.as_bytes(), u64::from(workload.is_some()));
+        let family = match workload {
+            Some(name) => xxh3_64_with_seed(name.as_bytes(), key),
+            None => {
+                let (before, after) = without_features(agent);
+                let seed = xxh3_64_with_seed(before, key);
+                if after.is_empty() { seed } else { xxh3_64_with_seed(after, seed) }
+            }
+        };
         Self { id: xxh3_64_with_seed(address, family), family }
     }
 }
+
+/// What comes before and after the word of a user agent in which SDKs of AWS say what they do in a single request: `m/E,D`. It is another one for
+/// another request, and not even in one order.
+fn without_features(agent: &[u8]) -> (&[u8], &[u8]) {
+    let Some(begin) = agent.windows(FEATURES.len()).position(|word| word == FEATURES) else {
+        return (agent, &[]);
+    };
+    let rest = &agent[begin + FEATURES.len()..];
+    let end = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
+    (&agent[..begin], &rest[end..])
+}
+
+const FEATURES: &[u8] = b" m/";
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,14 +82,39 @@ mod tests {
         assert_eq!(caller, Caller::of("AK", b"boto3", Some("train"), &[127, 0, 0, 1]));
         let neighbour = Caller::of("AK", b"boto3", Some("train"), &[127, 0, 0, 2]);
         assert!(neighbour.id != caller.id && neighbour.family == caller.family);
+        assert_eq!(
+            caller,
+            Caller::of("AK", b"torch", Some("train"), &[127, 0, 0, 1]),
+            "who has a name is one"
+        );
         for other in [
             Caller::of("AL", b"boto3", Some("train"), &[127, 0, 0, 1]),
-            Caller::of("AK", b"boto4", Some("train"), &[127, 0, 0, 1]),
             Caller::of("AK", b"boto3", Some("serve"), &[127, 0, 0, 1]),
             Caller::of("AK", b"boto3", Some(""), &[127, 0, 0, 1]),
             Caller::of("AK", b"boto3", None, &[127, 0, 0, 1]),
         ] {
             assert!(other.id != caller.id && other.family != caller.family);
         }
+    }
+
+    #[test]
+    fn what_an_agent_says_of_a_single_request_makes_nobody_another() {
+        let of = |agent: &str| Caller::of("AK", agent.as_bytes(), None, &[127, 0, 0, 1]);
+        let get =
+            "Boto3/1.44.2 md/Botocore#1.44.2 ua/2.1 os/linux m/Z,b,D,E cfg/retry-mode#legacy Botocore/1.44.2";
+        assert_eq!(of(get), of(&get.replace("m/Z,b,D,E", "m/D,U,Z,E,b")));
+        assert_eq!(of("a m/Z"), of("a m/U"));
+        let others = [
+            get.replace("1.44.2", "1.45.0"),
+            get.replace("legacy", "standard"),
+            "a m/Z b".into(),
+            "a b".into(),
+            "a".into(),
+        ];
+        let mut families: Vec<u64> =
+            others.iter().map(|agent| of(agent).family).chain([of(get).family]).collect();
+        families.sort_unstable();
+        families.dedup();
+        assert_eq!(families.len(), 6);
     }
 }

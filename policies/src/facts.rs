@@ -93,10 +93,17 @@ impl<'a> AccessFacts<'a> {
             Some(Pattern::Epochs(Order::Ranged)) => AccessPattern::Ranged,
             Some(Pattern::OnePass) => AccessPattern::OnePass,
             Some(Pattern::Skewed) => AccessPattern::Skewed,
+            // What was written and not read yet may be anything that its name does not say it is not.
+            Some(Pattern::Checkpoint) if self.is_of_else() => AccessPattern::Unknown,
             Some(Pattern::Checkpoint) => AccessPattern::Checkpoint,
             Some(Pattern::Validation) => AccessPattern::Validation,
             None => AccessPattern::Unknown,
         }
+    }
+
+    /// Whether its name says that it is no part of a model.
+    fn is_of_else(&self) -> bool {
+        self.file_type.is_some_and(|one| !matches!(one, FileType::Checkpoint | FileType::Model))
     }
 
     fn of_workload(&self, property: Property) -> Option<Fact<'_>> {

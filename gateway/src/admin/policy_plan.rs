@@ -5,6 +5,7 @@ use super::policy::{PolicyText, files, refused};
 use super::policy_objects::Behind;
 use super::{Admin, ApiError};
 use crate::policies::PolicyError;
+use crate::policies::acting::groups::Spare;
 use crate::policies::plan::{Deed, Extent, Plan, not_judged};
 use crate::s3::error::S3Error;
 use axum::Json;
@@ -13,8 +14,9 @@ use axum::extract::State;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::PLAN_OBJECTS_MAX;
 use mlgw_policies::at_rest::Note;
-use mlgw_policies::language::Word as _;
+use mlgw_policies::language::{ActionKind, Program, Word as _};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Files that are not to run yet.
@@ -60,6 +62,10 @@ pub struct PlanPage {
     pub not_judged: Vec<NotJudged>,
     /// Checkpoints that the running policy deletes, on the first page.
     pub deletions: Vec<DeletionInfo>,
+    /// Checkpoints that it lets stay and the other one would not, on the first page.
+    pub superfluous: Vec<SuperfluousInfo>,
+    /// What the other one asks for that this server cannot do, on the first page.
+    pub impossible: Vec<String>,
     /// Where the next page begins; none after the last.
     pub next: Option<PlanCursor>,
 }
@@ -96,6 +102,23 @@ pub struct DeletionInfo {
     pub noted: String,
     /// When it is deleted, unless it is read or written before, or the policy changes.
     pub due: String,
+    /// How many objects it has.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A checkpoint that another policy would let go.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SuperfluousInfo {
+    /// Its prefix.
+    pub objects: String,
+    /// The rule that keeps others.
+    pub rule: String,
+    /// Whether it would be deleted, and not only go down.
+    pub is_deleted: bool,
+    /// How long the deletion would wait.
+    pub grace_seconds: u64,
     /// How many objects it has.
     pub files: u64,
     /// Their bytes.
@@ -142,10 +165,11 @@ impl Admin {
         let other = self.policies.compile(files).map_err(|wrong| refused(PolicyError::Wrong(wrong)))?;
         let running = self.policies.running();
         let (system, now) = (self.policies.system(), self.clock.now());
-        let mut plan = Plan::default();
+        let mut plan = Plan { below: self.tiers.hot.has_below(), ..Plan::default() };
         let next = self.each_object(from, limit, &mut |looked| {
             let object = self.known(looked.bucket, looked.key, looked.object)?;
-            plan.look((&running.program, &other), &object, &system, now);
+            let checkpoint = self.generation(looked.bucket.id, looked.key.as_str());
+            plan.look((&running.program, &other), (&object, checkpoint), &system, now);
             Ok(())
         });
         let next = next.map_err(S3Error::from)?;
@@ -157,6 +181,12 @@ impl Admin {
             deeds: plan.deeds.into_iter().map(told).collect(),
             not_judged: not_judged(&running.program, &other).into_iter().map(asks).collect(),
             deletions: if from.is_none() { self.deletions() } else { Vec::new() },
+            superfluous: if from.is_none() {
+                self.superfluous(&running.program, &other)?
+            } else {
+                Vec::new()
+            },
+            impossible: if from.is_none() { self.impossible(&other) } else { Vec::new() },
             next: next.map(|next| PlanCursor {
                 bucket: next.bucket,
                 key: next.key.map(|key| key.as_str().to_owned()),
@@ -166,6 +196,37 @@ impl Admin {
 }
 
 impl Admin {
+    /// The checkpoints that `other` would let go and `running` does not.
+    fn superfluous(&self, running: &Program, other: &Program) -> Result<Vec<SuperfluousInfo>, ApiError> {
+        let names = self.bucket_names();
+        let told = |Spare { is_deleted, of, .. }: Spare| SuperfluousInfo {
+            objects: format!("s3://{}/{}", names.get(&of.bucket).map_or("", String::as_str), of.prefix),
+            rule: of.rule,
+            is_deleted,
+            grace_seconds: if is_deleted { of.grace.as_secs() } else { 0 },
+            files: of.files,
+            bytes: of.bytes,
+        };
+        let of = |program| self.spare(program).map_err(S3Error::from);
+        let now: BTreeSet<(String, bool)> =
+            of(running)?.into_iter().map(told).map(|one| (one.objects, one.is_deleted)).collect();
+        let then = of(other)?.into_iter().map(told);
+        Ok(then.filter(|one| !now.contains(&(one.objects.clone(), one.is_deleted))).collect())
+    }
+
+    /// What rules ask for that no server can do that is set up so.
+    fn impossible(&self, other: &Program) -> Vec<String> {
+        let (has_cold, has_upstream) = self.tiers.hot.has_below();
+        let mut impossible = Vec::new();
+        if other.acts(ActionKind::Spill) && !has_cold && !has_upstream {
+            impossible.push(
+                "Nothing is spilled: there is no tier below the hot one (cold.dirs, cold.upstream)."
+                    .to_owned(),
+            );
+        }
+        impossible
+    }
+
     fn deletions(&self) -> Vec<DeletionInfo> {
         let names = self.bucket_names();
         let told = |note: Note| DeletionInfo {

@@ -17,7 +17,7 @@ mod compressing;
 mod deleting;
 mod effects;
 mod found;
-mod groups;
+pub(crate) mod groups;
 mod segments;
 pub mod standing;
 mod walk;

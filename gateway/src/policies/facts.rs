@@ -5,6 +5,7 @@
 
 use super::place::SystemFacts;
 use mlgw_common::Timestamp;
+use mlgw_policies::checkpoints::model_file_kind;
 use mlgw_policies::language::{Fact, Facts, FileType, Program, Property, Tier, Word as _, fact_of_key};
 use std::time::Duration;
 
@@ -69,6 +70,7 @@ impl<'a> ObjectFacts<'a> {
         match property {
             Property::Bucket => Some(Fact::Text(&object.bucket)),
             Property::Size => Some(Fact::Bytes(object.size)),
+            Property::ModelFileKind => model_file_kind(&object.key).map(|kind| Fact::Text(kind.name())),
             Property::Type => self.file_type.map(|one| Fact::Text(one.name())),
             Property::Tags => Some(Fact::List(&self.tags)),
             Property::Tag => value_of(&object.tags, name),

@@ -2,6 +2,7 @@
 //!
 //! Pure. Only what is known of objects at rest decides: rules that ask how objects are read are named instead ([`not_judged`]).
 
+use super::acting::groups::InCheckpoint;
 use super::facts::{KnownObject, ObjectFacts};
 use super::place::SystemFacts;
 use mlgw_common::Timestamp;
@@ -46,20 +47,24 @@ pub struct Plan {
     pub changed: u64,
     /// What would, by rule and action: at most as many as both policies have actions.
     pub deeds: BTreeMap<Deed, Extent>,
+    /// Whether there is a cold tier, and an upstream that takes segments.
+    pub below: (bool, bool),
 }
 
 impl Plan {
-    /// Looks at one object.
+    /// Looks at one object. Of one that is of a checkpoint it is known of which generation, if that is complete.
     pub fn look(
         &mut self,
         (running, other): (&Program, &Program),
-        object: &KnownObject,
+        (object, checkpoint): (&KnownObject, Option<Option<u32>>),
         system: &SystemFacts,
         now: Timestamp,
     ) {
         self.objects += 1;
         let facts = |program| ObjectFacts::new(program, object, system, now);
-        let (old_facts, new_facts) = (facts(running), facts(other));
+        let (old_rest, new_rest) = (facts(running), facts(other));
+        let old_facts = InCheckpoint { checkpoint, rest: &old_rest };
+        let new_facts = InCheckpoint { checkpoint, rest: &new_rest };
         let (old, new) = (resolve(running.due(&old_facts)), resolve(other.due(&new_facts)));
         let all = |one: &mlgw_policies::language::Resolved<'_>| one.done.len() + one.observed.len();
         if all(&old) + all(&new) == 0 {
@@ -82,10 +87,11 @@ impl Plan {
     }
 
     fn add(&mut self, deed: Deed, due: &Due<'_>, object: &KnownObject, why: impl FnOnce() -> String) {
+        let is_moved = moves(due.wish, object.tier, self.below);
         let extent = self.deeds.entry(deed).or_default();
         extent.objects += 1;
         extent.bytes += object.size;
-        extent.moved_bytes += if moves(due.wish, object.tier) { object.size } else { 0 };
+        extent.moved_bytes += if is_moved { object.size } else { 0 };
         if extent.examples.len() < PLAN_EXAMPLES {
             extent.examples.push((format!("s3://{}/{}", object.bucket, object.key), why()));
         }
@@ -116,12 +122,11 @@ fn is_same(one: &Due<'_>, other: &Due<'_>) -> bool {
 }
 
 /// Whether the wish moves the bytes of an object that is in `tier`.
-fn moves(wish: &Wish, tier: Option<Tier>) -> bool {
+fn moves(wish: &Wish, tier: Option<Tier>, (has_cold, has_upstream): (bool, bool)) -> bool {
     match (wish, tier) {
         (Wish::Promote { .. }, Some(tier)) => matches!(tier, Tier::Cold | Tier::Upstream),
-        (Wish::Spill { upstream, .. }, Some(tier)) => {
-            matches!(tier, Tier::Hot | Tier::Memory) || (*upstream && tier == Tier::Cold)
-        }
+        (Wish::Spill { .. }, Some(Tier::Hot | Tier::Memory)) => has_cold || has_upstream,
+        (Wish::Spill { upstream, .. }, Some(Tier::Cold)) => *upstream && has_upstream,
         _ => false,
     }
 }
@@ -133,7 +138,6 @@ pub fn not_judged(running: &Program, other: &Program) -> Vec<(String, Vec<String
         let conditions = rule.rule.conditions.iter().filter(|one| {
             matches!(one.of, ConditionType::AccessPattern | ConditionType::WorkloadContext)
                 && one.property != Property::Framework
-                || matches!(one.property, Property::ModelFileKind | Property::CheckpointGeneration)
         });
         let mut words: Vec<_> = conditions.map(mlgw_policies::language::Condition::word).collect();
         words.dedup();
@@ -187,7 +191,7 @@ rules:
         let (mut plan, system) = (Plan::default(), SystemFacts::default());
         let objects = [("1.new", Tier::Hot), ("2.new", Tier::Cold), ("3.old", Tier::Hot), ("4", Tier::Hot)];
         for (key, tier) in objects {
-            plan.look((&old, &new), &object(key, tier), &system, Timestamp(0));
+            plan.look((&old, &new), (&object(key, tier), None), &system, Timestamp(0));
         }
         assert_eq!((plan.objects, plan.changed), (4, 3));
         let told: Vec<_> = plan
@@ -216,8 +220,33 @@ rules:
     fn the_same_policy_changes_nothing() {
         let (mut plan, program) = (Plan::default(), program(OLD));
         let system = SystemFacts::default();
-        plan.look((&program, &program), &object("3.old", Tier::Hot), &system, Timestamp(0));
+        plan.look((&program, &program), (&object("3.old", Tier::Hot), None), &system, Timestamp(0));
         assert_eq!((plan.changed, plan.deeds.len()), (0, 0));
+    }
+
+    #[test]
+    fn generations_are_known_and_nothing_moves_where_there_is_nowhere_to_go() {
+        let rules = "
+version: 1
+rules:
+- id: old-ones
+  conditions: [{type: file_context, property: checkpoint_generation, operator: greater_or_equal, value: 1}]
+  actions: [{type: spill}]
+";
+        let (old, new, system) = (program("version: 1"), program(rules), SystemFacts::default());
+        for (below, moved_bytes) in [((false, false), 0), ((true, false), 10), ((false, true), 10)] {
+            let mut plan = Plan { below, ..Plan::default() };
+            for (key, checkpoint) in
+                [("a", None), ("b", Some(None)), ("c", Some(Some(0))), ("d", Some(Some(1)))]
+            {
+                plan.look((&old, &new), (&object(key, Tier::Hot), checkpoint), &system, Timestamp(0));
+            }
+            assert_eq!(
+                plan.deeds.values().map(|of| (of.objects, of.moved_bytes)).collect::<Vec<_>>(),
+                [(1, moved_bytes)]
+            );
+        }
+        assert_eq!(not_judged(&old, &new), []);
     }
 
     #[test]

@@ -306,7 +306,19 @@ fn a_deletion_waits_its_grace_is_called_off_by_a_rollback_and_never_takes_the_ne
         // Somebody still writes it, or gave up.
         put(&client, &first_of(400), 20_000).await;
     });
+    let planned = |parameters: &str| {
+        write(bench.room.path(), "q.yaml", &format!("version: 1\nrules:\n{}", retain(parameters)));
+        let plan = bench.ask(&["policy", "plan", &bench.room.path().join("q.yaml").display().to_string()]);
+        let rows = plan["superfluous"].as_array().expect("checkpoints").clone();
+        let row =
+            |one: &Value| (one["objects"].as_str().expect("a prefix").to_owned(), one["is_deleted"] == true);
+        rows.iter().map(row).collect::<Vec<_>>()
+    };
+    let step = |step: u32| format!("s3://lake/run/step-{step}/");
+    until("what would go is known before", || planned("keep_last: 2") == [(step(100), false)]);
+    assert_eq!(planned("keep_last: 1, delete: true, grace: 1h"), [(step(100), true), (step(200), true)]);
     bench.apply(&retain("keep_last: 2"));
+    assert_eq!(planned("keep_last: 2"), [], "nothing would be otherwise");
     bench.apply(&retain("keep_last: 1, delete: true, grace: 1h"));
     let prefixes = || bench.deletions().into_iter().map(|(prefix, _)| prefix).collect::<Vec<_>>();
     until("two wait", || prefixes() == ["s3://lake/run/step-100/", "s3://lake/run/step-200/"]);

@@ -259,8 +259,10 @@ fn a_plan_says_what_would_move_and_what_would_stop() {
     assert_eq!((&down["change"], &down["action"]), (&"starts".into(), &"spill".into()));
     assert_eq!(
         (&down["objects"], &down["bytes"], &down["moved_bytes"]),
-        (&2.into(), &5000.into(), &5000.into())
+        (&2.into(), &5000.into(), &0.into())
     );
+    let nowhere = plan["impossible"][0].as_str().expect("why nothing moves");
+    assert!(nowhere.starts_with("Nothing is spilled: there is no tier below the hot one"), "{nowhere}");
     assert_eq!(down["examples"][0]["object"], "s3://lake/train/0.tar");
     let reason = down["examples"][0]["reason"].as_str().expect("a sentence");
     let expected =
@@ -276,6 +278,17 @@ fn a_plan_says_what_would_move_and_what_would_stop() {
     assert!(said.contains("Not to be judged before objects are read: busy (reads).\n"), "{said}");
     assert!(said.ends_with("3 of 3 objects would be treated otherwise.\n"), "{said}");
     assert_eq!(bench.kinds(), ["apply"], "nothing changed");
+    server.stop();
+    let cold = bench.room.path().join("cold");
+    std::fs::create_dir(&cold).expect("made");
+    let Bench { room: _room, setup } = bench;
+    let setup = setup.with("cold.dirs", cold.display());
+    let server = setup.start();
+    let (said, _) = setup.command(&["--output", "json", "policy", "plan", &tars]);
+    let plan: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let down = plan["deeds"].as_array().expect("deeds").iter().find(|deed| deed["rule"] == "tars-down");
+    assert_eq!(down.expect("it spills")["moved_bytes"], 5000);
+    assert_eq!(plan["impossible"], json!([]));
     server.stop();
 }
 

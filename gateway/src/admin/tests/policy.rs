@@ -6,7 +6,7 @@ use crate::admin::{
     ActionInfo, ApplyRequest, ConditionSeen, DatasetOutcomes, DeedInfo, DeletionInfo, EffectivePolicy,
     Explanation, FactInfo, FreezeRequest, KeptInfo, LostAction, NotJudged, ObjectInfo, PlanCursor,
     PlanExample, PlanPage, PlanRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyText,
-    PolicyVersionInfo, RecommendationInfo, RollbackRequest, RuleTried,
+    PolicyVersionInfo, RecommendationInfo, RollbackRequest, RuleTried, SuperfluousInfo,
 };
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -69,6 +69,8 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
         deeds: vec![deed],
         not_judged: vec![NotJudged { rule: "r".into(), asks: vec!["a".into()] }],
         deletions: vec![DeletionInfo::default()],
+        superfluous: vec![SuperfluousInfo::default()],
+        impossible: vec!["spill".into()],
         next: Some(PlanCursor { bucket: "b".into(), key: None }),
         ..PlanPage::default()
     };

@@ -6,10 +6,11 @@ use crate::cli::client::Client;
 use crate::cli::output::{Out, columns};
 use crate::cli::progress::Progress;
 use crate::cli::{CliError, Global, discover};
-use crate::config::ByteSize;
+use crate::config::{ByteSize, Value as _};
 use clap::Args;
 use http::Method;
 use mlgw_common::limits::PLAN_EXAMPLES;
+use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct PlanArgs {
@@ -83,6 +84,20 @@ fn table(plan: &PlanPage) -> String {
             "{} ({files} objects, {size}) is deleted at {} because rule {} keeps others.\n",
             one.objects, one.due, one.rule
         );
+    }
+    for one in &plan.superfluous {
+        let (files, size, rule) = (one.files, ByteSize(one.bytes).human(), &one.rule);
+        let then = match (one.is_deleted, Duration::from_secs(one.grace_seconds)) {
+            (true, grace) => {
+                format!("would go down, and be deleted after {}", grace.to_text())
+            }
+            (false, _) => "would go down".to_owned(),
+        };
+        text +=
+            &format!("{} ({files} objects, {size}) {then}, because rule {rule} keeps others.\n", one.objects);
+    }
+    for one in &plan.impossible {
+        text += &format!("{one}\n");
     }
     let (objects, changed) = (plan.objects, plan.changed);
     text + &format!("{changed} of {objects} objects would be treated otherwise.\n")

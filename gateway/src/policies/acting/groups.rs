@@ -6,7 +6,7 @@
 use mlgw_metadata::schema::Bucket;
 use mlgw_policies::at_rest::{Area, Areas, By, Claim, Superfluous};
 use mlgw_policies::checkpoints::{Checkpoints, Generation, Keep, Limits, SeriesId};
-use mlgw_policies::language::{Fact, Facts, FileType, Property, Retain, Wish, Word as _};
+use mlgw_policies::language::{Fact, Facts, FileType, Layer, Program, Property, Retain, Wish, Word as _};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Files of checkpoints that are collected before they are told in the order of time: at some 150 bytes each 15 MB.
@@ -91,28 +91,43 @@ pub(super) fn pin_newest(of: &Checkpoints, keep: u32, is_meant: impl Fn(u64) -> 
     }
 }
 
-/// The facts of an object of ours, which is of this checkpoint.
-pub(super) struct InCheckpoint<'a> {
-    pub(super) checkpoint: Option<Generation<'a>>,
-    pub(super) rest: &'a dyn Facts,
+/// The facts of an object of ours.
+pub(crate) struct InCheckpoint<'a> {
+    /// Of one that belongs to a checkpoint, the generation of that if it is complete.
+    pub(crate) checkpoint: Option<Option<u32>>,
+    /// The others.
+    pub(crate) rest: &'a dyn Facts,
 }
 
 impl Facts for InCheckpoint<'_> {
     fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
-        match (property, &self.checkpoint) {
+        match (property, self.checkpoint) {
             // What the engine has heard of it may be less.
-            (Property::CheckpointGeneration, one) => {
-                one.and_then(|one| one.generation).map(|number| Fact::Number(number.into()))
-            }
+            (Property::CheckpointGeneration, one) => one.flatten().map(|number| Fact::Number(number.into())),
             (Property::Type, Some(_)) => Some(Fact::Text(FileType::Checkpoint.name())),
             _ => self.rest.fact(property, name),
         }
     }
 }
 
+/// Whether a person wrote a rule of a program, in a policy; by its rank.
+pub(crate) fn is_of_person(program: &Program, rank: usize) -> bool {
+    let layer = program.rules().get(rank).map(|rule| rule.source.layer);
+    matches!(layer, Some(Layer::Custom | Layer::Environment | Layer::Hardware))
+}
+
+/// A checkpoint that a rule lets go.
+pub(crate) struct Spare {
+    by: By,
+    /// Whether it is to be deleted.
+    pub(crate) is_deleted: bool,
+    /// Which.
+    pub(crate) of: Superfluous,
+}
+
 /// What rules say of which checkpoints stay.
 #[derive(Default)]
-pub(super) struct Retained {
+pub(crate) struct Retained {
     of: BTreeMap<SeriesId, Said>,
     /// How good checkpoints are, by bucket and prefix.
     measures: HashMap<(u64, String), f64>,
@@ -128,7 +143,7 @@ struct Said {
 
 impl Retained {
     /// A rule speaks of an object that is of `one`; `entry` is its user metadata by name. Of several rules the strongest is heard for a run.
-    pub(super) fn hear<'m>(
+    pub(crate) fn hear<'m>(
         &mut self,
         one: &Generation<'_>,
         (by, retain, by_person): (&By, &Retain, bool),
@@ -150,6 +165,20 @@ impl Retained {
     /// What may go: unpinned and moved down, by claims on it; those that are to be deleted are returned.
     pub(super) fn superfluous(&self, own: &Checkpoints, areas: &mut Areas) -> Vec<Superfluous> {
         let mut doomed = Vec::new();
+        for Spare { by, is_deleted, of } in self.spare(own) {
+            let area = Area::Checkpoint(of.bucket, of.prefix.as_str().into());
+            let down = Wish::Spill { upstream: false, after: std::time::Duration::ZERO };
+            for wish in [Wish::Unpin, down] {
+                areas.add(area.clone(), Claim { by: by.clone(), wish });
+            }
+            doomed.extend(is_deleted.then_some(of));
+        }
+        doomed
+    }
+
+    /// The same, run by run and the oldest first.
+    pub(crate) fn spare(&self, own: &Checkpoints) -> Vec<Spare> {
+        let mut spare = Vec::new();
         for (series, Said { by, retain, by_person, prefixes }) in &self.of {
             let keep = Keep {
                 last: retain.keep_last,
@@ -163,25 +192,19 @@ impl Retained {
             };
             for id in own.retain(*series, keep, &measure) {
                 let Some(one) = own.group(id).filter(|one| prefixes.contains(one.prefix)) else { continue };
-                let area = Area::Checkpoint(one.bucket, one.prefix.into());
-                let down = Wish::Spill { upstream: false, after: std::time::Duration::ZERO };
-                for wish in [Wish::Unpin, down] {
-                    areas.add(area.clone(), Claim { by: by.clone(), wish });
-                }
-                if retain.delete && *by_person {
-                    doomed.push(Superfluous {
-                        bucket: one.bucket,
-                        prefix: one.prefix.to_owned(),
-                        rule: by.rule.to_string(),
-                        grace: retain.grace,
-                        touched_ms: i64::try_from(one.last_us / 1000).unwrap_or(i64::MAX),
-                        files: one.files.into(),
-                        bytes: one.bytes,
-                    });
-                }
+                let of = Superfluous {
+                    bucket: one.bucket,
+                    prefix: one.prefix.to_owned(),
+                    rule: by.rule.to_string(),
+                    grace: retain.grace,
+                    touched_ms: i64::try_from(one.last_us / 1000).unwrap_or(i64::MAX),
+                    files: one.files.into(),
+                    bytes: one.bytes,
+                };
+                spare.push(Spare { by: by.clone(), is_deleted: retain.delete && *by_person, of });
             }
         }
-        doomed
+        spare
     }
 }
 
@@ -250,7 +273,7 @@ mod tests {
         assert!(others.is_empty());
         let fact = |step| {
             let (name, rest) = (key(step, FILES[0]), &NoFacts);
-            let checkpoint = own.group_of(1, &name);
+            let checkpoint = own.group_of(1, &name).map(|one| one.generation);
             let facts = InCheckpoint { checkpoint, rest };
             match facts.fact(Property::CheckpointGeneration, "") {
                 Some(Fact::Number(number)) => Some(number),

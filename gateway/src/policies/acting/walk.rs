@@ -3,7 +3,7 @@
 use super::Acting;
 use super::compressing::{Loose, is_loose};
 use super::found::{Evicted, Found, candidate};
-use super::groups::{Finding, InCheckpoint, own_buckets, pin_newest, put_right};
+use super::groups::{Finding, InCheckpoint, is_of_person, own_buckets, pin_newest, put_right};
 use crate::admin::policy_objects::{Behind, Looked};
 use crate::policies::SystemFacts;
 use crate::policies::facts::{KnownObject, ObjectFacts};
@@ -12,7 +12,7 @@ use mlgw_metadata::ReadError;
 use mlgw_policies::at_rest::{Area, Areas, Claim, Compress, Deeds, Move, Scope, claims_of};
 use mlgw_policies::checkpoints::Checkpoints;
 use mlgw_policies::engine::Unread;
-use mlgw_policies::language::{Fact, Facts, Layer, Program, Property, Setting, Target, Wish, resolve};
+use mlgw_policies::language::{Fact, Facts, Program, Property, Setting, Target, Wish, resolve};
 use mlgw_tiering::PinnedCopies;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -224,8 +224,9 @@ impl Walk {
                 };
                 let mut facts = facts;
                 facts.access = Some(access);
+                let checkpoint = group.map(|one| one.generation);
                 let facts: &dyn Facts =
-                    if is_own { &InCheckpoint { checkpoint: group, rest: &facts } } else { &facts };
+                    if is_own { &InCheckpoint { checkpoint, rest: &facts } } else { &facts };
                 let resolved = resolve(self.program.due(facts));
                 let mut said = Said { claims: Vec::new(), dataset, idle };
                 for (target, claim) in claims_of(&self.program, resolved.done.iter()) {
@@ -235,7 +236,7 @@ impl Walk {
                                 let entry = known.metadata.iter().find(|(of, _)| of == name);
                                 entry.map(|(_, value)| value.as_str())
                             };
-                            let by_person = self.is_of_person(claim.by.rank);
+                            let by_person = is_of_person(&self.program, claim.by.rank);
                             found.retained.hear(one, (&claim.by, retain, by_person), entry);
                         }
                         continue;
@@ -261,12 +262,6 @@ impl Walk {
                 said
             })
         })
-    }
-
-    /// Whether a person wrote a rule, in a policy.
-    fn is_of_person(&self, rank: usize) -> bool {
-        let layer = self.program.rules().get(rank).map(|rule| rule.source.layer);
-        matches!(layer, Some(Layer::Custom | Layer::Environment | Layer::Hardware))
     }
 
     fn note_own(&self, found: &mut Found, looked: &Looked<'_>, deeds: Deeds) -> Result<(), ReadError> {
