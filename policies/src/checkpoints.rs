@@ -11,10 +11,12 @@
 mod group;
 mod kind;
 mod layout;
+mod must_stay;
 mod retain;
 
 pub use kind::model_file_kind;
 pub use layout::Layout;
+pub use must_stay::MustStay;
 pub use retain::Keep;
 
 use group::{Group, Habits};
@@ -187,6 +189,12 @@ impl Checkpoints {
         let own = layout::place(key).map(|place| place.prefix);
         let folders = key.match_indices('/').map(|(at, _)| &key[..=at]).filter(move |_| own.is_none());
         own.into_iter().chain(folders)
+    }
+
+    /// The prefix of the checkpoint of which a key is a file.
+    #[must_use]
+    pub fn prefix_of(key: &str) -> Option<&str> {
+        layout::place(key).map(|place| place.prefix)
     }
 
     /// As [`Checkpoints::listed`], but of what is known already nothing is heard: not even that it is older than it was.

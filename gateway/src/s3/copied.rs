@@ -7,6 +7,7 @@ use super::conditions::{OF_COPY_SOURCE, Verdict};
 use super::copy_source::Source;
 use super::error::{Code, S3Error};
 use super::get::{Found, current};
+use super::noted;
 use super::object_headers::Description;
 use super::reader::BodyReader;
 use super::request::Request;
@@ -54,7 +55,9 @@ impl Copied {
                 let object = current(gateway, bucket_id(&bucket), &key)?;
                 let object =
                     object.ok_or_else(|| S3Error::new(Code::NoSuchKey).field("Key", key.as_str()))?;
-                Self::Ours(Box::new(Found { bucket, key, object }))
+                let found = Found { bucket, key, object };
+                noted::copied_from(gateway, &found);
+                Self::Ours(Box::new(found))
             }
         };
         let object = copied.object();

@@ -108,6 +108,12 @@ pub(super) fn read(
     gateway.keeper.note(&policy::Request { asking, bucket, key: &found.key, op: Op::Read, size }, range)
 }
 
+/// One of our own objects is about to be copied: whoever does that wants it.
+pub(super) fn copied_from(gateway: &Gateway, found: &Found) {
+    let (bucket, key) = (found.bucket.bucket_id(), found.key.as_str());
+    gateway.keeper.ask(|decider, now_us| decider.watched.touch(now_us, bucket.0, key));
+}
+
 /// Whether a read may come to wait for a disk: it is of many bytes, or others wait already. Those that are over at once need no place in a lane.
 pub(super) fn may_wait(gateway: &Gateway, range: &Range<u64>) -> bool {
     range.end - range.start > INLINE_READ_BYTES_MAX || gateway.tiers.hot.queues().are_busy()

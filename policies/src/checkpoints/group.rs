@@ -231,6 +231,13 @@ impl Group {
         if is_of_folder { is_sealed || u64::from(self.round_shards) >= shards } else { self.is_closed }
     }
 
+    /// Whether all of it is there, whoever doubts it: what is written last was, and not only that nobody has written it for long.
+    pub(super) fn is_certain(&self, habits: &Habits) -> bool {
+        let is_sealed = self.last_file_us.is_some_and(|at_us| at_us >= self.parts_us);
+        let is_marked = self.wants_last || habits.is_marked && self.layout != Layout::Safetensors;
+        self.is_complete(habits) && (is_sealed || !is_marked)
+    }
+
     /// A file beside the groups says that this one is complete.
     pub(super) fn point_at(&mut self) {
         self.is_pointed = self.parts > 0;

@@ -1,7 +1,7 @@
 //! How frameworks lay their checkpoints out: what a key says of the group that it belongs to.
 //!
 //! A group is all keys that begin with one prefix: a folder (`run/checkpoint-500/`), a stem (`run/ckpt-500.`) or a whole key. The outermost
-//! folder that is called like a step is the group, whatever is within. Names alone decide, so that a listing tells the same as the writes did.
+//! folder that is called like a step is the group, whatever is within but the folders of other steps. Names alone decide, so that a listing tells the same as the writes did.
 
 /// Who writes such groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -108,6 +108,9 @@ const STEP_WORDS: [(&str, bool); 13] = [
     ("epoch", true),
     ("ep", true),
 ];
+/// Words whose numbers tell runs and ranks apart.
+const RUN_WORDS: [&str; 12] =
+    ["rank", "seed", "fold", "trial", "run", "exp", "lr", "wd", "bs", "gpu", "node", "worker"];
 /// Words that number other things in names of folders.
 const NOT_OF_FOLDERS: [&str; 2] = ["model", "weights"];
 /// Numbers of more digits are dates or hashes.
@@ -143,17 +146,25 @@ pub(super) fn place(key: &str) -> Option<Place<'_>> {
         return of_name(key, name_at);
     }
     let mut at = 0;
+    let mut outermost: Option<Place<'_>> = None;
     for component in key[..name_at].split_terminator('/') {
-        if UNFINISHED.iter().any(|part| component.contains(part)) {
+        if outermost.is_none() && UNFINISHED.iter().any(|part| component.contains(part)) {
             return None;
         }
         let end = at + component.len() + 1;
-        if let Some(found) = in_folder(key, at, end, component) {
-            return Some(found);
+        match &outermost {
+            None => outermost = in_folder(key, at, end, component),
+            // Another step within is a run of its own.
+            Some(outer) => {
+                let is_other = |step: &Step| step.is_strong && Some(step.value) != outer.step;
+                if step_of(component, &NOT_OF_FOLDERS).is_some_and(|step| is_other(&step)) {
+                    return in_folder(key, at, end, component);
+                }
+            }
         }
         at = end;
     }
-    of_name(key, name_at)
+    outermost.or_else(|| of_name(key, name_at))
 }
 
 /// The folder whose groups a key says something of: it names the complete one.
@@ -249,7 +260,7 @@ fn of_name(key: &str, name_at: usize) -> Option<Place<'_>> {
     }
     let (_, ending) = name.rsplit_once('.')?;
     let is_index = name.ends_with(".safetensors.index.json") || name.ends_with(".bin.index.json");
-    if let Some((_, of)) = shard(name).filter(|_| matches!(ending, "safetensors" | "bin")) {
+    if let Some((_, of)) = shard(name).filter(|_| TENSOR_ENDINGS.contains(&ending)) {
         return Some(whole(name_at, Layout::Safetensors, Role::Shard { of }, false));
     }
     if is_index {
@@ -377,7 +388,7 @@ fn without_version(name: &str) -> String {
     }
 }
 
-/// A name with `#` for each number, be it a decimal one.
+/// A name with `#` for each number, be it a decimal one, but for those that tell runs and ranks apart: of `resnet50`, `7b`, `seed1` or `lr=1e-4`.
 fn shape(name: &str) -> String {
     let mut shape = String::with_capacity(name.len());
     let bytes = name.as_bytes();
@@ -391,6 +402,7 @@ fn shape(name: &str) -> String {
             at += length;
             continue;
         }
+        let begin = at;
         at += whole;
         if bytes.get(at) == Some(&b'.') && digits(at + 1) > 0 {
             at += 1 + digits(at + 1);
@@ -400,9 +412,26 @@ fn shape(name: &str) -> String {
         if exponent > 0 && at + exponent < bytes.len() && digits(at + exponent) > 0 {
             at += exponent + digits(at + exponent);
         }
-        shape.push('#');
+        shape.push_str(if is_of_run(name, begin, at) { &name[begin..at] } else { "#" });
     }
     shape
+}
+
+/// Whether a number of a name says which run or rank it is: it is a part of a word that is none for steps, or of a setting.
+fn is_of_run(name: &str, begin: usize, end: usize) -> bool {
+    let word_before =
+        |text: &str| text.len() - text.bytes().rev().take_while(u8::is_ascii_alphabetic).count();
+    let bytes = name.as_bytes();
+    if bytes.get(end).is_some_and(u8::is_ascii_alphabetic) {
+        return true;
+    }
+    let is_known = |word: &str, words: &[&str]| words.iter().any(|it| word.eq_ignore_ascii_case(it));
+    let joined = &name[word_before(&name[..begin])..begin];
+    if !joined.is_empty() {
+        return !STEP_WORDS.iter().any(|(it, _)| joined.eq_ignore_ascii_case(it));
+    }
+    let before = name[..begin].strip_suffix(['=', '-', '_']).unwrap_or_default();
+    is_known(&before[word_before(before)..], &RUN_WORDS)
 }
 
 /// The number that follows `measure` and an equals sign in a name, as Lightning writes it: `val_loss=0.25`.
@@ -412,7 +441,16 @@ pub(super) fn measure_in(name: &str, measure: &str) -> Option<f64> {
     let sign = usize::from(text.starts_with('-'));
     let number = |c: char| c.is_ascii_digit() || c == '.';
     let digits = text[sign..].find(|c| !number(c)).unwrap_or(text.len() - sign);
-    text[..sign + digits].trim_end_matches('.').parse().ok()
+    let (mantissa, rest) = text.split_at(sign + digits);
+    let exponent = rest.strip_prefix('e').map_or(0, |exponent| {
+        let sign = usize::from(exponent.starts_with(['-', '+']));
+        let digits = exponent[sign..].bytes().take_while(u8::is_ascii_digit).count();
+        if digits > 0 { 1 + sign + digits } else { 0 }
+    });
+    match exponent {
+        0 => mantissa.trim_end_matches('.').parse().ok(),
+        length => text[..mantissa.len() + length].parse().ok(),
+    }
 }
 
 #[cfg(test)]
@@ -582,12 +620,46 @@ mod tests {
         for (name, measure) in [
             ("epoch=3-val_loss=0.25.ckpt", Some(0.25)),
             ("val_loss=-1.5-step=5.ckpt", Some(-1.5)),
+            ("val_loss=2e-05-epoch=1.ckpt", Some(2e-5)),
+            ("val_loss=1.5e3.ckpt", Some(1500.0)),
+            ("val_loss=2epochs.ckpt", Some(2.0)),
             ("step=5.ckpt", None),
             ("val_loss=nan.ckpt", None),
         ] {
             assert_eq!(measure_in(name, "val_loss"), measure, "{name}");
         }
         assert_eq!(shape("a=1.5e-05-b=2.ckpt"), "a=#-b=#.ckpt");
-        assert_eq!(shape("schön12"), "schön#");
+        assert_eq!(shape("schön-12"), "schön-#");
+    }
+
+    #[test]
+    fn runs_and_ranks_are_told_apart_and_steps_are_not() {
+        for (name, series) in [
+            ("resnet50-epoch=3.ckpt", "resnet50-epoch=#.ckpt"),
+            ("llama-7b-step-500", "llama-7b-step-#"),
+            ("seed1-step-5", "seed1-step-#"),
+            ("lr=1e-4-step=9", "lr=1e-4-step=#"),
+            ("step=9-rank=3.ckpt", "step=#-rank=3.ckpt"),
+            ("rank3_step100", "rank3_step#"),
+            ("global_step100", "global_step#"),
+            ("epoch3_val_loss=0.5", "epoch#_val_loss=#"),
+            ("ckpt_2026-11-23", "ckpt_#-#-#"),
+        ] {
+            assert_eq!(shape(name), series);
+        }
+    }
+
+    #[test]
+    fn what_is_numbered_as_one_of_so_many_is_no_step_and_a_run_within_a_step_is_its_own() {
+        for (key, prefix, step) in [
+            ("m/flax_model-00001-of-00004.msgpack", "m/", None),
+            ("m/tf_model-00001-of-00004.h5", "m/", None),
+            ("m/model-00001-of-00004.pt", "m/", None),
+            ("iter1/checkpoint-500/model.pt", "iter1/checkpoint-500/", Some(500)),
+            ("checkpoint-500/global_step500/x.pt", "checkpoint-500/", Some(500)),
+        ] {
+            let place = place(key).unwrap();
+            assert_eq!((place.prefix, place.step), (prefix, step), "{key}");
+        }
     }
 }

@@ -27,8 +27,8 @@ impl Watched {
         self.prefixes.get(&bucket)?.get(prefix).copied().flatten()
     }
 
-    /// A key is read or written.
-    pub(super) fn touch(&mut self, at_us: u64, bucket: u64, key: &str) {
+    /// A key is read, copied or written.
+    pub fn touch(&mut self, at_us: u64, bucket: u64, key: &str) {
         let Some(prefixes) = self.prefixes.get_mut(&bucket) else { return };
         for prefix in Checkpoints::prefixes_of(key) {
             if let Some(touched) = prefixes.get_mut(prefix) {

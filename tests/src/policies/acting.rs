@@ -382,3 +382,60 @@ fn a_checkpoint_takes_nothing_along_whose_name_only_begins_like_its_own() {
     assert!(models(10..=12).all(|key| bench.is_in(&key, "hot")));
     server.stop();
 }
+
+/// What looks like more or less than it is, is not deleted: files of ranks, shards, runs side by side, and a checkpoint whose successor is not whole.
+#[test]
+fn what_may_be_the_last_whole_checkpoint_is_not_deleted() {
+    let bench = Bench::new();
+    let server = begun(&bench);
+    let client = server.client();
+    let dcp = |folder: &str, ranks: u32| -> Vec<String> {
+        let shards = (0..ranks).map(|rank| format!("{folder}/__{rank}_0.distcp"));
+        shards.chain([format!("{folder}/.metadata")]).collect()
+    };
+    let write = |keys: &[String]| {
+        runtime().block_on(async {
+            for key in keys {
+                put(&client, key, 1000).await;
+            }
+        });
+    };
+    let some = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
+    let stays = [
+        dcp("whole/step-2", 2),
+        some(&["whole/step-1/notes/mine.txt", "whole/step-3.txt"]),
+        some(&["ranks/step=2-rank=0.ckpt", "ranks/step=2-rank=1.ckpt"]),
+        some(&[
+            "runs/lr=1e-4-step=9.ckpt",
+            "runs/lr=3e-4-step=5.ckpt",
+            "runs/a-1-step-7.ckpt",
+            "runs/a-2-step-7.ckpt",
+        ]),
+        (1..=4).map(|shard| format!("shards/flax_model-0000{shard}-of-00004.msgpack")).collect(),
+        [dcp("torn/step-1", 2), dcp("torn/step-2", 1)].concat(),
+        [dcp("pinned/step-1", 1), dcp("pinned/step-2", 1)].concat(),
+    ]
+    .concat();
+    let goes =
+        [dcp("whole/step-1", 2), some(&["ranks/step=1-rank=0.ckpt", "ranks/step=1-rank=1.ckpt"])].concat();
+    write(&goes);
+    write(&stays);
+    let pin = rule("pinned", "pinned/step-1/*", "{type: pin}")
+        .replace("  conditions", "  priority: 50\n  conditions");
+    bench.apply(&(retain("keep_last: 1, delete: true, grace: 0s") + &pin));
+    let listed = || {
+        let rows = runtime().block_on(client.list(BUCKET, 1000)).expect("listed");
+        rows.into_iter().map(|row| row.key).collect::<Vec<_>>()
+    };
+    until("what is superfluous for certain is gone", || goes.iter().all(|key| !listed().contains(key)));
+    // Two more looks at all objects.
+    for step in [1, 2, 3] {
+        write(&dcp(&format!("later/step-{step}"), 1));
+        let before = format!("later/step-{}/.metadata", step - 1);
+        until("the one before is gone", || !listed().contains(&before));
+    }
+    let mut expected = [stays, dcp("later/step-3", 1)].concat();
+    expected.sort();
+    assert_eq!(listed(), expected);
+    server.stop();
+}

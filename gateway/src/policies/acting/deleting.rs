@@ -14,7 +14,7 @@ use mlgw_metadata::Catalogue;
 use mlgw_metadata::command::{Conditions, EtagCondition};
 use mlgw_metadata::schema::{Bucket, BucketState, ObjectVersion};
 use mlgw_policies::at_rest::{Note, Superfluous};
-use mlgw_policies::checkpoints::Checkpoints;
+use mlgw_policies::checkpoints::{Checkpoints, MustStay};
 use mlgw_policies::language::ActionKind;
 use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
 use std::ops::Bound;
@@ -88,6 +88,9 @@ impl Acting {
         };
         if !self.has_newer(walk, bucket, note) {
             return Deleted { error: Some("no newer one of its run is whole".to_owned()), ..deleted };
+        }
+        if let Some(why) = must_stay(walk, bucket, &objects) {
+            return Deleted { error: Some(why.to_owned()), ..deleted };
         }
         for (key, object) in objects {
             if let Some(why) = self.called_off(walk, note) {
@@ -175,6 +178,19 @@ impl Acting {
     }
 }
 
+/// Why none of the objects of a checkpoint is to be deleted.
+fn must_stay(walk: &Walk, bucket: &Bucket, objects: &[(ObjectKey, ObjectVersion)]) -> Option<&'static str> {
+    if objects.iter().any(|(key, _)| walk.is_pinned(bucket.bucket_id(), key.as_str())) {
+        return Some("somebody has pinned its dataset");
+    }
+    let (first, _) = objects.first()?;
+    let why = match walk.own.group_of(bucket.id, first.as_str()) {
+        Some(group) => walk.own.must_stay(group.id),
+        None => Some(MustStay::Unknown),
+    };
+    why.map(MustStay::why)
+}
+
 /// The objects of a checkpoint, none of which was written since it was noted; so many of them at most.
 fn objects_of(
     catalogue: &Catalogue,
@@ -189,7 +205,8 @@ fn objects_of(
         if !key.as_str().starts_with(&note.prefix) || objects.len() == most {
             break;
         }
-        if !Checkpoints::prefixes_of(key.as_str()).any(|prefix| prefix == note.prefix) {
+        // What somebody keeps beside them, or in their folder, is not theirs.
+        if Checkpoints::prefix_of(key.as_str()) != Some(&note.prefix) {
             continue;
         }
         let object = entry.version().map_err(|error| error.to_string())?;

@@ -131,6 +131,8 @@ pub(crate) struct Retained {
     of: BTreeMap<SeriesId, Said>,
     /// How good checkpoints are, by bucket and prefix.
     measures: HashMap<(u64, String), f64>,
+    /// By bucket and prefix, the rank of the strongest rule that pins one.
+    pinned: HashMap<(u64, String), usize>,
 }
 
 struct Said {
@@ -160,6 +162,12 @@ impl Retained {
         if by.rank == held.by.rank {
             held.prefixes.insert(one.prefix.to_owned());
         }
+    }
+
+    /// A rule of this rank pins an object that is of `one`.
+    pub(crate) fn hear_pin(&mut self, one: &Generation<'_>, rank: usize) {
+        let held = self.pinned.entry((one.bucket, one.prefix.to_owned())).or_insert(rank);
+        *held = rank.min(*held);
     }
 
     /// What may go: unpinned and moved down, by claims on it; those that are to be deleted are returned.
@@ -192,6 +200,10 @@ impl Retained {
             };
             for id in own.retain(*series, keep, &measure) {
                 let Some(one) = own.group(id).filter(|one| prefixes.contains(one.prefix)) else { continue };
+                let pin = self.pinned.get(&(one.bucket, one.prefix.to_owned()));
+                if pin.is_some_and(|rank| *rank < by.rank) {
+                    continue;
+                }
                 let of = Superfluous {
                     bucket: one.bucket,
                     prefix: one.prefix.to_owned(),

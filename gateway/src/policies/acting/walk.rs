@@ -7,7 +7,7 @@ use super::groups::{Finding, InCheckpoint, is_of_person, own_buckets, pin_newest
 use crate::admin::policy_objects::{Behind, Looked};
 use crate::policies::SystemFacts;
 use crate::policies::facts::{KnownObject, ObjectFacts};
-use mlgw_common::{SegmentId, Timestamp};
+use mlgw_common::{BucketId, SegmentId, Timestamp};
 use mlgw_metadata::ReadError;
 use mlgw_policies::at_rest::{Area, Areas, Claim, Compress, Deeds, Move, Scope, claims_of};
 use mlgw_policies::checkpoints::Checkpoints;
@@ -190,6 +190,11 @@ impl Walk {
         }
     }
 
+    /// Whether people have pinned the dataset of a key.
+    pub(super) fn is_pinned(&self, bucket: BucketId, key: &str) -> bool {
+        self.dataset_pins.iter().any(|pin| pin.holds(bucket, key))
+    }
+
     fn since(&self, then: Option<Timestamp>) -> Duration {
         let ms = self.now.as_millis().saturating_sub(then.map_or(0, Timestamp::as_millis));
         Duration::from_millis(u64::try_from(ms).unwrap_or(0))
@@ -230,6 +235,9 @@ impl Walk {
                 let resolved = resolve(self.program.due(facts));
                 let mut said = Said { claims: Vec::new(), dataset, idle };
                 for (target, claim) in claims_of(&self.program, resolved.done.iter()) {
+                    if let (Wish::Pin { .. }, Some(one)) = (&claim.wish, &of_own) {
+                        found.retained.hear_pin(one, claim.by.rank);
+                    }
                     if let Wish::Retain(retain) = &claim.wish {
                         if let Some(one) = &of_own {
                             let entry = |name: &str| {
@@ -332,7 +340,7 @@ impl Walk {
             let is_planned =
                 || keeper.ask(|decider, _| decider.kept_of(&unread, PLANNED_BLOCKS_MAX).planned > 0);
             // People and access plans go before rules.
-            if !self.dataset_pins.iter().any(|pin| pin.holds(bucket, key)) && !is_planned() {
+            if !self.is_pinned(bucket, key) && !is_planned() {
                 found.evict(Evicted { bucket, key: looked.key.clone(), bytes, rule: by.rule });
             }
         }

@@ -1,0 +1,108 @@
+//! Why a checkpoint is not deleted, though a rule lets it go.
+//!
+//! Names and listings tell much and not all: files of ranks, runs side by side and uploads that broke off can look like something else. Always: of a run
+//! nothing is deleted unless its steps are told apart, and unless one that is newer, whole beyond doubt and no smaller stays.
+
+use super::group::Group;
+use super::{Checkpoints, GroupId, order};
+
+/// Of a run's newer checkpoints one has at least this share of the bytes.
+const BYTES_SHARE: f64 = 0.9;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MustStay {
+    /// It is not known any more.
+    Unknown,
+    /// Another of its run has the same step.
+    SameStep,
+    /// No newer one of its run is whole beyond doubt, with as many files and bytes.
+    NoneBetter,
+}
+
+impl MustStay {
+    /// In a sentence's half.
+    #[must_use]
+    pub const fn why(self) -> &'static str {
+        match self {
+            Self::Unknown => "it is not known any more",
+            Self::SameStep => "another of its run has the same step, as files of ranks or of two runs have",
+            Self::NoneBetter => "no newer one of its run is certainly whole and has as many files and bytes",
+        }
+    }
+}
+
+impl Checkpoints {
+    /// Why the files of a checkpoint are not to be deleted; nothing if they may be.
+    #[must_use]
+    pub fn must_stay(&self, id: GroupId) -> Option<MustStay> {
+        let Some(series) = self.series.get(&id.series) else { return Some(MustStay::Unknown) };
+        let Some(group) = series.find(id) else { return Some(MustStay::Unknown) };
+        let mut others = series.groups.values().filter(|other| other.serial != group.serial);
+        if group.step.is_some() && others.clone().any(|other| other.step == group.step) {
+            return Some(MustStay::SameStep);
+        }
+        let is_better = |other: &Group| {
+            order(other) > order(group)
+                && other.is_certain(&series.habits)
+                && other.files >= group.files
+                && other.bytes as f64 >= group.bytes as f64 * BYTES_SHARE
+        };
+        (!others.any(is_better)).then_some(MustStay::NoneBetter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MustStay;
+    use crate::checkpoints::{Checkpoints, Limits};
+
+    fn known(files: &[(&str, u64)]) -> Checkpoints {
+        let mut known = Checkpoints::new(Limits::default());
+        for (at, (key, bytes)) in files.iter().enumerate() {
+            known.listed(at as u64, 1, key, *bytes);
+        }
+        // Ten minutes later.
+        known.settle(1_000_000_000);
+        known
+    }
+
+    fn of(known: &Checkpoints, key: &str) -> Option<MustStay> {
+        known.must_stay(known.group_of(1, key).unwrap().id)
+    }
+
+    const FIRST: [(&str, u64); 3] =
+        [("r/step-1/__0_0.distcp", 10), ("r/step-1/__1_0.distcp", 10), ("r/step-1/.metadata", 1)];
+
+    #[test]
+    fn a_newer_one_that_is_whole_and_as_large_lets_it_go() {
+        let second = [("r/step-2/__0_0.distcp", 10), ("r/step-2/__1_0.distcp", 9), ("r/step-2/.metadata", 1)];
+        let both = known(&[FIRST, second].concat());
+        assert_eq!(of(&both, "r/step-1/.metadata"), None);
+        assert_eq!(of(&both, "r/step-2/.metadata"), Some(MustStay::NoneBetter), "it is the newest");
+    }
+
+    #[test]
+    fn one_that_lacks_a_file_or_was_begun_anew_or_is_smaller_does_not() {
+        for second in [
+            // A shard was deleted, or never came.
+            &[("r/step-2/__0_0.distcp", 20), ("r/step-2/.metadata", 1)][..],
+            // It was written again and its writer died.
+            &[("r/step-2/__1_0.distcp", 10), ("r/step-2/.metadata", 1), ("r/step-2/__0_0.distcp", 10)],
+            &[("r/step-2/__0_0.distcp", 1), ("r/step-2/__1_0.distcp", 1), ("r/step-2/.metadata", 1)],
+        ] {
+            let both = known(&[&FIRST[..], second].concat());
+            assert_eq!(of(&both, "r/step-1/.metadata"), Some(MustStay::NoneBetter), "{second:?}");
+        }
+        let plain =
+            known(&[("r/epoch_2/model.pt", 9), ("r/epoch_2/optimizer.pt", 9), ("r/epoch_3/model.pt", 18)]);
+        assert_eq!(of(&plain, "r/epoch_2/model.pt"), Some(MustStay::NoneBetter));
+    }
+
+    #[test]
+    fn what_has_one_step_with_another_stays() {
+        let two = known(&[("llama-2-step-5.pt", 9), ("llama-3-step-5.pt", 9), ("llama-3-step-6.pt", 9)]);
+        assert_eq!(of(&two, "llama-2-step-5.pt"), Some(MustStay::SameStep));
+        assert_eq!(of(&two, "llama-3-step-5.pt"), Some(MustStay::SameStep));
+    }
+}
