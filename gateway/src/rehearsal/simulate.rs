@@ -166,8 +166,8 @@ impl Simulation {
             let blocks = access.size.div_ceil(u64::from(self.block_bytes));
             self.fits(blocks)?;
             course.add(objects.number(access), access, self.counts(epoch));
-            self.fits(course.events().max(course.blocks()) as u64)?;
             done += 1;
+            self.fits(done.max(course.events().max(course.blocks()) as u64))?;
             watch(Step { share: None, done, of: 0 })
         })?;
         let whole_bytes = whole_bytes.unwrap_or_else(|| course.bytes());
