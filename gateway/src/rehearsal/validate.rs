@@ -190,7 +190,7 @@ templates:
         let wrong = PLUGIN.replace("confidence", "confidense");
         let both = validate(&[text("p.yaml", POLICY)], &[text("mine.yaml", &wrong)]).unwrap();
         assert_eq!((both[0].valid, both[1].valid), (true, false), "{both:?}");
-        assert_eq!(both[1].diagnostics[0].nearest.as_deref(), Some("confidence"));
+        assert_eq!(both[1].diagnostics[1].nearest.as_deref(), Some("confidence"));
     }
 
     #[test]

@@ -115,7 +115,7 @@ async fn keys_are_tried() {
 const NOTHING_KEPT: &str = "
 version: 1
 rules:
-- {id: nothing, priority: 10, conditions: [{type: file_context, property: size, operator: greater_than, value: 1}], actions: [{type: cache, parameters: {keep: false}}]}
+- {id: nothing, priority: 10, conditions: [{type: file_context, property: size, operator: greater_than, value: 1B}], actions: [{type: cache, parameters: {keep: false}}]}
 ";
 
 #[tokio::test]
