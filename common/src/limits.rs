@@ -219,6 +219,17 @@ pub const POLICY_SAID_BYTES_MAX: usize = 1024;
 pub const PLAN_OBJECTS_MAX: usize = 10_000;
 /// Objects of which a plan tells for each rule and action.
 pub const PLAN_EXAMPLES: usize = 3;
+/// Keys that one request tries a policy on.
+pub const TRIED_KEYS_MAX: usize = 10_000;
+/// Keys of which the answer tells.
+pub const TRIED_KEYS_SHOWN_MAX: usize = 1_000;
+/// Objects times epochs of a workload that a server generates to simulate on. Names of objects that are not read twice are in memory:
+/// 150 MB at most, of the day of a cluster.
+pub const SIMULATED_READS_MAX: u64 = 1 << 20;
+/// Blocks that the requests of a simulation in a server ask for: at some 100 bytes each 200 MB.
+pub const SIMULATED_BLOCKS_MAX: usize = 1 << 21;
+/// Sizes of the cache that one simulation in a server tries.
+pub const SIMULATED_CACHES_MAX: usize = 16;
 /// Keys of all access plans together, twice as many as one may have: 140 MB in the policy engine, and their names.
 pub const ACCESS_PLAN_KEYS_MAX: u64 = 1 << 22;
 /// Objects that rules pin at once: at some 150 bytes each 15 MB.

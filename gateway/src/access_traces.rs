@@ -176,6 +176,19 @@ impl AccessTraces {
         }
     }
 
+    /// The files of a trace that is whole, in the order of time. Blocks.
+    ///
+    /// # Errors
+    /// When there is none of that name, or it is being recorded; those of the disk.
+    pub fn paths(&self, name: &str) -> Result<Vec<PathBuf>, TraceError> {
+        let trace = self.show(name)?;
+        if trace.recording.is_some() {
+            return Err(TraceError::Busy(trace.name));
+        }
+        let dir = self.dir.join(name);
+        Ok(trace.files.iter().map(|(number, _)| dir.join(file_name(*number))).collect())
+    }
+
     /// Removes the oldest traces, so that there is room for one more.
     fn make_room(&self) -> io::Result<Vec<String>> {
         let mut names = self.names()?;
@@ -263,6 +276,7 @@ mod tests {
         note(&traces, "a");
         note(&traces, "b");
         assert_eq!(traces.show("one").unwrap().recorded.unwrap().accesses, 2);
+        assert!(matches!(traces.paths("one"), Err(TraceError::Busy(_))), "its files come and go");
         let stopped = traces.stop().unwrap();
         note(&traces, "behind");
         assert_eq!(
@@ -276,6 +290,7 @@ mod tests {
             keys.push(access.key.to_owned());
         }
         assert_eq!(keys, ["a", "b"]);
+        assert_eq!(traces.paths("one").unwrap(), [room.path().join("traces/one/000001.mlgwtrace")]);
         assert!(matches!(traces.start("one", BYTES_MIN), Err(TraceError::Exists(_))));
         assert!(matches!(traces.stop(), Err(TraceError::Idle)));
         assert!(matches!(traces.read("one", 2), Err(TraceError::NoSuchFile(_, 2))));

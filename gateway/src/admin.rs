@@ -30,6 +30,7 @@ pub(crate) mod policy_objects;
 mod policy_outcomes;
 mod policy_plan;
 mod policy_spare;
+mod policy_trials;
 mod probes;
 mod settings;
 mod signed;
@@ -68,6 +69,7 @@ pub use policy_outcomes::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOu
 pub use policy_plan::{
     DeedInfo, DeletionInfo, NotJudged, PlanCursor, PlanExample, PlanPage, PlanRequest, SuperfluousInfo,
 };
+pub use policy_trials::{SimulateRequest, TestRequest, ValidateRequest};
 pub use settings::{SettingInfo, SettingList};
 pub use status::{
     CatalogueStatus, JobStatus, OperationStatus, ProcessStatus, RecentStatus, S3Status, Shortage, Status,
@@ -106,6 +108,7 @@ use mlgw_tiering::hot::{Scrub, Upstreams};
 use mlgw_tiering::{Decisions, Keeper, Tiers};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use tokio::sync::Mutex;
 use tower::ServiceExt as _;
 
 /// The service that signatures of the admin API are made for.
@@ -167,6 +170,8 @@ pub struct Admin {
     pub traces: AccessTraces,
     /// What clients tell it that they will read.
     pub plans: AccessPlans,
+    /// One simulation at a time.
+    pub simulating: Mutex<()>,
 }
 
 impl Admin {
@@ -243,6 +248,10 @@ routes! {
     post "/v1/policy/freeze" => policy::freeze;
     post "/v1/policy/unfreeze" => policy::unfreeze;
     post "/v1/policy/plan" => policy_plan::plan;
+    get "/v1/policy/schema" => policy_trials::schema;
+    post "/v1/policy/validate" => policy_trials::validate;
+    post "/v1/policy/test" => policy_trials::test;
+    post "/v1/policy/simulate" => policy_trials::simulate;
     get "/v1/policy/explain" => policy_explain::explain;
     get "/v1/policy/outcomes" => policy_outcomes::show;
     get "/v1/workloads" => workloads::list;

@@ -23,6 +23,7 @@ pub mod metrics;
 pub mod policies;
 pub mod query;
 pub mod quota;
+pub mod rehearsal;
 mod rotating;
 pub mod s3;
 pub mod server;

@@ -32,7 +32,8 @@ use mlgw_metadata::command::PutPolicy;
 use mlgw_metadata::schema::{PolicyFile as Text, PolicyFiles, PolicyKind, PolicyVersion};
 use mlgw_metadata::{Catalogue, ProposeError, ReadError, Reject};
 use mlgw_policies::language::{
-    ActionKind, BuiltIn, Diagnostics, Framework, Layers, PolicyFile, Program, Stance, Word as _,
+    ActionKind, BuiltIn, Diagnostics, Environment, Facts, Framework, Layers, PolicyFile, Program, Stance,
+    Word as _,
 };
 use mlgw_policies::learning::{Learnt, Lesson};
 use parking_lot::Mutex;
@@ -287,7 +288,16 @@ impl Policies {
     /// # Errors
     /// Everything that is wrong with them.
     pub fn compile(&self, files: Files) -> Result<Program, Wrong> {
-        compile(&self.built_in, &self.place, &over(files, &self.running().files))
+        self.compile_in(self.place.environment, files)
+    }
+
+    /// The same, if the server ran there.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn compile_in(&self, environment: Option<Environment>, files: Files) -> Result<Program, Wrong> {
+        let place = Place { environment, ..self.place };
+        compile(&self.built_in, environment, &place, &over(files, &self.running().files))
     }
 
     /// Lets files run in the place of those that do, durably. Nothing happens when they are the same.
@@ -434,7 +444,8 @@ impl Policies {
             });
         };
         let policies = Arc::clone(self);
-        let compiled = move || compile(&policies.built_in, &policies.place, &files);
+        let compiled =
+            move || compile(&policies.built_in, policies.place.environment, &policies.place, &files);
         let compiled = tokio::task::spawn_blocking(compiled).await;
         let compiled = compiled.map_err(|error| PolicyError::Internal(error.to_string()))?;
         Ok(Arc::new(compiled.map_err(PolicyError::Wrong)?.with_learnt(learnt())))
@@ -525,7 +536,7 @@ fn newest(catalogue: &Catalogue, built_in: &BuiltIn, place: &Place) -> Result<Ru
     };
     let learnt = version.as_ref().map(|version| learning::learnt_of(&version.learnt)).unwrap_or_default();
     let compiled = match &files {
-        Some(files) => compile(built_in, place, files)
+        Some(files) => compile(built_in, place.environment, place, files)
             .map(|program| program.with_learnt(learnt))
             .map_err(|wrong| wrong.to_string()),
         None => Err(PolicyError::FilesGone(brought).to_string()),
@@ -536,7 +547,8 @@ fn newest(catalogue: &Catalogue, built_in: &BuiltIn, place: &Place) -> Result<Ru
         Err(why) => {
             let number = version.as_ref().map_or(0, |version| version.number);
             tracing::error!(version = number, %why, "the policy does not hold any more; the built-in defaults run");
-            let alone = compile(built_in, place, &PolicyFiles::default()).map_err(PolicyError::Wrong)?;
+            let alone = compile(built_in, place.environment, place, &PolicyFiles::default())
+                .map_err(PolicyError::Wrong)?;
             (alone, Some(why))
         }
     };
@@ -544,7 +556,12 @@ fn newest(catalogue: &Catalogue, built_in: &BuiltIn, place: &Place) -> Result<Ru
 }
 
 /// Everything that is wrong with any of the files, or the program that they make.
-fn compile(built_in: &BuiltIn, place: &Place, files: &PolicyFiles) -> Result<Program, Wrong> {
+pub(crate) fn compile(
+    built_in: &BuiltIn,
+    environment: Option<Environment>,
+    machine: &dyn Facts,
+    files: &PolicyFiles,
+) -> Result<Program, Wrong> {
     let mut wrong = Vec::new();
     let (mut custom, mut frameworks) = (Vec::new(), Vec::new());
     for text in &files.custom {
@@ -562,12 +579,6 @@ fn compile(built_in: &BuiltIn, place: &Place, files: &PolicyFiles) -> Result<Pro
     if !wrong.is_empty() {
         return Err(Wrong(Diagnostics(wrong)));
     }
-    let layers = Layers {
-        custom: &custom,
-        frameworks: &frameworks,
-        environment: place.environment,
-        machine: place,
-        built_in,
-    };
+    let layers = Layers { custom: &custom, frameworks: &frameworks, environment, machine, built_in };
     Program::compile(&layers).map_err(Wrong)
 }

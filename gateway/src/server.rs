@@ -470,6 +470,7 @@ fn admin_of(
         standing: standing_of(engine)?,
         keeper: engine.keeper.clone(),
         traces: AccessTraces::new(engine.dir.path(), engine.keeper.clone(), Arc::clone(&engine.clock)),
+        simulating: tokio::sync::Mutex::default(),
     })
 }
 

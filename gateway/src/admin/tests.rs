@@ -3,4 +3,5 @@
 mod calls;
 mod document;
 mod policy;
+mod policy_trials;
 mod workloads;

@@ -129,19 +129,23 @@ async fn away<T: Send + 'static>(
     let admin = Arc::clone(admin);
     let done = tokio::task::spawn_blocking(move || work(&admin)).await;
     let failed = |why: String| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", why);
-    done.map_err(|error| failed(error.to_string()))?.map_err(|error| {
+    Ok(done.map_err(|error| failed(error.to_string()))??)
+}
+
+impl From<TraceError> for ApiError {
+    fn from(error: TraceError) -> Self {
         let message = format!("{error}.");
         match error {
-            TraceError::BadName(_) | TraceError::TooSmall(_) => ApiError::invalid(message),
-            TraceError::Exists(_) => ApiError::new(StatusCode::CONFLICT, "TraceExists", message),
-            TraceError::Busy(_) => ApiError::new(StatusCode::CONFLICT, "TraceRunning", message),
-            TraceError::Idle => ApiError::new(StatusCode::CONFLICT, "NoTraceRunning", message),
+            TraceError::BadName(_) | TraceError::TooSmall(_) => Self::invalid(message),
+            TraceError::Exists(_) => Self::new(StatusCode::CONFLICT, "TraceExists", message),
+            TraceError::Busy(_) => Self::new(StatusCode::CONFLICT, "TraceRunning", message),
+            TraceError::Idle => Self::new(StatusCode::CONFLICT, "NoTraceRunning", message),
             TraceError::NoSuchTrace(_) | TraceError::NoSuchFile(..) => {
-                ApiError::new(StatusCode::NOT_FOUND, "NoSuchTrace", message)
+                Self::new(StatusCode::NOT_FOUND, "NoSuchTrace", message)
             }
-            TraceError::Io(..) => failed(message),
+            TraceError::Io(..) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message),
         }
-    })
+    }
 }
 
 fn told(trace: Trace) -> TraceInfo {

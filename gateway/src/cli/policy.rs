@@ -11,9 +11,7 @@ mod keys;
 mod outcomes;
 mod plan;
 mod plot;
-mod scenario;
 mod simulate;
-mod sizes;
 mod text;
 mod validate;
 

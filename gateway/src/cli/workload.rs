@@ -19,7 +19,7 @@ const PUT_PATIENCE: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Subcommand)]
 pub(super) enum WorkloadCommand {
-    /// Workloads since the server started; who asked for something last is first.
+    /// The workloads that are remembered, over restarts too; who asked for something last is first.
     List {
         /// At most so many.
         #[arg(long, default_value_t = 100, value_name = "N")]

@@ -228,6 +228,17 @@ pub fn workload(profile: Profile, settings: &Settings) -> Result<Workload, OutOf
     })
 }
 
+/// Objects times epochs of a workload: by no more than a few times as many keys and requests of each job does it take memory and time.
+#[must_use]
+pub fn objects_times_epochs(profile: Profile, settings: &Settings) -> u64 {
+    let (objects, epochs) = match profile {
+        Profile::Mix => mix::OBJECTS_AND_EPOCHS,
+        Profile::Zipf => zipf::OBJECTS_AND_EPOCHS,
+        _ => training::objects_and_epochs(profile),
+    };
+    u64::from(settings.objects.unwrap_or(objects)) * u64::from(settings.epochs.unwrap_or(epochs))
+}
+
 /// What a share of a cache is a share of: all objects of the workload `scene`; of a mix, one training set.
 #[must_use]
 pub fn whole_bytes(profile: Profile, settings: &Settings, scene: &Scene) -> u64 {

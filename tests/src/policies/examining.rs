@@ -78,6 +78,28 @@ fn plugins_are_validated_as_such() {
 }
 
 #[test]
+fn policies_use_templates_of_plugins_that_are_given_with_them() {
+    let room = room();
+    let plugin = "version: 1\nframework: mine\ndetect:\n  keys: [{pattern: '*.mine', confidence: 0.9}]\ntemplates:\n- id: keep\n  rules:\n  - {id: it, conditions: [{type: file_pattern, property: name, operator: matches, value: '*.mine'}], actions: [{type: pin}]}\n";
+    write(room.path(), "mine.yaml", plugin);
+    write(room.path(), "p.yaml", "version: 1\nuse:\n- {id: kept, template: keep}\n");
+    write(room.path(), "keys", "a.mine\n");
+    assert_eq!(mlgw(room.path(), "policy validate p.yaml").status, 1);
+    let said = mlgw(room.path(), "policy validate p.yaml --framework mine.yaml");
+    assert_eq!((said.status, said.out.lines().count()), (0, 2), "{}{}", said.out, said.error);
+    let words = "policy test p.yaml --framework mine.yaml --environment staging --keys keys --output json";
+    let tested = mlgw(room.path(), words).document();
+    assert_eq!(tested["keys"][0]["frameworks"][0], "mine");
+    assert_eq!(mlgw(room.path(), "policy test p.yaml --environment research --keys keys").status, 2);
+    let small = "--profile epochs --objects 20 --epochs 2 --cache .5 --policy mlgw";
+    let words = format!("policy simulate p.yaml {small} --framework mine.yaml --environment staging");
+    assert_eq!(mlgw(room.path(), &words).status, 0);
+    let drawn = mlgw(room.path(), &format!("policy simulate {small} --plot a.png"));
+    assert!(drawn.status == 2 && drawn.error.contains("end in .svg"), "{}", drawn.error);
+    assert!(!room.path().join("a.png").exists());
+}
+
+#[test]
 fn every_recipe_and_plugin_that_comes_along_is_right() {
     let policies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies");
     for folder in ["recipes", "frameworks"] {

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tower::ServiceExt as _;
 
 pub(super) struct Api {
-    admin: Arc<Admin>,
+    pub(super) admin: Arc<Admin>,
     dir: tempfile::TempDir,
 }
 
@@ -101,6 +101,7 @@ impl Api {
             rules: Admin::rules(),
             ready: AtomicBool::new(true),
             backups: crate::admin::Backups::default(),
+            simulating: tokio::sync::Mutex::default(),
             scrub,
         };
         Self { admin: Arc::new(admin), dir }
@@ -135,6 +136,10 @@ impl Api {
 
     pub(super) async fn call(&self, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
         self.call_as(&self.local(), method, path, body).await
+    }
+
+    pub(super) fn dir(&self) -> &std::path::Path {
+        self.dir.path()
     }
 
     pub(super) fn audit(&self) -> Vec<Line> {

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 /// Files that are to run, or might.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct FilesArgs {
-    /// Policies in YAML or JSON, the strongest first, in the place of all that run; without any those stay.
-    #[arg(required_unless_present_any = ["framework", "without_frameworks"], value_name = "FILE")]
+    /// Policies in YAML or JSON, the strongest first, in the place of all that run; those stay if only plugins are given.
+    #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Plugins of frameworks, in the place of those that run; without any those stay.
     #[arg(long, value_name = "FILE")]
@@ -62,8 +62,13 @@ impl FilesArgs {
     /// Reads them.
     ///
     /// # Errors
-    /// When one cannot be read, or is of the other kind.
+    /// When there are none, one cannot be read, or is of the other kind.
     pub(super) fn read(&self) -> Result<Texts, CliError> {
+        if self.files.is_empty() && self.framework.is_empty() && !self.without_frameworks {
+            let message =
+                "nothing is given that could run: give a FILE, --framework FILE or --without-frameworks";
+            return Err(CliError::Usage(message.to_owned()));
+        }
         let files = self.files.iter().map(|path| text(path, false)).collect::<Result<Vec<_>, _>>()?;
         let plugins = self.framework.iter().map(|path| text(path, true)).collect::<Result<Vec<_>, _>>()?;
         let frameworks = (self.without_frameworks || !plugins.is_empty()).then_some(plugins);

@@ -6,14 +6,16 @@ use crate::cli::output::{Out, columns};
 use crate::cli::{CliError, Global, discover, path_segment};
 use crate::config::ByteSize;
 use clap::Args;
+use clap::builder::PossibleValuesParser;
+use mlgw_tiering::decisions::Kind;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct DecisionsArgs {
     /// At most so many.
     #[arg(long, default_value_t = 100, value_name = "N")]
     limit: u32,
-    /// Only of this kind: spill, promote, relocate, release, keep, evict, clear, import, persist.
-    #[arg(long)]
+    /// Only of this kind.
+    #[arg(long, value_parser = PossibleValuesParser::new(Kind::ALL.iter().map(|kind| kind.name())))]
     kind: Option<String>,
     /// Only about objects of this bucket; what is about whole segments is left out.
     #[arg(long)]

@@ -1,17 +1,12 @@
-//! `mlgw policy test`: rules on keys, without anybody who reads them.
-//!
-//! What is known of a key alone decides some rules. The others stay open, and the answer says for want of what.
+//! `mlgw policy test`
 
 use super::keys::Keys;
-use super::text::program;
+use super::text::{BeneathArgs, program};
 use crate::cli::CliError;
 use crate::cli::output::{Out, columns};
+use crate::rehearsal::examine::{Examined, OfRule};
 use clap::Args;
-use mlgw_policies::language::{
-    EffectiveRule, Environment, Judged, Judgement, KeyFacts, KnownOfKey, Program, Target, Word as _,
-};
-use serde::Serialize;
-use std::collections::BTreeSet;
+use mlgw_policies::language::KnownOfKey;
 use std::path::PathBuf;
 
 #[derive(Debug, Args)]
@@ -20,9 +15,8 @@ pub(in crate::cli) struct TestArgs {
     file: PathBuf,
     #[command(flatten)]
     keys: KeysArgs,
-    /// Where the server is to run: development, research, production or another that policies know.
-    #[arg(long, value_parser = environment, value_name = "NAME")]
-    environment: Option<Environment>,
+    #[command(flatten)]
+    beneath: BeneathArgs,
     /// Show at most so many keys, and count all; without it a table shows 100 and a document all.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
@@ -45,57 +39,8 @@ struct KeysArgs {
 /// Keys that a table shows unless it is told otherwise.
 const SHOWN: usize = 100;
 
-/// The answer.
-#[derive(Debug, Serialize)]
-struct Examined {
-    /// How many keys were tried.
-    tried: u64,
-    keys: Vec<OfKey>,
-    rules: Vec<OfRule>,
-}
-
-/// What is said of a key.
-#[derive(Debug, Serialize)]
-struct OfKey {
-    key: String,
-    bucket: Option<String>,
-    size: Option<u64>,
-    frameworks: Vec<String>,
-    matched: Vec<Matched>,
-    open: Vec<Open>,
-}
-
-#[derive(Debug, Serialize)]
-struct Matched {
-    rule: String,
-    actions: Vec<String>,
-}
-
-/// A rule that matches if something else is so.
-#[derive(Debug, Serialize)]
-struct Open {
-    rule: String,
-    not_judged: Vec<String>,
-}
-
-/// What is said of a rule.
-#[derive(Debug, Serialize)]
-struct OfRule {
-    rule: String,
-    from: String,
-    matched: u64,
-    open: u64,
-    of: u64,
-    not_judged: BTreeSet<String>,
-}
-
-fn environment(word: &str) -> Result<Environment, String> {
-    let words = || Environment::WORDS.join(", ");
-    Environment::of(word).ok_or_else(|| format!("there are {}", words()))
-}
-
 pub(super) fn run(args: &TestArgs, out: Out) -> Result<(), CliError> {
-    let program = program(&args.file, args.environment)?;
+    let program = program(Some(&args.file), &args.beneath)?;
     let KeysArgs { keys, files, trace } = &args.keys;
     let keys = match (keys, files, trace) {
         (Some(path), ..) => Keys::List(path),
@@ -107,81 +52,12 @@ pub(super) fn run(args: &TestArgs, out: Out) -> Result<(), CliError> {
     let limit = args.limit.unwrap_or(if is_table { SHOWN } else { usize::MAX });
     let mut examined = Examined::of(&program);
     keys.each(&mut |known| {
-        examined.take(&program, KnownOfKey { environment: args.environment, ..known }, limit)
+        examined.take(&program, KnownOfKey { environment: args.beneath.environment, ..known }, limit)
     })?;
     if examined.tried == 0 {
         return Err(CliError::Failed("there are no keys to try".to_owned()));
     }
     out.document(&examined, table)
-}
-
-impl Examined {
-    fn of(program: &Program) -> Self {
-        let rule = |rule: &EffectiveRule| OfRule {
-            rule: rule.rule.id.to_string(),
-            from: rule.source.to_string(),
-            matched: 0,
-            open: 0,
-            of: 0,
-            not_judged: BTreeSet::new(),
-        };
-        Self { tried: 0, keys: Vec::new(), rules: program.rules().iter().map(rule).collect() }
-    }
-
-    fn take(&mut self, program: &Program, known: KnownOfKey<'_>, limit: usize) {
-        let facts = KeyFacts::new(program, known);
-        let judged = program.judge(&facts);
-        self.tried += 1;
-        self.rules.iter_mut().for_each(|rule| rule.of += 1);
-        for (rule, one) in self.rules.iter_mut().zip(&judged) {
-            rule.matched += u64::from(one.judgement == Judgement::Matches);
-            if one.judgement == Judgement::Open {
-                rule.open += 1;
-                rule.not_judged.extend(words(one));
-            }
-        }
-        if self.keys.len() < limit {
-            self.keys.push(OfKey::of(known, &facts, &judged));
-        }
-    }
-}
-
-impl OfKey {
-    fn of(known: KnownOfKey<'_>, facts: &KeyFacts<'_>, judged: &[Judged<'_>]) -> Self {
-        let are = |judgement| judged.iter().filter(move |one: &&Judged<'_>| one.judgement == judgement);
-        let matched = |one: &Judged<'_>| Matched { rule: id(one), actions: actions(one.rule) };
-        let open = |one: &Judged<'_>| Open { rule: id(one), not_judged: words(one).collect() };
-        Self {
-            key: known.key.to_owned(),
-            bucket: known.bucket.map(str::to_owned),
-            size: known.size,
-            frameworks: facts.frameworks().iter().map(|name| (*name).to_owned()).collect(),
-            matched: are(Judgement::Matches).map(matched).collect(),
-            open: are(Judgement::Open).map(open).collect(),
-        }
-    }
-}
-
-fn id(one: &Judged<'_>) -> String {
-    one.rule.rule.id.to_string()
-}
-
-/// The properties that could not be judged.
-fn words<'j>(one: &'j Judged<'_>) -> impl Iterator<Item = String> + 'j {
-    one.unknown.iter().map(|condition| condition.word())
-}
-
-/// `pin checkpoint_group (observe)`; what acts is not told from what is only said otherwise.
-fn actions(rule: &EffectiveRule) -> Vec<String> {
-    let action = |action: &mlgw_policies::language::Action| {
-        let target = match &action.target {
-            Target::Object => String::new(),
-            other => format!(" {other}"),
-        };
-        let stance = action.stance.map(|stance| format!(" ({stance})")).unwrap_or_default();
-        format!("{}{target}{stance}", action.kind)
-    };
-    rule.actions().map(|(one, _)| action(one)).collect()
 }
 
 fn table(examined: &Examined) -> String {

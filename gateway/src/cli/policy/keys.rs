@@ -1,8 +1,9 @@
 //! Keys to try a policy on: a list, the files below a directory, or those of a trace.
 
-use super::scenario::each_of_trace;
 use super::text::unreadable;
 use crate::cli::CliError;
+use crate::rehearsal::examine::key_of_line;
+use crate::rehearsal::scenario::each_of_trace;
 use mlgw_policies::language::KnownOfKey;
 use mlgw_policies::language::limits::FIRST_BYTES;
 use mlgw_policies::rehearse::race::Objects;
@@ -37,14 +38,16 @@ impl Keys<'_> {
             Self::Files(root) => each_file(root, take),
             Self::Trace(path) => {
                 let mut seen = Objects::default();
-                each_of_trace(path, |access| {
+                each_of_trace(&[path.to_path_buf()], |access| {
                     let before = seen.count();
                     seen.number(access);
                     if seen.count() > before {
                         let (key, size) = (access.key, Some(access.size));
                         take(KnownOfKey { key, size, ..KnownOfKey::default() });
                     }
+                    Ok(())
                 })
+                .map_err(CliError::from)
             }
         }
     }
@@ -52,14 +55,8 @@ impl Keys<'_> {
 
 fn each_line(lines: impl BufRead, take: &mut dyn FnMut(KnownOfKey<'_>)) -> io::Result<()> {
     for line in lines.lines() {
-        let line = line?;
-        let key = line.trim_end_matches('\r');
-        let (bucket, key) = match key.strip_prefix("s3://").and_then(|rest| rest.split_once('/')) {
-            Some((bucket, key)) => (Some(bucket), key),
-            None => (None, key),
-        };
-        if !key.is_empty() {
-            take(KnownOfKey { key, bucket, ..KnownOfKey::default() });
+        if let Some(known) = key_of_line(&line?) {
+            take(known);
         }
     }
     Ok(())

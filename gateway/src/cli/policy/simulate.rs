@@ -1,31 +1,31 @@
 //! `mlgw policy simulate`
 
 use super::plot::{Line, Plot};
-use super::scenario::Scenario;
-use super::sizes::{CacheSize, block_bytes};
-use super::text;
+use super::text::{self, BeneathArgs};
 use crate::cli::CliError;
 use crate::cli::output::{Out, columns};
 use crate::cli::progress::Progress;
 use crate::config::ByteSize;
-use clap::{Args, ValueEnum};
-use mlgw_policies::language::Program;
-use mlgw_policies::rehearse::race::{Course, Objects, Racer, Runner, Score};
+use crate::rehearsal::scenario::Scenario;
+use crate::rehearsal::simulate::{OrderWord, Simulated, Simulation, Step, racer, racers};
+use crate::rehearsal::sizes::{CacheSize, block_bytes};
+use clap::Args;
+use mlgw_policies::rehearse::race::Racer;
 use mlgw_policies::rehearse::workload::{Order, Profile, Settings};
-use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SimulateArgs {
     /// A policy, whose rules are heeded; without one those that come with a server are, for a trace.
     file: Option<PathBuf>,
     /// Recorded accesses, of `mlgw trace import`.
-    #[arg(long, value_name = "F", conflicts_with = "profile", required_unless_present = "profile")]
+    #[arg(long, value_name = "F", conflicts_with = "profile")]
     trace: Option<PathBuf>,
     #[command(flatten)]
     generated: Generated,
+    #[command(flatten)]
+    beneath: BeneathArgs,
     /// Sizes of the cache: shares of the workload's bytes, or bytes such as 10GiB.
     #[arg(long, value_delimiter = ',', default_value = ".1,.2,.35,.5,.65,.8", value_name = "C,…")]
     cache: Vec<CacheSize>,
@@ -45,7 +45,7 @@ pub(in crate::cli) struct SimulateArgs {
     #[arg(long, conflicts_with = "trace")]
     plans: bool,
     /// Draw byte hit ratios into this file, as SVG.
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_parser = svg)]
     plot: Option<PathBuf>,
 }
 
@@ -72,68 +72,60 @@ struct Generated {
     objects: Option<u32>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum OrderWord {
-    /// That of the keys.
-    Sequential,
-    /// Another random one each time.
-    Shuffled,
-    /// Shards in a random order, their objects in that of the keys.
-    ShardShuffled,
-}
-
-/// A row of the answer; its fields are a promise.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Simulated {
-    profile: String,
-    seed: u64,
-    cache_fraction: f64,
-    policy: &'static str,
-    object_hit_ratio: f64,
-    byte_hit_ratio: f64,
-    upstream_bytes: u64,
-    flash_bytes_written: u64,
-    /// Of `mlgw` on a trace: a hash over its decisions, which is that of the server that the trace is of, if that decided alike.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    decisions_hash: Option<String>,
-}
-
-fn racer(name: &str) -> Result<Racer, String> {
-    let names = || Racer::ALL.map(Racer::name).join(", ");
-    Racer::of(name).ok_or_else(|| format!("there are {}", names()))
-}
-
 impl SimulateArgs {
     fn scenario(&self) -> Result<Scenario, CliError> {
         let Generated { profile, workloads, seed, epochs, order, objects } = self.generated;
-        let order = order.map(|order| match order {
-            OrderWord::Sequential => Order::Sequential,
-            OrderWord::Shuffled => Order::Shuffled,
-            OrderWord::ShardShuffled => Order::ShardShuffled,
-        });
+        let order = order.map(Order::from);
         match (&self.trace, profile) {
-            (Some(trace), _) => Ok(Scenario::Trace(trace.clone())),
+            (Some(trace), _) => Ok(Scenario::of_file(trace)),
             (None, Some(profile)) => {
                 let settings = Settings { seed, workloads, epochs, order, objects, ..Settings::default() };
                 Ok(Scenario::Profile(profile, settings))
             }
-            (None, None) => Err(CliError::Usage("--trace or --profile says what to replay".to_owned())),
+            (None, None) => {
+                Err(CliError::Usage("say what to replay: --trace FILE or --profile NAME".to_owned()))
+            }
         }
     }
 
-    fn racers(&self) -> Vec<Racer> {
-        let asked = |racer: &Racer| self.policy.is_empty() || self.policy.contains(racer);
-        Racer::ALL.into_iter().filter(asked).collect()
+    /// What a person or a server wrote down is decided as a server decides, the rest by the engine alone.
+    fn has_rules(&self) -> bool {
+        let BeneathArgs { framework, environment } = &self.beneath;
+        self.file.is_some() || self.trace.is_some() || !framework.is_empty() || environment.is_some()
     }
 }
 
+/// A file that a picture may be drawn into.
+fn svg(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let is_svg = path.extension().is_some_and(|of| of.eq_ignore_ascii_case("svg"));
+    if is_svg { Ok(path) } else { Err("an SVG is drawn: the name has to end in .svg".to_owned()) }
+}
+
+/// Blocks that requests may ask for in all: numbers of blocks are of 32 bits.
+const BLOCKS_MAX: usize = i32::MAX as usize;
+
 pub(super) fn run(args: &SimulateArgs, out: Out) -> Result<(), CliError> {
-    let program = match &args.file {
-        Some(file) => text::program(file, None)?,
-        None => Program::built_in().map_err(|wrong| CliError::Failed(wrong.to_string()))?,
+    let scenario = args.scenario()?;
+    let program = text::program(args.file.as_ref(), &args.beneath)?;
+    let simulation = Simulation {
+        scenario,
+        program: args.has_rules().then(|| Arc::new(program)),
+        caches: args.cache.clone(),
+        block_bytes: args.block,
+        racers: racers(&args.policy),
+        from_epoch: args.from_epoch,
+        plans: args.plans,
+        blocks_max: BLOCKS_MAX,
     };
     let progress = Progress::new(out.quiet);
-    let simulated = simulate(args, &Arc::new(program), &progress);
+    let simulated = simulation.run(&|Step { share, done, of }| {
+        progress.line(|| match share {
+            None => format!("reading: {done} accesses"),
+            Some(share) => format!("cache of {share:.2}: {done} of {of} accesses"),
+        });
+        Ok(())
+    });
     progress.done();
     let simulated = simulated?;
     if let Some(path) = &args.plot {
@@ -141,82 +133,6 @@ pub(super) fn run(args: &SimulateArgs, out: Out) -> Result<(), CliError> {
         written.map_err(|error| CliError::Failed(format!("{}: {error}", path.display())))?;
     }
     out.document(&simulated, |simulated| table(simulated))
-}
-
-fn simulate(
-    args: &SimulateArgs,
-    program: &Arc<Program>,
-    progress: &Progress,
-) -> Result<Vec<Simulated>, CliError> {
-    let scenario = args.scenario()?;
-    let counts = |epoch: u32| epoch + 1 >= args.from_epoch;
-    let mut course = Course::new(args.block);
-    let mut objects = Objects::default();
-    let mut accesses = 0_u64;
-    let whole_bytes = scenario.each(|access, epoch| {
-        course.add(objects.number(access), access, counts(epoch));
-        accesses += 1;
-        progress.line(|| format!("reading: {accesses} accesses"));
-    })?;
-    drop(objects);
-    let whole_bytes = whole_bytes.unwrap_or_else(|| course.bytes());
-    let told = if args.plans { scenario.told()? } else { Vec::new() };
-    let racers = args.racers();
-    let mut simulated = Vec::new();
-    for cache in &args.cache {
-        let (capacity_bytes, share) = cache.of(whole_bytes);
-        let mut decided = None;
-        let run = || {
-            // What a person or a server wrote down is decided as a server decides.
-            let mut runner = if args.file.is_some() || matches!(scenario, Scenario::Trace(_)) {
-                Runner::with_rules(capacity_bytes, args.block, course.blocks(), Arc::clone(program))
-            } else {
-                Runner::new(capacity_bytes, args.block, course.blocks())
-            };
-            runner.tell(&told).map_err(|error| CliError::Usage(format!("--plans: {error}")))?;
-            let mut done = 0_u64;
-            scenario.each(|access, epoch| {
-                runner.take(access, counts(epoch));
-                done += 1;
-                progress.line(|| format!("cache of {share:.2}: {done} of {accesses} accesses"));
-            })?;
-            decided = Some(runner.fingerprint());
-            Ok(runner.score())
-        };
-        for (racer, score) in race(&racers, &course, capacity_bytes, run)? {
-            let decided = decided.filter(|_| racer == Racer::Mlgw && args.trace.is_some());
-            simulated.push(Simulated {
-                profile: scenario.name(),
-                seed: scenario.seed(),
-                cache_fraction: share,
-                policy: racer.name(),
-                object_hit_ratio: score.object_hit_ratio(),
-                byte_hit_ratio: score.byte_hit_ratio(),
-                upstream_bytes: score.upstream_bytes(),
-                flash_bytes_written: score.written_bytes,
-                decisions_hash: decided.map(|decided| format!("{:016x}", decided.hash)),
-            });
-        }
-    }
-    Ok(simulated)
-}
-
-/// What each racer reaches: ours as `run` says, the others on the course, meanwhile.
-fn race(
-    racers: &[Racer],
-    course: &Course,
-    capacity_bytes: u64,
-    run: impl FnOnce() -> Result<Score, CliError>,
-) -> Result<Vec<(Racer, Score)>, CliError> {
-    thread::scope(|scope| {
-        let others = scope.spawn(|| {
-            let score = |racer: &Racer| Some((*racer, course.score(*racer, capacity_bytes)?));
-            racers.iter().filter_map(score).collect::<Vec<_>>()
-        });
-        let ours = if racers.contains(&Racer::Mlgw) { Some((Racer::Mlgw, run()?)) } else { None };
-        let others = others.join().map_err(|_| CliError::Failed("a reference cache failed".to_owned()))?;
-        Ok(ours.into_iter().chain(others).collect())
-    })
 }
 
 fn table(simulated: &[Simulated]) -> String {
@@ -255,7 +171,7 @@ fn plot(simulated: &[Simulated]) -> Plot {
 
 #[cfg(test)]
 mod tests {
-    use super::{Simulated, plot, table};
+    use super::{Simulated, plot, svg, table};
 
     fn one(policy: &'static str, cache_fraction: f64) -> Simulated {
         Simulated {
@@ -282,9 +198,11 @@ CACHE  POLICY  OBJECT HITS  BYTE HITS  FROM UPSTREAM  WRITTEN TO FLASH
     }
 
     #[test]
-    fn fields_for_programs_are_a_promise() {
-        let expected = r#"[{"profile":"epochs","seed":3,"cache_fraction":0.5,"policy":"mlgw","object_hit_ratio":0.25,"byte_hit_ratio":0.5,"upstream_bytes":3145728,"flash_bytes_written":0}]"#;
-        assert_eq!(serde_json::to_string(&[one("mlgw", 0.5)]).unwrap(), expected);
+    fn pictures_are_svg() {
+        assert!(svg("a/b.SVG").is_ok());
+        for other in ["a.png", "svg", ".svg", "a.svg/b"] {
+            assert!(svg(other).is_err(), "{other}");
+        }
     }
 
     #[test]

@@ -1,44 +1,28 @@
-//! Policy files as commands read them: a policy or a plugin of a framework, compiled above what comes with the server.
+//! Policy files as commands read them, compiled above what comes with the server.
 
 use crate::cli::CliError;
-use mlgw_policies::language::{
-    BuiltIn, Diagnostics, Environment, Framework, Layers, NoFacts, PolicyFile, Program, is_framework,
-};
+use crate::policies::compile;
+use crate::rehearsal::RehearsalError;
+use clap::Args;
+use mlgw_metadata::schema::{PolicyFile as Text, PolicyFiles};
+use mlgw_policies::language::{BuiltIn, Environment, NoFacts, Program, Word as _, is_framework};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// What a file holds.
-pub(super) enum Held {
-    /// A policy.
-    Policy(Box<PolicyFile>),
-    /// A plugin.
-    Framework(Box<Framework>),
+/// What holds beneath a policy that is tried.
+#[derive(Debug, Default, Args)]
+pub(super) struct BeneathArgs {
+    /// Plugins of frameworks that are to hold beside those that come with a server.
+    #[arg(long, value_name = "FILE")]
+    pub(super) framework: Vec<PathBuf>,
+    /// Where the server is to run: development, staging or production.
+    #[arg(long, value_parser = environment, value_name = "NAME")]
+    pub(super) environment: Option<Environment>,
 }
 
-impl Held {
-    /// Reads the text of a file.
-    ///
-    /// # Errors
-    /// Everything that is wrong with it by itself.
-    pub(super) fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
-        if is_framework(text) {
-            return Framework::parse(file, text).map(|one| Self::Framework(Box::new(one)));
-        }
-        PolicyFile::parse(file, text).map(|one| Self::Policy(Box::new(one)))
-    }
-
-    /// The program that it makes with what comes with the server.
-    ///
-    /// # Errors
-    /// What is wrong with it there.
-    pub(super) fn compile(&self, environment: Option<Environment>) -> Result<Program, Diagnostics> {
-        let built_in = BuiltIn::load()?;
-        let (custom, frameworks) = match self {
-            Self::Policy(policy) => (std::slice::from_ref(&**policy), &[][..]),
-            Self::Framework(framework) => (&[][..], std::slice::from_ref(&**framework)),
-        };
-        Program::compile(&Layers { custom, frameworks, environment, machine: &NoFacts, built_in: &built_in })
-    }
+fn environment(word: &str) -> Result<Environment, String> {
+    let words = || Environment::WORDS.join(", ");
+    Environment::of(word).ok_or_else(|| format!("there are {}", words()))
 }
 
 /// The text of a file.
@@ -47,6 +31,15 @@ impl Held {
 /// A usage error when there is none; a failure when it cannot be read.
 pub(in crate::cli) fn read(path: &Path) -> Result<String, CliError> {
     std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))
+}
+
+/// The texts of files, under the names that they were given by.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn texts(paths: &[PathBuf]) -> Result<Vec<Text>, CliError> {
+    let text = |path: &PathBuf| Ok(Text { name: path.display().to_string(), text: read(path)? });
+    paths.iter().map(text).collect()
 }
 
 /// Why a file is not read.
@@ -59,12 +52,28 @@ pub(in crate::cli) fn unreadable(path: &Path, error: &io::Error) -> CliError {
     }
 }
 
-/// The program of a file that has to be right.
+/// The program of files that have to be right: a policy or a plugin, if one is given, above what is beneath it.
 ///
 /// # Errors
-/// When it is not, or cannot be read.
-pub(super) fn program(path: &Path, environment: Option<Environment>) -> Result<Program, CliError> {
-    let (file, text) = (path.display().to_string(), read(path)?);
-    let wrong = |wrong: Diagnostics| CliError::Failed(format!("{file} is wrong:\n{wrong}"));
-    Held::parse(&file, &text).and_then(|held| held.compile(environment)).map_err(wrong)
+/// When they are not, or cannot be read.
+pub(super) fn program(path: Option<&PathBuf>, beneath: &BeneathArgs) -> Result<Program, CliError> {
+    let file = texts(path.map(std::slice::from_ref).unwrap_or_default())?;
+    let (mut frameworks, custom): (Vec<_>, Vec<_>) =
+        file.into_iter().partition(|one| is_framework(&one.text));
+    frameworks.extend(texts(&beneath.framework)?);
+    let files = PolicyFiles { custom, frameworks };
+    let built_in = BuiltIn::load().map_err(|wrong| CliError::Failed(wrong.to_string()))?;
+    compile(&built_in, beneath.environment, &NoFacts, &files)
+        .map_err(|wrong| CliError::Failed(wrong.to_string()))
+}
+
+impl From<RehearsalError> for CliError {
+    fn from(error: RehearsalError) -> Self {
+        match error {
+            RehearsalError::Asked(why) => Self::Usage(why),
+            RehearsalError::Trace(_) | RehearsalError::Stopped | RehearsalError::Failed(_) => {
+                Self::Failed(error.to_string())
+            }
+        }
+    }
 }

@@ -20,6 +20,7 @@ const CHECKPOINT: f64 = 150.0;
 const MODEL: f64 = 100.0;
 const SEARCH: f64 = 1500.0;
 const EPOCHS: u32 = 6;
+pub(super) const OBJECTS_AND_EPOCHS: (u32, u32) = (TRAIN as u32, EPOCHS);
 const SEARCH_EPOCHS: u32 = 8;
 const SEARCHERS: u16 = 4;
 /// Steps between two checkpoints, of which every so many is read back so many steps after it was begun.

@@ -83,6 +83,11 @@ fn defaults(profile: Profile) -> Defaults {
     }
 }
 
+pub(super) fn objects_and_epochs(profile: Profile) -> (u32, u32) {
+    let Defaults { objects, epochs, .. } = defaults(profile);
+    (objects, epochs)
+}
+
 /// The name of an object of `count`; in the order of their numbers.
 fn name(profile: Profile, object: u32, count: u32, shard: u32) -> String {
     match profile {

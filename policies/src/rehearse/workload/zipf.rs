@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 const OBJECTS: u32 = 20_000;
 const REQUESTS_PER_OBJECT: u32 = 50;
+pub(super) const OBJECTS_AND_EPOCHS: (u32, u32) = (OBJECTS, REQUESTS_PER_OBJECT);
 const ARRIVAL_ONE_IN: u64 = 100;
 const DRIFT_ONE_IN: u64 = 100;
 const SCAN_EVERY: u64 = 5;

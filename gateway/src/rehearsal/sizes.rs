@@ -1,11 +1,11 @@
-//! Sizes as the command line gives them: bytes, and shares of a workload's bytes.
+//! Sizes as people give them: bytes, and shares of a workload's bytes.
 
 use crate::config::{ByteSize, Value as _};
 use std::str::FromStr;
 
 /// How large a cache is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum CacheSize {
+pub enum CacheSize {
     /// This part of the workload's bytes.
     Share(f64),
     /// So many bytes.
@@ -14,7 +14,8 @@ pub(super) enum CacheSize {
 
 impl CacheSize {
     /// Its bytes, where the whole workload has so many, and the part that they are.
-    pub(super) fn of(self, whole_bytes: u64) -> (u64, f64) {
+    #[must_use]
+    pub fn of(self, whole_bytes: u64) -> (u64, f64) {
         let whole = whole_bytes.max(1) as f64;
         match self {
             Self::Share(share) => ((whole_bytes as f64 * share) as u64, share),
@@ -49,7 +50,10 @@ fn bytes(text: &str) -> Result<u64, String> {
 }
 
 /// The length of a block.
-pub(super) fn block_bytes(text: &str) -> Result<u32, String> {
+///
+/// # Errors
+/// What is expected instead.
+pub fn block_bytes(text: &str) -> Result<u32, String> {
     let fits = |bytes: u64| u32::try_from(bytes).ok().filter(|bytes| (4096..=1 << 30).contains(bytes));
     bytes(text).ok().and_then(fits).ok_or_else(|| "a size from 4KiB to 1GiB is expected".to_owned())
 }

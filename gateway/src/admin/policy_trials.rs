@@ -1,0 +1,300 @@
+//! `/v1/policy/schema`, `validate`, `test` and `simulate`: policies tried before they run. Nothing changes by any of them.
+
+use super::change::parse;
+use super::policy::{PolicyText, files, refused};
+use super::{Admin, ApiError};
+use crate::policies::{Files, PolicyError};
+use crate::rehearsal::RehearsalError;
+use crate::rehearsal::examine::{Examined, key_of_line};
+use crate::rehearsal::scenario::Scenario;
+use crate::rehearsal::simulate::{OrderWord, Simulated, Simulation, racer, racers};
+use crate::rehearsal::sizes::block_bytes;
+use crate::rehearsal::validate::{Validated, validate as validated};
+use crate::s3::error::S3Error;
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Query, State};
+use http::StatusCode;
+use mlgw_common::limits::{
+    SIMULATED_BLOCKS_MAX, SIMULATED_CACHES_MAX, SIMULATED_READS_MAX, TRIED_KEYS_MAX, TRIED_KEYS_SHOWN_MAX,
+};
+use mlgw_policies::language::{
+    Environment, KnownOfKey, Program, Word as _, framework_schema, schema as policy_schema,
+};
+use mlgw_policies::rehearse::workload::{Order, Profile, Settings, objects_times_epochs};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Keys of which a trial tells when nobody says how many.
+const KEYS_SHOWN: usize = 100;
+/// What is simulated when nobody says so.
+const CACHES: [&str; 6] = [".1", ".2", ".35", ".5", ".65", ".8"];
+const BLOCK: &str = "8MiB";
+
+/// Which schema.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SchemaQuery {
+    #[serde(default)]
+    framework: bool,
+}
+
+/// Files that may be wrong.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ValidateRequest {
+    /// Policies or plugins, each looked at for itself.
+    #[serde(default)]
+    pub files: Vec<PolicyText>,
+    /// Plugins of frameworks that they may use, looked at, too; without it those that run are there.
+    #[serde(default)]
+    pub frameworks: Option<Vec<PolicyText>>,
+}
+
+/// Keys that a policy is tried on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TestRequest {
+    /// Policies, the strongest first, in the place of all that run; without it those are tried.
+    #[serde(default)]
+    pub files: Option<Vec<PolicyText>>,
+    /// Plugins of frameworks in the place of those that run; without it those are there.
+    #[serde(default)]
+    pub frameworks: Option<Vec<PolicyText>>,
+    /// As if the server ran there: `development`, `staging` or `production`; without it where it does.
+    #[serde(default)]
+    pub environment: Option<String>,
+    /// Keys, as `a/b.tar` or `s3://bucket/a/b.tar`, at most 10,000.
+    pub keys: Vec<String>,
+    /// Keys of which the answer tells, at most 1,000; 100 when absent.
+    #[serde(default)]
+    pub limit: Option<usize>,
+}
+
+/// What is to be simulated: on a trace or a profile.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SimulateRequest {
+    /// Policies, the strongest first, in the place of all that run; without it those are there for a trace.
+    pub files: Option<Vec<PolicyText>>,
+    /// Plugins of frameworks in the place of those that run.
+    pub frameworks: Option<Vec<PolicyText>>,
+    /// As if the server ran there. Without this, files and frameworks our engine decides a profile alone.
+    pub environment: Option<String>,
+    /// The name of a trace that the server has, and that is not being recorded.
+    pub trace: Option<String>,
+    /// What is generated instead.
+    pub profile: Option<String>,
+    /// Jobs on the dataset, of a profile.
+    pub workloads: Option<u16>,
+    /// Another seed gives other orders, moments and sizes; 1 when absent.
+    pub seed: Option<u64>,
+    /// Epochs of each job.
+    pub epochs: Option<u32>,
+    /// Order of each job's epochs.
+    pub order: Option<OrderWord>,
+    /// Objects of the dataset.
+    pub objects: Option<u32>,
+    /// Sizes of the cache: shares as `.35`, or bytes as `10GiB`; at most 16.
+    pub cache: Option<Vec<String>>,
+    /// Bytes of a block; `8MiB` when absent.
+    pub block: Option<String>,
+    /// Who takes part; all when absent.
+    pub policies: Option<Vec<String>>,
+    /// Count from this epoch of each job on, the first being 1.
+    pub from_epoch: Option<u32>,
+    /// Whether jobs tell the engine beforehand what they will read.
+    pub plans: bool,
+}
+
+impl From<RehearsalError> for ApiError {
+    fn from(error: RehearsalError) -> Self {
+        let message = format!("{error}.");
+        match error {
+            RehearsalError::Asked(_) => Self::invalid(message),
+            RehearsalError::Trace(_) => {
+                Self::new(StatusCode::UNPROCESSABLE_ENTITY, "TraceUnreadable", message)
+            }
+            RehearsalError::Stopped | RehearsalError::Failed(_) => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
+            }
+        }
+    }
+}
+
+pub(super) async fn schema(Query(query): Query<SchemaQuery>) -> Json<Value> {
+    Json(if query.framework { framework_schema() } else { policy_schema() })
+}
+
+pub(super) async fn validate(
+    State(admin): State<Arc<Admin>>,
+    body: Bytes,
+) -> Result<Json<Vec<Validated>>, ApiError> {
+    let request: ValidateRequest = parse(&body)?;
+    away(move || admin.validate(request)).await
+}
+
+pub(super) async fn test(State(admin): State<Arc<Admin>>, body: Bytes) -> Result<Json<Examined>, ApiError> {
+    let request: TestRequest = parse(&body)?;
+    away(move || admin.test(request)).await
+}
+
+pub(super) async fn simulate(
+    State(admin): State<Arc<Admin>>,
+    body: Bytes,
+) -> Result<Json<Vec<Simulated>>, ApiError> {
+    let request: SimulateRequest = parse(&body)?;
+    let waiting = Waiting::default();
+    let is_over = Arc::clone(&waiting.0);
+    away(move || admin.simulate(request, &is_over)).await
+}
+
+/// Says, when it goes, that nobody waits any more.
+#[derive(Default)]
+struct Waiting(Arc<AtomicBool>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Has something be done that takes a while.
+async fn away<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<Json<T>, ApiError> {
+    Ok(Json(tokio::task::spawn_blocking(work).await.map_err(S3Error::internal)??))
+}
+
+fn environment(word: Option<&str>) -> Result<Option<Environment>, ApiError> {
+    let unknown = |word: &str| {
+        ApiError::invalid(format!(
+            "There is no environment {word:?}; there are {}.",
+            Environment::WORDS.join(", ")
+        ))
+    };
+    word.map(|word| Environment::of(word).ok_or_else(|| unknown(word))).transpose()
+}
+
+/// A field that is not what it should be.
+fn wrong(field: &str, value: &str, why: impl std::fmt::Display) -> ApiError {
+    ApiError::invalid(format!("{field} is {value:?}: {why}."))
+}
+
+impl Admin {
+    fn validate(&self, request: ValidateRequest) -> Result<Vec<Validated>, ApiError> {
+        let Files { custom, frameworks } = files(Some(request.files), request.frameworks)?;
+        let (texts, given) = (custom.unwrap_or_default(), frameworks.is_some());
+        let plugins = frameworks.unwrap_or_else(|| self.policies.running().files.frameworks.clone());
+        if texts.is_empty() && !given {
+            return Err(ApiError::invalid("There is nothing to validate: give files or frameworks."));
+        }
+        let mut told = validated(&texts, &plugins).map_err(S3Error::internal)?;
+        if !given {
+            told.truncate(texts.len());
+        }
+        Ok(told)
+    }
+
+    /// What files come to as if the server ran in `environment`, or where it does.
+    fn program(&self, files: Files, environment: Option<Environment>) -> Result<Program, ApiError> {
+        let environment = environment.or(self.policies.place().environment);
+        let compiled = self.policies.compile_in(environment, files);
+        compiled.map_err(|wrong| refused(PolicyError::Wrong(wrong)))
+    }
+
+    fn test(&self, request: TestRequest) -> Result<Examined, ApiError> {
+        let (count, limit) = (request.keys.len(), request.limit.unwrap_or(KEYS_SHOWN));
+        if !(1..=TRIED_KEYS_MAX).contains(&count) {
+            return Err(ApiError::invalid(format!("There are {count} keys, not 1 to {TRIED_KEYS_MAX}.")));
+        }
+        if !(1..=TRIED_KEYS_SHOWN_MAX).contains(&limit) {
+            return Err(ApiError::invalid(format!("limit is {limit}, not 1 to {TRIED_KEYS_SHOWN_MAX}.")));
+        }
+        let environment = environment(request.environment.as_deref())?.or(self.policies.place().environment);
+        let program = self.program(files(request.files, request.frameworks)?, environment)?;
+        let mut examined = Examined::of(&program);
+        for line in &request.keys {
+            let known = key_of_line(line).ok_or_else(|| wrong("keys", line, "it is no key"))?;
+            examined.take(&program, KnownOfKey { environment, ..known }, limit);
+        }
+        Ok(examined)
+    }
+
+    fn simulate(&self, request: SimulateRequest, is_over: &AtomicBool) -> Result<Vec<Simulated>, ApiError> {
+        let busy = || {
+            let message = "A simulation is running, and there is one at a time; ask again when it has ended.";
+            ApiError::new(StatusCode::CONFLICT, "SimulationRunning", message)
+        };
+        let _turn = self.simulating.try_lock().map_err(|_| busy())?;
+        let simulation = self.simulation(request)?;
+        Ok(simulation.run(&|_| if is_over.load(Relaxed) { Err(RehearsalError::Stopped) } else { Ok(()) })?)
+    }
+
+    fn simulation(&self, request: SimulateRequest) -> Result<Simulation, ApiError> {
+        let caches = request.cache.clone().unwrap_or_else(|| CACHES.map(str::to_owned).to_vec());
+        if !(1..=SIMULATED_CACHES_MAX).contains(&caches.len()) {
+            let count = caches.len();
+            return Err(ApiError::invalid(format!(
+                "There are {count} caches, not 1 to {SIMULATED_CACHES_MAX}."
+            )));
+        }
+        let cache = |text: &String| text.parse().map_err(|why: String| wrong("cache", text, why));
+        let block = request.block.as_deref().unwrap_or(BLOCK);
+        let asked = request.policies.as_deref().unwrap_or_default().iter();
+        let asked = asked.map(|name| racer(name).map_err(|why| wrong("policies", name, why)));
+        let from_epoch = request.from_epoch.unwrap_or(1);
+        if from_epoch == 0 {
+            return Err(ApiError::invalid("from_epoch is 0, and the first is 1."));
+        }
+        Ok(Simulation {
+            scenario: self.scenario(&request)?,
+            caches: caches.iter().map(cache).collect::<Result<_, _>>()?,
+            block_bytes: block_bytes(block).map_err(|why| wrong("block", block, why))?,
+            racers: racers(&asked.collect::<Result<Vec<_>, _>>()?),
+            from_epoch,
+            plans: request.plans,
+            blocks_max: SIMULATED_BLOCKS_MAX,
+            program: self.heeded(request)?,
+        })
+    }
+
+    /// The rules that are heeded: what is given above what runs; what runs, of a trace; none, of a profile.
+    fn heeded(&self, request: SimulateRequest) -> Result<Option<Arc<Program>>, ApiError> {
+        let environment = environment(request.environment.as_deref())?;
+        if request.files.is_none() && request.frameworks.is_none() && environment.is_none() {
+            return Ok(request.trace.map(|_| Arc::clone(&self.policies.running().program)));
+        }
+        let files = files(request.files, request.frameworks)?;
+        Ok(Some(Arc::new(self.program(files, environment)?)))
+    }
+
+    fn scenario(&self, request: &SimulateRequest) -> Result<Scenario, ApiError> {
+        let SimulateRequest { workloads, epochs, objects, order, seed, .. } = *request;
+        let is_plain = workloads.is_none() && epochs.is_none() && objects.is_none() && order.is_none();
+        let is_plain = is_plain && seed.is_none() && request.from_epoch.is_none() && !request.plans;
+        match (&request.trace, &request.profile) {
+            (Some(name), None) if is_plain => {
+                Ok(Scenario::Trace { name: name.clone(), files: self.traces.paths(name)? })
+            }
+            (Some(_), None) => Err(ApiError::invalid(
+                "workloads, seed, epochs, order, objects, from_epoch and plans are of a profile, and a trace is given.",
+            )),
+            (None, Some(name)) => {
+                let profile: Profile = name.parse().map_err(|why| wrong("profile", name, why))?;
+                let (seed, order) = (seed.unwrap_or(1), order.map(Order::from));
+                let settings = Settings { seed, workloads, epochs, order, objects, ..Settings::default() };
+                let reads = objects_times_epochs(profile, &settings);
+                if reads > SIMULATED_READS_MAX {
+                    return Err(ApiError::invalid(format!(
+                        "objects times epochs is {reads}, and a server simulates at most {SIMULATED_READS_MAX}; `mlgw policy simulate` takes more."
+                    )));
+                }
+                Ok(Scenario::Profile(profile, settings))
+            }
+            _ => Err(ApiError::invalid("Say what to replay: trace or profile, one of them.")),
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! What caches would have got on a scenario: ours, those of others, and the best there can be.
+//!
+//! Always: the same simulation gives the same rows. Requests are gone through once for each size of the cache and are not in memory; what is,
+//! is some 100 bytes for each block that they ask for, and who runs it says how many of these there may be.
+
+use super::RehearsalError;
+use super::scenario::Scenario;
+use super::sizes::CacheSize;
+use clap::ValueEnum;
+use mlgw_policies::Access;
+use mlgw_policies::language::Program;
+use mlgw_policies::rehearse::race::{Course, Objects, Racer, Runner, Score};
+use mlgw_policies::rehearse::telling::Told;
+use mlgw_policies::rehearse::workload::Order;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::thread;
+
+/// What is to be simulated.
+#[derive(Clone)]
+pub struct Simulation {
+    /// What is replayed.
+    pub scenario: Scenario,
+    /// The rules that are heeded; without any our engine decides alone.
+    pub program: Option<Arc<Program>>,
+    /// Sizes of the cache.
+    pub caches: Vec<CacheSize>,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Who takes part.
+    pub racers: Vec<Racer>,
+    /// What is counted begins with this epoch of each job, the first being 1.
+    pub from_epoch: u32,
+    /// Whether jobs tell beforehand what they will read.
+    pub plans: bool,
+    /// Blocks that requests may ask for in all, fewer than 2^31.
+    pub blocks_max: usize,
+}
+
+/// How far a simulation is.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// The cache that is tried, as a share; none while it is found out what there is.
+    pub share: Option<f64>,
+    /// Accesses that are done.
+    pub done: u64,
+    /// Accesses that there are, once that is known.
+    pub of: u64,
+}
+
+/// The order of each job's epochs, as a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OrderWord {
+    /// That of the keys.
+    Sequential,
+    /// Another random one each time.
+    Shuffled,
+    /// Shards in a random order, their objects in that of the keys.
+    ShardShuffled,
+}
+
+impl From<OrderWord> for Order {
+    fn from(word: OrderWord) -> Self {
+        match word {
+            OrderWord::Sequential => Self::Sequential,
+            OrderWord::Shuffled => Self::Shuffled,
+            OrderWord::ShardShuffled => Self::ShardShuffled,
+        }
+    }
+}
+
+/// A row of the answer; its fields are a promise.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Simulated {
+    /// The profile, or the trace's name.
+    pub profile: String,
+    /// What it was generated with; 0 for a trace.
+    pub seed: u64,
+    /// The cache, as a share of the workload's bytes.
+    pub cache_fraction: f64,
+    /// Who decided.
+    pub policy: &'static str,
+    /// The part of what was asked for that was a hit, in blocks.
+    pub object_hit_ratio: f64,
+    /// The same in bytes.
+    pub byte_hit_ratio: f64,
+    /// Bytes that came from upstream.
+    pub upstream_bytes: u64,
+    /// Bytes that were written to keep them.
+    pub flash_bytes_written: u64,
+    /// Of `mlgw` on a trace: a hash over its decisions, which is that of the server that the trace is of, if that decided alike.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decisions_hash: Option<String>,
+}
+
+/// Who takes part, by name.
+///
+/// # Errors
+/// Which names there are.
+pub fn racer(name: &str) -> Result<Racer, String> {
+    let names = || Racer::ALL.map(Racer::name).join(", ");
+    Racer::of(name).ok_or_else(|| format!("there are {}", names()))
+}
+
+/// Those of `asked`, in their order; all when nobody is.
+#[must_use]
+pub fn racers(asked: &[Racer]) -> Vec<Racer> {
+    Racer::ALL.into_iter().filter(|racer| asked.is_empty() || asked.contains(racer)).collect()
+}
+
+/// What is replayed, as it is found out before any cache is tried.
+struct Known {
+    course: Course,
+    accesses: u64,
+    /// The bytes that shares of a cache are shares of.
+    whole_bytes: u64,
+    told: Vec<Told>,
+}
+
+impl Simulation {
+    /// Runs it, on this thread and one more. `watch` is asked after each access whether to go on.
+    ///
+    /// # Errors
+    /// See [`RehearsalError`]; those of `watch`.
+    pub fn run(
+        &self,
+        watch: &dyn Fn(Step) -> Result<(), RehearsalError>,
+    ) -> Result<Vec<Simulated>, RehearsalError> {
+        let known = self.look(watch)?;
+        let mut simulated = Vec::new();
+        for cache in &self.caches {
+            let (capacity_bytes, share) = cache.of(known.whole_bytes);
+            let mut decided = None;
+            let run = || {
+                let runner = self.ours(&known, (capacity_bytes, share), watch)?;
+                decided = Some(runner.fingerprint());
+                Ok(runner.score())
+            };
+            for (racer, score) in self.race(&known.course, capacity_bytes, run)? {
+                let decided = decided.filter(|_| racer == Racer::Mlgw && self.scenario.is_trace());
+                simulated.push(Simulated {
+                    profile: self.scenario.name(),
+                    seed: self.scenario.seed(),
+                    cache_fraction: share,
+                    policy: racer.name(),
+                    object_hit_ratio: score.object_hit_ratio(),
+                    byte_hit_ratio: score.byte_hit_ratio(),
+                    upstream_bytes: score.upstream_bytes(),
+                    flash_bytes_written: score.written_bytes,
+                    decisions_hash: decided.map(|decided| format!("{:016x}", decided.hash)),
+                });
+            }
+        }
+        Ok(simulated)
+    }
+
+    fn counts(&self, epoch: u32) -> bool {
+        epoch + 1 >= self.from_epoch
+    }
+
+    fn look(&self, watch: &dyn Fn(Step) -> Result<(), RehearsalError>) -> Result<Known, RehearsalError> {
+        let (mut course, mut objects, mut done) = (Course::new(self.block_bytes), Objects::default(), 0);
+        let whole_bytes = self.scenario.each(|access, epoch| {
+            // Before it is added: the blocks of one object may be more than there are numbers.
+            let blocks = access.size.div_ceil(u64::from(self.block_bytes));
+            self.fits(blocks)?;
+            course.add(objects.number(access), access, self.counts(epoch));
+            done += 1;
+            self.fits(done.max(course.events().max(course.blocks()) as u64))?;
+            watch(Step { share: None, done, of: 0 })
+        })?;
+        let whole_bytes = whole_bytes.unwrap_or_else(|| course.bytes());
+        let told = if self.plans { self.scenario.told()? } else { Vec::new() };
+        Ok(Known { course, accesses: done, whole_bytes, told })
+    }
+
+    fn fits(&self, blocks: u64) -> Result<(), RehearsalError> {
+        if blocks <= self.blocks_max as u64 {
+            return Ok(());
+        }
+        let (most, bytes) = (self.blocks_max, self.block_bytes);
+        Err(RehearsalError::Asked(format!(
+            "more than {most} blocks of {bytes} bytes are asked for: rehearse on less, or with larger blocks"
+        )))
+    }
+
+    /// Our engine behind the whole course.
+    fn ours(
+        &self,
+        known: &Known,
+        (capacity_bytes, share): (u64, f64),
+        watch: &dyn Fn(Step) -> Result<(), RehearsalError>,
+    ) -> Result<Runner, RehearsalError> {
+        let blocks = known.course.blocks();
+        let mut runner = match &self.program {
+            Some(program) => {
+                Runner::with_rules(capacity_bytes, self.block_bytes, blocks, Arc::clone(program))
+            }
+            None => Runner::new(capacity_bytes, self.block_bytes, blocks),
+        };
+        runner.tell(&known.told).map_err(|error| RehearsalError::Asked(format!("plans: {error}")))?;
+        let (mut done, of) = (0, known.accesses);
+        self.scenario.each(|access: &Access<'_>, epoch| {
+            runner.take(access, self.counts(epoch));
+            done += 1;
+            watch(Step { share: Some(share), done, of })
+        })?;
+        Ok(runner)
+    }
+
+    /// What each racer reaches: ours as `run` says, the others on the course, meanwhile.
+    fn race(
+        &self,
+        course: &Course,
+        capacity_bytes: u64,
+        run: impl FnOnce() -> Result<Score, RehearsalError>,
+    ) -> Result<Vec<(Racer, Score)>, RehearsalError> {
+        thread::scope(|scope| {
+            let others = scope.spawn(|| {
+                let score = |racer: &Racer| Some((*racer, course.score(*racer, capacity_bytes)?));
+                self.racers.iter().filter_map(score).collect::<Vec<_>>()
+            });
+            let is_asked = self.racers.contains(&Racer::Mlgw);
+            let ours = if is_asked { Some((Racer::Mlgw, run()?)) } else { None };
+            let others =
+                others.join().map_err(|_| RehearsalError::Failed("a reference cache failed".to_owned()))?;
+            Ok(ours.into_iter().chain(others).collect())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OrderWord, RehearsalError, Simulated, Simulation, Step, racer, racers};
+    use crate::rehearsal::scenario::Scenario;
+    use mlgw_policies::rehearse::race::Racer;
+    use mlgw_policies::rehearse::workload::{Profile, Settings};
+
+    fn simulation(objects: u32) -> Simulation {
+        let settings = Settings { objects: Some(objects), epochs: Some(2), ..Settings::default() };
+        Simulation {
+            scenario: Scenario::Profile(Profile::Epochs, settings),
+            program: None,
+            caches: vec![".5".parse().unwrap()],
+            block_bytes: 1 << 20,
+            racers: racers(&[Racer::Mlgw]),
+            from_epoch: 1,
+            plans: false,
+            blocks_max: 20,
+        }
+    }
+
+    #[test]
+    fn so_many_blocks_are_asked_for_and_no_more() {
+        assert_eq!(simulation(10).run(&|_| Ok(())).unwrap().len(), 1);
+        let much = simulation(11).run(&|_| Ok(()));
+        assert!(
+            matches!(&much, Err(RehearsalError::Asked(why)) if why.starts_with("more than 20 blocks of")),
+            "{much:?}"
+        );
+        // One object alone.
+        let large = Simulation { block_bytes: 4096, ..simulation(1) }.run(&|_| Ok(()));
+        assert!(matches!(large, Err(RehearsalError::Asked(_))), "{large:?}");
+    }
+
+    #[test]
+    fn who_does_not_want_it_any_more_ends_it() {
+        let stop_at = |share: Option<f64>| {
+            move |step: Step| {
+                if step.share == share && step.done == 3 { Err(RehearsalError::Stopped) } else { Ok(()) }
+            }
+        };
+        for share in [None, Some(0.5)] {
+            assert_eq!(simulation(10).run(&stop_at(share)), Err(RehearsalError::Stopped), "{share:?}");
+        }
+    }
+
+    #[test]
+    fn fields_for_programs_are_a_promise() {
+        let row = Simulated {
+            profile: "epochs".to_owned(),
+            seed: 3,
+            cache_fraction: 0.5,
+            policy: "mlgw",
+            object_hit_ratio: 0.25,
+            byte_hit_ratio: 0.5,
+            upstream_bytes: 3 << 20,
+            flash_bytes_written: 0,
+            decisions_hash: None,
+        };
+        let expected = r#"[{"profile":"epochs","seed":3,"cache_fraction":0.5,"policy":"mlgw","object_hit_ratio":0.25,"byte_hit_ratio":0.5,"upstream_bytes":3145728,"flash_bytes_written":0}]"#;
+        assert_eq!(serde_json::to_string(&[row]).unwrap(), expected);
+    }
+
+    #[test]
+    fn words_are_those_of_the_command_line() {
+        assert_eq!(racer("lru"), Ok(Racer::Lru));
+        assert_eq!(
+            racer("best"),
+            Err("there are mlgw, lru, s3-fifo, sieve, never-evict, optimum".to_owned())
+        );
+        let order: OrderWord = serde_json::from_str("\"shard-shuffled\"").unwrap();
+        assert_eq!(order, OrderWord::ShardShuffled);
+    }
+}
