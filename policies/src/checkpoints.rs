@@ -64,7 +64,7 @@ pub struct Generation<'a> {
     pub id: GroupId,
     /// The bucket's id.
     pub bucket: u64,
-    /// What the keys of all its files begin with. Which keys are its own, [`Checkpoints::prefixes_of`] says.
+    /// What the keys of all its files begin with. Which keys are its own, [`Checkpoints::prefix_of`] says.
     pub prefix: &'a str,
     /// Who writes such.
     pub layout: Layout,
@@ -186,7 +186,7 @@ impl Checkpoints {
     /// The prefixes of checkpoints that a key would belong to, by its name alone: that of its own one, or else, of what has none, the folders
     /// that it is in. That it begins with the prefix of another is not enough: `model-1` begins `model-10.pt`.
     pub fn prefixes_of(key: &str) -> impl Iterator<Item = &str> {
-        let own = layout::place(key).map(|place| place.prefix);
+        let own = Self::prefix_of(key);
         let folders = key.match_indices('/').map(|(at, _)| &key[..=at]).filter(move |_| own.is_none());
         own.into_iter().chain(folders)
     }

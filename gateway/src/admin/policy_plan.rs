@@ -174,19 +174,22 @@ impl Admin {
         });
         let next = next.map_err(S3Error::from)?;
         let asks = |(rule, asks)| NotJudged { rule, asks };
+        let (deletions, superfluous, impossible) = match from {
+            None => {
+                let superfluous = self.superfluous(&running.program, &other)?;
+                (self.deletions(), superfluous, self.impossible(&other))
+            }
+            Some(_) => Default::default(),
+        };
         Ok(PlanPage {
             version: running.number(),
             objects: plan.objects,
             changed: plan.changed,
             deeds: plan.deeds.into_iter().map(told).collect(),
             not_judged: not_judged(&running.program, &other).into_iter().map(asks).collect(),
-            deletions: if from.is_none() { self.deletions() } else { Vec::new() },
-            superfluous: if from.is_none() {
-                self.superfluous(&running.program, &other)?
-            } else {
-                Vec::new()
-            },
-            impossible: if from.is_none() { self.impossible(&other) } else { Vec::new() },
+            deletions,
+            superfluous,
+            impossible,
             next: next.map(|next| PlanCursor {
                 bucket: next.bucket,
                 key: next.key.map(|key| key.as_str().to_owned()),

@@ -79,13 +79,6 @@ impl Admin {
             let checkpoint = self.generation(bucket.id, key.as_str());
             let resolved = resolve(program.due(&InCheckpoint { checkpoint, rest }));
             for (_, claim) in claims_of(program, resolved.done.iter()) {
-                if matches!(claim.wish, Wish::Pin { .. }) {
-                    self.keeper.ask(|decider, _| {
-                        let one = decider.checkpoints.group_of(bucket.id, key.as_str());
-                        one.iter().for_each(|one| retained.hear_pin(one, claim.by.rank));
-                    });
-                }
-                let Wish::Retain(retain) = &claim.wish else { continue };
                 let by_person = is_of_person(program, claim.by.rank);
                 let entry = |name: &str| {
                     let entry = at_rest.metadata.iter().find(|(of, _)| of == name);
@@ -93,8 +86,11 @@ impl Admin {
                 };
                 self.keeper.ask(|decider, _| {
                     let one = decider.checkpoints.group_of(bucket.id, key.as_str());
-                    if let Some(one) = one.filter(|one| one.prefix == known.prefix) {
-                        retained.hear(&one, (&claim.by, retain, by_person), entry);
+                    let Some(one) = one.filter(|one| one.prefix == known.prefix) else { return };
+                    match &claim.wish {
+                        Wish::Pin { .. } => retained.hear_pin(&one, claim.by.rank),
+                        Wish::Retain(retain) => retained.hear(&one, (&claim.by, retain, by_person), entry),
+                        _ => {}
                     }
                 });
             }

@@ -13,10 +13,11 @@ use http::header::{CONTENT_LENGTH, USER_AGENT};
 use mlgw_common::limits::INLINE_READ_BYTES_MAX;
 use mlgw_common::{BucketId, ObjectKey, Timestamp};
 use mlgw_metadata::schema::{ObjectVersion, Pair};
-use mlgw_policies::language::{Fact, Facts, Property};
+use mlgw_policies::language::{ConditionType, Fact, Facts, Property};
 use mlgw_policies::workloads::Identity;
 use mlgw_policies::{Caller, Op, Rank};
 use mlgw_tiering::policy::{self, Asking};
+use std::cell::OnceCell;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::time::Duration;
@@ -55,8 +56,9 @@ pub(super) struct About<'a> {
     object: &'a ObjectVersion,
     now: Timestamp,
     policies: &'a Policies,
-    tags: Vec<&'a str>,
-    metadata: Vec<&'a str>,
+    /// Names, once a rule has asked for them.
+    tags: OnceCell<Vec<&'a str>>,
+    metadata: OnceCell<Vec<&'a str>>,
 }
 
 impl<'a> About<'a> {
@@ -66,10 +68,13 @@ impl<'a> About<'a> {
         object: &'a ObjectVersion,
         now: Timestamp,
     ) -> Self {
-        let names = |pairs: &'a [Pair]| pairs.iter().map(|pair| pair.name.as_str()).collect();
-        let (tags, metadata) = (names(&object.tags), names(&object.metadata));
+        let (tags, metadata) = (OnceCell::new(), OnceCell::new());
         Self { bucket, object, now, policies: &gateway.policies, tags, metadata }
     }
+}
+
+fn names(pairs: &[Pair]) -> Vec<&str> {
+    pairs.iter().map(|pair| pair.name.as_str()).collect()
 }
 
 fn value_of<'a>(pairs: &'a [Pair], name: &str) -> Option<Fact<'a>> {
@@ -80,15 +85,18 @@ impl Facts for About<'_> {
     fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
         match property {
             Property::Bucket => Some(Fact::Text(self.bucket)),
-            Property::Tags => Some(Fact::List(&self.tags)),
+            Property::Tags => Some(Fact::List(self.tags.get_or_init(|| names(&self.object.tags)))),
             Property::Tag => value_of(&self.object.tags, name),
-            Property::Metadata => Some(Fact::List(&self.metadata)),
+            Property::Metadata => {
+                Some(Fact::List(self.metadata.get_or_init(|| names(&self.object.metadata))))
+            }
             Property::MetadataEntry => value_of(&self.object.metadata, name),
             Property::Age => {
                 let age_ms = self.now.as_millis().saturating_sub(self.object.modified_ms);
                 Some(Fact::Duration(Duration::from_millis(u64::try_from(age_ms).unwrap_or(0))))
             }
-            _ => self.policies.system().said(property),
+            _ if property.row().of == ConditionType::SystemContext => self.policies.system().said(property),
+            _ => None,
         }
     }
 }

@@ -75,16 +75,7 @@ impl Engine {
             leftovers: dir.path().join("upstream-leftovers.json"),
         });
         let hot = HotTier::open(options, catalogue.clone()).await?;
-        let scrub = ScrubOptions {
-            segments: Place::of(config).segments,
-            state: dir.path().join("scrub.json"),
-            bytes_per_second: config.hot.scrub_bytes_per_second.0,
-            walk_every: SCRUB_WALK_EVERY,
-            clock: Arc::clone(&clock),
-        };
-        let scrub =
-            Scrub::start(scrub, catalogue.clone(), hot.clone()).map_err(super::io_error("scrubbing"))?;
-        let scrub = Arc::new(scrub);
+        let scrub = Arc::new(scrub(config, &dir, &clock, &catalogue, &hot)?);
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
         let policies = policies(config, &machine, &clock, &catalogue).await?;
         let program = policies.program();
@@ -142,6 +133,24 @@ impl Engine {
         self.decisions.write();
         tracing::info!(data_dir = %self.dir.path().display(), "stopped");
     }
+}
+
+/// Who verifies what is stored.
+fn scrub(
+    config: &Config,
+    dir: &DataDir,
+    clock: &Arc<dyn Clock>,
+    catalogue: &Catalogue,
+    hot: &HotTier,
+) -> Result<Scrub, ServeError> {
+    let options = ScrubOptions {
+        segments: Place::of(config).segments,
+        state: dir.path().join("scrub.json"),
+        bytes_per_second: config.hot.scrub_bytes_per_second.0,
+        walk_every: SCRUB_WALK_EVERY,
+        clock: Arc::clone(clock),
+    };
+    Scrub::start(options, catalogue.clone(), hot.clone()).map_err(super::io_error("scrubbing"))
 }
 
 /// What is written to the disk of the hot tier, and what of it is left to the server itself.

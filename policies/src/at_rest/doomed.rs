@@ -13,7 +13,7 @@ use std::time::Duration;
 pub struct Superfluous {
     /// Its bucket.
     pub bucket: u64,
-    /// Its prefix: that of a key's checkpoint is told by [`crate::checkpoints::Checkpoints::prefixes_of`].
+    /// Its prefix: that of a key's checkpoint is told by [`crate::checkpoints::Checkpoints::prefix_of`].
     pub prefix: String,
     /// The rule that says so.
     pub rule: String,

@@ -216,11 +216,9 @@ impl Group {
         if self.parts == 0 || self.is_torn || self.shards.iter().any(|set| set.have < set.of) {
             return false;
         }
-        let is_sealed = self.last_file_us.is_some_and(|at_us| at_us >= self.parts_us);
-        let is_of_folder = self.layout == Layout::Safetensors;
-        if self.wants_last || (habits.is_marked && !is_of_folder) {
+        if self.is_marked(habits) {
             // Whoever uploads a checkpoint from a disk keeps no order; a second time that would pass for one that was not finished.
-            return is_sealed || (self.is_quiet && self.last_file_us.is_some() && !self.is_again);
+            return self.is_sealed() || (self.is_quiet && self.last_file_us.is_some() && !self.is_again);
         }
         if let (true, Some((pointed_us, files))) = (self.layout.is_pointed(), habits.pointed) {
             return self.is_pointed || (self.files == files && self.last_us <= pointed_us && !self.is_again);
@@ -228,14 +226,23 @@ impl Group {
         if self.wholes == self.parts {
             return true;
         }
-        if is_of_folder { is_sealed || u64::from(self.round_shards) >= shards } else { self.is_closed }
+        let is_of_folder = self.layout == Layout::Safetensors;
+        if is_of_folder { self.is_sealed() || u64::from(self.round_shards) >= shards } else { self.is_closed }
     }
 
     /// Whether all of it is there, whoever doubts it: what is written last was, and not only that nobody has written it for long.
     pub(super) fn is_certain(&self, habits: &Habits) -> bool {
-        let is_sealed = self.last_file_us.is_some_and(|at_us| at_us >= self.parts_us);
-        let is_marked = self.wants_last || habits.is_marked && self.layout != Layout::Safetensors;
-        self.is_complete(habits) && (is_sealed || !is_marked)
+        self.is_complete(habits) && (self.is_sealed() || !self.is_marked(habits))
+    }
+
+    /// Whether what its framework writes last came last.
+    fn is_sealed(&self) -> bool {
+        self.last_file_us.is_some_and(|at_us| at_us >= self.parts_us)
+    }
+
+    /// Whether its framework writes such a file.
+    fn is_marked(&self, habits: &Habits) -> bool {
+        self.wants_last || (habits.is_marked && self.layout != Layout::Safetensors)
     }
 
     /// A file beside the groups says that this one is complete.

@@ -326,6 +326,9 @@ fn a_deletion_waits_its_grace_is_called_off_by_a_rollback_and_never_takes_the_ne
     let before = noted("s3://lake/run/step-100/");
     runtime().block_on(reads_back(&client, &first_of(100), 20_000));
     until("who reads it has it wait anew", || noted("s3://lake/run/step-100/") > before);
+    let before = noted("s3://lake/run/step-200/");
+    runtime().block_on(client.copy(BUCKET, &first_of(200), "kept.bin")).expect("copied");
+    until("and so has who copies it", || noted("s3://lake/run/step-200/") > before);
     let path = bench.room.path().join("p.yaml").display().to_string();
     let said = bench.say(&["policy", "plan", &path]);
     assert!(
@@ -346,7 +349,7 @@ fn a_deletion_waits_its_grace_is_called_off_by_a_rollback_and_never_takes_the_ne
     until("nothing waits", || prefixes().is_empty());
     assert!(is_there(300) && is_there(400), "the newest complete one and what is written stay");
     let listed = runtime().block_on(client.list(BUCKET, 1000)).expect("listed");
-    assert_eq!(listed.len(), 4, "of the others all objects are gone");
+    assert_eq!(listed.len(), 5, "of the others all objects are gone; the copy stays");
     let audit = fs::read_to_string(bench.setup.data_dir.join("audit/audit.log")).expect("the audit log");
     assert_eq!(audit.matches("policy.retain.delete").count(), 2, "{audit}");
     assert!(bench.decided("delete", "few") > 0 && bench.count("retain", "done") == 6);
