@@ -217,6 +217,8 @@ pub const POLICY_BYTES_MAX: usize = 4 * MIB as usize;
 pub const POLICY_SAID_BYTES_MAX: usize = 1024;
 /// Objects that one request looks at to say what a policy would do. Two policies of a hundred rules each take a second for so many.
 pub const PLAN_OBJECTS_MAX: usize = 10_000;
+/// Plans that wait to be gone on with; of more the oldest are forgotten.
+pub const PLANS_MAX: usize = 8;
 /// Objects of which a plan tells for each rule and action.
 pub const PLAN_EXAMPLES: usize = 3;
 /// Keys that one request tries a policy on.

@@ -62,12 +62,13 @@ pub use policy::{
     PolicyVersionInfo, RollbackRequest,
 };
 pub use policy_explain::{
-    ActionInfo, ConditionSeen, Explanation, FactInfo, KeptInfo, LostAction, RecommendationInfo, RuleTried,
+    ActionInfo, BelongingInfo, ConditionSeen, Explanation, FactInfo, KeptInfo, LostAction,
+    RecommendationInfo, RuleTried,
 };
 pub use policy_figures::PolicyStatus;
 pub use policy_outcomes::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
 pub use policy_plan::{
-    DeedInfo, DeletionInfo, NotJudged, PlanCursor, PlanExample, PlanPage, PlanRequest, SuperfluousInfo,
+    DeedInfo, DeletionInfo, NotJudged, PlanExample, PlanPage, PlanRequest, PolicyPlans, SuperfluousInfo,
 };
 pub use policy_trials::{SimulateRequest, TestRequest, ValidateRequest};
 pub use settings::{SettingInfo, SettingList};
@@ -80,7 +81,7 @@ pub use tiers::{BadRange, CompactRequest, CompactionInfo, ScrubInfo, TierDetail,
 pub use traces::{NewTrace, TraceFileInfo, TraceInfo, TraceList};
 pub use upstreams::{CheckInfo, UpstreamInfo, UpstreamList};
 pub use workload_plans::{AccessPlanInfo, AccessPlanList, NewAccessPlan};
-pub use workloads::{PhaseCount, WorkloadDataset, WorkloadInfo, WorkloadList, WorkloadTotals};
+pub use workloads::{PhaseCount, TreatmentInfo, WorkloadDataset, WorkloadInfo, WorkloadList, WorkloadTotals};
 
 use crate::access_plans::AccessPlans;
 use crate::access_traces::AccessTraces;
@@ -164,6 +165,8 @@ pub struct Admin {
     pub scrub: Arc<Scrub>,
     /// What rules did with objects at rest, and what waits to be deleted.
     pub standing: Arc<Standing>,
+    /// Plans of what other policies would do, while they are made.
+    pub policy_plans: PolicyPlans,
     /// The policy engine.
     pub keeper: Keeper,
     /// What it hears, recorded.

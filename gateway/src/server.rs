@@ -467,6 +467,7 @@ fn admin_of(
         backups: admin::Backups::default(),
         scrub: Arc::clone(&engine.scrub),
         plans: plans_of(engine)?,
+        policy_plans: admin::PolicyPlans::default(),
         standing: standing_of(engine)?,
         keeper: engine.keeper.clone(),
         traces: AccessTraces::new(engine.dir.path(), engine.keeper.clone(), Arc::clone(&engine.clock)),

@@ -12,7 +12,7 @@ mod pins;
 pub use areas::{Area, Areas};
 pub use deeds::{Compress, Deeds, Move, Pin};
 pub use doomed::{Doomed, Note, Superfluous};
-pub use pins::{Candidate, Pins};
+pub use pins::{Candidate, Over, Pins};
 
 use crate::language::{ActionKind, Due, EffectiveRule, Program, Stance, Target, Wish};
 use std::sync::Arc;
@@ -98,10 +98,32 @@ pub fn claims_of<'p>(
     program: &'p Program,
     due: impl Iterator<Item = &'p Due<'p>>,
 ) -> impl Iterator<Item = (&'p Target, Claim)> {
-    due.filter(|due| due.stance == Stance::Act && is_at_rest(due.action.kind)).map(move |due| {
-        let claim = Claim { by: By::rule(program, due.rule), wish: due.wish.clone() };
-        (&due.action.target, claim)
-    })
+    due.filter(|due| due.stance == Stance::Act)
+        .filter_map(|due| Some((&due.action.target, Claim::of(program, due)?)))
+}
+
+impl Claim {
+    /// What is due, if it is about objects at rest; whatever its stance.
+    #[must_use]
+    pub fn of(program: &Program, due: &Due<'_>) -> Option<Self> {
+        let claim = || Self { by: By::rule(program, due.rule), wish: due.wish.clone() };
+        is_at_rest(due.action.kind).then(claim)
+    }
+
+    /// The action that wishes so.
+    #[must_use]
+    pub const fn action(&self) -> Option<ActionKind> {
+        Some(match self.wish {
+            Wish::Promote { .. } => ActionKind::Promote,
+            Wish::Pin { .. } => ActionKind::Pin,
+            Wish::Unpin => ActionKind::Unpin,
+            Wish::Spill { .. } => ActionKind::Spill,
+            Wish::Evict { .. } => ActionKind::Evict,
+            Wish::Retain(_) => ActionKind::Retain,
+            Wish::Compress { .. } => ActionKind::Compress,
+            _ => return None,
+        })
+    }
 }
 
 #[cfg(test)]

@@ -12,11 +12,13 @@ mod group;
 mod kind;
 mod layout;
 mod must_stay;
+mod pointer;
 mod retain;
 
 pub use kind::model_file_kind;
 pub use layout::Layout;
 pub use must_stay::MustStay;
+pub use pointer::{names, pointers_to};
 pub use retain::Keep;
 
 use group::{Group, Habits};

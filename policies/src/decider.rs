@@ -256,9 +256,13 @@ impl Heard {
             (Aspect::Stream, Wish::Stream { ahead, keep, .. }) if !self.stream => {
                 self.stream = true;
                 ruling.stream_ahead = Some(*ahead);
-                if !keep && !self.copy {
+                if !self.copy && due.is_of_copies() {
                     self.copy = true;
-                    ruling.keeping = Keeping::Never;
+                    ruling.keeping = match (keep, ruling.keeping) {
+                        (false, _) => Keeping::Never,
+                        (true, Keeping::Recent) => Keeping::Recent,
+                        (true, _) => Keeping::Weighed(weight(Priority::Normal)),
+                    };
                 }
             }
             (Aspect::Coordination, Wish::Coordinate { window, .. }) if !self.coordination => {

@@ -6,6 +6,7 @@
 //! - `recipes`: each of them does something;
 //! - `rehearsing`: import and simulate;
 //! - `running`: what a server runs, and how that is changed;
+//! - `wide`: what rules say of more than one object, and plans and trials over the admin API;
 //! - `workloads`: who reads what, what was told of it, and what that makes of an object.
 
 mod acting;
@@ -14,6 +15,7 @@ mod examining;
 mod recipes;
 mod rehearsing;
 mod running;
+mod wide;
 mod workloads;
 
 use serde_json::Value;

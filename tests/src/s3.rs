@@ -9,6 +9,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
+use aws_sigv4::http_request::SignableBody;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
@@ -93,8 +94,37 @@ struct Shared {
 
 impl Client {
     pub(crate) fn new(server: SocketAddr, access_key: &str, secret_key: &str) -> Self {
-        let signer = sign::Signer::new(access_key, secret_key);
+        Self::of_service("s3", server, access_key, secret_key)
+    }
+
+    /// One that talks to the admin API.
+    pub(crate) fn of_admin(server: SocketAddr, access_key: &str, secret_key: &str) -> Self {
+        Self::of_service("mlgw", server, access_key, secret_key)
+    }
+
+    fn of_service(service: &'static str, server: SocketAddr, access_key: &str, secret_key: &str) -> Self {
+        let signer = sign::Signer::new(service, access_key, secret_key);
         Self { shared: Arc::new(Shared { server, signer, idle: Mutex::new(Vec::new()), from: None }) }
+    }
+
+    /// Asks the admin API, with a document, and returns that of the answer.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        document: &serde_json::Value,
+    ) -> Result<serde_json::Value, Failure> {
+        let text = if document.is_null() { String::new() } else { document.to_string() };
+        let host = self.shared.server.to_string();
+        let request = Request::builder().method(method).uri(path).header("host", host);
+        let mut request = request.body(whole(text.clone())).expect("our own request is well-formed");
+        let signed = SignableBody::Bytes(text.as_bytes());
+        self.shared.signer.sign_with(&mut request, self.shared.server, signed);
+        let answer = self.answered(request).await?;
+        serde_json::from_slice(&answer.body).map_err(|error| lost(&error))
     }
 
     /// The same client at another address of this machine.
@@ -139,7 +169,11 @@ impl Client {
         headers: &[(&'static str, String)],
         body: Body,
     ) -> Result<Answer, Failure> {
-        let (response, sender) = self.exchange(self.request(method, path, headers, body)).await?;
+        self.answered(self.request(method, path, headers, body)).await
+    }
+
+    async fn answered(&self, request: Request<Body>) -> Result<Answer, Failure> {
+        let (response, sender) = self.exchange(request).await?;
         let (head, body) = response.into_parts();
         let body = body.collect().await.map_err(|error| lost(&error))?.to_bytes();
         self.shared.idle.lock().expect("no panic while held").push(sender);

@@ -207,6 +207,11 @@ impl Server {
         Client::new(self.s3, ACCESS_KEY, SECRET_KEY)
     }
 
+    /// One that talks to the admin API.
+    pub(crate) fn admin_client(&self) -> Client {
+        Client::of_admin(self.admin, ACCESS_KEY, SECRET_KEY)
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -7,9 +7,10 @@ use crate::s3::error::{Code, S3Error};
 use axum::Json;
 use axum::extract::{Query, State};
 use mlgw_metadata::schema::ObjectVersion;
+use mlgw_policies::at_rest::{Area, Claim};
 use mlgw_policies::engine::{KeptBlocks, Unread};
 use mlgw_policies::language::{
-    Due, Facts, Lost, PROPERTIES, Program, Recommendation, Seen, Tried, Word as _, resolve,
+    Due, Fact, Facts, Lost, PROPERTIES, Program, Property, Recommendation, Seen, Tried, Word as _, resolve,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub struct Explanation {
     pub observed: Vec<ActionInfo>,
     /// What stronger rules have kept from being due.
     pub lost: Vec<LostAction>,
+    /// What rules say of what it belongs to, as found in the last round over all objects; whichever object they matched.
+    pub belonging: Vec<BelongingInfo>,
     /// What is best done with it.
     pub recommendation: RecommendationInfo,
     /// Why, in one sentence.
@@ -109,6 +112,17 @@ pub struct ActionInfo {
     pub rule: String,
 }
 
+/// What a rule says of a dataset, a checkpoint or a prefix.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BelongingInfo {
+    /// The action.
+    pub action: String,
+    /// The rule, or the setting.
+    pub rule: String,
+    /// What it is said of: `dataset`, `checkpoint` or `prefix`, and its name.
+    pub of: String,
+}
+
 /// An action that a stronger one has kept from being due.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostAction {
@@ -180,12 +194,19 @@ impl Admin {
         let number = running.number();
         let facts = ObjectFacts::new(&running.program, &known, &system, self.clock.now());
         let unread = Unread { bucket: bucket.id, key: key.as_str(), size: object.size, number: 0 };
+        let areas = self.standing.areas();
         let told = self.keeper.ask(|decider, now_us| {
             let kept = bucket.binding.is_some().then(|| decider.kept_of(&unread, KEPT_BLOCKS_MAX).into());
             decider.with_facts_of(now_us, &unread, |access| {
+                let dataset = match access.fact(Property::Dataset, "") {
+                    Some(Fact::Text(name)) => Some(name),
+                    _ => None,
+                };
+                let said = areas.of(bucket.id, key.as_str(), dataset);
+                let belonging = said.filter_map(|(area, claim)| belonging(area, claim)).collect();
                 let mut facts = facts;
                 facts.access = Some(access);
-                Explanation { kept, ..explained(&running.program, number, &facts, shown) }
+                Explanation { kept, belonging, ..explained(&running.program, number, &facts, shown) }
             })
         });
         Ok(told)
@@ -217,6 +238,7 @@ fn explained(program: &Program, version: u64, facts: &dyn Facts, object: ObjectI
         due: resolved.done.iter().map(action).collect(),
         observed: resolved.observed.iter().map(action).collect(),
         lost: resolved.lost.iter().map(lost).collect(),
+        belonging: Vec::new(),
         recommendation: recommendation(&recommended),
         reason: recommended.reason,
     }
@@ -249,6 +271,11 @@ fn action(due: &Due<'_>) -> ActionInfo {
         target: due.action.target.to_string(),
         rule: due.rule.rule.id.to_string(),
     }
+}
+
+fn belonging(area: &Area, claim: &Claim) -> Option<BelongingInfo> {
+    let (action, rule) = (claim.action()?.to_string(), claim.by.rule.to_string());
+    Some(BelongingInfo { action, rule, of: area.to_string() })
 }
 
 fn lost(lost: &Lost<'_>) -> LostAction {

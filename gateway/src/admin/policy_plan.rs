@@ -1,4 +1,7 @@
-//! `/v1/policy/plan`: what other files would do with what is stored, some thousands of objects at a time.
+//! `/v1/policy/plan`: what other files would do with what is stored, some thousands of objects with each request.
+//!
+//! The server remembers a plan from one request to the next ([`PolicyPlans`]): what a rule says of a whole dataset, checkpoint or prefix has to be heard of all objects
+//! before the first is looked at. Nothing is changed, and what is forgotten is begun anew by whoever asks.
 
 use super::change::parse;
 use super::policy::{PolicyText, files, refused};
@@ -6,17 +9,19 @@ use super::policy_objects::Behind;
 use super::{Admin, ApiError};
 use crate::policies::PolicyError;
 use crate::policies::acting::groups::Spare;
-use crate::policies::plan::{Deed, Extent, Plan, not_judged};
+use crate::policies::plan::{Deed, Extent, Plan, Subject};
 use crate::s3::error::S3Error;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
 use mlgw_common::Timestamp;
-use mlgw_common::limits::PLAN_OBJECTS_MAX;
+use mlgw_common::limits::{PLAN_OBJECTS_MAX, PLANS_MAX};
 use mlgw_policies::at_rest::Note;
+use mlgw_policies::engine::Unread;
 use mlgw_policies::language::{ActionKind, Program, Word as _};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Files that are not to run yet.
@@ -29,25 +34,15 @@ pub struct PlanRequest {
     /// Plugins of frameworks in the place of those that run; without it those stay.
     #[serde(default)]
     pub frameworks: Option<Vec<PolicyText>>,
-    /// Where the page before this one ended.
+    /// The plan that is gone on with, as the answer before this one said; then there are no files.
     #[serde(default)]
-    pub after: Option<PlanCursor>,
-    /// Objects that are looked at, at most 10,000.
+    pub plan: Option<u64>,
+    /// Objects that are looked at with this request, at most 10,000.
     #[serde(default)]
     pub limit: Option<usize>,
 }
 
-/// Where a page ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PlanCursor {
-    /// In this bucket.
-    pub bucket: String,
-    /// Behind this key; without it before the first.
-    pub key: Option<String>,
-}
-
-/// What would be otherwise for some of the objects.
+/// What would be otherwise, as far as objects were looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanPage {
     /// The version that runs; 0: none was ever applied.
@@ -58,16 +53,18 @@ pub struct PlanPage {
     pub changed: u64,
     /// What would, by rule and action.
     pub deeds: Vec<DeedInfo>,
-    /// Rules that are new or changed and ask what is not known of objects at rest.
+    /// Rules that are new or changed, ask how objects are read and matched none.
     pub not_judged: Vec<NotJudged>,
-    /// Checkpoints that the running policy deletes, on the first page.
+    /// Checkpoints that the running policy deletes, with the last answer.
     pub deletions: Vec<DeletionInfo>,
-    /// Checkpoints that it lets stay and the other one would not, on the first page.
+    /// Checkpoints that it lets stay and the other one would not, with the last answer.
     pub superfluous: Vec<SuperfluousInfo>,
-    /// What the other one asks for that this server cannot do, on the first page.
+    /// What the other one asks for that this server cannot do, with the last answer.
     pub impossible: Vec<String>,
-    /// Where the next page begins; none after the last.
-    pub next: Option<PlanCursor>,
+    /// Objects that rules were heard about first, where they speak of more than one.
+    pub heard: u64,
+    /// What to go on with; none when all objects were looked at.
+    pub next: Option<u64>,
 }
 
 /// What files begin or cease to do by one rule.
@@ -134,7 +131,7 @@ pub struct PlanExample {
     pub reason: String,
 }
 
-/// A rule that cannot be judged on objects at rest.
+/// A rule that cannot be judged by what is known now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotJudged {
     /// The rule.
@@ -143,58 +140,141 @@ pub struct NotJudged {
     pub asks: Vec<String>,
 }
 
+/// Plans that are being made: some, the latest that were asked for.
+#[derive(Default)]
+pub struct PolicyPlans(Mutex<Held>);
+
+#[derive(Default)]
+struct Held {
+    last: u64,
+    runs: VecDeque<(u64, Run)>,
+}
+
+/// A plan, and how far it is.
+struct Run {
+    plan: Plan,
+    version: u64,
+    /// Objects that were heard about, while that goes on.
+    hearing: bool,
+    heard: u64,
+    from: Option<Behind>,
+}
+
+impl PolicyPlans {
+    fn new_number(&self) -> u64 {
+        let mut held = self.0.lock();
+        held.last += 1;
+        held.last
+    }
+
+    fn put(&self, number: u64, run: Run) {
+        let mut held = self.0.lock();
+        if held.runs.len() >= PLANS_MAX {
+            held.runs.pop_front();
+        }
+        held.runs.push_back((number, run));
+    }
+
+    fn take(&self, number: u64) -> Result<Run, ApiError> {
+        let mut held = self.0.lock();
+        let at = held.runs.iter().position(|(of, _)| *of == number);
+        at.and_then(|at| held.runs.remove(at)).map(|(_, run)| run).ok_or_else(|| {
+            ApiError::invalid(format!("The plan {number} is not known any more; begin it anew."))
+        })
+    }
+}
+
 pub(super) async fn plan(State(admin): State<Arc<Admin>>, body: Bytes) -> Result<Json<PlanPage>, ApiError> {
     let request: PlanRequest = parse(&body)?;
     let limit = request.limit.unwrap_or(PLAN_OBJECTS_MAX);
     if !(1..=PLAN_OBJECTS_MAX).contains(&limit) {
         return Err(ApiError::invalid(format!("limit is {limit}, not 1 to {PLAN_OBJECTS_MAX}.")));
     }
-    let from = request.after.clone().map(behind).transpose()?;
-    let planned = tokio::task::spawn_blocking(move || admin.plan(request, from.as_ref(), limit)).await;
+    let planned = tokio::task::spawn_blocking(move || admin.plan(request, limit)).await;
     Ok(Json(planned.map_err(S3Error::internal)??))
 }
 
-fn behind(cursor: PlanCursor) -> Result<Behind, ApiError> {
-    let key = cursor.key.map(|key| super::objects::object_key(&key)).transpose()?;
-    Ok(Behind { bucket: cursor.bucket, key })
-}
-
 impl Admin {
-    fn plan(&self, request: PlanRequest, from: Option<&Behind>, limit: usize) -> Result<PlanPage, ApiError> {
+    fn plan(&self, request: PlanRequest, limit: usize) -> Result<PlanPage, ApiError> {
+        let number = request.plan;
+        let mut run = match number {
+            Some(_) if request.files.is_some() || request.frameworks.is_some() => {
+                return Err(ApiError::invalid("A plan that is gone on with has its files; give none."));
+            }
+            Some(number) => self.policy_plans.take(number)?,
+            None => self.begin_plan(request)?,
+        };
+        if run.version != self.policies.running().number() {
+            return Err(ApiError::invalid("The policy was changed meanwhile; begin the plan anew."));
+        }
+        self.go_on(&mut run, limit)?;
+        let is_done = !run.hearing && run.from.is_none();
+        let mut page = run.page();
+        if is_done {
+            let (running, other) = run.plan.programs();
+            page.deletions = self.deletions();
+            page.superfluous = self.superfluous(running, other)?;
+            page.impossible = self.impossible(other);
+            return Ok(page);
+        }
+        let number = number.unwrap_or_else(|| self.policy_plans.new_number());
+        self.policy_plans.put(number, run);
+        Ok(PlanPage { next: Some(number), ..page })
+    }
+
+    fn begin_plan(&self, request: PlanRequest) -> Result<Run, ApiError> {
         let files = files(request.files, request.frameworks)?;
         let other = self.policies.compile(files).map_err(|wrong| refused(PolicyError::Wrong(wrong)))?;
         let running = self.policies.running();
+        let below = self.tiers.hot.has_below();
+        let mut plan = Plan::new(Arc::clone(&running.program), Arc::new(other), below);
+        self.keeper.ask(|decider, _| plan.hear_newest(&decider.checkpoints));
+        let hearing = plan.is_wide();
+        Ok(Run { plan, version: running.number(), hearing, heard: 0, from: None })
+    }
+
+    /// Hears about so many objects more, or looks at them.
+    fn go_on(&self, run: &mut Run, limit: usize) -> Result<(), ApiError> {
         let (system, now) = (self.policies.system(), self.clock.now());
-        let mut plan = Plan { below: self.tiers.hot.has_below(), ..Plan::default() };
-        let next = self.each_object(from, limit, &mut |looked| {
-            let object = self.known(looked.bucket, looked.key, looked.object)?;
-            let checkpoint = self.generation(looked.bucket.id, looked.key.as_str());
-            plan.look((&running.program, &other), (&object, checkpoint), &system, now);
+        let Run { plan, hearing, heard, from, .. } = run;
+        let next = self.each_object(from.as_ref(), limit, &mut |looked| {
+            let (bucket, key) = (looked.bucket.id, looked.key.as_str());
+            let object = &self.known(looked.bucket, looked.key, looked.object)?;
+            let unread = Unread { bucket, key, size: object.size, number: 0 };
+            *heard += u64::from(*hearing);
+            self.keeper.ask(|decider, now_us| {
+                let group = decider.checkpoints.group_of(bucket, key);
+                let checkpoint = group.map(|one| (one.prefix, one.generation));
+                decider.with_facts_of(now_us, &unread, |access| {
+                    let idle = object.idle(looked.read, access, now);
+                    let access = Some(access);
+                    let of = Subject { bucket, object, checkpoint, access, idle, system: &system, now };
+                    if *hearing { plan.hear(&of) } else { plan.look(&of) }
+                });
+            });
             Ok(())
         });
-        let next = next.map_err(S3Error::from)?;
+        *from = next.map_err(S3Error::from)?;
+        if *hearing && from.is_none() {
+            *hearing = false;
+        }
+        Ok(())
+    }
+}
+
+impl Run {
+    /// What is known so far.
+    fn page(&self) -> PlanPage {
         let asks = |(rule, asks)| NotJudged { rule, asks };
-        let (deletions, superfluous, impossible) = match from {
-            None => {
-                let superfluous = self.superfluous(&running.program, &other)?;
-                (self.deletions(), superfluous, self.impossible(&other))
-            }
-            Some(_) => Default::default(),
-        };
-        Ok(PlanPage {
-            version: running.number(),
-            objects: plan.objects,
-            changed: plan.changed,
-            deeds: plan.deeds.into_iter().map(told).collect(),
-            not_judged: not_judged(&running.program, &other).into_iter().map(asks).collect(),
-            deletions,
-            superfluous,
-            impossible,
-            next: next.map(|next| PlanCursor {
-                bucket: next.bucket,
-                key: next.key.map(|key| key.as_str().to_owned()),
-            }),
-        })
+        PlanPage {
+            version: self.version,
+            objects: self.plan.objects,
+            changed: self.plan.changed,
+            deeds: self.plan.deeds.clone().into_iter().map(told).collect(),
+            not_judged: self.plan.not_judged().into_iter().map(asks).collect(),
+            heard: self.heard,
+            ..PlanPage::default()
+        }
     }
 }
 

@@ -78,7 +78,7 @@ impl Admin {
             let rest = &ObjectFacts::new(program, &at_rest, &system, now);
             let checkpoint = self.generation(bucket.id, key.as_str());
             let resolved = resolve(program.due(&InCheckpoint { checkpoint, rest }));
-            for (_, claim) in claims_of(program, resolved.done.iter()) {
+            for (target, claim) in claims_of(program, resolved.done.iter()) {
                 let by_person = is_of_person(program, claim.by.rank);
                 let entry = |name: &str| {
                     let entry = at_rest.metadata.iter().find(|(of, _)| of == name);
@@ -89,7 +89,9 @@ impl Admin {
                     let Some(one) = one.filter(|one| one.prefix == known.prefix) else { return };
                     match &claim.wish {
                         Wish::Pin { .. } => retained.hear_pin(&one, claim.by.rank),
-                        Wish::Retain(retain) => retained.hear(&one, (&claim.by, retain, by_person), entry),
+                        Wish::Retain(retain) => {
+                            retained.hear(&one, target, (&claim.by, retain, by_person), entry)
+                        }
                         _ => {}
                     }
                 });

@@ -11,7 +11,7 @@ use http::StatusCode;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::WORKLOADS_SHOWN_MAX;
 use mlgw_policies::Decider;
-use mlgw_policies::language::Word as _;
+use mlgw_policies::language::{Phase, Word as _};
 use mlgw_policies::workloads::{Set, Totals, Workload, framework_names};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -70,6 +70,8 @@ pub struct WorkloadInfo {
     pub active: bool,
     /// What it is doing, as far as that is known.
     pub phase: Option<String>,
+    /// What the policy's settings say for that, where no rule says otherwise.
+    pub treatment: TreatmentInfo,
     /// Since when.
     pub since: String,
     /// Why that is thought, in a sentence.
@@ -106,6 +108,17 @@ pub struct WorkloadInfo {
     pub checkpoint_interval_seconds: Option<f64>,
     /// The frameworks that its user agent or the names of what it reads speak for.
     pub frameworks: Vec<String>,
+}
+
+/// How what a workload reads is treated by the settings of the policy, for the phase that it is in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreatmentInfo {
+    /// How far is read ahead: `basic`, `balanced`, `aggressive` or `maximum`.
+    pub optimization: String,
+    /// How eagerly: `conservative`, `balanced`, `aggressive` or `adaptive`.
+    pub prefetch: String,
+    /// Which copies stay: `none`, `lru`, `training-aware` or `learned`.
+    pub cache: String,
 }
 
 /// A dataset that a workload reads.
@@ -239,6 +252,7 @@ impl Admin {
             user_agent: workload.identity.user_agent.as_deref().map(str::to_owned),
             active: is_active,
             phase: workload.phase.map(|phase| phase.name().to_owned()),
+            treatment: self.treatment(workload.phase),
             since: self.time(workload.since_us),
             evidence: workload.evidence(),
             started: self.time(workload.first_us),
@@ -257,6 +271,16 @@ impl Admin {
             last_checkpoint_prefix: checkpoint.map(|(id, prefix)| format!("s3://{}/{prefix}", bucket(id))),
             checkpoint_interval_seconds: workload.save_interval_us.map(|us| in_thousandths(us as f64 / 1e6)),
             frameworks,
+        }
+    }
+
+    fn treatment(&self, phase: Option<Phase>) -> TreatmentInfo {
+        let running = self.policies.running();
+        let settings = running.program.settings();
+        TreatmentInfo {
+            optimization: settings.optimization(phase).name().to_owned(),
+            prefetch: settings.prefetch(phase).name().to_owned(),
+            cache: settings.cache(phase).name().to_owned(),
         }
     }
 

@@ -5,7 +5,7 @@ use super::output::{Out, columns, confirm, pairs};
 use super::policy::read;
 use super::{CliError, Global, discover, path_segment};
 use crate::admin::{
-    AccessPlanInfo, AccessPlanList, NewAccessPlan, WorkloadDataset, WorkloadInfo, WorkloadList,
+    AccessPlanInfo, AccessPlanList, NewAccessPlan, TreatmentInfo, WorkloadDataset, WorkloadInfo, WorkloadList,
 };
 use crate::cli::figures::age;
 use crate::config::ByteSize;
@@ -160,6 +160,7 @@ fn show(it: &WorkloadInfo) -> String {
         ("user agent", or_none(it.user_agent.as_deref())),
         ("frameworks", if it.frameworks.is_empty() { "-".to_owned() } else { it.frameworks.join(", ") }),
         ("phase", phase),
+        ("treated", treated(&it.treatment)),
         ("started", it.started.clone()),
         ("last access", format!("{}{}", it.last_access, if it.active { "" } else { ", silent for long" })),
         ("workers", it.workers.to_string()),
@@ -182,6 +183,11 @@ fn show(it: &WorkloadInfo) -> String {
     };
     let rows: Vec<_> = it.datasets.iter().map(row).collect();
     format!("{facts}\n{}", columns(&["ROLE", "DATASET", "PASSES", "READS", "BYTES", "LAST READ"], &rows))
+}
+
+fn treated(of: &TreatmentInfo) -> String {
+    let TreatmentInfo { optimization, prefetch, cache } = of;
+    format!("optimization {optimization}, prefetch {prefetch}, cache {cache}, where no rule says otherwise")
 }
 
 fn checkpoints(it: &WorkloadInfo) -> String {

@@ -5,7 +5,7 @@
 //! - `found`, `segments`: what that comes to, and orders by segments;
 //! - `effects`: pins, moves and evictions carried out;
 //! - `compressing`: what is to be smaller, compressed;
-//! - `deleting`: checkpoints that a rule deletes, after their grace;
+//! - `deleting`, `pointed`: checkpoints that a rule deletes, after their grace, unless a file names them;
 //! - `standing`: what others see of it.
 //!
 //! A round begins when the policy changes, when a checkpoint becomes complete, and every `policy.look_every`; there is one at a time. Always: what to do
@@ -18,6 +18,7 @@ mod deleting;
 mod effects;
 mod found;
 pub(crate) mod groups;
+mod pointed;
 mod segments;
 pub mod standing;
 mod walk;
@@ -62,7 +63,7 @@ pub struct Acting {
 #[derive(Default)]
 struct State {
     program: Option<Arc<Program>>,
-    areas: Areas,
+    areas: Arc<Areas>,
     own_pins: Pins,
     copy_pins: Pins,
     pinned: Pinned,
@@ -134,7 +135,8 @@ impl Acting {
     /// One round; says whether there is more to do at once.
     async fn round(self: &Arc<Self>, program: Arc<Program>, state: &mut State) -> Result<bool, Ended> {
         if !state.program.as_ref().is_some_and(|known| Arc::ptr_eq(known, &program)) {
-            state.areas = Areas::default();
+            state.areas = Arc::default();
+            self.admin.standing.set_areas(Arc::default());
             *self.tried.lock() = Tried::default();
             state.program = Some(Arc::clone(&program));
         }
@@ -150,7 +152,9 @@ impl Acting {
         if !scope.objects && !heard && state.has_checkpoints == Some(false) {
             return self.do_nothing(state).await.map(|()| false);
         }
-        let (walk, found) = self.find(program, own, state.areas.clone()).await?;
+        let now_ms = self.admin.clock.now().as_millis();
+        let over = state.own_pins.over(now_ms).with(state.copy_pins.over(now_ms));
+        let (walk, found) = self.find(program, own, (Arc::clone(&state.areas), over)).await?;
         self.carry_out(&walk, found, state).await
     }
 }

@@ -28,6 +28,22 @@ pub struct KnownObject {
     pub tier: Option<Tier>,
 }
 
+impl KnownObject {
+    /// How long it was not read: by its copies, by whoever watches that, or else not since it was written.
+    #[must_use]
+    pub fn idle(&self, read: Option<Timestamp>, access: &dyn Facts, now: Timestamp) -> Duration {
+        let since = |then: Option<Timestamp>| {
+            let ms = now.as_millis().saturating_sub(then.map_or(0, Timestamp::as_millis));
+            Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+        };
+        match (read, access.fact(Property::Recency, "")) {
+            (Some(read), _) => since(Some(read)),
+            (None, Some(Fact::Duration(idle))) => idle,
+            _ => since(self.modified),
+        }
+    }
+}
+
 /// The facts about it, for one program.
 #[derive(Clone)]
 pub struct ObjectFacts<'a> {

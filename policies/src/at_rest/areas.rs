@@ -5,8 +5,10 @@
 
 use super::Claim;
 use crate::checkpoints::Checkpoints;
+use crate::language::Target;
 use mlgw_common::limits::AREAS_MAX;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Bound;
 
 /// Objects of a bucket that belong together.
@@ -18,6 +20,40 @@ pub enum Area {
     Checkpoint(u64, Box<str>),
     /// All that begin so.
     Prefix(u64, Box<str>),
+}
+
+impl Area {
+    /// What a rule with this target speaks of when it matches an object of `bucket` that is of this dataset, and of the checkpoint of this prefix; none
+    /// where that is the object alone.
+    #[must_use]
+    pub fn of(target: &Target, bucket: u64, dataset: Option<&str>, checkpoint: Option<&str>) -> Option<Self> {
+        match target {
+            Target::Object => None,
+            Target::Dataset => dataset.map(|name| Self::Dataset(bucket, name.into())),
+            Target::CheckpointGroup => checkpoint.map(|prefix| Self::Checkpoint(bucket, prefix.into())),
+            Target::Prefix(prefix) => Some(Self::Prefix(bucket, prefix.clone())),
+        }
+    }
+
+    /// The target that speaks of such.
+    #[must_use]
+    pub fn target(&self) -> Target {
+        match self {
+            Self::Dataset(..) => Target::Dataset,
+            Self::Checkpoint(..) => Target::CheckpointGroup,
+            Self::Prefix(_, prefix) => Target::Prefix(prefix.clone()),
+        }
+    }
+}
+
+impl fmt::Display for Area {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dataset(_, name) => write!(f, "dataset {name}"),
+            Self::Checkpoint(_, prefix) => write!(f, "checkpoint {prefix}"),
+            Self::Prefix(_, prefix) => write!(f, "prefix {prefix}"),
+        }
+    }
 }
 
 /// What is said of areas.
@@ -49,27 +85,32 @@ impl Areas {
         bucket: u64,
         key: &'a str,
         dataset: Option<&str>,
-    ) -> impl Iterator<Item = &'a Claim> + use<'a> {
-        let dataset = dataset.and_then(|name| self.0.get(&Area::Dataset(bucket, name.into())));
-        let checkpoint = self.checkpoints_of(bucket, key);
-        let prefixes = self.prefixes(bucket).filter(|(prefix, _)| key.starts_with(*prefix));
-        let prefixes = prefixes.flat_map(|(_, claims)| claims);
-        dataset.into_iter().chain(checkpoint).flatten().chain(prefixes)
+    ) -> impl Iterator<Item = (&'a Area, &'a Claim)> + use<'a> {
+        let dataset = dataset.and_then(|name| self.0.get_key_value(&Area::Dataset(bucket, name.into())));
+        let wide = dataset.into_iter().chain(self.checkpoints_of(bucket, key));
+        let wide = wide.chain(self.prefixes_of(bucket, key));
+        wide.flat_map(|(area, claims)| claims.iter().map(move |claim| (area, claim)))
     }
 
-    fn checkpoints_of<'a>(&'a self, bucket: u64, key: &'a str) -> impl Iterator<Item = &'a Vec<Claim>> {
+    fn checkpoints_of<'a>(
+        &'a self,
+        bucket: u64,
+        key: &'a str,
+    ) -> impl Iterator<Item = (&'a Area, &'a Vec<Claim>)> {
         let prefixes = (!self.0.is_empty()).then(|| Checkpoints::prefixes_of(key));
         let areas = prefixes.into_iter().flatten().map(move |prefix| Area::Checkpoint(bucket, prefix.into()));
-        areas.filter_map(|area| self.0.get(&area))
+        areas.filter_map(|area| self.0.get_key_value(&area))
     }
 
-    fn prefixes(&self, bucket: u64) -> impl Iterator<Item = (&str, &Vec<Claim>)> {
+    fn prefixes_of<'a>(
+        &'a self,
+        bucket: u64,
+        key: &'a str,
+    ) -> impl Iterator<Item = (&'a Area, &'a Vec<Claim>)> {
         let from = Area::Prefix(bucket, "".into());
         let behind = self.0.range((Bound::Included(from), Bound::Unbounded));
-        behind.map_while(move |(area, claims)| match area {
-            Area::Prefix(of, prefix) if *of == bucket => Some((&**prefix, claims)),
-            _ => None,
-        })
+        let ours = behind.take_while(move |(area, _)| matches!(area, Area::Prefix(of, _) if *of == bucket));
+        ours.filter(move |(area, _)| matches!(area, Area::Prefix(_, prefix) if key.starts_with(&**prefix)))
     }
 }
 
@@ -85,7 +126,7 @@ mod tests {
     }
 
     fn ranks(areas: &Areas, bucket: u64, key: &str, dataset: Option<&str>) -> Vec<usize> {
-        let mut ranks: Vec<_> = areas.of(bucket, key, dataset).map(|claim| claim.by.rank).collect();
+        let mut ranks: Vec<_> = areas.of(bucket, key, dataset).map(|(_, claim)| claim.by.rank).collect();
         ranks.sort_unstable();
         ranks
     }

@@ -15,6 +15,13 @@ pub struct Pin {
     pub bytes_max: Option<u64>,
 }
 
+impl Pin {
+    fn of(by: &By, wish: &Wish) -> Option<Self> {
+        let Wish::Pin { period, bytes_max } = wish else { return None };
+        Some(Self { by: by.clone(), period: *period, bytes_max: *bytes_max })
+    }
+}
+
 /// A move of the truth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Move {
@@ -45,6 +52,8 @@ pub struct Compress {
 pub struct Deeds {
     /// It stays where it is.
     pub pin: Option<Pin>,
+    /// Pins of which the time is over: who pins remembers that, and weaker rules are heard.
+    pub over: Vec<Pin>,
     /// The truth goes elsewhere, if it is not there yet.
     pub tier: Option<Move>,
     /// Its clean copies go.
@@ -65,15 +74,23 @@ impl Deeds {
     /// What comes of `claims`, in any order, for an object that was read last, or written if it never was, so long ago.
     ///
     /// The strongest claim on a question answers it, also where it says to wait; an object that is pinned neither goes down nor loses its copies by what
-    /// is weaker, and one that goes is not pinned by what is weaker.
+    /// is weaker, and one that goes is not pinned by what is weaker. `is_over` says of which rules' pins on it the time is over.
     #[must_use]
-    pub fn of<'c>(claims: impl Iterator<Item = &'c Claim>, idle: Duration) -> Self {
+    pub fn of<'c>(
+        claims: impl Iterator<Item = &'c Claim>,
+        idle: Duration,
+        is_over: impl Fn(&By) -> bool,
+    ) -> Self {
         let mut claims: Vec<&Claim> = claims.collect();
         claims.sort_by_key(|claim| claim.by.rank);
         let (mut deeds, mut answered) = (Self::default(), Answered::default());
         for Claim { by, wish } in claims {
-            deeds.hear(by, wish, idle, &mut answered);
+            match wish {
+                Wish::Pin { period: Some(_), .. } if is_over(by) => deeds.over.extend(Pin::of(by, wish)),
+                _ => deeds.hear(by, wish, idle, &mut answered),
+            }
         }
+        deeds.over.dedup();
         deeds
     }
 
@@ -87,10 +104,9 @@ impl Deeds {
         let goes = matches!(self.tier, Some(Move::Down { .. })) || self.evict.is_some();
         let is_pinned = self.pin.is_some();
         match wish {
-            Wish::Pin { period, bytes_max } if !answered.pin => {
+            Wish::Pin { .. } if !answered.pin => {
                 answered.pin = true;
-                let pin = Pin { by: by.clone(), period: *period, bytes_max: *bytes_max };
-                self.pin = (!goes).then_some(pin);
+                self.pin = Pin::of(by, wish).filter(|_| !goes);
             }
             Wish::Unpin if !answered.pin => answered.pin = true,
             Wish::Promote { .. } if !answered.tier => {
@@ -129,7 +145,7 @@ mod tests {
     fn of(wishes: &[Wish], idle_secs: u64) -> Deeds {
         let claim = |(rank, wish): (usize, &Wish)| Claim { by: by(rank), wish: wish.clone() };
         let claims: Vec<Claim> = wishes.iter().enumerate().map(claim).collect();
-        Deeds::of(claims.iter().rev(), Duration::from_secs(idle_secs))
+        Deeds::of(claims.iter().rev(), Duration::from_secs(idle_secs), |_| false)
     }
 
     const PIN: Wish = Wish::Pin { period: None, bytes_max: None };
@@ -165,6 +181,24 @@ mod tests {
         assert!(of(&[spill(10), UP], 10).tier.is_some());
         assert_eq!((of(&[evict(5)], 4).evict, of(&[evict(5)], 5).evict), (None, Some(by(0))));
         assert_eq!(of(&[spill(10), PIN], 9).pin, pinned(1), "until then it may be pinned");
+    }
+
+    #[test]
+    fn a_pin_whose_time_is_over_leaves_the_answer_to_weaker_rules() {
+        let timed = Wish::Pin { period: Some(Duration::from_secs(3)), bytes_max: None };
+        let claims = [timed, spill(0)].map(|wish| Claim { by: by(usize::from(wish != spill(0))), wish });
+        let deeds = |over| Deeds::of(claims.iter().rev(), Duration::ZERO, |by| over && by.rank == 1);
+        assert_eq!(
+            (deeds(false).tier.is_some(), deeds(true).over.len()),
+            (true, 1),
+            "the spill is stronger here"
+        );
+        let claims = [claims[0].clone(), Claim { by: by(2), wish: spill(0) }];
+        let deeds = |over| Deeds::of(claims.iter(), Duration::ZERO, |by| over && by.rank == 1);
+        assert_eq!((deeds(false).tier, deeds(false).pin.is_some()), (None, true));
+        let over = deeds(true);
+        assert_eq!((over.tier.is_some(), over.pin, over.over[0].by.rank), (true, None, 1));
+        assert!(!deeds(true).is_nothing());
     }
 
     #[test]

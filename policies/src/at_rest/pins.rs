@@ -3,7 +3,7 @@
 //! Always: what is pinned is no more than the room, and of a rule no more than it says. A pin with a time ends when that is over, although its rule still
 //! says it, and begins anew once the rule did not say it for a round. When the server stops, times begin anew.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,10 +24,33 @@ pub struct Candidate {
     pub bytes_max: Option<u64>,
 }
 
+/// An object of a bucket, and a rule.
+type Name = (u64, Box<str>, Arc<str>);
+
 /// Since when what is pinned.
 #[derive(Clone, Debug, Default)]
 pub struct Pins {
-    since: HashMap<(u64, Box<str>), (Arc<str>, i64)>,
+    since: HashMap<Name, (i64, Option<Duration>)>,
+}
+
+/// Pins of which the time is over, though their rules still say them.
+#[derive(Clone, Debug, Default)]
+pub struct Over(HashSet<Name>);
+
+impl Over {
+    /// Those of both.
+    #[must_use]
+    pub fn with(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
+    /// Whether that of this rule on an object is.
+    #[must_use]
+    pub fn contains(&self, bucket: u64, key: &str, rule: &Arc<str>) -> bool {
+        // Few pins have a time; of most objects nothing is built here.
+        !self.0.is_empty() && self.0.contains(&(bucket, key.into(), Arc::clone(rule)))
+    }
 }
 
 impl Pins {
@@ -36,19 +59,17 @@ impl Pins {
         let before = std::mem::take(&mut self.since);
         let mut by_age: Vec<(i64, Candidate)> = Vec::with_capacity(wanted.len());
         for one in wanted {
-            let name = (one.bucket, one.key.clone());
-            let since = before.get(&name).filter(|(rule, _)| *rule == one.rule).map_or(now_ms, |(_, at)| *at);
-            self.since.insert(name, (Arc::clone(&one.rule), since));
+            let name = (one.bucket, one.key.clone(), Arc::clone(&one.rule));
+            let since = before.get(&name).map_or(now_ms, |(since, _)| *since);
+            self.since.insert(name, (since, one.period));
             by_age.push((since, one));
         }
         by_age.sort_by_key(|(since, _)| *since);
         let (mut left, mut of_rules) = (room_bytes, HashMap::<Arc<str>, u64>::new());
         let fits = |(since, one): &(i64, Candidate)| {
-            let age_ms = u128::try_from(now_ms.saturating_sub(*since)).unwrap_or(0);
             let used = of_rules.entry(Arc::clone(&one.rule)).or_default();
-            let is_over = one.period.is_some_and(|period| age_ms >= period.as_millis());
             let is_beyond = one.bytes_max.is_some_and(|most| *used + one.bytes > most);
-            if is_over || is_beyond || one.bytes > left {
+            if is_over(now_ms, *since, one.period) || is_beyond || one.bytes > left {
                 return false;
             }
             *used += one.bytes;
@@ -59,10 +80,22 @@ impl Pins {
         by_age.into_iter().map(|(_, one)| one).collect()
     }
 
+    /// Pins whose time is over.
+    #[must_use]
+    pub fn over(&self, now_ms: i64) -> Over {
+        let over = self.since.iter().filter(|(_, (since, period))| is_over(now_ms, *since, *period));
+        Over(over.map(|(name, _)| name.clone()).collect())
+    }
+
     /// Nothing is wanted any more.
     pub fn clear(&mut self) {
         self.since.clear();
     }
+}
+
+fn is_over(now_ms: i64, since_ms: i64, period: Option<Duration>) -> bool {
+    let age_ms = u128::try_from(now_ms.saturating_sub(since_ms)).unwrap_or(0);
+    period.is_some_and(|period| age_ms >= period.as_millis())
 }
 
 #[cfg(test)]
@@ -105,8 +138,15 @@ mod tests {
         let mut is_pinned = |now, wanted| !pins.choose(now, wanted, 10).is_empty();
         assert!(is_pinned(10, timed("r")) && is_pinned(14, timed("r")));
         assert!(!is_pinned(15, timed("r")) && !is_pinned(16, timed("r")));
-        assert!(is_pinned(17, timed("other")), "another rule has a time of its own");
+        let both = [timed("r"), timed("other")].concat();
+        assert!(is_pinned(17, both.clone()), "another rule has a time of its own");
+        assert!(is_pinned(21, both.clone()) && !is_pinned(22, both));
         assert!(!is_pinned(30, vec![]) && is_pinned(31, timed("r")));
+        let is_over = |pins: &Pins, now, rule: &str| pins.over(now).contains(1, "a", &rule.into());
+        assert_eq!(
+            [(35, "r"), (36, "r"), (36, "q")].map(|(now, rule)| is_over(&pins, now, rule)),
+            [false, true, false]
+        );
     }
 
     proptest! {

@@ -43,13 +43,13 @@ impl Program {
             reason: verdict.reason(),
         };
         let wish = |aspect| resolved.of(aspect).map(|due| due.wish);
-        match (wish(Aspect::Copy), wish(Aspect::Stream)) {
-            (Some(Wish::Copy { keep, policy, priority, .. }), _) => {
+        match resolved.done.iter().find(|due| due.is_of_copies()).map(|due| due.wish) {
+            Some(Wish::Copy { keep, policy, priority, .. }) => {
                 recommendation.cache = *keep;
                 recommendation.cache_policy = policy.unwrap_or(recommendation.cache_policy);
                 recommendation.cache_priority = *priority;
             }
-            (_, Some(Wish::Stream { keep, .. })) => recommendation.cache = *keep,
+            Some(Wish::Stream { keep, .. }) => recommendation.cache = *keep,
             _ => {}
         }
         recommendation.cache_policy = match (recommendation.cache, recommendation.cache_policy) {

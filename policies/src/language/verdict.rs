@@ -1,5 +1,6 @@
 //! What a program says of one access: which rules matched, on what facts, and what is due.
 
+use super::actions::Aspect;
 use super::facts::Facts;
 use super::program::{EffectiveRule, Program};
 use super::rule::{Action, Condition};
@@ -54,6 +55,23 @@ pub struct Due<'p> {
     pub wish: &'p Wish,
     /// Whether it is done or only said.
     pub stance: Stance,
+}
+
+impl Due<'_> {
+    /// Whether it says if copies are kept: what is about copies does, and what streams where its rule says nothing else about them.
+    #[must_use]
+    pub fn is_of_copies(&self) -> bool {
+        match self.action.kind.aspect() {
+            Aspect::Copy => true,
+            Aspect::Stream => {
+                let mut others = self.rule.actions();
+                !others.any(|(other, _)| {
+                    other.kind.aspect() == Aspect::Copy && other.stance == Some(self.stance)
+                })
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Program {

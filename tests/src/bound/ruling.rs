@@ -105,6 +105,21 @@ rules:
 }
 
 #[test]
+fn what_streams_through_is_kept_where_its_rule_says_so() {
+    let bench = with_objects();
+    for (number, actions) in (5..).zip([
+        "{type: stream, parameters: {ahead: 2}}, {type: cache}",
+        "{type: cache}, {type: stream, parameters: {ahead: 2}}",
+        "{type: stream, parameters: {keep: true}}",
+    ]) {
+        bench.apply(&format!(
+            "version: 1\nrules:\n- id: through\n  priority: 10\n  conditions: [{{type: file_context, property: size, operator: greater_than, value: 10KiB}}]\n  actions: [{actions}]\n"
+        ));
+        assert_eq!(bench.hits(&key(number), 3), 2, "{actions}");
+    }
+}
+
+#[test]
 fn a_rule_that_observes_changes_nothing() {
     let bench = with_objects();
     bench.apply(&NOTHING_KEPT.replace("    priority: 10\n", "    priority: 10\n    stance: observe\n"));

@@ -44,7 +44,7 @@ impl Bench {
     }
 
     /// Lets a policy of these rules run.
-    fn apply(&self, rules: &str) {
+    pub(super) fn apply(&self, rules: &str) {
         write(self.room.path(), "p.yaml", &format!("version: 1\nrules:\n{rules}"));
         self.say(&["policy", "apply", &self.room.path().join("p.yaml").display().to_string()]);
     }
@@ -417,11 +417,14 @@ fn what_may_be_the_last_whole_checkpoint_is_not_deleted() {
         (1..=4).map(|shard| format!("shards/flax_model-0000{shard}-of-00004.msgpack")).collect(),
         [dcp("torn/step-1", 2), dcp("torn/step-2", 1)].concat(),
         [dcp("pinned/step-1", 1), dcp("pinned/step-2", 1)].concat(),
+        [dcp("back/step-1", 1), dcp("back/step-2", 1)].concat(),
     ]
     .concat();
     let goes =
         [dcp("whole/step-1", 2), some(&["ranks/step=1-rank=0.ckpt", "ranks/step=1-rank=1.ckpt"])].concat();
     write(&goes);
+    // Somebody went back to the first one.
+    runtime().block_on(client.put(BUCKET, "back/latest", whole("step-1\n"))).expect("stored");
     write(&stays);
     let pin = rule("pinned", "pinned/step-1/*", "{type: pin}")
         .replace("  conditions", "  priority: 50\n  conditions");
@@ -437,7 +440,7 @@ fn what_may_be_the_last_whole_checkpoint_is_not_deleted() {
         let before = format!("later/step-{}/.metadata", step - 1);
         until("the one before is gone", || !listed().contains(&before));
     }
-    let mut expected = [stays, dcp("later/step-3", 1)].concat();
+    let mut expected = [stays, dcp("later/step-3", 1), some(&["back/latest"])].concat();
     expected.sort();
     assert_eq!(listed(), expected);
     server.stop();

@@ -2,7 +2,7 @@
 
 use super::running::Bench;
 use crate::content::Content;
-use crate::s3::{Client, whole};
+use crate::s3::{Client, encode, whole};
 use crate::server::{Server, binary, runtime};
 use bytes::Bytes;
 use http::Method;
@@ -107,6 +107,18 @@ async fn put_tagged(client: &Client, key: &str, tags: &str, body: Bytes) {
     client.call(Method::PUT, &format!("/{BUCKET}/{key}"), &headers, whole(body)).await.expect("stored");
 }
 
+/// An object of one part, which is copied from another object.
+async fn put_part_from(client: &Client, from: &str, to: &str) {
+    let upload = client.create_upload(BUCKET, to).await.expect("begun");
+    let path = format!("/{BUCKET}/{to}?partNumber=1&uploadId={}", encode(&upload));
+    let source = [("x-amz-copy-source", format!("/{BUCKET}/{from}"))];
+    let copied = client.call(Method::PUT, &path, &source, whole("")).await.expect("copied");
+    let text = String::from_utf8_lossy(&copied.body).into_owned();
+    let (_, rest) = text.split_once("<ETag>").expect("an ETag");
+    let etag = rest.split("</ETag>").next().expect("its end").replace("&quot;", "").replace("&#34;", "");
+    client.complete(BUCKET, to, &upload, &[(1, etag.trim_matches('"').to_owned())]).await.expect("completed");
+}
+
 /// Everything that the policy is about, put in every way that there is.
 async fn fill(client: &Client) -> Vec<(&'static str, Bytes)> {
     let (text, small, large) = (log_lines(3 * MIB + 12_345), log_lines(20_000), log_lines(70 * MIB));
@@ -133,6 +145,7 @@ async fn fill(client: &Client) -> Vec<(&'static str, Bytes)> {
         etags.push((number, etag));
     }
     client.complete(BUCKET, "logs/parts.log", &upload, &etags).await.expect("completed");
+    put_part_from(client, "raw/a.log", "logs/gathered.log").await;
     let whole_upload = [large.slice(..6 * MIB), parts[1].clone(), small.clone()].concat().into();
     vec![
         ("logs/a.log", text.clone()),
@@ -144,13 +157,21 @@ async fn fill(client: &Client) -> Vec<(&'static str, Bytes)> {
         ("raw/tagged.txt", text.clone()),
         ("raw/tagged-small.txt", log_lines(4000)),
         ("logs/copied.log", text.clone()),
+        ("logs/gathered.log", text.clone()),
         ("raw/copied.log", text),
         ("logs/parts.log", whole_upload),
     ]
 }
 
 fn check_stored(bench: &Bench, objects: &[(&'static str, Bytes)]) {
-    for key in ["logs/a.log", "logs/small.log", "raw/tagged.txt", "logs/copied.log", "logs/large.log"] {
+    for key in [
+        "logs/a.log",
+        "logs/small.log",
+        "raw/tagged.txt",
+        "logs/copied.log",
+        "logs/gathered.log",
+        "logs/large.log",
+    ] {
         let (shown, bytes) = (shown(bench, key), objects.iter().find(|(one, _)| *one == key).expect("put"));
         assert!(all_are(&shown, "zstd"), "{key}: {:?}", shown.encodings);
         assert!(shown.stored_bytes * 2 < bytes.1.len() as u64, "{key}: {}", shown.stored_bytes);

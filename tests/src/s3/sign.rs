@@ -29,14 +29,27 @@ pub(crate) fn path(bucket: &str, key: &str) -> String {
 
 pub(super) struct Signer {
     credentials: Credentials,
+    service: &'static str,
 }
 
 impl Signer {
-    pub(super) fn new(access_key: &str, secret_key: &str) -> Self {
-        Self { credentials: Credentials::new(access_key, secret_key, None, None, "mlgw-tests") }
+    pub(super) fn new(service: &'static str, access_key: &str, secret_key: &str) -> Self {
+        Self { credentials: Credentials::new(access_key, secret_key, None, None, "mlgw-tests"), service }
     }
 
+    /// Signs a request of which the body is not signed, unless the request says what it is.
     pub(super) fn sign<B>(&self, request: &mut Request<B>, server: SocketAddr) {
+        // What a request says of its body, or else that it is not signed.
+        let said = request.headers_mut().remove("x-amz-content-sha256");
+        let body = match said.as_ref().map(|said| said.to_str().expect("our own header")) {
+            Some(said) => SignableBody::Precomputed(said.to_owned()),
+            None => SignableBody::UnsignedPayload,
+        };
+        self.sign_with(request, server, body);
+    }
+
+    /// Signs a request and this body.
+    pub(super) fn sign_with<B>(&self, request: &mut Request<B>, server: SocketAddr, body: SignableBody<'_>) {
         let mut settings = SigningSettings::default();
         settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
         settings.percent_encoding_mode = PercentEncodingMode::Single;
@@ -45,18 +58,12 @@ impl Signer {
         let params = SigningParams::builder()
             .identity(&identity)
             .region("us-east-1")
-            .name("s3")
+            .name(self.service)
             .time(now())
             .settings(settings)
             .build()
             .expect("every parameter is given")
             .into();
-        // What a request says of its body, or else that it is not signed.
-        let said = request.headers_mut().remove("x-amz-content-sha256");
-        let body = match said.as_ref().map(|said| said.to_str().expect("our own header")) {
-            Some(said) => SignableBody::Precomputed(said.to_owned()),
-            None => SignableBody::UnsignedPayload,
-        };
         let headers: Vec<(String, String)> = request
             .headers()
             .iter()

@@ -85,6 +85,7 @@ impl Api {
             upstreams: mlgw_tiering::hot::Upstreams::default(),
             traces: AccessTraces::new(dir.path(), keeper.clone(), clock.clone()),
             plans: AccessPlans::open(dir.path(), keeper.clone(), clock.clone()).unwrap(),
+            policy_plans: crate::admin::PolicyPlans::default(),
             standing: Arc::new(crate::policies::acting::Standing::open(dir.path()).unwrap()),
             keeper,
             decisions,

@@ -3,8 +3,8 @@
 use super::calls::Api;
 use super::document::{assert_schema_of, assert_taken};
 use crate::admin::{
-    ActionInfo, ApplyRequest, ConditionSeen, DatasetOutcomes, DeedInfo, DeletionInfo, EffectivePolicy,
-    Explanation, FactInfo, FreezeRequest, KeptInfo, LostAction, NotJudged, ObjectInfo, PlanCursor,
+    ActionInfo, ApplyRequest, BelongingInfo, ConditionSeen, DatasetOutcomes, DeedInfo, DeletionInfo,
+    EffectivePolicy, Explanation, FactInfo, FreezeRequest, KeptInfo, LostAction, NotJudged, ObjectInfo,
     PlanExample, PlanPage, PlanRequest, PolicyChange, PolicyHistory, PolicyInfo, PolicyText,
     PolicyVersionInfo, RecommendationInfo, RollbackRequest, RuleTried, SuperfluousInfo,
 };
@@ -56,8 +56,7 @@ fn what_runs_has_the_fields_and_types_that_the_document_says() {
 
 #[test]
 fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
-    let after = json!({"bucket": "b", "key": "k"});
-    let plan = json!({"files": null, "frameworks": [], "after": after, "limit": 5});
+    let plan = json!({"files": null, "frameworks": [], "plan": 3, "limit": 5});
     assert_taken::<PlanRequest>("PlanRequest", plan);
     let deed = DeedInfo {
         change: "starts".into(),
@@ -71,7 +70,7 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
         deletions: vec![DeletionInfo::default()],
         superfluous: vec![SuperfluousInfo::default()],
         impossible: vec!["spill".into()],
-        next: Some(PlanCursor { bucket: "b".into(), key: None }),
+        next: Some(3),
         ..PlanPage::default()
     };
     assert_schema_of("PlanPage", &page);
@@ -109,6 +108,7 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
         due: vec![action()],
         observed: vec![action()],
         lost: vec![lost],
+        belonging: vec![BelongingInfo { action: "pin".into(), rule: "r".into(), of: "prefix p".into() }],
         recommendation,
         reason: "r".into(),
     };

@@ -3,8 +3,8 @@
 use super::calls::Api;
 use super::document::{assert_schema_of, assert_taken};
 use crate::admin::{
-    AccessPlanInfo, AccessPlanList, NewAccessPlan, PhaseCount, WorkloadDataset, WorkloadInfo, WorkloadList,
-    WorkloadTotals,
+    AccessPlanInfo, AccessPlanList, NewAccessPlan, PhaseCount, TreatmentInfo, WorkloadDataset, WorkloadInfo,
+    WorkloadList, WorkloadTotals,
 };
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -12,7 +12,11 @@ use serde_json::{Value, json};
 #[test]
 fn workloads_and_plans_have_the_fields_and_types_that_the_document_says() {
     let text = || Some("t".to_owned());
+    let (optimization, prefetch, cache) = ("balanced".into(), "adaptive".into(), "learned".into());
+    let treatment = TreatmentInfo { optimization, prefetch, cache };
+    let bare = WorkloadInfo { treatment: treatment.clone(), ..WorkloadInfo::default() };
     let whole = WorkloadInfo {
+        treatment,
         name: text(),
         user_agent: text(),
         phase: Some("training".into()),
@@ -27,10 +31,7 @@ fn workloads_and_plans_have_the_fields_and_types_that_the_document_says() {
     };
     let phases = vec![PhaseCount { phase: "unknown".into(), workloads: 1 }];
     let totals = WorkloadTotals { phases, ..WorkloadTotals::default() };
-    assert_schema_of(
-        "WorkloadList",
-        &WorkloadList { workloads: vec![whole, WorkloadInfo::default()], totals },
-    );
+    assert_schema_of("WorkloadList", &WorkloadList { workloads: vec![whole, bare], totals });
     let plan = AccessPlanInfo {
         sampler: "torch_random".into(),
         rank: Some(1),

@@ -38,6 +38,9 @@ fn show(told: &Explanation) -> String {
         let note = format!("{}: {} of {}", lost.why, lost.to_action, lost.to_rule);
         vec!["lost".to_owned(), lost.action.clone(), String::new(), lost.rule.clone(), note]
     }));
+    actions.extend(told.belonging.iter().map(|one| {
+        vec!["of all".to_owned(), one.action.clone(), one.of.clone(), one.rule.clone(), String::new()]
+    }));
     let actions = match actions[..] {
         [] => String::new(),
         _ => columns(&["WHAT", "ACTION", "TARGET", "RULE", "NOTE"], &actions) + "\n",

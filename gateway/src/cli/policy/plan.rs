@@ -1,4 +1,4 @@
-//! `mlgw policy plan`: page after page of what would be otherwise, added up.
+//! `mlgw policy plan`: what would be otherwise, asked for until all objects were looked at.
 
 use super::apply::{FilesArgs, Texts};
 use crate::admin::{DeedInfo, PlanPage, PlanRequest};
@@ -9,7 +9,6 @@ use crate::cli::{CliError, Global, discover};
 use crate::config::{ByteSize, Value as _};
 use clap::Args;
 use http::Method;
-use mlgw_common::limits::PLAN_EXAMPLES;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -20,41 +19,16 @@ pub(in crate::cli) struct PlanArgs {
 
 pub(super) async fn run(args: PlanArgs, global: &Global, out: Out) -> Result<(), CliError> {
     let Texts { files, frameworks } = args.files.read()?;
-    let mut request = PlanRequest { files, frameworks, after: None, limit: None };
+    let mut request = PlanRequest { files, frameworks, plan: None, limit: None };
     let client = Client::new(discover::target(global)?)?;
     let progress = Progress::new(out.quiet);
-    let mut whole: PlanPage = client.call(Method::POST, "/v1/policy/plan", Some(&request)).await?;
-    while let Some(next) = whole.next.take() {
-        request.after = Some(next);
+    loop {
         let page: PlanPage = client.call(Method::POST, "/v1/policy/plan", Some(&request)).await?;
-        if page.version != whole.version {
-            let message = "somebody changed the policy meanwhile; ask again".to_owned();
-            return Err(CliError::Failed(message));
+        if page.next.is_none() {
+            return out.document(&page, table);
         }
-        add(&mut whole, page);
-        progress.line(|| format!("{} objects", whole.objects));
-    }
-    out.document(&whole, table)
-}
-
-/// Adds a page to those before it.
-fn add(whole: &mut PlanPage, page: PlanPage) {
-    whole.objects += page.objects;
-    whole.changed += page.changed;
-    whole.next = page.next;
-    for deed in page.deeds {
-        let key =
-            |one: &DeedInfo| (one.change.clone(), one.stance.clone(), one.action.clone(), one.rule.clone());
-        match whole.deeds.iter_mut().find(|one| key(one) == key(&deed)) {
-            None => whole.deeds.push(deed),
-            Some(sum) => {
-                sum.objects += deed.objects;
-                sum.bytes += deed.bytes;
-                sum.moved_bytes += deed.moved_bytes;
-                sum.examples.extend(deed.examples);
-                sum.examples.truncate(PLAN_EXAMPLES);
-            }
-        }
+        request = PlanRequest { plan: page.next, ..PlanRequest::default() };
+        progress.line(|| format!("{} objects", page.heard + page.objects));
     }
 }
 
@@ -118,7 +92,7 @@ fn row(deed: &DeedInfo) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{add, table};
+    use super::table;
     use crate::admin::{DeedInfo, NotJudged, PlanExample, PlanPage};
 
     fn page(rule: &str, objects: u64) -> PlanPage {
@@ -137,17 +111,13 @@ mod tests {
     }
 
     #[test]
-    fn pages_add_up_by_rule_and_action() {
-        let mut whole = page("a", 2);
-        whole.not_judged = vec![NotJudged { rule: "c".into(), asks: vec!["reads".into()] }];
-        add(&mut whole, page("a", 3));
-        add(&mut whole, page("b", 1));
-        assert_eq!((whole.objects, whole.changed, whole.deeds.len()), (30, 6, 2));
-        assert_eq!((whole.deeds[0].objects, whole.deeds[0].examples.len()), (5, 3));
-        let text = table(&whole);
+    fn a_plan_tells_what_by_which_rule_and_of_which_objects() {
+        let mut plan = page("a", 5);
+        plan.not_judged = vec![NotJudged { rule: "c".into(), asks: vec!["reads".into()] }];
+        let text = table(&plan);
         assert!(text.contains("starts  act     promote  a     5        5.0 MiB  0 B"), "{text}");
         assert!(text.contains("starts s3://b/k: it is so\n"), "{text}");
         assert!(text.contains("Not to be judged before objects are read: c (reads).\n"), "{text}");
-        assert!(text.ends_with("6 of 30 objects would be treated otherwise.\n"), "{text}");
+        assert!(text.ends_with("5 of 10 objects would be treated otherwise.\n"), "{text}");
     }
 }

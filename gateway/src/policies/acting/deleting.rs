@@ -4,6 +4,7 @@
 //! exactly those go that were there when it was noted: one that was written since ends it for this round, and what only begins like them stays.
 
 use super::Acting;
+use super::pointed::pointed_at;
 use super::standing::Outcome;
 use super::walk::{Ended, Walk};
 use crate::audit::Line;
@@ -89,8 +90,8 @@ impl Acting {
         if !self.has_newer(walk, bucket, note) {
             return Deleted { error: Some("no newer one of its run is whole".to_owned()), ..deleted };
         }
-        if let Some(why) = must_stay(walk, bucket, &objects) {
-            return Deleted { error: Some(why.to_owned()), ..deleted };
+        if let Some(why) = self.must_stay(walk, bucket, &objects).await {
+            return Deleted { error: Some(why), ..deleted };
         }
         for (key, object) in objects {
             if let Some(why) = self.called_off(walk, note) {
@@ -112,6 +113,26 @@ impl Acting {
             deleted.bytes += object.size;
         }
         deleted
+    }
+
+    /// Why none of the objects of a checkpoint is to be deleted.
+    async fn must_stay(
+        &self,
+        walk: &Walk,
+        bucket: &Bucket,
+        objects: &[(ObjectKey, ObjectVersion)],
+    ) -> Option<String> {
+        if objects.iter().any(|(key, _)| walk.is_pinned(bucket.bucket_id(), key.as_str())) {
+            return Some("somebody has pinned its dataset".to_owned());
+        }
+        let (first, _) = objects.first()?;
+        let group = walk.own.group_of(bucket.id, first.as_str());
+        let why = group.map_or(Some(MustStay::Unknown), |group| walk.own.must_stay(group.id));
+        match (why, group) {
+            (Some(why), _) => Some(why.why().to_owned()),
+            (None, Some(group)) => pointed_at(&self.admin, bucket, &group, first).await,
+            (None, None) => None,
+        }
     }
 
     /// Whether the newest complete checkpoint of the run, by what the walk has found, is another one and still there.
@@ -176,19 +197,6 @@ impl Acting {
             tracing::error!(%error, "a deletion by a rule is not in the audit log");
         }
     }
-}
-
-/// Why none of the objects of a checkpoint is to be deleted.
-fn must_stay(walk: &Walk, bucket: &Bucket, objects: &[(ObjectKey, ObjectVersion)]) -> Option<&'static str> {
-    if objects.iter().any(|(key, _)| walk.is_pinned(bucket.bucket_id(), key.as_str())) {
-        return Some("somebody has pinned its dataset");
-    }
-    let (first, _) = objects.first()?;
-    let why = match walk.own.group_of(bucket.id, first.as_str()) {
-        Some(group) => walk.own.must_stay(group.id),
-        None => Some(MustStay::Unknown),
-    };
-    why.map(MustStay::why)
 }
 
 /// The objects of a checkpoint, none of which was written since it was noted; so many of them at most.

@@ -43,6 +43,7 @@ impl Acting {
         state.own_pins.clear();
         state.copy_pins.clear();
         self.count_pins(&mut state.pinned, Pinned::default());
+        self.admin.standing.set_areas(Arc::default());
         self.delete_due(None, Vec::new()).await
     }
 
@@ -54,8 +55,9 @@ impl Acting {
         state: &mut State,
     ) -> Result<bool, Ended> {
         let doomed = found.retained.superfluous(&walk.own, &mut found.areas);
-        let mut is_more = found.areas != state.areas;
-        state.areas = std::mem::take(&mut found.areas);
+        let mut is_more = found.areas != *state.areas;
+        state.areas = Arc::new(std::mem::take(&mut found.areas));
+        self.admin.standing.set_areas(Arc::clone(&state.areas));
         let kept = self.pin(walk, &mut found, state);
         self.evict(std::mem::take(&mut found.evicted)).await?;
         is_more |= self.promote(std::mem::take(&mut found.rising)).await?;

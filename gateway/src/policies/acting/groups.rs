@@ -6,7 +6,9 @@
 use mlgw_metadata::schema::Bucket;
 use mlgw_policies::at_rest::{Area, Areas, By, Claim, Superfluous};
 use mlgw_policies::checkpoints::{Checkpoints, Generation, Keep, Limits, SeriesId};
-use mlgw_policies::language::{Fact, Facts, FileType, Layer, Program, Property, Retain, Wish, Word as _};
+use mlgw_policies::language::{
+    Fact, Facts, FileType, Layer, Program, Property, Retain, Setting, Target, Wish, Word as _,
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Files of checkpoints that are collected before they are told in the order of time: at some 150 bytes each 15 MB.
@@ -79,8 +81,15 @@ pub(super) fn put_right(heard: &mut Checkpoints, own: &Checkpoints, buckets: &BT
     }
 }
 
+/// How many checkpoints of a run stay where no rule says it.
+pub(crate) fn checkpoint_keep(program: &Program) -> u32 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is 1 to 1000")]
+    let keep = program.settings().size(Setting::CheckpointKeep) as u32;
+    keep
+}
+
 /// The newest complete checkpoints of each run are pinned, so many of them, where no rule says otherwise.
-pub(super) fn pin_newest(of: &Checkpoints, keep: u32, is_meant: impl Fn(u64) -> bool, areas: &mut Areas) {
+pub(crate) fn pin_newest(of: &Checkpoints, keep: u32, is_meant: impl Fn(u64) -> bool, areas: &mut Areas) {
     for series in of.series().filter(|series| is_meant(series.bucket)) {
         let newest = |one: &Generation<'_>| one.generation.is_some_and(|generation| generation < keep);
         for one in of.generations(series.id).iter().filter(|one| newest(one)) {
@@ -144,13 +153,18 @@ struct Said {
 }
 
 impl Retained {
-    /// A rule speaks of an object that is of `one`; `entry` is its user metadata by name. Of several rules the strongest is heard for a run.
+    /// A rule with this target speaks of an object that is of `one`; `entry` is its user metadata by name. Of several rules the strongest is heard for a
+    /// run; one whose target is a prefix is heard for checkpoints that begin so.
     pub(crate) fn hear<'m>(
         &mut self,
         one: &Generation<'_>,
+        target: &Target,
         (by, retain, by_person): (&By, &Retain, bool),
         entry: impl Fn(&str) -> Option<&'m str>,
     ) {
+        if matches!(target, Target::Prefix(prefix) if !one.prefix.starts_with(&**prefix)) {
+            return;
+        }
         if let Some(measure) = entry(&retain.best_by).and_then(|text| text.trim().parse().ok()) {
             self.measures.insert((one.bucket, one.prefix.to_owned()), measure);
         }
@@ -230,7 +244,7 @@ mod tests {
     use super::{Finding, InCheckpoint, Retained, pin_newest, put_right};
     use mlgw_policies::at_rest::{Areas, By, Deeds, Move};
     use mlgw_policies::checkpoints::{Checkpoints, Limits};
-    use mlgw_policies::language::{Fact, Facts as _, NoFacts, Property, Retain};
+    use mlgw_policies::language::{Fact, Facts as _, NoFacts, Property, Retain, Target};
     use std::collections::BTreeSet;
     use std::time::Duration;
 
@@ -258,7 +272,7 @@ mod tests {
     }
 
     fn deeds(areas: &Areas, step: u64) -> Deeds {
-        Deeds::of(areas.of(1, &key(step, FILES[0]), None), Duration::ZERO)
+        Deeds::of(areas.of(1, &key(step, FILES[0]), None).map(|(_, claim)| claim), Duration::ZERO, |_| false)
     }
 
     fn retain(keep_last: u32, keep_best: u32, delete: bool) -> Retain {
@@ -306,7 +320,7 @@ mod tests {
                 let one = own.group_of(1, &name).unwrap();
                 let loss = (2500 - step).to_string();
                 let entry = |name: &str| (name == "loss").then_some(loss.as_str());
-                retained.hear(&one, (&by, retain, by_person), entry);
+                retained.hear(&one, &Target::Object, (&by, retain, by_person), entry);
             }
             let doomed = retained.superfluous(&own, &mut areas);
             let down = |step: &u64| matches!(deeds(&areas, *step).tier, Some(Move::Down { .. }));
@@ -331,7 +345,8 @@ mod tests {
             for step in [500, 1000, 1500] {
                 let name = key(step, FILES[0]);
                 let keep = if by.rank == 1 { retain(2, 0, true) } else { retain(1, 0, true) };
-                retained.hear(&own.group_of(1, &name).unwrap(), (by, &keep, true), |_| None);
+                let one = own.group_of(1, &name).unwrap();
+                retained.hear(&one, &Target::Object, (by, &keep, true), |_| None);
             }
         }
         let doomed = retained.superfluous(&own, &mut Areas::default());
@@ -339,6 +354,19 @@ mod tests {
             doomed.iter().map(|one| (&*one.rule, &*one.prefix)).collect::<Vec<_>>(),
             [("strong", "run/step-500/")]
         );
+    }
+
+    #[test]
+    fn of_a_prefix_only_checkpoints_that_begin_so_are_let_go() {
+        let own = own(&[500, 1000, 1500]);
+        let (by, keep) = (By { rank: 1, rule: "r".into() }, retain(1, 0, true));
+        let mut retained = Retained::default();
+        for step in [500, 1000, 1500] {
+            let one = own.group_of(1, &key(step, FILES[0])).unwrap();
+            retained.hear(&one, &Target::Prefix("run/step-10".into()), (&by, &keep, true), |_| None);
+        }
+        let doomed = retained.superfluous(&own, &mut Areas::default());
+        assert_eq!(doomed.iter().map(|one| &*one.prefix).collect::<Vec<_>>(), ["run/step-1000/"]);
     }
 
     #[test]

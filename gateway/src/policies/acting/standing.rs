@@ -1,4 +1,4 @@
-//! What stands between rounds and is seen by others: checkpoints whose deletion waits, and what was done so far.
+//! What stands between rounds and is seen by others: checkpoints whose deletion waits, what was done so far, and what rules said of more than one object.
 //!
 //! The former are in `DATA/deletions` ([`file`]), written whole whenever they change. Always: a checkpoint is deleted only when it was noted there, durably, a grace
 //! before. When power fails while it is written, the one before it or the new one is there. A file that is damaged is passed over and said loudly: what
@@ -7,11 +7,12 @@
 mod file;
 
 use crate::credentials::sealer::write_private;
-use mlgw_policies::at_rest::{Doomed, Note, Superfluous};
+use mlgw_policies::at_rest::{Areas, Doomed, Note, Superfluous};
 use mlgw_policies::language::{ActionKind, Word as _};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::{fs, io};
 
 /// The file's name.
@@ -47,6 +48,7 @@ pub struct Standing {
     dir: PathBuf,
     doomed: Mutex<Doomed>,
     counts: Mutex<BTreeMap<(ActionKind, Outcome), u64>>,
+    areas: Mutex<Arc<Areas>>,
 }
 
 impl Standing {
@@ -66,8 +68,8 @@ impl Standing {
                     .into_iter(),
             ),
         };
-        let (dir, doomed, counts) = (data_dir.to_owned(), Mutex::new(doomed), Mutex::default());
-        Ok(Self { dir, doomed, counts })
+        let (dir, doomed) = (data_dir.to_owned(), Mutex::new(doomed));
+        Ok(Self { dir, doomed, counts: Mutex::default(), areas: Mutex::default() })
     }
 
     /// The checkpoints whose deletion waits.
@@ -90,6 +92,17 @@ impl Standing {
             *held = doomed;
         }
         Ok(due)
+    }
+
+    /// What rules said of datasets, checkpoints and prefixes in the last round.
+    #[must_use]
+    pub fn areas(&self) -> Arc<Areas> {
+        Arc::clone(&self.areas.lock())
+    }
+
+    /// A round has found this.
+    pub(super) fn set_areas(&self, areas: Arc<Areas>) {
+        *self.areas.lock() = areas;
     }
 
     /// Counts what came of what rules wanted.

@@ -3,16 +3,18 @@
 use super::Acting;
 use super::compressing::{Loose, is_loose};
 use super::found::{Evicted, Found, candidate};
-use super::groups::{Finding, InCheckpoint, is_of_person, own_buckets, pin_newest, put_right};
+use super::groups::{
+    Finding, InCheckpoint, checkpoint_keep, is_of_person, own_buckets, pin_newest, put_right,
+};
 use crate::admin::policy_objects::{Behind, Looked};
 use crate::policies::SystemFacts;
 use crate::policies::facts::{KnownObject, ObjectFacts};
 use mlgw_common::{BucketId, SegmentId, Timestamp};
 use mlgw_metadata::ReadError;
-use mlgw_policies::at_rest::{Area, Areas, Claim, Compress, Deeds, Move, Scope, claims_of};
+use mlgw_policies::at_rest::{Area, Areas, By, Claim, Compress, Deeds, Move, Over, Scope, claims_of};
 use mlgw_policies::checkpoints::Checkpoints;
 use mlgw_policies::engine::Unread;
-use mlgw_policies::language::{Fact, Facts, Program, Property, Setting, Target, Wish, resolve};
+use mlgw_policies::language::{Fact, Facts, Program, Property, Target, Wish, resolve};
 use mlgw_tiering::PinnedCopies;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +51,9 @@ pub(super) struct Walk {
     pub(super) now: Timestamp,
     pub(super) own: Checkpoints,
     /// What was said of areas in the last round.
-    pub(super) before: Areas,
+    pub(super) before: Arc<Areas>,
+    /// Pins of which the time is over.
+    over: Over,
     system: SystemFacts,
     dataset_pins: Vec<PinnedCopies>,
 }
@@ -125,7 +129,7 @@ impl Acting {
         self: &Arc<Self>,
         program: Arc<Program>,
         own: Checkpoints,
-        before: Areas,
+        (before, over): (Arc<Areas>, Over),
     ) -> Result<(Arc<Walk>, Found), Ended> {
         let keep = checkpoint_keep(&program);
         let mut found = Found::default();
@@ -142,6 +146,7 @@ impl Acting {
             now: self.admin.clock.now(),
             own,
             before,
+            over,
             system: self.admin.policies.system(),
             dataset_pins: self.admin.jobs.dataset_pins(),
         });
@@ -151,19 +156,12 @@ impl Acting {
     }
 }
 
-/// How many checkpoints of a run stay where no rule says it.
-fn checkpoint_keep(program: &Program) -> u32 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is 1 to 1000")]
-    let keep = program.settings().size(Setting::CheckpointKeep) as u32;
-    keep
-}
-
 /// What rules say of one object, and what that does not tell.
 struct Said {
     claims: Vec<Claim>,
     dataset: Option<String>,
-    /// How long it was not read, as far as that is known.
-    idle: Option<Duration>,
+    /// How long it was not read.
+    idle: Duration,
 }
 
 impl Walk {
@@ -176,10 +174,11 @@ impl Walk {
         }
         let known = self.acting.admin.known(bucket, looked.key, looked.object)?;
         let said = self.ask(found, &looked, &known);
-        let ofs = [&self.before, &found.areas];
+        let ofs = [&*self.before, &found.areas];
         let wide = ofs.into_iter().flat_map(|areas| areas.of(bucket.id, key, said.dataset.as_deref()));
-        let idle = said.idle.unwrap_or_else(|| self.since(known.modified));
-        let deeds = Deeds::of(said.claims.iter().chain(wide), idle);
+        let wide = wide.map(|(_, claim)| claim);
+        let over = |by: &By| self.over.contains(bucket.id, key, &by.rule);
+        let deeds = Deeds::of(said.claims.iter().chain(wide), said.idle, over);
         match (deeds.is_nothing(), is_own) {
             (true, _) => Ok(()),
             (false, true) => self.note_own(found, &looked, deeds),
@@ -193,11 +192,6 @@ impl Walk {
     /// Whether people have pinned the dataset of a key.
     pub(super) fn is_pinned(&self, bucket: BucketId, key: &str) -> bool {
         self.dataset_pins.iter().any(|pin| pin.holds(bucket, key))
-    }
-
-    fn since(&self, then: Option<Timestamp>) -> Duration {
-        let ms = self.now.as_millis().saturating_sub(then.map_or(0, Timestamp::as_millis));
-        Duration::from_millis(u64::try_from(ms).unwrap_or(0))
     }
 
     fn is_of_checkpoint(&self, bucket: u64, key: &str, is_own: bool) -> bool {
@@ -222,11 +216,7 @@ impl Walk {
                     Some(Fact::Text(name)) => Some(name.to_owned()),
                     _ => None,
                 };
-                let idle = match (looked.read, access.fact(Property::Recency, "")) {
-                    (Some(read), _) => Some(self.since(Some(read))),
-                    (None, Some(Fact::Duration(idle))) => Some(idle),
-                    _ => None,
-                };
+                let idle = known.idle(looked.read, access, self.now);
                 let mut facts = facts;
                 facts.access = Some(access);
                 let checkpoint = group.map(|one| one.generation);
@@ -245,20 +235,12 @@ impl Walk {
                                 entry.map(|(_, value)| value.as_str())
                             };
                             let by_person = is_of_person(&self.program, claim.by.rank);
-                            found.retained.hear(one, (&claim.by, retain, by_person), entry);
+                            found.retained.hear(one, target, (&claim.by, retain, by_person), entry);
                         }
                         continue;
                     }
-                    let area = match target {
-                        Target::Object => None,
-                        Target::Dataset => {
-                            said.dataset.as_deref().map(|name| Area::Dataset(bucket, name.into()))
-                        }
-                        Target::CheckpointGroup => {
-                            group.map(|one| Area::Checkpoint(bucket, one.prefix.into()))
-                        }
-                        Target::Prefix(prefix) => Some(Area::Prefix(bucket, prefix.clone())),
-                    };
+                    let prefix = group.map(|one| one.prefix);
+                    let area = Area::of(target, bucket, said.dataset.as_deref(), prefix);
                     if let Some(area) = area {
                         found.areas.add(area, claim.clone());
                     }
@@ -310,9 +292,9 @@ impl Walk {
             }
             None => {}
         }
-        if let Some(pin) = deeds.pin {
+        for pin in deeds.pin.into_iter().chain(deeds.over) {
             let one = candidate(looked.bucket.id, looked.key.as_str(), looked.object.size, pin);
-            found.pin_own(one, segments.into_keys().collect());
+            found.pin_own(one, segments.keys().copied().collect());
         }
         Ok(())
     }
@@ -332,9 +314,10 @@ impl Walk {
         if bytes == 0 {
             return;
         }
-        if let Some(pin) = deeds.pin {
+        for pin in deeds.pin.into_iter().chain(deeds.over) {
             found.pin_copies(candidate(bucket.0, key, bytes, pin));
-        } else if let Some(by) = deeds.evict {
+        }
+        if let Some(by) = deeds.evict {
             let unread = Unread { bucket: bucket.0, key, size: looked.object.size, number: 0 };
             let keeper = &self.acting.admin.keeper;
             let is_planned =

@@ -238,6 +238,14 @@ impl Action {
         let stance = fields.get("stance").and_then(|at| findings.word(&at, "stance"));
         let kind = fields.need("type", findings)?;
         let kind = read_kind(&kind, findings)?;
+        if let (ActionKind::Retain, Some(Target::Dataset), Some(at)) = (kind, &target, fields.get("target")) {
+            findings.wrong(
+                &at,
+                "has no checkpoints",
+                "checkpoint_group, prefix:PREFIX or no target".to_owned(),
+            );
+            return None;
+        }
         let mut parameters = Vec::new();
         if let Some(given) = fields.get("parameters") {
             parameters = read_parameters(kind, &given, findings)?;

@@ -106,6 +106,10 @@ fn actions() {
             "policy.yaml:7:25: rules[0].actions[0].target: \"datasets\" is no target; did you mean \"dataset\"? (one of object, dataset, checkpoint_group, prefix:PREFIX)",
         ),
         (
+            "{type: retain, target: dataset}",
+            "policy.yaml:7:28: rules[0].actions[0].target: \"dataset\" has no checkpoints (checkpoint_group, prefix:PREFIX or no target)",
+        ),
+        (
             "{type: pin, stance: watch}",
             "policy.yaml:7:25: rules[0].actions[0].stance: \"watch\" is no stance (one of observe, act)",
         ),

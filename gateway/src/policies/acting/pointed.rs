@@ -1,0 +1,45 @@
+//! Whether a file beside checkpoints names one that is about to be deleted: somebody goes on from it.
+
+use crate::admin::Admin;
+use crate::s3::reader::BodyReader;
+use mlgw_common::ObjectKey;
+use mlgw_metadata::schema::Bucket;
+use mlgw_policies::checkpoints::{Generation, names, pointers_to};
+
+/// Such a file has a line or two. Of a larger one nothing is read.
+const BYTES_MAX: u64 = 16 << 10;
+
+/// Why the checkpoint `one`, of which `key` is a file, is still needed: a file names it, or cannot be read.
+pub(super) async fn pointed_at(
+    admin: &Admin,
+    bucket: &Bucket,
+    one: &Generation<'_>,
+    key: &ObjectKey,
+) -> Option<String> {
+    for pointer in pointers_to(key.as_str()).filter_map(|name| ObjectKey::new(&name).ok()) {
+        match content(admin, bucket, &pointer).await {
+            Ok(Some(text)) if names(&text, one.prefix, one.step) => {
+                return Some(format!("{pointer} names it"));
+            }
+            Ok(_) => {}
+            Err(error) => return Some(format!("{pointer}, which may name it, cannot be read: {error}")),
+        }
+    }
+    None
+}
+
+/// What stands in an object; nothing if there is none that is small.
+async fn content(admin: &Admin, bucket: &Bucket, key: &ObjectKey) -> Result<Option<String>, String> {
+    let found = admin.catalogue.object(bucket.bucket_id(), key).map_err(|error| error.to_string())?;
+    let is_small = |size: u64| (1..=BYTES_MAX).contains(&size);
+    let Some(object) = found.filter(|object| !object.delete_marker && is_small(object.size)) else {
+        return Ok(None);
+    };
+    let (id, range) = (bucket.bucket_id(), 0..object.size);
+    let mut reader = BodyReader::new(&admin.catalogue, &admin.tiers, id, key, &object, range);
+    let mut bytes = Vec::new();
+    while let Some(piece) = reader.next().await.map_err(|error| error.to_string())? {
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}

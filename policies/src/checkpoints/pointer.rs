@@ -1,0 +1,84 @@
+//! Small files beside checkpoints that name the one to go on from: `latest` of DeepSpeed, `checkpoint` of TensorFlow and their like.
+//!
+//! Who goes back to an older checkpoint writes it there. Such a file may have any form, so it names a checkpoint as soon as the number of its step or
+//! its own name stands in it: it is asked only before something is deleted, and then better once too often.
+
+use super::layout;
+
+/// What such files are called.
+const NAMES: [&str; 8] = [
+    "latest",
+    "latest.txt",
+    "latest_checkpoint",
+    "latest_checkpointed_iteration.txt",
+    "latest_step",
+    "last_checkpoint",
+    "last_checkpoint.txt",
+    "checkpoint",
+];
+/// TensorFlow tells in such lines what there is, and in another one what to go on from.
+const OF_ALL: &str = "all_model_checkpoint_paths";
+
+/// The keys of files that may name the checkpoint that `key` is of, in its folder and in the one above.
+pub fn pointers_to(key: &str) -> impl Iterator<Item = String> {
+    let parent = layout::place(key).map(|place| place.parent);
+    let above = parent.map(|parent| {
+        let parent = parent.strip_suffix('/').unwrap_or("");
+        &parent[..parent.rfind('/').map_or(0, |slash| slash + 1)]
+    });
+    let folders = parent.into_iter().chain(above.filter(|above| Some(*above) != parent));
+    folders.flat_map(|folder| NAMES.iter().map(move |name| format!("{folder}{name}")))
+}
+
+/// Whether what stands in such a file names the checkpoint with this prefix, of this step.
+#[must_use]
+pub fn names(content: &str, prefix: &str, step: Option<u64>) -> bool {
+    let own = prefix.trim_end_matches('/');
+    let own = &own[own.rfind('/').map_or(0, |slash| slash + 1)..];
+    let has_name = |line: &str| {
+        let mut found = line.match_indices(own).map(|(at, _)| &line[at + own.len()..]);
+        !own.is_empty() && found.any(|rest| !rest.starts_with(|letter: char| letter.is_ascii_digit()))
+    };
+    content.lines().filter(|line| !line.trim_start().starts_with(OF_ALL)).any(|line| {
+        let mut numbers =
+            line.split(|letter: char| !letter.is_ascii_digit()).filter_map(|one| one.parse().ok());
+        numbers.any(|number: u64| Some(number) == step) || has_name(line)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{names, pointers_to};
+
+    #[test]
+    fn files_of_all_frameworks_name_steps() {
+        for (content, prefix, step, expected) in [
+            ("global_step500", "run/global_step500/", Some(500), true),
+            ("global_step500\n", "run/global_step50/", Some(50), false),
+            ("500", "run/iter_0000500/", Some(500), true),
+            ("0000500", "run/iter_0000500/", Some(500), true),
+            ("release", "run/iter_0000500/", Some(500), false),
+            ("model_checkpoint_path: \"ckpt-500\"\n", "run/ckpt-500", Some(500), true),
+            (
+                "model_checkpoint_path: \"ckpt-900\"\nall_model_checkpoint_paths: \"ckpt-500\"",
+                "run/ckpt-500",
+                Some(500),
+                false,
+            ),
+            ("runs/a/model_final.pth", "runs/a/model_final", None, true),
+            ("", "run/step-1/", Some(1), false),
+            ("99999999999999999999999", "run/step-1/", Some(1), false),
+        ] {
+            assert_eq!(names(content, prefix, step), expected, "{content:?} {prefix}");
+        }
+    }
+
+    #[test]
+    fn they_are_beside_the_checkpoint_or_above() {
+        let keys: Vec<_> = pointers_to("runs/a/global_step500/mp_rank_00_model_states.pt").collect();
+        assert!(keys.contains(&"runs/a/latest".into()) && keys.contains(&"runs/latest".into()), "{keys:?}");
+        let keys: Vec<_> = pointers_to("step-5/a.pt").collect();
+        assert!(keys.contains(&"latest".into()) && keys.len() == 8, "{keys:?}");
+        assert_eq!(pointers_to("notes.txt").count(), 0);
+    }
+}

@@ -1,0 +1,134 @@
+//! What rules say of more than one object, planned, explained and done; and what is said only for a time.
+
+use super::acting::{Bench, put, until};
+use super::write;
+use crate::server::runtime;
+use http::Method;
+use serde_json::{Value, json};
+
+const BUCKET: &str = "lake";
+
+/// The first three keys begin alike; the rule below matches the first one alone.
+const KEYS: [&str; 4] = ["logs/index.json", "logs/1.txt", "logs/2.txt", "notes.txt"];
+const DOWN: &str = "
+- id: logs-down
+  conditions: [{type: file_pattern, property: name, operator: matches, value: index.json}]
+  actions: [{type: spill, target: 'prefix:logs/'}]
+";
+
+fn stored(bench: &Bench) -> crate::server::Server {
+    let server = bench.setup.start();
+    let client = server.client();
+    runtime().block_on(async {
+        client.create_bucket(BUCKET).await.expect("made");
+        for key in KEYS {
+            put(&client, key, 5000).await;
+        }
+    });
+    server
+}
+
+fn are_in(bench: &Bench, keys: &[&str], tier: &str) -> bool {
+    keys.iter().all(|key| bench.is_in(key, tier))
+}
+
+#[test]
+fn what_is_said_of_a_prefix_is_planned_done_and_explained_for_all_that_begin_so() {
+    let bench = Bench::new();
+    let server = stored(&bench);
+    write(bench.room.path(), "down.yaml", &format!("version: 1\nrules:{DOWN}"));
+    let path = bench.room.path().join("down.yaml").display().to_string();
+    let plan = bench.ask(&["policy", "plan", &path]);
+    let [deed] = &plan["deeds"].as_array().expect("deeds")[..] else { panic!("{plan:#}") };
+    let figures = ["objects", "bytes", "moved_bytes"].map(|name| deed[name].as_u64().expect("a number"));
+    assert_eq!((figures, &deed["action"]), ([3, 15_000, 15_000], &"spill prefix:logs/".into()), "{deed:#}");
+    assert_eq!((&plan["heard"], &plan["objects"], &plan["changed"]), (&4.into(), &4.into(), &3.into()));
+    bench.apply(DOWN);
+    until("all of them are down", || are_in(&bench, &KEYS[..3], "cold"));
+    assert!(are_in(&bench, &KEYS[3..], "hot"));
+    let belonging = |key: &str| -> Value {
+        bench.ask(&["policy", "explain", &format!("s3://{BUCKET}/{key}")])["belonging"].clone()
+    };
+    let expected = json!([{"action": "spill", "rule": "logs-down", "of": "prefix logs/"}]);
+    assert_eq!((belonging(KEYS[1]), belonging(KEYS[3])), (expected, json!([])));
+    let said = bench.say(&["policy", "explain", &format!("s3://{BUCKET}/{}", KEYS[2])]);
+    assert!(said.contains("of all  spill   prefix logs/  logs-down"), "{said}");
+    server.stop();
+}
+
+#[test]
+fn a_pin_that_is_over_leaves_the_object_to_weaker_rules() {
+    let bench = Bench::new();
+    let server = stored(&bench);
+    let pin = "
+- id: for-a-while
+  priority: 50
+  conditions: [{type: file_pattern, property: path, operator: matches, value: 'logs/**'}]
+  actions: [{type: pin, parameters: {for: 3s}}]
+";
+    bench.apply(&format!("{pin}{DOWN}"));
+    until("they are pinned", || bench.count("pin", "done") == 3);
+    assert_eq!(bench.count("spill", "done"), 0, "the pin is stronger");
+    until("the pins are over", || bench.count("unpin", "done") == 3);
+    until("all of them are down", || are_in(&bench, &KEYS[..3], "cold"));
+    assert_eq!(bench.count("pin", "done"), 3, "they are not pinned anew");
+    server.stop();
+}
+
+#[test]
+fn a_plan_that_is_not_known_or_is_made_by_an_older_policy_is_begun_anew() {
+    let bench = Bench::new();
+    let server = stored(&bench);
+    let client = server.admin_client();
+    let ask = |body: Value| runtime().block_on(client.ask(Method::POST, "/v1/policy/plan", &body));
+    let text = format!("version: 1\nrules:{DOWN}");
+    let files = json!([{"name": "p.yaml", "text": text}]);
+    let mut page = ask(json!({"files": files, "limit": 1})).expect("begun");
+    let mut pages = 1;
+    while !page["next"].is_null() {
+        page = ask(json!({"plan": page["next"], "limit": 1})).expect("gone on with");
+        pages += 1;
+    }
+    assert!(pages >= 8, "each object twice: {pages}");
+    assert_eq!((&page["changed"], &page["objects"]), (&3.into(), &4.into()), "{page:#}");
+    let refused = |body| format!("{:?}", ask(body).expect_err("refused"));
+    let why = refused(json!({"plan": 1}));
+    assert!(why.contains("The plan 1 is not known any more; begin it anew."), "{why}");
+    let why = refused(json!({"plan": 1, "files": files}));
+    assert!(why.contains("A plan that is gone on with has its files; give none."), "{why}");
+    let begun = ask(json!({"files": files, "limit": 1})).expect("begun");
+    bench.apply(DOWN);
+    let why = refused(json!({"plan": begun["next"]}));
+    assert!(why.contains("begin the plan anew"), "{why}");
+    server.stop();
+}
+
+#[test]
+fn policies_are_tried_over_the_admin_api_and_nothing_changes() {
+    let bench = Bench::new();
+    let server = stored(&bench);
+    let client = server.admin_client();
+    let ask = |method, path: &str, body: Value| runtime().block_on(client.ask(method, path, &body));
+    let schema = ask(Method::GET, "/v1/policy/schema?framework=true", Value::Null).expect("a schema");
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    let file = |text: &str| json!([{"name": "p.yaml", "text": format!("version: 1\nrules:{text}")}]);
+    let wrong = file(&DOWN.replace("spill", "spil"));
+    let told = ask(Method::POST, "/v1/policy/validate", json!({"files": wrong})).expect("looked at");
+    let text = told.to_string();
+    assert!(text.contains("did you mean \\\"spill\\\"?"), "{told:#}");
+    let keys = json!({"files": file(DOWN), "keys": ["logs/index.json", "s3://lake/notes.txt"]});
+    let told = ask(Method::POST, "/v1/policy/test", keys).expect("tried");
+    assert_eq!(told["keys"].as_array().map(Vec::len), Some(2), "{told:#}");
+    assert!(told.to_string().contains("logs-down"), "{told:#}");
+    let race = json!({"profile": "resnet50", "objects": 50, "epochs": 3, "cache": [".5"], "policies": ["mlgw", "lru", "optimum"]});
+    let told = ask(Method::POST, "/v1/policy/simulate", race).expect("simulated").to_string();
+    let ratio = |policy: &str| -> f64 {
+        let rows: Value = serde_json::from_str(&told).expect("a document");
+        let rows = rows.as_array().or_else(|| rows["results"].as_array()).expect("rows").clone();
+        let row = rows.iter().find(|row| row["policy"] == policy).expect("a row").clone();
+        row["byte_hit_ratio"].as_f64().expect("a ratio")
+    };
+    assert!(ratio("mlgw") > ratio("lru") && ratio("mlgw") <= ratio("optimum"), "{told}");
+    assert_eq!(bench.ask(&["policy", "history"])["versions"], json!([]));
+    server.stop();
+}
