@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use super::{BuiltIn, Environment, Layers, NoFacts, PolicyFile, Program};
 
+mod at_once;
 mod diagnostics;
 mod evaluation;
 mod files;
