@@ -216,7 +216,7 @@ impl Magic {
     fn read(fields: &Fields<'_>, findings: &mut Findings) -> Option<Self> {
         #[expect(clippy::cast_precision_loss, reason = "a small constant")]
         let last = FIRST_BYTES as f64 - 1.0;
-        let offset = fields.get("offset").map_or(Some(0.0), |at| findings.number(&at, 0.0, last));
+        let offset = fields.get("offset").map_or(Some(0.0), |at| findings.whole(&at, 0.0, last));
         let (at, bytes) = match (fields.get("hex"), fields.get("text")) {
             (Some(at), None) => {
                 let bytes = hex(&findings.scalar(&at, HEX)?.text);

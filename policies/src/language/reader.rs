@@ -275,6 +275,16 @@ impl Findings {
         number
     }
 
+    /// A whole number between two others.
+    pub(super) fn whole(&mut self, place: &Place<'_>, low: f64, high: f64) -> Option<f64> {
+        let number = self.number(place, low, high)?;
+        if number.fract() != 0.0 {
+            self.wrong(place, "is no whole number", "a whole number".to_owned());
+            return None;
+        }
+        Some(number)
+    }
+
     pub(super) fn flag(&mut self, place: &Place<'_>) -> Option<bool> {
         self.value(place, Kind::Flag).map(|value| value == Value::Flag(true))
     }

@@ -13,6 +13,7 @@ mod offline;
 mod printing;
 mod properties;
 mod recipes;
+mod schema;
 
 fn built_in() -> &'static BuiltIn {
     static BUILT_IN: LazyLock<BuiltIn> =

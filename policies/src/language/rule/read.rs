@@ -88,11 +88,7 @@ impl Rule {
 
 fn read_priority(place: &Place<'_>, findings: &mut Findings) -> Option<i32> {
     let bound = f64::from(PRIORITY_MAX);
-    let number = findings.number(place, -bound, bound)?;
-    if number.fract() != 0.0 {
-        findings.wrong(place, "is no whole number", "a whole number".to_owned());
-        return None;
-    }
+    let number = findings.whole(place, -bound, bound)?;
     #[expect(clippy::cast_possible_truncation, reason = "whole and within the bound")]
     Some(number as i32)
 }
