@@ -6,6 +6,7 @@ use super::{BuiltIn, Environment, Layers, NoFacts, PolicyFile, Program};
 
 mod at_once;
 mod diagnostics;
+mod documented;
 mod evaluation;
 mod files;
 mod layering;
