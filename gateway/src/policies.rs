@@ -32,8 +32,7 @@ use mlgw_metadata::command::PutPolicy;
 use mlgw_metadata::schema::{PolicyFile as Text, PolicyFiles, PolicyKind, PolicyVersion};
 use mlgw_metadata::{Catalogue, ProposeError, ReadError, Reject};
 use mlgw_policies::language::{
-    ActionKind, BuiltIn, Diagnostics, Environment, Facts, Framework, Layers, PolicyFile, Program, Stance,
-    Word as _,
+    ActionKind, BuiltIn, Diagnostics, Environment, Facts, Program, Stance, Texts, Word as _,
 };
 use mlgw_policies::learning::{Learnt, Lesson};
 use parking_lot::Mutex;
@@ -297,7 +296,8 @@ impl Policies {
     /// Everything that is wrong with them.
     pub fn compile_in(&self, environment: Option<Environment>, files: Files) -> Result<Program, Wrong> {
         let place = Place { environment, ..self.place };
-        compile(&self.built_in, environment, &place, &over(files, &self.running().files))
+        let check = if files.custom.is_some() || files.frameworks.is_some() { checked } else { compile };
+        check(&self.built_in, environment, &place, &over(files, &self.running().files))
     }
 
     /// Lets files run in the place of those that do, durably. Nothing happens when they are the same.
@@ -444,8 +444,8 @@ impl Policies {
             });
         };
         let policies = Arc::clone(self);
-        let compiled =
-            move || compile(&policies.built_in, policies.place.environment, &policies.place, &files);
+        let check = if draft.kind == PolicyKind::Rollback { compile } else { checked };
+        let compiled = move || check(&policies.built_in, policies.place.environment, &policies.place, &files);
         let compiled = tokio::task::spawn_blocking(compiled).await;
         let compiled = compiled.map_err(|error| PolicyError::Internal(error.to_string()))?;
         Ok(Arc::new(compiled.map_err(PolicyError::Wrong)?.with_learnt(learnt())))
@@ -555,30 +555,30 @@ fn newest(catalogue: &Catalogue, built_in: &BuiltIn, place: &Place) -> Result<Ru
     Ok(Running { version, files, program: Arc::new(program), fault })
 }
 
-/// Everything that is wrong with any of the files, or the program that they make.
-pub(crate) fn compile(
+/// The program of files that ran before, or everything that is wrong with them. That they switch off rules which are not there any more
+/// does no harm.
+fn compile(
     built_in: &BuiltIn,
     environment: Option<Environment>,
     machine: &dyn Facts,
     files: &PolicyFiles,
 ) -> Result<Program, Wrong> {
-    let mut wrong = Vec::new();
-    let (mut custom, mut frameworks) = (Vec::new(), Vec::new());
-    for text in &files.custom {
-        match PolicyFile::parse(&text.name, &text.text) {
-            Ok(file) => custom.push(file),
-            Err(Diagnostics(more)) => wrong.extend(more),
-        }
-    }
-    for text in &files.frameworks {
-        match Framework::parse(&text.name, &text.text) {
-            Ok(framework) => frameworks.push(framework),
-            Err(Diagnostics(more)) => wrong.extend(more),
-        }
-    }
-    if !wrong.is_empty() {
-        return Err(Wrong(Diagnostics(wrong)));
-    }
-    let layers = Layers { custom: &custom, frameworks: &frameworks, environment, machine, built_in };
-    Program::compile(&layers).map_err(Wrong)
+    texts(files).compile(environment, machine, built_in).map_err(Wrong)
+}
+
+/// The program of files that somebody gives, or everything that is wrong with any of them.
+pub(crate) fn checked(
+    built_in: &BuiltIn,
+    environment: Option<Environment>,
+    machine: &dyn Facts,
+    files: &PolicyFiles,
+) -> Result<Program, Wrong> {
+    texts(files).checked(environment, machine, built_in).map_err(Wrong)
+}
+
+fn texts(files: &PolicyFiles) -> Texts {
+    let mut texts = Texts::default();
+    files.custom.iter().for_each(|file| texts.policy(&file.name, &file.text));
+    files.frameworks.iter().for_each(|file| texts.framework(&file.name, &file.text));
+    texts
 }

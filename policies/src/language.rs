@@ -14,6 +14,7 @@ mod facts;
 mod file;
 mod framework;
 pub mod limits;
+mod notes;
 mod offline;
 mod operators;
 mod pattern;
@@ -31,6 +32,7 @@ mod template;
 mod tree;
 mod value;
 mod verdict;
+mod whole;
 mod wish;
 mod words;
 
@@ -54,6 +56,7 @@ pub use settings::{Given, SETTINGS, Setting, SettingRow};
 pub use template::{Template, TemplateParameter, Use};
 pub use value::{Kind, Value};
 pub use verdict::{Due, Seen, Tried, Verdict};
+pub use whole::Texts;
 pub use wish::{Next, Retain, Wish};
 pub use words::{
     AccessPattern, CachePolicy, Environment, Evaluation, FileType, Lane, ModelFileKind, Optimization, Phase,

@@ -230,3 +230,25 @@ async fn a_stored_policy_that_does_not_hold_lets_the_server_start() {
     bench.get().roll_back(Some(1), by()).await.unwrap();
     assert!(bench.holds("a") && bench.get().running().fault.is_none());
 }
+
+#[tokio::test]
+async fn a_switch_of_a_rule_that_is_gone_is_refused_from_a_person_and_does_no_harm_where_it_is_stored() {
+    let mut bench = Bench::open(false).await;
+    bench.apply(&rule("a")).await.unwrap();
+    let stale = format!("{}- {{id: no-such, enabled: false}}\n", rule("b"));
+    let wrong = bench.apply(&stale).await.unwrap_err().to_string();
+    assert!(wrong.contains("mine.yaml:4:8: rules[1].id: there is no rule \"no-such\""), "{wrong}");
+    let (catalogue, _) = bench.policies.as_ref().unwrap();
+    let custom = vec![PolicyFile { name: "old.yaml".into(), text: stale }];
+    let put = mlgw_metadata::command::PutPolicy {
+        version: mlgw_metadata::schema::PolicyVersion::default(),
+        after: 1,
+        files: Some(mlgw_metadata::schema::PolicyFiles { custom, frameworks: vec![] }),
+    };
+    catalogue.put_policy(put).await.unwrap();
+    bench.restart().await;
+    assert!(bench.holds("b") && bench.get().running().fault.is_none());
+    bench.apply(&rule("c")).await.unwrap();
+    bench.get().roll_back(Some(2), by()).await.unwrap();
+    assert!(bench.holds("b") && !bench.holds("c"));
+}

@@ -2,8 +2,7 @@
 
 use mlgw_metadata::schema::PolicyFile as Text;
 use mlgw_policies::language::{
-    BuiltIn, Diagnostic, Diagnostics, Framework, Layers, NoFacts, Overrides, PolicyFile, Program,
-    is_framework,
+    BuiltIn, Diagnostic, Diagnostics, NoFacts, Overrides, PolicyFile, Texts, is_framework,
 };
 use serde::Serialize;
 
@@ -47,82 +46,80 @@ pub struct DiagnosticInfo {
     pub message: String,
 }
 
-/// What a file holds.
-enum Held {
-    Policy(Box<PolicyFile>),
-    Framework(Box<Framework>),
-}
-
 /// What is said of files, policies or plugins, which may use what `plugins` give; and of those behind them.
 ///
 /// # Errors
 /// Never, a test of the built-in layers says.
 pub fn validate(files: &[Text], plugins: &[Text]) -> Result<Vec<Validated>, Diagnostics> {
     let built_in = BuiltIn::load()?;
-    let parsed: Vec<_> = plugins.iter().map(|text| Framework::parse(&text.name, &text.text)).collect();
-    let right: Vec<_> = parsed.iter().flatten().cloned().collect();
-    let of_plugins = plugins.iter().zip(parsed).map(|(text, parsed)| {
-        let held = parsed.map(|one| Held::Framework(Box::new(one)));
-        told(text, held, Some(&right), &built_in)
-    });
-    let of_plugins: Vec<_> = of_plugins.collect();
-    // What a wrong plugin would give is not missed.
-    let beneath = of_plugins.iter().all(|one| one.valid).then_some(&*right);
-    let of_files = files.iter().map(|text| told(text, Held::parse(text), beneath, &built_in));
-    Ok(of_files.chain(of_plugins).collect())
+    let of_files: Vec<_> = files.iter().map(|text| read(text, is_framework(&text.text))).collect();
+    let of_plugins: Vec<_> = plugins.iter().map(|text| read(text, true)).collect();
+    let beneath = Beneath::of(&of_plugins, None, &built_in);
+    let mut validated = Vec::new();
+    for (index, text) in files.iter().enumerate() {
+        let mut read = of_files[index].clone();
+        let others = of_files.iter().enumerate().filter(|(other, _)| *other != index);
+        others.for_each(|(_, other)| read.stand_beside(other));
+        validated.push(told(text, read, &beneath, &built_in));
+    }
+    for (index, text) in plugins.iter().enumerate() {
+        let beneath = Beneath::of(&of_plugins, Some(index), &built_in);
+        validated.push(told(text, of_plugins[index].clone(), &beneath, &built_in));
+    }
+    Ok(validated)
 }
 
-fn told(
-    text: &Text,
-    held: Result<Held, Diagnostics>,
-    beneath: Option<&[Framework]>,
-    built_in: &BuiltIn,
-) -> Validated {
-    let wrong = match (&held, beneath) {
-        (Ok(held), Some(beneath)) => {
-            held.compile(beneath, built_in).err().map_or_else(Vec::new, |wrong| wrong.0)
+fn read(Text { name, text }: &Text, is_plugin: bool) -> Texts {
+    let mut texts = Texts::default();
+    if is_plugin {
+        texts.framework(name, text);
+    } else {
+        texts.policy(name, text);
+    }
+    texts
+}
+
+/// Plugins that a file may use, and what is told of these themselves.
+struct Beneath {
+    plugins: Texts,
+    told: Vec<Diagnostic>,
+}
+
+impl Beneath {
+    /// All of `plugins` but one.
+    fn of(plugins: &[Texts], but: Option<usize>, built_in: &BuiltIn) -> Self {
+        let mut all = Texts::default();
+        for (_, one) in plugins.iter().enumerate().filter(|(index, _)| Some(*index) != but) {
+            all.extend(one);
         }
-        (Ok(_), None) => Vec::new(),
-        (Err(wrong), _) => wrong.0.clone(),
-    };
-    let counted = match &held {
-        Ok(Held::Policy(policy)) => counted(policy),
-        Ok(Held::Framework(framework)) => Validated {
+        let told = all.wrong(None, &NoFacts, built_in).0;
+        Self { plugins: all, told }
+    }
+}
+
+/// What is said of a file that was `read` alone, but for what is told of the plugins beneath it.
+fn told(text: &Text, mut read: Texts, beneath: &Beneath, built_in: &BuiltIn) -> Validated {
+    let counted = match (read.policies(), read.frameworks()) {
+        ([policy], _) => counted(policy),
+        (_, [framework]) => Validated {
             kind: "framework",
             rules: framework.rules.len() + framework.uses.len(),
             templates: framework.templates.len(),
             ..Validated::default()
         },
-        Err(_) => Validated {
+        _ => Validated {
             kind: if is_framework(&text.text) { "framework" } else { "policy" },
             ..Validated::default()
         },
     };
+    read.extend(&beneath.plugins);
+    let mut wrong = read.wrong(None, &NoFacts, built_in).0;
+    wrong.retain(|one| !beneath.told.contains(one));
     Validated {
         file: text.name.clone(),
         valid: wrong.is_empty(),
         diagnostics: wrong.iter().map(DiagnosticInfo::of).collect(),
         ..counted
-    }
-}
-
-impl Held {
-    fn parse(Text { name, text }: &Text) -> Result<Self, Diagnostics> {
-        if is_framework(text) {
-            return Framework::parse(name, text).map(|one| Self::Framework(Box::new(one)));
-        }
-        PolicyFile::parse(name, text).map(|one| Self::Policy(Box::new(one)))
-    }
-
-    /// What is wrong with it where it is used.
-    fn compile(&self, beneath: &[Framework], built_in: &BuiltIn) -> Result<Program, Diagnostics> {
-        let (custom, own) = match self {
-            Self::Policy(policy) => (std::slice::from_ref(&**policy), None),
-            Self::Framework(framework) => (&[][..], Some(&**framework)),
-        };
-        let frameworks: Vec<_> = own.into_iter().chain(beneath).cloned().collect();
-        let frameworks = &frameworks[..];
-        Program::compile(&Layers { custom, frameworks, environment: None, machine: &NoFacts, built_in })
     }
 }
 
@@ -190,7 +187,36 @@ templates:
         let wrong = PLUGIN.replace("confidence", "confidense");
         let both = validate(&[text("p.yaml", POLICY)], &[text("mine.yaml", &wrong)]).unwrap();
         assert_eq!((both[0].valid, both[1].valid), (true, false), "{both:?}");
-        assert_eq!(both[1].diagnostics[1].nearest.as_deref(), Some("confidence"));
+        let told: Vec<_> = both[1].diagnostics.iter().map(|one| one.nearest.as_deref()).collect();
+        assert_eq!(told, [Some("confidence")], "{both:?}");
+    }
+
+    #[test]
+    fn a_wrong_plugin_keeps_nothing_of_the_policy_from_being_told() {
+        let wrong = PLUGIN.replace("confidence", "confidense");
+        let policy =
+            format!("{POLICY}- {{id: other, template: kep}}\nrules: [{{id: no-such, enabled: false}}]\n");
+        let said = validate(&[text("p.yaml", &policy)], &[text("mine.yaml", &wrong)]).unwrap();
+        let of_policy: Vec<_> = said[0].diagnostics.iter().map(|one| (&*one.file, &*one.path)).collect();
+        assert_eq!(of_policy, [("p.yaml", "use[1].template"), ("p.yaml", "rules[0].id")], "{said:?}");
+        assert_eq!(said[1].diagnostics.len(), 1, "{said:?}");
+        // What cannot be read at all may have anything in it.
+        let said = validate(&[text("p.yaml", &policy)], &[text("mine.yaml", "version: [")]).unwrap();
+        assert_eq!((said[0].valid, said[1].valid), (true, false), "{said:?}");
+    }
+
+    #[test]
+    fn rules_are_switched_off_that_are_there() {
+        let plugin = PLUGIN.replace("templates:", "use: [{id: own, template: keep}]\ntemplates:");
+        let of = |id: &str| format!("version: 1\nrules: [{{id: {id}, enabled: false}}]\n");
+        let valid =
+            |text_of: &str, plugins: &[_]| validate(&[text("p.yaml", text_of)], plugins).unwrap()[0].valid;
+        assert!(valid(&of("idle-copies-out"), &[]) && valid(&of("mosaicml-index"), &[]));
+        assert!(!valid(&of("own.it"), &[]) && !valid(&of("own.itt"), &[text("mine.yaml", &plugin)]));
+        assert!(valid(&of("own.it"), &[text("mine.yaml", &plugin)]));
+        // Of files that are given together the one may switch off what the other has.
+        let both = validate(&[text("a.yaml", &of("kept.it")), text("b.yaml", POLICY)], &[]).unwrap();
+        assert!(both[0].valid && !both[1].valid, "{both:?}");
     }
 
     #[test]

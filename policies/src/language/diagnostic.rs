@@ -1,6 +1,7 @@
 //! What is wrong with a file: each finding with its place, what was expected there and the nearest right word.
 
 use super::limits::DIAGNOSTICS_MAX;
+use super::notes::Notes;
 use std::fmt;
 use std::sync::Arc;
 
@@ -43,6 +44,13 @@ pub struct Diagnostics(pub Vec<Diagnostic>);
 
 impl std::error::Error for Diagnostics {}
 
+impl Diagnostics {
+    /// The value, if it is there and nothing is wrong with it.
+    pub(super) fn result<T>(self, value: Option<T>) -> Result<T, Self> {
+        value.filter(|_| self.0.is_empty()).ok_or(self)
+    }
+}
+
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, one) in self.0.iter().enumerate() {
@@ -69,11 +77,14 @@ pub(super) struct Findings {
     pub(super) within: String,
     /// Patterns that were read.
     pub(super) patterns: usize,
+    /// What could not be read, and what is referred to.
+    pub(super) notes: Notes,
 }
 
 impl Findings {
     pub(super) fn new(file: &str) -> Self {
-        Self { file: file.into(), list: Vec::new(), within: String::new(), patterns: 0 }
+        let (file, notes) = (file.into(), Notes::default());
+        Self { file, list: Vec::new(), within: String::new(), patterns: 0, notes }
     }
 
     /// Adds one, unless there are enough.
@@ -95,14 +106,14 @@ impl Findings {
     }
 
     /// The result, if nothing is wrong.
-    pub(super) fn result<T>(mut self, value: Option<T>) -> Result<T, Diagnostics> {
-        match value {
-            Some(value) if self.list.is_empty() => Ok(value),
-            _ => {
-                self.list.sort_by_key(|one| (one.line, one.column));
-                Err(Diagnostics(self.list))
-            }
-        }
+    pub(super) fn result<T>(self, value: Option<T>) -> Result<T, Diagnostics> {
+        self.told().result(value)
+    }
+
+    /// What is wrong, in the order of the text.
+    pub(super) fn told(mut self) -> Diagnostics {
+        self.list.sort_by_key(|one| (one.line, one.column));
+        Diagnostics(self.list)
     }
 }
 

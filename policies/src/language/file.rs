@@ -1,14 +1,15 @@
 //! A policy file: what stands at its top level, read and checked as far as the file alone allows.
 
-use super::diagnostic::{Diagnostics, Findings};
+use super::diagnostic::{Diagnostics, Findings, Spot};
 use super::limits::RULES_MAX;
+use super::notes::{Doubts, Notes, Switch};
 use super::operators::{Operator, Test};
 use super::properties::{ConditionType, property_of};
-use super::reader::{Fields, Place, entries, is_name};
+use super::reader::{Fields, Place, is_name};
 use super::rule::{Condition, Rule};
 use super::settings::{Given, Setting};
 use super::template::{Template, Use};
-use super::tree;
+use super::tree::{self, Data};
 use super::value::Kind;
 use super::words::{Environment, Word};
 use std::collections::HashSet;
@@ -35,6 +36,7 @@ pub struct PolicyFile {
     pub environments: Vec<(Environment, Overrides)>,
     /// What holds on machines of a kind.
     pub hardware_profiles: Vec<HardwareProfile>,
+    pub(super) notes: Notes,
 }
 
 /// Settings and rules that stand together.
@@ -93,14 +95,20 @@ impl PolicyFile {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
+        let (policy, wrong) = Self::partial(file, text);
+        wrong.result(policy)
+    }
+
+    /// What of it can be read, and everything that is wrong with it.
+    pub(super) fn partial(file: &str, text: &str) -> (Option<Self>, Diagnostics) {
         let mut findings = Findings::new(file);
-        let policy =
-            tree::parse(text, &mut findings).and_then(|node| Self::read(&Place::root(&node), &mut findings));
-        findings.result(policy)
+        let node = tree::parse(text, &mut findings);
+        let policy = node.and_then(|node| Self::read(&Place::root(&node), &mut findings));
+        (policy, findings.told())
     }
 
     fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
-        let fields = Fields::of(place, FILE_FIELDS, findings)?;
+        let fields = fields_of_file(place, FILE_FIELDS, findings)?;
         read_version(&fields, findings);
         Some(Self {
             file: Arc::clone(&findings.file),
@@ -118,8 +126,40 @@ impl PolicyFile {
                 .get("hardware_profiles")
                 .map(|at| read_profiles(&at, findings))
                 .unwrap_or_default(),
+            notes: std::mem::take(&mut findings.notes),
         })
     }
+}
+
+impl PolicyFile {
+    /// What it says of environments and machines, be they this one or not.
+    pub(super) fn places(&self) -> impl Iterator<Item = &Overrides> {
+        let of_environments = self.environments.iter().map(|(_, overrides)| overrides);
+        of_environments.chain(self.hardware_profiles.iter().map(|profile| &profile.overrides))
+    }
+
+    /// Adds to `doubts` what others may refer to, without looking closer.
+    pub(super) fn offer(&self, doubts: &mut Doubts) {
+        let sections = self.frameworks.iter().flat_map(|section| &section.rules);
+        let rules = self.everywhere.rules.iter().chain(sections);
+        let rules = rules.chain(self.places().flat_map(|overrides| &overrides.rules));
+        rules.filter(|rule| !rule.is_switch()).for_each(|rule| doubts.rules.add(Some(&rule.id)));
+        self.uses.iter().for_each(|one| doubts.rules.add_group(&one.id));
+        self.templates.iter().for_each(|one| doubts.templates.add(Some(&one.id)));
+    }
+}
+
+/// The fields at the top of a file. What stands twice or under no name of ours is not read, so anything may be in it.
+pub(super) fn fields_of_file<'a>(
+    place: &'a Place<'a>,
+    known: &[&str],
+    findings: &mut Findings,
+) -> Option<Fields<'a>> {
+    let fields = Fields::of(place, known, findings)?;
+    if !findings.list.is_empty() {
+        findings.notes.doubts.anything();
+    }
+    Some(fields)
 }
 
 pub(super) fn read_version(fields: &Fields<'_>, findings: &mut Findings) {
@@ -134,26 +174,47 @@ pub(super) fn read_templates(fields: &Fields<'_>, findings: &mut Findings) -> Ve
     let Some(place) = fields.get("templates") else { return Vec::new() };
     let mut seen = HashSet::new();
     let mut templates = Vec::new();
-    for item in findings.items(&place, RULES_MAX) {
-        let Some(template) = Template::read(&item, findings) else { continue };
-        if !seen.insert(template.id.clone()) {
+    for item in items(&place, findings) {
+        let Some(template) = Template::read(&item, findings) else {
+            findings.notes.doubts.templates.add(item.id().map(|(id, _)| id));
+            continue;
+        };
+        if seen.insert(template.id.clone()) {
+            templates.push(template);
+        } else {
             twice(&item, &template.id, findings);
         }
-        templates.push(template);
     }
     templates
+}
+
+/// Items of a list that others refer to.
+fn items<'a>(place: &'a Place<'a>, findings: &mut Findings) -> Vec<Place<'a>> {
+    let before = findings.list.len();
+    let items = findings.items(place, RULES_MAX);
+    if findings.list.len() > before {
+        findings.notes.doubts.anything();
+    }
+    items
 }
 
 pub(super) fn read_uses(fields: &Fields<'_>, findings: &mut Findings) -> Vec<Use> {
     let Some(place) = fields.get("use") else { return Vec::new() };
     let mut seen = HashSet::new();
     let mut uses = Vec::new();
-    for (index, item) in findings.items(&place, RULES_MAX).iter().enumerate() {
-        let Some(one) = Use::read(index, item, findings) else { continue };
-        if !seen.insert(one.id.clone()) {
+    for (index, item) in items(&place, findings).iter().enumerate() {
+        let Some(one) = Use::read(index, item, findings) else {
+            match item.id() {
+                Some((id, _)) => findings.notes.doubts.rules.add_group(id),
+                None => findings.notes.doubts.rules.add(None),
+            }
+            continue;
+        };
+        if seen.insert(one.id.clone()) {
+            uses.push(one);
+        } else {
             twice(item, &one.id, findings);
         }
-        uses.push(one);
     }
     uses
 }
@@ -162,10 +223,18 @@ pub(super) fn read_uses(fields: &Fields<'_>, findings: &mut Findings) -> Vec<Use
 pub(super) fn read_rules(place: &Place<'_>, findings: &mut Findings) -> Vec<Rule> {
     let mut seen = HashSet::new();
     let mut rules = Vec::new();
-    for item in findings.items(place, RULES_MAX) {
-        let Some(rule) = Rule::read(&item, findings) else { continue };
+    for item in items(place, findings) {
+        let Some(rule) = Rule::read(&item, findings) else {
+            findings.notes.doubts.rules.add(item.id().map(|(id, _)| id));
+            continue;
+        };
         if !seen.insert(rule.id.clone()) {
             twice(&item, &rule.id, findings);
+            continue;
+        }
+        if let (true, Some((_, spot))) = (rule.is_switch(), item.id()) {
+            let path = format!("{}.id", item.path());
+            findings.notes.switches.push(Switch { id: rule.id.clone(), spot, path });
         }
         rules.push(rule);
     }
@@ -207,8 +276,8 @@ fn read_settings(place: &Place<'_>, findings: &mut Findings) -> Vec<Given> {
 
 fn read_frameworks(place: &Place<'_>, findings: &mut Findings) -> Vec<FrameworkSection> {
     let mut sections = Vec::new();
-    for (name, spot, at) in findings.entries(place) {
-        let Some(fields) = Fields::of(&at, &["enabled", "rules"], findings) else { continue };
+    for (name, spot, at) in parts(place, findings) {
+        let Some(fields) = fields_with_rules(&at, &["enabled", "rules"], findings) else { continue };
         let enabled = fields.get("enabled").and_then(|at| findings.flag(&at)).unwrap_or(true);
         let mut rules = fields.get("rules").map(|at| read_rules(&at, findings)).unwrap_or_default();
         for rule in &mut rules {
@@ -222,19 +291,44 @@ fn read_frameworks(place: &Place<'_>, findings: &mut Findings) -> Vec<FrameworkS
 
 fn read_environments(place: &Place<'_>, findings: &mut Findings) -> Vec<(Environment, Overrides)> {
     let mut environments = Vec::new();
-    for (name, spot, at) in findings.entries(place) {
-        let Some(environment) = Environment::of(name) else {
+    for (name, spot, at) in parts(place, findings) {
+        let environment = Environment::of(name);
+        if environment.is_none() {
             let words = Environment::WORDS.iter().copied();
             let near = super::diagnostic::nearest(name, words.clone());
             let found = format!("{} is no environment", super::diagnostic::quoted(name));
             findings.add(spot, &at.path(), found, super::diagnostic::one_of(words), near);
-            continue;
-        };
-        if let Some(fields) = Fields::of(&at, OVERRIDE_FIELDS, findings) {
-            environments.push((environment, Overrides::read(&fields, findings)));
+        }
+        let Some(fields) = fields_with_rules(&at, OVERRIDE_FIELDS, findings) else { continue };
+        let overrides = Overrides::read(&fields, findings);
+        match environment {
+            Some(environment) => environments.push((environment, overrides)),
+            // It is there, wherever it was meant to hold.
+            None => overrides.rules.iter().for_each(|rule| findings.notes.doubts.rules.add(Some(&rule.id))),
         }
     }
     environments
+}
+
+/// Parts of a file that have rules, by name.
+fn parts<'a>(place: &'a Place<'a>, findings: &mut Findings) -> Vec<(&'a str, Spot, Place<'a>)> {
+    if !matches!(place.node.data, Data::Map(_)) {
+        findings.notes.doubts.rules.add(None);
+    }
+    findings.entries(place)
+}
+
+/// The fields of a part of a file that has rules.
+fn fields_with_rules<'a>(
+    place: &'a Place<'a>,
+    known: &[&str],
+    findings: &mut Findings,
+) -> Option<Fields<'a>> {
+    let fields = Fields::of(place, known, findings);
+    if fields.as_ref().is_none_or(Fields::has_strange) {
+        findings.notes.doubts.rules.add(None);
+    }
+    fields
 }
 
 /// Fields of an environment.
@@ -244,25 +338,26 @@ pub(super) const PROFILE_FIELDS: &[&str] = &["conditions", "settings", "rules"];
 
 fn read_profiles(place: &Place<'_>, findings: &mut Findings) -> Vec<HardwareProfile> {
     let mut profiles = Vec::new();
-    for (name, spot, at) in findings.entries(place) {
+    for (name, spot, at) in parts(place, findings) {
         if !is_name(name) {
             let found = format!("{} is no name", super::diagnostic::quoted(name));
             findings.add(spot, &at.path(), found, "letters, digits, '-', '_' and '.'".to_owned(), None);
         }
-        let Some(fields) = Fields::of(&at, PROFILE_FIELDS, findings) else { continue };
-        let Some(wanted) = fields.need("conditions", findings) else { continue };
-        if entries(&wanted).next().is_none() {
-            findings.wrong(&wanted, "would fit every machine", "one condition at least".to_owned());
-        }
-        let conditions = findings
-            .entries(&wanted)
-            .iter()
-            .filter_map(|(word, _, at)| read_comparison(word, at, findings))
-            .collect();
+        let Some(fields) = fields_with_rules(&at, PROFILE_FIELDS, findings) else { continue };
+        let wanted = fields.need("conditions", findings);
+        let conditions = wanted.map(|at| read_comparisons(&at, findings)).unwrap_or_default();
         let overrides = Overrides::read(&fields, findings);
         profiles.push(HardwareProfile { name: name.into(), conditions, overrides });
     }
     profiles
+}
+
+fn read_comparisons(place: &Place<'_>, findings: &mut Findings) -> Vec<Condition> {
+    let all = findings.entries(place);
+    if matches!(&place.node.data, Data::Map(entries) if entries.is_empty()) {
+        findings.wrong(place, "would fit every machine", "one condition at least".to_owned());
+    }
+    all.iter().filter_map(|(word, _, at)| read_comparison(word, at, findings)).collect()
 }
 
 /// How a profile compares in short, the longer signs first.

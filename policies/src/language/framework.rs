@@ -5,8 +5,9 @@
 //! kinds are taken as independent and combined by noisy-or, `1 - (1 - a)(1 - b)(1 - c)`.
 
 use super::diagnostic::{Diagnostics, Findings};
-use super::file::{read_rules, read_templates, read_uses, read_version};
+use super::file::{fields_of_file, read_rules, read_templates, read_uses, read_version};
 use super::limits::{FIRST_BYTES, ITEMS_MAX};
+use super::notes::Notes;
 use super::pattern::TextPattern;
 use super::reader::{Fields, Place};
 use super::rule::Rule;
@@ -51,6 +52,7 @@ pub struct Framework {
     /// Instances of templates.
     pub uses: Vec<Use>,
     hints: Vec<(Hint, Vec<TextPattern>)>,
+    pub(super) notes: Notes,
 }
 
 /// What speaks for a framework, each with its confidence, 0 to 1.
@@ -110,10 +112,16 @@ impl Framework {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
+        let (framework, wrong) = Self::partial(file, text);
+        wrong.result(framework)
+    }
+
+    /// What of it can be read, if that is its name at least, and everything that is wrong with it.
+    pub(super) fn partial(file: &str, text: &str) -> (Option<Self>, Diagnostics) {
         let mut findings = Findings::new(file);
-        let framework =
-            tree::parse(text, &mut findings).and_then(|node| Self::read(&Place::root(&node), &mut findings));
-        findings.result(framework)
+        let node = tree::parse(text, &mut findings);
+        let framework = node.and_then(|node| Self::read(&Place::root(&node), &mut findings));
+        (framework, findings.told())
     }
 
     /// Whether a key is what `hint` says.
@@ -124,25 +132,27 @@ impl Framework {
     }
 
     fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
-        let fields = Fields::of(place, FRAMEWORK_FIELDS, findings)?;
+        let fields = fields_of_file(place, FRAMEWORK_FIELDS, findings)?;
         read_version(&fields, findings);
         let name = fields.need("framework", findings).and_then(|at| findings.name(&at));
         let detect = fields.need("detect", findings).and_then(|at| Detect::read(&at, findings));
-        let mut rules = fields.get("rules").map(|at| read_rules(&at, findings)).unwrap_or_default();
-        let name = name?;
-        for rule in &mut rules {
-            rule.framework.get_or_insert_with(|| name.clone());
-        }
-        Some(Self {
+        let rules = fields.get("rules").map(|at| read_rules(&at, findings)).unwrap_or_default();
+        let mut read = Self {
             file: Arc::clone(&findings.file),
+            name: Box::default(),
             description: fields.text("description", findings),
-            detect: detect?,
+            detect: detect.unwrap_or_default(),
             rules,
             templates: read_templates(&fields, findings),
             uses: read_uses(&fields, findings),
             hints: fields.get("hints").and_then(|at| read_hints(&at, findings)).unwrap_or_default(),
-            name,
-        })
+            notes: std::mem::take(&mut findings.notes),
+        };
+        read.name = name?;
+        for rule in &mut read.rules {
+            rule.framework.get_or_insert_with(|| read.name.clone());
+        }
+        Some(read)
     }
 }
 
@@ -166,7 +176,8 @@ impl Detect {
                 findings,
             ),
         };
-        if fields.get("keys").or(fields.get("magic")).or(fields.get("user_agents")).is_none() {
+        let has_any = DETECT_FIELDS.iter().any(|field| fields.get(field).is_some());
+        if !has_any && !fields.has_strange() {
             findings.wrong(
                 place,
                 "detects nothing",
@@ -205,7 +216,7 @@ impl Magic {
     fn read(fields: &Fields<'_>, findings: &mut Findings) -> Option<Self> {
         #[expect(clippy::cast_precision_loss, reason = "a small constant")]
         let last = FIRST_BYTES as f64 - 1.0;
-        let offset = fields.get("offset").map_or(Some(0.0), |at| findings.number(&at, 0.0, last))? as usize;
+        let offset = fields.get("offset").map_or(Some(0.0), |at| findings.whole(&at, 0.0, last));
         let (at, bytes) = match (fields.get("hex"), fields.get("text")) {
             (Some(at), None) => {
                 let bytes = hex(&findings.scalar(&at, HEX)?.text);
@@ -215,11 +226,13 @@ impl Magic {
                 let bytes = findings.scalar(&at, "a text")?.text.as_bytes().to_vec();
                 (at, Some(bytes))
             }
+            _ if fields.has_strange() => return None,
             _ => {
                 findings.wrong(fields.place, "has not one of hex and text", "either hex or text".to_owned());
                 return None;
             }
         };
+        let offset = offset? as usize;
         match bytes {
             Some(bytes) if !bytes.is_empty() && offset + bytes.len() <= FIRST_BYTES => {
                 Some(Self { offset, bytes })

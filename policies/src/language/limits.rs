@@ -16,6 +16,8 @@ pub const RULES_MAX: usize = 1_000;
 pub const CONDITIONS_MAX: usize = 64;
 /// Actions of a rule.
 pub const ACTIONS_MAX: usize = 32;
+/// Parameters of a template.
+pub const PARAMETERS_MAX: usize = 64;
 /// Items of a list that is a value.
 pub const ITEMS_MAX: usize = 1_000;
 /// Bytes of a glob or regular expression.

@@ -5,11 +5,12 @@
 
 use super::actions::ActionKind;
 use super::built_in::BuiltIn;
-use super::diagnostic::{Diagnostic, Diagnostics, nearest, one_of};
+use super::diagnostic::{Diagnostic, Diagnostics};
 use super::facts::{Facts, NoFacts};
 use super::file::{FrameworkSection, PolicyFile};
 use super::framework::{Framework, Hint};
 use super::limits::{DIAGNOSTICS_MAX, INSTANCES_BYTES_MAX, RULES_MAX};
+use super::notes::Doubts;
 use super::rule::{Action, Rule};
 use super::settings::Given;
 use super::template::{Template, Use};
@@ -21,6 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 
 mod effective;
+mod references;
 mod values;
 
 pub use effective::EffectiveRule;
@@ -80,8 +82,8 @@ pub struct Layers<'a> {
 #[derive(Clone, Debug)]
 pub struct Program {
     rules: Vec<EffectiveRule>,
-    /// Rules that a layer has taken out.
-    off: Vec<(Box<str>, Source)>,
+    /// Rules that a layer has taken out; what they would be, where no weaker layer but a person's own says it.
+    off: Vec<(Rule, Source)>,
     settings: Settings,
     frameworks: Vec<Framework>,
     /// Names of frameworks that are not looked for.
@@ -99,7 +101,7 @@ const _: () = assert!(ActionKind::ALL.len() <= u32::BITS as usize);
 /// The same rules and settings, wherever they come from and whatever was learnt since.
 impl PartialEq for Program {
     fn eq(&self, other: &Self) -> bool {
-        let off = |program: &Self| program.off.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>();
+        let off = |program: &Self| program.off.iter().map(|(rule, _)| rule.id.clone()).collect::<Vec<_>>();
         self.rules == other.rules
             && self.settings == other.settings
             && self.ignored == other.ignored
@@ -149,15 +151,27 @@ impl Program {
         }
     }
 
+    /// Everything that is wrong with files that may have been read in part, but for what the reader has told: what [`Self::compile`]
+    /// would tell, and references to nothing wherever they stand. What is `lost` was not read at all, so anything may be in it.
+    pub(super) fn wrong(layers: &Layers<'_>, lost: &Doubts) -> Vec<Diagnostic> {
+        let mut compiler = Compiler::new(layers);
+        compiler.doubts.take(lost);
+        let parts = compiler.parts();
+        compiler.check_idle();
+        compiler.check_switches(&parts);
+        compiler.program(parts);
+        compiler.diagnostics
+    }
+
     /// The rules, in the order in which they are tried.
     #[must_use]
     pub fn rules(&self) -> &[EffectiveRule] {
         &self.rules
     }
 
-    /// Ids of rules that are taken out, and by whom.
+    /// Rules that are taken out, and by whom; of most only the id is known.
     #[must_use]
-    pub fn off(&self) -> &[(Box<str>, Source)] {
+    pub fn off(&self) -> &[(Rule, Source)] {
         &self.off
     }
 
@@ -230,6 +244,8 @@ struct Compiler<'a> {
     templates: Vec<&'a Template>,
     /// Bytes that instances of templates may still come to.
     room: usize,
+    /// What may be there, though it could not be read.
+    doubts: Doubts,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -245,7 +261,11 @@ impl<'a> Compiler<'a> {
             .chain(frameworks.iter().flat_map(|one| &one.templates))
             .chain(&layers.built_in.defaults.templates)
             .collect();
-        Self { layers, frameworks, templates, room: INSTANCES_BYTES_MAX, diagnostics: Vec::new() }
+        let mut doubts = Doubts::default();
+        layers.custom.iter().for_each(|file| doubts.take(&file.notes.doubts));
+        layers.frameworks.iter().for_each(|one| doubts.take(&one.notes.doubts));
+        let (room, diagnostics) = (INSTANCES_BYTES_MAX, Vec::new());
+        Self { layers, frameworks, templates, room, doubts, diagnostics }
     }
 
     /// What each place gives, strongest first.
@@ -296,8 +316,14 @@ impl<'a> Compiler<'a> {
         let mut rules = self.with_uses(&file.file, &file.everywhere.rules, &file.uses, None);
         for section in &file.frameworks {
             let path = format!("frameworks.{}", section.name);
-            self.check_framework(&file.file, &section.name, (section.line, section.column), path);
-            rules.extend(section.rules.iter().cloned());
+            let is_there =
+                self.check_framework(&file.file, &section.name, (section.line, section.column), path);
+            // What is told of the section is not told of each of its rules.
+            let told = |rule: &Rule| !is_there && rule.framework.as_ref() == Some(&section.name);
+            let rules_of = section.rules.iter().cloned();
+            rules.extend(
+                rules_of.map(|rule| if told(&rule) { Rule { framework: None, ..rule } } else { rule }),
+            );
         }
         self.check_ids(&file.file, &rules);
         Part { layer, file: &file.file, built_in, rules, settings: &file.everywhere.settings }
@@ -307,7 +333,8 @@ impl<'a> Compiler<'a> {
     fn with_uses(&mut self, file: &str, rules: &[Rule], uses: &[Use], framework: Option<&str>) -> Vec<Rule> {
         let mut rules = rules.to_vec();
         for one in uses {
-            let mut more = one.rules(file, &self.templates, &mut self.room, &mut self.diagnostics);
+            let mut more =
+                one.rules(file, &self.templates, &mut self.room, (&mut self.doubts, &mut self.diagnostics));
             for rule in &mut more {
                 if let Some(framework) = framework {
                     rule.framework.get_or_insert_with(|| framework.into());
@@ -336,25 +363,6 @@ impl<'a> Compiler<'a> {
         sections.next().is_none_or(|section: &FrameworkSection| section.enabled)
     }
 
-    fn check_ids(&mut self, file: &Arc<str>, rules: &[Rule]) {
-        let mut seen = HashSet::new();
-        for rule in rules {
-            if !seen.insert(&*rule.id) {
-                let found = format!("the id {:?} is given twice", rule.id);
-                self.wrong(file, rule.line.0, found, "each id once".to_owned());
-            }
-        }
-    }
-
-    fn check_framework(&mut self, file: &str, name: &str, (line, column): (u32, u32), path: String) {
-        let names = || self.frameworks.iter().map(|one| &*one.name);
-        if !names().any(|one| one == name) {
-            let (nearest, expected) = (nearest(name, names()), one_of(names()));
-            let (file, found) = (file.into(), format!("{name:?} is no framework"));
-            self.diagnostics.push(Diagnostic { file, line, column, path, expected, found, nearest });
-        }
-    }
-
     fn wrong(&mut self, file: &str, line: u32, found: String, expected: String) {
         let (file, path) = (file.into(), String::new());
         self.diagnostics.push(Diagnostic { file, line, column: 1, path, expected, found, nearest: None });
@@ -362,21 +370,22 @@ impl<'a> Compiler<'a> {
 
     fn program(&mut self, parts: Vec<Part<'a>>) -> Program {
         let settings = Settings::of(parts.iter().map(|part| (part.layer, part.file, part.settings)));
-        let (mut rules, mut off, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
+        let (mut rules, mut off, mut seen) = (Vec::new(), Vec::<(Rule, Source)>::new(), HashSet::new());
         for part in parts {
             for rule in part.rules {
-                if let Some(name) = &rule.framework {
-                    let path = format!("rule {}", rule.id);
-                    self.check_framework(part.file, name, (rule.line.0, 1), path);
-                }
+                self.check_framework_of(part.file, &rule);
+                let rule = with_stances(rule, part.built_in);
                 if !seen.insert(rule.id.clone()) {
+                    if part.layer < Layer::Framework {
+                        remember(&mut off, rule);
+                    }
                     continue;
                 }
                 let source = Source { layer: part.layer, file: Arc::clone(part.file), line: rule.line.0 };
                 if rule.enabled {
-                    rules.push(EffectiveRule::new(with_stances(rule, part.built_in), source));
+                    rules.push(EffectiveRule::new(rule, source));
                 } else {
-                    off.push((rule.id, source));
+                    off.push((rule, source));
                 }
             }
         }
@@ -386,7 +395,7 @@ impl<'a> Compiler<'a> {
             self.wrong(file, 1, found, format!("at most {RULES_MAX} of all layers"));
         }
         rules.sort_by(|a, b| b.rule.priority.cmp(&a.rule.priority).then_with(|| a.rule.id.cmp(&b.rule.id)));
-        off.sort_by(|a, b| a.0.cmp(&b.0));
+        off.sort_by(|a, b| a.0.id.cmp(&b.0.id));
         let (looked_for, ignored): (Vec<&Framework>, Vec<_>) =
             self.frameworks.iter().partition(|one| self.is_enabled(one));
         let frameworks = looked_for.into_iter().cloned().collect();
@@ -398,6 +407,14 @@ impl<'a> Compiler<'a> {
         let keeps_recent = keeps_recent(&settings, &rules);
         let learnt = Arc::default();
         Program { rules, off, settings, frameworks, ignored, acting, keeps_recent, learnt }
+    }
+}
+
+/// Keeps of a rule that a person wrote and another of their files switches off what it would be: nobody else knows it.
+fn remember(off: &mut [(Rule, Source)], rule: Rule) {
+    let switch = off.iter_mut().find(|(one, _)| one.id == rule.id && one.is_switch());
+    if let Some((switch, _)) = switch {
+        *switch = Rule { enabled: false, ..rule };
     }
 }
 

@@ -43,6 +43,16 @@ impl<'a> Place<'a> {
         path
     }
 
+    /// The id of what stands there, right or wrong.
+    pub(super) fn id(&self) -> Option<(&'a str, Spot)> {
+        let node = self.node;
+        let Data::Map(entries) = &node.data else { return None };
+        entries.iter().find(|entry| &*entry.key == "id").and_then(|entry| match &entry.value.data {
+            Data::Scalar(scalar) if !scalar.is_null() => Some((&*scalar.text, entry.value.spot)),
+            _ => None,
+        })
+    }
+
     pub(super) fn is_empty_list(&self) -> bool {
         matches!(&self.node.data, Data::List(items) if items.is_empty())
     }
@@ -62,6 +72,10 @@ fn push_field(path: &mut String, name: &str) {
 /// The fields of a map.
 pub(super) struct Fields<'a> {
     pub(super) place: &'a Place<'a>,
+    /// How many fields are none here.
+    strange: usize,
+    /// What these were meant to be; who looks for that has been told already.
+    meant: Vec<String>,
 }
 
 impl<'a> Fields<'a> {
@@ -71,16 +85,32 @@ impl<'a> Fields<'a> {
             findings.wrong(place, "is no map", format!("a map with {}", known.join(", ")));
             return None;
         };
-        for entry in entries {
-            if !known.contains(&&*entry.key) {
-                let found = format!("{} is no field here", quoted(&entry.key));
-                let near = nearest(&entry.key, known.iter().copied());
-                let mut path = place.path();
-                push_field(&mut path, &entry.key);
-                findings.add(entry.spot, &path, found, one_of(known.iter().copied()), near);
-            }
+        let mut fields = Self::known(place);
+        for entry in entries.iter().filter(|entry| !known.contains(&&*entry.key)) {
+            let found = format!("{} is no field here", quoted(&entry.key));
+            let near = nearest(&entry.key, known.iter().copied());
+            let mut path = place.path();
+            push_field(&mut path, &entry.key);
+            findings.add(entry.spot, &path, found, one_of(known.iter().copied()), near.clone());
+            fields.strange += 1;
+            fields.meant.extend(near);
         }
-        Some(Self { place })
+        Some(fields)
+    }
+
+    /// The fields of a map that was looked at before.
+    pub(super) fn known(place: &'a Place<'a>) -> Self {
+        Self { place, strange: 0, meant: Vec::new() }
+    }
+
+    /// Whether the field of that name may be there under another one, which is told.
+    pub(super) fn may_have(&self, name: &str) -> bool {
+        self.has_strange() && self.get(name).is_none()
+    }
+
+    /// Whether there are fields that are none here.
+    pub(super) fn has_strange(&self) -> bool {
+        self.strange > 0
     }
 
     /// The field of that name; one without a value is as if it were not there.
@@ -94,9 +124,21 @@ impl<'a> Fields<'a> {
     pub(super) fn need(&self, name: &str, findings: &mut Findings) -> Option<Place<'a>> {
         let found = self.get(name);
         if found.is_none() {
-            findings.missing(self.place, name);
+            self.missing(name, findings);
         }
         found
+    }
+
+    /// The field of that name is not there, unless a slip in its name has been told.
+    pub(super) fn missing(&self, name: &str, findings: &mut Findings) {
+        if !self.means(name) {
+            findings.missing(self.place, name);
+        }
+    }
+
+    /// Whether a slip is told that was most likely meant to be this field.
+    pub(super) fn means(&self, name: &str) -> bool {
+        self.meant.iter().any(|one| one == name)
     }
 
     /// The text of a field that may be missing.
@@ -231,6 +273,16 @@ impl Findings {
             self.wrong(place, "is no number here", expected);
         }
         number
+    }
+
+    /// A whole number between two others.
+    pub(super) fn whole(&mut self, place: &Place<'_>, low: f64, high: f64) -> Option<f64> {
+        let number = self.number(place, low, high)?;
+        if number.fract() != 0.0 {
+            self.wrong(place, "is no whole number", "a whole number".to_owned());
+            return None;
+        }
+        Some(number)
     }
 
     pub(super) fn flag(&mut self, place: &Place<'_>) -> Option<bool> {

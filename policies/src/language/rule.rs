@@ -85,6 +85,13 @@ impl PartialEq for Condition {
     }
 }
 
+impl Rule {
+    /// Whether all that it does is to take out the one of its id.
+    pub(super) fn is_switch(&self) -> bool {
+        !self.enabled && self.conditions.is_empty() && self.actions.is_empty()
+    }
+}
+
 impl Condition {
     /// The property's word, as `tags.team`.
     #[must_use]

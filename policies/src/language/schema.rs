@@ -1,29 +1,36 @@
 //! JSON Schema of policy files, made from the tables that also read them.
+//!
+//! It says of each value what the reader says of it, and which have to be there. What it cannot say is what only several values show
+//! together, as ids that stand twice, what only a pattern's compiler knows, and how large a text with a unit is.
 
 use super::actions::{ALIASES, ActionKind, sizes_of};
 use super::file::{OVERRIDE_FIELDS, PROFILE_FIELDS};
 use super::framework::Hint;
-use super::limits::{FIRST_BYTES, ITEMS_MAX, NAME_BYTES_MAX};
+use super::limits::{
+    ACTIONS_MAX, CONDITIONS_MAX, FIRST_BYTES, ITEMS_MAX, NAME_BYTES_MAX, NUMBER_MAX, PARAMETERS_MAX,
+    PATTERN_BYTES_MAX, RULES_MAX,
+};
 use super::operators::{Operator, Shape};
 use super::properties::{ConditionType, PropertyRow, properties_of};
 use super::rule::{PRIORITY_MAX, operators_for};
 use super::settings::SETTINGS;
-use super::value::Kind;
+use super::value::{Kind, json_number};
 use super::words::{Environment, Stance, Word};
 use serde_json::{Map, Value as Json, json};
 
 /// The schema of policy files, draft 2020-12.
 #[must_use]
 pub fn schema() -> Json {
-    let overrides = |fields: &[&str]| {
+    let overrides = |fields: &[&str], required: &[&str]| {
         let all = [
             ("conditions", json!({"$ref": "#/$defs/comparisons"})),
             ("settings", json!({"$ref": "#/$defs/settings"})),
             ("rules", json!({"$ref": "#/$defs/rules"})),
         ];
-        closed(all.into_iter().filter(|(name, _)| fields.contains(name)), &[])
+        closed(all.into_iter().filter(|(name, _)| fields.contains(name)), required)
     };
-    let environments = Environment::ALL.iter().map(|one| (one.name(), overrides(OVERRIDE_FIELDS)));
+    let environments = Environment::ALL.iter().map(|one| (one.name(), overrides(OVERRIDE_FIELDS, &[])));
+    let profile = overrides(PROFILE_FIELDS, &["conditions"]);
     let mut definitions = rule_definitions();
     definitions["settings"] = settings();
     definitions["comparisons"] = comparisons();
@@ -37,11 +44,11 @@ pub fn schema() -> Json {
             "description": text(),
             "settings": {"$ref": "#/$defs/settings"},
             "rules": {"$ref": "#/$defs/rules"},
-            "templates": {"type": "array", "items": template()},
-            "use": {"type": "array", "items": instance()},
+            "templates": list(template(), 0, RULES_MAX),
+            "use": list(instance(), 0, RULES_MAX),
             "frameworks": {"type": "object", "additionalProperties": framework_section()},
             "environments": closed(environments, &[]),
-            "hardware_profiles": {"type": "object", "additionalProperties": overrides(PROFILE_FIELDS)},
+            "hardware_profiles": {"type": "object", "propertyNames": name(), "additionalProperties": profile},
         },
         "required": ["version"],
         "additionalProperties": false,
@@ -53,32 +60,35 @@ pub fn schema() -> Json {
 #[must_use]
 pub fn framework_schema() -> Json {
     let confidence = || ("confidence", json!({"type": "number", "minimum": 0, "maximum": 1}));
-    let pattern = || closed([("pattern", text()), confidence()], &["pattern", "confidence"]);
+    let evidence = || closed([("pattern", pattern()), confidence()], &["pattern", "confidence"]);
     let magic = [
         ("offset", json!({"type": "integer", "minimum": 0, "maximum": FIRST_BYTES - 1})),
-        ("hex", json!({"type": "string", "pattern": "^([0-9a-fA-F]{2} *)+$"})),
-        ("text", text()),
+        ("hex", json!({"type": "string", "pattern": "^ *([0-9a-fA-F] *[0-9a-fA-F] *)+$"})),
+        ("text", long_text(FIRST_BYTES)),
         confidence(),
     ];
-    let list = |items: Json| json!({"type": "array", "items": items});
+    let mut magic = closed(magic, &["confidence"]);
+    magic["oneOf"] = json!([{"required": ["hex"]}, {"required": ["text"]}]);
     let detect = [
-        ("keys", list(pattern())),
-        ("magic", list(closed(magic, &["confidence"]))),
-        ("user_agents", list(pattern())),
+        ("keys", list(evidence(), 0, ITEMS_MAX)),
+        ("magic", list(magic, 0, ITEMS_MAX)),
+        ("user_agents", list(evidence(), 0, ITEMS_MAX)),
     ];
+    let mut detect = closed(detect, &[]);
+    detect["minProperties"] = 1.into();
     let hint = |hint: &Hint| {
-        let schema = json!({"oneOf": [text(), {"type": "array", "items": text()}]});
+        let schema = json!({"oneOf": [pattern(), list(pattern(), 0, ITEMS_MAX)]});
         (hint.name(), described(schema, hint.doc()))
     };
     let fields = [
         ("version", json!({"const": super::VERSION})),
         ("framework", name()),
         ("description", text()),
-        ("detect", closed(detect, &[])),
+        ("detect", detect),
         ("hints", closed(Hint::ALL.iter().map(hint), &[])),
         ("rules", json!({"$ref": "#/$defs/rules"})),
-        ("templates", list(template())),
-        ("use", list(instance())),
+        ("templates", list(template(), 0, RULES_MAX)),
+        ("use", list(instance(), 0, RULES_MAX)),
     ];
     let mut schema = closed(fields, &["version", "framework", "detect"]);
     schema["$schema"] = DRAFT.into();
@@ -90,7 +100,7 @@ pub fn framework_schema() -> Json {
 /// What policy files and plugins share.
 fn rule_definitions() -> Json {
     json!({
-        "rules": {"type": "array", "items": {"$ref": "#/$defs/rule"}},
+        "rules": list(json!({"$ref": "#/$defs/rule"}), 0, RULES_MAX),
         "rule": rule(),
         "condition": {"oneOf": conditions()},
         "action": {"oneOf": actions()},
@@ -110,29 +120,69 @@ fn described(mut schema: Json, doc: &str) -> Json {
     schema
 }
 
+fn list(items: Json, least: usize, most: usize) -> Json {
+    let mut schema = json!({"type": "array", "items": items, "maxItems": most});
+    if least > 0 {
+        schema["minItems"] = least.into();
+    }
+    schema
+}
+
 fn text() -> Json {
     json!({"type": ["string", "number", "boolean"]})
 }
 
+/// A text of at least one character.
+fn long_text(most: usize) -> Json {
+    json!({"type": ["string", "number", "boolean"], "minLength": 1, "maxLength": most})
+}
+
+fn pattern() -> Json {
+    long_text(PATTERN_BYTES_MAX)
+}
+
 fn name() -> Json {
-    json!({"type": "string", "pattern": format!("^[A-Za-z0-9._-]{{1,{NAME_BYTES_MAX}}}$")})
+    bounded(json!({
+        "type": ["string", "number", "boolean"],
+        "pattern": format!("^[A-Za-z0-9._-]{{1,{NAME_BYTES_MAX}}}$"),
+    }))
+}
+
+/// Numbers as far as they are exact.
+fn bounded(mut schema: Json) -> Json {
+    schema["minimum"] = json_number(-NUMBER_MAX);
+    schema["maximum"] = json_number(NUMBER_MAX);
+    schema
 }
 
 /// What values of a kind look like.
 fn kind(kind: Kind) -> Json {
-    const AMOUNT: &str = "[0-9]+(\\.[0-9]+)?";
-    const BYTES: &str = "([kKmMgGtT][iI]?)?[bB]";
     match kind {
         Kind::Text => text(),
         Kind::Word(words) => json!({"enum": words}),
-        Kind::Number => json!({"type": "number"}),
-        Kind::Count => json!({"type": "integer", "minimum": 0}),
-        Kind::Percent => json!({"type": "string", "pattern": format!("^{AMOUNT} ?%$")}),
-        Kind::Bytes => json!({"type": "string", "pattern": format!("^{AMOUNT} *{BYTES}$")}),
-        Kind::Rate => json!({"type": "string", "pattern": format!("^{AMOUNT} *{BYTES}/s$")}),
-        Kind::Duration => json!({"type": "string", "pattern": format!("^{AMOUNT} *(d|h|m|s|ms|us)$")}),
+        Kind::Number => bounded(json!({"type": "number"})),
+        Kind::Count => json!({"type": "integer", "minimum": 0, "maximum": json_number(NUMBER_MAX)}),
         Kind::Flag => json!({"type": "boolean"}),
-        Kind::List => json!({"type": "array", "items": text(), "minItems": 1, "maxItems": ITEMS_MAX}),
+        Kind::List => list(text(), 1, ITEMS_MAX),
+        Kind::Percent | Kind::Bytes | Kind::Rate | Kind::Duration => {
+            json!({"type": "string", "pattern": format!("^{}$", written(kind))})
+        }
+    }
+}
+
+/// How values of a kind are written, as a part of a regular expression.
+fn written(kind: Kind) -> String {
+    const AMOUNT: &str = "[0-9]+(\\.[0-9]+)?";
+    const BYTES: &str = "([kKmMgGtT][iI]?)?[bB]";
+    match kind {
+        Kind::Percent => "(0*100(\\.0+)?|0*[0-9]{1,2}(\\.[0-9]+)?) *%".to_owned(),
+        Kind::Bytes => format!("{AMOUNT} *{BYTES}"),
+        Kind::Rate => format!("{AMOUNT} *{BYTES}/s"),
+        Kind::Duration => format!("{AMOUNT} *(d|h|m|s|ms|us)"),
+        Kind::Number | Kind::Count => format!("-?{AMOUNT}([eE][+-]?[0-9]+)?"),
+        Kind::Word(words) => format!("({})", words.join("|")),
+        Kind::Flag => "(true|false)".to_owned(),
+        Kind::Text | Kind::List => ".*".to_owned(),
     }
 }
 
@@ -140,8 +190,8 @@ fn kind(kind: Kind) -> Json {
 fn within(of: Kind, range: Option<(&str, &str)>) -> Json {
     let mut schema = kind(of);
     if let (Kind::Number | Kind::Count, Some((low, high))) = (of, sizes_of(of, range)) {
-        schema["minimum"] = super::value::json_number(low);
-        schema["maximum"] = super::value::json_number(high);
+        schema["minimum"] = json_number(low);
+        schema["maximum"] = json_number(high);
     }
     schema
 }
@@ -174,10 +224,17 @@ fn rule() -> Json {
             "match",
             json!({"oneOf": [{"enum": ["all", "any"]}, closed([("threshold", threshold)], &["threshold"])]}),
         ),
-        ("conditions", json!({"type": "array", "items": {"$ref": "#/$defs/condition"}})),
-        ("actions", json!({"type": "array", "items": {"$ref": "#/$defs/action"}})),
+        ("conditions", list(json!({"$ref": "#/$defs/condition"}), 0, CONDITIONS_MAX)),
+        ("actions", list(json!({"$ref": "#/$defs/action"}), 0, ACTIONS_MAX)),
     ];
-    closed(fields, &["id"])
+    let mut rule = closed(fields, &["id"]);
+    // One that is switched off need not say what it would do.
+    rule["if"] = json!({"properties": {"enabled": {"const": false}}, "required": ["enabled"]});
+    rule["else"] = json!({
+        "properties": {"conditions": {"minItems": 1}, "actions": {"minItems": 1}},
+        "required": ["conditions", "actions"],
+    });
+    rule
 }
 
 /// One schema for each property and each shape that values of it can have.
@@ -200,21 +257,16 @@ fn conditions() -> Vec<Json> {
 
 fn condition(of: ConditionType, row: &PropertyRow, operators: &[Operator], shape: Shape) -> Json {
     let property = if row.is_named() {
-        json!({"type": "string", "pattern": format!("^{}.+$", row.word.replace('.', "\\."))})
+        let most = 2 * NAME_BYTES_MAX;
+        json!({"type": "string", "pattern": format!("^{}.{{1,{most}}}$", row.word.replace('.', "\\."))})
     } else {
         json!({"const": row.word})
     };
     let (value, required): (_, &[&str]) = match shape {
         Shape::One(of) => (kind(of), &["type", "property", "operator", "value"]),
-        Shape::Pattern => (kind(Kind::Text), &["type", "property", "operator", "value"]),
-        Shape::Some(of) => (
-            json!({"type": "array", "items": kind(of), "minItems": 1, "maxItems": ITEMS_MAX}),
-            &["type", "property", "operator", "value"],
-        ),
-        Shape::Pair(of) => (
-            json!({"type": "array", "items": kind(of), "minItems": 2, "maxItems": 2}),
-            &["type", "property", "operator", "value"],
-        ),
+        Shape::Pattern => (pattern(), &["type", "property", "operator", "value"]),
+        Shape::Some(of) => (list(kind(of), 1, ITEMS_MAX), &["type", "property", "operator", "value"]),
+        Shape::Pair(of) => (list(kind(of), 2, 2), &["type", "property", "operator", "value"]),
         Shape::Flag => (kind(Kind::Flag), &["type", "property", "operator"]),
     };
     let words: Vec<_> = operators.iter().map(|one| one.name()).collect();
@@ -253,23 +305,30 @@ fn actions() -> Vec<Json> {
 
 /// In a template any value may be a placeholder; instances are checked when they are read.
 fn template() -> Json {
-    let kinds: Vec<_> = Kind::PARAMETERS.iter().map(|kind| kind.name()).collect();
-    let parameter = [
-        ("name", name()),
-        ("kind", json!({"enum": kinds})),
-        ("default", json!({})),
-        ("description", text()),
-        ("required", json!({"type": "boolean"})),
-    ];
+    let parameters: Vec<_> = Kind::PARAMETERS.iter().map(|kind| parameter(*kind)).collect();
     let fields = [
         ("id", name()),
         ("name", text()),
         ("description", text()),
         ("category", text()),
-        ("parameters", json!({"type": "array", "items": closed(parameter, &["name", "kind"])})),
-        ("rules", json!({"type": "array", "items": {"type": "object"}})),
+        ("parameters", list(json!({"oneOf": parameters}), 0, PARAMETERS_MAX)),
+        ("rules", list(json!({"type": "object"}), 1, RULES_MAX)),
     ];
     closed(fields, &["id", "rules"])
+}
+
+fn parameter(of: Kind) -> Json {
+    let fields = [
+        ("name", name()),
+        ("kind", json!({"const": of.name()})),
+        ("default", kind(of)),
+        ("description", text()),
+        ("required", json!({"type": "boolean"})),
+    ];
+    let mut parameter = closed(fields, &["name", "kind"]);
+    parameter["if"] = json!({"properties": {"required": {"const": false}}, "required": ["required"]});
+    parameter["then"] = json!({"required": ["default"]});
+    parameter
 }
 
 fn instance() -> Json {
@@ -283,6 +342,13 @@ fn framework_section() -> Json {
 
 fn comparisons() -> Json {
     let rows = properties_of(ConditionType::SystemContext);
-    let fields = rows.map(|row| (row.word, described(text(), row.doc)));
-    closed(fields, &[])
+    let fields = rows.map(|row| {
+        let signs = if row.kind.is_ordered() { "(>=|<=|!=|>|<|=)?" } else { "(!=|=)?" };
+        let pattern = format!("^ *{signs} *{} *$", written(row.kind));
+        let types: &[&str] = if row.kind == Kind::Number { &["string", "number"] } else { &["string"] };
+        (row.word, described(bounded(json!({"type": types, "pattern": pattern})), row.doc))
+    });
+    let mut comparisons = closed(fields, &[]);
+    comparisons["minProperties"] = 1.into();
+    comparisons
 }

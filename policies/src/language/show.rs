@@ -31,8 +31,12 @@ impl Program {
         for one in self.rules() {
             rule_text(&mut text, &one.rule, &one.source);
         }
-        for (id, source) in self.off() {
-            line(&mut text, 2, &format!("- {}  {}", flow(&object(off_fields(id))), comment(source)));
+        for (rule, source) in self.off() {
+            if rule.is_switch() {
+                line(&mut text, 2, &format!("- {}  {}", flow(&object(off_fields(rule))), comment(source)));
+            } else {
+                rule_text(&mut text, rule, source);
+            }
         }
         if self.rules().is_empty() && self.off().is_empty() {
             text.truncate(text.len() - "rules:\n".len());
@@ -52,9 +56,9 @@ impl Program {
             setting_sources.insert(word, from);
         }
         let rules = self.rules().iter().map(|one| rule_json(&one.rule));
-        let rules: Vec<_> = rules.chain(self.off().iter().map(|(id, _)| object(off_fields(id)))).collect();
+        let rules: Vec<_> = rules.chain(self.off().iter().map(|(rule, _)| off_json(rule))).collect();
         let sources = self.rules().iter().map(|one| (one.rule.id.to_string(), source_json(&one.source)));
-        let off = self.off().iter().map(|(id, source)| (id.to_string(), source_json(source)));
+        let off = self.off().iter().map(|(rule, source)| (rule.id.to_string(), source_json(source)));
         let ignored = self.ignored_frameworks().iter();
         let frameworks: Map<_, _> =
             ignored.map(|name| (name.to_string(), serde_json::json!({"enabled": false}))).collect();
@@ -113,8 +117,13 @@ fn object(fields: Fields) -> Json {
     Json::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
-fn off_fields(id: &str) -> Fields {
-    vec![("id", id.into()), ("enabled", false.into())]
+/// A switch; and of a rule that nobody else has, what it would be.
+fn off_json(rule: &Rule) -> Json {
+    if rule.is_switch() { object(off_fields(rule)) } else { rule_json(rule) }
+}
+
+fn off_fields(rule: &Rule) -> Fields {
+    vec![("id", (&*rule.id).into()), ("enabled", false.into())]
 }
 
 /// The stance of all actions, if they have the same.
@@ -129,6 +138,9 @@ fn rule_fields(rule: &Rule) -> Fields {
     let texts = [("name", &rule.name), ("description", &rule.description), ("framework", &rule.framework)];
     for (name, text) in texts {
         fields.extend(text.as_ref().map(|text| (name, (&**text).into())));
+    }
+    if !rule.enabled {
+        fields.push(("enabled", false.into()));
     }
     fields.push(("priority", rule.priority.into()));
     fields.extend(common_stance(rule).map(|stance| ("stance", stance.name().into())));

@@ -4,7 +4,8 @@
 //! out. Between `{` and `}` of YAML a placeholder needs quotes, because its brace would end the map. What comes of it is read as any other rule is, so a template can say nothing that a rule could not.
 
 use super::diagnostic::{Diagnostic, Findings, Spot};
-use super::limits::{INSTANCES_BYTES_MAX, RULES_MAX};
+use super::limits::{INSTANCES_BYTES_MAX, PARAMETERS_MAX, RULES_MAX};
+use super::notes::Doubts;
 use super::reader::{Fields, Place, is_name};
 use super::rule::{Line, Rule};
 use super::tree::{Data, Entry, Node, Scalar};
@@ -25,6 +26,8 @@ pub struct Template {
     /// What instances give.
     pub parameters: Vec<TemplateParameter>,
     rules: Node,
+    /// Whether nothing was found wrong with its rules, so that they are worth making.
+    is_right: bool,
     file: Arc<str>,
 }
 
@@ -50,6 +53,8 @@ pub struct Use {
     pub id: Box<str>,
     /// The template's id.
     pub template: Box<str>,
+    /// Whether it is read whole, so that what is missing of it is not there.
+    is_whole: bool,
     /// Where it stands in its file.
     index: usize,
     node: Node,
@@ -66,22 +71,30 @@ impl Template {
     pub(super) fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
         let fields = Fields::of(place, TEMPLATE_FIELDS, findings)?;
         let id = fields.need("id", findings).and_then(|at| findings.name(&at));
-        let mut parameters = Vec::new();
-        if let Some(at) = fields.get("parameters") {
-            let items = findings.items(&at, 64);
-            parameters.extend(items.iter().filter_map(|item| TemplateParameter::read(item, findings)));
-        }
+        let before = findings.list.len();
+        let parameters = read_parameters(&fields, findings);
+        // Of parameters that are not all read, nobody knows what is given to them or asked of them.
+        let has_all_parameters = !fields.may_have("parameters") && findings.list.len() == before;
         let name = fields.text("name", findings);
         let description = fields.text("description", findings);
         let category = fields.text("category", findings);
         let rules = fields.need("rules", findings)?;
         if findings.items(&rules, RULES_MAX).is_empty() {
+            if rules.is_empty_list() {
+                findings.wrong(&rules, "is empty", "one rule at least".to_owned());
+            }
+            return None;
+        }
+        if !has_all_parameters {
             return None;
         }
         let (rules, file) = (rules.node.clone(), Arc::clone(&findings.file));
-        let template = Self { id: id?, name, description, category, parameters, rules, file };
+        let id = id.unwrap_or_default();
+        let mut template = Self { id, name, description, category, parameters, rules, is_right: true, file };
+        let before = findings.list.len();
         template.check(place, findings);
-        Some(template)
+        template.is_right = findings.list.len() == before;
+        Some(template).filter(|template| !template.id.is_empty())
     }
 
     /// Every placeholder names a parameter, and where all have defaults the rules are rules.
@@ -210,6 +223,12 @@ fn data_of(value: &Value, spot: Spot) -> Data {
     }
 }
 
+fn read_parameters(fields: &Fields<'_>, findings: &mut Findings) -> Vec<TemplateParameter> {
+    let Some(place) = fields.get("parameters") else { return Vec::new() };
+    let items = findings.items(&place, PARAMETERS_MAX);
+    items.iter().filter_map(|item| TemplateParameter::read(item, findings)).collect()
+}
+
 impl TemplateParameter {
     fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
         let fields = Fields::of(place, PARAMETER_FIELDS, findings)?;
@@ -226,7 +245,7 @@ impl TemplateParameter {
         let default = fields.get("default").and_then(|at| findings.value(&at, kind));
         let required = required.unwrap_or(default.is_none());
         if !required && default.is_none() && fields.get("default").is_none() {
-            findings.missing(place, "default");
+            fields.missing("default", findings);
         }
         Some(Self { name: name?, kind, default, description, required })
     }
@@ -237,10 +256,14 @@ impl Use {
         let fields = Fields::of(place, USE_FIELDS, findings)?;
         let id = fields.need("id", findings).and_then(|at| findings.name(&at));
         let template = fields.need("template", findings).and_then(|at| findings.name(&at));
+        let before = findings.list.len();
         if let Some(at) = fields.get("parameters") {
             findings.entries(&at);
         }
-        Some(Self { id: id?, template: template?, index, node: place.node.clone() })
+        let is_map = findings.list.len() == before;
+        let (is_whole, node) = (!fields.may_have("parameters"), place.node.clone());
+        let read = Self { id: id?, template: template?, is_whole, index, node };
+        is_map.then_some(read)
     }
 
     /// The line where it stands.
@@ -249,23 +272,28 @@ impl Use {
     }
 
     /// Its rules, by one of the templates. What is wrong with it is told in its own file, what its parameters make wrong of a
-    /// rule in the template's.
+    /// rule in the template's. Those that cannot be had are in doubt.
     pub(super) fn rules(
         &self,
         file: &str,
         templates: &[&Template],
         room: &mut usize,
-        diagnostics: &mut Vec<Diagnostic>,
+        told: (&mut Doubts, &mut Vec<Diagnostic>),
     ) -> Vec<Rule> {
+        let (doubts, diagnostics) = told;
         let mut here = Findings::new(file);
         here.within = format!("use[{}]", self.index);
-        let Some((template, values)) = self.values(templates, &mut here) else {
+        let Some((template, values)) = self.values(templates, doubts, &mut here) else {
+            doubts.rules.add_group(&self.id);
             diagnostics.append(&mut here.list);
             return Vec::new();
         };
         let mut there = Findings::new(&template.file);
         there.within = format!("templates.{}({}).rules", template.id, self.id);
         let mut rules = template.rules(&values, room, &mut there);
+        if !there.list.is_empty() {
+            doubts.rules.add_group(&self.id);
+        }
         for rule in &mut rules {
             rule.id = format!("{}.{}", self.id, rule.id).into();
             rule.line = Line(self.line());
@@ -285,14 +313,20 @@ impl Use {
     fn values<'t>(
         &self,
         templates: &[&'t Template],
+        doubts: &Doubts,
         findings: &mut Findings,
     ) -> Option<(&'t Template, Vec<Value>)> {
         let root = Place::root(&self.node);
-        let fields = Fields { place: &root };
+        let fields = Fields::known(&root);
+        if doubts.templates.names(&self.template) {
+            return None;
+        }
         let Some(template) = templates.iter().find(|one| one.id == self.template) else {
-            let ids: Vec<_> = templates.iter().map(|one| &*one.id).collect();
-            let at = fields.get("template").unwrap_or(root);
-            findings.unknown(&at, &self.template, "template", &ids);
+            if !doubts.templates.may_be(&self.template) {
+                let ids: Vec<_> = templates.iter().map(|one| &*one.id).collect();
+                let at = fields.get("template").unwrap_or(root);
+                findings.unknown(&at, &self.template, "template", &ids);
+            }
             return None;
         };
         let given = fields.get("parameters");
@@ -304,13 +338,17 @@ impl Use {
             .map(|one| match given.as_ref().and_then(|given| given.get(&one.name)) {
                 Some(at) => findings.value(&at, one.kind),
                 None if one.required => {
-                    findings.missing(&root, &format!("parameters.{}", one.name));
+                    let is_meant = given.as_ref().is_some_and(|given| given.means(&one.name));
+                    if self.is_whole && !is_meant {
+                        findings.missing(&root, &format!("parameters.{}", one.name));
+                    }
                     None
                 }
                 None => one.default.clone(),
             })
             .collect();
         let values = values.into_iter().collect::<Option<Vec<_>>>()?;
-        findings.list.is_empty().then_some((template, values))
+        let is_right = findings.list.is_empty() && self.is_whole && template.is_right;
+        is_right.then_some((template, values))
     }
 }

@@ -4,7 +4,9 @@ use std::sync::LazyLock;
 
 use super::{BuiltIn, Environment, Layers, NoFacts, PolicyFile, Program};
 
+mod at_once;
 mod diagnostics;
+mod documented;
 mod evaluation;
 mod files;
 mod layering;
@@ -12,6 +14,7 @@ mod offline;
 mod printing;
 mod properties;
 mod recipes;
+mod schema;
 
 fn built_in() -> &'static BuiltIn {
     static BUILT_IN: LazyLock<BuiltIn> =

@@ -153,3 +153,29 @@ fn every_word_is_found_by_its_name() {
     assert_eq!((Kind::of("sideways"), Outcome::of("over_budget")), (None, Some(Outcome::OverBudget)));
     assert_eq!(serde_json::to_string(&Place::Nowhere).unwrap(), "\"-\"");
 }
+
+/// The words of a row are those before its first space: `job N` is the reason `job`.
+#[test]
+fn every_reason_and_outcome_is_told_in_the_manual() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/OPERATIONS.md");
+    let manual = std::fs::read_to_string(path).unwrap();
+    let told = |heading: &str| -> Vec<String> {
+        let (_, table) = manual.split_once(heading).unwrap_or_else(|| panic!("no table {heading:?}"));
+        let rows = table.lines().skip(1).take_while(|row| row.starts_with("| "));
+        let cells = rows.filter_map(|row| row.split('|').nth(1));
+        let mut words: Vec<_> = cells
+            .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+            .map(|word| word.split(' ').next().unwrap_or_default().to_owned())
+            .collect();
+        words.sort();
+        words
+    };
+    let sorted = |mut words: Vec<&'static str>| {
+        words.sort_unstable();
+        words
+    };
+    let reasons = sorted(Reason::ALL.iter().map(|one| one.name()).collect());
+    assert_eq!(told("| reason | what it means |\n"), reasons);
+    let outcomes = sorted(Outcome::ALL.iter().map(|one| one.name()).collect());
+    assert_eq!(told("| outcome | what it means |\n"), outcomes);
+}

@@ -1,7 +1,7 @@
 //! Policy files as commands read them, compiled above what comes with the server.
 
 use crate::cli::CliError;
-use crate::policies::compile;
+use crate::policies::checked;
 use crate::rehearsal::RehearsalError;
 use clap::Args;
 use mlgw_metadata::schema::{PolicyFile as Text, PolicyFiles};
@@ -63,7 +63,7 @@ pub(super) fn program(path: Option<&PathBuf>, beneath: &BeneathArgs) -> Result<P
     frameworks.extend(texts(&beneath.framework)?);
     let files = PolicyFiles { custom, frameworks };
     let built_in = BuiltIn::load().map_err(|wrong| CliError::Failed(wrong.to_string()))?;
-    compile(&built_in, beneath.environment, &NoFacts, &files)
+    checked(&built_in, beneath.environment, &NoFacts, &files)
         .map_err(|wrong| CliError::Failed(wrong.to_string()))
 }
 

@@ -35,9 +35,12 @@ impl Rule {
         let before = findings.list.len();
         let fields = Fields::of(place, RULE_FIELDS, findings)?;
         let id = fields.need("id", findings).and_then(|id| findings.name(&id));
-        let enabled = fields.get("enabled").and_then(|at| findings.flag(&at)).unwrap_or(true);
+        // Where nobody can say whether it is switched off, nothing is missing.
+        let enabled = fields.get("enabled").map_or(Some(true), |at| findings.flag(&at)).unwrap_or(false);
         let priority = fields.get("priority").and_then(|at| read_priority(&at, findings)).unwrap_or(0);
+        let before_conditions = findings.list.len();
         let conditions = read_conditions(&fields, enabled, findings);
+        let has_all_conditions = findings.list.len() == before_conditions;
         let actions = read_actions(&fields, enabled, findings);
         let rule = Self {
             id: id.unwrap_or_default(),
@@ -52,17 +55,23 @@ impl Rule {
             actions,
             line: Line(place.line()),
         };
-        rule.check(place, findings);
+        if has_all_conditions {
+            rule.check_weights(place, findings);
+        }
+        rule.check_actions(place, findings);
         (findings.list.len() == before).then_some(rule)
     }
 
-    /// What no field shows by itself.
-    fn check(&self, place: &Place<'_>, findings: &mut Findings) {
+    fn check_weights(&self, place: &Place<'_>, findings: &mut Findings) {
         let weights: f64 = self.conditions.iter().map(|one| one.weight).sum();
         if matches!(self.matching, Match::Threshold(_)) && !self.conditions.is_empty() && weights <= 0.0 {
             let found = "no condition of the rule has a weight".to_owned();
             findings.add(place.node.spot, &place.path(), found, "one above 0".to_owned(), None);
         }
+    }
+
+    /// No action answers a question that another one has answered.
+    fn check_actions(&self, place: &Place<'_>, findings: &mut Findings) {
         for (index, action) in self.actions.iter().enumerate() {
             let same = |other: &&Action| {
                 other.kind.aspect() == action.kind.aspect() && other.target == action.target
@@ -79,11 +88,7 @@ impl Rule {
 
 fn read_priority(place: &Place<'_>, findings: &mut Findings) -> Option<i32> {
     let bound = f64::from(PRIORITY_MAX);
-    let number = findings.number(place, -bound, bound)?;
-    if number.fract() != 0.0 {
-        findings.wrong(place, "is no whole number", "a whole number".to_owned());
-        return None;
-    }
+    let number = findings.whole(place, -bound, bound)?;
     #[expect(clippy::cast_possible_truncation, reason = "whole and within the bound")]
     Some(number as i32)
 }
@@ -91,7 +96,7 @@ fn read_priority(place: &Place<'_>, findings: &mut Findings) -> Option<i32> {
 fn read_conditions(fields: &Fields<'_>, enabled: bool, findings: &mut Findings) -> Vec<Condition> {
     let Some(place) = fields.get("conditions") else {
         if enabled {
-            findings.missing(fields.place, "conditions");
+            fields.missing("conditions", findings);
         }
         return Vec::new();
     };
@@ -107,7 +112,7 @@ fn read_conditions(fields: &Fields<'_>, enabled: bool, findings: &mut Findings) 
 fn read_actions(fields: &Fields<'_>, enabled: bool, findings: &mut Findings) -> Vec<Action> {
     let Some(place) = fields.get("actions") else {
         if enabled {
-            findings.missing(fields.place, "actions");
+            fields.missing("actions", findings);
         }
         return Vec::new();
     };
@@ -273,13 +278,11 @@ fn read_parameters(
 ) -> Option<Vec<(Parameter, Value)>> {
     let known: Vec<_> = kind.rows().iter().map(|row| row.parameter.name()).collect();
     let fields = Fields::of(place, &known, findings)?;
-    let mut parameters = Vec::new();
-    for row in kind.rows() {
-        if let Some(at) = fields.get(row.parameter.name()) {
-            parameters.push((row.parameter, findings.value_within(&at, row.kind, row.range)?));
-        }
-    }
-    Some(parameters)
+    let given = kind.rows().iter().filter_map(|row| Some((row, fields.get(row.parameter.name())?)));
+    let read: Vec<_> = given
+        .map(|(row, at)| Some((row.parameter, findings.value_within(&at, row.kind, row.range)?)))
+        .collect();
+    read.into_iter().collect()
 }
 
 impl Target {

@@ -45,7 +45,7 @@ fn the_stronger_layer_replaces() {
     assert_eq!(shards.rule.priority, 7);
     assert_eq!(shards.rule.actions[0].stance, Some(Stance::Act));
     assert!(rule(&program, "idle-copies-out").is_none());
-    assert_eq!(&*program.off()[0].0, "idle-copies-out");
+    assert_eq!(&*program.off()[0].0.id, "idle-copies-out");
     assert_eq!(rule(&program, "in-production").unwrap().source.layer, Layer::Environment);
     assert_eq!(rule(&program, "epochs-shared").unwrap().source.layer, Layer::BuiltIn);
     assert_eq!(rule(&program, "mosaicml-index").unwrap().source.layer, Layer::Framework);

@@ -1,0 +1,107 @@
+//! What is noted of a file beside what it says, so that nobody is told of a mistake that only follows from another one.
+//!
+//! A rule or template that cannot be read is there all the same: who refers to it is right. So the ids of those are noted, and where
+//! not even an id can be read, or whole parts of a file are called wrongly, that anything may be meant. Of a file in which nothing is
+//! wrong there are no doubts.
+
+use super::diagnostic::Spot;
+use std::collections::HashSet;
+
+/// What is noted of a file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Notes {
+    pub(super) doubts: Doubts,
+    /// Entries that do nothing but switch a rule off.
+    pub(super) switches: Vec<Switch>,
+}
+
+/// What may be there, though it could not be read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Doubts {
+    pub(super) templates: Ids,
+    pub(super) rules: Ids,
+    pub(super) frameworks: Ids,
+}
+
+/// An entry that does nothing but switch off the rule of its id.
+#[derive(Clone, Debug)]
+pub(super) struct Switch {
+    pub(super) id: Box<str>,
+    pub(super) spot: Spot,
+    pub(super) path: String,
+}
+
+/// Ids, or any.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ids {
+    any: bool,
+    of: HashSet<Box<str>>,
+    /// Ids that begin with one of these and a dot, as those of an instance's rules do.
+    groups: HashSet<Box<str>>,
+    /// Ids of what stands in files beside this one.
+    beside: HashSet<Box<str>>,
+}
+
+impl Doubts {
+    /// Parts of a file could not be read, so whatever is referred to may stand there.
+    pub(super) fn anything(&mut self) {
+        for ids in [&mut self.templates, &mut self.rules, &mut self.frameworks] {
+            ids.any = true;
+        }
+    }
+
+    pub(super) fn take(&mut self, other: &Self) {
+        self.templates.take(&other.templates);
+        self.rules.take(&other.rules);
+        self.frameworks.take(&other.frameworks);
+    }
+
+    /// What others may have is not in doubt here, but not missed either.
+    pub(super) fn take_beside(&mut self, other: &Self) {
+        self.templates.take_beside(&other.templates);
+        self.rules.take_beside(&other.rules);
+    }
+}
+
+impl Ids {
+    /// This one; without an id it may be any.
+    pub(super) fn add(&mut self, id: Option<&str>) {
+        match id {
+            Some(id) => self.of.extend([Box::from(id)]),
+            None => self.any = true,
+        }
+    }
+
+    /// Those of the rules of an instance.
+    pub(super) fn add_group(&mut self, id: &str) {
+        self.groups.insert(id.into());
+    }
+
+    fn take(&mut self, other: &Self) {
+        self.any |= other.any;
+        self.of.extend(other.of.iter().cloned());
+        self.groups.extend(other.groups.iter().cloned());
+        self.beside.extend(other.beside.iter().cloned());
+    }
+
+    fn take_beside(&mut self, other: &Self) {
+        self.any |= other.any;
+        self.beside.extend(other.of.iter().cloned());
+        self.groups.extend(other.groups.iter().cloned());
+    }
+
+    /// Whether this one is named.
+    pub(super) fn names(&self, id: &str) -> bool {
+        self.of.contains(id)
+    }
+
+    /// Whether it may be one of these.
+    pub(super) fn may_be(&self, id: &str) -> bool {
+        let is_of = |group: &str| id.strip_prefix(group).is_some_and(|rest| rest.starts_with('.'));
+        self.any || self.names(id) || self.beside.contains(id) || self.groups.iter().any(|group| is_of(group))
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &str> {
+        self.of.iter().map(|id| &**id)
+    }
+}

@@ -1,0 +1,95 @@
+//! What files refer to, and whether it is there: frameworks, and rules that are switched off.
+
+use super::{Compiler, Part};
+use crate::language::diagnostic::{Diagnostic, Spot, nearest, one_of};
+use crate::language::file::PolicyFile;
+use crate::language::notes::{Ids, Switch};
+use crate::language::rule::Rule;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+impl Compiler<'_> {
+    pub(super) fn check_ids(&mut self, file: &Arc<str>, rules: &[Rule]) {
+        let mut seen = HashSet::new();
+        for rule in rules {
+            if !seen.insert(&*rule.id) {
+                let found = format!("the id {:?} is given twice", rule.id);
+                self.wrong(file, rule.line.0, found, "each id once".to_owned());
+            }
+        }
+    }
+
+    /// Whether there is a framework of that name, or may be.
+    pub(super) fn check_framework(
+        &mut self,
+        file: &str,
+        name: &str,
+        (line, column): (u32, u32),
+        path: String,
+    ) -> bool {
+        let names = || self.frameworks.iter().map(|one| &*one.name);
+        let is_there = names().any(|one| one == name) || self.doubts.frameworks.may_be(name);
+        if !is_there {
+            let (nearest, expected) = (nearest(name, names()), one_of(names()));
+            let (file, found) = (file.into(), format!("{name:?} is no framework"));
+            self.diagnostics.push(Diagnostic { file, line, column, path, expected, found, nearest });
+        }
+        is_there
+    }
+
+    pub(super) fn check_framework_of(&mut self, file: &str, rule: &Rule) {
+        if let Some(name) = &rule.framework {
+            self.check_framework(file, name, (rule.line.0, 1), format!("rule {}", rule.id));
+        }
+    }
+
+    /// Frameworks that are named where this server is not.
+    pub(super) fn check_idle(&mut self) {
+        for file in self.layers.custom {
+            for rule in file.places().flat_map(|overrides| &overrides.rules) {
+                self.check_framework_of(&file.file, rule);
+            }
+        }
+    }
+
+    /// Entries that switch off what is nowhere else do nothing, so they are slips: of a built-in rule or one of a plugin, or of another
+    /// part of the policy.
+    pub(super) fn check_switches(&mut self, parts: &[Part<'_>]) {
+        const EXPECTED: &str = "the id of a rule that is built in, of a plugin that is given with it, or of another part of the policy";
+        let known = self.ids(parts);
+        let of_files = self.layers.custom.iter().map(|file| (&file.file, &file.notes));
+        let of_plugins = self.layers.frameworks.iter().map(|one| (&one.file, &one.notes));
+        for (file, notes) in of_files.chain(of_plugins) {
+            for Switch { id, spot: Spot { line, column }, path } in &notes.switches {
+                if known.may_be(id) || self.doubts.rules.may_be(id) {
+                    continue;
+                }
+                self.diagnostics.push(Diagnostic {
+                    file: Arc::clone(file),
+                    line: *line,
+                    column: *column,
+                    path: path.clone(),
+                    expected: EXPECTED.to_owned(),
+                    found: format!("there is no rule {id:?} to be switched off"),
+                    nearest: nearest(id, known.all()),
+                });
+            }
+        }
+    }
+
+    /// Rules that are more than a switch, wherever they stand.
+    fn ids(&self, parts: &[Part<'_>]) -> Ids {
+        let mut ids = Ids::default();
+        let in_parts = parts.iter().flat_map(|part| &part.rules);
+        let idle =
+            self.layers.custom.iter().flat_map(PolicyFile::places).flat_map(|overrides| &overrides.rules);
+        let of_plugins = self.frameworks.iter().flat_map(|one| &one.rules);
+        for rule in in_parts.chain(idle).chain(of_plugins).filter(|rule| !rule.is_switch()) {
+            ids.add(Some(&rule.id));
+        }
+        // Plugins that are turned off have rules all the same.
+        let instances = self.frameworks.iter().filter(|one| !self.is_enabled(one)).flat_map(|one| &one.uses);
+        instances.for_each(|one| ids.add_group(&one.id));
+        ids
+    }
+}

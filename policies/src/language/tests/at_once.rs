@@ -1,0 +1,229 @@
+//! What the reader finds and what only all layers together show is told at once, and nothing that only follows from something else.
+
+use super::{above, built_in};
+use crate::language::{Diagnostic, Environment, NoFacts, Texts};
+
+fn found(texts: &Texts) -> Vec<Diagnostic> {
+    texts.wrong(Some(Environment::Production), &NoFacts, built_in()).0
+}
+
+fn told(text: &str) -> Vec<Diagnostic> {
+    let mut texts = Texts::default();
+    texts.policy("policy.yaml", text);
+    found(&texts)
+}
+
+/// Line and path of each.
+fn places(told: &[Diagnostic]) -> Vec<(u32, &str)> {
+    told.iter().map(|one| (one.line, one.path.as_str())).collect()
+}
+
+const KEY: &str = "conditions: [{type: file_context, property: key, operator: exists}]";
+const PIN: &str = "actions: [{type: pin}]";
+
+#[test]
+fn what_several_passes_find_is_told_at_once_in_the_order_of_the_lines() {
+    let text = format!(
+        "version: 1
+use:
+- {{id: a, template: webdataset-shrads, parameters: {{prefix: x/}}}}
+- {{id: b, template: webdataset-shards, parameters: {{prefx: x/}}}}
+- {{id: c, template: own, parameters: {{depth: 9999}}}}
+- {{id: d, template: own, parameters: {{depth: 9999}}}}
+settings: {{pin_max: 10, learnin: off}}
+frameworks:
+  pytroch:
+    rules:
+    - {{id: in-pytroch, {KEY}, {PIN}}}
+environments:
+  staging:
+    rules:
+    - {{id: idle-copies-otu, enabled: false}}
+    - {{id: in-staging, framework: keras, {KEY}, {PIN}}}
+rules:
+- id: ahead
+  conditions: [{{type: file_context, property: sise, operator: exists}}]
+  actions: [{{type: prefetch, parameters: {{depth: 0, bytes: 1}}}}]
+- {{id: c.r, {KEY}, {PIN}}}
+- {{id: twice, {KEY}, {PIN}}}
+- {{id: twice, {KEY}, {PIN}}}
+- {{id: for-keras, framework: keras, {KEY}, {PIN}}}
+templates:
+- id: own
+  parameters: [{{name: depth, kind: count}}]
+  rules:
+  - {{id: r, {KEY}, actions: [{{type: prefetch, parameters: {{depth: \"${{depth}}\"}}}}]}}
+"
+    );
+    let told = told(&text);
+    assert_eq!(
+        places(&told),
+        [
+            (3, "use[0].template"),
+            (4, "use[1].parameters.prefx"),
+            (7, "settings.pin_max"),
+            (7, "settings.learnin"),
+            (9, "frameworks.pytroch"),
+            (15, "environments.staging.rules[0].id"),
+            (16, "rule in-staging"),
+            (19, "rules[0].conditions[0].property"),
+            (20, "rules[0].actions[0].parameters.depth"),
+            (20, "rules[0].actions[0].parameters.bytes"),
+            (23, "rules[3]"),
+            (24, "rule for-keras"),
+            // Once, however often it is used.
+            (29, "templates.own(c).rules[0].actions[0].parameters.depth"),
+        ],
+        "{told:#?}"
+    );
+}
+
+#[test]
+fn what_only_follows_from_what_is_told_is_not_told() {
+    let rule = |id: &str| format!("{{id: {id}, {KEY}, {PIN}}}");
+    let off = |id: &str| format!("environments: {{staging: {{rules: [{{id: {id}, enabled: false}}]}}}}");
+    let template = |fields: &str, depth: &str| {
+        format!(
+            "templates:\n- {fields}\n  parameters:\n  - {{name: depth, kind: count{depth}}}\n  rules:\n  - {{id: r, {KEY}, actions: [{{type: prefetch, parameters: {{depth: \"${{depth}}\"}}}}]}}\n"
+        )
+    };
+    let instance = "use: [{id: u, template: t, parameters: {depth: 4}}]";
+    let switched = "environments: {staging: {rules: [{id: a, enabled: false}]}}";
+    for (text, expected) in [
+        // A rule that is wrong is there.
+        (format!("rules: [{}]\n{switched}", rule("a").replace("pin", "pinn")), "rules[0].actions[0].type"),
+        (format!("rules: {}\n{switched}", rule("a")), "rules"),
+        (format!("rule: [{}]\n{switched}", rule("a")), "rule"),
+        (format!("rules: [{}]\n{switched}", rule("a").replace("id:", "ID:")), "rules[0].ID"),
+        (format!("environments: {{stagin: {{rules: [{}]}}}}\nrules: [{{id: a, enabled: false}}]", rule("a")), "environments.stagin"),
+        (format!("hardware_profiles: {{big: {{rules: [{}]}}}}\nrules: [{{id: a, enabled: false}}]", rule("a")), "hardware_profiles.big"),
+        (format!("frameworks: {{pytorch: {{rule: [{}]}}}}\n{}", rule("a"), off("a")), "frameworks.pytorch.rule"),
+        (format!("frameworks: {{pytorhc: {{rules: [{}]}}}}\n{}", rule("a"), off("a")), "frameworks.pytorhc"),
+        // So is a template, and an instance of one.
+        (format!("{}{instance}", template("id: t", ", default: deep")), "templates[0].parameters[0].default"),
+        (format!("{}{instance}", template("id: t", "").replace("kind: count", "kind: cuont")), "templates[0].parameters[0].kind"),
+        (format!("{}{instance}", template("ID: t", "")), "templates[0].ID"),
+        (format!("{}{instance}", template("id: t", "").replace("templates", "template")), "template"),
+        (format!("{}{instance}", template("id: t", "").replace("\"${depth}", "\"${dpeth}")), "templates[0].rules"),
+        (format!("{}{instance}", template("id: t", ", default: 9999")), "templates[0].rules[0].actions[0].parameters.depth"),
+        (format!("{}{}", template("id: t", ""), instance.replace("parameters", "paramters")), "use[0].paramters"),
+        (format!("{}{}", template("id: t", ""), instance.replace("depth", "dept")), "use[0].parameters.dept"),
+        (format!("{}{}", template("id: t", ""), instance.replace("{depth: 4}", "[4]")), "use[0].parameters"),
+        (format!("{}{}\n{}", template("id: t", ""), instance.replace("4", "deep"), off("u.r")), "use[0].parameters.depth"),
+        (format!("use: [{{id: u, template: tt}}]\n{}", off("u.r")), "use[0].template"),
+        (format!("use: [{{id: u, tmplate: t}}]\n{}", off("u.r")), "use[0].tmplate"),
+        // A slip in the name of a field is told, not that the field is missing.
+        (format!("rules: [{}]", rule("a").replace("conditions", "condition")), "rules[0].condition"),
+        (format!("rules: [{}]", rule("a").replace("operator", "operater")), "rules[0].conditions[0].operater"),
+        // Whether a rule is on is not known, so nothing is missing.
+        ("rules: [{id: a, enabled: flase}]".to_owned(), "rules[0].enabled"),
+        // A condition that cannot be read may have the weight.
+        (
+            "rules: [{id: a, match: {threshold: 0.5}, conditions: [{type: file_context, property: key, operator: exists, weight: 0}, {type: file_context, property: kye, operator: exists}], actions: [{type: pin}]}]".to_owned(),
+            "rules[0].conditions[1].property",
+        ),
+        ("vesion: 1".to_owned(), "vesion"),
+    ] {
+        let version = if text.starts_with("vesion") { "" } else { "version: 1\n" };
+        let told = told(&format!("{version}{text}"));
+        assert_eq!(told.iter().map(|one| &*one.path).collect::<Vec<_>>(), [expected], "{text}\n{told:#?}");
+    }
+}
+
+#[test]
+fn a_key_that_stands_twice_hides_what_it_held() {
+    let text = format!(
+        "version: 1\nrules: [{{id: a, enabled: false}}]\nrules: []\ntemplates: []\ntemplates: [{{id: t, rules: [{{id: a, {KEY}, {PIN}}}]}}]\nuse: [{{id: u, template: t}}]"
+    );
+    assert_eq!(places(&told(&text)), [(3, ""), (5, "")]);
+}
+
+#[test]
+fn plugins_are_told_with_the_policies_that_use_them() {
+    let mut texts = Texts::default();
+    texts.policy(
+        "p.yaml",
+        "version: 1\nuse: [{id: u, template: t}, {id: v, template: tt}]\nframeworks: {mien: {}}",
+    );
+    texts.framework(
+        "f.yaml",
+        "version: 1\nframework: mine\ntemplates: [{id: t, rules: [{id: r, enabled: no}]}]\nhints: {shard: x}",
+    );
+    let told = found(&texts);
+    let places: Vec<_> = told.iter().map(|one| (&*one.file, one.path.as_str())).collect();
+    assert_eq!(
+        places,
+        [
+            ("p.yaml", "use[1].template"),
+            ("p.yaml", "frameworks.mien"),
+            ("f.yaml", ""),
+            ("f.yaml", "templates[0].rules[0].enabled"),
+            ("f.yaml", "hints.shard"),
+        ],
+        "{told:#?}"
+    );
+    assert_eq!(told[2].found, "the field detect is missing");
+    // A plugin whose name nobody can read may be the one that is asked for.
+    let mut texts = Texts::default();
+    texts.policy("p.yaml", "version: 1\nframeworks: {mine: {}}");
+    texts.framework("f.yaml", "version: 1\nframwork: mine\ndetect: {keys: []}");
+    assert_eq!(found(&texts).iter().map(|one| &*one.file).collect::<Vec<_>>(), ["f.yaml"]);
+}
+
+#[test]
+fn a_switch_of_a_rule_that_is_nowhere_is_refused() {
+    let text = "version: 1\nrules:\n- {id: idle-copies-otu, enabled: false}\n";
+    let told = told(text);
+    assert_eq!(
+        told[0].to_string(),
+        "policy.yaml:3:8: rules[0].id: there is no rule \"idle-copies-otu\" to be switched off; did you mean \"idle-copies-out\"? (the id of a rule that is built in, of a plugin that is given with it, or of another part of the policy)"
+    );
+    let mut texts = Texts::default();
+    texts.policy("policy.yaml", text);
+    assert!(texts.checked(None, &NoFacts, built_in()).is_err());
+    // What runs already goes on: the rule may have been there when it was applied.
+    assert_eq!(texts.compile(None, &NoFacts, built_in()).unwrap(), above(text, built_in()));
+}
+
+#[test]
+fn a_switch_may_be_of_any_rule_that_is_somewhere() {
+    let own = format!("rules: [{{id: a, {KEY}, {PIN}}}]");
+    for text in [
+        // Built in, of plugins, also of one that is turned off, and of instances.
+        "rules: [{id: idle-copies-out, enabled: false}]".to_owned(),
+        "frameworks: {mosaicml: {enabled: false}}\nrules: [{id: mosaicml-index, enabled: false}]".to_owned(),
+        format!(
+            "templates: [{{id: t, {own}}}]\nuse: [{{id: u, template: t}}]\nenvironments: {{staging: {{rules: [{{id: u.a, enabled: false}}]}}}}"
+        ),
+        // Of another place, be it this server's or not.
+        format!("rules: [{{id: a, enabled: false}}]\nenvironments: {{staging: {{{own}}}}}"),
+        format!(
+            "rules: [{{id: a, enabled: false}}]\nhardware_profiles: {{big: {{conditions: {{gpu_count: 9}}, {own}}}}}"
+        ),
+        format!(
+            "environments: {{staging: {{rules: [{{id: a, enabled: false}}]}}}}\nframeworks: {{pytorch: {{{own}}}}}"
+        ),
+        // A rule of one's own that is off for a while is no switch.
+        format!("rules: [{{id: a, enabled: false, {KEY}, {PIN}}}]"),
+    ] {
+        let told = told(&format!("version: 1\n{text}"));
+        assert!(told.is_empty(), "{text}\n{told:#?}");
+    }
+}
+
+#[test]
+fn a_program_with_rules_switched_off_is_printed_as_a_policy_that_may_be_applied() {
+    let mut texts = Texts::default();
+    texts.policy("1.yaml", &format!("version: 1\nrules:\n- {{id: theirs, enabled: false}}\n- {{id: mine, enabled: false, stance: observe, {KEY}, {PIN}}}"));
+    texts.policy("2.yaml", &format!("version: 1\nrules:\n- {{id: theirs, {KEY}, actions: [{{type: spill}}]}}\n- {{id: idle-copies-out, enabled: false}}"));
+    let program = texts.checked(None, &NoFacts, built_in()).unwrap();
+    for text in [program.to_yaml(), program.to_json()["policy"].to_string()] {
+        let mut again = Texts::default();
+        again.policy("printed", &text);
+        let again =
+            again.checked(None, &NoFacts, built_in()).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
+        assert_eq!(again, program);
+        assert_eq!(again.to_json()["policy"], program.to_json()["policy"]);
+    }
+    assert!(program.to_yaml().contains("  - id: mine\n    enabled: false\n"), "{}", program.to_yaml());
+}

@@ -1,0 +1,127 @@
+//! Every policy, plugin and access plan that the documentation shows is right, and what it shows of a wrong one is what is told.
+
+use super::built_in;
+use crate::language::diagnostic::Findings;
+use crate::language::tree::{Data, parse};
+use crate::language::{Environment, NoFacts, PlanDocument, Texts, Word};
+
+const DOCUMENTS: &[(&str, &str)] = &[
+    ("README.md", include_str!("../../../../README.md")),
+    ("docs/OPERATIONS.md", include_str!("../../../../docs/OPERATIONS.md")),
+    ("docs/POLICIES.md", include_str!("../../../../docs/POLICIES.md")),
+];
+
+/// A block between fences: what follows the opening one, its first line in the document, and its text.
+struct Block<'a> {
+    language: &'a str,
+    name: String,
+    text: String,
+}
+
+fn blocks() -> Vec<Block<'static>> {
+    let mut all = Vec::new();
+    for (document, text) in DOCUMENTS {
+        let mut open: Option<Block<'_>> = None;
+        for (index, line) in text.lines().enumerate() {
+            match (line.trim_start().strip_prefix("```"), &mut open) {
+                (Some(language), None) => {
+                    let name = format!("{document}, the block after line {}", index + 1);
+                    open = Some(Block { language, name, text: String::new() });
+                }
+                (Some(_), Some(_)) => all.extend(open.take()),
+                (None, Some(block)) => block.text += &format!("{line}\n"),
+                (None, None) => {}
+            }
+        }
+        assert!(open.is_none(), "a block of {document} does not end");
+    }
+    all
+}
+
+/// What a block is, by the fields at its top.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Policy,
+    /// A part of a policy, from its top, without `version`.
+    Part,
+    Plugin,
+    Plan,
+}
+
+fn form(text: &str) -> Form {
+    let Some(Data::Map(entries)) = parse(text, &mut Findings::new("")).map(|node| node.data) else {
+        panic!("neither a policy nor a plugin nor a plan:\n{text}")
+    };
+    let has = |field: &str| entries.iter().any(|entry| &*entry.key == field);
+    match (has("framework"), has("bucket"), has("version")) {
+        (true, ..) => Form::Plugin,
+        (_, true, _) => Form::Plan,
+        (.., true) => Form::Policy,
+        _ => Form::Part,
+    }
+}
+
+/// Everything that is wrong with a block, wherever the server is.
+fn wrong(name: &str, text: &str, form: Form) -> String {
+    let mut texts = Texts::default();
+    match form {
+        Form::Plan => {
+            return PlanDocument::parse(name, text).err().map(|wrong| wrong.to_string()).unwrap_or_default();
+        }
+        Form::Plugin => texts.framework(name, text),
+        Form::Policy => texts.policy(name, text),
+        Form::Part => texts.policy(name, &format!("version: 1\n{text}")),
+    }
+    let environments = Environment::ALL.iter().copied().map(Some).chain([None]);
+    let told = environments.map(|one| texts.checked(one, &NoFacts, built_in()).err());
+    told.flatten().map(|wrong| format!("{wrong}\n")).collect()
+}
+
+#[test]
+fn every_policy_plugin_and_plan_of_the_documentation_is_right() {
+    let mut forms = Vec::new();
+    let is_one = |block: &&Block<'_>| match block.language.trim() {
+        "yaml" | "yml" => true,
+        // What commands print is a list.
+        "json" => block.text.starts_with('{'),
+        _ => false,
+    };
+    for block in blocks().iter().filter(is_one) {
+        // A sketch leaves out what is in lists and maps.
+        let text = block.text.replace('…', "");
+        let form = form(&text);
+        assert_eq!(wrong(&block.name, &text, form), "", "{}", block.text);
+        forms.push(form);
+    }
+    let count = |form| forms.iter().filter(|one| **one == form).count();
+    let found = [Form::Policy, Form::Plugin, Form::Plan].map(count);
+    assert!(found.iter().zip([5, 1, 1]).all(|(found, least)| *found >= least), "{forms:?}");
+}
+
+#[test]
+fn the_test_knows_what_is_wrong_and_what_is_none_of_these() {
+    let said = |text: &str| wrong("p", text, form(text));
+    assert_eq!(said("version: 1\nrules: []\n") + &said("rules: []\n"), "");
+    for text in
+        ["version: 1\nrule: []", "services: {mlgw: {}}", "version: 1\nframework: f", "bucket: b\nkeys: 7"]
+    {
+        assert_ne!(said(text), "", "{text}");
+    }
+    assert!(std::panic::catch_unwind(|| form("- {type: pin}")).is_err());
+}
+
+/// A policy in a block without a language is there to be refused; what is told of it stands in the document to the letter.
+#[test]
+fn what_the_documentation_shows_of_a_wrong_policy_is_what_is_told() {
+    let blocks = blocks();
+    let begins = |block: &&Block<'_>| block.language.is_empty() && block.text.starts_with("version:");
+    let bad: Vec<_> = blocks.iter().filter(begins).collect();
+    assert_eq!(bad.len(), 1, "only bad.yaml is wrong");
+    let mut texts = Texts::default();
+    texts.policy("bad.yaml", &bad[0].text);
+    let told: Vec<_> = texts.wrong(None, &NoFacts, built_in()).0.iter().map(ToString::to_string).collect();
+    let shown = blocks.iter().flat_map(|block| block.text.lines());
+    let shown: Vec<_> = shown.filter(|line| line.starts_with("bad.yaml:")).collect();
+    assert!(!told.is_empty());
+    assert_eq!(told, shown);
+}
