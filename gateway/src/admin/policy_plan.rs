@@ -61,7 +61,7 @@ pub struct PlanPage {
     pub superfluous: Vec<SuperfluousInfo>,
     /// What the other one asks for that this server cannot do, with the last answer.
     pub impossible: Vec<String>,
-    /// Objects that rules were heard about first, where they speak of more than one.
+    /// Objects that rules were heard about first, as they may speak of more than one.
     pub heard: u64,
     /// What to go on with; none when all objects were looked at.
     pub next: Option<u64>,
@@ -154,7 +154,7 @@ struct Held {
 struct Run {
     plan: Plan,
     version: u64,
-    /// Objects that were heard about, while that goes on.
+    /// Whether rules are still heard, and about how many objects they were.
     hearing: bool,
     heard: u64,
     from: Option<Behind>,
@@ -207,8 +207,7 @@ impl Admin {
         if run.version != self.policies.running().number() {
             return Err(ApiError::invalid("The policy was changed meanwhile; begin the plan anew."));
         }
-        self.go_on(&mut run, limit)?;
-        let is_done = !run.hearing && run.from.is_none();
+        let is_done = self.go_on(&mut run, limit)?;
         let mut page = run.page();
         if is_done {
             let (running, other) = run.plan.programs();
@@ -229,12 +228,11 @@ impl Admin {
         let below = self.tiers.hot.has_below();
         let mut plan = Plan::new(Arc::clone(&running.program), Arc::new(other), below);
         self.keeper.ask(|decider, _| plan.hear_newest(&decider.checkpoints));
-        let hearing = plan.is_wide();
-        Ok(Run { plan, version: running.number(), hearing, heard: 0, from: None })
+        Ok(Run { plan, version: running.number(), hearing: true, heard: 0, from: None })
     }
 
-    /// Hears about so many objects more, or looks at them.
-    fn go_on(&self, run: &mut Run, limit: usize) -> Result<(), ApiError> {
+    /// Hears about so many objects more, or looks at them. Says whether all were looked at.
+    fn go_on(&self, run: &mut Run, limit: usize) -> Result<bool, ApiError> {
         let (system, now) = (self.policies.system(), self.clock.now());
         let Run { plan, hearing, heard, from, .. } = run;
         let next = self.each_object(from.as_ref(), limit, &mut |looked| {
@@ -255,10 +253,9 @@ impl Admin {
             Ok(())
         });
         *from = next.map_err(S3Error::from)?;
-        if *hearing && from.is_none() {
-            *hearing = false;
-        }
-        Ok(())
+        let is_over = from.is_none();
+        let was_heard = std::mem::replace(hearing, *hearing && !is_over);
+        Ok(is_over && !was_heard)
     }
 }
 

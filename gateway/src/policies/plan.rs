@@ -121,14 +121,6 @@ impl Plan {
         (&self.running.program, &self.other.program)
     }
 
-    /// Whether a rule speaks of more than one object, so that all have to be heard before any is looked at.
-    #[must_use]
-    pub fn is_wide(&self) -> bool {
-        let rules = [&self.running, &self.other].into_iter().flat_map(|side| side.program.rules());
-        let mut actions = rules.flat_map(EffectiveRule::actions);
-        actions.any(|(action, _)| is_at_rest(action.kind) && action.target != Target::Object)
-    }
-
     /// Heeds the newest complete checkpoints, which either policy pins without a rule.
     pub fn hear_newest(&mut self, of: &Checkpoints) {
         for side in [&mut self.running, &mut self.other] {
@@ -480,7 +472,6 @@ rules:
   actions: [{type: spill, parameters: {after: 101s}}]
 ";
         let mut plan = plan("version: 1", wide);
-        assert!(plan.is_wide());
         let hot = |key| (key, Tier::Hot, None);
         look(
             &mut plan,

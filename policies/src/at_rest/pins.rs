@@ -47,9 +47,9 @@ impl Over {
 
     /// Whether that of this rule on an object is.
     #[must_use]
-    pub fn contains(&self, bucket: u64, key: &str, rule: &Arc<str>) -> bool {
+    pub fn contains(&self, bucket: u64, key: &str, rule: &str) -> bool {
         // Few pins have a time; of most objects nothing is built here.
-        !self.0.is_empty() && self.0.contains(&(bucket, key.into(), Arc::clone(rule)))
+        !self.0.is_empty() && self.0.contains(&(bucket, key.into(), rule.into()))
     }
 }
 
@@ -142,7 +142,7 @@ mod tests {
         assert!(is_pinned(17, both.clone()), "another rule has a time of its own");
         assert!(is_pinned(21, both.clone()) && !is_pinned(22, both));
         assert!(!is_pinned(30, vec![]) && is_pinned(31, timed("r")));
-        let is_over = |pins: &Pins, now, rule: &str| pins.over(now).contains(1, "a", &rule.into());
+        let is_over = |pins: &Pins, now, rule: &str| pins.over(now).contains(1, "a", rule);
         assert_eq!(
             [(35, "r"), (36, "r"), (36, "q")].map(|(now, rule)| is_over(&pins, now, rule)),
             [false, true, false]

@@ -51,6 +51,8 @@ struct Cut {
     next: usize,
     /// Whether some before that stay as they came.
     stays: bool,
+    /// Whether one before that was moved or replaced meanwhile: the next round looks at all of it again.
+    is_missed: bool,
 }
 
 impl Tried {
@@ -60,13 +62,18 @@ impl Tried {
 
     /// Where to begin.
     fn begin(&self, body: BodyId) -> Cut {
-        self.cut.filter(|cut| cut.body == body).unwrap_or(Cut { body, next: 0, stays: false })
+        self.cut.filter(|cut| cut.body == body).unwrap_or(Cut {
+            body,
+            next: 0,
+            stays: false,
+            is_missed: false,
+        })
     }
 
     /// A round ends here, or has come to the end of the body.
     fn end(&mut self, at: Cut, is_cut: bool) {
         self.cut = is_cut.then_some(at);
-        if at.stays && !is_cut {
+        if at.stays && !is_cut && !at.is_missed {
             if self.stay.len() >= TRIED_MAX {
                 self.stay = HashSet::new();
             }
@@ -174,7 +181,7 @@ impl Acting {
                         pays = !is_sample;
                         at.stays = true;
                     }
-                    Became::Elsewhere => {}
+                    Became::Elsewhere => at.is_missed = true,
                     Became::Unreadable => {
                         at.stays = true;
                         sum.worst = Some(Outcome::Failed);
@@ -259,7 +266,7 @@ mod tests {
     use mlgw_common::BodyId;
 
     const fn at(body: u64, next: usize, stays: bool) -> Cut {
-        Cut { body: BodyId(body), next, stays }
+        Cut { body: BodyId(body), next, stays, is_missed: false }
     }
 
     #[test]
@@ -276,6 +283,8 @@ mod tests {
         assert!(tried.contains(BodyId(1)) && begin(&tried, 1) == (0, false));
         tried.end(at(2, 9, false), false);
         assert!(!tried.contains(BodyId(2)), "all of it is compressed");
+        tried.end(Cut { is_missed: true, ..at(3, 9, true) }, false);
+        assert!(!tried.contains(BodyId(3)), "what was moved meanwhile may gain");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use mlgw_metadata::ReadError;
 use mlgw_policies::at_rest::{Area, Areas, By, Claim, Compress, Deeds, Move, Over, Scope, claims_of};
 use mlgw_policies::checkpoints::Checkpoints;
 use mlgw_policies::engine::Unread;
-use mlgw_policies::language::{Fact, Facts, Program, Property, Target, Wish, resolve};
+use mlgw_policies::language::{Due, Fact, Facts, Program, Property, Target, Wish, resolve};
 use mlgw_tiering::PinnedCopies;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -222,8 +222,15 @@ impl Walk {
                 let checkpoint = group.map(|one| one.generation);
                 let facts: &dyn Facts =
                     if is_own { &InCheckpoint { checkpoint, rest: &facts } } else { &facts };
-                let resolved = resolve(self.program.due(facts));
-                let mut said = Said { claims: Vec::new(), dataset, idle };
+                // A pin whose time is over keeps nothing weaker from being done; that it is still said is remembered.
+                let is_over = |due: &Due<'_>| {
+                    matches!(due.wish, Wish::Pin { period: Some(_), .. })
+                        && self.over.contains(bucket, key, &due.rule.rule.id)
+                };
+                let (over, due): (Vec<_>, Vec<_>) = self.program.due(facts).partition(is_over);
+                let resolved = resolve(due.into_iter());
+                let over = claims_of(&self.program, over.iter()).map(|(_, claim)| claim);
+                let mut said = Said { claims: over.collect(), dataset, idle };
                 for (target, claim) in claims_of(&self.program, resolved.done.iter()) {
                     if let (Wish::Pin { .. }, Some(one)) = (&claim.wish, &of_own) {
                         found.retained.hear_pin(one, claim.by.rank);
