@@ -99,6 +99,12 @@ impl Seen {
     pub const fn at(self, at_us: u64) -> Self {
         Self { now_us: at_us, ..self }
     }
+
+    /// Whether it begins to read an object: with the first byte, or with the end of it, which goes on nowhere.
+    #[must_use]
+    pub const fn begins(self, access: &Access<'_>) -> bool {
+        access.range.start == 0 || (!self.goes_on && access.range.end >= access.size)
+    }
 }
 
 /// How far a job is with a dataset.

@@ -5,10 +5,27 @@
 
 use crate::access::Access;
 use crate::checkpoints::{Generation, model_file_kind};
+use crate::decider::Reads;
 use crate::engine::{Engine, Order, Pattern, Seen};
 use crate::language::{AccessPattern, Fact, Facts, FileType, Program, Property, Word, fact_of_key};
 use crate::workloads::{Role, Set, Workload, Workloads, framework_names, frameworks};
 use std::time::Duration;
+
+/// What is known of an object by its key, whoever asks for it.
+#[derive(Clone, Copy, Default)]
+pub struct OfKey<'a> {
+    /// The checkpoint that it belongs to.
+    pub checkpoint: Option<Generation<'a>>,
+    /// How often objects were read, if that is counted.
+    pub(crate) reads: Option<&'a Reads>,
+}
+
+impl OfKey<'_> {
+    /// The generation of its checkpoint, if it is of a complete one.
+    pub(crate) fn generation(&self) -> Option<u32> {
+        self.checkpoint.and_then(|it| it.generation)
+    }
+}
 
 /// What is known of an access, to be asked by rules.
 pub struct AccessFacts<'a> {
@@ -18,21 +35,21 @@ pub struct AccessFacts<'a> {
     workloads: &'a Workloads,
     workload: Option<&'a Workload>,
     set: Option<&'a Set>,
-    checkpoint: Option<Generation<'a>>,
+    of_key: OfKey<'a>,
     file_type: Option<FileType>,
     frameworks: Vec<&'a str>,
     rest: &'a dyn Facts,
 }
 
 impl<'a> AccessFacts<'a> {
-    /// The facts of an access that the engine and the workloads were told of; `checkpoint` is the one that its key belongs to. `rest` is what the
+    /// The facts of an access that the engine and the workloads were told of, and what is known of its key. `rest` is what the
     /// server knows; where both know something, what it says holds.
     #[must_use]
     pub fn new(
         access: &'a Access<'a>,
         (engine, seen): (&'a Engine, Seen),
         workloads: &'a Workloads,
-        checkpoint: Option<Generation<'a>>,
+        of_key: OfKey<'a>,
         program: &'a Program,
         rest: &'a dyn Facts,
     ) -> Self {
@@ -45,8 +62,8 @@ impl<'a> AccessFacts<'a> {
         };
         let frameworks = framework_names(program, bits).collect();
         let named = || set.map_or_else(|| program.file_type(access.key), |set| set.file_type);
-        let file_type = if checkpoint.is_some() { Some(FileType::Checkpoint) } else { named() };
-        Self { access, engine, seen, workloads, workload, set, checkpoint, file_type, frameworks, rest }
+        let file_type = if of_key.checkpoint.is_some() { Some(FileType::Checkpoint) } else { named() };
+        Self { access, engine, seen, workloads, workload, set, of_key, file_type, frameworks, rest }
     }
 
     fn of_file(&self, property: Property) -> Option<Fact<'_>> {
@@ -55,7 +72,7 @@ impl<'a> AccessFacts<'a> {
             Property::Type => self.file_type.map(|one| Fact::Text(one.name())),
             Property::ModelFileKind => model_file_kind(self.access.key).map(|kind| Fact::Text(kind.name())),
             Property::CheckpointGeneration => {
-                self.checkpoint.and_then(|it| it.generation).map(|number| Fact::Number(number.into()))
+                self.of_key.generation().map(|number| Fact::Number(number.into()))
             }
             _ => fact_of_key(self.access.key, property),
         }
@@ -70,6 +87,10 @@ impl<'a> AccessFacts<'a> {
                 self.set?.recency_us(now_us).map(|us| Fact::Duration(Duration::from_micros(us)))
             }
             Property::EpochCount => self.set.map(|set| Fact::Number(set.passes.into())),
+            Property::Reads => {
+                let id = self.engine.block_id(self.access.bucket, self.access.key, 0);
+                self.of_key.reads?.of(id).map(|reads| Fact::Number(reads as f64))
+            }
             Property::Dataset => self.set.map(|set| Fact::Text(&set.name)),
             Property::Workloads => {
                 let readers = self.workloads.readers(self.engine.dataset_number(self.seen), now_us);

@@ -109,7 +109,7 @@ properties! {
     Recency = AccessPattern "recency" Kind::Duration;
     /// Epochs that this workload has completed over the dataset.
     EpochCount = AccessPattern "epoch_count" Kind::Number;
-    /// How often it was read since it was written.
+    /// How often it was read since it was written here, this time included; known of those that were read last, a million at most.
     Reads = AccessPattern "reads" Kind::Number;
     /// The dataset that it belongs to.
     Dataset = AccessPattern "dataset" Kind::Text;

@@ -39,9 +39,19 @@ impl Kitchen {
 
     fn with_recipe(name: &str) -> Self {
         let kitchen = Self::new();
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/recipes").join(name);
-        kitchen.apply(&path.with_extension("yaml"));
+        kitchen.apply_recipe(name);
         kitchen
+    }
+
+    fn apply_recipe(&self, name: &str) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/recipes").join(name);
+        self.apply(&path.with_extension("yaml"));
+    }
+
+    fn apply_text(&self, text: &str) {
+        let path = self.bench.room.path().join("p.yaml");
+        fs::write(&path, text).expect("written");
+        self.apply(&path);
     }
 
     fn apply(&self, path: &Path) {
@@ -69,6 +79,11 @@ impl Kitchen {
     fn kept_by(&self, rule: &str, key: &str) -> u64 {
         self.there(key);
         assert!(!self.is_hit(key));
+        self.kept(rule)
+    }
+
+    /// How much was kept because of a rule.
+    fn kept(&self, rule: &str) -> u64 {
         let told = self.bench.ask(&["policy", "outcomes"]);
         let rules = told["rules"].as_array().expect("rules").iter();
         let of_rule = rules.filter(|one| one["rule"] == rule).map(|one| one["kept_bytes"].as_u64());
@@ -205,6 +220,24 @@ fn general_keeps_no_copies_of_temporary_files() {
 }
 
 #[test]
+fn general_keeps_small_files_that_are_read_again() {
+    let kitchen = Kitchen::new();
+    let key = "icons/a.bin";
+    kitchen.apply_text("version: 1\nsettings: {cache: none}\n");
+    kitchen.there(key);
+    assert!(!kitchen.is_hit(key));
+    kitchen.apply_recipe("general");
+    assert!(!kitchen.is_hit(key), "it was not to be kept before");
+    assert_eq!(kitchen.kept("small-files"), BYTES as u64);
+    assert!(kitchen.is_hit(key));
+    assert_eq!(
+        kitchen.kept_by("small-files", "icons/b.bin"),
+        BYTES as u64,
+        "read once it is no matter of the rule"
+    );
+}
+
+#[test]
 fn the_first_example_of_the_documentation_brings_shards_up() {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/POLICIES.md"));
     let text = text.expect("the documentation");
@@ -216,12 +249,9 @@ fn the_first_example_of_the_documentation_brings_shards_up() {
     let key = "train/imagenet-000000.tar";
     runtime().block_on(put(&kitchen.client(), key, 100_000));
     let down = "version: 1\nrules:\n- id: all-down\n  conditions: [{type: file_pattern, property: key, operator: matches, value: '*'}]\n  actions: [{type: spill, parameters: {to: cold, after: 0s}}]\n";
-    let path = kitchen.bench.room.path().join("p.yaml");
-    fs::write(&path, down).expect("written");
-    kitchen.apply(&path);
+    kitchen.apply_text(down);
     until("it is down", || kitchen.bench.is_in(key, "cold"));
-    fs::write(&path, example).expect("written");
-    kitchen.apply(&path);
+    kitchen.apply_text(&example);
     until("it is up again", || kitchen.bench.is_in(key, "hot"));
     assert!(kitchen.bench.decided("promote", "shards-near") > 0);
 }

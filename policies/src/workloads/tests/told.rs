@@ -3,7 +3,7 @@
 use crate::access::{Access, Op};
 use crate::checkpoints::{Checkpoints, Limits as GroupLimits};
 use crate::engine::{Engine, Options};
-use crate::facts::AccessFacts;
+use crate::facts::{AccessFacts, OfKey};
 use crate::language::{Fact, FactList, Facts, NoFacts, Phase, Program, Property};
 use crate::rehearse::Naming;
 use crate::rehearse::labelled::lives::{Life, Lives, Told};
@@ -184,7 +184,7 @@ fn rules_are_told_what_is_known() {
     let mut engine = told.engine;
     let access = told.told.scene.access(&told.told.requests.last().unwrap().0);
     let seen = engine.observe(&access);
-    let facts = AccessFacts::new(&access, (&engine, seen), &told.known, None, &program, &NoFacts);
+    let facts = AccessFacts::new(&access, (&engine, seen), &told.known, OfKey::default(), &program, &NoFacts);
     let fact = |property| facts.fact(property, "");
     assert_eq!(fact(Property::Phase), Some(Fact::Text("tuning")));
     assert_eq!(fact(Property::Pattern), Some(Fact::Text("shuffled")));
@@ -198,7 +198,7 @@ fn rules_are_told_what_is_known() {
     assert_eq!((fact(Property::Tier), fact(Property::ModelFileKind)), (None, None));
     // What the server knows holds before that.
     let mine = FactList(vec![(Property::Frequency, "", Fact::Number(5.0))]);
-    let facts = AccessFacts::new(&access, (&engine, seen), &told.known, None, &program, &mine);
+    let facts = AccessFacts::new(&access, (&engine, seen), &told.known, OfKey::default(), &program, &mine);
     assert_eq!(facts.fact(Property::Frequency, ""), Some(Fact::Number(5.0)));
     // But for how many accelerators it reads, it knows best.
     let mine = FactList(vec![(Property::GpuCount, "", Fact::Number(2.0))]);
@@ -206,7 +206,7 @@ fn rules_are_told_what_is_known() {
     for (said, expected) in [(None, 2.0), (Some(64), 64.0)] {
         let identity = Identity { gpu_count: said, ..Identity::default() };
         known.introduce(access.at_us, access.caller.family, identity, &program);
-        let facts = AccessFacts::new(&access, (&engine, seen), &known, None, &program, &mine);
+        let facts = AccessFacts::new(&access, (&engine, seen), &known, OfKey::default(), &program, &mine);
         assert_eq!(facts.fact(Property::GpuCount, ""), Some(Fact::Number(expected)));
     }
 
@@ -215,8 +215,8 @@ fn rules_are_told_what_is_known() {
     groups.wrote(2, 1, "runs/x/checkpoint-5/.metadata", 10);
     let access = Access { key, ..access };
     let seen = engine.observe(&access);
-    let facts =
-        AccessFacts::new(&access, (&engine, seen), &known, groups.group_of(1, key), &program, &NoFacts);
+    let of_key = OfKey { checkpoint: groups.group_of(1, key), ..OfKey::default() };
+    let facts = AccessFacts::new(&access, (&engine, seen), &known, of_key, &program, &NoFacts);
     for (property, value) in [
         (Property::Type, Fact::Text("checkpoint")),
         (Property::ModelFileKind, Fact::Text("checkpoint")),
