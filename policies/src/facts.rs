@@ -113,12 +113,22 @@ impl<'a> AccessFacts<'a> {
             Some(Pattern::Epochs(Order::ShardShuffled)) => AccessPattern::ShardShuffled,
             Some(Pattern::Epochs(Order::Ranged)) => AccessPattern::Ranged,
             Some(Pattern::OnePass) => AccessPattern::OnePass,
-            Some(Pattern::Skewed) => AccessPattern::Skewed,
+            Some(Pattern::Skewed) => self.pattern_without_order(),
             // What was written and not read yet may be anything that its name does not say it is not.
             Some(Pattern::Checkpoint) if self.is_of_else() => AccessPattern::Unknown,
             Some(Pattern::Checkpoint) => AccessPattern::Checkpoint,
             Some(Pattern::Validation) => AccessPattern::Validation,
+            None if self.set.is_some_and(Set::is_in_groups) => AccessPattern::Batch,
             None => AccessPattern::Unknown,
+        }
+    }
+
+    /// What is read again and again without passes: some of it much more often than the rest, unless it is clear that it is not so.
+    fn pattern_without_order(&self) -> AccessPattern {
+        match self.set {
+            Some(set) if set.is_even() && set.is_in_groups() => AccessPattern::Batch,
+            Some(set) if set.is_even() => AccessPattern::Random,
+            _ => AccessPattern::Skewed,
         }
     }
 
@@ -158,3 +168,6 @@ impl Facts for AccessFacts<'_> {
             .or_else(|| self.of_workload(property))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 //! forgotten. What a crash loses is found again from the next requests; no byte depends on it.
 
 mod loads;
+mod manner;
 mod phase;
 mod rate;
 mod set;

@@ -11,7 +11,7 @@ const COUNT_BITS: u32 = 24;
 const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 
 /// See the module.
-pub struct Reads {
+pub(crate) struct Reads {
     sets: Vec<[u64; WAYS]>,
 }
 
