@@ -161,7 +161,7 @@ impl Decider {
 
     /// What is known of an object by its key.
     fn of_key(&self, bucket: u64, key: &str) -> OfKey<'_> {
-        OfKey { checkpoint: self.checkpoints.group_of(bucket, key), reads: Some(&self.reads) }
+        OfKey { standing: self.checkpoints.standing(bucket, key), reads: Some(&self.reads) }
     }
 
     /// Has `ask` with all that is known of an access.

@@ -4,9 +4,10 @@
 //! made up: what is not known is no fact, but for what a dataset shows of its objects where nothing is known of one.
 
 use crate::access::Access;
-use crate::checkpoints::{Generation, model_file_kind};
+use crate::checkpoints::{Standing, model_file_kind};
 use crate::decider::Reads;
 use crate::engine::{Engine, Order, Pattern, Seen};
+use crate::file_types::file_type;
 use crate::language::{AccessPattern, Fact, Facts, FileType, Program, Property, Word, fact_of_key};
 use crate::workloads::{Role, Set, Workload, Workloads, framework_names, frameworks};
 use std::time::Duration;
@@ -14,17 +15,10 @@ use std::time::Duration;
 /// What is known of an object by its key, whoever asks for it.
 #[derive(Clone, Copy, Default)]
 pub struct OfKey<'a> {
-    /// The checkpoint that it belongs to.
-    pub checkpoint: Option<Generation<'a>>,
+    /// What checkpoints tell of it.
+    pub standing: Standing,
     /// How often objects were read, if that is counted.
     pub(crate) reads: Option<&'a Reads>,
-}
-
-impl OfKey<'_> {
-    /// The generation of its checkpoint, if it is of a complete one.
-    pub(crate) fn generation(&self) -> Option<u32> {
-        self.checkpoint.and_then(|it| it.generation)
-    }
 }
 
 /// What is known of an access, to be asked by rules.
@@ -36,7 +30,7 @@ pub struct AccessFacts<'a> {
     workload: Option<&'a Workload>,
     set: Option<&'a Set>,
     of_key: OfKey<'a>,
-    file_type: Option<FileType>,
+    file_type: FileType,
     frameworks: Vec<&'a str>,
     rest: &'a dyn Facts,
 }
@@ -61,18 +55,20 @@ impl<'a> AccessFacts<'a> {
             _ => frameworks(program, access.key, None),
         };
         let frameworks = framework_names(program, bits).collect();
-        let named = || set.map_or_else(|| program.file_type(access.key), |set| set.file_type);
-        let file_type = if of_key.checkpoint.is_some() { Some(FileType::Checkpoint) } else { named() };
+        // The names of a dataset differ in numbers only, unless it is all that is below a folder.
+        let described = set.filter(|set| !(set.name.is_empty() || set.name.ends_with('/')));
+        let hinted = described.map_or_else(|| program.file_type(access.key), |set| set.file_type);
+        let file_type = file_type(of_key.standing.file_type, hinted, access.key);
         Self { access, engine, seen, workloads, workload, set, of_key, file_type, frameworks, rest }
     }
 
     fn of_file(&self, property: Property) -> Option<Fact<'_>> {
         match property {
             Property::Size => Some(Fact::Bytes(self.access.size)),
-            Property::Type => self.file_type.map(|one| Fact::Text(one.name())),
+            Property::Type => Some(Fact::Text(self.file_type.name())),
             Property::ModelFileKind => model_file_kind(self.access.key).map(|kind| Fact::Text(kind.name())),
             Property::CheckpointGeneration => {
-                self.of_key.generation().map(|number| Fact::Number(number.into()))
+                self.of_key.standing.generation.map(|number| Fact::Number(number.into()))
             }
             _ => fact_of_key(self.access.key, property),
         }
@@ -134,7 +130,7 @@ impl<'a> AccessFacts<'a> {
 
     /// Whether its name says that it is no part of a model.
     fn is_of_else(&self) -> bool {
-        self.file_type.is_some_and(|one| !matches!(one, FileType::Checkpoint | FileType::Model))
+        matches!(self.file_type, FileType::Shard | FileType::Sample | FileType::Index)
     }
 
     fn of_workload(&self, property: Property) -> Option<Fact<'_>> {

@@ -168,8 +168,8 @@ impl Admin {
         let mut plan = Plan { below: self.tiers.hot.has_below(), ..Plan::default() };
         let next = self.each_object(from, limit, &mut |looked| {
             let object = self.known(looked.bucket, looked.key, looked.object)?;
-            let checkpoint = self.generation(looked.bucket.id, looked.key.as_str());
-            plan.look((&running.program, &other), (&object, checkpoint), &system, now);
+            let standing = self.standing(looked.bucket.id, looked.key.as_str());
+            plan.look((&running.program, &other), (&object, standing), &system, now);
             Ok(())
         });
         let next = next.map_err(S3Error::from)?;

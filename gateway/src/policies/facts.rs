@@ -6,6 +6,7 @@
 use super::place::SystemFacts;
 use mlgw_common::Timestamp;
 use mlgw_policies::checkpoints::model_file_kind;
+use mlgw_policies::file_type_by_key;
 use mlgw_policies::language::{Fact, Facts, FileType, Program, Property, Tier, Word as _, fact_of_key};
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ pub struct ObjectFacts<'a> {
     system: &'a SystemFacts,
     now: Timestamp,
     frameworks: Vec<&'a str>,
-    file_type: Option<FileType>,
+    file_type: FileType,
     tags: Vec<&'a str>,
     metadata: Vec<&'a str>,
     /// How it is read and by whom, from whoever watches that; without it nothing of `access_pattern` and `workload_context` is known
@@ -58,7 +59,7 @@ impl<'a> ObjectFacts<'a> {
             system,
             now,
             frameworks: program.detect(&object.key, None, None).map(|(name, _)| name).collect(),
-            file_type: program.file_type(&object.key),
+            file_type: file_type_by_key(program, &object.key),
             tags: names(&object.tags),
             metadata: names(&object.metadata),
             access: None,
@@ -71,7 +72,7 @@ impl<'a> ObjectFacts<'a> {
             Property::Bucket => Some(Fact::Text(&object.bucket)),
             Property::Size => Some(Fact::Bytes(object.size)),
             Property::ModelFileKind => model_file_kind(&object.key).map(|kind| Fact::Text(kind.name())),
-            Property::Type => self.file_type.map(|one| Fact::Text(one.name())),
+            Property::Type => Some(Fact::Text(self.file_type.name())),
             Property::Tags => Some(Fact::List(&self.tags)),
             Property::Tag => value_of(&object.tags, name),
             Property::Metadata => Some(Fact::List(&self.metadata)),

@@ -7,6 +7,7 @@ use super::facts::{KnownObject, ObjectFacts};
 use super::place::SystemFacts;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::PLAN_EXAMPLES;
+use mlgw_policies::checkpoints::Standing;
 use mlgw_policies::language::{
     ConditionType, Due, EffectiveRule, Program, Property, Stance, Target, Tier, Wish, resolve,
 };
@@ -52,19 +53,19 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Looks at one object. Of one that is of a checkpoint it is known of which generation, if that is complete.
+    /// Looks at one object, of which checkpoints tell something.
     pub fn look(
         &mut self,
         (running, other): (&Program, &Program),
-        (object, checkpoint): (&KnownObject, Option<Option<u32>>),
+        (object, standing): (&KnownObject, Standing),
         system: &SystemFacts,
         now: Timestamp,
     ) {
         self.objects += 1;
         let facts = |program| ObjectFacts::new(program, object, system, now);
         let (old_rest, new_rest) = (facts(running), facts(other));
-        let old_facts = InCheckpoint { checkpoint, rest: &old_rest };
-        let new_facts = InCheckpoint { checkpoint, rest: &new_rest };
+        let old_facts = InCheckpoint { standing, rest: &old_rest };
+        let new_facts = InCheckpoint { standing, rest: &new_rest };
         let (old, new) = (resolve(running.due(&old_facts)), resolve(other.due(&new_facts)));
         let all = |one: &mlgw_policies::language::Resolved<'_>| one.done.len() + one.observed.len();
         if all(&old) + all(&new) == 0 {
@@ -155,6 +156,7 @@ mod tests {
     use crate::policies::facts::KnownObject;
     use crate::policies::place::SystemFacts;
     use mlgw_common::Timestamp;
+    use mlgw_policies::checkpoints::Standing;
     use mlgw_policies::language::{PolicyFile, Program, Stance, Tier};
 
     fn program(text: &str) -> Program {
@@ -191,7 +193,7 @@ rules:
         let (mut plan, system) = (Plan::default(), SystemFacts::default());
         let objects = [("1.new", Tier::Hot), ("2.new", Tier::Cold), ("3.old", Tier::Hot), ("4", Tier::Hot)];
         for (key, tier) in objects {
-            plan.look((&old, &new), (&object(key, tier), None), &system, Timestamp(0));
+            plan.look((&old, &new), (&object(key, tier), Standing::default()), &system, Timestamp(0));
         }
         assert_eq!((plan.objects, plan.changed), (4, 3));
         let told: Vec<_> = plan
@@ -220,7 +222,12 @@ rules:
     fn the_same_policy_changes_nothing() {
         let (mut plan, program) = (Plan::default(), program(OLD));
         let system = SystemFacts::default();
-        plan.look((&program, &program), (&object("3.old", Tier::Hot), None), &system, Timestamp(0));
+        plan.look(
+            (&program, &program),
+            (&object("3.old", Tier::Hot), Standing::default()),
+            &system,
+            Timestamp(0),
+        );
         assert_eq!((plan.changed, plan.deeds.len()), (0, 0));
     }
 
@@ -236,10 +243,9 @@ rules:
         let (old, new, system) = (program("version: 1"), program(rules), SystemFacts::default());
         for (below, moved_bytes) in [((false, false), 0), ((true, false), 10), ((false, true), 10)] {
             let mut plan = Plan { below, ..Plan::default() };
-            for (key, checkpoint) in
-                [("a", None), ("b", Some(None)), ("c", Some(Some(0))), ("d", Some(Some(1)))]
-            {
-                plan.look((&old, &new), (&object(key, Tier::Hot), checkpoint), &system, Timestamp(0));
+            for (key, generation) in [("a", None), ("b", Some(0)), ("c", Some(1))] {
+                let standing = Standing { generation, ..Standing::default() };
+                plan.look((&old, &new), (&object(key, Tier::Hot), standing), &system, Timestamp(0));
             }
             assert_eq!(
                 plan.deeds.values().map(|of| (of.objects, of.moved_bytes)).collect::<Vec<_>>(),

@@ -4,7 +4,7 @@ use super::Decider;
 use crate::access::{Access, Caller, Op};
 use crate::engine::{KeptBlocks, Unread};
 use crate::facts::{AccessFacts, OfKey};
-use crate::language::{Fact, Facts, FileType, NoFacts, Property, Word as _};
+use crate::language::{Fact, Facts, NoFacts, Property, Word as _};
 
 impl Decider {
     /// Has `ask` with the facts of an object as those see it who read its dataset last; with nothing but what its key tells, when none of its dataset was ever asked for. The
@@ -32,12 +32,14 @@ impl Decider {
     }
 }
 
-/// What is known of an object of whose dataset nobody has asked for anything: the generation of its checkpoint, if that is complete.
+/// What is known of an object of whose dataset nobody has asked for anything: what checkpoints tell of it.
 impl Facts for OfKey<'_> {
     fn fact(&self, property: Property, _: &str) -> Option<Fact<'_>> {
         match property {
-            Property::CheckpointGeneration => self.generation().map(|number| Fact::Number(number.into())),
-            Property::Type => self.generation().map(|_| Fact::Text(FileType::Checkpoint.name())),
+            Property::CheckpointGeneration => {
+                self.standing.generation.map(|number| Fact::Number(number.into()))
+            }
+            Property::Type => self.standing.file_type.map(|one| Fact::Text(one.name())),
             _ => None,
         }
     }

@@ -77,7 +77,7 @@ words! {
         Checkpoint = "checkpoint",
         /// A part of a model.
         Model = "model",
-        /// What describes other files.
+        /// What describes other files, or how something is done.
         Metadata = "metadata",
         /// None of these.
         Other = "other",

@@ -68,6 +68,14 @@ impl Kitchen {
         runtime().block_on(self.origin.client().put(THERE, key, object)).expect("stored");
     }
 
+    /// An object comes into our own bucket.
+    fn put_tagged(&self, key: &str, tags: &str) {
+        let headers = [("x-amz-tagging", tags.to_owned())];
+        let body = whole(content(key, BYTES));
+        let path = format!("/{OWN}/{key}");
+        runtime().block_on(self.client().call(Method::PUT, &path, &headers, body)).expect("stored");
+    }
+
     /// Reads an object of the origin through the gateway, and says whether it was kept here.
     fn is_hit(&self, key: &str) -> bool {
         let answer = runtime().block_on(self.client().get(FRONT, key)).expect("read");
@@ -191,6 +199,23 @@ fn inference_has_who_serves_go_first() {
 }
 
 #[test]
+fn inference_pins_models_that_are_released() {
+    let kitchen = Kitchen::with_recipe("inference");
+    kitchen.put_tagged("llm/tried.gguf", "stage=staging");
+    kitchen.put_tagged("llm/best.gguf", "stage=production");
+    until("it is pinned", || kitchen.bench.count("pin", "done") == 1);
+    kitchen.put_tagged("bert/model.safetensors", "stage=production");
+    kitchen.put_tagged("bert/checkpoint-500/model.safetensors", "stage=production");
+    let is_due = |key: &str| {
+        let told = kitchen.bench.ask(&["policy", "explain", &format!("s3://{OWN}/{key}")]);
+        let due = told["due"].as_array().expect("actions").clone();
+        due.iter().any(|one| one["rule"] == "released-models")
+    };
+    assert!(is_due("llm/best.gguf") && is_due("bert/model.safetensors"));
+    assert!(!is_due("llm/tried.gguf") && !is_due("bert/checkpoint-500/model.safetensors"));
+}
+
+#[test]
 fn research_passes_by_what_somebody_looks_at() {
     let kitchen = Kitchen::with_recipe("research");
     assert!(!kitchen.is_kept("notes/a.bin"));
@@ -201,14 +226,8 @@ fn research_passes_by_what_somebody_looks_at() {
 #[test]
 fn production_pins_what_is_golden() {
     let kitchen = Kitchen::with_recipe("production");
-    let put = |key: &str, tags: &str| {
-        let headers = [("x-amz-tagging", tags.to_owned())];
-        let body = whole(content(key, BYTES));
-        let path = format!("/{OWN}/{key}");
-        runtime().block_on(kitchen.client().call(Method::PUT, &path, &headers, body)).expect("stored");
-    };
-    put("plain", "set=common");
-    put("best", "golden=yes");
+    kitchen.put_tagged("plain", "set=common");
+    kitchen.put_tagged("best", "golden=yes");
     until("it is pinned", || kitchen.bench.count("pin", "done") == 1);
 }
 

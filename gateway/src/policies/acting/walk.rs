@@ -229,9 +229,9 @@ impl Walk {
                 };
                 let mut facts = facts;
                 facts.access = Some(access);
-                let checkpoint = group.map(|one| one.generation);
+                let standing = self.own.standing(bucket, key);
                 let facts: &dyn Facts =
-                    if is_own { &InCheckpoint { checkpoint, rest: &facts } } else { &facts };
+                    if is_own { &InCheckpoint { standing, rest: &facts } } else { &facts };
                 let resolved = resolve(self.program.due(facts));
                 let mut said = Said { claims: Vec::new(), dataset, idle };
                 for (target, claim) in claims_of(&self.program, resolved.done.iter()) {
