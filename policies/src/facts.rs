@@ -12,6 +12,17 @@ use crate::language::{AccessPattern, Fact, Facts, FileType, Program, Property, W
 use crate::workloads::{Role, Set, Workload, Workloads, framework_names, frameworks};
 use std::time::Duration;
 
+/// What only a server knows of an object, and gives as facts of its own. Of itself it tells all that is of `system_context`.
+pub const OF_SERVER: [Property; 7] = [
+    Property::Bucket,
+    Property::Tags,
+    Property::Tag,
+    Property::Metadata,
+    Property::MetadataEntry,
+    Property::Age,
+    Property::Tier,
+];
+
 /// What is known of an object by its key, whoever asks for it.
 #[derive(Clone, Copy, Default)]
 pub struct OfKey<'a> {
@@ -82,7 +93,10 @@ impl<'a> AccessFacts<'a> {
             Property::Recency => {
                 self.set?.recency_us(now_us).map(|us| Fact::Duration(Duration::from_micros(us)))
             }
-            Property::EpochCount => self.set.map(|set| Fact::Number(set.passes.into())),
+            Property::EpochCount => {
+                let over = self.engine.passes(self.seen).map_or(0, |passes| passes.over);
+                self.set.map(|set| Fact::Number(set.epochs.max(over).into()))
+            }
             Property::Reads => {
                 let id = self.engine.block_id(self.access.bucket, self.access.key, 0);
                 self.of_key.reads?.of(id).map(|reads| Fact::Number(reads as f64))
@@ -166,4 +180,4 @@ impl Facts for AccessFacts<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -74,8 +74,10 @@ pub struct Set {
     pub bytes: u64,
     /// Bytes of the largest object of it that was read.
     pub largest: u64,
-    /// Passes that a job of the workload has been through.
+    /// Passes that a job of the workload has been through and has come back from.
     pub passes: u32,
+    /// Passes that are over, as far as was looked: the last one before it comes back, too.
+    pub epochs: u32,
     /// Blocks of such a pass; before the first is over, of what was read of it.
     pub blocks: u32,
     /// When it was read first.
@@ -122,6 +124,7 @@ impl Set {
             bytes: 0,
             largest: 0,
             passes: 0,
+            epochs: 0,
             blocks: 0,
             first_us: now_us,
             last_us: now_us,
