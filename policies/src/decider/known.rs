@@ -82,7 +82,7 @@ mod tests {
         let fact = |key: &str, property| {
             let object = Unread { bucket: 1, key, size: 9, number: 0 };
             decider.with_facts_of(now_us, &object, |facts| {
-                facts.fact(property, "").map(|fact| fact.to_value().to_string())
+                facts.fact(property, "").and_then(|fact| Some(fact.to_value()?.to_string()))
             })
         };
         let is = |key, property, expected: Option<&str>| {

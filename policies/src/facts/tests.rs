@@ -4,23 +4,35 @@ use crate::access::{Access, Caller, Op};
 use crate::block::mixed;
 use crate::decider::Decider;
 use crate::engine::{Options, Unread};
-use crate::language::{AccessPattern, Facts, NoFacts, Program, Property, Value, Word};
+use crate::facts::OF_SERVER;
+use crate::language::{
+    AccessPattern, ConditionType, Facts, Kind, NoFacts, PROPERTIES, Phase, Program, Property, Value, Word,
+};
 use crate::workloads::Identity;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 const BLOCK: u64 = 8 << 20;
 
-/// What decides, and the time.
+/// Properties that are told, and of those that are words which.
+pub(crate) type Told = BTreeMap<Property, BTreeSet<Box<str>>>;
+
+/// What decides, the time, and what was told.
 struct Bench {
     decider: Decider,
     at_us: u64,
+    told: Told,
 }
 
 impl Bench {
     fn new() -> Self {
         let options = Options { capacity_bytes: 1 << 30, blocks_max: 1 << 14, block_bytes: BLOCK, seed: 7 };
-        Self { decider: Decider::new(options, Arc::new(Program::built_in().unwrap())), at_us: 0 }
+        Self {
+            decider: Decider::new(options, Arc::new(Program::built_in().unwrap())),
+            at_us: 0,
+            told: Told::new(),
+        }
     }
 
     /// Something is asked for a millisecond later. Says in which pattern that is.
@@ -28,8 +40,15 @@ impl Bench {
         self.at_us += 1000;
         let caller = Caller { id: 2, family: 1 };
         let access = Access { at_us: self.at_us, caller, bucket: 1, key, op, size, range };
-        let seen = self.decider.observe(&access, Identity::default);
-        let said = self.decider.with_facts(seen, &access, &NoFacts, |facts| pattern(facts));
+        let identity = || Identity {
+            name: Some("a".into()),
+            user_agent: Some("torch/2".into()),
+            batch_size: Some(8),
+            gpu_count: Some(2),
+        };
+        let seen = self.decider.observe(&access, identity);
+        let (decider, told) = (&self.decider, &mut self.told);
+        let said = decider.with_facts(seen, &access, &NoFacts, |facts| collect(facts, told));
         for block in crate::touched(&access.range, BLOCK) {
             self.decider.engine.read(seen, &access, block as u32);
         }
@@ -46,14 +65,23 @@ impl Bench {
     }
 
     /// In which pattern an object is read, as seen much later.
-    fn at_rest(&self, key: &str) -> String {
+    fn at_rest(&mut self, key: &str) -> String {
         let object = Unread { bucket: 1, key, size: 1000, number: 0 };
-        self.decider.with_facts_of(10 * self.at_us, &object, |facts| pattern(facts))
+        let (decider, told) = (&self.decider, &mut self.told);
+        decider.with_facts_of(10 * self.at_us, &object, |facts| collect(facts, told))
     }
 }
 
-fn pattern(facts: &dyn Facts) -> String {
-    match facts.fact(Property::Pattern, "").map(|fact| fact.to_value()) {
+/// Notes all that is told, and says the pattern.
+fn collect(facts: &dyn Facts, told: &mut Told) -> String {
+    for row in PROPERTIES {
+        let Some(value) = facts.fact(row.property, "").and_then(|fact| fact.to_value()) else { continue };
+        let words = told.entry(row.property).or_default();
+        if let (Kind::Word(_), Value::Text(word)) = (row.kind, value) {
+            words.insert(word);
+        }
+    }
+    match facts.fact(Property::Pattern, "").and_then(|fact| fact.to_value()) {
         Some(Value::Text(word)) => word.into(),
         other => panic!("{other:?}"),
     }
@@ -72,8 +100,7 @@ fn shuffled(count: u64, seed: u64) -> Vec<u64> {
 }
 
 /// What is said of a dataset that is read in this pattern.
-fn said(read_so: AccessPattern) -> String {
-    let mut bench = Bench::new();
+fn said(bench: &mut Bench, read_so: AccessPattern) -> String {
     match read_so {
         AccessPattern::Unknown => bench.reads(0..1),
         AccessPattern::Sequential => bench.reads((0..3).flat_map(|_| 0..200)),
@@ -123,9 +150,64 @@ fn said(read_so: AccessPattern) -> String {
     }
 }
 
+/// All that is told to rules, of what is read in each pattern and of files of each kind, and what a server tells besides.
+pub(crate) fn told() -> Told {
+    let mut all = Told::new();
+    for one in AccessPattern::ALL {
+        let mut bench = Bench::new();
+        said(&mut bench, *one);
+        if *one == AccessPattern::Unknown {
+            for key in KINDS {
+                bench.note(Op::Write, key, 1000, 0..1000);
+                bench.read(key);
+            }
+        }
+        for (property, words) in bench.told {
+            all.entry(property).or_default().extend(words);
+        }
+    }
+    // That each phase is told, tests of workloads say; of what a server knows those of the gateway do.
+    all.entry(Property::Phase).or_default().extend(Phase::WORDS.iter().map(|word| Box::from(*word)));
+    let system =
+        PROPERTIES.iter().filter(|row| row.of == ConditionType::SystemContext).map(|row| row.property);
+    for property in system.chain(OF_SERVER) {
+        let words = if let Kind::Word(words) = property.row().kind { words } else { &[] };
+        all.entry(property).or_default().extend(words.iter().map(|word| Box::from(*word)));
+    }
+    all
+}
+
+/// Files of each kind.
+const KINDS: [&str; 12] = [
+    "run/step-1/__0_0.distcp",
+    "run/step-1/.metadata",
+    "m/model.safetensors",
+    "m/config.json",
+    "m/tokenizer.json",
+    "m/optimizer.pt",
+    "imagenet/1.jpg",
+    "laion/00001.tar",
+    "laion/00001.idx",
+    "lake/labels.txt",
+    "lake/part.csv",
+    "bert/last.ckpt",
+];
+
 #[test]
 fn each_pattern_is_told_of_what_is_read_so() {
     for one in AccessPattern::ALL {
-        assert_eq!(said(*one), one.name());
+        assert_eq!(said(&mut Bench::new(), *one), one.name());
+    }
+}
+
+#[test]
+fn nothing_is_in_the_language_that_is_never_told() {
+    let told = told();
+    for row in PROPERTIES {
+        let words = told.get(&row.property).unwrap_or_else(|| panic!("{} is never told", row.word));
+        if let Kind::Word(all) = row.kind {
+            let never: Vec<_> = all.iter().filter(|word| !words.contains(**word)).collect();
+            assert!(never.is_empty(), "{} is never {never:?}", row.word);
+        }
     }
 }
