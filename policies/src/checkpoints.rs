@@ -14,14 +14,17 @@ mod layout;
 mod must_stay;
 mod pointer;
 mod retain;
+mod standing;
 
 pub use kind::model_file_kind;
 pub use layout::Layout;
 pub use must_stay::MustStay;
 pub use pointer::{names, pointers_to};
 pub use retain::Keep;
+pub use standing::{Standing, file_type_of, has_step};
 
 use group::{Group, Habits};
+use standing::Trained;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What this may use, and what counts as long.
@@ -133,6 +136,7 @@ pub struct Checkpoints {
     ages: BTreeSet<(u64, GroupId)>,
     memory_bytes: usize,
     serials: u32,
+    trained: Trained,
 }
 
 impl Checkpoints {
@@ -140,7 +144,7 @@ impl Checkpoints {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let (ids, series, ages) = (HashMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { limits, ids, series, ages, memory_bytes: 0, serials: 0 }
+        Self { limits, ids, series, ages, memory_bytes: 0, serials: 0, trained: Trained::default() }
     }
 
     /// An object was written whole; an upload in parts, when it was completed. Says which checkpoint it belongs to.
@@ -153,7 +157,9 @@ impl Checkpoints {
     /// A listing found an object that was written then. What lies between checkpoints that are found may have been deleted, so that their
     /// intervals say nothing.
     pub fn listed(&mut self, at_us: u64, bucket: u64, key: &str, bytes: u64) -> Option<GroupId> {
-        let Some(place) = layout::place(key) else {
+        let place = layout::place(key);
+        self.trained.note(bucket, key, place.as_ref());
+        let Some(place) = place else {
             if let Some(parent) = layout::pointer(key) {
                 self.point(at_us, bucket, parent);
             }
@@ -182,7 +188,7 @@ impl Checkpoints {
     /// Whether a key says something of checkpoints: all others need not be told of.
     #[must_use]
     pub fn may_have(key: &str) -> bool {
-        layout::place(key).is_some() || layout::pointer(key).is_some()
+        layout::place(key).is_some() || layout::pointer(key).is_some() || standing::is_state(key)
     }
 
     /// The prefixes of checkpoints that a key would belong to, by its name alone: that of its own one, or else, of what has none, the folders
@@ -225,6 +231,7 @@ impl Checkpoints {
 
     /// An object was deleted.
     pub fn deleted(&mut self, bucket: u64, key: &str) {
+        self.trained.forget(bucket, key);
         let Some(place) = layout::place(key) else { return };
         let Some(id) = self.find(bucket, &place.series) else { return };
         let Some(group) = self.series.get_mut(&id).and_then(|it| it.groups.get_mut(place.prefix)) else {
@@ -271,11 +278,23 @@ impl Checkpoints {
     /// The checkpoint that a key belongs to, be the key there or not.
     #[must_use]
     pub fn group_of(&self, bucket: u64, key: &str) -> Option<Generation<'_>> {
-        let place = layout::place(key)?;
+        self.group_at(bucket, &layout::place(key)?)
+    }
+
+    fn group_at(&self, bucket: u64, place: &layout::Place<'_>) -> Option<Generation<'_>> {
         let id = self.find(bucket, &place.series)?;
         let series = self.series.get(&id)?;
         let group = series.groups.get(place.prefix)?;
         Some(series.view(id, group, series.generation(group)))
+    }
+
+    /// What rules want to know of a key, be it there or not.
+    #[must_use]
+    pub fn standing(&self, bucket: u64, key: &str) -> Standing {
+        let place = layout::place(key);
+        let group = place.as_ref().and_then(|place| self.group_at(bucket, place));
+        let file_type = self.trained.file_type(bucket, key, place.as_ref());
+        Standing { generation: group.and_then(|one| one.generation), file_type }
     }
 
     /// A checkpoint, if it is remembered.

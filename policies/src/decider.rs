@@ -7,17 +7,19 @@ mod known;
 mod plans;
 mod ranks;
 mod reach;
+mod reads;
 mod watched;
 
 pub use ranks::Rank;
 pub use reach::Prefetch;
+pub(crate) use reads::Reads;
 pub use watched::Watched;
 
 use crate::access::{Access, Op};
 use crate::block::touched;
 use crate::checkpoints::{self, Checkpoints};
 use crate::engine::{Advice, Engine, Keeping, Options, Seen};
-use crate::facts::AccessFacts;
+use crate::facts::{AccessFacts, OfKey};
 use crate::language::{
     Aspect, CachePolicy, Due, EffectiveRule, Fact, Facts, Phase, Priority, Program, Property, Stance, Wish,
     Word,
@@ -42,6 +44,7 @@ pub struct Decider {
     pub shadow: Shadow,
     /// What somebody wants to know to be left alone.
     pub watched: Watched,
+    reads: Reads,
     program: Arc<Program>,
     /// By rule of the program: whom copies are put down to.
     causes: Vec<Cause>,
@@ -49,6 +52,9 @@ pub struct Decider {
     plans: Vec<(u64, Box<str>)>,
 }
 
+/// Objects whose reads are counted: one for so many blocks that the engine remembers, and no more than a million.
+const BLOCKS_PER_COUNT: usize = 4;
+const COUNTED_MAX: usize = 1 << 20;
 /// Of one access of before so many blocks are followed.
 const RECALLED_MAX: usize = 1024;
 
@@ -82,6 +88,7 @@ impl Decider {
             outcomes,
             shadow: Shadow::new(options.capacity_bytes),
             watched: Watched::default(),
+            reads: Reads::new((options.blocks_max / BLOCKS_PER_COUNT).min(COUNTED_MAX)),
             program,
             plans: Vec::new(),
         }
@@ -127,6 +134,7 @@ impl Decider {
             self.watched.touch(access.at_us, access.bucket, access.key);
         }
         let seen = self.engine.observe(access);
+        self.count(seen, access);
         let checkpoint = match access.op {
             Op::Read => None,
             Op::Write => self.checkpoints.wrote(access.at_us, access.bucket, access.key, access.size),
@@ -141,6 +149,21 @@ impl Decider {
         seen
     }
 
+    /// Counts a read of an object: one that begins with its first byte, or with the end, where some formats have what is read first.
+    fn count(&mut self, seen: Seen, access: &Access<'_>) {
+        let id = self.engine.block_id(access.bucket, access.key, 0);
+        match access.op {
+            Op::Read if seen.begins(access) => self.reads.count(id),
+            Op::Read => {}
+            Op::Write | Op::Delete => self.reads.forget(id),
+        }
+    }
+
+    /// What is known of an object by its key.
+    fn of_key(&self, bucket: u64, key: &str) -> OfKey<'_> {
+        OfKey { standing: self.checkpoints.standing(bucket, key), reads: Some(&self.reads) }
+    }
+
     /// Has `ask` with all that is known of an access.
     pub fn with_facts<T>(
         &self,
@@ -149,9 +172,8 @@ impl Decider {
         rest: &dyn Facts,
         ask: impl FnOnce(&dyn Facts) -> T,
     ) -> T {
-        let checkpoint = self.checkpoints.group_of(access.bucket, access.key);
-        let engine = (&self.engine, seen);
-        ask(&AccessFacts::new(access, engine, &self.workloads, checkpoint, &self.program, rest))
+        let (of_key, engine) = (self.of_key(access.bucket, access.key), (&self.engine, seen));
+        ask(&AccessFacts::new(access, engine, &self.workloads, of_key, &self.program, rest))
     }
 
     /// What the rules want for an access, if they have to be asked: not where all there is to be read is one block, which is kept. Where any copies

@@ -99,13 +99,21 @@ impl Seen {
     pub const fn at(self, at_us: u64) -> Self {
         Self { now_us: at_us, ..self }
     }
+
+    /// Whether it begins to read an object: with the first byte, or with the end of it, which goes on nowhere.
+    #[must_use]
+    pub const fn begins(self, access: &Access<'_>) -> bool {
+        access.range.start == 0 || (!self.goes_on && access.range.end >= access.size)
+    }
 }
 
 /// How far a job is with a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passes {
-    /// Passes that it has been through.
+    /// Passes that it has been through and has come back from.
     pub whole: u32,
+    /// Passes that are over: also the one that it is in, once it has read as much in it as in the last whole one.
+    pub over: u32,
     /// When the one that it is in began.
     pub began_us: u64,
     /// Blocks of the last whole one.
@@ -391,7 +399,13 @@ impl Engine {
     pub fn passes(&self, seen: Seen) -> Option<Passes> {
         let dataset = self.datasets.get(&self.names.root(seen.dataset))?;
         let job = &dataset.jobs[self.place(seen, dataset)?];
-        Some(Passes { whole: job.passes, began_us: job.started_us(), blocks: job.blocks, read: job.reads })
+        Some(Passes {
+            whole: job.passes,
+            over: job.passes_over(),
+            began_us: job.started_us(),
+            blocks: job.blocks,
+            read: job.reads,
+        })
     }
 
     /// Ids of the blocks that were evicted since this was asked.
@@ -406,7 +420,10 @@ impl Engine {
         let place = streams.job(seen.stream).and_then(|job| dataset.place(job));
         let Some(first) = place.or_else(|| dataset.together(seen.family)) else { return };
         let is_new = dataset.readers(&table[slot]) >> first & 1 == 0;
-        if touch == Touch::Within && !is_new {
+        if touch != Touch::First && !is_new {
+            if touch == Touch::Again {
+                dataset.note_again(place, seen.family);
+            }
             return;
         }
         let passes = dataset.jobs[first].passes;

@@ -4,11 +4,33 @@
 //! made up: what is not known is no fact, but for what a dataset shows of its objects where nothing is known of one.
 
 use crate::access::Access;
-use crate::checkpoints::{Generation, model_file_kind};
+use crate::checkpoints::{Standing, model_file_kind};
+use crate::decider::Reads;
 use crate::engine::{Engine, Order, Pattern, Seen};
+use crate::file_types::file_type;
 use crate::language::{AccessPattern, Fact, Facts, FileType, Program, Property, Word, fact_of_key};
 use crate::workloads::{Role, Set, Workload, Workloads, framework_names, frameworks};
 use std::time::Duration;
+
+/// What only a server knows of an object, and gives as facts of its own. Of itself it tells all that is of `system_context`.
+pub const OF_SERVER: [Property; 7] = [
+    Property::Bucket,
+    Property::Tags,
+    Property::Tag,
+    Property::Metadata,
+    Property::MetadataEntry,
+    Property::Age,
+    Property::Tier,
+];
+
+/// What is known of an object by its key, whoever asks for it.
+#[derive(Clone, Copy, Default)]
+pub struct OfKey<'a> {
+    /// What checkpoints tell of it.
+    pub standing: Standing,
+    /// How often objects were read, if that is counted.
+    pub(crate) reads: Option<&'a Reads>,
+}
 
 /// What is known of an access, to be asked by rules.
 pub struct AccessFacts<'a> {
@@ -18,21 +40,21 @@ pub struct AccessFacts<'a> {
     workloads: &'a Workloads,
     workload: Option<&'a Workload>,
     set: Option<&'a Set>,
-    checkpoint: Option<Generation<'a>>,
-    file_type: Option<FileType>,
+    of_key: OfKey<'a>,
+    file_type: FileType,
     frameworks: Vec<&'a str>,
     rest: &'a dyn Facts,
 }
 
 impl<'a> AccessFacts<'a> {
-    /// The facts of an access that the engine and the workloads were told of; `checkpoint` is the one that its key belongs to. `rest` is what the
+    /// The facts of an access that the engine and the workloads were told of, and what is known of its key. `rest` is what the
     /// server knows; where both know something, what it says holds.
     #[must_use]
     pub fn new(
         access: &'a Access<'a>,
         (engine, seen): (&'a Engine, Seen),
         workloads: &'a Workloads,
-        checkpoint: Option<Generation<'a>>,
+        of_key: OfKey<'a>,
         program: &'a Program,
         rest: &'a dyn Facts,
     ) -> Self {
@@ -44,18 +66,20 @@ impl<'a> AccessFacts<'a> {
             _ => frameworks(program, access.key, None),
         };
         let frameworks = framework_names(program, bits).collect();
-        let named = || set.map_or_else(|| program.file_type(access.key), |set| set.file_type);
-        let file_type = if checkpoint.is_some() { Some(FileType::Checkpoint) } else { named() };
-        Self { access, engine, seen, workloads, workload, set, checkpoint, file_type, frameworks, rest }
+        // The names of a dataset differ in numbers only, unless it is all that is below a folder.
+        let described = set.filter(|set| !(set.name.is_empty() || set.name.ends_with('/')));
+        let hinted = described.map_or_else(|| program.file_type(access.key), |set| set.file_type);
+        let file_type = file_type(of_key.standing.file_type, hinted, access.key);
+        Self { access, engine, seen, workloads, workload, set, of_key, file_type, frameworks, rest }
     }
 
     fn of_file(&self, property: Property) -> Option<Fact<'_>> {
         match property {
             Property::Size => Some(Fact::Bytes(self.access.size)),
-            Property::Type => self.file_type.map(|one| Fact::Text(one.name())),
+            Property::Type => Some(Fact::Text(self.file_type.name())),
             Property::ModelFileKind => model_file_kind(self.access.key).map(|kind| Fact::Text(kind.name())),
             Property::CheckpointGeneration => {
-                self.checkpoint.and_then(|it| it.generation).map(|number| Fact::Number(number.into()))
+                self.of_key.standing.generation.map(|number| Fact::Number(number.into()))
             }
             _ => fact_of_key(self.access.key, property),
         }
@@ -69,7 +93,14 @@ impl<'a> AccessFacts<'a> {
             Property::Recency => {
                 self.set?.recency_us(now_us).map(|us| Fact::Duration(Duration::from_micros(us)))
             }
-            Property::EpochCount => self.set.map(|set| Fact::Number(set.passes.into())),
+            Property::EpochCount => {
+                let over = self.engine.passes(self.seen).map_or(0, |passes| passes.over);
+                self.set.map(|set| Fact::Number(set.epochs.max(over).into()))
+            }
+            Property::Reads => {
+                let id = self.engine.block_id(self.access.bucket, self.access.key, 0);
+                self.of_key.reads?.of(id).map(|reads| Fact::Number(reads as f64))
+            }
             Property::Dataset => self.set.map(|set| Fact::Text(&set.name)),
             Property::Workloads => {
                 let readers = self.workloads.readers(self.engine.dataset_number(self.seen), now_us);
@@ -92,18 +123,28 @@ impl<'a> AccessFacts<'a> {
             Some(Pattern::Epochs(Order::ShardShuffled)) => AccessPattern::ShardShuffled,
             Some(Pattern::Epochs(Order::Ranged)) => AccessPattern::Ranged,
             Some(Pattern::OnePass) => AccessPattern::OnePass,
-            Some(Pattern::Skewed) => AccessPattern::Skewed,
+            Some(Pattern::Skewed) => self.pattern_without_order(),
             // What was written and not read yet may be anything that its name does not say it is not.
             Some(Pattern::Checkpoint) if self.is_of_else() => AccessPattern::Unknown,
             Some(Pattern::Checkpoint) => AccessPattern::Checkpoint,
             Some(Pattern::Validation) => AccessPattern::Validation,
+            None if self.set.is_some_and(Set::is_in_groups) => AccessPattern::Batch,
             None => AccessPattern::Unknown,
+        }
+    }
+
+    /// What is read again and again without passes: some of it much more often than the rest, unless it is clear that it is not so.
+    fn pattern_without_order(&self) -> AccessPattern {
+        match self.set {
+            Some(set) if set.is_even() && set.is_in_groups() => AccessPattern::Batch,
+            Some(set) if set.is_even() => AccessPattern::Random,
+            _ => AccessPattern::Skewed,
         }
     }
 
     /// Whether its name says that it is no part of a model.
     fn is_of_else(&self) -> bool {
-        self.file_type.is_some_and(|one| !matches!(one, FileType::Checkpoint | FileType::Model))
+        matches!(self.file_type, FileType::Shard | FileType::Sample | FileType::Index)
     }
 
     fn of_workload(&self, property: Property) -> Option<Fact<'_>> {
@@ -137,3 +178,6 @@ impl Facts for AccessFacts<'_> {
             .or_else(|| self.of_workload(property))
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

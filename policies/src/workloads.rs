@@ -6,6 +6,7 @@
 //! forgotten. What a crash loses is found again from the next requests; no byte depends on it.
 
 mod loads;
+mod manner;
 mod phase;
 mod rate;
 mod set;
@@ -258,13 +259,14 @@ impl Workloads {
 
     /// The totals, as of now; `decisions` were taken.
     #[must_use]
-    pub fn totals(&self, now_us: u64, decisions: u64) -> Totals {
+    pub fn totals(&self, engine: &Engine, now_us: u64, decisions: u64) -> Totals {
+        let epochs = self.iter().map(|it| u64::from(it.epochs_now(engine, now_us)));
         let active: Vec<&Workload> = self.iter().filter(|it| self.is_active(it, now_us)).collect();
         let in_phase = |phase: &Phase| active.iter().filter(|it| it.phase == Some(*phase)).count();
         Totals {
             workloads: self.workloads.len(),
             active: active.len(),
-            epochs: self.forgotten.0 + self.iter().map(|it| u64::from(it.epochs)).sum::<u64>(),
+            epochs: self.forgotten.0 + epochs.sum::<u64>(),
             batches: self.forgotten.1 + self.iter().map(|it| it.batches).sum::<u64>(),
             decisions,
             phases: Phase::ALL.iter().map(|phase| (*phase, in_phase(phase))).collect(),

@@ -246,7 +246,7 @@ fn explained(program: &Program, version: u64, facts: &dyn Facts, object: ObjectI
 
 fn known_facts(facts: &dyn Facts) -> Vec<FactInfo> {
     let known = PROPERTIES.iter().filter(|row| !row.is_named()).filter_map(|row| {
-        let value = facts.fact(row.property, "")?.to_value().to_string();
+        let value = facts.fact(row.property, "")?.to_value()?.to_string();
         Some(FactInfo { property: row.word.to_owned(), value })
     });
     known.collect()

@@ -47,12 +47,14 @@ impl Admin {
             Some(_) => Some(Tier::Upstream),
             None => self.tier_of(bucket.bucket_id(), key, object)?,
         };
+        let are_known = bucket.binding.is_none() || !object.tags.is_empty();
         Ok(KnownObject {
             bucket: bucket.name.clone(),
             key: key.as_str().to_owned(),
             size: object.size,
             modified: (object.modified_ms > 0).then(|| object.modified()),
-            tags: pairs(&object.tags),
+            // Who is asked for a description of an object does not tell its tags.
+            tags: are_known.then(|| pairs(&object.tags)),
             metadata: pairs(&object.metadata),
             tier,
         })

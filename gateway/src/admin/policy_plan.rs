@@ -241,12 +241,13 @@ impl Admin {
             let unread = Unread { bucket, key, size: object.size, number: 0 };
             *heard += u64::from(*hearing);
             self.keeper.ask(|decider, now_us| {
-                let group = decider.checkpoints.group_of(bucket, key);
-                let checkpoint = group.map(|one| (one.prefix, one.generation));
+                let prefix = decider.checkpoints.group_of(bucket, key).map(|one| one.prefix);
+                let standing = decider.checkpoints.standing(bucket, key);
                 decider.with_facts_of(now_us, &unread, |access| {
                     let idle = object.idle(looked.read, access, now);
                     let access = Some(access);
-                    let of = Subject { bucket, object, checkpoint, access, idle, system: &system, now };
+                    let system = &system;
+                    let of = Subject { bucket, object, prefix, standing, access, idle, system, now };
                     if *hearing { plan.hear(&of) } else { plan.look(&of) }
                 });
             });

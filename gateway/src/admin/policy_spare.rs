@@ -9,7 +9,7 @@ use mlgw_common::ObjectKey;
 use mlgw_metadata::ReadError;
 use mlgw_metadata::schema::{Bucket, BucketState};
 use mlgw_policies::at_rest::claims_of;
-use mlgw_policies::checkpoints::{Generation, SeriesId};
+use mlgw_policies::checkpoints::{Generation, SeriesId, Standing};
 use mlgw_policies::language::{ActionKind, Program, Wish, resolve};
 
 /// Files of a checkpoint that rules are asked about.
@@ -76,8 +76,8 @@ impl Admin {
             let Some(object) = found.filter(|object| !object.delete_marker) else { continue };
             let at_rest = self.known(bucket, key, &object)?;
             let rest = &ObjectFacts::new(program, &at_rest, &system, now);
-            let checkpoint = self.generation(bucket.id, key.as_str());
-            let resolved = resolve(program.due(&InCheckpoint { checkpoint, rest }));
+            let standing = self.standing(bucket.id, key.as_str());
+            let resolved = resolve(program.due(&InCheckpoint { standing, rest }));
             for (target, claim) in claims_of(program, resolved.done.iter()) {
                 let by_person = is_of_person(program, claim.by.rank);
                 let entry = |name: &str| {
@@ -100,8 +100,8 @@ impl Admin {
         Ok(())
     }
 
-    /// Of a key of a checkpoint, the generation of that if it is complete.
-    pub(super) fn generation(&self, bucket: u64, key: &str) -> Option<Option<u32>> {
-        self.keeper.ask(|decider, _| decider.checkpoints.group_of(bucket, key).map(|one| one.generation))
+    /// What checkpoints tell of a key.
+    pub(super) fn standing(&self, bucket: u64, key: &str) -> Standing {
+        self.keeper.ask(|decider, _| decider.checkpoints.standing(bucket, key))
     }
 }

@@ -170,7 +170,7 @@ pub(super) async fn list(
     let (taken, totals) = admin.keeper.ask(|decider, now_us| {
         let newest = newest(decider, |_| true);
         let taken: Vec<_> = newest.into_iter().take(limit).map(|one| take(decider, one, now_us)).collect();
-        (taken, decider.workloads.totals(now_us, 0))
+        (taken, decider.workloads.totals(&decider.engine, now_us, 0))
     });
     let names = admin.bucket_names();
     let workloads = taken.into_iter().map(|one| admin.told(one, &names)).collect();
@@ -214,7 +214,7 @@ fn take(decider: &Decider, workload: &Workload, now_us: u64) -> Taken {
         sets: workload.sets.iter().map(set).collect(),
         checkpoint: checkpoint.map(|group| (group.bucket, group.prefix.to_owned())),
         frameworks: framework_names(decider.program(), workload.frameworks()).map(str::to_owned).collect(),
-        workload: workload.clone(),
+        workload: workload.caught_up(&decider.engine, now_us),
         now_us,
     }
 }
@@ -243,7 +243,7 @@ impl Admin {
             keys,
             reads: set.reads.into(),
             bytes: set.bytes,
-            passes: set.passes.into(),
+            passes: set.epochs.into(),
             last_read: self.time(set.last_us),
         };
         WorkloadInfo {
@@ -303,7 +303,7 @@ impl Admin {
     }
 
     pub(super) fn workload_families(&self) -> Vec<Family> {
-        let totals = self.keeper.ask(|decider, now_us| decider.workloads.totals(now_us, 0));
+        let totals = self.keeper.ask(|decider, now_us| decider.workloads.totals(&decider.engine, now_us, 0));
         let totals = self.totals(totals);
         let mut count = Family::new(WORKLOADS);
         for PhaseCount { phase, workloads } in &totals.phases {

@@ -6,6 +6,7 @@
 use super::place::SystemFacts;
 use mlgw_common::Timestamp;
 use mlgw_policies::checkpoints::model_file_kind;
+use mlgw_policies::file_type_by_key;
 use mlgw_policies::language::{Fact, Facts, FileType, Program, Property, Tier, Word as _, fact_of_key};
 use std::time::Duration;
 
@@ -20,8 +21,8 @@ pub struct KnownObject {
     pub size: u64,
     /// When it was written, if that is known.
     pub modified: Option<Timestamp>,
-    /// Its tags.
-    pub tags: Vec<(String, String)>,
+    /// Its tags; none when they are not known, as those that only an origin keeps.
+    pub tags: Option<Vec<(String, String)>>,
     /// Its user metadata.
     pub metadata: Vec<(String, String)>,
     /// The fastest tier that has it, as far as its first bytes tell.
@@ -51,8 +52,8 @@ pub struct ObjectFacts<'a> {
     system: &'a SystemFacts,
     now: Timestamp,
     frameworks: Vec<&'a str>,
-    file_type: Option<FileType>,
-    tags: Vec<&'a str>,
+    file_type: FileType,
+    tags: Option<Vec<&'a str>>,
     metadata: Vec<&'a str>,
     /// How it is read and by whom, from whoever watches that; without it nothing of `access_pattern` and `workload_context` is known
     /// but the frameworks that the key speaks for. What it knows of the object itself is taken before what is known at rest.
@@ -68,14 +69,16 @@ impl<'a> ObjectFacts<'a> {
         system: &'a SystemFacts,
         now: Timestamp,
     ) -> Self {
-        let names = |pairs: &'a [(String, String)]| pairs.iter().map(|(name, _)| name.as_str()).collect();
+        let names = |pairs: &'a [(String, String)]| -> Vec<&'a str> {
+            pairs.iter().map(|(name, _)| name.as_str()).collect()
+        };
         Self {
             object,
             system,
             now,
             frameworks: program.detect(&object.key, None, None).map(|(name, _)| name).collect(),
-            file_type: program.file_type(&object.key),
-            tags: names(&object.tags),
+            file_type: file_type_by_key(program, &object.key),
+            tags: object.tags.as_deref().map(names),
             metadata: names(&object.metadata),
             access: None,
         }
@@ -87,9 +90,12 @@ impl<'a> ObjectFacts<'a> {
             Property::Bucket => Some(Fact::Text(&object.bucket)),
             Property::Size => Some(Fact::Bytes(object.size)),
             Property::ModelFileKind => model_file_kind(&object.key).map(|kind| Fact::Text(kind.name())),
-            Property::Type => self.file_type.map(|one| Fact::Text(one.name())),
-            Property::Tags => Some(Fact::List(&self.tags)),
-            Property::Tag => value_of(&object.tags, name),
+            Property::Type => Some(Fact::Text(self.file_type.name())),
+            Property::Tags => Some(self.tags.as_ref().map_or(Fact::Unknown, |tags| Fact::List(tags))),
+            Property::Tag => match &object.tags {
+                Some(tags) => value_of(tags, name),
+                None => Some(Fact::Unknown),
+            },
             Property::Metadata => Some(Fact::List(&self.metadata)),
             Property::MetadataEntry => value_of(&object.metadata, name),
             Property::Age => {
@@ -119,9 +125,12 @@ impl Facts for ObjectFacts<'_> {
 #[cfg(test)]
 mod tests {
     use super::{KnownObject, ObjectFacts};
-    use crate::policies::place::SystemFacts;
+    use crate::policies::place::{Place, SystemFacts};
     use mlgw_common::Timestamp;
-    use mlgw_policies::language::{Fact, FactList, Facts as _, Program, Property, Tier};
+    use mlgw_policies::facts::OF_SERVER;
+    use mlgw_policies::language::{
+        ConditionType, Environment, Fact, FactList, Facts as _, PROPERTIES, Program, Property, Tier,
+    };
     use std::time::Duration;
 
     fn object() -> KnownObject {
@@ -130,7 +139,7 @@ mod tests {
             key: "train/imagenet-000001.tar".into(),
             size: 7,
             modified: Some(Timestamp(1000)),
-            tags: vec![("team".into(), "vision".into())],
+            tags: Some(vec![("team".into(), "vision".into())]),
             metadata: vec![("epoch".into(), "3".into())],
             tier: Some(Tier::Cold),
         }
@@ -140,7 +149,8 @@ mod tests {
     fn an_object_at_rest_says_what_the_catalogue_knows_and_its_key_hints_at() {
         let (program, object, system) = (Program::built_in().unwrap(), object(), SystemFacts::default());
         let facts = ObjectFacts::new(&program, &object, &system, Timestamp(61_000));
-        let fact = |property, name| facts.fact(property, name).map(|fact| fact.to_value().to_string());
+        let fact =
+            |property, name| facts.fact(property, name).and_then(|fact| Some(fact.to_value()?.to_string()));
         let is = |property, name, expected: &str| {
             assert_eq!(fact(property, name).as_deref(), Some(expected), "{property:?}");
         };
@@ -155,6 +165,42 @@ mod tests {
         assert_eq!((fact(Property::Tag, "other"), fact(Property::Frequency, "")), (None, None));
         let Some(Fact::List(frameworks)) = facts.fact(Property::Framework, "") else { panic!() };
         assert!(frameworks.contains(&"webdataset"), "{frameworks:?}");
+    }
+
+    #[test]
+    fn all_is_told_that_only_a_server_knows() {
+        let place = Place { environment: Some(Environment::Staging), gpu_count: Some(1), memory_bytes: 1 };
+        let system = SystemFacts {
+            place,
+            hot_fill: Some(1.0),
+            cold_fill: Some(1.0),
+            copies_fill: Some(1.0),
+            memory_fill: Some(1.0),
+            bandwidth: Some(1),
+            upstream_latency: Some(Duration::from_millis(1)),
+        };
+        let (program, object) = (Program::built_in().unwrap(), object());
+        let facts = ObjectFacts::new(&program, &object, &system, Timestamp(61_000));
+        let named = |property| match property {
+            Property::Tag => "team",
+            Property::MetadataEntry => "epoch",
+            _ => "",
+        };
+        let of_system = PROPERTIES.iter().filter(|row| row.of == ConditionType::SystemContext);
+        for property in of_system.map(|row| row.property).chain(OF_SERVER) {
+            let told = facts.fact(property, named(property));
+            assert!(told.is_some_and(|fact| fact != Fact::Unknown), "{property:?}");
+        }
+    }
+
+    #[test]
+    fn of_tags_that_only_an_origin_keeps_nothing_holds() {
+        let program = Program::built_in().unwrap();
+        let (object, system) = (KnownObject { tags: None, ..object() }, SystemFacts::default());
+        let facts = ObjectFacts::new(&program, &object, &system, Timestamp(0));
+        assert_eq!(facts.fact(Property::Tags, ""), Some(Fact::Unknown));
+        assert_eq!(facts.fact(Property::Tag, "team"), Some(Fact::Unknown));
+        assert_eq!(facts.fact(Property::MetadataEntry, "team"), None, "metadata comes along");
     }
 
     #[test]

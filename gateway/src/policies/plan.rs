@@ -10,7 +10,7 @@ use super::place::SystemFacts;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::PLAN_EXAMPLES;
 use mlgw_policies::at_rest::{Area, Areas, By, Claim, Deeds, Move, is_at_rest};
-use mlgw_policies::checkpoints::Checkpoints;
+use mlgw_policies::checkpoints::{Checkpoints, Standing};
 use mlgw_policies::language::{
     ActionKind, ConditionType, Due, EffectiveRule, Fact, Facts, Program, Property, Resolved, Stance, Target,
     Tier, Wish, resolve,
@@ -52,8 +52,10 @@ pub struct Subject<'a> {
     pub bucket: u64,
     /// The object at rest.
     pub object: &'a KnownObject,
-    /// Of one that is of a checkpoint, the prefix of that, and its generation if it is complete.
-    pub checkpoint: Option<(&'a str, Option<u32>)>,
+    /// The prefix of the checkpoint that it is of.
+    pub prefix: Option<&'a str>,
+    /// What checkpoints tell of it.
+    pub standing: Standing,
     /// How it is read, from whoever watches that.
     pub access: Option<&'a dyn Facts>,
     /// How long it was not read.
@@ -171,7 +173,7 @@ impl Side {
     fn with<T>(&self, of: &Subject<'_>, ask: impl FnOnce(&dyn Facts) -> T) -> T {
         let mut rest = ObjectFacts::new(&self.program, of.object, of.system, of.now);
         rest.access = of.access;
-        ask(&InCheckpoint { checkpoint: of.checkpoint.map(|(_, generation)| generation), rest: &rest })
+        ask(&InCheckpoint { standing: of.standing, rest: &rest })
     }
 
     fn hear(&mut self, of: &Subject<'_>) {
@@ -232,8 +234,7 @@ impl Subject<'_> {
         if *target == Target::Object || kind == ActionKind::Retain || !is_at_rest(kind) {
             return None;
         }
-        let checkpoint = self.checkpoint.map(|(prefix, _)| prefix);
-        Area::of(target, self.bucket, self.dataset().as_deref(), checkpoint)
+        Area::of(target, self.bucket, self.dataset().as_deref(), self.prefix)
     }
 }
 
@@ -340,7 +341,8 @@ mod tests {
     use crate::policies::facts::KnownObject;
     use crate::policies::place::SystemFacts;
     use mlgw_common::Timestamp;
-    use mlgw_policies::language::{Fact, FactList, PolicyFile, Program, Property, Stance, Tier};
+    use mlgw_policies::checkpoints::Standing;
+    use mlgw_policies::language::{Fact, FactList, FileType, PolicyFile, Program, Property, Stance, Tier};
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -357,7 +359,8 @@ mod tests {
 
     fn subject<'a>(object: &'a KnownObject, system: &'a SystemFacts) -> Subject<'a> {
         let now = Timestamp(0);
-        Subject { bucket: 1, object, checkpoint: None, access: None, idle: IDLE, system, now }
+        let standing = Standing::default();
+        Subject { bucket: 1, object, prefix: None, standing, access: None, idle: IDLE, system, now }
     }
 
     /// Looks at objects, after all of them were heard about, as a plan is made.
@@ -367,8 +370,9 @@ mod tests {
             for (key, tier, generation) in objects {
                 let object = object(key, *tier);
                 let prefix = key.rsplit_once('/').map(|(prefix, _)| format!("{prefix}/"));
-                let checkpoint = prefix.as_deref().map(|prefix| (prefix, *generation));
-                let of = Subject { checkpoint, ..subject(&object, &system) };
+                let file_type = prefix.as_ref().map(|_| FileType::Checkpoint);
+                let standing = Standing { generation: *generation, file_type };
+                let of = Subject { prefix: prefix.as_deref(), standing, ..subject(&object, &system) };
                 if is_heard { plan.look(&of) } else { plan.hear(&of) }
             }
         }

@@ -86,7 +86,7 @@ fn of(program: &Program, new: &Coming<'_>, system: &SystemFacts, now: Timestamp)
         key: new.key.as_str().to_owned(),
         size: new.size.unwrap_or(0),
         modified: Some(now),
-        tags: owned(new.tags),
+        tags: Some(owned(new.tags)),
         metadata: owned(new.metadata),
         tier: None,
     };

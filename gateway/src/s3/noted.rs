@@ -12,8 +12,8 @@ use crate::policies::Policies;
 use http::header::{CONTENT_LENGTH, USER_AGENT};
 use mlgw_common::limits::INLINE_READ_BYTES_MAX;
 use mlgw_common::{BucketId, ObjectKey, Timestamp};
-use mlgw_metadata::schema::{ObjectVersion, Pair};
-use mlgw_policies::language::{ConditionType, Fact, Facts, Property};
+use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
+use mlgw_policies::language::{ConditionType, Fact, Facts, Property, Tier, Word as _};
 use mlgw_policies::workloads::Identity;
 use mlgw_policies::{Caller, Op, Rank};
 use mlgw_tiering::policy::{self, Asking};
@@ -52,7 +52,7 @@ pub(super) fn identity(request: &Request<'_>) -> Identity {
 
 /// What is known of an object that is read, and of the server, for rules.
 pub(super) struct About<'a> {
-    bucket: &'a str,
+    bucket: &'a Bucket,
     object: &'a ObjectVersion,
     now: Timestamp,
     policies: &'a Policies,
@@ -64,12 +64,19 @@ pub(super) struct About<'a> {
 impl<'a> About<'a> {
     pub(super) fn new(
         gateway: &'a Gateway,
-        bucket: &'a str,
+        bucket: &'a Bucket,
         object: &'a ObjectVersion,
         now: Timestamp,
     ) -> Self {
         let (tags, metadata) = (OnceCell::new(), OnceCell::new());
         Self { bucket, object, now, policies: &gateway.policies, tags, metadata }
+    }
+}
+
+impl About<'_> {
+    /// Whether its tags are here: who is asked for an object of a bound bucket does not tell them.
+    fn knows_tags(&self) -> bool {
+        self.bucket.binding.is_none() || !self.object.tags.is_empty()
     }
 }
 
@@ -84,9 +91,11 @@ fn value_of<'a>(pairs: &'a [Pair], name: &str) -> Option<Fact<'a>> {
 impl Facts for About<'_> {
     fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
         match property {
-            Property::Bucket => Some(Fact::Text(self.bucket)),
+            Property::Bucket => Some(Fact::Text(&self.bucket.name)),
+            Property::Tags | Property::Tag if !self.knows_tags() => Some(Fact::Unknown),
             Property::Tags => Some(Fact::List(self.tags.get_or_init(|| names(&self.object.tags)))),
             Property::Tag => value_of(&self.object.tags, name),
+            Property::Tier if self.bucket.binding.is_some() => Some(Fact::Text(Tier::Upstream.name())),
             Property::Metadata => {
                 Some(Fact::List(self.metadata.get_or_init(|| names(&self.object.metadata))))
             }
@@ -109,7 +118,7 @@ pub(super) fn read(
     range: Range<u64>,
 ) -> Option<Rank> {
     let identity = || identity(request);
-    let about = About::new(gateway, &found.bucket.name, &found.object, request.now);
+    let about = About::new(gateway, &found.bucket, &found.object, request.now);
     let may_wait = may_wait(gateway, &range);
     let asking = Asking { caller: caller(request), identity: &identity, about: &about, may_wait };
     let (bucket, size) = (found.bucket.bucket_id(), found.object.size);

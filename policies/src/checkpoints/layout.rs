@@ -84,7 +84,7 @@ pub(super) struct Place<'k> {
 
 /// A step in a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Step {
+pub(super) struct Step {
     value: u64,
     /// Behind the last number that belongs to a word for steps.
     end: usize,
@@ -112,7 +112,7 @@ const STEP_WORDS: [(&str, bool); 13] = [
 const RUN_WORDS: [&str; 12] =
     ["rank", "seed", "fold", "trial", "run", "exp", "lr", "wd", "bs", "gpu", "node", "worker"];
 /// Words that number other things in names of folders.
-const NOT_OF_FOLDERS: [&str; 2] = ["model", "weights"];
+pub(super) const NOT_OF_FOLDERS: [&str; 2] = ["model", "weights"];
 /// Numbers of more digits are dates or hashes.
 const STEP_DIGITS_MAX: usize = 12;
 /// How files that hold tensors end.
@@ -343,7 +343,7 @@ pub(super) fn shard(name: &str) -> Option<(usize, u32)> {
 }
 
 /// The step that a name carries; where it carries an epoch besides, that is not it.
-fn step_of(name: &str, not: &[&str]) -> Option<Step> {
+pub(super) fn step_of(name: &str, not: &[&str]) -> Option<Step> {
     let bytes = name.as_bytes();
     let run = |at: usize, is: fn(&u8) -> bool| at + bytes[at..].iter().take_while(|byte| is(byte)).count();
     let (mut at, mut end, mut is_strong) = (0, 0, false);

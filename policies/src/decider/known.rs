@@ -3,17 +3,17 @@
 use super::Decider;
 use crate::access::{Access, Caller, Op};
 use crate::engine::{KeptBlocks, Unread};
-use crate::facts::AccessFacts;
-use crate::language::{Fact, Facts, FileType, NoFacts, Property, Word as _};
+use crate::facts::{AccessFacts, OfKey};
+use crate::language::{Fact, Facts, NoFacts, Property, Word as _};
 
 impl Decider {
-    /// Has `ask` with the facts of an object as those see it who read its dataset last; with nothing but its checkpoint, when none of its dataset was ever asked for. The
+    /// Has `ask` with the facts of an object as those see it who read its dataset last; with nothing but what its key tells, when none of its dataset was ever asked for. The
     /// number of its block says nothing. What somebody else knows is not among them.
     pub fn with_facts_of<T>(&self, now_us: u64, object: &Unread<'_>, ask: impl FnOnce(&dyn Facts) -> T) -> T {
         let Unread { bucket, key, size, .. } = *object;
-        let checkpoint = self.checkpoints.group_of(bucket, key);
+        let of_key = self.of_key(bucket, key);
         let Some(number) = self.engine.find_dataset(bucket, key) else {
-            return ask(&OfCheckpoint(checkpoint.and_then(|it| it.generation)));
+            return ask(&of_key);
         };
         let reader = self.workloads.last_reader(number, &self.engine);
         let family = reader.map_or(0, |(family, _)| family);
@@ -22,7 +22,7 @@ impl Decider {
         let access = Access { at_us: now_us, caller, bucket, key, op: Op::Read, size, range: 0..0 };
         let seen = self.engine.unseen(now_us, number, family, callers);
         let (engine, program) = ((&self.engine, seen), &*self.program);
-        ask(&AccessFacts::new(&access, engine, &self.workloads, checkpoint, program, &NoFacts))
+        ask(&AccessFacts::new(&access, engine, &self.workloads, of_key, program, &NoFacts))
     }
 
     /// What is kept of an object, of which at most so many blocks are looked for.
@@ -32,14 +32,14 @@ impl Decider {
     }
 }
 
-/// What is known of a file of a checkpoint that nobody has asked for: its generation, if it is of a complete one.
-struct OfCheckpoint(Option<u32>);
-
-impl Facts for OfCheckpoint {
+/// What is known of an object of whose dataset nobody has asked for anything: what checkpoints tell of it.
+impl Facts for OfKey<'_> {
     fn fact(&self, property: Property, _: &str) -> Option<Fact<'_>> {
         match property {
-            Property::CheckpointGeneration => self.0.map(|number| Fact::Number(number.into())),
-            Property::Type => self.0.map(|_| Fact::Text(FileType::Checkpoint.name())),
+            Property::CheckpointGeneration => {
+                self.standing.generation.map(|number| Fact::Number(number.into()))
+            }
+            Property::Type => self.standing.file_type.map(|one| Fact::Text(one.name())),
             _ => None,
         }
     }
@@ -82,12 +82,14 @@ mod tests {
         let fact = |key: &str, property| {
             let object = Unread { bucket: 1, key, size: 9, number: 0 };
             decider.with_facts_of(now_us, &object, |facts| {
-                facts.fact(property, "").map(|fact| fact.to_value().to_string())
+                facts.fact(property, "").and_then(|fact| Some(fact.to_value()?.to_string()))
             })
         };
         let is = |key, property, expected: Option<&str>| {
             assert_eq!(fact(key, property).as_deref(), expected, "{key} {property:?}");
         };
+        is("a/train/7.jpg", Property::Reads, Some("4"));
+        is("a/train/999.jpg", Property::Reads, None);
         is("a/train/7.jpg", Property::WorkloadName, Some("second"));
         is("a/train/7.jpg", Property::Phase, Some("training"));
         is("a/train/7.jpg", Property::Pattern, Some("sequential"));
@@ -104,5 +106,37 @@ mod tests {
             facts.fact(Property::Size, "") == Some(Fact::Bytes(9))
         });
         assert!(!known, "the same key of another bucket is another object");
+    }
+
+    #[test]
+    fn a_read_in_ranges_is_one_and_what_is_written_was_not_read() {
+        let options = Options { capacity_bytes: 1 << 30, blocks_max: 1 << 10, block_bytes: 8 << 20, seed: 7 };
+        let mut decider = Decider::new(options, Arc::new(Program::built_in().unwrap()));
+        let mut at_us = 0;
+        let mut is = |op, key: &str, range, expected: Option<f64>| {
+            at_us += 1000;
+            let (caller, size) = (Caller { id: 1, family: 1 }, 100);
+            let access = Access { at_us, caller, bucket: 1, key, op, size, range };
+            decider.observe(&access, Identity::default);
+            let object = Unread { bucket: 1, key, size, number: 0 };
+            let told = decider.with_facts_of(at_us, &object, |facts| {
+                facts.fact(Property::Reads, "").and_then(|it| it.size())
+            });
+            assert_eq!(told, expected, "{op:?} {key} {:?}", access.range);
+        };
+        is(Op::Write, "a/x.tar", 0..100, None);
+        for reads in 1..4 {
+            for begin in 0..10 {
+                is(Op::Read, "a/x.tar", begin * 10..begin * 10 + 10, Some(reads.into()));
+            }
+        }
+        is(Op::Write, "a/x.tar", 0..100, None);
+        is(Op::Read, "a/x.tar", 0..100, Some(1.0));
+        is(Op::Delete, "a/x.tar", 0..0, None);
+        // Columns behind a footer are of the read that began with it.
+        is(Op::Read, "a/y.parquet", 20..30, None);
+        is(Op::Read, "a/y.parquet", 92..100, Some(1.0));
+        is(Op::Read, "a/y.parquet", 40..60, Some(1.0));
+        is(Op::Read, "a/y.parquet", 92..100, Some(2.0));
     }
 }

@@ -169,6 +169,25 @@ fn nobody_is_asked_of_what_is_kept_where_nothing_is_kept_as_lru() {
 }
 
 #[test]
+fn rules_know_how_often_what_is_read_was_read() {
+    let mut mind = Mind::new(
+        50,
+        "
+version: 1
+settings: {cache: none}
+rules:
+  - id: again
+    conditions: [{type: access_pattern, property: reads, operator: greater_or_equal, value: 2}]
+    actions: [{type: cache, parameters: {policy: training-aware, priority: high}}]
+",
+    );
+    for expected in [(Keeping::Never, false), (Keeping::Weighed(4.0), false), (Keeping::AsBefore, true)] {
+        assert_eq!(mind.read("a/1", &NoFacts), expected);
+    }
+    assert_eq!(mind.read("a/2", &NoFacts).0, Keeping::Never);
+}
+
+#[test]
 fn a_workload_is_over_when_it_was_silent_as_long_as_the_setting_says() {
     let mut mind = Mind::new(8, "version: 1\nsettings: {workload_idle: 1m}\n");
     mind.read("train/0", &NoFacts);

@@ -223,6 +223,14 @@ impl Dataset {
         }
     }
 
+    /// A caller asks again for what it has asked for a moment ago, whose job has a place or not.
+    pub(super) fn note_again(&mut self, place: Option<usize>, family: u64) {
+        let together = self.together(family).filter(|together| Some(*together) != place);
+        for place in place.into_iter().chain(together) {
+            self.jobs[place].note_again();
+        }
+    }
+
     /// Callers of a family that go through the dataset together, again and again, are one job; who do not are not.
     fn judge_together(&mut self, table: &mut Table, lists: &mut Lists, place: usize) {
         let job = &mut self.jobs[place];

@@ -100,6 +100,11 @@ pub(super) struct Job {
     pub(super) blocks: u32,
     /// Passes that it has been through.
     pub(super) passes: u32,
+    /// Blocks that were asked for again at once since the last fresh one: requests that were sent twice, or a new pass that begins with what was read last.
+    again: u32,
+    /// How many that were when this pass began, and how many the last whole one was with its own.
+    skipped: u32,
+    length: u32,
     /// When it came, and when this pass began.
     pub(super) came_us: u64,
     started_us: u64,
@@ -136,6 +141,9 @@ impl Job {
             reads: 0,
             blocks: 0,
             passes: 0,
+            again: 0,
+            skipped: 0,
+            length: 0,
             came_us: now_us,
             started_us: now_us,
             last_us: now_us,
@@ -154,6 +162,7 @@ impl Job {
         self.last_us = now_us;
         if !was_read {
             self.reads += 1;
+            self.again = 0;
             self.last_fresh_us = now_us;
             let repeats = std::mem::take(&mut self.run_length) as u32;
             return Reading::Fresh { repeats };
@@ -186,6 +195,8 @@ impl Job {
             self.period_us += NEWEST_WEIGHT * (period_us - self.period_us);
             self.duration_us += NEWEST_WEIGHT * (duration_us - self.duration_us);
         }
+        self.length = self.reads + self.skipped;
+        self.skipped = std::mem::take(&mut self.again);
         self.blocks = self.reads;
         self.passes += 1;
         self.stamp = next_stamp(self.stamp);
@@ -206,6 +217,16 @@ impl Job {
         self.run_length = 0;
         self.reads += run.1 as u32;
         run
+    }
+
+    /// It asks again for a block that it has asked for a moment ago.
+    pub(super) const fn note_again(&mut self) {
+        self.again += 1;
+    }
+
+    /// Passes that are over: also the one that it is in, once that is as long as the last whole one.
+    pub(super) fn passes_over(&self) -> u32 {
+        self.passes + u32::from(self.is_proven() && self.reads + self.skipped >= self.length)
     }
 
     /// Whether it is one caller's, of a family.

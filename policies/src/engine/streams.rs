@@ -28,8 +28,10 @@ const READS_PER_RECENT: u32 = 4;
 pub(super) enum Touch {
     /// It begins the block.
     First,
-    /// It goes on in it, or repeats what was just asked for.
+    /// It goes on in it.
     Within,
+    /// It repeats what was just asked for.
+    Again,
 }
 
 /// A stream.
@@ -150,8 +152,11 @@ impl Streams {
         let by_footer = stream.lasts * FIRSTS_PER_FOOTER > stream.firsts;
         let counts = if by_footer { ends } else { begins };
         let is_recent = stream.recent[..stream.recent_length].contains(&slot);
-        let touch = if counts && !is_recent { Touch::First } else { Touch::Within };
-        Some(touch)
+        Some(match (counts, is_recent) {
+            (false, _) => Touch::Within,
+            (true, false) => Touch::First,
+            (true, true) => Touch::Again,
+        })
     }
 
     /// A stream has read a block for the first time in a pass, in which its job has read so many.

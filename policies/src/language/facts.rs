@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// What is known about one access.
 ///
-/// A fact that is not known holds no condition but `exists: false`.
+/// Where there is no fact, no condition holds but `exists: false`; of one that is [`Fact::Unknown`] not even that.
 pub trait Facts {
     /// The value of `property`; `name` is the tag's or the metadata's, otherwise empty.
     fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>>;
@@ -31,6 +31,8 @@ pub enum Fact<'a> {
     Flag(bool),
     /// Several texts.
     List(&'a [&'a str]),
+    /// There may be one, but it is kept where nobody has looked.
+    Unknown,
 }
 
 impl Fact<'_> {
@@ -42,14 +44,14 @@ impl Fact<'_> {
             Self::Number(number) | Self::Percent(number) => Some(*number),
             Self::Bytes(bytes) | Self::Rate(bytes) => Some(*bytes as f64),
             Self::Duration(time) => Some(time.as_secs_f64()),
-            Self::Text(_) | Self::Flag(_) | Self::List(_) => None,
+            Self::Text(_) | Self::Flag(_) | Self::List(_) | Self::Unknown => None,
         }
     }
 
-    /// A copy that outlives the access.
+    /// A copy that outlives the access; none of what is not known.
     #[must_use]
-    pub fn to_value(&self) -> Value {
-        match self {
+    pub fn to_value(&self) -> Option<Value> {
+        Some(match self {
             Self::Text(text) => Value::Text((*text).into()),
             Self::Number(number) => Value::Number(*number),
             Self::Percent(number) => Value::Percent(*number),
@@ -58,7 +60,8 @@ impl Fact<'_> {
             Self::Duration(time) => Value::Duration(*time),
             Self::Flag(flag) => Value::Flag(*flag),
             Self::List(items) => Value::List(items.iter().map(|item| Value::Text((*item).into())).collect()),
-        }
+            Self::Unknown => return None,
+        })
     }
 }
 

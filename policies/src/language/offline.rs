@@ -9,6 +9,7 @@ use super::program::{EffectiveRule, Program};
 use super::properties::Property;
 use super::rule::{Condition, Match};
 use super::words::{Environment, Evaluation, FileType, Word};
+use crate::file_types::file_type_by_key;
 
 /// What is known of an object without a server.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,7 +31,7 @@ pub struct KnownOfKey<'a> {
 pub struct KeyFacts<'a> {
     known: KnownOfKey<'a>,
     frameworks: Vec<&'a str>,
-    file_type: Option<FileType>,
+    file_type: FileType,
 }
 
 /// What is said of a rule.
@@ -60,7 +61,7 @@ impl<'a> KeyFacts<'a> {
     #[must_use]
     pub fn new(program: &'a Program, known: KnownOfKey<'a>) -> Self {
         let frameworks = program.detect(known.key, known.first_bytes, None).map(|(name, _)| name).collect();
-        Self { known, frameworks, file_type: program.file_type(known.key) }
+        Self { known, frameworks, file_type: file_type_by_key(program, known.key) }
     }
 
     /// The frameworks that key and first bytes speak for.
@@ -95,7 +96,7 @@ impl Facts for KeyFacts<'_> {
         match property {
             Property::Bucket => known.bucket.map(Fact::Text),
             Property::Size => known.size.map(Fact::Bytes),
-            Property::Type => self.file_type.map(|one| Fact::Text(one.name())),
+            Property::Type => Some(Fact::Text(self.file_type.name())),
             Property::Framework => Some(Fact::List(&self.frameworks)),
             Property::Environment => known.environment.map(|one| Fact::Text(one.name())),
             _ => fact_of_key(known.key, property),

@@ -30,7 +30,7 @@ words! {
         NotIn = "not_in",
         /// It is not less than the first value and not more than the second.
         Between = "between",
-        /// It is known; with `false`, it is not.
+        /// It is known; with `false`, it is not, or there is none.
         Exists = "exists",
     }
 }
@@ -144,7 +144,7 @@ impl Test {
         let Some(fact) = fact else { return matches!(self, Self::Exists(false)) };
         let by_size = |right: &dyn Fn(f64) -> bool| fact.size().is_some_and(right);
         match self {
-            Self::Exists(wanted) => *wanted,
+            Self::Exists(wanted) => *wanted && fact != Fact::Unknown,
             Self::Texts(texts, positive) => {
                 any_text(fact, |text| texts.iter().any(|one| **one == *text)) == Some(*positive)
             }
@@ -288,6 +288,9 @@ mod tests {
             };
             let test = Test::new(*operator, &value).unwrap();
             assert_eq!(test.holds(None), *operator == Operator::Exists, "{operator}");
+            assert!(!test.holds(Some(Fact::Unknown)), "{operator}");
+            let exists = Test::new(Operator::Exists, &Value::Flag(true)).unwrap();
+            assert!(!exists.holds(Some(Fact::Unknown)) && exists.holds(Some(Fact::Text(""))));
         }
     }
 

@@ -107,9 +107,9 @@ properties! {
     Frequency = AccessPattern "frequency" Kind::Number;
     /// Time since it was last read, before now.
     Recency = AccessPattern "recency" Kind::Duration;
-    /// Epochs that this workload has completed over the dataset.
+    /// Whole passes that this workload has made over the dataset; the first is known to be whole when the second begins.
     EpochCount = AccessPattern "epoch_count" Kind::Number;
-    /// How often it was read since it was written.
+    /// How often it was read since it was written here, this time included; known of those that were read last, a million at most.
     Reads = AccessPattern "reads" Kind::Number;
     /// The dataset that it belongs to.
     Dataset = AccessPattern "dataset" Kind::Text;

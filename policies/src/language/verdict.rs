@@ -120,7 +120,7 @@ impl<'p> Tried<'p> {
         let applies = rule.is_for(facts);
         let seen = |condition: &'p Condition| {
             let (fact, held) = condition.holds(facts);
-            Seen { condition, fact: fact.map(|fact| fact.to_value()), held }
+            Seen { condition, fact: fact.and_then(|fact| fact.to_value()), held }
         };
         let conditions: Vec<_> =
             if applies { rule.rule.conditions.iter().map(seen).collect() } else { Vec::new() };

@@ -77,7 +77,7 @@ words! {
         Checkpoint = "checkpoint",
         /// A part of a model.
         Model = "model",
-        /// What describes other files.
+        /// What describes other files, or how something is done.
         Metadata = "metadata",
         /// None of these.
         Other = "other",
@@ -113,15 +113,15 @@ words! {
         Ranged = "ranged",
         /// Everything once and not again.
         OnePass = "one-pass",
-        /// Some objects much more often than others.
+        /// Some objects much more often than others, without epochs.
         Skewed = "skewed",
-        /// Anywhere, without epochs.
+        /// All objects about as often as each other, in no order and without epochs.
         Random = "random",
         /// Checkpoints are written or read.
         Checkpoint = "checkpoint",
         /// The same small set again and again between epochs.
         Validation = "validation",
-        /// Many objects at once, then none for a while.
+        /// As random, but many objects at once and then none for a while, in groups of about one size.
         Batch = "batch",
         /// Not known yet.
         Unknown = "unknown",

@@ -2,6 +2,7 @@
 //!
 //! Keys and callers are counted in 64 bits each: a bit by hash is enough to tell few from many, and a new one from those that were there.
 
+use super::manner::Manner;
 use super::phase::FEW_KEYS;
 use super::rate::Rate;
 use super::why::Why;
@@ -73,8 +74,10 @@ pub struct Set {
     pub bytes: u64,
     /// Bytes of the largest object of it that was read.
     pub largest: u64,
-    /// Passes that a job of the workload has been through.
+    /// Passes that a job of the workload has been through and has come back from.
     pub passes: u32,
+    /// Passes that are over, as far as was looked: the last one before it comes back, too.
+    pub epochs: u32,
     /// Blocks of such a pass; before the first is over, of what was read of it.
     pub blocks: u32,
     /// When it was read first.
@@ -84,6 +87,8 @@ pub struct Set {
     pub(super) before_us: u64,
     /// Requests a second, lately.
     pub(super) rate: Rate,
+    /// In which manner its objects are opened.
+    manner: Manner,
     /// How often the workload came to it from another.
     pub(super) visits: u32,
     keys: u64,
@@ -119,11 +124,13 @@ impl Set {
             bytes: 0,
             largest: 0,
             passes: 0,
+            epochs: 0,
             blocks: 0,
             first_us: now_us,
             last_us: now_us,
             before_us: now_us,
             rate: Rate::default(),
+            manner: Manner::default(),
             visits: 0,
             keys: 0,
             callers: 0,
@@ -143,6 +150,7 @@ impl Set {
             let is_again = if *word & mark == 0 { 0.0 } else { 1.0 };
             self.again += (is_again - self.again) / AGAIN_OPENS;
             *word |= mark;
+            self.manner.open(key, now_us.saturating_sub(self.last_us));
         }
         self.bytes = self.bytes.saturating_add(bytes);
         self.keys |= bit(key);
@@ -169,6 +177,16 @@ impl Set {
             Some(Pattern::Checkpoint) if self.is_data() => engine.pattern_of_reads(seen, now_us),
             pattern => pattern,
         }
+    }
+
+    /// Whether its objects are read about as often as each other, as far as that can be told.
+    pub(crate) fn is_even(&self) -> bool {
+        self.manner.is_even()
+    }
+
+    /// Whether they are asked for many at once, and then none for a while.
+    pub(crate) fn is_in_groups(&self) -> bool {
+        self.manner.is_in_groups()
     }
 
     /// About how many callers have read it.

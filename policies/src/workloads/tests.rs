@@ -2,5 +2,6 @@
 
 mod bounds;
 mod cost;
+mod epochs;
 mod told;
 mod written;

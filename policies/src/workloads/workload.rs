@@ -7,6 +7,7 @@ use super::why::Why;
 use super::{Identity, What};
 use crate::access::{Access, Op};
 use crate::checkpoints::GroupId;
+use crate::engine::Engine;
 use crate::language::{FileType, Phase};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -30,6 +31,8 @@ const READS_BETWEEN_SAVES: u32 = 32;
 pub struct Workload {
     /// Its id: of its family, in hexadecimal.
     pub id: Box<str>,
+    /// The family that it is.
+    family: u64,
     /// What it says of itself.
     pub identity: Identity,
     /// When it came.
@@ -86,6 +89,7 @@ impl Workload {
     pub(super) fn new(family: u64, now_us: u64) -> Self {
         Self {
             id: format!("{family:016x}").into(),
+            family,
             identity: Identity::default(),
             first_us: now_us,
             last_us: now_us,
@@ -205,10 +209,11 @@ impl Workload {
         let set = &mut self.sets[at];
         if let Some(passes) = what.engine.passes(what.seen) {
             set.passes = set.passes.max(passes.whole);
+            set.epochs = set.epochs.max(passes.over);
             set.blocks = if passes.whole > 0 { passes.blocks } else { set.blocks.max(passes.read) };
         }
         if set.role == Role::Training {
-            self.epochs = self.epochs.max(set.passes);
+            self.epochs = self.epochs.max(set.epochs);
         }
         let pattern = self.sets[at].pattern(what.engine, what.seen, now_us);
         let (role, why) = self.judge(at, pattern, what.is_validation)?;
@@ -218,7 +223,7 @@ impl Workload {
         if role != Role::Training || was == Role::Training {
             return None;
         }
-        self.epochs = self.epochs.max(set.passes);
+        self.epochs = self.epochs.max(set.epochs);
         Some(set.number)
     }
 
@@ -284,6 +289,36 @@ impl Workload {
                 .map(|set| set.bytes / u64::from(set.reads.max(1)))
                 .min()
                 .is_some_and(|bytes| access.size >= bytes)
+    }
+
+    /// The same as of now: with passes that ended with a read after which nobody looked.
+    #[must_use]
+    pub fn caught_up(&self, engine: &Engine, now_us: u64) -> Self {
+        let mut it = self.clone();
+        for (set, epochs) in it.sets.iter_mut().zip(self.epochs_of_sets(engine, now_us)) {
+            set.epochs = epochs;
+        }
+        it.epochs = self.epochs_now(engine, now_us);
+        it
+    }
+
+    /// Epochs that it has completed, as of now.
+    pub(super) fn epochs_now(&self, engine: &Engine, now_us: u64) -> u32 {
+        let of_sets = self.sets.iter().zip(self.epochs_of_sets(engine, now_us));
+        let trained = of_sets.filter(|(set, _)| set.role == Role::Training).map(|(_, epochs)| epochs);
+        trained.fold(self.epochs, u32::max)
+    }
+
+    fn epochs_of_sets<'a>(&'a self, engine: &'a Engine, now_us: u64) -> impl Iterator<Item = u32> + 'a {
+        self.sets.iter().map(move |set| {
+            // Of the first pass nobody knows where it ends, and the end of another one is seen once.
+            if set.passes == 0 || set.epochs > set.passes {
+                return set.epochs;
+            }
+            let number = engine.dataset_now(set.number);
+            let passes = engine.passes(engine.unseen(now_us, number, self.family, self.caller_ids()));
+            set.epochs.max(passes.map_or(0, |passes| passes.over))
+        })
     }
 
     /// Callers that have asked for something within so long.

@@ -39,9 +39,19 @@ impl Kitchen {
 
     fn with_recipe(name: &str) -> Self {
         let kitchen = Self::new();
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/recipes").join(name);
-        kitchen.apply(&path.with_extension("yaml"));
+        kitchen.apply_recipe(name);
         kitchen
+    }
+
+    fn apply_recipe(&self, name: &str) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/recipes").join(name);
+        self.apply(&path.with_extension("yaml"));
+    }
+
+    fn apply_text(&self, text: &str) {
+        let path = self.bench.room.path().join("p.yaml");
+        fs::write(&path, text).expect("written");
+        self.apply(&path);
     }
 
     fn apply(&self, path: &Path) {
@@ -58,6 +68,14 @@ impl Kitchen {
         runtime().block_on(self.origin.client().put(THERE, key, object)).expect("stored");
     }
 
+    /// An object comes into our own bucket.
+    fn put_tagged(&self, key: &str, tags: &str) {
+        let headers = [("x-amz-tagging", tags.to_owned())];
+        let body = whole(content(key, BYTES));
+        let path = format!("/{OWN}/{key}");
+        runtime().block_on(self.client().call(Method::PUT, &path, &headers, body)).expect("stored");
+    }
+
     /// Reads an object of the origin through the gateway, and says whether it was kept here.
     fn is_hit(&self, key: &str) -> bool {
         let answer = runtime().block_on(self.client().get(FRONT, key)).expect("read");
@@ -69,6 +87,11 @@ impl Kitchen {
     fn kept_by(&self, rule: &str, key: &str) -> u64 {
         self.there(key);
         assert!(!self.is_hit(key));
+        self.kept(rule)
+    }
+
+    /// How much was kept because of a rule.
+    fn kept(&self, rule: &str) -> u64 {
         let told = self.bench.ask(&["policy", "outcomes"]);
         let rules = told["rules"].as_array().expect("rules").iter();
         let of_rule = rules.filter(|one| one["rule"] == rule).map(|one| one["kept_bytes"].as_u64());
@@ -176,6 +199,23 @@ fn inference_has_who_serves_go_first() {
 }
 
 #[test]
+fn inference_pins_models_that_are_released() {
+    let kitchen = Kitchen::with_recipe("inference");
+    kitchen.put_tagged("llm/tried.gguf", "stage=staging");
+    kitchen.put_tagged("llm/best.gguf", "stage=production");
+    until("it is pinned", || kitchen.bench.count("pin", "done") == 1);
+    kitchen.put_tagged("bert/model.safetensors", "stage=production");
+    kitchen.put_tagged("bert/checkpoint-500/model.safetensors", "stage=production");
+    let is_due = |key: &str| {
+        let told = kitchen.bench.ask(&["policy", "explain", &format!("s3://{OWN}/{key}")]);
+        let due = told["due"].as_array().expect("actions").clone();
+        due.iter().any(|one| one["rule"] == "released-models")
+    };
+    assert!(is_due("llm/best.gguf") && is_due("bert/model.safetensors"));
+    assert!(!is_due("llm/tried.gguf") && !is_due("bert/checkpoint-500/model.safetensors"));
+}
+
+#[test]
 fn research_passes_by_what_somebody_looks_at() {
     let kitchen = Kitchen::with_recipe("research");
     assert!(!kitchen.is_kept("notes/a.bin"));
@@ -186,14 +226,8 @@ fn research_passes_by_what_somebody_looks_at() {
 #[test]
 fn production_pins_what_is_golden() {
     let kitchen = Kitchen::with_recipe("production");
-    let put = |key: &str, tags: &str| {
-        let headers = [("x-amz-tagging", tags.to_owned())];
-        let body = whole(content(key, BYTES));
-        let path = format!("/{OWN}/{key}");
-        runtime().block_on(kitchen.client().call(Method::PUT, &path, &headers, body)).expect("stored");
-    };
-    put("plain", "set=common");
-    put("best", "golden=yes");
+    kitchen.put_tagged("plain", "set=common");
+    kitchen.put_tagged("best", "golden=yes");
     until("it is pinned", || kitchen.bench.count("pin", "done") == 1);
 }
 
@@ -202,6 +236,24 @@ fn general_keeps_no_copies_of_temporary_files() {
     let kitchen = Kitchen::with_recipe("general");
     assert!(!kitchen.is_kept("part.tmp"));
     assert!(kitchen.is_kept("part.bin"));
+}
+
+#[test]
+fn general_keeps_small_files_that_are_read_again() {
+    let kitchen = Kitchen::new();
+    let key = "icons/a.bin";
+    kitchen.apply_text("version: 1\nsettings: {cache: none}\n");
+    kitchen.there(key);
+    assert!(!kitchen.is_hit(key));
+    kitchen.apply_recipe("general");
+    assert!(!kitchen.is_hit(key), "it was not to be kept before");
+    assert_eq!(kitchen.kept("small-files"), BYTES as u64);
+    until("it is here", || kitchen.is_hit(key));
+    assert_eq!(
+        kitchen.kept_by("small-files", "icons/b.bin"),
+        BYTES as u64,
+        "read once it is no matter of the rule"
+    );
 }
 
 #[test]
@@ -216,12 +268,9 @@ fn the_first_example_of_the_documentation_brings_shards_up() {
     let key = "train/imagenet-000000.tar";
     runtime().block_on(put(&kitchen.client(), key, 100_000));
     let down = "version: 1\nrules:\n- id: all-down\n  conditions: [{type: file_pattern, property: key, operator: matches, value: '*'}]\n  actions: [{type: spill, parameters: {to: cold, after: 0s}}]\n";
-    let path = kitchen.bench.room.path().join("p.yaml");
-    fs::write(&path, down).expect("written");
-    kitchen.apply(&path);
+    kitchen.apply_text(down);
     until("it is down", || kitchen.bench.is_in(key, "cold"));
-    fs::write(&path, example).expect("written");
-    kitchen.apply(&path);
+    kitchen.apply_text(&example);
     until("it is up again", || kitchen.bench.is_in(key, "hot"));
     assert!(kitchen.bench.decided("promote", "shards-near") > 0);
 }

@@ -4,6 +4,7 @@ use super::write;
 use crate::content::Content;
 use crate::s3::whole;
 use crate::server::{Server, Setup, runtime};
+use http::Method;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -369,5 +370,50 @@ fn objects_of_a_bound_bucket_are_planned_for_by_their_copies_and_explained() {
         (&"tars-go".into(), &5000.into()),
         "{told:#}"
     );
+    server.stop();
+}
+
+#[test]
+fn of_tags_that_only_the_origin_keeps_no_condition_holds() {
+    let room = super::room();
+    let origin = Setup::new(room.path().join("origin")).start();
+    let setup = Setup::new(room.path().join("data")).with_upstream("far", origin.s3, "there", "5s");
+    let bench = Bench { room, setup };
+    let put = async |client: crate::s3::Client, bucket: &str, key: &str, tags: &[(&'static str, String)]| {
+        let body = whole(Content { id: 2, length: 5000 }.bytes());
+        client.call(Method::PUT, &format!("/{bucket}/{key}"), tags, body).await.expect("stored");
+    };
+    let tagged = [("x-amz-tagging", "stage=production".to_owned())];
+    let server = bench.setup.start();
+    runtime().block_on(async {
+        origin.client().create_bucket("there").await.expect("made");
+        server.client().create_bucket("own").await.expect("made");
+        put(origin.client(), "there", "tagged", &tagged).await;
+        put(server.client(), "own", "tagged", &tagged).await;
+        put(server.client(), "own", "plain", &[]).await;
+    });
+    let (said, status) = bench.setup.command(&["bucket", "bind", "here", "--upstream", "far"]);
+    assert_eq!(status, Some(0), "{said}");
+    let mut rules = String::from("version: 1\nrules:\n");
+    for (id, condition) in [
+        ("none", "tags.stage, operator: exists, value: false"),
+        ("some", "tags.stage, operator: exists"),
+        ("other", "tags, operator: not_equals, value: golden"),
+    ] {
+        rules += &format!(
+            "- {{id: {id}, conditions: [{{type: file_context, property: {condition}}}], actions: [{{type: pin}}]}}\n"
+        );
+    }
+    bench.ask(&["apply", &bench.file("p.yaml", &rules)]);
+    let matched = |place: &str| {
+        let told = bench.ask(&["explain", place]);
+        let tried = told["rules"].as_array().expect("rules").clone();
+        let is_so = |id: &str| tried.iter().any(|one| one["rule"] == id && one["matched"] == true);
+        ["none", "some", "other"].map(is_so)
+    };
+    runtime().block_on(server.client().get("here", "tagged")).expect("read");
+    assert_eq!(matched("s3://here/tagged"), [false, false, false]);
+    assert_eq!(matched("s3://own/tagged"), [false, true, true]);
+    assert_eq!(matched("s3://own/plain"), [true, false, true]);
     server.stop();
 }

@@ -5,7 +5,7 @@
 
 use mlgw_metadata::schema::Bucket;
 use mlgw_policies::at_rest::{Area, Areas, By, Claim, Superfluous};
-use mlgw_policies::checkpoints::{Checkpoints, Generation, Keep, Limits, SeriesId};
+use mlgw_policies::checkpoints::{Checkpoints, Generation, Keep, Limits, SeriesId, Standing};
 use mlgw_policies::language::{
     Fact, Facts, FileType, Layer, Program, Property, Retain, Setting, Target, Wish, Word as _,
 };
@@ -102,18 +102,23 @@ pub(crate) fn pin_newest(of: &Checkpoints, keep: u32, is_meant: impl Fn(u64) -> 
 
 /// The facts of an object of ours.
 pub(crate) struct InCheckpoint<'a> {
-    /// Of one that belongs to a checkpoint, the generation of that if it is complete.
-    pub(crate) checkpoint: Option<Option<u32>>,
+    /// What checkpoints tell of it.
+    pub(crate) standing: Standing,
     /// The others.
     pub(crate) rest: &'a dyn Facts,
 }
 
 impl Facts for InCheckpoint<'_> {
     fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
-        match (property, self.checkpoint) {
+        match property {
             // What the engine has heard of it may be less.
-            (Property::CheckpointGeneration, one) => one.flatten().map(|number| Fact::Number(number.into())),
-            (Property::Type, Some(_)) => Some(Fact::Text(FileType::Checkpoint.name())),
+            Property::CheckpointGeneration => {
+                self.standing.generation.map(|number| Fact::Number(number.into()))
+            }
+            // Of others plugins may know better what they are.
+            Property::Type if self.standing.file_type == Some(FileType::Checkpoint) => {
+                Some(Fact::Text(FileType::Checkpoint.name()))
+            }
             _ => self.rest.fact(property, name),
         }
     }
@@ -299,8 +304,7 @@ mod tests {
         assert!(others.is_empty());
         let fact = |step| {
             let (name, rest) = (key(step, FILES[0]), &NoFacts);
-            let checkpoint = own.group_of(1, &name).map(|one| one.generation);
-            let facts = InCheckpoint { checkpoint, rest };
+            let facts = InCheckpoint { standing: own.standing(1, &name), rest };
             match facts.fact(Property::CheckpointGeneration, "") {
                 Some(Fact::Number(number)) => Some(number),
                 _ => None,

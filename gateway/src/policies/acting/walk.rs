@@ -219,9 +219,9 @@ impl Walk {
                 let idle = known.idle(looked.read, access, self.now);
                 let mut facts = facts;
                 facts.access = Some(access);
-                let checkpoint = group.map(|one| one.generation);
+                let standing = self.own.standing(bucket, key);
                 let facts: &dyn Facts =
-                    if is_own { &InCheckpoint { checkpoint, rest: &facts } } else { &facts };
+                    if is_own { &InCheckpoint { standing, rest: &facts } } else { &facts };
                 // A pin whose time is over keeps nothing weaker from being done; that it is still said is remembered.
                 let is_over = |due: &Due<'_>| {
                     matches!(due.wish, Wish::Pin { period: Some(_), .. })

@@ -123,7 +123,7 @@ fn reader(
     opened: &Opened,
     range: Range<u64>,
 ) -> BoundReader {
-    let about = About::new(gateway, &fronted.bucket.name, &opened.object, request.now);
+    let about = About::new(gateway, &fronted.bucket, &opened.object, request.now);
     let identity = || identity(request);
     let may_wait = may_wait(gateway, &range);
     let asking = Asking { caller: caller(request), identity: &identity, about: &about, may_wait };

@@ -1,7 +1,11 @@
 //! What the recipes do: accesses as they come, and the rules of the recipe that match them.
 
 use super::{above, built_in};
-use crate::language::{EffectiveRule, Fact, Facts, Layer, Property, fact_of_key, recipes};
+use crate::facts::tests::{Told, told};
+use crate::language::{
+    Condition, EffectiveRule, Fact, FactList, Facts, Kind, Layer, Match, Property, Value, fact_of_key,
+    recipes,
+};
 use std::time::Duration;
 
 /// An access to a key, with some facts.
@@ -117,4 +121,71 @@ fn places() {
     check("general", "a/1", &[often, (Property::Tier, "", Fact::Text("cold"))], &["hot-objects"]);
     check("general", "a/1.csv", &[(Property::Age, "", days(2))], &["logs-packed"]);
     check("general", "out/_temporary-0", &[], &["temporary"]);
+}
+
+/// The words that a condition names.
+fn words(condition: &Condition) -> Vec<&str> {
+    match &condition.value {
+        Value::List(items) => items.iter().filter_map(Value::text).collect(),
+        one => one.text().into_iter().collect(),
+    }
+}
+
+/// Whether a word is told for which all of these conditions on one property hold.
+fn may_hold(conditions: &[&Condition], told: &Told) -> bool {
+    let property = conditions[0].property;
+    told[&property].iter().any(|word| {
+        let facts = FactList(vec![(property, "", Fact::Text(word))]);
+        conditions.iter().all(|one| one.holds(&facts).1)
+    })
+}
+
+/// Whether nothing that a rule asks for is never told.
+fn can_fire(rule: &EffectiveRule, told: &Told) -> Result<(), String> {
+    let conditions = &rule.rule.conditions;
+    for one in conditions {
+        let Some(known) = told.get(&one.property) else { return Err(one.word()) };
+        if !matches!(one.property.row().kind, Kind::Word(_)) {
+            continue;
+        }
+        if let Some(never) = words(one).into_iter().find(|word| !known.contains(*word)) {
+            return Err(format!("{} {never}", one.word()));
+        }
+        let same: Vec<&Condition> = match rule.rule.matching {
+            Match::All => conditions.iter().filter(|other| other.property == one.property).collect(),
+            Match::Any | Match::Threshold(_) => vec![one],
+        };
+        if !may_hold(&same, told) {
+            return Err(one.word());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_rule_that_comes_along_can_fire() {
+    let told = told();
+    let mut own = 0;
+    for (name, _, text) in recipes() {
+        let program = above(text, built_in());
+        for rule in program.rules() {
+            let id = &rule.rule.id;
+            assert_eq!(can_fire(rule, &told), Ok(()), "{name}: {id}");
+            own += usize::from(rule.source.layer == Layer::Custom);
+        }
+    }
+    assert!(own > 30, "{own} rules of recipes were looked at");
+}
+
+#[test]
+fn a_rule_that_asks_for_what_nobody_tells_is_found() {
+    let text = "version: 1\nrules:\n- {id: r, conditions: [{type: access_pattern, property: pattern, operator: in, value: [random, batch]}, {type: access_pattern, property: reads, operator: exists}], actions: [{type: pin}]}";
+    let program = above(text, built_in());
+    let rule = program.rules().iter().find(|rule| &*rule.rule.id == "r").unwrap();
+    let mut told = told();
+    assert_eq!(can_fire(rule, &told), Ok(()));
+    told.get_mut(&Property::Pattern).unwrap().remove("batch");
+    assert_eq!(can_fire(rule, &told), Err("pattern batch".to_owned()));
+    told.remove(&Property::Pattern);
+    assert_eq!(can_fire(rule, &told), Err("pattern".to_owned()));
 }

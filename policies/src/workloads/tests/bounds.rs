@@ -53,5 +53,5 @@ fn many_workloads_and_datasets_stay_within_the_limits() {
             .chain(regular.sets.iter().map(|set| &*set.name).collect::<Vec<_>>().iter())
             .all(|text| text.len() <= TEXT_BYTES_MAX)
     );
-    assert!(known.get(2).is_none() && known.totals(5000, 0).workloads <= 50);
+    assert!(known.get(2).is_none() && known.totals(&engine, 5000, 0).workloads <= 50);
 }

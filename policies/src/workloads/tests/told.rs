@@ -3,8 +3,8 @@
 use crate::access::{Access, Op};
 use crate::checkpoints::{Checkpoints, Limits as GroupLimits};
 use crate::engine::{Engine, Options};
-use crate::facts::AccessFacts;
-use crate::language::{Fact, FactList, Facts, NoFacts, Phase, Program, Property};
+use crate::facts::{AccessFacts, OfKey};
+use crate::language::{Fact, FactList, Facts, NoFacts, Phase, Program, Property, Word as _};
 use crate::rehearse::Naming;
 use crate::rehearse::labelled::lives::{Life, Lives, Told};
 use crate::workloads::{Identity, Limits, Role, What, Workloads};
@@ -104,6 +104,7 @@ fn mean(scores: &Scores) -> f64 {
 #[test]
 fn phases_are_found() {
     let program = program();
+    let mut said = BTreeSet::new();
     for (case, naming, time_scale) in [
         ("as they are", Naming::Plain, 1.0),
         ("ten times as long", Naming::Plain, 10.0),
@@ -111,13 +112,16 @@ fn phases_are_found() {
     ] {
         let mut scores = Scores::new();
         for seed in 700..716 {
-            score(&replay(Lives { seed, naming, time_scale }, &program), &mut scores);
+            let replay = replay(Lives { seed, naming, time_scale }, &program);
+            said.extend(replay.found.iter().flatten().copied());
+            score(&replay, &mut scores);
         }
         let share = mean(&scores);
         println!("{case}: {share:.3} {scores:?}");
         assert!(share >= 0.9, "{case}: {share} {scores:?}");
         assert!(scores.values().all(|[_, _, are, found, _]| are == found), "{case}: {scores:?}");
     }
+    assert!(said.iter().eq(Phase::ALL), "each is said of something: {said:?}");
 }
 
 #[test]
@@ -144,8 +148,7 @@ fn what_a_workload_has_done_is_known() {
         .chunk_by(|a, b| (a.1 == Phase::Validation) == (b.1 == Phase::Validation))
         .count()
         / 2;
-    // The last pass is known to be whole only when the next one begins.
-    assert_eq!(finetune.epochs as usize, epochs - 1);
+    assert_eq!(finetune.caught_up(&told.engine, end_us).epochs as usize, epochs);
     let folders: BTreeSet<_> = mine()
         .filter(|(_, phase)| *phase == Phase::CheckpointSave)
         .map(|(request, _)| told.told.scene.keys.name(request.key).rsplit_once('/').unwrap().0)
@@ -157,7 +160,7 @@ fn what_a_workload_has_done_is_known() {
     assert!((training / finetune.batches as f64 / batch - 1.0).abs() < 0.2, "{batch}");
     assert!(finetune.items_per_second(finetune.last_us) > 1.0);
     assert_eq!(finetune.evidence(), "after training it reads a dataset that it had not read between passes");
-    let totals = told.known.totals(end_us, 9);
+    let totals = told.known.totals(&told.engine, end_us, 9);
     assert_eq!((totals.workloads, totals.decisions), (told.told.names.len(), 9));
     assert_eq!(totals.active, totals.phases.iter().map(|(_, count)| count).sum::<usize>());
     assert!(totals.epochs >= finetune.epochs.into() && totals.batches > finetune.batches);
@@ -184,7 +187,7 @@ fn rules_are_told_what_is_known() {
     let mut engine = told.engine;
     let access = told.told.scene.access(&told.told.requests.last().unwrap().0);
     let seen = engine.observe(&access);
-    let facts = AccessFacts::new(&access, (&engine, seen), &told.known, None, &program, &NoFacts);
+    let facts = AccessFacts::new(&access, (&engine, seen), &told.known, OfKey::default(), &program, &NoFacts);
     let fact = |property| facts.fact(property, "");
     assert_eq!(fact(Property::Phase), Some(Fact::Text("tuning")));
     assert_eq!(fact(Property::Pattern), Some(Fact::Text("shuffled")));
@@ -198,7 +201,7 @@ fn rules_are_told_what_is_known() {
     assert_eq!((fact(Property::Tier), fact(Property::ModelFileKind)), (None, None));
     // What the server knows holds before that.
     let mine = FactList(vec![(Property::Frequency, "", Fact::Number(5.0))]);
-    let facts = AccessFacts::new(&access, (&engine, seen), &told.known, None, &program, &mine);
+    let facts = AccessFacts::new(&access, (&engine, seen), &told.known, OfKey::default(), &program, &mine);
     assert_eq!(facts.fact(Property::Frequency, ""), Some(Fact::Number(5.0)));
     // But for how many accelerators it reads, it knows best.
     let mine = FactList(vec![(Property::GpuCount, "", Fact::Number(2.0))]);
@@ -206,7 +209,7 @@ fn rules_are_told_what_is_known() {
     for (said, expected) in [(None, 2.0), (Some(64), 64.0)] {
         let identity = Identity { gpu_count: said, ..Identity::default() };
         known.introduce(access.at_us, access.caller.family, identity, &program);
-        let facts = AccessFacts::new(&access, (&engine, seen), &known, None, &program, &mine);
+        let facts = AccessFacts::new(&access, (&engine, seen), &known, OfKey::default(), &program, &mine);
         assert_eq!(facts.fact(Property::GpuCount, ""), Some(Fact::Number(expected)));
     }
 
@@ -215,8 +218,8 @@ fn rules_are_told_what_is_known() {
     groups.wrote(2, 1, "runs/x/checkpoint-5/.metadata", 10);
     let access = Access { key, ..access };
     let seen = engine.observe(&access);
-    let facts =
-        AccessFacts::new(&access, (&engine, seen), &known, groups.group_of(1, key), &program, &NoFacts);
+    let of_key = OfKey { standing: groups.standing(1, key), ..OfKey::default() };
+    let facts = AccessFacts::new(&access, (&engine, seen), &known, of_key, &program, &NoFacts);
     for (property, value) in [
         (Property::Type, Fact::Text("checkpoint")),
         (Property::ModelFileKind, Fact::Text("checkpoint")),

@@ -1,0 +1,213 @@
+//! Every word that a rule may ask for is said of some access.
+
+use crate::access::{Access, Caller, Op};
+use crate::block::mixed;
+use crate::decider::Decider;
+use crate::engine::{Options, Unread};
+use crate::facts::OF_SERVER;
+use crate::language::{
+    AccessPattern, ConditionType, Facts, Kind, NoFacts, PROPERTIES, Phase, Program, Property, Value, Word,
+};
+use crate::workloads::Identity;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+const BLOCK: u64 = 8 << 20;
+
+/// Properties that are told, and of those that are words which.
+pub(crate) type Told = BTreeMap<Property, BTreeSet<Box<str>>>;
+
+/// What decides, the time, and what was told.
+struct Bench {
+    decider: Decider,
+    at_us: u64,
+    told: Told,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let options = Options { capacity_bytes: 1 << 30, blocks_max: 1 << 14, block_bytes: BLOCK, seed: 7 };
+        Self {
+            decider: Decider::new(options, Arc::new(Program::built_in().unwrap())),
+            at_us: 0,
+            told: Told::new(),
+        }
+    }
+
+    /// Something is asked for a millisecond later. Says in which pattern that is.
+    fn note(&mut self, op: Op, key: &str, size: u64, range: Range<u64>) -> String {
+        self.at_us += 1000;
+        let caller = Caller { id: 2, family: 1 };
+        let access = Access { at_us: self.at_us, caller, bucket: 1, key, op, size, range };
+        let identity = || Identity {
+            name: Some("a".into()),
+            user_agent: Some("torch/2".into()),
+            batch_size: Some(8),
+            gpu_count: Some(2),
+        };
+        let seen = self.decider.observe(&access, identity);
+        let (decider, told) = (&self.decider, &mut self.told);
+        let said = decider.with_facts(seen, &access, &NoFacts, |facts| collect(facts, told));
+        for block in crate::touched(&access.range, BLOCK) {
+            self.decider.engine.read(seen, &access, block as u32);
+        }
+        said
+    }
+
+    fn read(&mut self, key: &str) -> String {
+        self.note(Op::Read, key, 1000, 0..1000)
+    }
+
+    /// Reads objects of a dataset of so many, and says what the last one was.
+    fn reads(&mut self, numbers: impl Iterator<Item = u64>) -> String {
+        numbers.map(|n| self.read(&format!("set/{n:05}.bin"))).last().unwrap()
+    }
+
+    /// In which pattern an object is read, as seen much later.
+    fn at_rest(&mut self, key: &str) -> String {
+        let object = Unread { bucket: 1, key, size: 1000, number: 0 };
+        let (decider, told) = (&self.decider, &mut self.told);
+        decider.with_facts_of(10 * self.at_us, &object, |facts| collect(facts, told))
+    }
+}
+
+/// Notes all that is told, and says the pattern.
+fn collect(facts: &dyn Facts, told: &mut Told) -> String {
+    for row in PROPERTIES {
+        let Some(value) = facts.fact(row.property, "").and_then(|fact| fact.to_value()) else { continue };
+        let words = told.entry(row.property).or_default();
+        if let (Kind::Word(_), Value::Text(word)) = (row.kind, value) {
+            words.insert(word);
+        }
+    }
+    match facts.fact(Property::Pattern, "").and_then(|fact| fact.to_value()) {
+        Some(Value::Text(word)) => word.into(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Numbers below `below` that look like chance.
+fn chances(below: u64) -> impl Iterator<Item = u64> {
+    (0..).map(move |n: u64| mixed((n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)) % below)
+}
+
+/// All numbers below `count` in an order that looks like chance, another one for each `seed`.
+fn shuffled(count: u64, seed: u64) -> Vec<u64> {
+    let mut all: Vec<u64> = (0..count).collect();
+    all.sort_by_key(|n| mixed((n + 1 + (seed << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    all
+}
+
+/// What is said of a dataset that is read in this pattern.
+fn said(bench: &mut Bench, read_so: AccessPattern) -> String {
+    match read_so {
+        AccessPattern::Unknown => bench.reads(0..1),
+        AccessPattern::Sequential => bench.reads((0..3).flat_map(|_| 0..200)),
+        AccessPattern::Shuffled => bench.reads((0..3).flat_map(|epoch| shuffled(200, epoch))),
+        AccessPattern::ShardShuffled => {
+            let shards = (0..3).flat_map(|epoch| shuffled(40, epoch));
+            let mut part = |shard: u64, n: u64| {
+                bench.note(Op::Read, &format!("set/{shard:05}.tar"), 80_000, n * 10_000..(n + 1) * 10_000)
+            };
+            shards.map(|shard| (0..8).map(|n| part(shard, n)).last().unwrap()).last().unwrap()
+        }
+        AccessPattern::Ranged => {
+            let mut part =
+                |file: u64, range| bench.note(Op::Read, &format!("set/{file}.parquet"), 80_000, range);
+            let footer_and_column = |file| [part(file, 79_000..80_000), part(file, 20_000..30_000)];
+            (0..40).flat_map(footer_and_column).last().unwrap()
+        }
+        AccessPattern::OnePass => {
+            bench.reads(0..200);
+            bench.at_rest("set/00007.bin")
+        }
+        AccessPattern::Skewed => {
+            let few = chances(1000).map(|n| ((n as f64 / 1000.0).powi(3) * 300.0) as u64);
+            bench.reads(few.take(4000))
+        }
+        AccessPattern::Random => bench.reads(chances(300).take(4000)),
+        AccessPattern::Batch => {
+            let mut last = String::new();
+            for n in chances(300).take(4000).collect::<Vec<_>>().chunks(16) {
+                bench.at_us += 200_000;
+                last = bench.reads(n.iter().copied());
+            }
+            last
+        }
+        AccessPattern::Checkpoint => {
+            (0..4).for_each(|n| drop(bench.note(Op::Write, &format!("run/step-{n}.pt"), 1000, 0..1000)));
+            bench.note(Op::Read, "run/step-3.pt", 1000, 0..1000)
+        }
+        AccessPattern::Validation => {
+            let mut last = String::new();
+            for epoch in 0..3 {
+                bench.reads(shuffled(300, epoch).into_iter());
+                last = (0..40).map(|n| bench.read(&format!("val/{n:05}.bin"))).last().unwrap();
+            }
+            last
+        }
+    }
+}
+
+/// All that is told to rules, of what is read in each pattern and of files of each kind, and what a server tells besides.
+pub(crate) fn told() -> Told {
+    let mut all = Told::new();
+    for one in AccessPattern::ALL {
+        let mut bench = Bench::new();
+        said(&mut bench, *one);
+        if *one == AccessPattern::Unknown {
+            for key in KINDS {
+                bench.note(Op::Write, key, 1000, 0..1000);
+                bench.read(key);
+            }
+        }
+        for (property, words) in bench.told {
+            all.entry(property).or_default().extend(words);
+        }
+    }
+    // That each phase is told, tests of workloads say; of what a server knows those of the gateway do.
+    all.entry(Property::Phase).or_default().extend(Phase::WORDS.iter().map(|word| Box::from(*word)));
+    let system =
+        PROPERTIES.iter().filter(|row| row.of == ConditionType::SystemContext).map(|row| row.property);
+    for property in system.chain(OF_SERVER) {
+        let words = if let Kind::Word(words) = property.row().kind { words } else { &[] };
+        all.entry(property).or_default().extend(words.iter().map(|word| Box::from(*word)));
+    }
+    all
+}
+
+/// Files of each kind.
+const KINDS: [&str; 12] = [
+    "run/step-1/__0_0.distcp",
+    "run/step-1/.metadata",
+    "m/model.safetensors",
+    "m/config.json",
+    "m/tokenizer.json",
+    "m/optimizer.pt",
+    "imagenet/1.jpg",
+    "laion/00001.tar",
+    "laion/00001.idx",
+    "lake/labels.txt",
+    "lake/part.csv",
+    "bert/last.ckpt",
+];
+
+#[test]
+fn each_pattern_is_told_of_what_is_read_so() {
+    for one in AccessPattern::ALL {
+        assert_eq!(said(&mut Bench::new(), *one), one.name());
+    }
+}
+
+#[test]
+fn nothing_is_in_the_language_that_is_never_told() {
+    let told = told();
+    for row in PROPERTIES {
+        let words = told.get(&row.property).unwrap_or_else(|| panic!("{} is never told", row.word));
+        if let Kind::Word(all) = row.kind {
+            let never: Vec<_> = all.iter().filter(|word| !words.contains(**word)).collect();
+            assert!(never.is_empty(), "{} is never {never:?}", row.word);
+        }
+    }
+}
