@@ -3,7 +3,7 @@
 //! usage: goals [SEEDS] [FIRST-SEED]     8 seeds from 1 on, unless said otherwise
 
 use mlgw_policies::access::Op;
-use mlgw_policies::engine::Ahead;
+use mlgw_policies::engine::{Ahead, Beyond};
 use mlgw_policies::rehearse::latency::{self, Setup, Waits};
 use mlgw_policies::rehearse::race::{Race, Racer, Score};
 use mlgw_policies::rehearse::reference::{EpochHazard, Told};
@@ -205,7 +205,7 @@ fn ahead(seeds: &Range<u64>) {
         block_bytes: BLOCK_BYTES,
         capacity_bytes: 4 << 30,
         memory_bytes: 2 << 30,
-        ahead: Some(Ahead { blocks_max: 2048, bytes_max: 256 << 20 }),
+        ahead: Some(Ahead { blocks_max: 2048, bytes_max: 256 << 20, beyond: Beyond::Any }),
     };
     let shards = [(Profile::Resnet50, 128), (Profile::Cosmoflow, 4000), (Profile::Epochs, 5000)];
     let orders = [Order::Sequential, Order::ShardShuffled];

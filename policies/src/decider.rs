@@ -58,6 +58,15 @@ const COUNTED_MAX: usize = 1 << 20;
 /// Of one access of before so many blocks are followed.
 const RECALLED_MAX: usize = 1024;
 
+/// How bytes that are not kept wait for others who read them too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sharing {
+    /// How long.
+    pub window: Duration,
+    /// How many wait at most, those of others included.
+    pub bytes_max: u64,
+}
+
 /// What rules want for one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ruling {
@@ -65,8 +74,8 @@ pub struct Ruling {
     pub keeping: Keeping,
     /// Blocks that are fetched ahead of the reader of one object, when a rule says how many.
     pub stream_ahead: Option<u32>,
-    /// How long bytes that are not kept wait for others who read them too.
-    pub window: Option<Duration>,
+    /// Whether bytes that are not kept wait for others who read them too.
+    pub sharing: Option<Sharing>,
     /// How far is read ahead, when a rule says so.
     pub prefetch: Option<Prefetch>,
     /// Who says what becomes of them.
@@ -206,7 +215,7 @@ impl Decider {
                 CachePolicy::TrainingAware | CachePolicy::Learned => Keeping::default(),
             };
             let mut ruling = Ruling { keeping, ..Ruling::default() };
-            let mut heard = Heard::default();
+            let mut heard = Heard { block_bytes: self.engine.block_bytes(), ..Heard::default() };
             for due in self.program.due(facts).filter(|due| due.stance == Stance::Act) {
                 if heard.hear(&due, &mut ruling, &self.program) {
                     let mut rules = self.program.rules().iter().zip(&self.causes);
@@ -249,9 +258,15 @@ impl Decider {
     }
 }
 
+/// Blocks that hold so many chunks, at least.
+fn blocks_of(chunk_bytes: u64, chunks: u32, block_bytes: u64) -> u32 {
+    u32::try_from(chunk_bytes.saturating_mul(chunks.into()).div_ceil(block_bytes)).unwrap_or(u32::MAX)
+}
+
 /// Questions that a stronger rule has answered.
 #[derive(Default)]
 struct Heard {
+    block_bytes: u64,
     copy: bool,
     stream: bool,
     coordination: bool,
@@ -275,9 +290,9 @@ impl Heard {
                     (true, reads) => Keeping::After(reads, weight(*priority)),
                 };
             }
-            (Aspect::Stream, Wish::Stream { ahead, keep, .. }) if !self.stream => {
+            (Aspect::Stream, Wish::Stream { chunk_bytes, ahead, keep }) if !self.stream => {
                 self.stream = true;
-                ruling.stream_ahead = Some(*ahead);
+                ruling.stream_ahead = Some(blocks_of(*chunk_bytes, *ahead, self.block_bytes));
                 if !self.copy && due.is_of_copies() {
                     self.copy = true;
                     ruling.keeping = match (keep, ruling.keeping) {
@@ -287,14 +302,14 @@ impl Heard {
                     };
                 }
             }
-            (Aspect::Coordination, Wish::Coordinate { window, .. }) if !self.coordination => {
+            (Aspect::Coordination, Wish::Coordinate { window, bytes_max }) if !self.coordination => {
                 self.coordination = true;
-                ruling.window = Some(*window);
+                ruling.sharing = Some(Sharing { window: *window, bytes_max: *bytes_max });
             }
-            (Aspect::Prefetch, Wish::Prefetch { depth, bytes_max, strategy, .. }) if !self.prefetch => {
+            (Aspect::Prefetch, Wish::Prefetch { depth, bytes_max, strategy, next }) if !self.prefetch => {
                 self.prefetch = true;
-                let (depth, bytes_max, strategy) = (*depth, *bytes_max, *strategy);
-                ruling.prefetch = Some(Prefetch { depth, bytes_max, strategy });
+                let (depth, bytes_max, strategy, next) = (*depth, *bytes_max, *strategy, *next);
+                ruling.prefetch = Some(Prefetch { depth, bytes_max, strategy, next });
             }
             _ => {}
         }

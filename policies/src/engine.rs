@@ -25,7 +25,7 @@ mod streams;
 mod table;
 mod worth;
 
-pub use ahead::{Ahead, Next, Outcome};
+pub use ahead::{Ahead, Beyond, Next, Outcome};
 pub use keeping::Keeping;
 pub use known::KeptBlocks;
 pub use names::DatasetName;

@@ -82,6 +82,8 @@ struct Inner {
     /// One for each object that is fetched before anybody asks for it.
     ahead: Arc<Semaphore>,
     fills: Mutex<HashMap<(BodyId, u64), Arc<Fill>>>,
+    /// Bytes of those that wait for others who read them.
+    shared_bytes: AtomicU64,
     contacts: Contacts,
     /// When origins said that there is no such key.
     absent: Cache<(BucketId, ObjectKey), Timestamp>,
@@ -114,6 +116,7 @@ impl Bound {
             asking: Arc::new(Semaphore::new(FETCH_CONTACTS_MAX)),
             ahead: Arc::new(Semaphore::new(AHEAD_OBJECTS_MAX)),
             fills: Mutex::default(),
+            shared_bytes: AtomicU64::default(),
             contacts: Contacts::default(),
             absent: Cache::new(ABSENT_MAX),
             answers: Default::default(),

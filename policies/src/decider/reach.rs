@@ -3,8 +3,8 @@
 //! Always: within the bounds that settings give for everybody.
 
 use super::Decider;
-use crate::engine::Ahead;
-use crate::language::{Optimization, Phase, Setting, Strategy};
+use crate::engine::{Ahead, Beyond};
+use crate::language::{Next, Optimization, Phase, Setting, Strategy};
 
 /// What a rule says of reading ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Prefetch {
     pub bytes_max: u64,
     /// How eagerly.
     pub strategy: Strategy,
+    /// What comes next.
+    pub next: Next,
 }
 
 impl Decider {
@@ -27,11 +29,18 @@ impl Decider {
             depth: with_effort(program.prefetch_depth(), settings.optimization(phase)),
             bytes_max: u64::MAX,
             strategy: settings.prefetch(phase),
+            next: Next::Auto,
         };
-        let Prefetch { depth, bytes_max, strategy } = ruled.unwrap_or_else(otherwise);
+        let Prefetch { depth, bytes_max, strategy, next } = ruled.unwrap_or_else(otherwise);
         Ahead {
             blocks_max: settings.depth_within(as_eagerly(depth, strategy)),
             bytes_max: bytes_max.min(settings.bytes(Setting::PrefetchBytesMax)),
+            beyond: match next {
+                Next::Auto => Beyond::Any,
+                Next::Blocks => Beyond::Nothing,
+                Next::Shards => Beyond::Numbered,
+                Next::Planned => Beyond::Planned,
+            },
         }
     }
 }
@@ -59,8 +68,8 @@ const fn as_eagerly(depth: u32, strategy: Strategy) -> u32 {
 mod tests {
     use super::Prefetch;
     use crate::decider::Decider;
-    use crate::engine::{Ahead, Options};
-    use crate::language::{PolicyFile, Program, Strategy};
+    use crate::engine::{Ahead, Beyond, Options};
+    use crate::language::{Next, PolicyFile, Program, Strategy};
     use std::sync::Arc;
 
     fn decider(settings: &str) -> Decider {
@@ -93,12 +102,15 @@ mod tests {
     #[test]
     fn a_rule_says_it_within_the_bounds_for_all() {
         let decider = decider("prefetch_depth_max: 40, prefetch_bytes_max: 1GiB, optimization: basic");
-        let reach =
-            |depth, strategy| decider.reach(1, Some(Prefetch { depth, bytes_max: 1 << 20, strategy }));
-        let ahead = |blocks_max| Ahead { blocks_max, bytes_max: 1 << 20 };
-        assert_eq!(reach(12, Strategy::Adaptive), ahead(12));
-        assert_eq!(reach(12, Strategy::Conservative), ahead(3));
-        assert_eq!(reach(100, Strategy::Aggressive), ahead(40));
-        assert_eq!(reach(2, Strategy::Conservative), ahead(1));
+        let reach = |depth, strategy, next| {
+            let Ahead { blocks_max, bytes_max, beyond } =
+                decider.reach(1, Some(Prefetch { depth, bytes_max: 1 << 20, strategy, next }));
+            assert_eq!(bytes_max, 1 << 20);
+            (blocks_max, beyond)
+        };
+        assert_eq!(reach(12, Strategy::Adaptive, Next::Auto), (12, Beyond::Any));
+        assert_eq!(reach(12, Strategy::Conservative, Next::Blocks), (3, Beyond::Nothing));
+        assert_eq!(reach(100, Strategy::Aggressive, Next::Shards), (40, Beyond::Numbered));
+        assert_eq!(reach(2, Strategy::Conservative, Next::Planned), (1, Beyond::Planned));
     }
 }

@@ -10,20 +10,32 @@ const WAYS: usize = 8;
 const COUNT_BITS: u32 = 24;
 const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 
+/// Sets that are allocated together: 32 KiB, once one of them is needed. Memory that is allocated whole would be made ready in large pages, in the
+/// middle of requests.
+const SHARD_SETS: usize = 512;
+
 /// See the module.
 pub(crate) struct Reads {
-    sets: Vec<[u64; WAYS]>,
+    /// Each empty until it is needed.
+    shards: Vec<Vec<[u64; WAYS]>>,
+    sets: usize,
 }
 
 impl Reads {
     /// Counts for about so many objects.
     pub(super) fn new(objects_max: usize) -> Self {
-        Self { sets: vec![[0; WAYS]; (objects_max / WAYS).max(1).next_power_of_two()] }
+        let sets = (objects_max / WAYS).max(1).next_power_of_two();
+        Self { shards: vec![Vec::new(); sets.div_ceil(SHARD_SETS)], sets }
     }
 
     /// An object is read, which has this hash.
     pub(super) fn count(&mut self, id: u64) {
-        let set = self.set_mut(id);
+        let (shard, place) = self.place(id);
+        let shard = &mut self.shards[shard];
+        if shard.is_empty() {
+            *shard = vec![[0; WAYS]; self.sets.min(SHARD_SETS)];
+        }
+        let set = &mut shard[place];
         let found = set.iter().position(|entry| is_of(*entry, id));
         let count = found.map_or(0, |at| set[at] & COUNT_MAX);
         set[..=found.unwrap_or(WAYS - 1)].rotate_right(1);
@@ -32,7 +44,8 @@ impl Reads {
 
     /// An object is written or deleted: what was read is another one.
     pub(super) fn forget(&mut self, id: u64) {
-        let set = self.set_mut(id);
+        let (shard, place) = self.place(id);
+        let Some(set) = self.shards[shard].get_mut(place) else { return };
         if let Some(at) = set.iter().position(|entry| is_of(*entry, id)) {
             set[at..].rotate_left(1);
             set[WAYS - 1] = 0;
@@ -41,18 +54,15 @@ impl Reads {
 
     /// How often an object was read, if that is remembered.
     pub(crate) fn of(&self, id: u64) -> Option<u64> {
-        let set = &self.sets[self.place(id)];
+        let (shard, place) = self.place(id);
+        let set = self.shards[shard].get(place)?;
         set.iter().find(|entry| is_of(**entry, id)).map(|entry| entry & COUNT_MAX)
     }
 
-    /// By the bits that no entry has.
-    const fn place(&self, id: u64) -> usize {
-        (id & COUNT_MAX) as usize & (self.sets.len() - 1)
-    }
-
-    fn set_mut(&mut self, id: u64) -> &mut [u64; WAYS] {
-        let place = self.place(id);
-        &mut self.sets[place]
+    /// Shard and set, by the bits that no entry has.
+    const fn place(&self, id: u64) -> (usize, usize) {
+        let set = (id & COUNT_MAX) as usize & (self.sets - 1);
+        (set / SHARD_SETS, set % SHARD_SETS)
     }
 }
 
@@ -101,7 +111,7 @@ mod tests {
     fn a_count_ends_where_there_is_no_room_for_more() {
         let mut reads = Reads::new(1);
         reads.count(id(3));
-        reads.sets[0][0] = id(3) | super::COUNT_MAX;
+        reads.shards[0][0][0] = id(3) | super::COUNT_MAX;
         reads.count(id(3));
         assert_eq!(reads.of(id(3)), Some(super::COUNT_MAX));
     }

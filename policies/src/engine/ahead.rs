@@ -24,6 +24,22 @@ pub struct Ahead {
     pub blocks_max: u32,
     /// Bytes, the same.
     pub bytes_max: u64,
+    /// What is read ahead of the objects that come after the one that is read.
+    pub beyond: Beyond,
+}
+
+/// Which objects come after one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Beyond {
+    /// Those of a plan that counts, or else those with the next numbers.
+    #[default]
+    Any,
+    /// Those with the next numbers.
+    Numbered,
+    /// Those of a plan that counts.
+    Planned,
+    /// None.
+    Nothing,
 }
 
 /// What will be read next.
@@ -91,8 +107,8 @@ impl Engine {
         if trail.is_awake() {
             let mut said = Said { trail: &mut trail, limits, next };
             self.ahead_within(seen, access, object, &mut said);
-            if said.trail.goes_beyond(object) && !self.ahead_by_plan(seen, access, &mut said) {
-                self.ahead_by_number(seen, access, &mut said);
+            if said.trail.goes_beyond(object) {
+                self.ahead_beyond(seen, access, &mut said);
             }
         }
         self.trails.0.insert(seen.stream, trail);
@@ -113,6 +129,16 @@ impl Engine {
         blocks.end = blocks.end.min(blocks.start + said.trail.room(said.limits, block_bytes));
         if !blocks.is_empty() {
             self.say(seen, &Wanted { bucket: access.bucket, key: access.key, object, blocks }, said);
+        }
+    }
+
+    /// The objects that come after the one that is read.
+    fn ahead_beyond(&self, seen: Seen, access: &Access<'_>, said: &mut Said<'_>) {
+        let beyond = said.limits.beyond;
+        let may_be_planned = matches!(beyond, Beyond::Any | Beyond::Planned);
+        let is_planned = may_be_planned && self.ahead_by_plan(seen, access, said);
+        if !is_planned && matches!(beyond, Beyond::Any | Beyond::Numbered) {
+            self.ahead_by_number(seen, access, said);
         }
     }
 

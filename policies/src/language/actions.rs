@@ -110,8 +110,6 @@ words! {
         Priority = "priority",
         /// How many reads are needed.
         MinReads = "min_reads",
-        /// Whether scans are passed by.
-        BypassOnePass = "bypass_one_pass",
         /// How many are read ahead.
         Depth = "depth",
         /// How many bytes at most.
@@ -183,8 +181,6 @@ const CACHE: &[ParameterRow] = rows! {
 const INTELLIGENT_CACHE: &[ParameterRow] = rows! {
     /// Reads from which on a copy is kept.
     MinReads: Kind::Count, default "2", from "1" to "1000";
-    /// Whether what is read only once is passed by.
-    BypassOnePass: Kind::Flag, default "true";
     /// How dear the copy is when room is needed.
     Priority: Kind::Word(Priority::WORDS), default "normal";
 };
@@ -195,7 +191,7 @@ const PREFETCH: &[ParameterRow] = rows! {
     Bytes: Kind::Bytes, default "256MiB", from "64KiB" to "1TiB";
     /// How eagerly.
     Strategy: Kind::Word(Strategy::WORDS), default "adaptive";
-    /// What comes next: blocks of the object, shards of the dataset, keys of the access plan, or what fits best.
+    /// What comes after the next blocks of the object: nothing, the shards with the next numbers, what an access plan asks for, or what fits best.
     Next: Kind::Word(&["auto", "blocks", "shards", "planned"]), default "auto";
 };
 const STREAM: &[ParameterRow] = rows! {
@@ -209,7 +205,7 @@ const STREAM: &[ParameterRow] = rows! {
 const COORDINATE: &[ParameterRow] = rows! {
     /// How long bytes are held for workers that have not come to them yet.
     Window: Kind::Duration, default "30s", from "0s" to "1h";
-    /// Bytes that are held for them at most.
+    /// Bytes that are held for all workers at most: with more no others are.
     Bytes: Kind::Bytes, default "1GiB", from "1MiB" to "1TiB";
 };
 const COMPRESS: &[ParameterRow] = rows! {

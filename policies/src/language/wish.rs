@@ -32,8 +32,6 @@ pub enum Wish {
         priority: Priority,
         /// Reads from which on.
         min_reads: u32,
-        /// Whether what is read only once is passed by.
-        bypass_one_pass: bool,
     },
     /// How far is read ahead.
     Prefetch {
@@ -139,14 +137,12 @@ impl Wish {
                 policy,
                 priority: priority(),
                 min_reads: 1,
-                bypass_one_pass: false,
             },
             ActionKind::IntelligentCache => Self::Copy {
                 keep: true,
                 policy: Some(CachePolicy::TrainingAware),
                 priority: priority(),
                 min_reads: count(action, Parameter::MinReads),
-                bypass_one_pass: action.flag(Parameter::BypassOnePass),
             },
             ActionKind::Prefetch => Self::Prefetch {
                 depth: count(action, Parameter::Depth),

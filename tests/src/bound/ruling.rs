@@ -262,7 +262,7 @@ fn a_rule_says_how_far_is_read_ahead_of_who_reads_in_order() {
     const READ: u64 = 40;
     let bench = Bench::with_room(64 * MIB);
     runtime().block_on(async {
-        for n in 0..2 * READ {
+        for n in 0..3 * READ {
             bench.put(&key(n), Content { id: n, length: 20_000 }).await;
         }
     });
@@ -281,6 +281,12 @@ fn a_rule_says_how_far_is_read_ahead_of_who_reads_in_order() {
     assert_eq!(furthest_ahead(0), Some(1));
     bench.apply(&rules("{type: prefetch, parameters: {depth: 16}}"));
     assert!(furthest_ahead(READ / 2) > Some(1));
+    bench.apply(&rules("{type: prefetch, parameters: {depth: 16, next: blocks}}"));
+    assert_eq!(furthest_ahead(3 * READ / 2), Some(0), "these objects have no more blocks");
+    bench.apply(&rules("{type: prefetch, parameters: {depth: 16, next: planned}}"));
+    assert_eq!(furthest_ahead(2 * READ), Some(0), "there is no plan");
+    bench.apply(&rules("{type: prefetch, parameters: {depth: 16, next: shards}}"));
+    assert!(furthest_ahead(5 * READ / 2 - 10) > Some(0));
 }
 
 #[test]

@@ -93,7 +93,9 @@ impl BoundBucket {
         fill.want(self.wanted(asker, number));
         match asker {
             Asker::Ahead => fill.wait_for_reader(),
-            Asker::Reader(reading) => reading.ruling().window.iter().for_each(|of| fill.wait_for_others(*of)),
+            Asker::Reader(reading) => {
+                reading.ruling().sharing.iter().for_each(|of| fill.wait_for_others(*of))
+            }
             Asker::Server => {}
         }
     }
@@ -235,7 +237,7 @@ impl BoundBucket {
             let wanted = fill.decided().await;
             is_kept = self.keep(key, object, number, fill, wanted).await;
             if !is_kept && fill.waits() && self.has_spare_memory(fill.range.end - fill.range.start) {
-                let later = fill.wait_out(wanted).await;
+                let later = fill.wait_out(wanted, &self.inner.shared_bytes).await;
                 is_kept = later > wanted && self.keep(key, object, number, fill, later).await;
             }
         }

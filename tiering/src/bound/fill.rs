@@ -5,9 +5,11 @@
 use crate::origin::OriginError;
 use bytes::Bytes;
 use mlgw_metadata::schema::Extent;
+use mlgw_policies::Sharing;
 use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
@@ -30,8 +32,8 @@ struct State {
     wanted: Wanted,
     /// Readers that will say so, or not.
     claims: usize,
-    /// How long its bytes wait for others who read them, when it is not kept.
-    window: Duration,
+    /// How long its bytes wait for others who read them, when it is not kept, and how many may wait so.
+    sharing: Sharing,
     /// Whether it was fetched for somebody who is about to ask.
     is_ahead: bool,
     /// Whether somebody has read it to its end.
@@ -147,10 +149,11 @@ impl Fill {
         }
     }
 
-    /// Its bytes wait so long for others when it is not kept, at least.
-    pub(super) fn wait_for_others(&self, window: Duration) {
-        let mut state = self.state.lock();
-        state.window = state.window.max(window);
+    /// Its bytes wait so long for others when it is not kept, at least, unless more than so many do by then.
+    pub(super) fn wait_for_others(&self, sharing: Sharing) {
+        let held = &mut self.state.lock().sharing;
+        held.window = held.window.max(sharing.window);
+        held.bytes_max = held.bytes_max.max(sharing.bytes_max);
     }
 
     /// Its bytes wait for who is about to ask, when it is not kept.
@@ -161,23 +164,27 @@ impl Fill {
     /// Whether its bytes wait for anybody.
     pub(super) fn waits(&self) -> bool {
         let state = self.state.lock();
-        state.is_ahead || !state.window.is_zero()
+        state.is_ahead || !state.sharing.window.is_zero()
     }
 
     /// Waits for those for whom its bytes wait: for who is about to ask until he has asked, but not for ever; for others as long as it was said; and for
-    /// nobody any more as soon as it is `wanted` more than it was so far. Says who wants it by then.
-    pub(super) async fn wait_out(&self, wanted: Wanted) -> Wanted {
-        let (is_ahead, window) = {
+    /// nobody any more as soon as it is `wanted` more than it was so far. `shared_bytes` are all that wait for others. Says who wants it by then.
+    pub(super) async fn wait_out(&self, wanted: Wanted, shared_bytes: &AtomicU64) -> Wanted {
+        let (is_ahead, sharing) = {
             let mut state = self.state.lock();
             state.rests = true;
-            (state.is_ahead, state.window)
+            (state.is_ahead, state.sharing)
         };
         // Come to pass or not: either way the wait is over.
         if is_ahead {
             let taken = self.until(|state| state.is_taken || state.wanted > wanted);
             let _ = tokio::time::timeout(AHEAD_WAITS_MAX, taken).await;
         }
-        let _ = tokio::time::timeout(window, self.until(|state| state.wanted > wanted)).await;
+        let bytes = self.range.end - self.range.start;
+        if shared_bytes.fetch_add(bytes, Relaxed) + bytes <= sharing.bytes_max {
+            let _ = tokio::time::timeout(sharing.window, self.until(|state| state.wanted > wanted)).await;
+        }
+        shared_bytes.fetch_sub(bytes, Relaxed);
         let mut state = self.state.lock();
         state.rests = false;
         state.wanted
@@ -313,7 +320,9 @@ mod tests {
     use super::{Fill, Next, Wanted};
     use crate::origin::OriginError;
     use bytes::Bytes;
+    use mlgw_policies::Sharing;
     use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
     use std::time::Duration;
     use tokio::sync::Semaphore;
 
@@ -362,8 +371,12 @@ mod tests {
         assert!(!fill.is_whole());
         fill.finish(Ok(()));
         assert!(fill.is_whole());
-        fill.wait_for_others(Duration::from_secs(3600));
-        let (wanted, ()) = tokio::join!(fill.wait_out(Wanted::No), async {
+        let sharing = |bytes_max| Sharing { window: Duration::from_secs(3600), bytes_max };
+        fill.wait_for_others(sharing(14));
+        let others = AtomicU64::new(5);
+        assert_eq!(fill.wait_out(Wanted::No, &others).await, Wanted::No, "too much waits");
+        fill.wait_for_others(sharing(15));
+        let (wanted, ()) = tokio::join!(fill.wait_out(Wanted::No, &others), async {
             tokio::task::yield_now().await;
             assert!(fill.rests());
             fill.want(Wanted::Yes);

@@ -162,7 +162,7 @@ impl BoundReader {
         let whole = block::range(number, self.object.size);
         let range = self.at.max(whole.start)..self.end.min(whole.end);
         let reading = self.reading.as_mut().filter(|_| range != whole)?;
-        if reading.ruling().window.is_some() && (range.end - range.start) * 2 >= whole.end - whole.start {
+        if reading.ruling().sharing.is_some() && (range.end - range.start) * 2 >= whole.end - whole.start {
             return None;
         }
         (!reading.keeps(number)).then_some(range)

@@ -1,7 +1,7 @@
 //! Its books are right whatever it is asked.
 
 use crate::access::{Access, Caller, Op};
-use crate::engine::{Advice, Ahead, Engine, Keeping, Options, Outcome, Seen, Unread, Who};
+use crate::engine::{Advice, Ahead, Beyond, Engine, Keeping, Options, Outcome, Seen, Unread, Who};
 use crate::plan::{Plan, Reading, Sampler};
 use proptest::collection::vec;
 use proptest::{prop_assert, proptest};
@@ -20,7 +20,7 @@ fn key(what: u32) -> String {
     }
 }
 
-const AHEAD: Ahead = Ahead { blocks_max: 20, bytes_max: 1 << 20 };
+const AHEAD: Ahead = Ahead { blocks_max: 20, bytes_max: 1 << 20, beyond: Beyond::Any };
 const OUTCOMES: [Outcome; 7] = [
     Outcome::Used,
     Outcome::Late,

@@ -1,7 +1,7 @@
 //! What reading ahead brings, and what it costs where there is nothing to read ahead.
 
 use super::{Setup, Waits, run};
-use crate::engine::Ahead;
+use crate::engine::{Ahead, Beyond};
 use crate::rehearse::scene::Request;
 use crate::rehearse::telling::told;
 use crate::rehearse::workload::{Order, Profile, Settings, workload};
@@ -14,7 +14,7 @@ const SETUP: Setup = Setup {
     block_bytes: 8 << 20,
     capacity_bytes: 4 << 30,
     memory_bytes: 2 << 30,
-    ahead: Some(Ahead { blocks_max: 2048, bytes_max: 256 << 20 }),
+    ahead: Some(Ahead { blocks_max: 2048, bytes_max: 256 << 20, beyond: Beyond::Any }),
 };
 
 fn waits(profile: Profile, settings: &Settings, setup: &Setup, tells: bool) -> Waits {
