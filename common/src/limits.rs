@@ -215,7 +215,7 @@ pub const POLICY_FILE_BYTES_MAX: usize = MIB as usize;
 pub const POLICY_BYTES_MAX: usize = 4 * MIB as usize;
 /// Bytes of what is said of a version: by the person, of what changed, and a file's name.
 pub const POLICY_SAID_BYTES_MAX: usize = 1024;
-/// Objects that one request looks at to say what a policy would do. Two policies of a hundred rules each take a second for so many.
+/// Objects that one request hears about, or looks at, to say what a policy would do. Two policies of a hundred rules each take some seconds for so many.
 pub const PLAN_OBJECTS_MAX: usize = 10_000;
 /// Plans that wait to be gone on with; of more the oldest are forgotten.
 pub const PLANS_MAX: usize = 8;

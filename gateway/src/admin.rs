@@ -29,7 +29,6 @@ mod policy_figures;
 pub(crate) mod policy_objects;
 mod policy_outcomes;
 mod policy_plan;
-mod policy_spare;
 mod policy_trials;
 mod probes;
 mod settings;
@@ -68,7 +67,8 @@ pub use policy_explain::{
 pub use policy_figures::PolicyStatus;
 pub use policy_outcomes::{AheadOutcomes, DatasetOutcomes, PolicyOutcomes, RuleOutcomes};
 pub use policy_plan::{
-    DeedInfo, DeletionInfo, NotJudged, PlanExample, PlanPage, PlanRequest, PolicyPlans, SuperfluousInfo,
+    DeedInfo, DeletionInfo, NotJudged, PlanExample, PlanPage, PlanRequest, PolicyPlans, SettingPlanned,
+    SuperfluousInfo,
 };
 pub use policy_trials::{SimulateRequest, TestRequest, ValidateRequest};
 pub use settings::{SettingInfo, SettingList};

@@ -110,6 +110,14 @@ impl Claim {
         is_at_rest(due.action.kind).then(claim)
     }
 
+    /// Whether it keeps another one, of a weaker rule, from being done to the same object.
+    #[must_use]
+    pub fn beats(&self, weaker: &Self) -> bool {
+        let aspect = |claim: &Self| claim.action().map(ActionKind::aspect);
+        self.by.rank < weaker.by.rank
+            && (aspect(self) == aspect(weaker) || self.wish.contradicts(&weaker.wish))
+    }
+
     /// The action that wishes so.
     #[must_use]
     pub const fn action(&self) -> Option<ActionKind> {

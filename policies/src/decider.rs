@@ -10,6 +10,7 @@ mod reach;
 mod reads;
 mod watched;
 
+pub use known::{KNOWN_AT_REST, asked_at_rest};
 pub use ranks::Rank;
 pub use reach::Prefetch;
 pub(crate) use reads::Reads;
@@ -27,6 +28,7 @@ use crate::language::{
 use crate::outcomes::{Cause, Outcomes};
 use crate::shadow::Shadow;
 use crate::workloads::{self, Identity, What, Workloads};
+use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,6 +127,14 @@ impl Decider {
             self.workloads.introduce(access.at_us, family, identity, &self.program);
         }
         self.take_in(access)
+    }
+
+    /// Looks an access's object up wherever it is looked up when the access is noted, and nothing else. Looks that stand together wait for memory
+    /// together, where each would wait by itself between the work on one and on the next.
+    pub fn bring_near(&self, access: &Access<'_>) {
+        let [first, object] = [touched(&access.range, self.engine.block_bytes()).start as u32, 0]
+            .map(|block| self.engine.block_id(access.bucket, access.key, block));
+        black_box((self.engine.is_kept(first), self.reads.of(object)));
     }
 
     /// An access of before a restart, as it was written down then: all is learnt from it, nothing is decided, and who asked says who it is when it

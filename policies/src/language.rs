@@ -40,7 +40,7 @@ pub use access_plan::{PlanDocument, PlannedKeys};
 pub use actions::{ActionKind, Aspect, Parameter, ParameterRow};
 pub use built_in::{BuiltIn, DEFAULTS, FRAMEWORKS, recipes};
 pub use diagnostic::{Diagnostic, Diagnostics};
-pub use facts::{Fact, FactList, Facts, NoFacts, fact_of_key};
+pub use facts::{Fact, FactList, Facts, NoFacts, TakenFacts, ToldFacts, fact_of_key};
 pub use file::{FrameworkSection, HardwareProfile, Overrides, PolicyFile, VERSION};
 pub use framework::{Detect, Framework, Hint, is_framework};
 pub use offline::{Judged, Judgement, KeyFacts, KnownOfKey};

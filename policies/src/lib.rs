@@ -24,6 +24,6 @@ pub mod workloads;
 
 pub use access::{Access, Caller, Op};
 pub use block::{BLOCK_ID_SEED, block_id, touched};
-pub use decider::{Decider, Prefetch, Rank, Ruling, Sharing, Watched};
+pub use decider::{Decider, KNOWN_AT_REST, Prefetch, Rank, Ruling, Sharing, Watched, asked_at_rest};
 pub use file_types::{file_type, file_type_by_key};
 pub use fingerprint::Fingerprint;

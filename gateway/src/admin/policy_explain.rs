@@ -2,15 +2,16 @@
 
 use super::objects::{ObjectInfo, find, object_key};
 use super::{Admin, ApiError};
-use crate::policies::facts::ObjectFacts;
+use crate::policies::facts::{ObjectFacts, dataset_of};
 use crate::s3::error::{Code, S3Error};
 use axum::Json;
 use axum::extract::{Query, State};
 use mlgw_metadata::schema::ObjectVersion;
+use mlgw_policies::KNOWN_AT_REST;
 use mlgw_policies::at_rest::{Area, Claim};
 use mlgw_policies::engine::{KeptBlocks, Unread};
 use mlgw_policies::language::{
-    Due, Fact, Facts, Lost, PROPERTIES, Program, Property, Recommendation, Seen, Tried, Word as _, resolve,
+    Due, Facts, Lost, PROPERTIES, Program, Recommendation, Seen, Tried, Word as _, resolve,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -110,6 +111,8 @@ pub struct ActionInfo {
     pub target: String,
     /// The rule.
     pub rule: String,
+    /// Whether it does anything with objects of such a bucket: our own, or a bound one.
+    pub is_done: bool,
 }
 
 /// What a rule says of a dataset, a checkpoint or a prefix.
@@ -191,25 +194,20 @@ impl Admin {
         let known = self.known(&bucket, &key, &object)?;
         let running = self.policies.running();
         let system = self.policies.system();
-        let number = running.number();
-        let facts = ObjectFacts::new(&running.program, &known, &system, self.clock.now());
+        let (number, is_own) = (running.number(), bucket.binding.is_none());
         let unread = Unread { bucket: bucket.id, key: key.as_str(), size: object.size, number: 0 };
         let areas = self.standing.areas();
-        let told = self.keeper.ask(|decider, now_us| {
+        let (kept, taken) = self.keeper.ask(|decider, now_us| {
             let kept = bucket.binding.is_some().then(|| decider.kept_of(&unread, KEPT_BLOCKS_MAX).into());
-            decider.with_facts_of(now_us, &unread, |access| {
-                let dataset = match access.fact(Property::Dataset, "") {
-                    Some(Fact::Text(name)) => Some(name),
-                    _ => None,
-                };
-                let said = areas.of(bucket.id, key.as_str(), dataset);
-                let belonging = said.filter_map(|(area, claim)| belonging(area, claim)).collect();
-                let mut facts = facts;
-                facts.access = Some(access);
-                Explanation { kept, belonging, ..explained(&running.program, number, &facts, shown) }
-            })
+            (kept, decider.facts_of(now_us, &unread, &KNOWN_AT_REST))
         });
-        Ok(told)
+        let access = taken.tell();
+        let dataset = dataset_of(&access);
+        let said = areas.of(bucket.id, key.as_str(), dataset.as_deref());
+        let belonging = said.filter_map(|(area, claim)| belonging(area, claim)).collect();
+        let mut facts = ObjectFacts::new(&running.program, &known, &system, self.clock.now());
+        facts.access = Some(&access);
+        Ok(Explanation { kept, belonging, ..explained((&running.program, number), &facts, (shown, is_own)) })
     }
 
     /// An object of a bound bucket as it is described here: as its copy was, or else as far as it is shown.
@@ -225,9 +223,14 @@ impl Admin {
     }
 }
 
-fn explained(program: &Program, version: u64, facts: &dyn Facts, object: ObjectInfo) -> Explanation {
+fn explained(
+    (program, version): (&Program, u64),
+    facts: &dyn Facts,
+    (object, is_own): (ObjectInfo, bool),
+) -> Explanation {
     let verdict = program.evaluate(facts);
     let resolved = resolve(verdict.due.iter().copied());
+    let action = |due: &Due<'_>| action(due, is_own);
     let recommended = program.recommend(&verdict, None);
     Explanation {
         object,
@@ -265,11 +268,12 @@ fn tried(one: &Tried<'_>) -> RuleTried {
     }
 }
 
-fn action(due: &Due<'_>) -> ActionInfo {
+fn action(due: &Due<'_>, is_own: bool) -> ActionInfo {
     ActionInfo {
         action: due.action.kind.to_string(),
         target: due.action.target.to_string(),
         rule: due.rule.rule.id.to_string(),
+        is_done: due.action.kind.is_done_in(is_own),
     }
 }
 

@@ -5,24 +5,32 @@
 
 use super::change::parse;
 use super::policy::{PolicyText, files, refused};
-use super::policy_objects::Behind;
+use super::policy_objects::{Behind, Looked};
 use super::{Admin, ApiError};
 use crate::policies::PolicyError;
-use crate::policies::acting::groups::Spare;
+use crate::policies::SystemFacts;
+use crate::policies::acting::groups::{Member, Spare};
+use crate::policies::changes::{SettingChanged, settings_changed};
 use crate::policies::plan::{Deed, Extent, Plan, Subject};
 use crate::s3::error::S3Error;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
+use axum::http::StatusCode;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::{PLAN_OBJECTS_MAX, PLANS_MAX};
+use mlgw_metadata::ReadError;
 use mlgw_policies::at_rest::Note;
 use mlgw_policies::engine::Unread;
-use mlgw_policies::language::{ActionKind, Program, Word as _};
+use mlgw_policies::language::{ActionKind, Facts, Program, Property, Word as _};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A plan that nobody goes on with for so long is forgotten.
+const REMEMBERED: Duration = Duration::from_mins(10);
 
 /// Files that are not to run yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +61,8 @@ pub struct PlanPage {
     pub changed: u64,
     /// What would, by rule and action.
     pub deeds: Vec<DeedInfo>,
+    /// Settings that would be otherwise.
+    pub settings: Vec<SettingPlanned>,
     /// Rules that are new or changed, ask how objects are read and matched none.
     pub not_judged: Vec<NotJudged>,
     /// Checkpoints that the running policy deletes, with the last answer.
@@ -65,6 +75,17 @@ pub struct PlanPage {
     pub heard: u64,
     /// What to go on with; none when all objects were looked at.
     pub next: Option<u64>,
+}
+
+/// A setting that would be otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingPlanned {
+    /// Its word.
+    pub setting: String,
+    /// What it is; none where it is left to the setting that it is a part of.
+    pub before: Option<String>,
+    /// What it would be.
+    pub after: Option<String>,
 }
 
 /// What files begin or cease to do by one rule.
@@ -147,7 +168,7 @@ pub struct PolicyPlans(Mutex<Held>);
 #[derive(Default)]
 struct Held {
     last: u64,
-    runs: VecDeque<(u64, Run)>,
+    runs: VecDeque<(u64, Instant, Arc<Mutex<Run>>)>,
 }
 
 /// A plan, and how far it is.
@@ -161,26 +182,32 @@ struct Run {
 }
 
 impl PolicyPlans {
-    fn new_number(&self) -> u64 {
+    /// Remembers one, which is gone on with by this number.
+    fn put(&self, run: Run) -> u64 {
         let mut held = self.0.lock();
-        held.last += 1;
-        held.last
-    }
-
-    fn put(&self, number: u64, run: Run) {
-        let mut held = self.0.lock();
+        held.runs.retain(|(_, used, _)| used.elapsed() < REMEMBERED);
         if held.runs.len() >= PLANS_MAX {
             held.runs.pop_front();
         }
-        held.runs.push_back((number, run));
+        held.last += 1;
+        let number = held.last;
+        held.runs.push_back((number, Instant::now(), Arc::new(Mutex::new(run))));
+        number
     }
 
-    fn take(&self, number: u64) -> Result<Run, ApiError> {
+    fn find(&self, number: u64) -> Result<Arc<Mutex<Run>>, ApiError> {
         let mut held = self.0.lock();
-        let at = held.runs.iter().position(|(of, _)| *of == number);
-        at.and_then(|at| held.runs.remove(at)).map(|(_, run)| run).ok_or_else(|| {
+        let found = held.runs.iter_mut().find(|(of, ..)| *of == number).map(|(_, used, run)| {
+            *used = Instant::now();
+            Arc::clone(run)
+        });
+        found.ok_or_else(|| {
             ApiError::invalid(format!("The plan {number} is not known any more; begin it anew."))
         })
+    }
+
+    fn forget(&self, number: u64) {
+        self.0.lock().runs.retain(|(of, ..)| *of != number);
     }
 }
 
@@ -196,29 +223,33 @@ pub(super) async fn plan(State(admin): State<Arc<Admin>>, body: Bytes) -> Result
 
 impl Admin {
     fn plan(&self, request: PlanRequest, limit: usize) -> Result<PlanPage, ApiError> {
-        let number = request.plan;
-        let mut run = match number {
-            Some(_) if request.files.is_some() || request.frameworks.is_some() => {
-                return Err(ApiError::invalid("A plan that is gone on with has its files; give none."));
-            }
-            Some(number) => self.policy_plans.take(number)?,
-            None => self.begin_plan(request)?,
+        let Some(number) = request.plan else {
+            let mut run = self.begin_plan(request)?;
+            let page = self.go_on(&mut run, limit)?;
+            return Ok(match page {
+                Ok(last) => last,
+                Err(page) => PlanPage { next: Some(self.policy_plans.put(run)), ..page },
+            });
         };
+        if request.files.is_some() || request.frameworks.is_some() {
+            return Err(ApiError::invalid("A plan that is gone on with has its files; give none."));
+        }
+        let run = self.policy_plans.find(number)?;
+        let mut run = run.try_lock().ok_or_else(|| {
+            let message = format!("The plan {number} is being gone on with by another request.");
+            ApiError::new(StatusCode::CONFLICT, "PlanInUse", message)
+        })?;
         if run.version != self.policies.running().number() {
+            self.policy_plans.forget(number);
             return Err(ApiError::invalid("The policy was changed meanwhile; begin the plan anew."));
         }
-        let is_done = self.go_on(&mut run, limit)?;
-        let mut page = run.page();
-        if is_done {
-            let (running, other) = run.plan.programs();
-            page.deletions = self.deletions();
-            page.superfluous = self.superfluous(running, other)?;
-            page.impossible = self.impossible(other);
-            return Ok(page);
-        }
-        let number = number.unwrap_or_else(|| self.policy_plans.new_number());
-        self.policy_plans.put(number, run);
-        Ok(PlanPage { next: Some(number), ..page })
+        Ok(match self.go_on(&mut run, limit)? {
+            Ok(last) => {
+                self.policy_plans.forget(number);
+                last
+            }
+            Err(page) => PlanPage { next: Some(number), ..page },
+        })
     }
 
     fn begin_plan(&self, request: PlanRequest) -> Result<Run, ApiError> {
@@ -231,32 +262,63 @@ impl Admin {
         Ok(Run { plan, version: running.number(), hearing: true, heard: 0, from: None })
     }
 
-    /// Hears about so many objects more, or looks at them. Says whether all were looked at.
-    fn go_on(&self, run: &mut Run, limit: usize) -> Result<bool, ApiError> {
-        let (system, now) = (self.policies.system(), self.clock.now());
-        let Run { plan, hearing, heard, from, .. } = run;
+    /// Hears about so many objects more, or looks at them. Returns what is known then: all of it, or so far.
+    fn go_on(&self, run: &mut Run, limit: usize) -> Result<Result<PlanPage, PlanPage>, ApiError> {
+        let (system, now, asked) = (self.policies.system(), self.clock.now(), run.plan.asked());
+        let (from, mut reached) = (run.from.take(), None);
         let next = self.each_object(from.as_ref(), limit, &mut |looked| {
-            let (bucket, key) = (looked.bucket.id, looked.key.as_str());
-            let object = &self.known(looked.bucket, looked.key, looked.object)?;
-            let unread = Unread { bucket, key, size: object.size, number: 0 };
-            *heard += u64::from(*hearing);
-            self.keeper.ask(|decider, now_us| {
-                let prefix = decider.checkpoints.group_of(bucket, key).map(|one| one.prefix);
-                let standing = decider.checkpoints.standing(bucket, key);
-                decider.with_facts_of(now_us, &unread, |access| {
-                    let idle = object.idle(looked.read, access, now);
-                    let access = Some(access);
-                    let system = &system;
-                    let of = Subject { bucket, object, prefix, standing, access, idle, system, now };
-                    if *hearing { plan.hear(&of) } else { plan.look(&of) }
-                });
-            });
+            self.plan_for(run, &looked, (&system, now, &asked))?;
+            reached = Some((looked.bucket.name.clone(), looked.key.clone()));
             Ok(())
         });
-        *from = next.map_err(S3Error::from)?;
-        let is_over = from.is_none();
-        let was_heard = std::mem::replace(hearing, *hearing && !is_over);
-        Ok(is_over && !was_heard)
+        // After an error it goes on where it came to: no object counts twice.
+        let reached = reached.map(|(bucket, key)| Behind { bucket, key: Some(key) });
+        run.from = match &next {
+            Ok(next) => next.clone(),
+            Err(_) => reached.or(from),
+        };
+        let is_over = next.map_err(S3Error::from)?.is_none();
+        let was_heard = run.hearing;
+        run.hearing &= !is_over;
+        if !is_over || was_heard {
+            return Ok(Err(run.page()));
+        }
+        let [running, other] = self.keeper.ask(|decider, _| run.plan.spare(&decider.checkpoints));
+        Ok(Ok(PlanPage {
+            deletions: self.deletions(&running),
+            superfluous: self.superfluous(running, other),
+            impossible: self.impossible(run.plan.programs().1).into_iter().chain(run.plan.idle()).collect(),
+            ..run.page()
+        }))
+    }
+
+    /// Hears about an object, or looks at it.
+    fn plan_for(
+        &self,
+        run: &mut Run,
+        looked: &Looked<'_>,
+        (system, now, asked): (&SystemFacts, Timestamp, &[Property]),
+    ) -> Result<(), ReadError> {
+        let (bucket, key) = (looked.bucket.id, looked.key.as_str());
+        let object = &self.known(looked.bucket, looked.key, looked.object)?;
+        let unread = Unread { bucket, key, size: object.size, number: 0 };
+        // Rules are asked when the engine is free again for whoever reads.
+        let (taken, member, standing) = self.keeper.ask(|decider, now_us| {
+            let member = decider.checkpoints.group_of(bucket, key).as_ref().map(Member::from);
+            (decider.facts_of(now_us, &unread, asked), member, decider.checkpoints.standing(bucket, key))
+        });
+        let access = taken.tell();
+        let idle = object.idle(looked.read, &access, now);
+        let (is_own, member, access) =
+            (looked.bucket.binding.is_none(), member.as_ref(), Some(&access as &dyn Facts));
+        let of = Subject { bucket, is_own, object, member, standing, access, idle, system, now };
+        if run.hearing {
+            run.heard += 1;
+            run.plan.hear(&of);
+        } else {
+            run.plan.look(&of);
+        }
+        Ok(())
     }
 }
 
@@ -264,11 +326,13 @@ impl Run {
     /// What is known so far.
     fn page(&self) -> PlanPage {
         let asks = |(rule, asks)| NotJudged { rule, asks };
+        let (running, other) = self.plan.programs();
         PlanPage {
             version: self.version,
             objects: self.plan.objects,
             changed: self.plan.changed,
             deeds: self.plan.deeds.clone().into_iter().map(told).collect(),
+            settings: settings_changed(running, other).into_iter().map(planned).collect(),
             not_judged: self.plan.not_judged().into_iter().map(asks).collect(),
             heard: self.heard,
             ..PlanPage::default()
@@ -277,8 +341,8 @@ impl Run {
 }
 
 impl Admin {
-    /// The checkpoints that `other` would let go and `running` does not.
-    fn superfluous(&self, running: &Program, other: &Program) -> Result<Vec<SuperfluousInfo>, ApiError> {
+    /// The checkpoints that the other policy would let go, and the running one does not in this way.
+    fn superfluous(&self, running: Vec<Spare>, other: Vec<Spare>) -> Vec<SuperfluousInfo> {
         let names = self.bucket_names();
         let told = |Spare { is_deleted, of, .. }: Spare| SuperfluousInfo {
             objects: format!("s3://{}/{}", names.get(&of.bucket).map_or("", String::as_str), of.prefix),
@@ -288,11 +352,9 @@ impl Admin {
             files: of.files,
             bytes: of.bytes,
         };
-        let of = |program| self.spare(program).map_err(S3Error::from);
-        let now: BTreeSet<(String, bool)> =
-            of(running)?.into_iter().map(told).map(|one| (one.objects, one.is_deleted)).collect();
-        let then = of(other)?.into_iter().map(told);
-        Ok(then.filter(|one| !now.contains(&(one.objects.clone(), one.is_deleted))).collect())
+        let way = |one: &SuperfluousInfo| (one.objects.clone(), one.is_deleted, one.grace_seconds);
+        let now: BTreeSet<_> = running.into_iter().map(|one| way(&told(one))).collect();
+        other.into_iter().map(told).filter(|one| !now.contains(&way(one))).collect()
     }
 
     /// What rules ask for that no server can do that is set up so.
@@ -308,7 +370,10 @@ impl Admin {
         impossible
     }
 
-    fn deletions(&self) -> Vec<DeletionInfo> {
+    /// Those that wait, and that the running policy still says; what it does not say any more the next round calls off.
+    fn deletions(&self, running: &[Spare]) -> Vec<DeletionInfo> {
+        let deleted = running.iter().filter(|one| one.is_deleted);
+        let deleted: BTreeSet<_> = deleted.map(|one| (one.of.bucket, one.of.prefix.as_str())).collect();
         let names = self.bucket_names();
         let told = |note: Note| DeletionInfo {
             objects: format!("s3://{}/{}", names.get(&note.bucket).map_or("", String::as_str), note.prefix),
@@ -318,8 +383,13 @@ impl Admin {
             files: note.files,
             bytes: note.bytes,
         };
-        self.standing.notes().into_iter().map(told).collect()
+        let notes = self.standing.notes().into_iter();
+        notes.filter(|note| deleted.contains(&(note.bucket, note.prefix.as_str()))).map(told).collect()
     }
+}
+
+fn planned(SettingChanged { word, before, after }: SettingChanged) -> SettingPlanned {
+    SettingPlanned { setting: word, before, after }
 }
 
 fn told((deed, extent): (Deed, Extent)) -> DeedInfo {

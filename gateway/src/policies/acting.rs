@@ -10,7 +10,7 @@
 //!
 //! A round begins when the policy changes, when a checkpoint becomes complete, and every `policy.look_every`; there is one at a time. Always: what to do
 //! is decided anew from what is stored and what the policy says now, so nothing has to be remembered and what was begun by an older policy ends with it; the
-//! orders of a round are bounded, and the rest comes in the next. When power fails pins are set again by the first round, and moves go on from
+//! orders of a round are bounded, and the rest comes in the next; a round of a policy that does not run any more ends. When power fails pins are set again by the first round, and moves go on from
 //! where segments are.
 
 mod compressing;
@@ -101,6 +101,8 @@ impl Acting {
             let is_again = match self.round(program, &mut state).await {
                 Ok(is_again) => is_again && agains < AGAIN_MAX,
                 Err(Ended::Stopping) => return,
+                // The next round is at once: the change is waited for below.
+                Err(Ended::Changed) => false,
                 Err(Ended::Failed(error)) => {
                     tracing::warn!(
                         error,
@@ -146,7 +148,7 @@ impl Acting {
         let is_time = state.rounds.is_multiple_of(ROUNDS_BETWEEN_LOOKS);
         state.rounds += 1;
         if heard || is_time || scope.objects || state.has_checkpoints.unwrap_or(true) {
-            own = self.find_checkpoints().await?;
+            own = self.find_checkpoints(&program).await?;
             state.has_checkpoints = Some(own.series().next().is_some());
         }
         if !scope.objects && !heard && state.has_checkpoints == Some(false) {

@@ -19,17 +19,41 @@ pub fn sentence(before: &Program, after: &Program) -> String {
     parts.extend(counted("rule", "added", added.copied()));
     parts.extend(counted("rule", "changed", changed.map(|(id, _)| *id)));
     parts.extend(counted("rule", "removed", removed.copied()));
-    let (old, new) = (settings(before), settings(after));
-    let words = new.iter().filter(|(word, value)| old.get(*word) != Some(value));
-    parts.extend(counted("setting", "changed", words.map(|(word, _)| word.as_str())));
+    let settings = settings_changed(before, after);
+    parts.extend(counted("setting", "changed", settings.iter().map(|one| one.word.as_str())));
     let (old, new) = (frameworks(before), frameworks(after));
     parts.extend(counted("framework", "added", new.iter().copied().filter(|name| !old.contains(name))));
     parts.extend(counted("framework", "removed", old.iter().copied().filter(|name| !new.contains(name))));
-    if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
+    if parts.is_empty() { "nothing changed".to_owned() } else { parts.join(", ") }
 }
 
 fn rules(program: &Program) -> BTreeMap<&str, &EffectiveRule> {
     program.rules().iter().map(|one| (&*one.rule.id, one)).collect()
+}
+
+/// A setting that two policies give otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingChanged {
+    /// Its word.
+    pub word: String,
+    /// What the one says; none when it leaves it to the setting that it is a part of.
+    pub before: Option<String>,
+    /// What the other one says.
+    pub after: Option<String>,
+}
+
+/// The settings that another policy gives otherwise, those that it does not give any more among them.
+#[must_use]
+pub fn settings_changed(before: &Program, after: &Program) -> Vec<SettingChanged> {
+    let (mut old, new) = (settings(before), settings(after));
+    let mut all: BTreeMap<String, SettingChanged> = BTreeMap::new();
+    for (word, value) in new {
+        let before = old.remove(&word);
+        all.insert(word.clone(), SettingChanged { word, before, after: Some(value) });
+    }
+    let gone = old.into_iter().map(|(word, value)| SettingChanged { word, before: Some(value), after: None });
+    all.extend(gone.map(|one| (one.word.clone(), one)));
+    all.into_values().filter(|one| one.before != one.after).collect()
 }
 
 fn settings(program: &Program) -> BTreeMap<String, String> {
@@ -79,7 +103,16 @@ mod tests {
         let said = sentence(&program(&before), &program(&after));
         assert!(said.starts_with("1 rule added (c), 1 rule changed (a), "), "{said}");
         assert!(said.contains("1 setting changed (pin_max), 1 framework removed (mosaicml)"), "{said}");
-        assert_eq!(sentence(&program(&before), &program(&before)), "nothing");
+        assert_eq!(sentence(&program(&before), &program(&before)), "nothing changed");
+        let settings = |text: &str| program(&format!("version: 1\nsettings: {{{text}}}"));
+        let (general, one) = (settings("prefetch: balanced"), settings("cache.evaluation: none"));
+        assert_eq!(sentence(&one, &program("version: 1")), "1 setting changed (cache.evaluation)");
+        let said = sentence(&program("version: 1"), &general);
+        assert!(
+            said.contains("prefetch, prefetch.checkpoint_save"),
+            "what comes with the server falls away: {said}"
+        );
+        assert_eq!(said, sentence(&general, &program("version: 1")), "and comes back");
         let many: String = (0..6).map(|n| rule(&format!("m{n}"), "pin")).collect();
         let said = sentence(&program("version: 1"), &program(&format!("version: 1\nrules:\n{many}")));
         assert_eq!(said, "6 rules added (m0, m1, m2, m3, …)");

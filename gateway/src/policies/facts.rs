@@ -45,6 +45,15 @@ impl KnownObject {
     }
 }
 
+/// The dataset that facts tell.
+#[must_use]
+pub fn dataset_of(facts: &dyn Facts) -> Option<String> {
+    match facts.fact(Property::Dataset, "") {
+        Some(Fact::Text(name)) => Some(name.to_owned()),
+        _ => None,
+    }
+}
+
 /// The facts about it, for one program.
 #[derive(Clone)]
 pub struct ObjectFacts<'a> {

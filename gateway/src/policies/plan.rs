@@ -4,16 +4,17 @@
 //! dataset, checkpoint or prefix is found first ([`Plan::hear`]) and then told of all that belong to it ([`Plan::look`]). A rule that asks how objects are
 //! read and matches none is named ([`Plan::not_judged`]): what it asks may not be known yet.
 
-use super::acting::groups::{InCheckpoint, checkpoint_keep, pin_newest};
-use super::facts::{KnownObject, ObjectFacts};
+use super::acting::groups::{InCheckpoint, Member, Retained, Spare, Wide, checkpoint_keep, pin_newest};
+use super::facts::{KnownObject, ObjectFacts, dataset_of};
 use super::place::SystemFacts;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::PLAN_EXAMPLES;
+use mlgw_policies::asked_at_rest;
 use mlgw_policies::at_rest::{Area, Areas, By, Claim, Deeds, Move, is_at_rest};
 use mlgw_policies::checkpoints::{Checkpoints, Standing};
 use mlgw_policies::language::{
-    ActionKind, ConditionType, Due, EffectiveRule, Fact, Facts, Program, Property, Resolved, Stance, Target,
-    Tier, Wish, resolve,
+    ActionKind, ConditionType, Due, EffectiveRule, Facts, Program, Property, Resolved, Stance, Target, Tier,
+    Wish, Word as _, resolve,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -50,10 +51,12 @@ pub struct Extent {
 pub struct Subject<'a> {
     /// Its bucket's id.
     pub bucket: u64,
+    /// Whether that is a bucket of our own, not a bound one.
+    pub is_own: bool,
     /// The object at rest.
     pub object: &'a KnownObject,
-    /// The prefix of the checkpoint that it is of.
-    pub prefix: Option<&'a str>,
+    /// The checkpoint that it is of.
+    pub member: Option<&'a Member>,
     /// What checkpoints tell of it.
     pub standing: Standing,
     /// How it is read, from whoever watches that.
@@ -71,6 +74,7 @@ struct Side {
     program: Arc<Program>,
     done: Areas,
     observed: Areas,
+    retained: Retained,
 }
 
 /// What a policy says of one object.
@@ -97,6 +101,8 @@ pub struct Plan {
     pub deeds: BTreeMap<Deed, Extent>,
     /// The other policy's rules that matched an object.
     matched: BTreeSet<Arc<str>>,
+    /// What only the other one says, and is not done in buckets of ours, or in bound ones: rule, action, which, and of how many objects.
+    idle: BTreeMap<(Arc<str>, &'static str, bool), u64>,
     /// Whether there is a cold tier, and an upstream that takes segments.
     below: (bool, bool),
 }
@@ -105,7 +111,12 @@ impl Plan {
     /// Begins to compare the running policy with another one.
     #[must_use]
     pub fn new(running: Arc<Program>, other: Arc<Program>, below: (bool, bool)) -> Self {
-        let side = |program| Side { program, done: Areas::default(), observed: Areas::default() };
+        let side = |program| Side {
+            program,
+            done: Areas::default(),
+            observed: Areas::default(),
+            retained: Retained::default(),
+        };
         Self {
             running: side(running),
             other: side(other),
@@ -113,6 +124,7 @@ impl Plan {
             changed: 0,
             deeds: BTreeMap::new(),
             matched: BTreeSet::new(),
+            idle: BTreeMap::new(),
             below,
         }
     }
@@ -121,6 +133,34 @@ impl Plan {
     #[must_use]
     pub fn programs(&self) -> (&Program, &Program) {
         (&self.running.program, &self.other.program)
+    }
+
+    /// What either policy asks whoever watches how objects are read.
+    #[must_use]
+    pub fn asked(&self) -> Vec<Property> {
+        let (running, other) = self.programs();
+        let asked: BTreeSet<_> = [running, other].into_iter().flat_map(asked_at_rest).collect();
+        asked.into_iter().collect()
+    }
+
+    /// What the other policy says in vain, in a sentence each.
+    #[must_use]
+    pub fn idle(&self) -> Vec<String> {
+        let sentence = |((rule, action, is_own), objects): (&(Arc<str>, &str, bool), &u64)| {
+            let buckets = if *is_own { "our own" } else { "bound" };
+            format!(
+                "{action} of rule {rule} does nothing with objects of {buckets} buckets, {objects} of which it matches."
+            )
+        };
+        self.idle.iter().map(sentence).collect()
+    }
+
+    /// The checkpoints that the running policy lets go, and those that the other one would, once all objects were heard about.
+    pub(crate) fn spare(&self, of: &Checkpoints) -> [Vec<Spare>; 2] {
+        [&self.running, &self.other].map(|side| {
+            let wide = Wide { areas: &side.done, is_over: &|_, _, _| false };
+            side.retained.spare(of, &wide)
+        })
     }
 
     /// Heeds the newest complete checkpoints, which either policy pins without a rule.
@@ -138,8 +178,16 @@ impl Plan {
     /// Looks at one object.
     pub fn look(&mut self, of: &Subject<'_>) {
         self.objects += 1;
-        let (old, new) = (self.running.say(of), self.other.say(of));
+        let (mut old, mut new) = (self.running.say(of), self.other.say(of));
         self.matched.extend(new.iter().map(|said| Arc::clone(&said.rule.1)));
+        let is_done = |one: &Said| one.action.is_done_in(of.is_own);
+        for said in new.iter().filter(|one| one.acts() && !is_done(one)) {
+            if !old.iter().any(|other| said.is_same(other)) {
+                let name = (Arc::clone(&said.rule.1), said.action.name(), of.is_own);
+                *self.idle.entry(name).or_default() += 1;
+            }
+        }
+        [&mut old, &mut new].into_iter().for_each(|said| said.retain(is_done));
         let mut is_other = false;
         for (mine, theirs, stops) in [(&new, &old, false), (&old, &new, true)] {
             let deeds = acting(mine, of.idle);
@@ -180,21 +228,38 @@ impl Side {
         let mut heard = Vec::new();
         self.with(of, |facts| {
             let resolved = resolve(self.program.due(facts));
-            let wide = due(&resolved).filter_map(|due| Some((due.stance, of.area(due)?, due)));
+            let claims = due(&resolved).filter_map(|due| Some((due, Claim::of(&self.program, due)?)));
             heard.extend(
-                wide.filter_map(|(stance, area, due)| Some((stance, area, Claim::of(&self.program, due)?))),
+                claims.map(|(due, claim)| (due.stance, due.action.target.clone(), of.area(due), claim)),
             );
         });
-        for (stance, area, claim) in heard {
-            let areas = if stance == Stance::Act { &mut self.done } else { &mut self.observed };
-            areas.add(area, claim);
+        let member = of.member.filter(|_| of.is_own);
+        if let (Some(one), Some(dataset)) = (member, of.dataset()) {
+            self.retained.hear_dataset(one, &dataset);
+        }
+        for (stance, target, area, claim) in heard {
+            if let (Some(one), Stance::Act) = (member, stance) {
+                self.retained.hear(&self.program, (one, of.object), (&target, &claim));
+            }
+            if let Some(area) = area {
+                let areas = if stance == Stance::Act { &mut self.done } else { &mut self.observed };
+                areas.add(area, claim);
+            }
         }
     }
 
+    /// What is said of an object, by itself or by what it belongs to, and is not beaten by what is stronger.
     fn say(&self, of: &Subject<'_>) -> Vec<Said> {
+        let is_wide = |due: &Due<'_>| {
+            let areas = if due.stance == Stance::Act { &self.done } else { &self.observed };
+            let said = || Some((of.area(due)?, Claim::of(&self.program, due)?));
+            // Of what there was no room for it is said of the object; a prefix says whose it is itself.
+            matches!(due.action.target, Target::Prefix(_))
+                || said().is_some_and(|(area, claim)| areas.has(&area, &claim))
+        };
         let mut said = self.with(of, |facts| {
             let resolved = resolve(self.program.due(facts));
-            let narrow = due(&resolved).filter(|due| of.area(due).is_none());
+            let narrow = due(&resolved).filter(|due| !is_wide(due));
             narrow.map(|due| Said::of(&self.program, due)).collect::<Vec<_>>()
         });
         let dataset = of.dataset();
@@ -202,7 +267,7 @@ impl Side {
             let wide = areas.of(of.bucket, &of.object.key, dataset.as_deref());
             said.extend(wide.filter_map(|(area, claim)| Said::wide(stance, area, claim)));
         }
-        said
+        unbeaten(said)
     }
 
     fn reason(&self, said: &Said, of: &Subject<'_>) -> String {
@@ -222,10 +287,7 @@ impl Side {
 
 impl Subject<'_> {
     fn dataset(&self) -> Option<String> {
-        match self.access?.fact(Property::Dataset, "") {
-            Some(Fact::Text(name)) => Some(name.to_owned()),
-            _ => None,
-        }
+        self.access.and_then(dataset_of)
     }
 
     /// What an action is done to, where that is known to be more than the object. Who retains chooses among checkpoints himself.
@@ -234,7 +296,7 @@ impl Subject<'_> {
         if *target == Target::Object || kind == ActionKind::Retain || !is_at_rest(kind) {
             return None;
         }
-        Area::of(target, self.bucket, self.dataset().as_deref(), self.prefix)
+        Area::of(target, self.bucket, self.dataset().as_deref(), self.member.map(|one| &*one.prefix))
     }
 }
 
@@ -242,10 +304,23 @@ fn due<'r, 'p>(resolved: &'r Resolved<'p>) -> impl Iterator<Item = &'r Due<'p>> 
     resolved.done.iter().chain(&resolved.observed)
 }
 
+/// What is left when the strongest have been heard.
+fn unbeaten(said: Vec<Said>) -> Vec<Said> {
+    let mut claims: Vec<_> = said.iter().filter_map(|one| one.claim().filter(|_| one.acts())).collect();
+    claims.sort_by_key(|claim| claim.by.rank);
+    let mut done: Vec<Claim> = Vec::new();
+    for claim in claims {
+        if !done.iter().any(|stronger| stronger.beats(&claim)) {
+            done.push(claim);
+        }
+    }
+    let is_done = |one: &Said| !one.acts() || one.claim().is_none_or(|claim| done.contains(&claim));
+    said.into_iter().filter(is_done).collect()
+}
+
 /// What is done with an object of all that is said to be done, not only observed.
 fn acting(said: &[Said], idle: Duration) -> Deeds {
-    let claims: Vec<_> =
-        said.iter().filter(|one| one.stance == Stance::Act).filter_map(Said::claim).collect();
+    let claims: Vec<_> = said.iter().filter(|one| one.acts()).filter_map(Said::claim).collect();
     Deeds::of(claims.iter(), idle, |_| false)
 }
 
@@ -271,6 +346,10 @@ impl Said {
             rule: (Some(claim.by.rank), Arc::clone(&claim.by.rule)),
             area: Some(area.clone()),
         })
+    }
+
+    fn acts(&self) -> bool {
+        self.stance == Stance::Act
     }
 
     fn claim(&self) -> Option<Claim> {
@@ -300,8 +379,7 @@ impl Said {
     /// Whether it moves the bytes of an object now, if `deeds` are what is done with it. What is only observed is taken as if it were the only one.
     fn moves(&self, deeds: &Deeds, of: &Subject<'_>, (has_cold, has_upstream): (bool, bool)) -> bool {
         let alone = || Deeds::of(self.claim().iter(), of.idle, |_| false).tier;
-        let (tier, deed) =
-            (of.object.tier, if self.stance == Stance::Act { deeds.tier.clone() } else { alone() });
+        let (tier, deed) = (of.object.tier, if self.acts() { deeds.tier.clone() } else { alone() });
         match (deed, &self.wish, tier) {
             (Some(Move::Up(by)), Wish::Promote { .. }, Some(Tier::Cold | Tier::Upstream)) => {
                 by.rule == self.rule.1
@@ -325,9 +403,8 @@ fn not_judged(running: &Program, other: &Program) -> Vec<(String, Vec<String>)> 
             matches!(one.of, ConditionType::AccessPattern | ConditionType::WorkloadContext)
                 && one.property != Property::Framework
         });
-        let mut words: Vec<_> = conditions.map(mlgw_policies::language::Condition::word).collect();
-        words.dedup();
-        words
+        let words: BTreeSet<_> = conditions.map(mlgw_policies::language::Condition::word).collect();
+        words.into_iter().collect::<Vec<_>>()
     };
     let known: HashMap<_, _> = running.rules().iter().map(|rule| (&rule.rule.id, rule)).collect();
     let new = other.rules().iter().filter(|rule| known.get(&rule.rule.id) != Some(rule));
@@ -337,11 +414,11 @@ fn not_judged(running: &Program, other: &Program) -> Vec<(String, Vec<String>)> 
 
 #[cfg(test)]
 mod tests {
-    use super::{Plan, Subject};
+    use super::{Member, Plan, Subject};
     use crate::policies::facts::KnownObject;
     use crate::policies::place::SystemFacts;
     use mlgw_common::Timestamp;
-    use mlgw_policies::checkpoints::Standing;
+    use mlgw_policies::checkpoints::{Checkpoints, Limits, Standing};
     use mlgw_policies::language::{Fact, FactList, FileType, PolicyFile, Program, Property, Stance, Tier};
     use std::sync::Arc;
     use std::time::Duration;
@@ -360,7 +437,25 @@ mod tests {
     fn subject<'a>(object: &'a KnownObject, system: &'a SystemFacts) -> Subject<'a> {
         let now = Timestamp(0);
         let standing = Standing::default();
-        Subject { bucket: 1, object, prefix: None, standing, access: None, idle: IDLE, system, now }
+        Subject {
+            bucket: 1,
+            is_own: true,
+            object,
+            member: None,
+            standing,
+            access: None,
+            idle: IDLE,
+            system,
+            now,
+        }
+    }
+
+    /// The checkpoint of a key: its folder.
+    fn member(key: &str) -> Option<Member> {
+        let (folder, _) = key.rsplit_once('/')?;
+        let mut checkpoints = Checkpoints::new(Limits::default());
+        let series = checkpoints.wrote(0, 1, "run/step-1/.metadata", 1).unwrap().series();
+        Some(Member { bucket: 1, prefix: format!("{folder}/"), series })
     }
 
     /// Looks at objects, after all of them were heard about, as a plan is made.
@@ -369,10 +464,10 @@ mod tests {
         for is_heard in [false, true] {
             for (key, tier, generation) in objects {
                 let object = object(key, *tier);
-                let prefix = key.rsplit_once('/').map(|(prefix, _)| format!("{prefix}/"));
-                let file_type = prefix.as_ref().map(|_| FileType::Checkpoint);
+                let member = member(key);
+                let file_type = member.as_ref().map(|_| FileType::Checkpoint);
                 let standing = Standing { generation: *generation, file_type };
-                let of = Subject { prefix: prefix.as_deref(), standing, ..subject(&object, &system) };
+                let of = Subject { member: member.as_ref(), standing, ..subject(&object, &system) };
                 if is_heard { plan.look(&of) } else { plan.hear(&of) }
             }
         }

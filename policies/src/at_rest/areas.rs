@@ -61,16 +61,23 @@ impl fmt::Display for Area {
 pub struct Areas(BTreeMap<Area, Vec<Claim>>);
 
 impl Areas {
-    /// Somebody says something of an area. Beyond the limit it is not heard.
-    pub fn add(&mut self, area: Area, claim: Claim) {
+    /// Somebody says something of an area. Beyond the limit it is not heard, which is returned.
+    pub fn add(&mut self, area: Area, claim: Claim) -> bool {
         if self.0.len() >= AREAS_MAX && !self.0.contains_key(&area) {
-            return;
+            return false;
         }
         let claims = self.0.entry(area).or_default();
         if !claims.contains(&claim) {
             claims.push(claim);
             claims.sort_by(|a, b| a.by.cmp(&b.by));
         }
+        true
+    }
+
+    /// Whether this was heard of an area.
+    #[must_use]
+    pub fn has(&self, area: &Area, claim: &Claim) -> bool {
+        self.0.get(area).is_some_and(|claims| claims.contains(claim))
     }
 
     /// Whether nothing is said of any.

@@ -94,6 +94,11 @@ impl Deeds {
         deeds
     }
 
+    /// Its pins, and whether the time of each is over.
+    pub fn pins(&self) -> impl Iterator<Item = (&Pin, bool)> {
+        self.pin.iter().map(|pin| (pin, false)).chain(self.over.iter().map(|pin| (pin, true)))
+    }
+
     /// Whether nothing is.
     #[must_use]
     pub fn is_nothing(&self) -> bool {

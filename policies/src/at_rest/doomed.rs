@@ -1,7 +1,7 @@
 //! Checkpoints that are to be deleted, and when.
 //!
 //! What a rule calls superfluous is noted with the time at which its grace is over. Always: what is not superfluous any more is not deleted, whatever
-//! was noted; a checkpoint of which anything was read or written since it was noted waits its whole grace again; nothing is deleted in the round
+//! was noted; a checkpoint of which anything was read or written since it was noted waits its whole grace again, and so does one whose grace was made shorter; nothing is deleted in the round
 //! that notes it, so that the note is durable and seen before.
 
 use mlgw_common::limits::DOOMED_MAX;
@@ -80,8 +80,10 @@ impl Doomed {
         let mut due = Vec::new();
         for of in superfluous.iter().take(DOOMED_MAX) {
             let name = (of.bucket, of.prefix.clone());
-            let waits =
-                before.get(&name).filter(|note| note.rule == of.rule && of.touched_ms < note.noted_ms);
+            // Who makes the grace shorter has all of the new one to think better of it.
+            let is_same =
+                |note: &&Note| note.rule == of.rule && due_ms(note.noted_ms, of.grace) >= note.due_ms;
+            let waits = before.get(&name).filter(is_same).filter(|note| of.touched_ms < note.noted_ms);
             let note = match waits {
                 Some(note) => Note {
                     due_ms: due_ms(note.noted_ms, of.grace),
@@ -152,6 +154,16 @@ mod tests {
         assert_eq!(due(&mut doomed, 130, &[superfluous("a/", 10, 0)]), [""; 0]);
         let other = Superfluous { rule: "other".to_owned(), ..superfluous("a/", 10, 0) };
         assert_eq!(due(&mut doomed, 200, &[other]), [""; 0], "another rule has its own grace");
+        let mut doomed = Doomed::default();
+        due(&mut doomed, 100, &[superfluous("a/", 1000, 0)]);
+        assert_eq!(due(&mut doomed, 500, &[superfluous("a/", 10, 0)]), [""; 0], "the shorter one begins now");
+        assert_eq!(due(&mut doomed, 509, &[superfluous("a/", 10, 0)]), [""; 0]);
+        assert_eq!(
+            due(&mut doomed, 511, &[superfluous("a/", 20, 0)]),
+            [""; 0],
+            "and a longer one when it did"
+        );
+        assert_eq!(due(&mut doomed, 520, &[superfluous("a/", 20, 0)]), ["a/"]);
     }
 
     proptest! {

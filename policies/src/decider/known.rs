@@ -4,9 +4,48 @@ use super::Decider;
 use crate::access::{Access, Caller, Op};
 use crate::engine::{KeptBlocks, Unread};
 use crate::facts::{AccessFacts, OfKey};
-use crate::language::{Fact, Facts, NoFacts, Property, Word as _};
+use crate::language::{EffectiveRule, Fact, Facts, NoFacts, Program, Property, TakenFacts, Word as _};
+
+/// What a decider knows of objects that nobody asks for just now.
+pub const KNOWN_AT_REST: [Property; 17] = [
+    Property::Type,
+    Property::CheckpointGeneration,
+    Property::Pattern,
+    Property::Frequency,
+    Property::Recency,
+    Property::EpochCount,
+    Property::Reads,
+    Property::Dataset,
+    Property::Workloads,
+    Property::Framework,
+    Property::Phase,
+    Property::WorkloadId,
+    Property::WorkloadName,
+    Property::BatchSize,
+    Property::UserAgent,
+    Property::Workers,
+    Property::GpuCount,
+];
+
+/// Of that, what the rules of `program` ask, and what everybody asks who looks at objects at rest: how long they were not read, and of which dataset
+/// they are.
+#[must_use]
+pub fn asked_at_rest(program: &Program) -> Vec<Property> {
+    let conditions = program.rules().iter().flat_map(|EffectiveRule { rule, .. }| &rule.conditions);
+    let asked: Vec<Property> = conditions.map(|condition| condition.property).collect();
+    let is_asked = |property: &Property| {
+        matches!(property, Property::Recency | Property::Dataset) || asked.contains(property)
+    };
+    KNOWN_AT_REST.into_iter().filter(is_asked).collect()
+}
 
 impl Decider {
+    /// What [`Decider::with_facts_of`] tells of these properties, taken along, so that rules are asked while others ask the decider.
+    #[must_use]
+    pub fn facts_of(&self, now_us: u64, object: &Unread<'_>, wanted: &[Property]) -> TakenFacts {
+        self.with_facts_of(now_us, object, |facts| TakenFacts::of(facts, wanted))
+    }
+
     /// Has `ask` with the facts of an object as those see it who read its dataset last; with nothing but what its key tells, when none of its dataset was ever asked for. The
     /// number of its block says nothing. What somebody else knows is not among them.
     pub fn with_facts_of<T>(&self, now_us: u64, object: &Unread<'_>, ask: impl FnOnce(&dyn Facts) -> T) -> T {
@@ -47,10 +86,11 @@ impl Facts for OfKey<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::{KNOWN_AT_REST, asked_at_rest};
     use crate::access::{Access, Caller, Op};
     use crate::decider::Decider;
     use crate::engine::{Options, Unread};
-    use crate::language::{Fact, Program, Property};
+    use crate::language::{Fact, Facts as _, PROPERTIES, Program, Property, fact_of_key};
     use crate::workloads::Identity;
     use std::sync::Arc;
 
@@ -97,6 +137,17 @@ mod tests {
         is("a/val/7.jpg", Property::Dataset, None);
         is("a/train/README", Property::WorkloadName, None);
         is("b", Property::Size, None);
+        let read = Unread { bucket: 1, key: "a/train/7.jpg", size: 9, number: 0 };
+        let taken = decider.facts_of(now_us, &read, &KNOWN_AT_REST);
+        decider.with_facts_of(now_us, &read, |facts| {
+            for row in PROPERTIES.iter().filter(|row| !row.is_named() && row.property != Property::Size) {
+                let is_of_key = fact_of_key(read.key, row.property).is_some();
+                let here = facts.fact(row.property, "").filter(|_| !is_of_key);
+                assert_eq!(taken.tell().fact(row.property, ""), here, "{}", row.word);
+            }
+        });
+        let asked = asked_at_rest(&Program::built_in().unwrap());
+        assert!(asked.contains(&Property::Dataset) && !asked.contains(&Property::UserAgent), "{asked:?}");
         let object = |key| Unread { bucket: 1, key, size: 9, number: 0 };
         let kept = |key| decider.kept_of(&object(key), 10);
         assert_eq!((kept("a/train/7.jpg").blocks, kept("a/train/7.jpg").kept), (1, 1));

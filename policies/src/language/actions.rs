@@ -280,6 +280,21 @@ impl ActionKind {
         }
     }
 
+    /// Whether it does anything with objects of our own buckets, or else with those of bound ones.
+    #[must_use]
+    pub const fn is_done_in(self, is_own: bool) -> bool {
+        match self {
+            Self::Prioritize | Self::Pin | Self::Unpin => true,
+            Self::Promote | Self::Spill | Self::Compress | Self::Retain => is_own,
+            Self::Cache
+            | Self::IntelligentCache
+            | Self::Prefetch
+            | Self::Stream
+            | Self::Coordinate
+            | Self::Evict => !is_own,
+        }
+    }
+
     /// What it answers.
     #[must_use]
     pub fn aspect(self) -> Aspect {

@@ -85,6 +85,49 @@ impl Facts for FactList<'_> {
     }
 }
 
+/// Facts that were taken from whoever tells them, to be asked later and elsewhere.
+#[derive(Clone, Debug, Default)]
+pub struct TakenFacts(Vec<(Property, Value)>);
+
+impl TakenFacts {
+    /// What `facts` say of these properties, none of which is told by name.
+    #[must_use]
+    pub fn of(facts: &dyn Facts, wanted: &[Property]) -> Self {
+        let told = |property: &Property| Some((*property, facts.fact(*property, "")?.to_value()?));
+        Self(wanted.iter().filter_map(told).collect())
+    }
+
+    /// The same, to be asked.
+    #[must_use]
+    pub fn tell(&self) -> ToldFacts<'_> {
+        let told = self.0.iter().map(|(property, value)| {
+            let list = if let Value::List(items) = value { &items[..] } else { &[] };
+            (*property, value, list.iter().filter_map(Value::text).collect())
+        });
+        ToldFacts(told.collect())
+    }
+}
+
+/// See [`TakenFacts::tell`]: a property, its value, and the texts of one that is a list.
+#[derive(Clone, Debug)]
+pub struct ToldFacts<'a>(Vec<(Property, &'a Value, Vec<&'a str>)>);
+
+impl Facts for ToldFacts<'_> {
+    fn fact(&self, property: Property, name: &str) -> Option<Fact<'_>> {
+        let (_, value, list) = self.0.iter().find(|(of, ..)| name.is_empty() && *of == property)?;
+        Some(match value {
+            Value::Text(text) => Fact::Text(text),
+            Value::Number(number) => Fact::Number(*number),
+            Value::Percent(number) => Fact::Percent(*number),
+            Value::Bytes(bytes) => Fact::Bytes(*bytes),
+            Value::Rate(bytes) => Fact::Rate(*bytes),
+            Value::Duration(time) => Fact::Duration(*time),
+            Value::Flag(flag) => Fact::Flag(*flag),
+            Value::List(_) => Fact::List(list),
+        })
+    }
+}
+
 /// What a key says of itself: `key`, `path`, `name` and `extension`.
 #[must_use]
 pub fn fact_of_key(key: &str, property: Property) -> Option<Fact<'_>> {
@@ -104,7 +147,28 @@ pub fn fact_of_key(key: &str, property: Property) -> Option<Fact<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fact, Property, fact_of_key};
+    use super::{Fact, FactList, Facts as _, Property, TakenFacts, fact_of_key};
+    use std::time::Duration;
+
+    #[test]
+    fn what_is_taken_along_says_what_was_said() {
+        let facts = FactList(vec![
+            (Property::Dataset, "", Fact::Text("train/#.tar")),
+            (Property::Framework, "", Fact::List(&["pytorch", "dcp"])),
+            (Property::Reads, "", Fact::Number(4.0)),
+            (Property::Recency, "", Fact::Duration(Duration::from_secs(3))),
+            (Property::Size, "", Fact::Bytes(7)),
+            (Property::Tags, "", Fact::Unknown),
+        ]);
+        let wanted =
+            [Property::Dataset, Property::Framework, Property::Reads, Property::Recency, Property::Phase];
+        let taken = TakenFacts::of(&facts, &wanted);
+        let told = taken.tell();
+        for property in wanted {
+            assert_eq!(told.fact(property, ""), facts.fact(property, ""));
+        }
+        assert_eq!([Property::Size, Property::Tags].map(|property| told.fact(property, "")), [None, None]);
+    }
 
     #[test]
     fn keys_say_their_parts() {

@@ -188,7 +188,7 @@ impl Wish {
     }
 
     /// Whether both cannot be had of one object.
-    pub(super) fn contradicts(&self, other: &Self) -> bool {
+    pub(crate) fn contradicts(&self, other: &Self) -> bool {
         let down = |wish: &Self| match wish {
             Self::Spill { .. } | Self::Evict { .. } => true,
             Self::Copy { keep, .. } => !keep,

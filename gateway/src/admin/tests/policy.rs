@@ -74,7 +74,8 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
         ..PlanPage::default()
     };
     assert_schema_of("PlanPage", &page);
-    let action = || ActionInfo { action: "pin".into(), target: "object".into(), rule: "r".into() };
+    let action =
+        || ActionInfo { action: "pin".into(), target: "object".into(), rule: "r".into(), is_done: true };
     let lost = LostAction {
         action: "pin".into(),
         rule: "r".into(),

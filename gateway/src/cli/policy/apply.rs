@@ -7,6 +7,7 @@ use crate::cli::output::Out;
 use crate::cli::{CliError, Global, discover};
 use clap::Args;
 use http::Method;
+use mlgw_common::limits::POLICY_FILE_BYTES_MAX;
 use mlgw_policies::language::is_framework;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -69,6 +70,14 @@ impl FilesArgs {
                 "nothing is given that could run: give a FILE, --framework FILE or --without-frameworks";
             return Err(CliError::Usage(message.to_owned()));
         }
+        self.read_any()
+    }
+
+    /// The same, where there may be none.
+    ///
+    /// # Errors
+    /// When one cannot be read, or is of the other kind.
+    pub(super) fn read_any(&self) -> Result<Texts, CliError> {
         let files = self.files.iter().map(|path| text(path, false)).collect::<Result<Vec<_>, _>>()?;
         let plugins = self.framework.iter().map(|path| text(path, true)).collect::<Result<Vec<_>, _>>()?;
         let frameworks = (self.without_frameworks || !plugins.is_empty()).then_some(plugins);
@@ -81,6 +90,12 @@ fn text(path: &Path, plugin: bool) -> Result<PolicyText, CliError> {
     if is_framework(&text) && !plugin {
         let message = format!("{name} is a plugin of a framework: give it as --framework {name}");
         return Err(CliError::Usage(message));
+    }
+    if text.len() > POLICY_FILE_BYTES_MAX {
+        let bytes = text.len();
+        return Err(CliError::Failed(format!(
+            "{name}: the file has {bytes} bytes (at most {POLICY_FILE_BYTES_MAX})"
+        )));
     }
     Ok(PolicyText { name, text })
 }

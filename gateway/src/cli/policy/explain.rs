@@ -32,7 +32,12 @@ fn show(told: &Explanation) -> String {
     let row = |what: &str, one: &ActionInfo, note: String| {
         vec![what.to_owned(), one.action.clone(), one.target.clone(), one.rule.clone(), note]
     };
-    actions.extend(told.due.iter().map(|one| row("due", one, String::new())));
+    let in_vain = |one: &ActionInfo| match (one.is_done, &told.kept) {
+        (true, _) => String::new(),
+        (false, Some(_)) => "does nothing in bound buckets".to_owned(),
+        (false, None) => "does nothing in our own buckets".to_owned(),
+    };
+    actions.extend(told.due.iter().map(|one| row("due", one, in_vain(one))));
     actions.extend(told.observed.iter().map(|one| row("observed", one, "only said".to_owned())));
     actions.extend(told.lost.iter().map(|lost| {
         let note = format!("{}: {} of {}", lost.why, lost.to_action, lost.to_rule);

@@ -1,7 +1,7 @@
 //! `mlgw policy plan`: what would be otherwise, asked for until all objects were looked at.
 
 use super::apply::{FilesArgs, Texts};
-use crate::admin::{DeedInfo, PlanPage, PlanRequest};
+use crate::admin::{DeedInfo, PlanPage, PlanRequest, SettingPlanned};
 use crate::cli::client::Client;
 use crate::cli::output::{Out, columns};
 use crate::cli::progress::Progress;
@@ -9,6 +9,7 @@ use crate::cli::{CliError, Global, discover};
 use crate::config::{ByteSize, Value as _};
 use clap::Args;
 use http::Method;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
@@ -18,7 +19,8 @@ pub(in crate::cli) struct PlanArgs {
 }
 
 pub(super) async fn run(args: PlanArgs, global: &Global, out: Out) -> Result<(), CliError> {
-    let Texts { files, frameworks } = args.files.read()?;
+    // Without files it is the running policy's own: what waits to be deleted.
+    let Texts { files, frameworks } = args.files.read_any()?;
     let mut request = PlanRequest { files, frameworks, plan: None, limit: None };
     let client = Client::new(discover::target(global)?)?;
     let progress = Progress::new(out.quiet);
@@ -39,13 +41,20 @@ fn table(plan: &PlanPage) -> String {
         text += &columns(&["CHANGE", "STANCE", "ACTION", "RULE", "OBJECTS", "BYTES", "TO MOVE"], &rows);
         text += "\n";
     }
+    let mut told = BTreeSet::new();
     for deed in &plan.deeds {
         for example in &deed.examples {
-            text += &format!("{} {}: {}\n", deed.change, example.object, example.reason);
+            // Actions of one rule have one reason.
+            let line = format!("{} {}: {}\n", deed.change, example.object, example.reason);
+            text += told.insert(line.clone()).then_some(&*line).unwrap_or_default();
         }
     }
     if !plan.deeds.is_empty() {
         text += "\n";
+    }
+    for SettingPlanned { setting, before, after } in &plan.settings {
+        let said = |value: &Option<String>| value.clone().unwrap_or_else(|| "not said".to_owned());
+        text += &format!("The setting {setting} would be {}; it is {}.\n", said(after), said(before));
     }
     if !plan.not_judged.is_empty() {
         let rule = |one: &crate::admin::NotJudged| format!("{} ({})", one.rule, one.asks.join(", "));
@@ -93,7 +102,7 @@ fn row(deed: &DeedInfo) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::table;
-    use crate::admin::{DeedInfo, NotJudged, PlanExample, PlanPage};
+    use crate::admin::{DeedInfo, NotJudged, PlanExample, PlanPage, SettingPlanned};
 
     fn page(rule: &str, objects: u64) -> PlanPage {
         let example = PlanExample { object: "s3://b/k".into(), reason: "it is so".into() };
@@ -113,10 +122,13 @@ mod tests {
     #[test]
     fn a_plan_tells_what_by_which_rule_and_of_which_objects() {
         let mut plan = page("a", 5);
+        plan.settings =
+            vec![SettingPlanned { setting: "cache".into(), before: None, after: Some("lru".into()) }];
         plan.not_judged = vec![NotJudged { rule: "c".into(), asks: vec!["reads".into()] }];
         let text = table(&plan);
         assert!(text.contains("starts  act     promote  a     5        5.0 MiB  0 B"), "{text}");
-        assert!(text.contains("starts s3://b/k: it is so\n"), "{text}");
+        assert_eq!(text.matches("starts s3://b/k: it is so\n").count(), 1, "{text}");
+        assert!(text.contains("The setting cache would be lru; it is not said.\n"), "{text}");
         assert!(text.contains("Not to be judged before objects are read: c (reads).\n"), "{text}");
         assert!(text.ends_with("5 of 10 objects would be treated otherwise.\n"), "{text}");
     }

@@ -63,7 +63,12 @@ pub(super) async fn stop(global: &Global, out: Out) -> Result<(), CliError> {
     let behind = if trace.fell_behind == Some(true) { " It ended early: the disk is too slow." } else { "" };
     let accesses = trace.accesses.unwrap_or(0);
     let size = ByteSize(trace.bytes).human();
-    out.done(&trace, &format!("The trace {} has {accesses} accesses in {size}.{behind}", trace.name))
+    // What a rehearsal is held against is told now or never.
+    let decided = trace.decisions_hash.as_ref().map_or_else(String::new, |hash| {
+        let room = ByteSize(trace.capacity_bytes.unwrap_or(0)).human();
+        format!(" What was decided on them has the hash {hash}, with room for {room} of copies.")
+    });
+    out.done(&trace, &format!("The trace {} has {accesses} accesses in {size}.{decided}{behind}", trace.name))
 }
 
 pub(super) async fn list(global: &Global, out: Out) -> Result<(), CliError> {

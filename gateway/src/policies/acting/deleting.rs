@@ -16,7 +16,7 @@ use mlgw_metadata::command::{Conditions, EtagCondition};
 use mlgw_metadata::schema::{Bucket, BucketState, ObjectVersion};
 use mlgw_policies::at_rest::{Note, Superfluous};
 use mlgw_policies::checkpoints::{Checkpoints, MustStay};
-use mlgw_policies::language::ActionKind;
+use mlgw_policies::language::{ActionKind, Tier};
 use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -29,6 +29,8 @@ const WHO: &str = "policy";
 struct Deleted {
     objects: u64,
     bytes: u64,
+    /// Where the first of it was.
+    from: Option<Place>,
     /// Why not all of it went.
     error: Option<String>,
 }
@@ -94,14 +96,17 @@ impl Acting {
             return Deleted { error: Some(why), ..deleted };
         }
         for (key, object) in objects {
-            if let Some(why) = self.called_off(walk, note) {
+            if let Some(why) = self.called_off(walk, note, (bucket, &key)) {
                 deleted.error = Some(why);
                 break;
             }
             let conditions = Conditions {
                 if_match: Some(EtagCondition::one_of(vec![object.etag.clone()])),
+                // The same bytes may have been written again.
+                if_match_modified_ms: Some(object.modified_ms),
                 ..Conditions::default()
             };
+            deleted.from = deleted.from.or_else(|| self.first_place(bucket, &key, &object));
             *left -= 1;
             if let Err(error) = delete(&self.gateway, bucket, &key, self.admin.clock.now(), conditions).await
             {
@@ -115,6 +120,14 @@ impl Acting {
         deleted
     }
 
+    fn first_place(&self, bucket: &Bucket, key: &ObjectKey, object: &ObjectVersion) -> Option<Place> {
+        Some(match self.admin.known(bucket, key, object).ok()?.tier? {
+            Tier::Memory | Tier::Hot => Place::Hot,
+            Tier::Cold => Place::Cold,
+            Tier::Upstream => Place::Upstream,
+        })
+    }
+
     /// Why none of the objects of a checkpoint is to be deleted.
     async fn must_stay(
         &self,
@@ -122,9 +135,6 @@ impl Acting {
         bucket: &Bucket,
         objects: &[(ObjectKey, ObjectVersion)],
     ) -> Option<String> {
-        if objects.iter().any(|(key, _)| walk.is_pinned(bucket.bucket_id(), key.as_str())) {
-            return Some("somebody has pinned its dataset".to_owned());
-        }
         let (first, _) = objects.first()?;
         let group = walk.own.group_of(bucket.id, first.as_str());
         let why = group.map_or(Some(MustStay::Unknown), |group| walk.own.must_stay(group.id));
@@ -153,9 +163,13 @@ impl Acting {
     }
 
     /// Why a deletion that is due is not to be done after all.
-    fn called_off(&self, walk: &Walk, note: &Note) -> Option<String> {
+    fn called_off(&self, walk: &Walk, note: &Note, (bucket, key): (&Bucket, &ObjectKey)) -> Option<String> {
         if !Arc::ptr_eq(&self.admin.policies.running().program, &walk.program) {
             return Some("the policy has changed".to_owned());
+        }
+        let pins = self.admin.jobs.dataset_pins();
+        if pins.iter().any(|pin| pin.holds(bucket.bucket_id(), key.as_str())) {
+            return Some("somebody has pinned its dataset".to_owned());
         }
         let touched = self.admin.keeper.ask(|decider, _| decider.watched.touched(note.bucket, &note.prefix));
         let at_ms = touched.map(|at_us| self.admin.keeper.began_ms() + at_us / 1000);
@@ -165,11 +179,11 @@ impl Acting {
 
     /// Leaves a line in the audit log and in that of decisions.
     async fn note_deleted(&self, bucket: &Bucket, note: &Note, deleted: Deleted) {
-        let Deleted { objects, bytes, error } = deleted;
+        let Deleted { objects, bytes, from, error } = deleted;
         self.admin.standing.count(ActionKind::Retain, Outcome::Done, objects);
         let (kind, why) = (Kind::Delete, Why::rule(&note.rule));
         let what = What::Objects { bucket: bucket.bucket_id(), count: objects, prefix: &note.prefix };
-        let (from, to) = (Place::Hot, Place::Nowhere);
+        let (from, to) = (from.unwrap_or(Place::Hot), Place::Nowhere);
         let decided = |outcome| Decided { kind, what, from, to, bytes, why, outcome };
         if objects > 0 {
             self.admin.decisions.record(&decided(decisions::Outcome::Done));

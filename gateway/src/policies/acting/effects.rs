@@ -11,7 +11,7 @@ use super::{Acting, State};
 use mlgw_common::limits::ORDER_SEGMENTS_MAX;
 use mlgw_common::{BucketId, SegmentId};
 use mlgw_metadata::schema::SegmentState;
-use mlgw_policies::at_rest::Candidate;
+use mlgw_policies::at_rest::{By, Candidate};
 use mlgw_policies::language::{ActionKind, Setting};
 use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
 use mlgw_tiering::hot::UPSTREAM_TIER;
@@ -54,17 +54,22 @@ impl Acting {
         mut found: Found,
         state: &mut State,
     ) -> Result<bool, Ended> {
-        let doomed = found.retained.superfluous(&walk.own, &mut found.areas);
+        let is_over = |bucket: u64, key: &str, by: &By| walk.is_over(bucket, key, by);
+        let doomed = found.retained.superfluous(&walk.own, &mut found.areas, &is_over);
         let mut is_more = found.areas != *state.areas;
         state.areas = Arc::new(std::mem::take(&mut found.areas));
         self.admin.standing.set_areas(Arc::clone(&state.areas));
         let kept = self.pin(walk, &mut found, state);
         self.evict(std::mem::take(&mut found.evicted)).await?;
+        self.goes_on(&walk.program)?;
         is_more |= self.promote(std::mem::take(&mut found.rising)).await?;
+        self.goes_on(&walk.program)?;
         is_more |= self.compress(std::mem::take(&mut found.loose)).await?;
         for (going, to_upstream) in [(found.falling, false), (found.falling_far, true)] {
+            self.goes_on(&walk.program)?;
             is_more |= self.spill(going, to_upstream, &kept, state).await?;
         }
+        self.goes_on(&walk.program)?;
         self.delete_due(Some(walk), doomed).await?;
         Ok(is_more)
     }
@@ -76,9 +81,9 @@ impl Acting {
         let percent = walk.program.settings().size(Setting::PinMax) as u64;
         let hot_bytes = self.admin.loaded.load().config.hot_capacity_bytes(&self.admin.machine);
         let copies_bytes = self.admin.bound.copies().map_or(0, |copies| copies.metrics().limit_bytes);
-        let own = std::mem::take(&mut found.own_pins);
+        let own = std::mem::take(&mut found.own_pins).all;
         let own = state.own_pins.choose(now_ms, own, hot_bytes / 100 * percent);
-        let copies = std::mem::take(&mut found.copy_pins);
+        let copies = std::mem::take(&mut found.copy_pins).all;
         let copies = state.copy_pins.choose(now_ms, copies, copies_bytes / 100 * percent);
         let name = |one: &Candidate| (one.bucket, one.key.clone());
         let segments = own.iter().filter_map(|one| found.segments_of.get(&name(one))).flatten();
@@ -96,8 +101,10 @@ impl Acting {
         *before = now;
     }
 
-    /// Lets go of copies, and gives their disk back.
-    async fn evict(self: &Arc<Self>, evicted: Vec<Evicted>) -> Result<(), Ended> {
+    /// Lets go of copies, but of those that people have pinned by now, and gives their disk back.
+    async fn evict(self: &Arc<Self>, mut evicted: Vec<Evicted>) -> Result<(), Ended> {
+        let pins = self.admin.jobs.dataset_pins();
+        evicted.retain(|one| !pins.iter().any(|pin| pin.holds(one.bucket, one.key.as_str())));
         let Some(copies) = self.admin.bound.copies().cloned().filter(|_| !evicted.is_empty()) else {
             return Ok(());
         };

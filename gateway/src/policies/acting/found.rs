@@ -16,10 +16,10 @@ pub(super) struct Found {
     pub(super) areas: Areas,
     pub(super) retained: Retained,
     /// Our own objects that rules want pinned, and the segments that hold them.
-    pub(super) own_pins: Vec<Candidate>,
+    pub(super) own_pins: Wanted,
     pub(super) segments_of: HashMap<(u64, Box<str>), Vec<SegmentId>>,
     /// Objects whose copies rules want pinned.
-    pub(super) copy_pins: Vec<Candidate>,
+    pub(super) copy_pins: Wanted,
     /// Segments that hold what is to come up, by rule.
     pub(super) rising: BTreeMap<Arc<str>, BTreeSet<SegmentId>>,
     /// What goes to the tier below, and what goes to an upstream.
@@ -32,6 +32,26 @@ pub(super) struct Found {
     rising_objects: usize,
 }
 
+/// Pins that rules want. Those of which the time is over have a limit of their own: they take no room of those that hold.
+#[derive(Default)]
+pub(super) struct Wanted {
+    pub(super) all: Vec<Candidate>,
+    over: usize,
+}
+
+impl Wanted {
+    /// One more, and whether its time is over. Says whether there is room for it.
+    pub(super) fn add(&mut self, one: Candidate, is_over: bool) -> bool {
+        let of_its_like = if is_over { self.over } else { self.all.len() - self.over };
+        let has_room = of_its_like < RULE_PINS_MAX;
+        if has_room {
+            self.over += usize::from(is_over);
+            self.all.push(one);
+        }
+        has_room
+    }
+}
+
 /// An object whose copies go.
 pub(super) struct Evicted {
     pub(super) bucket: BucketId,
@@ -41,17 +61,11 @@ pub(super) struct Evicted {
 }
 
 impl Found {
-    /// Whether there is room for one of our own that is pinned.
-    pub(super) fn pin_own(&mut self, one: Candidate, segments: Vec<SegmentId>) {
-        if self.own_pins.len() < RULE_PINS_MAX {
-            self.segments_of.insert((one.bucket, one.key.clone()), segments);
-            self.own_pins.push(one);
-        }
-    }
-
-    pub(super) fn pin_copies(&mut self, one: Candidate) {
-        if self.copy_pins.len() < RULE_PINS_MAX {
-            self.copy_pins.push(one);
+    /// One of our own is pinned, if there is room for it.
+    pub(super) fn pin_own(&mut self, one: Candidate, segments: Vec<SegmentId>, is_over: bool) {
+        let name = (one.bucket, one.key.clone());
+        if self.own_pins.add(one, is_over) {
+            self.segments_of.insert(name, segments);
         }
     }
 

@@ -3,6 +3,7 @@
 //! Found anew in every round, so that what is decided of them, deleting above all, rests on what is stored and not on what was heard. The policy
 //! engine's own knowledge, which is of bound buckets and of what was heard, is put right by the way.
 
+use crate::policies::facts::KnownObject;
 use mlgw_metadata::schema::Bucket;
 use mlgw_policies::at_rest::{Area, Areas, By, Claim, Superfluous};
 use mlgw_policies::checkpoints::{Checkpoints, Generation, Keep, Limits, SeriesId, Standing};
@@ -139,15 +140,37 @@ pub(crate) struct Spare {
     pub(crate) of: Superfluous,
 }
 
+/// The checkpoint that a file is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its bucket's id.
+    pub bucket: u64,
+    /// Its prefix.
+    pub prefix: String,
+    /// Its run.
+    pub series: SeriesId,
+}
+
+impl From<&Generation<'_>> for Member {
+    fn from(one: &Generation<'_>) -> Self {
+        Self { bucket: one.bucket, prefix: one.prefix.to_owned(), series: one.id.series() }
+    }
+}
+
 /// What rules say of which checkpoints stay.
 #[derive(Default)]
 pub(crate) struct Retained {
     of: BTreeMap<SeriesId, Said>,
     /// How good checkpoints are, by bucket and prefix.
-    measures: HashMap<(u64, String), f64>,
-    /// By bucket and prefix, the rank of the strongest rule that pins one.
-    pinned: HashMap<(u64, String), usize>,
+    measures: HashMap<Name, f64>,
+    /// The rank of the strongest rule that pins one.
+    pinned: HashMap<Name, usize>,
+    /// Datasets that files of one are of.
+    datasets: HashMap<Name, BTreeSet<Box<str>>>,
 }
+
+/// A checkpoint's bucket and prefix.
+type Name = (u64, String);
 
 struct Said {
     by: By,
@@ -157,42 +180,78 @@ struct Said {
     prefixes: BTreeSet<String>,
 }
 
+/// What rules say of more than one object, and which of them say a pin on an object of which the time is over.
+pub(crate) struct Wide<'a> {
+    pub(crate) areas: &'a Areas,
+    pub(crate) is_over: &'a dyn Fn(u64, &str, &By) -> bool,
+}
+
 impl Retained {
-    /// A rule with this target speaks of an object that is of `one`; `entry` is its user metadata by name. Of several rules the strongest is heard for a
-    /// run; one whose target is a prefix is heard for checkpoints that begin so.
-    pub(crate) fn hear<'m>(
+    /// A rule of `program` with this target says something of an object that is of `one`.
+    pub(crate) fn hear(
         &mut self,
-        one: &Generation<'_>,
+        program: &Program,
+        (one, object): (&Member, &KnownObject),
+        (target, claim): (&Target, &Claim),
+    ) {
+        match &claim.wish {
+            // What a prefix pins need not be this one: areas tell.
+            Wish::Pin { .. } if !matches!(target, Target::Prefix(_)) => self.hear_pin(one, claim.by.rank),
+            Wish::Retain(retain) => {
+                let by_person = is_of_person(program, claim.by.rank);
+                let entry = object.metadata.iter().find(|(name, _)| *name == *retain.best_by);
+                let entry = entry.map(|(_, value)| value.as_str());
+                self.hear_retain(one, target, (&claim.by, retain, by_person), entry);
+            }
+            _ => {}
+        }
+    }
+
+    /// An object that is of `one` is of this dataset.
+    pub(crate) fn hear_dataset(&mut self, one: &Member, dataset: &str) {
+        self.datasets.entry(name_of(one)).or_default().insert(dataset.into());
+    }
+
+    /// `entry` is what the object's user metadata says of how good it is. Of several rules the strongest is heard for a run; one whose target is a
+    /// prefix is heard for checkpoints that begin so.
+    fn hear_retain(
+        &mut self,
+        one: &Member,
         target: &Target,
         (by, retain, by_person): (&By, &Retain, bool),
-        entry: impl Fn(&str) -> Option<&'m str>,
+        entry: Option<&str>,
     ) {
         if matches!(target, Target::Prefix(prefix) if !one.prefix.starts_with(&**prefix)) {
             return;
         }
-        if let Some(measure) = entry(&retain.best_by).and_then(|text| text.trim().parse().ok()) {
-            self.measures.insert((one.bucket, one.prefix.to_owned()), measure);
+        if let Some(measure) = entry.and_then(|text| text.trim().parse().ok()) {
+            self.measures.insert(name_of(one), measure);
         }
         let said = || Said { by: by.clone(), retain: retain.clone(), by_person, prefixes: BTreeSet::new() };
-        let held = self.of.entry(one.id.series()).or_insert_with(said);
+        let held = self.of.entry(one.series).or_insert_with(said);
         if by.rank < held.by.rank {
             *held = said();
         }
         if by.rank == held.by.rank {
-            held.prefixes.insert(one.prefix.to_owned());
+            held.prefixes.insert(one.prefix.clone());
         }
     }
 
     /// A rule of this rank pins an object that is of `one`.
-    pub(crate) fn hear_pin(&mut self, one: &Generation<'_>, rank: usize) {
-        let held = self.pinned.entry((one.bucket, one.prefix.to_owned())).or_insert(rank);
+    fn hear_pin(&mut self, one: &Member, rank: usize) {
+        let held = self.pinned.entry(name_of(one)).or_insert(rank);
         *held = rank.min(*held);
     }
 
     /// What may go: unpinned and moved down, by claims on it; those that are to be deleted are returned.
-    pub(super) fn superfluous(&self, own: &Checkpoints, areas: &mut Areas) -> Vec<Superfluous> {
+    pub(super) fn superfluous(
+        &self,
+        own: &Checkpoints,
+        areas: &mut Areas,
+        is_over: &dyn Fn(u64, &str, &By) -> bool,
+    ) -> Vec<Superfluous> {
         let mut doomed = Vec::new();
-        for Spare { by, is_deleted, of } in self.spare(own) {
+        for Spare { by, is_deleted, of } in self.spare(own, &Wide { areas, is_over }) {
             let area = Area::Checkpoint(of.bucket, of.prefix.as_str().into());
             let down = Wish::Spill { upstream: false, after: std::time::Duration::ZERO };
             for wish in [Wish::Unpin, down] {
@@ -203,8 +262,8 @@ impl Retained {
         doomed
     }
 
-    /// The same, run by run and the oldest first.
-    pub(crate) fn spare(&self, own: &Checkpoints) -> Vec<Spare> {
+    /// The same, run by run and the oldest first; `wide` is all that rules say of more than one object.
+    pub(crate) fn spare(&self, own: &Checkpoints, wide: &Wide<'_>) -> Vec<Spare> {
         let mut spare = Vec::new();
         for (series, Said { by, retain, by_person, prefixes }) in &self.of {
             let keep = Keep {
@@ -219,8 +278,7 @@ impl Retained {
             };
             for id in own.retain(*series, keep, &measure) {
                 let Some(one) = own.group(id).filter(|one| prefixes.contains(one.prefix)) else { continue };
-                let pin = self.pinned.get(&(one.bucket, one.prefix.to_owned()));
-                if pin.is_some_and(|rank| *rank < by.rank) {
+                if self.is_pinned(own, &one, by, wide) {
                     continue;
                 }
                 let of = Superfluous {
@@ -237,6 +295,29 @@ impl Retained {
         }
         spare
     }
+
+    /// Whether a rule that is stronger than `by` pins a checkpoint, or anything of it: by an object, or by what that belongs to.
+    fn is_pinned(&self, own: &Checkpoints, one: &Generation<'_>, by: &By, wide: &Wide<'_>) -> bool {
+        let name = (one.bucket, one.prefix.to_owned());
+        if self.pinned.get(&name).is_some_and(|rank| *rank < by.rank) {
+            return true;
+        }
+        let datasets = self.datasets.get(&name).into_iter().flatten();
+        let datasets: Vec<_> = datasets.map(|name| Some(&**name)).chain([None]).collect();
+        let pins = |key: &str| {
+            let said = datasets.iter().flat_map(|dataset| wide.areas.of(one.bucket, key, *dataset));
+            let mut pins = said.filter(|(_, claim)| matches!(claim.wish, Wish::Pin { .. }));
+            pins.any(|(_, claim)| claim.by.rank < by.rank && !(wide.is_over)(one.bucket, key, &claim.by))
+        };
+        match own.members(one.id) {
+            Some(mut members) => members.any(|(rest, _)| pins(&format!("{}{rest}", one.prefix))),
+            None => pins(one.prefix),
+        }
+    }
+}
+
+fn name_of(one: &Member) -> Name {
+    (one.bucket, one.prefix.clone())
 }
 
 /// The ids of buckets that are our own.
@@ -246,13 +327,14 @@ pub(super) fn own_buckets<'b>(buckets: impl Iterator<Item = &'b Bucket>) -> BTre
 
 #[cfg(test)]
 mod tests {
-    use super::{Finding, InCheckpoint, Retained, pin_newest, put_right};
-    use mlgw_policies::at_rest::{Areas, By, Deeds, Move};
+    use super::{Finding, InCheckpoint, Member, Retained, pin_newest, put_right};
+    use mlgw_policies::at_rest::{Area, Areas, By, Claim, Deeds, Move};
     use mlgw_policies::checkpoints::{Checkpoints, Limits};
-    use mlgw_policies::language::{Fact, Facts as _, NoFacts, Property, Retain, Target};
+    use mlgw_policies::language::{Fact, Facts as _, NoFacts, Property, Retain, Target, Wish};
     use std::collections::BTreeSet;
     use std::time::Duration;
 
+    const NEVER: fn(u64, &str, &By) -> bool = |_, _, _| false;
     const FILES: [&str; 2] = ["__0_0.distcp", ".metadata"];
 
     fn key(step: u64, file: &str) -> String {
@@ -323,10 +405,10 @@ mod tests {
                 let name = key(*step, FILES[0]);
                 let one = own.group_of(1, &name).unwrap();
                 let loss = (2500 - step).to_string();
-                let entry = |name: &str| (name == "loss").then_some(loss.as_str());
-                retained.hear(&one, &Target::Object, (&by, retain, by_person), entry);
+                let one = Member::from(&one);
+                retained.hear_retain(&one, &Target::Object, (&by, retain, by_person), Some(&loss));
             }
-            let doomed = retained.superfluous(&own, &mut areas);
+            let doomed = retained.superfluous(&own, &mut areas, &NEVER);
             let down = |step: &u64| matches!(deeds(&areas, *step).tier, Some(Move::Down { .. }));
             let down: Vec<u64> = steps.iter().copied().filter(down).collect();
             (down, doomed.into_iter().map(|one| (one.prefix, one.files, one.bytes)).collect::<Vec<_>>())
@@ -350,10 +432,10 @@ mod tests {
                 let name = key(step, FILES[0]);
                 let keep = if by.rank == 1 { retain(2, 0, true) } else { retain(1, 0, true) };
                 let one = own.group_of(1, &name).unwrap();
-                retained.hear(&one, &Target::Object, (by, &keep, true), |_| None);
+                retained.hear_retain(&Member::from(&one), &Target::Object, (by, &keep, true), None);
             }
         }
-        let doomed = retained.superfluous(&own, &mut Areas::default());
+        let doomed = retained.superfluous(&own, &mut Areas::default(), &NEVER);
         assert_eq!(
             doomed.iter().map(|one| (&*one.rule, &*one.prefix)).collect::<Vec<_>>(),
             [("strong", "run/step-500/")]
@@ -367,10 +449,45 @@ mod tests {
         let mut retained = Retained::default();
         for step in [500, 1000, 1500] {
             let one = own.group_of(1, &key(step, FILES[0])).unwrap();
-            retained.hear(&one, &Target::Prefix("run/step-10".into()), (&by, &keep, true), |_| None);
+            let target = Target::Prefix("run/step-10".into());
+            retained.hear_retain(&Member::from(&one), &target, (&by, &keep, true), None);
         }
-        let doomed = retained.superfluous(&own, &mut Areas::default());
+        let doomed = retained.superfluous(&own, &mut Areas::default(), &NEVER);
         assert_eq!(doomed.iter().map(|one| &*one.prefix).collect::<Vec<_>>(), ["run/step-1000/"]);
+    }
+
+    #[test]
+    fn what_a_stronger_rule_pins_with_more_than_it_stays() {
+        let own = own(&[500, 1000, 1500]);
+        let (by, keep) = (By { rank: 5, rule: "few".into() }, retain(1, 0, true));
+        let goes = |area: Option<(Area, usize)>, is_over: bool| {
+            let (mut retained, mut areas) = (Retained::default(), Areas::default());
+            for step in [500, 1000, 1500] {
+                let one = Member::from(&own.group_of(1, &key(step, FILES[0])).unwrap());
+                retained.hear_retain(&one, &Target::Object, (&by, &keep, true), None);
+                retained.hear_dataset(&one, &format!("of-{step}"));
+            }
+            if let Some((area, rank)) = area {
+                let wish = Wish::Pin { period: None, bytes_max: None };
+                areas.add(area, Claim { by: By { rank, rule: "pins".into() }, wish });
+            }
+            let doomed = retained.superfluous(&own, &mut areas, &|_, _, _| is_over);
+            doomed.into_iter().map(|one| one.prefix).collect::<Vec<_>>()
+        };
+        let (five, ten) = ("run/step-500/", "run/step-1000/");
+        assert_eq!(goes(None, false), [five, ten]);
+        for (area, stays) in [
+            (Area::Prefix(1, "run/step-500/.meta".into()), five),
+            (Area::Prefix(1, "run/step-1".into()), ten),
+            (Area::Checkpoint(1, five.into()), five),
+            (Area::Dataset(1, "of-500".into()), five),
+        ] {
+            let other = if stays == five { ten } else { five };
+            assert_eq!(goes(Some((area.clone(), 1)), false), [other], "{area}");
+            assert_eq!(goes(Some((area.clone(), 9)), false), [five, ten], "{area} of a weaker rule");
+            assert_eq!(goes(Some((area, 1)), true), [five, ten], "its time is over");
+        }
+        assert_eq!(goes(Some((Area::Prefix(2, "run/".into()), 1)), false), [five, ten], "elsewhere");
     }
 
     #[test]

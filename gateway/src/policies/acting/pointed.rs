@@ -6,7 +6,7 @@ use mlgw_common::ObjectKey;
 use mlgw_metadata::schema::Bucket;
 use mlgw_policies::checkpoints::{Generation, names, pointers_to};
 
-/// Such a file has a line or two. Of a larger one nothing is read.
+/// Such a file names it in its first line or two; what follows of a longer one, as a list of all that there are, is not read.
 const BYTES_MAX: u64 = 16 << 10;
 
 /// Why the checkpoint `one`, of which `key` is a file, is still needed: a file names it, or cannot be read.
@@ -28,14 +28,13 @@ pub(super) async fn pointed_at(
     None
 }
 
-/// What stands in an object; nothing if there is none that is small.
+/// What an object begins with; nothing if there is none.
 async fn content(admin: &Admin, bucket: &Bucket, key: &ObjectKey) -> Result<Option<String>, String> {
     let found = admin.catalogue.object(bucket.bucket_id(), key).map_err(|error| error.to_string())?;
-    let is_small = |size: u64| (1..=BYTES_MAX).contains(&size);
-    let Some(object) = found.filter(|object| !object.delete_marker && is_small(object.size)) else {
+    let Some(object) = found.filter(|object| !object.delete_marker && object.size > 0) else {
         return Ok(None);
     };
-    let (id, range) = (bucket.bucket_id(), 0..object.size);
+    let (id, range) = (bucket.bucket_id(), 0..object.size.min(BYTES_MAX));
     let mut reader = BodyReader::new(&admin.catalogue, &admin.tiers, id, key, &object, range);
     let mut bytes = Vec::new();
     while let Some(piece) = reader.next().await.map_err(|error| error.to_string())? {

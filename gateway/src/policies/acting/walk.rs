@@ -3,19 +3,17 @@
 use super::Acting;
 use super::compressing::{Loose, is_loose};
 use super::found::{Evicted, Found, candidate};
-use super::groups::{
-    Finding, InCheckpoint, checkpoint_keep, is_of_person, own_buckets, pin_newest, put_right,
-};
+use super::groups::{Finding, InCheckpoint, Member, checkpoint_keep, own_buckets, pin_newest, put_right};
 use crate::admin::policy_objects::{Behind, Looked};
 use crate::policies::SystemFacts;
-use crate::policies::facts::{KnownObject, ObjectFacts};
-use mlgw_common::{BucketId, SegmentId, Timestamp};
+use crate::policies::facts::{KnownObject, ObjectFacts, dataset_of};
+use mlgw_common::{SegmentId, Timestamp};
 use mlgw_metadata::ReadError;
+use mlgw_policies::asked_at_rest;
 use mlgw_policies::at_rest::{Area, Areas, By, Claim, Compress, Deeds, Move, Over, Scope, claims_of};
 use mlgw_policies::checkpoints::Checkpoints;
 use mlgw_policies::engine::Unread;
-use mlgw_policies::language::{Due, Fact, Facts, Program, Property, Target, Wish, resolve};
-use mlgw_tiering::PinnedCopies;
+use mlgw_policies::language::{Due, Facts, Program, Property, Target, Wish, resolve};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,6 +31,8 @@ const PLANNED_BLOCKS_MAX: u32 = 1024;
 pub(super) enum Ended {
     /// The server stops.
     Stopping,
+    /// Another policy runs than the one that was asked.
+    Changed,
     /// The catalogue cannot be read, or a thread came to grief.
     Failed(String),
 }
@@ -55,13 +55,15 @@ pub(super) struct Walk {
     /// Pins of which the time is over.
     over: Over,
     system: SystemFacts,
-    dataset_pins: Vec<PinnedCopies>,
+    /// What rules ask the engine.
+    asked: Vec<Property>,
 }
 
 impl Acting {
-    /// Has `each` look at all objects, a page at a time and at rest in between. What it collects in goes along.
+    /// Has `each` look at all objects, a page at a time and at rest in between, as long as `program` runs. What it collects in goes along.
     async fn pages<T: Send + 'static>(
         self: &Arc<Self>,
+        program: &Arc<Program>,
         mut sum: T,
         each: impl Fn(&mut T, Looked<'_>) -> Result<(), ReadError> + Send + Sync + 'static,
     ) -> Result<T, Ended> {
@@ -74,6 +76,7 @@ impl Acting {
                 next.map(|next| (sum, next))
             });
             let (collected, next) = page.await.map_err(|error| Ended::Failed(error.to_string()))??;
+            self.goes_on(program)?;
             let Some(next) = next else { return Ok(collected) };
             (sum, from) = (collected, Some(next));
             tokio::select! {
@@ -83,14 +86,23 @@ impl Acting {
         }
     }
 
+    /// Whether the policy that was asked still runs: what another one takes back is not begun.
+    pub(super) fn goes_on(&self, program: &Arc<Program>) -> Result<(), Ended> {
+        let runs = Arc::ptr_eq(&self.admin.policies.running().program, program);
+        runs.then_some(()).ok_or(Ended::Changed)
+    }
+
     /// Finds the checkpoints of our own buckets, and tells the engine of those that it has not heard of.
-    pub(super) async fn find_checkpoints(self: &Arc<Self>) -> Result<Checkpoints, Ended> {
+    pub(super) async fn find_checkpoints(
+        self: &Arc<Self>,
+        program: &Arc<Program>,
+    ) -> Result<Checkpoints, Ended> {
         let began_ms = i64::try_from(self.admin.keeper.began_ms()).unwrap_or(i64::MAX);
         let began_us = self.admin.keeper.ask(|_, now_us| now_us);
         let acting = Arc::clone(self);
         let begin = (Finding::new(), Vec::new());
         let (finding, unheard) = self
-            .pages(begin, move |(finding, unheard), looked| {
+            .pages(program, begin, move |(finding, unheard), looked| {
                 let Looked { bucket, key, object, .. } = looked;
                 let is_own = bucket.binding.is_none();
                 let is_file = if is_own {
@@ -142,16 +154,16 @@ impl Acting {
         let walk = Arc::new(Walk {
             acting: Arc::clone(self),
             scope: Scope::of(&program),
+            asked: asked_at_rest(&program),
             program,
             now: self.admin.clock.now(),
             own,
             before,
             over,
             system: self.admin.policies.system(),
-            dataset_pins: self.admin.jobs.dataset_pins(),
         });
         let looks = Arc::clone(&walk);
-        let found = self.pages(found, move |found, looked| looks.look(found, looked)).await?;
+        let found = self.pages(&walk.program, found, move |found, looked| looks.look(found, looked)).await?;
         Ok((walk, found))
     }
 }
@@ -177,7 +189,7 @@ impl Walk {
         let ofs = [&*self.before, &found.areas];
         let wide = ofs.into_iter().flat_map(|areas| areas.of(bucket.id, key, said.dataset.as_deref()));
         let wide = wide.map(|(_, claim)| claim);
-        let over = |by: &By| self.over.contains(bucket.id, key, &by.rule);
+        let over = |by: &By| self.is_over(bucket.id, key, by);
         let deeds = Deeds::of(said.claims.iter().chain(wide), said.idle, over);
         match (deeds.is_nothing(), is_own) {
             (true, _) => Ok(()),
@@ -189,9 +201,9 @@ impl Walk {
         }
     }
 
-    /// Whether people have pinned the dataset of a key.
-    pub(super) fn is_pinned(&self, bucket: BucketId, key: &str) -> bool {
-        self.dataset_pins.iter().any(|pin| pin.holds(bucket, key))
+    /// Whether the time of a pin that a rule says of an object is over.
+    pub(super) fn is_over(&self, bucket: u64, key: &str, by: &By) -> bool {
+        self.over.contains(bucket, key, &by.rule)
     }
 
     fn is_of_checkpoint(&self, bucket: u64, key: &str, is_own: bool) -> bool {
@@ -206,59 +218,50 @@ impl Walk {
         let (bucket, key) = (looked.bucket.id, looked.key.as_str());
         let unread = Unread { bucket, key, size: known.size, number: 0 };
         let is_own = looked.bucket.binding.is_none();
-        let facts = ObjectFacts::new(&self.program, known, &self.system, self.now);
-        let of_own = if is_own { self.own.group_of(bucket, key) } else { None };
-        self.acting.admin.keeper.ask(|decider, now_us| {
+        let (taken, heard) = self.acting.admin.keeper.ask(|decider, now_us| {
             let heard = if is_own { None } else { decider.checkpoints.group_of(bucket, key) };
-            let group = of_own.or(heard);
-            decider.with_facts_of(now_us, &unread, |access| {
-                let dataset = match access.fact(Property::Dataset, "") {
-                    Some(Fact::Text(name)) => Some(name.to_owned()),
-                    _ => None,
-                };
-                let idle = known.idle(looked.read, access, self.now);
-                let mut facts = facts;
-                facts.access = Some(access);
-                let standing = self.own.standing(bucket, key);
-                let facts: &dyn Facts =
-                    if is_own { &InCheckpoint { standing, rest: &facts } } else { &facts };
-                // A pin whose time is over keeps nothing weaker from being done; that it is still said is remembered.
-                let is_over = |due: &Due<'_>| {
-                    matches!(due.wish, Wish::Pin { period: Some(_), .. })
-                        && self.over.contains(bucket, key, &due.rule.rule.id)
-                };
-                let (over, due): (Vec<_>, Vec<_>) = self.program.due(facts).partition(is_over);
-                let resolved = resolve(due.into_iter());
-                let over = claims_of(&self.program, over.iter()).map(|(_, claim)| claim);
-                let mut said = Said { claims: over.collect(), dataset, idle };
-                for (target, claim) in claims_of(&self.program, resolved.done.iter()) {
-                    if let (Wish::Pin { .. }, Some(one)) = (&claim.wish, &of_own) {
-                        found.retained.hear_pin(one, claim.by.rank);
-                    }
-                    if let Wish::Retain(retain) = &claim.wish {
-                        if let Some(one) = &of_own {
-                            let entry = |name: &str| {
-                                let entry = known.metadata.iter().find(|(of, _)| of == name);
-                                entry.map(|(_, value)| value.as_str())
-                            };
-                            let by_person = is_of_person(&self.program, claim.by.rank);
-                            found.retained.hear(one, target, (&claim.by, retain, by_person), entry);
-                        }
-                        continue;
-                    }
-                    let prefix = group.map(|one| one.prefix);
-                    let area = Area::of(target, bucket, said.dataset.as_deref(), prefix);
-                    if let Some(area) = area {
-                        found.areas.add(area, claim.clone());
-                    }
-                    // Of what is not known to belong to more it is said of the object; a prefix says whose it is itself.
-                    if !matches!(target, Target::Prefix(_)) {
-                        said.claims.push(claim);
-                    }
-                }
-                said
-            })
-        })
+            (decider.facts_of(now_us, &unread, &self.asked), heard.map(|one| one.prefix.to_owned()))
+        });
+        let of_own = if is_own { self.own.group_of(bucket, key) } else { None };
+        let of_own = of_own.as_ref().map(Member::from);
+        let prefix = of_own.as_ref().map(|one| one.prefix.as_str()).or(heard.as_deref());
+        let access = taken.tell();
+        let dataset = dataset_of(&access);
+        let idle = known.idle(looked.read, &access, self.now);
+        let mut rest = ObjectFacts::new(&self.program, known, &self.system, self.now);
+        rest.access = Some(&access);
+        let facts: &dyn Facts = match is_own {
+            true => &InCheckpoint { standing: self.own.standing(bucket, key), rest: &rest },
+            false => &rest,
+        };
+        if let (Some(one), Some(dataset)) = (&of_own, &dataset) {
+            found.retained.hear_dataset(one, dataset);
+        }
+        // A pin whose time is over keeps nothing weaker from being done; that it is still said is remembered.
+        let is_over = |due: &Due<'_>| {
+            matches!(due.wish, Wish::Pin { period: Some(_), .. })
+                && self.over.contains(bucket, key, &due.rule.rule.id)
+        };
+        let (over, due): (Vec<_>, Vec<_>) = self.program.due(facts).partition(is_over);
+        let resolved = resolve(due.into_iter());
+        let over = claims_of(&self.program, over.iter()).map(|(_, claim)| claim);
+        let mut claims: Vec<Claim> = over.collect();
+        for (target, claim) in claims_of(&self.program, resolved.done.iter()) {
+            if let Some(one) = &of_own {
+                found.retained.hear(&self.program, (one, known), (target, &claim));
+            }
+            if matches!(claim.wish, Wish::Retain(_)) {
+                continue;
+            }
+            if let Some(area) = Area::of(target, bucket, dataset.as_deref(), prefix) {
+                found.areas.add(area, claim.clone());
+            }
+            // Of what is not known to belong to more it is said of the object; a prefix says whose it is itself.
+            if !matches!(target, Target::Prefix(_)) {
+                claims.push(claim);
+            }
+        }
+        Said { claims, dataset, idle }
     }
 
     fn note_own(&self, found: &mut Found, looked: &Looked<'_>, deeds: Deeds) -> Result<(), ReadError> {
@@ -273,6 +276,10 @@ impl Walk {
             has_loose |= deeds.compress.is_some() && is_loose(extent, tier(&segment));
             *segments.entry(segment).or_default() += extent.record_bytes();
         })?;
+        for (pin, is_over) in deeds.pins() {
+            let one = candidate(looked.bucket.id, looked.key.as_str(), looked.object.size, pin.clone());
+            found.pin_own(one, segments.keys().copied().collect(), is_over);
+        }
         let waits = has_loose && deeds.compress.is_some_and(|deed| self.note_loose(found, looked, deed));
         match deeds.tier {
             // It goes when it is compressed.
@@ -299,10 +306,6 @@ impl Walk {
             }
             None => {}
         }
-        for pin in deeds.pin.into_iter().chain(deeds.over) {
-            let one = candidate(looked.bucket.id, looked.key.as_str(), looked.object.size, pin);
-            found.pin_own(one, segments.keys().copied().collect());
-        }
         Ok(())
     }
 
@@ -321,16 +324,16 @@ impl Walk {
         if bytes == 0 {
             return;
         }
-        for pin in deeds.pin.into_iter().chain(deeds.over) {
-            found.pin_copies(candidate(bucket.0, key, bytes, pin));
+        for (pin, is_over) in deeds.pins() {
+            found.copy_pins.add(candidate(bucket.0, key, bytes, pin.clone()), is_over);
         }
         if let Some(by) = deeds.evict {
             let unread = Unread { bucket: bucket.0, key, size: looked.object.size, number: 0 };
             let keeper = &self.acting.admin.keeper;
             let is_planned =
                 || keeper.ask(|decider, _| decider.kept_of(&unread, PLANNED_BLOCKS_MAX).planned > 0);
-            // People and access plans go before rules.
-            if !self.is_pinned(bucket, key) && !is_planned() {
+            // Access plans go before rules, and so do people, who are asked when it is done.
+            if !is_planned() {
                 found.evict(Evicted { bucket, key: looked.key.clone(), bytes, rule: by.rule });
             }
         }
