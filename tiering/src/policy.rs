@@ -357,6 +357,8 @@ impl Keeper {
 impl State {
     fn observe(&mut self, request: &Request<'_>, access: &Access<'_>) -> Seen {
         self.metrics.accesses += 1;
+        self.diary.iter().for_each(|diary| diary.bring_near(access));
+        self.decider.bring_near(access);
         for recorder in [&mut self.recorder, &mut self.diary].into_iter().flatten() {
             recorder.note(access);
         }

@@ -4,31 +4,14 @@ use super::book::Book;
 use super::event::{ANEW, Numbers, encode};
 use super::{BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, EVENT_BYTES_MAX, KEY_BYTES_MAX, KEYS_MAX, MAGIC, VERSION};
 use crate::access::Access;
+use crate::block::{Hashed, block_id};
 use crate::rehearse::naming;
 use mlgw_common::checksum::crc32c;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
-/// A hash that is its own hash.
-#[derive(Default)]
-pub(crate) struct Same(u64);
-
-impl Hasher for Same {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(self.0.rotate_left(8) ^ u64::from(*byte)));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
-    }
-}
+use std::hint::black_box;
 
 /// Numbers by hash.
-pub(crate) type ByHash = HashMap<u64, u32, BuildHasherDefault<Same>>;
+pub(crate) type ByHash = HashMap<u64, u32, Hashed>;
 
 /// Makes the bytes of a trace.
 ///
@@ -102,7 +85,7 @@ impl TraceWriter {
         if self.events == 0 {
             (self.first_us, self.last_us) = (at_us, at_us);
         }
-        let hash = naming::hash(access.bucket, access.key);
+        let hash = hash_of(access);
         let numbers = self.numbers(access, hash);
         let key = encode(&mut self.block, &mut self.book, access, at_us - self.last_us, &numbers);
         if numbers.key.is_none() {
@@ -140,12 +123,22 @@ impl TraceWriter {
         self.buckets.clear();
     }
 
-    fn numbers(&mut self, access: &Access<'_>, hash: u64) -> Numbers {
+    /// Looks up what [`Self::write`] will need of an access, and nothing else, so that it has it near.
+    pub fn bring_near(&self, access: &Access<'_>) {
+        black_box(self.key(access, hash_of(access)));
+    }
+
+    /// The number of an access's key, if it has one.
+    fn key(&self, access: &Access<'_>, hash: u64) -> Option<u32> {
         let book = &self.book;
-        let key = self.keys.get(&hash).copied().filter(|key| {
+        self.keys.get(&hash).copied().filter(|key| {
             let known = &book.keys[*key as usize];
             book.buckets[known.bucket as usize] == access.bucket && book.name(known) == access.key
-        });
+        })
+    }
+
+    fn numbers(&mut self, access: &Access<'_>, hash: u64) -> Numbers {
+        let (book, key) = (&self.book, self.key(access, hash));
         let last = book.callers.get(book.caller as usize).is_some_and(|(last, _)| *last == access.caller);
         let caller = if last { book.caller } else { self.caller(access) };
         let bucket = match key {
@@ -167,4 +160,9 @@ impl TraceWriter {
             _ => number,
         }
     }
+}
+
+/// What the number of an access's key is found by.
+fn hash_of(access: &Access<'_>) -> u64 {
+    block_id(0, access.bucket, access.key, 0)
 }

@@ -53,6 +53,11 @@ impl Recorder {
         recorder
     }
 
+    /// Looks up what [`Self::note`] will need of an access.
+    pub(super) fn bring_near(&self, access: &Access<'_>) {
+        self.writer.bring_near(access);
+    }
+
     pub(super) fn note(&mut self, access: &Access<'_>) {
         if self.recorded.fell_behind {
             return;
