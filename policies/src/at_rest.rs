@@ -12,7 +12,7 @@ mod pins;
 pub use areas::{Area, Areas};
 pub use deeds::{Compress, Deeds, Move, Pin};
 pub use doomed::{Doomed, Note, Superfluous};
-pub use pins::{Candidate, Over, Pins};
+pub use pins::{Candidate, Pins, Unheld};
 
 use crate::language::{ActionKind, Due, EffectiveRule, Program, Stance, Target, Wish};
 use std::sync::Arc;
@@ -91,6 +91,12 @@ impl Scope {
         }
         scope
     }
+}
+
+/// Whether what is due is a pin on an object that does not hold.
+#[must_use]
+pub fn is_unheld(unheld: &Unheld, bucket: u64, key: &str, due: &Due<'_>) -> bool {
+    matches!(due.wish, Wish::Pin { .. }) && unheld.contains(bucket, key, &due.rule.rule.id)
 }
 
 /// What is due of one object, as claims on it or on what it belongs to: the target says which.

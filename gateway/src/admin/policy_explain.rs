@@ -1,20 +1,23 @@
 //! `/v1/policy/explain?bucket=…&key=…`: what the running policy makes of one object, and why.
 
 use super::objects::{ObjectInfo, find, object_key};
+use super::policy_plan::DeletionInfo;
 use super::{Admin, ApiError};
+use crate::config::Value as _;
 use crate::policies::facts::{ObjectFacts, dataset_of};
 use crate::s3::error::{Code, S3Error};
 use axum::Json;
 use axum::extract::{Query, State};
 use mlgw_metadata::schema::ObjectVersion;
 use mlgw_policies::KNOWN_AT_REST;
-use mlgw_policies::at_rest::{Area, Claim};
+use mlgw_policies::at_rest::{Area, Claim, Unheld, is_unheld};
 use mlgw_policies::engine::{KeptBlocks, Unread};
 use mlgw_policies::language::{
-    Due, Facts, Lost, PROPERTIES, Program, Recommendation, Seen, Tried, Word as _, resolve,
+    Due, Facts, Lost, PROPERTIES, Program, Recommendation, Seen, Tried, Wish, Word as _, resolve,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Blocks of one object that are looked for: of 80 GiB.
 const KEPT_BLOCKS_MAX: u32 = 10_000;
@@ -40,6 +43,8 @@ pub struct Explanation {
     pub lost: Vec<LostAction>,
     /// What rules say of what it belongs to, as found in the last round over all objects; whichever object they matched.
     pub belonging: Vec<BelongingInfo>,
+    /// When the checkpoint that it is of is to be deleted.
+    pub deletion: Option<DeletionInfo>,
     /// What is best done with it.
     pub recommendation: RecommendationInfo,
     /// Why, in one sentence.
@@ -111,8 +116,8 @@ pub struct ActionInfo {
     pub target: String,
     /// The rule.
     pub rule: String,
-    /// Whether it does anything with objects of such a bucket: our own, or a bound one.
-    pub is_done: bool,
+    /// Why nothing is done now, if so.
+    pub note: String,
 }
 
 /// What a rule says of a dataset, a checkpoint or a prefix.
@@ -194,9 +199,8 @@ impl Admin {
         let known = self.known(&bucket, &key, &object)?;
         let running = self.policies.running();
         let system = self.policies.system();
-        let (number, is_own) = (running.number(), bucket.binding.is_none());
         let unread = Unread { bucket: bucket.id, key: key.as_str(), size: object.size, number: 0 };
-        let areas = self.standing.areas();
+        let (areas, unheld) = (self.standing.areas(), self.standing.unheld());
         let (kept, taken) = self.keeper.ask(|decider, now_us| {
             let kept = bucket.binding.is_some().then(|| decider.kept_of(&unread, KEPT_BLOCKS_MAX).into());
             (kept, decider.facts_of(now_us, &unread, &KNOWN_AT_REST))
@@ -205,9 +209,19 @@ impl Admin {
         let dataset = dataset_of(&access);
         let said = areas.of(bucket.id, key.as_str(), dataset.as_deref());
         let belonging = said.filter_map(|(area, claim)| belonging(area, claim)).collect();
-        let mut facts = ObjectFacts::new(&running.program, &known, &system, self.clock.now());
+        let now = self.clock.now();
+        let mut facts = ObjectFacts::new(&running.program, &known, &system, now);
         facts.access = Some(&access);
-        Ok(Explanation { kept, belonging, ..explained((&running.program, number), &facts, (shown, is_own)) })
+        let at_rest = AtRest {
+            bucket: bucket.id,
+            key: key.as_str(),
+            is_own: bucket.binding.is_none(),
+            idle: known.idle(None, &access, now),
+            unheld: &unheld,
+        };
+        let deletion = self.deletion_of(bucket.id, key.as_str());
+        let told = explained((&running.program, running.number()), &facts, shown, &at_rest);
+        Ok(Explanation { kept, belonging, deletion, ..told })
     }
 
     /// An object of a bound bucket as it is described here: as its copy was, or else as far as it is shown.
@@ -223,14 +237,52 @@ impl Admin {
     }
 }
 
+/// What says whether something that is due is done now.
+struct AtRest<'a> {
+    bucket: u64,
+    key: &'a str,
+    is_own: bool,
+    idle: Duration,
+    unheld: &'a Unheld,
+}
+
+impl AtRest<'_> {
+    fn is_unheld(&self, due: &Due<'_>) -> bool {
+        is_unheld(self.unheld, self.bucket, self.key, due)
+    }
+
+    /// Why nothing is done now; nothing where it is.
+    fn note(&self, due: &Due<'_>) -> String {
+        let after = match due.wish {
+            Wish::Spill { after, .. } | Wish::Evict { after } => *after,
+            _ => Duration::ZERO,
+        };
+        if !due.action.kind.is_done_in(self.is_own) {
+            let buckets = if self.is_own { "our own" } else { "bound" };
+            return format!("does nothing in {buckets} buckets");
+        }
+        if self.is_unheld(due) {
+            let is_over = self.unheld.is_over(self.bucket, self.key, &due.rule.rule.id);
+            return if is_over { "its time is over" } else { "there is no room for it" }.to_owned();
+        }
+        if self.idle < after {
+            return format!("once it was not read for {}", after.to_text());
+        }
+        String::new()
+    }
+}
+
 fn explained(
     (program, version): (&Program, u64),
     facts: &dyn Facts,
-    (object, is_own): (ObjectInfo, bool),
+    object: ObjectInfo,
+    at_rest: &AtRest<'_>,
 ) -> Explanation {
     let verdict = program.evaluate(facts);
-    let resolved = resolve(verdict.due.iter().copied());
-    let action = |due: &Due<'_>| action(due, is_own);
+    // As a round asks: a pin that does not hold keeps nothing weaker from being done.
+    let (unheld, due): (Vec<_>, Vec<_>) = verdict.due.iter().copied().partition(|due| at_rest.is_unheld(due));
+    let resolved = resolve(due.into_iter());
+    let action = |due: &Due<'_>| action(due, at_rest.note(due));
     let recommended = program.recommend(&verdict, None);
     Explanation {
         object,
@@ -238,10 +290,11 @@ fn explained(
         version,
         facts: known_facts(facts),
         rules: verdict.tried.iter().map(tried).collect(),
-        due: resolved.done.iter().map(action).collect(),
+        due: resolved.done.iter().chain(&unheld).map(action).collect(),
         observed: resolved.observed.iter().map(action).collect(),
         lost: resolved.lost.iter().map(lost).collect(),
         belonging: Vec::new(),
+        deletion: None,
         recommendation: recommendation(&recommended),
         reason: recommended.reason,
     }
@@ -268,12 +321,12 @@ fn tried(one: &Tried<'_>) -> RuleTried {
     }
 }
 
-fn action(due: &Due<'_>, is_own: bool) -> ActionInfo {
+fn action(due: &Due<'_>, note: String) -> ActionInfo {
     ActionInfo {
         action: due.action.kind.to_string(),
         target: due.action.target.to_string(),
         rule: due.rule.rule.id.to_string(),
-        is_done: due.action.kind.is_done_in(is_own),
+        note,
     }
 }
 

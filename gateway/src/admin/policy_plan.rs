@@ -21,6 +21,7 @@ use mlgw_common::Timestamp;
 use mlgw_common::limits::{PLAN_OBJECTS_MAX, PLANS_MAX};
 use mlgw_metadata::ReadError;
 use mlgw_policies::at_rest::Note;
+use mlgw_policies::checkpoints::Checkpoints;
 use mlgw_policies::engine::Unread;
 use mlgw_policies::language::{ActionKind, Facts, Program, Property, Word as _};
 use parking_lot::Mutex;
@@ -120,6 +121,8 @@ pub struct DeletionInfo {
     pub noted: String,
     /// When it is deleted, unless it is read or written before, or the policy changes.
     pub due: String,
+    /// Why it was not when that time had come.
+    pub stays: Option<String>,
     /// How many objects it has.
     pub files: u64,
     /// Their bytes.
@@ -375,16 +378,30 @@ impl Admin {
         let deleted = running.iter().filter(|one| one.is_deleted);
         let deleted: BTreeSet<_> = deleted.map(|one| (one.of.bucket, one.of.prefix.as_str())).collect();
         let names = self.bucket_names();
-        let told = |note: Note| DeletionInfo {
-            objects: format!("s3://{}/{}", names.get(&note.bucket).map_or("", String::as_str), note.prefix),
+        let told = |note: Note| self.deletion(names.get(&note.bucket).map_or("", String::as_str), note);
+        let notes = self.standing.notes().into_iter();
+        notes.filter(|note| deleted.contains(&(note.bucket, note.prefix.as_str()))).map(told).collect()
+    }
+
+    /// When the checkpoint that an object is of is to be deleted, if that was noted.
+    pub(super) fn deletion_of(&self, bucket: u64, key: &str) -> Option<DeletionInfo> {
+        let prefix = Checkpoints::prefix_of(key)?;
+        let note =
+            self.standing.notes().into_iter().find(|one| one.bucket == bucket && one.prefix == prefix)?;
+        let names = self.bucket_names();
+        Some(self.deletion(names.get(&bucket).map_or("", String::as_str), note))
+    }
+
+    fn deletion(&self, bucket: &str, note: Note) -> DeletionInfo {
+        DeletionInfo {
+            objects: format!("s3://{bucket}/{}", note.prefix),
+            stays: self.standing.stays(note.bucket, &note.prefix),
             rule: note.rule,
             noted: Timestamp(note.noted_ms).to_string(),
             due: Timestamp(note.due_ms).to_string(),
             files: note.files,
             bytes: note.bytes,
-        };
-        let notes = self.standing.notes().into_iter();
-        notes.filter(|note| deleted.contains(&(note.bucket, note.prefix.as_str()))).map(told).collect()
+        }
     }
 }
 

@@ -29,7 +29,7 @@ use crate::admin::Admin;
 use crate::s3::Gateway;
 use compressing::Tried;
 use effects::Pinned;
-use mlgw_policies::at_rest::{Areas, Pins, Scope};
+use mlgw_policies::at_rest::{Areas, Pins, Scope, Unheld};
 use mlgw_policies::checkpoints::{Checkpoints, Limits};
 use mlgw_policies::language::Program;
 use parking_lot::Mutex;
@@ -72,6 +72,13 @@ struct State {
     rounds: u64,
     /// Whether our own buckets were looked at for checkpoints, and there were any.
     has_checkpoints: Option<bool>,
+}
+
+impl State {
+    /// Pins that do not hold.
+    fn unheld(&self, now_ms: i64) -> Unheld {
+        self.own_pins.unheld(now_ms).with(self.copy_pins.unheld(now_ms))
+    }
 }
 
 impl Acting {
@@ -155,8 +162,8 @@ impl Acting {
             return self.do_nothing(state).await.map(|()| false);
         }
         let now_ms = self.admin.clock.now().as_millis();
-        let over = state.own_pins.over(now_ms).with(state.copy_pins.over(now_ms));
-        let (walk, found) = self.find(program, own, (Arc::clone(&state.areas), over)).await?;
+        let before = (Arc::clone(&state.areas), state.unheld(now_ms));
+        let (walk, found) = self.find(program, own, before).await?;
         self.carry_out(&walk, found, state).await
     }
 }

@@ -52,8 +52,8 @@ pub struct Compress {
 pub struct Deeds {
     /// It stays where it is.
     pub pin: Option<Pin>,
-    /// Pins of which the time is over: who pins remembers that, and weaker rules are heard.
-    pub over: Vec<Pin>,
+    /// Pins that do not hold, as their time is over or there is no room: who pins remembers that, and weaker rules are heard.
+    pub unheld: Vec<Pin>,
     /// The truth goes elsewhere, if it is not there yet.
     pub tier: Option<Move>,
     /// Its clean copies go.
@@ -74,29 +74,29 @@ impl Deeds {
     /// What comes of `claims`, in any order, for an object that was read last, or written if it never was, so long ago.
     ///
     /// The strongest claim on a question answers it, also where it says to wait; an object that is pinned neither goes down nor loses its copies by what
-    /// is weaker, and one that goes is not pinned by what is weaker. `is_over` says of which rules' pins on it the time is over.
+    /// is weaker, and one that goes is not pinned by what is weaker. `is_unheld` says which rules' pins on it do not hold.
     #[must_use]
     pub fn of<'c>(
         claims: impl Iterator<Item = &'c Claim>,
         idle: Duration,
-        is_over: impl Fn(&By) -> bool,
+        is_unheld: impl Fn(&By) -> bool,
     ) -> Self {
         let mut claims: Vec<&Claim> = claims.collect();
         claims.sort_by_key(|claim| claim.by.rank);
         let (mut deeds, mut answered) = (Self::default(), Answered::default());
         for Claim { by, wish } in claims {
             match wish {
-                Wish::Pin { period: Some(_), .. } if is_over(by) => deeds.over.extend(Pin::of(by, wish)),
+                Wish::Pin { .. } if is_unheld(by) => deeds.unheld.extend(Pin::of(by, wish)),
                 _ => deeds.hear(by, wish, idle, &mut answered),
             }
         }
-        deeds.over.dedup();
+        deeds.unheld.dedup();
         deeds
     }
 
-    /// Its pins, and whether the time of each is over.
+    /// Its pins, and whether each holds.
     pub fn pins(&self) -> impl Iterator<Item = (&Pin, bool)> {
-        self.pin.iter().map(|pin| (pin, false)).chain(self.over.iter().map(|pin| (pin, true)))
+        self.pin.iter().map(|pin| (pin, true)).chain(self.unheld.iter().map(|pin| (pin, false)))
     }
 
     /// Whether nothing is.
@@ -194,7 +194,7 @@ mod tests {
         let claims = [timed, spill(0)].map(|wish| Claim { by: by(usize::from(wish != spill(0))), wish });
         let deeds = |over| Deeds::of(claims.iter().rev(), Duration::ZERO, |by| over && by.rank == 1);
         assert_eq!(
-            (deeds(false).tier.is_some(), deeds(true).over.len()),
+            (deeds(false).tier.is_some(), deeds(true).unheld.len()),
             (true, 1),
             "the spill is stronger here"
         );
@@ -202,7 +202,7 @@ mod tests {
         let deeds = |over| Deeds::of(claims.iter(), Duration::ZERO, |by| over && by.rank == 1);
         assert_eq!((deeds(false).tier, deeds(false).pin.is_some()), (None, true));
         let over = deeds(true);
-        assert_eq!((over.tier.is_some(), over.pin, over.over[0].by.rank), (true, None, 1));
+        assert_eq!((over.tier.is_some(), over.pin, over.unheld[0].by.rank), (true, None, 1));
         assert!(!deeds(true).is_nothing());
     }
 

@@ -31,65 +31,90 @@ type Name = (u64, Box<str>, Arc<str>);
 #[derive(Clone, Debug, Default)]
 pub struct Pins {
     since: HashMap<Name, (i64, Option<Duration>)>,
+    roomless: HashSet<Name>,
 }
 
-/// Pins of which the time is over, though their rules still say them.
+/// Pins that do not hold though their rules still say them.
 #[derive(Clone, Debug, Default)]
-pub struct Over(HashSet<Name>);
+pub struct Unheld {
+    over: HashSet<Name>,
+    roomless: HashSet<Name>,
+}
 
-impl Over {
+impl Unheld {
     /// Those of both.
     #[must_use]
     pub fn with(mut self, other: Self) -> Self {
-        self.0.extend(other.0);
+        self.over.extend(other.over);
+        self.roomless.extend(other.roomless);
         self
     }
 
-    /// Whether that of this rule on an object is.
+    /// Whether that of this rule on an object does not hold.
     #[must_use]
     pub fn contains(&self, bucket: u64, key: &str, rule: &str) -> bool {
-        // Few pins have a time; of most objects nothing is built here.
-        !self.0.is_empty() && self.0.contains(&(bucket, key.into(), rule.into()))
+        self.is_over(bucket, key, rule) || has(&self.roomless, bucket, key, rule)
+    }
+
+    /// Whether that is because its time is over, and not because there was no room for it.
+    #[must_use]
+    pub fn is_over(&self, bucket: u64, key: &str, rule: &str) -> bool {
+        has(&self.over, bucket, key, rule)
     }
 }
 
+fn has(names: &HashSet<Name>, bucket: u64, key: &str, rule: &str) -> bool {
+    // Few pins do not hold; of most objects nothing is built here.
+    !names.is_empty() && names.contains(&(bucket, key.into(), rule.into()))
+}
+
 impl Pins {
-    /// Chooses among all that are wanted now, in milliseconds, as many as have room; forgets what is not wanted any more.
-    pub fn choose(&mut self, now_ms: i64, wanted: Vec<Candidate>, room_bytes: u64) -> Vec<Candidate> {
+    /// Chooses among all that are wanted now, in milliseconds, as many as have room; forgets what is not wanted any more. Says, too, for how many there is no
+    /// room that had some before, or were not wanted.
+    pub fn choose(&mut self, now_ms: i64, wanted: Vec<Candidate>, room_bytes: u64) -> (Vec<Candidate>, u64) {
         let before = std::mem::take(&mut self.since);
         let mut by_age: Vec<(i64, Candidate)> = Vec::with_capacity(wanted.len());
         for one in wanted {
-            let name = (one.bucket, one.key.clone(), Arc::clone(&one.rule));
-            let since = before.get(&name).map_or(now_ms, |(since, _)| *since);
-            self.since.insert(name, (since, one.period));
+            let since = before.get(&one.name()).map_or(now_ms, |(since, _)| *since);
+            self.since.insert(one.name(), (since, one.period));
             by_age.push((since, one));
         }
         by_age.sort_by_key(|(since, _)| *since);
+        by_age.retain(|(since, one)| !is_over(now_ms, *since, one.period));
         let (mut left, mut of_rules) = (room_bytes, HashMap::<Arc<str>, u64>::new());
-        let fits = |(since, one): &(i64, Candidate)| {
+        let fits = |(_, one): &(i64, Candidate)| {
             let used = of_rules.entry(Arc::clone(&one.rule)).or_default();
             let is_beyond = one.bytes_max.is_some_and(|most| *used + one.bytes > most);
-            if is_over(now_ms, *since, one.period) || is_beyond || one.bytes > left {
+            if is_beyond || one.bytes > left {
                 return false;
             }
             *used += one.bytes;
             left -= one.bytes;
             true
         };
-        by_age.retain(fits);
-        by_age.into_iter().map(|(_, one)| one).collect()
+        let (chosen, others): (Vec<_>, Vec<_>) = by_age.into_iter().partition(fits);
+        let roomless: HashSet<Name> = others.iter().map(|(_, one)| one.name()).collect();
+        let fresh = roomless.difference(&self.roomless).count() as u64;
+        self.roomless = roomless;
+        (chosen.into_iter().map(|(_, one)| one).collect(), fresh)
     }
 
-    /// Pins whose time is over.
+    /// Pins that do not hold.
     #[must_use]
-    pub fn over(&self, now_ms: i64) -> Over {
+    pub fn unheld(&self, now_ms: i64) -> Unheld {
         let over = self.since.iter().filter(|(_, (since, period))| is_over(now_ms, *since, *period));
-        Over(over.map(|(name, _)| name.clone()).collect())
+        Unheld { over: over.map(|(name, _)| name.clone()).collect(), roomless: self.roomless.clone() }
     }
 
     /// Nothing is wanted any more.
     pub fn clear(&mut self) {
-        self.since.clear();
+        *self = Self::default();
+    }
+}
+
+impl Candidate {
+    fn name(&self) -> Name {
+        (self.bucket, self.key.clone(), Arc::clone(&self.rule))
     }
 }
 
@@ -116,11 +141,26 @@ mod tests {
     #[test]
     fn what_was_pinned_first_stays_and_the_newest_have_no_room() {
         let mut pins = Pins::default();
-        assert_eq!(keys(&pins.choose(0, vec![wanted("b", 6, "r")], 10)), ["b"]);
+        assert_eq!(keys(&pins.choose(0, vec![wanted("b", 6, "r")], 10).0), ["b"]);
         let both = || vec![wanted("a", 6, "r"), wanted("b", 6, "r"), wanted("c", 4, "r")];
-        assert_eq!(keys(&pins.choose(1, both(), 10)), ["b", "c"]);
-        assert_eq!(keys(&pins.choose(2, vec![wanted("a", 6, "r")], 10)), ["a"]);
-        assert_eq!(keys(&pins.choose(3, both(), 10)), ["a", "c"], "it was let go of meanwhile");
+        assert_eq!(keys(&pins.choose(1, both(), 10).0), ["b", "c"]);
+        assert_eq!(keys(&pins.choose(2, vec![wanted("a", 6, "r")], 10).0), ["a"]);
+        assert_eq!(keys(&pins.choose(3, both(), 10).0), ["a", "c"], "it was let go of meanwhile");
+    }
+
+    #[test]
+    fn what_has_no_room_is_told_once_and_does_not_hold() {
+        let mut pins = Pins::default();
+        let both = || vec![wanted("a", 6, "r"), wanted("b", 6, "r")];
+        let mut told = |now, room| {
+            let (_, fresh) = pins.choose(now, both(), room);
+            let unheld = pins.unheld(now);
+            (fresh, ["a", "b"].map(|key| unheld.contains(1, key, "r")), unheld.is_over(1, "b", "r"))
+        };
+        assert_eq!(told(0, 10), (1, [false, true], false));
+        assert_eq!(told(1, 10), (0, [false, true], false));
+        assert_eq!(told(2, 12), (0, [false, false], false));
+        assert_eq!(told(3, 0), (2, [true, true], false));
     }
 
     #[test]
@@ -128,21 +168,21 @@ mod tests {
         let mut pins = Pins::default();
         let narrow = |key| Candidate { bytes_max: Some(10), ..wanted(key, 6, "narrow") };
         let all = vec![narrow("a"), narrow("b"), wanted("c", 6, "wide"), wanted("d", 6, "wide")];
-        assert_eq!(keys(&pins.choose(0, all, 100)), ["a", "c", "d"]);
+        assert_eq!(keys(&pins.choose(0, all, 100).0), ["a", "c", "d"]);
     }
 
     #[test]
     fn a_pin_ends_in_time_and_begins_anew_when_it_was_not_wanted() {
         let mut pins = Pins::default();
         let timed = |rule| vec![Candidate { period: Some(Duration::from_millis(5)), ..wanted("a", 1, rule) }];
-        let mut is_pinned = |now, wanted| !pins.choose(now, wanted, 10).is_empty();
+        let mut is_pinned = |now, wanted| !pins.choose(now, wanted, 10).0.is_empty();
         assert!(is_pinned(10, timed("r")) && is_pinned(14, timed("r")));
         assert!(!is_pinned(15, timed("r")) && !is_pinned(16, timed("r")));
         let both = [timed("r"), timed("other")].concat();
         assert!(is_pinned(17, both.clone()), "another rule has a time of its own");
         assert!(is_pinned(21, both.clone()) && !is_pinned(22, both));
         assert!(!is_pinned(30, vec![]) && is_pinned(31, timed("r")));
-        let is_over = |pins: &Pins, now, rule: &str| pins.over(now).contains(1, "a", rule);
+        let is_over = |pins: &Pins, now, rule: &str| pins.unheld(now).is_over(1, "a", rule);
         assert_eq!(
             [(35, "r"), (36, "r"), (36, "q")].map(|(now, rule)| is_over(&pins, now, rule)),
             [false, true, false]
@@ -162,7 +202,7 @@ mod tests {
                     bytes_max: Some(most),
                     ..wanted(&key.to_string(), bytes, &rule.to_string())
                 };
-                let chosen = pins.choose(now as i64, round.into_iter().map(one).collect(), room);
+                let (chosen, _) = pins.choose(now as i64, round.into_iter().map(one).collect(), room);
                 prop_assert!(chosen.iter().map(|one| one.bytes).sum::<u64>() <= room);
                 for rule in ["0", "1", "2"] {
                     let of_rule = chosen.iter().filter(|one| &*one.rule == rule);

@@ -75,7 +75,7 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
     };
     assert_schema_of("PlanPage", &page);
     let action =
-        || ActionInfo { action: "pin".into(), target: "object".into(), rule: "r".into(), is_done: true };
+        || ActionInfo { action: "pin".into(), target: "object".into(), rule: "r".into(), note: "n".into() };
     let lost = LostAction {
         action: "pin".into(),
         rule: "r".into(),
@@ -110,6 +110,7 @@ fn plans_and_explanations_have_the_fields_and_types_that_the_document_says() {
         observed: vec![action()],
         lost: vec![lost],
         belonging: vec![BelongingInfo { action: "pin".into(), rule: "r".into(), of: "prefix p".into() }],
+        deletion: Some(DeletionInfo::default()),
         recommendation,
         reason: "r".into(),
     };

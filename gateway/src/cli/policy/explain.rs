@@ -18,11 +18,16 @@ fn show(told: &Explanation) -> String {
     let object = &told.object;
     let tiers: Vec<_> = object.tiers.iter().map(|tier| tier.tier.as_str()).collect();
     let facts = told.facts.iter().map(|fact| format!("{} {}", fact.property, fact.value));
+    let deletion = told.deletion.as_ref().map(|one| match &one.stays {
+        None => format!("with its checkpoint at {} by rule {}", one.due, one.rule),
+        Some(why) => format!("not, though rule {} has it: {why}", one.rule),
+    });
     let head = pairs(&[
         ("object", format!("s3://{}/{}", object.bucket, object.key)),
         ("is in", tiers.join(", ")),
         ("is stored", stored(&object.extents)),
         ("is kept", told.kept.as_ref().map_or_else(|| "-".to_owned(), kept)),
+        ("is deleted", deletion.unwrap_or_else(|| "-".to_owned())),
         ("facts", facts.collect::<Vec<_>>().join(", ")),
         ("policy", format!("version {}", told.version)),
         ("why", told.reason.clone()),
@@ -32,12 +37,7 @@ fn show(told: &Explanation) -> String {
     let row = |what: &str, one: &ActionInfo, note: String| {
         vec![what.to_owned(), one.action.clone(), one.target.clone(), one.rule.clone(), note]
     };
-    let in_vain = |one: &ActionInfo| match (one.is_done, &told.kept) {
-        (true, _) => String::new(),
-        (false, Some(_)) => "does nothing in bound buckets".to_owned(),
-        (false, None) => "does nothing in our own buckets".to_owned(),
-    };
-    actions.extend(told.due.iter().map(|one| row("due", one, in_vain(one))));
+    actions.extend(told.due.iter().map(|one| row("due", one, one.note.clone())));
     actions.extend(told.observed.iter().map(|one| row("observed", one, "only said".to_owned())));
     actions.extend(told.lost.iter().map(|lost| {
         let note = format!("{}: {} of {}", lost.why, lost.to_action, lost.to_rule);

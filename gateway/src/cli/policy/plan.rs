@@ -63,10 +63,11 @@ fn table(plan: &PlanPage) -> String {
     }
     for one in &plan.deletions {
         let (files, size) = (one.files, ByteSize(one.bytes).human());
-        text += &format!(
-            "{} ({files} objects, {size}) is deleted at {} because rule {} keeps others.\n",
-            one.objects, one.due, one.rule
-        );
+        let what = format!("{} ({files} objects, {size})", one.objects);
+        text += &match &one.stays {
+            None => format!("{what} is deleted at {} because rule {} keeps others.\n", one.due, one.rule),
+            Some(why) => format!("{what} was to be deleted at {} and stays: {why}.\n", one.due),
+        };
     }
     for one in &plan.superfluous {
         let (files, size, rule) = (one.files, ByteSize(one.bytes).human(), &one.rule);
@@ -102,7 +103,7 @@ fn row(deed: &DeedInfo) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::table;
-    use crate::admin::{DeedInfo, NotJudged, PlanExample, PlanPage, SettingPlanned};
+    use crate::admin::{DeedInfo, DeletionInfo, NotJudged, PlanExample, PlanPage, SettingPlanned};
 
     fn page(rule: &str, objects: u64) -> PlanPage {
         let example = PlanExample { object: "s3://b/k".into(), reason: "it is so".into() };
@@ -122,6 +123,14 @@ mod tests {
     #[test]
     fn a_plan_tells_what_by_which_rule_and_of_which_objects() {
         let mut plan = page("a", 5);
+        let deletion = |stays: Option<&str>| DeletionInfo {
+            objects: "s3://b/run/1/".into(),
+            rule: "few".into(),
+            due: "noon".into(),
+            stays: stays.map(str::to_owned),
+            ..DeletionInfo::default()
+        };
+        plan.deletions = vec![deletion(None), deletion(Some("latest names it"))];
         plan.settings =
             vec![SettingPlanned { setting: "cache".into(), before: None, after: Some("lru".into()) }];
         plan.not_judged = vec![NotJudged { rule: "c".into(), asks: vec!["reads".into()] }];
@@ -130,6 +139,15 @@ mod tests {
         assert_eq!(text.matches("starts s3://b/k: it is so\n").count(), 1, "{text}");
         assert!(text.contains("The setting cache would be lru; it is not said.\n"), "{text}");
         assert!(text.contains("Not to be judged before objects are read: c (reads).\n"), "{text}");
+        let group = "s3://b/run/1/ (0 objects, 0 B)";
+        assert!(
+            text.contains(&format!("{group} is deleted at noon because rule few keeps others.\n")),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!("{group} was to be deleted at noon and stays: latest names it.\n")),
+            "{text}"
+        );
         assert!(text.ends_with("5 of 10 objects would be treated otherwise.\n"), "{text}");
     }
 }

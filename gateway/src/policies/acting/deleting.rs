@@ -180,6 +180,10 @@ impl Acting {
     /// Leaves a line in the audit log and in that of decisions.
     async fn note_deleted(&self, bucket: &Bucket, note: &Note, deleted: Deleted) {
         let Deleted { objects, bytes, from, error } = deleted;
+        let is_news = self.admin.standing.set_stays(note, error.as_deref());
+        if objects == 0 && !is_news {
+            return;
+        }
         self.admin.standing.count(ActionKind::Retain, Outcome::Done, objects);
         let (kind, why) = (Kind::Delete, Why::rule(&note.rule));
         let what = What::Objects { bucket: bucket.bucket_id(), count: objects, prefix: &note.prefix };
@@ -193,9 +197,6 @@ impl Acting {
             self.admin
                 .decisions
                 .record_because(&Decided { bytes: 0, ..decided(decisions::Outcome::Failed) }, error);
-        }
-        if objects == 0 {
-            return;
         }
         let line = Line {
             time: self.admin.clock.now().to_string(),

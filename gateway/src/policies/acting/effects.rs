@@ -11,7 +11,7 @@ use super::{Acting, State};
 use mlgw_common::limits::ORDER_SEGMENTS_MAX;
 use mlgw_common::{BucketId, SegmentId};
 use mlgw_metadata::schema::SegmentState;
-use mlgw_policies::at_rest::{By, Candidate};
+use mlgw_policies::at_rest::{By, Candidate, Unheld};
 use mlgw_policies::language::{ActionKind, Setting};
 use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
 use mlgw_tiering::hot::UPSTREAM_TIER;
@@ -44,6 +44,7 @@ impl Acting {
         state.copy_pins.clear();
         self.count_pins(&mut state.pinned, Pinned::default());
         self.admin.standing.set_areas(Arc::default());
+        self.admin.standing.set_unheld(Unheld::default());
         self.delete_due(None, Vec::new()).await
     }
 
@@ -82,9 +83,11 @@ impl Acting {
         let hot_bytes = self.admin.loaded.load().config.hot_capacity_bytes(&self.admin.machine);
         let copies_bytes = self.admin.bound.copies().map_or(0, |copies| copies.metrics().limit_bytes);
         let own = std::mem::take(&mut found.own_pins).all;
-        let own = state.own_pins.choose(now_ms, own, hot_bytes / 100 * percent);
+        let (own, own_roomless) = state.own_pins.choose(now_ms, own, hot_bytes / 100 * percent);
         let copies = std::mem::take(&mut found.copy_pins).all;
-        let copies = state.copy_pins.choose(now_ms, copies, copies_bytes / 100 * percent);
+        let (copies, roomless) = state.copy_pins.choose(now_ms, copies, copies_bytes / 100 * percent);
+        self.admin.standing.count(ActionKind::Pin, Outcome::NoRoom, own_roomless + roomless);
+        self.admin.standing.set_unheld(state.unheld(now_ms));
         let name = |one: &Candidate| (one.bucket, one.key.clone());
         let segments = own.iter().filter_map(|one| found.segments_of.get(&name(one))).flatten();
         let kept: HashSet<SegmentId> = segments.copied().collect();

@@ -32,20 +32,20 @@ pub(super) struct Found {
     rising_objects: usize,
 }
 
-/// Pins that rules want. Those of which the time is over have a limit of their own: they take no room of those that hold.
+/// Pins that rules want. Those that do not hold have a limit of their own: they take no place of those that do.
 #[derive(Default)]
 pub(super) struct Wanted {
     pub(super) all: Vec<Candidate>,
-    over: usize,
+    unheld: usize,
 }
 
 impl Wanted {
-    /// One more, and whether its time is over. Says whether there is room for it.
-    pub(super) fn add(&mut self, one: Candidate, is_over: bool) -> bool {
-        let of_its_like = if is_over { self.over } else { self.all.len() - self.over };
+    /// One more, and whether it holds. Says whether there is a place for it.
+    pub(super) fn add(&mut self, one: Candidate, holds: bool) -> bool {
+        let of_its_like = if holds { self.all.len() - self.unheld } else { self.unheld };
         let has_room = of_its_like < RULE_PINS_MAX;
         if has_room {
-            self.over += usize::from(is_over);
+            self.unheld += usize::from(!holds);
             self.all.push(one);
         }
         has_room
@@ -62,9 +62,9 @@ pub(super) struct Evicted {
 
 impl Found {
     /// One of our own is pinned, if there is room for it.
-    pub(super) fn pin_own(&mut self, one: Candidate, segments: Vec<SegmentId>, is_over: bool) {
+    pub(super) fn pin_own(&mut self, one: Candidate, segments: Vec<SegmentId>, holds: bool) {
         let name = (one.bucket, one.key.clone());
-        if self.own_pins.add(one, is_over) {
+        if self.own_pins.add(one, holds) {
             self.segments_of.insert(name, segments);
         }
     }

@@ -7,10 +7,10 @@
 mod file;
 
 use crate::credentials::sealer::write_private;
-use mlgw_policies::at_rest::{Areas, Doomed, Note, Superfluous};
+use mlgw_policies::at_rest::{Areas, Doomed, Note, Superfluous, Unheld};
 use mlgw_policies::language::{ActionKind, Word as _};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
@@ -49,6 +49,9 @@ pub struct Standing {
     doomed: Mutex<Doomed>,
     counts: Mutex<BTreeMap<(ActionKind, Outcome), u64>>,
     areas: Mutex<Arc<Areas>>,
+    unheld: Mutex<Arc<Unheld>>,
+    /// By bucket and prefix of those whose deletion is due: why they stay.
+    stays: Mutex<BTreeMap<(u64, String), String>>,
 }
 
 impl Standing {
@@ -69,7 +72,14 @@ impl Standing {
             ),
         };
         let (dir, doomed) = (data_dir.to_owned(), Mutex::new(doomed));
-        Ok(Self { dir, doomed, counts: Mutex::default(), areas: Mutex::default() })
+        Ok(Self {
+            dir,
+            doomed,
+            counts: Mutex::default(),
+            areas: Mutex::default(),
+            unheld: Mutex::default(),
+            stays: Mutex::default(),
+        })
     }
 
     /// The checkpoints whose deletion waits.
@@ -91,6 +101,8 @@ impl Standing {
             write_private(&self.dir, &self.dir.join(FILE_NAME), &bytes)?;
             *held = doomed;
         }
+        let waits: BTreeSet<_> = held.notes().map(|note| (note.bucket, note.prefix.clone())).collect();
+        self.stays.lock().retain(|name, _| waits.contains(name));
         Ok(due)
     }
 
@@ -103,6 +115,33 @@ impl Standing {
     /// A round has found this.
     pub(super) fn set_areas(&self, areas: Arc<Areas>) {
         *self.areas.lock() = areas;
+    }
+
+    /// Pins that do not hold since the last round.
+    #[must_use]
+    pub fn unheld(&self) -> Arc<Unheld> {
+        Arc::clone(&self.unheld.lock())
+    }
+
+    /// A round has found this.
+    pub(super) fn set_unheld(&self, unheld: Unheld) {
+        *self.unheld.lock() = Arc::new(unheld);
+    }
+
+    /// Why a checkpoint stays whose deletion is due.
+    #[must_use]
+    pub fn stays(&self, bucket: u64, prefix: &str) -> Option<String> {
+        self.stays.lock().get(&(bucket, prefix.to_owned())).cloned()
+    }
+
+    /// A deletion that is due was not done, for this reason; none: it was, or its time was not come. Says whether that is news.
+    pub(super) fn set_stays(&self, note: &Note, why: Option<&str>) -> bool {
+        let (mut stays, name) = (self.stays.lock(), (note.bucket, note.prefix.clone()));
+        let before = match why {
+            Some(why) => stays.insert(name, why.to_owned()),
+            None => stays.remove(&name),
+        };
+        before.as_deref() != why
     }
 
     /// Counts what came of what rules wanted.

@@ -10,10 +10,12 @@ use crate::policies::facts::{KnownObject, ObjectFacts, dataset_of};
 use mlgw_common::{SegmentId, Timestamp};
 use mlgw_metadata::ReadError;
 use mlgw_policies::asked_at_rest;
-use mlgw_policies::at_rest::{Area, Areas, By, Claim, Compress, Deeds, Move, Over, Scope, claims_of};
+use mlgw_policies::at_rest::{
+    Area, Areas, By, Claim, Compress, Deeds, Move, Scope, Unheld, claims_of, is_unheld,
+};
 use mlgw_policies::checkpoints::Checkpoints;
 use mlgw_policies::engine::Unread;
-use mlgw_policies::language::{Due, Facts, Program, Property, Target, Wish, resolve};
+use mlgw_policies::language::{Facts, Program, Property, Target, Wish, resolve};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,8 +54,8 @@ pub(super) struct Walk {
     pub(super) own: Checkpoints,
     /// What was said of areas in the last round.
     pub(super) before: Arc<Areas>,
-    /// Pins of which the time is over.
-    over: Over,
+    /// Pins that do not hold.
+    unheld: Unheld,
     system: SystemFacts,
     /// What rules ask the engine.
     asked: Vec<Property>,
@@ -141,7 +143,7 @@ impl Acting {
         self: &Arc<Self>,
         program: Arc<Program>,
         own: Checkpoints,
-        (before, over): (Arc<Areas>, Over),
+        (before, unheld): (Arc<Areas>, Unheld),
     ) -> Result<(Arc<Walk>, Found), Ended> {
         let keep = checkpoint_keep(&program);
         let mut found = Found::default();
@@ -159,7 +161,7 @@ impl Acting {
             now: self.admin.clock.now(),
             own,
             before,
-            over,
+            unheld,
             system: self.admin.policies.system(),
         });
         let looks = Arc::clone(&walk);
@@ -189,8 +191,8 @@ impl Walk {
         let ofs = [&*self.before, &found.areas];
         let wide = ofs.into_iter().flat_map(|areas| areas.of(bucket.id, key, said.dataset.as_deref()));
         let wide = wide.map(|(_, claim)| claim);
-        let over = |by: &By| self.is_over(bucket.id, key, by);
-        let deeds = Deeds::of(said.claims.iter().chain(wide), said.idle, over);
+        let is_unheld = |by: &By| self.unheld.contains(bucket.id, key, &by.rule);
+        let deeds = Deeds::of(said.claims.iter().chain(wide), said.idle, is_unheld);
         match (deeds.is_nothing(), is_own) {
             (true, _) => Ok(()),
             (false, true) => self.note_own(found, &looked, deeds),
@@ -203,7 +205,7 @@ impl Walk {
 
     /// Whether the time of a pin that a rule says of an object is over.
     pub(super) fn is_over(&self, bucket: u64, key: &str, by: &By) -> bool {
-        self.over.contains(bucket, key, &by.rule)
+        self.unheld.is_over(bucket, key, &by.rule)
     }
 
     fn is_of_checkpoint(&self, bucket: u64, key: &str, is_own: bool) -> bool {
@@ -237,15 +239,18 @@ impl Walk {
         if let (Some(one), Some(dataset)) = (&of_own, &dataset) {
             found.retained.hear_dataset(one, dataset);
         }
-        // A pin whose time is over keeps nothing weaker from being done; that it is still said is remembered.
-        let is_over = |due: &Due<'_>| {
-            matches!(due.wish, Wish::Pin { period: Some(_), .. })
-                && self.over.contains(bucket, key, &due.rule.rule.id)
-        };
-        let (over, due): (Vec<_>, Vec<_>) = self.program.due(facts).partition(is_over);
+        // A pin that does not hold keeps nothing weaker from being done; that it is still said is remembered.
+        let (unheld, due): (Vec<_>, Vec<_>) =
+            self.program.due(facts).partition(|due| is_unheld(&self.unheld, bucket, key, due));
         let resolved = resolve(due.into_iter());
-        let over = claims_of(&self.program, over.iter()).map(|(_, claim)| claim);
-        let mut claims: Vec<Claim> = over.collect();
+        let mut claims = Vec::new();
+        for (target, claim) in claims_of(&self.program, unheld.iter()) {
+            // That there is no room for it near does not make it to be deleted.
+            if let Some(one) = of_own.as_ref().filter(|_| !self.is_over(bucket, key, &claim.by)) {
+                found.retained.hear(&self.program, (one, known), (target, &claim));
+            }
+            claims.push(claim);
+        }
         for (target, claim) in claims_of(&self.program, resolved.done.iter()) {
             if let Some(one) = &of_own {
                 found.retained.hear(&self.program, (one, known), (target, &claim));
@@ -276,9 +281,9 @@ impl Walk {
             has_loose |= deeds.compress.is_some() && is_loose(extent, tier(&segment));
             *segments.entry(segment).or_default() += extent.record_bytes();
         })?;
-        for (pin, is_over) in deeds.pins() {
+        for (pin, holds) in deeds.pins() {
             let one = candidate(looked.bucket.id, looked.key.as_str(), looked.object.size, pin.clone());
-            found.pin_own(one, segments.keys().copied().collect(), is_over);
+            found.pin_own(one, segments.keys().copied().collect(), holds);
         }
         let waits = has_loose && deeds.compress.is_some_and(|deed| self.note_loose(found, looked, deed));
         match deeds.tier {
@@ -324,8 +329,8 @@ impl Walk {
         if bytes == 0 {
             return;
         }
-        for (pin, is_over) in deeds.pins() {
-            found.copy_pins.add(candidate(bucket.0, key, bytes, pin.clone()), is_over);
+        for (pin, holds) in deeds.pins() {
+            found.copy_pins.add(candidate(bucket.0, key, bytes, pin.clone()), holds);
         }
         if let Some(by) = deeds.evict {
             let unread = Unread { bucket: bucket.0, key, size: looked.object.size, number: 0 };
