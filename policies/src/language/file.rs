@@ -95,13 +95,14 @@ impl PolicyFile {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
-        let (policy, wrong) = Self::partial(file, text);
+        let (policy, wrong) = Self::partial(file, text, false);
         wrong.result(policy)
     }
 
     /// What of it can be read, and everything that is wrong with it.
-    pub(super) fn partial(file: &str, text: &str) -> (Option<Self>, Diagnostics) {
+    pub(super) fn partial(file: &str, text: &str, is_stored: bool) -> (Option<Self>, Diagnostics) {
         let mut findings = Findings::new(file);
+        findings.notes.is_stored = is_stored;
         let node = tree::parse(text, &mut findings);
         let policy = node.and_then(|node| Self::read(&Place::root(&node), &mut findings));
         (policy, findings.told())
