@@ -1,7 +1,7 @@
 //! A policy file: what stands at its top level, read and checked as far as the file alone allows.
 
 use super::diagnostic::{Diagnostics, Findings, Spot};
-use super::limits::RULES_MAX;
+use super::limits::{FILE_RULES_MAX, RULES_MAX};
 use super::notes::{Doubts, Notes, Switch};
 use super::operators::{Operator, Test};
 use super::properties::{ConditionType, property_of};
@@ -224,7 +224,14 @@ pub(super) fn read_uses(fields: &Fields<'_>, findings: &mut Findings) -> Vec<Use
 pub(super) fn read_rules(place: &Place<'_>, findings: &mut Findings) -> Vec<Rule> {
     let mut seen = HashSet::new();
     let mut rules = Vec::new();
-    for item in items(place, findings) {
+    let items = items(place, findings);
+    findings.rules += items.len();
+    if findings.rules > FILE_RULES_MAX {
+        findings.wrong(place, "has one rule too many", format!("at most {FILE_RULES_MAX} rules in a file"));
+        findings.notes.doubts.anything();
+        return rules;
+    }
+    for item in items {
         let Some(rule) = Rule::read(&item, findings) else {
             findings.notes.doubts.rules.add(item.id().map(|(id, _)| id));
             continue;

@@ -1,7 +1,9 @@
 //! What the reader finds and what only all layers together show is told at once, and nothing that only follows from something else.
 
-use super::{above, built_in};
-use crate::language::{Diagnostic, Environment, NoFacts, Retain, Texts, Wish};
+use super::{above, built_in, layers};
+use crate::language::limits::{DIAGNOSTICS_MAX, RULES_MAX};
+use crate::language::notes::Doubts;
+use crate::language::{Diagnostic, Environment, NoFacts, PolicyFile, Program, Retain, Texts, Wish};
 
 fn found(texts: &Texts) -> Vec<Diagnostic> {
     texts.wrong(Some(Environment::Production), &NoFacts, built_in()).0
@@ -247,6 +249,29 @@ fn words_that_are_gone_are_refused_from_a_person_and_do_no_harm_where_they_are_s
     let mut wrong = Texts::default();
     wrong.stored_policy("policy.yaml", &text.replace("bypass_one_pass", "bypass_one"));
     assert!(wrong.compile(None, &NoFacts, built_in()).is_err());
+}
+
+#[test]
+fn of_slips_without_end_no_more_are_looked_at_than_are_told() {
+    let switches = |profile: usize, rules: usize| {
+        let switches: String =
+            (0..rules).map(|n| format!("    - {{id: p{profile}-{n}, enabled: false}}\n")).collect();
+        format!("  p{profile}:\n    conditions: {{gpu_count: 9}}\n    rules:\n{switches}")
+    };
+    let text = |last: usize| {
+        let profiles: String = (0..4).map(|n| switches(n, RULES_MAX)).collect();
+        format!("version: 1\nhardware_profiles:\n{profiles}{}", switches(4, last))
+    };
+    let wrong = PolicyFile::parse("many.yaml", &text(1)).unwrap_err().to_string();
+    assert!(
+        wrong.contains(
+            "hardware_profiles.p4.rules: a list has one rule too many (at most 4000 rules in a file)"
+        ),
+        "{wrong}"
+    );
+    let custom = [PolicyFile::parse("many.yaml", &text(0)).unwrap()];
+    let wrong = Program::wrong(&layers(&custom, built_in()), &Doubts::default());
+    assert_eq!(wrong.len(), DIAGNOSTICS_MAX);
 }
 
 #[test]
