@@ -81,6 +81,22 @@ pub struct Files {
     pub frameworks: Option<Vec<Text>>,
 }
 
+/// Which files somebody gives now. Others run already or ran before: slips in them that do no harm are not held against what is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Given {
+    custom: bool,
+    frameworks: bool,
+}
+
+impl Given {
+    const NOTHING: Self = Self { custom: false, frameworks: false };
+    const ALL: Self = Self { custom: true, frameworks: true };
+
+    const fn of(files: &Files) -> Self {
+        Self { custom: files.custom.is_some(), frameworks: files.frameworks.is_some() }
+    }
+}
+
 /// Who changes the policy, and on what he saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct By {
@@ -157,6 +173,7 @@ struct Draft {
     by: By,
     /// None: those that run.
     files: Option<PolicyFiles>,
+    given: Given,
     /// The version that brought them, if they are not new.
     of: Option<u64>,
     back_to: u64,
@@ -174,6 +191,7 @@ impl Draft {
             kind,
             by,
             files: None,
+            given: Given::NOTHING,
             of: None,
             back_to: 0,
             is_frozen: None,
@@ -296,8 +314,8 @@ impl Policies {
     /// Everything that is wrong with them.
     pub fn compile_in(&self, environment: Option<Environment>, files: Files) -> Result<Program, Wrong> {
         let place = Place { environment, ..self.place };
-        let check = if files.custom.is_some() || files.frameworks.is_some() { checked } else { compile };
-        check(&self.built_in, environment, &place, &over(files, &self.running().files))
+        let given = Given::of(&files);
+        compile(&self.built_in, environment, &place, (&over(files, &self.running().files), given))
     }
 
     /// Lets files run in the place of those that do, durably. Nothing happens when they are the same.
@@ -306,8 +324,8 @@ impl Policies {
     /// Why not; then nothing changes.
     pub async fn apply(self: &Arc<Self>, files: Files, by: By) -> Result<Changed, PolicyError> {
         let changing = self.alone().await?;
-        let files = Some(over(files, &self.running().files));
-        let done = self.put(Draft { files, ..Draft::new(PolicyKind::Apply, by) }).await;
+        let (given, files) = (Given::of(&files), Some(over(files, &self.running().files)));
+        let done = self.put(Draft { files, given, ..Draft::new(PolicyKind::Apply, by) }).await;
         drop(changing);
         done
     }
@@ -443,9 +461,9 @@ impl Policies {
                 None => Arc::clone(&running.program),
             });
         };
-        let policies = Arc::clone(self);
-        let check = if draft.kind == PolicyKind::Rollback { compile } else { checked };
-        let compiled = move || check(&policies.built_in, policies.place.environment, &policies.place, &files);
+        let (policies, given) = (Arc::clone(self), draft.given);
+        let compiled =
+            move || compile(&policies.built_in, policies.place.environment, &policies.place, (&files, given));
         let compiled = tokio::task::spawn_blocking(compiled).await;
         let compiled = compiled.map_err(|error| PolicyError::Internal(error.to_string()))?;
         Ok(Arc::new(compiled.map_err(PolicyError::Wrong)?.with_learnt(learnt())))
@@ -536,7 +554,7 @@ fn newest(catalogue: &Catalogue, built_in: &BuiltIn, place: &Place) -> Result<Ru
     };
     let learnt = version.as_ref().map(|version| learning::learnt_of(&version.learnt)).unwrap_or_default();
     let compiled = match &files {
-        Some(files) => compile(built_in, place.environment, place, files)
+        Some(files) => compile(built_in, place.environment, place, (files, Given::NOTHING))
             .map(|program| program.with_learnt(learnt))
             .map_err(|wrong| wrong.to_string()),
         None => Err(PolicyError::FilesGone(brought).to_string()),
@@ -547,23 +565,28 @@ fn newest(catalogue: &Catalogue, built_in: &BuiltIn, place: &Place) -> Result<Ru
         Err(why) => {
             let number = version.as_ref().map_or(0, |version| version.number);
             tracing::error!(version = number, %why, "the policy does not hold any more; the built-in defaults run");
-            let alone = compile(built_in, place.environment, place, &PolicyFiles::default())
-                .map_err(PolicyError::Wrong)?;
+            let alone =
+                compile(built_in, place.environment, place, (&PolicyFiles::default(), Given::NOTHING))
+                    .map_err(PolicyError::Wrong)?;
             (alone, Some(why))
         }
     };
     Ok(Running { version, files, program: Arc::new(program), fault })
 }
 
-/// The program of files that ran before, or everything that is wrong with them. That they switch off rules which are not there any more
-/// does no harm.
+/// The program of files, of which some are given now, or everything that is wrong with any of them.
 fn compile(
     built_in: &BuiltIn,
     environment: Option<Environment>,
     machine: &dyn Facts,
-    files: &PolicyFiles,
+    (files, given): (&PolicyFiles, Given),
 ) -> Result<Program, Wrong> {
-    texts(files).compile(environment, machine, built_in).map_err(Wrong)
+    let mut texts = Texts::default();
+    let policy = if given.custom { Texts::policy } else { Texts::stored_policy };
+    let framework = if given.frameworks { Texts::framework } else { Texts::stored_framework };
+    files.custom.iter().for_each(|file| policy(&mut texts, &file.name, &file.text));
+    files.frameworks.iter().for_each(|file| framework(&mut texts, &file.name, &file.text));
+    texts.compile(environment, machine, built_in).map_err(Wrong)
 }
 
 /// The program of files that somebody gives, or everything that is wrong with any of them.
@@ -573,12 +596,5 @@ pub(crate) fn checked(
     machine: &dyn Facts,
     files: &PolicyFiles,
 ) -> Result<Program, Wrong> {
-    texts(files).checked(environment, machine, built_in).map_err(Wrong)
-}
-
-fn texts(files: &PolicyFiles) -> Texts {
-    let mut texts = Texts::default();
-    files.custom.iter().for_each(|file| texts.policy(&file.name, &file.text));
-    files.frameworks.iter().for_each(|file| texts.framework(&file.name, &file.text));
-    texts
+    compile(built_in, environment, machine, (files, Given::ALL))
 }

@@ -1,6 +1,6 @@
 //! Watched files that changed: taken up whole, or refused whole and remembered, so that who looks at the server sees it.
 
-use super::{By, Draft, Files, Policies, PolicyError, over};
+use super::{By, Draft, Files, Given, Policies, PolicyError, over};
 use mlgw_common::Timestamp;
 use mlgw_metadata::schema::PolicyKind;
 use std::sync::Arc;
@@ -72,8 +72,8 @@ impl Policies {
     async fn take_up(self: &Arc<Self>, files: Files, sum: Vec<u8>) -> Result<(), PolicyError> {
         let changing = self.alone().await?;
         let by = By { who: self.watched.names(), ..By::default() };
-        let files = Some(over(files, &self.running().files));
-        let draft = Draft { files, watched: Some(sum), ..Draft::new(PolicyKind::Reload, by) };
+        let (given, files) = (Given::of(&files), Some(over(files, &self.running().files)));
+        let draft = Draft { files, given, watched: Some(sum), ..Draft::new(PolicyKind::Reload, by) };
         let done = self.put(draft).await;
         drop(changing);
         done.map(drop)

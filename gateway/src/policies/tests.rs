@@ -66,6 +66,19 @@ impl Bench {
         runs
     }
 
+    /// Starts where a server of before has stored a policy as its second version.
+    async fn find(&mut self, text: String) {
+        let (catalogue, _) = self.policies.as_ref().unwrap();
+        let custom = vec![PolicyFile { name: "old.yaml".into(), text }];
+        let put = mlgw_metadata::command::PutPolicy {
+            version: mlgw_metadata::schema::PolicyVersion::default(),
+            after: 1,
+            files: Some(mlgw_metadata::schema::PolicyFiles { custom, frameworks: vec![] }),
+        };
+        catalogue.put_policy(put).await.unwrap();
+        self.restart().await;
+    }
+
     fn newest(&self) -> (u64, PolicyKind, String) {
         let version = self.get().running().version.clone().unwrap();
         (version.number, PolicyKind::try_from(version.kind).unwrap(), version.changes.clone())
@@ -214,15 +227,7 @@ async fn a_stored_policy_that_does_not_hold_lets_the_server_start() {
     let mut bench = Bench::open(false).await;
     bench.apply(&rule("a")).await.unwrap();
     // As a newer server might find it: what was right once is wrong now.
-    let (catalogue, _) = bench.policies.as_ref().unwrap();
-    let custom = vec![PolicyFile { name: "old.yaml".into(), text: "version: 1\nrulez: []\n".into() }];
-    let put = mlgw_metadata::command::PutPolicy {
-        version: mlgw_metadata::schema::PolicyVersion::default(),
-        after: 1,
-        files: Some(mlgw_metadata::schema::PolicyFiles { custom, frameworks: vec![] }),
-    };
-    catalogue.put_policy(put).await.unwrap();
-    bench.restart().await;
+    bench.find("version: 1\nrulez: []\n".to_owned()).await;
     let running = bench.get().running();
     assert!(running.fault.as_ref().is_some_and(|why| why.contains("old.yaml:2:1")), "{:?}", running.fault);
     assert!(!bench.holds("a") && !running.program.rules().is_empty());
@@ -238,17 +243,34 @@ async fn a_switch_of_a_rule_that_is_gone_is_refused_from_a_person_and_does_no_ha
     let stale = format!("{}- {{id: no-such, enabled: false}}\n", rule("b"));
     let wrong = bench.apply(&stale).await.unwrap_err().to_string();
     assert!(wrong.contains("mine.yaml:4:8: rules[1].id: there is no rule \"no-such\""), "{wrong}");
-    let (catalogue, _) = bench.policies.as_ref().unwrap();
-    let custom = vec![PolicyFile { name: "old.yaml".into(), text: stale }];
-    let put = mlgw_metadata::command::PutPolicy {
-        version: mlgw_metadata::schema::PolicyVersion::default(),
-        after: 1,
-        files: Some(mlgw_metadata::schema::PolicyFiles { custom, frameworks: vec![] }),
-    };
-    catalogue.put_policy(put).await.unwrap();
-    bench.restart().await;
+    bench.find(stale).await;
     assert!(bench.holds("b") && bench.get().running().fault.is_none());
     bench.apply(&rule("c")).await.unwrap();
     bench.get().roll_back(Some(2), by()).await.unwrap();
     assert!(bench.holds("b") && !bench.holds("c"));
+}
+
+#[tokio::test]
+async fn words_that_are_gone_do_no_harm_where_they_are_stored_nor_to_plugins_that_are_given_beside_them() {
+    const OLD: &str =
+        "[{type: intelligent_cache, parameters: {bypass_one_pass: true}}, {type: retain, target: dataset}]";
+    let mut bench = Bench::open(false).await;
+    bench.apply(&rule("a")).await.unwrap();
+    let stale = format!("{}- {{id: no-such, enabled: false}}\n", rule("b").replace("[{type: pin}]", OLD));
+    let wrong = bench.apply(&stale).await.unwrap_err().to_string();
+    assert!(wrong.contains("bypass_one_pass") && wrong.contains("has no checkpoints"), "{wrong}");
+    bench.find(stale.clone()).await;
+    assert!(bench.holds("b") && bench.get().running().fault.is_none());
+    let plugin = |id: &str| {
+        let detect = "detect: {user_agents: [{pattern: mine, confidence: 1}]}";
+        let text = rule(id).replace("version: 1", &format!("version: 1\nframework: mine\n{detect}"));
+        Files { custom: None, frameworks: Some(vec![PolicyFile { name: "plugin.yaml".into(), text }]) }
+    };
+    bench.get().compile(plugin("p")).unwrap();
+    bench.get().apply(plugin("p"), by()).await.unwrap();
+    assert!(bench.holds("b") && bench.holds("p"));
+    assert!(bench.get().reload(plugin("q"), vec![1]).await && bench.get().refused().is_none());
+    assert!(bench.holds("b") && bench.holds("q"));
+    bench.get().compile(files(&stale)).unwrap_err();
+    assert!(bench.get().reload(files(&stale), vec![2]).await && bench.get().refused().is_some());
 }

@@ -136,8 +136,17 @@ const UNFINISHED: [&str; 3] = ["orbax-checkpoint-tmp", "tmp-checkpoint-", "tmp_c
 const ORBAX_ITEMS: [&str; 9] =
     ["default", "state", "params", "train_state", "opt_state", "metrics", "items", "model", "d"];
 const ORBAX_LAST: [&str; 2] = ["_CHECKPOINT_METADATA", "commit_success.txt"];
-/// Files beside the groups that name the complete one.
-const POINTERS: [&str; 2] = ["latest", "latest_checkpointed_iteration.txt"];
+/// Files beside the groups that name the one to go on from; and whether who writes it writes no other mark that this one is complete.
+pub(super) const POINTERS: [(&str, bool); 8] = [
+    ("latest", true),
+    ("latest.txt", false),
+    ("latest_checkpoint", false),
+    ("latest_checkpointed_iteration.txt", true),
+    ("latest_step", false),
+    ("last_checkpoint", false),
+    ("last_checkpoint.txt", false),
+    ("checkpoint", false),
+];
 
 /// Where a key belongs, if it is a part of a checkpoint.
 pub(super) fn place(key: &str) -> Option<Place<'_>> {
@@ -167,10 +176,10 @@ pub(super) fn place(key: &str) -> Option<Place<'_>> {
     outermost.or_else(|| of_name(key, name_at))
 }
 
-/// The folder whose groups a key says something of: it names the complete one.
+/// The folder whose groups a key says something of: when it is written, one of them is complete.
 pub(super) fn pointer(key: &str) -> Option<&str> {
     let name_at = key.rfind('/').map_or(0, |slash| slash + 1);
-    POINTERS.contains(&&key[name_at..]).then_some(&key[..name_at])
+    POINTERS.contains(&(&key[name_at..], true)).then_some(&key[..name_at])
 }
 
 /// A key within a folder from `at` to `end` that may be a step's.

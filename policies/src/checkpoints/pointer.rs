@@ -5,17 +5,6 @@
 
 use super::layout;
 
-/// What such files are called.
-const NAMES: [&str; 8] = [
-    "latest",
-    "latest.txt",
-    "latest_checkpoint",
-    "latest_checkpointed_iteration.txt",
-    "latest_step",
-    "last_checkpoint",
-    "last_checkpoint.txt",
-    "checkpoint",
-];
 /// TensorFlow tells in such lines what there is, and in another one what to go on from.
 const OF_ALL: &str = "all_model_checkpoint_paths";
 
@@ -27,13 +16,14 @@ pub fn pointers_to(key: &str) -> impl Iterator<Item = String> {
         &parent[..parent.rfind('/').map_or(0, |slash| slash + 1)]
     });
     let folders = parent.into_iter().chain(above.filter(|above| Some(*above) != parent));
-    folders.flat_map(|folder| NAMES.iter().map(move |name| format!("{folder}{name}")))
+    folders.flat_map(|folder| layout::POINTERS.iter().map(move |(name, _)| format!("{folder}{name}")))
 }
 
 /// Whether what stands in such a file names the checkpoint with this prefix, of this step.
 #[must_use]
 pub fn names(content: &str, prefix: &str, step: Option<u64>) -> bool {
-    let own = prefix.trim_end_matches('/');
+    // A group of files is called as what comes before the last dot or slash that they share.
+    let own = prefix.trim_end_matches(['/', '.']);
     let own = &own[own.rfind('/').map_or(0, |slash| slash + 1)..];
     let has_name = |line: &str| {
         let mut found = line.match_indices(own).map(|(at, _)| &line[at + own.len()..]);
@@ -49,26 +39,32 @@ pub fn names(content: &str, prefix: &str, step: Option<u64>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{names, pointers_to};
+    use crate::checkpoints::layout::place;
+
+    const TENSORFLOW_500: &str = "model_checkpoint_path: \"ckpt-500\"\n";
+    const TENSORFLOW_900: &str =
+        "model_checkpoint_path: \"ckpt-900\"\nall_model_checkpoint_paths: \"ckpt-500\"";
+    const TENSORFLOW_BEST: &str = "model_checkpoint_path: \"best.ckpt\"\n";
 
     #[test]
     fn files_of_all_frameworks_name_steps() {
-        for (content, prefix, step, expected) in [
-            ("global_step500", "run/global_step500/", Some(500), true),
-            ("global_step500\n", "run/global_step50/", Some(50), false),
-            ("500", "run/iter_0000500/", Some(500), true),
-            ("0000500", "run/iter_0000500/", Some(500), true),
-            ("release", "run/iter_0000500/", Some(500), false),
-            ("model_checkpoint_path: \"ckpt-500\"\n", "run/ckpt-500", Some(500), true),
-            (
-                "model_checkpoint_path: \"ckpt-900\"\nall_model_checkpoint_paths: \"ckpt-500\"",
-                "run/ckpt-500",
-                Some(500),
-                false,
-            ),
-            ("runs/a/model_final.pth", "runs/a/model_final", None, true),
-            ("", "run/step-1/", Some(1), false),
-            ("99999999999999999999999", "run/step-1/", Some(1), false),
+        for (content, key, prefix, step, expected) in [
+            ("global_step500", "run/global_step500/a.pt", "run/global_step500/", Some(500), true),
+            ("global_step500\n", "run/global_step50/a.pt", "run/global_step50/", Some(50), false),
+            ("500", "run/iter_0000500/a.pt", "run/iter_0000500/", Some(500), true),
+            ("0000500", "run/iter_0000500/a.pt", "run/iter_0000500/", Some(500), true),
+            ("release", "run/iter_0000500/a.pt", "run/iter_0000500/", Some(500), false),
+            (TENSORFLOW_500, "run/ckpt-500.index", "run/ckpt-500.", Some(500), true),
+            (TENSORFLOW_900, "run/ckpt-500.index", "run/ckpt-500.", Some(500), false),
+            (TENSORFLOW_500, "run/ckpt-50.index", "run/ckpt-50.", Some(50), false),
+            (TENSORFLOW_BEST, "run/best.ckpt.index", "run/best.ckpt.", None, true),
+            (TENSORFLOW_BEST, "run/worst.ckpt.index", "run/worst.ckpt.", None, false),
+            ("runs/a/last.ckpt", "runs/a/last.ckpt", "runs/a/last.ckpt", None, true),
+            ("", "run/step-1/a.pt", "run/step-1/", Some(1), false),
+            ("99999999999999999999999", "run/step-1/a.pt", "run/step-1/", Some(1), false),
         ] {
+            let place = place(key).unwrap();
+            assert_eq!((place.prefix, place.step), (prefix, step), "{key}");
             assert_eq!(names(content, prefix, step), expected, "{content:?} {prefix}");
         }
     }

@@ -7,10 +7,10 @@
 use super::layout::{self, Layout, Place};
 use super::model_file_kind;
 use crate::language::{FileType, ModelFileKind};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Folders with state of a training that are remembered: more are taken for those of released models.
+/// Folders with state of a training that are remembered. Of more those of which was heard longest ago are taken for those of released models.
 const TRAINED_MAX: usize = 1 << 13;
 /// How files with state of an optimizer end.
 const STATE_ENDINGS: [&str; 8] = ["pt", "pth", "bin", "pkl", "safetensors", "msgpack", "pdopt", "distcp"];
@@ -28,25 +28,47 @@ pub struct Standing {
 
 /// Folders in which state of a training lies, but for those of steps.
 #[derive(Default)]
-pub(super) struct Trained(HashSet<u64>);
+pub(super) struct Trained {
+    /// Each with the number of what was heard of it last.
+    folders: HashMap<u64, u64>,
+    /// The same by that number.
+    heard: BTreeMap<u64, u64>,
+    next: u64,
+}
 
 impl Trained {
     /// A file is there.
     pub(super) fn note(&mut self, bucket: u64, key: &str, place: Option<&Place<'_>>) {
-        if place.is_none_or(|place| place.step.is_none()) && is_state(key) && self.0.len() < TRAINED_MAX {
-            self.0.insert(folder_of(bucket, key));
+        if place.is_some_and(|place| place.step.is_some()) || !is_state(key) {
+            return;
+        }
+        let folder = folder_of(bucket, key);
+        self.remove(folder);
+        if self.folders.len() >= TRAINED_MAX
+            && let Some((_, oldest)) = self.heard.pop_first()
+        {
+            self.folders.remove(&oldest);
+        }
+        self.folders.insert(folder, self.next);
+        self.heard.insert(self.next, folder);
+        self.next += 1;
+    }
+
+    fn remove(&mut self, folder: u64) {
+        if let Some(number) = self.folders.remove(&folder) {
+            self.heard.remove(&number);
         }
     }
 
     /// A file is not there any more. Of others like it that are, the next listing tells.
     pub(super) fn forget(&mut self, bucket: u64, key: &str) {
         if is_state(key) {
-            self.0.remove(&folder_of(bucket, key));
+            self.remove(folder_of(bucket, key));
         }
     }
 
     fn is_beside(&self, bucket: u64, key: &str) -> bool {
-        !self.0.is_empty() && self.0.contains(&folder_of(bucket, key))
+        !self.folders.is_empty() && self.folders.contains_key(&folder_of(bucket, key))
     }
 
     /// What kind of file a key is, which has this place among checkpoints.
@@ -116,7 +138,7 @@ fn folder_of(bucket: u64, key: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{FileType, file_type_of};
+    use super::{FileType, TRAINED_MAX, file_type_of};
     use crate::checkpoints::{Checkpoints, Limits};
 
     #[test]
@@ -170,6 +192,27 @@ mod tests {
         }
         known.found(1, 1, "a/checkpoint-5/optimizer.pt", 10);
         assert_eq!(said(&known), [model, None, model, model]);
+    }
+
+    #[test]
+    fn of_more_folders_with_state_than_are_remembered_the_one_heard_of_longest_ago_is_forgotten() {
+        let mut known = Checkpoints::new(Limits::default());
+        let state = |n: usize| format!("runs/{n}/trainer_state.json");
+        for n in 0..TRAINED_MAX {
+            known.wrote(1, 1, &state(n), 10);
+        }
+        // What is deleted makes no way twice, and what is heard of again is not the oldest any more.
+        known.deleted(1, &state(7));
+        for n in [0, TRAINED_MAX, TRAINED_MAX + 1] {
+            known.wrote(1, 1, &state(n), 10);
+        }
+        let is_trained = |n: usize| {
+            let key = format!("runs/{n}/model.safetensors");
+            known.standing(1, &key).file_type == Some(FileType::Checkpoint)
+        };
+        assert!([0, 2, TRAINED_MAX - 1, TRAINED_MAX, TRAINED_MAX + 1].into_iter().all(is_trained));
+        assert!(!is_trained(1) && !is_trained(7));
+        assert_eq!((known.trained.folders.len(), known.trained.heard.len()), (TRAINED_MAX, TRAINED_MAX));
     }
 
     #[test]

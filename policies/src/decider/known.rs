@@ -4,7 +4,9 @@ use super::Decider;
 use crate::access::{Access, Caller, Op};
 use crate::engine::{KeptBlocks, Unread};
 use crate::facts::{AccessFacts, OfKey};
-use crate::language::{EffectiveRule, Fact, Facts, NoFacts, Program, Property, TakenFacts, Word as _};
+use crate::language::{
+    EffectiveRule, Fact, Facts, FileType, NoFacts, Program, Property, TakenFacts, Word as _,
+};
 
 /// What a decider knows of objects that nobody asks for just now.
 pub const KNOWN_AT_REST: [Property; 17] = [
@@ -71,14 +73,18 @@ impl Decider {
     }
 }
 
-/// What is known of an object of whose dataset nobody has asked for anything: what checkpoints tell of it.
+/// What is known of an object of whose dataset nobody has asked for anything: what checkpoints tell of it. That names are those of a released model is
+/// none of it: plugins may know better.
 impl Facts for OfKey<'_> {
     fn fact(&self, property: Property, _: &str) -> Option<Fact<'_>> {
         match property {
             Property::CheckpointGeneration => {
                 self.standing.generation.map(|number| Fact::Number(number.into()))
             }
-            Property::Type => self.standing.file_type.map(|one| Fact::Text(one.name())),
+            Property::Type => {
+                let known = self.standing.file_type.filter(|one| *one == FileType::Checkpoint);
+                known.map(|one| Fact::Text(one.name()))
+            }
             _ => None,
         }
     }
@@ -90,7 +96,8 @@ mod tests {
     use crate::access::{Access, Caller, Op};
     use crate::decider::Decider;
     use crate::engine::{Options, Unread};
-    use crate::language::{Fact, Facts as _, PROPERTIES, Program, Property, fact_of_key};
+    use crate::file_types::file_type_by_key;
+    use crate::language::{Fact, Facts as _, PROPERTIES, Program, Property, Word as _, fact_of_key};
     use crate::workloads::Identity;
     use std::sync::Arc;
 
@@ -160,6 +167,33 @@ mod tests {
     }
 
     #[test]
+    fn the_type_of_an_object_is_one_whether_its_dataset_was_asked_for_or_not() {
+        let options = Options { capacity_bytes: 1 << 30, blocks_max: 1 << 10, block_bytes: 8 << 20, seed: 7 };
+        let mut decider = Decider::new(options, Arc::new(Program::built_in().unwrap()));
+        decider.checkpoints.wrote(1, 1, "out/final/optimizer.pt", 10);
+        // As a server asks: what is known by its key where nobody knows better.
+        let file_type = |decider: &Decider, key: &str| {
+            let object = Unread { bucket: 1, key, size: 9, number: 0 };
+            let told = decider.with_facts_of(9, &object, |facts| {
+                facts.fact(Property::Type, "").and_then(|fact| Some(fact.to_value()?.to_string()))
+            });
+            told.unwrap_or_else(|| file_type_by_key(decider.program(), key).name().to_owned())
+        };
+        for (key, expected) in [
+            ("out/checkpoint-best/model.safetensors", "checkpoint"),
+            ("llama/model.safetensors", "model"),
+            ("out/final/model.safetensors", "checkpoint"),
+            ("out/checkpoint-5/model.safetensors", "checkpoint"),
+        ] {
+            assert_eq!(file_type(&decider, key), expected, "{key} at rest");
+            let (caller, op) = (Caller { id: 1, family: 1 }, Op::Read);
+            let access = Access { at_us: 9, caller, bucket: 1, key, op, size: 9, range: 0..9 };
+            decider.observe(&access, Identity::default);
+            assert_eq!(file_type(&decider, key), expected, "{key} as it is read");
+        }
+    }
+
+    #[test]
     fn a_read_in_ranges_is_one_and_what_is_written_was_not_read() {
         let options = Options { capacity_bytes: 1 << 30, blocks_max: 1 << 10, block_bytes: 8 << 20, seed: 7 };
         let mut decider = Decider::new(options, Arc::new(Program::built_in().unwrap()));
@@ -189,5 +223,12 @@ mod tests {
         is(Op::Read, "a/y.parquet", 92..100, Some(1.0));
         is(Op::Read, "a/y.parquet", 40..60, Some(1.0));
         is(Op::Read, "a/y.parquet", 92..100, Some(2.0));
+        // Parts that are loaded side by side come in any order, and are one read from the first byte or the end on.
+        for (parts, begun) in [([0, 3, 1, 2], 0), ([3, 0, 2, 1], 0), ([2, 3, 1, 0], 3), ([1, 0, 3, 2], 1)] {
+            let key = format!("b/{parts:?}.bin");
+            for (at, part) in parts.into_iter().enumerate() {
+                is(Op::Read, &key, part * 25..part * 25 + 25, (at >= begun).then_some(1.0));
+            }
+        }
     }
 }

@@ -67,6 +67,9 @@ pub(super) const ALIASES: &[(&str, ActionKind)] = &[("chunked_streaming", Action
 /// A word that is known, and refused until there is a cluster to do it.
 pub(super) const REPLICATE: &str = "replicate";
 
+/// Parameters that had no effect and are gone, each with its action: in files that were applied before they may stand, with any value.
+const RETIRED: &[(ActionKind, &str)] = &[(ActionKind::IntelligentCache, "bypass_one_pass")];
+
 /// What a target may be.
 pub(super) const TARGETS: &[&str] = &["object", "dataset", "checkpoint_group", "prefix:PREFIX"];
 
@@ -293,6 +296,11 @@ impl ActionKind {
             | Self::Coordinate
             | Self::Evict => !is_own,
         }
+    }
+
+    /// Parameters that it had once.
+    pub(super) fn retired(self) -> impl Iterator<Item = &'static str> {
+        RETIRED.iter().filter(move |(action, _)| *action == self).map(|(_, parameter)| *parameter)
     }
 
     /// What it answers.

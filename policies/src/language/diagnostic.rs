@@ -77,6 +77,8 @@ pub(super) struct Findings {
     pub(super) within: String,
     /// Patterns that were read.
     pub(super) patterns: usize,
+    /// Rules that stand in the file, be they right or not.
+    pub(super) rules: usize,
     /// What could not be read, and what is referred to.
     pub(super) notes: Notes,
 }
@@ -84,7 +86,7 @@ pub(super) struct Findings {
 impl Findings {
     pub(super) fn new(file: &str) -> Self {
         let (file, notes) = (file.into(), Notes::default());
-        Self { file, list: Vec::new(), within: String::new(), patterns: 0, notes }
+        Self { file, list: Vec::new(), within: String::new(), patterns: 0, rules: 0, notes }
     }
 
     /// Adds one, unless there are enough.

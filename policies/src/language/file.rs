@@ -1,7 +1,7 @@
 //! A policy file: what stands at its top level, read and checked as far as the file alone allows.
 
 use super::diagnostic::{Diagnostics, Findings, Spot};
-use super::limits::RULES_MAX;
+use super::limits::{FILE_RULES_MAX, RULES_MAX};
 use super::notes::{Doubts, Notes, Switch};
 use super::operators::{Operator, Test};
 use super::properties::{ConditionType, property_of};
@@ -95,13 +95,14 @@ impl PolicyFile {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
-        let (policy, wrong) = Self::partial(file, text);
+        let (policy, wrong) = Self::partial(file, text, false);
         wrong.result(policy)
     }
 
     /// What of it can be read, and everything that is wrong with it.
-    pub(super) fn partial(file: &str, text: &str) -> (Option<Self>, Diagnostics) {
+    pub(super) fn partial(file: &str, text: &str, is_stored: bool) -> (Option<Self>, Diagnostics) {
         let mut findings = Findings::new(file);
+        findings.notes.is_stored = is_stored;
         let node = tree::parse(text, &mut findings);
         let policy = node.and_then(|node| Self::read(&Place::root(&node), &mut findings));
         (policy, findings.told())
@@ -223,7 +224,14 @@ pub(super) fn read_uses(fields: &Fields<'_>, findings: &mut Findings) -> Vec<Use
 pub(super) fn read_rules(place: &Place<'_>, findings: &mut Findings) -> Vec<Rule> {
     let mut seen = HashSet::new();
     let mut rules = Vec::new();
-    for item in items(place, findings) {
+    let items = items(place, findings);
+    findings.rules += items.len();
+    if findings.rules > FILE_RULES_MAX {
+        findings.wrong(place, "has one rule too many", format!("at most {FILE_RULES_MAX} rules in a file"));
+        findings.notes.doubts.anything();
+        return rules;
+    }
+    for item in items {
         let Some(rule) = Rule::read(&item, findings) else {
             findings.notes.doubts.rules.add(item.id().map(|(id, _)| id));
             continue;

@@ -112,13 +112,14 @@ impl Framework {
     /// # Errors
     /// Everything that is wrong with it.
     pub fn parse(file: &str, text: &str) -> Result<Self, Diagnostics> {
-        let (framework, wrong) = Self::partial(file, text);
+        let (framework, wrong) = Self::partial(file, text, false);
         wrong.result(framework)
     }
 
     /// What of it can be read, if that is its name at least, and everything that is wrong with it.
-    pub(super) fn partial(file: &str, text: &str) -> (Option<Self>, Diagnostics) {
+    pub(super) fn partial(file: &str, text: &str, is_stored: bool) -> (Option<Self>, Diagnostics) {
         let mut findings = Findings::new(file);
+        findings.notes.is_stored = is_stored;
         let node = tree::parse(text, &mut findings);
         let framework = node.and_then(|node| Self::read(&Place::root(&node), &mut findings));
         (framework, findings.told())

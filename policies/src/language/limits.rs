@@ -12,6 +12,8 @@ pub const NODES_MAX: usize = 100_000;
 pub const DIAGNOSTICS_MAX: usize = 100;
 /// Effective rules, those of templates included.
 pub const RULES_MAX: usize = 1_000;
+/// Rules of a file wherever they stand: as many as there may be in effect for each of four environments or kinds of machines.
+pub const FILE_RULES_MAX: usize = 4 * RULES_MAX;
 /// Conditions of a rule.
 pub const CONDITIONS_MAX: usize = 64;
 /// Actions of a rule.

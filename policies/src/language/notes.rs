@@ -10,6 +10,8 @@ use std::collections::HashSet;
 /// What is noted of a file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notes {
+    /// Whether it runs already and nobody gives it now: then slips that do no harm are none, as what it refers to may have been there once.
+    pub(super) is_stored: bool,
     pub(super) doubts: Doubts,
     /// Entries that do nothing but switch a rule off.
     pub(super) switches: Vec<Switch>,

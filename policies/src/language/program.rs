@@ -17,7 +17,7 @@ use super::template::{Template, Use};
 use super::wish::Wish;
 use super::words::{CachePolicy, Environment, Phase, Stance, Word as _, words};
 use crate::learning::Learnt;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -363,6 +363,11 @@ impl<'a> Compiler<'a> {
         sections.next().is_none_or(|section: &FrameworkSection| section.enabled)
     }
 
+    /// Whether so much is wrong that no more references to nothing are told.
+    fn is_full(&self) -> bool {
+        self.diagnostics.len() >= DIAGNOSTICS_MAX
+    }
+
     fn wrong(&mut self, file: &str, line: u32, found: String, expected: String) {
         let (file, path) = (file.into(), String::new());
         self.diagnostics.push(Diagnostic { file, line, column: 1, path, expected, found, nearest: None });
@@ -371,13 +376,16 @@ impl<'a> Compiler<'a> {
     fn program(&mut self, parts: Vec<Part<'a>>) -> Program {
         let settings = Settings::of(parts.iter().map(|part| (part.layer, part.file, part.settings)));
         let (mut rules, mut off, mut seen) = (Vec::new(), Vec::<(Rule, Source)>::new(), HashSet::new());
+        let mut switches = HashMap::<Box<str>, usize>::new();
         for part in parts {
             for rule in part.rules {
                 self.check_framework_of(part.file, &rule);
                 let rule = with_stances(rule, part.built_in);
                 if !seen.insert(rule.id.clone()) {
-                    if part.layer < Layer::Framework {
-                        remember(&mut off, rule);
+                    // What it would be that a file switches off nobody else knows, if a person wrote it.
+                    let tells = part.layer < Layer::Framework && !rule.is_switch();
+                    if let Some(at) = tells.then(|| switches.remove(&rule.id)).flatten() {
+                        off[at].0 = Rule { enabled: false, ..rule };
                     }
                     continue;
                 }
@@ -385,6 +393,9 @@ impl<'a> Compiler<'a> {
                 if rule.enabled {
                     rules.push(EffectiveRule::new(rule, source));
                 } else {
+                    if rule.is_switch() {
+                        switches.insert(rule.id.clone(), off.len());
+                    }
                     off.push((rule, source));
                 }
             }
@@ -407,14 +418,6 @@ impl<'a> Compiler<'a> {
         let keeps_recent = keeps_recent(&settings, &rules);
         let learnt = Arc::default();
         Program { rules, off, settings, frameworks, ignored, acting, keeps_recent, learnt }
-    }
-}
-
-/// Keeps of a rule that a person wrote and another of their files switches off what it would be: nobody else knows it.
-fn remember(off: &mut [(Rule, Source)], rule: Rule) {
-    let switch = off.iter_mut().find(|(one, _)| one.id == rule.id && one.is_switch());
-    if let Some((switch, _)) = switch {
-        *switch = Rule { enabled: false, ..rule };
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Template {
     rules: Node,
     /// Whether nothing was found wrong with its rules, so that they are worth making.
     is_right: bool,
+    /// Whether its file runs already.
+    is_stored: bool,
     file: Arc<str>,
 }
 
@@ -90,7 +92,9 @@ impl Template {
         }
         let (rules, file) = (rules.node.clone(), Arc::clone(&findings.file));
         let id = id.unwrap_or_default();
-        let mut template = Self { id, name, description, category, parameters, rules, is_right: true, file };
+        let (is_right, is_stored) = (true, findings.notes.is_stored);
+        let mut template =
+            Self { id, name, description, category, parameters, rules, is_right, is_stored, file };
         let before = findings.list.len();
         template.check(place, findings);
         template.is_right = findings.list.len() == before;
@@ -289,6 +293,7 @@ impl Use {
             return Vec::new();
         };
         let mut there = Findings::new(&template.file);
+        there.notes.is_stored = template.is_stored;
         there.within = format!("templates.{}({}).rules", template.id, self.id);
         let mut rules = template.rules(&values, room, &mut there);
         if !there.list.is_empty() {

@@ -30,16 +30,35 @@ pub struct Texts {
 }
 
 impl Texts {
-    /// One more policy.
+    /// One more policy that somebody gives.
     pub fn policy(&mut self, name: &str, text: &str) {
-        let (policy, wrong) = PolicyFile::partial(name, text);
+        self.add_policy(name, text, false);
+    }
+
+    /// One more policy that runs already, or ran before: slips in it are not told that do no harm, as switches of rules and parameters that are not
+    /// there any more.
+    pub fn stored_policy(&mut self, name: &str, text: &str) {
+        self.add_policy(name, text, true);
+    }
+
+    fn add_policy(&mut self, name: &str, text: &str, is_stored: bool) {
+        let (policy, wrong) = PolicyFile::partial(name, text, is_stored);
         self.note(name, policy.is_some(), wrong);
         self.custom.extend(policy);
     }
 
-    /// One more plugin.
+    /// One more plugin that somebody gives.
     pub fn framework(&mut self, name: &str, text: &str) {
-        let (framework, wrong) = Framework::partial(name, text);
+        self.add_framework(name, text, false);
+    }
+
+    /// One more plugin that runs already, or ran before.
+    pub fn stored_framework(&mut self, name: &str, text: &str) {
+        self.add_framework(name, text, true);
+    }
+
+    fn add_framework(&mut self, name: &str, text: &str, is_stored: bool) {
+        let (framework, wrong) = Framework::partial(name, text, is_stored);
         self.note(name, framework.is_some(), wrong);
         self.frameworks.extend(framework);
     }
@@ -97,27 +116,11 @@ impl Texts {
         Diagnostics(all)
     }
 
-    /// The program that they make.
-    ///
-    /// # Errors
-    /// What is wrong with them; but for switches of rules that are not there any more, which do no harm.
-    pub fn compile(
-        &self,
-        environment: Option<Environment>,
-        machine: &dyn Facts,
-        built_in: &BuiltIn,
-    ) -> Result<Program, Diagnostics> {
-        if self.wrong.is_empty() {
-            return Program::compile(&self.layers(environment, machine, built_in));
-        }
-        Err(self.wrong(environment, machine, built_in))
-    }
-
     /// The program that they make, if they are right to the last.
     ///
     /// # Errors
     /// Everything that is wrong with them.
-    pub fn checked(
+    pub fn compile(
         &self,
         environment: Option<Environment>,
         machine: &dyn Facts,

@@ -170,16 +170,18 @@ impl Fill {
     /// Waits for those for whom its bytes wait: for who is about to ask until he has asked, but not for ever; for others as long as it was said; and for
     /// nobody any more as soon as it is `wanted` more than it was so far. `shared_bytes` are all that wait for others. Says who wants it by then.
     pub(super) async fn wait_out(&self, wanted: Wanted, shared_bytes: &AtomicU64) -> Wanted {
-        let (is_ahead, sharing) = {
+        let is_ahead = {
             let mut state = self.state.lock();
             state.rests = true;
-            (state.is_ahead, state.sharing)
+            state.is_ahead
         };
         // Come to pass or not: either way the wait is over.
         if is_ahead {
             let taken = self.until(|state| state.is_taken || state.wanted > wanted);
             let _ = tokio::time::timeout(AHEAD_WAITS_MAX, taken).await;
         }
+        // Looked at only now: it is he for whom it was fetched ahead who says that it is shared.
+        let sharing = self.state.lock().sharing;
         let bytes = self.range.end - self.range.start;
         if shared_bytes.fetch_add(bytes, Relaxed) + bytes <= sharing.bytes_max {
             let _ = tokio::time::timeout(sharing.window, self.until(|state| state.wanted > wanted)).await;
@@ -382,6 +384,26 @@ mod tests {
             fill.want(Wanted::Yes);
         });
         assert_eq!((wanted, fill.rests()), (Wanted::Yes, false));
+    }
+
+    #[tokio::test]
+    async fn what_was_fetched_ahead_waits_for_others_as_he_says_for_whom_it_was() {
+        let fill = fill().await;
+        fill.push(Bytes::from_static(b"0123456789"));
+        fill.finish(Ok(()));
+        fill.wait_for_reader();
+        let others = AtomicU64::new(0);
+        let (wanted, ()) = tokio::join!(fill.wait_out(Wanted::No, &others), async {
+            tokio::task::yield_now().await;
+            fill.wait_for_others(Sharing { window: Duration::from_secs(3600), bytes_max: 10 });
+            fill.take();
+            for _ in 0..8 {
+                tokio::task::yield_now().await;
+            }
+            assert!(fill.rests(), "it waits for the next one");
+            fill.want(Wanted::Yes);
+        });
+        assert_eq!(wanted, Wanted::Yes);
     }
 
     #[tokio::test]

@@ -243,17 +243,12 @@ impl Action {
         let stance = fields.get("stance").and_then(|at| findings.word(&at, "stance"));
         let kind = fields.need("type", findings)?;
         let kind = read_kind(&kind, findings)?;
-        if let (ActionKind::Retain, Some(Target::Dataset), Some(at)) = (kind, &target, fields.get("target")) {
-            findings.wrong(
-                &at,
-                "has no checkpoints",
-                "checkpoint_group, prefix:PREFIX or no target".to_owned(),
-            );
-            return None;
-        }
         let mut parameters = Vec::new();
         if let Some(given) = fields.get("parameters") {
             parameters = read_parameters(kind, &given, findings)?;
+        }
+        if let (ActionKind::Retain, Some(Target::Dataset), Some(at)) = (kind, &target, fields.get("target")) {
+            parameters = retain_of_dataset(&at, findings)?;
         }
         Some(Self { kind, target: target?, stance, parameters })
     }
@@ -276,13 +271,26 @@ fn read_parameters(
     place: &Place<'_>,
     findings: &mut Findings,
 ) -> Option<Vec<(Parameter, Value)>> {
-    let known: Vec<_> = kind.rows().iter().map(|row| row.parameter.name()).collect();
+    let mut known: Vec<_> = kind.rows().iter().map(|row| row.parameter.name()).collect();
+    if findings.notes.is_stored {
+        known.extend(kind.retired());
+    }
     let fields = Fields::of(place, &known, findings)?;
     let given = kind.rows().iter().filter_map(|row| Some((row, fields.get(row.parameter.name())?)));
     let read: Vec<_> = given
         .map(|(row, at)| Some((row.parameter, findings.value_within(&at, row.kind, row.range)?)))
         .collect();
     read.into_iter().collect()
+}
+
+/// Of a dataset none are retained. Where that is stored, none goes either: all are the last ones, and no weaker rule is heard in its place.
+fn retain_of_dataset(place: &Place<'_>, findings: &mut Findings) -> Option<Vec<(Parameter, Value)>> {
+    if findings.notes.is_stored {
+        return Some(vec![(Parameter::KeepLast, Value::Number(u32::MAX.into()))]);
+    }
+    let expected = "checkpoint_group, prefix:PREFIX or no target".to_owned();
+    findings.wrong(place, "has no checkpoints", expected);
+    None
 }
 
 impl Target {

@@ -1,7 +1,9 @@
 //! What the reader finds and what only all layers together show is told at once, and nothing that only follows from something else.
 
-use super::{above, built_in};
-use crate::language::{Diagnostic, Environment, NoFacts, Texts};
+use super::{above, built_in, layers};
+use crate::language::limits::{DIAGNOSTICS_MAX, RULES_MAX};
+use crate::language::notes::Doubts;
+use crate::language::{Diagnostic, Environment, NoFacts, PolicyFile, Program, Retain, Texts, Wish};
 
 fn found(texts: &Texts) -> Vec<Diagnostic> {
     texts.wrong(Some(Environment::Production), &NoFacts, built_in()).0
@@ -180,9 +182,96 @@ fn a_switch_of_a_rule_that_is_nowhere_is_refused() {
     );
     let mut texts = Texts::default();
     texts.policy("policy.yaml", text);
-    assert!(texts.checked(None, &NoFacts, built_in()).is_err());
+    assert!(texts.compile(None, &NoFacts, built_in()).is_err());
     // What runs already goes on: the rule may have been there when it was applied.
-    assert_eq!(texts.compile(None, &NoFacts, built_in()).unwrap(), above(text, built_in()));
+    let mut stored = Texts::default();
+    stored.stored_policy("policy.yaml", text);
+    assert_eq!(stored.compile(None, &NoFacts, built_in()).unwrap(), above(text, built_in()));
+}
+
+#[test]
+fn slips_that_do_no_harm_are_told_of_what_is_given_and_not_of_what_is_stored_beside_it() {
+    let plugin = format!(
+        "version: 1\nframework: mine\ndetect: {{user_agents: [{{pattern: mine, confidence: 1}}]}}\nrules:\n- {{id: theirs, enabled: false}}\n- {{id: m, {KEY}, {PIN}}}\n"
+    );
+    let switch = "version: 1\nrules:\n- {id: scans-pass-by, enabled: false}\n";
+    let idle = format!("environments: {{staging: {{rules: [{{id: a, framework: keras, {KEY}, {PIN}}}]}}}}\n");
+    let mut texts = Texts::default();
+    texts.stored_policy("stored.yaml", &format!("{switch}{idle}"));
+    texts.framework("plugin.yaml", &plugin);
+    let told = found(&texts);
+    assert_eq!(told.iter().map(|one| &*one.file).collect::<Vec<_>>(), ["plugin.yaml"], "{told:#?}");
+    let mut texts = Texts::default();
+    texts.policy("given.yaml", &format!("{switch}{idle}"));
+    texts.stored_framework("plugin.yaml", &plugin);
+    let told = found(&texts);
+    assert_eq!(places(&told), [(3, "rules[0].id"), (4, "rule a")], "{told:#?}");
+    // What would do harm is told of all.
+    let mut texts = Texts::default();
+    texts.stored_policy("stored.yaml", "version: 1\nuse: [{id: a, template: gone}]");
+    texts.framework("plugin.yaml", &plugin.replace("theirs", "idle-copies-out"));
+    assert_eq!(places(&found(&texts)), [(2, "use[0].template")]);
+}
+
+#[test]
+fn words_that_are_gone_are_refused_from_a_person_and_do_no_harm_where_they_are_stored() {
+    let once = "{type: intelligent_cache, parameters: {min_reads: 3, bypass_one_pass: true}}";
+    let rule = |id: &str, action: &str| format!("{{id: {id}, {KEY}, actions: [{action}]}}");
+    let template = format!(
+        "templates:\n- id: t\n  parameters: [{{name: n, kind: count}}]\n  rules: [{}]\nuse: [{{id: u, template: t, parameters: {{n: 3}}}}]\n",
+        rule("r", &once.replace("reads: 3", "reads: \"${n}\""))
+    );
+    let retain = "{type: retain, target: dataset, parameters: {keep_last: 1, delete: true, grace: 0s}}";
+    let text = format!("version: 1\nrules:\n- {}\n- {}\n{template}", rule("a", once), rule("b", retain));
+    let mut given = Texts::default();
+    given.policy("policy.yaml", &text);
+    assert_eq!(
+        places(&found(&given)),
+        [
+            (3, "rules[0].actions[0].parameters.bypass_one_pass"),
+            (4, "rules[1].actions[0].target"),
+            (8, "templates.t(u).rules[0].actions[0].parameters.bypass_one_pass"),
+        ]
+    );
+    let mut stored = Texts::default();
+    stored.stored_policy("policy.yaml", &text);
+    let program = stored.compile(None, &NoFacts, built_in()).unwrap();
+    let wishes = |id: &str| {
+        let rule = program.rules().iter().find(|one| &*one.rule.id == id).unwrap();
+        rule.actions().map(|(_, wish)| wish.clone()).collect::<Vec<_>>()
+    };
+    for id in ["a", "u.r"] {
+        assert!(matches!(wishes(id)[..], [Wish::Copy { min_reads: 3, .. }]), "{:?}", wishes(id));
+    }
+    let nothing = |retain: &Retain| retain.keep_last == u32::MAX && !retain.delete;
+    assert!(matches!(&wishes("b")[..], [Wish::Retain(retain)] if nothing(retain)), "{:?}", wishes("b"));
+    // Other words that are none are refused, stored or not.
+    let mut wrong = Texts::default();
+    wrong.stored_policy("policy.yaml", &text.replace("bypass_one_pass", "bypass_one"));
+    assert!(wrong.compile(None, &NoFacts, built_in()).is_err());
+}
+
+#[test]
+fn of_slips_without_end_no_more_are_looked_at_than_are_told() {
+    let switches = |profile: usize, rules: usize| {
+        let switches: String =
+            (0..rules).map(|n| format!("    - {{id: p{profile}-{n}, enabled: false}}\n")).collect();
+        format!("  p{profile}:\n    conditions: {{gpu_count: 9}}\n    rules:\n{switches}")
+    };
+    let text = |last: usize| {
+        let profiles: String = (0..4).map(|n| switches(n, RULES_MAX)).collect();
+        format!("version: 1\nhardware_profiles:\n{profiles}{}", switches(4, last))
+    };
+    let wrong = PolicyFile::parse("many.yaml", &text(1)).unwrap_err().to_string();
+    assert!(
+        wrong.contains(
+            "hardware_profiles.p4.rules: a list has one rule too many (at most 4000 rules in a file)"
+        ),
+        "{wrong}"
+    );
+    let custom = [PolicyFile::parse("many.yaml", &text(0)).unwrap()];
+    let wrong = Program::wrong(&layers(&custom, built_in()), &Doubts::default());
+    assert_eq!(wrong.len(), DIAGNOSTICS_MAX);
 }
 
 #[test]
@@ -216,12 +305,12 @@ fn a_program_with_rules_switched_off_is_printed_as_a_policy_that_may_be_applied(
     let mut texts = Texts::default();
     texts.policy("1.yaml", &format!("version: 1\nrules:\n- {{id: theirs, enabled: false}}\n- {{id: mine, enabled: false, stance: observe, {KEY}, {PIN}}}"));
     texts.policy("2.yaml", &format!("version: 1\nrules:\n- {{id: theirs, {KEY}, actions: [{{type: spill}}]}}\n- {{id: idle-copies-out, enabled: false}}"));
-    let program = texts.checked(None, &NoFacts, built_in()).unwrap();
+    let program = texts.compile(None, &NoFacts, built_in()).unwrap();
     for text in [program.to_yaml(), program.to_json()["policy"].to_string()] {
         let mut again = Texts::default();
         again.policy("printed", &text);
         let again =
-            again.checked(None, &NoFacts, built_in()).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
+            again.compile(None, &NoFacts, built_in()).unwrap_or_else(|wrong| panic!("{wrong}\n{text}"));
         assert_eq!(again, program);
         assert_eq!(again.to_json()["policy"], program.to_json()["policy"]);
     }

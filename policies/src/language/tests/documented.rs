@@ -73,7 +73,7 @@ fn wrong(name: &str, text: &str, form: Form) -> String {
         Form::Part => texts.policy(name, &format!("version: 1\n{text}")),
     }
     let environments = Environment::ALL.iter().copied().map(Some).chain([None]);
-    let told = environments.map(|one| texts.checked(one, &NoFacts, built_in()).err());
+    let told = environments.map(|one| texts.compile(one, &NoFacts, built_in()).err());
     told.flatten().map(|wrong| format!("{wrong}\n")).collect()
 }
 
