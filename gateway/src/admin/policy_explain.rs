@@ -13,7 +13,8 @@ use mlgw_policies::KNOWN_AT_REST;
 use mlgw_policies::at_rest::{Area, Claim, Unheld, is_unheld};
 use mlgw_policies::engine::{KeptBlocks, Unread};
 use mlgw_policies::language::{
-    Due, Facts, Lost, PROPERTIES, Program, Recommendation, Seen, Tried, Wish, Word as _, resolve,
+    CachePolicy, Due, Facts, Lost, PROPERTIES, Program, Property, Recommendation, Seen, Tried, Wish,
+    Word as _, resolve,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -217,6 +218,7 @@ impl Admin {
             key: key.as_str(),
             is_own: bucket.binding.is_none(),
             idle: known.idle(None, &access, now),
+            reads: access.fact(Property::Reads, "").and_then(|reads| reads.size()).unwrap_or(0.0),
             unheld: &unheld,
         };
         let deletion = self.deletion_of(bucket.id, key.as_str());
@@ -243,12 +245,23 @@ struct AtRest<'a> {
     key: &'a str,
     is_own: bool,
     idle: Duration,
+    reads: f64,
     unheld: &'a Unheld,
 }
 
 impl AtRest<'_> {
     fn is_unheld(&self, due: &Due<'_>) -> bool {
         is_unheld(self.unheld, self.bucket, self.key, due)
+    }
+
+    /// Whether copies are kept from a later read on.
+    fn waits_for_reads(&self, due: &Due<'_>) -> Option<u32> {
+        match due.wish {
+            Wish::Copy { min_reads, keep: true, .. } if self.reads + 1.0 < f64::from(*min_reads) => {
+                Some(*min_reads)
+            }
+            _ => None,
+        }
     }
 
     /// Why nothing is done now; nothing where it is.
@@ -264,6 +277,9 @@ impl AtRest<'_> {
         if self.is_unheld(due) {
             let is_over = self.unheld.is_over(self.bucket, self.key, &due.rule.rule.id);
             return if is_over { "its time is over" } else { "there is no room for it" }.to_owned();
+        }
+        if let Some(reads) = self.waits_for_reads(due) {
+            return format!("from read {reads} on");
         }
         if self.idle < after {
             return format!("once it was not read for {}", after.to_text());
@@ -283,7 +299,10 @@ fn explained(
     let (unheld, due): (Vec<_>, Vec<_>) = verdict.due.iter().copied().partition(|due| at_rest.is_unheld(due));
     let resolved = resolve(due.into_iter());
     let action = |due: &Due<'_>| action(due, at_rest.note(due));
-    let recommended = program.recommend(&verdict, None);
+    let mut recommended = program.recommend(&verdict, None);
+    if resolved.done.iter().any(|due| at_rest.waits_for_reads(due).is_some()) {
+        (recommended.cache, recommended.cache_policy) = (false, CachePolicy::None);
+    }
     Explanation {
         object,
         kept: None,

@@ -52,6 +52,9 @@ impl Program {
             Some(Wish::Stream { keep, .. }) => recommendation.cache = *keep,
             _ => {}
         }
+        // What goes at once is not kept.
+        recommendation.cache &=
+            !matches!(wish(Aspect::Eviction), Some(Wish::Evict { after }) if after.is_zero());
         recommendation.cache_policy = match (recommendation.cache, recommendation.cache_policy) {
             (false, _) => CachePolicy::None,
             (true, CachePolicy::None) => CachePolicy::TrainingAware,

@@ -216,6 +216,12 @@ rules:
 - id: through
   conditions: [{type: file_pattern, property: name, operator: matches, value: \"*.log\"}]
   actions: [{type: stream}]
+- id: let-go
+  conditions: [{type: file_pattern, property: name, operator: matches, value: \"*.tmp\"}]
+  actions: [{type: evict, parameters: {after: 0s}}]
+- id: let-go-later
+  conditions: [{type: file_pattern, property: name, operator: matches, value: \"*.old\"}]
+  actions: [{type: evict, parameters: {after: 1h}}]
 ",
     );
     let recommended = |key, phase| program.recommend(&program.evaluate(&Key(key)), phase);
@@ -234,6 +240,8 @@ rules:
         [CachePolicy::TrainingAware, CachePolicy::Lru, CachePolicy::None, CachePolicy::None]
     );
     assert!(!recommended("a.log", Some(Phase::Training)).cache);
+    let kept = ["a.tmp", "a.old"].map(|key| recommended(key, Some(Phase::Training)).cache);
+    assert_eq!(kept, [false, true], "what goes at once is not kept");
 }
 
 /// A server evaluates one program from many threads.
