@@ -122,7 +122,7 @@ impl Decider {
         if !self.workloads.knows(family) {
             let identity = identity();
             self.give_plans(family, &identity);
-            self.workloads.introduce(access.at_us, family, identity, &self.program);
+            self.workloads.introduce(access.at_us, family, identity, (&self.engine, &*self.program));
         }
         self.take_in(access)
     }

@@ -143,10 +143,16 @@ impl Workloads {
     }
 
     /// What a family says of itself; once is enough, and whenever that changes.
-    pub fn introduce(&mut self, now_us: u64, family: u64, identity: Identity, program: &Program) {
+    pub fn introduce(
+        &mut self,
+        now_us: u64,
+        family: u64,
+        identity: Identity,
+        (engine, program): (&Engine, &Program),
+    ) {
         let Identity { name, user_agent, batch_size, gpu_count } = identity;
         let (name, user_agent) = (name.as_deref().map(bounded), user_agent.as_deref().map(bounded));
-        let workload = self.workload(now_us, family);
+        let workload = self.workload(now_us, family, engine);
         workload.agent_frameworks = frameworks(program, "", user_agent.as_deref());
         workload.identity = Identity { name, user_agent, batch_size, gpu_count };
         workload.is_introduced = true;
@@ -161,25 +167,25 @@ impl Workloads {
     /// Notes an access that the engine has observed.
     pub fn note(&mut self, access: &Access<'_>, what: &What<'_>) {
         let family = access.caller.family;
-        let workload = self.workload(access.at_us, family);
+        let workload = self.workload(access.at_us, family, what.engine);
         if let Some(dataset) = workload.note(access, what) {
             self.note_trial(dataset, family);
         }
     }
 
-    fn workload(&mut self, now_us: u64, family: u64) -> &mut Workload {
+    fn workload(&mut self, now_us: u64, family: u64, engine: &Engine) -> &mut Workload {
         if self.workloads.len() >= self.limits.workloads_max.max(1) && !self.workloads.contains_key(&family) {
-            self.forget_oldest();
+            self.forget_oldest(now_us, engine);
         }
         self.workloads.entry(family).or_insert_with(|| Workload::new(family, now_us))
     }
 
-    fn forget_oldest(&mut self) {
+    fn forget_oldest(&mut self, now_us: u64, engine: &Engine) {
         let mut ages: Vec<(u64, u64)> = self.workloads.iter().map(|(id, it)| (it.last_us, *id)).collect();
         ages.sort_unstable();
         for (_, family) in ages.iter().take(1 + ages.len() / FORGOTTEN_SHARE) {
             if let Some(gone) = self.workloads.remove(family) {
-                self.forgotten.0 += u64::from(gone.epochs);
+                self.forgotten.0 += u64::from(gone.epochs_now(engine, now_us));
                 self.forgotten.1 += gone.batches;
             }
         }
@@ -257,10 +263,12 @@ impl Workloads {
         workload.workers(now_us, self.limits.idle_us)
     }
 
-    /// The totals, as of now; `decisions` were taken.
-    #[must_use]
-    pub fn totals(&self, engine: &Engine, now_us: u64, decisions: u64) -> Totals {
-        let epochs = self.iter().map(|it| u64::from(it.epochs_now(engine, now_us)));
+    /// The totals, as of now; `decisions` were taken. Epochs that are told of once stay, whatever the engine forgets.
+    pub fn totals(&mut self, engine: &Engine, now_us: u64, decisions: u64) -> Totals {
+        for workload in self.workloads.values_mut() {
+            workload.epochs = workload.epochs_now(engine, now_us);
+        }
+        let epochs = self.iter().map(|it| u64::from(it.epochs));
         let active: Vec<&Workload> = self.iter().filter(|it| self.is_active(it, now_us)).collect();
         let in_phase = |phase: &Phase| active.iter().filter(|it| it.phase == Some(*phase)).count();
         Totals {

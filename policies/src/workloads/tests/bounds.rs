@@ -35,7 +35,7 @@ fn many_workloads_and_datasets_stay_within_the_limits() {
                 batch_size: Some(0),
                 gpu_count: Some(0),
             };
-            known.introduce(at, family, identity, &program);
+            known.introduce(at, family, identity, (&engine, &program));
         }
         known.note(
             &access,

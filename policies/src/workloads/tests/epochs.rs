@@ -3,35 +3,42 @@
 use super::told::program;
 use crate::access::{Access, Caller, Op};
 use crate::decider::Decider;
-use crate::engine::{Options, Unread};
+use crate::engine::{Engine, Options, Unread};
 use crate::language::Property;
-use crate::workloads::Identity;
+use crate::workloads::{Identity, Limits};
 use std::sync::Arc;
 
 const OBJECTS: u64 = 101;
 
+const OPTIONS: Options =
+    Options { capacity_bytes: 1 << 30, blocks_max: 1 << 12, block_bytes: 8 << 20, seed: 0 };
+
 /// What is said after each read: epochs of the workload, of all of them, and what rules are told.
 fn epochs_after_each(reads: impl Iterator<Item = u64>) -> Vec<(u32, u64, f64)> {
-    let options = Options { capacity_bytes: 1 << 30, blocks_max: 1 << 12, block_bytes: 8 << 20, seed: 0 };
-    let mut decider = Decider::new(options, Arc::new(program()));
-    let said = |decider: &Decider, now_us, key: &str| {
+    let mut all = Vec::new();
+    let said = |decider: &mut Decider, now_us, key: &str| {
         let object = Unread { bucket: 1, key, size: 1000, number: 0 };
         let fact =
             decider.with_facts_of(now_us, &object, |facts| facts.fact(Property::EpochCount, "")?.size());
-        let known = &decider.workloads;
-        let workload = known.get(2).unwrap().caught_up(&decider.engine, now_us);
-        (workload.epochs, known.totals(&decider.engine, now_us, 0).epochs, fact.unwrap())
+        let workload = decider.workloads.get(2).unwrap().caught_up(&decider.engine, now_us);
+        (workload.epochs, decider.workloads.totals(&decider.engine, now_us, 0).epochs, fact.unwrap())
     };
-    let mut all = Vec::new();
+    read_all(reads, |decider, at_us, key| all.push(said(decider, at_us, key)));
+    all
+}
+
+/// Reads objects, and does something after each of them.
+fn read_all(reads: impl Iterator<Item = u64>, mut then: impl FnMut(&mut Decider, u64, &str)) -> Decider {
+    let mut decider = Decider::new(OPTIONS, Arc::new(program()));
     for (at, object) in reads.enumerate() {
         let (at_us, key) = (1000 * at as u64, format!("set/{object:05}.jpg"));
         let caller = Caller { id: 1, family: 2 };
         let access = Access { at_us, caller, bucket: 1, key: &key, op: Op::Read, size: 1000, range: 0..1000 };
         let seen = decider.observe(&access, Identity::default);
         decider.engine.follow(seen, &access, 0);
-        all.push(said(&decider, at_us, &key));
+        then(&mut decider, at_us, &key);
     }
-    all
+    decider
 }
 
 fn order(epoch: u64) -> Vec<u64> {
@@ -57,4 +64,31 @@ fn a_pass_is_over_when_its_last_object_was_read() {
 fn a_pass_that_is_broken_off_is_none() {
     let said = epochs_after_each((0..2).flat_map(order).chain(order(2).into_iter().take(50)));
     assert_eq!(said.last().unwrap().0, 2);
+}
+
+#[test]
+fn epochs_that_were_told_of_stay_when_the_engine_forgets_and_when_the_workload_is_forgotten() {
+    let mut decider = read_all((0..3).flat_map(order), |_, _, _| {});
+    let now_us = 1000 * 3 * OBJECTS;
+    // It knows the dataset, and nobody who reads it.
+    let mut nothing = Engine::new(OPTIONS);
+    for object in order(0) {
+        let (caller, key) = (Caller { id: 8, family: 8 }, format!("set/{object:05}.jpg"));
+        let access =
+            Access { at_us: 0, caller, bucket: 1, key: &key, op: Op::Read, size: 1000, range: 0..1000 };
+        nothing.observe(&access);
+    }
+    assert!(decider.workloads.get(2).unwrap().epochs < 3, "nobody has looked since the last read");
+    assert_eq!(decider.workloads.totals(&decider.engine, now_us, 0).epochs, 3);
+    assert_eq!(decider.workloads.totals(&nothing, now_us, 0).epochs, 3);
+    // Of one that is forgotten the last pass counts, though nobody has asked since.
+    let mut decider = read_all((0..3).flat_map(order), |_, _, _| {});
+    let max = Limits::default().workloads_max as u64;
+    let program = Arc::clone(decider.program());
+    for family in 10..10 + max {
+        let of = (&decider.engine, &*program);
+        decider.workloads.introduce(now_us + family, family, Identity::default(), of);
+    }
+    assert!(decider.workloads.get(2).is_none());
+    assert_eq!(decider.workloads.totals(&nothing, now_us, 0).epochs, 3);
 }

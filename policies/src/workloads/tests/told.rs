@@ -37,7 +37,7 @@ fn replay_until(lives: Lives, program: &Program, phase: Option<Phase>) -> Replay
     let mut found = Vec::new();
     for (family, name) in &told.names {
         let identity = Identity { name: Some(name.as_str().into()), ..Identity::default() };
-        known.introduce(0, *family, identity, program);
+        known.introduce(0, *family, identity, (&engine, program));
     }
     for (request, _) in &told.requests {
         let access = told.scene.access(request);
@@ -127,11 +127,10 @@ fn phases_are_found() {
 #[test]
 fn what_a_workload_has_done_is_known() {
     let program = program();
-    let told = replay(Lives { seed: 7, naming: Naming::Plain, time_scale: 1.0 }, &program);
+    let mut told = replay(Lives { seed: 7, naming: Naming::Plain, time_scale: 1.0 }, &program);
     let end_us = told.told.requests.last().unwrap().0.at_us;
     let family = |name: &str| told.told.names.iter().find(|(_, other)| other == name).unwrap().0;
-    let of = |name: &str| told.known.get(family(name)).unwrap();
-    let finetune = of("finetune");
+    let finetune = told.known.get(family("finetune")).unwrap().clone();
     let names = |role| finetune.sets_of(role).map(|set| &*set.name).collect::<Vec<_>>();
     assert_eq!(names(Role::Training), ["set/train/img_#.jpg"]);
     assert_eq!(names(Role::Validation), ["set/val/img_#.jpg"]);
@@ -208,7 +207,7 @@ fn rules_are_told_what_is_known() {
     let mut known = told.known;
     for (said, expected) in [(None, 2.0), (Some(64), 64.0)] {
         let identity = Identity { gpu_count: said, ..Identity::default() };
-        known.introduce(access.at_us, access.caller.family, identity, &program);
+        known.introduce(access.at_us, access.caller.family, identity, (&engine, &program));
         let facts = AccessFacts::new(&access, (&engine, seen), &known, OfKey::default(), &program, &mine);
         assert_eq!(facts.fact(Property::GpuCount, ""), Some(Fact::Number(expected)));
     }
