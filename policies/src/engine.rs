@@ -113,10 +113,14 @@ pub struct Passes {
     pub whole: u32,
     /// Passes that are over: also the one that it is in, once it has read as much in it as in the last whole one.
     pub over: u32,
+    /// Those of both that were none after all: that long the dataset was read again and again in no passes.
+    pub void: u32,
     /// When the one that it is in began.
     pub began_us: u64,
     /// Blocks of the last whole one.
     pub blocks: u32,
+    /// Blocks of the dataset that are known.
+    pub known: u32,
     /// Blocks that it has read in the one that it is in.
     pub read: u32,
 }
@@ -401,8 +405,10 @@ impl Engine {
         Some(Passes {
             whole: job.passes,
             over: job.passes_over(),
+            void: job.void,
             began_us: job.started_us(),
             blocks: job.blocks,
+            known: dataset.known,
             read: job.reads,
         })
     }

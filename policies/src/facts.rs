@@ -94,8 +94,8 @@ impl<'a> AccessFacts<'a> {
                 self.set?.recency_us(now_us).map(|us| Fact::Duration(Duration::from_micros(us)))
             }
             Property::EpochCount => {
-                let over = self.engine.passes(self.seen).map_or(0, |passes| passes.over);
-                self.set.map(|set| Fact::Number(set.epochs.max(over).into()))
+                let passes = self.engine.passes(self.seen);
+                self.set.map(|set| Fact::Number(set.epochs_with(passes).into()))
             }
             Property::Reads => {
                 let id = self.engine.block_id(self.access.bucket, self.access.key, 0);

@@ -185,7 +185,7 @@ impl Workloads {
         ages.sort_unstable();
         for (_, family) in ages.iter().take(1 + ages.len() / FORGOTTEN_SHARE) {
             if let Some(gone) = self.workloads.remove(family) {
-                self.forgotten.0 += u64::from(gone.epochs_now(engine, now_us));
+                self.forgotten.0 += u64::from(gone.counted_now(engine, now_us));
                 self.forgotten.1 += gone.batches;
             }
         }
@@ -266,9 +266,9 @@ impl Workloads {
     /// The totals, as of now; `decisions` were taken. Epochs that are told of once stay, whatever the engine forgets.
     pub fn totals(&mut self, engine: &Engine, now_us: u64, decisions: u64) -> Totals {
         for workload in self.workloads.values_mut() {
-            workload.epochs = workload.epochs_now(engine, now_us);
+            workload.counted = workload.counted_now(engine, now_us);
         }
-        let epochs = self.iter().map(|it| u64::from(it.epochs));
+        let epochs = self.iter().map(|it| u64::from(it.counted));
         let active: Vec<&Workload> = self.iter().filter(|it| self.is_active(it, now_us)).collect();
         let in_phase = |phase: &Phase| active.iter().filter(|it| it.phase == Some(*phase)).count();
         Totals {

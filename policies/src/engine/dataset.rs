@@ -218,6 +218,11 @@ impl Dataset {
         if let Some(judged) = judged.flatten() {
             judged.add_to(&mut self.skew);
         }
+        if self.is_skewed {
+            for place in place.into_iter().chain(trial) {
+                self.jobs[place].void = self.jobs[place].passes;
+            }
+        }
         if let Some(place) = self.together(family) {
             self.judge_together(table, lists, place);
         }

@@ -100,6 +100,8 @@ pub(super) struct Job {
     pub(super) blocks: u32,
     /// Passes that it has been through.
     pub(super) passes: u32,
+    /// Those of them that turned out to be none, as its dataset was read in no passes.
+    pub(super) void: u32,
     /// Blocks that were asked for again at once since the last fresh one: requests that were sent twice, or a new pass that begins with what was read last.
     again: u32,
     /// How many that were when this pass began, and how many the last whole one was with its own.
@@ -141,6 +143,7 @@ impl Job {
             reads: 0,
             blocks: 0,
             passes: 0,
+            void: 0,
             again: 0,
             skipped: 0,
             length: 0,

@@ -3,13 +3,18 @@
 //! Three questions are asked of each request. Does it go on where one of the last ones ended (the next number of the same name, or the next
 //! bytes of the same object)? Is its key behind the one that was asked for a while ago? And if it goes elsewhere, is that the next group
 //! (shard, class, day)? Sequential reads say yes to the second, shuffled ones by chance, and who reads shards in another order each time goes on within
-//! them only. Bounded: a ring of what may come next and one of keys.
+//! them only. Of a small dataset much has been asked for lately, so that a request goes on by chance: how often that would be is taken off. Bounded: a
+//! ring of what may come next and one of keys.
 
 use std::collections::VecDeque;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// What may come next, of so many of the last requests: as many workers may read in turns.
 const NEXT_MAX: usize = 64;
+/// Among so many of the last ones it is looked for, as by chance all is among all of a small dataset: few workers go on where one of few ended.
+const NEAR: [usize; 4] = [1, 4, 16, NEXT_MAX];
+const FEW: usize = 1;
+const ALL: usize = NEAR.len() - 1;
 /// Keys are compared with one from a while ago, so that workers who overtake each other do not matter: one in so many is kept for that, and so
 /// many of them; at first fewer.
 const KEY_EVERY: u32 = 4;
@@ -24,10 +29,14 @@ const AHEAD_SHARE: f64 = 0.9;
 /// Many workers overtake each other; it is more than by chance all the same.
 const MOSTLY_AHEAD_SHARE: f64 = 0.72;
 const ON_SHARE: f64 = 0.36;
+/// And of those that do not go on by chance as many have to.
+const ON_SHARE_OF_REST: f64 = 0.25;
 const GAP_SHARE: f64 = 0.3;
 /// With fewer it counts whether jumps are to the next group: a few shards are in order by chance.
 const COMPARED_SURE: u32 = 32;
 const JUMPS_SURE: u32 = 4;
+/// Of a small dataset what was asked for a while ago is of the pass before, and tells nothing: after so many passes it is told by how often requests do not go on.
+const PASSES_MIN: f64 = 1.8;
 /// When objects take so many requests each, they are groups.
 const REQUESTS_PER_GROUP: u32 = 3;
 
@@ -49,13 +58,17 @@ pub(super) struct OrderFinder {
     /// Where requests would go on: hashes of what and where.
     next: [u64; NEXT_MAX],
     next_at: usize,
+    /// What requests began with, a bit each by hash: how much there is, as far as that is little.
+    places: u128,
     /// Keys from a while ago, the oldest first.
     keys: VecDeque<String>,
     groups: [u64; NEXT_MAX],
     groups_at: usize,
     last_group: u64,
     requests: u32,
-    on: u32,
+    /// Requests that went on where one of the last so many ended, and how many those were in all.
+    on: [u32; NEAR.len()],
+    before: [u32; NEAR.len()],
     ahead: u32,
     behind: u32,
     gaps: u32,
@@ -71,12 +84,14 @@ impl OrderFinder {
         Self {
             next: [0; NEXT_MAX],
             next_at: 0,
+            places: 0,
             keys: VecDeque::with_capacity(KEYS_MAX),
             groups: [0; NEXT_MAX],
             groups_at: 0,
             last_group: 0,
             requests: 0,
-            on: 0,
+            on: [0; NEAR.len()],
+            before: [0; NEAR.len()],
             ahead: 0,
             behind: 0,
             gaps: 0,
@@ -95,9 +110,8 @@ impl OrderFinder {
         }
         let name = Numbered::of(key);
         let here = if range.start == 0 { name.place(0) } else { within(key, range.start) };
-        let goes_on = self.next.contains(&here);
+        let goes_on = self.note_place(here);
         let is_gap = !goes_on && range.start > 0;
-        self.on += u32::from(goes_on);
         self.gaps += u32::from(is_gap);
         let next = if range.end < size { within(key, range.end) } else { name.place(1) };
         self.next_at = (self.next_at + 1) % NEXT_MAX;
@@ -111,10 +125,25 @@ impl OrderFinder {
         !is_gap
     }
 
+    /// Something is asked for. Says whether that goes on where one of the last requests ended.
+    fn note_place(&mut self, here: u64) -> bool {
+        self.places |= 1 << (here >> 57);
+        // The newest first: in a small dataset a place may be there twice.
+        let mut ages = (0..NEXT_MAX).map(|age| self.next[(self.next_at + NEXT_MAX - age) % NEXT_MAX]);
+        let age = if self.next.contains(&here) { ages.position(|next| next == here) } else { None };
+        let there = self.requests as usize - 1;
+        for ((on, before), near) in self.on.iter_mut().zip(&mut self.before).zip(NEAR) {
+            *on += u32::from(age.is_some_and(|age| age < near));
+            *before += there.min(near) as u32;
+        }
+        age.is_some()
+    }
+
     fn halve(&mut self) {
+        let pairs = self.on.iter_mut().chain(&mut self.before);
+        pairs.for_each(|count| *count /= 2);
         for count in [
             &mut self.requests,
-            &mut self.on,
             &mut self.ahead,
             &mut self.behind,
             &mut self.gaps,
@@ -160,6 +189,32 @@ impl OrderFinder {
         self.groups[self.groups_at] = name.group_place(1);
     }
 
+    /// About how many places there are, as far as they are few: linear counting, as of callers and keys.
+    fn places(&self) -> f64 {
+        let free = f64::from(self.places.count_zeros().max(1));
+        (128.0 * (128.0 / free).ln()).max(1.0)
+    }
+
+    /// Whether no more requests than one for each pass over all there is, and one more, did not go on.
+    fn comes_round(&self) -> bool {
+        let passes = f64::from(self.requests) / self.places();
+        let breaks = self.requests - self.on[FEW];
+        passes >= PASSES_MIN && f64::from(breaks) <= passes + 1.0
+    }
+
+    /// The share that is more than by chance, of what goes on where one of the last so many requests ended.
+    fn more_than_chance(&self, near: usize) -> f64 {
+        let chance = f64::from(self.before[near]) / f64::from(self.requests) / self.places();
+        let chance = chance.min(1.0);
+        chance + (1.0 - chance) * ON_SHARE_OF_REST
+    }
+
+    /// Whether more requests go on where others ended than do by chance.
+    fn is_on(&self) -> bool {
+        let share = |near: usize| f64::from(self.on[near]) / f64::from(self.requests);
+        (0..NEAR.len()).any(|near| share(near) >= ON_SHARE.max(self.more_than_chance(near)))
+    }
+
     /// The order, as soon as it can be told.
     pub(super) fn order(&self) -> Option<Order> {
         if self.requests < REQUESTS_MIN {
@@ -170,21 +225,23 @@ impl OrderFinder {
             return Some(Order::Ranged);
         }
         let compared = self.ahead + self.behind;
-        let (ahead, on) = (share(self.ahead, compared), share(self.on, self.requests));
+        let ahead = share(self.ahead, compared);
+        let on = share(self.on[ALL], self.requests);
         // Of objects that take many requests each, one is a group.
         let by_range = self.starts * REQUESTS_PER_GROUP < self.requests;
-        let (jumps, next) = if by_range {
-            (self.starts.saturating_sub(1), self.starts_on)
+        let (jumps, next, wanted) = if by_range {
+            (self.starts.saturating_sub(1), self.starts_on, self.more_than_chance(ALL).max(0.5))
         } else {
-            (self.jumps, self.next_groups)
+            (self.jumps, self.next_groups, 0.5)
         };
-        let skips = jumps > 0 && share(next, jumps) < 0.5;
+        let skips = jumps > 0 && share(next, jumps) < wanted;
         let is_sure = compared >= COMPARED_SURE && jumps >= JUMPS_SURE;
         let is_ahead = ahead >= AHEAD_SHARE || ahead >= MOSTLY_AHEAD_SHARE && on >= ON_SHARE && !skips;
-        match (is_ahead, on >= ON_SHARE) {
+        match (is_ahead, self.is_on()) {
             (true, true) if skips && !is_sure => Some(Order::ShardShuffled),
             (true, _) if compared > 0 => Some(Order::Sequential),
             (_, true) if by_range && !skips => Some(Order::Sequential),
+            (_, true) if self.comes_round() => Some(Order::Sequential),
             (_, true) => Some(Order::ShardShuffled),
             (false, false) if compared > 0 => Some(Order::Shuffled),
             _ => None,

@@ -4,5 +4,6 @@ mod books;
 mod cost;
 mod found;
 pub(super) mod kept;
+mod orders;
 mod recent;
 mod same;

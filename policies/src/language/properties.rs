@@ -107,7 +107,7 @@ properties! {
     Frequency = AccessPattern "frequency" Kind::Number;
     /// Time since it was last read, before now.
     Recency = AccessPattern "recency" Kind::Duration;
-    /// Whole passes that this workload has made over the dataset; the first is known to be whole when the second begins.
+    /// Whole passes that this workload has made over the dataset; the first is known to be whole when the second begins. None of what is read again and again without passes.
     EpochCount = AccessPattern "epoch_count" Kind::Number;
     /// How often it was read since it was written here, this time included; known of those that were read last, a million at most.
     Reads = AccessPattern "reads" Kind::Number;

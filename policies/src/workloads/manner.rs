@@ -1,17 +1,20 @@
 //! In which manner objects are asked for that are read in no order: all about as often as each other or some much more often, and one by one or many at once.
 //!
 //! How evenly: of those whose keys have the smallest hashes, which are as good a sample as any, each opening is counted. Counts of objects that are all
-//! alike vary as those of rain drops do, their variance is about their mean; where some are dearer it is many times that. In groups: pauses
-//! cut the requests, and it is averaged how many there are between two. Always: bounded, and nothing is said before there is enough to tell.
+//! alike vary as those of rain drops do, their variance is about their mean; where some are dearer it is many times that, and in passes next to nothing.
+//! In groups: pauses cut the requests, and it is averaged how many there are between two. Always: bounded, and nothing is said before there is enough to tell.
 
 /// Objects whose openings are counted, and as few of them as say something.
-const SAMPLED: usize = 24;
+const SAMPLED: usize = 32;
 const SAMPLED_MIN: usize = 8;
 /// Openings of each on average before anything is said; when they have reached the other all are halved.
 const OPENS_MIN: f32 = 3.0;
 const OPENS_MAX: u16 = 1 << 12;
 /// Objects are read evenly as long as the variance of these counts is less than so many times their mean.
 const EVEN: f32 = 1.8;
+/// And in passes with less than so many times, from as many openings of each on.
+const IN_PASSES: f32 = 0.5;
+const OPENS_OF_PASSES_MIN: f32 = 2.0;
 /// A pause is so many times as long as requests are apart, on average over so many of them.
 const PAUSE: f32 = 3.0;
 const GAPS: f32 = 64.0;
@@ -84,14 +87,29 @@ impl Manner {
 
     /// Whether all objects are read about as often as each other, as far as that can be told; not before it can.
     pub(super) fn is_even(&self) -> bool {
+        self.variance(OPENS_MIN).is_some_and(|times| times < EVEN)
+    }
+
+    /// Whether they are not; not before that can be told either.
+    pub(super) fn is_uneven(&self) -> bool {
+        self.variance(OPENS_MIN).is_some_and(|times| times >= EVEN)
+    }
+
+    /// Whether each object is read as often as the others, as passes do; not before that can be told.
+    pub(super) fn is_in_passes(&self) -> bool {
+        self.variance(OPENS_OF_PASSES_MIN).is_some_and(|times| times < IN_PASSES)
+    }
+
+    /// How many times their mean the variance of the counts is, when that is at least so much.
+    fn variance(&self, mean_min: f32) -> Option<f32> {
         let opens = &self.opens[..self.sampled.into()];
         let count = opens.len() as f32;
         let mean = opens.iter().map(|opens| f32::from(*opens)).sum::<f32>() / count.max(1.0);
-        if opens.len() < SAMPLED_MIN || mean < OPENS_MIN {
-            return false;
+        if opens.len() < SAMPLED_MIN || mean < mean_min {
+            return None;
         }
         let squares: f32 = opens.iter().map(|opens| (f32::from(*opens) - mean).powi(2)).sum();
-        squares < EVEN * mean * (count - 1.0)
+        Some(squares / (mean * (count - 1.0)))
     }
 
     /// Whether they are asked for in groups of about one size, with pauses between them; not before that can be told.

@@ -26,8 +26,6 @@ const MODEL_TIMES: u64 = 8;
 const MODEL_BYTES_MIN: u64 = 64 << 20;
 /// Files that are opened so often are loaded again.
 const LOADS_MIN: f64 = 1.5;
-/// Objects are read in no order by whom they are read so often, each on average, without a pass: ranks of a small dataset seem so for a pass or two.
-const SKEWED_MIN: f64 = 4.0;
 /// A model that was loaded so often without data, or by so many, is served.
 const SERVED_WAVES: u32 = 2;
 const SERVED_CALLERS: u32 = 32;
@@ -85,11 +83,11 @@ impl Workload {
         self.alone(at, pattern)
     }
 
-    /// The largest of the other datasets that it trains with.
+    /// The largest of the other datasets that it trains with; who writes no checkpoint and reads without passes does not train.
     fn trained_beside(&self, at: usize) -> Option<&Set> {
-        let others =
-            self.sets.iter().enumerate().filter(|(other, set)| *other != at && set.role == Role::Training);
-        others.map(|(_, set)| set).max_by_key(|set| set.reads)
+        let of_number = self.sets[at].number;
+        let others = self.sets_of(Role::Training).filter(|set| set.number != of_number);
+        others.filter(|set| self.saves > 0 || !set.is_served()).max_by_key(|set| set.reads)
     }
 
     /// What a dataset is beside one that is trained with.
@@ -117,9 +115,9 @@ impl Workload {
     /// What a dataset is while none is trained with.
     fn alone(&self, at: usize, pattern: Option<Pattern>) -> Option<(Role, Why)> {
         let set = &self.sets[at];
-        let is_often = f64::from(set.opens) >= SKEWED_MIN * f64::from(set.keys());
-        if pattern == Some(Pattern::Skewed) && is_often && set.passes == 0 && self.saves == 0 {
-            return Some((Role::Serving, Why::Skewed));
+        if set.is_served() {
+            let why = if set.is_uneven() { Why::Skewed } else { Why::NoPasses };
+            return Some((if self.saves == 0 { Role::Serving } else { Role::Training }, why));
         }
         if set.passes > 0 {
             return Some((Role::Training, Why::ComesBack { passes: set.passes }));
@@ -154,7 +152,7 @@ impl Workload {
             Role::Training => Some((Phase::Training, set.why)),
             Role::Validation => Some((Phase::Validation, Why::BetweenPasses)),
             Role::Evaluation => Some((Phase::Evaluation, set.why)),
-            Role::Serving => Some((Phase::Inference, Why::Skewed)),
+            Role::Serving => Some((Phase::Inference, set.why)),
             Role::Model if self.is_serving() => {
                 let (waves, callers) = (self.loads.waves(), self.loads.callers());
                 Some((Phase::Inference, Why::LoadsAgain { waves, callers }))

@@ -6,13 +6,16 @@ use super::manner::Manner;
 use super::phase::FEW_KEYS;
 use super::rate::Rate;
 use super::why::Why;
-use crate::engine::{Engine, Pattern, Seen};
+use crate::engine::{Engine, Passes, Pattern, Seen};
 use crate::language::FileType;
 
 /// Opens over which it is averaged whether they are of what the same caller has opened before; of few keys, more than this share is more than by
 /// the chance that bits are the same.
 const AGAIN_OPENS: f32 = 16.0;
 const AGAIN_SHARE: f32 = 0.75;
+
+/// Objects are read in no passes for long by whom they are read so often, each on average.
+const SERVED_MIN: f64 = 4.0;
 
 /// What a dataset is to a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,7 +81,11 @@ pub struct Set {
     pub passes: u32,
     /// Passes that are over, as far as was looked: the last one before it comes back, too.
     pub epochs: u32,
-    /// Blocks of such a pass; before the first is over, of what was read of it.
+    /// Whether it is read again and again in no passes: then none is counted.
+    pub(super) is_without_passes: bool,
+    /// What both would be if all were passes that look like some.
+    seeming: (u32, u32),
+    /// Blocks of such a pass; before the first is over, of what was read of it; without passes, of all that is known.
     pub blocks: u32,
     /// When it was read first.
     pub first_us: u64,
@@ -125,6 +132,8 @@ impl Set {
             largest: 0,
             passes: 0,
             epochs: 0,
+            is_without_passes: false,
+            seeming: (0, 0),
             blocks: 0,
             first_us: now_us,
             last_us: now_us,
@@ -179,9 +188,51 @@ impl Set {
         }
     }
 
+    /// Notes how far the workload is with it, as the engine sees it, in this pattern.
+    pub(super) fn note_passes(&mut self, passes: Option<Passes>, pattern: Option<Pattern>) {
+        self.is_without_passes = pattern == Some(Pattern::Skewed) && !self.manner.is_in_passes();
+        if let Some(passes) = &passes {
+            self.seeming = (self.seeming.0.max(passes.whole), self.seeming.1.max(passes.over));
+        }
+        if self.is_without_passes {
+            (self.passes, self.epochs) = (0, 0);
+            self.blocks = passes.map_or(self.blocks, |passes| passes.known);
+        } else if let Some(passes) = passes {
+            self.passes = self.passes.max(self.among(self.seeming.0, passes.whole, passes.void));
+            self.epochs = self.epochs_with(Some(passes));
+            self.blocks = if passes.whole > 0 { passes.blocks } else { self.blocks.max(passes.read) };
+        }
+    }
+
+    /// Whether it is read so for long enough that it is clear that nobody trains with it: a small dataset that ranks share seems so for a pass or two.
+    pub(super) fn is_served(&self) -> bool {
+        self.is_without_passes && f64::from(self.opens) >= SERVED_MIN * f64::from(self.keys())
+    }
+
+    /// Passes that are over, as the engine sees them now.
+    pub(crate) fn epochs_with(&self, passes: Option<Passes>) -> u32 {
+        match passes {
+            Some(passes) if !self.is_without_passes => {
+                self.epochs.max(self.among(self.seeming.1, passes.over, passes.void))
+            }
+            _ => self.epochs,
+        }
+    }
+
+    /// How many of seeming passes are some, of which there were so many, and which a job has been through now. Where each object was read as often as the
+    /// others, whatever looked irregular was regular.
+    fn among(&self, seeming: u32, now: u32, void: u32) -> u32 {
+        if self.manner.is_in_passes() { seeming.max(now) } else { now.saturating_sub(void) }
+    }
+
     /// Whether its objects are read about as often as each other, as far as that can be told.
     pub(crate) fn is_even(&self) -> bool {
         self.manner.is_even()
+    }
+
+    /// Whether some are read much more often than others, as far as that can be told.
+    pub(super) fn is_uneven(&self) -> bool {
+        self.manner.is_uneven()
     }
 
     /// Whether they are asked for many at once, and then none for a while.
@@ -219,7 +270,7 @@ impl Set {
     /// Requests an hour for each object, lately, where it is known how many there are.
     #[must_use]
     pub fn reads_an_hour(&self, now_us: u64) -> Option<f64> {
-        let is_known = self.passes > 0 && self.blocks > 0;
+        let is_known = (self.passes > 0 || self.is_without_passes) && self.blocks > 0;
         is_known.then(|| self.rate.per_second(now_us) * 3600.0 / f64::from(self.blocks))
     }
 }

@@ -4,4 +4,5 @@ mod bounds;
 mod cost;
 mod epochs;
 mod told;
+mod without_passes;
 mod written;

@@ -35,6 +35,8 @@ pub enum Why {
     },
     /// Some objects are read much more often than others, in no order.
     Skewed,
+    /// Objects are read again and again without passes.
+    NoPasses,
     /// It writes a checkpoint.
     Writes,
     /// Others that are called alike train with the same dataset.
@@ -67,6 +69,9 @@ impl fmt::Display for Why {
                 )
             }
             Self::Skewed => f.write_str("it reads some objects much more often than others, in no order"),
+            Self::NoPasses => {
+                f.write_str("it reads objects again and again, in no order and not once a pass")
+            }
             Self::Writes => f.write_str("it writes a checkpoint"),
             Self::AreAlike { workloads } => {
                 write!(f, "{workloads} workloads that are called alike train with the same dataset")

@@ -45,8 +45,12 @@ pub struct Workload {
     pub since_us: u64,
     /// Why that is thought.
     pub why: Why,
-    /// Epochs that it has completed over what it trains with.
+    /// Epochs that it has completed over what it trains with, as far as what it reads is read in passes.
     pub epochs: u32,
+    /// As many as that ever was: what has been counted for all workloads stays counted.
+    pub(super) counted: u32,
+    /// As many as there were of what it trained with and is not remembered any more.
+    epochs_before: u32,
     /// Batches that it has read: as many as it says, or bursts of reads with pauses between them.
     pub batches: u64,
     /// Requests for data: an object each, or a range of one.
@@ -97,6 +101,8 @@ impl Workload {
             since_us: now_us,
             why: Why::Begun,
             epochs: 0,
+            counted: 0,
+            epochs_before: 0,
             batches: 0,
             items: 0,
             bytes_read: 0,
@@ -200,22 +206,23 @@ impl Workload {
         }
         let place = |at: &usize| (self.sets[*at].role == Role::Training, self.sets[*at].last_us);
         let at = (0..SETS_MAX).min_by_key(place).unwrap_or(0);
-        self.sets[at] = set;
+        let gone = std::mem::replace(&mut self.sets[at], set);
+        if gone.role == Role::Training {
+            self.epochs_before = self.epochs_before.max(gone.epochs);
+        }
         at
     }
 
     /// Looks what a dataset is to it. Answers its number if it has just turned out to be one that it trains with.
     fn look(&mut self, at: usize, what: &What<'_>, now_us: u64) -> Option<u16> {
         let set = &mut self.sets[at];
-        if let Some(passes) = what.engine.passes(what.seen) {
-            set.passes = set.passes.max(passes.whole);
-            set.epochs = set.epochs.max(passes.over);
-            set.blocks = if passes.whole > 0 { passes.blocks } else { set.blocks.max(passes.read) };
+        let pattern = set.pattern(what.engine, what.seen, now_us);
+        let had = set.epochs;
+        set.note_passes(what.engine.passes(what.seen), pattern);
+        if set.epochs < had {
+            self.epochs = self.epochs_before;
         }
-        if set.role == Role::Training {
-            self.epochs = self.epochs.max(set.epochs);
-        }
-        let pattern = self.sets[at].pattern(what.engine, what.seen, now_us);
+        self.count_epochs();
         let (role, why) = self.judge(at, pattern, what.is_validation)?;
         let set = &mut self.sets[at];
         let was = std::mem::replace(&mut set.role, role);
@@ -223,8 +230,16 @@ impl Workload {
         if role != Role::Training || was == Role::Training {
             return None;
         }
-        self.epochs = self.epochs.max(set.epochs);
-        Some(set.number)
+        let number = set.number;
+        self.count_epochs();
+        Some(number)
+    }
+
+    /// Takes in how many epochs there are of what it trains with.
+    fn count_epochs(&mut self) {
+        let trained = self.sets_of(Role::Training).map(|set| set.epochs);
+        self.epochs = trained.fold(self.epochs, u32::max);
+        self.counted = self.counted.max(self.epochs);
     }
 
     fn note_item(&mut self, now_us: u64, role: Role) {
@@ -298,15 +313,15 @@ impl Workload {
         for (set, epochs) in it.sets.iter_mut().zip(self.epochs_of_sets(engine, now_us)) {
             set.epochs = epochs;
         }
-        it.epochs = self.epochs_now(engine, now_us);
+        it.count_epochs();
         it
     }
 
-    /// Epochs that it has completed, as of now.
-    pub(super) fn epochs_now(&self, engine: &Engine, now_us: u64) -> u32 {
+    /// Epochs that were counted for it, as of now: they never get less.
+    pub(super) fn counted_now(&self, engine: &Engine, now_us: u64) -> u32 {
         let of_sets = self.sets.iter().zip(self.epochs_of_sets(engine, now_us));
         let trained = of_sets.filter(|(set, _)| set.role == Role::Training).map(|(_, epochs)| epochs);
-        trained.fold(self.epochs, u32::max)
+        trained.fold(self.counted, u32::max)
     }
 
     fn epochs_of_sets<'a>(&'a self, engine: &'a Engine, now_us: u64) -> impl Iterator<Item = u32> + 'a {
@@ -317,7 +332,7 @@ impl Workload {
             }
             let number = engine.dataset_now(set.number);
             let passes = engine.passes(engine.unseen(now_us, number, self.family, self.caller_ids()));
-            set.epochs.max(passes.map_or(0, |passes| passes.over))
+            set.epochs_with(passes)
         })
     }
 

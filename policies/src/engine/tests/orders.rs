@@ -1,0 +1,102 @@
+//! Orders of small datasets, where much goes on by chance.
+
+use crate::engine::order::{Order, OrderFinder};
+
+/// A request: a key, and which of how many parts of the object.
+type Request = (String, u64, u64);
+
+/// What is said after each pass.
+fn orders(passes: impl Iterator<Item = Vec<Request>>) -> Vec<Option<Order>> {
+    let mut finder = OrderFinder::new();
+    let after = passes.map(|pass| {
+        for (key, part, parts) in pass {
+            finder.note(&key, &(part * 1000..(part + 1) * 1000), parts * 1000);
+        }
+        finder.order()
+    });
+    after.collect()
+}
+
+fn whole(number: usize) -> Request {
+    (format!("set/{number:05}.jpg"), 0, 1)
+}
+
+fn shuffled(count: usize, random: &mut fastrand::Rng) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    random.shuffle(&mut order);
+    order
+}
+
+/// Shards in an order of their own, as so many workers read one each, in random turns.
+fn by_workers(workers: usize, shards: Vec<Vec<Request>>, random: &mut fastrand::Rng) -> Vec<Request> {
+    let mut shards = shards.into_iter().map(Vec::into_iter);
+    let mut open: Vec<_> = shards.by_ref().take(workers).collect();
+    let mut pass = Vec::new();
+    while !open.is_empty() {
+        let turn = random.usize(0..open.len());
+        match open[turn].next() {
+            Some(request) => pass.push(request),
+            None => match shards.next() {
+                Some(shard) => open[turn] = shard,
+                None => drop(open.swap_remove(turn)),
+            },
+        }
+    }
+    pass
+}
+
+#[test]
+fn a_shuffle_of_few_objects_is_none_of_shards() {
+    for count in [20, 30, 50, 64, 80, 100, 140, 178, 200, 400] {
+        for seed in 0..20 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let passes = (0..8).map(|_| shuffled(count, &mut random).into_iter().map(whole).collect());
+            let said = orders(passes);
+            // In less than one pass nobody knows how few they are.
+            let from = if count < 100 { 2 } else { 0 };
+            assert!(
+                said[from..].iter().all(|order| *order == Some(Order::Shuffled)),
+                "{count} {seed}: {said:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_small_dataset_in_the_order_of_keys_is_read_so() {
+    for count in [10, 20, 30, 50, 64, 80, 100, 200, 400] {
+        let said = orders((0..8).map(|_| (0..count).map(whole).collect()));
+        assert!(said[2..].iter().all(|order| *order == Some(Order::Sequential)), "{count}: {said:?}");
+    }
+}
+
+#[test]
+fn shards_of_a_small_dataset_stay_shards() {
+    for (shards, samples) in [(8, 8), (10, 10), (5, 20), (20, 5), (40, 100), (4, 50)] {
+        for workers in [1, 2, 4].into_iter().filter(|workers| workers * 4 <= shards) {
+            for seed in 0..10 {
+                let mut random = fastrand::Rng::with_seed(seed);
+                let by_key = |shard: usize, one: usize| whole(shard * samples + one);
+                let in_folders =
+                    |shard: usize, one: usize| (format!("set/shard-{shard:03}/{one:05}.jpg"), 0, 1);
+                let in_parts =
+                    |shard: usize, one: usize| (format!("set/{shard:05}.tar"), one as u64, samples as u64);
+                let names: [&dyn Fn(usize, usize) -> Request; 3] = [&by_key, &in_folders, &in_parts];
+                // Of a few large objects two in a row are often neighbours.
+                let told = if shards < 20 { 2 } else { 3 };
+                for (at, name) in names.into_iter().enumerate().take(told) {
+                    let passes = (0..6).map(|_| {
+                        let shard = |shard| (0..samples).map(|one| name(shard, one)).collect();
+                        let order = shuffled(shards, &mut random).into_iter().map(shard).collect();
+                        by_workers(workers, order, &mut random)
+                    });
+                    let said = orders(passes);
+                    assert!(
+                        said[1..].iter().all(|order| *order == Some(Order::ShardShuffled)),
+                        "{shards} of {samples} by {workers}, {at}, {seed}: {said:?}"
+                    );
+                }
+            }
+        }
+    }
+}
