@@ -3,6 +3,7 @@
 //! A server and a rehearsal ask the same one the same things. Always: the engine alone decides where no rule speaks; a rule is asked when a block that is
 //! not kept is read, once for a request, or any where copies may be kept by how recently they were read; what its [`Ruling`] says holds for that request.
 
+mod begun;
 mod known;
 mod plans;
 mod ranks;
@@ -10,6 +11,7 @@ mod reach;
 mod reads;
 mod watched;
 
+use begun::{Asked, Begun};
 pub use ranks::Rank;
 pub use reach::Prefetch;
 pub(crate) use reads::Reads;
@@ -45,6 +47,7 @@ pub struct Decider {
     /// What somebody wants to know to be left alone.
     pub watched: Watched,
     reads: Reads,
+    begun: Begun,
     program: Arc<Program>,
     /// By rule of the program: whom copies are put down to.
     causes: Vec<Cause>,
@@ -98,6 +101,7 @@ impl Decider {
             shadow: Shadow::new(options.capacity_bytes),
             watched: Watched::default(),
             reads: Reads::new((options.blocks_max / BLOCKS_PER_COUNT).min(COUNTED_MAX)),
+            begun: Begun::default(),
             program,
             plans: Vec::new(),
         }
@@ -158,12 +162,17 @@ impl Decider {
         seen
     }
 
-    /// Counts a read of an object: one that begins with its first byte, or with the end, where some formats have what is read first.
+    /// Counts a read of an object, once for all requests that it takes.
     fn count(&mut self, seen: Seen, access: &Access<'_>) {
         let id = self.engine.block_id(access.bucket, access.key, 0);
         match access.op {
-            Op::Read if seen.begins(access) => self.reads.count(id),
-            Op::Read => {}
+            Op::Read => {
+                let (first, last) = (access.range.start == 0, access.range.end >= access.size);
+                let asked = Asked { first, last, goes_on: seen.goes_on() };
+                if self.begun.ask(access.at_us, access.caller.id, id, &asked) {
+                    self.reads.count(id);
+                }
+            }
             Op::Write | Op::Delete => self.reads.forget(id),
         }
     }

@@ -100,10 +100,9 @@ impl Seen {
         Self { now_us: at_us, ..self }
     }
 
-    /// Whether it begins to read an object: with the first byte, or with the end of it, which goes on nowhere.
-    #[must_use]
-    pub const fn begins(self, access: &Access<'_>) -> bool {
-        access.range.start == 0 || (!self.goes_on && access.range.end >= access.size)
+    /// Whether it begins an object, or goes on where something else ended.
+    pub(crate) const fn goes_on(self) -> bool {
+        self.goes_on
     }
 }
 

@@ -170,5 +170,12 @@ mod tests {
         is(Op::Read, "a/y.parquet", 92..100, Some(1.0));
         is(Op::Read, "a/y.parquet", 40..60, Some(1.0));
         is(Op::Read, "a/y.parquet", 92..100, Some(2.0));
+        // Parts that are loaded side by side come in any order, and are one read from the first byte or the end on.
+        for (parts, begun) in [([0, 3, 1, 2], 0), ([3, 0, 2, 1], 0), ([2, 3, 1, 0], 3), ([1, 0, 3, 2], 1)] {
+            let key = format!("b/{parts:?}.bin");
+            for (at, part) in parts.into_iter().enumerate() {
+                is(Op::Read, &key, part * 25..part * 25 + 25, (at >= begun).then_some(1.0));
+            }
+        }
     }
 }
