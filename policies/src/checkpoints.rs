@@ -8,6 +8,7 @@
 //! Memory is bounded: beyond it the groups that were written longest ago are forgotten, and of a single one that is larger the names of its
 //! files. What a crash loses is found again by listing; no byte depends on it.
 
+mod folder;
 mod group;
 mod kind;
 mod layout;
@@ -15,6 +16,7 @@ mod must_stay;
 mod pointer;
 mod retain;
 mod standing;
+mod step;
 
 pub use kind::model_file_kind;
 pub use layout::Layout;
@@ -97,7 +99,7 @@ impl Generation<'_> {
     /// The number that a name gives as `measure`, as Lightning writes it: `epoch=3-val_loss=0.25.ckpt`.
     #[must_use]
     pub fn measure(&self, measure: &str) -> Option<f64> {
-        layout::measure_in(self.prefix, measure)
+        step::measure_in(self.prefix, measure)
     }
 }
 
@@ -376,8 +378,7 @@ impl Checkpoints {
 
     /// A file says that the checkpoint beside it which was written last is complete.
     fn point(&mut self, at_us: u64, bucket: u64, parent: &str) {
-        let in_parent =
-            |series: &&mut Series| series.bucket == bucket && series.name[..series.parent_length] == *parent;
+        let in_parent = |series: &&mut Series| series.bucket == bucket && series.parent() == parent;
         for series in self.series.values_mut().filter(in_parent) {
             let written =
                 series.groups.values_mut().filter(|it| it.layout.is_pointed() && it.last_us <= at_us);
@@ -413,6 +414,11 @@ const fn series_bytes(name: &str) -> usize {
 }
 
 impl Series {
+    /// The folder that all of it is in.
+    fn parent(&self) -> &str {
+        &self.name[..self.parent_length]
+    }
+
     /// A new checkpoint begins: the others are not written any more.
     fn begin(&mut self, group: Group, at_us: u64) {
         for other in self.groups.values_mut().filter(|other| other.is_quiet_since(at_us)) {

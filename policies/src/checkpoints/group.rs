@@ -3,7 +3,7 @@
 //! Complete means: what its framework writes last was written after all else; without such a file, that there are as many as their names say,
 //! or that writing has ended. A group of which a file was written again or deleted is complete once that holds anew.
 
-use super::layout::{Layout, Place, Role, shard};
+use super::layout::{Layout, Place, Role, is_aside, shard};
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -55,6 +55,8 @@ pub(super) struct Group {
     pub(super) last_us: u64,
     parts: u32,
     wholes: u32,
+    /// Parts that neither say how many they are nor only describe others.
+    loose: u32,
     /// When the latest part was written, and the latest of the files that come last.
     parts_us: u64,
     last_file_us: Option<u64>,
@@ -73,6 +75,8 @@ pub(super) struct Group {
     is_torn: bool,
     /// It was complete before and is written again.
     is_again: bool,
+    /// A file of it had the name of another step: it may be a run, and no checkpoint.
+    pub(super) holds_steps: bool,
 }
 
 impl Group {
@@ -90,6 +94,7 @@ impl Group {
             last_us: at_us,
             parts: 0,
             wholes: 0,
+            loose: 0,
             parts_us: 0,
             last_file_us: None,
             last_files: 0,
@@ -102,6 +107,7 @@ impl Group {
             is_quiet: false,
             is_torn: false,
             is_again: false,
+            holds_steps: false,
         }
     }
 
@@ -125,6 +131,7 @@ impl Group {
         self.bytes += bytes;
         self.last_us = self.last_us.max(at_us);
         self.wants_last |= place.wants_last;
+        self.holds_steps |= place.holds_steps;
         if place.wants_last {
             // What is in a step's folder says more than what the folder is called.
             self.layout = place.layout;
@@ -145,6 +152,7 @@ impl Group {
             Role::Part | Role::Whole | Role::Shard { .. } => {
                 self.parts += u32::from(before.is_none());
                 self.wholes += u32::from(before.is_none() && place.role == Role::Whole);
+                self.loose += u32::from(before.is_none() && is_loose(place));
                 self.parts_us = self.parts_us.max(at_us);
                 self.is_torn &= self.wants_last || habits.is_marked;
             }
@@ -197,6 +205,7 @@ impl Group {
             Role::Part | Role::Whole | Role::Shard { .. } => {
                 self.parts -= 1;
                 self.wholes -= u32::from(place.role == Role::Whole);
+                self.loose -= u32::from(is_loose(place));
                 self.is_torn = true;
             }
         }
@@ -226,8 +235,13 @@ impl Group {
         if self.wholes == self.parts {
             return true;
         }
-        let is_of_folder = self.layout == Layout::Safetensors;
-        if is_of_folder { self.is_sealed() || u64::from(self.round_shards) >= shards } else { self.is_closed }
+        let are_all = u64::from(self.round_shards) >= shards;
+        match self.layout {
+            Layout::Safetensors => self.is_sealed() || are_all,
+            // In a step's folder state of an optimizer may follow, which says nothing of itself.
+            Layout::Plain if shards > 0 && self.loose == 0 && are_all => true,
+            _ => self.is_closed,
+        }
     }
 
     /// Whether all of it is there, whoever doubts it: what is written last was, and not only that nobody has written it for long.
@@ -282,4 +296,9 @@ impl Group {
         let names = if self.names.is_some() { self.names_bytes } else { 0 };
         GROUP_BYTES + self.prefix.len() + names + self.shards.len() * size_of::<ShardSet>()
     }
+}
+
+/// Whether of a part nothing tells when all like it are there.
+fn is_loose(place: &Place<'_>) -> bool {
+    place.role == Role::Part && !is_aside(place.rest)
 }

@@ -1,7 +1,12 @@
 //! How frameworks lay their checkpoints out: what a key says of the group that it belongs to.
 //!
-//! A group is all keys that begin with one prefix: a folder (`run/checkpoint-500/`), a stem (`run/ckpt-500.`) or a whole key. The outermost
-//! folder that is called like a step is the group, whatever is within but the folders of other steps. Names alone decide, so that a listing tells the same as the writes did.
+//! A group is all keys that begin with one prefix: a folder (`run/checkpoint-500/`), a stem (`run/ckpt-500.`) or a whole key. The innermost folder that is
+//! called like a step is the group (`folder.rs`), and all that is before it is the run's name. Names alone decide, so that a listing tells the same as the
+//! writes did. Always: of a name that may be that of a run as well as that of a checkpoint, nothing is said that lets it be deleted.
+
+use super::folder::{self, Folder, Folders};
+use super::step::{Step, shape, step_of, without_version};
+use crate::language::ModelFileKind;
 
 /// Who writes such groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,43 +85,12 @@ pub(super) struct Place<'k> {
     pub(super) role: Role,
     /// Whether such a file is never complete without a last one.
     pub(super) wants_last: bool,
+    /// Whether what follows the prefix names another step: then the group may be a run and no checkpoint.
+    pub(super) holds_steps: bool,
 }
 
-/// A step in a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step {
-    value: u64,
-    /// Behind the last number that belongs to a word for steps.
-    end: usize,
-    /// A word says that this is a checkpoint, whatever the files are called.
-    is_strong: bool,
-}
-
-/// Words that a step's number follows; and whether it is an epoch's, or less.
-const STEP_WORDS: [(&str, bool); 13] = [
-    ("checkpoint", false),
-    ("ckpt", false),
-    ("chkpt", false),
-    ("step", false),
-    ("steps", false),
-    ("globalstep", false),
-    ("iter", false),
-    ("iteration", false),
-    ("ba", false),
-    ("model", true),
-    ("weights", true),
-    ("epoch", true),
-    ("ep", true),
-];
-/// Words whose numbers tell runs and ranks apart.
-const RUN_WORDS: [&str; 12] =
-    ["rank", "seed", "fold", "trial", "run", "exp", "lr", "wd", "bs", "gpu", "node", "worker"];
-/// Words that number other things in names of folders.
-pub(super) const NOT_OF_FOLDERS: [&str; 2] = ["model", "weights"];
-/// Numbers of more digits are dates or hashes.
-const STEP_DIGITS_MAX: usize = 12;
 /// How files that hold tensors end.
-const TENSOR_ENDINGS: [&str; 12] = [
+pub(super) const TENSOR_ENDINGS: [&str; 12] = [
     "pt",
     "pth",
     "ckpt",
@@ -130,12 +104,6 @@ const TENSOR_ENDINGS: [&str; 12] = [
     "distcp",
     "onnx",
 ];
-/// Folders in which things are that are not there yet.
-const UNFINISHED: [&str; 3] = ["orbax-checkpoint-tmp", "tmp-checkpoint-", "tmp_checkpoint"];
-/// What Orbax calls what is in a step's folder, whose name is a number only.
-const ORBAX_ITEMS: [&str; 9] =
-    ["default", "state", "params", "train_state", "opt_state", "metrics", "items", "model", "d"];
-const ORBAX_LAST: [&str; 2] = ["_CHECKPOINT_METADATA", "commit_success.txt"];
 /// Files beside the groups that name the one to go on from; and whether who writes it writes no other mark that this one is complete.
 pub(super) const POINTERS: [(&str, bool); 8] = [
     ("latest", true),
@@ -151,29 +119,11 @@ pub(super) const POINTERS: [(&str, bool); 8] = [
 /// Where a key belongs, if it is a part of a checkpoint.
 pub(super) fn place(key: &str) -> Option<Place<'_>> {
     let name_at = key.rfind('/').map_or(0, |slash| slash + 1);
-    if !key.as_bytes()[..name_at].iter().any(u8::is_ascii_digit) {
-        return of_name(key, name_at);
+    match folder::of(key, name_at) {
+        Folders::Unfinished => None,
+        Folders::Step(folder) => Some(in_folder(key, name_at, &folder)),
+        Folders::Other => of_name(key, name_at),
     }
-    let mut at = 0;
-    let mut outermost: Option<Place<'_>> = None;
-    for component in key[..name_at].split_terminator('/') {
-        if outermost.is_none() && UNFINISHED.iter().any(|part| component.contains(part)) {
-            return None;
-        }
-        let end = at + component.len() + 1;
-        match &outermost {
-            None => outermost = in_folder(key, at, end, component),
-            // Another step within is a run of its own.
-            Some(outer) => {
-                let is_other = |step: &Step| step.is_strong && Some(step.value) != outer.step;
-                if step_of(component, &NOT_OF_FOLDERS).is_some_and(|step| is_other(&step)) {
-                    return in_folder(key, at, end, component);
-                }
-            }
-        }
-        at = end;
-    }
-    outermost.or_else(|| of_name(key, name_at))
 }
 
 /// The folder whose groups a key says something of: when it is written, one of them is complete.
@@ -182,37 +132,47 @@ pub(super) fn pointer(key: &str) -> Option<&str> {
     POINTERS.contains(&(&key[name_at..], true)).then_some(&key[..name_at])
 }
 
-/// A key within a folder from `at` to `end` that may be a step's.
-fn in_folder<'k>(key: &'k str, at: usize, end: usize, folder: &str) -> Option<Place<'k>> {
-    let rest = &key[end..];
-    let name = &rest[rest.rfind('/').map_or(0, |slash| slash + 1)..];
-    let is_number = !folder.is_empty() && folder.bytes().all(|byte| byte.is_ascii_digit());
+/// A key within a folder that is called like a step.
+fn in_folder<'k>(key: &'k str, name_at: usize, folder: &Folder) -> Place<'k> {
+    let (name, rest, own) = (&key[name_at..], &key[folder.end..], folder.name(key));
     let is_dcp = is_of_dcp(name);
-    let (layout, step) = if is_number && folder.len() <= STEP_DIGITS_MAX && (is_of_orbax(rest) || is_dcp) {
-        (if is_dcp { Layout::Dcp } else { Layout::Orbax }, folder.parse().ok()?)
-    } else {
-        let step = step_of(folder, &NOT_OF_FOLDERS)?;
-        // A number in the name of a model is its size, and may be anything's that is not known to be a checkpoint's.
-        if !step.is_strong && !is_dcp && !is_of_checkpoint(name) {
-            return None;
-        }
-        (layout_of_folder(folder, name), step.value)
+    let layout = match layout_of_folder(own, name) {
+        Layout::Plain if folder.is_orbax => Layout::Orbax,
+        layout => layout,
     };
+    let is_last = layout == Layout::Orbax && folder::ORBAX_LAST.contains(&rest);
     let role = match layout {
-        Layout::Orbax if ORBAX_LAST.contains(&rest) => Role::Last,
-        Layout::Orbax => Role::Part,
+        _ if is_last => Role::Last,
+        Layout::Orbax if folder.is_number => Role::Part,
         _ => role_in_folder(name),
     };
-    Some(Place {
-        parent: &key[..at],
-        prefix: &key[..end],
+    let (parent, prefix) = (&key[..folder.at], &key[..folder.end]);
+    // What is no step for sure is a run of its own, of which nothing goes.
+    let series = if folder.step.is_some() { format!("{parent}{}/", shape(own)) } else { prefix.to_owned() };
+    Place {
+        parent,
+        prefix,
         rest,
-        series: format!("{}{}/", &key[..at], shape(folder)),
-        step: Some(step),
+        series,
+        step: folder.step,
         layout,
         role,
         wants_last: layout == Layout::Orbax || is_dcp,
-    })
+        holds_steps: holds_steps(rest, name, folder, layout),
+    }
+}
+
+/// Whether what lies in a step's folder names a step for its part, other than that one.
+fn holds_steps(rest: &str, name: &str, folder: &Folder, layout: Layout) -> bool {
+    if folder::has_numbers(rest) {
+        return true;
+    }
+    // Frameworks number models and ranks of experts so.
+    let not: &[&str] = if layout == Layout::Plain { &[] } else { &["model", "weights", "ep"] };
+    let stem = shard(name).map_or(name.len(), |(stem, _)| stem);
+    let step = step_of(&name[..stem], not).map(|step| step.value);
+    // Accelerate numbers what users add.
+    step.is_some() && step != folder.step && !name.starts_with("custom_checkpoint_")
 }
 
 fn layout_of_folder(folder: &str, name: &str) -> Layout {
@@ -254,6 +214,7 @@ fn of_name(key: &str, name_at: usize) -> Option<Place<'_>> {
         layout,
         role,
         wants_last,
+        holds_steps: false,
     };
     if is_of_dcp(name) {
         return Some(whole(name_at, Layout::Dcp, role_in_folder(name), true));
@@ -305,28 +266,27 @@ fn numbered<'k>(key: &'k str, name_at: usize, ending: &str, step: Step) -> Place
         layout: if is_whole { Layout::Lightning } else { Layout::Plain },
         role: if is_whole { Role::Whole } else { Role::Part },
         wants_last: false,
+        holds_steps: false,
     }
 }
 
-fn is_of_dcp(name: &str) -> bool {
+pub(super) fn is_of_dcp(name: &str) -> bool {
     name == ".metadata" || name.ends_with(".distcp")
 }
 
-fn is_of_orbax(rest: &str) -> bool {
-    let first = rest.split('/').next().unwrap_or_default();
-    ORBAX_LAST.contains(&rest)
-        || rest.contains("ocdbt")
-        || rest.starts_with('_')
-        || rest == "checkpoint"
-        || (ORBAX_ITEMS.contains(&first) && first.len() < rest.len())
-}
-
 /// Whether a file would be one of a checkpoint in a folder that has a step in its name.
-fn is_of_checkpoint(name: &str) -> bool {
+pub(super) fn is_of_checkpoint(name: &str) -> bool {
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
     TENSOR_ENDINGS.contains(&ending)
         || role_in_folder(name) == Role::Last
         || super::model_file_kind(name).is_some()
+}
+
+/// Whether a file only describes those beside it: the index of shards, a configuration, a tokenizer.
+pub(super) fn is_aside(name: &str) -> bool {
+    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+    !TENSOR_ENDINGS.contains(&ending)
+        && matches!(super::model_file_kind(name), Some(ModelFileKind::Architecture | ModelFileKind::Metadata))
 }
 
 /// The stem's length and what a file is to it, if it is called as TensorFlow does.
@@ -351,120 +311,10 @@ pub(super) fn shard(name: &str) -> Option<(usize, u32)> {
     (of > 0 && stem.ends_with('-') && stem.len() < before.len()).then_some((stem.len(), of))
 }
 
-/// The step that a name carries; where it carries an epoch besides, that is not it.
-pub(super) fn step_of(name: &str, not: &[&str]) -> Option<Step> {
-    let bytes = name.as_bytes();
-    let run = |at: usize, is: fn(&u8) -> bool| at + bytes[at..].iter().take_while(|byte| is(byte)).count();
-    let (mut at, mut end, mut is_strong) = (0, 0, false);
-    let mut best: Option<(bool, u64)> = None;
-    while at < bytes.len() {
-        let word_end = run(at, u8::is_ascii_alphabetic);
-        if word_end == at {
-            at += 1;
-            continue;
-        }
-        let word = &name[at..word_end];
-        let is_global = at > 0 && name[..at].ends_with("global_");
-        is_strong |= is_global
-            || ["checkpoint", "ckpt", "chkpt", "globalstep"].iter().any(|it| word.eq_ignore_ascii_case(it));
-        let number_at = word_end + usize::from(bytes.get(word_end).is_some_and(|byte| b"-_=".contains(byte)));
-        let number_end = run(number_at, u8::is_ascii_digit);
-        let known = STEP_WORDS.iter().find(|(it, _)| word.eq_ignore_ascii_case(it) && !not.contains(it));
-        if let Some((_, is_epoch)) = known
-            // A number with a unit is a size.
-            && !bytes.get(number_end).is_some_and(u8::is_ascii_alphabetic)
-            && (1..=STEP_DIGITS_MAX).contains(&(number_end - number_at))
-            && let Ok(value) = name[number_at..number_end].parse()
-        {
-            end = number_end;
-            if best.is_none_or(|(was_epoch, _)| was_epoch || !is_epoch) {
-                best = Some((*is_epoch, value));
-            }
-        }
-        at = word_end;
-    }
-    best.map(|(_, value)| Step { value, end, is_strong })
-}
-
-/// Lightning adds `-v1` when a name is taken.
-fn without_version(name: &str) -> String {
-    let stem = name.strip_suffix(".ckpt").unwrap_or(name);
-    match stem.rsplit_once("-v") {
-        Some((before, version)) if !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit()) => {
-            format!("{before}.ckpt")
-        }
-        _ => name.to_owned(),
-    }
-}
-
-/// A name with `#` for each number, be it a decimal one, but for those that tell runs and ranks apart: of `resnet50`, `7b`, `seed1` or `lr=1e-4`.
-fn shape(name: &str) -> String {
-    let mut shape = String::with_capacity(name.len());
-    let bytes = name.as_bytes();
-    let digits = |at: usize| bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let mut at = 0;
-    while at < bytes.len() {
-        let whole = digits(at);
-        if whole == 0 {
-            let length = name[at..].chars().next().map_or(1, char::len_utf8);
-            shape.push_str(&name[at..at + length]);
-            at += length;
-            continue;
-        }
-        let begin = at;
-        at += whole;
-        if bytes.get(at) == Some(&b'.') && digits(at + 1) > 0 {
-            at += 1 + digits(at + 1);
-        }
-        let exponent = usize::from(bytes.get(at) == Some(&b'e'))
-            + usize::from(matches!(bytes.get(at..at + 2), Some(b"e-" | b"e+")));
-        if exponent > 0 && at + exponent < bytes.len() && digits(at + exponent) > 0 {
-            at += exponent + digits(at + exponent);
-        }
-        shape.push_str(if is_of_run(name, begin, at) { &name[begin..at] } else { "#" });
-    }
-    shape
-}
-
-/// Whether a number of a name says which run or rank it is: it is a part of a word that is none for steps, or of a setting.
-fn is_of_run(name: &str, begin: usize, end: usize) -> bool {
-    let word_before =
-        |text: &str| text.len() - text.bytes().rev().take_while(u8::is_ascii_alphabetic).count();
-    let bytes = name.as_bytes();
-    if bytes.get(end).is_some_and(u8::is_ascii_alphabetic) {
-        return true;
-    }
-    let is_known = |word: &str, words: &[&str]| words.iter().any(|it| word.eq_ignore_ascii_case(it));
-    let joined = &name[word_before(&name[..begin])..begin];
-    if !joined.is_empty() {
-        return !STEP_WORDS.iter().any(|(it, _)| joined.eq_ignore_ascii_case(it));
-    }
-    let before = name[..begin].strip_suffix(['=', '-', '_']).unwrap_or_default();
-    is_known(&before[word_before(before)..], &RUN_WORDS)
-}
-
-/// The number that follows `measure` and an equals sign in a name, as Lightning writes it: `val_loss=0.25`.
-pub(super) fn measure_in(name: &str, measure: &str) -> Option<f64> {
-    let at = name.match_indices(measure).find(|(at, _)| name[at + measure.len()..].starts_with('='))?.0;
-    let text = &name[at + measure.len() + 1..];
-    let sign = usize::from(text.starts_with('-'));
-    let number = |c: char| c.is_ascii_digit() || c == '.';
-    let digits = text[sign..].find(|c| !number(c)).unwrap_or(text.len() - sign);
-    let (mantissa, rest) = text.split_at(sign + digits);
-    let exponent = rest.strip_prefix('e').map_or(0, |exponent| {
-        let sign = usize::from(exponent.starts_with(['-', '+']));
-        let digits = exponent[sign..].bytes().take_while(u8::is_ascii_digit).count();
-        if digits > 0 { 1 + sign + digits } else { 0 }
-    });
-    match exponent {
-        0 => mantissa.trim_end_matches('.').parse().ok(),
-        length => text[..mantissa.len() + length].parse().ok(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Layout, Role, measure_in, place, pointer, shape};
+    use super::super::step::{measure_in, shape};
+    use super::{Layout, Role, place, pointer};
 
     #[test]
     fn keys_say_where_they_belong() {
@@ -610,6 +460,9 @@ mod tests {
             "o/tmp-checkpoint-500/optimizer.pt",
             "best.pt",
             "model_7b.pt",
+            "r/1/500.orbax-checkpoint-tmp-17/default/manifest.ocdbt",
+            "data/epoch_3/_SUCCESS",
+            "data/epoch_3/state/part-0.parquet",
             "model2/weights.bin",
             "",
             "/",
@@ -642,23 +495,6 @@ mod tests {
     }
 
     #[test]
-    fn runs_and_ranks_are_told_apart_and_steps_are_not() {
-        for (name, series) in [
-            ("resnet50-epoch=3.ckpt", "resnet50-epoch=#.ckpt"),
-            ("llama-7b-step-500", "llama-7b-step-#"),
-            ("seed1-step-5", "seed1-step-#"),
-            ("lr=1e-4-step=9", "lr=1e-4-step=#"),
-            ("step=9-rank=3.ckpt", "step=#-rank=3.ckpt"),
-            ("rank3_step100", "rank3_step#"),
-            ("global_step100", "global_step#"),
-            ("epoch3_val_loss=0.5", "epoch#_val_loss=#"),
-            ("ckpt_2026-11-23", "ckpt_#-#-#"),
-        ] {
-            assert_eq!(shape(name), series);
-        }
-    }
-
-    #[test]
     fn what_is_numbered_as_one_of_so_many_is_no_step_and_a_run_within_a_step_is_its_own() {
         for (key, prefix, step) in [
             ("m/flax_model-00001-of-00004.msgpack", "m/", None),
@@ -666,6 +502,34 @@ mod tests {
             ("m/model-00001-of-00004.pt", "m/", None),
             ("iter1/checkpoint-500/model.pt", "iter1/checkpoint-500/", Some(500)),
             ("checkpoint-500/global_step500/x.pt", "checkpoint-500/", Some(500)),
+            ("checkpoint-1/global_step2/x.pt", "checkpoint-1/global_step2/", Some(2)),
+            // The innermost folder is the step's, and a run's name may be numbered.
+            ("exp/1/step-100/.metadata", "exp/1/step-100/", Some(100)),
+            ("ckpt-1/step-1/a.pt", "ckpt-1/step-1/", Some(1)),
+            ("4711201/ckpt/step-5/__0_0.distcp", "4711201/ckpt/step-5/", Some(5)),
+            ("1/checkpoints/step=100/weights/.metadata", "1/checkpoints/step=100/", Some(100)),
+            ("1/ep1-ba100/__0_0.distcp", "1/ep1-ba100/", Some(100)),
+            ("1/ck/100/.metadata", "1/ck/100/", Some(100)),
+            ("1/100/default/manifest.ocdbt", "1/100/", Some(100)),
+            ("1/100/default/d/abc", "1/100/", Some(100)),
+            ("1/100/_CHECKPOINT_METADATA", "1/100/", Some(100)),
+            ("1/step_100/default/d/abc", "1/step_100/", Some(100)),
+            ("1/step_100/_CHECKPOINT_METADATA", "1/step_100/", Some(100)),
+            // Numbers within are parts.
+            ("100/default/ocdbt.process_0/d/0af3", "100/", Some(100)),
+            ("step-100/0/model.pt", "step-100/", Some(100)),
+            ("step_100/rank/3/model.pt", "step_100/", Some(100)),
+            ("step_100/rank/3/__3_0.distcp", "step_100/", Some(100)),
+            // Or one cannot tell.
+            ("step-100/0/__0_0.distcp", "step-100/0/", None),
+            ("epoch_1/100/default/d/abc", "epoch_1/100/", None),
+            ("epoch_1/100/_CHECKPOINT_METADATA", "epoch_1/100/", None),
+            ("100/0/.metadata", "100/0/", None),
+            ("step_100/ep_3/x.pt", "step_100/ep_3/", None),
+            ("seeds/1/.metadata", "seeds/1/", None),
+            // Files that are a checkpoint each, in a folder that is called after a run.
+            ("iter-1/epoch=3-step=500.ckpt", "iter-1/epoch=3-step=500.ckpt", Some(500)),
+            ("warmup-steps-100/last.ckpt", "warmup-steps-100/last.ckpt", None),
         ] {
             let place = place(key).unwrap();
             assert_eq!((place.prefix, place.step), (prefix, step), "{key}");

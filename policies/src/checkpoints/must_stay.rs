@@ -1,10 +1,12 @@
 //! Why a checkpoint is not deleted, though a rule lets it go.
 //!
 //! Names and listings tell much and not all: files of ranks, runs side by side and uploads that broke off can look like something else. Always: of a run
-//! nothing is deleted unless its steps are told apart, and unless one that is newer, whole beyond doubt and no smaller stays.
+//! nothing is deleted unless its steps are told apart, and unless one that is newer, whole beyond doubt and no smaller stays; and nothing that may be a run
+//! with steps of its own, or a part of another checkpoint.
 
 use super::group::Group;
-use super::{Checkpoints, GroupId, order};
+use super::layout::Layout;
+use super::{Checkpoints, GroupId, Series, order};
 
 /// Of a run's newer checkpoints one has at least this share of the bytes.
 const BYTES_SHARE: f64 = 0.9;
@@ -16,6 +18,10 @@ pub enum MustStay {
     Unknown,
     /// Another of its run has the same step.
     SameStep,
+    /// Other checkpoints are in its folder, or files or folders that are called like other steps.
+    HoldsSteps,
+    /// It is in the folder of another one.
+    InAnother,
     /// No newer one of its run is whole beyond doubt, with as many files and bytes.
     NoneBetter,
 }
@@ -27,6 +33,8 @@ impl MustStay {
         match self {
             Self::Unknown => "it is not known any more",
             Self::SameStep => "another of its run has the same step, as files of ranks or of two runs have",
+            Self::HoldsSteps => "it holds steps of its own, as the folder of a run does",
+            Self::InAnother => "it is in the folder of another checkpoint and may be a part of that",
             Self::NoneBetter => "no newer one of its run is certainly whole and has as many files and bytes",
         }
     }
@@ -38,9 +46,18 @@ impl Checkpoints {
     pub fn must_stay(&self, id: GroupId) -> Option<MustStay> {
         let Some(series) = self.series.get(&id.series) else { return Some(MustStay::Unknown) };
         let Some(group) = series.find(id) else { return Some(MustStay::Unknown) };
+        let bucket = series.bucket;
         let mut others = series.groups.values().filter(|other| other.serial != group.serial);
         if group.step.is_some() && others.clone().any(|other| other.step == group.step) {
             return Some(MustStay::SameStep);
+        }
+        let is_here = |series: &&Series| series.bucket == bucket;
+        if group.holds_steps || self.series.values().filter(is_here).any(|series| holds(group, series)) {
+            return Some(MustStay::HoldsSteps);
+        }
+        let may_be_part = matches!(group.layout, Layout::Dcp | Layout::Plain);
+        if may_be_part && self.series.values().filter(is_here).any(|series| is_in(group, series)) {
+            return Some(MustStay::InAnother);
         }
         let is_better = |other: &Group| {
             order(other) > order(group)
@@ -50,6 +67,22 @@ impl Checkpoints {
         };
         (!others.any(is_better)).then_some(MustStay::NoneBetter)
     }
+}
+
+/// Whether a checkpoint of this run, and not that group, has the group's prefix or is in the folder that this is.
+fn holds(group: &Group, series: &Series) -> bool {
+    let (prefix, parent) = (&*group.prefix, series.parent());
+    let is_other = |other: &Group| other.serial != group.serial;
+    prefix.ends_with('/') && (parent.starts_with(prefix) || series.groups.get(prefix).is_some_and(is_other))
+}
+
+/// Whether the group is in the folder of a step of this run.
+fn is_in(group: &Group, series: &Series) -> bool {
+    let Some(rest) = group.prefix.strip_prefix(series.parent()) else { return false };
+    let Some(folder) = rest.find('/').map(|slash| &group.prefix[..=series.parent_length + slash]) else {
+        return false;
+    };
+    folder.len() < group.prefix.len() && series.groups.get(folder).is_some_and(|outer| outer.step.is_some())
 }
 
 #[cfg(test)]

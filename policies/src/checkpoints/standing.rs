@@ -6,6 +6,7 @@
 
 use super::layout::{self, Layout, Place};
 use super::model_file_kind;
+use super::step;
 use crate::language::{FileType, ModelFileKind};
 use std::collections::{BTreeMap, HashMap};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -92,7 +93,7 @@ pub fn file_type_of(key: &str) -> Option<FileType> {
 /// Whether a name without a place among checkpoints has a step in it all the same.
 #[must_use]
 pub fn has_step(name: &str) -> bool {
-    layout::step_of(name, &layout::NOT_OF_FOLDERS).is_some()
+    step::step_of(name, &step::NOT_OF_FOLDERS).is_some()
 }
 
 fn by_place(key: &str, place: Option<&Place<'_>>) -> Option<FileType> {

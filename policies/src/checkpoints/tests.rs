@@ -4,6 +4,8 @@ use super::{Checkpoints, Generation, Keep, Layout, Limits};
 use proptest::{collection::vec, prop_assert, prop_assert_eq, proptest};
 use std::collections::{BTreeMap, BTreeSet};
 
+mod matrix;
+
 const MINUTE_US: u64 = 60_000_000;
 
 fn new() -> Checkpoints {

@@ -22,17 +22,20 @@ fn show(told: &Explanation) -> String {
         None => format!("with its checkpoint at {} by rule {}", one.due, one.rule),
         Some(why) => format!("not, though rule {} has it: {why}", one.rule),
     });
-    let head = pairs(&[
+    let mut head = vec![
         ("object", format!("s3://{}/{}", object.bucket, object.key)),
         ("is in", tiers.join(", ")),
         ("is stored", stored(&object.extents)),
         ("is kept", told.kept.as_ref().map_or_else(|| "-".to_owned(), kept)),
-        ("is deleted", deletion.unwrap_or_else(|| "-".to_owned())),
         ("facts", facts.collect::<Vec<_>>().join(", ")),
         ("policy", format!("version {}", told.version)),
         ("why", told.reason.clone()),
         ("best", recommended(told)),
-    ]);
+    ];
+    if let Some(deletion) = deletion {
+        head.insert(4, ("is deleted", deletion));
+    }
+    let head = pairs(&head);
     let mut actions: Vec<Vec<String>> = Vec::new();
     let row = |what: &str, one: &ActionInfo, note: String| {
         vec![what.to_owned(), one.action.clone(), one.target.clone(), one.rule.clone(), note]

@@ -1,0 +1,220 @@
+//! Steps in names: which number of a name is that of a step, and what a name is called without it.
+//!
+//! Always: of a number that may be a setting, a size, or that of a run or a rank, nothing is taken for a step; two runs whose names differ in such numbers
+//! are not called alike.
+
+/// A step in a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) value: u64,
+    /// Behind the last number that belongs to a word for steps.
+    pub(super) end: usize,
+    /// A word says that this is a checkpoint, whatever the files are called.
+    pub(super) is_strong: bool,
+    /// The number follows `ep`, which numbers expert-parallel ranks, too.
+    pub(super) is_ep: bool,
+}
+
+/// Words that a step's number follows; and whether it is an epoch's, or less.
+const STEP_WORDS: [(&str, bool); 13] = [
+    ("checkpoint", false),
+    ("ckpt", false),
+    ("chkpt", false),
+    ("step", false),
+    ("steps", false),
+    ("globalstep", false),
+    ("iter", false),
+    ("iteration", false),
+    ("ba", false),
+    ("model", true),
+    ("weights", true),
+    ("epoch", true),
+    ("ep", true),
+];
+/// Words whose numbers tell runs and ranks apart.
+const RUN_WORDS: [&str; 12] =
+    ["rank", "seed", "fold", "trial", "run", "exp", "lr", "wd", "bs", "gpu", "node", "worker"];
+/// Words before one for steps that make a setting of it: `warmup-steps-100`, `num_epochs_3`.
+const SETTINGS: [&str; 13] = [
+    "warmup",
+    "max",
+    "min",
+    "num",
+    "n",
+    "total",
+    "per",
+    "every",
+    "accum",
+    "accumulation",
+    "decay",
+    "save",
+    "logging",
+];
+/// Words that number other things in names of folders.
+pub(super) const NOT_OF_FOLDERS: [&str; 2] = ["model", "weights"];
+/// Numbers of more digits are dates or hashes.
+pub(super) const STEP_DIGITS_MAX: usize = 12;
+
+/// The step that a name carries; where it carries an epoch besides, that is not it.
+pub(super) fn step_of(name: &str, not: &[&str]) -> Option<Step> {
+    let bytes = name.as_bytes();
+    let run = |at: usize, is: fn(&u8) -> bool| at + bytes[at..].iter().take_while(|byte| is(byte)).count();
+    let (mut at, mut end, mut is_strong) = (0, 0, false);
+    let mut best: Option<(bool, u64, &str)> = None;
+    while at < bytes.len() {
+        let word_end = run(at, u8::is_ascii_alphabetic);
+        if word_end == at {
+            at += 1;
+            continue;
+        }
+        let word = &name[at..word_end];
+        let is_global = at > 0 && name[..at].ends_with("global_");
+        is_strong |= is_global
+            || ["checkpoint", "ckpt", "chkpt", "globalstep"].iter().any(|it| word.eq_ignore_ascii_case(it));
+        let number_at = word_end + usize::from(bytes.get(word_end).is_some_and(|byte| b"-_=".contains(byte)));
+        let number_end = run(number_at, u8::is_ascii_digit);
+        let known = STEP_WORDS.iter().find(|(it, _)| word.eq_ignore_ascii_case(it) && !not.contains(it));
+        if let Some((_, is_epoch)) = known
+            // A number with a unit is a size.
+            && !bytes.get(number_end).is_some_and(u8::is_ascii_alphabetic)
+            && (1..=STEP_DIGITS_MAX).contains(&(number_end - number_at))
+            && !is_setting(name, at)
+            && let Ok(value) = name[number_at..number_end].parse()
+        {
+            end = number_end;
+            if best.is_none_or(|(was_epoch, ..)| was_epoch || !is_epoch) {
+                best = Some((*is_epoch, value, word));
+            }
+        }
+        at = word_end;
+    }
+    best.map(|(_, value, word)| Step { value, end, is_strong, is_ep: word.eq_ignore_ascii_case("ep") })
+}
+
+/// Where the word begins with which a text ends.
+fn last_word(text: &str) -> usize {
+    text.len() - text.bytes().rev().take_while(u8::is_ascii_alphabetic).count()
+}
+
+/// Whether the word for steps that begins at `at` numbers no step.
+fn is_setting(name: &str, at: usize) -> bool {
+    let before = name[..at].strip_suffix(['=', '-', '_']).unwrap_or_default();
+    SETTINGS.iter().any(|it| before[last_word(before)..].eq_ignore_ascii_case(it))
+}
+
+/// Lightning adds `-v1` when a name is taken.
+pub(super) fn without_version(name: &str) -> String {
+    let stem = name.strip_suffix(".ckpt").unwrap_or(name);
+    match stem.rsplit_once("-v") {
+        Some((before, version)) if !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit()) => {
+            format!("{before}.ckpt")
+        }
+        _ => name.to_owned(),
+    }
+}
+
+/// A name with `#` for each number, be it a decimal one, but for those that tell runs and ranks apart: of `resnet50`, `7b`, `seed1` or `lr=1e-4`.
+pub(super) fn shape(name: &str) -> String {
+    let mut shape = String::with_capacity(name.len());
+    let bytes = name.as_bytes();
+    let digits = |at: usize| bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let mut at = 0;
+    while at < bytes.len() {
+        let whole = digits(at);
+        if whole == 0 {
+            let length = name[at..].chars().next().map_or(1, char::len_utf8);
+            shape.push_str(&name[at..at + length]);
+            at += length;
+            continue;
+        }
+        let begin = at;
+        at += whole;
+        if bytes.get(at) == Some(&b'.') && digits(at + 1) > 0 {
+            at += 1 + digits(at + 1);
+        }
+        let exponent = usize::from(bytes.get(at) == Some(&b'e'))
+            + usize::from(matches!(bytes.get(at..at + 2), Some(b"e-" | b"e+")));
+        if exponent > 0 && at + exponent < bytes.len() && digits(at + exponent) > 0 {
+            at += exponent + digits(at + exponent);
+        }
+        shape.push_str(if is_of_run(name, begin, at) { &name[begin..at] } else { "#" });
+    }
+    shape
+}
+
+/// Whether a number of a name says which run or rank it is: it is a part of a word that is none for steps, or of a setting.
+fn is_of_run(name: &str, begin: usize, end: usize) -> bool {
+    let bytes = name.as_bytes();
+    if bytes.get(end).is_some_and(u8::is_ascii_alphabetic) {
+        return true;
+    }
+    let is_known = |word: &str, words: &[&str]| words.iter().any(|it| word.eq_ignore_ascii_case(it));
+    let word_at = last_word(&name[..begin]);
+    let joined = &name[word_at..begin];
+    if !joined.is_empty() {
+        return is_setting(name, word_at)
+            || !STEP_WORDS.iter().any(|(it, _)| joined.eq_ignore_ascii_case(it));
+    }
+    let before = name[..begin].strip_suffix(['=', '-', '_']).unwrap_or_default();
+    let word_at = last_word(before);
+    is_known(&before[word_at..], &RUN_WORDS) || (word_at < before.len() && is_setting(name, word_at))
+}
+
+/// The number that follows `measure` and an equals sign in a name, as Lightning writes it: `val_loss=0.25`.
+pub(super) fn measure_in(name: &str, measure: &str) -> Option<f64> {
+    let at = name.match_indices(measure).find(|(at, _)| name[at + measure.len()..].starts_with('='))?.0;
+    let text = &name[at + measure.len() + 1..];
+    let sign = usize::from(text.starts_with('-'));
+    let number = |c: char| c.is_ascii_digit() || c == '.';
+    let digits = text[sign..].find(|c| !number(c)).unwrap_or(text.len() - sign);
+    let (mantissa, rest) = text.split_at(sign + digits);
+    let exponent = rest.strip_prefix('e').map_or(0, |exponent| {
+        let sign = usize::from(exponent.starts_with(['-', '+']));
+        let digits = exponent[sign..].bytes().take_while(u8::is_ascii_digit).count();
+        if digits > 0 { 1 + sign + digits } else { 0 }
+    });
+    match exponent {
+        0 => mantissa.trim_end_matches('.').parse().ok(),
+        length => text[..mantissa.len() + length].parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NOT_OF_FOLDERS, shape, step_of};
+
+    #[test]
+    fn runs_and_ranks_are_told_apart_and_steps_are_not() {
+        for (name, series) in [
+            ("resnet50-epoch=3.ckpt", "resnet50-epoch=#.ckpt"),
+            ("llama-7b-step-500", "llama-7b-step-#"),
+            ("seed1-step-5", "seed1-step-#"),
+            ("lr=1e-4-step=9", "lr=1e-4-step=#"),
+            ("step=9-rank=3.ckpt", "step=#-rank=3.ckpt"),
+            ("rank3_step100", "rank3_step#"),
+            ("global_step100", "global_step#"),
+            ("epoch3_val_loss=0.5", "epoch#_val_loss=#"),
+            ("ckpt_2026-11-23", "ckpt_#-#-#"),
+            ("warmup-steps-100-step-5", "warmup-steps-100-step-#"),
+            ("max_epochs3-ba5", "max_epochs3-ba#"),
+        ] {
+            assert_eq!(shape(name), series);
+        }
+    }
+
+    #[test]
+    fn settings_are_no_steps() {
+        for (name, value) in [
+            ("warmup-steps-100", None),
+            ("steps_per_epoch_500", None),
+            ("num_iter_3", None),
+            ("warmup-steps-100-step-5", Some(5)),
+            ("train_step_7", Some(7)),
+            ("epoch=3-step=500.ckpt", Some(500)),
+            ("ep1-ba500", Some(500)),
+        ] {
+            assert_eq!(step_of(name, &NOT_OF_FOLDERS).map(|step| step.value), value, "{name}");
+        }
+        assert!(step_of("ep_3", &[]).unwrap().is_ep && !step_of("ep1-ba500", &[]).unwrap().is_ep);
+    }
+}

@@ -1,0 +1,171 @@
+//! Runs in folders of all kinds, with steps in folders of all kinds, and in those files of all kinds: what is deleted of them, and what is not.
+
+use super::{MINUTE_US, NEWEST, new};
+use crate::checkpoints::{Checkpoints, GroupId, MustStay};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Of a run, by its number.
+const RUNS: [fn(u64) -> String; 20] = [
+    |run| format!("{run}"),
+    |run| format!("471120{run}"),
+    |run| format!("2026110{run}"),
+    |run| format!("epoch_{run}"),
+    |run| format!("ckpt-{run}"),
+    |run| format!("v{run}"),
+    |run| format!("run{run}"),
+    |run| format!("2026-11-0{run}"),
+    |run| format!("step_size_0.{run}"),
+    |run| format!("warmup-steps-{run}00"),
+    |run| format!("model-{run}b"),
+    |run| format!("iter-{run}"),
+    |run| format!("max_steps_{run}00"),
+    |run| format!("step-{run}00"),
+    |run| format!("checkpoint-{run}00"),
+    |run| format!("global_step{run}"),
+    |run| format!("seeds/{run}"),
+    |run| format!("ep{run}"),
+    |run| format!("{run}/model"),
+    |run| format!("1/{run}"),
+];
+/// What is between a run and its steps.
+const BETWEEN: [&str; 3] = ["/", "/ck/", "/checkpoints/default/"];
+/// Of a step.
+const STEPS: [fn(u64) -> String; 11] = [
+    |step| format!("step-{step}"),
+    |step| format!("step_{step}"),
+    |step| format!("checkpoint-{step}"),
+    |step| format!("ckpt_{step}"),
+    |step| format!("global_step{step}"),
+    |step| format!("iter_{step:07}"),
+    |step| format!("epoch_{step}"),
+    |step| format!("{step}"),
+    |step| format!("ep1-ba{step}"),
+    |step| format!("epoch=0-step={step}.ckpt"),
+    |step| format!("ep_{step}"),
+];
+/// What is in a step's folder, in the order in which it is written.
+const FILES: [&[&str]; 11] = [
+    &["__0_0.distcp", "__1_0.distcp", ".metadata"],
+    &["weights/__0_0.distcp", "weights/.metadata"],
+    &["model/__0_0.distcp", "model/.metadata", "optim/__0_0.distcp", "optim/.metadata"],
+    &["model.pt", "optim.pt"],
+    &["rank_0/model.pt", "rank_1/model.pt"],
+    &["rank/0/model.pt", "rank/1/model.pt"],
+    &["0/model.pt", "1/model.pt"],
+    &["0/__0_0.distcp", "0/.metadata", "1/__0_0.distcp", "1/.metadata"],
+    &[
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+        "model.safetensors.index.json",
+        "trainer_state.json",
+    ],
+    &["default/manifest.ocdbt", "default/d/abc", "_CHECKPOINT_METADATA"],
+    &["params/ocdbt.process_0/d/0af3", "params/manifest.ocdbt", "commit_success.txt"],
+];
+
+/// Keys by run and step, in the order in which they are written. The runs' steps are the same, or each begins where the one before has ended.
+fn written(
+    name: fn(u64) -> String,
+    between: &str,
+    step: fn(u64) -> String,
+    files: &[&str],
+    is_same: bool,
+) -> Vec<(u64, u64, String)> {
+    let mut keys = Vec::new();
+    for run in 1..=3 {
+        for at in 1..=3 {
+            let at = if is_same { at } else { (run - 1) * 3 + at };
+            let folder = format!("x/{}{between}{}", name(run), step(at * 100));
+            keys.extend(files.iter().map(|file| (run, at, format!("{folder}/{file}"))));
+        }
+    }
+    keys
+}
+
+/// All that is known, long after the last was written.
+fn known(keys: &[(u64, u64, String)]) -> Checkpoints {
+    let mut known = new();
+    for (at, (_, _, key)) in keys.iter().enumerate() {
+        known.listed(MINUTE_US * (1 + at as u64), 1, key, 100);
+    }
+    known.settle(MINUTE_US * (1000 + keys.len() as u64));
+    known
+}
+
+fn superfluous(known: &Checkpoints) -> Vec<GroupId> {
+    let all: Vec<_> = known.series().map(|series| series.id).collect();
+    let goes = all.into_iter().flat_map(|series| known.retain(series, NEWEST, &|_| None));
+    goes.filter(|id| known.must_stay(*id).is_none()).collect()
+}
+
+/// Steps of each run of which a file is left when nothing more goes; and all keys that are.
+fn left(keys: &[(u64, u64, String)]) -> BTreeSet<(u64, u64, String)> {
+    let mut there: BTreeSet<_> = keys.iter().cloned().collect();
+    let mut known = known(keys);
+    loop {
+        let goes = superfluous(&known);
+        if goes.is_empty() {
+            return there;
+        }
+        for id in goes {
+            let prefix = known.group(id).unwrap().prefix.to_owned();
+            let gone: Vec<_> = there
+                .iter()
+                .filter(|(.., key)| Checkpoints::prefix_of(key) == Some(&prefix))
+                .cloned()
+                .collect();
+            assert!(!gone.is_empty(), "{prefix}");
+            for one in gone {
+                known.deleted(1, &one.2);
+                there.remove(&one);
+            }
+        }
+    }
+}
+
+#[test]
+fn of_every_run_the_newest_stays_and_no_group_is_of_two() {
+    let (mut all, mut cleaned) = (0, 0);
+    for (name, between, step, files, is_same) in RUNS.iter().flat_map(|name| {
+        BETWEEN.iter().flat_map(move |between| {
+            STEPS.iter().flat_map(move |step| {
+                FILES.iter().flat_map(move |files| {
+                    [true, false].map(|is_same| (*name, *between, *step, *files, is_same))
+                })
+            })
+        })
+    }) {
+        let keys = written(name, between, step, files, is_same);
+        let first = &keys[0].2;
+        let mut groups: BTreeMap<&str, BTreeSet<(u64, u64)>> = BTreeMap::new();
+        for (run, step, key) in &keys {
+            if let Some(prefix) = Checkpoints::prefix_of(key) {
+                groups.entry(prefix).or_default().insert((*run, *step));
+            }
+        }
+        let known = known(&keys);
+        for (prefix, of) in groups.iter().filter(|(_, of)| of.len() > 1) {
+            let key = keys.iter().find(|(.., key)| Checkpoints::prefix_of(key) == Some(prefix)).unwrap();
+            let id = known.group_of(1, &key.2).unwrap().id;
+            assert_eq!(known.must_stay(id), Some(MustStay::HoldsSteps), "{prefix} {of:?}");
+        }
+        let left = left(&keys);
+        for run in 1..=3 {
+            let newest = keys.iter().filter(|key| key.0 == run).map(|key| key.1).max().unwrap();
+            let gone: Vec<_> =
+                keys.iter().filter(|key| key.0 == run && key.1 == newest && !left.contains(key)).collect();
+            assert!(gone.is_empty(), "{gone:?} of {first}");
+        }
+        // A checkpoint goes whole, or not at all.
+        let steps: BTreeSet<_> = left.iter().map(|key| (key.0, key.1)).collect();
+        let torn: Vec<_> =
+            keys.iter().filter(|key| steps.contains(&(key.0, key.1)) && !left.contains(key)).collect();
+        assert!(torn.is_empty(), "{torn:?} of {first}");
+        all += 1;
+        cleaned += usize::from(steps.len() == 3);
+        if steps.len() != 3 && is_same {
+            eprintln!("STAY {} {}", steps.len(), first);
+        }
+    }
+    eprintln!("{cleaned} of {all}");
+}
