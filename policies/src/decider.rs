@@ -12,10 +12,7 @@ mod reads;
 mod watched;
 
 use begun::{Asked, Begun};
-<<<<<<< HEAD
 pub use known::{KNOWN_AT_REST, asked_at_rest};
-=======
->>>>>>> E
 pub use ranks::Rank;
 pub use reach::Prefetch;
 pub(crate) use reads::Reads;

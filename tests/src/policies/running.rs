@@ -313,7 +313,10 @@ fn who_asks_for_an_object_is_told_what_is_due_and_why() {
         let found = told[list].as_array().expect("a list").iter().find(|one| one["rule"] == rule).cloned();
         found.unwrap_or_else(|| panic!("{list}: {told:#}"))
     };
-    assert_eq!(of("due", "tars-stay"), json!({"action": "pin", "target": "object", "rule": "tars-stay", "note": ""}));
+    assert_eq!(
+        of("due", "tars-stay"),
+        json!({"action": "pin", "target": "object", "rule": "tars-stay", "note": ""})
+    );
     assert_eq!(of("observed", "tars-go")["action"], "compress");
     let lost = of("lost", "tars-go");
     assert_eq!(
