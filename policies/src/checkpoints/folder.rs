@@ -18,9 +18,10 @@ const ORBAX_FILES: [&str; 3] = ["_METADATA", "_sharding", "manifest.ocdbt"];
 /// Folders in which numbered ones are parts of one checkpoint.
 const OF_PARTS: [&str; 10] =
     ["rank", "ranks", "gpu", "gpus", "node", "nodes", "worker", "workers", "shard", "shards"];
-/// Folders in which numbered ones are runs.
+/// Folders in which numbered ones are runs; and those in which they are with files of DCP, while Orbax calls nothing by a number but steps.
 const OF_RUNS: [&str; 11] =
     ["seed", "seeds", "fold", "folds", "trial", "trials", "runs", "exps", "experiments", "jobs", "versions"];
+const OF_RUNS_OR_STEPS: [&str; 4] = ["run", "exp", "experiment", "job"];
 
 /// What the folders of a key say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,11 +94,15 @@ fn called_like_a_step(key: &str, name_at: usize, (at, end): (usize, usize), abov
     let (folder, rest, name) = (&key[at..end - 1], &key[end..], &key[name_at..]);
     let is_dcp = is_of_dcp(name);
     if is_number(folder) {
-        let is_orbax = is_of_orbax(rest);
-        let is_step = (is_orbax || is_dcp) && !OF_PARTS.contains(&above) && !OF_RUNS.contains(&above);
-        let step = folder.parse().ok().filter(|_| is_step)?;
-        let step = Some(step);
-        return Some(Folder { at, end, step, is_number: true, is_orbax, is_evident: true, is_ep: false });
+        return numbered(folder, above, is_dcp, is_of_orbax(rest)).map(|step| Folder {
+            at,
+            end,
+            step,
+            is_number: true,
+            is_orbax: !is_dcp,
+            is_evident: true,
+            is_ep: false,
+        });
     }
     let step = step_of(folder, &NOT_OF_FOLDERS)?;
     let is_orbax = is_only_of_orbax(rest);
@@ -107,10 +112,22 @@ fn called_like_a_step(key: &str, name_at: usize, (at, end): (usize, usize), abov
     Some(Folder { at, end, step: Some(step.value), is_number: false, is_orbax, is_evident, is_ep })
 }
 
+/// Whether a folder that is called by a number only is a step's, and the step where there is no doubt.
+fn numbered(folder: &str, above: &str, is_dcp: bool, is_orbax: bool) -> Option<Option<u64>> {
+    let is_run = is_date(folder) || OF_RUNS.contains(&above);
+    // DCP without a step is a group as it is.
+    let is_none = if is_dcp { is_run || OF_RUNS_OR_STEPS.contains(&above) } else { !is_orbax };
+    if is_none || OF_PARTS.contains(&above) {
+        return None;
+    }
+    Some(folder.parse().ok().filter(|_| !is_run))
+}
+
 /// Of a folder that is called like a step within another one, the one that is the step's.
 fn within(key: &str, outer: Folder, inner: Folder) -> Folder {
     // DeepSpeed in the folder of the Trainer of transformers.
-    if outer.name(key).starts_with("checkpoint")
+    if inner.at == outer.end
+        && outer.name(key).starts_with("checkpoint")
         && inner.name(key).starts_with("global_step")
         && inner.step == outer.step
     {
@@ -140,6 +157,15 @@ pub(super) fn has_numbers(rest: &str) -> bool {
         above = folder;
         !is_part && is_number(folder)
     })
+}
+
+/// `20261123`, with or without a time of the day.
+fn is_date(folder: &str) -> bool {
+    let number = |at: usize| folder.get(at..at + 2).and_then(|text| text.parse().ok()).unwrap_or(0_u8);
+    matches!(folder.len(), 8 | 12)
+        && matches!(number(0), 19 | 20)
+        && (1..=12).contains(&number(4))
+        && (1..=31).contains(&number(6))
 }
 
 fn is_number(folder: &str) -> bool {

@@ -5,7 +5,7 @@
 //! writes did. Always: of a name that may be that of a run as well as that of a checkpoint, nothing is said that lets it be deleted.
 
 use super::folder::{self, Folder, Folders};
-use super::step::{Step, shape, step_of, without_version};
+use super::step::{Step, has_number, shape, step_of, without_version};
 use crate::language::ModelFileKind;
 
 /// Who writes such groups.
@@ -167,12 +167,16 @@ fn holds_steps(rest: &str, name: &str, folder: &Folder, layout: Layout) -> bool 
     if folder::has_numbers(rest) {
         return true;
     }
+    let is_plain = layout == Layout::Plain;
     // Frameworks number models and ranks of experts so.
-    let not: &[&str] = if layout == Layout::Plain { &[] } else { &["model", "weights", "ep"] };
+    let not: &[&str] = if is_plain { &[] } else { &["model", "weights", "ep"] };
     let stem = shard(name).map_or(name.len(), |(stem, _)| stem);
     let step = step_of(&name[..stem], not).map(|step| step.value);
+    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+    let is_numbered =
+        is_plain && TENSOR_ENDINGS.contains(&ending) && has_number(&name[..stem], folder.step.unwrap_or(0));
     // Accelerate numbers what users add.
-    step.is_some() && step != folder.step && !name.starts_with("custom_checkpoint_")
+    (is_numbered || (step.is_some() && step != folder.step)) && !name.starts_with("custom_checkpoint_")
 }
 
 fn layout_of_folder(folder: &str, name: &str) -> Layout {
@@ -475,6 +479,31 @@ mod tests {
     }
 
     #[test]
+    fn what_names_another_step_in_a_folder_of_one_is_noted() {
+        for (key, holds_steps) in [
+            ("step_100/model.pt", false),
+            ("step_100/rank/3/model.pt", false),
+            ("step_100/rank_3/model_step_100.pt", false),
+            ("step_100/resnet101-rank12.pt", false),
+            ("step_100/model-00001-of-00002.safetensors", false),
+            ("step_100/custom_checkpoint_0.pt", false),
+            ("global_step100/layer_00-model_00-model_states.pt", false),
+            ("checkpoint-100/global_step100/x.pt", false),
+            ("100/default/ocdbt.process_0/d/123", false),
+            ("iter-1/model_step_200.pt", true),
+            ("iter-1/model010000.pt", true),
+            ("iter-1/model_step_200-00001-of-00002.safetensors", true),
+            ("ckpt-1/G_10000.pth", true),
+            ("ckpt-1/7.pth", true),
+            ("ckpt-1/100/model.pt", true),
+            ("ckpt-1/model.ckpt-200.index", true),
+            ("step-100/0/model.pt", true),
+        ] {
+            assert_eq!(place(key).unwrap().holds_steps, holds_steps, "{key}");
+        }
+    }
+
+    #[test]
     fn pointers_and_measures_are_read() {
         assert_eq!(pointer("d/latest"), Some("d/"));
         assert_eq!(pointer("latest_checkpointed_iteration.txt"), Some(""));
@@ -527,6 +556,12 @@ mod tests {
             ("100/0/.metadata", "100/0/", None),
             ("step_100/ep_3/x.pt", "step_100/ep_3/", None),
             ("seeds/1/.metadata", "seeds/1/", None),
+            ("seeds/1/default/d/abc", "seeds/1/", None),
+            ("exp/1/.metadata", "exp/1/", None),
+            ("exp/500/default/d/abc", "exp/500/", Some(500)),
+            ("20261123/.metadata", "20261123/", None),
+            ("20261123/100/.metadata", "20261123/100/", Some(100)),
+            ("20261323/.metadata", "20261323/", Some(20_261_323)),
             // Files that are a checkpoint each, in a folder that is called after a run.
             ("iter-1/epoch=3-step=500.ckpt", "iter-1/epoch=3-step=500.ckpt", Some(500)),
             ("warmup-steps-100/last.ckpt", "warmup-steps-100/last.ckpt", None),

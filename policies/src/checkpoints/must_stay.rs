@@ -138,4 +138,27 @@ mod tests {
         assert_eq!(of(&two, "llama-2-step-5.pt"), Some(MustStay::SameStep));
         assert_eq!(of(&two, "llama-3-step-5.pt"), Some(MustStay::SameStep));
     }
+
+    #[test]
+    fn what_may_be_a_run_or_a_part_of_another_stays() {
+        let of_run = |run: u64, file: &'static str| (format!("ckpt-{run}/{file}"), 9);
+        for (files, why) in [
+            // Two runs, by the step and by the folder.
+            (&["100/model.pt", "200/model.pt"][..], Some(MustStay::HoldsSteps)),
+            (&["model_step_100.pt", "model_step_200.pt"], Some(MustStay::HoldsSteps)),
+            (&["model.pt", "step-100/model.pt"], Some(MustStay::HoldsSteps)),
+            (&["model.pt", "0/.metadata"], Some(MustStay::HoldsSteps)),
+            (&["model.pt", "optim.pt"], None),
+        ] {
+            let files: Vec<_> =
+                [1, 2].iter().flat_map(|run| files.iter().map(|file| of_run(*run, file))).collect();
+            let files: Vec<_> = files.iter().map(|(key, bytes)| (key.as_str(), *bytes)).collect();
+            let both = known(&files);
+            assert_eq!(of(&both, files[0].0), why, "{files:?}");
+        }
+        let ranks = [("step-9/ckpt_0/model.pt", 9), ("step-9/ckpt_1/model.pt", 9)];
+        assert_eq!(of(&known(&ranks), ranks[0].0), None);
+        let beside = known(&[&ranks[..], &[("step-9/model.pt", 9)]].concat());
+        assert_eq!(of(&beside, ranks[0].0), Some(MustStay::InAnother));
+    }
 }

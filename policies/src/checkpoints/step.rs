@@ -142,6 +142,19 @@ pub(super) fn shape(name: &str) -> String {
     shape
 }
 
+/// Whether a name is a number, or has one of three digits or more, that may be a step other than `step`.
+pub(super) fn has_number(name: &str, step: u64) -> bool {
+    let stem = name.split('.').next().unwrap_or_default();
+    let mut at = 0;
+    name.split(|letter: char| !letter.is_ascii_digit()).any(|number| {
+        let begin = at;
+        at += number.len() + name[at + number.len()..].chars().next().map_or(0, char::len_utf8);
+        (number.len() >= 3 || (number == stem && !stem.is_empty()))
+            && !is_of_run(name, begin, begin + number.len())
+            && number.parse() != Ok(step)
+    })
+}
+
 /// Whether a number of a name says which run or rank it is: it is a part of a word that is none for steps, or of a setting.
 fn is_of_run(name: &str, begin: usize, end: usize) -> bool {
     let bytes = name.as_bytes();

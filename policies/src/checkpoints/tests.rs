@@ -184,6 +184,34 @@ fn plain_files_are_complete_when_the_next_begin_or_it_is_quiet() {
 }
 
 #[test]
+fn shards_in_a_folder_of_a_step_are_complete_when_all_of_each_name_are_there() {
+    let (f, t) = (false, true);
+    let model = ["p/step_3/model-00001-of-00002.safetensors", "p/step_3/model-00002-of-00002.safetensors"];
+    let index = "p/step_3/model.safetensors.index.json";
+    let optimizer =
+        ["p/step_3/optimizer-00001-of-00002.safetensors", "p/step_3/optimizer-00002-of-00002.safetensors"];
+    for (files, complete) in [
+        (vec![model[0], model[1], index], vec![f, t, t]),
+        (vec!["p/step_3/config.json", index, model[1], model[0]], vec![f, f, f, t]),
+        (vec![model[0], model[1], optimizer[0], optimizer[1]], vec![f, t, f, t]),
+        (vec![model[0], optimizer[0], model[1], optimizer[1]], vec![f, f, f, t]),
+        // Of state beside them nothing says that it is all.
+        (vec![model[0], model[1], "p/step_3/optimizer.pt"], vec![f, t, f]),
+        (vec!["p/step_3/model.safetensors"], vec![f]),
+        // Again: until all were written again.
+        (vec![model[0], model[1], model[0], model[1]], vec![f, t, f, t]),
+    ] {
+        let mut known = new();
+        assert_eq!(complete_after(&mut known, MINUTE_US, &files), complete, "{files:?}");
+        known.settle(60 * MINUTE_US);
+        assert!(known.group_of(1, files[0]).unwrap().is_complete(), "{files:?}");
+        known.deleted(1, model[0]);
+        let is_complete = known.group_of(1, files[0]).is_some_and(|one| one.is_complete());
+        assert_eq!(is_complete, !files.contains(&model[0]), "{files:?}");
+    }
+}
+
+#[test]
 fn deepspeed_without_latest_for_an_older_one_is_told_by_its_like() {
     let mut known = new();
     let file = |step, rank| format!("d/global_step{step}/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt");

@@ -63,18 +63,34 @@ const FILES: [&[&str]; 11] = [
     &["params/ocdbt.process_0/d/0af3", "params/manifest.ocdbt", "commit_success.txt"],
 ];
 
-/// Keys by run and step, in the order in which they are written. The runs' steps are the same, or each begins where the one before has ended.
+/// Which steps three runs have.
+#[derive(Clone, Copy, PartialEq)]
+enum How {
+    /// The same.
+    Same,
+    /// Each begins where the one before has ended.
+    After,
+    /// The first has one, the second two.
+    Growing,
+}
+
+/// Keys by run and step, in the order in which they are written.
 fn written(
     name: fn(u64) -> String,
     between: &str,
     step: fn(u64) -> String,
     files: &[&str],
-    is_same: bool,
+    how: How,
 ) -> Vec<(u64, u64, String)> {
     let mut keys = Vec::new();
     for run in 1..=3 {
         for at in 1..=3 {
-            let at = if is_same { at } else { (run - 1) * 3 + at };
+            let at = match how {
+                How::Same => at,
+                How::After => (run - 1) * 3 + at,
+                How::Growing if at > run => continue,
+                How::Growing => at,
+            };
             let folder = format!("x/{}{between}{}", name(run), step(at * 100));
             keys.extend(files.iter().map(|file| (run, at, format!("{folder}/{file}"))));
         }
@@ -126,17 +142,21 @@ fn left(keys: &[(u64, u64, String)]) -> BTreeSet<(u64, u64, String)> {
 #[test]
 fn of_every_run_the_newest_stays_and_no_group_is_of_two() {
     let (mut all, mut cleaned) = (0, 0);
-    for (name, between, step, files, is_same) in RUNS.iter().flat_map(|name| {
+    for (name, between, step, files, how) in RUNS.iter().flat_map(|name| {
         BETWEEN.iter().flat_map(move |between| {
             STEPS.iter().flat_map(move |step| {
                 FILES.iter().flat_map(move |files| {
-                    [true, false].map(|is_same| (*name, *between, *step, *files, is_same))
+                    [How::Same, How::After, How::Growing].map(|how| (*name, *between, *step, *files, how))
                 })
             })
         })
     }) {
-        let keys = written(name, between, step, files, is_same);
+        let keys = written(name, between, step, files, how);
         let first = &keys[0].2;
+        if first.starts_with("x/checkpoint-100/global_step100/") && how == How::Growing {
+            // A run with one step, called as that step is, is a checkpoint of the Trainer of transformers.
+            continue;
+        }
         let mut groups: BTreeMap<&str, BTreeSet<(u64, u64)>> = BTreeMap::new();
         for (run, step, key) in &keys {
             if let Some(prefix) = Checkpoints::prefix_of(key) {
@@ -163,9 +183,6 @@ fn of_every_run_the_newest_stays_and_no_group_is_of_two() {
         assert!(torn.is_empty(), "{torn:?} of {first}");
         all += 1;
         cleaned += usize::from(steps.len() == 3);
-        if steps.len() != 3 && is_same {
-            eprintln!("STAY {} {}", steps.len(), first);
-        }
     }
-    eprintln!("{cleaned} of {all}");
+    assert!(cleaned * 3 > all * 2, "{cleaned} of {all}: what is in no doubt goes");
 }
