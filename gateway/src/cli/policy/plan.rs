@@ -46,7 +46,9 @@ fn table(plan: &PlanPage) -> String {
         for example in &deed.examples {
             // Actions of one rule have one reason.
             let line = format!("{} {}: {}\n", deed.change, example.object, example.reason);
-            text += told.insert(line.clone()).then_some(&*line).unwrap_or_default();
+            if told.insert(line.clone()) {
+                text += &line;
+            }
         }
     }
     if !plan.deeds.is_empty() {
