@@ -62,7 +62,8 @@ pub(super) struct OrderFinder {
     places: u128,
     /// Keys from a while ago, the oldest first.
     keys: VecDeque<String>,
-    groups: [u64; NEXT_MAX],
+    /// The groups that follow those that were begun last, and at which request those were turned to last.
+    groups: [(u64, u32); NEXT_MAX],
     groups_at: usize,
     last_group: u64,
     requests: u32,
@@ -86,7 +87,7 @@ impl OrderFinder {
             next_at: 0,
             places: 0,
             keys: VecDeque::with_capacity(KEYS_MAX),
-            groups: [0; NEXT_MAX],
+            groups: [(0, 0); NEXT_MAX],
             groups_at: 0,
             last_group: 0,
             requests: 0,
@@ -142,6 +143,8 @@ impl OrderFinder {
     fn halve(&mut self) {
         let pairs = self.on.iter_mut().chain(&mut self.before);
         pairs.for_each(|count| *count /= 2);
+        let gone = self.requests - self.requests / 2;
+        self.groups.iter_mut().for_each(|(_, at)| *at = at.saturating_sub(gone));
         for count in [
             &mut self.requests,
             &mut self.ahead,
@@ -177,16 +180,26 @@ impl OrderFinder {
             return;
         }
         self.last_group = group;
-        let is_open = self.groups.contains(&name.group_place(1));
-        if is_open {
+        if self.is_open(name.group_place(1)) {
             return;
         }
-        if self.groups != [0; NEXT_MAX] {
+        if self.groups != [(0, 0); NEXT_MAX] {
             self.jumps += 1;
-            self.next_groups += u32::from(self.groups.contains(&group));
+            // Among all that were begun before it is for every second one by chance.
+            self.next_groups += u32::from(self.groups[self.groups_at].0 == group);
         }
         self.groups_at = (self.groups_at + 1) % NEXT_MAX;
-        self.groups[self.groups_at] = name.group_place(1);
+        self.groups[self.groups_at] = (name.group_place(1), self.requests);
+    }
+
+    /// Whether the group before the one that begins with `next` is being read, by one of several that read in turns; what was read a pass ago is not.
+    fn is_open(&mut self, next: u64) -> bool {
+        let since = self.requests.saturating_sub(NEXT_MAX as u32);
+        let Some(open) = self.groups.iter_mut().find(|(begun, at)| *begun == next && *at >= since) else {
+            return false;
+        };
+        open.1 = self.requests;
+        true
     }
 
     /// About how many places there are, as far as they are few: linear counting, as of callers and keys.

@@ -84,15 +84,19 @@ fn shards_of_a_small_dataset_stay_shards() {
                 let names: [&dyn Fn(usize, usize) -> Request; 3] = [&by_key, &in_folders, &in_parts];
                 // Of a few large objects two in a row are often neighbours.
                 let told = if shards < 20 { 2 } else { 3 };
-                for (at, name) in names.into_iter().enumerate().take(told) {
+                // And long runs of numbers, without anything that says where a shard begins, are in order for most of the time.
+                let untold = usize::from(samples > 20);
+                for (at, name) in names.into_iter().enumerate().take(told).skip(untold) {
                     let passes = (0..6).map(|_| {
                         let shard = |shard| (0..samples).map(|one| name(shard, one)).collect();
                         let order = shuffled(shards, &mut random).into_iter().map(shard).collect();
                         by_workers(workers, order, &mut random)
                     });
                     let said = orders(passes);
+                    // And the first passes over a few shards are.
+                    let from = if shards < 8 { 3 } else { 1 };
                     assert!(
-                        said[1..].iter().all(|order| *order == Some(Order::ShardShuffled)),
+                        said[from..].iter().all(|order| *order == Some(Order::ShardShuffled)),
                         "{shards} of {samples} by {workers}, {at}, {seed}: {said:?}"
                     );
                 }
