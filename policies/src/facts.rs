@@ -119,8 +119,11 @@ impl<'a> AccessFacts<'a> {
             self.set.map_or_else(|| engine.pattern(seen, now_us), |set| set.pattern(engine, seen, now_us));
         match pattern {
             Some(Pattern::Epochs(Order::Sequential)) => AccessPattern::Sequential,
-            Some(Pattern::Epochs(Order::Shuffled)) => AccessPattern::Shuffled,
-            Some(Pattern::Epochs(Order::ShardShuffled)) => AccessPattern::ShardShuffled,
+            // A shard that is read with one request is in order within it, too.
+            Some(Pattern::Epochs(Order::Shuffled)) if self.file_type != FileType::Shard => {
+                AccessPattern::Shuffled
+            }
+            Some(Pattern::Epochs(Order::Shuffled | Order::ShardShuffled)) => AccessPattern::ShardShuffled,
             Some(Pattern::Epochs(Order::Ranged)) => AccessPattern::Ranged,
             Some(Pattern::OnePass) => AccessPattern::OnePass,
             Some(Pattern::Skewed) => self.pattern_without_order(),

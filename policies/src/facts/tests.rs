@@ -201,6 +201,14 @@ fn each_pattern_is_told_of_what_is_read_so() {
 }
 
 #[test]
+fn shards_are_in_order_within_even_when_each_is_read_with_one_request() {
+    let mut bench = Bench::new();
+    let shards = (0..3).flat_map(|epoch| shuffled(200, epoch));
+    let said = shards.map(|shard| bench.read(&format!("set/{shard:05}.tar"))).last().unwrap();
+    assert_eq!(said, AccessPattern::ShardShuffled.name());
+}
+
+#[test]
 fn nothing_is_in_the_language_that_is_never_told() {
     let told = told();
     for row in PROPERTIES {
