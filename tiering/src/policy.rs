@@ -2,11 +2,13 @@
 //!
 //! Who reads a block of a bound bucket asks first ([`Reading`]): it is kept, or it passes by. What the engine evicts is let go of soon after, by a task
 //! ([`room`]). Always: a block is here when the engine says that it is kept, and no other is for long; where a decision and what was done part ways - a
-//! fetch failed, the disk is full, two readers met - the engine hears of it. Reads of native buckets teach it, too: it keeps nothing of those.
+//! fetch failed, the disk is full, two readers met - the engine hears of it. Reads of native buckets teach it, too: it keeps nothing of those, and hears of
+//! some at a time ([`heard`]).
 //!
 //! When power fails it begins anew with the blocks that are here ([`Keeper::start`]), and learns.
 
 mod ahead;
+mod heard;
 mod held;
 mod reading;
 mod recorder;
@@ -17,6 +19,7 @@ pub use recorder::{Piece, Recorded, Sink};
 
 use crate::copies::{Copies, Lost, PinnedCopies};
 use ahead::Expected;
+use heard::{Heard, Reads, Taken};
 use held::Held;
 use mlgw_common::ids::BucketId;
 use mlgw_common::limits::COPY_BLOCK_BYTES;
@@ -26,7 +29,7 @@ use mlgw_policies::language::{Facts, NoFacts, Program};
 use mlgw_policies::learning::{Evidence, Learner, Lesson};
 use mlgw_policies::workloads::Identity;
 use mlgw_policies::{Access, BLOCK_ID_SEED, Caller, Decider, Op, Rank, touched};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use recorder::Recorder;
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,6 +45,8 @@ pub struct Keeper {
 struct Inner {
     /// Asked for a microsecond at a time, never across anything slow. Lists of copies may be locked by who locks this, never the other way round.
     state: Mutex<State>,
+    /// Reads that it was not told of yet: whoever asks it tells it first.
+    heard: Heard,
     /// There is something to let go of.
     wake: Notify,
     /// When this process began to count, and milliseconds from 1970 to then.
@@ -63,6 +68,8 @@ struct State {
     metrics: PolicyMetrics,
     /// The time of the last access: that of the next is no earlier.
     last_us: u64,
+    /// Room for reads that waited.
+    heard: Reads,
 }
 
 /// What the engine has said, and what it holds.
@@ -150,9 +157,10 @@ impl Keeper {
             began_ms: started_ms,
             metrics: PolicyMetrics::default(),
             last_us: 0,
+            heard: Reads::default(),
         };
-        let (state, wake, began) = (Mutex::new(state), Notify::new(), Instant::now());
-        Self { inner: Arc::new(Inner { state, wake, began, started_ms }) }
+        let (state, heard, wake, began) = (Mutex::new(state), Heard::new(), Notify::new(), Instant::now());
+        Self { inner: Arc::new(Inner { state, heard, wake, began, started_ms }) }
     }
 
     /// Who keeps books for `CopiesOptions::lost`.
@@ -173,7 +181,7 @@ impl Keeper {
     pub fn reading(&self, request: &Request<'_>, range: &Range<u64>) -> (Reading, Vec<Next>) {
         let (said, next) = self.with(|state, now_us| {
             let access = request.access(now_us, range.clone());
-            let seen = state.observe(request, &access);
+            let seen = state.observe(&access, request.asking.identity);
             let ruling = state.decider.rule(seen, &access, request.asking.about);
             let rank = state.rank(seen, request, &access);
             ((seen, ruling, rank), state.next(seen, &access, ruling.prefetch))
@@ -183,16 +191,24 @@ impl Keeper {
 
     /// Something happened that asks for no decision about copies: a read of what is ours, a write, a deletion. Says where rules have the read wait.
     pub fn note(&self, request: &Request<'_>, range: Range<u64>) -> Option<Rank> {
-        self.with(|state, now_us| {
-            let access = request.access(now_us, range);
-            let seen = state.observe(request, &access);
-            if request.op == Op::Read {
-                for number in touched(&access.range, COPY_BLOCK_BYTES).take(FOLLOWED_MAX) {
-                    state.decider.engine.follow(seen, &access, number as u32);
-                }
+        let heard = &self.inner.heard;
+        match heard.take(request, self.inner.since_us(), &range) {
+            Taken::Waits => return None,
+            Taken::Enough => {
+                drop(self.state());
+                return None;
             }
+            Taken::No => {}
+        }
+        let rank = self.with(|state, now_us| {
+            let access = request.access(now_us, range);
+            let seen = state.learn(&access, request.asking.identity);
             state.rank(seen, request, &access)
-        })
+        });
+        if request.op == Op::Read && !request.asking.may_wait {
+            heard.know(request.asking.caller.family, (request.asking.identity)());
+        }
+        rank
     }
 
     /// From now on the rules are in force that come this way, as soon as they come. Called within a tokio runtime.
@@ -215,7 +231,7 @@ impl Keeper {
 
     /// From now on accesses are recorded, in files of about so many bytes. Says whether it is so: one recording is made at a time.
     pub fn record(&self, file_bytes_max: u64, sink: Sink) -> bool {
-        let mut state = self.inner.state.lock();
+        let mut state = self.state();
         let is_free = state.recorder.is_none();
         if is_free {
             state.recorder = Some(Recorder::new(state.began_ms, file_bytes_max, sink));
@@ -225,7 +241,7 @@ impl Keeper {
 
     /// Hands on what was recorded so far, and says how much that is; nothing while nothing is recorded.
     pub fn recorded(&self) -> Option<Recorded> {
-        let mut state = self.inner.state.lock();
+        let mut state = self.state();
         let capacity_bytes = state.decider.engine.capacity_bytes();
         let recorder = state.recorder.as_mut()?;
         recorder.flush();
@@ -242,7 +258,7 @@ impl Keeper {
     /// What is to be learnt from what was measured, if anything.
     #[must_use]
     pub fn review(&self, learner: &mut Learner, program: &Program, now_ms: i64) -> Option<Lesson> {
-        let state = self.inner.state.lock();
+        let state = self.state();
         let evidence = Evidence { now_ms, ahead: state.metrics.ahead, outcomes: &state.decider.outcomes };
         learner.review(program, &evidence)
     }
@@ -265,13 +281,13 @@ impl Keeper {
 
     /// From now on accesses are written down for [`Keeper::recall`], in files of about so many bytes.
     pub fn keep_diary(&self, file_bytes_max: u64, sink: Sink) {
-        let mut state = self.inner.state.lock();
+        let mut state = self.state();
         state.diary = Some(Recorder::new(state.began_ms, file_bytes_max, sink));
     }
 
     /// Hands on what was written down so far; says whether pieces were taken as fast as they came.
     pub fn flush_diary(&self) -> bool {
-        let mut state = self.inner.state.lock();
+        let mut state = self.state();
         state.diary.as_mut().is_none_or(|diary| {
             diary.flush();
             !diary.recorded().fell_behind
@@ -298,7 +314,7 @@ impl Keeper {
     /// What it has said and holds.
     #[must_use]
     pub fn metrics(&self) -> PolicyMetrics {
-        let state = self.inner.state.lock();
+        let state = self.state();
         PolicyMetrics {
             kept_bytes: state.decider.engine.kept_bytes(),
             pinned_bytes: state.decider.engine.pinned_bytes(),
@@ -336,33 +352,52 @@ impl Keeper {
 
     /// Has `ask` with the engine, and sees to what it evicts.
     fn with<T>(&self, ask: impl FnOnce(&mut State, u64) -> T) -> T {
-        let mut state = self.inner.state.lock();
-        let now_us = self.inner.now_us(&state);
-        state.last_us = now_us;
+        let mut state = self.state();
+        let now_us = state.time_us(self.inner.started_ms, self.inner.since_us());
         let answer = ask(&mut state, now_us);
-        let before = state.evicted.len();
-        let State { decider, evicted, metrics, recorder, .. } = &mut *state;
-        evicted.extend(decider.take_evicted());
-        if let Some(recorder) = recorder {
-            evicted[before..].iter().for_each(|id| recorder.decided().evicted(*id));
-        }
-        metrics.evicted += (evicted.len() - before) as u64;
-        if !evicted.is_empty() {
-            self.inner.wake.notify_one();
-        }
+        self.inner.settle(&mut state);
         answer
+    }
+
+    /// The engine, which has heard of all there was.
+    fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.inner.state.lock();
+        let mut reads = std::mem::take(&mut state.heard);
+        self.inner.heard.drain(&mut reads);
+        if !reads.is_empty() {
+            self.inner.tell(&mut state, &reads);
+            reads.clear();
+        }
+        state.heard = reads;
+        state
     }
 }
 
 impl State {
-    fn observe(&mut self, request: &Request<'_>, access: &Access<'_>) -> Seen {
+    fn observe(&mut self, access: &Access<'_>, identity: impl FnOnce() -> Identity) -> Seen {
         self.metrics.accesses += 1;
-        self.diary.iter().for_each(|diary| diary.bring_near(access));
-        self.decider.bring_near(access);
         for recorder in [&mut self.recorder, &mut self.diary].into_iter().flatten() {
             recorder.note(access);
         }
-        self.decider.observe(access, request.asking.identity)
+        self.decider.observe(access, identity)
+    }
+
+    /// An access of which no copy is kept.
+    fn learn(&mut self, access: &Access<'_>, identity: impl FnOnce() -> Identity) -> Seen {
+        let seen = self.observe(access, identity);
+        if access.op == Op::Read {
+            for number in touched(&access.range, COPY_BLOCK_BYTES).take(FOLLOWED_MAX) {
+                self.decider.engine.follow(seen, access, number as u32);
+            }
+        }
+        seen
+    }
+
+    /// When something happens that happened so long after this process began to count; no earlier than what was before it.
+    fn time_us(&mut self, started_ms: u64, since_us: u64) -> u64 {
+        let before_ms = started_ms.saturating_sub(self.began_ms);
+        self.last_us = before_ms.saturating_mul(1000).saturating_add(since_us).max(self.last_us);
+        self.last_us
     }
 
     /// Where rules have a read wait for a disk.
@@ -384,11 +419,37 @@ impl State {
 }
 
 impl Inner {
-    /// Microseconds since times count, no earlier than the last access.
-    fn now_us(&self, state: &State) -> u64 {
-        let before_ms = self.started_ms.saturating_sub(state.began_ms);
-        let since_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(0);
-        before_ms.saturating_mul(1000).saturating_add(since_us).max(state.last_us)
+    /// Microseconds since this process began to count.
+    fn since_us(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(0)
+    }
+
+    /// Tells the engine of reads that waited. What they need is looked up for all of them before the first is told: so looks wait for memory together.
+    fn tell(&self, state: &mut State, reads: &Reads) {
+        for access in reads.all() {
+            state.diary.iter().for_each(|diary| diary.bring_near(&access));
+            state.decider.bring_near(&access);
+        }
+        for read in reads.all() {
+            let at_us = state.time_us(self.started_ms, read.at_us);
+            let family = read.caller.family;
+            state.learn(&Access { at_us, ..read }, || self.heard.identity(family));
+            self.settle(state);
+        }
+    }
+
+    /// What the engine has evicted is to be let go of.
+    fn settle(&self, state: &mut State) {
+        let before = state.evicted.len();
+        let State { decider, evicted, metrics, recorder, .. } = state;
+        evicted.extend(decider.take_evicted());
+        if let Some(recorder) = recorder {
+            evicted[before..].iter().for_each(|id| recorder.decided().evicted(*id));
+        }
+        metrics.evicted += (evicted.len() - before) as u64;
+        if !evicted.is_empty() {
+            self.wake.notify_one();
+        }
     }
 }
 

@@ -20,7 +20,7 @@ pub struct TraceWriter {
     began_ms: u64,
     keys_max: usize,
     book: Book,
-    /// Numbers by the hash of what has them. Of two with one hash the later has the entry, and the other gets a number again.
+    /// Numbers by the hash of what has them. Keys of one hash are one, as blocks are to who decides; callers are compared.
     keys: ByHash,
     callers: ByHash,
     buckets: ByHash,
@@ -125,20 +125,13 @@ impl TraceWriter {
 
     /// Looks up what [`Self::write`] will need of an access, and nothing else, so that it has it near.
     pub fn bring_near(&self, access: &Access<'_>) {
-        black_box(self.key(access, hash_of(access)));
-    }
-
-    /// The number of an access's key, if it has one.
-    fn key(&self, access: &Access<'_>, hash: u64) -> Option<u32> {
-        let book = &self.book;
-        self.keys.get(&hash).copied().filter(|key| {
-            let known = &book.keys[*key as usize];
-            book.buckets[known.bucket as usize] == access.bucket && book.name(known) == access.key
-        })
+        let known = self.keys.get(&hash_of(access)).and_then(|key| self.book.keys.get(*key as usize));
+        black_box(known.map(|known| known.size));
     }
 
     fn numbers(&mut self, access: &Access<'_>, hash: u64) -> Numbers {
-        let (book, key) = (&self.book, self.key(access, hash));
+        // By the hash alone: to compare names would be to wait for memory once more.
+        let (book, key) = (&self.book, self.keys.get(&hash).copied());
         let last = book.callers.get(book.caller as usize).is_some_and(|(last, _)| *last == access.caller);
         let caller = if last { book.caller } else { self.caller(access) };
         let bucket = match key {
