@@ -3,13 +3,16 @@
 //! usage: goals [SEEDS] [FIRST-SEED]     8 seeds from 1 on, unless said otherwise
 
 use mlgw_policies::access::Op;
-use mlgw_policies::engine::{Ahead, Beyond};
+use mlgw_policies::engine::{Ahead, Beyond, Engine, Options};
+use mlgw_policies::rehearse::detection::Detection;
+use mlgw_policies::rehearse::labelled::Traffic;
 use mlgw_policies::rehearse::latency::{self, Setup, Waits};
 use mlgw_policies::rehearse::race::{Race, Racer, Score};
 use mlgw_policies::rehearse::reference::{EpochHazard, Told};
 use mlgw_policies::rehearse::telling::told;
 use mlgw_policies::rehearse::workload::{Order, Profile, Settings, Workload, workload};
 use std::ops::Range;
+use std::time::Instant;
 
 const BLOCK_BYTES: u32 = 8 << 20;
 const SHARES: [f64; 5] = [0.2, 0.35, 0.5, 0.65, 0.8];
@@ -27,6 +30,8 @@ fn main() {
     several_jobs(&seeds);
     planned(&seeds);
     mixes(&seeds);
+    detected(&seeds);
+    costs(&seeds);
     unordered(&seeds);
     ahead(&seeds);
 }
@@ -303,6 +308,55 @@ fn mixes(seeds: &Range<u64>) {
             sums.print_flash(&name);
         }
     }
+}
+
+/// What is read how, as it is told of traffic with labels. Its seeds are ones that nothing was tuned on.
+fn detected(seeds: &Range<u64>) {
+    let found = Detection::of(999 + seeds.start..999 + seeds.end.max(seeds.start + 8));
+    let (mean, (pattern, score)) = found.f1_of_all();
+    let streams = found.told.len();
+    let note = format!("F1 over eight patterns and {streams} streams; the worst is {pattern:?}, {score:.3}");
+    print("g5-patterns", mean, true, 0.95, &note);
+    let note = format!("of an epoch, the median; {:.4} at the ninth decile", found.missed_by(0.9));
+    print("g5-begins-missed", found.missed_by(0.5), false, 0.02, &note);
+}
+
+/// What the engine costs: time on labelled traffic, and memory on many objects.
+fn costs(seeds: &Range<u64>) {
+    let options = |blocks_max| Options {
+        capacity_bytes: 1 << 34,
+        blocks_max,
+        block_bytes: u64::from(BLOCK_BYTES),
+        seed: 0,
+    };
+    let (mut seconds, mut accesses) = (0.0, 0);
+    for seed in seeds.clone() {
+        let made = Traffic::new(seed).generate();
+        let requests: Vec<_> = made.requests.collect();
+        let mut engine = Engine::new(options(1 << 18));
+        let began = Instant::now();
+        for request in &requests {
+            let access = made.scene.access(request);
+            let seen = engine.observe(&access);
+            engine.read(seen, &access, (access.range.start / u64::from(BLOCK_BYTES)) as u32);
+        }
+        seconds += began.elapsed().as_secs_f64();
+        accesses += requests.len();
+    }
+    let note = format!("µs for each of {accesses} accesses, one block each");
+    print("g5-time", seconds * 1e6 / accesses as f64, false, 1.0, &note);
+    const MANY: u32 = 1 << 19;
+    let settings =
+        Settings { seed: seeds.start, objects: Some(MANY), epochs: Some(1), ..Settings::default() };
+    let mut engine = Engine::new(options(2 * MANY as usize));
+    let made = made(Profile::Epochs, &settings);
+    for request in made.requests {
+        let access = made.scene.access(&request);
+        let seen = engine.observe(&access);
+        engine.read(seen, &access, 0);
+    }
+    let bytes = engine.memory_bytes() as f64 / f64::from(MANY);
+    print("g5-memory", bytes, false, 32.0, &format!("bytes for each of {MANY} objects"));
 }
 
 /// No training at all.

@@ -5,6 +5,7 @@
 //! workloads to be learnt from.
 
 pub mod blocks;
+pub mod detection;
 pub mod labelled;
 pub mod latency;
 pub(crate) mod naming;

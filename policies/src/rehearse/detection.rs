@@ -1,0 +1,144 @@
+//! How well the engine tells what is read how: its answers about labelled traffic, beside the labels.
+//!
+//! Each stream is asked about once: after a tenth of its first epoch, or, where only repetition shows it, of its first repeat. Always: what was asked
+//! and answered depends on the seeds alone; only how long it took does not.
+
+use super::labelled::Traffic;
+use super::scene::{Pattern, Request};
+use crate::engine::{Engine, Options, Order, Pattern as Found, Seen};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+const BLOCK_BYTES: u64 = 8 << 20;
+/// By when it has to be told, as a share of an epoch.
+const DUE_SHARE: usize = 10;
+
+/// Those that are told apart.
+const PATTERNS: [Pattern; 8] = [
+    Pattern::Sequential,
+    Pattern::Shuffled,
+    Pattern::ShardShuffled,
+    Pattern::Columnar,
+    Pattern::OnePass,
+    Pattern::Skewed,
+    Pattern::Checkpoint,
+    Pattern::Validation,
+];
+
+fn label(found: Found) -> Pattern {
+    match found {
+        Found::Epochs(Order::Sequential) => Pattern::Sequential,
+        Found::Epochs(Order::Shuffled) => Pattern::Shuffled,
+        Found::Epochs(Order::ShardShuffled) => Pattern::ShardShuffled,
+        Found::Epochs(Order::Ranged) => Pattern::Columnar,
+        Found::OnePass => Pattern::OnePass,
+        Found::Skewed => Pattern::Skewed,
+        Found::Checkpoint => Pattern::Checkpoint,
+        Found::Validation => Pattern::Validation,
+    }
+}
+
+/// What is known of a stream of one traffic.
+#[derive(Default)]
+struct Stream {
+    /// Requests by epoch, and when each began.
+    epochs: BTreeMap<u32, (usize, u64)>,
+    last: Option<(Seen, u64)>,
+}
+
+/// What was told of labelled traffic.
+#[derive(Clone, Debug, Default)]
+pub struct Detection {
+    /// Of each stream what it is and what the engine said when it was due.
+    pub told: Vec<(Pattern, Option<Pattern>)>,
+    /// By how much the begin of each stream's last epoch was missed, as a share of an epoch; the least first.
+    pub missed: Vec<f64>,
+    /// Requests that the engine was told of.
+    pub requests: u64,
+}
+
+impl Detection {
+    /// What the engine finds in the traffic of each of these seeds.
+    #[must_use]
+    pub fn of(seeds: Range<u64>) -> Self {
+        let mut found = Self::default();
+        seeds.for_each(|seed| found.replay(seed));
+        found.missed.sort_by(f64::total_cmp);
+        found
+    }
+
+    /// The F1 score of a pattern: twice what was told rightly, of all that is so and all that was said to be.
+    #[must_use]
+    pub fn f1(&self, pattern: Pattern) -> f64 {
+        let told = |found: &&(Pattern, Option<Pattern>)| found.1 == Some(pattern);
+        let is = self.told.iter().filter(|(truth, _)| *truth == pattern);
+        let (all, right) = (is.clone().count(), is.filter(told).count());
+        let said = self.told.iter().filter(told).count();
+        2.0 * right as f64 / (all + said).max(1) as f64
+    }
+
+    /// The mean of the scores of all patterns, and the worst of them.
+    #[must_use]
+    pub fn f1_of_all(&self) -> (f64, (Pattern, f64)) {
+        let scores = PATTERNS.map(|pattern| (pattern, self.f1(pattern)));
+        let mean = scores.iter().map(|(_, score)| score).sum::<f64>() / scores.len() as f64;
+        let worst = scores.into_iter().min_by(|one, other| one.1.total_cmp(&other.1));
+        (mean, worst.unwrap_or((Pattern::Skewed, 0.0)))
+    }
+
+    /// By how much so large a share of the begins was missed at most.
+    #[must_use]
+    pub fn missed_by(&self, share: f64) -> f64 {
+        let at = (self.missed.len() as f64 * share) as usize;
+        self.missed.get(at).copied().unwrap_or(1.0)
+    }
+
+    fn replay(&mut self, seed: u64) {
+        let made = Traffic::new(seed).generate();
+        let requests: Vec<Request> = made.requests.collect();
+        self.requests += requests.len() as u64;
+        let mut whole: BTreeMap<u16, Stream> = BTreeMap::new();
+        for request in &requests {
+            let epochs = &mut whole.entry(request.stream).or_default().epochs;
+            epochs.entry(request.epoch).or_insert((0, request.at_us)).0 += 1;
+        }
+        let options =
+            Options { capacity_bytes: 1 << 34, blocks_max: 1 << 18, block_bytes: BLOCK_BYTES, seed: 0 };
+        let mut engine = Engine::new(options);
+        let mut counts: BTreeMap<(u16, u32), usize> = BTreeMap::new();
+        for request in &requests {
+            let access = made.scene.access(request);
+            let seen = engine.observe(&access);
+            for block in request.range.start / BLOCK_BYTES..=(request.range.end.max(1) - 1) / BLOCK_BYTES {
+                engine.read(seen, &access, block as u32);
+            }
+            let pattern = made.scene.stream(request).pattern;
+            let count = counts.entry((request.stream, request.epoch)).or_default();
+            *count += 1;
+            // What only repetition shows has a tenth of the first repeat.
+            let told_in = u32::from(matches!(pattern, Pattern::Validation | Pattern::Checkpoint));
+            let stream = whole.entry(request.stream).or_default();
+            let due = stream.epochs.get(&told_in).map_or(0, |(requests, _)| (requests / DUE_SHARE).max(1));
+            if request.epoch == told_in && *count == due && pattern != Pattern::OnePass {
+                self.told.push((pattern, engine.pattern(seen, request.at_us).map(label)));
+            }
+            stream.last = Some((seen, request.at_us));
+        }
+        let end_us = requests.last().map_or(0, |request| request.at_us);
+        for (number, stream) in &whole {
+            let Some((seen, _)) = stream.last else { continue };
+            let pattern = made.scene.streams[usize::from(*number)].pattern;
+            if pattern == Pattern::OnePass {
+                // Others have come back by then.
+                self.told
+                    .push((pattern, engine.pattern(seen, end_us + end_us / DUE_SHARE as u64).map(label)));
+            }
+            let is_epochs =
+                matches!(pattern, Pattern::Sequential | Pattern::Shuffled | Pattern::ShardShuffled);
+            let begins: Vec<u64> = stream.epochs.values().map(|(_, begin_us)| *begin_us).collect();
+            if let (true, [.., before, last], Some(passes)) = (is_epochs, &begins[..], engine.passes(seen)) {
+                self.missed.push(passes.began_us.abs_diff(*last) as f64 / (last - before) as f64);
+            }
+        }
+    }
+}
