@@ -21,7 +21,7 @@ use mlgw_common::Timestamp;
 use mlgw_common::limits::{PLAN_OBJECTS_MAX, PLANS_MAX};
 use mlgw_metadata::ReadError;
 use mlgw_policies::at_rest::Note;
-use mlgw_policies::checkpoints::Checkpoints;
+use mlgw_policies::checkpoints::{Checkpoints, GroupId};
 use mlgw_policies::engine::Unread;
 use mlgw_policies::language::{ActionKind, Facts, Program, Property, Word as _};
 use parking_lot::Mutex;
@@ -140,6 +140,8 @@ pub struct SuperfluousInfo {
     pub is_deleted: bool,
     /// How long the deletion would wait.
     pub grace_seconds: u64,
+    /// Why it would not be deleted all the same, by what is known of it now.
+    pub stays: Option<String>,
     /// How many objects it has.
     pub files: u64,
     /// Their bytes.
@@ -347,7 +349,8 @@ impl Admin {
     /// The checkpoints that the other policy would let go, and the running one does not in this way.
     fn superfluous(&self, running: Vec<Spare>, other: Vec<Spare>) -> Vec<SuperfluousInfo> {
         let names = self.bucket_names();
-        let told = |Spare { is_deleted, of, .. }: Spare| SuperfluousInfo {
+        let told = |Spare { is_deleted, id, of, .. }: Spare| SuperfluousInfo {
+            stays: is_deleted.then(|| self.must_stay(id)).flatten(),
             objects: format!("s3://{}/{}", names.get(&of.bucket).map_or("", String::as_str), of.prefix),
             rule: of.rule,
             is_deleted,
@@ -358,6 +361,12 @@ impl Admin {
         let way = |one: &SuperfluousInfo| (one.objects.clone(), one.is_deleted, one.grace_seconds);
         let now: BTreeSet<_> = running.into_iter().map(|one| way(&told(one))).collect();
         other.into_iter().map(told).filter(|one| !now.contains(&way(one))).collect()
+    }
+
+    /// One at a time: whoever reads waits while the engine is asked.
+    fn must_stay(&self, id: GroupId) -> Option<String> {
+        let why = self.keeper.ask(|decider, _| decider.checkpoints.must_stay(id))?;
+        Some(why.why().to_owned())
     }
 
     /// What rules ask for that no server can do that is set up so.

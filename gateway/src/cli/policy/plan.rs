@@ -73,14 +73,17 @@ fn table(plan: &PlanPage) -> String {
     }
     for one in &plan.superfluous {
         let (files, size, rule) = (one.files, ByteSize(one.bytes).human(), &one.rule);
-        let then = match (one.is_deleted, Duration::from_secs(one.grace_seconds)) {
-            (true, grace) => {
-                format!("would go down, and be deleted after {}", grace.to_text())
+        let then = match (one.is_deleted, &one.stays) {
+            (true, None) => {
+                let grace = Duration::from_secs(one.grace_seconds);
+                format!(", and be deleted after {}, because rule {rule} keeps others", grace.to_text())
             }
-            (false, _) => "would go down".to_owned(),
+            (true, Some(why)) => {
+                format!(", because rule {rule} keeps others, and not be deleted: {why}")
+            }
+            (false, _) => format!(", because rule {rule} keeps others"),
         };
-        text +=
-            &format!("{} ({files} objects, {size}) {then}, because rule {rule} keeps others.\n", one.objects);
+        text += &format!("{} ({files} objects, {size}) would go down{then}.\n", one.objects);
     }
     for one in &plan.impossible {
         text += &format!("{one}\n");

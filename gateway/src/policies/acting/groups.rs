@@ -6,7 +6,7 @@
 use crate::policies::facts::KnownObject;
 use mlgw_metadata::schema::Bucket;
 use mlgw_policies::at_rest::{Area, Areas, By, Claim, Superfluous};
-use mlgw_policies::checkpoints::{Checkpoints, Generation, Keep, Limits, SeriesId, Standing};
+use mlgw_policies::checkpoints::{Checkpoints, Generation, GroupId, Keep, Limits, SeriesId, Standing};
 use mlgw_policies::language::{
     Fact, Facts, FileType, Layer, Program, Property, Retain, Setting, Target, Wish, Word as _,
 };
@@ -137,6 +137,7 @@ pub(crate) struct Spare {
     /// Whether it is to be deleted.
     pub(crate) is_deleted: bool,
     /// Which.
+    pub(crate) id: GroupId,
     pub(crate) of: Superfluous,
 }
 
@@ -251,7 +252,7 @@ impl Retained {
         is_over: &dyn Fn(u64, &str, &By) -> bool,
     ) -> Vec<Superfluous> {
         let mut doomed = Vec::new();
-        for Spare { by, is_deleted, of } in self.spare(own, &Wide { areas, is_over }) {
+        for Spare { by, is_deleted, of, .. } in self.spare(own, &Wide { areas, is_over }) {
             let area = Area::Checkpoint(of.bucket, of.prefix.as_str().into());
             let down = Wish::Spill { upstream: false, after: std::time::Duration::ZERO };
             for wish in [Wish::Unpin, down] {
@@ -290,7 +291,7 @@ impl Retained {
                     files: one.files.into(),
                     bytes: one.bytes,
                 };
-                spare.push(Spare { by: by.clone(), is_deleted: retain.delete && *by_person, of });
+                spare.push(Spare { by: by.clone(), is_deleted: retain.delete && *by_person, id, of });
             }
         }
         spare
