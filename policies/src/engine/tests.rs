@@ -6,4 +6,5 @@ mod found;
 pub(super) mod kept;
 mod orders;
 mod recent;
+mod released;
 mod same;
