@@ -349,8 +349,8 @@ impl Admin {
     /// The checkpoints that the other policy would let go, and the running one does not in this way.
     fn superfluous(&self, running: Vec<Spare>, other: Vec<Spare>) -> Vec<SuperfluousInfo> {
         let names = self.bucket_names();
-        let told = |Spare { is_deleted, id, of, .. }: Spare| SuperfluousInfo {
-            stays: is_deleted.then(|| self.must_stay(id)).flatten(),
+        let told = |Spare { is_deleted, of, .. }: Spare| SuperfluousInfo {
+            stays: None,
             objects: format!("s3://{}/{}", names.get(&of.bucket).map_or("", String::as_str), of.prefix),
             rule: of.rule,
             is_deleted,
@@ -360,7 +360,13 @@ impl Admin {
         };
         let way = |one: &SuperfluousInfo| (one.objects.clone(), one.is_deleted, one.grace_seconds);
         let now: BTreeSet<_> = running.into_iter().map(|one| way(&told(one))).collect();
-        other.into_iter().map(told).filter(|one| !now.contains(&way(one))).collect()
+        let new =
+            other.into_iter().map(|one| (one.id, told(one))).filter(|(_, one)| !now.contains(&way(one)));
+        let stays = |(id, one): (_, SuperfluousInfo)| {
+            let stays = if one.is_deleted { self.must_stay(id) } else { None };
+            SuperfluousInfo { stays, ..one }
+        };
+        new.map(stays).collect()
     }
 
     /// One at a time: whoever reads waits while the engine is asked.

@@ -4,7 +4,7 @@ use super::book::Book;
 use super::event::{ANEW, Numbers, encode};
 use super::{BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, EVENT_BYTES_MAX, KEY_BYTES_MAX, KEYS_MAX, MAGIC, VERSION};
 use crate::access::Access;
-use crate::block::{Hashed, block_id};
+use crate::block::{BLOCK_ID_SEED, Hashed, block_id};
 use crate::rehearse::naming;
 use mlgw_common::checksum::crc32c;
 use std::collections::HashMap;
@@ -157,5 +157,5 @@ impl TraceWriter {
 
 /// What the number of an access's key is found by.
 fn hash_of(access: &Access<'_>) -> u64 {
-    block_id(0, access.bucket, access.key, 0)
+    block_id(BLOCK_ID_SEED, access.bucket, access.key, 0)
 }
