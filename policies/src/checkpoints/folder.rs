@@ -21,6 +21,8 @@ const OF_PARTS: [&str; 10] =
 /// Folders in which numbered ones are runs; and those in which they are with files of DCP, while Orbax calls nothing by a number but steps.
 const OF_RUNS: [&str; 11] =
     ["seed", "seeds", "fold", "folds", "trial", "trials", "runs", "exps", "experiments", "jobs", "versions"];
+/// A number of more digits is no step's when another one is in its folder.
+const NESTED_DIGITS_MAX: usize = 6;
 const OF_RUNS_OR_STEPS: [&str; 4] = ["run", "exp", "experiment", "job"];
 
 /// What the folders of a key say.
@@ -49,6 +51,8 @@ pub(super) struct Folder {
     /// What is in it is a checkpoint's, by the folder's name or by that of the file.
     is_evident: bool,
     is_ep: bool,
+    /// It is called by a number, and so is a folder around it: either may be the step's.
+    pub(super) is_nested: bool,
 }
 
 impl Folder {
@@ -102,6 +106,7 @@ fn called_like_a_step(key: &str, name_at: usize, (at, end): (usize, usize), abov
             is_orbax: !is_dcp,
             is_evident: true,
             is_ep: false,
+            is_nested: false,
         });
     }
     let step = step_of(folder, &NOT_OF_FOLDERS)?;
@@ -109,7 +114,16 @@ fn called_like_a_step(key: &str, name_at: usize, (at, end): (usize, usize), abov
     // A number in the name of a model is its size, and may be anything's that is not known to be a checkpoint's.
     let is_evident = step.is_strong || is_dcp || is_orbax || is_of_checkpoint(name);
     let is_ep = step.is_ep && !step.is_strong;
-    Some(Folder { at, end, step: Some(step.value), is_number: false, is_orbax, is_evident, is_ep })
+    Some(Folder {
+        at,
+        end,
+        step: Some(step.value),
+        is_number: false,
+        is_orbax,
+        is_evident,
+        is_ep,
+        is_nested: false,
+    })
 }
 
 /// Whether a folder that is called by a number only is a step's, and the step where there is no doubt.
@@ -139,6 +153,9 @@ fn within(key: &str, outer: Folder, inner: Folder) -> Folder {
     } else {
         inner.is_ep
     };
+    // Ids of jobs are longer than numbers of steps are.
+    let is_nested = inner.is_number && outer.end - outer.at <= NESTED_DIGITS_MAX + 1;
+    let inner = Folder { is_nested, ..inner };
     if is_doubtful { inner.in_doubt() } else { inner }
 }
 

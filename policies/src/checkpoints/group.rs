@@ -77,6 +77,8 @@ pub(super) struct Group {
     is_again: bool,
     /// A file of it had the name of another step: it may be a run, and no checkpoint.
     pub(super) holds_steps: bool,
+    /// Its name, or that of a file of it, may tell runs or parts apart.
+    pub(super) in_doubt: bool,
 }
 
 impl Group {
@@ -108,6 +110,7 @@ impl Group {
             is_torn: false,
             is_again: false,
             holds_steps: false,
+            in_doubt: false,
         }
     }
 
@@ -132,6 +135,7 @@ impl Group {
         self.last_us = self.last_us.max(at_us);
         self.wants_last |= place.wants_last;
         self.holds_steps |= place.holds_steps;
+        self.in_doubt |= place.in_doubt;
         if place.wants_last {
             // What is in a step's folder says more than what the folder is called.
             self.layout = place.layout;

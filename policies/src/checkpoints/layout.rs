@@ -5,7 +5,9 @@
 //! writes did. Always: of a name that may be that of a run as well as that of a checkpoint, nothing is said that lets it be deleted.
 
 use super::folder::{self, Folder, Folders};
-use super::step::{Step, has_number, shape, step_of, without_version};
+use super::step::{
+    NOT_OF_FOLDERS, Step, has_no_other_words, has_number, shape, step_of, tells_steps_only, without_version,
+};
 use crate::language::ModelFileKind;
 
 /// Who writes such groups.
@@ -87,6 +89,8 @@ pub(super) struct Place<'k> {
     pub(super) wants_last: bool,
     /// Whether what follows the prefix names another step: then the group may be a run and no checkpoint.
     pub(super) holds_steps: bool,
+    /// Whether its name may tell runs or parts apart, not only steps.
+    pub(super) in_doubt: bool,
 }
 
 /// How files that hold tensors end.
@@ -159,7 +163,21 @@ fn in_folder<'k>(key: &'k str, name_at: usize, folder: &Folder) -> Place<'k> {
         role,
         wants_last: layout == Layout::Orbax || is_dcp,
         holds_steps: holds_steps(rest, name, folder, layout),
+        in_doubt: folder.is_nested || (!folder.is_number && may_be_run(own, layout)),
     }
+}
+
+/// `iter9` may be a round of trainings, and no step.
+const ROUNDS_MAX: u64 = 10;
+
+/// Whether the name of a step's folder may be that of a run: `task-1-step-100`, and of files that nothing says more of, `iter1-sft` and `iter2`.
+fn may_be_run(folder: &str, layout: Layout) -> bool {
+    let Some(step) = step_of(folder, &NOT_OF_FOLDERS) else { return true };
+    // Few write checkpoints at the second and the third step, but trainings have rounds.
+    let is_round =
+        !step.is_strong && step.value < ROUNDS_MAX && !folder.to_ascii_lowercase().contains("epoch");
+    let is_plain = layout == Layout::Plain;
+    !tells_steps_only(folder) || (is_plain && (is_round || !has_no_other_words(&folder[step.end..])))
 }
 
 /// Whether what lies in a step's folder names a step for its part, other than that one.
@@ -219,6 +237,7 @@ fn of_name(key: &str, name_at: usize) -> Option<Place<'_>> {
         role,
         wants_last,
         holds_steps: false,
+        in_doubt: false,
     };
     if is_of_dcp(name) {
         return Some(whole(name_at, Layout::Dcp, role_in_folder(name), true));
@@ -228,6 +247,7 @@ fn of_name(key: &str, name_at: usize) -> Option<Place<'_>> {
         let mut place = whole(at, Layout::TensorFlow, role, true);
         if let Some(step) = step_of(&name[..stem], &[]) {
             place.step = Some(step.value);
+            place.in_doubt = !tells_steps_only(&name[..stem]);
             place.series = format!("{folder}{}", shape(&name[..stem]));
         }
         return Some(place);
@@ -271,6 +291,7 @@ fn numbered<'k>(key: &'k str, name_at: usize, ending: &str, step: Step) -> Place
         role: if is_whole { Role::Whole } else { Role::Part },
         wants_last: false,
         holds_steps: false,
+        in_doubt: !tells_steps_only(&stem),
     }
 }
 

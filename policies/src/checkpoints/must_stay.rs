@@ -6,7 +6,9 @@
 
 use super::group::Group;
 use super::layout::Layout;
+use super::step::shape;
 use super::{Checkpoints, GroupId, Series, order};
+use std::collections::BTreeSet;
 
 /// Of a run's newer checkpoints one has at least this share of the bytes.
 const BYTES_SHARE: f64 = 0.9;
@@ -20,6 +22,8 @@ pub enum MustStay {
     SameStep,
     /// Other checkpoints are in its folder, or files or folders that are called like other steps.
     HoldsSteps,
+    /// Its name may tell runs apart, or parts of one checkpoint.
+    InDoubt,
     /// It is in the folder of another one.
     InAnother,
     /// No newer one of its run is whole beyond doubt, with as many files and bytes.
@@ -33,6 +37,9 @@ impl MustStay {
         match self {
             Self::Unknown => "it is not known any more",
             Self::SameStep => "another of its run has the same step, as files of ranks or of two runs have",
+            Self::InDoubt => {
+                "its name has numbers or words that may tell runs or parts apart, not only steps"
+            }
             Self::HoldsSteps => "it holds steps of its own, as the folder of a run does",
             Self::InAnother => "it is in the folder of another checkpoint and may be a part of that",
             Self::NoneBetter => "no newer one of its run is certainly whole and has as many files and bytes",
@@ -44,36 +51,60 @@ impl Checkpoints {
     /// Why the files of a checkpoint are not to be deleted; nothing if they may be.
     #[must_use]
     pub fn must_stay(&self, id: GroupId) -> Option<MustStay> {
-        let Some(series) = self.series.get(&id.series) else { return Some(MustStay::Unknown) };
-        let Some(group) = series.find(id) else { return Some(MustStay::Unknown) };
-        let bucket = series.bucket;
-        let mut others = series.groups.values().filter(|other| other.serial != group.serial);
-        if group.step.is_some() && others.clone().any(|other| other.step == group.step) {
-            return Some(MustStay::SameStep);
+        self.better(id).err()
+    }
+
+    /// The newer one of its run for which the files of a checkpoint may be deleted.
+    ///
+    /// # Errors
+    /// Why they may not.
+    pub fn better(&self, id: GroupId) -> Result<GroupId, MustStay> {
+        let series = self.series.get(&id.series).ok_or(MustStay::Unknown)?;
+        let group = series.find(id).ok_or(MustStay::Unknown)?;
+        let others = || series.groups.values().filter(|other| other.serial != group.serial);
+        if group.step.is_some() && others().any(|other| other.step == group.step) {
+            return Err(MustStay::SameStep);
         }
-        let is_here = |series: &&Series| series.bucket == bucket;
-        if group.holds_steps || self.series.values().filter(is_here).any(|series| holds(group, series)) {
-            return Some(MustStay::HoldsSteps);
+        let in_bucket = || self.series.values().filter(|other| other.bucket == series.bucket);
+        // What is so of one of them may be so of all.
+        if series.groups.values().any(|one| one.holds_steps) || in_bucket().any(|other| holds(series, other))
+        {
+            return Err(MustStay::HoldsSteps);
         }
         let may_be_part = matches!(group.layout, Layout::Dcp | Layout::Plain);
-        if may_be_part && self.series.values().filter(is_here).any(|series| is_in(group, series)) {
-            return Some(MustStay::InAnother);
+        if may_be_part && in_bucket().any(|other| is_in(group, other)) {
+            return Err(MustStay::InAnother);
         }
-        let is_better = |other: &Group| {
+        if group.in_doubt {
+            return Err(MustStay::InDoubt);
+        }
+        let is_better = |other: &&Group| {
             order(other) > order(group)
                 && other.is_certain(&series.habits)
                 && other.files >= group.files
                 && other.bytes as f64 >= group.bytes as f64 * BYTES_SHARE
+                && (group.layout != Layout::Plain || has_all(other, group))
         };
-        (!others.any(is_better)).then_some(MustStay::NoneBetter)
+        let better = others().find(is_better).ok_or(MustStay::NoneBetter)?;
+        Ok(GroupId { series: id.series, serial: better.serial })
     }
 }
 
-/// Whether a checkpoint of this run, and not that group, has the group's prefix or is in the folder that this is.
-fn holds(group: &Group, series: &Series) -> bool {
-    let (prefix, parent) = (&*group.prefix, series.parent());
-    let is_other = |other: &Group| other.serial != group.serial;
-    prefix.ends_with('/') && (parent.starts_with(prefix) || series.groups.get(prefix).is_some_and(is_other))
+/// Whether a checkpoint has files that are called as those of another are, but for steps.
+fn has_all(one: &Group, other: &Group) -> bool {
+    let shapes =
+        |group: &Group| Some(group.names()?.keys().map(|rest| shape(rest)).collect::<BTreeSet<String>>());
+    matches!((shapes(one), shapes(other)), (Some(one), Some(other)) if one.is_superset(&other))
+}
+
+/// Whether a checkpoint of one run holds some of another.
+fn holds(series: &Series, other: &Series) -> bool {
+    let is_same = std::ptr::eq(series, other);
+    let inner = other.parent().strip_prefix(series.parent());
+    let folder = inner.and_then(|rest| Some(&other.parent()[..=series.parent_length + rest.find('/')?]));
+    folder.is_some_and(|folder| series.groups.contains_key(folder))
+        || (!is_same
+            && series.groups.keys().any(|prefix| prefix.ends_with('/') && other.groups.contains_key(prefix)))
 }
 
 /// Whether the group is in the folder of a step of this run.
@@ -160,5 +191,72 @@ mod tests {
         assert_eq!(of(&known(&ranks), ranks[0].0), None);
         let beside = known(&[&ranks[..], &[("step-9/model.pt", 9)]].concat());
         assert_eq!(of(&beside, ranks[0].0), Some(MustStay::InAnother));
+    }
+
+    /// Of files that are written in this order the first; each with a shard before it if it is DCP's.
+    fn first_of(keys: &[&str]) -> Option<MustStay> {
+        let shard = |key: &&str| key.ends_with(".metadata").then(|| key.replace(".metadata", "__0_0.distcp"));
+        let written: Vec<_> =
+            keys.iter().flat_map(|key| [shard(key), Some((*key).to_owned())]).flatten().collect();
+        let files: Vec<_> = written.iter().map(|key| (key.as_str(), 9)).collect();
+        of(&known(&files), keys[0])
+    }
+
+    #[test]
+    fn what_may_be_another_run_or_another_part_by_its_name_stays() {
+        let doubt = Some(MustStay::InDoubt);
+        for (keys, why) in [
+            // Numbers of models, tasks, settings and dates.
+            (&["resnet_50_epoch_5.pth", "resnet_101_epoch_9.pth"][..], doubt),
+            (&["learning_rate=0.001-epoch=5.ckpt", "learning_rate=0.01-epoch=9.ckpt"], doubt),
+            (&["task-1-checkpoint-100/model.safetensors", "task-2-checkpoint-200/model.safetensors"], doubt),
+            (&["gemma-2-step-900/.metadata", "gemma-3-step-1000/.metadata"], doubt),
+            (&["20261123_epoch_5.pt", "20261124_epoch_9.pt"], doubt),
+            // What follows the step.
+            (&["m_epoch_5_seed1.pth", "m_epoch_9_seed2.pth"], Some(MustStay::NoneBetter)),
+            (&["m_epoch_5_bert.pth", "m_epoch_9_gpt.pth"], Some(MustStay::NoneBetter)),
+            (&["iter1-sft/model.safetensors", "iter2-rm/model.safetensors"], doubt),
+            (&["iter1/model.safetensors", "iter2/model.safetensors"], doubt),
+            (&["output_step1_llama/model.bin", "output_step2_llama/model.bin"], doubt),
+            // One of several models.
+            (&["final/model_0.pt", "final/model_1.pt"], doubt),
+            (&["final/pytorch_model_1.bin", "final/pytorch_model_2.bin"], doubt),
+            // One of the others is a run.
+            (
+                &["x/ckpt-1/epoch_1.pth", "x/ckpt-2/epoch_1.pth", "x/ckpt-2/epoch_2.pth"],
+                Some(MustStay::HoldsSteps),
+            ),
+            (
+                &[
+                    "iter1/model.safetensors",
+                    "iter2/checkpoint-500/model.safetensors",
+                    "iter2/model.safetensors",
+                ],
+                Some(MustStay::HoldsSteps),
+            ),
+            (&["100/model/0/.metadata", "100/model/1/.metadata"], doubt),
+            // And what is in no doubt goes.
+            (&["m_epoch_5.pth", "m_epoch_9.pth"], None),
+            (&["step_10/model.pt", "step_20/model.pt"], None),
+            (&["epoch_1/model.pt", "epoch_2/model.pt"], None),
+            (&["checkpoint_0/model.pt", "checkpoint_1/model.pt"], None),
+            (&["m_epoch_5_optim.pth", "m_epoch_9_optim.pth"], None),
+            (&["resnet50_epoch_5.pth", "resnet50_epoch_9.pth"], None),
+            (&["model_0004999.pth", "model_0009999.pth"], None),
+            (&["epoch=3-val_loss=0.25.ckpt", "epoch=4-val_loss=0.2.ckpt"], None),
+            (
+                &[
+                    "gpt--val_loss=2.3-step=100-consumed_samples=800.0.ckpt",
+                    "gpt--val_loss=2.1-step=200-consumed_samples=1600.0.ckpt",
+                ],
+                None,
+            ),
+            (&["seed1-step-5/.metadata", "seed1-step-6/.metadata"], None),
+            (&["ep1-ba500/.metadata", "ep2-ba900/.metadata"], None),
+            (&["checkpoint-5/model.safetensors", "checkpoint-6/model.safetensors"], None),
+            (&["4711201/ck/100/.metadata", "4711201/ck/200/.metadata"], None),
+        ] {
+            assert_eq!(first_of(keys), why, "{keys:?}");
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! Steps in names: which number of a name is that of a step, and what a name is called without it.
 //!
 //! Always: of a number that may be a setting, a size, or that of a run or a rank, nothing is taken for a step; two runs whose names differ in such numbers
-//! are not called alike.
+//! are not called alike. Of other numbers it is said whether they are a step's ([`tells_steps_only`]).
+
+use std::ops::Range;
 
 /// A step in a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,37 @@ const SETTINGS: [&str; 13] = [
     "save",
     "logging",
 ];
+/// Words whose numbers say how good a checkpoint is, or how far it is in another way.
+const MEASURES: [&str; 26] = [
+    "val",
+    "valid",
+    "train",
+    "test",
+    "loss",
+    "acc",
+    "accuracy",
+    "score",
+    "metric",
+    "error",
+    "err",
+    "auc",
+    "f1",
+    "map",
+    "iou",
+    "dice",
+    "wer",
+    "cer",
+    "bleu",
+    "ppl",
+    "perplexity",
+    "rmse",
+    "psnr",
+    "samples",
+    "tokens",
+    "consumed",
+];
+/// `model_0004999` is a step's; with fewer digits it may be one of several models.
+const MODEL_DIGITS_MIN: usize = 4;
 /// Words that number other things in names of folders.
 pub(super) const NOT_OF_FOLDERS: [&str; 2] = ["model", "weights"];
 /// Numbers of more digits are dates or hashes.
@@ -116,30 +149,59 @@ pub(super) fn without_version(name: &str) -> String {
 /// A name with `#` for each number, be it a decimal one, but for those that tell runs and ranks apart: of `resnet50`, `7b`, `seed1` or `lr=1e-4`.
 pub(super) fn shape(name: &str) -> String {
     let mut shape = String::with_capacity(name.len());
+    let mut at = 0;
+    while let Some(number) = next_number(name, at) {
+        shape.push_str(&name[at..number.start]);
+        shape.push_str(if is_of_run(name, number.start, number.end) { &name[number.clone()] } else { "#" });
+        at = number.end;
+    }
+    shape + &name[at..]
+}
+
+/// The next number from `from` on, with its decimals and its exponent.
+fn next_number(name: &str, from: usize) -> Option<Range<usize>> {
     let bytes = name.as_bytes();
     let digits = |at: usize| bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let mut at = 0;
-    while at < bytes.len() {
-        let whole = digits(at);
-        if whole == 0 {
-            let length = name[at..].chars().next().map_or(1, char::len_utf8);
-            shape.push_str(&name[at..at + length]);
-            at += length;
-            continue;
-        }
-        let begin = at;
-        at += whole;
-        if bytes.get(at) == Some(&b'.') && digits(at + 1) > 0 {
-            at += 1 + digits(at + 1);
-        }
-        let exponent = usize::from(bytes.get(at) == Some(&b'e'))
-            + usize::from(matches!(bytes.get(at..at + 2), Some(b"e-" | b"e+")));
-        if exponent > 0 && at + exponent < bytes.len() && digits(at + exponent) > 0 {
-            at += exponent + digits(at + exponent);
-        }
-        shape.push_str(if is_of_run(name, begin, at) { &name[begin..at] } else { "#" });
+    let begin = from + bytes[from..].iter().position(u8::is_ascii_digit)?;
+    let mut at = begin + digits(begin);
+    if bytes.get(at) == Some(&b'.') && digits(at + 1) > 0 {
+        at += 1 + digits(at + 1);
     }
-    shape
+    let exponent = usize::from(bytes.get(at) == Some(&b'e'))
+        + usize::from(matches!(bytes.get(at..at + 2), Some(b"e-" | b"e+")));
+    if exponent > 0 && at + exponent < bytes.len() && digits(at + exponent) > 0 {
+        at += exponent + digits(at + exponent);
+    }
+    Some(begin..at)
+}
+
+/// Whether all numbers that [`shape`] takes out of a name are steps, epochs, measures and counts: others may tell one run from another.
+pub(super) fn tells_steps_only(name: &str) -> bool {
+    let mut at = 0;
+    while let Some(number) = next_number(name, at) {
+        at = number.end;
+        let before = name[..number.start].strip_suffix(['=', '-', '_']).unwrap_or(&name[..number.start]);
+        let word = &before[last_word(before)..];
+        let is_number_of_many = NOT_OF_FOLDERS.iter().any(|it| word.eq_ignore_ascii_case(it));
+        let is_told = if is_number_of_many { number.len() >= MODEL_DIGITS_MIN } else { is_of_steps(word) };
+        if !is_told && !is_of_run(name, number.start, number.end) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Whether all words of a text are ones for steps, measures and ranks.
+pub(super) fn has_no_other_words(text: &str) -> bool {
+    let words = text.split(|letter: char| !letter.is_alphabetic()).filter(|word| !word.is_empty());
+    words
+        .into_iter()
+        .all(|word| is_of_steps(word) || RUN_WORDS.iter().any(|it| word.eq_ignore_ascii_case(it)))
+}
+
+fn is_of_steps(word: &str) -> bool {
+    let is = |it: &&str| word.eq_ignore_ascii_case(it);
+    STEP_WORDS.iter().any(|(it, _)| is(it)) || MEASURES.iter().any(is)
 }
 
 /// Whether a name is a number, or has one of three digits or more, that may be a step other than `step`.

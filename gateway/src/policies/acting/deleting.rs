@@ -15,7 +15,7 @@ use mlgw_metadata::Catalogue;
 use mlgw_metadata::command::{Conditions, EtagCondition};
 use mlgw_metadata::schema::{Bucket, BucketState, ObjectVersion};
 use mlgw_policies::at_rest::{Note, Superfluous};
-use mlgw_policies::checkpoints::{Checkpoints, MustStay};
+use mlgw_policies::checkpoints::{Checkpoints, GroupId, MustStay};
 use mlgw_policies::language::{ActionKind, Tier};
 use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
 use std::ops::Bound;
@@ -136,12 +136,14 @@ impl Acting {
         objects: &[(ObjectKey, ObjectVersion)],
     ) -> Option<String> {
         let (first, _) = objects.first()?;
-        let group = walk.own.group_of(bucket.id, first.as_str());
-        let why = group.map_or(Some(MustStay::Unknown), |group| walk.own.must_stay(group.id));
-        match (why, group) {
-            (Some(why), _) => Some(why.why().to_owned()),
-            (None, Some(group)) => pointed_at(&self.admin, bucket, &group, first).await,
-            (None, None) => None,
+        let Some(group) = walk.own.group_of(bucket.id, first.as_str()) else {
+            return Some(MustStay::Unknown.why().to_owned());
+        };
+        match walk.own.better(group.id) {
+            Err(why) => Some(why.why().to_owned()),
+            // It may have gone since the walk saw it.
+            Ok(better) if !self.is_there(walk, bucket, better) => Some(MustStay::NoneBetter.why().to_owned()),
+            Ok(_) => pointed_at(&self.admin, bucket, &group, first).await,
         }
     }
 
@@ -153,10 +155,18 @@ impl Acting {
             .filter(|series| series.bucket == bucket.id)
             .find(|series| walk.own.generations(series.id).iter().any(|one| one.prefix == note.prefix));
         let newest = series.and_then(|series| walk.own.newest_complete(series.id));
-        let Some(newest) = newest.filter(|newest| newest.prefix != note.prefix) else { return false };
-        let Some(mut members) = walk.own.members(newest.id) else { return false };
+        newest
+            .filter(|newest| newest.prefix != note.prefix)
+            .is_some_and(|newest| self.is_there(walk, bucket, newest.id))
+    }
+
+    /// Whether all files of a checkpoint that the walk has found are still there.
+    fn is_there(&self, walk: &Walk, bucket: &Bucket, id: GroupId) -> bool {
+        let (Some(group), Some(mut members)) = (walk.own.group(id), walk.own.members(id)) else {
+            return false;
+        };
         members.all(|(rest, _)| {
-            let key = ObjectKey::new(&format!("{}{rest}", newest.prefix));
+            let key = ObjectKey::new(&format!("{}{rest}", group.prefix));
             let object = key.ok().and_then(|key| self.admin.catalogue.object(bucket.bucket_id(), &key).ok());
             object.flatten().is_some_and(|object| !object.delete_marker)
         })
