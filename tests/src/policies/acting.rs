@@ -356,14 +356,14 @@ fn a_deletion_waits_its_grace_is_called_off_by_a_rollback_and_never_takes_the_ne
     server.stop();
 }
 
-/// `model-1` begins `model-10`, and `model-1.pt` begins what somebody keeps beside it: only its own go with a checkpoint.
+/// `epoch-1` begins `epoch-10`, and `epoch-1.pt` begins what somebody keeps beside it: only its own go with a checkpoint.
 #[test]
 fn a_checkpoint_takes_nothing_along_whose_name_only_begins_like_its_own() {
     let bench = Bench::new();
     let server = begun(&bench);
     let client = server.client();
-    let beside = ["run/model-1.pt.notes", "run/model-1-plot.png", "run/last.txt"];
-    let models = |steps: std::ops::RangeInclusive<u32>| steps.map(|step| format!("run/model-{step}.pt"));
+    let beside = ["run/epoch-1.pt.notes", "run/epoch-1-plot.png", "run/last.txt"];
+    let models = |steps: std::ops::RangeInclusive<u32>| steps.map(|step| format!("run/epoch-{step}.pt"));
     runtime().block_on(async {
         for key in models(1..=12) {
             put(&client, &key, 20_000).await;
