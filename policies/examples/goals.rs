@@ -317,7 +317,8 @@ fn detected(seeds: &Range<u64>) {
     let streams = found.told.len();
     let note = format!("F1 over eight patterns and {streams} streams; the worst is {pattern:?}, {score:.3}");
     print("g5-patterns", mean, true, 0.95, &note);
-    let note = format!("of an epoch, the median; {:.4} at the ninth decile", found.missed_by(0.9));
+    let near = found.missed.partition_point(|missed| *missed <= 0.02) as f64 / found.missed.len() as f64;
+    let note = format!("of an epoch, the median; {near:.3} of begins within .02");
     print("g5-begins-missed", found.missed_by(0.5), false, 0.02, &note);
 }
 
