@@ -2,7 +2,9 @@
 //!
 //! - `acting`: what rules do with objects at rest;
 //! - `compressing`: rules that compress, seen from outside;
+//! - `documented`: each example of the documentation does something;
 //! - `examining`: schema, validate and test;
+//! - `kitchen`: a gateway before an origin, to try policies on;
 //! - `recipes`: each of them does something;
 //! - `rehearsing`: import and simulate;
 //! - `running`: what a server runs, and how that is changed;
@@ -11,7 +13,9 @@
 
 mod acting;
 mod compressing;
+mod documented;
 mod examining;
+mod kitchen;
 mod recipes;
 mod rehearsing;
 mod running;

@@ -1,19 +1,21 @@
 //! What caches would have got on a scenario: ours, those of others, and the best there can be.
 //!
 //! Always: the same simulation gives the same rows. Requests are gone through once for each size of the cache and are not in memory; what is,
-//! is some 100 bytes for each block that they ask for, and who runs it says how many of these there may be.
+//! is some 100 bytes for each block that they ask for, and some 30 more for a second engine; who runs it says how many of these there may be.
 
 use super::RehearsalError;
 use super::scenario::Scenario;
 use super::sizes::CacheSize;
 use clap::ValueEnum;
-use mlgw_policies::Access;
+use mlgw_policies::{Access, Fingerprint};
 use mlgw_policies::language::Program;
 use mlgw_policies::rehearse::race::{Course, Objects, Racer, Runner, Score};
 use mlgw_policies::rehearse::telling::Told;
 use mlgw_policies::rehearse::workload::Order;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
 
 /// What is to be simulated.
@@ -109,6 +111,16 @@ pub fn racers(asked: &[Racer]) -> Vec<Racer> {
     Racer::ALL.into_iter().filter(|racer| asked.is_empty() || asked.contains(racer)).collect()
 }
 
+/// Hears how far a simulation is, and says whether it goes on.
+type Watch<'a> = &'a dyn Fn(Step) -> Result<(), RehearsalError>;
+
+/// What came of a racer with a cache.
+struct Run {
+    score: Score,
+    /// What our engine decided.
+    decided: Option<Fingerprint>,
+}
+
 /// What is replayed, as it is found out before any cache is tried.
 struct Known {
     course: Course,
@@ -119,47 +131,40 @@ struct Known {
 }
 
 impl Simulation {
-    /// Runs it, on this thread and one more. `watch` is asked after each access whether to go on.
+    /// Runs it, on this thread and one more. `watch` is asked on this one, after each access, whether to go on.
     ///
     /// # Errors
     /// See [`RehearsalError`]; those of `watch`.
-    pub fn run(
-        &self,
-        watch: &dyn Fn(Step) -> Result<(), RehearsalError>,
-    ) -> Result<Vec<Simulated>, RehearsalError> {
+    pub fn run(&self, watch: Watch<'_>) -> Result<Vec<Simulated>, RehearsalError> {
         let known = self.look(watch)?;
-        let mut simulated = Vec::new();
-        for cache in &self.caches {
-            let (capacity_bytes, share) = cache.of(known.whole_bytes);
-            let mut decided = None;
-            let run = || {
-                let runner = self.ours(&known, (capacity_bytes, share), watch)?;
-                decided = Some(runner.fingerprint());
-                Ok(runner.score())
-            };
-            for (racer, score) in self.race(&known.course, capacity_bytes, run)? {
-                let decided = decided.filter(|_| racer == Racer::Mlgw && self.scenario.is_trace());
-                simulated.push(Simulated {
-                    profile: self.scenario.name(),
-                    seed: self.scenario.seed(),
-                    cache_fraction: share,
-                    policy: racer.name(),
-                    object_hit_ratio: score.object_hit_ratio(),
-                    byte_hit_ratio: score.byte_hit_ratio(),
-                    upstream_bytes: score.upstream_bytes(),
-                    flash_bytes_written: score.written_bytes,
-                    decisions_hash: decided.map(|decided| format!("{:016x}", decided.hash)),
-                });
-            }
+        let caches: Vec<_> = self.caches.iter().map(|cache| cache.of(known.whole_bytes)).collect();
+        let races = self.race(&known, &caches, watch)?;
+        let rows = caches.iter().zip(&races).flat_map(|((_, share), race)| {
+            race.iter().map(|(racer, run)| self.row(*racer, *share, run))
+        });
+        Ok(rows.collect())
+    }
+
+    fn row(&self, racer: Racer, share: f64, run: &Run) -> Simulated {
+        let decided = run.decided.filter(|_| self.scenario.is_trace());
+        Simulated {
+            profile: self.scenario.name(),
+            seed: self.scenario.seed(),
+            cache_fraction: share,
+            policy: racer.name(),
+            object_hit_ratio: run.score.object_hit_ratio(),
+            byte_hit_ratio: run.score.byte_hit_ratio(),
+            upstream_bytes: run.score.upstream_bytes(),
+            flash_bytes_written: run.score.written_bytes,
+            decisions_hash: decided.map(|decided| format!("{:016x}", decided.hash)),
         }
-        Ok(simulated)
     }
 
     fn counts(&self, epoch: u32) -> bool {
         epoch + 1 >= self.from_epoch
     }
 
-    fn look(&self, watch: &dyn Fn(Step) -> Result<(), RehearsalError>) -> Result<Known, RehearsalError> {
+    fn look(&self, watch: Watch<'_>) -> Result<Known, RehearsalError> {
         let (mut course, mut objects, mut done) = (Course::new(self.block_bytes), Objects::default(), 0);
         let whole_bytes = self.scenario.each(|access, epoch| {
             // Before it is added: the blocks of one object may be more than there are numbers.
@@ -190,8 +195,8 @@ impl Simulation {
         &self,
         known: &Known,
         (capacity_bytes, share): (u64, f64),
-        watch: &dyn Fn(Step) -> Result<(), RehearsalError>,
-    ) -> Result<Runner, RehearsalError> {
+        watch: Watch<'_>,
+    ) -> Result<Run, RehearsalError> {
         let blocks = known.course.blocks();
         let mut runner = match &self.program {
             Some(program) => {
@@ -206,28 +211,60 @@ impl Simulation {
             done += 1;
             watch(Step { share: Some(share), done, of })
         })?;
-        Ok(runner)
+        Ok(Run { score: runner.score(), decided: Some(runner.fingerprint()) })
     }
 
-    /// What each racer reaches: ours as `run` says, the others on the course, meanwhile.
+    /// What each racer reaches with each cache, in the order of both. Runs of our engine are begun one after the other by whichever thread is free, the
+    /// other one having been through all references first: that is about as much as half of our runs.
     fn race(
         &self,
-        course: &Course,
-        capacity_bytes: u64,
-        run: impl FnOnce() -> Result<Score, RehearsalError>,
-    ) -> Result<Vec<(Racer, Score)>, RehearsalError> {
-        thread::scope(|scope| {
-            let others = scope.spawn(|| {
-                let score = |racer: &Racer| Some((*racer, course.score(*racer, capacity_bytes)?));
-                self.racers.iter().filter_map(score).collect::<Vec<_>>()
+        known: &Known,
+        caches: &[(u64, f64)],
+        watch: Watch<'_>,
+    ) -> Result<Vec<Vec<(Racer, Run)>>, RehearsalError> {
+        let (begun, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let asked = if self.racers.contains(&Racer::Mlgw) { caches } else { &[] };
+        let ours = |watch: Watch<'_>| {
+            let mut runs = Vec::new();
+            while let Some((at, cache)) = take(&begun, asked) {
+                runs.push((at, self.ours(known, *cache, watch)?));
+            }
+            Ok::<_, RehearsalError>(runs)
+        };
+        let go_on = || if is_over.load(Relaxed) { Err(RehearsalError::Stopped) } else { Ok(()) };
+        let others = || {
+            let races = caches.iter().map(|(capacity_bytes, _)| {
+                let mut race = Vec::new();
+                for racer in &self.racers {
+                    go_on()?;
+                    let score = known.course.score(*racer, *capacity_bytes);
+                    race.extend(score.map(|score| (*racer, Run { score, decided: None })));
+                }
+                Ok::<_, RehearsalError>(race)
             });
-            let is_asked = self.racers.contains(&Racer::Mlgw);
-            let ours = if is_asked { Some((Racer::Mlgw, run()?)) } else { None };
-            let others =
-                others.join().map_err(|_| RehearsalError::Failed("a reference cache failed".to_owned()))?;
-            Ok(ours.into_iter().chain(others).collect())
+            let races: Vec<_> = races.collect::<Result<_, _>>()?;
+            Ok::<_, RehearsalError>((races, ours(&|_| go_on())?))
+        };
+        thread::scope(|scope| {
+            let beside = scope.spawn(others);
+            let here = ours(watch);
+            is_over.store(here.is_err(), Relaxed);
+            let beside = beside.join();
+            let here = here?;
+            let (mut races, there) =
+                beside.map_err(|_| RehearsalError::Failed("a cache of the rehearsal failed".to_owned()))??;
+            for (at, run) in here.into_iter().chain(there) {
+                races[at].insert(0, (Racer::Mlgw, run));
+            }
+            Ok(races)
         })
     }
+}
+
+/// The next cache that nobody has taken, and its place.
+fn take<'a, T>(begun: &AtomicUsize, all: &'a [T]) -> Option<(usize, &'a T)> {
+    let at = begun.fetch_add(1, Relaxed);
+    all.get(at).map(|one| (at, one))
 }
 
 #[cfg(test)]

@@ -16,11 +16,13 @@ from contextlib import contextmanager, nullcontext
 
 from bench import numbered
 from load.jobs import Job, Reading, epochs, hit_ratio
+from load.keepalive import AnswerError
+from load.streams import in_parallel
 from references import lru, optimum, ratio, told
 from rows.bound import BOUND, Front, fronted
 from rows.multipart import Sender
 from server import growth
-from store import BUCKET
+from store import BUCKET, RequestError
 from units import KIB, MIB
 
 # 20 ms away, with a bandwidth that a few connections fill.
@@ -43,6 +45,10 @@ ZIPF = 0.9
 AHEAD_BYTES = MIB
 PART_BYTES = 8 * MIB
 TURNS = 4
+RANKS = 16
+GENERATIONS = 3
+PINNED_SECONDS_MAX = 60
+CONNECTIONS_OF_CHECKPOINT = 8
 
 
 class Kept:
@@ -104,7 +110,7 @@ def kept(bench, origin, proxy, room, more=None):
 def policy(bench):
     """Each goal with servers of its own before one origin."""
     with fronted(bench, WAY) as (origin, proxy):
-        for goal in (one_job, shared, mixture, read_ahead, checkpoint):
+        for goal in (one_job, shared, mixture, read_ahead, checkpoint, survival):
             goal(bench, origin, proxy)
 
 
@@ -258,3 +264,56 @@ def rate_of(sender):
     begun = time.perf_counter()
     sender.send()
     return sender.parts * len(sender.body) / (time.perf_counter() - begun)
+
+
+def survival(bench, origin, proxy):
+    """G8: what was acknowledged of a checkpoint beside training is there after kill -9 in the same moment, and all of its newest
+    complete group is pinned then."""
+    count = 80 if bench.options.quickly else 300
+    names = origin.fill("objects of one job", numbered("one", count), ONE_BYTES)
+    body = os.urandom(PART_BYTES)
+    with kept(bench, origin, proxy, count * ONE_BYTES / 2, {"policy.look_every": "1s"}) as server:
+        store, written = server.store, {}
+        training = threading.Thread(target=until_it_dies, args=(server, names), daemon=True)
+        training.start()
+        for generation in range(GENERATIONS):
+            # As torch.distributed.checkpoint writes it: the metadata last.
+            prefix = f"/{BUCKET}/run/step-{generation:08d}"
+            shards = {f"{prefix}/__{rank}_0.distcp": body[rank:] for rank in range(RANKS)}
+            for group in (shards, {f"{prefix}/.metadata": body[:KIB]}):
+                in_parallel(lambda one: store.call("PUT", one[0], body=one[1]), group.items(), CONNECTIONS_OF_CHECKPOINT)
+                written |= group
+        store.server.kill()
+        training.join()
+        store.server.start()
+        lost = sum(not is_there(store, path, body) for path, body in written.items())
+        pinned = count_pinned(store, RANKS + 1)
+    note = f"of {len(written)} objects of {GENERATIONS} checkpoints, after kill -9 beside training"
+    bench.report.at_most("policy-g8-lost", lost, "objects", 0, note)
+    bench.report.at_least("policy-g8-pinned", pinned / (RANKS + 1), "of the newest", 1, f"{RANKS + 1} objects")
+
+
+def until_it_dies(server, names):
+    """Trains until the server is killed."""
+    try:
+        server.read(Job("trainer", epochs(names, 1000), connections=2, pause=0.01))
+    except (OSError, AnswerError):
+        pass
+
+
+def is_there(store, path, body):
+    try:
+        return store.call("GET", path)[1] == body
+    except RequestError:
+        return False
+
+
+def count_pinned(store, wanted):
+    """How many objects rules have pinned, once that are as many as should be."""
+    deadline = time.monotonic() + PINNED_SECONDS_MAX
+    while time.monotonic() < deadline:
+        pinned = store.server.metrics().sum("mlgw_policy_actions_total", action="pin", outcome="done")
+        if pinned >= wanted:
+            break
+        time.sleep(1)
+    return pinned

@@ -1,121 +1,14 @@
-//! Each recipe and the first example of the documentation, applied as a person does: something that one of its rules says is seen to happen.
+//! Each recipe, applied as a person does: something that one of its rules says is seen to happen.
 
-use super::acting::{Bench, content, put, save, until};
+use super::acting::{put, save, until};
+use super::kitchen::{BYTES, Kitchen, OWN};
 use crate::content::Content;
-use crate::s3::{Client, whole};
-use crate::server::{Server, Setup, leave_page_cache, runtime};
+use crate::s3::whole;
+use crate::server::{leave_page_cache, runtime};
 use http::Method;
-use serde_json::Value;
-use std::fs;
-use std::path::Path;
 
-/// Our own bucket, one that fronts the bucket of the origin, and that.
-const OWN: &str = "lake";
-const FRONT: &str = "front";
-const THERE: &str = "there";
-const BYTES: usize = 5000;
 /// Reads that had to come from a disk, in the lane of who serves.
 const SERVED_FIRST: &str = "mlgw_queue_wait_seconds_count{queue=\"inference\"}";
-
-/// A gateway before an origin, with a cold tier, that runs one of the recipes.
-struct Kitchen {
-    bench: Bench,
-    origin: Server,
-    server: Server,
-}
-
-impl Kitchen {
-    fn new() -> Self {
-        let bench = Bench::new();
-        let origin = Setup::new(bench.room.path().join("origin")).start();
-        runtime().block_on(origin.client().create_bucket(THERE)).expect("made");
-        let setup = bench.setup.with_upstream("far", origin.s3, THERE, "5s");
-        let bench = Bench { setup, ..bench };
-        let server = bench.setup.start();
-        runtime().block_on(server.client().create_bucket(OWN)).expect("made");
-        bench.say(&["bucket", "bind", FRONT, "--upstream", "far", "--ttl", "1h"]);
-        Self { bench, origin, server }
-    }
-
-    fn with_recipe(name: &str) -> Self {
-        let kitchen = Self::new();
-        kitchen.apply_recipe(name);
-        kitchen
-    }
-
-    fn apply_recipe(&self, name: &str) {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/recipes").join(name);
-        self.apply(&path.with_extension("yaml"));
-    }
-
-    fn apply_text(&self, text: &str) {
-        let path = self.bench.room.path().join("p.yaml");
-        fs::write(&path, text).expect("written");
-        self.apply(&path);
-    }
-
-    fn apply(&self, path: &Path) {
-        self.bench.say(&["policy", "apply", &path.display().to_string()]);
-    }
-
-    fn client(&self) -> Client {
-        self.server.client()
-    }
-
-    /// An object comes to the origin.
-    fn there(&self, key: &str) {
-        let object = whole(content(key, BYTES));
-        runtime().block_on(self.origin.client().put(THERE, key, object)).expect("stored");
-    }
-
-    /// An object comes into our own bucket.
-    fn put_tagged(&self, key: &str, tags: &str) {
-        let headers = [("x-amz-tagging", tags.to_owned())];
-        let body = whole(content(key, BYTES));
-        let path = format!("/{OWN}/{key}");
-        runtime().block_on(self.client().call(Method::PUT, &path, &headers, body)).expect("stored");
-    }
-
-    /// Reads an object of the origin through the gateway, and says whether it was kept here.
-    fn is_hit(&self, key: &str) -> bool {
-        let answer = runtime().block_on(self.client().get(FRONT, key)).expect("read");
-        assert_eq!(answer.body, content(key, BYTES), "{key}");
-        answer.header("x-mlgw-cache").expect("it says so").starts_with("hit; tier=hot")
-    }
-
-    /// Reads an object of the origin for the first time, and says how much is kept by whom.
-    fn kept_by(&self, rule: &str, key: &str) -> u64 {
-        self.there(key);
-        assert!(!self.is_hit(key));
-        self.kept(rule)
-    }
-
-    /// How much was kept because of a rule.
-    fn kept(&self, rule: &str) -> u64 {
-        let told = self.bench.ask(&["policy", "outcomes"]);
-        let rules = told["rules"].as_array().expect("rules").iter();
-        let of_rule = rules.filter(|one| one["rule"] == rule).map(|one| one["kept_bytes"].as_u64());
-        of_rule.map(|kept| kept.expect("bytes")).sum()
-    }
-
-    /// Reads an object of the origin for the first time, and says whether it was decided to keep it.
-    fn is_kept(&self, key: &str) -> bool {
-        self.there(key);
-        let before = self.figure("mlgw_policy_blocks_total{decision=\"keep\"}");
-        assert!(!self.is_hit(key));
-        self.figure("mlgw_policy_blocks_total{decision=\"keep\"}") > before
-    }
-
-    fn figure(&self, name: &str) -> u64 {
-        let metrics = self.bench.say(&["status", "--metrics"]);
-        let line = metrics.lines().find_map(|line| line.strip_prefix(name));
-        line.unwrap_or_else(|| panic!("{name}: {metrics}")).trim().parse().expect("a number")
-    }
-
-    fn pinned(&self, place: &str) -> Value {
-        self.bench.ask(&["policy", "explain", place])["kept"]["pinned"].clone()
-    }
-}
 
 #[test]
 fn pytorch_keeps_the_validation_set() {
@@ -254,23 +147,4 @@ fn general_keeps_small_files_that_are_read_again() {
         BYTES as u64,
         "read once it is no matter of the rule"
     );
-}
-
-#[test]
-fn the_first_example_of_the_documentation_brings_shards_up() {
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/POLICIES.md"));
-    let text = text.expect("the documentation");
-    let example = text.split("```yaml\n").filter_map(|block| block.split("```").next());
-    let example = example.clone().find(|block| block.contains("name: tars")).expect("the example");
-    // As it stands there, but for shards that a test writes in no time.
-    let example = example.replace("64MiB", "64KiB");
-    let kitchen = Kitchen::new();
-    let key = "train/imagenet-000000.tar";
-    runtime().block_on(put(&kitchen.client(), key, 100_000));
-    let down = "version: 1\nrules:\n- id: all-down\n  conditions: [{type: file_pattern, property: key, operator: matches, value: '*'}]\n  actions: [{type: spill, parameters: {to: cold, after: 0s}}]\n";
-    kitchen.apply_text(down);
-    until("it is down", || kitchen.bench.is_in(key, "cold"));
-    kitchen.apply_text(&example);
-    until("it is up again", || kitchen.bench.is_in(key, "hot"));
-    assert!(kitchen.bench.decided("promote", "shards-near") > 0);
 }

@@ -1,0 +1,181 @@
+//! Each policy and plugin that docs/POLICIES.md shows, applied as a person does: something that it says is seen to happen.
+//!
+//! What stands in the documentation is taken from there as it is, but for sizes that a test would take long to write. Its access plan is followed by
+//! PyTorch itself (`tests/clients/torch_tests/test_torch_plan.py`).
+
+use super::acting::{put, save, until};
+use super::kitchen::{BYTES, FRONT, Kitchen, OWN};
+use super::write;
+use crate::s3::whole;
+use crate::server::runtime;
+use bytes::Bytes;
+use http::Method;
+use serde_json::Value;
+use std::fs;
+
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/POLICIES.md");
+
+/// The block of a language in which a text stands.
+fn example(language: &str, text: &str) -> String {
+    let document = fs::read_to_string(DOCUMENT).expect("the documentation");
+    let opening = format!("```{language}\n");
+    let blocks = document.split(&opening).skip(1).filter_map(|rest| rest.split("```").next());
+    let found: Vec<&str> = blocks.filter(|block| block.contains(text)).collect();
+    assert_eq!(found.len(), 1, "blocks with {text:?}");
+    found[0].to_owned()
+}
+
+fn put_all(kitchen: &Kitchen, keys: &[&str], length: usize) {
+    for key in keys {
+        runtime().block_on(put(&kitchen.client(), key, length));
+    }
+}
+
+fn are_in(kitchen: &Kitchen, keys: &[&str], tier: &str) -> bool {
+    keys.iter().all(|key| kitchen.bench.is_in(key, tier))
+}
+
+/// Everything of our own goes down.
+fn all_down(kitchen: &Kitchen, keys: &[&str]) {
+    kitchen.apply_text("version: 1\nrules:\n- id: all-down\n  conditions: [{type: file_pattern, property: key, operator: matches, value: '*'}]\n  actions: [{type: spill}]\n");
+    until("it is down", || are_in(kitchen, keys, "cold"));
+}
+
+#[test]
+fn of_tables_copies_are_kept_as_lru() {
+    let kitchen = Kitchen::new();
+    kitchen.apply_text(&example("yaml", "id: tables-as-lru"));
+    assert_eq!(kitchen.kept_by("tables-as-lru", "tables/2026/a.parquet"), BYTES as u64);
+    until("it is here", || kitchen.is_hit("tables/2026/a.parquet"));
+    assert_eq!(kitchen.kept_by("tables-as-lru", "others/a.parquet"), BYTES as u64, "no more than before");
+}
+
+#[test]
+fn tars_bring_shards_up_compress_what_was_crawled_and_pin_datasets_that_were_read_twice() {
+    let kitchen = Kitchen::new();
+    let shards = ["train/imagenet-000000.tar", "train/imagenet-000001.tar"];
+    put_all(&kitchen, &shards, 100_000);
+    all_down(&kitchen, &shards);
+    // Shards that a test writes in no time.
+    kitchen.apply_text(&example("yaml", "name: tars").replace("64MiB", "64KiB"));
+    until("they are up again", || are_in(&kitchen, &shards, "hot"));
+    assert!(kitchen.bench.decided("promote", "shards-near") > 0);
+
+    let (crawled, text) = ("crawl/2026-11/part-0000.jsonl", Bytes::from("{\"url\": \"x\"}\n".repeat(10_000)));
+    let client = kitchen.client();
+    runtime().block_on(client.put(OWN, crawled, whole(text.clone()))).expect("stored");
+    let shown = kitchen.bench.ask(&["object", "show", &format!("s3://{OWN}/{crawled}")]);
+    let extents = shown["extents"].as_array().expect("extents");
+    assert!(!extents.is_empty() && extents.iter().all(|one| one["encoding"] == "zstd"), "{shown:#}");
+    assert_eq!(runtime().block_on(client.get(OWN, crawled)).expect("read").body, text);
+
+    let keys: Vec<String> = (0..40).map(|n| format!("photos/{n:03}.jpg")).collect();
+    keys.iter().for_each(|key| kitchen.there(key));
+    for _ in 0..3 {
+        keys.iter().for_each(|key| _ = kitchen.is_hit(key));
+    }
+    until("the dataset is pinned", || kitchen.pinned(&format!("s3://{FRONT}/{}", keys[7])) == 1);
+}
+
+#[test]
+fn logs_go_down_and_tars_are_pinned() {
+    let kitchen = Kitchen::new();
+    let (logs, shards) = (["logs/2026-11-22.txt", "logs/2026-11-23.txt"], ["train/imagenet-000000.tar"]);
+    put_all(&kitchen, &logs, BYTES);
+    put_all(&kitchen, &shards, BYTES);
+    kitchen.apply_text(&example("yaml", "name: down"));
+    until("the logs are down", || are_in(&kitchen, &logs, "cold"));
+    assert!(kitchen.bench.decided("spill", "logs-down") > 0);
+    until("the shard is pinned", || kitchen.bench.count("pin", "done") == 1);
+    assert!(are_in(&kitchen, &shards, "hot"));
+}
+
+/// The most that is read ahead on a machine with the memory of this one and eight accelerators, by the example's profiles.
+fn depth_max() -> u64 {
+    let told = fs::read_to_string("/proc/meminfo").expect("memory");
+    let total = told.lines().find_map(|line| line.strip_prefix("MemTotal:")).expect("all of it");
+    let kib: u64 = total.trim().trim_end_matches("kB").trim().parse().expect("a number");
+    match kib >> 20 {
+        512.. => 256,
+        32.. => 64,
+        _ => 8,
+    }
+}
+
+#[test]
+fn one_file_with_templates_frameworks_environments_and_hardware_profiles_does_what_they_say() {
+    let kitchen = Kitchen::of(|setup| setup.with("policy.environment", "production").with("policy.gpu_count", 8));
+    let (plain, release) = ("models/plain.bin", "models/7b.bin");
+    put_all(&kitchen, &[plain], BYTES);
+    let (path, headers) = (format!("/{OWN}/{release}"), [("x-amz-meta-release", "1.2".to_owned())]);
+    runtime().block_on(kitchen.client().call(Method::PUT, &path, &headers, whole("a model"))).expect("stored");
+    all_down(&kitchen, &[plain, release]);
+    kitchen.apply_text(&example("yaml", "id: run\n"));
+
+    // The environment's rule; what shares a segment with what is released comes along.
+    until("what is released is up", || are_in(&kitchen, &[release], "hot"));
+    until("it is told", || kitchen.bench.decided("promote", "releases-near") > 0);
+    let is_due = |key: &str, rule: &str| {
+        let told = kitchen.bench.ask(&["policy", "explain", &format!("s3://{key}")]);
+        told["due"].as_array().expect("actions").iter().any(|one| one["rule"] == rule)
+    };
+    assert!(is_due("lake/models/7b.bin", "releases-near") && !is_due("lake/models/plain.bin", "releases-near"));
+
+    // The instance of the template.
+    runtime().block_on(async {
+        for step in 1..=7 {
+            save(&kitchen.client(), "runs/llama", step).await;
+        }
+    });
+    let first_of = |step: u32| format!("runs/llama/step-{step}/__0_0.distcp");
+    until("all but five are down", || are_in(&kitchen, &[&first_of(1), &first_of(2)], "cold"));
+    assert!((3..=7).all(|step| are_in(&kitchen, &[&first_of(step)], "hot")));
+    assert!(kitchen.bench.decided("spill", "llama.retain") > 0);
+
+    // The instance of a plugin's template, the environment's and the machine's settings, and the plugin that is turned off.
+    let effective = kitchen.bench.ask(&["policy", "show", "--effective"])["policy"].clone();
+    let has = |id: &str| effective["rules"].as_array().expect("rules").iter().any(|rule| rule["id"] == id);
+    assert!(has("laion.ahead") && has("torch-models-load") && !has("tensorflow-checkpoint-index"), "{effective:#}");
+    assert_eq!(effective["settings"]["learning"], "off");
+    assert_eq!(effective["settings"]["prefetch_depth_max"], depth_max());
+    kitchen.there("laion/00000.tar");
+    assert!(is_due("front/laion/00000.tar", "laion.ahead"));
+}
+
+#[test]
+fn a_plugin_makes_indexes_dear_for_who_streams() {
+    let kitchen = Kitchen::new();
+    let plugin = kitchen.bench.room.path().join("mosaicml.yaml");
+    fs::write(&plugin, example("yaml", "framework: mosaicml")).expect("written");
+    kitchen.bench.say(&["policy", "apply", "--framework", &plugin.display().to_string()]);
+    kitchen.there("c4/index.json");
+    assert!(!kitchen.is_hit_for("c4/index.json", &[("user-agent", "mosaicml-streaming/0.7".to_owned())]));
+    assert_eq!(kitchen.kept("mosaicml-index"), BYTES as u64);
+    kitchen.there("c5/index.json");
+    assert!(!kitchen.is_hit("c5/index.json"));
+    assert_eq!(kitchen.kept("mosaicml-index"), BYTES as u64, "of others it is no rule");
+}
+
+#[test]
+fn files_and_plugins_of_the_configuration_run_from_the_start() {
+    let config = example("toml", "[policy]");
+    let kitchen = Kitchen::of(|setup| {
+        let room = setup.data_dir.parent().expect("a room").to_owned();
+        fs::create_dir(room.join("frameworks")).expect("made");
+        write(&room, "policy.yaml", &example("yaml", "name: down"));
+        write(&room.join("frameworks"), "mosaicml.yaml", &example("yaml", "framework: mosaicml"));
+        write(&room, "mlgw.toml", &config.replace("/etc/mlgw", &room.display().to_string()));
+        setup.prepared_by(&format!("export MLGW_CONFIG={}", room.join("mlgw.toml").display()))
+    });
+    let shown = kitchen.bench.ask(&["policy", "show"]);
+    assert_eq!((&shown["version"]["kind"], &shown["refused"]), (&"reload".into(), &Value::Null), "{shown:#}");
+    let logs = ["logs/2026-11-22.txt"];
+    put_all(&kitchen, &logs, BYTES);
+    until("the logs are down", || are_in(&kitchen, &logs, "cold"));
+    let told = kitchen.bench.ask(&["policy", "explain", &format!("s3://{OWN}/{}", logs[0])]);
+    let fact = |name: &str| {
+        let facts = told["facts"].as_array().expect("facts").iter();
+        facts.filter(|fact| fact["property"] == name).map(|fact| fact["value"].clone()).next()
+    };
+    assert_eq!((fact("environment"), fact("gpu_count")), (Some("production".into()), Some("8".into())));
+}
