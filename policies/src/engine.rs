@@ -19,7 +19,9 @@ mod patterns;
 mod planned;
 mod plans;
 mod pool;
+mod ranks;
 mod recent;
+mod run;
 mod shares;
 mod streams;
 mod table;
@@ -41,6 +43,7 @@ use names::Names;
 use planned::Plans;
 use pool::Pool;
 use recent::Recent;
+use run::Read;
 use shares::LeastKnown;
 use std::collections::BTreeMap;
 use streams::{Streams, Touch};
@@ -421,6 +424,7 @@ impl Engine {
     fn note_read(&mut self, seen: Seen, access: &Access<'_>, slot: Slot, bytes: std::ops::Range<u64>) {
         let Self { table, lists, datasets, streams, .. } = self;
         let Some(dataset) = datasets.get_mut(&seen.dataset) else { return };
+        let is_first = bytes.start == 0;
         let Some(touch) = streams.touch(seen.stream, access, slot, bytes, seen.goes_on) else { return };
         let place = streams.job(seen.stream).and_then(|job| dataset.place(job));
         let Some(first) = place.or_else(|| dataset.together(seen.family)) else { return };
@@ -432,7 +436,10 @@ impl Engine {
             return;
         }
         let passes = dataset.jobs[first].passes;
-        dataset.read(table, lists, place, seen.family, slot, seen.now_us);
+        // Who begins with footers ends an object without having gone on to there.
+        let begins = is_first || !seen.goes_on && access.range.end >= access.size;
+        let read = Read { at_us: seen.now_us, slot, caller: seen.stream, begins, is_repeat: false };
+        dataset.read(table, lists, place, seen.family, read);
         if is_new {
             streams.remember(seen.stream, slot, dataset.jobs[first].reads);
         }
