@@ -424,20 +424,17 @@ impl Engine {
     fn note_read(&mut self, seen: Seen, access: &Access<'_>, slot: Slot, bytes: std::ops::Range<u64>) {
         let Self { table, lists, datasets, streams, .. } = self;
         let Some(dataset) = datasets.get_mut(&seen.dataset) else { return };
-        let is_first = bytes.start == 0;
         let Some(touch) = streams.touch(seen.stream, access, slot, bytes, seen.goes_on) else { return };
         let place = streams.job(seen.stream).and_then(|job| dataset.place(job));
         let Some(first) = place.or_else(|| dataset.together(seen.family)) else { return };
         let is_new = dataset.readers(&table[slot]) >> first & 1 == 0;
-        if touch != Touch::First && !is_new {
-            if touch == Touch::Again {
-                dataset.note_again(place, seen.family);
-            }
-            return;
-        }
+        let begins = match touch {
+            Touch::First { begins } => begins,
+            _ if is_new => false,
+            Touch::Within => return,
+            Touch::Again => return dataset.note_again(place, seen.family, seen.now_us),
+        };
         let passes = dataset.jobs[first].passes;
-        // Who begins with footers ends an object without having gone on to there.
-        let begins = is_first || !seen.goes_on && access.range.end >= access.size;
         let read = Read { at_us: seen.now_us, slot, caller: seen.stream, begins, is_repeat: false };
         dataset.read(table, lists, place, seen.family, read);
         if is_new {

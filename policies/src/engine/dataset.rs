@@ -229,10 +229,10 @@ impl Dataset {
     }
 
     /// A caller asks again for what it has asked for a moment ago, whose job has a place or not.
-    pub(super) fn note_again(&mut self, place: Option<usize>, family: u64) {
+    pub(super) fn note_again(&mut self, place: Option<usize>, family: u64, now_us: u64) {
         let together = self.together(family).filter(|together| Some(*together) != place);
         for place in place.into_iter().chain(together) {
-            self.jobs[place].note_again();
+            self.jobs[place].note_again(now_us);
         }
     }
 
@@ -272,9 +272,9 @@ impl Dataset {
         place: usize,
         read: Read,
     ) -> Option<Judged> {
-        let is_back = self.was_read_before(&table[read.slot], place) == Some(true);
+        let is_again = self.was_read_before(&table[read.slot], place) == Some(true);
         let job = &mut self.jobs[place];
-        job.ranks.note(&read, is_back, job.reads, job.is_repeating());
+        job.ranks.note(&read, is_again, job.reads, job.is_repeating());
         let judged = self.read_as(table, lists, place, read);
         self.jobs[place].ranks.note_repeats(judged.map_or(0, |judged| judged.repeats));
         judged

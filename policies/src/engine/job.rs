@@ -105,6 +105,7 @@ pub(super) struct Job {
     pub(super) void: u32,
     /// Blocks that were asked for again at once since the last fresh one: requests that were sent twice, or a new pass that begins with what was read last.
     again: u32,
+    again_us: u64,
     /// How many that were when this pass began, and how many the last whole one was with its own.
     skipped: u32,
     length: u32,
@@ -146,6 +147,7 @@ impl Job {
             passes: 0,
             void: 0,
             again: 0,
+            again_us: now_us,
             skipped: 0,
             length: 0,
             came_us: now_us,
@@ -174,7 +176,10 @@ impl Job {
             return Reading::Repeat;
         }
         self.run.even_out(self.ranks.count(), self.ranks.pause_us(self.last_fresh_us - self.started_us));
-        self.begin_pass(self.run.started_us());
+        // What it has read a moment ago it asks for once more now and then; so much of it begins the pass.
+        let is_again = self.again >= RUN_MAX;
+        let began_us = self.run.started_us();
+        self.begin_pass(if is_again { began_us.min(self.again_us) } else { began_us });
         Reading::NewPass { blocks: self.blocks }
     }
 
@@ -223,7 +228,10 @@ impl Job {
     }
 
     /// It asks again for a block that it has asked for a moment ago.
-    pub(super) const fn note_again(&mut self) {
+    pub(super) const fn note_again(&mut self, now_us: u64) {
+        if self.again == 0 {
+            self.again_us = now_us;
+        }
         self.again += 1;
     }
 

@@ -3,8 +3,8 @@
 //! Ranks deal a dataset out: what one of them has read in a pass no other one reads in it. Jobs of their own know nothing of each other: each reads
 //! what others have read already as often as chance would have it, which is the share of the dataset that they have read. So repeats are counted beside what chance
 //! would bring, as in the birthday problem: of a dataset of n blocks a few times √n reads tell. And ranks begin an epoch together: of callers who
-//! follow one another in one order, all but the first come back to what was read, and that one reads what nobody has. Bounded: callers
-//! beyond [`RANKS_MAX`] are not told apart.
+//! follow one another in one order, all but the first come back to what was read, and that one reads what nobody has. So each of them has to be
+//! back, by most of what it reads. Bounded: callers beyond [`RANKS_MAX`] are not told apart.
 
 use super::names::Hashed;
 use super::run::Read;
@@ -38,8 +38,15 @@ pub(super) enum Verdict {
 struct Share {
     /// Objects that it has begun.
     objects: u32,
-    /// It has read what was read in the pass before.
-    is_back: bool,
+    /// Those of them that were read in the pass before.
+    again: u32,
+}
+
+impl Share {
+    /// Whether it has begun the pass anew: one object may be a request that was sent twice.
+    const fn is_back(self) -> bool {
+        self.again > 1 && self.again * 2 > self.objects
+    }
 }
 
 /// See the module.
@@ -61,8 +68,8 @@ pub(super) struct Ranks {
 
 impl Ranks {
     /// One of them reads a block, in a pass of which all have read so many; it was read in the pass before, or not; and there is a run of repeats, or not.
-    pub(super) fn note(&mut self, read: &Read, is_back: bool, reads: u32, is_in_run: bool) {
-        let share = self.deal(read, is_back);
+    pub(super) fn note(&mut self, read: &Read, is_again: bool, reads: u32, is_in_run: bool) {
+        let share = self.deal(read, is_again);
         let others = 1.0 - f64::from(share.objects) / f64::from(self.objects.max(1));
         self.others_in_run += f64::from(reads) * others;
         if !is_in_run {
@@ -70,15 +77,16 @@ impl Ranks {
         }
     }
 
-    fn deal(&mut self, read: &Read, is_back: bool) -> Share {
+    fn deal(&mut self, read: &Read, is_again: bool) -> Share {
         if self.shares.len() >= RANKS_MAX && !self.shares.contains_key(&read.caller) {
             return Share::default();
         }
         let share = self.shares.entry(read.caller).or_default();
+        self.back -= usize::from(share.is_back());
         self.objects += u32::from(read.begins);
-        self.back += usize::from(is_back && !share.is_back);
         share.objects += u32::from(read.begins);
-        share.is_back |= is_back;
+        share.again += u32::from(read.begins && is_again);
+        self.back += usize::from(share.is_back());
         *share
     }
 

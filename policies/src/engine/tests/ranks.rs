@@ -130,7 +130,8 @@ fn jobs_of_one_name_with_shuffles_of_their_own_stay_apart() {
 
 #[test]
 fn callers_who_follow_one_another_are_no_ranks() {
-    for (callers, lag) in [(2, 0.001), (3, 0.02), (4, 0.1)] {
+    // Where they are near each other, now and then one overtakes another.
+    for (callers, lag) in [(2, 0.001), (3, 0.02), (4, 0.1), (6, 0.004), (6, 0.02)] {
         for seed in 0..8 {
             let mut random = fastrand::Rng::with_seed(seed);
             let mut reads = Vec::new();
@@ -138,7 +139,11 @@ fn callers_who_follow_one_another_are_no_ranks() {
                 let order = shuffled(700, &mut random);
                 for caller in 0..callers {
                     let late_us = (EPOCH_US as f64 * lag * caller as f64) as u64;
-                    reads.extend(evenly(caller, EPOCH_US * epoch + late_us, 1.0, order.clone()));
+                    let evenly = evenly(caller, EPOCH_US * epoch + late_us, 0.99, order.clone());
+                    let late = evenly.map(|(at_us, caller, object)| {
+                        (at_us + random.u64(0..EPOCH_US / 140), caller, object)
+                    });
+                    reads.extend(late);
                 }
             }
             reads.sort_unstable();
