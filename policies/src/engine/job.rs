@@ -105,6 +105,7 @@ pub(super) struct Job {
     pub(super) void: u32,
     /// Blocks that were asked for again at once since the last fresh one: requests that were sent twice, or a new pass that begins with what was read last.
     again: u32,
+    /// Since when that is.
     again_us: u64,
     /// How many that were when this pass began, and how many the last whole one was with its own.
     skipped: u32,
