@@ -317,9 +317,20 @@ fn detected(seeds: &Range<u64>) {
     let streams = found.told.len();
     let note = format!("F1 over eight patterns and {streams} streams; the worst is {pattern:?}, {score:.3}");
     print("g5-patterns", mean, true, 0.95, &note);
-    let near = found.missed.partition_point(|missed| *missed <= 0.02) as f64 / found.missed.len() as f64;
-    let note = format!("of an epoch, the median; {near:.3} of begins within .02");
-    print("g5-begins-missed", found.missed_by(0.5), false, 0.02, &note);
+    let begins = found.missed.len();
+    let note = format!(
+        "of an epoch, the mean of {begins} begins; the median is {:.4}, the ninth decile {:.4}",
+        found.missed_by(0.5),
+        found.missed_by(0.9)
+    );
+    print("g5-begins-missed", found.missed_mean(), false, 0.02, &note);
+    print(
+        "g5-begins-near",
+        found.within(0.02),
+        true,
+        0.95,
+        "of begins are missed by .02 of an epoch at most",
+    );
 }
 
 /// What the engine costs: time on labelled traffic, and memory on many objects.

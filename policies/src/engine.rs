@@ -19,7 +19,9 @@ mod patterns;
 mod planned;
 mod plans;
 mod pool;
+mod ranks;
 mod recent;
+mod run;
 mod shares;
 mod streams;
 mod table;
@@ -41,6 +43,7 @@ use names::Names;
 use planned::Plans;
 use pool::Pool;
 use recent::Recent;
+use run::Read;
 use shares::LeastKnown;
 use std::collections::BTreeMap;
 use streams::{Streams, Touch};
@@ -425,14 +428,15 @@ impl Engine {
         let place = streams.job(seen.stream).and_then(|job| dataset.place(job));
         let Some(first) = place.or_else(|| dataset.together(seen.family)) else { return };
         let is_new = dataset.readers(&table[slot]) >> first & 1 == 0;
-        if touch != Touch::First && !is_new {
-            if touch == Touch::Again {
-                dataset.note_again(place, seen.family);
-            }
-            return;
-        }
+        let begins = match touch {
+            Touch::First { begins } => begins,
+            _ if is_new => false,
+            Touch::Within => return,
+            Touch::Again => return dataset.note_again(place, seen.family, seen.now_us),
+        };
         let passes = dataset.jobs[first].passes;
-        dataset.read(table, lists, place, seen.family, slot, seen.now_us);
+        let read = Read { at_us: seen.now_us, slot, caller: seen.stream, begins, is_repeat: false };
+        dataset.read(table, lists, place, seen.family, read);
         if is_new {
             streams.remember(seen.stream, slot, dataset.jobs[first].reads);
         }

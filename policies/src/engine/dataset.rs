@@ -6,6 +6,8 @@
 use super::job::{FIRST_STAMP, Job, JobRef, Judged, Reading, Role, next_stamp};
 use super::list::{List, Lists};
 use super::pairs::Pairs;
+use super::ranks::Verdict;
+use super::run::Read;
 use super::shares::Queue;
 use super::table::{Entry, Place, Slot, Table};
 use super::worth::{JobWorth, Moment, Visits, Worth};
@@ -16,9 +18,7 @@ pub(super) const JOBS_MAX: usize = 8;
 /// Of the reads so many are irregular in a dataset that is not read in passes; and in one that is, again.
 const SKEW_HIGH: f64 = 0.2;
 const SKEW_LOW: f64 = 0.05;
-/// A pass of more than this share of what is known is one of the whole dataset.
-const WHOLE_PASS: f64 = 0.8;
-/// Reads after which a trial can end.
+/// Reads after which callers can be one job.
 const TRIAL_READS: u32 = 64;
 /// Families that are remembered to be no job.
 const APART_MAX: usize = 16;
@@ -206,12 +206,12 @@ impl Dataset {
         lists: &mut Lists,
         place: Option<usize>,
         family: u64,
-        slot: Slot,
-        now_us: u64,
+        read: Read,
     ) {
-        let trial = self.together(family).filter(|together| Some(*together) != place);
-        let alone = place.map(|place| self.read_as(table, lists, place, slot, now_us));
-        let together = trial.map(|place| self.read_as(table, lists, place, slot, now_us));
+        let trial = self.together(family);
+        let place = place.filter(|place| trial != Some(*place));
+        let alone = place.map(|place| self.read_as(table, lists, place, read));
+        let together = trial.map(|place| self.read_together(table, lists, place, read));
         let skew = |place: Option<usize>| place.map_or(f64::INFINITY, |place| self.jobs[place].skew);
         // Whichever is more regular is what they are.
         let judged = if skew(trial) < skew(place) { together } else { alone.or(together) };
@@ -223,16 +223,16 @@ impl Dataset {
                 self.jobs[place].void = self.jobs[place].passes;
             }
         }
-        if let Some(place) = self.together(family) {
+        if let Some(place) = trial {
             self.judge_together(table, lists, place);
         }
     }
 
     /// A caller asks again for what it has asked for a moment ago, whose job has a place or not.
-    pub(super) fn note_again(&mut self, place: Option<usize>, family: u64) {
+    pub(super) fn note_again(&mut self, place: Option<usize>, family: u64, now_us: u64) {
         let together = self.together(family).filter(|together| Some(*together) != place);
         for place in place.into_iter().chain(together) {
-            self.jobs[place].note_again();
+            self.jobs[place].note_again(now_us);
         }
     }
 
@@ -240,17 +240,19 @@ impl Dataset {
     fn judge_together(&mut self, table: &mut Table, lists: &mut Lists, place: usize) {
         let job = &mut self.jobs[place];
         let family = job.family;
-        if job.judged >= TRIAL_READS && job.skew > SKEW_HIGH {
+        let verdict = job.ranks.verdict(self.known);
+        let is_whole = job.role == Role::Whole;
+        if verdict == Verdict::Apart || is_whole && job.judged >= TRIAL_READS && job.skew > SKEW_HIGH {
             self.end_job(table, lists, place);
             if self.apart.len() == APART_MAX {
                 self.apart.pop_front();
             }
             self.apart.push_back(family);
-        } else if job.role == Role::Trial
+        } else if !is_whole
+            && verdict == Verdict::Ranks
             && job.is_proven()
             && job.judged >= TRIAL_READS
-            && job.skew < SKEW_LOW
-            && f64::from(job.blocks) >= WHOLE_PASS * f64::from(self.known)
+            && f64::from(job.blocks) >= SHORT_PASS * f64::from(self.known)
         {
             job.role = Role::Whole;
             self.skew = self.skew.min(job.skew);
@@ -262,22 +264,38 @@ impl Dataset {
         }
     }
 
-    /// A job reads a block. Says how that fits, if it can be told yet.
-    fn read_as(
+    /// All callers of a family read a block, as if they were one job.
+    fn read_together(
         &mut self,
         table: &mut Table,
         lists: &mut Lists,
         place: usize,
-        slot: Slot,
-        now_us: u64,
+        read: Read,
     ) -> Option<Judged> {
-        let readers = self.readers(&table[slot]);
-        let before = table[slot].stamps >> (4 * place) & 15;
-        let was_read = readers >> place & 1 == 1;
+        let is_again = self.was_read_before(&table[read.slot], place) == Some(true);
+        let job = &mut self.jobs[place];
+        job.ranks.note(&read, is_again, job.reads, job.is_repeating());
+        let judged = self.read_as(table, lists, place, read);
+        self.jobs[place].ranks.note_repeats(judged.map_or(0, |judged| judged.repeats));
+        judged
+    }
+
+    /// Whether a job has read a block in the pass before the one that it is in. Of the first pass of a round that is not known.
+    fn was_read_before(&self, entry: &Entry, place: usize) -> Option<bool> {
         let job = &self.jobs[place];
-        // Of the first pass of a round it is not known what was read in the one before.
-        let is_new = job.is_proven() && job.stamp != FIRST_STAMP && before != job.stamp - 1;
-        let judged = match self.jobs[place].read(now_us, slot, was_read) {
+        let stamp = entry.stamps >> (4 * place) & 15;
+        (job.is_proven() && job.stamp != FIRST_STAMP).then(|| stamp == job.stamp - 1)
+    }
+
+    /// A job reads a block. Says how that fits, if it can be told yet.
+    fn read_as(&mut self, table: &mut Table, lists: &mut Lists, place: usize, read: Read) -> Option<Judged> {
+        let slot = read.slot;
+        let readers = self.readers(&table[slot]);
+        let is_repeat = readers >> place & 1 == 1;
+        // Ranks leave out something else in each pass, each of them what fills no batch: of a small dataset that is much.
+        let is_new =
+            self.jobs[place].role == Role::Single && self.was_read_before(&table[slot], place) == Some(false);
+        let judged = match self.jobs[place].read(Read { is_repeat, ..read }) {
             Reading::Fresh { repeats } => {
                 if self.jobs[place].role != Role::Trial {
                     self.pairs.count(&self.jobs, self.known, place, readers);
@@ -304,15 +322,18 @@ impl Dataset {
         self.clear_bit(table, lists, place);
         self.forget_stamps(table, place);
         self.pairs.begin_pass(place);
-        let (run, length) = self.jobs[place].take_run();
-        for slot in &run[..length] {
+        let run = self.jobs[place].take_run();
+        for Read { slot, .. } in run.reads() {
             // What was forgotten meanwhile left its number to another.
             if table[*slot].id != 0 && table[*slot].dataset() == self.number {
                 self.stamp(table, lists, place, *slot);
             }
         }
+        if self.jobs[place].role != Role::Single {
+            self.jobs[place].ranks.begin_pass(run.reads());
+        }
         let is_short = f64::from(blocks) < SHORT_PASS * f64::from(self.known);
-        is_short.then_some(Judged { is_irregular: true, repeats: length as u32 })
+        is_short.then_some(Judged { is_irregular: true, repeats: run.length() - run.fresh() })
     }
 
     /// How long passes take, if it is read in passes beyond doubt; nothing otherwise.

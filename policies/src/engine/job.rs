@@ -1,14 +1,15 @@
 //! A job: a workload that reads a dataset, pass after pass. How far it is, when it will ask for a block again.
 //!
 //! A pass is told from what is read twice: one that reads once per epoch reads nothing twice before it has begun anew. A few repeats are
-//! none (retries, stragglers among ranks); a run of them is. What is estimated is a time, so that jobs of any speed compare; it
+//! none (retries, stragglers among ranks); a [run](super::run) of them is. What is estimated is a time, so that jobs of any speed compare; it
 //! scales with the traffic and holds no constant of seconds or bytes.
 
-use super::table::{NONE, Slot};
+use super::ranks::Ranks;
+use super::run::{Read, Run};
 
-/// A new pass is begun by so many repeats in a row at most; by fewer in a small dataset.
-const RUN_MAX: usize = 6;
-const RUN_MIN: usize = 2;
+/// A new pass is begun by so many repeats at most; by fewer in a small dataset.
+const RUN_MAX: u32 = 6;
+const RUN_MIN: u32 = 2;
 /// Of so many blocks in a pass, one repeat more is asked for.
 const BLOCKS_PER_REPEAT: u32 = 32;
 /// Stamps of passes go round from the first on; zero is of no pass.
@@ -104,6 +105,8 @@ pub(super) struct Job {
     pub(super) void: u32,
     /// Blocks that were asked for again at once since the last fresh one: requests that were sent twice, or a new pass that begins with what was read last.
     again: u32,
+    /// Since when that is.
+    again_us: u64,
     /// How many that were when this pass began, and how many the last whole one was with its own.
     skipped: u32,
     length: u32,
@@ -118,9 +121,9 @@ pub(super) struct Job {
     /// From a pass's begin to its last fresh read.
     duration_us: f64,
     last_fresh_us: u64,
-    run_started_us: u64,
-    run: [Slot; RUN_MAX],
-    run_length: usize,
+    run: Run,
+    /// Of a job of all callers of a family: whether they are ranks.
+    pub(super) ranks: Ranks,
 }
 
 /// The stamp of the pass behind that of `stamp`.
@@ -145,6 +148,7 @@ impl Job {
             passes: 0,
             void: 0,
             again: 0,
+            again_us: now_us,
             skipped: 0,
             length: 0,
             came_us: now_us,
@@ -154,43 +158,41 @@ impl Job {
             deviation_us: 0.0,
             duration_us: 0.0,
             last_fresh_us: now_us,
-            run_started_us: now_us,
-            run: [NONE; RUN_MAX],
-            run_length: 0,
+            run: Run::default(),
+            ranks: Ranks::default(),
         }
     }
 
-    /// It reads a block that it has read in this pass already, or not.
-    pub(super) fn read(&mut self, now_us: u64, slot: Slot, was_read: bool) -> Reading {
-        self.last_us = now_us;
-        if !was_read {
+    /// It reads a block, which it has read in this pass already, or not.
+    pub(super) fn read(&mut self, read: Read) -> Reading {
+        self.last_us = read.at_us;
+        let repeats = self.run.note(read);
+        if !read.is_repeat {
             self.reads += 1;
             self.again = 0;
-            self.last_fresh_us = now_us;
-            let repeats = std::mem::take(&mut self.run_length) as u32;
+            self.last_fresh_us = read.at_us;
             return Reading::Fresh { repeats };
         }
-        if self.run_length == 0 {
-            self.run_started_us = now_us;
-        }
-        self.run[self.run_length] = slot;
-        self.run_length += 1;
-        if self.run_length < self.run_wanted() {
+        if !self.run.is_pass(self.run_wanted(), self.ranks.count()) {
             return Reading::Repeat;
         }
-        let blocks = self.reads;
-        self.begin_pass(self.run_started_us);
-        Reading::NewPass { blocks }
+        self.run.even_out(self.ranks.count(), self.ranks.pause_us(self.last_fresh_us - self.started_us));
+        // What it has read a moment ago it asks for once more now and then; so much of it begins the pass.
+        let is_again = self.again >= RUN_MAX;
+        let began_us = self.run.started_us();
+        self.begin_pass(if is_again { began_us.min(self.again_us) } else { began_us });
+        Reading::NewPass { blocks: self.blocks }
     }
 
-    fn run_wanted(&self) -> usize {
-        (RUN_MIN as u32 + self.reads / BLOCKS_PER_REPEAT).min(RUN_MAX as u32) as usize
+    fn run_wanted(&self) -> u32 {
+        (RUN_MIN + self.reads / BLOCKS_PER_REPEAT).min(RUN_MAX)
     }
 
-    /// A pass is over and the next one began then.
-    pub(super) fn begin_pass(&mut self, began_us: u64) {
+    /// A pass is over and the next one began then, with the run of repeats.
+    fn begin_pass(&mut self, began_us: u64) {
         let period_us = (began_us - self.started_us) as f64;
-        let duration_us = (self.last_fresh_us - self.started_us) as f64;
+        let duration_us = (self.last_fresh_us.min(began_us) - self.started_us) as f64;
+        let blocks = self.reads - self.run.fresh();
         if self.passes == 0 {
             (self.period_us, self.duration_us) = (period_us, duration_us);
         } else {
@@ -198,9 +200,9 @@ impl Job {
             self.period_us += NEWEST_WEIGHT * (period_us - self.period_us);
             self.duration_us += NEWEST_WEIGHT * (duration_us - self.duration_us);
         }
-        self.length = self.reads + self.skipped;
+        self.length = blocks + self.skipped;
         self.skipped = std::mem::take(&mut self.again);
-        self.blocks = self.reads;
+        self.blocks = blocks;
         self.passes += 1;
         self.stamp = next_stamp(self.stamp);
         self.reads = 0;
@@ -215,15 +217,22 @@ impl Job {
     }
 
     /// The reads that showed that a pass had begun: they belong to it.
-    pub(super) fn take_run(&mut self) -> ([Slot; RUN_MAX], usize) {
-        let run = (self.run, self.run_length);
-        self.run_length = 0;
-        self.reads += run.1 as u32;
+    pub(super) fn take_run(&mut self) -> Run {
+        let run = std::mem::take(&mut self.run);
+        self.reads += run.length();
         run
     }
 
+    /// Whether it repeats what it has read, as if it began a pass.
+    pub(super) const fn is_repeating(&self) -> bool {
+        self.run.is_on()
+    }
+
     /// It asks again for a block that it has asked for a moment ago.
-    pub(super) const fn note_again(&mut self) {
+    pub(super) const fn note_again(&mut self, now_us: u64) {
+        if self.again == 0 {
+            self.again_us = now_us;
+        }
         self.again += 1;
     }
 
@@ -259,7 +268,7 @@ impl Job {
             return self.duration_us / self.period_us.max(1.0);
         }
         (self.last_fresh_us - self.started_us) as f64
-            / ((self.run_started_us - self.started_us) as f64).max(1.0)
+            / ((self.run.started_us() - self.started_us) as f64).max(1.0)
     }
 
     /// When the pass that it is in began.
@@ -269,7 +278,7 @@ impl Job {
 
     /// Whether it has begun a second pass, by all appearances.
     pub(super) const fn has_come_back(&self) -> bool {
-        self.is_proven() || self.run_length > 0
+        self.is_proven() || self.is_repeating()
     }
 
     /// From one pass's begin to the next one's.

@@ -191,8 +191,8 @@ impl Names {
         if known.folders <= CHILDREN_MAX || folder.is_empty() {
             return None;
         }
-        let whole = self.make(DatasetName { bucket, folder: folder.to_owned(), pattern: String::new() }, 0);
-        self.unite(whole, |name| name.bucket == bucket && name.folder.starts_with(folder));
+        let name = DatasetName { bucket, folder: folder.to_owned(), pattern: String::new() };
+        let whole = self.unite(name, |name| name.bucket == bucket && name.folder.starts_with(folder));
         self.folders.retain(|_, place| place.within.is_some());
         self.folders.insert(id, Folder { within: Some(whole), ..Folder::default() });
         Some(whole)
@@ -205,20 +205,29 @@ impl Names {
         if known.patterns <= CHILDREN_MAX {
             return None;
         }
-        let whole = self.make(DatasetName { bucket, folder: folder.to_owned(), pattern: String::new() }, 0);
-        self.unite(whole, |name| name.bucket == bucket && name.folder == folder);
+        let name = DatasetName { bucket, folder: folder.to_owned(), pattern: String::new() };
+        let whole = self.unite(name, |name| name.bucket == bucket && name.folder == folder);
         self.folders.entry(id).or_default().flat = Some(whole);
         Some(whole)
     }
 
-    fn unite(&mut self, whole: u16, is_part: impl Fn(&DatasetName) -> bool) {
-        for number in 1..self.names.len() as u16 {
-            let at = number as usize;
-            if number != whole && self.within[at] == number && is_part(&self.names[at]) {
-                self.within[at] = whole;
-                self.united.push((whole, number));
-            }
+    /// Makes one dataset of all that are part of it. Those that are one already stay what they are, so that who reads them goes on where he is; only
+    /// the name is a wider one.
+    fn unite(&mut self, name: DatasetName, is_part: impl Fn(&DatasetName) -> bool) -> u16 {
+        let is_root = |number: &u16| self.within[*number as usize] == *number;
+        let found = (1..self.names.len() as u16).filter(is_root);
+        let parts: Vec<u16> = found.filter(|number| is_part(&self.names[*number as usize])).collect();
+        if let [whole] = parts[..] {
+            self.names[whole as usize] = name;
+            self.shapes[whole as usize] = 0;
+            return whole;
         }
+        let whole = self.make(name, 0);
+        for part in parts {
+            self.within[part as usize] = whole;
+            self.united.push((whole, part));
+        }
+        whole
     }
 
     fn place_id(&self, folder_id: u64, pattern: &str) -> u64 {
@@ -313,6 +322,24 @@ mod tests {
     }
 
     #[test]
+    fn what_was_one_already_stays_what_it_is_in_a_folder_of_many_children() {
+        let mut names = Names::new(1);
+        let mut of = |child: u32, join: bool| {
+            let dataset = names.dataset(1, &format!("i/train/{child:03x}/1.jpg"));
+            if join {
+                let first = names.dataset(1, "i/train/000/1.jpg");
+                names.join(first, dataset);
+            }
+            dataset
+        };
+        let first = of(0, false);
+        assert_ne!(of(1, true), first);
+        assert!((2..200).all(|child| of(child, false) == first));
+        assert_eq!(names.name(first).folder, "i/train/");
+        assert_eq!(names.dataset(1, "i/train/007/b/c/x.jpg"), first);
+    }
+
+    #[test]
     fn a_folder_of_many_children_is_one_with_all_that_is_below_it() {
         let mut names = Names::new(1);
         let train: Vec<u16> =
@@ -320,6 +347,7 @@ mod tests {
         let val = names.dataset(1, "i/val/c1x/a/1.jpg");
         let whole = names.root(train[0]);
         assert!(train.iter().all(|part| names.root(*part) == whole), "{train:?}");
+        assert_ne!(whole, train[0], "what were many are a new one");
         assert_ne!(names.root(val), whole);
         assert_eq!(names.dataset(1, "i/train/c7x/b/c/1.jpg"), whole);
         assert_eq!(names.find(1, "i/train/never/seen/1.jpg"), Some(whole));

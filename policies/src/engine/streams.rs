@@ -26,8 +26,8 @@ const READS_PER_RECENT: u32 = 4;
 /// What a read of a block is to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Touch {
-    /// It begins the block.
-    First,
+    /// It begins the block; and the object, or is all of it that counts.
+    First { begins: bool },
     /// It goes on in it.
     Within,
     /// It repeats what was just asked for.
@@ -151,10 +151,11 @@ impl Streams {
         stream.lasts = stream.lasts.saturating_add(u32::from(ends));
         let by_footer = stream.lasts * FIRSTS_PER_FOOTER > stream.firsts;
         let counts = if by_footer { ends } else { begins };
+        let begins = by_footer || block.start == 0;
         let is_recent = stream.recent[..stream.recent_length].contains(&slot);
         Some(match (counts, is_recent) {
             (false, _) => Touch::Within,
-            (true, false) => Touch::First,
+            (true, false) => Touch::First { begins },
             (true, true) => Touch::Again,
         })
     }

@@ -5,6 +5,7 @@ mod cost;
 mod found;
 pub(super) mod kept;
 mod orders;
+mod ranks;
 mod recent;
 mod released;
 mod same;

@@ -93,6 +93,19 @@ impl Detection {
         self.missed.get(at).copied().unwrap_or(1.0)
     }
 
+    /// By how much they were missed on average.
+    #[must_use]
+    pub fn missed_mean(&self) -> f64 {
+        self.missed.iter().sum::<f64>() / self.missed.len().max(1) as f64
+    }
+
+    /// The share of begins that were missed by so much at most.
+    #[must_use]
+    pub fn within(&self, missed: f64) -> f64 {
+        let near = self.missed.partition_point(|one| *one <= missed);
+        near as f64 / self.missed.len().max(1) as f64
+    }
+
     fn replay(&mut self, seed: u64) {
         let made = Traffic::new(seed).generate();
         let requests: Vec<Request> = made.requests.collect();

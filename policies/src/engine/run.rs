@@ -1,0 +1,181 @@
+//! A run of repeats: when a job reads what it has read in this pass already, it may have begun a new one.
+//!
+//! Within a pass few reads are repeats (retries, stragglers); in a new one most are, though not all where a sampler leaves out what fills no batch.
+//! When one became the other is found as by a cumulative sum (Page, Continuous inspection schemes, 1954): a repeat adds to a score, a first read
+//! takes less from it, it is never below nothing, and the new pass began where it left that last. Ranks that got one object too few end their pass with
+//! a repeat each, to come out even, which says nothing of a new one. Bounded: of a long run the first reads are remembered.
+
+use super::table::Slot;
+
+/// What a first read takes from what a repeat adds: a run goes on where more than a third of the reads are repeats. A pass that leaves out a batch of each rank
+/// of a small dataset repeats three fifths; independent readers of one dataset come to a third slowly, and have left many repeats behind by then.
+const FRESH_COST: f64 = 0.5;
+/// Reads of a run that are remembered.
+const READS_MAX: usize = 32;
+
+/// A read of a block that counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Read {
+    pub(super) at_us: u64,
+    pub(super) slot: Slot,
+    /// The stream that it is of.
+    pub(super) caller: u64,
+    /// Whether it is the first that counts of its object.
+    pub(super) begins: bool,
+    /// Whether its job has read that block in this pass.
+    pub(super) is_repeat: bool,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Run {
+    reads: Vec<Read>,
+    score: f64,
+    started_us: u64,
+    repeats: u32,
+    fresh: u32,
+    /// Objects that were begun again.
+    objects: u32,
+}
+
+impl Run {
+    /// Whether there is one.
+    pub(super) const fn is_on(&self) -> bool {
+        self.repeats > 0
+    }
+
+    /// When it began, or the last one.
+    pub(super) const fn started_us(&self) -> u64 {
+        self.started_us
+    }
+
+    /// Reads of it, and those of them that are no repeats.
+    pub(super) const fn length(&self) -> u32 {
+        self.repeats + self.fresh
+    }
+
+    pub(super) const fn fresh(&self) -> u32 {
+        self.fresh
+    }
+
+    /// The first reads of it.
+    pub(super) fn reads(&self) -> &[Read] {
+        &self.reads
+    }
+
+    /// A read. Says how many repeats there were, if that ends a run that was none.
+    pub(super) fn note(&mut self, read: Read) -> u32 {
+        if read.is_repeat {
+            self.repeat(read);
+        } else if self.is_on() {
+            self.score -= FRESH_COST;
+            self.fresh += 1;
+        } else {
+            return 0;
+        }
+        if self.score <= 0.0 {
+            let repeats = self.repeats;
+            self.clear();
+            return repeats;
+        }
+        if self.reads.len() < READS_MAX {
+            self.reads.push(read);
+        }
+        0
+    }
+
+    fn repeat(&mut self, read: Read) {
+        if !self.is_on() {
+            self.started_us = read.at_us;
+        }
+        self.score += 1.0;
+        self.repeats += 1;
+        self.objects += u32::from(read.begins);
+    }
+
+    fn clear(&mut self) {
+        self.reads.clear();
+        (self.score, self.repeats, self.fresh, self.objects) = (0.0, 0, 0, 0);
+    }
+
+    /// Whether a pass has begun, where so many repeats are asked for, of a job of so many ranks: to come out even they repeat an object less at most.
+    pub(super) fn is_pass(&self, repeats: u32, ranks: u32) -> bool {
+        self.score >= f64::from(repeats) && self.objects >= ranks
+    }
+
+    /// Takes out what so many ranks have read to come out even: that is before a pause, when they validate or wait for each other.
+    pub(super) fn even_out(&mut self, ranks: u32, pause_us: f64) {
+        let (mut objects, mut first) = (0, 0);
+        for (at, pair) in self.reads.windows(2).enumerate() {
+            objects += u32::from(pair[0].is_repeat && pair[0].begins);
+            if objects >= ranks {
+                break;
+            }
+            if (pair[1].at_us - pair[0].at_us) as f64 > pause_us {
+                first = at + 1;
+            }
+        }
+        let Some(more) = self.reads[first..].iter().position(|read| read.is_repeat) else { return };
+        for read in self.reads.drain(..first + more) {
+            *(if read.is_repeat { &mut self.repeats } else { &mut self.fresh }) -= 1;
+        }
+        self.started_us = self.reads[0].at_us;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{READS_MAX, Read, Run};
+
+    fn read(at: u64, is_repeat: bool) -> Read {
+        Read { at_us: at * 1000, slot: at as u32, caller: at % 4, begins: true, is_repeat }
+    }
+
+    /// A run of these reads, one in a millisecond.
+    fn run(repeats: impl IntoIterator<Item = bool>) -> Run {
+        let mut run = Run::default();
+        for (at, is_repeat) in repeats.into_iter().enumerate() {
+            run.note(read(at as u64, is_repeat));
+        }
+        run
+    }
+
+    #[test]
+    fn a_pass_begins_where_most_reads_become_repeats() {
+        let before = (0..100).map(|at| at % 20 == 7);
+        let run = run(before.chain((0..20).map(|at| at % 5 < 3)));
+        assert!(run.is_pass(6, 0));
+        assert_eq!((run.started_us(), run.length(), run.fresh()), (100_000, 20, 8));
+    }
+
+    #[test]
+    fn few_repeats_are_no_pass_and_are_counted() {
+        let mut run = Run::default();
+        let mut strays = 0;
+        for at in 0..400 {
+            strays += run.note(read(at, at % 4 == 0));
+            assert!(!run.is_pass(3, 0) && run.reads().len() <= 3);
+        }
+        assert!(strays >= 99, "{strays}");
+    }
+
+    #[test]
+    fn what_is_repeated_to_come_out_even_begins_no_pass() {
+        let mut run = run([true, true, true]);
+        assert!(!run.is_pass(2, 4), "each of three ranks may have read one again");
+        for at in 90..95 {
+            run.note(read(at, true));
+        }
+        assert!(run.is_pass(6, 4));
+        run.even_out(4, 10_000.0);
+        assert_eq!((run.started_us(), run.length()), (90_000, 5));
+        run.even_out(1, 0.0);
+        assert_eq!(run.started_us(), 90_000, "one rank is even");
+    }
+
+    #[test]
+    fn a_long_run_is_bounded() {
+        let run = run((0..200).map(|_| true));
+        assert_eq!((run.reads().len(), run.length()), (READS_MAX, 200));
+    }
+}

@@ -1,0 +1,183 @@
+//! Ranks of one job are found to be one, and callers of a family who only look like ranks are not.
+
+use crate::access::{Access, Caller, Op};
+use crate::engine::job::Role;
+use crate::engine::{Engine, Options, Seen};
+
+const BYTES: u64 = 1 << 20;
+/// From an epoch's begin to the next one's.
+const EPOCH_US: u64 = 1_000_000_000;
+
+/// Who reads what when.
+type Read = (u64, u64, usize);
+
+fn shuffled(count: usize, random: &mut fastrand::Rng) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    random.shuffle(&mut order);
+    order
+}
+
+/// What a caller reads in `share` of an epoch, evenly from `begin_us` on.
+fn evenly(caller: u64, begin_us: u64, share: f64, order: Vec<usize>) -> impl Iterator<Item = Read> {
+    let step_us = EPOCH_US as f64 * share / order.len() as f64;
+    let at_us = move |at: usize| begin_us + (step_us * (at as f64 + 0.1 * caller as f64)) as u64;
+    order.into_iter().enumerate().map(move |(at, object)| (at_us(at), caller, object))
+}
+
+/// As a sampler deals it out: ranks that get one too few read one again, or all of them leave out what fills no batch; then they pause.
+fn dealt(ranks: usize, objects: usize, batch: usize, epochs: u64, seed: u64) -> Vec<Read> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut reads = Vec::new();
+    for epoch in 0..epochs {
+        let order = shuffled(objects, &mut random);
+        let all = objects.div_ceil(ranks) * ranks;
+        for rank in 0..ranks {
+            let mut mine: Vec<usize> =
+                order.iter().cycle().take(all).skip(rank).step_by(ranks).copied().collect();
+            mine.truncate(mine.len() / batch * batch);
+            reads.extend(evenly(rank as u64, EPOCH_US * (epoch + 1), 0.8, mine));
+        }
+    }
+    reads.sort_unstable();
+    reads
+}
+
+/// Jobs of their own, called alike: each reads everything in an order of its own, and begins some time after the first.
+fn independent(lags: &[f64], objects: usize, epochs: u64, seed: u64) -> Vec<Read> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut reads = Vec::new();
+    for (caller, lag) in lags.iter().enumerate() {
+        for epoch in 0..epochs {
+            let begin_us = EPOCH_US * (epoch + 1) + (EPOCH_US as f64 * lag) as u64;
+            reads.extend(evenly(caller as u64, begin_us, 0.95, shuffled(objects, &mut random)));
+        }
+    }
+    reads.sort_unstable();
+    reads
+}
+
+/// An engine that was told of all that, and what it saw of each caller last.
+fn after(reads: &[Read], callers: usize) -> (Engine, Vec<Seen>) {
+    let options = Options { capacity_bytes: 100 * BYTES, blocks_max: 1 << 14, block_bytes: 8 << 20, seed: 3 };
+    let mut engine = Engine::new(options);
+    let mut last = vec![None; callers];
+    for (at_us, id, object) in reads {
+        let caller = Caller { id: *id, family: 77 };
+        let key = format!("set/{object:05}.jpg");
+        let access = Access {
+            at_us: *at_us,
+            caller,
+            bucket: 1,
+            key: &key,
+            op: Op::Read,
+            size: BYTES,
+            range: 0..BYTES,
+        };
+        let seen = engine.observe(&access);
+        engine.read(seen, &access, 0);
+        engine.take_evicted().for_each(drop);
+        last[*id as usize] = Some(seen);
+    }
+    engine.check();
+    (engine, last.into_iter().map(|seen| seen.expect("each of them reads")).collect())
+}
+
+/// Whether all callers are found to be one job.
+fn are_one(engine: &Engine, seen: Seen) -> bool {
+    let jobs = &engine.datasets[&engine.dataset_number(seen)].jobs;
+    jobs.iter().any(|job| job.is_active && job.role == Role::Whole)
+}
+
+/// By how much of an epoch the begin of a caller's last pass is missed that began then.
+fn missed(engine: &Engine, seen: Seen, began_us: f64) -> f64 {
+    let passes = engine.passes(seen).expect("it has read");
+    (passes.began_us as f64 - began_us).abs() / EPOCH_US as f64
+}
+
+#[test]
+fn ranks_of_a_small_dataset_are_one_job_whose_epochs_begin_when_they_do() {
+    for (ranks, objects, batch) in [(2, 301, 1), (4, 301, 1), (4, 302, 32), (3, 500, 8), (8, 1001, 1)] {
+        for seed in 0..8 {
+            for epochs in [3, 4] {
+                let (engine, last) = after(&dealt(ranks, objects, batch, epochs, seed), ranks);
+                for seen in last {
+                    let missed = missed(&engine, seen, (EPOCH_US * epochs) as f64);
+                    let what = (ranks, objects, batch, seed, epochs);
+                    assert!(are_one(&engine, seen) && missed <= 0.02, "{what:?}: {missed}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn jobs_of_one_name_with_shuffles_of_their_own_stay_apart() {
+    let lags: [&[f64]; 6] =
+        [&[0.0, 0.0], &[0.0, 0.3], &[0.0, 0.5], &[0.0, 0.9], &[0.0, 0.0, 0.0], &[0.0, 0.2, 0.6]];
+    for lags in lags {
+        for objects in [300, 1000] {
+            for seed in 0..8 {
+                let (engine, last) = after(&independent(lags, objects, 5, seed), lags.len());
+                for (seen, lag) in last.into_iter().zip(lags) {
+                    let missed = missed(&engine, seen, EPOCH_US as f64 * (5.0 + lag));
+                    let what = (lags, objects, seed);
+                    assert!(!are_one(&engine, seen) && missed <= 0.02, "{what:?}: {missed}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn callers_who_follow_one_another_are_no_ranks() {
+    // Where they are near each other, now and then one overtakes another.
+    for (callers, lag) in [(2, 0.001), (3, 0.02), (4, 0.1), (6, 0.004), (6, 0.02)] {
+        for seed in 0..8 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut reads = Vec::new();
+            for epoch in 1..5_u64 {
+                let order = shuffled(700, &mut random);
+                for caller in 0..callers {
+                    let late_us = (EPOCH_US as f64 * lag * caller as f64) as u64;
+                    let evenly = evenly(caller, EPOCH_US * epoch + late_us, 0.99, order.clone());
+                    let late = evenly.map(|(at_us, caller, object)| {
+                        (at_us + random.u64(0..EPOCH_US / 140), caller, object)
+                    });
+                    reads.extend(late);
+                }
+            }
+            reads.sort_unstable();
+            let (engine, last) = after(&reads, callers as usize);
+            assert!(last.iter().all(|seen| !are_one(&engine, *seen)), "{callers} {lag} {seed}");
+        }
+    }
+}
+
+#[test]
+fn who_reads_many_folders_in_order_is_at_their_first_when_an_epoch_begins() {
+    for folders in [20, 100, 256] {
+        let mut reads = Vec::new();
+        for epoch in 1..4 {
+            reads.extend(evenly(0, EPOCH_US * epoch, 1.0, (0..512).collect()));
+        }
+        let mut engine = Engine::new(Options {
+            capacity_bytes: BYTES,
+            blocks_max: 1 << 14,
+            block_bytes: 8 << 20,
+            seed: 3,
+        });
+        let mut last = None;
+        for (at_us, id, object) in reads {
+            let key = format!("set/{:03x}/{object:05}.jpg", object * folders / 512);
+            let caller = Caller { id, family: 77 };
+            let access =
+                Access { at_us, caller, bucket: 1, key: &key, op: Op::Read, size: BYTES, range: 0..BYTES };
+            let seen = engine.observe(&access);
+            engine.read(seen, &access, 0);
+            engine.take_evicted().for_each(drop);
+            last = Some(seen);
+        }
+        let missed = missed(&engine, last.unwrap(), EPOCH_US as f64 * 3.0);
+        assert!(missed <= 0.02, "{folders}: {missed}");
+    }
+}
