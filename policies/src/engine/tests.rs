@@ -6,5 +6,6 @@ mod found;
 pub(super) mod kept;
 mod orders;
 mod recent;
+mod recycling;
 mod released;
 mod same;
