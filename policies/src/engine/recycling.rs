@@ -2,8 +2,8 @@
 //!
 //! Of the half that has been silent longest those go first of which nothing is kept, and of these those that nobody has read twice. What is kept of one that goes
 //! stays, as what nobody has read, until others need the room. Always: no entry has a number that is free, and whoever remembers a dataset that is no
-//! more finds none. All entries are looked at twice, once for some hundred numbers: 2.0 ms for half a million of them, so it is a few µs for each dataset
-//! that comes anew, and nothing for any other access.
+//! more finds none. All entries are looked at twice, once for some five hundred numbers: with half a million of them a key of a new
+//! dataset was measured to cost 7 µs more than others in the mean, all that is made for it included. That is 3.5 ms each time at most, and nothing for any other access.
 
 use super::dataset::Dataset;
 use super::job::Job;
