@@ -253,7 +253,7 @@ impl Decider {
             let id = self.engine.block_id(access.bucket, access.key, block);
             let bytes = u32::try_from(self.engine.bytes_of(access.size, block)).unwrap_or(u32::MAX);
             self.outcomes.read(id, bytes, advice, ruling.cause);
-            self.shadow.read(self.engine.dataset_number(seen), id, bytes, advice == Advice::Kept);
+            self.shadow.read(self.engine.dataset_id(seen), id, bytes, advice == Advice::Kept);
         }
         advice
     }

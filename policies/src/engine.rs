@@ -21,6 +21,7 @@ mod plans;
 mod pool;
 mod ranks;
 mod recent;
+mod recycling;
 mod run;
 mod shares;
 mod streams;
@@ -30,7 +31,7 @@ mod worth;
 pub use ahead::{Ahead, Beyond, Next, Outcome};
 pub use keeping::Keeping;
 pub use known::KeptBlocks;
-pub use names::DatasetName;
+pub use names::{DatasetId, DatasetName};
 pub use order::Order;
 pub use patterns::Pattern;
 pub use planned::{Followed, LISTS_MAX, PLANS_MAX, ReadyPlan, TooManyPlans, Who};
@@ -47,7 +48,7 @@ use run::Read;
 use shares::LeastKnown;
 use std::collections::BTreeMap;
 use streams::{Streams, Touch};
-use table::{Place, Slot, Table};
+use table::{DATASETS_MAX, Place, Slot, Table};
 
 /// What the engine may use.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +91,7 @@ pub struct Unread<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     now_us: u64,
-    dataset: u16,
+    dataset: DatasetId,
     stream: u64,
     family: u64,
     goes_on: bool,
@@ -101,6 +102,11 @@ impl Seen {
     #[must_use]
     pub const fn at(self, at_us: u64) -> Self {
         Self { now_us: at_us, ..self }
+    }
+
+    /// The number of its dataset, as of when it was looked at last.
+    const fn number(self) -> u16 {
+        self.dataset.number()
     }
 
     /// Whether it begins an object, or goes on where something else ended.
@@ -155,9 +161,14 @@ impl Engine {
     /// An engine that knows nothing.
     #[must_use]
     pub fn new(options: Options) -> Self {
+        Self::with_numbers(options, DATASETS_MAX)
+    }
+
+    /// The same, with so many numbers of datasets.
+    fn with_numbers(options: Options, numbers_max: usize) -> Self {
         let mut lists = Lists::default();
         Self {
-            names: Names::new(options.seed),
+            names: Names::new(options.seed, numbers_max),
             table: Table::new(options.blocks_max),
             pool: Pool::new(&mut lists),
             recent: Recent::new(&mut lists),
@@ -179,16 +190,15 @@ impl Engine {
     /// Notes an access.
     pub fn observe(&mut self, access: &Access<'_>) -> Seen {
         let now_us = access.at_us;
-        let mut number = self.names.dataset(access.bucket, access.key);
-        self.take_united();
-        if let Some(last) = self.streams.switch(access.caller, number)
-            && let last = self.names.root(last)
+        let mut number = self.number_of(access.bucket, access.key);
+        if let Some(last) = self.streams.switch(access.caller, self.names.id(number))
+            && let Some(last) = self.names.now(last)
             && self.are_one(access.caller, last, number)
         {
             self.names.join(last, number);
             self.take_united();
             number = last;
-            self.streams.switch(access.caller, number);
+            self.streams.switch(access.caller, self.names.id(number));
         }
         self.accesses += 1;
         if self.accesses.is_multiple_of(TEMPO_ACCESSES) {
@@ -203,7 +213,8 @@ impl Engine {
             Op::Write | Op::Delete => true,
         };
         dataset.writes = dataset.writes.saturating_add(u32::from(access.op == Op::Write));
-        let stream = streams.note(access, number);
+        let id = names.id(number);
+        let stream = streams.note(access, id);
         let job = streams.job(stream).filter(|job| dataset.place(*job).is_some());
         let job = job.or_else(|| dataset.job_of(table, lists, now_us, access.caller.family));
         streams.set_job(stream, job);
@@ -213,7 +224,7 @@ impl Engine {
         if !self.plans.is_idle() {
             self.follow_plans(access, number, job);
         }
-        Seen { now_us, dataset: number, stream, family: access.caller.family, goes_on }
+        Seen { now_us, dataset: id, stream, family: access.caller.family, goes_on }
     }
 
     /// Whether a caller who reads `next` after `last` reads one dataset in parts: they are called alike, and it goes on before it comes back.
@@ -221,7 +232,9 @@ impl Engine {
         if last == next || !self.names.are_alike(last, next) {
             return false;
         }
-        let (Some(job), Some(dataset)) = (self.streams.job_of(caller, last), self.datasets.get(&last)) else {
+        let (Some(job), Some(dataset)) =
+            (self.streams.job_of(caller, self.names.id(last)), self.datasets.get(&last))
+        else {
             return false;
         };
         let goes_on = dataset.place(job).is_some_and(|place| !dataset.jobs[place].is_proven());
@@ -236,8 +249,7 @@ impl Engine {
 
     /// The same, and whether it is to be kept by how recently it was read.
     fn read_to_keep(&mut self, seen: Seen, access: &Access<'_>, block: u32, is_recent: bool) -> Advice {
-        // It may have become part of another since.
-        let seen = Seen { dataset: self.names.root(seen.dataset), ..seen };
+        let seen = self.now(seen, access);
         let id = self.names.block_id(access.bucket, access.key, block);
         if access.op == Op::Delete {
             self.lost(id);
@@ -245,7 +257,7 @@ impl Engine {
         }
         let first = u64::from(block) * self.options.block_bytes;
         let bytes = self.bytes_of(access.size, block);
-        let Some(slot) = self.entry(id, seen.dataset, bytes) else { return Advice::Bypass };
+        let Some(slot) = self.entry(id, seen.number(), bytes) else { return Advice::Bypass };
         if access.op == Op::Read {
             self.note_read(seen, access, slot, first..first + bytes);
         }
@@ -260,11 +272,11 @@ impl Engine {
 
     /// A block of what was observed is read that is none of what the engine keeps: it learns from it, and says nothing.
     pub fn follow(&mut self, seen: Seen, access: &Access<'_>, block: u32) {
-        let seen = Seen { dataset: self.names.root(seen.dataset), ..seen };
+        let seen = self.now(seen, access);
         let id = self.names.block_id(access.bucket, access.key, block);
         let first = u64::from(block) * self.options.block_bytes;
         let bytes = self.bytes_of(access.size, block);
-        if let Some(slot) = self.entry(id, seen.dataset, bytes) {
+        if let Some(slot) = self.entry(id, seen.number(), bytes) {
             self.note_read(seen, access, slot, first..first + bytes);
         }
     }
@@ -278,14 +290,14 @@ impl Engine {
         }
         let due = self.due(at_us, block.bucket, block.key);
         let is_recent = self.datasets.get(&number).is_some_and(|dataset| dataset.is_recent);
-        let seen = Seen { now_us: at_us, dataset: number, stream: 0, family: 0, goes_on: true };
+        let dataset = self.names.id(number);
+        let seen = Seen { now_us: at_us, dataset, stream: 0, family: 0, goes_on: true };
         self.admit(seen, slot, due, is_recent)
     }
 
     /// The entry of a block, and its dataset's number.
     fn entry_of(&mut self, block: &Unread<'_>) -> Option<(Slot, u16)> {
-        let number = self.names.dataset(block.bucket, block.key);
-        self.take_united();
+        let number = self.number_of(block.bucket, block.key);
         let Self { lists, datasets, .. } = self;
         datasets.entry(number).or_insert_with(|| Dataset::new(number, lists));
         let id = self.names.block_id(block.bucket, block.key, block.number);
@@ -379,19 +391,19 @@ impl Engine {
     /// What the dataset of an access is called.
     #[must_use]
     pub fn dataset(&self, seen: Seen) -> &DatasetName {
-        self.names.name(seen.dataset)
+        self.names.name(self.number(seen))
     }
 
-    /// The number of the dataset of an access. Datasets that turn out to be one have one number from then on.
+    /// The dataset of an access. Datasets that turn out to be one have one id from then on.
     #[must_use]
-    pub fn dataset_number(&self, seen: Seen) -> u16 {
-        self.names.root(seen.dataset)
+    pub fn dataset_id(&self, seen: Seen) -> DatasetId {
+        self.names.id(self.number(seen))
     }
 
-    /// The number that a dataset has by now which had that one before.
+    /// What a dataset is by now; itself, when nothing is known of it any more.
     #[must_use]
-    pub fn dataset_now(&self, number: u16) -> u16 {
-        self.names.root(number)
+    pub fn dataset_now(&self, id: DatasetId) -> DatasetId {
+        self.names.now(id).map_or(id, |number| self.names.id(number))
     }
 
     /// The place of the job of an access in its dataset.
@@ -403,7 +415,7 @@ impl Engine {
     /// How far the job of an access is with its dataset.
     #[must_use]
     pub fn passes(&self, seen: Seen) -> Option<Passes> {
-        let dataset = self.datasets.get(&self.names.root(seen.dataset))?;
+        let dataset = self.datasets.get(&self.number(seen))?;
         let job = &dataset.jobs[self.place(seen, dataset)?];
         Some(Passes {
             whole: job.passes,
@@ -423,7 +435,7 @@ impl Engine {
 
     fn note_read(&mut self, seen: Seen, access: &Access<'_>, slot: Slot, bytes: std::ops::Range<u64>) {
         let Self { table, lists, datasets, streams, .. } = self;
-        let Some(dataset) = datasets.get_mut(&seen.dataset) else { return };
+        let Some(dataset) = datasets.get_mut(&seen.number()) else { return };
         let Some(touch) = streams.touch(seen.stream, access, slot, bytes, seen.goes_on) else { return };
         let place = streams.job(seen.stream).and_then(|job| dataset.place(job));
         let Some(first) = place.or_else(|| dataset.together(seen.family)) else { return };
@@ -444,7 +456,7 @@ impl Engine {
             dataset.set_released(false);
         }
         if dataset.changes_class() {
-            self.change_class(seen.dataset);
+            self.change_class(seen.number());
         }
         self.look_for_successor(seen);
     }
@@ -452,15 +464,17 @@ impl Engine {
     /// When a caller has gone on to something new and does not come back to what it has read so far, that is released.
     fn look_for_successor(&mut self, seen: Seen) {
         let Some((before, family)) = self.streams.before(seen.stream) else { return };
-        let before = self.names.root(before);
-        let Some(next) = self.datasets.get(&seen.dataset) else { return };
+        let Some(before) = self.names.now(before) else { return };
+        let Some(next) = self.datasets.get(&seen.number()) else { return };
         let reads = next
             .jobs
             .iter()
             .filter(|job| job.family == family && !job.is_proven())
             .map(|job| job.reads)
             .max();
-        let Some(dataset) = self.datasets.get_mut(&before).filter(|_| before != seen.dataset) else { return };
+        let Some(dataset) = self.datasets.get_mut(&before).filter(|_| before != seen.number()) else {
+            return;
+        };
         let is_over = dataset.jobs.iter().filter(|job| job.is_active).all(|job| job.is_overdue(seen.now_us));
         let proven =
             dataset.jobs.iter().filter(|job| job.is_active && job.is_proven()).map(|job| job.blocks).max();
@@ -559,7 +573,7 @@ const FORGET_LOOKS: u32 = 64;
 impl Engine {
     /// How many times a read of the dataset of an access counts.
     pub(crate) fn weight(&self, seen: Seen) -> Option<f64> {
-        self.datasets.get(&self.names.root(seen.dataset)).map(Dataset::weight)
+        self.datasets.get(&self.number(seen)).map(Dataset::weight)
     }
 
     /// Its books are right: every kept block is in one list, the sums are those of the blocks, and all of it fits.
@@ -567,6 +581,7 @@ impl Engine {
         for dataset in self.datasets.values() {
             dataset.check(&self.table, &self.lists);
         }
+        self.check_numbers();
         self.recent.check(&self.table, &self.lists);
         let kept = (0..self.table.end()).filter(|slot| self.table[*slot].place().is_kept());
         assert_eq!(self.kept_bytes, kept.map(|slot| self.table[slot].bytes()).sum::<u64>());

@@ -59,8 +59,8 @@ impl<'a> AccessFacts<'a> {
         rest: &'a dyn Facts,
     ) -> Self {
         let workload = workloads.get(access.caller.family);
-        let number = engine.dataset_number(seen);
-        let set = workload.and_then(|workload| workload.sets.iter().find(|set| set.number == number));
+        let dataset = engine.dataset_id(seen);
+        let set = workload.and_then(|workload| workload.sets.iter().find(|set| set.dataset == dataset));
         let bits = match (workload, set) {
             (Some(workload), Some(set)) => workload.agent_frameworks() | set.frameworks,
             _ => frameworks(program, access.key, None),
@@ -103,7 +103,7 @@ impl<'a> AccessFacts<'a> {
             }
             Property::Dataset => self.set.map(|set| Fact::Text(&set.name)),
             Property::Workloads => {
-                let readers = self.workloads.readers(self.engine.dataset_number(self.seen), now_us);
+                let readers = self.workloads.readers(self.engine.dataset_id(self.seen), now_us);
                 Some(Fact::Number(readers as f64))
             }
             _ => None,

@@ -6,12 +6,13 @@
 //! a crash loses are counts.
 
 use crate::block::Hashed;
+use crate::engine::DatasetId;
 use crate::rehearse::reference::{Lru, NeverEvict, Reference as _, S3Fifo};
 use std::collections::HashMap;
 
 /// Blocks of the sample: about 90 bytes each.
 const BLOCKS_MAX: usize = 1 << 15;
-/// Datasets that are told apart: as many as the engine does.
+/// Datasets that are told apart: as many as the engine does at a time. Where there are more, the half of which least was read counts as one.
 const DATASETS_MAX: usize = 1 << 12;
 /// So many reads of the sample later counts weigh half.
 const HALF_READS: u32 = 1 << 17;
@@ -46,6 +47,10 @@ impl Shadows {
         }
     }
 
+    fn join(&mut self, mut other: Self) {
+        self.all().into_iter().zip(other.all()).for_each(|(sum, count)| *sum += *count);
+    }
+
     /// The share of bytes that were here, and that LRU, S3-FIFO and never-evict would have had; nothing before anything was read.
     #[must_use]
     pub fn ratios(&self) -> Option<[f64; 4]> {
@@ -71,7 +76,9 @@ pub struct Shadow {
     lru: Lru,
     s3_fifo: S3Fifo,
     never_evict: NeverEvict,
-    datasets: HashMap<u16, Shadows>,
+    datasets: HashMap<DatasetId, Shadows>,
+    /// Of those that are not told apart any more.
+    others: Shadows,
 }
 
 impl Shadow {
@@ -93,6 +100,7 @@ impl Shadow {
             s3_fifo: S3Fifo::new(capacity_bytes),
             never_evict: NeverEvict::new(capacity_bytes),
             datasets: HashMap::new(),
+            others: Shadows::default(),
         }
     }
 
@@ -106,7 +114,7 @@ impl Shadow {
     }
 
     /// A block of a dataset is read, and was here or not.
-    pub fn read(&mut self, dataset: u16, id: u64, bytes: u32, was_here: bool) {
+    pub fn read(&mut self, dataset: DatasetId, id: u64, bytes: u32, was_here: bool) {
         if !self.samples(id) {
             return;
         }
@@ -131,11 +139,12 @@ impl Shadow {
             self.never_evict.access(number, bytes, true),
         ];
         if self.datasets.len() >= DATASETS_MAX && !self.datasets.contains_key(&dataset) {
-            self.datasets.clear();
+            self.join_smallest();
         }
         self.datasets.entry(dataset).or_default().add(bytes, hits);
         if self.reads.is_multiple_of(HALF_READS) {
-            self.datasets.values_mut().flat_map(Shadows::all).for_each(|sum| *sum /= 2.0);
+            let all = self.datasets.values_mut().chain([&mut self.others]);
+            all.flat_map(Shadows::all).for_each(|sum| *sum /= 2.0);
         }
     }
 
@@ -147,18 +156,27 @@ impl Shadow {
     }
 
     /// By dataset, what was read lately, in bytes of the sample.
-    pub fn datasets(&self) -> impl Iterator<Item = (u16, Shadows)> + '_ {
+    pub fn datasets(&self) -> impl Iterator<Item = (DatasetId, Shadows)> + '_ {
         self.datasets.iter().map(|(number, counts)| (*number, *counts))
     }
 
     /// The same of all together.
     #[must_use]
     pub fn total(&self) -> Shadows {
-        let mut total = Shadows::default();
-        for mut counts in self.datasets.values().copied() {
-            total.all().into_iter().zip(counts.all()).for_each(|(sum, count)| *sum += *count);
-        }
+        let mut total = self.others;
+        self.datasets.values().for_each(|counts| total.join(*counts));
         total
+    }
+
+    /// The half of all datasets of which least was read lately is told apart no more.
+    fn join_smallest(&mut self) {
+        let mut all: Vec<(DatasetId, Shadows)> = self.datasets().collect();
+        all.sort_unstable_by(|(a, one), (b, other)| one.bytes.total_cmp(&other.bytes).then(a.cmp(b)));
+        all.truncate(DATASETS_MAX / 2);
+        for (dataset, counts) in all {
+            self.datasets.remove(&dataset);
+            self.others.join(counts);
+        }
     }
 
     fn samples(&self, id: u64) -> bool {
@@ -193,18 +211,18 @@ impl Shadow {
 
 #[cfg(test)]
 mod tests {
-    use super::Shadow;
+    use super::{DATASETS_MAX, DatasetId, Shadow};
     use crate::block::mixed;
     use fastrand::Rng;
 
     const KIB: u32 = 1 << 10;
 
     /// Passes over blocks of a KiB each, in another order each time.
-    fn pass(shadow: &mut Shadow, dataset: u16, blocks: u64, seed: u64) {
+    fn pass(shadow: &mut Shadow, number: u16, blocks: u64, seed: u64) {
         let mut order: Vec<u64> = (0..blocks).collect();
         Rng::with_seed(seed).shuffle(&mut order);
         for block in order {
-            shadow.read(dataset, mixed(block ^ u64::from(dataset) << 32), KIB, false);
+            shadow.read(DatasetId::first(number), mixed(block ^ u64::from(number) << 32), KIB, false);
         }
     }
 
@@ -238,14 +256,32 @@ mod tests {
         }
         for round in 0..20_u64 {
             pass(&mut shadow, 9, 20, round);
-            (0..20).for_each(|block| shadow.read(10, mixed(block + round * 20 + (1 << 40)), KIB, true));
+            (0..20).for_each(|block| {
+                shadow.read(DatasetId::first(10), mixed(block + round * 20 + (1 << 40)), KIB, true)
+            });
         }
-        let mut datasets: Vec<u16> = shadow.datasets().map(|(dataset, _)| dataset).collect();
+        let mut datasets: Vec<DatasetId> = shadow.datasets().map(|(dataset, _)| dataset).collect();
         datasets.sort_unstable();
-        assert_eq!(datasets, [7, 8, 9, 10]);
-        let of =
-            |number| shadow.datasets().find(|(dataset, _)| *dataset == number).unwrap().1.ratios().unwrap();
+        assert_eq!(datasets, [7, 8, 9, 10].map(DatasetId::first));
+        let of = |number| {
+            let id = DatasetId::first(number);
+            shadow.datasets().find(|(dataset, _)| *dataset == id).unwrap().1.ratios().unwrap()
+        };
         assert_eq!((of(7), of(10)), ([0.0; 4], [1.0, 0.0, 0.0, 0.0]));
         assert!(of(8)[1] > 0.97 && shadow.shift == 0, "{} {:?}", shadow.shift, of(8));
+    }
+    #[test]
+    fn of_ever_new_datasets_the_small_ones_count_as_one_and_nothing_is_lost() {
+        let mut shadow = Shadow::with_blocks(1 << 30, 1 << 10);
+        let mut id = DatasetId::first(1);
+        for round in 0..3 * DATASETS_MAX as u64 {
+            shadow.read(DatasetId::first(2), 1, KIB, true);
+            shadow.read(id, 2, KIB, true);
+            id = id.next();
+            assert!(shadow.datasets().count() <= DATASETS_MAX, "{round}");
+        }
+        let large = shadow.datasets().find(|(dataset, _)| *dataset == DatasetId::first(2)).unwrap().1;
+        assert_eq!(large.bytes, (3 * DATASETS_MAX) as f64 * f64::from(KIB));
+        assert_eq!(shadow.total().bytes, 2.0 * large.bytes);
     }
 }

@@ -19,7 +19,7 @@ pub use workload::Workload;
 
 use crate::access::Access;
 use crate::checkpoints::GroupId;
-use crate::engine::{Engine, Seen};
+use crate::engine::{DatasetId, Engine, Seen};
 use crate::language::{Phase, Program, Setting, Word as _};
 use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_64;
@@ -130,7 +130,7 @@ pub struct Workloads {
     limits: Limits,
     workloads: HashMap<u64, Workload>,
     /// By dataset and by what their names have in common: families that train with it.
-    trials: HashMap<(u16, u64), Vec<u64>>,
+    trials: HashMap<(DatasetId, u64), Vec<u64>>,
     /// Epochs and batches of those that are forgotten.
     forgotten: (u64, u64),
 }
@@ -197,7 +197,7 @@ impl Workloads {
     }
 
     /// A family trains with a dataset. With enough others that are called alike it is a search.
-    fn note_trial(&mut self, dataset: u16, family: u64) {
+    fn note_trial(&mut self, dataset: DatasetId, family: u64) {
         let name = self.workloads.get(&family).and_then(|workload| workload.identity.name.as_deref());
         let Some(stem) = name.map(stem_of).filter(|stem| !stem.is_empty()) else { return };
         let place = (dataset, xxh3_64(stem.as_bytes()));
@@ -233,9 +233,9 @@ impl Workloads {
     }
 
     /// The workload that has read a dataset last, if it is remembered, with its family.
-    pub(crate) fn last_reader(&self, dataset: u16, engine: &Engine) -> Option<(u64, &Workload)> {
+    pub(crate) fn last_reader(&self, dataset: DatasetId, engine: &Engine) -> Option<(u64, &Workload)> {
         let last_us = |workload: &Workload| {
-            let its = workload.sets.iter().filter(|set| engine.dataset_now(set.number) == dataset);
+            let its = workload.sets.iter().filter(|set| engine.dataset_now(set.dataset) == dataset);
             its.map(|set| set.last_us).max()
         };
         let read = self.families().filter_map(|one| Some((last_us(one.1)?, one)));
@@ -250,10 +250,10 @@ impl Workloads {
 
     /// How many workloads that are active read a dataset.
     #[must_use]
-    pub fn readers(&self, dataset: u16, now_us: u64) -> usize {
+    pub fn readers(&self, dataset: DatasetId, now_us: u64) -> usize {
         let is_recent = |last_us: u64| now_us.saturating_sub(last_us) <= self.limits.idle_us;
         let reads =
-            |it: &&Workload| it.sets.iter().any(|set| set.number == dataset && is_recent(set.last_us));
+            |it: &&Workload| it.sets.iter().any(|set| set.dataset == dataset && is_recent(set.last_us));
         self.iter().filter(reads).count()
     }
 

@@ -9,7 +9,7 @@ use crate::metrics::table::{
 };
 use axum::Json;
 use axum::extract::State;
-use mlgw_policies::engine::Outcome;
+use mlgw_policies::engine::{DatasetId, Outcome};
 use mlgw_policies::outcomes::{Count, Tally};
 use mlgw_policies::shadow::Shadows;
 use serde::{Deserialize, Serialize};
@@ -86,13 +86,13 @@ pub(super) async fn show(State(admin): State<Arc<Admin>>) -> Json<PolicyOutcomes
     let (rules, datasets, depth) = admin.keeper.ask(|decider, _| {
         let rules: Vec<RuleOutcomes> =
             decider.outcomes.tallies().map(|(rule, tally)| of_rule(rule, tally)).collect();
-        let mut datasets: Vec<(u16, Shadows)> = decider.shadow.datasets().collect();
+        let mut datasets: Vec<(DatasetId, Shadows)> = decider.shadow.datasets().collect();
         datasets.sort_by(|(a, one), (b, other)| other.bytes.total_cmp(&one.bytes).then(a.cmp(b)));
-        let named = datasets.into_iter().take(DATASETS_SHOWN).map(|(number, shadows)| {
-            let name = decider.engine.dataset_name(number);
-            (name.bucket, format!("{}{}", name.folder, name.pattern), shadows)
+        let named = datasets.into_iter().filter_map(|(dataset, shadows)| {
+            let name = decider.engine.dataset_name(dataset)?;
+            Some((name.bucket, format!("{}{}", name.folder, name.pattern), shadows))
         });
-        (rules, named.collect::<Vec<_>>(), decider.program().prefetch_depth())
+        (rules, named.take(DATASETS_SHOWN).collect::<Vec<_>>(), decider.program().prefetch_depth())
     });
     let names = admin.bucket_names();
     let dataset = |(bucket, keys, shadows): (u64, String, Shadows)| {

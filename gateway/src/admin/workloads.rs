@@ -204,8 +204,12 @@ fn newest(decider: &Decider, is_so: impl Fn(&Workload) -> bool) -> Vec<&Workload
 
 fn take(decider: &Decider, workload: &Workload, now_us: u64) -> Taken {
     let set = |set: &Set| {
-        let name = decider.engine.dataset_name(set.number);
-        (name.bucket, format!("{}{}", name.folder, name.pattern))
+        let name = decider.engine.dataset_name(set.dataset);
+        name.map_or_else(
+            // What was silent for long is told from others here alone.
+            || (set.bucket, set.name.to_string()),
+            |name| (name.bucket, format!("{}{}", name.folder, name.pattern)),
+        )
     };
     let checkpoint = workload.saved.and_then(|group| decider.checkpoints.group(group));
     Taken {

@@ -7,11 +7,11 @@ use super::RehearsalError;
 use super::scenario::Scenario;
 use super::sizes::CacheSize;
 use clap::ValueEnum;
-use mlgw_policies::{Access, Fingerprint};
 use mlgw_policies::language::Program;
 use mlgw_policies::rehearse::race::{Course, Objects, Racer, Runner, Score};
 use mlgw_policies::rehearse::telling::Told;
 use mlgw_policies::rehearse::workload::Order;
+use mlgw_policies::{Access, Fingerprint};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -139,9 +139,10 @@ impl Simulation {
         let known = self.look(watch)?;
         let caches: Vec<_> = self.caches.iter().map(|cache| cache.of(known.whole_bytes)).collect();
         let races = self.race(&known, &caches, watch)?;
-        let rows = caches.iter().zip(&races).flat_map(|((_, share), race)| {
-            race.iter().map(|(racer, run)| self.row(*racer, *share, run))
-        });
+        let rows = caches
+            .iter()
+            .zip(&races)
+            .flat_map(|((_, share), race)| race.iter().map(|(racer, run)| self.row(*racer, *share, run)));
         Ok(rows.collect())
     }
 
@@ -251,8 +252,8 @@ impl Simulation {
             is_over.store(here.is_err(), Relaxed);
             let beside = beside.join();
             let here = here?;
-            let (mut races, there) =
-                beside.map_err(|_| RehearsalError::Failed("a cache of the rehearsal failed".to_owned()))??;
+            let (mut races, there) = beside
+                .map_err(|_| RehearsalError::Failed("a cache of the rehearsal failed".to_owned()))??;
             for (at, run) in here.into_iter().chain(there) {
                 races[at].insert(0, (Racer::Mlgw, run));
             }

@@ -53,15 +53,15 @@ impl Decider {
     pub fn with_facts_of<T>(&self, now_us: u64, object: &Unread<'_>, ask: impl FnOnce(&dyn Facts) -> T) -> T {
         let Unread { bucket, key, size, .. } = *object;
         let of_key = self.of_key(bucket, key);
-        let Some(number) = self.engine.find_dataset(bucket, key) else {
+        let Some(dataset) = self.engine.find_dataset(bucket, key) else {
             return ask(&of_key);
         };
-        let reader = self.workloads.last_reader(number, &self.engine);
+        let reader = self.workloads.last_reader(dataset, &self.engine);
         let family = reader.map_or(0, |(family, _)| family);
         let callers = reader.into_iter().flat_map(|(_, workload)| workload.caller_ids());
         let caller = Caller { id: 0, family };
         let access = Access { at_us: now_us, caller, bucket, key, op: Op::Read, size, range: 0..0 };
-        let seen = self.engine.unseen(now_us, number, family, callers);
+        let seen = self.engine.unseen(now_us, dataset, family, callers);
         let (engine, program) = ((&self.engine, seen), &*self.program);
         ask(&AccessFacts::new(&access, engine, &self.workloads, of_key, program, &NoFacts))
     }

@@ -75,7 +75,7 @@ impl Engine {
     }
 
     fn weigh(&mut self, seen: Seen, weight: f32) {
-        let number = self.names.root(seen.dataset);
+        let number = self.number(seen);
         let changed = self.datasets.get_mut(&number).is_some_and(|dataset| dataset.set_weight(weight));
         if changed {
             self.least_known = None;

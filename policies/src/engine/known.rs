@@ -1,8 +1,9 @@
 //! What the engine knows of an object that nobody asks for just now. Looking changes nothing.
 
+use super::names::OTHERS;
 use super::streams::Streams;
 use super::table::Place;
-use super::{DatasetName, Engine, Seen, Unread};
+use super::{DatasetId, DatasetName, Engine, Seen, Unread};
 use crate::access::Caller;
 
 /// Blocks of an object.
@@ -19,23 +20,24 @@ pub struct KeptBlocks {
 }
 
 impl Engine {
-    /// The number of the dataset that a key belongs to, if any of it was ever asked for.
+    /// The dataset that a key belongs to, if any of it was ever asked for and that is not forgotten.
     #[must_use]
-    pub fn find_dataset(&self, bucket: u64, key: &str) -> Option<u16> {
-        self.names.find(bucket, key)
+    pub fn find_dataset(&self, bucket: u64, key: &str) -> Option<DatasetId> {
+        self.names.find(bucket, key).map(|number| self.names.id(number))
     }
 
-    /// What the dataset of a number is called.
+    /// What a dataset is called; nothing, when it is not told from others any more.
     #[must_use]
-    pub fn dataset_name(&self, number: u16) -> &DatasetName {
-        self.names.name(number)
+    pub fn dataset_name(&self, id: DatasetId) -> Option<&DatasetName> {
+        let number = self.names.now(id).filter(|number| *number != OTHERS);
+        number.map(|number| self.names.name(number))
     }
 
     /// A dataset as a family sees it, by the first of its callers who is known to read it; otherwise as all of them together do.
     pub(crate) fn unseen(
         &self,
         now_us: u64,
-        dataset: u16,
+        dataset: DatasetId,
         family: u64,
         callers: impl Iterator<Item = u64>,
     ) -> Seen {

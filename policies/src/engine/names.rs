@@ -4,18 +4,22 @@
 //! anybody would call datasets of their own becomes one dataset with all that is below it. Who reads what says more; that is
 //! for [`super::streams`], which unites what is read mingled.
 //!
-//! Always: a key has one dataset at a time, and which it was before is found from its number ([`Names::root`]).
+//! Always: a key has one dataset at a time, and which it was before is found from its number ([`Names::root`]). Nothing here grows without end: numbers
+//! are given back ([`numbers`]), and of where keys belong so much is remembered at most ([`bounds`]).
 
-use super::table::DATASETS_MAX;
+mod bounds;
+mod numbers;
+#[cfg(test)]
+mod tests;
+
 use crate::block::block_id;
 pub(super) use crate::block::{Hashed, mixed};
-use std::collections::HashMap;
+pub use numbers::DatasetId;
+use std::collections::{HashMap, VecDeque};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// More children of a folder are no datasets of their own.
 const CHILDREN_MAX: u32 = 64;
-/// Folders whose place is remembered; beyond that all are looked up anew.
-const FOLDERS_MAX: usize = 1 << 14;
 /// So many hexadecimal digits in a row are a number, if one of them is a decimal one.
 const HEX_DIGITS_MIN: usize = 8;
 /// Longer patterns are cut.
@@ -48,9 +52,21 @@ struct Folder {
     within: Option<u16>,
 }
 
+/// What keys of a folder and a pattern belong to.
+#[derive(Clone, Copy)]
+struct Place {
+    folder: u64,
+    number: u16,
+}
+
 /// The datasets by name.
 pub(super) struct Names {
     seed: u64,
+    /// Numbers that there are at most.
+    numbers_max: usize,
+    ids: Vec<DatasetId>,
+    /// Those that were given back, in the order in which they are given again.
+    free: VecDeque<u16>,
     names: Vec<DatasetName>,
     /// Each dataset's own number, or that of the one it became part of.
     within: Vec<u16>,
@@ -60,15 +76,18 @@ pub(super) struct Names {
     /// Where all of a shape belong that are below a folder, once some were united.
     wholes: HashMap<u64, (String, u16), Hashed>,
     /// By hash of bucket, folder and pattern.
-    places: HashMap<u64, u16, Hashed>,
+    places: HashMap<u64, Place, Hashed>,
     /// By hash of bucket and folder.
     folders: HashMap<u64, Folder, Hashed>,
 }
 
 impl Names {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, numbers_max: usize) -> Self {
         Self {
             seed,
+            numbers_max,
+            ids: vec![DatasetId::first(OTHERS)],
+            free: VecDeque::new(),
             names: vec![DatasetName::default()],
             within: vec![0],
             united: Vec::new(),
@@ -106,7 +125,12 @@ impl Names {
                 std::iter::successors(self.parent(bucket, folder), |(folder, _)| self.parent(bucket, folder));
             above.filter_map(|(_, id)| self.folders.get(&id)?.within).next()
         });
-        let of_pattern = || self.places.get(&self.place_id(id, &pattern_of(name))).copied();
+        let of_pattern = || {
+            let pattern = pattern_of(name);
+            let place = self.places.get(&self.place_id(id, &pattern));
+            let of_shape = || self.of_shape(self.shape_id(bucket, folder, &pattern), folder);
+            place.map(|place| place.number).or_else(of_shape)
+        };
         whole.or_else(of_pattern).map(|dataset| self.root(dataset))
     }
 
@@ -122,7 +146,7 @@ impl Names {
     /// What a dataset is called, but for numbers.
     pub(super) fn shape(&self, dataset: u16) -> u64 {
         match self.shapes[dataset as usize] {
-            0 => mixed(u64::from(dataset)),
+            0 => mixed(self.id(dataset).bits().rotate_left(16)),
             shape => shape,
         }
     }
@@ -163,12 +187,7 @@ impl Names {
         if let Some(found) = self.folders.get(&id) {
             return *found;
         }
-        if self.folders.len() >= FOLDERS_MAX {
-            self.folders.retain(|_, folder| folder.within.is_some() || folder.flat.is_some());
-            if self.folders.len() >= FOLDERS_MAX {
-                self.folders.clear();
-            }
-        }
+        self.trim_folders();
         let within = self.parent(bucket, folder).and_then(|(parent, parent_id)| {
             let above = self.folder(bucket, parent, parent_id);
             above.within.or_else(|| self.add_folder(bucket, parent, parent_id))
@@ -193,7 +212,7 @@ impl Names {
         }
         let name = DatasetName { bucket, folder: folder.to_owned(), pattern: String::new() };
         let whole = self.unite(name, |name| name.bucket == bucket && name.folder.starts_with(folder));
-        self.folders.retain(|_, place| place.within.is_some());
+        self.keep_known_folders();
         self.folders.insert(id, Folder { within: Some(whole), ..Folder::default() });
         Some(whole)
     }
@@ -214,9 +233,7 @@ impl Names {
     /// Makes one dataset of all that are part of it. Those that are one already stay what they are, so that who reads them goes on where he is; only
     /// the name is a wider one.
     fn unite(&mut self, name: DatasetName, is_part: impl Fn(&DatasetName) -> bool) -> u16 {
-        let is_root = |number: &u16| self.within[*number as usize] == *number;
-        let found = (1..self.names.len() as u16).filter(is_root);
-        let parts: Vec<u16> = found.filter(|number| is_part(&self.names[*number as usize])).collect();
+        let parts: Vec<u16> = self.roots().filter(|number| is_part(&self.names[*number as usize])).collect();
         if let [whole] = parts[..] {
             self.names[whole as usize] = name;
             self.shapes[whole as usize] = 0;
@@ -234,32 +251,29 @@ impl Names {
         mixed(folder_id ^ xxh3_64_with_seed(pattern.as_bytes(), self.seed))
     }
 
+    fn shape_id(&self, bucket: u64, folder: &str, pattern: &str) -> u64 {
+        self.folder_id(bucket, &format!("{}{pattern}", shape_of(folder))).max(1)
+    }
+
+    /// What all of a shape belong to that are below a folder which this one is below, if some were united.
+    fn of_shape(&self, shape: u64, folder: &str) -> Option<u16> {
+        let (above, whole) = self.wholes.get(&shape)?;
+        folder.starts_with(above).then(|| self.root(*whole))
+    }
+
     fn of_pattern(&mut self, bucket: u64, folder: &str, folder_id: u64, pattern: &str) -> u16 {
         let id = self.place_id(folder_id, pattern);
-        if let Some(dataset) = self.places.get(&id) {
-            return self.root(*dataset);
+        if let Some(place) = self.places.get(&id) {
+            return self.root(place.number);
         }
         if let Some(whole) = self.add_pattern(bucket, folder, folder_id) {
             return whole;
         }
         let name = DatasetName { bucket, folder: folder.to_owned(), pattern: pattern.to_owned() };
-        let shape = self.folder_id(bucket, &format!("{}{pattern}", shape_of(folder))).max(1);
-        let dataset = match self.wholes.get(&shape) {
-            Some((above, whole)) if folder.starts_with(above) => self.root(*whole),
-            _ => self.make(name, shape),
-        };
-        self.places.insert(id, dataset);
-        dataset
-    }
-
-    fn make(&mut self, name: DatasetName, shape: u64) -> u16 {
-        if self.names.len() >= DATASETS_MAX {
-            return OTHERS;
-        }
-        let number = self.names.len() as u16;
-        self.names.push(name);
-        self.shapes.push(shape);
-        self.within.push(number);
+        let shape = self.shape_id(bucket, folder, pattern);
+        let number = self.of_shape(shape, folder).unwrap_or_else(|| self.make(name, shape));
+        self.trim_places();
+        self.places.insert(id, Place { folder: folder_id, number });
         number
     }
 }
@@ -295,65 +309,4 @@ fn shape_of(folder: &str) -> String {
     let is_hex = |part: &str| part.len() >= 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
     let parts = folder.split('/').map(|part| if is_hex(part) { "#".to_owned() } else { pattern_of(part) });
     parts.collect::<Vec<_>>().join("/")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Names, pattern_of};
-
-    #[test]
-    fn names_that_differ_in_numbers_only_have_one_pattern() {
-        assert_eq!(pattern_of("n01440764_10026.JPEG"), "n#_#.JPEG");
-        assert_eq!(pattern_of("train-00001-of-01024.tfrecord"), "train-#-of-#.tfrecord");
-        assert_eq!(pattern_of("validation-00001-of-00128.tfrecord"), "validation-#-of-#.tfrecord");
-        assert_eq!(pattern_of("9f86d081884c7d65.bin"), "#.bin");
-        assert_eq!(pattern_of("deadbeef"), "deadbeef");
-        assert_eq!(pattern_of("model.safetensors"), "model.safetensors");
-    }
-
-    #[test]
-    fn a_folder_and_a_pattern_are_a_dataset() {
-        let mut names = Names::new(1);
-        let mut of = |key: &str| names.dataset(1, key);
-        let train = of("d/train-1.tar");
-        assert_eq!(of("d/train-22.tar"), train);
-        assert_ne!(of("d/val-1.tar"), train);
-        assert_ne!(of("e/train-1.tar"), train);
-    }
-
-    #[test]
-    fn what_was_one_already_stays_what_it_is_in_a_folder_of_many_children() {
-        let mut names = Names::new(1);
-        let mut of = |child: u32, join: bool| {
-            let dataset = names.dataset(1, &format!("i/train/{child:03x}/1.jpg"));
-            if join {
-                let first = names.dataset(1, "i/train/000/1.jpg");
-                names.join(first, dataset);
-            }
-            dataset
-        };
-        let first = of(0, false);
-        assert_ne!(of(1, true), first);
-        assert!((2..200).all(|child| of(child, false) == first));
-        assert_eq!(names.name(first).folder, "i/train/");
-        assert_eq!(names.dataset(1, "i/train/007/b/c/x.jpg"), first);
-    }
-
-    #[test]
-    fn a_folder_of_many_children_is_one_with_all_that_is_below_it() {
-        let mut names = Names::new(1);
-        let train: Vec<u16> =
-            (0..200).map(|class| names.dataset(1, &format!("i/train/c{class}x/a/1.jpg"))).collect();
-        let val = names.dataset(1, "i/val/c1x/a/1.jpg");
-        let whole = names.root(train[0]);
-        assert!(train.iter().all(|part| names.root(*part) == whole), "{train:?}");
-        assert_ne!(whole, train[0], "what were many are a new one");
-        assert_ne!(names.root(val), whole);
-        assert_eq!(names.dataset(1, "i/train/c7x/b/c/1.jpg"), whole);
-        assert_eq!(names.find(1, "i/train/never/seen/1.jpg"), Some(whole));
-        assert_eq!(names.find(1, "i/val/c1x/a/2.jpg"), Some(names.root(val)));
-        assert_eq!((names.find(1, "i/val/c1x/a/x"), names.find(2, "i/train/c7x/a/1.jpg")), (None, None));
-        assert_eq!(names.name(whole).folder, "i/train/");
-        assert_ne!(names.dataset(2, "i/train/c7x/a/1.jpg"), whole);
-    }
 }

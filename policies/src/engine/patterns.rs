@@ -31,7 +31,7 @@ impl Engine {
     /// for checkpoints: who knows better asks for the [pattern of the reads](Self::pattern_of_reads).
     #[must_use]
     pub fn pattern(&self, seen: Seen, now_us: u64) -> Option<Pattern> {
-        let dataset = self.datasets.get(&self.names.root(seen.dataset))?;
+        let dataset = self.datasets.get(&self.number(seen))?;
         if dataset.writes > 0 && !dataset.jobs.iter().any(Job::is_proven) {
             return Some(Pattern::Checkpoint);
         }
@@ -41,7 +41,7 @@ impl Engine {
     /// The same by reads alone, whoever wrote what is read.
     #[must_use]
     pub fn pattern_of_reads(&self, seen: Seen, now_us: u64) -> Option<Pattern> {
-        let number = self.names.root(seen.dataset);
+        let number = self.number(seen);
         let dataset = self.datasets.get(&number)?;
         if dataset.is_skewed {
             return Some(Pattern::Skewed);

@@ -52,7 +52,7 @@ impl Engine {
         if let Some(advice) = due.and_then(|due| self.admit_by_plan(seen, slot, due)) {
             return advice;
         }
-        let queue = match self.datasets.get_mut(&seen.dataset) {
+        let queue = match self.datasets.get_mut(&seen.number()) {
             Some(dataset) => {
                 dataset.is_recent = is_recent;
                 dataset.queue()
@@ -75,7 +75,7 @@ impl Engine {
             self.forget_ghost(slot);
         }
         let Self { table, lists, datasets, pool, recent, .. } = self;
-        match (queue, datasets.get_mut(&seen.dataset)) {
+        match (queue, datasets.get_mut(&seen.number())) {
             (None, Some(dataset)) => dataset.join_group(table, lists, slot),
             (Some(Queue::Recent), _) => recent.admit(table, lists, slot),
             _ => pool.admit(table, lists, slot),
@@ -163,7 +163,7 @@ impl Engine {
             return true;
         }
         let moment = self.moment(seen.now_us);
-        let Some(dataset) = self.datasets.get_mut(&seen.dataset) else { return false };
+        let Some(dataset) = self.datasets.get_mut(&seen.number()) else { return false };
         dataset.look(&moment);
         let worth = dataset.worth_of(&self.table[slot]);
         while self.kept_bytes + bytes > self.options.capacity_bytes {

@@ -5,7 +5,7 @@
 //! been silent longest are forgotten.
 
 use super::job::JobRef;
-use super::names::{Hashed, mixed};
+use super::names::{DatasetId, Hashed, mixed};
 use super::order::{Order, OrderFinder};
 use super::table::Slot;
 use crate::access::{Access, Caller};
@@ -47,7 +47,7 @@ struct Stream {
     recent_at: usize,
     recent_length: usize,
     /// The dataset that its caller read most of before this one.
-    before: Option<u16>,
+    before: Option<DatasetId>,
 }
 
 /// All streams.
@@ -55,16 +55,16 @@ struct Stream {
 pub(super) struct Streams {
     streams: HashMap<u64, Stream, Hashed>,
     /// The dataset that each family of callers began last.
-    newest: HashMap<u64, u16, Hashed>,
+    newest: HashMap<u64, DatasetId, Hashed>,
     /// The dataset that each caller read last.
-    last: HashMap<u64, u16, Hashed>,
+    last: HashMap<u64, DatasetId, Hashed>,
     /// By family and dataset: in which order it is read.
     orders: HashMap<u64, OrderFinder, Hashed>,
 }
 
 impl Streams {
     /// A caller reads a dataset; the one that it read before, if that is another.
-    pub(super) fn switch(&mut self, caller: Caller, dataset: u16) -> Option<u16> {
+    pub(super) fn switch(&mut self, caller: Caller, dataset: DatasetId) -> Option<DatasetId> {
         if self.last.len() >= STREAMS_MAX {
             self.last.clear();
         }
@@ -87,7 +87,7 @@ impl Streams {
     }
 
     /// A caller's job in a dataset.
-    pub(super) fn job_of(&self, caller: Caller, dataset: u16) -> Option<JobRef> {
+    pub(super) fn job_of(&self, caller: Caller, dataset: DatasetId) -> Option<JobRef> {
         self.job(id_of(caller, dataset))
     }
 
@@ -97,12 +97,12 @@ impl Streams {
     }
 
     /// The stream in which a caller reads a dataset, if it does.
-    pub(super) fn id(caller: Caller, dataset: u16) -> u64 {
+    pub(super) fn id(caller: Caller, dataset: DatasetId) -> u64 {
         id_of(caller, dataset)
     }
 
     /// The stream of an access.
-    pub(super) fn note(&mut self, access: &Access<'_>, dataset: u16) -> u64 {
+    pub(super) fn note(&mut self, access: &Access<'_>, dataset: DatasetId) -> u64 {
         let id = id_of(access.caller, dataset);
         if self.streams.len() >= STREAMS_MAX && !self.streams.contains_key(&id) {
             forget_quarter(&mut self.streams, |stream| stream.last_us);
@@ -170,7 +170,7 @@ impl Streams {
     }
 
     /// What the callers of a stream began before it.
-    pub(super) fn before(&self, id: u64) -> Option<(u16, u64)> {
+    pub(super) fn before(&self, id: u64) -> Option<(DatasetId, u64)> {
         let stream = self.streams.get(&id)?;
         Some((stream.before?, stream.family))
     }
@@ -185,6 +185,6 @@ pub(super) fn forget_quarter<V>(all: &mut HashMap<u64, V, Hashed>, last_us: impl
     all.retain(|_, one| last_us(one) > oldest);
 }
 
-fn id_of(caller: Caller, dataset: u16) -> u64 {
-    mixed(caller.id ^ u64::from(dataset) << 48)
+fn id_of(caller: Caller, dataset: DatasetId) -> u64 {
+    mixed(caller.id ^ dataset.bits())
 }

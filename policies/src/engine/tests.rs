@@ -7,5 +7,6 @@ pub(super) mod kept;
 mod orders;
 mod ranks;
 mod recent;
+mod recycling;
 mod released;
 mod same;

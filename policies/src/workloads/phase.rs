@@ -85,8 +85,8 @@ impl Workload {
 
     /// The largest of the other datasets that it trains with; who writes no checkpoint and reads without passes does not train.
     fn trained_beside(&self, at: usize) -> Option<&Set> {
-        let of_number = self.sets[at].number;
-        let others = self.sets_of(Role::Training).filter(|set| set.number != of_number);
+        let own = self.sets[at].dataset;
+        let others = self.sets_of(Role::Training).filter(|set| set.dataset != own);
         others.filter(|set| self.saves > 0 || !set.is_served()).max_by_key(|set| set.reads)
     }
 
@@ -100,7 +100,7 @@ impl Workload {
         if is_as_large || is_mingled {
             return Some((Role::Training, Why::ReadsMore));
         }
-        let has_other = self.sets_of(Role::Validation).any(|other| other.number != set.number);
+        let has_other = self.sets_of(Role::Validation).any(|other| other.dataset != set.dataset);
         let comes_again = set.visits > 1 && set.passes > 0;
         match set.role {
             Role::Validation => None,
@@ -137,7 +137,7 @@ impl Workload {
 
     /// Whether it has read a model before a dataset: by its name, or few keys, all of them much larger.
     fn has_read_model(&self, set: &Set) -> bool {
-        self.sets.iter().filter(|other| other.number != set.number).any(|other| {
+        self.sets.iter().filter(|other| other.dataset != set.dataset).any(|other| {
             let is_large = other.keys() <= FEW_KEYS && other.largest / MODEL_TIMES >= set.largest;
             other.role == Role::Model || (other.role == Role::Undecided && is_large)
         })

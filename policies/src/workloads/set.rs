@@ -6,7 +6,7 @@ use super::manner::Manner;
 use super::phase::FEW_KEYS;
 use super::rate::Rate;
 use super::why::Why;
-use crate::engine::{Engine, Passes, Pattern, Seen};
+use crate::engine::{DatasetId, Engine, Passes, Pattern, Seen};
 use crate::language::FileType;
 
 /// Opens over which it is averaged whether they are of what the same caller has opened before; of few keys, more than this share is more than by
@@ -55,9 +55,11 @@ impl Role {
 /// A dataset that a workload reads.
 #[derive(Clone, Debug)]
 pub struct Set {
-    /// The engine's number of it.
-    pub number: u16,
-    /// Bucket and name: a folder, and what its files are called.
+    /// Which one of the engine's it is.
+    pub dataset: DatasetId,
+    /// The bucket's id.
+    pub bucket: u64,
+    /// What it was called when it was read first: a folder, and what its files are called.
     pub name: Box<str>,
     /// What it is to the workload.
     pub role: Role,
@@ -117,9 +119,10 @@ pub(super) fn count(bits: u64) -> u32 {
 }
 
 impl Set {
-    pub(super) fn new(number: u16, name: Box<str>, now_us: u64) -> Self {
+    pub(super) fn new(dataset: DatasetId, (bucket, name): (u64, Box<str>), now_us: u64) -> Self {
         Self {
-            number,
+            dataset,
+            bucket,
             name,
             role: Role::Undecided,
             why: Why::Begun,
@@ -277,11 +280,11 @@ impl Set {
 
 #[cfg(test)]
 mod tests {
-    use super::Set;
+    use super::{DatasetId, Set};
 
     #[test]
     fn few_are_told_from_many() {
-        let mut set = Set::new(1, "".into(), 0);
+        let mut set = Set::new(DatasetId::default(), (1, "".into()), 0);
         for key in 0..200_u64 {
             set.read(key, key.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0, 10, true);
             if key == 9 {

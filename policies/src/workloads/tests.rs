@@ -3,6 +3,7 @@
 mod bounds;
 mod cost;
 mod epochs;
+mod numbers;
 mod told;
 mod without_passes;
 mod written;

@@ -7,7 +7,7 @@ use super::why::Why;
 use super::{Identity, What};
 use crate::access::{Access, Op};
 use crate::checkpoints::GroupId;
-use crate::engine::Engine;
+use crate::engine::{DatasetId, Engine};
 use crate::language::{FileType, Phase};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -84,9 +84,9 @@ pub struct Workload {
     gap_us: f64,
     item_us: u64,
     training_items: u64,
-    previous: u16,
+    previous: DatasetId,
     /// The dataset that was written to last, and whether it is of checkpoints.
-    written: Option<(u16, bool)>,
+    written: Option<(DatasetId, bool)>,
 }
 
 impl Workload {
@@ -125,13 +125,13 @@ impl Workload {
             gap_us: 0.0,
             item_us: 0,
             training_items: 0,
-            previous: 0,
+            previous: DatasetId::default(),
             written: None,
         }
     }
 
     /// Notes an access. Answers the dataset that turned out to be one that it trains with.
-    pub(super) fn note(&mut self, access: &Access<'_>, what: &What<'_>) -> Option<u16> {
+    pub(super) fn note(&mut self, access: &Access<'_>, what: &What<'_>) -> Option<DatasetId> {
         self.last_us = access.at_us;
         self.note_caller(access.caller.id, access.at_us);
         match access.op {
@@ -154,14 +154,14 @@ impl Workload {
         }
     }
 
-    fn note_read(&mut self, access: &Access<'_>, what: &What<'_>) -> Option<u16> {
-        let number = what.engine.dataset_number(what.seen);
-        let at = self.set_of(number, access, what);
+    fn note_read(&mut self, access: &Access<'_>, what: &What<'_>) -> Option<DatasetId> {
+        let dataset = what.engine.dataset_id(what.seen);
+        let at = self.set_of(dataset, access, what);
         let bytes = access.range.end.saturating_sub(access.range.start);
         self.bytes_read = self.bytes_read.saturating_add(bytes);
         self.reads_since_write = self.reads_since_write.saturating_add(1);
-        let comes = self.previous != number;
-        self.previous = number;
+        let comes = self.previous != dataset;
+        self.previous = dataset;
         let set = &mut self.sets[at];
         set.visits += u32::from(comes);
         if !set.is_described {
@@ -190,16 +190,16 @@ impl Workload {
     }
 
     /// The place of a dataset among those that are remembered.
-    fn set_of(&mut self, number: u16, access: &Access<'_>, what: &What<'_>) -> usize {
-        if let Some(at) = self.sets.iter().position(|set| set.number == number) {
+    fn set_of(&mut self, dataset: DatasetId, access: &Access<'_>, what: &What<'_>) -> usize {
+        if let Some(at) = self.sets.iter().position(|set| set.dataset == dataset) {
             return at;
         }
         // What became part of another one goes on as that.
-        if let Some(at) = self.sets.iter().position(|set| what.engine.dataset_now(set.number) == number) {
-            self.sets[at].number = number;
+        if let Some(at) = self.sets.iter().position(|set| what.engine.dataset_now(set.dataset) == dataset) {
+            self.sets[at].dataset = dataset;
             return at;
         }
-        let set = Set::new(number, what.set_name(), access.at_us);
+        let set = Set::new(dataset, (access.bucket, what.set_name()), access.at_us);
         if self.sets.len() < SETS_MAX {
             self.sets.push(set);
             return self.sets.len() - 1;
@@ -213,8 +213,8 @@ impl Workload {
         at
     }
 
-    /// Looks what a dataset is to it. Answers its number if it has just turned out to be one that it trains with.
-    fn look(&mut self, at: usize, what: &What<'_>, now_us: u64) -> Option<u16> {
+    /// Looks what a dataset is to it. Answers which one if it has just turned out to be one that it trains with.
+    fn look(&mut self, at: usize, what: &What<'_>, now_us: u64) -> Option<DatasetId> {
         let set = &mut self.sets[at];
         let pattern = set.pattern(what.engine, what.seen, now_us);
         let had = set.epochs;
@@ -230,9 +230,9 @@ impl Workload {
         if role != Role::Training || was == Role::Training {
             return None;
         }
-        let number = set.number;
+        let dataset = set.dataset;
         self.count_epochs();
-        Some(number)
+        Some(dataset)
     }
 
     /// Takes in how many epochs there are of what it trains with.
@@ -292,12 +292,12 @@ impl Workload {
         if what.checkpoint.is_some() {
             return true;
         }
-        let number = what.engine.dataset_number(what.seen);
+        let dataset = what.engine.dataset_id(what.seen);
         let is_named = match self.written {
-            Some((written, is_named)) if written == number => is_named,
+            Some((written, is_named)) if written == dataset => is_named,
             _ => matches!(what.program.file_type(access.key), Some(FileType::Checkpoint | FileType::Model)),
         };
-        self.written = Some((number, is_named));
+        self.written = Some((dataset, is_named));
         let trained = self.sets.iter().filter(|set| set.role == Role::Training);
         is_named
             || trained
@@ -330,8 +330,8 @@ impl Workload {
             if set.passes == 0 || set.epochs > set.passes {
                 return set.epochs;
             }
-            let number = engine.dataset_now(set.number);
-            let passes = engine.passes(engine.unseen(now_us, number, self.family, self.caller_ids()));
+            let dataset = engine.dataset_now(set.dataset);
+            let passes = engine.passes(engine.unseen(now_us, dataset, self.family, self.caller_ids()));
             set.epochs_with(passes)
         })
     }

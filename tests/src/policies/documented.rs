@@ -104,11 +104,14 @@ fn depth_max() -> u64 {
 
 #[test]
 fn one_file_with_templates_frameworks_environments_and_hardware_profiles_does_what_they_say() {
-    let kitchen = Kitchen::of(|setup| setup.with("policy.environment", "production").with("policy.gpu_count", 8));
+    let kitchen =
+        Kitchen::of(|setup| setup.with("policy.environment", "production").with("policy.gpu_count", 8));
     let (plain, release) = ("models/plain.bin", "models/7b.bin");
     put_all(&kitchen, &[plain], BYTES);
     let (path, headers) = (format!("/{OWN}/{release}"), [("x-amz-meta-release", "1.2".to_owned())]);
-    runtime().block_on(kitchen.client().call(Method::PUT, &path, &headers, whole("a model"))).expect("stored");
+    runtime()
+        .block_on(kitchen.client().call(Method::PUT, &path, &headers, whole("a model")))
+        .expect("stored");
     all_down(&kitchen, &[plain, release]);
     kitchen.apply_text(&example("yaml", "id: run\n"));
 
@@ -119,7 +122,9 @@ fn one_file_with_templates_frameworks_environments_and_hardware_profiles_does_wh
         let told = kitchen.bench.ask(&["policy", "explain", &format!("s3://{key}")]);
         told["due"].as_array().expect("actions").iter().any(|one| one["rule"] == rule)
     };
-    assert!(is_due("lake/models/7b.bin", "releases-near") && !is_due("lake/models/plain.bin", "releases-near"));
+    assert!(
+        is_due("lake/models/7b.bin", "releases-near") && !is_due("lake/models/plain.bin", "releases-near")
+    );
 
     // The instance of the template.
     runtime().block_on(async {
@@ -135,7 +140,10 @@ fn one_file_with_templates_frameworks_environments_and_hardware_profiles_does_wh
     // The instance of a plugin's template, the environment's and the machine's settings, and the plugin that is turned off.
     let effective = kitchen.bench.ask(&["policy", "show", "--effective"])["policy"].clone();
     let has = |id: &str| effective["rules"].as_array().expect("rules").iter().any(|rule| rule["id"] == id);
-    assert!(has("laion.ahead") && has("torch-models-load") && !has("tensorflow-checkpoint-index"), "{effective:#}");
+    assert!(
+        has("laion.ahead") && has("torch-models-load") && !has("tensorflow-checkpoint-index"),
+        "{effective:#}"
+    );
     assert_eq!(effective["settings"]["learning"], "off");
     assert_eq!(effective["settings"]["prefetch_depth_max"], depth_max());
     kitchen.there("laion/00000.tar");

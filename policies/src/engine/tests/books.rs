@@ -5,7 +5,7 @@ use crate::engine::{Advice, Ahead, Beyond, Engine, Keeping, Options, Outcome, Se
 use crate::plan::{Plan, Reading, Sampler};
 use proptest::collection::vec;
 use proptest::{prop_assert, proptest};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Names of few folders and many, with numbers and without.
 fn key(what: u32) -> String {
@@ -51,10 +51,10 @@ struct Books {
 }
 
 impl Books {
-    fn new(capacity: u64, blocks_max: usize) -> Self {
+    fn new(capacity: u64, blocks_max: usize, numbers_max: usize) -> Self {
         let options = Options { capacity_bytes: capacity * 512, blocks_max, block_bytes: 2048, seed: 1 };
         let (kept, pinned, waiting) = Default::default();
-        Self { engine: Engine::new(options), capacity, kept, pinned, waiting }
+        Self { engine: Engine::with_numbers(options, numbers_max), capacity, kept, pinned, waiting }
     }
 
     fn take_evicted(&mut self) {
@@ -147,8 +147,11 @@ proptest! {
         steps in vec((0..600_u32, 0..12_u64, 1..3_000_u64, 0..24_u8), 1..700),
         capacity in 1..200_u64,
         blocks in 20..300_usize,
+        numbers in 4..200_usize,
     ) {
-        let mut books = Books::new(capacity, blocks);
+        let mut books = Books::new(capacity, blocks, numbers);
+        // What was observed long ago, and is read only now.
+        let mut waiting: VecDeque<(Seen, String)> = VecDeque::new();
         let mut planned = 0..;
         for (number, (what, caller, size, kind)) in steps.into_iter().enumerate() {
             let (what, caller) = if (10..20).contains(&kind) { (planned.next().unwrap() * 6, 0) } else { (what, caller) };
@@ -176,6 +179,14 @@ proptest! {
             books.ahead(seen, &access, OUTCOMES[number % OUTCOMES.len()]);
             if number % 16 == 0 {
                 books.engine.check();
+            }
+            waiting.push_back((seen, key.clone()));
+            if waiting.len() > 40
+                && let Some((seen, key)) = waiting.pop_front()
+            {
+                let access = Access { key: &key, size: 512, range: 0..512, ..access };
+                books.read(seen.at(at_us), &access, 0, kind);
+                let _ = (books.engine.pattern(seen, at_us), books.engine.passes(seen), books.engine.dataset(seen));
             }
             let _ = (books.engine.pattern(seen, at_us), books.engine.passes(seen));
         }

@@ -84,7 +84,7 @@ fn after(reads: &[Read], callers: usize) -> (Engine, Vec<Seen>) {
 
 /// Whether all callers are found to be one job.
 fn are_one(engine: &Engine, seen: Seen) -> bool {
-    let jobs = &engine.datasets[&engine.dataset_number(seen)].jobs;
+    let jobs = &engine.datasets[&engine.number(seen)].jobs;
     jobs.iter().any(|job| job.is_active && job.role == Role::Whole)
 }
 

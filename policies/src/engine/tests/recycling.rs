@@ -1,0 +1,226 @@
+//! Numbers of datasets run out, and nothing stops.
+
+use crate::access::{Access, Caller, Op};
+use crate::engine::table::DATASETS_MAX;
+use crate::engine::{Advice, DatasetId, Engine, Keeping, Options, Passes, Seen};
+
+const BYTES: u64 = 1 << 20;
+/// Objects of a small dataset, and of the one that is read throughout.
+const SMALL: u64 = 24;
+const LONG: u64 = 300;
+/// The family of who reads that.
+const TRAINER: u64 = 1 << 40;
+
+/// A name that no other is alike but for numbers.
+fn word(number: u64) -> String {
+    let letters = (0..4).map(|place| (b'g' + (number / 16_u64.pow(place) % 16) as u8) as char);
+    letters.collect()
+}
+
+struct Bench {
+    engine: Engine,
+    at_us: u64,
+    long_reads: u64,
+}
+
+impl Bench {
+    fn new(room: u64, numbers_max: usize) -> Self {
+        let options =
+            Options { capacity_bytes: room * BYTES, blocks_max: 1 << 14, block_bytes: 8 << 20, seed: 3 };
+        Self { engine: Engine::with_numbers(options, numbers_max), at_us: 0, long_reads: 0 }
+    }
+
+    fn ask(&mut self, family: u64, key: &str) -> (Seen, bool) {
+        self.ask_keeping(family, key, Keeping::default())
+    }
+
+    fn ask_keeping(&mut self, family: u64, key: &str, keeping: Keeping) -> (Seen, bool) {
+        self.at_us += 1000;
+        let caller = Caller { id: family, family };
+        let (at_us, op, size) = (self.at_us, Op::Read, BYTES);
+        let access = Access { at_us, caller, bucket: 1, key, op, size, range: 0..size };
+        let seen = self.engine.observe(&access);
+        let advice = self.engine.read_as(seen, &access, 0, keeping);
+        self.engine.take_evicted().for_each(drop);
+        (seen, advice == Advice::Kept)
+    }
+
+    /// The next object of the dataset that is read again and again, each time in another order.
+    fn ask_long(&mut self) -> (Seen, bool) {
+        let (pass, at) = (self.long_reads / LONG, self.long_reads % LONG);
+        self.long_reads += 1;
+        self.ask(TRAINER, &format!("trained/{:04}.jpg", (at * 7 + pass * 11) % LONG))
+    }
+
+    fn passes(&self, seen: Seen) -> Passes {
+        self.engine.passes(seen).unwrap()
+    }
+
+    /// A job of its own reads a dataset of its own twice, and the other goes on meanwhile: who it is, and hits of both.
+    fn small_job(&mut self, number: u64) -> (Seen, [u64; 2]) {
+        let mut hits = [0; 2];
+        let mut last = None;
+        for at in 0..2 * SMALL {
+            hits[1] += u64::from(self.ask_long().1);
+            let (seen, is_hit) =
+                self.ask(number + 1, &format!("{}/part-{:03}.bin", word(number), at % SMALL));
+            hits[0] += u64::from(is_hit);
+            last = Some(seen);
+        }
+        (last.unwrap(), hits)
+    }
+}
+
+#[test]
+fn the_last_of_ten_thousand_is_found_as_the_first_and_who_trains_meanwhile_is_not_disturbed() {
+    // Room for both, and for less than the one that trains.
+    for (room, small_hits) in [(400, 0.49), (200, 0.0)] {
+        let mut bench = Bench::new(room, DATASETS_MAX);
+        let mut long: Option<DatasetId> = None;
+        let mut hits = Vec::new();
+        for number in 0..10_000 {
+            let (seen, its) = bench.small_job(number);
+            hits.push(its);
+            let name = bench.engine.dataset(seen);
+            assert_eq!((&*name.folder, &*name.pattern), (&*format!("{}/", word(number)), "part-#.bin"));
+            let passes = bench.passes(seen);
+            assert_eq!((passes.over, passes.known), (2, SMALL as u32), "{number}: {passes:?}");
+            if number % 97 == 0 {
+                let (seen, _) = bench.ask_long();
+                let id = bench.engine.dataset_id(seen);
+                assert_eq!(*long.get_or_insert(id), id, "{number}");
+                let whole = (bench.long_reads - 1) / LONG;
+                assert!(u64::from(bench.passes(seen).whole).abs_diff(whole) <= 1, "{number}");
+                bench.engine.check();
+            }
+        }
+        // When the first of them came, what is kept was not full yet.
+        let of = |range: std::ops::Range<usize>, who: usize| {
+            let asked = (range.len() as u64 * 2 * SMALL) as f64;
+            hits[range].iter().map(|its| its[who]).sum::<u64>() as f64 / asked
+        };
+        for (who, least) in [(0, small_hits), (1, (room as f64 / LONG as f64).min(1.0) * 0.85)] {
+            let (first, last) = (of(1500..3500, who), of(8000..10_000, who));
+            assert!((first - last).abs() < 0.02 && last >= least, "{room} {who}: {first} {last}");
+        }
+    }
+}
+
+#[test]
+fn books_are_right_with_blocks_kept_in_many_datasets() {
+    // All that is kept is of more datasets than there are numbers.
+    let mut bench = Bench::new(4000, 64);
+    for number in 0..1500 {
+        for at in 0..3 {
+            bench.ask(number + 1, &format!("{}/part-{at}.bin", word(number)));
+        }
+        bench.engine.check();
+    }
+    assert_eq!(bench.engine.kept_bytes(), 4000 * BYTES, "what is kept stays, whoever's it was");
+}
+
+#[test]
+fn those_go_first_of_which_nothing_is_kept_and_that_nobody_has_come_back_to() {
+    let mut bench = Bench::new(4000, 64);
+    // Of every third something is kept, every third is read in passes, and the others once.
+    let mut ids = Vec::new();
+    for number in 0..63 {
+        let keeping = if number % 3 == 0 { Keeping::default() } else { Keeping::Never };
+        let passes = if number % 3 == 1 { 2 } else { 1 };
+        for at in 0..passes * SMALL {
+            let key = format!("{}/{}.bin", word(number), at % SMALL);
+            let (seen, _) = bench.ask_keeping(number + 1, &key, keeping);
+            if at == 0 {
+                ids.push(bench.engine.dataset_id(seen));
+            }
+        }
+    }
+    let mut later = 100..;
+    let mut gone = |bench: &mut Bench| {
+        for number in later.by_ref().take(7) {
+            bench.ask_keeping(number, &format!("{}/1.bin", word(number)), Keeping::Never);
+        }
+        bench.engine.check();
+        let is_gone = |number: &usize| bench.engine.dataset_name(ids[*number]).is_none();
+        (0..63).filter(is_gone).collect::<Vec<_>>()
+    };
+    // An eighth of all numbers at a time, of the half that was silent longest.
+    assert_eq!(gone(&mut bench), [2, 5, 8, 11, 14, 17, 20, 23]);
+    let all = gone(&mut bench);
+    assert!(all.iter().all(|number| number % 3 == 2 || number % 3 == 1 && *number < 30), "{all:?}");
+    let all = gone(&mut bench);
+    assert!(all.len() == 24 && all.iter().all(|number| number % 3 > 0), "{all:?}");
+}
+
+#[test]
+fn whoever_comes_back_is_found_anew_and_its_blocks_with_it() {
+    let mut bench = Bench::new(4000, 64);
+    for number in 0..200 {
+        for at in 0..SMALL / 2 {
+            bench.ask(number + 1, &format!("{}/part-{at}.bin", word(number)));
+        }
+    }
+    let mut hits = 0;
+    for at in 0..SMALL / 2 {
+        let (seen, is_hit) = bench.ask(1, &format!("{}/part-{at}.bin", word(0)));
+        hits += u64::from(is_hit);
+        assert_eq!(bench.engine.dataset(seen).folder, format!("{}/", word(0)));
+    }
+    assert_eq!(hits, SMALL / 2);
+    bench.engine.check();
+}
+
+#[test]
+fn who_remembers_a_dataset_that_is_no_more_finds_none() {
+    let mut bench = Bench::new(100, 16);
+    let (old, _) = bench.ask(1, "old/1.bin");
+    let id = bench.engine.dataset_id(old);
+    assert!(bench.engine.dataset_name(id).is_some());
+    for number in 0..100 {
+        let (seen, _) = bench.ask(1, &format!("{}/1.bin", word(number)));
+        assert!(bench.engine.dataset_id(seen) != id, "nobody else is taken for it");
+    }
+    assert_eq!((bench.engine.dataset_name(id), bench.engine.dataset_now(id)), (None, id));
+    assert!(bench.engine.passes(old).is_none() && bench.engine.dataset(old).folder.is_empty());
+    // What was under way then goes on, as whatever its key belongs to now.
+    let (again, _) = bench.ask(1, "old/2.bin");
+    let caller = Caller { id: 1, family: 1 };
+    let (at_us, op, size) = (bench.at_us, Op::Read, BYTES);
+    let access = Access { at_us, caller, bucket: 1, key: "old/1.bin", op, size, range: 0..size };
+    bench.engine.read(old.at(at_us), &access, 0);
+    bench.engine.check();
+    assert_eq!(bench.passes(again).known, 2);
+}
+
+#[test]
+fn parts_of_others_give_theirs_back_before_anybody_who_is_told_apart() {
+    let mut bench = Bench::new(4000, 256);
+    let (first, _) = bench.ask(1, "first/1.bin");
+    let id = bench.engine.dataset_id(first);
+    // Each folder of a hundred is a dataset, until they are one.
+    for round in 0..6_u64 {
+        for number in 0..100 {
+            bench.ask(2, &format!("{}/{}/1.bin", word(round), word(number)));
+            bench.engine.check();
+        }
+    }
+    assert_eq!(bench.engine.dataset_now(id), id);
+    assert_eq!(bench.engine.dataset_name(id).unwrap().folder, "first/");
+}
+
+#[test]
+fn the_same_accesses_give_the_same_answers_when_numbers_run_out() {
+    let answers = || {
+        let mut bench = Bench::new(60, 32);
+        let mut rng = fastrand::Rng::with_seed(5);
+        let mut answers = Vec::new();
+        for _ in 0..20_000 {
+            let (family, folder, at) = (rng.u64(..8), rng.u64(..150).min(rng.u64(..150)), rng.u64(..6));
+            let (seen, is_hit) = bench.ask(family, &format!("{}/{at}.bin", word(folder)));
+            answers.push((bench.engine.dataset_id(seen), is_hit, bench.engine.passes(seen)));
+        }
+        bench.engine.check();
+        answers
+    };
+    assert_eq!(answers(), answers());
+}

@@ -1,0 +1,76 @@
+//! Whoever had a dataset's number before is not taken for who has it now.
+
+use super::told::program;
+use crate::access::{Access, Caller, Op};
+use crate::decider::{Decider, Ruling};
+use crate::engine::{Options, Unread};
+use crate::language::Property;
+use crate::workloads::{Identity, Role};
+use std::sync::Arc;
+
+/// More than there are numbers.
+const DATASETS: u64 = 6000;
+const OBJECTS: u64 = 8;
+/// Objects of the dataset that is read throughout.
+const LONG: u64 = 100;
+
+/// An object of a folder that no other is called like but for numbers.
+fn key(folder: u64, object: u64) -> String {
+    let letters: String = (0..4).map(|place| (b'g' + (folder >> (4 * place) & 15) as u8) as char).collect();
+    format!("{letters}/{object}.jpg")
+}
+
+#[test]
+fn a_workload_that_trains_while_thousands_come_and_go_keeps_its_dataset_and_each_of_them_has_its_own() {
+    let options = Options { capacity_bytes: 200_000, blocks_max: 1 << 14, block_bytes: 8 << 20, seed: 0 };
+    let mut decider = Decider::new(options, Arc::new(program()));
+    let mut at_us = 0;
+    let mut read = |decider: &mut Decider, family: u64, key: &str| {
+        at_us += 1000;
+        let caller = Caller { id: family, family };
+        let access = Access { at_us, caller, bucket: 1, key, op: Op::Read, size: 1000, range: 0..1000 };
+        let seen = decider.observe(&access, Identity::default);
+        decider.read(seen, &access, 0, &Ruling::default());
+        decider.take_evicted().for_each(drop);
+        at_us
+    };
+    let fact = |decider: &Decider, now_us, key: &str, property| {
+        let object = Unread { bucket: 1, key, size: 1000, number: 0 };
+        decider.with_facts_of(now_us, &object, |facts| {
+            facts.fact(property, "").and_then(|fact| Some(fact.to_value()?.to_string()))
+        })
+    };
+    let mut reads = 0;
+    for folder in 0..DATASETS {
+        for object in 0..2 * OBJECTS {
+            read(&mut decider, 1, &format!("trained/{}.jpg", reads % LONG));
+            reads += 1;
+            let key = key(folder, object % OBJECTS);
+            let now_us = read(&mut decider, 2 + folder, &key);
+            if object + 1 == 2 * OBJECTS {
+                assert_eq!(
+                    fact(&decider, now_us, &key, Property::EpochCount).as_deref(),
+                    Some("2"),
+                    "{folder}"
+                );
+                assert_eq!(
+                    fact(&decider, now_us, &key, Property::Workloads).as_deref(),
+                    Some("1"),
+                    "{folder}"
+                );
+            }
+        }
+    }
+    let trainer = decider.workloads.get(1).unwrap();
+    let now_us = trainer.last_us;
+    assert_eq!((trainer.sets.len(), trainer.sets[0].role), (1, Role::Training));
+    assert!(u64::from(trainer.epochs).abs_diff(reads / LONG) <= 1, "{}", trainer.epochs);
+    assert_eq!(fact(&decider, now_us, "trained/1.jpg", Property::Dataset).as_deref(), Some("trained/#.jpg"));
+    let (first, last) = (key(0, 0), key(DATASETS - 1, 0));
+    assert_eq!(fact(&decider, now_us, &first, Property::Dataset), None, "it is forgotten");
+    assert!(fact(&decider, now_us, &last, Property::Dataset).is_some());
+    // What was read most is told apart still, and is called what it is.
+    let most = decider.shadow.datasets().max_by(|(_, one), (_, other)| one.bytes.total_cmp(&other.bytes));
+    let name = decider.engine.dataset_name(most.unwrap().0).unwrap();
+    assert_eq!(name.folder, "trained/");
+}
