@@ -26,12 +26,21 @@ class Job:
     after: int = 0
 
 
+@dataclass(frozen=True)
+class Part:
+    """What a job reads of an object, where it does not read all of it."""
+
+    name: str
+    first: int
+    length: int
+
+
 @dataclass
 class Read:
-    """One read: whose, of what, whether it was found here (among copies, and at all), and the seconds until its last byte."""
+    """One read: whose, of what object (or part of one), whether it was found here (among copies, and at all), and the seconds until its last byte."""
 
     job: str
-    object: str
+    object: str | Part
     size: int = 0
     is_hit: bool = False
     is_here: bool = False
@@ -91,11 +100,14 @@ class Reading:
             return read
 
     def _read(self, connection, read):
+        name, part = (read.object.name, read.object) if isinstance(read.object, Part) else (read.object, None)
         lines = f"Host: 127.0.0.1:{self.port}\r\nUser-Agent: {read.job}/1.0\r\nx-mlgw-workload: {read.job}\r\n"
+        if part:
+            lines += f"Range: bytes={part.first}-{part.first + part.length - 1}\r\n"
         begun = time.perf_counter()
-        connection.sendall(f"GET {self.target(read.object)} HTTP/1.1\r\n{lines}\r\n".encode())
+        connection.sendall(f"GET {self.target(name)} HTTP/1.1\r\n{lines}\r\n".encode())
         head, rest = take_head(connection)
-        expect(head)
+        expect(head, status=206 if part else 200)
         read.size = int(header(head, "content-length"))
         # An origin that is asked directly says nothing of it; what is shared in memory has no part of the room for copies.
         read.is_hit = b"\r\nx-mlgw-cache: hit; tier=hot" in head

@@ -61,8 +61,8 @@ def take_head(connection):
     return head, rest
 
 
-def expect(head, body_bytes=None):
-    """Raises AnswerError where an answer is not 200, or not of so many bytes."""
-    good = head.startswith(b"HTTP/1.1 200 ")
+def expect(head, body_bytes=None, status=200):
+    """Raises AnswerError where an answer is not of that status, or not of so many bytes."""
+    good = head.startswith(f"HTTP/1.1 {status} ".encode())
     if not good or (body_bytes is not None and int(header(head, "content-length")) != body_bytes):
         raise AnswerError(f"the server answered {head[:300]!r}")
