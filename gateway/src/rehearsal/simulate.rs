@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
+use std::time::Duration;
 
 /// What is to be simulated.
 #[derive(Clone)]
@@ -42,7 +43,7 @@ pub struct Simulation {
 /// How far a simulation is.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
-    /// The cache that is tried, as a share; none while it is found out what there is.
+    /// The cache that is tried, as a share; none while it is found out what there is, and at the end, when all accesses are done for the last one and others are not.
     pub share: Option<f64>,
     /// Accesses that are done.
     pub done: u64,
@@ -110,6 +111,9 @@ pub fn racer(name: &str) -> Result<Racer, String> {
 pub fn racers(asked: &[Racer]) -> Vec<Racer> {
     Racer::ALL.into_iter().filter(|racer| asked.is_empty() || asked.contains(racer)).collect()
 }
+
+/// How often is asked whether to go on while only the other thread has something to do.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Hears how far a simulation is, and says whether it goes on.
 type Watch<'a> = &'a dyn Fn(Step) -> Result<(), RehearsalError>;
@@ -223,12 +227,14 @@ impl Simulation {
         caches: &[(u64, f64)],
         watch: Watch<'_>,
     ) -> Result<Vec<Vec<(Racer, Run)>>, RehearsalError> {
-        let (begun, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        // The first is this thread's, which asks whether to go on.
+        let (begun, is_over) = (AtomicUsize::new(1), AtomicBool::new(false));
         let asked = if self.racers.contains(&Racer::Mlgw) { caches } else { &[] };
-        let ours = |watch: Watch<'_>| {
-            let mut runs = Vec::new();
-            while let Some((at, cache)) = take(&begun, asked) {
+        let ours = |first: usize, watch: Watch<'_>| {
+            let (mut at, mut runs) = (first, Vec::new());
+            while let Some(cache) = asked.get(at) {
                 runs.push((at, self.ours(known, *cache, watch)?));
+                at = begun.fetch_add(1, Relaxed);
             }
             Ok::<_, RehearsalError>(runs)
         };
@@ -244,12 +250,17 @@ impl Simulation {
                 Ok::<_, RehearsalError>(race)
             });
             let races: Vec<_> = races.collect::<Result<_, _>>()?;
-            Ok::<_, RehearsalError>((races, ours(&|_| go_on())?))
+            Ok::<_, RehearsalError>((races, ours(begun.fetch_add(1, Relaxed), &|_| go_on())?))
         };
         thread::scope(|scope| {
             let beside = scope.spawn(others);
-            let here = ours(watch);
-            is_over.store(here.is_err(), Relaxed);
+            let mut here = ours(0, watch);
+            while !beside.is_finished() {
+                let step = Step { share: None, done: known.accesses, of: known.accesses };
+                here = here.and_then(|runs| watch(step).map(|()| runs));
+                is_over.store(here.is_err(), Relaxed);
+                thread::sleep(LOOK_EVERY);
+            }
             let beside = beside.join();
             let here = here?;
             let (mut races, there) = beside
@@ -260,12 +271,6 @@ impl Simulation {
             Ok(races)
         })
     }
-}
-
-/// The next cache that nobody has taken, and its place.
-fn take<'a, T>(begun: &AtomicUsize, all: &'a [T]) -> Option<(usize, &'a T)> {
-    let at = begun.fetch_add(1, Relaxed);
-    all.get(at).map(|one| (at, one))
 }
 
 #[cfg(test)]
@@ -300,6 +305,21 @@ mod tests {
         // One object alone.
         let large = Simulation { block_bytes: 4096, ..simulation(1) }.run(&|_| Ok(()));
         assert!(matches!(large, Err(RehearsalError::Asked(_))), "{large:?}");
+    }
+
+    #[test]
+    fn rows_are_those_of_each_cache_by_itself_whichever_thread_runs_it() {
+        let all = Simulation { racers: racers(&[]), ..simulation(10) };
+        let of = |caches: &[&str]| {
+            let caches = caches.iter().map(|cache| cache.parse().unwrap()).collect();
+            Simulation { caches, ..all.clone() }.run(&|_| Ok(())).unwrap()
+        };
+        let sizes = [".2", ".3", ".5", ".6", ".8"];
+        let alone: Vec<_> = sizes.iter().flat_map(|size| of(&[size])).collect();
+        assert_eq!(alone.len(), sizes.len() * Racer::ALL.len());
+        for _ in 0..20 {
+            assert_eq!(of(&sizes), alone);
+        }
     }
 
     #[test]

@@ -121,6 +121,7 @@ pub(super) fn run(args: &SimulateArgs, out: Out) -> Result<(), CliError> {
     let progress = Progress::new(out.quiet);
     let simulated = simulation.run(&|Step { share, done, of }| {
         progress.line(|| match share {
+            None if of > 0 => "the last caches".to_owned(),
             None => format!("reading: {done} accesses"),
             Some(share) => format!("cache of {share:.2}: {done} of {of} accesses"),
         });
