@@ -2,7 +2,8 @@
 //!
 //! Names and listings tell much and not all: files of ranks, runs side by side and uploads that broke off can look like something else. Always: of a run
 //! nothing is deleted unless its steps are told apart, and unless one that is newer, whole beyond doubt and no smaller stays; and nothing that may be a run
-//! with steps of its own, or a part of another checkpoint.
+//! with steps of its own, or a part of another checkpoint. Runs that are called alike may be parts of one, as those of ranks, stages, or an actor and its
+//! critic: a step that several of them have goes only if all of these have the same newer one ([`are_beside`]).
 
 use super::group::Group;
 use super::layout::Layout;
@@ -28,6 +29,8 @@ pub enum MustStay {
     InAnother,
     /// No newer one of its run is whole beyond doubt, with as many files and bytes.
     NoneBetter,
+    /// There is, but a run beside it has this step and not that one.
+    NotBeside,
 }
 
 impl MustStay {
@@ -42,6 +45,9 @@ impl MustStay {
             }
             Self::HoldsSteps => "it holds steps of its own, as the folder of a run does",
             Self::InAnother => "it is in the folder of another checkpoint and may be a part of that",
+            Self::NotBeside => {
+                "runs that are called alike, and may be parts of one, have this step and no newer one in common with it"
+            }
             Self::NoneBetter => "no newer one of its run is certainly whole and has as many files and bytes",
         }
     }
@@ -78,16 +84,48 @@ impl Checkpoints {
         if group.in_doubt {
             return Err(MustStay::InDoubt);
         }
-        let is_better = |other: &&Group| {
-            order(other) > order(group)
-                && other.is_certain(&series.habits)
-                && other.files >= group.files
-                && other.bytes as f64 >= group.bytes as f64 * BYTES_SHARE
-                && (group.layout != Layout::Plain || has_all(other, group))
-        };
-        let better = others().find(is_better).ok_or(MustStay::NoneBetter)?;
-        Ok(GroupId { series: id.series, serial: better.serial })
+        let mut better = others().filter(|other| is_better(series, other, group)).peekable();
+        better.peek().ok_or(MustStay::NoneBetter)?;
+        let beside: Vec<_> = in_bucket().filter(|other| are_beside(series, other)).collect();
+        let has_it = |one: &Group| beside.iter().all(|other| is_better_in(other, one.step, group.step));
+        let found = better.find(|one| has_it(one)).ok_or(MustStay::NotBeside)?;
+        Ok(GroupId { series: id.series, serial: found.serial })
     }
+}
+
+/// Whether one checkpoint of a run may stand in for another.
+fn is_better(series: &Series, one: &Group, other: &Group) -> bool {
+    order(one) > order(other)
+        && one.is_certain(&series.habits)
+        && one.files >= other.files
+        && one.bytes as f64 >= other.bytes as f64 * BYTES_SHARE
+        && (other.layout != Layout::Plain || has_all(one, other))
+}
+
+/// Whether what a run has of one step may stand in for all that it has of another.
+fn is_better_in(series: &Series, one: Option<u64>, other: Option<u64>) -> bool {
+    let of = |step: Option<u64>| series.groups.values().filter(move |group| group.step == step);
+    of(other).all(|other| of(one).any(|one| is_better(series, one, other)))
+}
+
+/// Whether two runs may be parts of one: their names differ in numbers, and of what is between slashes in nothing else, or in one word or name.
+fn are_beside(series: &Series, other: &Series) -> bool {
+    if std::ptr::eq(series, other) || series.name.matches('/').count() != other.name.matches('/').count() {
+        return false;
+    }
+    let parts = series.name.split('/').zip(other.name.split('/'));
+    parts.filter(|(one, other)| !without_numbers(one).eq(without_numbers(other))).count() <= 1
+}
+
+/// The letters of a name, and one `#` for all digits that follow one another.
+fn without_numbers(name: &str) -> impl Iterator<Item = char> + '_ {
+    let mut was_digit = false;
+    name.chars().filter_map(move |letter| {
+        let is_digit = letter.is_ascii_digit() || letter == '#';
+        let is_more = is_digit && was_digit;
+        was_digit = is_digit;
+        (!is_more).then_some(if is_digit { '#' } else { letter })
+    })
 }
 
 /// Whether a checkpoint has files that are called as those of another are, but for steps.
@@ -191,6 +229,36 @@ mod tests {
         assert_eq!(of(&known(&ranks), ranks[0].0), None);
         let beside = known(&[&ranks[..], &[("step-9/model.pt", 9)]].concat());
         assert_eq!(of(&beside, ranks[0].0), Some(MustStay::InAnother));
+    }
+
+    #[test]
+    fn of_runs_that_may_be_parts_of_one_nothing_goes_that_not_all_have_anew() {
+        for (one, other) in [
+            ("nemo/tp_rank_00_pp_rank_000/gpt-step=S.ckpt", "nemo/tp_rank_01_pp_rank_001/gpt-step=S.ckpt"),
+            ("mp_rank_00/model--step=S.ckpt", "mp_rank_01/model--step=S.ckpt"),
+            ("flat/rank0-step=S.ckpt", "flat/rank1-step=S.ckpt"),
+            ("tail/step=S-rank0.ckpt", "tail/step=S-rank1.ckpt"),
+            ("rank_0_of_3/step=S.ckpt", "rank_1_of_3/step=S.ckpt"),
+            ("cuda:0/step=S.ckpt", "cuda:1/step=S.ckpt"),
+            ("0/step=S.ckpt", "1/step=S.ckpt"),
+            ("part-00000-of-00003/step-S/.metadata", "part-00001-of-00003/step-S/.metadata"),
+            ("stage0/global_stepS/.metadata", "stage1/global_stepS/.metadata"),
+            ("rl/actor/step-S/.metadata", "rl/critic/step-S/.metadata"),
+            ("flat/actor-step=S.ckpt", "flat/critic-step=S.ckpt"),
+            ("host-a/step-S/.metadata", "host-b/step-S/.metadata"),
+        ] {
+            let key = |name: &str, step: u32| name.replace('S', &step.to_string());
+            let [first, second] = [1000, 2000].map(|step| key(one, step));
+            let [beside, beside_second] = [1000, 2000].map(|step| key(other, step));
+            let of = |keys: &[&str]| first_of(keys);
+            assert_eq!(of(&[&first, &second]), None, "{one}");
+            assert_eq!(of(&[&first, &beside, &second]), Some(MustStay::NotBeside), "{one}");
+            assert_eq!(of(&[&first, &beside, &second, &beside_second]), None, "{one}");
+            // Newer ones that they do not have in common.
+            let third = key(other, 3000);
+            assert_eq!(of(&[&first, &beside, &second, &third]), Some(MustStay::NotBeside), "{one}");
+            assert_eq!(of(&[&first, &second, &beside_second]), None, "{one}: nobody else has the first");
+        }
     }
 
     /// Of files that are written in this order the first; each with a shard before it if it is DCP's.

@@ -181,8 +181,11 @@ fn of_every_run_the_newest_stays_and_no_group_is_of_two() {
         let torn: Vec<_> =
             keys.iter().filter(|key| steps.contains(&(key.0, key.1)) && !left.contains(key)).collect();
         assert!(torn.is_empty(), "{torn:?} of {first}");
-        all += 1;
-        cleaned += usize::from(steps.len() == 3);
+        // Of runs that got differently far, as ranks of one do when one of them dies, what they have in common stays.
+        if how != How::Growing {
+            all += 1;
+            cleaned += usize::from(steps.len() == 3);
+        }
     }
     assert!(cleaned * 3 > all * 2, "{cleaned} of {all}: what is in no doubt goes");
 }
