@@ -153,6 +153,9 @@ impl Framework {
         for rule in &mut read.rules {
             rule.framework.get_or_insert_with(|| read.name.clone());
         }
+        for template in &mut read.templates {
+            template.is_of_plugin = true;
+        }
         Some(read)
     }
 }

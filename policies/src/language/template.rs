@@ -3,13 +3,15 @@
 //! A value that is nothing but `${name}` becomes the parameter itself, of its kind; within a longer text the parameter is written
 //! out. Between `{` and `}` of YAML a placeholder needs quotes, because its brace would end the map. What comes of it is read as any other rule is, so a template can say nothing that a rule could not.
 
+use super::actions::Parameter;
 use super::diagnostic::{Diagnostic, Findings, Spot};
 use super::limits::{INSTANCES_BYTES_MAX, PARAMETERS_MAX, RULES_MAX};
 use super::notes::Doubts;
 use super::reader::{Fields, Place, is_name};
-use super::rule::{Line, Rule};
+use super::rule::{Action, Line, Rule};
 use super::tree::{Data, Entry, Node, Scalar};
 use super::value::{Kind, Value};
+use super::words::Word as _;
 use std::sync::Arc;
 
 /// A template as a file gives it.
@@ -30,6 +32,8 @@ pub struct Template {
     is_right: bool,
     /// Whether its file runs already.
     is_stored: bool,
+    /// Whether it is a plugin's, whose deletions are nobody's but those that an instance asks for.
+    pub(super) is_of_plugin: bool,
     file: Arc<str>,
 }
 
@@ -93,8 +97,18 @@ impl Template {
         let (rules, file) = (rules.node.clone(), Arc::clone(&findings.file));
         let id = id.unwrap_or_default();
         let (is_right, is_stored) = (true, findings.notes.is_stored);
-        let mut template =
-            Self { id, name, description, category, parameters, rules, is_right, is_stored, file };
+        let mut template = Self {
+            id,
+            name,
+            description,
+            category,
+            parameters,
+            rules,
+            is_right,
+            is_stored,
+            is_of_plugin: false,
+            file,
+        };
         let before = findings.list.len();
         template.check(place, findings);
         template.is_right = findings.list.len() == before;
@@ -203,6 +217,12 @@ impl Filling<'_> {
     }
 }
 
+/// What no person has asked for is not deleted.
+fn forbid_deletion(action: &mut Action) {
+    let given = action.parameters.iter_mut().filter(|(parameter, _)| *parameter == Parameter::Delete);
+    given.for_each(|(_, value)| *value = Value::Flag(false));
+}
+
 /// What stands before each placeholder and after the one before it, its name, and what follows.
 fn splits(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     let mut rest = text;
@@ -296,6 +316,9 @@ impl Use {
         there.notes.is_stored = template.is_stored;
         there.within = format!("templates.{}({}).rules", template.id, self.id);
         let mut rules = template.rules(&values, room, &mut there);
+        if template.is_of_plugin && !self.asks_for_deletions(&template.rules) {
+            rules.iter_mut().flat_map(|rule| &mut rule.actions).for_each(forbid_deletion);
+        }
         if !there.list.is_empty() {
             doubts.rules.add_group(&self.id);
         }
@@ -313,6 +336,28 @@ impl Use {
         diagnostics.append(&mut here.list);
         diagnostics.append(&mut there.list);
         rules
+    }
+
+    /// Whether all that says in a template whether something is deleted is a parameter that this gives.
+    fn asks_for_deletions(&self, node: &Node) -> bool {
+        match &node.data {
+            Data::List(items) => items.iter().all(|item| self.asks_for_deletions(item)),
+            Data::Map(entries) => entries.iter().all(|entry| match &entry.value.data {
+                Data::Scalar(scalar) => &*entry.key != Parameter::Delete.name() || self.gives(&scalar.text),
+                _ => self.asks_for_deletions(&entry.value),
+            }),
+            Data::Scalar(_) => true,
+        }
+    }
+
+    /// Whether a text is nothing but a parameter that this gives.
+    fn gives(&self, text: &str) -> bool {
+        let name = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+        let root = Place::root(&self.node);
+        let given = Fields::known(&root).get("parameters");
+        let Some((name, given)) = name.zip(given) else { return false };
+        let Data::Map(entries) = &given.node.data else { return false };
+        entries.iter().any(|entry| &*entry.key == name)
     }
 
     fn values<'t>(

@@ -2,7 +2,8 @@
 
 use super::{above, built_in, layers, parse};
 use crate::language::{
-    Environment, Fact, FactList, Layer, Layers, Phase, Program, Property, Setting, Stance, Strategy, Value,
+    Environment, Fact, FactList, Layer, Layers, NoFacts, Parameter, Phase, Program, Property, Setting,
+    Stance, Strategy, Texts, Value,
 };
 
 const POLICY: &str = "
@@ -167,4 +168,30 @@ use:
     let b = &rule(&program, "b.ahead").unwrap().rule.actions[0];
     assert_eq!(b.parameters[0].1, Value::Number(5.0));
     assert_eq!(b.parameters[1].1, Value::Bytes(1 << 30));
+}
+
+#[test]
+fn what_a_plugins_template_deletes_is_what_an_instance_asks_for() {
+    let deletes = |is_plugin: bool, delete: &str, default: &str, given: &str| {
+        let template = format!(
+            "templates:\n- id: t\n  parameters:\n  - {{name: d, kind: boolean, default: {default}}}\n  - {{name: other, kind: boolean, default: true}}\n  rules:\n  - id: r\n    conditions: [{{type: file_context, property: key, operator: exists}}]\n    actions: [{{type: retain, parameters: {{delete: {delete}}}}}]\n"
+        );
+        let instance = format!("use: [{{id: u, template: t, parameters: {{{given}}}}}]\n");
+        let mut texts = Texts::default();
+        if is_plugin {
+            let detect = "detect: {keys: [{pattern: x, confidence: 1}]}";
+            texts.framework("f.yaml", &format!("version: 1\nframework: mine\n{detect}\n{template}"));
+            texts.policy("p.yaml", &format!("version: 1\n{instance}"));
+        } else {
+            texts.policy("p.yaml", &format!("version: 1\n{template}{instance}"));
+        }
+        let program = texts.compile(None, &NoFacts, built_in()).unwrap_or_else(|wrong| panic!("{wrong}"));
+        rule(&program, "u.r").unwrap().rule.actions[0].flag(Parameter::Delete)
+    };
+    let asked = "\"${d}\"";
+    assert!(!deletes(true, asked, "true", ""), "nobody asked for it");
+    assert!(!deletes(true, asked, "true", "other: true"));
+    assert!(!deletes(true, "true", "false", "d: true"), "it would do so whatever is asked");
+    assert!(deletes(true, asked, "false", "d: true") && !deletes(true, asked, "true", "d: false"));
+    assert!(deletes(false, asked, "true", "") && deletes(false, "true", "false", ""), "a person wrote it");
 }
