@@ -16,6 +16,7 @@ mod decisions;
 mod dirty;
 mod drain;
 mod error;
+mod extract;
 mod figures;
 mod health;
 mod jobs;

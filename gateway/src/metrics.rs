@@ -41,6 +41,8 @@ const STATUSES: [u16; 24] = [
 const CLIENT_GONE: u16 = 499;
 /// Statuses that say that the server is short of something, which is no error of its own.
 const SHORT: [u16; 2] = [503, 507];
+/// The status of what this server does not have: whoever asked for it has to ask otherwise.
+const NOT_IMPLEMENTED: u16 = 501;
 /// What may be short.
 pub const REASONS: [&str; 5] = ["connections", "dirty", "disk", "memory", "queue"];
 /// Whose quota may refuse a write.
@@ -97,7 +99,7 @@ pub fn refused_by_quota(metrics: &Metrics, of: &QuotaOf) {
 pub struct Done {
     /// Requests answered or given up.
     pub requests: u64,
-    /// Those that failed because of the server: 5xx, but for those it was too short of something for.
+    /// Those that failed because of the server: 5xx, but for 501 and for those it was too short of something for.
     pub errors: u64,
     /// Those refused because something was short.
     pub refused: u64,
@@ -133,7 +135,9 @@ impl OfOperation {
         let duration = self.duration.snapshot();
         Done {
             requests: duration.count(),
-            errors: of_statuses(&|status| status >= 500 && !SHORT.contains(&status)),
+            errors: of_statuses(&|status| {
+                status >= 500 && status != NOT_IMPLEMENTED && !SHORT.contains(&status)
+            }),
             refused: of_statuses(&|status| SHORT.contains(&status)),
             bytes_in: self.bytes_in.load(Relaxed),
             bytes_out: self.bytes_out.load(Relaxed),

@@ -177,9 +177,9 @@ fn may_be_unread(head: &Parts) -> bool {
     http1 && (!small || head.headers.contains_key(header::EXPECT))
 }
 
-/// What went wrong inside belongs in the log; what a client did wrong does not.
+/// What went wrong inside belongs in the log; what a client did wrong, or asked for that there is not, does not.
 fn log_cause(error: &S3Error, cause: &str, request_id: &str) {
-    if error.status().is_server_error() {
+    if error.status().is_server_error() && error.code() != Code::NotImplemented {
         tracing::error!(code = error.code().as_str(), cause, request_id, "a request failed");
     } else {
         tracing::debug!(code = error.code().as_str(), cause, request_id, "a request was refused");

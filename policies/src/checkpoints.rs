@@ -73,6 +73,8 @@ pub struct Generation<'a> {
     pub bucket: u64,
     /// What the keys of all its files begin with. Which keys are its own, [`Checkpoints::prefix_of`] says.
     pub prefix: &'a str,
+    /// The folder of its run, with its slash: the beginning of the prefix.
+    pub parent: &'a str,
     /// Who writes such.
     pub layout: Layout,
     /// The number of its step, or of its epoch where there is no step.
@@ -475,6 +477,7 @@ impl Series {
             id: GroupId { series, serial: group.serial },
             bucket: self.bucket,
             prefix: &group.prefix,
+            parent: &group.prefix[..self.parent_length],
             layout: group.layout,
             step: group.step,
             generation,

@@ -61,13 +61,11 @@ impl<'a> AccessFacts<'a> {
         let workload = workloads.get(access.caller.family);
         let dataset = engine.dataset_id(seen);
         let set = workload.and_then(|workload| workload.sets.iter().find(|set| set.dataset == dataset));
-        let bits = match (workload, set) {
-            (Some(workload), Some(set)) => workload.agent_frameworks() | set.frameworks,
-            _ => frameworks(program, access.key, None),
-        };
-        let frameworks = framework_names(program, bits).collect();
+        let of_agent = workload.filter(|_| set.is_some()).map_or(0, Workload::agent_frameworks);
+        let of_names = set.and_then(Set::described).unwrap_or_else(|| frameworks(program, access.key, None));
+        let frameworks = framework_names(program, of_agent | of_names).collect();
         // The names of a dataset differ in numbers only, unless it is all that is below a folder.
-        let described = set.filter(|set| !(set.name.is_empty() || set.name.ends_with('/')));
+        let described = set.filter(|set| set.described().is_some() && !set.is_of_folder());
         let hinted = described.map_or_else(|| program.file_type(access.key), |set| set.file_type);
         let file_type = file_type(of_key.standing.file_type, hinted, access.key);
         Self { access, engine, seen, workloads, workload, set, of_key, file_type, frameworks, rest }

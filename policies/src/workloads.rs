@@ -84,8 +84,7 @@ impl What<'_> {
 
     /// What its name says: asked once for a dataset, whose names differ in numbers only.
     fn describe(&self, key: &str, set: &mut Set) {
-        set.file_type = self.program.file_type(key);
-        set.frameworks = frameworks(self.program, key, None);
+        set.describe(self.program, key);
         set.is_described = true;
     }
 }
@@ -281,15 +280,13 @@ impl Workloads {
         }
     }
 
-    /// Plugins have changed: what names speak for is looked at again when they are read anew. So may how long a workload may be silent.
+    /// Plugins may have changed, and with them what names speak for and which bit is whose; and how long a workload may be silent.
     pub fn program_changed(&mut self, program: &Program) {
         self.limits.idle_us = program.settings().duration_us(Setting::WorkloadIdle);
         for workload in self.workloads.values_mut() {
             let agent = workload.identity.user_agent.clone();
             workload.agent_frameworks = frameworks(program, "", agent.as_deref());
-            for set in &mut workload.sets {
-                set.is_described = false;
-            }
+            workload.sets.iter_mut().for_each(|set| set.program_changed(program));
         }
     }
 }

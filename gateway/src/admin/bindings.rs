@@ -2,6 +2,7 @@
 
 use super::buckets::{bucket_name, find, info};
 use super::change::{Asked, Changed, json, parse};
+use super::extract::Path;
 use super::signed::Caller;
 use super::{Admin, ApiError};
 use crate::config::Value as _;
@@ -10,7 +11,7 @@ use crate::jobs::dataset_of_bucket;
 use crate::s3::error::{Code, S3Error};
 use axum::Extension;
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use mlgw_metadata::schema::{BindMode, Binding, Bucket};

@@ -1,13 +1,14 @@
 //! `/v1/buckets`: the buckets and what they hold.
 
 use super::change::{Asked, Changed, json, parse};
+use super::extract::{Path, Query};
 use super::signed::Caller;
 use super::{Admin, ApiError, BindingInfo};
 use crate::credentials::OWNER;
 use crate::quota::{QuotaInfo, QuotaRequest, UsedInfo};
 use crate::s3::error::{Code, S3Error};
 use axum::body::Bytes;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;

@@ -1,6 +1,7 @@
 //! `/v1/datasets`: names for some of a bucket, where their bytes are, and what is done with them by the clock.
 
 use super::change::{Asked, Changed, json, parse};
+use super::extract::Path;
 use super::jobs::{JobRequest, params_of, refused};
 use super::signed::Caller;
 use super::{Admin, ApiError, JobInfo};
@@ -9,7 +10,7 @@ use crate::jobs::cron::Times;
 use crate::jobs::residency::Residency;
 use crate::jobs::{is_shown, kind_name, kind_of};
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;

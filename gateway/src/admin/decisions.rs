@@ -1,8 +1,9 @@
 //! `/v1/decisions`: what was moved, kept and let go of lately, and why.
 
+use super::extract::Query;
 use super::{Admin, ApiError};
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use http::StatusCode;
 use mlgw_common::limits::DECISIONS_MAX;
 use mlgw_common::{BucketId, Timestamp};

@@ -1,11 +1,12 @@
 //! `/v1/buckets/{bucket}/dirty` and `…/discard`: what was written back and is not at its origin yet.
 
 use super::change::{Asked, Changed, json};
+use super::extract::Path;
 use super::signed::Caller;
 use super::{Admin, ApiError};
 use crate::s3::error::{Code, S3Error};
 use crate::writeback::{Dirty, Queue};
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;

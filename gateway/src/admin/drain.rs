@@ -1,10 +1,11 @@
 //! `/v1/tiers/{tier}/drain`: everything out of a tier, and how far moving segments between tiers is.
 
 use super::change::{Asked, Changed, json};
+use super::extract::Path;
 use super::signed::Caller;
 use super::tiers::{COLD, HOT, UPSTREAM, known};
 use super::{Admin, ApiError};
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;

@@ -1,6 +1,7 @@
 //! `/v1/jobs` and `/v1/datasets/{dataset}/jobs`: what is being done with datasets, and what was.
 
 use super::change::{Asked, Changed, json, parse};
+use super::extract::{Path, Query};
 use super::migrations::MigrateRequest;
 use super::signed::Caller;
 use super::{Admin, ApiError};
@@ -8,7 +9,7 @@ use crate::config::Value as _;
 use crate::jobs::{KINDS, ORDERS, kind_name, kind_of, order_name, order_of, state_name};
 use crate::s3::error::S3Error;
 use axum::body::Bytes;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;

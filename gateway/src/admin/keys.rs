@@ -1,11 +1,12 @@
 //! `/v1/access/keys`: who may sign requests, and for what.
 
 use super::change::{Asked, Changed, json, parse};
+use super::extract::Path;
 use super::signed::Caller;
 use super::{Admin, ApiError};
 use crate::credentials::{ChangeKeyError, KeyChange, KeyInfo, NewKey};
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;

@@ -1,6 +1,7 @@
 //! `/v1/buckets/{bucket}/migration`: moves a bound bucket to another upstream, as a job.
 
 use super::change::{Asked, Changed, json, parse};
+use super::extract::Path;
 use super::jobs::refused;
 use super::signed::Caller;
 use super::{Admin, ApiError};
@@ -8,7 +9,7 @@ use crate::jobs::{dataset_of_bucket, is_nothing_there};
 use crate::s3::error::{Code, S3Error};
 use axum::Extension;
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use mlgw_metadata::command::CreateJob;

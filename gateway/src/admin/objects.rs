@@ -1,9 +1,10 @@
 //! `/v1/buckets/{bucket}/object?key=…`: one object and where its bytes are.
 
+use super::extract::{Path, Query};
 use super::{Admin, ApiError};
 use crate::s3::error::{Code, S3Error};
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
 use mlgw_metadata::schema::segment::SegmentState;
 use mlgw_metadata::schema::{Encoding, Extent, ObjectVersion};

@@ -1,12 +1,13 @@
 //! `/v1/policy…`: the running policy: shown, applied, gone back from, frozen.
 
 use super::change::{Asked, Changed, json, parse};
+use super::extract::Query;
 use super::signed::Caller;
 use super::{Admin, ApiError};
 use crate::policies::{By, Changed as Done, Files, PolicyError};
 use crate::s3::error::S3Error;
 use axum::body::Bytes;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;

@@ -10,6 +10,7 @@ use super::{Admin, ApiError};
 use crate::policies::PolicyError;
 use crate::policies::SystemFacts;
 use crate::policies::acting::groups::{Member, Spare};
+use crate::policies::acting::pointed::{Pointee, pointed_at};
 use crate::policies::changes::{SettingChanged, settings_changed};
 use crate::policies::plan::{Deed, Extent, Plan, Subject};
 use crate::s3::error::S3Error;
@@ -26,9 +27,10 @@ use mlgw_policies::engine::Unread;
 use mlgw_policies::language::{ActionKind, Facts, Program, Property, Word as _};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 
 /// A plan that nobody goes on with for so long is forgotten.
 const REMEMBERED: Duration = Duration::from_mins(10);
@@ -121,7 +123,7 @@ pub struct DeletionInfo {
     pub noted: String,
     /// When it is deleted, unless it is read or written before, or the policy changes.
     pub due: String,
-    /// Why it was not when that time had come.
+    /// Why it will not be as things are, or was not when that time had come.
     pub stays: Option<String>,
     /// How many objects it has.
     pub files: u64,
@@ -369,10 +371,17 @@ impl Admin {
         new.map(stays).collect()
     }
 
-    /// One at a time: whoever reads waits while the engine is asked.
+    /// Why a checkpoint will not be deleted, by all that is known now. One at a time: whoever reads waits while the engine is asked.
     fn must_stay(&self, id: GroupId) -> Option<String> {
-        let why = self.keeper.ask(|decider, _| decider.checkpoints.must_stay(id))?;
-        Some(why.why().to_owned())
+        let (why, pointee) = self.keeper.ask(|decider, _| {
+            let checkpoints = &decider.checkpoints;
+            (checkpoints.must_stay(id), checkpoints.group(id).as_ref().map(Pointee::from))
+        });
+        match why {
+            Some(why) => Some(why.why().to_owned()),
+            // No thread that others wait for comes here.
+            None => Handle::current().block_on(pointed_at(self, &pointee?)),
+        }
     }
 
     /// What rules ask for that no server can do that is set up so.
@@ -391,11 +400,14 @@ impl Admin {
     /// Those that wait, and that the running policy still says; what it does not say any more the next round calls off.
     fn deletions(&self, running: &[Spare]) -> Vec<DeletionInfo> {
         let deleted = running.iter().filter(|one| one.is_deleted);
-        let deleted: BTreeSet<_> = deleted.map(|one| (one.of.bucket, one.of.prefix.as_str())).collect();
+        let deleted: BTreeMap<_, _> =
+            deleted.map(|one| ((one.of.bucket, one.of.prefix.as_str()), one.id)).collect();
         let names = self.bucket_names();
-        let told = |note: Note| self.deletion(names.get(&note.bucket).map_or("", String::as_str), note);
-        let notes = self.standing.notes().into_iter();
-        notes.filter(|note| deleted.contains(&(note.bucket, note.prefix.as_str()))).map(told).collect()
+        let told = |note: Note| {
+            let id = deleted.get(&(note.bucket, note.prefix.as_str()))?;
+            Some(self.deletion(names.get(&note.bucket).map_or("", String::as_str), note, Some(*id)))
+        };
+        self.standing.notes().into_iter().filter_map(told).collect()
     }
 
     /// When the checkpoint that an object is of is to be deleted, if that was noted.
@@ -404,13 +416,15 @@ impl Admin {
         let note =
             self.standing.notes().into_iter().find(|one| one.bucket == bucket && one.prefix == prefix)?;
         let names = self.bucket_names();
-        Some(self.deletion(names.get(&bucket).map_or("", String::as_str), note))
+        let id = self.keeper.ask(|decider, _| Some(decider.checkpoints.group_of(bucket, key)?.id));
+        Some(self.deletion(names.get(&bucket).map_or("", String::as_str), note, id))
     }
 
-    fn deletion(&self, bucket: &str, note: Note) -> DeletionInfo {
+    fn deletion(&self, bucket: &str, note: Note, id: Option<GroupId>) -> DeletionInfo {
+        let when_due = self.standing.stays(note.bucket, &note.prefix);
         DeletionInfo {
             objects: format!("s3://{bucket}/{}", note.prefix),
-            stays: self.standing.stays(note.bucket, &note.prefix),
+            stays: when_due.or_else(|| self.must_stay(id?)),
             rule: note.rule,
             noted: Timestamp(note.noted_ms).to_string(),
             due: Timestamp(note.due_ms).to_string(),

@@ -1,6 +1,7 @@
 //! `/v1/policy/schema`, `validate`, `test` and `simulate`: policies tried before they run. Nothing changes by any of them.
 
 use super::change::parse;
+use super::extract::Query;
 use super::policy::{PolicyText, files, refused};
 use super::{Admin, ApiError};
 use crate::policies::{Files, PolicyError};
@@ -13,7 +14,7 @@ use crate::rehearsal::validate::{Validated, validate as validated};
 use crate::s3::error::S3Error;
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use http::StatusCode;
 use mlgw_common::limits::{
     SIMULATED_BLOCKS_MAX, SIMULATED_CACHES_MAX, SIMULATED_READS_MAX, TRIED_KEYS_MAX, TRIED_KEYS_SHOWN_MAX,

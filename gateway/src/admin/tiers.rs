@@ -2,10 +2,11 @@
 //! round of it now.
 
 use super::change::{Asked, Changed, json, parse};
+use super::extract::Path;
 use super::signed::Caller;
 use super::{Admin, ApiError};
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;

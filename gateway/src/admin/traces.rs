@@ -1,11 +1,12 @@
 //! `/v1/traces`: accesses that are recorded to rehearse policies with.
 
 use super::change::{Asked, Changed, json, parse};
+use super::extract::Path;
 use super::signed::Caller;
 use super::{Admin, ApiError};
 use crate::access_traces::{TRACE_BYTES, Trace, TraceError};
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use http::{StatusCode, header};

@@ -1,9 +1,10 @@
 //! `/v1/upstreams`: the object stores of others that are configured, and whether they can do what is asked of them.
 
+use super::extract::Path;
 use super::{Admin, ApiError};
 use crate::config::Value as _;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use http::StatusCode;
 use mlgw_metadata::schema::SegmentRecord;
 use mlgw_tiering::hot::UPSTREAM_TIER;

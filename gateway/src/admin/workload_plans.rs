@@ -3,12 +3,13 @@
 //! A plan that names a prefix is of the keys that begin so when it is put: they are listed here, in the catalogue or at the origin.
 
 use super::change::{Asked, Changed, json, parse};
+use super::extract::Path;
 use super::signed::Caller;
 use super::{Admin, ApiError};
 use crate::access_plans::{About, AccessPlan, AccessPlanError, check};
 use crate::s3::error::{Code, S3Error};
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
 use http::StatusCode;

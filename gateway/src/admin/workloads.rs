@@ -2,11 +2,12 @@
 //!
 //! What the policy engine has found out from requests since the server started, and nothing else.
 
+use super::extract::{Path, Query};
 use super::{Admin, ApiError};
 use crate::metrics::exposition::{Family, Value};
 use crate::metrics::table::{WORKLOAD_BATCHES, WORKLOAD_EPOCHS, WORKLOADS};
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use http::StatusCode;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::WORKLOADS_SHOWN_MAX;

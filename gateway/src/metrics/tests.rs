@@ -38,10 +38,12 @@ fn an_answer_is_counted_by_operation_and_status() {
     answer(&metrics, Operation::PutObject, empty(StatusCode::IM_A_TEAPOT));
     answer(&metrics, Operation::HeadObject, empty(StatusCode::INTERNAL_SERVER_ERROR));
     answer(&metrics, Operation::HeadObject, empty(StatusCode::SERVICE_UNAVAILABLE));
+    answer(&metrics, Operation::CreateBucket, empty(StatusCode::NOT_IMPLEMENTED));
     let text = text(&metrics);
     for line in [
         "mlgw_requests_total{op=\"PutObject\",status=\"200\"} 1",
         "mlgw_requests_total{op=\"PutObject\",status=\"other\"} 1",
+        "mlgw_requests_total{op=\"CreateBucket\",status=\"501\"} 1",
         "mlgw_request_errors_total 1",
         "mlgw_request_bytes_total{op=\"PutObject\",direction=\"in\"} 24",
         "mlgw_request_duration_seconds_count{op=\"PutObject\"} 2",

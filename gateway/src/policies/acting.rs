@@ -18,7 +18,7 @@ mod deleting;
 mod effects;
 mod found;
 pub(crate) mod groups;
-mod pointed;
+pub(crate) mod pointed;
 mod segments;
 pub mod standing;
 mod walk;

@@ -6,7 +6,8 @@ use crate::decider::Decider;
 use crate::engine::{Options, Unread};
 use crate::facts::OF_SERVER;
 use crate::language::{
-    AccessPattern, ConditionType, Facts, Kind, NoFacts, PROPERTIES, Phase, Program, Property, Value, Word,
+    AccessPattern, ConditionType, Fact, Facts, Kind, NoFacts, PROPERTIES, Phase, PolicyFile, Program,
+    Property, Value, Word,
 };
 use crate::workloads::Identity;
 use std::collections::{BTreeMap, BTreeSet};
@@ -217,5 +218,37 @@ fn nothing_is_in_the_language_that_is_never_told() {
             let never: Vec<_> = all.iter().filter(|word| !words.contains(**word)).collect();
             assert!(never.is_empty(), "{} is never {never:?}", row.word);
         }
+    }
+}
+
+/// The frameworks that an object is of, as somebody is told who looks much later.
+fn frameworks_of(bench: &Bench, key: &str) -> Vec<String> {
+    let object = Unread { bucket: 1, key, size: 1000, number: 0 };
+    bench.decider.with_facts_of(10 * bench.at_us, &object, |facts| {
+        match facts.fact(Property::Framework, "") {
+            Some(Fact::List(list)) => list.iter().map(|one| (*one).to_owned()).collect(),
+            _ => Vec::new(),
+        }
+    })
+}
+
+#[test]
+fn frameworks_are_those_of_the_program_in_force_whatever_was_said_under_the_last_one() {
+    let without = "version: 1\nframeworks: {huggingface: {enabled: false}, mosaicml: {enabled: false}}";
+    let without = [PolicyFile::parse("p.yaml", without).unwrap()];
+    let without = Arc::new(Program::above_built_in(&without).unwrap());
+    for name in ["set/{}.tar", "mixed/{}"] {
+        let key = |n: u64| name.replace("{}", &format!("{n:05}"));
+        let (mut bench, mut fresh) = (Bench::new(), Bench::new());
+        fresh.decider.set_program(Arc::clone(&without));
+        for n in 0..50 {
+            bench.read(&key(n));
+            fresh.read(&key(n));
+        }
+        let before = frameworks_of(&bench, &key(7));
+        bench.decider.set_program(Arc::clone(&without));
+        let after = frameworks_of(&bench, &key(7));
+        assert_eq!(after, frameworks_of(&fresh, &key(7)), "{name}");
+        assert!(!after.is_empty() && before == after, "{name}: neither is of those that went: {before:?}");
     }
 }

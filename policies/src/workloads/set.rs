@@ -2,12 +2,13 @@
 //!
 //! Keys and callers are counted in 64 bits each: a bit by hash is enough to tell few from many, and a new one from those that were there.
 
+use super::frameworks;
 use super::manner::Manner;
 use super::phase::FEW_KEYS;
 use super::rate::Rate;
 use super::why::Why;
 use crate::engine::{DatasetId, Engine, Passes, Pattern, Seen};
-use crate::language::FileType;
+use crate::language::{FileType, Program};
 
 /// Opens over which it is averaged whether they are of what the same caller has opened before; of few keys, more than this share is more than by
 /// the chance that bits are the same.
@@ -69,7 +70,7 @@ pub struct Set {
     pub file_type: Option<FileType>,
     /// The frameworks that its names speak for: a bit for each of a program's.
     pub frameworks: u32,
-    /// Whether these two are known.
+    /// Whether these two are what a key of it has said to the program in force.
     pub(super) is_described: bool,
     /// Requests that read it.
     pub reads: u32,
@@ -149,6 +150,32 @@ impl Set {
             pairs: [0; 4],
             again: 0.0,
         }
+    }
+
+    /// What a key of it says to a program.
+    pub(super) fn describe(&mut self, program: &Program, key: &str) {
+        self.file_type = program.file_type(key);
+        self.frameworks = frameworks(program, key, None);
+    }
+
+    /// What was said to the last program holds no more. Until it is read again, a key like its own speaks for it, if it has keys that are alike.
+    pub(super) fn program_changed(&mut self, program: &Program) {
+        self.is_described = false;
+        if self.is_of_folder() {
+            (self.file_type, self.frameworks) = (None, 0);
+        } else {
+            self.describe(program, &self.name.replace('#', "0"));
+        }
+    }
+
+    /// Whether it is all that is in a folder, or below it: then its keys need not be alike.
+    pub(crate) fn is_of_folder(&self) -> bool {
+        self.name.is_empty() || self.name.ends_with('/')
+    }
+
+    /// The bits of the frameworks that its keys speak for, if they have been asked under the program in force.
+    pub(crate) fn described(&self) -> Option<u32> {
+        self.is_described.then_some(self.frameworks)
     }
 
     /// Somebody reads a key of it, both by hash, from its first byte on or not.

@@ -449,8 +449,11 @@ fn what_may_be_the_last_whole_checkpoint_is_not_deleted() {
     std::fs::write(&path, format!("version: 1\nrules:\n{rules}")).expect("written");
     let why = "s3://lake/numbered/iter-1/ (6 objects, 5.9 KiB) would go down, because rule few keeps others, \
                and not be deleted: it holds steps of its own, as the folder of a run does.\n";
+    let named = "s3://lake/back/b/step-1/ (2 objects, 2.0 KiB) would go down, because rule few keeps others, \
+                 and not be deleted: back/b/latest names it.\n";
     until("plan says what is not deleted all the same", || {
-        bench.say(&["policy", "plan", &path.display().to_string()]).contains(why)
+        let said = bench.say(&["policy", "plan", &path.display().to_string()]);
+        said.contains(why) && said.contains(named)
     });
     bench.apply(&rules);
     let listed = || {

@@ -387,5 +387,12 @@ async fn probes_and_metrics_need_no_signature_and_status_tells_the_state() {
     assert_eq!(settings["settings"].as_array().unwrap().len(), crate::config::SETTINGS.len());
     let (status, said) = api.call(Method::GET, "/v1/nothing", Value::Null).await;
     assert_eq!((status, &said["code"]), (StatusCode::NOT_FOUND, &json!("NoSuchRoute")));
+    // What does not fit in a path or behind a question mark is refused as a body would be.
+    for path in
+        ["/v1/policy/explain?bucket=b", "/v1/decisions?limit=many", "/v1/jobs/%ff", "/v1/traces/t/files/x"]
+    {
+        let (status, said) = api.call(Method::GET, path, Value::Null).await;
+        assert_eq!((status, &said["code"]), (StatusCode::BAD_REQUEST, &json!("InvalidRequest")), "{path}");
+    }
     api.close().await;
 }

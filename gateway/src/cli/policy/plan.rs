@@ -68,7 +68,7 @@ fn table(plan: &PlanPage) -> String {
         let what = format!("{} ({files} objects, {size})", one.objects);
         text += &match &one.stays {
             None => format!("{what} is deleted at {} because rule {} keeps others.\n", one.due, one.rule),
-            Some(why) => format!("{what} was to be deleted at {} and stays: {why}.\n", one.due),
+            Some(why) => format!("{what} is due to be deleted at {} and stays: {why}.\n", one.due),
         };
     }
     for one in &plan.superfluous {
@@ -150,7 +150,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains(&format!("{group} was to be deleted at noon and stays: latest names it.\n")),
+            text.contains(&format!("{group} is due to be deleted at noon and stays: latest names it.\n")),
             "{text}"
         );
         assert!(text.ends_with("5 of 10 objects would be treated otherwise.\n"), "{text}");

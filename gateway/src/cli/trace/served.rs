@@ -65,8 +65,11 @@ pub(super) async fn stop(global: &Global, out: Out) -> Result<(), CliError> {
     let size = ByteSize(trace.bytes).human();
     // What a rehearsal is held against is told now or never.
     let decided = trace.decisions_hash.as_ref().map_or_else(String::new, |hash| {
-        let room = ByteSize(trace.capacity_bytes.unwrap_or(0)).human();
-        format!(" What was decided on them has the hash {hash}, with room for {room} of copies.")
+        // As `--cache` takes it: to the byte, and with a unit.
+        let room = trace.capacity_bytes.unwrap_or(0);
+        format!(
+            " What was decided on them has the hash {hash}, as a rehearsal of it has with `--cache {room}B`."
+        )
     });
     out.done(&trace, &format!("The trace {} has {accesses} accesses in {size}.{decided}{behind}", trace.name))
 }

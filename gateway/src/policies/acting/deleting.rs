@@ -4,7 +4,7 @@
 //! exactly those go that were there when it was noted: one that was written since ends it for this round, and what only begins like them stays.
 
 use super::Acting;
-use super::pointed::pointed_at;
+use super::pointed::{Pointee, pointed_at};
 use super::standing::Outcome;
 use super::walk::{Ended, Walk};
 use crate::audit::Line;
@@ -143,7 +143,7 @@ impl Acting {
             Err(why) => Some(why.why().to_owned()),
             // It may have gone since the walk saw it.
             Ok(better) if !self.is_there(walk, bucket, better) => Some(MustStay::NoneBetter.why().to_owned()),
-            Ok(_) => pointed_at(&self.admin, bucket, &group, first).await,
+            Ok(_) => pointed_at(&self.admin, &Pointee::from(&group)).await,
         }
     }
 

@@ -9,16 +9,28 @@ use mlgw_policies::checkpoints::{Generation, names, pointers_to};
 /// Such a file names it in its first line or two; what follows of a longer one, as a list of all that there are, is not read.
 const BYTES_MAX: u64 = 16 << 10;
 
-/// Why the checkpoint `one`, of which `key` is a file, is still needed: a file names it, or cannot be read.
-pub(super) async fn pointed_at(
-    admin: &Admin,
-    bucket: &Bucket,
-    one: &Generation<'_>,
-    key: &ObjectKey,
-) -> Option<String> {
-    for pointer in pointers_to(key.as_str()).filter_map(|name| ObjectKey::new(&name).ok()) {
+/// What such a file may name: a checkpoint by its prefix, the folder of its run, and its step.
+pub(crate) struct Pointee {
+    bucket: u64,
+    prefix: String,
+    parent: String,
+    step: Option<u64>,
+}
+
+impl From<&Generation<'_>> for Pointee {
+    fn from(one: &Generation<'_>) -> Self {
+        let (prefix, parent) = (one.prefix.to_owned(), one.parent.to_owned());
+        Self { bucket: one.bucket, prefix, parent, step: one.step }
+    }
+}
+
+/// Why a checkpoint is still needed: a file names it, or cannot be read.
+pub(crate) async fn pointed_at(admin: &Admin, one: &Pointee) -> Option<String> {
+    let buckets = admin.catalogue.buckets(None, None, usize::MAX);
+    let bucket = &buckets.into_iter().find(|bucket| bucket.id == one.bucket)?;
+    for pointer in pointers_to(&one.parent).filter_map(|name| ObjectKey::new(&name).ok()) {
         match content(admin, bucket, &pointer).await {
-            Ok(Some(text)) if names(&text, one.prefix, one.step) => {
+            Ok(Some(text)) if names(&text, &one.prefix, one.step) => {
                 return Some(format!("{pointer} names it"));
             }
             Ok(_) => {}
