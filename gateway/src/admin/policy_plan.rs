@@ -404,8 +404,8 @@ impl Admin {
             deleted.map(|one| ((one.of.bucket, one.of.prefix.as_str()), one.id)).collect();
         let names = self.bucket_names();
         let told = |note: Note| {
-            let id = deleted.get(&(note.bucket, note.prefix.as_str()))?;
-            Some(self.deletion(names.get(&note.bucket).map_or("", String::as_str), note, Some(*id)))
+            let id = deleted.get(&(note.bucket, note.prefix.as_str())).copied()?;
+            Some(self.deletion(names.get(&note.bucket).map_or("", String::as_str), note, Some(id)))
         };
         self.standing.notes().into_iter().filter_map(told).collect()
     }
