@@ -11,14 +11,17 @@
 mod folder;
 mod group;
 mod kind;
+mod lack;
 mod layout;
 mod must_stay;
+mod named;
 mod pointer;
 mod retain;
 mod standing;
 mod step;
 
 pub use kind::model_file_kind;
+pub use lack::Lack;
 pub use layout::Layout;
 pub use must_stay::MustStay;
 pub use pointer::{names, pointers_to};
@@ -141,14 +144,20 @@ pub struct Checkpoints {
     memory_bytes: usize,
     serials: u32,
     trained: Trained,
+    /// When it was looked last for those that nobody writes any more.
+    settled_us: u64,
 }
+
+/// It is looked so many times within the time that counts as long.
+const LOOKS: u64 = 10;
 
 impl Checkpoints {
     /// Nothing is known yet.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let (ids, series, ages) = (HashMap::new(), BTreeMap::new(), BTreeSet::new());
-        Self { limits, ids, series, ages, memory_bytes: 0, serials: 0, trained: Trained::default() }
+        let trained = Trained::default();
+        Self { limits, ids, series, ages, memory_bytes: 0, serials: 0, trained, settled_us: 0 }
     }
 
     /// An object was written whole; an upload in parts, when it was completed. Says which checkpoint it belongs to.
@@ -177,11 +186,18 @@ impl Checkpoints {
         }
         let group = series.groups.get_mut(place.prefix)?;
         let group_id = GroupId { series: id, serial: group.serial };
-        let (before_us, before_bytes) = (group.last_us, group.memory_bytes());
-        let is_new = group.files == 0;
+        let (before_us, before_bytes, before_files) = (group.last_us, group.memory_bytes(), group.files);
+        let (is_new, was_pointed) = (before_files == 0, group.is_pointed());
+        let before = group.size().filter(|_| !is_new);
         group.wrote(&place, bytes, at_us, &series.habits);
+        if was_pointed && !group.is_pointed() && group.files > before_files {
+            // It was named before it was whole: how many files it had then says nothing of others.
+            series.habits.pointed = series.habits.pointed.map(|it| group::Pointed { files: None, ..it });
+        }
+        series.habits.recount(before, group.size());
         let is_marked = place.role == layout::Role::Last && place.layout != Layout::Safetensors;
         series.habits.is_marked |= is_marked;
+        series.habits.is_of_trainer |= place.is_trainer_state();
         self.memory_bytes += group.memory_bytes() - if is_new { 0 } else { before_bytes };
         self.ages.remove(&(before_us, group_id));
         self.ages.insert((group.last_us, group_id));
@@ -238,11 +254,11 @@ impl Checkpoints {
         self.trained.forget(bucket, key);
         let Some(place) = layout::place(key) else { return };
         let Some(id) = self.find(bucket, &place.series) else { return };
-        let Some(group) = self.series.get_mut(&id).and_then(|it| it.groups.get_mut(place.prefix)) else {
-            return;
-        };
-        let before = group.memory_bytes();
+        let Some(series) = self.series.get_mut(&id) else { return };
+        let Some(group) = series.groups.get_mut(place.prefix) else { return };
+        let (before, tensors) = (group.memory_bytes(), group.size());
         group.deleted(&place);
+        series.habits.recount(tensors, group.size());
         self.memory_bytes = self.memory_bytes - before + group.memory_bytes();
         if group.files == 0 {
             let id = GroupId { series: id, serial: group.serial };
@@ -250,11 +266,19 @@ impl Checkpoints {
         }
     }
 
+    /// As [`Checkpoints::settle`], for whoever says often what time it is.
+    pub fn pass(&mut self, now_us: u64) {
+        if now_us.saturating_sub(self.settled_us) >= self.limits.quiet_us / LOOKS {
+            self.settle(now_us);
+            self.settled_us = now_us;
+        }
+    }
+
     /// Time has gone on: what nobody has written to for long, nobody is writing any more.
     pub fn settle(&mut self, now_us: u64) {
         let quiet_us = now_us.saturating_sub(self.limits.quiet_us);
         for group in self.series.values_mut().flat_map(|series| series.groups.values_mut()) {
-            if now_us >= self.limits.quiet_us && group.is_quiet_since(quiet_us) {
+            if now_us >= self.limits.quiet_us && group.written_us() <= quiet_us {
                 group.settle();
             }
         }
@@ -265,6 +289,7 @@ impl Checkpoints {
         let Some(series) = self.series.get_mut(&id.series) else { return };
         let Some(prefix) = series.find(id).map(|group| group.prefix.clone()) else { return };
         let Some(group) = series.groups.remove(&prefix) else { return };
+        series.habits.recount(group.size(), None);
         self.memory_bytes -= group.memory_bytes();
         self.ages.remove(&(group.last_us, id));
         if series.groups.is_empty() {
@@ -383,10 +408,10 @@ impl Checkpoints {
         let in_parent = |series: &&mut Series| series.bucket == bucket && series.parent() == parent;
         for series in self.series.values_mut().filter(in_parent) {
             let written =
-                series.groups.values_mut().filter(|it| it.layout.is_pointed() && it.last_us <= at_us);
-            if let Some(group) = written.max_by_key(|group| (group.last_us, group.step)) {
-                group.point_at();
-                series.habits.pointed = Some((at_us, group.files));
+                series.groups.values_mut().filter(|it| it.layout.is_pointed() && it.written_us() <= at_us);
+            if let Some(group) = written.max_by_key(|group| (group.written_us(), group.step)) {
+                group.point_at(at_us);
+                series.habits.pointed = Some(group.pointed(at_us));
             }
         }
     }
@@ -399,10 +424,9 @@ impl Checkpoints {
                 Some(id) => self.forget(id),
                 None => {
                     let series = self.series.get_mut(&written.series);
-                    let Some(group) = series.and_then(|series| series.find_mut(written)) else { return };
-                    self.memory_bytes -= group.memory_bytes();
-                    group.drop_names();
-                    self.memory_bytes += group.memory_bytes();
+                    if let Some(series) = series {
+                        self.memory_bytes -= series.drop_names(written);
+                    }
                     return;
                 }
             }
@@ -423,7 +447,7 @@ impl Series {
 
     /// A new checkpoint begins: the others are not written any more.
     fn begin(&mut self, group: Group, at_us: u64) {
-        for other in self.groups.values_mut().filter(|other| other.is_quiet_since(at_us)) {
+        for other in self.groups.values_mut().filter(|other| other.written_us() <= at_us) {
             other.close();
         }
         self.groups.insert(group.prefix.clone(), group);
@@ -445,8 +469,13 @@ impl Series {
         self.groups.values().find(|group| group.serial == id.serial)
     }
 
-    fn find_mut(&mut self, id: GroupId) -> Option<&mut Group> {
-        self.groups.values_mut().find(|group| group.serial == id.serial)
+    /// Remembers only how many files a checkpoint has. Says how much less memory that takes.
+    fn drop_names(&mut self, id: GroupId) -> usize {
+        let Some(group) = self.groups.values_mut().find(|group| group.serial == id.serial) else { return 0 };
+        let (before, tensors) = (group.memory_bytes(), group.size());
+        group.drop_names();
+        self.habits.recount(tensors, None);
+        before - group.memory_bytes()
     }
 
     /// Complete ones that are newer, if this one is complete.

@@ -158,6 +158,7 @@ impl Decider {
         }
         let seen = self.engine.observe(access);
         self.count(seen, access);
+        self.checkpoints.pass(access.at_us);
         let checkpoint = match access.op {
             Op::Read => None,
             Op::Write => self.checkpoints.wrote(access.at_us, access.bucket, access.key, access.size),

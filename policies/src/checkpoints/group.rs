@@ -1,18 +1,19 @@
 //! A group: the files of one checkpoint, and whether they are all there.
 //!
-//! Complete means: what its framework writes last was written after all else; without such a file, that there are as many as their names say,
-//! or that writing has ended. A group of which a file was written again or deleted is complete once that holds anew.
+//! Complete means: what its framework writes last was written after all else that holds tensors; or before, as uploads of folders do that keep no order,
+//! and it is quiet and no earlier one of its run has more of these; without such a file, that there are as many as their names say, or that writing has ended.
+//! Always there are weights, and all files of which names of others speak. A group of which a file was written again or deleted is complete once that
+//! holds anew. What the deletion of older ones rests on is certain besides: nothing of it came after what is written last.
 
-use super::layout::{Layout, Place, Role, is_aside, shard};
-use std::collections::BTreeMap;
-use xxhash_rust::xxh3::xxh3_64;
+use super::lack::Lack;
+use super::layout::{Layout, Place, Role, is_aside, is_small, is_weights};
+use super::named::Named;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 /// Memory of a file beside its name, its part of a node included; and of a group.
 const FILE_BYTES: usize = 64;
-const GROUP_BYTES: usize = size_of::<Group>() + 64;
-
-/// Different names of shards that are counted in a group.
-const SHARD_SETS_MAX: usize = 64;
+const GROUP_BYTES: usize = size_of::<Group>() + 128;
 
 /// A file of a group.
 #[derive(Clone, Copy, Debug)]
@@ -21,21 +22,65 @@ pub(super) struct File {
     pub(super) at_us: u64,
 }
 
-/// Files that say how many they are.
-#[derive(Clone, Copy, Debug)]
-struct ShardSet {
-    stem: u64,
-    of: u32,
-    have: u32,
-}
-
 /// What is known of all groups of a series.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Habits {
     /// One of them had a file that is written last.
     pub(super) is_marked: bool,
-    /// A file beside them said which one is complete: when, and how many files that had.
-    pub(super) pointed: Option<(u64, u32)>,
+    /// One of them had what the Trainer of transformers writes last.
+    pub(super) is_of_trainer: bool,
+    /// A file beside them said which one is complete.
+    pub(super) pointed: Option<Pointed>,
+    /// By how many files with tensors they have, which began when.
+    tensors: BTreeMap<u32, BTreeSet<Began>>,
+}
+
+/// When a group began, and which one it is.
+type Began = (u64, Option<u64>, u32);
+
+/// How many files with tensors a group has, and when it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    tensors: u32,
+    began: Began,
+}
+
+impl Habits {
+    /// A group had this size, and has that one now.
+    pub(super) fn recount(&mut self, before: Option<Size>, now: Option<Size>) {
+        if before == now {
+            return;
+        }
+        if let Some(Size { tensors, began }) = before
+            && let Some(groups) = self.tensors.get_mut(&tensors)
+        {
+            groups.remove(&began);
+            if groups.is_empty() {
+                self.tensors.remove(&tensors);
+            }
+        }
+        if let Some(Size { tensors, began }) = now {
+            self.tensors.entry(tensors).or_default().insert(began);
+        }
+    }
+
+    /// Whether a group that began earlier has more files with tensors than this one, and none has as many. What began later may have more habits.
+    fn has_only_larger(&self, one: Size) -> bool {
+        let after = (Bound::Excluded(one.tensors), Bound::Unbounded);
+        let is_earlier = |groups: &BTreeSet<Began>| groups.first().is_some_and(|began| *began < one.began);
+        let mut larger = self.tensors.range(after);
+        self.tensors.get(&one.tensors).is_none_or(|alike| alike.len() < 2)
+            && larger.any(|(_, groups)| is_earlier(groups))
+    }
+}
+
+/// When a file beside the groups said that one of them is complete, and what that had.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pointed {
+    pub(super) at_us: u64,
+    /// Nothing if more came to it afterwards: then it was not complete.
+    pub(super) files: Option<u32>,
+    pub(super) tensors: u32,
 }
 
 /// See the module.
@@ -57,16 +102,25 @@ pub(super) struct Group {
     wholes: u32,
     /// Parts that neither say how many they are nor only describe others.
     loose: u32,
-    /// When the latest part was written, and the latest of the files that come last.
+    /// Parts that are more than a text or a description; and of these or others those with weights.
+    pub(super) tensors: u32,
+    weights: u32,
+    named: Named,
+    /// When the latest part was written, be it a small one that came late; and the latest of those that have to be there.
     parts_us: u64,
+    needed_us: u64,
+    /// When the latest of the files that come last was, and when one beside the groups named this one.
     last_file_us: Option<u64>,
+    pointed_us: Option<u64>,
     last_files: u32,
-    shards: Vec<ShardSet>,
-    /// Since when shards are written again, and how many were.
+    /// Whether its folder is called as the Trainer of transformers does, and whether what that writes last is there.
+    is_in_trainers: bool,
+    has_trainer_state: bool,
+    /// Since when it is written again, and how many shards and files with tensors were.
     round_us: u64,
     round_shards: u32,
+    round_tensors: u32,
     wants_last: bool,
-    is_pointed: bool,
     /// The next one has begun, or it is quiet: nobody writes it any more.
     is_closed: bool,
     /// Nobody has written it for long.
@@ -97,14 +151,20 @@ impl Group {
             parts: 0,
             wholes: 0,
             loose: 0,
+            tensors: 0,
+            weights: 0,
+            named: Named::default(),
             parts_us: 0,
+            needed_us: 0,
             last_file_us: None,
+            pointed_us: None,
             last_files: 0,
-            shards: Vec::new(),
+            is_in_trainers: place.is_in_trainers(),
+            has_trainer_state: false,
             round_us: 0,
             round_shards: 0,
+            round_tensors: 0,
             wants_last: false,
-            is_pointed: false,
             is_closed: false,
             is_quiet: false,
             is_torn: false,
@@ -132,7 +192,7 @@ impl Group {
             }
         }
         self.bytes += bytes;
-        self.last_us = self.last_us.max(at_us);
+        (self.first_us, self.last_us) = (self.first_us.min(at_us), self.last_us.max(at_us));
         self.wants_last |= place.wants_last;
         self.holds_steps |= place.holds_steps;
         self.in_doubt |= place.in_doubt;
@@ -143,47 +203,68 @@ impl Group {
         if place.role == Role::Extra {
             return;
         }
-        if begins_anew && before.is_some() {
-            (self.is_again, self.round_us, self.round_shards) = (true, at_us, 0);
+        if before.is_none() {
+            self.count(place);
         }
-        (self.is_closed, self.is_quiet, self.is_pointed) = (false, false, false);
-        match place.role {
-            Role::Last => {
-                self.last_files += u32::from(before.is_none());
-                self.last_file_us = self.last_file_us.max(Some(at_us));
-                self.is_torn = false;
-            }
-            Role::Part | Role::Whole | Role::Shard { .. } => {
-                self.parts += u32::from(before.is_none());
-                self.wholes += u32::from(before.is_none() && place.role == Role::Whole);
-                self.loose += u32::from(before.is_none() && is_loose(place));
-                self.parts_us = self.parts_us.max(at_us);
-                self.is_torn &= self.wants_last || habits.is_marked;
-            }
-            Role::Extra => {}
+        self.is_torn &= place.role != Role::Last && (self.wants_last || habits.is_marked);
+        if self.is_late(place, before) {
+            self.parts_us = self.parts_us.max(at_us);
+            return;
         }
-        if let Role::Shard { of } = place.role {
-            self.round_shards += u32::from(before.is_none_or(|file| file.at_us < self.round_us));
-            if before.is_none() {
-                self.count_shard(place.rest, of);
-            }
+        // What was not written yet when all is written again does not begin that anew.
+        if begins_anew && before.is_some_and(|file| file.at_us >= self.round_us) {
+            (self.is_again, self.round_us) = (true, at_us);
+            (self.round_shards, self.round_tensors) = (0, 0);
         }
+        (self.is_closed, self.is_quiet) = (false, false);
+        if place.role == Role::Last {
+            self.last_file_us = self.last_file_us.max(Some(at_us));
+        } else {
+            self.parts_us = self.parts_us.max(at_us);
+            self.needed_us = self.needed_us.max(at_us);
+        }
+        if before.is_none_or(|file| file.at_us < self.round_us) {
+            self.round_shards += u32::from(is_shard(place));
+            self.round_tensors += u32::from(is_tensor(place));
+        }
+        let lacks_last = self.last_file_us.is_some_and(|last_us| last_us < self.round_us);
+        self.is_again &= self.round_tensors < self.tensors || lacks_last;
     }
 
-    fn shard_set(&self, rest: &str, of: u32) -> (u64, Option<usize>) {
-        let stem = xxh3_64(&rest.as_bytes()[..shard(rest).map_or(0, |(stem, _)| stem)]);
-        (stem, self.shards.iter().position(|set| set.stem == stem && set.of == of))
+    /// Whether a part says nothing against its group's being complete: a text or a description that is new, or came when what is written last was there.
+    fn is_late(&self, place: &Place<'_>, before: Option<File>) -> bool {
+        let is_part_of_it = |file: File| self.last_said_us().is_none_or(|last_us| file.at_us <= last_us);
+        is_small(place) && !before.is_some_and(is_part_of_it)
     }
 
-    fn count_shard(&mut self, rest: &str, of: u32) {
-        match self.shard_set(rest, of) {
-            (_, Some(at)) => self.shards[at].have += 1,
-            (stem, None) if self.shards.len() < SHARD_SETS_MAX => {
-                self.shards.push(ShardSet { stem, of, have: 1 });
-            }
-            // Nobody names a model's shards in so many ways.
-            _ => {}
+    /// A file has come that was not there.
+    fn count(&mut self, place: &Place<'_>) {
+        self.named.came(place);
+        self.has_trainer_state |= place.is_trainer_state();
+        if place.role == Role::Last {
+            self.last_files += 1;
+            return;
         }
+        self.parts += 1;
+        self.wholes += u32::from(place.role == Role::Whole);
+        self.loose += u32::from(is_loose(place));
+        self.tensors += u32::from(is_tensor(place));
+        self.weights += u32::from(is_weights(place));
+    }
+
+    /// One has gone.
+    fn discount(&mut self, place: &Place<'_>) {
+        self.named.went(place);
+        self.has_trainer_state &= !place.is_trainer_state();
+        if place.role == Role::Last {
+            self.last_files -= 1;
+            return;
+        }
+        self.parts -= 1;
+        self.wholes -= u32::from(place.role == Role::Whole);
+        self.loose -= u32::from(is_loose(place));
+        self.tensors -= u32::from(is_tensor(place));
+        self.weights -= u32::from(is_weights(place));
     }
 
     /// A file of it was deleted. Says whether it had it.
@@ -198,75 +279,160 @@ impl Group {
         self.files -= 1;
         self.bytes -= file.bytes;
         self.names_bytes -= place.rest.len() + FILE_BYTES;
-        match place.role {
-            Role::Extra => return true,
-            Role::Last => {
-                self.last_files -= 1;
-                if self.last_files == 0 {
-                    self.last_file_us = None;
-                }
-            }
-            Role::Part | Role::Whole | Role::Shard { .. } => {
-                self.parts -= 1;
-                self.wholes -= u32::from(place.role == Role::Whole);
-                self.loose -= u32::from(is_loose(place));
-                self.is_torn = true;
-            }
+        if place.role == Role::Extra {
+            return true;
         }
-        if let Role::Shard { of } = place.role {
-            self.round_shards -= u32::from(file.at_us >= self.round_us);
-            if let (_, Some(at)) = self.shard_set(place.rest, of) {
-                self.shards[at].have = self.shards[at].have.saturating_sub(1);
-            }
-            self.shards.retain(|set| set.have > 0);
+        self.discount(place);
+        if place.role != Role::Last {
+            self.is_torn |= !self.is_late(place, Some(file));
+        } else if self.last_files == 0 {
+            self.last_file_us = None;
+        }
+        if file.at_us >= self.round_us {
+            self.round_shards = self.round_shards.saturating_sub(u32::from(is_shard(place)));
+            self.round_tensors = self.round_tensors.saturating_sub(u32::from(is_tensor(place)));
         }
         true
     }
 
     /// Whether all of it is there.
     pub(super) fn is_complete(&self, habits: &Habits) -> bool {
-        let shards: u64 = self.shards.iter().map(|set| u64::from(set.of)).sum();
-        if self.parts == 0 || self.is_torn || self.shards.iter().any(|set| set.have < set.of) {
-            return false;
+        self.lack(habits).is_none()
+    }
+
+    /// Whether all of it is there, whoever doubts it.
+    pub(super) fn is_certain(&self, habits: &Habits) -> bool {
+        self.doubt(habits).is_none()
+    }
+
+    /// Why it is not complete.
+    pub(super) fn lack(&self, habits: &Habits) -> Option<Lack> {
+        if self.parts == 0 || self.tensors == 0 {
+            return Some(Lack::Weights);
+        }
+        if self.is_torn {
+            return Some(Lack::Deleted);
+        }
+        if !self.named.has_shards() {
+            return Some(Lack::Shards);
+        }
+        let is_of_trainer = self.is_of_trainer(habits);
+        if is_of_trainer && self.weights == 0 {
+            return Some(Lack::Weights);
         }
         if self.is_marked(habits) {
-            // Whoever uploads a checkpoint from a disk keeps no order; a second time that would pass for one that was not finished.
-            return self.is_sealed() || (self.is_quiet && self.last_file_us.is_some() && !self.is_again);
+            let has_last = self.last_file_us.is_some() && self.named.has_metadata();
+            if !has_last || (is_of_trainer && !self.has_trainer_state) {
+                return Some(Lack::Last);
+            }
+            return self.lack_of_order(habits, Lack::Late, self.is_sealed() && !is_of_trainer);
         }
-        if let (true, Some((pointed_us, files))) = (self.layout.is_pointed(), habits.pointed) {
-            return self.is_pointed || (self.files == files && self.last_us <= pointed_us && !self.is_again);
+        if let (true, Some(pointed)) = (self.layout.is_pointed(), habits.pointed) {
+            return self.lack_of_order(habits, Lack::Last, self.is_pointed() || self.is_like(&pointed));
         }
-        if self.wholes == self.parts {
-            return true;
-        }
-        let are_all = u64::from(self.round_shards) >= shards;
-        match self.layout {
+        let are_all = u64::from(self.round_shards) >= self.named.shards();
+        let is_all = match self.layout {
+            _ if self.wholes == self.parts => true,
             Layout::Safetensors => self.is_sealed() || are_all,
             // In a step's folder state of an optimizer may follow, which says nothing of itself.
-            Layout::Plain if shards > 0 && self.loose == 0 && are_all => true,
+            Layout::Plain if self.named.shards() > 0 && self.loose == 0 && are_all => true,
             _ => self.is_closed,
+        };
+        (!is_all).then_some(Lack::Open)
+    }
+
+    /// Why one is not complete of which all names are there, unless its framework says that it is. Whoever uploads a checkpoint from a disk keeps no
+    /// order; a second time that would pass for one that was not finished, and so would one that is smaller than others.
+    fn lack_of_order(&self, habits: &Habits, early: Lack, is_said: bool) -> Option<Lack> {
+        if is_said {
+            return None;
         }
+        let is_in_order = self.is_sealed() && self.is_marked(habits);
+        if !is_in_order && self.is_again {
+            return Some(Lack::Again);
+        }
+        if !is_in_order && !self.is_quiet {
+            return Some(early);
+        }
+        (!self.is_as_large(habits)).then_some(Lack::Fewer)
     }
 
-    /// Whether all of it is there, whoever doubts it: what is written last was, and not only that nobody has written it for long.
-    pub(super) fn is_certain(&self, habits: &Habits) -> bool {
-        self.is_complete(habits) && (self.is_sealed() || !self.is_marked(habits))
+    /// Why it may not be whole: what is written last was not, or not after all else, and only nobody has written it for long.
+    pub(super) fn doubt(&self, habits: &Habits) -> Option<Lack> {
+        if let Some(lack) = self.lack(habits) {
+            return Some(lack);
+        }
+        let has_weights = !matches!(self.layout, Layout::Transformers | Layout::DeepSpeed | Layout::Megatron);
+        if !has_weights && self.weights == 0 {
+            return Some(Lack::Weights);
+        }
+        if self.is_marked(habits) {
+            return (self.last_file_us < Some(self.parts_us)).then_some(Lack::Late);
+        }
+        let pointed = habits.pointed.filter(|_| self.layout.is_pointed())?;
+        if self.pointed_us >= Some(self.parts_us) {
+            return None;
+        }
+        let is_like = pointed.files == Some(self.files) && self.last_us <= pointed.at_us && !self.is_again;
+        (!is_like).then_some(Lack::Last)
     }
 
-    /// Whether what its framework writes last came last.
+    /// Whether what its framework writes last came last, but for texts and descriptions.
     fn is_sealed(&self) -> bool {
-        self.last_file_us.is_some_and(|at_us| at_us >= self.parts_us)
+        self.last_file_us.is_some_and(|at_us| at_us >= self.needed_us)
+    }
+
+    /// Whether a file beside the groups named it when it was there.
+    pub(super) fn is_pointed(&self) -> bool {
+        self.pointed_us.is_some_and(|at_us| at_us >= self.needed_us)
+    }
+
+    /// Whether it was there when another one was named, with as many files.
+    fn is_like(&self, pointed: &Pointed) -> bool {
+        pointed.files.is_some()
+            && pointed.tensors == self.tensors
+            && self.needed_us <= pointed.at_us
+            && !self.is_again
+    }
+
+    /// When it was said last that it is all there.
+    fn last_said_us(&self) -> Option<u64> {
+        self.last_file_us.max(self.pointed_us)
+    }
+
+    /// Whether no earlier one of its run has more files with tensors, or one has as many: two uploads do not break off at the same place. Orbax's say
+    /// nothing, as it writes as many as it likes.
+    fn is_as_large(&self, habits: &Habits) -> bool {
+        self.layout == Layout::Orbax || !self.size().is_some_and(|size| habits.has_only_larger(size))
     }
 
     /// Whether its framework writes such a file.
-    fn is_marked(&self, habits: &Habits) -> bool {
+    pub(super) fn is_marked(&self, habits: &Habits) -> bool {
         self.wants_last || (habits.is_marked && self.layout != Layout::Safetensors)
     }
 
+    /// Whether the Trainer of transformers writes it.
+    fn is_of_trainer(&self, habits: &Habits) -> bool {
+        self.is_in_trainers && (self.has_trainer_state || habits.is_of_trainer)
+    }
+
+    /// How many files with tensors it has, and when it began, if files are told apart that are written again.
+    pub(super) fn size(&self) -> Option<Size> {
+        let began = (self.first_us, self.step, self.serial);
+        self.names.is_some().then_some(Size { tensors: self.tensors, began })
+    }
+
     /// A file beside the groups says that this one is complete.
-    pub(super) fn point_at(&mut self) {
-        self.is_pointed = self.parts > 0;
+    pub(super) fn point_at(&mut self, at_us: u64) {
+        if self.parts > 0 {
+            self.pointed_us = self.pointed_us.max(Some(at_us));
+        }
         self.is_torn = false;
+    }
+
+    /// What it has when it is named.
+    pub(super) fn pointed(&self, at_us: u64) -> Pointed {
+        Pointed { at_us, files: Some(self.files), tensors: self.tensors }
     }
 
     /// The next one has begun.
@@ -279,9 +445,9 @@ impl Group {
         (self.is_closed, self.is_quiet) = (true, true);
     }
 
-    /// Whether a part of it was written by then and nothing since.
-    pub(super) const fn is_quiet_since(&self, at_us: u64) -> bool {
-        self.last_us <= at_us
+    /// When the latest of its files was written that has to be there.
+    pub(super) fn written_us(&self) -> u64 {
+        self.needed_us.max(self.last_file_us.unwrap_or(0))
     }
 
     /// Its files by what follows the prefix, if they are remembered.
@@ -298,11 +464,20 @@ impl Group {
     /// Memory that it takes.
     pub(super) fn memory_bytes(&self) -> usize {
         let names = if self.names.is_some() { self.names_bytes } else { 0 };
-        GROUP_BYTES + self.prefix.len() + names + self.shards.len() * size_of::<ShardSet>()
+        GROUP_BYTES + self.prefix.len() + names + self.named.memory_bytes()
     }
 }
 
 /// Whether of a part nothing tells when all like it are there.
 fn is_loose(place: &Place<'_>) -> bool {
     place.role == Role::Part && !is_aside(place.rest)
+}
+
+fn is_shard(place: &Place<'_>) -> bool {
+    matches!(place.role, Role::Shard { .. })
+}
+
+/// Whether a part is more than a text or a description.
+fn is_tensor(place: &Place<'_>) -> bool {
+    matches!(place.role, Role::Part | Role::Whole | Role::Shard { .. }) && !is_small(place)
 }

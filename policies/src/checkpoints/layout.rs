@@ -93,6 +93,26 @@ pub(super) struct Place<'k> {
     pub(super) in_doubt: bool,
 }
 
+impl Place<'_> {
+    /// Whether its folder is called as the Trainer of transformers does.
+    pub(super) fn is_in_trainers(&self) -> bool {
+        self.prefix[self.parent.len()..].starts_with("checkpoint-") && self.prefix.ends_with('/')
+    }
+
+    /// Whether it is what that writes last.
+    pub(super) fn is_trainer_state(&self) -> bool {
+        self.rest == TRAINER_STATE && self.is_in_trainers()
+    }
+}
+
+/// What the Trainer of transformers writes of itself, last.
+pub(super) const TRAINER_STATE: &str = "trainer_state.json";
+/// How texts and their like end, which may come to a checkpoint when it is whole.
+const TEXT_ENDINGS: [&str; 13] =
+    ["json", "jsonl", "txt", "md", "yaml", "yml", "toml", "csv", "tsv", "log", "py", "jinja", "html"];
+/// Others that hold a vocabulary; and what is called as a description is, and may be the model itself.
+const VOCABULARIES: [&str; 2] = ["spiece.model", "sentencepiece.bpe.model"];
+const MODELS: [&str; 2] = ["checkpoint", "model.json"];
 /// How files that hold tensors end.
 pub(super) const TENSOR_ENDINGS: [&str; 12] = [
     "pt",
@@ -216,7 +236,7 @@ fn layout_of_folder(folder: &str, name: &str) -> Layout {
 fn role_in_folder(name: &str) -> Role {
     match name {
         // DCP; the Trainer; DeepSpeed within the folder of another; Lightning and Megatron beside DCP.
-        ".metadata" | "trainer_state.json" | "latest" | "meta.pt" | "metadata.json" => Role::Last,
+        ".metadata" | TRAINER_STATE | "latest" | "meta.pt" | "metadata.json" => Role::Last,
         // What ranks and scripts write without waiting for each other.
         "README.md" | "zero_to_fp32.py" | "training_args.bin" => Role::Extra,
         _ if name.starts_with("rng_state") => Role::Extra,
@@ -312,6 +332,27 @@ pub(super) fn is_aside(name: &str) -> bool {
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
     !TENSOR_ENDINGS.contains(&ending)
         && matches!(super::model_file_kind(name), Some(ModelFileKind::Architecture | ModelFileKind::Metadata))
+}
+
+/// Whether a part is a text or a description, which tells nothing of how far its checkpoint has come.
+pub(super) fn is_small(place: &Place<'_>) -> bool {
+    let name = &place.rest[place.rest.rfind('/').map_or(0, |slash| slash + 1)..];
+    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+    let is_text =
+        TEXT_ENDINGS.contains(&ending) || VOCABULARIES.contains(&name) || name.contains(".tfevents.");
+    // Orbax calls nothing so that can be done without.
+    place.role == Role::Part
+        && place.layout != Layout::Orbax
+        && !MODELS.contains(&name)
+        && (is_text || is_aside(name))
+}
+
+/// Whether a file holds weights by its name, and not only what training needs besides.
+pub(super) fn is_weights(place: &Place<'_>) -> bool {
+    let kind = super::model_file_kind(place.rest);
+    place.role != Role::Last
+        && !place.rest.starts_with("optim")
+        && matches!(kind, Some(ModelFileKind::Weights | ModelFileKind::Checkpoint))
 }
 
 /// The stem's length and what a file is to it, if it is called as TensorFlow does.

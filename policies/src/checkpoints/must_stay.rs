@@ -5,7 +5,8 @@
 //! with steps of its own, or a part of another checkpoint. Runs that are called alike may be parts of one, as those of ranks, stages, or an actor and its
 //! critic: a step that several of them have goes only if all of these have the same newer one ([`are_beside`]).
 
-use super::group::Group;
+use super::group::{Group, Habits};
+use super::lack::Lack;
 use super::layout::Layout;
 use super::step::shape;
 use super::{Checkpoints, GroupId, Series, order};
@@ -29,6 +30,8 @@ pub enum MustStay {
     InAnother,
     /// No newer one of its run is whole beyond doubt, with as many files and bytes.
     NoneBetter,
+    /// The newest one of its run may not be whole, nor is another one better.
+    NewestLacks(Lack),
     /// There is, but a run beside it has this step and not that one.
     NotBeside,
 }
@@ -48,6 +51,7 @@ impl MustStay {
             Self::NotBeside => {
                 "runs that are called alike, and may be parts of one, have this step and no newer one in common with it"
             }
+            Self::NewestLacks(lack) => lack.of_newest(),
             Self::NoneBetter => "no newer one of its run is certainly whole and has as many files and bytes",
         }
     }
@@ -85,7 +89,7 @@ impl Checkpoints {
             return Err(MustStay::InDoubt);
         }
         let mut better = others().filter(|other| is_better(series, other, group)).peekable();
-        better.peek().ok_or(MustStay::NoneBetter)?;
+        better.peek().ok_or_else(|| none_better(series, group))?;
         let beside: Vec<_> = in_bucket().filter(|other| are_beside(series, other)).collect();
         let has_it = |one: &Group| beside.iter().all(|other| is_better_in(other, one.step, group.step));
         let found = better.find(|one| has_it(one)).ok_or(MustStay::NotBeside)?;
@@ -93,13 +97,32 @@ impl Checkpoints {
     }
 }
 
+/// Why no newer checkpoint of a run may stand in for one.
+fn none_better(series: &Series, group: &Group) -> MustStay {
+    let newer = series.groups.values().filter(|other| order(other) > order(group));
+    let newest = newer.max_by_key(|other| order(other));
+    newest.and_then(|one| one.doubt(&series.habits)).map_or(MustStay::NoneBetter, MustStay::NewestLacks)
+}
+
 /// Whether one checkpoint of a run may stand in for another.
 fn is_better(series: &Series, one: &Group, other: &Group) -> bool {
     order(one) > order(other)
         && one.is_certain(&series.habits)
         && one.files >= other.files
+        // What was added to it, such as results, does not make up for a shard.
+        && one.tensors >= other.tensors
         && one.bytes as f64 >= other.bytes as f64 * BYTES_SHARE
-        && (other.layout != Layout::Plain || has_all(one, other))
+        && (has_framework(other, &series.habits) || has_all(one, other))
+}
+
+/// Whether it is known who writes a checkpoint, and that it says when it is whole.
+fn has_framework(group: &Group, habits: &Habits) -> bool {
+    match group.layout {
+        Layout::Plain => false,
+        // Others call their folders so who write no such file.
+        Layout::Transformers => group.is_marked(habits),
+        _ => true,
+    }
 }
 
 /// Whether what a run has of one step may stand in for all that it has of another.
@@ -156,7 +179,7 @@ fn is_in(group: &Group, series: &Series) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::MustStay;
+    use super::{Lack, MustStay};
     use crate::checkpoints::{Checkpoints, Limits};
 
     fn known(files: &[(&str, u64)]) -> Checkpoints {
@@ -186,15 +209,22 @@ mod tests {
 
     #[test]
     fn one_that_lacks_a_file_or_was_begun_anew_or_is_smaller_does_not() {
-        for second in [
+        let late = MustStay::NewestLacks(Lack::Late);
+        for (second, why) in [
             // A shard was deleted, or never came.
-            &[("r/step-2/__0_0.distcp", 20), ("r/step-2/.metadata", 1)][..],
+            (&[("r/step-2/__0_0.distcp", 20), ("r/step-2/.metadata", 1)][..], MustStay::NoneBetter),
             // It was written again and its writer died.
-            &[("r/step-2/__1_0.distcp", 10), ("r/step-2/.metadata", 1), ("r/step-2/__0_0.distcp", 10)],
-            &[("r/step-2/__0_0.distcp", 1), ("r/step-2/__1_0.distcp", 1), ("r/step-2/.metadata", 1)],
+            (
+                &[("r/step-2/__1_0.distcp", 10), ("r/step-2/.metadata", 1), ("r/step-2/__0_0.distcp", 10)],
+                late,
+            ),
+            (
+                &[("r/step-2/__0_0.distcp", 1), ("r/step-2/__1_0.distcp", 1), ("r/step-2/.metadata", 1)],
+                MustStay::NoneBetter,
+            ),
         ] {
             let both = known(&[&FIRST[..], second].concat());
-            assert_eq!(of(&both, "r/step-1/.metadata"), Some(MustStay::NoneBetter), "{second:?}");
+            assert_eq!(of(&both, "r/step-1/.metadata"), Some(why), "{second:?}");
         }
         let plain =
             known(&[("r/epoch_2/model.pt", 9), ("r/epoch_2/optimizer.pt", 9), ("r/epoch_3/model.pt", 18)]);

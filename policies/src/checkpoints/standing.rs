@@ -4,7 +4,7 @@
 //! unless state of a training lies beside them: then training may go on from there. Always: nothing but the kind follows from this; which files
 //! are one checkpoint, which is complete and which may go, is as it would be without.
 
-use super::layout::{self, Layout, Place};
+use super::layout::{self, Layout, Place, TRAINER_STATE};
 use super::model_file_kind;
 use super::step;
 use crate::language::{FileType, ModelFileKind};
@@ -15,8 +15,6 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 const TRAINED_MAX: usize = 1 << 13;
 /// How files with state of an optimizer end.
 const STATE_ENDINGS: [&str; 8] = ["pt", "pth", "bin", "pkl", "safetensors", "msgpack", "pdopt", "distcp"];
-/// What the Trainer of transformers writes of itself.
-const TRAINER_STATE: &str = "trainer_state.json";
 
 /// What is known of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

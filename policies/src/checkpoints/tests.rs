@@ -5,6 +5,7 @@ use proptest::{collection::vec, prop_assert, prop_assert_eq, proptest};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod matrix;
+mod uploads;
 
 const MINUTE_US: u64 = 60_000_000;
 

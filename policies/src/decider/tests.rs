@@ -222,3 +222,20 @@ rules:
         assert_eq!(mind.decider.engine.weight(seen), Some(4.0), "after {hits} hits");
     }
 }
+
+#[test]
+fn a_checkpoint_that_came_in_no_order_is_whole_when_time_has_gone_on() {
+    let mut mind = Mind::new(64, "version: 1\nrules: []\n");
+    let caller = Caller { id: 1, family: 1 };
+    for (at_us, key) in [(1, ".metadata"), (2, "__0_0.distcp"), (3, "__1_0.distcp")] {
+        let key = format!("r/step-5/{key}");
+        let access = Access { at_us, caller, bucket: 1, key: &key, op: Op::Write, size: 9, range: 0..9 };
+        mind.decider.observe(&access, Identity::default);
+    }
+    for (minute, is_complete) in [(5, false), (11, true)] {
+        mind.at_us = minute * 60_000_000;
+        mind.read("train/0.tar", &NoFacts);
+        let found = mind.decider.checkpoints.group_of(1, "r/step-5/.metadata").unwrap();
+        assert_eq!(found.is_complete(), is_complete, "after {minute} minutes");
+    }
+}

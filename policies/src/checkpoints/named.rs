@@ -1,0 +1,131 @@
+//! What names of a group's files say of others that have to be there: how many shards there are, that there are shards, and that a folder is one of DCP.
+
+use super::layout::{Place, is_of_dcp, shard};
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Different names of shards, and as many folders of DCP, that are counted in a group.
+const SETS_MAX: usize = 64;
+/// How indexes of shards end.
+const INDEX_ENDINGS: [&str; 2] = [".safetensors.index.json", ".bin.index.json"];
+
+/// Files that say how many they are.
+#[derive(Clone, Copy, Debug)]
+struct ShardSet {
+    stem: u64,
+    of: u32,
+    have: u32,
+}
+
+/// A folder with files of DCP, and how many.
+#[derive(Clone, Debug)]
+struct Folder {
+    name: Box<str>,
+    files: u32,
+    /// Whether `.metadata` is in it.
+    is_marked: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Named {
+    shards: Vec<ShardSet>,
+    /// Stems of shards of which an index speaks.
+    indexed: Vec<u64>,
+    folders: Vec<Folder>,
+}
+
+impl Named {
+    /// A file has come that was not there.
+    pub(super) fn came(&mut self, place: &Place<'_>) {
+        if let Some((stem, of)) = shard(place.rest) {
+            self.count_shard(stem_id(place.rest, stem), of);
+        } else if let Some(stem) = indexed_stem(place.rest).filter(|_| self.indexed.len() < SETS_MAX) {
+            self.indexed.push(stem);
+        }
+        self.of_folder(place.rest, |folder, is_mark| {
+            folder.files += u32::from(!is_mark);
+            folder.is_marked |= is_mark;
+        });
+    }
+
+    /// One that was there has gone.
+    pub(super) fn went(&mut self, place: &Place<'_>) {
+        if let Some((stem, of)) = shard(place.rest) {
+            let stem = stem_id(place.rest, stem);
+            for set in self.shards.iter_mut().filter(|set| set.stem == stem && set.of == of) {
+                set.have = set.have.saturating_sub(1);
+            }
+            self.shards.retain(|set| set.have > 0);
+        } else if let Some(stem) = indexed_stem(place.rest) {
+            self.indexed.retain(|one| *one != stem);
+        }
+        self.of_folder(place.rest, |folder, is_mark| {
+            folder.files = folder.files.saturating_sub(u32::from(!is_mark));
+            folder.is_marked &= !is_mark;
+        });
+        self.folders.retain(|folder| folder.files > 0 || folder.is_marked);
+    }
+
+    fn count_shard(&mut self, stem: u64, of: u32) {
+        if let Some(set) = self.shards.iter_mut().find(|set| set.stem == stem && set.of == of) {
+            set.have += 1;
+        } else if self.shards.len() < SETS_MAX {
+            // Nobody names a model's shards in more ways.
+            self.shards.push(ShardSet { stem, of, have: 1 });
+        }
+    }
+
+    fn of_folder(&mut self, rest: &str, note: impl Fn(&mut Folder, bool)) {
+        let (folder, name) = rest.split_at(rest.rfind('/').map_or(0, |slash| slash + 1));
+        if !is_of_dcp(name) {
+            return;
+        }
+        let is_mark = name == ".metadata";
+        if let Some(one) = self.folders.iter_mut().find(|one| *one.name == *folder) {
+            note(one, is_mark);
+        } else if self.folders.len() < SETS_MAX {
+            let mut one = Folder { name: folder.into(), files: 0, is_marked: false };
+            note(&mut one, is_mark);
+            self.folders.push(one);
+        }
+    }
+
+    /// How many shards there are when all are there.
+    pub(super) fn shards(&self) -> u64 {
+        self.shards.iter().map(|set| u64::from(set.of)).sum()
+    }
+
+    /// Whether all shards are there of which the name of a file speaks.
+    pub(super) fn has_shards(&self) -> bool {
+        let is_there = |stem: &u64| self.shards.iter().any(|set| set.stem == *stem);
+        self.shards.iter().all(|set| set.have >= set.of) && self.indexed.iter().all(is_there)
+    }
+
+    /// Whether each folder with files of DCP has its `.metadata`, or is in one that has; and each `.metadata` files.
+    pub(super) fn has_metadata(&self) -> bool {
+        let covers = |outer: &Folder, inner: &Folder| outer.is_marked && inner.name.starts_with(&*outer.name);
+        self.folders.iter().all(|one| {
+            let has_files = one.files > 0
+                || self.folders.iter().any(|inner| inner.files > 0 && inner.name.starts_with(&*one.name));
+            has_files && self.folders.iter().any(|outer| covers(outer, one))
+        })
+    }
+
+    /// Memory that it takes beside itself.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let folders = self.folders.iter().map(|folder| folder.name.len() + size_of::<Folder>());
+        self.shards.len() * size_of::<ShardSet>()
+            + self.indexed.len() * size_of::<u64>()
+            + folders.sum::<usize>()
+    }
+}
+
+fn stem_id(rest: &str, length: usize) -> u64 {
+    xxh3_64(&rest.as_bytes()[..length])
+}
+
+/// `model-` of `model.safetensors.index.json`.
+fn indexed_stem(rest: &str) -> Option<u64> {
+    let stem = INDEX_ENDINGS.iter().find_map(|ending| rest.strip_suffix(ending))?;
+    Some(xxh3_64(format!("{stem}-").as_bytes()))
+}
