@@ -126,7 +126,11 @@ impl Acting {
         let own = finding.end(self.admin.clock.now().as_millis());
         let buckets = self.admin.catalogue.buckets(None, None, usize::MAX);
         let ours = own_buckets(buckets.iter().map(|bucket| &**bucket));
-        self.admin.keeper.ask(|decider, _| put_right(&mut decider.checkpoints, &own, &ours, began_us));
+        self.admin.keeper.ask(|decider, now_us| {
+            put_right(&mut decider.checkpoints, &own, &ours, began_us);
+            // Where nobody asks for anything, nobody else says what time it is.
+            decider.checkpoints.pass(now_us);
+        });
         Ok(own)
     }
 
