@@ -125,6 +125,16 @@ pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
     closest(word, candidates).map(|(candidate, _)| candidate.to_owned())
 }
 
+/// The candidate that `word` is beyond reasonable doubt, but for one slip or two of a long word: what follows is read as if it stood there.
+pub(super) fn meant<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let (candidate, slips) = closest(word, candidates)?;
+    let most = if candidate.len() < LONG { 1 } else { 2 };
+    (slips == 0 || slips <= most && candidate.len() > 2).then_some(candidate)
+}
+
+/// Letters from which on a word with two slips is still no other one.
+const LONG: usize = 9;
+
 /// The closest candidate, and how many slips away it is; more than are likely where it only begins alike.
 fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<(&'a str, usize)> {
     // Longer ones are not slips, and comparing them costs their square.
@@ -176,7 +186,7 @@ pub(super) fn one_of<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::nearest;
+    use super::{meant, nearest};
     use crate::language::actions::ActionKind;
     use crate::language::words::Word as _;
 
@@ -188,6 +198,7 @@ mod tests {
             [("pni", "pin"), ("ipn", "pin"), ("upnin", "unpin"), ("evcit", "evict"), ("sipll", "spill")]
         {
             assert_eq!(nearest(word, ActionKind::WORDS.iter().copied()).as_deref(), Some(expected), "{word}");
+            assert_eq!(meant(word, ActionKind::WORDS.iter().copied()), Some(expected), "{word}");
         }
     }
 
@@ -207,6 +218,20 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(nearest(word, WORDS.iter().copied()).as_deref(), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn what_is_read_in_its_place_is_beyond_doubt() {
+        for (word, expected) in [
+            ("ruels", Some("rules")),
+            ("tepmlatse", Some("templates")),
+            ("tempalte", Some("templates")),
+            ("prod", None),
+            ("ruls_", None),
+            ("tt", None),
+        ] {
+            assert_eq!(meant(word, WORDS.iter().copied()), expected, "{word}");
         }
     }
 }

@@ -97,11 +97,11 @@ pub(super) const FRAMEWORK_FIELDS: &[&str] =
 /// Fields of `detect`.
 pub(super) const DETECT_FIELDS: &[&str] = &["keys", "magic", "user_agents"];
 
-/// Whether a text is a plugin's rather than a policy's: it has a framework's name at its top.
+/// Whether a text is a plugin's rather than a policy's: it has a framework's name at its top, or what only plugins have there.
 #[must_use]
 pub fn is_framework(text: &str) -> bool {
     match tree::parse(text, &mut Findings::new("")).map(|node| node.data) {
-        Some(Data::Map(entries)) => entries.iter().any(|entry| &*entry.key == "framework"),
+        Some(Data::Map(entries)) => entries.iter().any(|entry| matches!(&*entry.key, "framework" | "detect")),
         _ => false,
     }
 }
@@ -116,7 +116,7 @@ impl Framework {
         wrong.result(framework)
     }
 
-    /// What of it can be read, if that is its name at least, and everything that is wrong with it.
+    /// What of it can be read, if it is a map at least, and everything that is wrong with it.
     pub(super) fn partial(file: &str, text: &str, is_stored: bool) -> (Option<Self>, Diagnostics) {
         let mut findings = Findings::new(file);
         findings.notes.is_stored = is_stored;
@@ -137,24 +137,28 @@ impl Framework {
         read_version(&fields, findings);
         let name = fields.need("framework", findings).and_then(|at| findings.name(&at));
         let detect = fields.need("detect", findings).and_then(|at| Detect::read(&at, findings));
-        let rules = fields.get("rules").map(|at| read_rules(&at, findings)).unwrap_or_default();
+        let rules = fields.all("rules").flat_map(|at| read_rules(&at, findings)).collect();
         let mut read = Self {
             file: Arc::clone(&findings.file),
-            name: Box::default(),
+            name: name.unwrap_or_default(),
             description: fields.text("description", findings),
             detect: detect.unwrap_or_default(),
             rules,
             templates: read_templates(&fields, findings),
             uses: read_uses(&fields, findings),
             hints: fields.get("hints").and_then(|at| read_hints(&at, findings)).unwrap_or_default(),
-            notes: std::mem::take(&mut findings.notes),
+            notes: Notes::default(),
         };
-        read.name = name?;
-        for rule in &mut read.rules {
-            rule.framework.get_or_insert_with(|| read.name.clone());
-        }
         for template in &mut read.templates {
             template.is_of_plugin = true;
+        }
+        read.notes = std::mem::take(&mut findings.notes);
+        if read.name.is_empty() {
+            read.notes.doubts.frameworks.add(None);
+            return Some(read);
+        }
+        for rule in &mut read.rules {
+            rule.framework.get_or_insert_with(|| read.name.clone());
         }
         Some(read)
     }
@@ -181,7 +185,7 @@ impl Detect {
             ),
         };
         let has_any = DETECT_FIELDS.iter().any(|field| fields.get(field).is_some());
-        if !has_any && !fields.has_strange() {
+        if !has_any && !fields.has_unread() {
             findings.wrong(
                 place,
                 "detects nothing",
@@ -230,7 +234,7 @@ impl Magic {
                 let bytes = findings.scalar(&at, "a text")?.text.as_bytes().to_vec();
                 (at, Some(bytes))
             }
-            _ if fields.has_strange() => return None,
+            _ if fields.has_unread() => return None,
             _ => {
                 findings.wrong(fields.place, "has not one of hex and text", "either hex or text".to_owned());
                 return None;
