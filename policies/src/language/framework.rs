@@ -7,7 +7,7 @@
 use super::diagnostic::{Diagnostics, Findings};
 use super::file::{fields_of_file, read_rules, read_templates, read_uses, read_version};
 use super::limits::{FIRST_BYTES, ITEMS_MAX};
-use super::notes::Notes;
+use super::notes::{Notes, Said};
 use super::pattern::TextPattern;
 use super::reader::{Fields, Place};
 use super::rule::Rule;
@@ -138,6 +138,7 @@ impl Framework {
         let name = fields.need("framework", findings).and_then(|at| findings.name(&at));
         let detect = fields.need("detect", findings).and_then(|at| Detect::read(&at, findings));
         let rules = fields.all("rules").flat_map(|at| read_rules(&at, findings)).collect();
+        refuse_deletions(findings);
         let mut read = Self {
             file: Arc::clone(&findings.file),
             name: name.unwrap_or_default(),
@@ -151,6 +152,7 @@ impl Framework {
         };
         for template in &mut read.templates {
             template.is_of_plugin = true;
+            refuse_deletions_of(template, findings);
         }
         read.notes = std::mem::take(&mut findings.notes);
         if read.name.is_empty() {
@@ -163,6 +165,30 @@ impl Framework {
         Some(read)
     }
 }
+
+/// Who gives a plugin is told that its own rules delete nothing; one that runs does no harm with such a word.
+fn refuse_deletions(findings: &mut Findings) {
+    if findings.notes.is_stored {
+        return;
+    }
+    for Said { what, spot, path } in std::mem::take(&mut findings.notes.deletions) {
+        let found =
+            format!("{what} does nothing in a plugin's own rule: only a person has checkpoints deleted");
+        findings.add(spot, &path, found, BY_WHOM.to_owned(), None);
+    }
+}
+
+/// The same of what its templates say whatever an instance asks for.
+fn refuse_deletions_of(template: &Template, findings: &mut Findings) {
+    let said = if findings.notes.is_stored { Vec::new() } else { template.deletions() };
+    for spot in said {
+        let found = "delete does nothing in a plugin's template unless an instance gives it".to_owned();
+        let path = format!("template {}", template.id);
+        findings.add(spot, &path, found, "a parameter of the template".to_owned(), None);
+    }
+}
+
+const BY_WHOM: &str = "in a policy, or as a parameter of a template that a policy's instance gives";
 
 impl Detect {
     fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {

@@ -4,6 +4,7 @@
 //! of a file that are called wrongly, and where not even an id can be read, that it may be any that is like none of the others. Only of a
 //! file that cannot be read at all anything may be meant. Of a file in which nothing is wrong there are no doubts.
 
+use super::actions::Parameter;
 use super::diagnostic::Spot;
 use super::rule::Rule;
 use super::tree::{Data, Node};
@@ -19,6 +20,8 @@ pub(super) struct Notes {
     pub(super) switches: Vec<Switch>,
     /// Rules that stand in the way of others or have no id: what they refer to is looked for all the same.
     pub(super) stray: Vec<Rule>,
+    /// What rules say of deletions, which is heard of a person only.
+    pub(super) deletions: Vec<Said>,
 }
 
 /// What may be there, though it could not be read.
@@ -27,6 +30,14 @@ pub(super) struct Doubts {
     pub(super) templates: Ids,
     pub(super) rules: Ids,
     pub(super) frameworks: Ids,
+}
+
+/// A value that says something, and where it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Said {
+    pub(super) what: Parameter,
+    pub(super) spot: Spot,
+    pub(super) path: String,
 }
 
 /// An entry that does nothing but switch off the rule of its id.

@@ -306,6 +306,9 @@ impl<'a> Compiler<'a> {
                 &framework.uses,
                 Some(&framework.name).filter(|name| !name.is_empty()).map(|name| &**name),
             );
+            if !built_in && !framework.notes.is_stored {
+                self.check_deletions(framework, &rules);
+            }
             parts.push(Part {
                 layer: Layer::Framework,
                 file: &framework.file,

@@ -179,6 +179,30 @@ impl Template {
         let items = if items > RULES_MAX { Vec::new() } else { findings.items(&root, RULES_MAX) };
         items.iter().filter_map(|item| Rule::read(item, findings)).collect()
     }
+
+    /// Values that say in its rules that something is deleted, whatever an instance gives.
+    pub(super) fn deletions(&self) -> Vec<Spot> {
+        let mut found = Vec::new();
+        deletions_in(&self.rules, &mut found);
+        found
+    }
+}
+
+fn deletions_in(node: &Node, found: &mut Vec<Spot>) {
+    match &node.data {
+        Data::List(items) => items.iter().for_each(|item| deletions_in(item, found)),
+        Data::Map(entries) => {
+            for entry in entries {
+                match &entry.value.data {
+                    Data::Scalar(scalar) if &*entry.key == Parameter::Delete.name() => {
+                        found.extend((&*scalar.text == "true").then_some(entry.value.spot));
+                    }
+                    _ => deletions_in(&entry.value, found),
+                }
+            }
+        }
+        Data::Scalar(_) | Data::Unknown => {}
+    }
 }
 
 /// Copies a tree with values in place of parameters, as long as there is room: a short text can ask for a long one many times.

@@ -1,8 +1,10 @@
 //! What files refer to, and whether it is there: frameworks, and rules that are switched off.
 
 use super::{Compiler, Part};
+use crate::language::actions::Parameter;
 use crate::language::diagnostic::{Diagnostic, Spot, nearest, one_of};
 use crate::language::file::PolicyFile;
+use crate::language::framework::Framework;
 use crate::language::notes::{Ids, Switch};
 use crate::language::rule::Rule;
 use std::collections::HashSet;
@@ -56,6 +58,22 @@ impl Compiler<'_> {
         let of_plugins = self.layers.frameworks.iter().map(|one| (&one.file, &one.notes));
         for (file, notes) in of_files.chain(of_plugins).filter(|(_, notes)| !notes.is_stored) {
             notes.stray.iter().for_each(|rule| self.check_framework_of(file, rule));
+        }
+    }
+
+    /// Instances that a plugin gives delete nothing, as its own rules do not.
+    pub(super) fn check_deletions(&mut self, framework: &Framework, rules: &[Rule]) {
+        for one in &framework.uses {
+            let is_of =
+                |rule: &&Rule| rule.id.strip_prefix(&*one.id).is_some_and(|rest| rest.starts_with('.'));
+            let mut actions = rules.iter().filter(is_of).flat_map(|rule| &rule.actions);
+            if actions.any(|action| action.flag(Parameter::Delete)) {
+                let found = format!(
+                    "delete does nothing in {:?}, which a plugin gives: only a person has checkpoints deleted",
+                    one.id
+                );
+                self.wrong(&framework.file, one.line(), found, "an instance in a policy".to_owned());
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use super::{Action, At, Condition, Line, Match, Rule, Target};
 use crate::language::actions::{ALIASES, ActionKind, Parameter, REPLICATE, TARGETS};
 use crate::language::diagnostic::{Findings, Spot, meant, one_of};
 use crate::language::limits::{ACTIONS_MAX, CONDITIONS_MAX, ITEMS_MAX, NAME_BYTES_MAX};
+use crate::language::notes::Said;
 use crate::language::operators::{Operator, Shape, Test};
 use crate::language::properties::{ConditionType, PropertyRow, properties_of, property_of};
 use crate::language::reader::{Fields, Place, entries};
@@ -388,10 +389,18 @@ fn read_parameters(
     let read: Vec<_> = given
         .map(|(row, at)| {
             let value = findings.value_within(&at, row.kind, row.range)?;
+            note_deletion(row.parameter, &value, &at, findings);
             Some((row.parameter, value))
         })
         .collect();
     read.into_iter().collect()
+}
+
+/// Notes that something is to be deleted, or when: not everybody may say so.
+fn note_deletion(what: Parameter, value: &Value, place: &Place<'_>, findings: &mut Findings) {
+    if what == Parameter::Grace || (what == Parameter::Delete && *value == Value::Flag(true)) {
+        findings.notes.deletions.push(Said { what, spot: place.node.spot, path: place.path() });
+    }
 }
 
 /// Of a dataset none are retained. Where that is stored, none goes either: all are the last ones, and no weaker rule is heard in its place.

@@ -257,3 +257,53 @@ version: 1
         ]
     );
 }
+
+const PLUGIN: &str = "version: 1
+framework: mine
+detect: {keys: [{pattern: \"*.mine\", confidence: 1}]}
+rules:
+- id: own
+  conditions: [{type: file_context, property: key, operator: exists}]
+  actions: [{type: retain, parameters: {keep_last: 1, delete: true, grace: 1h}}]
+templates:
+- id: keep
+  parameters: [{name: delete, kind: boolean, default: false}]
+  rules:
+  - id: it
+    conditions: [{type: file_context, property: key, operator: exists}]
+    actions: [{type: retain, parameters: {delete: \"${delete}\", grace: 1h}}]
+- id: drop
+  rules:
+  - id: it
+    conditions: [{type: file_context, property: key, operator: exists}]
+    actions: [{type: retain, parameters: {delete: true}}]
+use:
+- {id: theirs, template: keep, parameters: {delete: true}}
+- {id: kept, template: keep}
+";
+
+#[test]
+fn who_gives_a_plugin_is_told_that_it_deletes_nothing() {
+    let mut texts = Texts::default();
+    texts.framework("mine.yaml", PLUGIN);
+    texts.policy("policy.yaml", "version: 1\nuse: [{id: u, template: keep, parameters: {delete: true}}]\n");
+    let wrong = texts.wrong(None, &NoFacts, built_in()).0;
+    let places: Vec<_> = wrong.iter().map(|one| (one.line, one.column, &*one.path)).collect();
+    assert_eq!(
+        places,
+        [
+            (7, 63, "rules[0].actions[0].parameters.delete"),
+            (7, 76, "rules[0].actions[0].parameters.grace"),
+            (19, 51, "template drop"),
+            (21, 1, ""),
+        ],
+        "{wrong:#?}"
+    );
+    assert!(wrong[0].found.starts_with("delete does nothing in a plugin's own rule"), "{}", wrong[0]);
+    // What runs goes on, and a person may say the same.
+    let mut stored = Texts::default();
+    stored.stored_framework("mine.yaml", PLUGIN);
+    assert!(stored.compile(None, &NoFacts, built_in()).is_ok());
+    let rule = PLUGIN.lines().skip(3).take(4).collect::<Vec<_>>().join("\n");
+    assert!(told(&format!("version: 1\n{rule}\n")).is_empty());
+}
