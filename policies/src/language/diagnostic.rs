@@ -119,23 +119,57 @@ impl Findings {
     }
 }
 
-/// The candidate that `word` was most likely meant to be.
+/// The candidate that `word` was most likely meant to be: the one with the fewest slips, as far as so short a word can have them, or else
+/// the one that it abbreviates or goes on from, as `prod`.
 pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    closest(word, candidates).map(|(candidate, _)| candidate.to_owned())
+}
+
+/// The candidate that `word` is beyond reasonable doubt, but for one slip or two of a long word: what follows is read as if it stood there.
+pub(super) fn meant<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let (candidate, slips) = closest(word, candidates)?;
+    let most = if candidate.len() < LONG { 1 } else { 2 };
+    (slips == 0 || slips <= most && candidate.len() > 2).then_some(candidate)
+}
+
+/// Letters from which on a word with two slips is still no other one.
+const LONG: usize = 9;
+
+/// The closest candidate, and how many slips away it is; more than are likely where it only begins alike.
+fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<(&'a str, usize)> {
     // Longer ones are not slips, and comparing them costs their square.
     if word.len() > 2 * super::limits::NAME_BYTES_MAX {
         return None;
     }
     let word = word.to_lowercase();
+    let likely = |candidate: &str| slips(&word, candidate).or_else(|| begins(&word, candidate));
     candidates
         .into_iter()
-        .map(|candidate| (strsim::jaro_winkler(&word, candidate), candidate))
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .filter(|(score, _)| *score >= NEAR)
-        .map(|(_, candidate)| candidate.to_owned())
+        .filter_map(|candidate| Some((candidate, likely(&candidate.to_lowercase())?)))
+        // Of several with as many slips, the one whose beginning is the same.
+        .min_by(|a, b| a.1.cmp(&b.1).then_with(|| alike(&word, b.0).total_cmp(&alike(&word, a.0))))
 }
 
-/// Jaro-Winkler similarity from which a word is worth proposing: one or two slips.
-const NEAR: f64 = 0.8;
+fn alike(word: &str, candidate: &str) -> f64 {
+    strsim::jaro_winkler(word, candidate)
+}
+
+/// How many letters were left out, added, mistaken or exchanged with their neighbour, if so many are likely: one of up to four letters, two of
+/// eight, three of more.
+fn slips(word: &str, candidate: &str) -> Option<usize> {
+    let longer = word.len().max(candidate.len());
+    let most = longer.div_ceil(4).min(3);
+    if word.len().abs_diff(candidate.len()) > 4 * most {
+        return None;
+    }
+    Some(strsim::osa_distance(word, candidate)).filter(|slips| *slips <= most && *slips < longer)
+}
+
+/// Whether one of two words begins with the other.
+fn begins(word: &str, candidate: &str) -> Option<usize> {
+    let is_word = word.len().min(candidate.len()) > 2;
+    (is_word && (word.starts_with(candidate) || candidate.starts_with(word))).then_some(usize::MAX)
+}
 
 /// A text as messages quote it: whole, or its first 60 characters.
 pub(super) fn quoted(text: &str) -> String {
@@ -148,4 +182,56 @@ pub(super) fn quoted(text: &str) -> String {
 /// `one of a, b, c`.
 pub(super) fn one_of<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     format!("one of {}", words.into_iter().collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{meant, nearest};
+    use crate::language::actions::ActionKind;
+    use crate::language::words::Word as _;
+
+    const WORDS: &[&str] = &["rules", "templates", "production", "between", "observe", "Own-Rule", "t"];
+
+    #[test]
+    fn exchanged_letters_are_one_slip_even_of_a_short_word() {
+        for (word, expected) in
+            [("pni", "pin"), ("ipn", "pin"), ("upnin", "unpin"), ("evcit", "evict"), ("sipll", "spill")]
+        {
+            assert_eq!(nearest(word, ActionKind::WORDS.iter().copied()).as_deref(), Some(expected), "{word}");
+            assert_eq!(meant(word, ActionKind::WORDS.iter().copied()), Some(expected), "{word}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_word_is_a_few_slips_away_and_otherwise_there_is_none() {
+        for (word, expected) in [
+            ("ruels", Some("rules")),
+            ("RULES", Some("rules")),
+            ("own-rlue", Some("Own-Rule")),
+            ("tepmlatse", Some("templates")),
+            ("prod", Some("production")),
+            ("rules_of_mine", Some("rules")),
+            ("tt", Some("t")),
+            ("x", None),
+            ("bigger", None),
+            ("watch", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(word, WORDS.iter().copied()).as_deref(), expected, "{word}");
+        }
+    }
+
+    #[test]
+    fn what_is_read_in_its_place_is_beyond_doubt() {
+        for (word, expected) in [
+            ("ruels", Some("rules")),
+            ("tepmlatse", Some("templates")),
+            ("tempalte", Some("templates")),
+            ("prod", None),
+            ("ruls_", None),
+            ("tt", None),
+        ] {
+            assert_eq!(meant(word, WORDS.iter().copied()), expected, "{word}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use super::notes::{Doubts, Notes, Switch};
 use super::operators::{Operator, Test};
 use super::properties::{ConditionType, property_of};
 use super::reader::{Fields, Place, is_name};
-use super::rule::{Condition, Rule};
+use super::rule::{Condition, ReadRule, Rule};
 use super::settings::{Given, Setting};
 use super::template::{Template, Use};
 use super::tree::{self, Data};
@@ -36,6 +36,8 @@ pub struct PolicyFile {
     pub environments: Vec<(Environment, Overrides)>,
     /// What holds on machines of a kind.
     pub hardware_profiles: Vec<HardwareProfile>,
+    /// What holds in environments that are none.
+    pub(super) nowhere: Vec<Overrides>,
     pub(super) notes: Notes,
 }
 
@@ -111,24 +113,43 @@ impl PolicyFile {
     fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
         let fields = fields_of_file(place, FILE_FIELDS, findings)?;
         read_version(&fields, findings);
-        Some(Self {
+        let mut policy = Self {
             file: Arc::clone(&findings.file),
             name: fields.text("name", findings),
             description: fields.text("description", findings),
             everywhere: Overrides::read(&fields, findings),
             templates: read_templates(&fields, findings),
             uses: read_uses(&fields, findings),
-            frameworks: fields.get("frameworks").map(|at| read_frameworks(&at, findings)).unwrap_or_default(),
-            environments: fields
-                .get("environments")
-                .map(|at| read_environments(&at, findings))
-                .unwrap_or_default(),
+            frameworks: fields.all("frameworks").flat_map(|at| read_frameworks(&at, findings)).collect(),
+            environments: Vec::new(),
             hardware_profiles: fields
-                .get("hardware_profiles")
-                .map(|at| read_profiles(&at, findings))
-                .unwrap_or_default(),
-            notes: std::mem::take(&mut findings.notes),
-        })
+                .all("hardware_profiles")
+                .flat_map(|at| read_profiles(&at, findings))
+                .collect(),
+            nowhere: Vec::new(),
+            notes: Notes::default(),
+        };
+        fields.all("environments").for_each(|at| policy.read_environments(&at, findings));
+        policy.notes = std::mem::take(&mut findings.notes);
+        Some(policy)
+    }
+
+    fn read_environments(&mut self, place: &Place<'_>, findings: &mut Findings) {
+        for (name, spot, at) in parts(place, findings) {
+            let environment = Environment::of(name);
+            if environment.is_none() {
+                let words = Environment::WORDS.iter().copied();
+                let near = super::diagnostic::nearest(name, words.clone());
+                let found = format!("{} is no environment", super::diagnostic::quoted(name));
+                findings.add(spot, &at.path(), found, super::diagnostic::one_of(words), near);
+            }
+            let Some(fields) = fields_with_rules(&at, OVERRIDE_FIELDS, findings) else { continue };
+            let overrides = Overrides::read(&fields, findings);
+            match environment {
+                Some(environment) => self.environments.push((environment, overrides)),
+                None => self.nowhere.push(overrides),
+            }
+        }
     }
 }
 
@@ -136,7 +157,8 @@ impl PolicyFile {
     /// What it says of environments and machines, be they this one or not.
     pub(super) fn places(&self) -> impl Iterator<Item = &Overrides> {
         let of_environments = self.environments.iter().map(|(_, overrides)| overrides);
-        of_environments.chain(self.hardware_profiles.iter().map(|profile| &profile.overrides))
+        let of_machines = self.hardware_profiles.iter().map(|profile| &profile.overrides);
+        of_environments.chain(of_machines).chain(&self.nowhere)
     }
 
     /// Adds to `doubts` what others may refer to, without looking closer.
@@ -150,16 +172,14 @@ impl PolicyFile {
     }
 }
 
-/// The fields at the top of a file. What stands twice or under no name of ours is not read, so anything may be in it.
+/// The fields at the top of a file. What stands under no name of ours is not read, but others may refer to it.
 pub(super) fn fields_of_file<'a>(
     place: &'a Place<'a>,
     known: &[&str],
     findings: &mut Findings,
 ) -> Option<Fields<'a>> {
     let fields = Fields::of(place, known, findings)?;
-    if !findings.list.is_empty() {
-        findings.notes.doubts.anything();
-    }
+    fields.unread().for_each(|node| findings.notes.doubts.unread(node));
     Some(fields)
 }
 
@@ -172,49 +192,54 @@ pub(super) fn read_version(fields: &Fields<'_>, findings: &mut Findings) {
 }
 
 pub(super) fn read_templates(fields: &Fields<'_>, findings: &mut Findings) -> Vec<Template> {
-    let Some(place) = fields.get("templates") else { return Vec::new() };
     let mut seen = HashSet::new();
     let mut templates = Vec::new();
-    for item in items(&place, findings) {
-        let Some(template) = Template::read(&item, findings) else {
-            findings.notes.doubts.templates.add(item.id().map(|(id, _)| id));
-            continue;
-        };
-        if seen.insert(template.id.clone()) {
-            templates.push(template);
-        } else {
-            twice(&item, &template.id, findings);
+    for place in fields.all("templates") {
+        for item in items(&place, findings) {
+            let Some(template) = Template::read(&item, findings) else {
+                findings.notes.doubts.unread(item.node);
+                continue;
+            };
+            if template.id.is_empty() {
+                findings.notes.doubts.templates.add(None);
+            } else if seen.insert(template.id.clone()) {
+                templates.push(template);
+            } else {
+                twice(&item, &template.id, findings);
+            }
         }
     }
     templates
 }
 
-/// Items of a list that others refer to.
+/// Items of a list that others refer to. What is not read of them may be what is meant, and so may an id that is not the first of its item.
 fn items<'a>(place: &'a Place<'a>, findings: &mut Findings) -> Vec<Place<'a>> {
-    let before = findings.list.len();
     let items = findings.items(place, RULES_MAX);
-    if findings.list.len() > before {
-        findings.notes.doubts.anything();
+    match &place.node.data {
+        Data::List(all) => all.iter().skip(items.len()).for_each(|node| findings.notes.doubts.unread(node)),
+        _ => findings.notes.doubts.unread(place.node),
     }
+    let others = items.iter().filter(|item| item.ids().nth(1).is_some());
+    others.for_each(|item| findings.notes.doubts.unread(item.node));
     items
 }
 
 pub(super) fn read_uses(fields: &Fields<'_>, findings: &mut Findings) -> Vec<Use> {
-    let Some(place) = fields.get("use") else { return Vec::new() };
     let mut seen = HashSet::new();
     let mut uses = Vec::new();
-    for (index, item) in items(&place, findings).iter().enumerate() {
-        let Some(one) = Use::read(index, item, findings) else {
-            match item.id() {
-                Some((id, _)) => findings.notes.doubts.rules.add_group(id),
-                None => findings.notes.doubts.rules.add(None),
+    for place in fields.all("use") {
+        for (index, item) in items(&place, findings).iter().enumerate() {
+            let Some(mut one) = Use::read(index, item, findings) else {
+                findings.notes.doubts.unread(item.node);
+                continue;
+            };
+            if one.id.is_empty() {
+                findings.notes.doubts.rules.add(None);
+            } else if !seen.insert(one.id.clone()) {
+                twice(item, &one.id, findings);
+                one.id = Box::default();
             }
-            continue;
-        };
-        if seen.insert(one.id.clone()) {
             uses.push(one);
-        } else {
-            twice(item, &one.id, findings);
         }
     }
     uses
@@ -228,25 +253,36 @@ pub(super) fn read_rules(place: &Place<'_>, findings: &mut Findings) -> Vec<Rule
     findings.rules += items.len();
     if findings.rules > FILE_RULES_MAX {
         findings.wrong(place, "has one rule too many", format!("at most {FILE_RULES_MAX} rules in a file"));
-        findings.notes.doubts.anything();
+        findings.notes.doubts.unread(place.node);
         return rules;
     }
     for item in items {
-        let Some(rule) = Rule::read(&item, findings) else {
-            findings.notes.doubts.rules.add(item.id().map(|(id, _)| id));
+        let Some(read) = Rule::read(&item, findings) else {
+            findings.notes.doubts.unread(item.node);
             continue;
         };
-        if !seen.insert(rule.id.clone()) {
-            twice(&item, &rule.id, findings);
-            continue;
+        if read.rule.id.is_empty() {
+            findings.notes.doubts.rules.add(None);
+            findings.notes.stray.push(read.rule);
+        } else if !seen.insert(read.rule.id.clone()) {
+            twice(&item, &read.rule.id, findings);
+            findings.notes.stray.push(read.rule);
+        } else {
+            rules.push(noted(read, findings));
         }
-        if let (true, Some((_, spot))) = (rule.is_switch(), item.id()) {
-            let path = format!("{}.id", item.path());
-            findings.notes.switches.push(Switch { id: rule.id.clone(), spot, path });
-        }
-        rules.push(rule);
     }
     rules
+}
+
+/// Notes of a rule whether it is a switch, and what is in doubt.
+fn noted(read: ReadRule, findings: &mut Findings) -> Rule {
+    let ReadRule { rule, is_right, is_switch, id_at: (path, spot) } = read;
+    if is_switch {
+        findings.notes.switches.push(Switch { id: rule.id.clone(), spot, path });
+    } else if !is_right {
+        findings.notes.doubts.rules.add(Some(&rule.id));
+    }
+    rule
 }
 
 fn twice(place: &Place<'_>, id: &str, findings: &mut Findings) {
@@ -257,8 +293,8 @@ fn twice(place: &Place<'_>, id: &str, findings: &mut Findings) {
 impl Overrides {
     fn read(fields: &Fields<'_>, findings: &mut Findings) -> Self {
         Self {
-            settings: fields.get("settings").map(|at| read_settings(&at, findings)).unwrap_or_default(),
-            rules: fields.get("rules").map(|at| read_rules(&at, findings)).unwrap_or_default(),
+            settings: fields.all("settings").flat_map(|at| read_settings(&at, findings)).collect(),
+            rules: fields.all("rules").flat_map(|at| read_rules(&at, findings)).collect(),
         }
     }
 }
@@ -266,14 +302,7 @@ impl Overrides {
 fn read_settings(place: &Place<'_>, findings: &mut Findings) -> Vec<Given> {
     let mut settings = Vec::new();
     for (word, spot, at) in findings.entries(place) {
-        let Some((setting, member)) = Setting::of(word) else {
-            let words: Vec<_> = Setting::words().collect();
-            let near = super::diagnostic::nearest(word, words.iter().map(String::as_str));
-            let found = format!("{} is no setting", super::diagnostic::quoted(word));
-            let rows = super::settings::SETTINGS.iter().map(|row| row.word);
-            findings.add(spot, &at.path(), found, super::diagnostic::one_of(rows), near);
-            continue;
-        };
+        let Some((setting, member)) = setting_of(word, spot, &at, findings) else { continue };
         let row = setting.row();
         if let Some(value) = findings.value_within(&at, row.kind, row.range) {
             settings.push(Given { setting, member, value, line: spot.line });
@@ -282,12 +311,31 @@ fn read_settings(place: &Place<'_>, findings: &mut Findings) -> Vec<Given> {
     settings
 }
 
+/// The setting of that word, or the one that was meant, and the phase that it is for.
+fn setting_of(
+    word: &str,
+    spot: Spot,
+    place: &Place<'_>,
+    findings: &mut Findings,
+) -> Option<(Setting, Option<&'static str>)> {
+    if let Some(found) = Setting::of(word) {
+        return Some(found);
+    }
+    let words: Vec<_> = Setting::words().collect();
+    let words = || words.iter().map(String::as_str);
+    let found = format!("{} is no setting", super::diagnostic::quoted(word));
+    let rows = super::settings::SETTINGS.iter().map(|row| row.word);
+    let near = super::diagnostic::nearest(word, words());
+    findings.add(spot, &place.path(), found, super::diagnostic::one_of(rows), near);
+    Setting::of(super::diagnostic::meant(word, words())?)
+}
+
 fn read_frameworks(place: &Place<'_>, findings: &mut Findings) -> Vec<FrameworkSection> {
     let mut sections = Vec::new();
     for (name, spot, at) in parts(place, findings) {
         let Some(fields) = fields_with_rules(&at, &["enabled", "rules"], findings) else { continue };
         let enabled = fields.get("enabled").and_then(|at| findings.flag(&at)).unwrap_or(true);
-        let mut rules = fields.get("rules").map(|at| read_rules(&at, findings)).unwrap_or_default();
+        let mut rules = fields.all("rules").flat_map(|at| read_rules(&at, findings)).collect::<Vec<_>>();
         for rule in &mut rules {
             rule.framework.get_or_insert_with(|| name.into());
         }
@@ -297,31 +345,10 @@ fn read_frameworks(place: &Place<'_>, findings: &mut Findings) -> Vec<FrameworkS
     sections
 }
 
-fn read_environments(place: &Place<'_>, findings: &mut Findings) -> Vec<(Environment, Overrides)> {
-    let mut environments = Vec::new();
-    for (name, spot, at) in parts(place, findings) {
-        let environment = Environment::of(name);
-        if environment.is_none() {
-            let words = Environment::WORDS.iter().copied();
-            let near = super::diagnostic::nearest(name, words.clone());
-            let found = format!("{} is no environment", super::diagnostic::quoted(name));
-            findings.add(spot, &at.path(), found, super::diagnostic::one_of(words), near);
-        }
-        let Some(fields) = fields_with_rules(&at, OVERRIDE_FIELDS, findings) else { continue };
-        let overrides = Overrides::read(&fields, findings);
-        match environment {
-            Some(environment) => environments.push((environment, overrides)),
-            // It is there, wherever it was meant to hold.
-            None => overrides.rules.iter().for_each(|rule| findings.notes.doubts.rules.add(Some(&rule.id))),
-        }
-    }
-    environments
-}
-
 /// Parts of a file that have rules, by name.
 fn parts<'a>(place: &'a Place<'a>, findings: &mut Findings) -> Vec<(&'a str, Spot, Place<'a>)> {
     if !matches!(place.node.data, Data::Map(_)) {
-        findings.notes.doubts.rules.add(None);
+        findings.notes.doubts.unread(place.node);
     }
     findings.entries(place)
 }
@@ -333,8 +360,9 @@ fn fields_with_rules<'a>(
     findings: &mut Findings,
 ) -> Option<Fields<'a>> {
     let fields = Fields::of(place, known, findings);
-    if fields.as_ref().is_none_or(Fields::has_strange) {
-        findings.notes.doubts.rules.add(None);
+    match &fields {
+        Some(fields) => fields.unread().for_each(|node| findings.notes.doubts.unread(node)),
+        None => findings.notes.doubts.unread(place.node),
     }
     fields
 }

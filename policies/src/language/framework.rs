@@ -7,7 +7,7 @@
 use super::diagnostic::{Diagnostics, Findings};
 use super::file::{fields_of_file, read_rules, read_templates, read_uses, read_version};
 use super::limits::{FIRST_BYTES, ITEMS_MAX};
-use super::notes::Notes;
+use super::notes::{Notes, Said};
 use super::pattern::TextPattern;
 use super::reader::{Fields, Place};
 use super::rule::Rule;
@@ -97,11 +97,11 @@ pub(super) const FRAMEWORK_FIELDS: &[&str] =
 /// Fields of `detect`.
 pub(super) const DETECT_FIELDS: &[&str] = &["keys", "magic", "user_agents"];
 
-/// Whether a text is a plugin's rather than a policy's: it has a framework's name at its top.
+/// Whether a text is a plugin's rather than a policy's: it has a framework's name at its top, or what only plugins have there.
 #[must_use]
 pub fn is_framework(text: &str) -> bool {
     match tree::parse(text, &mut Findings::new("")).map(|node| node.data) {
-        Some(Data::Map(entries)) => entries.iter().any(|entry| &*entry.key == "framework"),
+        Some(Data::Map(entries)) => entries.iter().any(|entry| matches!(&*entry.key, "framework" | "detect")),
         _ => false,
     }
 }
@@ -116,7 +116,7 @@ impl Framework {
         wrong.result(framework)
     }
 
-    /// What of it can be read, if that is its name at least, and everything that is wrong with it.
+    /// What of it can be read, if it is a map at least, and everything that is wrong with it.
     pub(super) fn partial(file: &str, text: &str, is_stored: bool) -> (Option<Self>, Diagnostics) {
         let mut findings = Findings::new(file);
         findings.notes.is_stored = is_stored;
@@ -137,28 +137,58 @@ impl Framework {
         read_version(&fields, findings);
         let name = fields.need("framework", findings).and_then(|at| findings.name(&at));
         let detect = fields.need("detect", findings).and_then(|at| Detect::read(&at, findings));
-        let rules = fields.get("rules").map(|at| read_rules(&at, findings)).unwrap_or_default();
+        let rules = fields.all("rules").flat_map(|at| read_rules(&at, findings)).collect();
+        refuse_deletions(findings);
         let mut read = Self {
             file: Arc::clone(&findings.file),
-            name: Box::default(),
+            name: name.unwrap_or_default(),
             description: fields.text("description", findings),
             detect: detect.unwrap_or_default(),
             rules,
             templates: read_templates(&fields, findings),
             uses: read_uses(&fields, findings),
             hints: fields.get("hints").and_then(|at| read_hints(&at, findings)).unwrap_or_default(),
-            notes: std::mem::take(&mut findings.notes),
+            notes: Notes::default(),
         };
-        read.name = name?;
-        for rule in &mut read.rules {
-            rule.framework.get_or_insert_with(|| read.name.clone());
-        }
         for template in &mut read.templates {
             template.is_of_plugin = true;
+            refuse_deletions_of(template, findings);
+        }
+        read.notes = std::mem::take(&mut findings.notes);
+        if read.name.is_empty() {
+            read.notes.doubts.frameworks.add(None);
+            return Some(read);
+        }
+        for rule in &mut read.rules {
+            rule.framework.get_or_insert_with(|| read.name.clone());
         }
         Some(read)
     }
 }
+
+/// Who gives a plugin is told that its own rules delete nothing; one that runs does no harm with such a word.
+fn refuse_deletions(findings: &mut Findings) {
+    if findings.notes.is_stored {
+        return;
+    }
+    for Said { what, spot, path } in std::mem::take(&mut findings.notes.deletions) {
+        let found =
+            format!("{what} does nothing in a plugin's own rule: only a person has checkpoints deleted");
+        findings.add(spot, &path, found, BY_WHOM.to_owned(), None);
+    }
+}
+
+/// The same of what its templates say whatever an instance asks for.
+fn refuse_deletions_of(template: &Template, findings: &mut Findings) {
+    let said = if findings.notes.is_stored { Vec::new() } else { template.deletions() };
+    for spot in said {
+        let found = "delete does nothing in a plugin's template unless an instance gives it".to_owned();
+        let path = format!("template {}", template.id);
+        findings.add(spot, &path, found, "a parameter of the template".to_owned(), None);
+    }
+}
+
+const BY_WHOM: &str = "in a policy, or as a parameter of a template that a policy's instance gives";
 
 impl Detect {
     fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
@@ -181,7 +211,7 @@ impl Detect {
             ),
         };
         let has_any = DETECT_FIELDS.iter().any(|field| fields.get(field).is_some());
-        if !has_any && !fields.has_strange() {
+        if !has_any && !fields.has_unread() {
             findings.wrong(
                 place,
                 "detects nothing",
@@ -230,7 +260,7 @@ impl Magic {
                 let bytes = findings.scalar(&at, "a text")?.text.as_bytes().to_vec();
                 (at, Some(bytes))
             }
-            _ if fields.has_strange() => return None,
+            _ if fields.has_unread() => return None,
             _ => {
                 findings.wrong(fields.place, "has not one of hex and text", "either hex or text".to_owned());
                 return None;

@@ -158,6 +158,7 @@ impl Program {
         compiler.doubts.take(lost);
         let parts = compiler.parts();
         compiler.check_idle();
+        compiler.check_stray();
         compiler.check_switches(&parts);
         compiler.program(parts);
         compiler.diagnostics
@@ -253,7 +254,8 @@ impl<'a> Compiler<'a> {
     fn new(layers: &'a Layers<'a>) -> Self {
         let mut names = HashSet::new();
         let frameworks = layers.frameworks.iter().chain(&layers.built_in.frameworks);
-        let frameworks: Vec<_> = frameworks.filter(|one| names.insert(&*one.name)).collect();
+        let frameworks: Vec<_> =
+            frameworks.filter(|one| one.name.is_empty() || names.insert(&*one.name)).collect();
         let templates = layers
             .custom
             .iter()
@@ -298,8 +300,15 @@ impl<'a> Compiler<'a> {
         }
         for framework in self.enabled() {
             let built_in = self.layers.built_in.frameworks.iter().any(|one| std::ptr::eq(one, framework));
-            let rules =
-                self.with_uses(&framework.file, &framework.rules, &framework.uses, Some(&framework.name));
+            let rules = self.with_uses(
+                &framework.file,
+                &framework.rules,
+                &framework.uses,
+                Some(&framework.name).filter(|name| !name.is_empty()).map(|name| &**name),
+            );
+            if !built_in && !framework.notes.is_stored {
+                self.check_deletions(framework, &rules);
+            }
             parts.push(Part {
                 layer: Layer::Framework,
                 file: &framework.file,
@@ -339,6 +348,10 @@ impl<'a> Compiler<'a> {
                 if let Some(framework) = framework {
                     rule.framework.get_or_insert_with(|| framework.into());
                 }
+            }
+            // What has no id of its own makes no rules, but what these refer to is looked for.
+            if one.id.is_empty() {
+                more.drain(..).for_each(|rule| self.check_framework_of(file, &rule));
             }
             rules.append(&mut more);
             if self.diagnostics.len() >= DIAGNOSTICS_MAX {

@@ -1,7 +1,7 @@
 //! Reads fields of a tree and says of each what is wrong with it, and where.
 
 use super::actions::sizes_of;
-use super::diagnostic::{Findings, Spot, nearest, one_of, quoted};
+use super::diagnostic::{Findings, Spot, meant, nearest, one_of, quoted};
 use super::limits::{ITEMS_MAX, NAME_BYTES_MAX, PATTERNS_MAX};
 use super::pattern::TextPattern;
 use super::tree::{Data, Node, Scalar};
@@ -43,14 +43,17 @@ impl<'a> Place<'a> {
         path
     }
 
-    /// The id of what stands there, right or wrong.
-    pub(super) fn id(&self) -> Option<(&'a str, Spot)> {
-        let node = self.node;
-        let Data::Map(entries) = &node.data else { return None };
-        entries.iter().find(|entry| &*entry.key == "id").and_then(|entry| match &entry.value.data {
-            Data::Scalar(scalar) if !scalar.is_null() => Some((&*scalar.text, entry.value.spot)),
+    /// The ids of what stands there, right or wrong.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &'a str> {
+        let entries = if let Data::Map(entries) = &self.node.data { entries.as_slice() } else { &[] };
+        entries.iter().filter(|entry| &*entry.key == "id").filter_map(|entry| match &entry.value.data {
+            Data::Scalar(scalar) if !scalar.is_null() => Some(&*scalar.text),
             _ => None,
         })
+    }
+
+    pub(super) fn is_unknown(&self) -> bool {
+        self.node.data == Data::Unknown
     }
 
     pub(super) fn is_empty_list(&self) -> bool {
@@ -72,52 +75,75 @@ fn push_field(path: &mut String, name: &str) {
 /// The fields of a map.
 pub(super) struct Fields<'a> {
     pub(super) place: &'a Place<'a>,
-    /// How many fields are none here.
-    strange: usize,
-    /// What these were meant to be; who looks for that has been told already.
-    meant: Vec<String>,
+    /// Fields that are none here, which is told.
+    strange: Vec<Strange<'a>>,
+}
+
+/// A field that is none.
+struct Strange<'a> {
+    value: Place<'a>,
+    /// What it was meant to be, perhaps; who looks for that has been told already.
+    near: Option<String>,
+    /// Whether it was meant to be that beyond doubt: then it is read as that.
+    is_read: bool,
 }
 
 impl<'a> Fields<'a> {
     /// The fields of the map at `place`, of which only those of `known` may be there.
     pub(super) fn of(place: &'a Place<'a>, known: &[&str], findings: &mut Findings) -> Option<Self> {
-        let Data::Map(entries) = &place.node.data else {
+        if !matches!(place.node.data, Data::Map(_)) {
             findings.wrong(place, "is no map", format!("a map with {}", known.join(", ")));
             return None;
-        };
+        }
         let mut fields = Self::known(place);
-        for entry in entries.iter().filter(|entry| !known.contains(&&*entry.key)) {
-            let found = format!("{} is no field here", quoted(&entry.key));
-            let near = nearest(&entry.key, known.iter().copied());
-            let mut path = place.path();
-            push_field(&mut path, &entry.key);
-            findings.add(entry.spot, &path, found, one_of(known.iter().copied()), near.clone());
-            fields.strange += 1;
-            fields.meant.extend(near);
+        for (key, spot, value) in entries(place).filter(|(key, ..)| !known.contains(key)) {
+            let found = format!("{} is no field here", quoted(key));
+            let near = nearest(key, known.iter().copied());
+            let is_read = meant(key, known.iter().copied()).is_some();
+            findings.add(spot, &value.path(), found, one_of(known.iter().copied()), near.clone());
+            fields.strange.push(Strange { value, near, is_read });
         }
         Some(fields)
     }
 
     /// The fields of a map that was looked at before.
     pub(super) fn known(place: &'a Place<'a>) -> Self {
-        Self { place, strange: 0, meant: Vec::new() }
+        Self { place, strange: Vec::new() }
+    }
+
+    /// The same, with those that were meant to be others.
+    pub(super) fn again(place: &'a Place<'a>, known: &[&str]) -> Self {
+        Self::of(place, known, &mut Findings::new("")).unwrap_or_else(|| Self::known(place))
     }
 
     /// Whether the field of that name may be there under another one, which is told.
     pub(super) fn may_have(&self, name: &str) -> bool {
-        self.has_strange() && self.get(name).is_none()
+        self.has_unread() && self.get(name).is_none()
     }
 
-    /// Whether there are fields that are none here.
-    pub(super) fn has_strange(&self) -> bool {
-        self.strange > 0
+    /// Whether there are fields of which nobody knows what they are.
+    pub(super) fn has_unread(&self) -> bool {
+        self.unread().next().is_some()
+    }
+
+    /// What stands in fields of which nobody knows what they are.
+    pub(super) fn unread(&self) -> impl Iterator<Item = &'a Node> {
+        self.strange.iter().filter(|one| !one.is_read).map(|one| one.value.node)
     }
 
     /// The field of that name; one without a value is as if it were not there.
     pub(super) fn get(&self, name: &str) -> Option<Place<'a>> {
-        entries(self.place)
-            .find_map(|(key, _, place)| (key == name).then_some(place))
-            .filter(|place| !matches!(&place.node.data, Data::Scalar(scalar) if scalar.is_null()))
+        self.all(name).next()
+    }
+
+    /// Fields of that name, of which there should be one; then those that were meant to be it.
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = Place<'a>> {
+        let named = entries(self.place).filter(move |(key, ..)| *key == name).map(|(_, _, place)| place);
+        let is_meant = move |one: &&Strange<'_>| one.is_read && one.near.as_deref() == Some(name);
+        let strange = self.strange.iter().filter(is_meant).map(|one| one.value);
+        let is_null =
+            |place: &Place<'_>| matches!(&place.node.data, Data::Scalar(scalar) if scalar.is_null());
+        named.chain(strange).filter(move |place| !is_null(place))
     }
 
     /// The field of that name, which has to be there.
@@ -138,7 +164,7 @@ impl<'a> Fields<'a> {
 
     /// Whether a slip is told that was most likely meant to be this field.
     pub(super) fn means(&self, name: &str) -> bool {
-        self.meant.iter().any(|one| one == name)
+        self.strange.iter().any(|one| one.near.as_deref() == Some(name))
     }
 
     /// The text of a field that may be missing.
@@ -158,8 +184,11 @@ pub(super) fn entries<'a>(place: &'a Place<'a>) -> impl Iterator<Item = (&'a str
 }
 
 impl Findings {
-    /// What stands at `place` `is` not what is expected.
+    /// What stands at `place` `is` not what is expected; of what nobody knows nothing is said.
     pub(super) fn wrong(&mut self, place: &Place<'_>, is: &str, expected: String) {
+        if place.is_unknown() {
+            return;
+        }
         let found = format!("{} {is}", place.node.what());
         self.add(place.node.spot, &place.path(), found, expected, None);
     }
@@ -176,7 +205,7 @@ impl Findings {
         self.add(place.node.spot, &place.path(), found, one_of(candidates.iter().copied()), near);
     }
 
-    /// Items of a list.
+    /// Items of a list: as many as there may be.
     pub(super) fn items<'a>(&mut self, place: &'a Place<'a>, most: usize) -> Vec<Place<'a>> {
         let Data::List(items) = &place.node.data else {
             self.wrong(place, "is no list", "a list".to_owned());
@@ -184,10 +213,9 @@ impl Findings {
         };
         if items.len() > most {
             self.wrong(place, &format!("of {} items is too long", items.len()), format!("at most {most}"));
-            return Vec::new();
         }
         let place_of = |(index, node)| Place { node, parent: Some(place), step: Step::Item(index) };
-        items.iter().enumerate().map(place_of).collect()
+        items.iter().take(most).enumerate().map(place_of).collect()
     }
 
     /// Keys and values of a map.
@@ -208,14 +236,14 @@ impl Findings {
         }
     }
 
-    /// A word of a closed list.
+    /// A word of a closed list, or what it was meant to be.
     pub(super) fn word<W: Word>(&mut self, place: &Place<'_>, what: &str) -> Option<W> {
         let text = &*self.scalar(place, &one_of(W::WORDS.iter().copied()))?.text;
         let word = W::of(text);
         if word.is_none() {
             self.unknown(place, text, what, W::WORDS);
         }
-        word
+        word.or_else(|| W::of(meant(text, W::WORDS.iter().copied())?))
     }
 
     /// A value of a kind.

@@ -1,6 +1,7 @@
 //! A rule: when it matches, and what it then does.
 
 use super::actions::{ActionKind, Parameter};
+use super::diagnostic::Spot;
 use super::operators::{Operator, Test};
 use super::properties::{ConditionType, Property};
 use super::value::Value;
@@ -9,7 +10,7 @@ use std::fmt;
 
 mod read;
 
-pub(super) use read::{PRIORITY_MAX, operators_for};
+pub(super) use read::{PRIORITY_MAX, ReadRule, operators_for};
 
 /// A rule as a file gives it, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +29,8 @@ pub struct Rule {
     pub stance: Option<Stance>,
     /// It is tried only where this framework is detected.
     pub framework: Option<Box<str>>,
+    /// Where the file says so.
+    pub(super) framework_at: At,
     /// How many of the conditions have to hold.
     pub matching: Match,
     /// The conditions, in the order of the file.
@@ -43,6 +46,16 @@ pub struct Rule {
 pub struct Line(pub u32);
 
 impl PartialEq for Line {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// The path and place of something; all are equal, as lines are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct At(pub(super) Option<(String, Spot)>);
+
+impl PartialEq for At {
     fn eq(&self, _: &Self) -> bool {
         true
     }

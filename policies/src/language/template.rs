@@ -4,11 +4,11 @@
 //! out. Between `{` and `}` of YAML a placeholder needs quotes, because its brace would end the map. What comes of it is read as any other rule is, so a template can say nothing that a rule could not.
 
 use super::actions::Parameter;
-use super::diagnostic::{Diagnostic, Findings, Spot};
+use super::diagnostic::{Diagnostic, Findings, Spot, meant, nearest};
 use super::limits::{INSTANCES_BYTES_MAX, PARAMETERS_MAX, RULES_MAX};
 use super::notes::Doubts;
 use super::reader::{Fields, Place, is_name};
-use super::rule::{Action, Line, Rule};
+use super::rule::{Action, At, Line, ReadRule, Rule};
 use super::tree::{Data, Entry, Node, Scalar};
 use super::value::{Kind, Value};
 use super::words::Word as _;
@@ -27,9 +27,11 @@ pub struct Template {
     pub category: Option<Box<str>>,
     /// What instances give.
     pub parameters: Vec<TemplateParameter>,
+    /// Parameters that are there, but could not be read.
+    unread: Vec<Box<str>>,
+    /// Whether all its parameters are known by name, so that what is none of them is none.
+    is_whole: bool,
     rules: Node,
-    /// Whether nothing was found wrong with its rules, so that they are worth making.
-    is_right: bool,
     /// Whether its file runs already.
     is_stored: bool,
     /// Whether it is a plugin's, whose deletions are nobody's but those that an instance asks for.
@@ -74,76 +76,86 @@ pub(super) const PARAMETER_FIELDS: &[&str] = &["name", "kind", "default", "descr
 pub(super) const USE_FIELDS: &[&str] = &["id", "template", "parameters"];
 
 impl Template {
+    /// What of it can be read; none of what is no map.
     pub(super) fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
         let fields = Fields::of(place, TEMPLATE_FIELDS, findings)?;
         let id = fields.need("id", findings).and_then(|at| findings.name(&at));
-        let before = findings.list.len();
         let parameters = read_parameters(&fields, findings);
-        // Of parameters that are not all read, nobody knows what is given to them or asked of them.
-        let has_all_parameters = !fields.may_have("parameters") && findings.list.len() == before;
         let name = fields.text("name", findings);
         let description = fields.text("description", findings);
         let category = fields.text("category", findings);
-        let rules = fields.need("rules", findings)?;
-        if findings.items(&rules, RULES_MAX).is_empty() {
+        let rules = fields.need("rules", findings);
+        if let Some(rules) = rules {
+            findings.items(&rules, RULES_MAX);
             if rules.is_empty_list() {
                 findings.wrong(&rules, "is empty", "one rule at least".to_owned());
             }
-            return None;
         }
-        if !has_all_parameters {
-            return None;
-        }
-        let (rules, file) = (rules.node.clone(), Arc::clone(&findings.file));
-        let id = id.unwrap_or_default();
-        let (is_right, is_stored) = (true, findings.notes.is_stored);
-        let mut template = Self {
-            id,
+        let is_list = |at: &Place<'_>| matches!(at.node.data, Data::List(_));
+        let none = || Node { spot: place.node.spot, data: Data::List(Vec::new()) };
+        let template = Self {
+            id: id.unwrap_or_default(),
             name,
             description,
             category,
-            parameters,
-            rules,
-            is_right,
-            is_stored,
+            parameters: parameters.read,
+            unread: parameters.unread,
+            is_whole: parameters.is_whole && !fields.may_have("parameters"),
+            rules: rules.filter(is_list).map_or_else(none, |at| at.node.clone()),
+            is_stored: findings.notes.is_stored,
             is_of_plugin: false,
-            file,
+            file: Arc::clone(&findings.file),
         };
-        let before = findings.list.len();
         template.check(place, findings);
-        template.is_right = findings.list.len() == before;
-        Some(template).filter(|template| !template.id.is_empty())
+        Some(template)
     }
 
-    /// Every placeholder names a parameter, and where all have defaults the rules are rules.
+    /// Names of its parameters, be they right or not.
+    fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.parameters.iter().map(|one| &*one.name).chain(self.unread.iter().map(|name| &**name))
+    }
+
+    /// Every placeholder names a parameter, and where all have defaults the rules are rules; otherwise what is wrong with them whatever
+    /// is given.
     fn check(&self, place: &Place<'_>, findings: &mut Findings) {
         let mut unknown = Vec::new();
         self.placeholders(&self.rules, &mut unknown);
         for (spot, name) in &unknown {
-            let names = self.parameters.iter().map(|one| &*one.name);
-            let near = super::diagnostic::nearest(name, names.clone());
+            let near = super::diagnostic::nearest(name, self.names());
             let found = format!("{:?} is no parameter of the template", format!("${{{name}}}"));
-            let expected = super::diagnostic::one_of(names);
+            let expected = super::diagnostic::one_of(self.names());
             findings.add(*spot, &format!("{}.rules", place.path()), found, expected, near);
         }
         let defaults: Option<Vec<_>> = self.parameters.iter().map(|one| one.default.clone()).collect();
-        if let (Some(defaults), true) = (defaults, unknown.is_empty()) {
-            let within = std::mem::replace(&mut findings.within, format!("{}.rules", place.path()));
-            let mut room = INSTANCES_BYTES_MAX;
-            self.rules(&defaults, &mut room, findings);
-            findings.within = within;
+        let has_defaults = defaults.is_some();
+        // What runs goes on with a template of which no instance ever was right: there is none.
+        if !has_defaults && self.is_stored {
+            return;
         }
+        let values: Vec<_> = defaults.map_or_else(
+            || vec![None; self.parameters.len()],
+            |defaults| defaults.into_iter().map(Some).collect(),
+        );
+        let within = std::mem::replace(&mut findings.within, format!("{}.rules", place.path()));
+        let (patterns, mut room) = (findings.patterns, INSTANCES_BYTES_MAX);
+        self.rules(&values, &mut room, findings);
+        if !has_defaults {
+            // Only rules that are made count.
+            findings.patterns = patterns;
+        }
+        findings.within = within;
     }
 
     fn placeholders<'a>(&self, node: &'a Node, unknown: &mut Vec<(Spot, &'a str)>) {
         match &node.data {
+            Data::Unknown => {}
             Data::List(items) => items.iter().for_each(|item| self.placeholders(item, unknown)),
             Data::Map(entries) => {
                 entries.iter().for_each(|entry| self.placeholders(&entry.value, unknown));
             }
             Data::Scalar(scalar) => {
                 for (_, name, _) in splits(&scalar.text) {
-                    if !self.parameters.iter().any(|one| *one.name == *name) {
+                    if self.is_whole && !self.names().any(|one| one == name) {
                         unknown.push((node.spot, name));
                     }
                 }
@@ -151,8 +163,9 @@ impl Template {
         }
     }
 
-    /// The rules with `values` in place of the parameters, in their order. `room` is what they may come to.
-    fn rules(&self, values: &[Value], room: &mut usize, findings: &mut Findings) -> Vec<Rule> {
+    /// The rules with `values` in place of the parameters, in their order. `room` is what they may come to. What depends on a value that is
+    /// not known is not known either.
+    fn rules(&self, values: &[Option<Value>], room: &mut usize, findings: &mut Findings) -> Vec<ReadRule> {
         let mut filling = Filling { parameters: &self.parameters, values, room };
         let Some(filled) = filling.node(&self.rules) else {
             let found = "the instances of templates are too long".to_owned();
@@ -161,15 +174,41 @@ impl Template {
             return Vec::new();
         };
         let root = Place::root(&filled);
-        let items = findings.items(&root, RULES_MAX);
+        let items = if let Data::List(items) = &filled.data { items.len() } else { 0 };
+        // That there are too many is told where they stand.
+        let items = if items > RULES_MAX { Vec::new() } else { findings.items(&root, RULES_MAX) };
         items.iter().filter_map(|item| Rule::read(item, findings)).collect()
+    }
+
+    /// Values that say in its rules that something is deleted, whatever an instance gives.
+    pub(super) fn deletions(&self) -> Vec<Spot> {
+        let mut found = Vec::new();
+        deletions_in(&self.rules, &mut found);
+        found
+    }
+}
+
+fn deletions_in(node: &Node, found: &mut Vec<Spot>) {
+    match &node.data {
+        Data::List(items) => items.iter().for_each(|item| deletions_in(item, found)),
+        Data::Map(entries) => {
+            for entry in entries {
+                match &entry.value.data {
+                    Data::Scalar(scalar) if &*entry.key == Parameter::Delete.name() => {
+                        found.extend((&*scalar.text == "true").then_some(entry.value.spot));
+                    }
+                    _ => deletions_in(&entry.value, found),
+                }
+            }
+        }
+        Data::Scalar(_) | Data::Unknown => {}
     }
 }
 
 /// Copies a tree with values in place of parameters, as long as there is room: a short text can ask for a long one many times.
 struct Filling<'a> {
     parameters: &'a [TemplateParameter],
-    values: &'a [Value],
+    values: &'a [Option<Value>],
     room: &'a mut usize,
 }
 
@@ -181,6 +220,7 @@ impl Filling<'_> {
                 Data::Map(entries.iter().map(|entry| self.entry(entry)).collect::<Option<_>>()?)
             }
             Data::Scalar(scalar) => self.scalar(scalar, node.spot)?,
+            Data::Unknown => Data::Unknown,
         };
         Some(Node { spot: node.spot, data })
     }
@@ -194,8 +234,9 @@ impl Filling<'_> {
         let mut text = String::new();
         let mut rest = &*scalar.text;
         for (before, name, after) in splits(&scalar.text) {
-            let index = self.parameters.iter().position(|one| *one.name == *name)?;
-            let value = self.values.get(index)?;
+            let index = self.parameters.iter().position(|one| *one.name == *name);
+            let value = index.and_then(|index| self.values.get(index)?.as_ref());
+            let Some(value) = value else { return Some(Data::Unknown) };
             let written = value.to_string();
             self.take(before.len() + written.len())?;
             if before.is_empty() && after.is_empty() && text.is_empty() {
@@ -247,10 +288,30 @@ fn data_of(value: &Value, spot: Spot) -> Data {
     }
 }
 
-fn read_parameters(fields: &Fields<'_>, findings: &mut Findings) -> Vec<TemplateParameter> {
-    let Some(place) = fields.get("parameters") else { return Vec::new() };
-    let items = findings.items(&place, PARAMETERS_MAX);
-    items.iter().filter_map(|item| TemplateParameter::read(item, findings)).collect()
+/// Parameters as far as they could be read.
+struct ReadParameters {
+    read: Vec<TemplateParameter>,
+    /// Names of the others.
+    unread: Vec<Box<str>>,
+    /// Whether all have names.
+    is_whole: bool,
+}
+
+fn read_parameters(fields: &Fields<'_>, findings: &mut Findings) -> ReadParameters {
+    let (mut read, mut unread, mut is_whole) = (Vec::new(), Vec::new(), true);
+    for place in fields.all("parameters") {
+        let items = findings.items(&place, PARAMETERS_MAX);
+        is_whole &= matches!(&place.node.data, Data::List(all) if all.len() == items.len());
+        for item in items {
+            let name = |item| Some(Fields::again(item, PARAMETER_FIELDS).get("name")?.node.data.clone());
+            match (TemplateParameter::read(&item, findings), name(&item)) {
+                (Some(parameter), _) => read.push(parameter),
+                (None, Some(Data::Scalar(name))) => unread.push(name.text),
+                (None, _) => is_whole = false,
+            }
+        }
+    }
+    ReadParameters { read, unread, is_whole }
 }
 
 impl TemplateParameter {
@@ -261,14 +322,15 @@ impl TemplateParameter {
         let description = fields.text("description", findings);
         let at = fields.need("kind", findings)?;
         let word = &*findings.scalar(&at, "a kind")?.text;
-        let Some(kind) = Kind::of(word) else {
+        let kind = Kind::of(word).or_else(|| {
             let names: Vec<_> = Kind::PARAMETERS.iter().map(|kind| kind.name()).collect();
             findings.unknown(&at, word, "kind", &names);
-            return None;
-        };
+            Kind::of(meant(word, names)?)
+        })?;
+        let has_default = fields.get("default").is_some();
         let default = fields.get("default").and_then(|at| findings.value(&at, kind));
-        let required = required.unwrap_or(default.is_none());
-        if !required && default.is_none() && fields.get("default").is_none() {
+        let required = required.unwrap_or(!has_default && !fields.may_have("default"));
+        if !required && !has_default {
             fields.missing("default", findings);
         }
         Some(Self { name: name?, kind, default, description, required })
@@ -276,18 +338,19 @@ impl TemplateParameter {
 }
 
 impl Use {
+    /// What of it can be read; none of what is no map.
     pub(super) fn read(index: usize, place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
         let fields = Fields::of(place, USE_FIELDS, findings)?;
         let id = fields.need("id", findings).and_then(|at| findings.name(&at));
         let template = fields.need("template", findings).and_then(|at| findings.name(&at));
-        let before = findings.list.len();
-        if let Some(at) = fields.get("parameters") {
-            findings.entries(&at);
+        let given = fields.get("parameters");
+        if let Some(at) = &given {
+            findings.entries(at);
         }
-        let is_map = findings.list.len() == before;
-        let (is_whole, node) = (!fields.may_have("parameters"), place.node.clone());
-        let read = Self { id: id?, template: template?, is_whole, index, node };
-        is_map.then_some(read)
+        let is_map = given.is_none_or(|at| matches!(at.node.data, Data::Map(_)));
+        let (is_whole, node) = (is_map && !fields.may_have("parameters"), place.node.clone());
+        let (id, template) = (id.unwrap_or_default(), template.unwrap_or_default());
+        Some(Self { id, template, is_whole, index, node })
     }
 
     /// The line where it stands.
@@ -317,14 +380,34 @@ impl Use {
         there.within = format!("templates.{}({}).rules", template.id, self.id);
         let mut rules = template.rules(&values, room, &mut there);
         if template.is_of_plugin && !self.asks_for_deletions(&template.rules) {
-            rules.iter_mut().flat_map(|rule| &mut rule.actions).for_each(forbid_deletion);
+            rules.iter_mut().flat_map(|read| &mut read.rule.actions).for_each(forbid_deletion);
         }
-        if !there.list.is_empty() {
+        let is_right = here.list.is_empty() && there.list.is_empty() && values.iter().all(Option::is_some);
+        let made = self.made(rules, is_right, doubts, &mut here);
+        diagnostics.append(&mut here.list);
+        diagnostics.append(&mut there.list);
+        made
+    }
+
+    /// Rules that are there under its id; what is doubtful of them is noted.
+    fn made(
+        &self,
+        rules: Vec<ReadRule>,
+        is_right: bool,
+        doubts: &mut Doubts,
+        here: &mut Findings,
+    ) -> Vec<Rule> {
+        let is_whole = !rules.is_empty() && rules.iter().all(|read| !read.rule.id.is_empty());
+        if !is_whole {
             doubts.rules.add_group(&self.id);
         }
-        for rule in &mut rules {
-            rule.id = format!("{}.{}", self.id, rule.id).into();
+        let mut made = Vec::new();
+        for ReadRule { mut rule, .. } in rules.into_iter().filter(|read| !read.rule.id.is_empty()) {
+            if !self.id.is_empty() {
+                rule.id = format!("{}.{}", self.id, rule.id).into();
+            }
             rule.line = Line(self.line());
+            rule.framework_at = At::default();
             if !is_name(&rule.id) {
                 here.wrong(
                     &Place::root(&self.node),
@@ -332,10 +415,12 @@ impl Use {
                     "a shorter id".to_owned(),
                 );
             }
+            if !is_right {
+                doubts.rules.add(Some(&rule.id));
+            }
+            made.push(rule);
         }
-        diagnostics.append(&mut here.list);
-        diagnostics.append(&mut there.list);
-        rules
+        made
     }
 
     /// Whether all that says in a template whether something is deleted is a parameter that this gives.
@@ -346,7 +431,7 @@ impl Use {
                 Data::Scalar(scalar) => &*entry.key != Parameter::Delete.name() || self.gives(&scalar.text),
                 _ => self.asks_for_deletions(&entry.value),
             }),
-            Data::Scalar(_) => true,
+            Data::Scalar(_) | Data::Unknown => true,
         }
     }
 
@@ -360,45 +445,60 @@ impl Use {
         entries.iter().any(|entry| &*entry.key == name)
     }
 
+    /// Its template, and what it gives to each parameter, as far as that can be read.
     fn values<'t>(
         &self,
         templates: &[&'t Template],
         doubts: &Doubts,
         findings: &mut Findings,
-    ) -> Option<(&'t Template, Vec<Value>)> {
+    ) -> Option<(&'t Template, Vec<Option<Value>>)> {
         let root = Place::root(&self.node);
-        let fields = Fields::known(&root);
-        if doubts.templates.names(&self.template) {
+        let fields = Fields::again(&root, USE_FIELDS);
+        let template = self.find(&fields, templates, doubts, findings)?;
+        let given = fields.get("parameters");
+        let names: Vec<_> = template.names().collect();
+        let given = given.as_ref().filter(|at| matches!(at.node.data, Data::Map(_)));
+        let given = given.and_then(|at| match template.is_whole {
+            true => Fields::of(at, &names, findings),
+            false => Some(Fields::again(at, &names)),
+        });
+        let of = |one: &TemplateParameter| match given.as_ref().and_then(|given| given.get(&one.name)) {
+            Some(at) => findings.value(&at, one.kind),
+            None if one.required => {
+                let is_meant = given.as_ref().is_some_and(|given| given.means(&one.name));
+                if self.is_whole && !is_meant {
+                    findings.missing(&root, &format!("parameters.{}", one.name));
+                }
+                None
+            }
+            None => one.default.clone(),
+        };
+        Some((template, template.parameters.iter().map(of).collect()))
+    }
+
+    /// The template that it names, or the one that was meant; none, which is told, unless it may be there.
+    fn find<'t>(
+        &self,
+        fields: &Fields<'_>,
+        templates: &[&'t Template],
+        doubts: &Doubts,
+        findings: &mut Findings,
+    ) -> Option<&'t Template> {
+        let of = |id: &str| templates.iter().copied().find(|one| *one.id == *id);
+        if self.template.is_empty() || doubts.templates.names(&self.template) {
             return None;
         }
-        let Some(template) = templates.iter().find(|one| one.id == self.template) else {
-            if !doubts.templates.may_be(&self.template) {
-                let ids: Vec<_> = templates.iter().map(|one| &*one.id).collect();
-                let at = fields.get("template").unwrap_or(root);
-                findings.unknown(&at, &self.template, "template", &ids);
-            }
+        let found = of(&self.template);
+        if found.is_some() || doubts.templates.may_be(&self.template) {
+            return found;
+        }
+        let ids: Vec<_> = templates.iter().map(|one| &*one.id).collect();
+        let near = nearest(&self.template, ids.iter().copied());
+        if doubts.templates.may_be_nameless(near.as_deref()) {
             return None;
-        };
-        let given = fields.get("parameters");
-        let names: Vec<_> = template.parameters.iter().map(|one| &*one.name).collect();
-        let given = given.as_ref().and_then(|at| Fields::of(at, &names, findings));
-        let values: Vec<_> = template
-            .parameters
-            .iter()
-            .map(|one| match given.as_ref().and_then(|given| given.get(&one.name)) {
-                Some(at) => findings.value(&at, one.kind),
-                None if one.required => {
-                    let is_meant = given.as_ref().is_some_and(|given| given.means(&one.name));
-                    if self.is_whole && !is_meant {
-                        findings.missing(&root, &format!("parameters.{}", one.name));
-                    }
-                    None
-                }
-                None => one.default.clone(),
-            })
-            .collect();
-        let values = values.into_iter().collect::<Option<Vec<_>>>()?;
-        let is_right = findings.list.is_empty() && self.is_whole && template.is_right;
-        is_right.then_some((template, values))
+        }
+        let at = fields.get("template").unwrap_or(*fields.place);
+        findings.unknown(&at, &self.template, "template", &ids);
+        of(meant(&self.template, ids)?)
     }
 }

@@ -15,6 +15,7 @@ mod printing;
 mod properties;
 mod recipes;
 mod schema;
+mod slips;
 
 fn built_in() -> &'static BuiltIn {
     static BUILT_IN: LazyLock<BuiltIn> =

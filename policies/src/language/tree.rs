@@ -21,6 +21,8 @@ pub(super) enum Data {
     Scalar(Scalar),
     List(Vec<Node>),
     Map(Vec<Entry>),
+    /// Something that nobody knows here: it is told already, or only an instance of a template says it.
+    Unknown,
 }
 
 /// A text, and whether it stood without quotes.
@@ -52,6 +54,7 @@ impl Node {
             Data::Scalar(scalar) => quoted(&scalar.text),
             Data::List(_) => "a list".to_owned(),
             Data::Map(_) => "a map".to_owned(),
+            Data::Unknown => "something".to_owned(),
         }
     }
 }
@@ -65,7 +68,7 @@ pub(super) struct Bounds {
     pub(super) nodes: usize,
 }
 
-/// Reads `text`, or adds to `findings` why it cannot be read.
+/// Reads `text`, as far as it can be read, and adds to `findings` what cannot.
 pub(super) fn parse(text: &str, findings: &mut Findings) -> Option<Node> {
     parse_within(text, Bounds { text_bytes: TEXT_BYTES_MAX, nodes: NODES_MAX }, findings)
 }
@@ -89,6 +92,11 @@ pub(super) fn parse_within(text: &str, bounds: Bounds, findings: &mut Findings) 
                 return None;
             }
         };
+        if matches!(event, Event::DocumentStart(_)) && tree.root.is_some() {
+            tree.refuse(spot_of(span.start.line(), span.start.col()), "a second document", "one a file");
+            tree.findings.notes.doubts.anything();
+            break;
+        }
         tree.take(event, span)?;
     }
     if tree.root.is_none() {
@@ -134,7 +142,22 @@ fn spot_of(line: usize, column: usize) -> Spot {
 /// A list or map that is not closed yet.
 enum Open {
     List(Spot, Vec<Node>),
-    Map(Spot, Vec<Entry>, Option<(Box<str>, Spot)>),
+    Map(Spot, Vec<Entry>, Option<Key>),
+}
+
+/// What stands before a value that is still to come.
+enum Key {
+    Word(Box<str>, Spot),
+    Other,
+}
+
+impl Key {
+    fn of(node: Node) -> Self {
+        match node.data {
+            Data::Scalar(scalar) => Self::Word(scalar.text, node.spot),
+            _ => Self::Other,
+        }
+    }
 }
 
 struct Tree<'a> {
@@ -150,15 +173,21 @@ impl Tree<'_> {
     fn take(&mut self, event: Event<'_>, span: Span) -> Option<()> {
         let spot = spot_of(span.start.line(), span.start.col());
         match event {
-            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
-            Event::DocumentStart(_) if self.root.is_none() => {}
-            Event::DocumentStart(_) => return self.refuse(spot, "a second document", "one a file"),
-            Event::Alias(_) => return self.refuse(spot, "an alias", "no anchors and aliases"),
+            Event::Nothing
+            | Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(_)
+            | Event::DocumentEnd => {}
+            Event::Alias(_) => {
+                self.refuse(spot, "an alias", "no anchors and aliases");
+                self.count(spot)?;
+                self.place(Node { spot, data: Data::Unknown });
+            }
             Event::Scalar(text, style, anchor, tag) => {
                 self.plain_node(spot, anchor, tag.is_some())?;
                 let plain = style == ScalarStyle::Plain;
                 let scalar = Scalar { text: text.into(), plain };
-                self.place(Node { spot, data: Data::Scalar(scalar) })?;
+                self.place(Node { spot, data: Data::Scalar(scalar) });
             }
             Event::SequenceStart(anchor, tag) => {
                 self.plain_node(spot, anchor, tag.is_some())?;
@@ -176,29 +205,34 @@ impl Tree<'_> {
                         Node { spot, data: Data::Map(entries) }
                     }
                 };
-                self.place(node)?;
+                self.place(node);
             }
         }
         Some(())
     }
 
-    fn refuse(&mut self, spot: Spot, found: &str, expected: &str) -> Option<()> {
+    fn refuse(&mut self, spot: Spot, found: &str, expected: &str) {
         self.findings.add(spot, "", found.to_owned(), expected.to_owned(), None);
-        None
     }
 
-    /// Counts a node, and refuses what makes it more than it says.
+    /// Counts a node, and tells what makes it more than it says; it is read as if that were not there.
     fn plain_node(&mut self, spot: Spot, anchor: usize, tagged: bool) -> Option<()> {
-        self.nodes += 1;
         if anchor != 0 {
-            return self.refuse(spot, "an anchor", "no anchors and aliases");
+            self.refuse(spot, "an anchor", "no anchors and aliases");
         }
         if tagged {
-            return self.refuse(spot, "a tag", "no tags");
+            self.refuse(spot, "a tag", "no tags");
         }
+        self.count(spot)
+    }
+
+    /// Counts a node; none when there are too many.
+    fn count(&mut self, spot: Spot) -> Option<()> {
+        self.nodes += 1;
         if self.nodes > self.nodes_max {
             let expected = format!("at most {} lists, maps and scalars", self.nodes_max);
-            return self.refuse(spot, "too many values", &expected);
+            self.refuse(spot, "too many values", &expected);
+            return None;
         }
         Some(())
     }
@@ -206,29 +240,28 @@ impl Tree<'_> {
     fn begin(&mut self, open: Open, spot: Spot) -> Option<()> {
         if self.open.len() == DEPTH_MAX {
             let expected = format!("at most {DEPTH_MAX} lists and maps within each other");
-            return self.refuse(spot, "nested too deep", &expected);
+            self.refuse(spot, "nested too deep", &expected);
+            return None;
         }
         if let Some(Open::Map(_, _, None)) = self.open.last() {
-            return self.refuse(spot, "a list or map as a key", "a word");
+            self.refuse(spot, "a list or map as a key", "a word");
         }
         self.open.push(open);
         Some(())
     }
 
     /// Puts a whole node where it belongs.
-    fn place(&mut self, node: Node) -> Option<()> {
+    fn place(&mut self, node: Node) {
         match self.open.last_mut() {
             None => self.root = Some(node),
             Some(Open::List(_, items)) => items.push(node),
-            Some(Open::Map(_, entries, key)) => match (key.take(), node.data) {
-                (Some((key, spot)), data) => {
-                    entries.push(Entry { key, spot, value: Node { spot: node.spot, data } });
-                }
-                (None, Data::Scalar(scalar)) => *key = Some((scalar.text, node.spot)),
-                (None, _) => return self.refuse(node.spot, "a list or map as a key", "a word"),
+            Some(Open::Map(_, entries, key)) => match key.take() {
+                Some(Key::Word(key, spot)) => entries.push(Entry { key, spot, value: node }),
+                // What stands under no word is told already.
+                Some(Key::Other) => {}
+                None => *key = Some(Key::of(node)),
             },
         }
-        Some(())
     }
 
     fn check_keys(&mut self, entries: &[Entry]) {

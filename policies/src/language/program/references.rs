@@ -1,8 +1,10 @@
 //! What files refer to, and whether it is there: frameworks, and rules that are switched off.
 
 use super::{Compiler, Part};
+use crate::language::actions::Parameter;
 use crate::language::diagnostic::{Diagnostic, Spot, nearest, one_of};
 use crate::language::file::PolicyFile;
+use crate::language::framework::Framework;
 use crate::language::notes::{Ids, Switch};
 use crate::language::rule::Rule;
 use std::collections::HashSet;
@@ -27,19 +29,51 @@ impl Compiler<'_> {
         (line, column): (u32, u32),
         path: String,
     ) -> bool {
-        let names = || self.frameworks.iter().map(|one| &*one.name);
+        let names = || self.frameworks.iter().map(|one| &*one.name).filter(|name| !name.is_empty());
         let is_there = names().any(|one| one == name) || self.doubts.frameworks.may_be(name);
-        if !is_there && !self.is_full() {
-            let (nearest, expected) = (nearest(name, names()), one_of(names()));
-            let (file, found) = (file.into(), format!("{name:?} is no framework"));
-            self.diagnostics.push(Diagnostic { file, line, column, path, expected, found, nearest });
+        if is_there || self.is_full() {
+            return is_there;
         }
-        is_there
+        let (nearest, expected) = (nearest(name, names()), one_of(names()));
+        if self.doubts.frameworks.may_be_nameless(nearest.as_deref()) {
+            return true;
+        }
+        let (file, found) = (file.into(), format!("{name:?} is no framework"));
+        self.diagnostics.push(Diagnostic { file, line, column, path, expected, found, nearest });
+        false
     }
 
     pub(super) fn check_framework_of(&mut self, file: &str, rule: &Rule) {
-        if let Some(name) = &rule.framework {
-            self.check_framework(file, name, (rule.line.0, 1), format!("rule {}", rule.id));
+        let Some(name) = &rule.framework else { return };
+        // An instance has no place of its own for it.
+        let at = rule.framework_at.0.clone();
+        let (path, Spot { line, column }) =
+            at.unwrap_or_else(|| (format!("rule {}", rule.id), Spot { line: rule.line.0, column: 1 }));
+        self.check_framework(file, name, (line, column), path);
+    }
+
+    /// Frameworks that are named by what is no rule of its own: there is another one of its id, or none can be read.
+    pub(super) fn check_stray(&mut self) {
+        let of_files = self.layers.custom.iter().map(|file| (&file.file, &file.notes));
+        let of_plugins = self.layers.frameworks.iter().map(|one| (&one.file, &one.notes));
+        for (file, notes) in of_files.chain(of_plugins).filter(|(_, notes)| !notes.is_stored) {
+            notes.stray.iter().for_each(|rule| self.check_framework_of(file, rule));
+        }
+    }
+
+    /// Instances that a plugin gives delete nothing, as its own rules do not.
+    pub(super) fn check_deletions(&mut self, framework: &Framework, rules: &[Rule]) {
+        for one in &framework.uses {
+            let is_of =
+                |rule: &&Rule| rule.id.strip_prefix(&*one.id).is_some_and(|rest| rest.starts_with('.'));
+            let mut actions = rules.iter().filter(is_of).flat_map(|rule| &rule.actions);
+            if actions.any(|action| action.flag(Parameter::Delete)) {
+                let found = format!(
+                    "delete does nothing in {:?}, which a plugin gives: only a person has checkpoints deleted",
+                    one.id
+                );
+                self.wrong(&framework.file, one.line(), found, "an instance in a policy".to_owned());
+            }
         }
     }
 
@@ -68,6 +102,10 @@ impl Compiler<'_> {
                 if known.may_be(id) || self.doubts.rules.may_be(id) {
                     continue;
                 }
+                let nearest = nearest(id, known.all());
+                if self.doubts.rules.may_be_nameless(nearest.as_deref()) {
+                    continue;
+                }
                 self.diagnostics.push(Diagnostic {
                     file: Arc::clone(file),
                     line: *line,
@@ -75,7 +113,7 @@ impl Compiler<'_> {
                     path: path.clone(),
                     expected: EXPECTED.to_owned(),
                     found: format!("there is no rule {id:?} to be switched off"),
-                    nearest: nearest(id, known.all()),
+                    nearest,
                 });
             }
         }

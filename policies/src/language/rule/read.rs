@@ -1,13 +1,15 @@
 //! Reads rules, and says what is wrong with them.
 
-use super::{Action, Condition, Line, Match, Rule, Target};
+use super::{Action, At, Condition, Line, Match, Rule, Target};
 use crate::language::actions::{ALIASES, ActionKind, Parameter, REPLICATE, TARGETS};
-use crate::language::diagnostic::{Findings, one_of};
-use crate::language::limits::{ACTIONS_MAX, CONDITIONS_MAX, NAME_BYTES_MAX};
+use crate::language::diagnostic::{Findings, Spot, meant, one_of};
+use crate::language::limits::{ACTIONS_MAX, CONDITIONS_MAX, ITEMS_MAX, NAME_BYTES_MAX};
+use crate::language::notes::Said;
 use crate::language::operators::{Operator, Shape, Test};
 use crate::language::properties::{ConditionType, PropertyRow, properties_of, property_of};
 use crate::language::reader::{Fields, Place, entries};
-use crate::language::value::{Kind, Value};
+use crate::language::tree::{Data, Node};
+use crate::language::value::{Kind, Value, decimal};
 use crate::language::words::Word;
 
 /// Fields of a rule.
@@ -30,58 +32,98 @@ const ACTION_FIELDS: &[&str] = &["type", "target", "stance", "parameters"];
 /// The largest priority; the smallest is as far below nothing.
 pub(in crate::language) const PRIORITY_MAX: i32 = 10_000;
 
+/// A rule as far as it could be read.
+pub(in crate::language) struct ReadRule {
+    /// Without an id that could not be read, without conditions and actions that could not.
+    pub(in crate::language) rule: Rule,
+    /// Whether nothing is wrong with it.
+    pub(in crate::language) is_right: bool,
+    /// Whether it does nothing but switch off the rule of its id, as far as anybody can say.
+    pub(in crate::language) is_switch: bool,
+    /// Where its id stands.
+    pub(in crate::language) id_at: (String, Spot),
+}
+
 impl Rule {
-    pub(in crate::language) fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
+    /// What of it can be read; none of what is no map.
+    pub(in crate::language) fn read(place: &Place<'_>, findings: &mut Findings) -> Option<ReadRule> {
         let before = findings.list.len();
         let fields = Fields::of(place, RULE_FIELDS, findings)?;
-        let id = fields.need("id", findings).and_then(|id| findings.name(&id));
+        let id_place = fields.need("id", findings);
+        let id_at = id_place.map_or_else(Default::default, |at| (at.path(), at.node.spot));
+        let id = id_place.and_then(|id| findings.name(&id));
         // Where nobody can say whether it is switched off, nothing is missing.
-        let enabled = fields.get("enabled").map_or(Some(true), |at| findings.flag(&at)).unwrap_or(false);
+        let enabled = fields.get("enabled").map_or(Some(true), |at| findings.flag(&at));
         let priority = fields.get("priority").and_then(|at| read_priority(&at, findings)).unwrap_or(0);
-        let before_conditions = findings.list.len();
-        let conditions = read_conditions(&fields, enabled, findings);
-        let has_all_conditions = findings.list.len() == before_conditions;
-        let actions = read_actions(&fields, enabled, findings);
+        let conditions = read_conditions(&fields, enabled == Some(true), findings);
+        let actions = read_actions(&fields, enabled == Some(true), findings);
+        let framework_at = fields.get("framework").map(|at| (at.path(), at.node.spot));
         let rule = Self {
             id: id.unwrap_or_default(),
             name: fields.text("name", findings),
             description: fields.text("description", findings),
             priority,
-            enabled,
+            enabled: enabled.unwrap_or(false),
             stance: fields.get("stance").and_then(|at| findings.word(&at, "stance")),
             framework: fields.get("framework").and_then(|at| findings.name(&at)),
+            framework_at: At(framework_at),
             matching: fields.get("match").and_then(|at| Match::read(&at, findings)).unwrap_or(Match::All),
             conditions,
-            actions,
+            actions: actions.iter().filter_map(|one| one.action.clone()).collect(),
             line: Line(place.line()),
         };
-        if has_all_conditions {
-            rule.check_weights(place, findings);
-        }
-        rule.check_actions(place, findings);
-        (findings.list.len() == before).then_some(rule)
+        rule.check_weights(&fields, findings);
+        check_answers(&actions, findings);
+        let is_right = findings.list.len() == before;
+        let is_bare = ["conditions", "actions"].iter().all(|field| fields.get(field).is_none());
+        let is_switch = if is_right {
+            rule.is_switch()
+        } else {
+            enabled == Some(false) && is_bare && !fields.has_unread()
+        };
+        Some(ReadRule { rule, is_right, is_switch, id_at })
     }
 
-    fn check_weights(&self, place: &Place<'_>, findings: &mut Findings) {
-        let weights: f64 = self.conditions.iter().map(|one| one.weight).sum();
-        if matches!(self.matching, Match::Threshold(_)) && !self.conditions.is_empty() && weights <= 0.0 {
+    /// One condition has a weight, if all of them say what theirs is.
+    fn check_weights(&self, fields: &Fields<'_>, findings: &mut Findings) {
+        let (Match::Threshold(_), Some(conditions)) = (self.matching, fields.get("conditions")) else {
+            return;
+        };
+        let weights: Option<Vec<_>> = items_of(&conditions).iter().map(weight_of).collect();
+        if weights.is_some_and(|weights| !weights.is_empty() && weights.iter().sum::<f64>() <= 0.0) {
             let found = "no condition of the rule has a weight".to_owned();
+            let place = fields.place;
             findings.add(place.node.spot, &place.path(), found, "one above 0".to_owned(), None);
         }
     }
+}
 
-    /// No action answers a question that another one has answered.
-    fn check_actions(&self, place: &Place<'_>, findings: &mut Findings) {
-        for (index, action) in self.actions.iter().enumerate() {
-            let same = |other: &&Action| {
-                other.kind.aspect() == action.kind.aspect() && other.target == action.target
-            };
-            if let Some(other) = self.actions[..index].iter().find(same) {
-                let path = format!("{}.actions[{index}]", place.path());
-                let found = format!("{} says again what {} says", action.kind, other.kind);
-                let expected = format!("one action of a rule for the {} of a target", action.kind.aspect());
-                findings.add(place.node.spot, &path, found, expected, None);
-            }
+/// The weight of a condition, be the rest of it right or not.
+fn weight_of(condition: &Node) -> Option<f64> {
+    let place = Place::root(condition);
+    let mut names = entries(&place).map(|(name, ..)| name);
+    if !matches!(condition.data, Data::Map(_)) || names.any(|name| !CONDITION_FIELDS.contains(&name)) {
+        return None;
+    }
+    match Fields::known(&place).get("weight") {
+        None => Some(1.0),
+        Some(at) => match &at.node.data {
+            Data::Scalar(scalar) => decimal(&scalar.text).filter(|n| scalar.plain && (0.0..=1.0).contains(n)),
+            _ => None,
+        },
+    }
+}
+
+/// No action answers a question that another one has answered.
+fn check_answers(actions: &[ReadAction], findings: &mut Findings) {
+    for (index, one) in actions.iter().enumerate() {
+        let Some((kind, target)) = &one.answers else { continue };
+        let same = |(other, its): &&(ActionKind, Target)| other.aspect() == kind.aspect() && its == target;
+        if let Some((other, _)) = actions[..index].iter().filter_map(|one| one.answers.as_ref()).find(same) {
+            let found = format!("{kind} says again what {other} says");
+            let expected = format!("one action of a rule for the {} of a target", kind.aspect());
+            let (path, spot) = &one.at;
+            findings.add(*spot, path, found, expected, None);
         }
     }
 }
@@ -100,27 +142,37 @@ fn read_conditions(fields: &Fields<'_>, enabled: bool, findings: &mut Findings) 
         }
         return Vec::new();
     };
-    let items = findings.items(&place, CONDITIONS_MAX);
     if enabled && place.is_empty_list() {
         // An evict that somebody forgot to bound is a bad day.
         let expected = "one condition at least; `exists` of `key` holds for every object".to_owned();
         findings.wrong(&place, "would match everything", expected);
     }
-    items.iter().filter_map(|item| Condition::read(item, findings)).collect()
+    let mut conditions = Vec::new();
+    for place in fields.all("conditions") {
+        let items = findings.items(&place, CONDITIONS_MAX);
+        conditions.extend(items.iter().filter_map(|item| Condition::read(item, findings)));
+    }
+    conditions
 }
 
-fn read_actions(fields: &Fields<'_>, enabled: bool, findings: &mut Findings) -> Vec<Action> {
+fn read_actions(fields: &Fields<'_>, enabled: bool, findings: &mut Findings) -> Vec<ReadAction> {
     let Some(place) = fields.get("actions") else {
         if enabled {
             fields.missing("actions", findings);
         }
         return Vec::new();
     };
-    let items = findings.items(&place, ACTIONS_MAX);
     if enabled && place.is_empty_list() {
         findings.wrong(&place, "does nothing", "one action at least".to_owned());
     }
-    items.iter().filter_map(|item| Action::read(item, findings)).collect()
+    let items = findings.items(&place, ACTIONS_MAX);
+    let actions = items.iter().filter_map(|item| ReadAction::of(item, findings)).collect();
+    // What stands twice is looked at twice, but only the first of them is the rule's.
+    for place in fields.all("actions").skip(1) {
+        let items = findings.items(&place, ACTIONS_MAX);
+        items.iter().for_each(|item| drop(ReadAction::of(item, findings)));
+    }
+    actions
 }
 
 impl Match {
@@ -156,10 +208,12 @@ impl Condition {
         };
         let property = fields.need("property", findings);
         let operator = fields.need("operator", findings).and_then(|at| findings.word(&at, "operator"));
-        let of = fields.need("type", findings)?;
-        let of = findings.word::<ConditionType>(&of, "type of condition")?;
-        let (row, name) = read_property(of, &property?, findings)?;
-        let operator = operator?;
+        let of = fields.need("type", findings).and_then(|at| findings.word(&at, "type of condition"));
+        let found = property.and_then(|at| read_property(of, &at, findings));
+        let (Some(of), Some((row, name)), Some(operator)) = (of, found, operator) else {
+            check_value(&fields, operator, findings);
+            return None;
+        };
         let value = read_value(&fields, of, row, operator, findings)?;
         let test = match operator {
             Operator::Matches => Test::Matches(findings.pattern(&fields.get("value")?)?),
@@ -169,17 +223,20 @@ impl Condition {
     }
 }
 
+/// The property of that word, or the one that was meant.
 fn read_property(
-    of: ConditionType,
+    of: Option<ConditionType>,
     place: &Place<'_>,
     findings: &mut Findings,
 ) -> Option<(&'static PropertyRow, Box<str>)> {
     let word = &*findings.scalar(place, "a property")?.text;
+    let of = of?;
     let Some((row, name)) = property_of(of, word) else {
         let shown: Vec<_> = properties_of(of).map(PropertyRow::shown).collect();
         let shown: Vec<_> = shown.iter().map(String::as_str).collect();
         findings.unknown(place, word, &format!("property of {of}"), &shown);
-        return None;
+        let (row, name) = property_of(of, meant(word, shown.iter().copied())?)?;
+        return Some((row, name.into()));
     };
     // S3 allows 128 characters in a tag's key.
     if name.len() > 2 * NAME_BYTES_MAX {
@@ -195,6 +252,31 @@ pub(in crate::language) fn operators_for(of: ConditionType, kind: Kind) -> impl 
         ConditionType::FilePattern => *operator == Operator::Matches,
         _ => operator.shape(kind).is_some(),
     })
+}
+
+/// What can be said of a value when nobody knows with what it is compared.
+fn check_value(fields: &Fields<'_>, operator: Option<Operator>, findings: &mut Findings) {
+    let Some(operator) = operator.filter(|one| *one != Operator::Exists) else { return };
+    let Some(place) = fields.need("value", findings) else { return };
+    match operator {
+        Operator::In | Operator::NotIn | Operator::Between => {
+            findings.items(&place, ITEMS_MAX);
+            let is_pair = operator != Operator::Between || items_of(&place).len() == 2;
+            if place.is_empty_list() {
+                findings.wrong(&place, "is empty", "one or more values".to_owned());
+            } else if matches!(place.node.data, Data::List(_)) && !is_pair {
+                findings.wrong(&place, "is no pair", PAIR.to_owned());
+            }
+        }
+        Operator::Matches => drop(findings.pattern(&place)),
+        _ => drop(findings.scalar(&place, "a value")),
+    }
+}
+
+const PAIR: &str = "two values, the smaller first";
+
+fn items_of<'a>(place: &Place<'a>) -> &'a [Node] {
+    if let Data::List(items) = &place.node.data { items } else { &[] }
 }
 
 fn read_value(
@@ -221,36 +303,62 @@ fn read_value(
         Shape::Pattern => findings.value(&place, Kind::Text),
         Shape::Some(kind) => findings.list(&place, kind).map(Value::List),
         Shape::Flag => findings.value(&place, Kind::Flag),
-        Shape::Pair(kind) => {
-            let pair = findings.list(&place, kind)?;
-            let sizes: Vec<_> = pair.iter().filter_map(Value::size).collect();
-            if matches!(sizes[..], [low, high] if low <= high) {
-                return Some(Value::List(pair));
-            }
-            findings.wrong(&place, "is no pair", "two values, the smaller first".to_owned());
-            None
-        }
+        Shape::Pair(kind) => read_pair(&place, kind, findings).map(Value::List),
     }
 }
 
-impl Action {
-    fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
+fn read_pair(place: &Place<'_>, kind: Kind, findings: &mut Findings) -> Option<Box<[Value]>> {
+    let pair = findings.list(place, kind);
+    let sizes: Option<Vec<_>> = pair.iter().flatten().map(Value::size).collect();
+    // How many they are can be said of values that are none, too.
+    let is_pair = match (&pair, sizes.as_deref()) {
+        (Some(_), sizes) => matches!(sizes, Some([low, high]) if low <= high),
+        (None, _) => matches!(items_of(place).len(), 0 | 2),
+    };
+    if !is_pair {
+        findings.wrong(place, "is no pair", PAIR.to_owned());
+    }
+    pair.filter(|_| is_pair)
+}
+
+/// An action as far as it could be read.
+struct ReadAction {
+    action: Option<Action>,
+    /// What it says, and of what.
+    answers: Option<(ActionKind, Target)>,
+    at: (String, Spot),
+}
+
+impl ReadAction {
+    /// What of it can be read; none of what is no map.
+    fn of(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
         let fields = Fields::of(place, ACTION_FIELDS, findings)?;
         let target = match fields.get("target") {
             Some(at) => Target::read(&at, findings),
             None => Some(Target::Object),
         };
         let stance = fields.get("stance").and_then(|at| findings.word(&at, "stance"));
-        let kind = fields.need("type", findings)?;
-        let kind = read_kind(&kind, findings)?;
-        let mut parameters = Vec::new();
-        if let Some(given) = fields.get("parameters") {
-            parameters = read_parameters(kind, &given, findings)?;
+        let kind = fields.need("type", findings).and_then(|at| read_kind(&at, findings));
+        let given = fields.get("parameters");
+        let mut parameters = match (kind, &given) {
+            (Some(kind), Some(given)) => read_parameters(kind, given, findings),
+            (None, Some(given)) => {
+                // Nobody knows which there may be, but they are a map.
+                findings.entries(given);
+                None
+            }
+            (_, None) => Some(Vec::new()),
+        };
+        if let (Some(ActionKind::Retain), Some(Target::Dataset), Some(at)) =
+            (kind, &target, fields.get("target"))
+        {
+            let of_dataset = retain_of_dataset(&at, findings);
+            parameters = parameters.and(of_dataset);
         }
-        if let (ActionKind::Retain, Some(Target::Dataset), Some(at)) = (kind, &target, fields.get("target")) {
-            parameters = retain_of_dataset(&at, findings)?;
-        }
-        Some(Self { kind, target: target?, stance, parameters })
+        let answers = kind.zip(target);
+        let action = answers.clone().zip(parameters);
+        let action = action.map(|((kind, target), parameters)| Action { kind, target, stance, parameters });
+        Some(Self { action, answers, at: (place.path(), place.node.spot) })
     }
 }
 
@@ -262,6 +370,7 @@ fn read_kind(place: &Place<'_>, findings: &mut Findings) -> Option<ActionKind> {
         findings.wrong(place, "is refused", "another action until there is a cluster".to_owned());
     } else if kind.is_none() {
         findings.unknown(place, word, "action", ActionKind::WORDS);
+        return ActionKind::of(meant(word, ActionKind::WORDS.iter().copied())?);
     }
     kind
 }
@@ -278,9 +387,20 @@ fn read_parameters(
     let fields = Fields::of(place, &known, findings)?;
     let given = kind.rows().iter().filter_map(|row| Some((row, fields.get(row.parameter.name())?)));
     let read: Vec<_> = given
-        .map(|(row, at)| Some((row.parameter, findings.value_within(&at, row.kind, row.range)?)))
+        .map(|(row, at)| {
+            let value = findings.value_within(&at, row.kind, row.range)?;
+            note_deletion(row.parameter, &value, &at, findings);
+            Some((row.parameter, value))
+        })
         .collect();
     read.into_iter().collect()
+}
+
+/// Notes that something is to be deleted, or when: not everybody may say so.
+fn note_deletion(what: Parameter, value: &Value, place: &Place<'_>, findings: &mut Findings) {
+    if what == Parameter::Grace || (what == Parameter::Delete && *value == Value::Flag(true)) {
+        findings.notes.deletions.push(Said { what, spot: place.node.spot, path: place.path() });
+    }
 }
 
 /// Of a dataset none are retained. Where that is stored, none goes either: all are the last ones, and no weaker rule is heard in its place.
@@ -296,17 +416,20 @@ fn retain_of_dataset(place: &Place<'_>, findings: &mut Findings) -> Option<Vec<(
 impl Target {
     fn read(place: &Place<'_>, findings: &mut Findings) -> Option<Self> {
         let text = &*findings.scalar(place, &TARGETS.join(", "))?.text;
-        match text {
+        let prefix = text.strip_prefix("prefix:").filter(|prefix| !prefix.is_empty());
+        let target = Self::of_word(text).or_else(|| Some(Self::Prefix(prefix?.into())));
+        if target.is_none() {
+            findings.unknown(place, text, "target", TARGETS);
+        }
+        target.or_else(|| Self::of_word(meant(text, TARGETS.iter().copied())?))
+    }
+
+    fn of_word(word: &str) -> Option<Self> {
+        match word {
             "object" => Some(Self::Object),
             "dataset" => Some(Self::Dataset),
             "checkpoint_group" => Some(Self::CheckpointGroup),
-            _ => match text.strip_prefix("prefix:") {
-                Some(prefix) if !prefix.is_empty() => Some(Self::Prefix(prefix.into())),
-                _ => {
-                    findings.unknown(place, text, "target", TARGETS);
-                    None
-                }
-            },
+            _ => None,
         }
     }
 }

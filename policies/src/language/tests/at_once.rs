@@ -63,16 +63,18 @@ templates:
         [
             (3, "use[0].template"),
             (4, "use[1].parameters.prefx"),
+            // Its rule is called as one that stands in the file, be it right or not.
+            (5, ""),
             (7, "settings.pin_max"),
             (7, "settings.learnin"),
             (9, "frameworks.pytroch"),
             (15, "environments.staging.rules[0].id"),
-            (16, "rule in-staging"),
+            (16, "environments.staging.rules[1].framework"),
             (19, "rules[0].conditions[0].property"),
             (20, "rules[0].actions[0].parameters.depth"),
             (20, "rules[0].actions[0].parameters.bytes"),
             (23, "rules[3]"),
-            (24, "rule for-keras"),
+            (24, "rules[4].framework"),
             // Once, however often it is used.
             (29, "templates.own(c).rules[0].actions[0].parameters.depth"),
         ],
@@ -113,7 +115,7 @@ fn what_only_follows_from_what_is_told_is_not_told() {
         (format!("{}{}", template("id: t", ""), instance.replace("{depth: 4}", "[4]")), "use[0].parameters"),
         (format!("{}{}\n{}", template("id: t", ""), instance.replace("4", "deep"), off("u.r")), "use[0].parameters.depth"),
         (format!("use: [{{id: u, template: tt}}]\n{}", off("u.r")), "use[0].template"),
-        (format!("use: [{{id: u, tmplate: t}}]\n{}", off("u.r")), "use[0].tmplate"),
+        (format!("{}{}\n{}", template("id: t", ""), instance.replace("template", "tmplate"), off("u.r")), "use[0].tmplate"),
         // A slip in the name of a field is told, not that the field is missing.
         (format!("rules: [{}]", rule("a").replace("conditions", "condition")), "rules[0].condition"),
         (format!("rules: [{}]", rule("a").replace("operator", "operater")), "rules[0].conditions[0].operater"),
@@ -133,11 +135,12 @@ fn what_only_follows_from_what_is_told_is_not_told() {
 }
 
 #[test]
-fn a_key_that_stands_twice_hides_what_it_held() {
+fn what_a_key_holds_that_stands_twice_is_there() {
     let text = format!(
-        "version: 1\nrules: [{{id: a, enabled: false}}]\nrules: []\ntemplates: []\ntemplates: [{{id: t, rules: [{{id: a, {KEY}, {PIN}}}]}}]\nuse: [{{id: u, template: t}}]"
+        "version: 1\nrules: [{{id: u.a, enabled: false}}]\nrules: [{{id: b, enabled: flase}}]\ntemplates: []\ntemplates: [{{id: t, rules: [{{id: a, {KEY}, {PIN}}}]}}]\nuse: [{{id: u, template: t}}]"
     );
-    assert_eq!(places(&told(&text)), [(3, ""), (5, "")]);
+    // The switch and the instance's rule have one id, whatever else is wrong.
+    assert_eq!(places(&told(&text)), [(3, ""), (3, "rules[0].enabled"), (5, ""), (6, "")]);
 }
 
 #[test]
@@ -205,7 +208,11 @@ fn slips_that_do_no_harm_are_told_of_what_is_given_and_not_of_what_is_stored_bes
     texts.policy("given.yaml", &format!("{switch}{idle}"));
     texts.stored_framework("plugin.yaml", &plugin);
     let told = found(&texts);
-    assert_eq!(places(&told), [(3, "rules[0].id"), (4, "rule a")], "{told:#?}");
+    assert_eq!(
+        places(&told),
+        [(3, "rules[0].id"), (4, "environments.staging.rules[0].framework")],
+        "{told:#?}"
+    );
     // What would do harm is told of all.
     let mut texts = Texts::default();
     texts.stored_policy("stored.yaml", "version: 1\nuse: [{id: a, template: gone}]");
@@ -230,7 +237,7 @@ fn words_that_are_gone_are_refused_from_a_person_and_do_no_harm_where_they_are_s
         [
             (3, "rules[0].actions[0].parameters.bypass_one_pass"),
             (4, "rules[1].actions[0].target"),
-            (8, "templates.t(u).rules[0].actions[0].parameters.bypass_one_pass"),
+            (8, "templates[0].rules[0].actions[0].parameters.bypass_one_pass"),
         ]
     );
     let mut stored = Texts::default();

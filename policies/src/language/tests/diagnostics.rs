@@ -115,7 +115,7 @@ fn actions() {
         ),
         (
             "{type: pin}\n  - {type: unpin}",
-            "policy.yaml:3:3: rules[0].actions[1]: unpin says again what pin says (one action of a rule for the pin of a target)",
+            "policy.yaml:8:5: rules[0].actions[1]: unpin says again what pin says (one action of a rule for the pin of a target)",
         ),
     ] {
         assert_eq!(wrong(&with(CONDITION, action)), message);
@@ -186,10 +186,12 @@ fn everything_is_told_at_once_in_the_order_of_the_text() {
         [
             (5, "rules[0].conditions[0].property"),
             (5, "rules[0].conditions[0].operator"),
+            // Of what was meant, beyond doubt.
+            (5, "rules[0].conditions[0].value"),
             (7, "rules[0].actions[0].type"),
         ]
     );
-    assert_eq!(found.0[2].nearest.as_deref(), Some("pin"));
+    assert_eq!(found.0[3].nearest.as_deref(), Some("pin"));
 }
 
 #[test]
@@ -274,7 +276,7 @@ fn what_only_all_layers_together_show() {
         ),
         (
             "version: 1\nrules:\n- {id: a, framework: keras, enabled: false}",
-            "policy.yaml:3:1: rule a: \"keras\" is no framework (one of pytorch, tensorflow, huggingface, webdataset, mosaicml, lightning)",
+            "policy.yaml:3:22: rules[0].framework: \"keras\" is no framework (one of pytorch, tensorflow, huggingface, webdataset, mosaicml, lightning)",
         ),
     ] {
         let policy = PolicyFile::parse("policy.yaml", text).unwrap();

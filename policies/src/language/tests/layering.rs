@@ -180,7 +180,8 @@ fn what_a_plugins_template_deletes_is_what_an_instance_asks_for() {
         let mut texts = Texts::default();
         if is_plugin {
             let detect = "detect: {keys: [{pattern: x, confidence: 1}]}";
-            texts.framework("f.yaml", &format!("version: 1\nframework: mine\n{detect}\n{template}"));
+            // Who gives one that deletes whatever is asked is told so; one that runs goes on, and does not.
+            texts.stored_framework("f.yaml", &format!("version: 1\nframework: mine\n{detect}\n{template}"));
             texts.policy("p.yaml", &format!("version: 1\n{instance}"));
         } else {
             texts.policy("p.yaml", &format!("version: 1\n{template}{instance}"));

@@ -94,6 +94,7 @@ fn json_of(text: &str) -> Json {
     use crate::language::tree::{Data, Node, parse};
     fn of(node: &Node) -> Json {
         match &node.data {
+            Data::Unknown => panic!("an alias"),
             Data::List(items) => items.iter().map(of).collect(),
             Data::Map(entries) => {
                 Json::Object(entries.iter().map(|one| (one.key.to_string(), of(&one.value))).collect())
