@@ -2,6 +2,7 @@
 //!
 //! - `acting`: what rules do with objects at rest;
 //! - `compressing`: rules that compress, seen from outside;
+//! - `deleting`: what rules may not delete;
 //! - `documented`: each example of the documentation does something;
 //! - `examining`: schema, validate and test;
 //! - `kitchen`: a gateway before an origin, to try policies on;
@@ -13,6 +14,7 @@
 
 mod acting;
 mod compressing;
+mod deleting;
 mod documented;
 mod examining;
 mod kitchen;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::fs;
 use std::time::{Duration, Instant};
 
-const BUCKET: &str = "lake";
+pub(super) const BUCKET: &str = "lake";
 
 /// A server with a cold tier and small segments, that looks at its objects every second.
 pub(super) struct Bench {
@@ -106,13 +106,13 @@ async fn reads_back(client: &Client, key: &str, length: usize) {
     assert_eq!(client.get(BUCKET, key).await.expect("read").body, content(key, length), "{key}");
 }
 
-fn begun(bench: &Bench) -> Server {
+pub(super) fn begun(bench: &Bench) -> Server {
     let server = bench.setup.start();
     runtime().block_on(server.client().create_bucket(BUCKET)).expect("made");
     server
 }
 
-fn rule(id: &str, pattern: &str, action: &str) -> String {
+pub(super) fn rule(id: &str, pattern: &str, action: &str) -> String {
     format!(
         "- id: {id}\n  conditions: [{{type: file_pattern, property: key, operator: matches, value: '{pattern}'}}]\n  actions: [{action}]\n"
     )
@@ -259,7 +259,7 @@ fn first_of(step: u32) -> String {
     format!("run/step-{step}/__0_0.distcp")
 }
 
-fn retain(parameters: &str) -> String {
+pub(super) fn retain(parameters: &str) -> String {
     format!(
         "- id: few\n  conditions: [{{type: file_context, property: type, operator: equals, value: checkpoint}}]\n  actions: [{{type: retain, target: checkpoint_group, parameters: {{{parameters}}}}}]\n"
     )
@@ -383,92 +383,5 @@ fn a_checkpoint_takes_nothing_along_whose_name_only_begins_like_its_own() {
     until("the older ones are gone", || models(1..=9).all(|key| !listed().contains(&key)));
     assert_eq!(listed(), expected);
     assert!(models(10..=12).all(|key| bench.is_in(&key, "hot")));
-    server.stop();
-}
-
-/// A model of transformers in this folder.
-fn shards(folder: &str) -> Vec<String> {
-    let files = ["-00001-of-00002.safetensors", "-00002-of-00002.safetensors", ".safetensors.index.json"];
-    files.map(|end| format!("{folder}/model{end}")).to_vec()
-}
-
-/// What looks like more or less than it is, is not deleted: files of ranks, shards, runs side by side, and a checkpoint whose successor is not whole.
-#[test]
-fn what_may_be_the_last_whole_checkpoint_is_not_deleted() {
-    let bench = Bench::new();
-    let server = begun(&bench);
-    let client = server.client();
-    let dcp = |folder: &str, ranks: u32| -> Vec<String> {
-        let shards = (0..ranks).map(|rank| format!("{folder}/__{rank}_0.distcp"));
-        shards.chain([format!("{folder}/.metadata")]).collect()
-    };
-    let write = |keys: &[String]| {
-        runtime().block_on(async {
-            for key in keys {
-                put(&client, key, 1000).await;
-            }
-        });
-    };
-    let some = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
-    // Of a run in two ranks one died. (What other cases are called differs in two places: none of them may be a part of another.)
-    let rank = |rank: u32, step: u32| format!("nemo/tp_rank_0{rank}/gpt-step={step}.ckpt");
-    let stays = [
-        [rank(0, 2), rank(1, 2), rank(0, 3)].to_vec(),
-        dcp("whole/w/step-2", 2),
-        some(&["whole/w/step-1/notes/mine.txt", "whole/w/step-3.txt"]),
-        some(&["ranks/step=2-rank=0.ckpt", "ranks/step=2-rank=1.ckpt"]),
-        some(&[
-            "runs/lr=1e-4-step=9.ckpt",
-            "runs/lr=3e-4-step=5.ckpt",
-            "runs/a-1-step-7.ckpt",
-            "runs/a-2-step-7.ckpt",
-        ]),
-        (1..=4).map(|shard| format!("shards/flax_model-0000{shard}-of-00004.msgpack")).collect(),
-        [dcp("torn/t/step-1", 2), dcp("torn/t/step-2", 1)].concat(),
-        [dcp("pinned/p/step-1", 1), dcp("pinned/p/step-2", 1)].concat(),
-        [dcp("back/b/step-1", 1), dcp("back/b/step-2", 1)].concat(),
-        ["1/ck/100", "1/ck/200", "2/ck/100"]
-            .map(|folder| shards(&format!("numbered/iter-{folder}")))
-            .concat(),
-    ]
-    .concat();
-    let goes = [
-        dcp("whole/w/step-1", 2),
-        [rank(0, 1), rank(1, 1)].to_vec(),
-        some(&["ranks/step=1-rank=0.ckpt", "ranks/step=1-rank=1.ckpt"]),
-    ]
-    .concat();
-    write(&goes);
-    // Somebody went back to the first one.
-    runtime().block_on(client.put(BUCKET, "back/b/latest", whole("step-1\n"))).expect("stored");
-    write(&stays);
-    let pin = rule("pinned", "pinned/p/step-1/*", "{type: pin}")
-        .replace("  conditions", "  priority: 50\n  conditions");
-    let rules = retain("keep_last: 1, delete: true, grace: 0s") + &pin;
-    let path = bench.room.path().join("q.yaml");
-    std::fs::write(&path, format!("version: 1\nrules:\n{rules}")).expect("written");
-    let why = "s3://lake/numbered/iter-1/ (6 objects, 5.9 KiB) would go down, because rule few keeps others, \
-               and not be deleted: it holds steps of its own, as the folder of a run does.\n";
-    let named = "s3://lake/back/b/step-1/ (2 objects, 2.0 KiB) would go down, because rule few keeps others, \
-                 and not be deleted: back/b/latest names it.\n";
-    until("plan says what is not deleted all the same", || {
-        let said = bench.say(&["policy", "plan", &path.display().to_string()]);
-        said.contains(why) && said.contains(named)
-    });
-    bench.apply(&rules);
-    let listed = || {
-        let rows = runtime().block_on(client.list(BUCKET, 1000)).expect("listed");
-        rows.into_iter().map(|row| row.key).collect::<Vec<_>>()
-    };
-    until("what is superfluous for certain is gone", || goes.iter().all(|key| !listed().contains(key)));
-    // Two more looks at all objects.
-    for step in [1, 2, 3] {
-        write(&dcp(&format!("later/l/step-{step}"), 1));
-        let before = format!("later/l/step-{}/.metadata", step - 1);
-        until("the one before is gone", || !listed().contains(&before));
-    }
-    let mut expected = [stays, dcp("later/l/step-3", 1), some(&["back/b/latest"])].concat();
-    expected.sort();
-    assert_eq!(listed(), expected);
     server.stop();
 }
