@@ -378,7 +378,7 @@ impl Admin {
             (checkpoints.must_stay(id), checkpoints.group(id).as_ref().map(Pointee::from))
         });
         match why {
-            Some(why) => Some(why.why().to_owned()),
+            Some(why) => Some(why.why()),
             // No thread that others wait for comes here.
             None => Handle::current().block_on(pointed_at(self, &pointee?)),
         }

@@ -241,30 +241,31 @@ impl Group {
     fn count(&mut self, place: &Place<'_>) {
         self.named.came(place);
         self.has_trainer_state |= place.is_trainer_state();
-        if place.role == Role::Last {
-            self.last_files += 1;
-            return;
-        }
-        self.parts += 1;
-        self.wholes += u32::from(place.role == Role::Whole);
-        self.loose += u32::from(is_loose(place));
-        self.tensors += u32::from(is_tensor(place));
-        self.weights += u32::from(is_weights(place));
+        self.tally(place, 1);
     }
 
     /// One has gone.
     fn discount(&mut self, place: &Place<'_>) {
         self.named.went(place);
         self.has_trainer_state &= !place.is_trainer_state();
-        if place.role == Role::Last {
-            self.last_files -= 1;
-            return;
+        self.tally(place, -1);
+    }
+
+    /// There are so many more of such files, or fewer.
+    fn tally(&mut self, place: &Place<'_>, by: i32) {
+        let is_part = place.role != Role::Last;
+        for (count, is_such) in [
+            (&mut self.last_files, !is_part),
+            (&mut self.parts, is_part),
+            (&mut self.wholes, place.role == Role::Whole),
+            (&mut self.loose, is_loose(place)),
+            (&mut self.tensors, is_tensor(place)),
+            (&mut self.weights, is_weights(place)),
+        ] {
+            if is_such {
+                *count = count.saturating_add_signed(by);
+            }
         }
-        self.parts -= 1;
-        self.wholes -= u32::from(place.role == Role::Whole);
-        self.loose -= u32::from(is_loose(place));
-        self.tensors -= u32::from(is_tensor(place));
-        self.weights -= u32::from(is_weights(place));
     }
 
     /// A file of it was deleted. Says whether it had it.
@@ -307,7 +308,7 @@ impl Group {
 
     /// Why it is not complete.
     pub(super) fn lack(&self, habits: &Habits) -> Option<Lack> {
-        if self.parts == 0 || self.tensors == 0 {
+        if self.tensors == 0 {
             return Some(Lack::Weights);
         }
         if self.is_torn {
@@ -362,8 +363,9 @@ impl Group {
         if let Some(lack) = self.lack(habits) {
             return Some(lack);
         }
-        let has_weights = !matches!(self.layout, Layout::Transformers | Layout::DeepSpeed | Layout::Megatron);
-        if !has_weights && self.weights == 0 {
+        let wants_weights =
+            matches!(self.layout, Layout::Transformers | Layout::DeepSpeed | Layout::Megatron);
+        if wants_weights && self.weights == 0 {
             return Some(Lack::Weights);
         }
         if self.is_marked(habits) {

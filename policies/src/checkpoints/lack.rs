@@ -22,27 +22,17 @@ pub enum Lack {
 }
 
 impl Lack {
-    /// Why no newer one makes a checkpoint superfluous, in a sentence's half, if that is what the newest of them lacks.
+    /// In a sentence's half, of the newest checkpoint of a run.
     pub(super) const fn of_newest(self) -> &'static str {
         match self {
-            Self::Weights => {
-                "no newer one of its run is certainly whole: the newest has no file with weights"
-            }
-            Self::Shards => {
-                "no newer one of its run is certainly whole: a file of the newest is missing, by the names of the others"
-            }
-            Self::Last => {
-                "no newer one of its run is certainly whole: of the newest the file that is written last has not come"
-            }
-            Self::Late => {
-                "no newer one of its run is certainly whole: of the newest a file came after the one that is written last"
-            }
-            Self::Fewer => {
-                "no newer one of its run is certainly whole: the newest has fewer files with tensors than one before it"
-            }
-            Self::Again => "no newer one of its run is certainly whole: the newest is written again",
-            Self::Deleted => "no newer one of its run is certainly whole: a file of the newest was deleted",
-            Self::Open => "no newer one of its run is certainly whole: the newest may be written still",
+            Self::Weights => "the newest has no file with weights",
+            Self::Shards => "a file of the newest is missing, by the names of the others",
+            Self::Last => "of the newest the file that is written last has not come",
+            Self::Late => "of the newest a file came after the one that is written last",
+            Self::Fewer => "the newest has fewer files with tensors than one before it",
+            Self::Again => "the newest is written again",
+            Self::Deleted => "a file of the newest was deleted",
+            Self::Open => "the newest may be written still",
         }
     }
 }

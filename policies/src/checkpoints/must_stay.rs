@@ -39,8 +39,8 @@ pub enum MustStay {
 impl MustStay {
     /// In a sentence's half.
     #[must_use]
-    pub const fn why(self) -> &'static str {
-        match self {
+    pub fn why(self) -> String {
+        let why = match self {
             Self::Unknown => "it is not known any more",
             Self::SameStep => "another of its run has the same step, as files of ranks or of two runs have",
             Self::InDoubt => {
@@ -51,9 +51,12 @@ impl MustStay {
             Self::NotBeside => {
                 "runs that are called alike, and may be parts of one, have this step and no newer one in common with it"
             }
-            Self::NewestLacks(lack) => lack.of_newest(),
+            Self::NewestLacks(lack) => {
+                return format!("no newer one of its run is certainly whole: {}", lack.of_newest());
+            }
             Self::NoneBetter => "no newer one of its run is certainly whole and has as many files and bytes",
-        }
+        };
+        why.to_owned()
     }
 }
 

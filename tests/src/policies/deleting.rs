@@ -112,3 +112,22 @@ fn what_may_be_the_last_whole_checkpoint_is_not_deleted() {
     assert_eq!(listed(), expected);
     server.stop();
 }
+
+#[test]
+fn who_asks_is_told_of_what_a_pointer_keeps_before_it_is_due() {
+    let bench = Bench::new();
+    let server = begun(&bench);
+    let client = server.client();
+    write(&client, &[dcp("run/step-1", 1), dcp("run/step-2", 1)].concat());
+    bench.apply(&retain("keep_last: 1, delete: true, grace: 1h"));
+    let planned = || bench.say(&["policy", "plan", &bench.room.path().join("p.yaml").display().to_string()]);
+    let is_deleted = "s3://lake/run/step-1/ (2 objects, 2.0 KiB) is deleted at ";
+    until("the older one waits", || planned().contains(is_deleted));
+    runtime().block_on(client.put(BUCKET, "run/latest", whole("step-1\n"))).expect("stored");
+    let said = planned();
+    assert!(said.contains("(2 objects, 2.0 KiB) is due to be deleted at "), "{said}");
+    assert!(said.contains(" and stays: run/latest names it.\n"), "{said}");
+    let said = bench.say(&["policy", "explain", "s3://lake/run/step-1/__0_0.distcp"]);
+    assert!(said.contains("not, though rule few has it: run/latest names it"), "{said}");
+    server.stop();
+}

@@ -32,6 +32,17 @@ pub(super) struct Api {
     dir: tempfile::TempDir,
 }
 
+/// Nothing is scrubbed by itself.
+fn scrub_options(dir: &std::path::Path, clock: Arc<dyn Clock>) -> ScrubOptions {
+    ScrubOptions {
+        segments: SegmentDirs::new(dir.join("segments"), vec![]),
+        state: dir.join("scrub.json"),
+        bytes_per_second: 0,
+        walk_every: std::time::Duration::from_secs(60),
+        clock,
+    }
+}
+
 impl Api {
     pub(super) async fn open() -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -40,13 +51,7 @@ impl Api {
         let catalogue = Catalogue::open(options).await.unwrap();
         let options = HotOptions::new(dir.path().join("segments"), 1 << 30, clock.clone());
         let hot = HotTier::open(options, catalogue.clone()).await.unwrap();
-        let scrub = ScrubOptions {
-            segments: SegmentDirs::new(dir.path().join("segments"), vec![]),
-            state: dir.path().join("scrub.json"),
-            bytes_per_second: 0,
-            walk_every: std::time::Duration::from_secs(60),
-            clock: clock.clone(),
-        };
+        let scrub = scrub_options(dir.path(), clock.clone());
         let scrub = Arc::new(Scrub::start(scrub, catalogue.clone(), hot.clone()).unwrap());
         let sealer = Sealer::open(dir.path(), true).unwrap();
         let keyring = Keyring::open(catalogue.clone(), sealer, clock.clone(), None).await.unwrap();

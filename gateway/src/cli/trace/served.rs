@@ -64,9 +64,9 @@ pub(super) async fn stop(global: &Global, out: Out) -> Result<(), CliError> {
     let accesses = trace.accesses.unwrap_or(0);
     let size = ByteSize(trace.bytes).human();
     // What a rehearsal is held against is told now or never.
-    let decided = trace.decisions_hash.as_ref().map_or_else(String::new, |hash| {
+    let decided = trace.decisions_hash.as_ref().zip(trace.capacity_bytes);
+    let decided = decided.map_or_else(String::new, |(hash, room)| {
         // As `--cache` takes it: to the byte, and with a unit.
-        let room = trace.capacity_bytes.unwrap_or(0);
         format!(
             " What was decided on them has the hash {hash}, as a rehearsal of it has with `--cache {room}B`."
         )

@@ -137,12 +137,12 @@ impl Acting {
     ) -> Option<String> {
         let (first, _) = objects.first()?;
         let Some(group) = walk.own.group_of(bucket.id, first.as_str()) else {
-            return Some(MustStay::Unknown.why().to_owned());
+            return Some(MustStay::Unknown.why());
         };
         match walk.own.better(group.id) {
-            Err(why) => Some(why.why().to_owned()),
+            Err(why) => Some(why.why()),
             // It may have gone since the walk saw it.
-            Ok(better) if !self.is_there(walk, bucket, better) => Some(MustStay::NoneBetter.why().to_owned()),
+            Ok(better) if !self.is_there(walk, bucket, better) => Some(MustStay::NoneBetter.why()),
             Ok(_) => pointed_at(&self.admin, &Pointee::from(&group)).await,
         }
     }

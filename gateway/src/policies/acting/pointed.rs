@@ -2,8 +2,7 @@
 
 use crate::admin::Admin;
 use crate::s3::reader::BodyReader;
-use mlgw_common::ObjectKey;
-use mlgw_metadata::schema::Bucket;
+use mlgw_common::{BucketId, ObjectKey};
 use mlgw_policies::checkpoints::{Generation, names, pointers_to};
 
 /// Such a file names it in its first line or two; what follows of a longer one, as a list of all that there are, is not read.
@@ -11,7 +10,7 @@ const BYTES_MAX: u64 = 16 << 10;
 
 /// What such a file may name: a checkpoint by its prefix, the folder of its run, and its step.
 pub(crate) struct Pointee {
-    bucket: u64,
+    bucket: BucketId,
     prefix: String,
     parent: String,
     step: Option<u64>,
@@ -20,16 +19,14 @@ pub(crate) struct Pointee {
 impl From<&Generation<'_>> for Pointee {
     fn from(one: &Generation<'_>) -> Self {
         let (prefix, parent) = (one.prefix.to_owned(), one.parent.to_owned());
-        Self { bucket: one.bucket, prefix, parent, step: one.step }
+        Self { bucket: BucketId(one.bucket), prefix, parent, step: one.step }
     }
 }
 
 /// Why a checkpoint is still needed: a file names it, or cannot be read.
 pub(crate) async fn pointed_at(admin: &Admin, one: &Pointee) -> Option<String> {
-    let buckets = admin.catalogue.buckets(None, None, usize::MAX);
-    let bucket = &buckets.into_iter().find(|bucket| bucket.id == one.bucket)?;
     for pointer in pointers_to(&one.parent).filter_map(|name| ObjectKey::new(&name).ok()) {
-        match content(admin, bucket, &pointer).await {
+        match content(admin, one.bucket, &pointer).await {
             Ok(Some(text)) if names(&text, &one.prefix, one.step) => {
                 return Some(format!("{pointer} names it"));
             }
@@ -41,13 +38,13 @@ pub(crate) async fn pointed_at(admin: &Admin, one: &Pointee) -> Option<String> {
 }
 
 /// What an object begins with; nothing if there is none.
-async fn content(admin: &Admin, bucket: &Bucket, key: &ObjectKey) -> Result<Option<String>, String> {
-    let found = admin.catalogue.object(bucket.bucket_id(), key).map_err(|error| error.to_string())?;
+async fn content(admin: &Admin, bucket: BucketId, key: &ObjectKey) -> Result<Option<String>, String> {
+    let found = admin.catalogue.object(bucket, key).map_err(|error| error.to_string())?;
     let Some(object) = found.filter(|object| !object.delete_marker && object.size > 0) else {
         return Ok(None);
     };
-    let (id, range) = (bucket.bucket_id(), 0..object.size.min(BYTES_MAX));
-    let mut reader = BodyReader::new(&admin.catalogue, &admin.tiers, id, key, &object, range);
+    let range = 0..object.size.min(BYTES_MAX);
+    let mut reader = BodyReader::new(&admin.catalogue, &admin.tiers, bucket, key, &object, range);
     let mut bytes = Vec::new();
     while let Some(piece) = reader.next().await.map_err(|error| error.to_string())? {
         bytes.extend_from_slice(&piece);
