@@ -24,7 +24,7 @@ use crate::checkpoints::{self, Checkpoints};
 use crate::engine::{Advice, Engine, Keeping, Options, Seen};
 use crate::facts::{AccessFacts, OfKey};
 use crate::language::{
-    Aspect, CachePolicy, Due, EffectiveRule, Fact, Facts, Phase, Priority, Program, Property, Stance, Wish,
+    Aspect, Aspects, CachePolicy, Due, EffectiveRule, Fact, Facts, Phase, Priority, Program, Property, Wish,
     Word,
 };
 use crate::outcomes::{Cause, Outcomes};
@@ -62,6 +62,12 @@ const BLOCKS_PER_COUNT: usize = 4;
 const COUNTED_MAX: usize = 1 << 20;
 /// Of one access of before so many blocks are followed.
 const RECALLED_MAX: usize = 1024;
+
+/// What rules are asked for a request: what becomes of its bytes, and how they come.
+const OF_REQUESTS: Aspects =
+    Aspects::of(&[Aspect::Copy, Aspect::Stream, Aspect::Coordination, Aspect::Prefetch]);
+/// What says if copies are kept.
+const OF_COPIES: Aspects = Aspects::of(&[Aspect::Copy, Aspect::Stream]);
 
 /// How bytes that are not kept wait for others who read them too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -138,7 +144,7 @@ impl Decider {
     pub fn bring_near(&self, access: &Access<'_>) {
         let [first, object] = [touched(&access.range, self.engine.block_bytes()).start as u32, 0]
             .map(|block| self.engine.block_id(access.bucket, access.key, block));
-        black_box((self.engine.is_kept(first), self.reads.of(object)));
+        black_box((self.engine.is_kept(first), self.reads.of(object), self.outcomes.knows(first)));
     }
 
     /// An access of before a restart, as it was written down then: all is learnt from it, nothing is decided, and who asked says who it is when it
@@ -189,8 +195,8 @@ impl Decider {
     }
 
     /// What is known of an object by its key.
-    fn of_key(&self, bucket: u64, key: &str) -> OfKey<'_> {
-        OfKey { standing: self.checkpoints.standing(bucket, key), reads: Some(&self.reads) }
+    fn of_key<'a>(&'a self, bucket: u64, key: &'a str) -> OfKey<'a> {
+        OfKey { bucket, key, checkpoints: Some(&self.checkpoints), reads: Some(&self.reads) }
     }
 
     /// Has `ask` with all that is known of an access.
@@ -209,21 +215,31 @@ impl Decider {
     /// are kept by how recently they were read, they say of that one, too, whether it is, and nothing else: it stays as dear as it is.
     #[must_use]
     pub fn rule(&self, seen: Seen, access: &Access<'_>, rest: &dyn Facts) -> Ruling {
+        self.rule_on(OF_REQUESTS, seen, access, rest)
+    }
+
+    /// The same where only copies are of interest, as in a rehearsal, which reads nothing: of the rest it says nothing.
+    #[must_use]
+    pub fn rule_on_copies(&self, seen: Seen, access: &Access<'_>, rest: &dyn Facts) -> Ruling {
+        self.rule_on(OF_COPIES, seen, access, rest)
+    }
+
+    fn rule_on(&self, asked: Aspects, seen: Seen, access: &Access<'_>, rest: &dyn Facts) -> Ruling {
         let blocks = touched(&access.range, self.engine.block_bytes());
         let is_kept = |block: u64| {
             let id = self.engine.block_id(access.bucket, access.key, block as u32);
             self.engine.is_kept(id)
         };
         if blocks.end - blocks.start <= 1 && blocks.clone().all(is_kept) {
-            let is_recent =
-                self.program.keeps_recent() && self.ask_rules(seen, access, rest).keeping == Keeping::Recent;
+            let is_recent = self.program.keeps_recent()
+                && self.ask_rules(OF_COPIES, seen, access, rest).keeping == Keeping::Recent;
             let keeping = if is_recent { Keeping::Recent } else { Keeping::AsBefore };
             return Ruling { keeping, ..Ruling::default() };
         }
-        self.ask_rules(seen, access, rest)
+        self.ask_rules(asked, seen, access, rest)
     }
 
-    fn ask_rules(&self, seen: Seen, access: &Access<'_>, rest: &dyn Facts) -> Ruling {
+    fn ask_rules(&self, asked: Aspects, seen: Seen, access: &Access<'_>, rest: &dyn Facts) -> Ruling {
         self.with_facts(seen, access, rest, |facts| {
             let phase = match facts.fact(Property::Phase, "") {
                 Some(Fact::Text(word)) => Phase::of(word),
@@ -236,7 +252,7 @@ impl Decider {
             };
             let mut ruling = Ruling { keeping, ..Ruling::default() };
             let mut heard = Heard { block_bytes: self.engine.block_bytes(), ..Heard::default() };
-            for due in self.program.due(facts).filter(|due| due.stance == Stance::Act) {
+            for due in self.program.acting(asked, facts) {
                 if heard.hear(&due, &mut ruling, &self.program) {
                     let mut rules = self.program.rules().iter().zip(&self.causes);
                     let cause = rules.find(|(rule, _)| std::ptr::eq(*rule, due.rule));

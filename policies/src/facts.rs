@@ -1,15 +1,17 @@
 //! What rules are told of an access: facts from the engine, the workloads and the checkpoints, in one place.
 //!
 //! What only the server knows (tags, metadata, tiers, the machine, when an object was written and read) it gives as facts of its own. Nothing is
-//! made up: what is not known is no fact, but for what a dataset shows of its objects where nothing is known of one.
+//! made up: what is not known is no fact, but for what a dataset shows of its objects where nothing is known of one. What takes long to find out is found
+//! out when a rule asks for it, once: most accesses are of samples, of which few rules ask more than their name.
 
 use crate::access::Access;
-use crate::checkpoints::{Standing, model_file_kind};
+use crate::checkpoints::{Checkpoints, Standing, model_file_kind};
 use crate::decider::Reads;
 use crate::engine::{Engine, Order, Pattern, Seen};
 use crate::file_types::file_type;
 use crate::language::{AccessPattern, Fact, Facts, FileType, Program, Property, Word, fact_of_key};
 use crate::workloads::{Role, Set, Workload, Workloads, framework_names, frameworks};
+use std::cell::OnceCell;
 use std::time::Duration;
 
 /// What only a server knows of an object, and gives as facts of its own. Of itself it tells all that is of `system_context`.
@@ -26,10 +28,22 @@ pub const OF_SERVER: [Property; 7] = [
 /// What is known of an object by its key, whoever asks for it.
 #[derive(Clone, Copy, Default)]
 pub struct OfKey<'a> {
-    /// What checkpoints tell of it.
-    pub standing: Standing,
+    /// The bucket's id.
+    pub bucket: u64,
+    /// The key.
+    pub key: &'a str,
+    /// Which checkpoints there are, if that is known.
+    pub checkpoints: Option<&'a Checkpoints>,
     /// How often objects were read, if that is counted.
     pub(crate) reads: Option<&'a Reads>,
+}
+
+impl OfKey<'_> {
+    /// What checkpoints tell of it.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.checkpoints.map(|known| known.standing(self.bucket, self.key)).unwrap_or_default()
+    }
 }
 
 /// What is known of an access, to be asked by rules.
@@ -41,9 +55,11 @@ pub struct AccessFacts<'a> {
     workload: Option<&'a Workload>,
     set: Option<&'a Set>,
     of_key: OfKey<'a>,
-    file_type: FileType,
-    frameworks: Vec<&'a str>,
+    program: &'a Program,
     rest: &'a dyn Facts,
+    standing: OnceCell<Standing>,
+    file_type: OnceCell<FileType>,
+    frameworks: OnceCell<Vec<&'a str>>,
 }
 
 impl<'a> AccessFacts<'a> {
@@ -61,23 +77,52 @@ impl<'a> AccessFacts<'a> {
         let workload = workloads.get(access.caller.family);
         let dataset = engine.dataset_id(seen);
         let set = workload.and_then(|workload| workload.sets.iter().find(|set| set.dataset == dataset));
-        let of_agent = workload.filter(|_| set.is_some()).map_or(0, Workload::agent_frameworks);
-        let of_names = set.and_then(Set::described).unwrap_or_else(|| frameworks(program, access.key, None));
-        let frameworks = framework_names(program, of_agent | of_names).collect();
-        // The names of a dataset differ in numbers only, unless it is all that is below a folder.
-        let described = set.filter(|set| set.described().is_some() && !set.is_of_folder());
-        let hinted = described.map_or_else(|| program.file_type(access.key), |set| set.file_type);
-        let file_type = file_type(of_key.standing.file_type, hinted, access.key);
-        Self { access, engine, seen, workloads, workload, set, of_key, file_type, frameworks, rest }
+        Self {
+            access,
+            engine,
+            seen,
+            workloads,
+            workload,
+            set,
+            of_key,
+            program,
+            rest,
+            standing: OnceCell::new(),
+            file_type: OnceCell::new(),
+            frameworks: OnceCell::new(),
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        *self.standing.get_or_init(|| self.of_key.standing())
+    }
+
+    fn file_type(&self) -> FileType {
+        *self.file_type.get_or_init(|| {
+            let key = self.access.key;
+            // The names of a dataset differ in numbers only, unless it is all that is below a folder.
+            let described = self.set.filter(|set| set.described().is_some() && !set.is_of_folder());
+            let hinted = described.map_or_else(|| self.program.file_type(key), |set| set.file_type);
+            file_type(self.standing().file_type, hinted, key)
+        })
+    }
+
+    fn frameworks(&self) -> &[&'a str] {
+        self.frameworks.get_or_init(|| {
+            let of_agent = self.workload.filter(|_| self.set.is_some()).map_or(0, Workload::agent_frameworks);
+            let of_key = || frameworks(self.program, self.access.key, None);
+            let of_names = self.set.and_then(Set::described).unwrap_or_else(of_key);
+            framework_names(self.program, of_agent | of_names).collect()
+        })
     }
 
     fn of_file(&self, property: Property) -> Option<Fact<'_>> {
         match property {
             Property::Size => Some(Fact::Bytes(self.access.size)),
-            Property::Type => Some(Fact::Text(self.file_type.name())),
+            Property::Type => Some(Fact::Text(self.file_type().name())),
             Property::ModelFileKind => model_file_kind(self.access.key).map(|kind| Fact::Text(kind.name())),
             Property::CheckpointGeneration => {
-                self.of_key.standing.generation.map(|number| Fact::Number(number.into()))
+                self.standing().generation.map(|number| Fact::Number(number.into()))
             }
             _ => fact_of_key(self.access.key, property),
         }
@@ -118,7 +163,7 @@ impl<'a> AccessFacts<'a> {
         match pattern {
             Some(Pattern::Epochs(Order::Sequential)) => AccessPattern::Sequential,
             // A shard that is read with one request is in order within it, too.
-            Some(Pattern::Epochs(Order::Shuffled)) if self.file_type != FileType::Shard => {
+            Some(Pattern::Epochs(Order::Shuffled)) if self.file_type() != FileType::Shard => {
                 AccessPattern::Shuffled
             }
             Some(Pattern::Epochs(Order::Shuffled | Order::ShardShuffled)) => AccessPattern::ShardShuffled,
@@ -145,12 +190,12 @@ impl<'a> AccessFacts<'a> {
 
     /// Whether its name says that it is no part of a model.
     fn is_of_else(&self) -> bool {
-        matches!(self.file_type, FileType::Shard | FileType::Sample | FileType::Index)
+        matches!(self.file_type(), FileType::Shard | FileType::Sample | FileType::Index)
     }
 
     fn of_workload(&self, property: Property) -> Option<Fact<'_>> {
         if property == Property::Framework {
-            return Some(Fact::List(&self.frameworks));
+            return Some(Fact::List(self.frameworks()));
         }
         let workload = self.workload?;
         match property {

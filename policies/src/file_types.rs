@@ -4,6 +4,7 @@
 //! everybody uses. Always: it is one of the words of the language; what nobody knows is `other`.
 
 use crate::checkpoints::{file_type_of, has_step, model_file_kind};
+use crate::key::{at_dot, name_of};
 use crate::language::{FileType, ModelFileKind, Program};
 
 /// How files end that are a sample each.
@@ -56,8 +57,7 @@ pub fn file_type_by_key(program: &Program, key: &str) -> FileType {
 }
 
 fn by_name(key: &str) -> FileType {
-    let name = &key[key.rfind('/').map_or(0, |slash| slash + 1)..];
-    let (name, ending) = cut(name);
+    let (name, ending) = cut(name_of(key));
     let is_one = |words: &[&str], word: &str| words.iter().any(|one| word.eq_ignore_ascii_case(one));
     let stem = name.split('.').next().unwrap_or_default();
     let is_numbered = name.as_bytes().last().is_some_and(u8::is_ascii_digit);
@@ -85,7 +85,7 @@ fn by_name(key: &str) -> FileType {
 
 /// A name and its ending, without what says how it is packed.
 fn cut(name: &str) -> (&str, &str) {
-    match name.rsplit_once('.') {
+    match at_dot(name) {
         Some((stem, ending)) if PACKED.contains(&ending) && stem.contains('.') => cut(stem),
         Some((stem, ending)) if !stem.is_empty() => (stem, ending),
         _ => (name, ""),

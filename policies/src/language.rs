@@ -37,7 +37,7 @@ mod wish;
 mod words;
 
 pub use access_plan::{PlanDocument, PlannedKeys};
-pub use actions::{ActionKind, Aspect, Parameter, ParameterRow};
+pub use actions::{ActionKind, Aspect, Aspects, Parameter, ParameterRow};
 pub use built_in::{BuiltIn, DEFAULTS, FRAMEWORKS, recipes};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use facts::{Fact, FactList, Facts, NoFacts, TakenFacts, ToldFacts, fact_of_key};

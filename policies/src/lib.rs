@@ -13,6 +13,7 @@ pub mod engine;
 pub mod facts;
 mod file_types;
 mod fingerprint;
+mod key;
 pub mod language;
 pub mod learning;
 pub mod outcomes;

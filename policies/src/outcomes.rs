@@ -139,6 +139,12 @@ impl Outcomes {
         }
     }
 
+    /// Whether something of a block is remembered.
+    #[must_use]
+    pub fn knows(&self, id: u64) -> bool {
+        self.samples(id) && self.blocks.contains_key(&id)
+    }
+
     /// A block went for want of room.
     pub fn evicted(&mut self, id: u64) {
         let Some(fate) = self.blocks.get_mut(&id) else { return };

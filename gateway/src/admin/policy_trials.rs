@@ -9,7 +9,7 @@ use crate::rehearsal::RehearsalError;
 use crate::rehearsal::examine::{Examined, key_of_line};
 use crate::rehearsal::scenario::Scenario;
 use crate::rehearsal::simulate::{OrderWord, Simulated, Simulation, racer, racers};
-use crate::rehearsal::sizes::block_bytes;
+use crate::rehearsal::sizes::{DEFAULT_CACHES, block_bytes};
 use crate::rehearsal::validate::{Validated, validate as validated};
 use crate::s3::error::S3Error;
 use axum::Json;
@@ -31,7 +31,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// Keys of which a trial tells when nobody says how many.
 const KEYS_SHOWN: usize = 100;
 /// What is simulated when nobody says so.
-const CACHES: [&str; 6] = [".1", ".2", ".35", ".5", ".65", ".8"];
 const BLOCK: &str = "8MiB";
 
 /// Which schema.
@@ -235,7 +234,8 @@ impl Admin {
     }
 
     fn simulation(&self, request: SimulateRequest) -> Result<Simulation, ApiError> {
-        let caches = request.cache.clone().unwrap_or_else(|| CACHES.map(str::to_owned).to_vec());
+        let caches =
+            request.cache.clone().unwrap_or_else(|| DEFAULT_CACHES.split(',').map(str::to_owned).collect());
         if !(1..=SIMULATED_CACHES_MAX).contains(&caches.len()) {
             let count = caches.len();
             return Err(ApiError::invalid(format!(

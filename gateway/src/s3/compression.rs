@@ -14,7 +14,7 @@ use http::HeaderMap;
 use http::header::USER_AGENT;
 use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_metadata::schema::{Bucket, Pair, Upload};
-use mlgw_policies::language::{ActionKind, Fact, Facts, Program, Property, Stance, Wish};
+use mlgw_policies::language::{ActionKind, Aspect, Aspects, Fact, Facts, Program, Property, Wish};
 
 /// How a body is compressed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -98,7 +98,7 @@ fn of(program: &Program, new: &Coming<'_>, system: &SystemFacts, now: Timestamp)
         workload: new.headers.and_then(workload),
         frameworks: program.detect(new.key.as_str(), None, agent).map(|(name, _)| name).collect(),
     };
-    let mut acting = program.due(&facts).filter(|due| due.stance == Stance::Act);
+    let mut acting = program.acting(Aspects::of(&[Aspect::Compression]), &facts);
     acting.find_map(|due| match *due.wish {
         Wish::Compress { level, min_ratio } => Some(Compression { level, min_ratio }),
         _ => None,

@@ -5,9 +5,12 @@
 
 use super::layout::{TENSOR_ENDINGS, is_of_checkpoint, is_of_dcp};
 use super::step::{NOT_OF_FOLDERS, STEP_DIGITS_MAX, step_of};
+use crate::key::ending;
 
 /// Folders in which things are that are not there yet.
 const UNFINISHED: [&str; 3] = ["orbax-checkpoint-tmp", "tmp-checkpoint-", "tmp_checkpoint"];
+/// None of these is shorter.
+const UNFINISHED_BYTES_MIN: usize = "tmp_checkpoint".len();
 /// What Orbax calls what is in a step's folder, whose name is a number only.
 const ORBAX_ITEMS: [&str; 9] =
     ["default", "state", "params", "train_state", "opt_state", "metrics", "items", "model", "d"];
@@ -75,7 +78,7 @@ pub(super) fn of(key: &str, name_at: usize) -> Folders {
     let (mut at, mut above) = (0, "");
     for component in key[..name_at].split_terminator('/') {
         let end = at + component.len() + 1;
-        if UNFINISHED.iter().any(|part| component.contains(part)) {
+        if component.len() >= UNFINISHED_BYTES_MIN && UNFINISHED.iter().any(|part| component.contains(part)) {
             return Folders::Unfinished;
         }
         if let Some(folder) = called_like_a_step(key, name_at, (at, end), above) {
@@ -192,7 +195,7 @@ fn is_number(folder: &str) -> bool {
 /// Whether a file in a folder that is called by a number is one of Orbax.
 fn is_of_orbax(rest: &str) -> bool {
     let first = rest.split('/').next().unwrap_or_default();
-    let is_tensors = rest.rsplit_once('.').is_some_and(|(_, ending)| TENSOR_ENDINGS.contains(&ending));
+    let is_tensors = TENSOR_ENDINGS.contains(&ending(rest));
     is_only_of_orbax(rest)
         || rest.starts_with('_')
         || rest == "checkpoint"

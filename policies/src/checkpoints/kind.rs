@@ -2,6 +2,7 @@
 //!
 //! Plugins of frameworks say which keys are of checkpoints and of models; which part of a model a file is, is called alike by all of them.
 
+use crate::key::{at_dot, name_of};
 use crate::language::ModelFileKind;
 
 /// Beginnings and ends of names, and what such a file holds; the first that fits counts.
@@ -76,15 +77,23 @@ const KINDS: &[(&str, &str, ModelFileKind)] = &[
 /// What a file of a model holds, by its key; nothing for what is no file of a model by its name.
 #[must_use]
 pub fn model_file_kind(key: &str) -> Option<ModelFileKind> {
-    let name = &key[key.rfind('/').map_or(0, |slash| slash + 1)..];
+    let name = name_of(key);
     if is_of_tensorflow(name) {
         return Some(ModelFileKind::Checkpoint);
     }
+    let (first, last) = (name.as_bytes().first(), name.as_bytes().last());
+    // One letter is compared before all are: most names are of no model, and each access asks.
     let fits = |(begin, end, _): &&(&str, &str, ModelFileKind)| match (*begin, *end) {
         // A name alone is the whole name, unless it is a beginning as people use it.
-        (begin, "") => name == begin || (is_beginning(begin) && name.starts_with(begin)),
+        (begin, "") => {
+            first == begin.as_bytes().first()
+                && (name == begin || (is_beginning(begin) && name.starts_with(begin)))
+        }
         (begin, end) => {
-            name.len() >= begin.len() + end.len() && name.starts_with(begin) && name.ends_with(end)
+            last == end.as_bytes().last()
+                && name.len() >= begin.len() + end.len()
+                && name.starts_with(begin)
+                && name.ends_with(end)
         }
     };
     KINDS.iter().find(fits).map(|(_, _, kind)| *kind)
@@ -92,7 +101,8 @@ pub fn model_file_kind(key: &str) -> Option<ModelFileKind> {
 
 /// `ckpt-500.index` and `ckpt-500.data-00000-of-00002`.
 fn is_of_tensorflow(name: &str) -> bool {
-    let stem = name.strip_suffix(".index").or_else(|| name.split_once(".data-").map(|(stem, _)| stem));
+    let is_its = |ending: &str| ending == "index" || ending.starts_with("data-");
+    let stem = at_dot(name).filter(|(_, ending)| is_its(ending)).map(|(stem, _)| stem);
     stem.is_some_and(|stem| stem == "variables" || stem.contains("ckpt"))
 }
 

@@ -8,6 +8,7 @@ use super::folder::{self, Folder, Folders};
 use super::step::{
     NOT_OF_FOLDERS, Step, has_no_other_words, has_number, shape, step_of, tells_steps_only, without_version,
 };
+use crate::key::{at_dot, ending, name_at, name_of, split};
 use crate::language::ModelFileKind;
 
 /// Who writes such groups.
@@ -142,7 +143,7 @@ pub(super) const POINTERS: [(&str, bool); 8] = [
 
 /// Where a key belongs, if it is a part of a checkpoint.
 pub(super) fn place(key: &str) -> Option<Place<'_>> {
-    let name_at = key.rfind('/').map_or(0, |slash| slash + 1);
+    let name_at = name_at(key);
     match folder::of(key, name_at) {
         Folders::Unfinished => None,
         Folders::Step(folder) => Some(in_folder(key, name_at, &folder)),
@@ -152,8 +153,8 @@ pub(super) fn place(key: &str) -> Option<Place<'_>> {
 
 /// The folder whose groups a key says something of: when it is written, one of them is complete.
 pub(super) fn pointer(key: &str) -> Option<&str> {
-    let name_at = key.rfind('/').map_or(0, |slash| slash + 1);
-    POINTERS.contains(&(&key[name_at..], true)).then_some(&key[..name_at])
+    let (folder, name) = split(key);
+    POINTERS.contains(&(name, true)).then_some(folder)
 }
 
 /// A key within a folder that is called like a step.
@@ -210,9 +211,9 @@ fn holds_steps(rest: &str, name: &str, folder: &Folder, layout: Layout) -> bool 
     let not: &[&str] = if is_plain { &[] } else { &["model", "weights", "ep"] };
     let stem = shard(name).map_or(name.len(), |(stem, _)| stem);
     let step = step_of(&name[..stem], not).map(|step| step.value);
-    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
-    let is_numbered =
-        is_plain && TENSOR_ENDINGS.contains(&ending) && has_number(&name[..stem], folder.step.unwrap_or(0));
+    let is_numbered = is_plain
+        && TENSOR_ENDINGS.contains(&ending(name))
+        && has_number(&name[..stem], folder.step.unwrap_or(0));
     // Accelerate numbers what users add.
     (is_numbered || (step.is_some() && step != folder.step)) && !name.starts_with("custom_checkpoint_")
 }
@@ -272,15 +273,16 @@ fn of_name(key: &str, name_at: usize) -> Option<Place<'_>> {
         }
         return Some(place);
     }
-    let (_, ending) = name.rsplit_once('.')?;
+    let (_, ending) = at_dot(name)?;
     let is_index = name.ends_with(".safetensors.index.json") || name.ends_with(".bin.index.json");
-    if let Some((_, of)) = shard(name).filter(|_| TENSOR_ENDINGS.contains(&ending)) {
+    let is_tensors = TENSOR_ENDINGS.contains(&ending);
+    if is_tensors && let Some((_, of)) = shard(name) {
         return Some(whole(name_at, Layout::Safetensors, Role::Shard { of }, false));
     }
     if is_index {
         return Some(whole(name_at, Layout::Safetensors, Role::Last, false));
     }
-    if !TENSOR_ENDINGS.contains(&ending) {
+    if !is_tensors {
         return None;
     }
     if let Some(step) = step_of(name, &[]) {
@@ -321,25 +323,22 @@ pub(super) fn is_of_dcp(name: &str) -> bool {
 
 /// Whether a file would be one of a checkpoint in a folder that has a step in its name.
 pub(super) fn is_of_checkpoint(name: &str) -> bool {
-    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
-    TENSOR_ENDINGS.contains(&ending)
+    TENSOR_ENDINGS.contains(&ending(name))
         || role_in_folder(name) == Role::Last
         || super::model_file_kind(name).is_some()
 }
 
 /// Whether a file only describes those beside it: the index of shards, a configuration, a tokenizer.
 pub(super) fn is_aside(name: &str) -> bool {
-    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
-    !TENSOR_ENDINGS.contains(&ending)
+    !TENSOR_ENDINGS.contains(&ending(name))
         && matches!(super::model_file_kind(name), Some(ModelFileKind::Architecture | ModelFileKind::Metadata))
 }
 
 /// Whether a part is a text or a description, which tells nothing of how far its checkpoint has come.
 pub(super) fn is_small(place: &Place<'_>) -> bool {
-    let name = &place.rest[place.rest.rfind('/').map_or(0, |slash| slash + 1)..];
-    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
+    let name = name_of(place.rest);
     let is_text =
-        TEXT_ENDINGS.contains(&ending) || VOCABULARIES.contains(&name) || name.contains(".tfevents.");
+        TEXT_ENDINGS.contains(&ending(name)) || VOCABULARIES.contains(&name) || name.contains(".tfevents.");
     // Orbax calls nothing so that can be done without.
     place.role == Role::Part
         && place.layout != Layout::Orbax
@@ -357,7 +356,7 @@ pub(super) fn is_weights(place: &Place<'_>) -> bool {
 
 /// The stem's length and what a file is to it, if it is called as TensorFlow does.
 fn of_tensorflow(name: &str) -> Option<(usize, Role)> {
-    let (stem, ending) = name.rsplit_once('.')?;
+    let (stem, ending) = at_dot(name)?;
     let role = match ending {
         "index" => Role::Last,
         "meta" => Role::Extra,

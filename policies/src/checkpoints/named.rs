@@ -1,6 +1,7 @@
 //! What names of a group's files say of others that have to be there: how many shards there are, that there are shards, and that a folder is one of DCP.
 
 use super::layout::{Place, is_of_dcp, shard};
+use crate::key::split;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Different names of shards, and as many folders of DCP, that are counted in a group.
@@ -76,7 +77,7 @@ impl Named {
     }
 
     fn of_folder(&mut self, rest: &str, note: impl Fn(&mut Folder, bool)) {
-        let (folder, name) = rest.split_at(rest.rfind('/').map_or(0, |slash| slash + 1));
+        let (folder, name) = split(rest);
         if !is_of_dcp(name) {
             return;
         }

@@ -4,6 +4,7 @@
 //! its own name stands in it: it is asked only before something is deleted, and then better once too often.
 
 use super::layout;
+use crate::key::{name_of, split};
 
 /// TensorFlow tells in such lines what there is, and in another one what to go on from.
 const OF_ALL: &str = "all_model_checkpoint_paths";
@@ -11,7 +12,7 @@ const OF_ALL: &str = "all_model_checkpoint_paths";
 /// The keys of files that may name a checkpoint of a run, by the run's folder: in it, and in the one above.
 pub fn pointers_to(parent: &str) -> impl Iterator<Item = String> {
     let outer = parent.strip_suffix('/').unwrap_or("");
-    let above = &outer[..outer.rfind('/').map_or(0, |slash| slash + 1)];
+    let above = split(outer).0;
     let folders = std::iter::once(parent).chain((above != parent).then_some(above));
     folders.flat_map(|folder| layout::POINTERS.iter().map(move |(name, _)| format!("{folder}{name}")))
 }
@@ -20,8 +21,7 @@ pub fn pointers_to(parent: &str) -> impl Iterator<Item = String> {
 #[must_use]
 pub fn names(content: &str, prefix: &str, step: Option<u64>) -> bool {
     // A group of files is called as what comes before the last dot or slash that they share.
-    let own = prefix.trim_end_matches(['/', '.']);
-    let own = &own[own.rfind('/').map_or(0, |slash| slash + 1)..];
+    let own = name_of(prefix.trim_end_matches(['/', '.']));
     let has_name = |line: &str| {
         let mut found = line.match_indices(own).map(|(at, _)| &line[at + own.len()..]);
         !own.is_empty() && found.any(|rest| !rest.starts_with(|letter: char| letter.is_ascii_digit()))

@@ -7,6 +7,7 @@
 use super::layout::{self, Layout, Place, TRAINER_STATE};
 use super::model_file_kind;
 use super::step;
+use crate::key::{ending, name_of, split};
 use crate::language::{FileType, ModelFileKind};
 use std::collections::{BTreeMap, HashMap};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -72,9 +73,10 @@ impl Trained {
 
     /// What kind of file a key is, which has this place among checkpoints.
     pub(super) fn file_type(&self, bucket: u64, key: &str, place: Option<&Place<'_>>) -> Option<FileType> {
+        let is_beside = || self.is_beside(bucket, key);
         match by_place(key, place) {
-            Some(FileType::Model) if self.is_beside(bucket, key) => Some(FileType::Checkpoint),
-            None if model_file_kind(key) == Some(ModelFileKind::Weights) && self.is_beside(bucket, key) => {
+            Some(FileType::Model) if is_beside() => Some(FileType::Checkpoint),
+            None if is_beside() && model_file_kind(key) == Some(ModelFileKind::Weights) => {
                 Some(FileType::Checkpoint)
             }
             one => one,
@@ -123,16 +125,11 @@ pub(super) fn is_state(key: &str) -> bool {
 }
 
 fn is_optimizer(name: &str) -> bool {
-    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
-    STATE_ENDINGS.contains(&ending) && model_file_kind(name) == Some(ModelFileKind::OptimizerState)
-}
-
-fn name_of(key: &str) -> &str {
-    &key[key.rfind('/').map_or(0, |slash| slash + 1)..]
+    STATE_ENDINGS.contains(&ending(name)) && model_file_kind(name) == Some(ModelFileKind::OptimizerState)
 }
 
 fn folder_of(bucket: u64, key: &str) -> u64 {
-    xxh3_64_with_seed(&key.as_bytes()[..key.len() - name_of(key).len()], bucket)
+    xxh3_64_with_seed(split(key).0.as_bytes(), bucket)
 }
 
 #[cfg(test)]

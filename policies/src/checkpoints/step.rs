@@ -91,6 +91,10 @@ pub(super) const STEP_DIGITS_MAX: usize = 12;
 /// The step that a name carries; where it carries an epoch besides, that is not it.
 pub(super) fn step_of(name: &str, not: &[&str]) -> Option<Step> {
     let bytes = name.as_bytes();
+    // Most folders have no number, and each access asks.
+    if !bytes.iter().any(u8::is_ascii_digit) {
+        return None;
+    }
     let run = |at: usize, is: fn(&u8) -> bool| at + bytes[at..].iter().take_while(|byte| is(byte)).count();
     let (mut at, mut end, mut is_strong) = (0, 0, false);
     let mut best: Option<(bool, u64, &str)> = None;

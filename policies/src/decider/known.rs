@@ -79,10 +79,10 @@ impl Facts for OfKey<'_> {
     fn fact(&self, property: Property, _: &str) -> Option<Fact<'_>> {
         match property {
             Property::CheckpointGeneration => {
-                self.standing.generation.map(|number| Fact::Number(number.into()))
+                self.standing().generation.map(|number| Fact::Number(number.into()))
             }
             Property::Type => {
-                let known = self.standing.file_type.filter(|one| *one == FileType::Checkpoint);
+                let known = self.standing().file_type.filter(|one| *one == FileType::Checkpoint);
                 known.map(|one| Fact::Text(one.name()))
             }
             _ => None,

@@ -5,7 +5,7 @@
 use super::Decider;
 use crate::access::Access;
 use crate::engine::Seen;
-use crate::language::{ActionKind, Facts, Lane, Priority, Stance, Wish};
+use crate::language::{ActionKind, Aspect, Aspects, Facts, Lane, Priority, Wish};
 
 /// Where a rule has a request wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +24,8 @@ impl Decider {
             return None;
         }
         self.with_facts(seen, access, rest, |facts| {
-            let mut due = self.program.due(facts).filter(|due| due.stance == Stance::Act);
-            due.find_map(|due| match *due.wish {
+            let mut ranking = self.program.acting(Aspects::of(&[Aspect::Lane]), facts);
+            ranking.find_map(|due| match *due.wish {
                 Wish::Prioritize { lane, priority } => Some(Rank { lane, priority }),
                 _ => None,
             })

@@ -14,6 +14,7 @@ mod tests;
 
 use crate::block::block_id;
 pub(super) use crate::block::{Hashed, mixed};
+use crate::key::{name_at, split};
 pub use numbers::DatasetId;
 use std::collections::{HashMap, VecDeque};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -105,8 +106,7 @@ impl Names {
 
     /// The number of a key's dataset.
     pub(super) fn dataset(&mut self, bucket: u64, key: &str) -> u16 {
-        let cut = key.rfind('/').map_or(0, |slash| slash + 1);
-        let (folder, name) = key.split_at(cut);
+        let (folder, name) = split(key);
         let id = self.folder_id(bucket, folder);
         let found = self.folder(bucket, folder, id);
         match found.within.or(found.flat) {
@@ -117,7 +117,7 @@ impl Names {
 
     /// The number of a key's dataset, if there is one already.
     pub(super) fn find(&self, bucket: u64, key: &str) -> Option<u16> {
-        let (folder, name) = key.split_at(key.rfind('/').map_or(0, |slash| slash + 1));
+        let (folder, name) = split(key);
         let id = self.folder_id(bucket, folder);
         let of_folder = self.folders.get(&id).and_then(|found| found.within.or(found.flat));
         let whole = of_folder.or_else(|| {
@@ -199,7 +199,7 @@ impl Names {
 
     fn parent<'a>(&self, bucket: u64, folder: &'a str) -> Option<(&'a str, u64)> {
         let inner = folder.strip_suffix('/')?;
-        let parent = &folder[..inner.rfind('/').map_or(0, |slash| slash + 1)];
+        let parent = &folder[..name_at(inner)];
         Some((parent, self.folder_id(bucket, parent)))
     }
 

@@ -6,6 +6,7 @@
 //! them only. Of a small dataset much has been asked for lately, so that a request goes on by chance: how often that would be is taken off. Bounded: a
 //! ring of what may come next and one of keys.
 
+use crate::key::name_at;
 use std::collections::VecDeque;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -272,7 +273,7 @@ pub(super) struct Numbered<'a> {
 
 impl<'a> Numbered<'a> {
     pub(super) fn of(key: &'a str) -> Self {
-        let folder = key.rfind('/').map_or(0, |slash| slash + 1);
+        let folder = name_at(key);
         let stem = key[folder..].rfind('.').filter(|dot| *dot > 0).map_or(key.len(), |dot| folder + dot);
         let mut at = last_number(&key[..stem], folder);
         let before = last_number(&key[..at.start], folder);

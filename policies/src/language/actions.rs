@@ -61,6 +61,43 @@ words! {
     }
 }
 
+/// Some aspects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Aspects(u16);
+
+const _: () = assert!(Aspect::ALL.len() <= u16::BITS as usize);
+
+impl Aspects {
+    /// These.
+    #[must_use]
+    pub const fn of(these: &[Aspect]) -> Self {
+        let (mut bits, mut at) = (0, 0);
+        while at < these.len() {
+            bits |= 1 << these[at] as u16;
+            at += 1;
+        }
+        Self(bits)
+    }
+
+    /// Whether one is among them.
+    #[must_use]
+    pub const fn has(self, aspect: Aspect) -> bool {
+        self.0 & 1 << aspect as u16 != 0
+    }
+
+    /// Whether one of them is one of the others.
+    #[must_use]
+    pub const fn meets(self, others: Self) -> bool {
+        self.0 & others.0 != 0
+    }
+}
+
+impl FromIterator<Aspect> for Aspects {
+    fn from_iter<I: IntoIterator<Item = Aspect>>(these: I) -> Self {
+        Self(these.into_iter().fold(0, |bits, aspect| bits | 1 << aspect as u16))
+    }
+}
+
 /// Another word of an action, and the action.
 pub(super) const ALIASES: &[(&str, ActionKind)] = &[("chunked_streaming", ActionKind::Stream)];
 

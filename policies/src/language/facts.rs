@@ -2,6 +2,7 @@
 
 use super::properties::Property;
 use super::value::Value;
+use crate::key::{at_dot, name_of, split};
 use std::time::Duration;
 
 /// What is known about one access.
@@ -131,13 +132,12 @@ impl Facts for ToldFacts<'_> {
 /// What a key says of itself: `key`, `path`, `name` and `extension`.
 #[must_use]
 pub fn fact_of_key(key: &str, property: Property) -> Option<Fact<'_>> {
-    let (path, name) = key.split_at(key.rfind('/').map_or(0, |slash| slash + 1));
     match property {
         Property::Key => Some(Fact::Text(key)),
-        Property::Path => Some(Fact::Text(path)),
-        Property::Name => Some(Fact::Text(name)),
+        Property::Path => Some(Fact::Text(split(key).0)),
+        Property::Name => Some(Fact::Text(name_of(key))),
         // A name that begins with its only dot has no extension.
-        Property::Extension => match name.rsplit_once('.') {
+        Property::Extension => match at_dot(name_of(key)) {
             Some((stem, extension)) if !stem.is_empty() => Some(Fact::Text(extension)),
             _ => None,
         },

@@ -1,6 +1,6 @@
 //! What a program says of one access: which rules matched, on what facts, and what is due.
 
-use super::actions::Aspect;
+use super::actions::{Aspect, Aspects};
 use super::facts::Facts;
 use super::program::{EffectiveRule, Program};
 use super::rule::{Action, Condition};
@@ -75,18 +75,31 @@ impl Due<'_> {
 }
 
 impl Program {
-    /// The rules that match, in order; the first alone where the settings say so. Allocates nothing: this is for every access.
+    /// The rules that match, in order; the first alone where the settings say so. Allocates nothing.
     pub fn matching<'p>(&'p self, facts: &dyn Facts) -> impl Iterator<Item = &'p EffectiveRule> {
-        let most = match self.settings().evaluation() {
-            Evaluation::All => usize::MAX,
-            Evaluation::First => 1,
-        };
+        let most = if self.is_first_alone() { 1 } else { usize::MAX };
         self.rules().iter().filter(move |rule| rule.matches(facts)).take(most)
+    }
+
+    fn is_first_alone(&self) -> bool {
+        self.settings().evaluation() == Evaluation::First
     }
 
     /// What is due, in order. Allocates nothing.
     pub fn due<'p>(&'p self, facts: &dyn Facts) -> impl Iterator<Item = Due<'p>> {
         self.matching(facts).flat_map(due_of)
+    }
+
+    /// Of what is due, what acts on one of these aspects, in order. Rules that have nothing to say of them are not even tried, unless they would keep
+    /// others from being heard. Allocates nothing: this is for every access.
+    pub fn acting<'p>(&'p self, aspects: Aspects, facts: &dyn Facts) -> impl Iterator<Item = Due<'p>> {
+        let is_first_alone = self.is_first_alone();
+        let tried = self.rules().iter().filter(move |rule| is_first_alone || rule.acts_on().meets(aspects));
+        let matching = tried.filter(move |rule| rule.matches(facts));
+        let matching = matching.take(if is_first_alone { 1 } else { usize::MAX });
+        let is_asked =
+            move |due: &Due<'_>| due.stance == Stance::Act && aspects.has(due.action.kind.aspect());
+        matching.flat_map(due_of).filter(is_asked)
     }
 
     /// What is due and why, with everything that was seen on the way: for explaining, not for every access.
@@ -99,7 +112,7 @@ impl Program {
             verdict.tried.push(tried);
             if matched {
                 verdict.due.extend(due_of(rule));
-                if self.settings().evaluation() == Evaluation::First {
+                if self.is_first_alone() {
                     break;
                 }
             }

@@ -8,7 +8,7 @@ use crate::cli::progress::Progress;
 use crate::config::ByteSize;
 use crate::rehearsal::scenario::Scenario;
 use crate::rehearsal::simulate::{OrderWord, Simulated, Simulation, Step, racer, racers};
-use crate::rehearsal::sizes::{CacheSize, block_bytes};
+use crate::rehearsal::sizes::{CacheSize, DEFAULT_CACHES, block_bytes};
 use clap::Args;
 use mlgw_policies::rehearse::race::Racer;
 use mlgw_policies::rehearse::workload::{Order, Profile, Settings};
@@ -27,7 +27,7 @@ pub(in crate::cli) struct SimulateArgs {
     #[command(flatten)]
     beneath: BeneathArgs,
     /// Sizes of the cache: shares of the workload's bytes, or bytes such as 10GiB.
-    #[arg(long, value_delimiter = ',', default_value = ".1,.2,.35,.5,.65,.8", value_name = "C,…")]
+    #[arg(long, value_delimiter = ',', default_value = DEFAULT_CACHES, value_name = "C,…")]
     cache: Vec<CacheSize>,
     /// Bytes of a block.
     #[arg(long, value_parser = block_bytes, default_value = "8MiB", value_name = "SIZE")]

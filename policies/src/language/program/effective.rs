@@ -1,10 +1,12 @@
 //! A rule as it is tried: its conditions in the order of their cost, its actions typed.
 
 use super::Source;
+use crate::language::actions::Aspects;
 use crate::language::facts::{Fact, Facts};
 use crate::language::properties::Property;
 use crate::language::rule::{Action, Condition, Match, Rule};
 use crate::language::wish::Wish;
+use crate::language::words::Stance;
 
 /// A rule that holds, and where it comes from.
 #[derive(Clone, Debug)]
@@ -17,6 +19,8 @@ pub struct EffectiveRule {
     order: Box<[u8]>,
     wishes: Box<[Wish]>,
     weights: f64,
+    /// What those of its actions are about that it does, and does not only say.
+    acts_on: Aspects,
 }
 
 /// The same rule, wherever it comes from.
@@ -35,12 +39,20 @@ impl EffectiveRule {
         order.sort_by_key(|index| rule.conditions[usize::from(*index)].test.cost());
         let wishes = rule.actions.iter().map(Wish::of).collect();
         let weights = rule.conditions.iter().map(|one| one.weight).sum();
-        Self { rule, source, order: order.into(), wishes, weights }
+        let acting = rule.actions.iter().filter(|action| action.stance == Some(Stance::Act));
+        let acts_on = acting.map(|action| action.kind.aspect()).collect();
+        Self { rule, source, order: order.into(), wishes, weights, acts_on }
     }
 
     /// Its actions, each with what it wants.
     pub fn actions(&self) -> impl Iterator<Item = (&Action, &Wish)> {
         self.rule.actions.iter().zip(&self.wishes)
+    }
+
+    /// What those of its actions are about that it does, and does not only say.
+    #[must_use]
+    pub fn acts_on(&self) -> Aspects {
+        self.acts_on
     }
 
     /// Whether the framework that it is for is detected, if it is for one.

@@ -2,9 +2,10 @@
 
 use super::{alone, built_in, layers};
 use crate::language::{
-    ActionKind, Aspect, CachePolicy, Fact, FactList, Facts, NoFacts, Phase, Priority, Program, Property,
-    Stance, Strategy, Why, Wish, fact_of_key, resolve,
+    ActionKind, Aspect, Aspects, CachePolicy, Fact, FactList, Facts, NoFacts, Phase, Priority, Program,
+    Property, Stance, Strategy, Why, Wish, Word as _, fact_of_key, resolve,
 };
+use std::cell::RefCell;
 
 fn facts<'a>(facts: &[(Property, Fact<'a>)]) -> FactList<'a> {
     FactList(facts.iter().map(|(property, fact)| (*property, "", *fact)).collect())
@@ -88,6 +89,49 @@ fn all_rules_run_or_only_the_first() {
     assert_eq!(ids(&first, &key), ["strong"]);
     assert_eq!(first.evaluate(&key).tried.len(), 1);
     assert_eq!(first.evaluate(&key).due.len(), 2);
+}
+
+#[test]
+fn of_what_is_due_that_is_heard_which_acts_and_is_asked_for() {
+    let key = facts(&[(Property::Key, Fact::Text("k"))]);
+    let aspects: Vec<_> = Aspect::ALL.iter().map(|one| vec![*one]).chain([Aspect::ALL.to_vec()]).collect();
+    for which in ["all", "first"] {
+        let program = alone(&TWO.replace("WHICH", which));
+        for asked in &aspects {
+            let due = program
+                .due(&key)
+                .filter(|due| due.stance == Stance::Act && asked.contains(&due.action.kind.aspect()));
+            let acting: Vec<_> =
+                program.acting(Aspects::of(asked), &key).map(|due| due.action.kind).collect();
+            assert_eq!(acting, due.map(|due| due.action.kind).collect::<Vec<_>>(), "{which} {asked:?}");
+        }
+    }
+    // The stronger one is heard alone, though it has nothing to say of this.
+    let first = alone(&TWO.replace("WHICH", "first"));
+    assert_eq!(first.acting(Aspects::of(&[Aspect::Pin]), &key).count(), 0);
+}
+
+#[test]
+fn rules_that_cannot_answer_are_not_tried() {
+    let (program, asked) = (Program::built_in().unwrap(), RefCell::new(Vec::new()));
+    let ask = |aspect: Aspect| {
+        asked.borrow_mut().clear();
+        let facts = Asked(&asked);
+        assert_eq!(program.acting(Aspects::of(&[aspect]), &facts).count(), 0);
+        asked.borrow().clone()
+    };
+    assert_eq!(ask(Aspect::Lane), [Property::Phase, Property::Phase]);
+    assert_eq!(ask(Aspect::Tier), [], "what comes with a server only says it");
+}
+
+/// Knows nothing, and notes what it is asked.
+struct Asked<'a>(&'a RefCell<Vec<Property>>);
+
+impl Facts for Asked<'_> {
+    fn fact(&self, property: Property, _: &str) -> Option<Fact<'_>> {
+        self.0.borrow_mut().push(property);
+        None
+    }
 }
 
 #[test]

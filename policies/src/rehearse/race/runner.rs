@@ -87,8 +87,9 @@ impl Runner {
         let (seen, ruling) = match &mut self.mind {
             Mind::Engine(engine) => (engine.observe(access), None),
             Mind::Decider(decider) => {
+                decider.bring_near(access);
                 let seen = decider.observe(access, Identity::default);
-                (seen, Some(decider.rule(seen, access, &NoFacts)))
+                (seen, Some(decider.rule_on_copies(seen, access, &NoFacts)))
             }
         };
         let is_read = access.op == Op::Read;

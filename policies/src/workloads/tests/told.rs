@@ -217,7 +217,7 @@ fn rules_are_told_what_is_known() {
     groups.wrote(2, 1, "runs/x/checkpoint-5/.metadata", 10);
     let access = Access { key, ..access };
     let seen = engine.observe(&access);
-    let of_key = OfKey { standing: groups.standing(1, key), ..OfKey::default() };
+    let of_key = OfKey { bucket: 1, key, checkpoints: Some(&groups), ..OfKey::default() };
     let facts = AccessFacts::new(&access, (&engine, seen), &known, of_key, &program, &NoFacts);
     for (property, value) in [
         (Property::Type, Fact::Text("checkpoint")),
