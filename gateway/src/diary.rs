@@ -126,7 +126,7 @@ fn recall(path: &Path, keeper: &Keeper) -> io::Result<u64> {
 mod tests {
     use super::Diary;
     use mlgw_common::limits::{DIARY_FILE_BYTES, MIB};
-    use mlgw_common::{BucketId, ObjectKey, SystemClock};
+    use mlgw_common::{BucketId, Clock as _, ObjectKey, SystemClock};
     use mlgw_policies::language::{Phase, Program};
     use mlgw_policies::{Caller, Op};
     use mlgw_tiering::Keeper;
@@ -176,6 +176,30 @@ mod tests {
         let none = open(room.path(), 0);
         assert_eq!(known(&none.keeper), None);
         assert_eq!(known(&open(room.path(), 16 * MIB).keeper), None, "nothing is left of it");
+    }
+
+    #[tokio::test]
+    async fn reads_of_what_is_watched_are_not_forgotten_by_a_restart() {
+        let room = tempfile::tempdir().unwrap();
+        let touched = |keeper: &Keeper| {
+            let at_us = keeper.ask(|decider, _| decider.watched.touched(3, "run/step-100/"))?;
+            Some(keeper.began_ms() + at_us / 1000)
+        };
+        let first = open(room.path(), 16 * MIB);
+        pass(&first.keeper, 10);
+        let (key, asking) =
+            (ObjectKey::new("run/step-100/.metadata").unwrap(), Asking::plain(Caller { id: 1, family: 2 }));
+        let before_ms = SystemClock.now().as_millis();
+        first.keeper.note(&Request { asking, bucket: BucketId(3), key: &key, op: Op::Read, size: 10 }, 0..10);
+        first.close();
+        let keeper = keeper();
+        keeper.ask(|decider, _| decider.watched.set(std::iter::once((3, "run/step-100/"))));
+        let second = Diary::open(room.path(), keeper, 16 * MIB).unwrap();
+        let touched_ms = touched(&second.keeper).expect("it was read");
+        assert!(
+            touched_ms.abs_diff(u64::try_from(before_ms).unwrap()) < 3_600_000,
+            "{touched_ms} {before_ms}"
+        );
     }
 
     #[tokio::test]

@@ -36,7 +36,7 @@ use crate::metrics::Metrics;
 use crate::metrics::access_log::AccessLog;
 use crate::metrics::recent::{self, Recent, Sample};
 use crate::metrics::traces::Traces;
-use crate::policies::acting::{Acting, Standing};
+use crate::policies::acting::Acting;
 use crate::policies::{PolicyError, watched};
 use crate::s3::lanes::Lanes;
 use crate::s3::{self, Gateway, S3Config};
@@ -468,7 +468,7 @@ fn admin_of(
         scrub: Arc::clone(&engine.scrub),
         plans: plans_of(engine)?,
         policy_plans: admin::PolicyPlans::default(),
-        standing: standing_of(engine)?,
+        standing: Arc::clone(&engine.standing),
         keeper: engine.keeper.clone(),
         traces: AccessTraces::new(engine.dir.path(), engine.keeper.clone(), Arc::clone(&engine.clock)),
         simulating: tokio::sync::Mutex::default(),
@@ -478,11 +478,6 @@ fn admin_of(
 fn plans_of(engine: &Engine) -> Result<AccessPlans, ServeError> {
     let plans = AccessPlans::open(engine.dir.path(), engine.keeper.clone(), Arc::clone(&engine.clock));
     plans.map_err(|error| io_error("the access plans")(io::Error::other(error)))
-}
-
-fn standing_of(engine: &Engine) -> Result<Arc<Standing>, ServeError> {
-    let standing = Standing::open(engine.dir.path());
-    standing.map(Arc::new).map_err(io_error("the deletions that wait"))
 }
 
 fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gateway {

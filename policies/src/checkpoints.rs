@@ -24,7 +24,7 @@ pub use kind::model_file_kind;
 pub use lack::Lack;
 pub use layout::Layout;
 pub use must_stay::MustStay;
-pub use pointer::{names, pointers_to};
+pub use pointer::{folders_of_pointers, may_point, names, names_best};
 pub use retain::Keep;
 pub use standing::{Standing, file_type_of, has_step};
 
@@ -92,6 +92,8 @@ pub struct Generation<'a> {
     pub first_us: u64,
     /// When its last file was.
     pub last_us: u64,
+    /// When the last of its files was that has to be there: texts that come later make it no newer.
+    pub written_us: u64,
 }
 
 impl Generation<'_> {
@@ -514,6 +516,7 @@ impl Series {
             bytes: group.bytes,
             first_us: group.first_us,
             last_us: group.last_us,
+            written_us: group.written_us(),
         }
     }
 }

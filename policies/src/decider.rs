@@ -142,8 +142,10 @@ impl Decider {
     /// Looks an access's object up wherever it is looked up when the access is noted, and nothing else. Looks that stand together wait for memory
     /// together, where each would wait by itself between the work on one and on the next.
     pub fn bring_near(&self, access: &Access<'_>) {
-        let [first, object] = [touched(&access.range, self.engine.block_bytes()).start as u32, 0]
-            .map(|block| self.engine.block_id(access.bucket, access.key, block));
+        let number = touched(&access.range, self.engine.block_bytes()).start as u32;
+        let object = self.engine.block_id(access.bucket, access.key, 0);
+        let first =
+            if number == 0 { object } else { self.engine.block_id(access.bucket, access.key, number) };
         black_box((self.engine.is_kept(first), self.reads.of(object), self.outcomes.knows(first)));
     }
 

@@ -375,7 +375,7 @@ impl Admin {
     fn must_stay(&self, id: GroupId) -> Option<String> {
         let (why, pointee) = self.keeper.ask(|decider, _| {
             let checkpoints = &decider.checkpoints;
-            (checkpoints.must_stay(id), checkpoints.group(id).as_ref().map(Pointee::from))
+            (checkpoints.must_stay(id), Pointee::of(checkpoints, id))
         });
         match why {
             Some(why) => Some(why.why()),

@@ -7,11 +7,11 @@ use super::RehearsalError;
 use super::scenario::Scenario;
 use super::sizes::CacheSize;
 use clap::ValueEnum;
+use mlgw_policies::Fingerprint;
 use mlgw_policies::language::Program;
-use mlgw_policies::rehearse::race::{Course, Objects, Racer, Runner, Score};
+use mlgw_policies::rehearse::race::{Batch, Course, Objects, Racer, Runner, Score};
 use mlgw_policies::rehearse::telling::Told;
 use mlgw_policies::rehearse::workload::Order;
-use mlgw_policies::{Access, Fingerprint};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -135,7 +135,7 @@ struct Known {
 }
 
 impl Simulation {
-    /// Runs it, on this thread and one more. `watch` is asked on this one, after each access, whether to go on.
+    /// Runs it, on this thread and one more. `watch` is asked on this one, every few dozen accesses, whether to go on.
     ///
     /// # Errors
     /// See [`RehearsalError`]; those of `watch`.
@@ -169,20 +169,44 @@ impl Simulation {
         epoch + 1 >= self.from_epoch
     }
 
-    fn look(&self, watch: Watch<'_>) -> Result<Known, RehearsalError> {
-        let (mut course, mut objects, mut done) = (Course::new(self.block_bytes), Objects::default(), 0);
+    /// Tells `take` of all accesses, some at a time, and of how many there were with these.
+    fn each_batch(
+        &self,
+        mut take: impl FnMut(&Batch, u64) -> Result<(), RehearsalError>,
+    ) -> Result<Option<u64>, RehearsalError> {
+        let (mut batch, mut done) = (Batch::default(), 0);
         let whole_bytes = self.scenario.each(|access, epoch| {
-            // Before it is added: the blocks of one object may be more than there are numbers.
-            let blocks = access.size.div_ceil(u64::from(self.block_bytes));
-            self.fits(blocks)?;
-            course.add(objects.number(access), access, self.counts(epoch));
             done += 1;
-            self.fits(done.max(course.events().max(course.blocks()) as u64))?;
+            if batch.push(access, self.counts(epoch)) {
+                take(&batch, done)?;
+                batch.clear();
+            }
+            Ok(())
+        })?;
+        if !batch.is_empty() {
+            take(&batch, done)?;
+        }
+        Ok(whole_bytes)
+    }
+
+    fn look(&self, watch: Watch<'_>) -> Result<Known, RehearsalError> {
+        let (mut course, mut objects, mut accesses) = (Course::new(self.block_bytes), Objects::default(), 0);
+        let whole_bytes = self.each_batch(|batch, done| {
+            self.fits(done)?;
+            let numbers = objects.numbers(batch);
+            course.bring_near(&numbers);
+            for ((access, counts), number) in batch.iter().zip(numbers) {
+                // Before it is added: the blocks of one object may be more than there are numbers.
+                self.fits(access.size.div_ceil(u64::from(self.block_bytes)))?;
+                course.add(number, &access, counts);
+                self.fits(course.events().max(course.blocks()) as u64)?;
+            }
+            accesses = done;
             watch(Step { share: None, done, of: 0 })
         })?;
         let whole_bytes = whole_bytes.unwrap_or_else(|| course.bytes());
         let told = if self.plans { self.scenario.told()? } else { Vec::new() };
-        Ok(Known { course, accesses: done, whole_bytes, told })
+        Ok(Known { course, accesses, whole_bytes, told })
     }
 
     fn fits(&self, blocks: u64) -> Result<(), RehearsalError> {
@@ -210,10 +234,9 @@ impl Simulation {
             None => Runner::new(capacity_bytes, self.block_bytes, blocks),
         };
         runner.tell(&known.told).map_err(|error| RehearsalError::Asked(format!("plans: {error}")))?;
-        let (mut done, of) = (0, known.accesses);
-        self.scenario.each(|access: &Access<'_>, epoch| {
-            runner.take(access, self.counts(epoch));
-            done += 1;
+        let of = known.accesses;
+        self.each_batch(|batch, done| {
+            runner.take_all(batch);
             watch(Step { share: Some(share), done, of })
         })?;
         Ok(Run { score: runner.score(), decided: Some(runner.fingerprint()) })
@@ -326,7 +349,7 @@ mod tests {
     fn who_does_not_want_it_any_more_ends_it() {
         let stop_at = |share: Option<f64>| {
             move |step: Step| {
-                if step.share == share && step.done == 3 { Err(RehearsalError::Stopped) } else { Ok(()) }
+                if step.share == share && step.done >= 3 { Err(RehearsalError::Stopped) } else { Ok(()) }
             }
         };
         for share in [None, Some(0.5)] {

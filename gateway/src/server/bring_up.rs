@@ -10,6 +10,7 @@ use crate::compressor::Compressor;
 use crate::config::{Config, Durability, Machine};
 use crate::credentials::{Keyring, RootCredentials, Secret};
 use crate::diary::Diary;
+use crate::policies::acting::{Standing, watch_doomed};
 use crate::policies::{self, Policies, Watched, learning, system};
 use crate::store::Place;
 use crate::writeback::{Means, WriteBack};
@@ -43,6 +44,7 @@ pub(super) struct Engine {
     pub(super) tiers: Tiers,
     pub(super) bound: Bound,
     pub(super) keeper: Keeper,
+    pub(super) standing: Arc<Standing>,
     diary: Diary,
     pub(super) writeback: WriteBack,
     pub(super) upstreams: Upstreams,
@@ -81,6 +83,9 @@ impl Engine {
         let program = policies.program();
         let keeper = Keeper::new(keeper_blocks_max(&machine), Arc::clone(&program.borrow()), &*clock);
         keeper.follow(program);
+        // What reads a checkpoint of which the deletion waits is told of it again.
+        let standing = Standing::open(dir.path()).map_err(super::io_error("the deletions that wait"))?;
+        watch_doomed(&standing, &keeper, &[]);
         let diary = Diary::open(dir.path(), keeper.clone(), config.policy.remember_bytes.0);
         let diary = diary.map_err(super::io_error("diary"))?;
         let bound = bound(config, &machine, &tiers, &upstreams, &decisions, &keeper).await?;
@@ -107,6 +112,7 @@ impl Engine {
             tiers,
             bound,
             keeper,
+            standing: Arc::new(standing),
             diary,
             writeback,
             upstreams,

@@ -25,7 +25,7 @@ const OF_PARTS: [&str; 10] =
 const OF_RUNS: [&str; 11] =
     ["seed", "seeds", "fold", "folds", "trial", "trials", "runs", "exps", "experiments", "jobs", "versions"];
 /// A number of more digits is no step's when another one is in its folder.
-const NESTED_DIGITS_MAX: usize = 6;
+pub(super) const NESTED_DIGITS_MAX: usize = 6;
 const OF_RUNS_OR_STEPS: [&str; 4] = ["run", "exp", "experiment", "job"];
 
 /// What the folders of a key say.

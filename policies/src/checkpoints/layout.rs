@@ -184,12 +184,19 @@ fn in_folder<'k>(key: &'k str, name_at: usize, folder: &Folder) -> Place<'k> {
         role,
         wants_last: layout == Layout::Orbax || is_dcp,
         holds_steps: holds_steps(rest, name, folder, layout),
-        in_doubt: folder.is_nested || (!folder.is_number && may_be_run(own, layout)),
+        in_doubt: folder.is_nested
+            || (folder.is_number && is_dcp && may_be_job(own))
+            || (!folder.is_number && may_be_run(own, layout)),
     }
 }
 
 /// `iter9` may be a round of trainings, and no step.
 const ROUNDS_MAX: u64 = 10;
+
+/// Whether a number may be the id of a job, which are longer than steps are and have no zeros in front. Orbax calls nothing by a number but steps.
+fn may_be_job(folder: &str) -> bool {
+    folder.len() > folder::NESTED_DIGITS_MAX && !folder.starts_with('0')
+}
 
 /// Whether the name of a step's folder may be that of a run: `task-1-step-100`, and of files that nothing says more of, `iter1-sft` and `iter2`.
 fn may_be_run(folder: &str, layout: Layout) -> bool {

@@ -2,7 +2,8 @@
 //!
 //! Names and listings tell much and not all: files of ranks, runs side by side and uploads that broke off can look like something else. Always: of a run
 //! nothing is deleted unless its steps are told apart, and unless one that is newer, whole beyond doubt and no smaller stays; and nothing that may be a run
-//! with steps of its own, or a part of another checkpoint. Runs that are called alike may be parts of one, as those of ranks, stages, or an actor and its
+//! with steps of its own, or a part of another checkpoint. Newer is what has the higher step and was written later: a run that went back counts on from a
+//! lower one, and what it writes then is worth more than what it gave up. Runs that are called alike may be parts of one, as those of ranks, stages, or an actor and its
 //! critic: a step that several of them have goes only if all of these have the same newer one ([`are_beside`]).
 
 use super::group::{Group, Habits};
@@ -54,7 +55,9 @@ impl MustStay {
             Self::NewestLacks(lack) => {
                 return format!("no newer one of its run is certainly whole: {}", lack.of_newest());
             }
-            Self::NoneBetter => "no newer one of its run is certainly whole and has as many files and bytes",
+            Self::NoneBetter => {
+                "no newer one of its run, of a higher step and written later, is certainly whole and has as many files and bytes"
+            }
         };
         why.to_owned()
     }
@@ -67,11 +70,11 @@ impl Checkpoints {
         self.better(id).err()
     }
 
-    /// The newer one of its run for which the files of a checkpoint may be deleted.
+    /// Those for which the files of a checkpoint may be deleted: a newer one of its run, and what runs beside it have of the same step.
     ///
     /// # Errors
     /// Why they may not.
-    pub fn better(&self, id: GroupId) -> Result<GroupId, MustStay> {
+    pub fn better(&self, id: GroupId) -> Result<Vec<GroupId>, MustStay> {
         let series = self.series.get(&id.series).ok_or(MustStay::Unknown)?;
         let group = series.find(id).ok_or(MustStay::Unknown)?;
         let others = || series.groups.values().filter(|other| other.serial != group.serial);
@@ -93,10 +96,15 @@ impl Checkpoints {
         }
         let mut better = others().filter(|other| is_better(series, other, group)).peekable();
         better.peek().ok_or_else(|| none_better(series, group))?;
-        let beside: Vec<_> = in_bucket().filter(|other| are_beside(series, other)).collect();
-        let has_it = |one: &Group| beside.iter().all(|other| is_better_in(other, one.step, group.step));
+        let is_beside = |other: &Series| other.bucket == series.bucket && are_beside(series, other);
+        let beside: Vec<_> = self.series.iter().filter(|(_, other)| is_beside(other)).collect();
+        let has_it = |one: &Group| beside.iter().all(|(_, other)| is_better_in(other, one.step, group.step));
         let found = better.find(|one| has_it(one)).ok_or(MustStay::NotBeside)?;
-        Ok(GroupId { series: id.series, serial: found.serial })
+        let of_beside = beside.into_iter().flat_map(|(id, other)| {
+            let alike = other.groups.values().filter(|one| one.step == found.step);
+            alike.map(|one| GroupId { series: *id, serial: one.serial })
+        });
+        Ok(std::iter::once(GroupId { series: id.series, serial: found.serial }).chain(of_beside).collect())
     }
 }
 
@@ -110,6 +118,7 @@ fn none_better(series: &Series, group: &Group) -> MustStay {
 /// Whether one checkpoint of a run may stand in for another.
 fn is_better(series: &Series, one: &Group, other: &Group) -> bool {
     order(one) > order(other)
+        && one.written_us() >= other.written_us()
         && one.is_certain(&series.habits)
         && one.files >= other.files
         // What was added to it, such as results, does not make up for a shard.
@@ -304,6 +313,27 @@ mod tests {
     }
 
     #[test]
+    fn of_a_run_that_went_back_what_it_wrote_since_stays() {
+        let files = ["model.safetensors", "optimizer.bin", "scheduler.bin", "random_states_0.pkl"];
+        let whole = |step: u32| files.map(|file| format!("out/checkpoint_{step}/{file}"));
+        // It went back to 200, and ended with 350, or died in it.
+        for (last, then) in [(4, "README.md"), (4, "results.json"), (4, "note.bin"), (1, "README.md")] {
+            let steps = [100, 200, 300, 400, 500, 250];
+            let mut keys: Vec<String> = steps.into_iter().flat_map(whole).collect();
+            keys.extend(whole(350).into_iter().take(last));
+            // What comes to an old one later makes it no newer.
+            keys.push(format!("out/checkpoint_100/{then}"));
+            let files: Vec<_> = keys.iter().map(|key| (key.as_str(), 9)).collect();
+            let known = known(&files);
+            let stays = |step: u32| of(&known, &whole(step)[0]).is_some();
+            assert_eq!(stays(250), last < 4, "{last} {then}: 350 is whole or not");
+            assert_eq!((stays(350), stays(500)), (true, true), "{last} {then}");
+            assert_eq!((stays(300), stays(400)), (false, false), "{last} {then}: given up");
+            assert!(!stays(200), "{last} {then}");
+        }
+    }
+
+    #[test]
     fn what_may_be_another_run_or_another_part_by_its_name_stays() {
         let doubt = Some(MustStay::InDoubt);
         for (keys, why) in [
@@ -319,6 +349,11 @@ mod tests {
             (&["iter1-sft/model.safetensors", "iter2-rm/model.safetensors"], doubt),
             (&["iter1/model.safetensors", "iter2/model.safetensors"], doubt),
             (&["output_step1_llama/model.bin", "output_step2_llama/model.bin"], doubt),
+            // Shards of one checkpoint, of torchtune and of Keras.
+            (&["t/hf_model_0001_0.pt", "t/hf_model_0002_0.pt"], doubt),
+            (&["m/model_00000.weights.h5", "m/model_00001.weights.h5"], doubt),
+            // Ids of jobs.
+            (&["ckpts/4711201/.metadata", "ckpts/4711345/.metadata"], doubt),
             // One of several models.
             (&["final/model_0.pt", "final/model_1.pt"], doubt),
             (&["final/pytorch_model_1.bin", "final/pytorch_model_2.bin"], doubt),
@@ -356,6 +391,7 @@ mod tests {
             (&["ep1-ba500/.metadata", "ep2-ba900/.metadata"], None),
             (&["checkpoint-5/model.safetensors", "checkpoint-6/model.safetensors"], None),
             (&["4711201/ck/100/.metadata", "4711201/ck/200/.metadata"], None),
+            (&["ck/00000100/.metadata", "ck/00000200/.metadata"], None),
         ] {
             assert_eq!(first_of(keys), why, "{keys:?}");
         }

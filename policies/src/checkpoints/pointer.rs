@@ -1,20 +1,41 @@
 //! Small files beside checkpoints that name the one to go on from: `latest` of DeepSpeed, `checkpoint` of TensorFlow and their like.
 //!
-//! Who goes back to an older checkpoint writes it there. Such a file may have any form, so it names a checkpoint as soon as the number of its step or
+//! Who goes back to an older checkpoint writes it there. Frameworks call it in many ways (`latest_ckpt_global_step.txt`, `latest-rank0.pt.symlink`), and it may have any form, so it names a checkpoint as soon as the number of its step or
 //! its own name stands in it: it is asked only before something is deleted, and then better once too often.
 
 use super::layout;
-use crate::key::{name_of, split};
+use crate::key::{ending, name_of, split};
 
 /// TensorFlow tells in such lines what there is, and in another one what to go on from.
 const OF_ALL: &str = "all_model_checkpoint_paths";
 
-/// The keys of files that may name a checkpoint of a run, by the run's folder: in it, and in the one above.
-pub fn pointers_to(parent: &str) -> impl Iterator<Item = String> {
+/// The folders in which a file may name a checkpoint of a run, by the run's folder: that, and the one above.
+pub fn folders_of_pointers(parent: &str) -> impl Iterator<Item = &str> {
     let outer = parent.strip_suffix('/').unwrap_or("");
     let above = split(outer).0;
-    let folders = std::iter::once(parent).chain((above != parent).then_some(above));
-    folders.flat_map(|folder| layout::POINTERS.iter().map(move |(name, _)| format!("{folder}{name}")))
+    std::iter::once(parent).chain((above != parent).then_some(above))
+}
+
+/// What names of such files begin with, but for `checkpoint`, in any letters.
+const BEGINNINGS: [&str; 2] = ["latest", "last"];
+/// They are no longer than this.
+const BYTES_MAX: u64 = 64 << 10;
+
+/// Whether a file in one of these folders that is not called `checkpoint` may name one: `latest`, `latest_ckpt_global_step.txt`, `latest-rank0.pt.symlink`;
+/// not `last.ckpt`, which is one.
+#[must_use]
+pub fn may_point(name: &str, bytes: u64) -> bool {
+    let begins = |with: &str| name.get(..with.len()).is_some_and(|it| it.eq_ignore_ascii_case(with));
+    let is_one = layout::TENSOR_ENDINGS.contains(&ending(name));
+    BEGINNINGS.into_iter().any(begins) && !is_one && bytes <= BYTES_MAX
+}
+
+/// Whether the state of the Trainer of transformers calls this checkpoint the best of its run, which it goes on from when training has ended.
+#[must_use]
+pub fn names_best(state: &str, prefix: &str, step: Option<u64>) -> bool {
+    let Some((_, value)) = state.split_once("\"best_model_checkpoint\"") else { return false };
+    let path = value.trim_start_matches([' ', ':']).strip_prefix('"').and_then(|it| it.split('"').next());
+    path.is_some_and(|path| names(path, prefix, step))
 }
 
 /// Whether what stands in such a file names the checkpoint with this prefix, of this step.
@@ -35,8 +56,8 @@ pub fn names(content: &str, prefix: &str, step: Option<u64>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{names, pointers_to};
-    use crate::checkpoints::layout::place;
+    use super::{folders_of_pointers, may_point, names, names_best};
+    use crate::checkpoints::layout::{POINTERS, place};
 
     const TENSORFLOW_500: &str = "model_checkpoint_path: \"ckpt-500\"\n";
     const TENSORFLOW_900: &str =
@@ -68,9 +89,32 @@ mod tests {
 
     #[test]
     fn they_are_beside_the_checkpoint_or_above() {
-        let keys: Vec<_> = pointers_to("runs/a/").collect();
-        assert!(keys.contains(&"runs/a/latest".into()) && keys.contains(&"runs/latest".into()), "{keys:?}");
-        let keys: Vec<_> = pointers_to("").collect();
-        assert!(keys.contains(&"latest".into()) && keys.len() == 8, "{keys:?}");
+        assert_eq!(folders_of_pointers("runs/a/").collect::<Vec<_>>(), ["runs/a/", "runs/"]);
+        assert_eq!(folders_of_pointers("a/").collect::<Vec<_>>(), ["a/", ""]);
+        assert_eq!(folders_of_pointers("").collect::<Vec<_>>(), [""]);
+        assert!(POINTERS.iter().all(|(name, _)| *name == "checkpoint" || may_point(name, 20)));
+        for name in ["latest_ckpt_global_step.txt", "latest-rank0.pt.symlink", "latest_universal", "LATEST"] {
+            assert!(may_point(name, 20), "{name}");
+        }
+        for name in ["last.ckpt", "latest.pt", "checkpoint-500", "metrics.json", "las", "länger"] {
+            assert!(!may_point(name, 20), "{name}");
+        }
+        assert!(!may_point("last_run.log", 1 << 20));
+    }
+
+    #[test]
+    fn the_trainer_names_its_best() {
+        let state = |path: &str| {
+            format!(
+                "{{\n  \"best_metric\": 0.3,\n  \"best_model_checkpoint\": {path},\n  \"epoch\": 3.0,\n  \"global_step\": 900\n}}"
+            )
+        };
+        let best =
+            |path: &str, step: u64| names_best(&state(path), &format!("run/checkpoint-{step}/"), Some(step));
+        assert!(best("\"./out/checkpoint-300\"", 300) && best("\"checkpoint-300\"", 300));
+        assert!(!best("\"./out/checkpoint-300\"", 900) && !best("\"./out/checkpoint-300\"", 30));
+        assert!(!best("null", 300) && !best("null", 900));
+        assert!(!names_best("{}", "run/checkpoint-300/", Some(300)));
+        assert!(names_best("{\"best_model_checkpoint\":\"a/checkpoint-3\"}", "run/checkpoint-3/", Some(3)));
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn may_go(
 ) -> Vec<usize> {
     let complete: Vec<usize> = (0..generations.len()).filter(|at| generations[*at].is_complete()).collect();
     let Some(newest) = complete.last() else { return Vec::new() };
-    let latest = complete.iter().max_by_key(|at| generations[**at].last_us).unwrap_or(newest);
+    let latest = complete.iter().max_by_key(|at| generations[**at].written_us).unwrap_or(newest);
     let written_us = generations[*latest].last_us.min(generations[*newest].last_us);
     let mut stays = vec![false; generations.len()];
     (stays[*newest], stays[*latest]) = (true, true);

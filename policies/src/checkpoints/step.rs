@@ -81,8 +81,9 @@ const MEASURES: [&str; 26] = [
     "tokens",
     "consumed",
 ];
-/// `model_0004999` is a step's; with fewer digits it may be one of several models.
-const MODEL_DIGITS_MIN: usize = 4;
+/// `model_0004999` is a step's, as Detectron writes it; with fewer digits it may be one of several models, or a shard: torchtune's `hf_model_0001_0.pt`,
+/// Keras' `model_00001.weights.h5`.
+const MODEL_DIGITS_MIN: usize = 7;
 /// Words that number other things in names of folders.
 pub(super) const NOT_OF_FOLDERS: [&str; 2] = ["model", "weights"];
 /// Numbers of more digits are dates or hashes.

@@ -142,7 +142,7 @@ impl Table {
     /// A table of at most so many entries; memory is used as it fills.
     pub(super) fn new(entries_max: usize) -> Self {
         let entries_max = entries_max.clamp(16, NONE as usize / 2);
-        Self { entries: Vec::new(), index: Index::new(), free: Vec::new(), entries_max, hand: 0 }
+        Self { entries: Vec::new(), index: Index::new(entries_max), free: Vec::new(), entries_max, hand: 0 }
     }
 
     /// How many there are.

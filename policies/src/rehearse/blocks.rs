@@ -4,6 +4,7 @@
 //! order in which their objects are first seen, so that a cache can keep what it knows of them in a `Vec`. An object that comes with
 //! another size is another version and gets other numbers; the old ones are not used again.
 
+use std::hint::black_box;
 use std::ops::Range;
 
 /// Numbers blocks.
@@ -54,6 +55,11 @@ impl Blocks {
     ) -> impl Iterator<Item = (u32, u32)> + use<> {
         let first = self.first_of(object, size);
         touched(size, range, self.block_bytes).map(move |(number, bytes)| (first + number, bytes))
+    }
+
+    /// Looks an object up, and nothing else.
+    pub fn bring_near(&self, object: u32) {
+        black_box(self.objects.get(object as usize).map(|known| known.first));
     }
 
     /// All blocks that `object` has had numbers for since it last changed its size, in order to forget them.

@@ -6,12 +6,14 @@
 //! Requests need not fit into memory: what the references are told of is kept as a [`Course`] of twelve bytes a block, and a [`Runner`]
 //! hears requests one at a time, again for each size of its cache.
 
+mod batch;
 mod course;
 mod runner;
 
 use super::scene::{Request, Scene};
 use super::telling::Told;
 use crate::engine::TooManyPlans;
+pub use batch::Batch;
 pub use course::{Course, Objects};
 pub use runner::Runner;
 

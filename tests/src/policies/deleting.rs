@@ -53,9 +53,22 @@ fn what_stays() -> Vec<String> {
         [dcp("pinned/p/step-1", 1), dcp("pinned/p/step-2", 1)].concat(),
         [dcp("back/b/step-1", 1), dcp("back/b/step-2", 1)].concat(),
         numbered.map(|folder| shards(&format!("numbered/iter-{folder}"))).concat(),
+        (1..=3).map(|shard| format!("tuned/hf_model_000{shard}_0.pt")).collect(),
+        // A run that went back, and wrote 350 then.
+        ["500", "350", "100"].map(|step| format!("again/g/step={step}.ckpt")).to_vec(),
+        [dcp("sky/s/step-1", 1), dcp("sky/s/step-2", 1)].concat(),
+        some(&["best/t/checkpoint-1/model.safetensors", "best/t/checkpoint-1/trainer_state.json"]),
+        some(&["best/t/checkpoint-2/model.safetensors"]),
     ]
     .concat()
 }
+
+/// What names one of them.
+const POINTERS: [(&str, &str); 3] = [
+    ("back/b/latest", "step-1\n"),
+    ("sky/s/latest_ckpt_global_step.txt", "1"),
+    ("best/t/checkpoint-2/trainer_state.json", "{\n  \"best_model_checkpoint\": \"out/checkpoint-1\"\n}"),
+];
 
 fn write(client: &Client, keys: &[String]) {
     runtime().block_on(async {
@@ -88,9 +101,10 @@ fn what_may_be_the_last_whole_checkpoint_is_not_deleted() {
     let client = server.client();
     let (goes, stays) = (what_goes(), what_stays());
     write(&client, &goes);
-    // Somebody went back to the first one.
-    runtime().block_on(client.put(BUCKET, "back/b/latest", whole("step-1\n"))).expect("stored");
     write(&client, &stays);
+    for (key, content) in POINTERS {
+        runtime().block_on(client.put(BUCKET, key, whole(content))).expect("stored");
+    }
     let pin = rule("pinned", "pinned/p/step-1/*", "{type: pin}")
         .replace("  conditions", "  priority: 50\n  conditions");
     let rules = retain("keep_last: 1, delete: true, grace: 0s") + &pin;
@@ -107,7 +121,8 @@ fn what_may_be_the_last_whole_checkpoint_is_not_deleted() {
         let before = format!("later/l/step-{}/.metadata", step - 1);
         until("the one before is gone", || !listed().contains(&before));
     }
-    let mut expected = [stays, dcp("later/l/step-3", 1), some(&["back/b/latest"])].concat();
+    let pointers = POINTERS.map(|(key, _)| key.to_owned()).to_vec();
+    let mut expected = [stays, dcp("later/l/step-3", 1), pointers].concat();
     expected.sort();
     assert_eq!(listed(), expected);
     server.stop();

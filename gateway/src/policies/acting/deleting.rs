@@ -5,7 +5,7 @@
 
 use super::Acting;
 use super::pointed::{Pointee, pointed_at};
-use super::standing::Outcome;
+use super::standing::{Outcome, Standing};
 use super::walk::{Ended, Walk};
 use crate::audit::Line;
 use crate::s3::delete::delete;
@@ -18,6 +18,7 @@ use mlgw_policies::at_rest::{Note, Superfluous};
 use mlgw_policies::checkpoints::{Checkpoints, GroupId, MustStay};
 use mlgw_policies::language::{ActionKind, Tier};
 use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
+use mlgw_tiering::policy::Keeper;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -35,31 +36,28 @@ struct Deleted {
     error: Option<String>,
 }
 
-impl Acting {
-    /// The engine watches what waits and what is about to.
-    pub(super) fn watch_doomed(&self, superfluous: &[Superfluous]) {
-        let notes = self.admin.standing.notes();
-        let noted = notes.iter().map(|note| (note.bucket, note.prefix.as_str()));
-        let coming = superfluous.iter().map(|one| (one.bucket, one.prefix.as_str()));
-        self.admin.keeper.ask(|decider, _| decider.watched.set(noted.chain(coming)));
-    }
+/// The engine watches the checkpoints whose deletion waits, and those that are about to. Done before it recalls what it heard, so that a restart forgets
+/// no read.
+pub fn watch_doomed(standing: &Standing, keeper: &Keeper, superfluous: &[Superfluous]) {
+    let notes = standing.notes();
+    let noted = notes.iter().map(|note| (note.bucket, note.prefix.as_str()));
+    let coming = superfluous.iter().map(|one| (one.bucket, one.prefix.as_str()));
+    keeper.ask(|decider, _| decider.watched.set(noted.chain(coming)));
+}
 
+impl Acting {
     /// Notes what is superfluous now, and deletes that of which the grace is over.
     pub(super) async fn delete_due(
         self: &Arc<Self>,
         walk: Option<&Arc<Walk>>,
         mut superfluous: Vec<Superfluous>,
     ) -> Result<(), Ended> {
-        self.watch_doomed(&superfluous);
-        let began_ms = self.admin.keeper.began_ms();
-        self.admin.keeper.ask(|decider, _| {
-            for one in &mut superfluous {
-                if let Some(at_us) = decider.watched.touched(one.bucket, &one.prefix) {
-                    let at_ms = i64::try_from(began_ms + at_us / 1000).unwrap_or(i64::MAX);
-                    one.touched_ms = one.touched_ms.max(at_ms);
-                }
+        watch_doomed(&self.admin.standing, &self.admin.keeper, &superfluous);
+        for one in &mut superfluous {
+            if let Some(at_ms) = self.touched_ms(one.bucket, &one.prefix) {
+                one.touched_ms = one.touched_ms.max(at_ms);
             }
-        });
+        }
         let (acting, now_ms) = (Arc::clone(self), self.admin.clock.now().as_millis());
         let noted = tokio::task::spawn_blocking(move || acting.admin.standing.note(now_ms, &superfluous));
         let noted = noted.await.map_err(|error| Ended::Failed(error.to_string()))?;
@@ -79,6 +77,18 @@ impl Acting {
         Ok(())
     }
 
+    /// When anything of a checkpoint that is watched was read or written, in milliseconds since 1970. The engine counts from its own begin, and the clock may
+    /// have been put right since: the later one counts of what both say.
+    fn touched_ms(&self, bucket: u64, prefix: &str) -> Option<i64> {
+        let (began_ms, now_ms) = (self.admin.keeper.began_ms(), self.admin.clock.now().as_millis());
+        let told =
+            self.admin.keeper.ask(|decider, now_us| Some((decider.watched.touched(bucket, prefix)?, now_us)));
+        let (at_us, now_us) = told?;
+        let millis = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
+        let since_begin = millis(began_ms.saturating_add(at_us / 1000));
+        Some(since_begin.max(now_ms.saturating_sub(millis(now_us.saturating_sub(at_us) / 1000))))
+    }
+
     /// Deletes the objects of a checkpoint, as many as may go in a round.
     async fn delete_one(&self, walk: &Walk, bucket: &Bucket, note: &Note, left: &mut usize) -> Deleted {
         let mut deleted = Deleted::default();
@@ -92,7 +102,8 @@ impl Acting {
         if !self.has_newer(walk, bucket, note) {
             return Deleted { error: Some("no newer one of its run is whole".to_owned()), ..deleted };
         }
-        if let Some(why) = self.must_stay(walk, bucket, &objects).await {
+        let is_all = objects.len() < most;
+        if let Some(why) = self.must_stay(walk, bucket, &objects, is_all).await {
             return Deleted { error: Some(why), ..deleted };
         }
         for (key, object) in objects {
@@ -128,22 +139,30 @@ impl Acting {
         })
     }
 
-    /// Why none of the objects of a checkpoint is to be deleted.
+    /// Why none of the objects of a checkpoint is to be deleted, which may be all of it.
     async fn must_stay(
         &self,
         walk: &Walk,
         bucket: &Bucket,
         objects: &[(ObjectKey, ObjectVersion)],
+        is_all: bool,
     ) -> Option<String> {
         let (first, _) = objects.first()?;
-        let Some(group) = walk.own.group_of(bucket.id, first.as_str()) else {
+        let group = walk.own.group_of(bucket.id, first.as_str());
+        let (Some(group), Some(pointee)) = (group, group.and_then(|one| Pointee::of(&walk.own, one.id)))
+        else {
             return Some(MustStay::Unknown.why());
         };
+        if is_all && objects.len() != group.files as usize {
+            return Some("other files of it are there than were looked at".to_owned());
+        }
         match walk.own.better(group.id) {
             Err(why) => Some(why.why()),
-            // It may have gone since the walk saw it.
-            Ok(better) if !self.is_there(walk, bucket, better) => Some(MustStay::NoneBetter.why()),
-            Ok(_) => pointed_at(&self.admin, &Pointee::from(&group)).await,
+            // They may have gone, or be written anew, since the walk saw them.
+            Ok(better) if !better.iter().all(|id| self.stands(walk, bucket, *id)) => {
+                Some(MustStay::NoneBetter.why())
+            }
+            Ok(_) => pointed_at(&self.admin, &pointee).await,
         }
     }
 
@@ -157,18 +176,20 @@ impl Acting {
         let newest = series.and_then(|series| walk.own.newest_complete(series.id));
         newest
             .filter(|newest| newest.prefix != note.prefix)
-            .is_some_and(|newest| self.is_there(walk, bucket, newest.id))
+            .is_some_and(|newest| self.stands(walk, bucket, newest.id))
     }
 
-    /// Whether all files of a checkpoint that the walk has found are still there.
-    fn is_there(&self, walk: &Walk, bucket: &Bucket, id: GroupId) -> bool {
+    /// Whether all files of a checkpoint that the walk has found are still there as it has found them.
+    fn stands(&self, walk: &Walk, bucket: &Bucket, id: GroupId) -> bool {
         let (Some(group), Some(mut members)) = (walk.own.group(id), walk.own.members(id)) else {
             return false;
         };
-        members.all(|(rest, _)| {
+        members.all(|(rest, bytes)| {
             let key = ObjectKey::new(&format!("{}{rest}", group.prefix));
             let object = key.ok().and_then(|key| self.admin.catalogue.object(bucket.bucket_id(), &key).ok());
-            object.flatten().is_some_and(|object| !object.delete_marker)
+            object.flatten().is_some_and(|object| {
+                !object.delete_marker && object.size == bytes && object.modified_ms < walk.began.as_millis()
+            })
         })
     }
 
@@ -181,9 +202,8 @@ impl Acting {
         if pins.iter().any(|pin| pin.holds(bucket.bucket_id(), key.as_str())) {
             return Some("somebody has pinned its dataset".to_owned());
         }
-        let touched = self.admin.keeper.ask(|decider, _| decider.watched.touched(note.bucket, &note.prefix));
-        let at_ms = touched.map(|at_us| self.admin.keeper.began_ms() + at_us / 1000);
-        let is_touched = at_ms.is_some_and(|at_ms| i64::try_from(at_ms).unwrap_or(i64::MAX) >= note.noted_ms);
+        let at_ms = self.touched_ms(note.bucket, &note.prefix);
+        let is_touched = at_ms.is_some_and(|at_ms| at_ms >= note.noted_ms);
         is_touched.then(|| "it was read or written meanwhile".to_owned())
     }
 

@@ -1,12 +1,22 @@
-//! Whether a file beside checkpoints names one that is about to be deleted: somebody goes on from it.
+//! Whether a file beside checkpoints, or the state of the Trainer in one of them, names one that is about to be deleted: somebody goes on from it.
 
 use crate::admin::Admin;
 use crate::s3::reader::BodyReader;
 use mlgw_common::{BucketId, ObjectKey};
-use mlgw_policies::checkpoints::{Generation, names, pointers_to};
+use mlgw_policies::checkpoints::{
+    Checkpoints, GroupId, Layout, folders_of_pointers, may_point, names, names_best,
+};
+use std::ops::Bound;
 
 /// Such a file names it in its first line or two; what follows of a longer one, as a list of all that there are, is not read.
 const BYTES_MAX: u64 = 16 << 10;
+/// What names of such files begin with, however they are written; and one that stands alone.
+const BEGINNINGS: [&str; 6] = ["LAST", "LATEST", "Last", "Latest", "last", "latest"];
+const WHOLE_NAME: &str = "checkpoint";
+/// So many files that begin so are looked at in a folder, and so many states of the Trainer: where there are more, none of them is let go.
+const FILES_MAX: usize = 1000;
+/// What the Trainer of transformers writes of itself into each checkpoint.
+const TRAINER_STATE: &str = "trainer_state.json";
 
 /// What such a file may name: a checkpoint by its prefix, the folder of its run, and its step.
 pub(crate) struct Pointee {
@@ -14,27 +24,95 @@ pub(crate) struct Pointee {
     prefix: String,
     parent: String,
     step: Option<u64>,
+    /// Where the Trainer may have written which one is the best, if it writes such.
+    states: Vec<String>,
 }
 
-impl From<&Generation<'_>> for Pointee {
-    fn from(one: &Generation<'_>) -> Self {
-        let (prefix, parent) = (one.prefix.to_owned(), one.parent.to_owned());
-        Self { bucket: BucketId(one.bucket), prefix, parent, step: one.step }
+impl Pointee {
+    /// A checkpoint, if it is known.
+    pub(crate) fn of(known: &Checkpoints, id: GroupId) -> Option<Self> {
+        let one = known.group(id)?;
+        let others = known.generations(id.series()).into_iter().filter(|other| other.id != id);
+        let is_of_trainer = one.layout == Layout::Transformers;
+        let states = others.filter(|_| is_of_trainer).map(|other| format!("{}{TRAINER_STATE}", other.prefix));
+        Some(Self {
+            bucket: BucketId(one.bucket),
+            prefix: one.prefix.to_owned(),
+            parent: one.parent.to_owned(),
+            step: one.step,
+            states: states.collect(),
+        })
     }
 }
 
 /// Why a checkpoint is still needed: a file names it, or cannot be read.
 pub(crate) async fn pointed_at(admin: &Admin, one: &Pointee) -> Option<String> {
-    for pointer in pointers_to(&one.parent).filter_map(|name| ObjectKey::new(&name).ok()) {
-        match content(admin, one.bucket, &pointer).await {
-            Ok(Some(text)) if names(&text, &one.prefix, one.step) => {
-                return Some(format!("{pointer} names it"));
+    let pointers = match pointers(admin, one) {
+        Ok(pointers) => pointers,
+        Err(why) => return Some(why),
+    };
+    let states = one.states.iter().filter_map(|key| ObjectKey::new(key).ok());
+    if one.states.len() > FILES_MAX {
+        return Some(format!("its run has more than {FILES_MAX} others, which may name it"));
+    }
+    let all = pointers.into_iter().map(|key| (key, false)).chain(states.map(|key| (key, true)));
+    for (key, is_state) in all {
+        let is_named = if is_state { names_best } else { names };
+        match content(admin, one.bucket, &key).await {
+            Ok(Some(text)) if is_named(&text, &one.prefix, one.step) => {
+                return Some(format!("{key} names it"));
             }
             Ok(_) => {}
-            Err(error) => return Some(format!("{pointer}, which may name it, cannot be read: {error}")),
+            Err(error) => return Some(format!("{key}, which may name it, cannot be read: {error}")),
         }
     }
     None
+}
+
+/// Files that may name a checkpoint of a run.
+///
+/// # Errors
+/// Why they are not known.
+fn pointers(admin: &Admin, one: &Pointee) -> Result<Vec<ObjectKey>, String> {
+    let mut pointers = Vec::new();
+    for folder in folders_of_pointers(&one.parent) {
+        pointers.extend(ObjectKey::new(&format!("{folder}{WHOLE_NAME}")));
+        for beginning in BEGINNINGS {
+            let begin = format!("{folder}{beginning}");
+            files(admin, one.bucket, (folder, &begin), &mut pointers)?;
+        }
+    }
+    Ok(pointers)
+}
+
+/// Adds the files of a folder that may name one and begin so; what is in folders that begin so is passed over, however much it is.
+fn files(
+    admin: &Admin,
+    bucket: BucketId,
+    (folder, begin): (&str, &str),
+    pointers: &mut Vec<ObjectKey>,
+) -> Result<(), String> {
+    let (reader, mut from, mut left) = (admin.catalogue.reader(), begin.to_owned(), FILES_MAX);
+    while let Some(found) = reader.scan(bucket, Bound::Included(from.as_bytes())).next() {
+        let (key, entry) = found.map_err(|error| error.to_string())?;
+        let Some(name) = key.as_str().strip_prefix(folder).filter(|_| key.as_str().starts_with(begin)) else {
+            return Ok(());
+        };
+        left = left
+            .checked_sub(1)
+            .ok_or_else(|| format!("more than {FILES_MAX} files may name it that begin with {begin:?}"))?;
+        if let Some(slash) = name.find('/') {
+            // What follows a slash, in the order of bytes.
+            from = format!("{folder}{}0", &name[..slash]);
+            continue;
+        }
+        from = format!("{key}\0");
+        let object = entry.version().map_err(|error| error.to_string())?;
+        if !object.delete_marker && may_point(name, object.size) {
+            pointers.push(key);
+        }
+    }
+    Ok(())
 }
 
 /// What an object begins with; nothing if there is none.

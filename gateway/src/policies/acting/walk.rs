@@ -51,6 +51,8 @@ pub(super) struct Walk {
     pub(super) program: Arc<Program>,
     pub(super) scope: Scope,
     pub(super) now: Timestamp,
+    /// When it began to look for checkpoints: what it has found of them was so then or later.
+    pub(super) began: Timestamp,
     pub(super) own: Checkpoints,
     /// What was said of areas in the last round.
     pub(super) before: Arc<Areas>,
@@ -94,10 +96,11 @@ impl Acting {
         runs.then_some(()).ok_or(Ended::Changed)
     }
 
-    /// Finds the checkpoints of our own buckets, and tells the engine of those that it has not heard of.
+    /// Finds the checkpoints of our own buckets, as they are from `began` on, and tells the engine of those that it has not heard of.
     pub(super) async fn find_checkpoints(
         self: &Arc<Self>,
         program: &Arc<Program>,
+        began: Timestamp,
     ) -> Result<Checkpoints, Ended> {
         let began_ms = i64::try_from(self.admin.keeper.began_ms()).unwrap_or(i64::MAX);
         let began_us = self.admin.keeper.ask(|_, now_us| now_us);
@@ -123,7 +126,8 @@ impl Acting {
             })
             .await?;
         self.tell(&mut { unheard });
-        let own = finding.end(self.admin.clock.now().as_millis());
+        // What is seen early may be written while others are looked at: nothing is quiet that was not when that began.
+        let own = finding.end(began.as_millis());
         let buckets = self.admin.catalogue.buckets(None, None, usize::MAX);
         let ours = own_buckets(buckets.iter().map(|bucket| &**bucket));
         self.admin.keeper.ask(|decider, now_us| {
@@ -146,7 +150,7 @@ impl Acting {
     pub(super) async fn find(
         self: &Arc<Self>,
         program: Arc<Program>,
-        own: Checkpoints,
+        (began, own): (Timestamp, Checkpoints),
         (before, unheld): (Arc<Areas>, Unheld),
     ) -> Result<(Arc<Walk>, Found), Ended> {
         let keep = checkpoint_keep(&program);
@@ -163,6 +167,7 @@ impl Acting {
             asked: asked_at_rest(&program),
             program,
             now: self.admin.clock.now(),
+            began,
             own,
             before,
             unheld,

@@ -109,6 +109,21 @@ fn json_of(text: &str) -> Json {
 }
 
 #[test]
+fn schemas_are_published_as_they_are() {
+    for (published, is, command) in [
+        (include_str!("../../../../docs/policy.schema.json"), schema(), "policy schema"),
+        (
+            include_str!("../../../../docs/framework.schema.json"),
+            framework_schema(),
+            "policy schema --framework",
+        ),
+    ] {
+        let published: Json = serde_json::from_str(published).unwrap();
+        assert!(published == is, "`mlgw {command}` says something else than its file in docs");
+    }
+}
+
+#[test]
 fn recipes_and_printed_programs_are_what_the_schema_says() {
     let (schema, built_in) = (schema(), built_in());
     for (name, _, text) in recipes() {

@@ -1,6 +1,6 @@
 //! What references run on: each block that was asked for, by number.
 
-use super::{Racer, Score};
+use super::{Batch, Racer, Score};
 use crate::access::{Access, Op};
 use crate::rehearse::blocks::Blocks;
 use crate::rehearse::reference::{Event, Lru, NeverEvict, Outcome, Reference, S3Fifo, Sieve, optimum};
@@ -18,6 +18,11 @@ impl Objects {
     pub fn number(&mut self, access: &Access<'_>) -> u32 {
         let next = self.0.len() as u32;
         *self.0.entry(xxh3_64_with_seed(access.key.as_bytes(), access.bucket)).or_insert(next)
+    }
+
+    /// The numbers of the objects of a batch, in its order.
+    pub fn numbers(&mut self, batch: &Batch) -> Vec<u32> {
+        batch.iter().map(|(access, _)| self.number(&access)).collect()
     }
 
     /// How many there are.
@@ -59,6 +64,11 @@ impl Course {
         for (block, bytes) in self.blocks.of(object, access.size, &access.range) {
             self.push(Event { block, bytes, is_read }, counts);
         }
+    }
+
+    /// Looks objects up, and nothing else, so that they are near when accesses to them are added.
+    pub fn bring_near(&self, objects: &[u32]) {
+        objects.iter().for_each(|object| self.blocks.bring_near(*object));
     }
 
     fn push(&mut self, event: Event, counts: bool) {

@@ -1,6 +1,6 @@
 //! Our engine in a race: it hears one request after the other, as in a server.
 
-use super::Score;
+use super::{Batch, Score};
 use crate::access::{Access, Op};
 use crate::block::BLOCK_ID_SEED;
 use crate::decider::Decider;
@@ -10,6 +10,7 @@ use crate::language::{NoFacts, Program};
 use crate::rehearse::blocks::touched;
 use crate::rehearse::telling::Told;
 use crate::workloads::Identity;
+use std::hint::black_box;
 use std::sync::Arc;
 
 /// See the module.
@@ -33,6 +34,17 @@ impl Mind {
         match self {
             Self::Engine(engine) => engine,
             Self::Decider(decider) => &mut decider.engine,
+        }
+    }
+
+    /// See [`Decider::bring_near`].
+    fn bring_near(&self, access: &Access<'_>) {
+        match self {
+            Self::Engine(engine) => {
+                let id = engine.block_id(access.bucket, access.key, 0);
+                black_box(engine.is_kept(id));
+            }
+            Self::Decider(decider) => decider.bring_near(access),
         }
     }
 }
@@ -82,12 +94,19 @@ impl Runner {
         (0..told.len()).filter(is_trusted).count()
     }
 
+    /// Hears of accesses, as of one after the other.
+    pub fn take_all(&mut self, batch: &Batch) {
+        batch.iter().for_each(|(access, _)| self.mind.bring_near(&access));
+        for (access, counts) in batch.iter() {
+            self.take(&access, counts);
+        }
+    }
+
     /// Hears of an access, and whether it counts.
     pub fn take(&mut self, access: &Access<'_>, counts: bool) {
         let (seen, ruling) = match &mut self.mind {
             Mind::Engine(engine) => (engine.observe(access), None),
             Mind::Decider(decider) => {
-                decider.bring_near(access);
                 let seen = decider.observe(access, Identity::default);
                 (seen, Some(decider.rule_on_copies(seen, access, &NoFacts)))
             }
@@ -138,4 +157,35 @@ fn options(capacity_bytes: u64, block_bytes: u32, blocks: usize) -> Options {
     // As in a server: what it decides can be held against that.
     let seed = BLOCK_ID_SEED;
     Options { capacity_bytes, blocks_max: blocks + BLOCKS_MIN, block_bytes: u64::from(block_bytes), seed }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Access, Batch, Op, Program, Runner};
+    use crate::access::Caller;
+    use std::sync::Arc;
+
+    #[test]
+    fn accesses_of_a_batch_are_taken_as_one_after_the_other() {
+        let program = Arc::new(Program::built_in().unwrap());
+        let alone = || Runner::new(1 << 20, 4096, 1000);
+        let ruled = || Runner::with_rules(1 << 20, 4096, 1000, Arc::clone(&program));
+        let keys: Vec<String> = (0..300).map(|n| format!("train/{n}.jpg")).collect();
+        for (mut one, mut all) in [(alone(), alone()), (ruled(), ruled())] {
+            let (mut batch, mut random) = (Batch::default(), fastrand::Rng::with_seed(7));
+            for at_us in 0..5000 {
+                let (key, caller) = (&keys[random.usize(..keys.len())], Caller { id: 1, family: 1 });
+                let op = [Op::Write, Op::Delete].get(random.usize(..10)).copied().unwrap_or(Op::Read);
+                let access = Access { at_us, caller, bucket: 1, key, op, size: 9000, range: 0..9000 };
+                one.take(&access, true);
+                if batch.push(&access, true) {
+                    all.take_all(&batch);
+                    batch.clear();
+                }
+            }
+            all.take_all(&batch);
+            assert_eq!((one.score(), one.fingerprint()), (all.score(), all.fingerprint()));
+            assert!(one.score().hits > 0 && one.score().hits < one.score().reads, "{:?}", one.score());
+        }
+    }
 }
