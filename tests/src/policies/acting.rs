@@ -362,7 +362,7 @@ fn a_checkpoint_takes_nothing_along_whose_name_only_begins_like_its_own() {
     let bench = Bench::new();
     let server = begun(&bench);
     let client = server.client();
-    let beside = ["run/epoch-1.pt.notes", "run/epoch-1-plot.png", "run/last.txt"];
+    let beside = ["run/epoch-1.pt.notes", "run/epoch-1-plot.png", "run/readme.txt"];
     let models = |steps: std::ops::RangeInclusive<u32>| steps.map(|step| format!("run/epoch-{step}.pt"));
     runtime().block_on(async {
         for key in models(1..=12) {
