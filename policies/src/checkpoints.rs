@@ -358,11 +358,11 @@ impl Checkpoints {
         })
     }
 
-    /// The files of a checkpoint: what follows its prefix, and bytes. Nothing if they are not remembered: then a listing of the prefix tells.
+    /// The files of a checkpoint: what follows its prefix, bytes, and when it was written. Nothing if they are not remembered: then a listing of the prefix tells.
     #[must_use]
-    pub fn members(&self, id: GroupId) -> Option<impl Iterator<Item = (&str, u64)>> {
+    pub fn members(&self, id: GroupId) -> Option<impl Iterator<Item = (&str, u64, u64)>> {
         let names = self.series.get(&id.series)?.find(id)?.names()?;
-        Some(names.iter().map(|(rest, file)| (&**rest, file.bytes)))
+        Some(names.iter().map(|(rest, file)| (&**rest, file.bytes, file.at_us)))
     }
 
     /// The checkpoints of a run that may go, the oldest first. `measure` says how good one is, where that is known.

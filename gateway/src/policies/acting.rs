@@ -151,11 +151,11 @@ impl Acting {
         }
         let heard = self.admin.keeper.ask(|decider, _| decider.checkpoints.series().next().is_some());
         let scope = Scope::of(&program);
-        let (began, mut own) = (self.admin.clock.now(), Checkpoints::new(Limits::default()));
+        let mut own = Checkpoints::new(Limits::default());
         let is_time = state.rounds.is_multiple_of(ROUNDS_BETWEEN_LOOKS);
         state.rounds += 1;
         if heard || is_time || scope.objects || state.has_checkpoints.unwrap_or(true) {
-            own = self.find_checkpoints(&program, began).await?;
+            own = self.find_checkpoints(&program).await?;
             state.has_checkpoints = Some(own.series().next().is_some());
         }
         if !scope.objects && !heard && state.has_checkpoints == Some(false) {
@@ -163,7 +163,7 @@ impl Acting {
         }
         let now_ms = self.admin.clock.now().as_millis();
         let before = (Arc::clone(&state.areas), state.unheld(now_ms));
-        let (walk, found) = self.find(program, (began, own), before).await?;
+        let (walk, found) = self.find(program, own, before).await?;
         self.carry_out(&walk, found, state).await
     }
 }

@@ -452,6 +452,12 @@ impl Group {
         self.needed_us.max(self.last_file_us.unwrap_or(0))
     }
 
+    /// When the oldest of its files was written, as they are now; of more than are remembered, when the first of all was.
+    pub(super) fn oldest_us(&self) -> u64 {
+        let oldest = self.names.as_ref().and_then(|names| names.values().map(|file| file.at_us).min());
+        oldest.unwrap_or(self.first_us)
+    }
+
     /// Its files by what follows the prefix, if they are remembered.
     pub(super) fn names(&self) -> Option<&BTreeMap<Box<str>, File>> {
         self.names.as_ref()

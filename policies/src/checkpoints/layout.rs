@@ -193,9 +193,14 @@ fn in_folder<'k>(key: &'k str, name_at: usize, folder: &Folder) -> Place<'k> {
 /// `iter9` may be a round of trainings, and no step.
 const ROUNDS_MAX: u64 = 10;
 
-/// Whether a number may be the id of a job, which are longer than steps are and have no zeros in front. Orbax calls nothing by a number but steps.
+/// Fewer digits are no id of a job.
+const JOB_DIGITS_MIN: usize = 5;
+
+/// Whether a number may be the id of a job, which have no zeros in front, and are longer than steps are or not as even. Orbax calls nothing by a number but
+/// steps.
 fn may_be_job(folder: &str) -> bool {
-    folder.len() > folder::NESTED_DIGITS_MAX && !folder.starts_with('0')
+    let is_even = folder.ends_with('0') && folder.len() <= folder::NESTED_DIGITS_MAX;
+    folder.len() >= JOB_DIGITS_MIN && !folder.starts_with('0') && !is_even
 }
 
 /// Whether the name of a step's folder may be that of a run: `task-1-step-100`, and of files that nothing says more of, `iter1-sft` and `iter2`.

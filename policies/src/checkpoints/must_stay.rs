@@ -2,8 +2,8 @@
 //!
 //! Names and listings tell much and not all: files of ranks, runs side by side and uploads that broke off can look like something else. Always: of a run
 //! nothing is deleted unless its steps are told apart, and unless one that is newer, whole beyond doubt and no smaller stays; and nothing that may be a run
-//! with steps of its own, or a part of another checkpoint. Newer is what has the higher step and was written later: a run that went back counts on from a
-//! lower one, and what it writes then is worth more than what it gave up. Runs that are called alike may be parts of one, as those of ranks, stages, or an actor and its
+//! with steps of its own, or a part of another checkpoint. Newer is what has the higher step and of which all was written later: a run that went back
+//! counts on from a lower one, and what it writes then is worth more than what it gave up; and one whose files are partly older was written anew and broken off. Runs that are called alike may be parts of one, as those of ranks, stages, or an actor and its
 //! critic: a step that several of them have goes only if all of these have the same newer one ([`are_beside`]).
 
 use super::group::{Group, Habits};
@@ -56,7 +56,7 @@ impl MustStay {
                 return format!("no newer one of its run is certainly whole: {}", lack.of_newest());
             }
             Self::NoneBetter => {
-                "no newer one of its run, of a higher step and written later, is certainly whole and has as many files and bytes"
+                "no newer one of its run, of a higher step and all written later, is certainly whole and has as many files and bytes"
             }
         };
         why.to_owned()
@@ -118,12 +118,14 @@ fn none_better(series: &Series, group: &Group) -> MustStay {
 /// Whether one checkpoint of a run may stand in for another.
 fn is_better(series: &Series, one: &Group, other: &Group) -> bool {
     order(one) > order(other)
-        && one.written_us() >= other.written_us()
+        // It may be of another run.
+        && !one.in_doubt
         && one.is_certain(&series.habits)
         && one.files >= other.files
         // What was added to it, such as results, does not make up for a shard.
         && one.tensors >= other.tensors
         && one.bytes as f64 >= other.bytes as f64 * BYTES_SHARE
+        && one.oldest_us() >= other.written_us()
         && (has_framework(other, &series.habits) || has_all(one, other))
 }
 
@@ -313,6 +315,26 @@ mod tests {
     }
 
     #[test]
+    fn what_was_written_anew_in_part_stands_in_for_nothing() {
+        let plain = |step: u32| ["model.pt", "optim.pt"].map(|file| format!("r/step_{step}/{file}"));
+        let items = |step: u32| {
+            ["model/__0_0.distcp", "model/.metadata", "optim/__0_0.distcp", "optim/.metadata"]
+                .map(|file| format!("r/step-{step}/{file}"))
+        };
+        for (first, second) in [(&plain(100)[..], &plain(200)[..]), (&items(100), &items(200))] {
+            let stays = |anew: &[String]| {
+                let all = [first, second, first, anew].concat();
+                let files: Vec<_> = all.iter().map(|key| (key.as_str(), 9)).collect();
+                of(&known(&files), &first[0])
+            };
+            assert_eq!(stays(second), None, "all of it");
+            for half in 0..second.len() {
+                assert!(stays(&second[..half]).is_some(), "{:?}", &second[..half]);
+            }
+        }
+    }
+
+    #[test]
     fn of_a_run_that_went_back_what_it_wrote_since_stays() {
         let files = ["model.safetensors", "optimizer.bin", "scheduler.bin", "random_states_0.pkl"];
         let whole = |step: u32| files.map(|file| format!("out/checkpoint_{step}/{file}"));
@@ -354,6 +376,8 @@ mod tests {
             (&["m/model_00000.weights.h5", "m/model_00001.weights.h5"], doubt),
             // Ids of jobs.
             (&["ckpts/4711201/.metadata", "ckpts/4711345/.metadata"], doubt),
+            (&["ckpts/48121/.metadata", "ckpts/48130/.metadata"], doubt),
+            (&["ckpts/48120/.metadata", "ckpts/48131/.metadata"], Some(MustStay::NoneBetter)),
             // One of several models.
             (&["final/model_0.pt", "final/model_1.pt"], doubt),
             (&["final/pytorch_model_1.bin", "final/pytorch_model_2.bin"], doubt),
@@ -392,6 +416,8 @@ mod tests {
             (&["checkpoint-5/model.safetensors", "checkpoint-6/model.safetensors"], None),
             (&["4711201/ck/100/.metadata", "4711201/ck/200/.metadata"], None),
             (&["ck/00000100/.metadata", "ck/00000200/.metadata"], None),
+            (&["ck/12500/.metadata", "ck/25000/.metadata"], None),
+            (&["ck/1/.metadata", "ck/2/.metadata"], None),
         ] {
             assert_eq!(first_of(keys), why, "{keys:?}");
         }

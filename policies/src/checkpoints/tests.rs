@@ -336,7 +336,7 @@ fn members_are_all_files_and_no_others() {
     complete_after(&mut known, MINUTE_US, DCP);
     let found = known.group_of(1, TRAINER[3]).unwrap();
     let keys: BTreeSet<_> =
-        known.members(found.id).unwrap().map(|(rest, _)| format!("{}{rest}", found.prefix)).collect();
+        known.members(found.id).unwrap().map(|(rest, ..)| format!("{}{rest}", found.prefix)).collect();
     assert_eq!(keys, TRAINER.iter().map(|key| (*key).to_owned()).collect());
     assert_eq!(found.layout, Layout::Transformers);
 }

@@ -4,6 +4,7 @@
 //! exactly those go that were there when it was noted: one that was written since ends it for this round, and what only begins like them stays.
 
 use super::Acting;
+use super::groups::micros;
 use super::pointed::{Pointee, pointed_at};
 use super::standing::{Outcome, Standing};
 use super::walk::{Ended, Walk};
@@ -103,6 +104,10 @@ impl Acting {
             return Deleted { error: Some("no newer one of its run is whole".to_owned()), ..deleted };
         }
         let is_all = objects.len() < most;
+        if !is_all && most < ROUND_DELETIONS_MAX {
+            // It goes whole in the next round: what is left of one tells less of it.
+            return deleted;
+        }
         if let Some(why) = self.must_stay(walk, bucket, &objects, is_all).await {
             return Deleted { error: Some(why), ..deleted };
         }
@@ -156,14 +161,16 @@ impl Acting {
         if is_all && objects.len() != group.files as usize {
             return Some("other files of it are there than were looked at".to_owned());
         }
-        match walk.own.better(group.id) {
-            Err(why) => Some(why.why()),
-            // They may have gone, or be written anew, since the walk saw them.
-            Ok(better) if !better.iter().all(|id| self.stands(walk, bucket, *id)) => {
-                Some(MustStay::NoneBetter.why())
-            }
-            Ok(_) => pointed_at(&self.admin, &pointee).await,
+        let better = match walk.own.better(group.id) {
+            Err(why) => return Some(why.why()),
+            Ok(better) => better,
+        };
+        if let Some(why) = pointed_at(&self.admin, &pointee).await {
+            return Some(why);
         }
+        // They may have gone, or be written anew, since the walk saw them.
+        let stand = better.iter().all(|id| self.stands(walk, bucket, *id));
+        (!stand).then(|| MustStay::NoneBetter.why())
     }
 
     /// Whether the newest complete checkpoint of the run, by what the walk has found, is another one and still there.
@@ -184,11 +191,11 @@ impl Acting {
         let (Some(group), Some(mut members)) = (walk.own.group(id), walk.own.members(id)) else {
             return false;
         };
-        members.all(|(rest, bytes)| {
+        members.all(|(rest, bytes, at_us)| {
             let key = ObjectKey::new(&format!("{}{rest}", group.prefix));
             let object = key.ok().and_then(|key| self.admin.catalogue.object(bucket.bucket_id(), &key).ok());
             object.flatten().is_some_and(|object| {
-                !object.delete_marker && object.size == bytes && object.modified_ms < walk.began.as_millis()
+                !object.delete_marker && object.size == bytes && micros(object.modified_ms) == at_us
             })
         })
     }

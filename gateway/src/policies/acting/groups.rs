@@ -62,7 +62,8 @@ impl Finding {
     }
 }
 
-fn micros(ms: i64) -> u64 {
+/// As times of checkpoints that were found are told.
+pub(super) fn micros(ms: i64) -> u64 {
     u64::try_from(ms).unwrap_or(0).saturating_mul(1000)
 }
 
@@ -311,7 +312,7 @@ impl Retained {
             pins.any(|(_, claim)| claim.by.rank < by.rank && !(wide.is_over)(one.bucket, key, &claim.by))
         };
         match own.members(one.id) {
-            Some(mut members) => members.any(|(rest, _)| pins(&format!("{}{rest}", one.prefix))),
+            Some(mut members) => members.any(|(rest, ..)| pins(&format!("{}{rest}", one.prefix))),
             None => pins(one.prefix),
         }
     }

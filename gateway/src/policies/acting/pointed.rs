@@ -3,9 +3,7 @@
 use crate::admin::Admin;
 use crate::s3::reader::BodyReader;
 use mlgw_common::{BucketId, ObjectKey};
-use mlgw_policies::checkpoints::{
-    Checkpoints, GroupId, Layout, folders_of_pointers, may_point, names, names_best,
-};
+use mlgw_policies::checkpoints::{Checkpoints, GroupId, folders_of_pointers, may_point, names, names_best};
 use std::ops::Bound;
 
 /// Such a file names it in its first line or two; what follows of a longer one, as a list of all that there are, is not read.
@@ -13,10 +11,13 @@ const BYTES_MAX: u64 = 16 << 10;
 /// What names of such files begin with, however they are written; and one that stands alone.
 const BEGINNINGS: [&str; 6] = ["LAST", "LATEST", "Last", "Latest", "last", "latest"];
 const WHOLE_NAME: &str = "checkpoint";
-/// So many files that begin so are looked at in a folder, and so many states of the Trainer: where there are more, none of them is let go.
+/// So many files that begin so are looked at in a folder: where there are more, nothing is let go.
 const FILES_MAX: usize = 1000;
-/// What the Trainer of transformers writes of itself into each checkpoint.
+/// What the Trainer of transformers writes of itself into each checkpoint, and what the folders of these are called.
 const TRAINER_STATE: &str = "trainer_state.json";
+const TRAINER_FOLDER: &str = "checkpoint-";
+/// Which one is the best, those say that were written last, and the highest one.
+const STATES: usize = 2;
 
 /// What such a file may name: a checkpoint by its prefix, the folder of its run, and its step.
 pub(crate) struct Pointee {
@@ -24,7 +25,7 @@ pub(crate) struct Pointee {
     prefix: String,
     parent: String,
     step: Option<u64>,
-    /// Where the Trainer may have written which one is the best, if it writes such.
+    /// Where the Trainer may have written which one is the best, if its folders are called so.
     states: Vec<String>,
 }
 
@@ -32,16 +33,17 @@ impl Pointee {
     /// A checkpoint, if it is known.
     pub(crate) fn of(known: &Checkpoints, id: GroupId) -> Option<Self> {
         let one = known.group(id)?;
-        let others = known.generations(id.series()).into_iter().filter(|other| other.id != id);
-        let is_of_trainer = one.layout == Layout::Transformers;
-        let states = others.filter(|_| is_of_trainer).map(|other| format!("{}{TRAINER_STATE}", other.prefix));
-        Some(Self {
-            bucket: BucketId(one.bucket),
-            prefix: one.prefix.to_owned(),
-            parent: one.parent.to_owned(),
-            step: one.step,
-            states: states.collect(),
-        })
+        let mut states = Vec::new();
+        if one.prefix[one.parent.len()..].starts_with(TRAINER_FOLDER) && one.prefix.ends_with('/') {
+            let mut others = known.generations(id.series());
+            others.retain(|other| other.id != id);
+            let highest = others.pop();
+            others.sort_by_key(|other| std::cmp::Reverse(other.written_us));
+            let asked = others.into_iter().take(STATES).chain(highest);
+            states.extend(asked.map(|other| format!("{}{TRAINER_STATE}", other.prefix)));
+        }
+        let (bucket, prefix, parent) = (BucketId(one.bucket), one.prefix.to_owned(), one.parent.to_owned());
+        Some(Self { bucket, prefix, parent, step: one.step, states })
     }
 }
 
@@ -52,9 +54,6 @@ pub(crate) async fn pointed_at(admin: &Admin, one: &Pointee) -> Option<String> {
         Err(why) => return Some(why),
     };
     let states = one.states.iter().filter_map(|key| ObjectKey::new(key).ok());
-    if one.states.len() > FILES_MAX {
-        return Some(format!("its run has more than {FILES_MAX} others, which may name it"));
-    }
     let all = pointers.into_iter().map(|key| (key, false)).chain(states.map(|key| (key, true)));
     for (key, is_state) in all {
         let is_named = if is_state { names_best } else { names };

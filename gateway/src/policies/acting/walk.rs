@@ -51,8 +51,6 @@ pub(super) struct Walk {
     pub(super) program: Arc<Program>,
     pub(super) scope: Scope,
     pub(super) now: Timestamp,
-    /// When it began to look for checkpoints: what it has found of them was so then or later.
-    pub(super) began: Timestamp,
     pub(super) own: Checkpoints,
     /// What was said of areas in the last round.
     pub(super) before: Arc<Areas>,
@@ -96,12 +94,12 @@ impl Acting {
         runs.then_some(()).ok_or(Ended::Changed)
     }
 
-    /// Finds the checkpoints of our own buckets, as they are from `began` on, and tells the engine of those that it has not heard of.
+    /// Finds the checkpoints of our own buckets, and tells the engine of those that it has not heard of.
     pub(super) async fn find_checkpoints(
         self: &Arc<Self>,
         program: &Arc<Program>,
-        began: Timestamp,
     ) -> Result<Checkpoints, Ended> {
+        let begun = self.admin.clock.now();
         let began_ms = i64::try_from(self.admin.keeper.began_ms()).unwrap_or(i64::MAX);
         let began_us = self.admin.keeper.ask(|_, now_us| now_us);
         let acting = Arc::clone(self);
@@ -127,7 +125,7 @@ impl Acting {
             .await?;
         self.tell(&mut { unheard });
         // What is seen early may be written while others are looked at: nothing is quiet that was not when that began.
-        let own = finding.end(began.as_millis());
+        let own = finding.end(begun.as_millis());
         let buckets = self.admin.catalogue.buckets(None, None, usize::MAX);
         let ours = own_buckets(buckets.iter().map(|bucket| &**bucket));
         self.admin.keeper.ask(|decider, now_us| {
@@ -150,7 +148,7 @@ impl Acting {
     pub(super) async fn find(
         self: &Arc<Self>,
         program: Arc<Program>,
-        (began, own): (Timestamp, Checkpoints),
+        own: Checkpoints,
         (before, unheld): (Arc<Areas>, Unheld),
     ) -> Result<(Arc<Walk>, Found), Ended> {
         let keep = checkpoint_keep(&program);
@@ -167,7 +165,6 @@ impl Acting {
             asked: asked_at_rest(&program),
             program,
             now: self.admin.clock.now(),
-            began,
             own,
             before,
             unheld,
