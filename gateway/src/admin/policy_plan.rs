@@ -24,7 +24,7 @@ use mlgw_metadata::ReadError;
 use mlgw_policies::at_rest::Note;
 use mlgw_policies::checkpoints::{Checkpoints, GroupId};
 use mlgw_policies::engine::Unread;
-use mlgw_policies::language::{ActionKind, Facts, Program, Property, Word as _};
+use mlgw_policies::language::{ActionKind, Facts, Program, Property, Wish, Word as _};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -292,7 +292,7 @@ impl Admin {
         }
         let [running, other] = self.keeper.ask(|decider, _| run.plan.spare(&decider.checkpoints));
         Ok(Ok(PlanPage {
-            deletions: self.deletions(&running),
+            deletions: self.deletions(run.plan.programs().0, &running),
             superfluous: self.superfluous(running, other),
             impossible: self.impossible(run.plan.programs().1).into_iter().chain(run.plan.idle()).collect(),
             ..run.page()
@@ -397,17 +397,22 @@ impl Admin {
         impossible
     }
 
-    /// Those that wait, and that the running policy still says; what it does not say any more the next round calls off.
-    fn deletions(&self, running: &[Spare]) -> Vec<DeletionInfo> {
+    /// Those that wait, of rules that the running policy has, whatever the engine knows of them: the round looks at what is stored, and calls off what it
+    /// does not say any more.
+    fn deletions(&self, program: &Program, running: &[Spare]) -> Vec<DeletionInfo> {
+        let deletes = |wish: &Wish| matches!(wish, Wish::Retain(retain) if retain.delete);
+        let rules = program.rules().iter().filter(|rule| rule.actions().any(|(_, wish)| deletes(wish)));
+        let rules: BTreeSet<&str> = rules.map(|rule| &*rule.rule.id).collect();
         let deleted = running.iter().filter(|one| one.is_deleted);
         let deleted: BTreeMap<_, _> =
             deleted.map(|one| ((one.of.bucket, one.of.prefix.as_str()), one.id)).collect();
         let names = self.bucket_names();
         let told = |note: Note| {
-            let id = deleted.get(&(note.bucket, note.prefix.as_str())).copied()?;
-            Some(self.deletion(names.get(&note.bucket).map_or("", String::as_str), note, Some(id)))
+            let id = deleted.get(&(note.bucket, note.prefix.as_str())).copied();
+            self.deletion(names.get(&note.bucket).map_or("", String::as_str), note, id)
         };
-        self.standing.notes().into_iter().filter_map(told).collect()
+        let notes = self.standing.notes().into_iter().filter(|note| rules.contains(note.rule.as_str()));
+        notes.map(told).collect()
     }
 
     /// When the checkpoint that an object is of is to be deleted, if that was noted.

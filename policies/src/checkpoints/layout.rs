@@ -141,14 +141,15 @@ pub(super) const POINTERS: [(&str, bool); 8] = [
     ("checkpoint", false),
 ];
 
-/// Where a key belongs, if it is a part of a checkpoint.
+/// Where a key belongs, if it is a part of a checkpoint. What has a `#` in its name, which stands for numbers in names of series, is none.
 pub(super) fn place(key: &str) -> Option<Place<'_>> {
     let name_at = name_at(key);
-    match folder::of(key, name_at) {
+    let place = match folder::of(key, name_at) {
         Folders::Unfinished => None,
         Folders::Step(folder) => Some(in_folder(key, name_at, &folder)),
         Folders::Other => of_name(key, name_at),
-    }
+    };
+    place.filter(|_| !key.contains('#'))
 }
 
 /// The folder whose groups a key says something of: when it is written, one of them is complete.

@@ -91,10 +91,13 @@ impl Checkpoints {
         if may_be_part && in_bucket().any(|other| is_in(group, other)) {
             return Err(MustStay::InAnother);
         }
-        if group.in_doubt {
+        // Many runs begin with a step 0.
+        if group.in_doubt || series.groups.values().any(|one| one.in_doubt && one.step != Some(0)) {
             return Err(MustStay::InDoubt);
         }
-        let mut better = others().filter(|other| is_better(series, other, group)).peekable();
+        let of_one_save = |one: &Group| is_of_one_save(one, group, self.limits.quiet_us);
+        let mut better =
+            others().filter(|other| is_better(series, other, group) && of_one_save(other)).peekable();
         better.peek().ok_or_else(|| none_better(series, group))?;
         let is_beside = |other: &Series| other.bucket == series.bucket && are_beside(series, other);
         let beside: Vec<_> = self.series.iter().filter(|(_, other)| is_beside(other)).collect();
@@ -118,8 +121,6 @@ fn none_better(series: &Series, group: &Group) -> MustStay {
 /// Whether one checkpoint of a run may stand in for another.
 fn is_better(series: &Series, one: &Group, other: &Group) -> bool {
     order(one) > order(other)
-        // It may be of another run.
-        && !one.in_doubt
         && one.is_certain(&series.habits)
         && one.files >= other.files
         // What was added to it, such as results, does not make up for a shard.
@@ -127,6 +128,14 @@ fn is_better(series: &Series, one: &Group, other: &Group) -> bool {
         && one.bytes as f64 >= other.bytes as f64 * BYTES_SHARE
         && one.oldest_us() >= other.written_us()
         && (has_framework(other, &series.habits) || has_all(one, other))
+}
+
+/// Whether all that has to be there of a checkpoint was written in one go, as far as times tell: within less than passed since the other one, or than counts
+/// as long. What was written anew in part has older files.
+fn is_of_one_save(one: &Group, other: &Group, quiet_us: u64) -> bool {
+    let oldest_us = one.oldest_us();
+    let gap_us = oldest_us.saturating_sub(other.written_us());
+    one.written_us().saturating_sub(oldest_us) <= gap_us.max(quiet_us)
 }
 
 /// Whether it is known who writes a checkpoint, and that it says when it is whole.
@@ -335,6 +344,37 @@ mod tests {
     }
 
     #[test]
+    fn a_stand_in_that_was_written_in_two_goes_is_none() {
+        const HOUR_US: u64 = 3_600_000_000;
+        let files = |step: u32| ["model.pt", "optim.pt"].map(|file| format!("r/step_{step}/{file}"));
+        for (anew_us, why) in [(None, None), (Some(5 * HOUR_US), Some(MustStay::NoneBetter))] {
+            let mut known = Checkpoints::new(Limits::default());
+            let written = files(100).into_iter().map(|key| (0, key));
+            let written = written.chain(files(200).into_iter().map(|key| (HOUR_US, key)));
+            for (at_us, key) in written {
+                let at_us = anew_us.filter(|_| key == files(200)[0]).unwrap_or(at_us);
+                known.listed(at_us, 1, &key, 9);
+            }
+            known.listed(6 * HOUR_US, 1, "r/step_200/README.md", 9);
+            known.settle(9 * HOUR_US);
+            assert_eq!(of(&known, &files(100)[0]), why, "{anew_us:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_called_like_a_series_is_no_checkpoint() {
+        let mut known = Checkpoints::new(Limits::default());
+        for key in
+            ["ckpt-#-é/__0_0.distcp", "ckpt-100-é/.metadata", "run/step-#/x.distcp", "run/step-100/.metadata"]
+        {
+            known.listed(1, 1, key, 9);
+        }
+        assert!(known.group_of(1, "ckpt-#-é/__0_0.distcp").is_none());
+        assert_eq!(known.group_of(1, "run/step-100/.metadata").unwrap().parent, "run/");
+        assert_eq!(known.group_of(1, "ckpt-100-é/.metadata").unwrap().parent, "");
+    }
+
+    #[test]
     fn of_a_run_that_went_back_what_it_wrote_since_stays() {
         let files = ["model.safetensors", "optimizer.bin", "scheduler.bin", "random_states_0.pkl"];
         let whole = |step: u32| files.map(|file| format!("out/checkpoint_{step}/{file}"));
@@ -377,7 +417,10 @@ mod tests {
             // Ids of jobs.
             (&["ckpts/4711201/.metadata", "ckpts/4711345/.metadata"], doubt),
             (&["ckpts/48121/.metadata", "ckpts/48130/.metadata"], doubt),
-            (&["ckpts/48120/.metadata", "ckpts/48131/.metadata"], Some(MustStay::NoneBetter)),
+            (&["ckpts/48120/.metadata", "ckpts/48150/.metadata", "ckpts/48131/.metadata"], doubt),
+            (&["iter10/model.safetensors", "iter11/model.safetensors", "iter9/model.safetensors"], doubt),
+            (&["step_0/model.pt", "step_10/model.pt", "step_20/model.pt"], doubt),
+            (&["step_10/model.pt", "step_20/model.pt", "step_0/model.pt"], None),
             // One of several models.
             (&["final/model_0.pt", "final/model_1.pt"], doubt),
             (&["final/pytorch_model_1.bin", "final/pytorch_model_2.bin"], doubt),

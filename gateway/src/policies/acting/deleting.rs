@@ -71,8 +71,9 @@ impl Acting {
             let bucket = bucket.into_iter().find(|bucket| bucket.id == note.bucket);
             let ours = bucket.filter(|one| one.binding.is_none() && one.state() == BucketState::Active);
             if let Some(bucket) = ours.filter(|_| left > 0) {
-                let deleted = self.delete_one(walk, &bucket, &note, &mut left).await;
-                self.note_deleted(&bucket, &note, deleted).await;
+                if let Some(deleted) = self.delete_one(walk, &bucket, &note, &mut left).await {
+                    self.note_deleted(&bucket, &note, deleted).await;
+                }
             }
         }
         Ok(())
@@ -90,26 +91,32 @@ impl Acting {
         Some(since_begin.max(now_ms.saturating_sub(millis(now_us.saturating_sub(at_us) / 1000))))
     }
 
-    /// Deletes the objects of a checkpoint, as many as may go in a round.
-    async fn delete_one(&self, walk: &Walk, bucket: &Bucket, note: &Note, left: &mut usize) -> Deleted {
+    /// Deletes the objects of a checkpoint, as many as may go in a round; nothing comes of one that does not fit into what is left of it.
+    async fn delete_one(
+        &self,
+        walk: &Walk,
+        bucket: &Bucket,
+        note: &Note,
+        left: &mut usize,
+    ) -> Option<Deleted> {
         let mut deleted = Deleted::default();
         let (catalogue, noted, id, most) =
             (self.admin.catalogue.clone(), note.clone(), bucket.bucket_id(), *left);
         let found = tokio::task::spawn_blocking(move || objects_of(&catalogue, id, &noted, most));
         let objects = match found.await.unwrap_or_else(|error| Err(error.to_string())) {
             Ok(objects) => objects,
-            Err(error) => return Deleted { error: Some(error), ..deleted },
+            Err(error) => return Some(Deleted { error: Some(error), ..deleted }),
         };
         if !self.has_newer(walk, bucket, note) {
-            return Deleted { error: Some("no newer one of its run is whole".to_owned()), ..deleted };
+            return Some(Deleted { error: Some("no newer one of its run is whole".to_owned()), ..deleted });
         }
         let is_all = objects.len() < most;
         if !is_all && most < ROUND_DELETIONS_MAX {
             // It goes whole in the next round: what is left of one tells less of it.
-            return deleted;
+            return None;
         }
         if let Some(why) = self.must_stay(walk, bucket, &objects, is_all).await {
-            return Deleted { error: Some(why), ..deleted };
+            return Some(Deleted { error: Some(why), ..deleted });
         }
         for (key, object) in objects {
             if let Some(why) = self.called_off(walk, note, (bucket, &key)) {
@@ -133,7 +140,7 @@ impl Acting {
             deleted.objects += 1;
             deleted.bytes += object.size;
         }
-        deleted
+        Some(deleted)
     }
 
     fn first_place(&self, bucket: &Bucket, key: &ObjectKey, object: &ObjectVersion) -> Option<Place> {
