@@ -70,10 +70,10 @@ impl Acting {
             let bucket = self.admin.catalogue.buckets(None, None, usize::MAX);
             let bucket = bucket.into_iter().find(|bucket| bucket.id == note.bucket);
             let ours = bucket.filter(|one| one.binding.is_none() && one.state() == BucketState::Active);
-            if let Some(bucket) = ours.filter(|_| left > 0) {
-                if let Some(deleted) = self.delete_one(walk, &bucket, &note, &mut left).await {
-                    self.note_deleted(&bucket, &note, deleted).await;
-                }
+            if let Some(bucket) = ours.filter(|_| left > 0)
+                && let Some(deleted) = self.delete_one(walk, &bucket, &note, &mut left).await
+            {
+                self.note_deleted(&bucket, &note, deleted).await;
             }
         }
         Ok(())
