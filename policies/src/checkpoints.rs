@@ -24,7 +24,7 @@ pub use kind::model_file_kind;
 pub use lack::Lack;
 pub use layout::Layout;
 pub use must_stay::MustStay;
-pub use pointer::{folders_of_pointers, may_point, names, names_best};
+pub use pointer::{POINTER_BEGINNINGS, POINTER_NAME, folders_of_pointers, may_point, names, names_best};
 pub use retain::Keep;
 pub use standing::{Standing, file_type_of, has_step};
 

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Keys of which a trial tells when nobody says how many.
 const KEYS_SHOWN: usize = 100;
-/// What is simulated when nobody says so.
+/// Bytes of a block that is simulated, when nobody says so.
 const BLOCK: &str = "8MiB";
 
 /// Which schema.

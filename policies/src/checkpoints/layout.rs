@@ -97,13 +97,18 @@ pub(super) struct Place<'k> {
 impl Place<'_> {
     /// Whether its folder is called as the Trainer of transformers does.
     pub(super) fn is_in_trainers(&self) -> bool {
-        self.prefix[self.parent.len()..].starts_with("checkpoint-") && self.prefix.ends_with('/')
+        is_of_trainer(self.prefix, self.parent)
     }
 
     /// Whether it is what that writes last.
     pub(super) fn is_trainer_state(&self) -> bool {
         self.rest == TRAINER_STATE && self.is_in_trainers()
     }
+}
+
+/// Whether a group with this prefix, in the folder of this run, is called as the Trainer of transformers calls its folders.
+pub(super) fn is_of_trainer(prefix: &str, parent: &str) -> bool {
+    prefix[parent.len()..].starts_with("checkpoint-") && prefix.ends_with('/')
 }
 
 /// What the Trainer of transformers writes of itself, last.

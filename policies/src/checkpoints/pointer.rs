@@ -3,8 +3,9 @@
 //! Who goes back to an older checkpoint writes it there. Frameworks call it in many ways (`latest_ckpt_global_step.txt`, `latest-rank0.pt.symlink`), and it may have any form, so it names a checkpoint as soon as the number of its step or
 //! its own name stands in it: it is asked only before something is deleted, and then better once too often.
 
-use super::layout;
+use super::{Checkpoints, GroupId, layout};
 use crate::key::{ending, name_of, split};
+use std::cmp::Reverse;
 
 /// TensorFlow tells in such lines what there is, and in another one what to go on from.
 const OF_ALL: &str = "all_model_checkpoint_paths";
@@ -16,8 +17,10 @@ pub fn folders_of_pointers(parent: &str) -> impl Iterator<Item = &str> {
     std::iter::once(parent).chain((above != parent).then_some(above))
 }
 
-/// What names of such files begin with, but for `checkpoint`, in any letters.
-const BEGINNINGS: [&str; 2] = ["latest", "last"];
+/// What names of such files begin with, however they are written; and the one that is called so and no more.
+pub const POINTER_BEGINNINGS: [&str; 6] = ["LAST", "LATEST", "Last", "Latest", "last", "latest"];
+/// See [`POINTER_BEGINNINGS`].
+pub const POINTER_NAME: &str = "checkpoint";
 /// They are no longer than this.
 const BYTES_MAX: u64 = 64 << 10;
 
@@ -25,9 +28,27 @@ const BYTES_MAX: u64 = 64 << 10;
 /// not `last.ckpt`, which is one.
 #[must_use]
 pub fn may_point(name: &str, bytes: u64) -> bool {
-    let begins = |with: &str| name.get(..with.len()).is_some_and(|it| it.eq_ignore_ascii_case(with));
     let is_one = layout::TENSOR_ENDINGS.contains(&ending(name));
-    BEGINNINGS.into_iter().any(begins) && !is_one && bytes <= BYTES_MAX
+    POINTER_BEGINNINGS.iter().any(|with| name.starts_with(with)) && !is_one && bytes <= BYTES_MAX
+}
+
+/// Of others of a run, so many of those that were written last say which one is the best, besides the highest.
+const STATES: usize = 2;
+
+impl Checkpoints {
+    /// The keys of states of the Trainer of transformers that may call a checkpoint the best of its run; none where it is called otherwise.
+    #[must_use]
+    pub fn states_of_trainer(&self, id: GroupId) -> Vec<String> {
+        let Some(one) = self.group(id).filter(|one| layout::is_of_trainer(one.prefix, one.parent)) else {
+            return Vec::new();
+        };
+        let mut others = self.generations(id.series());
+        others.retain(|other| other.id != one.id);
+        let highest = others.pop();
+        others.sort_by_key(|other| Reverse(other.written_us));
+        let asked = others.into_iter().take(STATES).chain(highest);
+        asked.map(|other| format!("{}{}", other.prefix, layout::TRAINER_STATE)).collect()
+    }
 }
 
 /// Whether the state of the Trainer of transformers calls this checkpoint the best of its run, which it goes on from when training has ended.
@@ -56,7 +77,7 @@ pub fn names(content: &str, prefix: &str, step: Option<u64>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{folders_of_pointers, may_point, names, names_best};
+    use super::{POINTER_NAME, folders_of_pointers, may_point, names, names_best};
     use crate::checkpoints::layout::{POINTERS, place};
 
     const TENSORFLOW_500: &str = "model_checkpoint_path: \"ckpt-500\"\n";
@@ -92,7 +113,7 @@ mod tests {
         assert_eq!(folders_of_pointers("runs/a/").collect::<Vec<_>>(), ["runs/a/", "runs/"]);
         assert_eq!(folders_of_pointers("a/").collect::<Vec<_>>(), ["a/", ""]);
         assert_eq!(folders_of_pointers("").collect::<Vec<_>>(), [""]);
-        assert!(POINTERS.iter().all(|(name, _)| *name == "checkpoint" || may_point(name, 20)));
+        assert!(POINTERS.iter().all(|(name, _)| *name == POINTER_NAME || may_point(name, 20)));
         for name in ["latest_ckpt_global_step.txt", "latest-rank0.pt.symlink", "latest_universal", "LATEST"] {
             assert!(may_point(name, 20), "{name}");
         }

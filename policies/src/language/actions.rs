@@ -92,12 +92,6 @@ impl Aspects {
     }
 }
 
-impl FromIterator<Aspect> for Aspects {
-    fn from_iter<I: IntoIterator<Item = Aspect>>(these: I) -> Self {
-        Self(these.into_iter().fold(0, |bits, aspect| bits | 1 << aspect as u16))
-    }
-}
-
 /// Another word of an action, and the action.
 pub(super) const ALIASES: &[(&str, ActionKind)] = &[("chunked_streaming", ActionKind::Stream)];
 

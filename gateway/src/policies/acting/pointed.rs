@@ -3,21 +3,15 @@
 use crate::admin::Admin;
 use crate::s3::reader::BodyReader;
 use mlgw_common::{BucketId, ObjectKey};
-use mlgw_policies::checkpoints::{Checkpoints, GroupId, folders_of_pointers, may_point, names, names_best};
+use mlgw_policies::checkpoints::{
+    Checkpoints, GroupId, POINTER_BEGINNINGS, POINTER_NAME, folders_of_pointers, may_point, names, names_best,
+};
 use std::ops::Bound;
 
 /// Such a file names it in its first line or two; what follows of a longer one, as a list of all that there are, is not read.
 const BYTES_MAX: u64 = 16 << 10;
-/// What names of such files begin with, however they are written; and one that stands alone.
-const BEGINNINGS: [&str; 6] = ["LAST", "LATEST", "Last", "Latest", "last", "latest"];
-const WHOLE_NAME: &str = "checkpoint";
 /// So many files that begin so are looked at in a folder: where there are more, nothing is let go.
 const FILES_MAX: usize = 1000;
-/// What the Trainer of transformers writes of itself into each checkpoint, and what the folders of these are called.
-const TRAINER_STATE: &str = "trainer_state.json";
-const TRAINER_FOLDER: &str = "checkpoint-";
-/// Which one is the best, those say that were written last, and the highest one.
-const STATES: usize = 2;
 
 /// What such a file may name: a checkpoint by its prefix, the folder of its run, and its step.
 pub(crate) struct Pointee {
@@ -33,15 +27,7 @@ impl Pointee {
     /// A checkpoint, if it is known.
     pub(crate) fn of(known: &Checkpoints, id: GroupId) -> Option<Self> {
         let one = known.group(id)?;
-        let mut states = Vec::new();
-        if one.prefix[one.parent.len()..].starts_with(TRAINER_FOLDER) && one.prefix.ends_with('/') {
-            let mut others = known.generations(id.series());
-            others.retain(|other| other.id != id);
-            let highest = others.pop();
-            others.sort_by_key(|other| std::cmp::Reverse(other.written_us));
-            let asked = others.into_iter().take(STATES).chain(highest);
-            states.extend(asked.map(|other| format!("{}{TRAINER_STATE}", other.prefix)));
-        }
+        let states = known.states_of_trainer(id);
         let (bucket, prefix, parent) = (BucketId(one.bucket), one.prefix.to_owned(), one.parent.to_owned());
         Some(Self { bucket, prefix, parent, step: one.step, states })
     }
@@ -75,8 +61,8 @@ pub(crate) async fn pointed_at(admin: &Admin, one: &Pointee) -> Option<String> {
 fn pointers(admin: &Admin, one: &Pointee) -> Result<Vec<ObjectKey>, String> {
     let mut pointers = Vec::new();
     for folder in folders_of_pointers(&one.parent) {
-        pointers.extend(ObjectKey::new(&format!("{folder}{WHOLE_NAME}")));
-        for beginning in BEGINNINGS {
+        pointers.extend(ObjectKey::new(&format!("{folder}{POINTER_NAME}")));
+        for beginning in POINTER_BEGINNINGS {
             let begin = format!("{folder}{beginning}");
             files(admin, one.bucket, (folder, &begin), &mut pointers)?;
         }

@@ -40,7 +40,8 @@ impl EffectiveRule {
         let wishes = rule.actions.iter().map(Wish::of).collect();
         let weights = rule.conditions.iter().map(|one| one.weight).sum();
         let acting = rule.actions.iter().filter(|action| action.stance == Some(Stance::Act));
-        let acts_on = acting.map(|action| action.kind.aspect()).collect();
+        let acting: Vec<_> = acting.map(|action| action.kind.aspect()).collect();
+        let acts_on = Aspects::of(&acting);
         Self { rule, source, order: order.into(), wishes, weights, acts_on }
     }
 
