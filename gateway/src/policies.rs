@@ -5,6 +5,7 @@
 //! - `changes`: what one policy does otherwise than another;
 //! - `plan`: what another one would do with what is stored;
 //! - `learning`: bounds that move by what was measured;
+//! - `unbroken`: since when rules that delete have run;
 //! - `watched`: files that are taken up when they change.
 //!
 //! Always: what runs was compiled whole and is in the catalogue, durably, before anybody is told that it runs; what does not compile changes nothing.
@@ -21,6 +22,7 @@ mod reload;
 pub mod system;
 #[cfg(test)]
 mod tests;
+mod unbroken;
 pub mod watched;
 
 pub use place::{Place, SystemFacts};
@@ -40,6 +42,7 @@ use reload::Refusals;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
+use unbroken::Unbroken;
 
 /// The running policy, and how it is changed.
 pub struct Policies {
@@ -52,6 +55,7 @@ pub struct Policies {
     running: ArcSwap<Running>,
     program: watch::Sender<Arc<Program>>,
     learning: watch::Sender<bool>,
+    unbroken: Unbroken,
     /// One change at a time.
     changing: tokio::sync::Mutex<()>,
     refusals: Mutex<Refusals>,
@@ -239,6 +243,7 @@ impl Policies {
     ) -> Result<Arc<Self>, PolicyError> {
         let built_in = BuiltIn::load().map_err(|wrong| PolicyError::Wrong(Wrong(wrong)))?;
         let running = newest(&catalogue, &built_in, &place)?;
+        let versions = catalogue.policies();
         let policies = Arc::new(Self {
             catalogue,
             clock,
@@ -248,6 +253,7 @@ impl Policies {
             watched,
             program: watch::Sender::new(Arc::clone(&running.program)),
             learning: watch::Sender::new(running.is_learning()),
+            unbroken: Unbroken::new(&running.program, versions.iter().map(|version| &**version)),
             running: ArcSwap::from_pointee(running),
             changing: tokio::sync::Mutex::default(),
             refusals: Mutex::default(),
@@ -294,6 +300,12 @@ impl Policies {
     #[must_use]
     pub fn system(&self) -> SystemFacts {
         **self.system.load()
+    }
+
+    /// Since when a rule that deletes checkpoints has run without a break, in milliseconds since 1970; of one that does not run, for ever.
+    #[must_use]
+    pub fn deletes_since_ms(&self, rule: &str) -> i64 {
+        self.unbroken.since_ms(rule)
     }
 
     fn set_system(&self, system: SystemFacts) {
@@ -471,6 +483,7 @@ impl Policies {
 
     fn replace(&self, running: Running) {
         let (program, is_learning) = (Arc::clone(&running.program), running.is_learning());
+        self.unbroken.replace(&program, running.version.as_deref(), self.clock.now().as_millis());
         self.running.store(Arc::new(running));
         self.program.send_if_modified(|held| {
             let is_other = !Arc::ptr_eq(held, &program);

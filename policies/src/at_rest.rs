@@ -14,7 +14,7 @@ pub use deeds::{Compress, Deeds, Move, Pin};
 pub use doomed::{Doomed, Note, Superfluous};
 pub use pins::{Candidate, Pins, Unheld};
 
-use crate::language::{ActionKind, Due, EffectiveRule, Program, Stance, Target, Wish};
+use crate::language::{Action, ActionKind, Due, EffectiveRule, Program, Stance, Target, Wish};
 use std::sync::Arc;
 
 /// What a setting says that no rule contradicts, in the place of a rule's id.
@@ -65,6 +65,15 @@ pub const fn is_at_rest(kind: ActionKind) -> bool {
             | ActionKind::Retain
             | ActionKind::Compress
     )
+}
+
+/// The ids of rules that delete checkpoints, and do not only observe.
+pub fn deleting(program: &Program) -> impl Iterator<Item = &str> {
+    let deletes = |(action, wish): (&Action, &Wish)| {
+        action.stance == Some(Stance::Act) && matches!(wish, Wish::Retain(retain) if retain.delete)
+    };
+    let rules = program.rules().iter().filter(move |rule| rule.actions().any(deletes));
+    rules.map(|rule| &*rule.rule.id)
 }
 
 /// What of a program is about objects at rest.

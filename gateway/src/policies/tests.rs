@@ -169,6 +169,41 @@ async fn who_freezes_stops_the_learning_until_somebody_unfreezes() {
     assert!(!learning(&bench), "the policy says so, too");
 }
 
+#[tokio::test]
+async fn a_rule_that_deletes_begins_anew_when_it_was_taken_back_or_somebody_has_rolled_back() {
+    let few = |more: &str| {
+        let condition = "{type: file_pattern, property: name, operator: matches, value: '*.a'}";
+        let retain = "{type: retain, parameters: {keep_last: 1, delete: true, grace: 1d}}";
+        format!("version: 1\nrules:\n- {{id: few, conditions: [{condition}], actions: [{retain}{more}]}}\n")
+    };
+    let mut bench = Bench::open(false).await;
+    let since = |bench: &Bench| bench.get().deletes_since_ms("few");
+    // So that moments differ.
+    let later = || tokio::time::sleep(std::time::Duration::from_millis(2));
+    assert_eq!(since(&bench), i64::MAX, "it does not run");
+    bench.apply(&few("")).await.unwrap();
+    let first = since(&bench);
+    assert!(first < i64::MAX);
+    later().await;
+    bench.apply(&few(", {type: unpin}")).await.unwrap();
+    bench.get().freeze(true, by()).await.unwrap();
+    assert_eq!(since(&bench), first, "it ran all the time");
+    bench.get().roll_back(None, by()).await.unwrap();
+    let second = since(&bench);
+    assert!(second > first, "with a rollback all begin anew");
+    later().await;
+    bench.apply(&rule("b")).await.unwrap();
+    assert_eq!(since(&bench), i64::MAX);
+    bench.apply(&few("")).await.unwrap();
+    let third = since(&bench);
+    assert!(third > second, "it was taken back");
+    bench.get().freeze(false, by()).await.unwrap();
+    bench.restart().await;
+    let fourth = since(&bench);
+    assert!(fourth > second && fourth <= third, "since its version, not since the start: {third} {fourth}");
+    assert_eq!(bench.get().deletes_since_ms("b"), i64::MAX);
+}
+
 async fn look(bench: &Bench, write: &str) {
     std::fs::write(bench.path(), write).unwrap();
     watched::look(bench.get()).await;
