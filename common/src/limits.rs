@@ -246,6 +246,8 @@ pub const ROUND_EVICTIONS_MAX: usize = 10_000;
 pub const AREAS_MAX: usize = 10_000;
 /// Checkpoints that wait to be deleted.
 pub const DOOMED_MAX: usize = 1_000;
+/// Runs of which it is remembered how far their checkpoints are from each other; of others all stay where one in so many is to.
+pub const SPACINGS_MAX: usize = 10_000;
 /// Objects of checkpoints that are deleted in one round.
 pub const ROUND_DELETIONS_MAX: usize = 1_000;
 /// Workloads that one request shows, as many as are remembered.

@@ -17,6 +17,7 @@ mod must_stay;
 mod named;
 mod pointer;
 mod retain;
+mod spacing;
 mod standing;
 mod step;
 
@@ -26,6 +27,7 @@ pub use layout::Layout;
 pub use must_stay::MustStay;
 pub use pointer::{POINTER_BEGINNINGS, POINTER_NAME, folders_of_pointers, may_point, names, names_best};
 pub use retain::Keep;
+pub use spacing::Spacings;
 pub use standing::{Standing, file_type_of, has_step};
 
 use group::{Group, Habits};
@@ -86,6 +88,8 @@ pub struct Generation<'a> {
     pub generation: Option<u32>,
     /// How many files it has.
     pub files: u32,
+    /// How many of them are more than texts and descriptions ([`Checkpoints::is_tensor`]).
+    pub tensors: u32,
     /// Their bytes.
     pub bytes: u64,
     /// When its first file was written, in microseconds.
@@ -101,12 +105,6 @@ impl Generation<'_> {
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.generation.is_some()
-    }
-
-    /// The number that a name gives as `measure`, as Lightning writes it: `epoch=3-val_loss=0.25.ckpt`.
-    #[must_use]
-    pub fn measure(&self, measure: &str) -> Option<f64> {
-        step::measure_in(self.prefix, measure)
     }
 }
 
@@ -132,6 +130,8 @@ struct Series {
     habits: Habits,
     /// The smallest interval between two that came one after the other.
     spacing: Option<u64>,
+    /// There may have been a smaller one, that nobody had room to remember.
+    is_spacing_unsure: bool,
     /// The one that was written last, and its step or time.
     newest: Option<(u32, u64)>,
 }
@@ -365,6 +365,21 @@ impl Checkpoints {
         Some(names.iter().map(|(rest, file)| (&**rest, file.bytes, file.at_us)))
     }
 
+    /// The number that a checkpoint's name, or that of a file of it, gives as `measure`, as Lightning writes it: `epoch=3-val_loss=0.25.ckpt`.
+    #[must_use]
+    pub fn measure(&self, id: GroupId, measure: &str) -> Option<f64> {
+        let group = self.series.get(&id.series)?.find(id)?;
+        let files = group.names().into_iter().flat_map(BTreeMap::keys);
+        let mut names = std::iter::once(&group.prefix).chain(files);
+        names.find_map(|name| step::measure_in(name, measure))
+    }
+
+    /// Whether a file of a checkpoint is more than a text or a description, by its key.
+    #[must_use]
+    pub fn is_tensor(key: &str) -> bool {
+        layout::place(key).is_some_and(|place| group::is_tensor(&place))
+    }
+
     /// The checkpoints of a run that may go, the oldest first. `measure` says how good one is, where that is known.
     #[must_use]
     pub fn retain(
@@ -374,7 +389,9 @@ impl Checkpoints {
         measure: &dyn Fn(&Generation<'_>) -> Option<f64>,
     ) -> Vec<GroupId> {
         let generations = self.generations(series);
-        let spacing = self.series.get(&series).and_then(|it| it.spacing);
+        // With no interval at all everything stays.
+        let interval = |it: &Series| if it.is_spacing_unsure { Some(0) } else { it.spacing };
+        let spacing = self.series.get(&series).and_then(interval);
         let goes = retain::may_go(&generations, keep, spacing, measure);
         goes.into_iter().map(|at| generations[at].id).collect()
     }
@@ -400,8 +417,17 @@ impl Checkpoints {
         self.ids.entry(bucket).or_default().insert(name.clone(), id);
         let parent_length = place.parent.len();
         let (groups, habits) = (BTreeMap::new(), Habits::default());
-        self.series
-            .insert(id, Series { bucket, name, parent_length, groups, habits, spacing: None, newest: None });
+        let series = Series {
+            bucket,
+            name,
+            parent_length,
+            groups,
+            habits,
+            spacing: None,
+            is_spacing_unsure: false,
+            newest: None,
+        };
+        self.series.insert(id, series);
         id
     }
 
@@ -513,6 +539,7 @@ impl Series {
             step: group.step,
             generation,
             files: group.files,
+            tensors: group.tensors,
             bytes: group.bytes,
             first_us: group.first_us,
             last_us: group.last_us,

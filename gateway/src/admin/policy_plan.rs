@@ -21,10 +21,10 @@ use axum::http::StatusCode;
 use mlgw_common::Timestamp;
 use mlgw_common::limits::{PLAN_OBJECTS_MAX, PLANS_MAX};
 use mlgw_metadata::ReadError;
-use mlgw_policies::at_rest::Note;
-use mlgw_policies::checkpoints::{Checkpoints, GroupId};
+use mlgw_policies::at_rest::{Note, deleting};
+use mlgw_policies::checkpoints::{Checkpoints, GroupId, MustStay};
 use mlgw_policies::engine::Unread;
-use mlgw_policies::language::{ActionKind, Facts, Program, Property, Wish, Word as _};
+use mlgw_policies::language::{ActionKind, Facts, Program, Property, Word as _};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -352,7 +352,7 @@ impl Admin {
     fn superfluous(&self, running: Vec<Spare>, other: Vec<Spare>) -> Vec<SuperfluousInfo> {
         let names = self.bucket_names();
         let told = |Spare { is_deleted, of, .. }: Spare| SuperfluousInfo {
-            stays: None,
+            stays: of.stays.map(MustStay::why),
             objects: format!("s3://{}/{}", names.get(&of.bucket).map_or("", String::as_str), of.prefix),
             rule: of.rule,
             is_deleted,
@@ -365,7 +365,8 @@ impl Admin {
         let new =
             other.into_iter().map(|one| (one.id, told(one))).filter(|(_, one)| !now.contains(&way(one)));
         let stays = |(id, one): (_, SuperfluousInfo)| {
-            let stays = if one.is_deleted { self.must_stay(id) } else { None };
+            let stays = one.stays.filter(|_| one.is_deleted);
+            let stays = stays.or_else(|| if one.is_deleted { self.must_stay(id) } else { None });
             SuperfluousInfo { stays, ..one }
         };
         new.map(stays).collect()
@@ -400,9 +401,7 @@ impl Admin {
     /// Those that wait, of rules that the running policy has, whatever the engine knows of them: the round looks at what is stored, and calls off what it
     /// does not say any more.
     fn deletions(&self, program: &Program, running: &[Spare]) -> Vec<DeletionInfo> {
-        let deletes = |wish: &Wish| matches!(wish, Wish::Retain(retain) if retain.delete);
-        let rules = program.rules().iter().filter(|rule| rule.actions().any(|(_, wish)| deletes(wish)));
-        let rules: BTreeSet<&str> = rules.map(|rule| &*rule.rule.id).collect();
+        let rules: BTreeSet<&str> = deleting(program).collect();
         let deleted = running.iter().filter(|one| one.is_deleted);
         let deleted: BTreeMap<_, _> =
             deleted.map(|one| ((one.of.bucket, one.of.prefix.as_str()), one.id)).collect();

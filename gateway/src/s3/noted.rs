@@ -142,6 +142,7 @@ pub(super) fn changed(gateway: &Gateway, operation: Operation, request: &Request
     let op = match operation {
         O::PutObject | O::CopyObject | O::CompleteMultipartUpload => Op::Write,
         O::DeleteObject => Op::Delete,
+        O::PutObjectTagging | O::DeleteObjectTagging => return touched(gateway, request),
         _ => return,
     };
     let (Some(key), Some(bucket)) = (&request.target.key, bucket_of(gateway, request)) else { return };
@@ -151,6 +152,13 @@ pub(super) fn changed(gateway: &Gateway, operation: Operation, request: &Request
         _ => gateway.catalogue.object(bucket, key).ok().flatten().map_or(0, |object| object.size),
     };
     change(gateway, request, bucket, key, op, size);
+}
+
+/// Rules may say otherwise of an object now, as it has other tags: what waits to be deleted waits until they were asked.
+fn touched(gateway: &Gateway, request: &Request<'_>) {
+    if let (Some(key), Some(bucket)) = (&request.target.key, bucket_of(gateway, request)) {
+        gateway.keeper.ask(|decider, now_us| decider.watched.touch(now_us, bucket.0, key.as_str()));
+    }
 }
 
 /// A DeleteObjects has deleted this key.

@@ -4,6 +4,7 @@
 //! was noted; a checkpoint of which anything was read or written since it was noted waits its whole grace again, and so does one whose grace was made shorter; nothing is deleted in the round
 //! that notes it, so that the note is durable and seen before.
 
+use crate::checkpoints::MustStay;
 use mlgw_common::limits::DOOMED_MAX;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,6 +26,8 @@ pub struct Superfluous {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Why the rule will not delete it all the same, as things are.
+    pub stays: Option<MustStay>,
 }
 
 /// A checkpoint whose deletion waits.
@@ -120,6 +123,7 @@ mod tests {
             touched_ms,
             files: 2,
             bytes: 10,
+            stays: None,
         }
     }
 

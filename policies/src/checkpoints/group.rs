@@ -486,6 +486,6 @@ fn is_shard(place: &Place<'_>) -> bool {
 }
 
 /// Whether a part is more than a text or a description.
-fn is_tensor(place: &Place<'_>) -> bool {
+pub(super) fn is_tensor(place: &Place<'_>) -> bool {
     matches!(place.role, Role::Part | Role::Whole | Role::Shard { .. }) && !is_small(place)
 }

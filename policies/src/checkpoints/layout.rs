@@ -354,14 +354,15 @@ pub(super) fn is_aside(name: &str) -> bool {
 
 /// Whether a part is a text or a description, which tells nothing of how far its checkpoint has come.
 pub(super) fn is_small(place: &Place<'_>) -> bool {
-    let name = name_of(place.rest);
+    // Orbax calls nothing so that can be done without.
+    place.role == Role::Part && place.layout != Layout::Orbax && is_text(name_of(place.rest))
+}
+
+/// Whether a file is a text or a description by its name.
+pub(super) fn is_text(name: &str) -> bool {
     let is_text =
         TEXT_ENDINGS.contains(&ending(name)) || VOCABULARIES.contains(&name) || name.contains(".tfevents.");
-    // Orbax calls nothing so that can be done without.
-    place.role == Role::Part
-        && place.layout != Layout::Orbax
-        && !MODELS.contains(&name)
-        && (is_text || is_aside(name))
+    !MODELS.contains(&name) && (is_text || is_aside(name))
 }
 
 /// Whether a file holds weights by its name, and not only what training needs besides.

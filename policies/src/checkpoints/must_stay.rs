@@ -6,15 +6,20 @@
 //! counts on from a lower one, and what it writes then is worth more than what it gave up; and one whose files are partly older was written anew and broken off. Runs that are called alike may be parts of one, as those of ranks, stages, or an actor and its
 //! critic: a step that several of them have goes only if all of these have the same newer one ([`are_beside`]).
 
-use super::group::{Group, Habits};
+use super::group::{File, Group, Habits};
 use super::lack::Lack;
-use super::layout::Layout;
-use super::step::shape;
+use super::layout::{Layout, is_text};
+use super::step::{shape_of_rest, step_of};
 use super::{Checkpoints, GroupId, Series, order};
-use std::collections::BTreeSet;
+use crate::key::name_of;
+use std::collections::BTreeMap;
 
 /// Of a run's newer checkpoints one has at least this share of the bytes.
 const BYTES_SHARE: f64 = 0.9;
+
+/// Numbers that are so close may be those of ranks or segments, which are written together; a checkpoint takes at least so long.
+const CLOSE_STEPS: u64 = 100;
+const CLOSE_US: u64 = 60_000_000;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +32,8 @@ pub enum MustStay {
     HoldsSteps,
     /// Its name may tell runs apart, or parts of one checkpoint.
     InDoubt,
+    /// Files of its run came at once that are numbered as it is, and may be parts of one.
+    Together,
     /// It is in the folder of another one.
     InAnother,
     /// No newer one of its run is whole beyond doubt, with as many files and bytes.
@@ -35,6 +42,10 @@ pub enum MustStay {
     NewestLacks(Lack),
     /// There is, but a run beside it has this step and not that one.
     NotBeside,
+    /// The best are kept, and nothing says how good it is.
+    NoMeasure,
+    /// The rule speaks of some of its files only.
+    InPart,
 }
 
 impl MustStay {
@@ -48,10 +59,15 @@ impl MustStay {
                 "its name has numbers or words that may tell runs or parts apart, not only steps"
             }
             Self::HoldsSteps => "it holds steps of its own, as the folder of a run does",
+            Self::Together => "files of its run came within a minute of each other, as those of ranks do",
             Self::InAnother => "it is in the folder of another checkpoint and may be a part of that",
             Self::NotBeside => {
                 "runs that are called alike, and may be parts of one, have this step and no newer one in common with it"
             }
+            Self::NoMeasure => {
+                "the rule keeps the best, and neither its metadata nor its name has that measure"
+            }
+            Self::InPart => "the rule does not match all of its files that hold more than text",
             Self::NewestLacks(lack) => {
                 return format!("no newer one of its run is certainly whole: {}", lack.of_newest());
             }
@@ -95,6 +111,9 @@ impl Checkpoints {
         if group.in_doubt || series.groups.values().any(|one| one.in_doubt && one.step != Some(0)) {
             return Err(MustStay::InDoubt);
         }
+        if may_be_written_together(series, group) {
+            return Err(MustStay::Together);
+        }
         let of_one_save = |one: &Group| is_of_one_save(one, group, self.limits.quiet_us);
         let mut better =
             others().filter(|other| is_better(series, other, group) && of_one_save(other)).peekable();
@@ -125,9 +144,34 @@ fn is_better(series: &Series, one: &Group, other: &Group) -> bool {
         && one.files >= other.files
         // What was added to it, such as results, does not make up for a shard.
         && one.tensors >= other.tensors
-        && one.bytes as f64 >= other.bytes as f64 * BYTES_SHARE
+        && is_as_large(one.bytes, other.bytes)
         && one.oldest_us() >= other.written_us()
-        && (has_framework(other, &series.habits) || has_all(one, other))
+        && (has_framework(other, &series.habits) || (one.tensors == other.tensors && has_all(one, other)))
+}
+
+fn is_as_large(one: u64, other: u64) -> bool {
+    one as f64 >= other as f64 * BYTES_SHARE
+}
+
+/// Whether the files of a run, with a number each, may be parts of one checkpoint: eight ranks' `checkpoint_0.pt` to `checkpoint_7.pt` come as fast as they can
+/// be written, but for a slow one, and not a minute or more after each other. Words such as `step` number no parts, but `epoch` segments of data.
+fn may_be_written_together(series: &Series, group: &Group) -> bool {
+    let name = name_of(&group.prefix);
+    let is_hdf = || group.names().is_none_or(|names| names.keys().any(|rest| rest.ends_with(".h5")));
+    let is_of_time = step_of(name, &[]).is_some_and(|step| step.is_of_time) && !is_hdf();
+    let is_file = matches!(group.layout, Layout::Plain | Layout::Lightning) && !name.is_empty();
+    if !is_file || is_of_time {
+        return false;
+    }
+    let times = |one: &Group| Some((one.step?, one.oldest_us(), one.written_us()));
+    let mut all: Vec<_> = series.groups.values().filter_map(times).collect();
+    all.sort_unstable();
+    all.windows(2).any(|pair| {
+        let [(first, first_from_us, first_us), (second, from_us, until_us)] = pair else { return false };
+        // A run that went back has the higher one before.
+        let gap_us = from_us.saturating_sub(*first_us).max(first_from_us.saturating_sub(*until_us));
+        second - first < CLOSE_STEPS && gap_us < CLOSE_US
+    })
 }
 
 /// Whether all that has to be there of a checkpoint was written in one go, as far as times tell: within less than passed since the other one, or than counts
@@ -154,13 +198,40 @@ fn is_better_in(series: &Series, one: Option<u64>, other: Option<u64>) -> bool {
     of(other).all(|other| of(one).any(|one| is_better(series, one, other)))
 }
 
-/// Whether two runs may be parts of one: their names differ in numbers, and of what is between slashes in nothing else, or in one word or name.
+/// Whether two runs may be parts of one: their names differ in numbers, and of what is between slashes in nothing else, or in one word or name, be it there
+/// several times (`actor/actor_epoch_5.pth` and `critic/critic_epoch_5.pth`).
 fn are_beside(series: &Series, other: &Series) -> bool {
     if std::ptr::eq(series, other) || series.name.matches('/').count() != other.name.matches('/').count() {
         return false;
     }
     let parts = series.name.split('/').zip(other.name.split('/'));
-    parts.filter(|(one, other)| !without_numbers(one).eq(without_numbers(other))).count() <= 1
+    let mut differ = parts.filter(|(one, other)| !without_numbers(one).eq(without_numbers(other)));
+    let Some(first) = differ.next() else { return true };
+    // `G` and `D` of `netG` and `netD`, or the word `ema` that one has more.
+    let (by_letter, by_word) = (differing(first, letters), differing(first, words));
+    differ.all(|part| differing(part, letters) == by_letter || differing(part, words) == by_word)
+}
+
+/// Where two names differ: all between what they begin and end with alike.
+fn differing<T: PartialEq>((one, other): (&str, &str), taken_apart: fn(&str) -> Vec<T>) -> [Vec<T>; 2] {
+    let (mut one, mut other) = (taken_apart(one), taken_apart(other));
+    let begin = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
+    (one, other) = (one.split_off(begin), other.split_off(begin));
+    let end = one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count();
+    one.truncate(one.len() - end);
+    other.truncate(other.len() - end);
+    [one, other]
+}
+
+/// Those of a name without numbers, all small.
+fn letters(name: &str) -> Vec<char> {
+    without_numbers(name).flat_map(char::to_lowercase).collect()
+}
+
+/// Its words, and whatever stands between them.
+fn words(name: &str) -> Vec<String> {
+    let letters: String = letters(name).into_iter().collect();
+    letters.split(|letter: char| !letter.is_alphabetic()).map(str::to_owned).collect()
 }
 
 /// The letters of a name, and one `#` for all digits that follow one another.
@@ -174,11 +245,16 @@ fn without_numbers(name: &str) -> impl Iterator<Item = char> + '_ {
     })
 }
 
-/// Whether a checkpoint has files that are called as those of another are, but for steps.
+/// Whether a checkpoint has files that are called as those of another are, be it but for steps and measures, and all but texts as large.
 fn has_all(one: &Group, other: &Group) -> bool {
-    let shapes =
-        |group: &Group| Some(group.names()?.keys().map(|rest| shape(rest)).collect::<BTreeSet<String>>());
-    matches!((shapes(one), shapes(other)), (Some(one), Some(other)) if one.is_superset(&other))
+    let (Some(names), Some(others)) = (one.names(), other.names()) else { return false };
+    let shapes: BTreeMap<String, &File> =
+        names.iter().map(|(rest, file)| (shape_of_rest(rest, one.step), file)).collect();
+    others.iter().all(|(rest, file)| {
+        // What looks like its step may be a rank: `epoch_3/random_states_3.pkl`.
+        let same = names.get(rest).or_else(|| shapes.get(&shape_of_rest(rest, other.step)).copied());
+        same.is_some_and(|same| is_text(name_of(rest)) || is_as_large(same.bytes, file.bytes))
+    })
 }
 
 /// Whether a checkpoint of one run holds some of another.
@@ -314,13 +390,109 @@ mod tests {
         }
     }
 
-    /// Of files that are written in this order the first; each with a shard before it if it is DCP's.
+    /// Of files that are written in this order the first, some minutes after each other; each with a shard before it if it is DCP's.
     fn first_of(keys: &[&str]) -> Option<MustStay> {
-        let shard = |key: &&str| key.ends_with(".metadata").then(|| key.replace(".metadata", "__0_0.distcp"));
-        let written: Vec<_> =
-            keys.iter().flat_map(|key| [shard(key), Some((*key).to_owned())]).flatten().collect();
-        let files: Vec<_> = written.iter().map(|key| (key.as_str(), 9)).collect();
-        of(&known(&files), keys[0])
+        first_every(300, keys)
+    }
+
+    /// The same, so many seconds after each other.
+    fn first_every(seconds: u64, keys: &[&str]) -> Option<MustStay> {
+        let mut known = Checkpoints::new(Limits::default());
+        for (at, key) in keys.iter().enumerate() {
+            let at_us = at as u64 * seconds * 1_000_000;
+            if key.ends_with(".metadata") {
+                known.listed(at_us, 1, &key.replace(".metadata", "__0_0.distcp"), 9);
+            }
+            known.listed(at_us, 1, key, 9);
+        }
+        known.settle(u64::MAX);
+        of(&known, keys[0])
+    }
+
+    #[test]
+    fn parts_that_are_called_after_what_they_are_in_folder_and_file_are_beside() {
+        let twice = |part: &str, step: u32| format!("r/{part}/{part}_epoch_{step}.pth");
+        for (one, other) in [("encoder", "optimizer"), ("actor", "critic"), ("G", "D"), ("net", "net_ema")] {
+            let [first, second] = [5, 9].map(|step| twice(one, step));
+            let [beside, beside_second] = [5, 9].map(|step| twice(other, step));
+            assert_eq!(first_of(&[&first, &beside, &second]), Some(MustStay::NotBeside), "{one} {other}");
+            assert_eq!(first_of(&[&first, &beside, &second, &beside_second]), None, "{one} {other}");
+        }
+        let net = |part: &str, step: u32| format!("r/{part}/net{part}_epoch_{step}.pth");
+        assert_eq!(first_of(&[&net("G", 5), &net("D", 5), &net("G", 9)]), Some(MustStay::NotBeside));
+        let other = "r/b/c_epoch_5.pth";
+        assert_eq!(first_of(&["r/a/a_epoch_5.pth", other, "r/a/a_epoch_9.pth"]), None, "two words differ");
+    }
+
+    #[test]
+    fn where_no_last_file_tells_each_has_to_be_as_large_and_there_are_as_many() {
+        let files = |step: u32, ranks: u32, last: u64| {
+            let all = (0..ranks).map(move |rank| if rank + 1 < ranks { 9 } else { last });
+            all.enumerate().map(move |(rank, bytes)| (format!("r/step_{step}/rank_{rank}.pt"), bytes))
+        };
+        for (ranks, last, why) in [
+            (16, 9, None),
+            // Its writer died, and left it empty, or did not come to it.
+            (16, 0, Some(MustStay::NoneBetter)),
+            (15, 9, Some(MustStay::NoneBetter)),
+            // Of twice as many ranks one is missing, or who knows.
+            (31, 9, Some(MustStay::NoneBetter)),
+        ] {
+            let all: Vec<_> = files(1000, 16, 9).chain(files(2000, ranks, last)).collect();
+            let both = known(&all.iter().map(|(key, bytes)| (key.as_str(), *bytes)).collect::<Vec<_>>());
+            assert_eq!(of(&both, &all[0].0), why, "{ranks} {last}");
+        }
+        let of_pickle = |bytes: u64, log: u64| {
+            let files = |step: u32, bytes, log| {
+                let files = [("model.safetensors", 95), ("optimizer.pkl", bytes), ("log.txt", log)];
+                files.map(|(file, bytes)| (format!("r/step_{step}/{file}"), bytes))
+            };
+            let all = [files(10, 5, 9), files(20, bytes, log)].concat();
+            of(&known(&all.iter().map(|(key, bytes)| (key.as_str(), *bytes)).collect::<Vec<_>>()), &all[0].0)
+        };
+        assert_eq!([of_pickle(5, 3), of_pickle(0, 9)], [None, Some(MustStay::NoneBetter)]);
+    }
+
+    #[test]
+    fn files_of_ranks_in_an_epoch_of_the_same_number_are_there() {
+        let files = |epoch: u64| {
+            let ranks = (0..8).map(|rank| format!("random_states_{rank}.pkl"));
+            let all = ranks.chain(["model.safetensors".to_owned()]);
+            all.map(|file| format!("epoch_{epoch}/{file}")).collect::<Vec<_>>()
+        };
+        let keys: Vec<String> = (0..4).flat_map(files).collect();
+        let known = known(&keys.iter().map(|key| (key.as_str(), 9)).collect::<Vec<_>>());
+        let stays = |epoch: u64| of(&known, &files(epoch)[0]).is_some();
+        assert_eq!([0, 1, 2, 3].map(stays), [false, false, false, true]);
+    }
+
+    #[test]
+    fn files_with_a_number_each_that_came_at_once_may_be_parts() {
+        let of = |name: &str, numbers: &[u32], seconds: u64| {
+            let keys: Vec<_> = numbers.iter().map(|number| name.replace('N', &number.to_string())).collect();
+            first_every(seconds, &keys.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        let (together, ranks) = (Some(MustStay::Together), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(of("final/checkpoint_N.pt", &ranks, 0), together);
+        assert_eq!(of("final/checkpoint_N.pt", &ranks, 59), together, "a slow disk");
+        assert_eq!(of("final/checkpoint_N.pt", &ranks, 60), None, "each takes its time");
+        assert_eq!(of("final/ep_N.pt", &[0, 8, 16, 24], 3), together, "the first of each node");
+        assert_eq!(of("final/checkpoint_N.ckpt", &ranks, 1), together, "whatever it ends with");
+        let many: Vec<u32> = (0..256).collect();
+        assert_eq!(of("final/checkpoint_N.pt", &many, 1), together, "however many");
+        assert_eq!(of("eeg/epoch_N.h5", &ranks, 1), together, "segments");
+        assert_eq!(of("run/epoch_N.pt", &ranks, 1), None, "no rank is called so");
+        assert_eq!(of("run/checkpoint_N.pt", &[100, 200], 1), None, "ranks are no hundred apart");
+        let back = [1, 2, 3, 4, 3].map(|step| format!("run/checkpoint_{step}.pt"));
+        assert_eq!(first_every(300, &back.each_ref().map(String::as_str)), None, "a run that went back");
+        let mut slow = Checkpoints::new(Limits::default());
+        for (rank, at) in [0, 0, 0, 500].into_iter().enumerate() {
+            slow.listed(at * 1_000_000, 1, &format!("final/checkpoint_{rank}.pt"), 9);
+        }
+        slow.settle(u64::MAX);
+        for rank in 0..3 {
+            assert_eq!(self::of(&slow, &format!("final/checkpoint_{rank}.pt")), together, "one is slow");
+        }
     }
 
     #[test]
@@ -408,6 +580,16 @@ mod tests {
             // What follows the step.
             (&["m_epoch_5_seed1.pth", "m_epoch_9_seed2.pth"], Some(MustStay::NoneBetter)),
             (&["m_epoch_5_bert.pth", "m_epoch_9_gpt.pth"], Some(MustStay::NoneBetter)),
+            (&["best_epoch_12_dropout_0.1.pt", "best_epoch_18_dropout_0.5.pt"], Some(MustStay::NoneBetter)),
+            (
+                &["best_epoch_12_warmup_steps_100.pt", "best_epoch_18_warmup_steps_500.pt"],
+                Some(MustStay::NoneBetter),
+            ),
+            (&["best_epoch_17_cv_1.pth", "best_epoch_23_cv_2.pth"], Some(MustStay::NoneBetter)),
+            (&["epoch_12/model_alpha_0.1.pt", "epoch_18/model_alpha_0.5.pt"], Some(MustStay::NoneBetter)),
+            // What may be a measure, and the number of a try.
+            (&["test_1_epoch_10.pth", "test_2_epoch_20.pth"], doubt),
+            (&["samples_100_epoch_40.pt", "samples_1000_epoch_60.pt"], doubt),
             (&["iter1-sft/model.safetensors", "iter2-rm/model.safetensors"], doubt),
             (&["iter1/model.safetensors", "iter2/model.safetensors"], doubt),
             (&["output_step1_llama/model.bin", "output_step2_llama/model.bin"], doubt),
@@ -445,6 +627,10 @@ mod tests {
             (&["checkpoint_0/model.pt", "checkpoint_1/model.pt"], None),
             (&["m_epoch_5_optim.pth", "m_epoch_9_optim.pth"], None),
             (&["resnet50_epoch_5.pth", "resnet50_epoch_9.pth"], None),
+            (&["m_epoch_5_acc_0.91.pth", "m_epoch_9_acc_0.93.pth"], None),
+            (&["epoch=03-val_loss=0.25.keras", "epoch=09-val_loss=0.22.keras"], None),
+            (&["step_100/model_100.pt", "step_200/model_200.pt"], None),
+            (&["train_loss=1-epoch=5.ckpt", "train_loss=0.9-epoch=6.ckpt"], None),
             (&["model_0004999.pth", "model_0009999.pth"], None),
             (&["epoch=3-val_loss=0.25.ckpt", "epoch=4-val_loss=0.2.ckpt"], None),
             (

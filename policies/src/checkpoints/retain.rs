@@ -40,7 +40,7 @@ pub(super) fn may_go(
     for at in complete.iter().rev().take(keep.last.max(1) as usize) {
         stays[*at] = true;
     }
-    for at in best(generations, &complete, keep, measure) {
+    for at in best(generations, keep, measure) {
         stays[at] = true;
     }
     for at in every(generations, &complete, keep, spacing) {
@@ -49,33 +49,62 @@ pub(super) fn may_go(
     (0..generations.len()).filter(|at| !stays[*at]).collect()
 }
 
-fn best(
+/// The smallest interval between checkpoints of a series, by those that are there and what was known of it before.
+pub(super) fn spacing(generations: &[Generation<'_>], keep: Keep, known: Option<u64>) -> Option<u64> {
+    let complete: Vec<usize> = (0..generations.len()).filter(|at| generations[*at].is_complete()).collect();
+    spacing_of(generations, &complete, keep, known)
+}
+
+fn spacing_of(
     generations: &[Generation<'_>],
     complete: &[usize],
+    keep: Keep,
+    known: Option<u64>,
+) -> Option<u64> {
+    let gap = |pair: &[usize]| position(&generations[pair[1]]).abs_diff(position(&generations[pair[0]]));
+    // Of the newest ones, where more than one stays, no one in between has gone.
+    let gaps = complete.windows(2).map(gap).filter(|gap| *gap > 0 && keep.last > 1);
+    known.into_iter().chain(gaps).min()
+}
+
+const fn position(one: &Generation<'_>) -> u64 {
+    match one.step {
+        Some(step) => step,
+        None => one.last_us,
+    }
+}
+
+fn best(
+    generations: &[Generation<'_>],
     keep: Keep,
     measure: &dyn Fn(&Generation<'_>) -> Option<f64>,
 ) -> Vec<usize> {
     if keep.best == 0 {
         return Vec::new();
     }
-    let measured = |at: &usize| measure(&generations[*at]).filter(|it| !it.is_nan()).map(|it| (it, *at));
-    let mut measures: Vec<(f64, usize)> = complete.iter().filter_map(measured).collect();
     let sign = if keep.lowest_is_best { 1.0 } else { -1.0 };
+    let measured = |at: usize| measure(&generations[at]).filter(|it| !it.is_nan()).map(|it| (it * sign, at));
+    let mut measures: Vec<(f64, usize)> = (0..generations.len()).filter_map(measured).collect();
     // Of equal ones the newer is as good and closer to what comes next.
-    measures.sort_by(|a, b| (a.0 * sign).total_cmp(&(b.0 * sign)).then(b.1.cmp(&a.1)));
-    measures.truncate(keep.best as usize);
-    measures.into_iter().map(|(_, at)| at).collect()
+    measures.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+    let (mut best, mut left) = (Vec::new(), keep.best);
+    // One that is not whole, as who strips it leaves it, takes no place, and stays as long as it is better than those that do.
+    for (_, at) in measures {
+        if left == 0 {
+            break;
+        }
+        best.push(at);
+        left -= u32::from(generations[at].is_complete());
+    }
+    best
 }
 
 /// One in so many. Told by distances and not by counting, for those that have gone are not there to be counted the next time.
 fn every(generations: &[Generation<'_>], complete: &[usize], keep: Keep, spacing: Option<u64>) -> Vec<usize> {
     let (true, [first, ..]) = (keep.every > 0, complete) else { return Vec::new() };
-    let position = |at: usize| generations[at].step.unwrap_or(generations[at].last_us);
-    let gaps = complete.windows(2).map(|pair| position(pair[1]).abs_diff(position(pair[0])));
-    // Of the newest ones, where more than one stays, no one in between has gone.
-    let present = gaps.filter(|gap| *gap > 0 && keep.last > 1).min();
-    let Some(spacing) = spacing.into_iter().chain(present).min() else { return complete.to_vec() };
+    let Some(spacing) = spacing_of(generations, complete, keep, spacing) else { return complete.to_vec() };
     let distance = spacing.saturating_mul(keep.every.into());
+    let position = |at: usize| position(&generations[at]);
     let mut kept = vec![*first];
     for at in complete {
         if kept.last().is_some_and(|last| position(*at).abs_diff(position(*last)) >= distance) {

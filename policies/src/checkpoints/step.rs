@@ -15,6 +15,8 @@ pub(super) struct Step {
     pub(super) is_strong: bool,
     /// The number follows `ep`, which numbers expert-parallel ranks, too.
     pub(super) is_ep: bool,
+    /// The number follows a word that nothing but training goes by: not `checkpoint` or `model`, whose numbers may be those of parts.
+    pub(super) is_of_time: bool,
 }
 
 /// Words that a step's number follows; and whether it is an epoch's, or less.
@@ -33,6 +35,8 @@ const STEP_WORDS: [(&str, bool); 13] = [
     ("epoch", true),
     ("ep", true),
 ];
+/// Of these, those that number nothing but steps.
+const TIME_WORDS: [&str; 7] = ["step", "steps", "globalstep", "iter", "iteration", "ba", "epoch"];
 /// Words whose numbers tell runs and ranks apart.
 const RUN_WORDS: [&str; 12] =
     ["rank", "seed", "fold", "trial", "run", "exp", "lr", "wd", "bs", "gpu", "node", "worker"];
@@ -81,6 +85,8 @@ const MEASURES: [&str; 26] = [
     "tokens",
     "consumed",
 ];
+/// Of these, those whose whole numbers may be of parts and tries as well: `test_1`, `samples_100`; not `train_loss=1`, nor `consumed_samples=800`.
+const MEASURES_OF_MANY: [&str; 7] = ["val", "valid", "train", "test", "map", "samples", "tokens"];
 /// `model_0004999` is a step's, as Detectron writes it; with fewer digits it may be one of several models, or a shard: torchtune's `hf_model_0001_0.pt`,
 /// Keras' `model_00001.weights.h5`.
 const MODEL_DIGITS_MIN: usize = 7;
@@ -126,7 +132,10 @@ pub(super) fn step_of(name: &str, not: &[&str]) -> Option<Step> {
         }
         at = word_end;
     }
-    best.map(|(_, value, word)| Step { value, end, is_strong, is_ep: word.eq_ignore_ascii_case("ep") })
+    best.map(|(_, value, word)| {
+        let is_of_time = TIME_WORDS.iter().any(|it| word.eq_ignore_ascii_case(it));
+        Step { value, end, is_strong, is_ep: word.eq_ignore_ascii_case("ep"), is_of_time }
+    })
 }
 
 /// Where the word begins with which a text ends.
@@ -163,6 +172,21 @@ pub(super) fn shape(name: &str) -> String {
     shape + &name[at..]
 }
 
+/// What follows the prefix of a checkpoint with this step, with `#` for numbers of steps and measures: all others may tell one from another, and so do those
+/// of settings and runs.
+pub(super) fn shape_of_rest(rest: &str, step: Option<u64>) -> String {
+    let mut shape = String::with_capacity(rest.len());
+    let mut at = 0;
+    while let Some(number) = next_number(rest, at) {
+        shape.push_str(&rest[at..number.start]);
+        let is_its_step = step.is_some() && rest[number.clone()].parse().ok() == step;
+        let is_said = (is_its_step || is_told(rest, &number)) && !is_of_run(rest, number.start, number.end);
+        shape.push_str(if is_said { "#" } else { &rest[number.clone()] });
+        at = number.end;
+    }
+    shape + &rest[at..]
+}
+
 /// The next number from `from` on, with its decimals and its exponent.
 fn next_number(name: &str, from: usize) -> Option<Range<usize>> {
     let bytes = name.as_bytes();
@@ -185,15 +209,38 @@ pub(super) fn tells_steps_only(name: &str) -> bool {
     let mut at = 0;
     while let Some(number) = next_number(name, at) {
         at = number.end;
-        let before = name[..number.start].strip_suffix(['=', '-', '_']).unwrap_or(&name[..number.start]);
-        let word = &before[last_word(before)..];
-        let is_number_of_many = NOT_OF_FOLDERS.iter().any(|it| word.eq_ignore_ascii_case(it));
-        let is_told = if is_number_of_many { number.len() >= MODEL_DIGITS_MIN } else { is_of_steps(word) };
-        if !is_told && !is_of_run(name, number.start, number.end) {
+        if !is_told(name, &number) && !is_of_run(name, number.start, number.end) {
             return false;
         }
     }
     true
+}
+
+/// The word before a number, and where it begins; a digit may be a part of one for a measure, as in `f1_0.91` and `acc1=76.5`.
+fn word_of_number(before: &str) -> (usize, &str) {
+    let at = before.len() - before.bytes().rev().take_while(u8::is_ascii_alphanumeric).count();
+    let word = &before[at..];
+    let letters = word.trim_end_matches(|letter: char| letter.is_ascii_digit());
+    if let Some(measure) = [word, letters].into_iter().find(|it| is_measure(it)) {
+        return (at, measure);
+    }
+    let at = last_word(before);
+    (at, &before[at..])
+}
+
+/// Whether the word before a number says that it is a step, an epoch, a measure or a count.
+fn is_told(name: &str, number: &Range<usize>) -> bool {
+    let before = name[..number.start].strip_suffix(['=', '-', '_']).unwrap_or(&name[..number.start]);
+    let (word_at, word) = word_of_number(before);
+    let is = |words: &[&str]| words.iter().any(|it| word.eq_ignore_ascii_case(it));
+    if is(&NOT_OF_FOLDERS) {
+        return number.len() >= MODEL_DIGITS_MIN;
+    }
+    let is_whole = name[number.clone()].bytes().all(|byte| byte.is_ascii_digit());
+    if is_whole && is(&MEASURES_OF_MANY) {
+        return before[..word_at].ends_with("consumed_");
+    }
+    is_of_steps(word)
 }
 
 /// Whether all words of a text are ones for steps, measures and ranks.
@@ -205,8 +252,11 @@ pub(super) fn has_no_other_words(text: &str) -> bool {
 }
 
 fn is_of_steps(word: &str) -> bool {
-    let is = |it: &&str| word.eq_ignore_ascii_case(it);
-    STEP_WORDS.iter().any(|(it, _)| is(it)) || MEASURES.iter().any(is)
+    STEP_WORDS.iter().any(|(it, _)| word.eq_ignore_ascii_case(it)) || is_measure(word)
+}
+
+fn is_measure(word: &str) -> bool {
+    MEASURES.iter().any(|it| word.eq_ignore_ascii_case(it))
 }
 
 /// Whether a name is a number, or has one of three digits or more, that may be a step other than `step`.
@@ -261,7 +311,7 @@ pub(super) fn measure_in(name: &str, measure: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{NOT_OF_FOLDERS, shape, step_of};
+    use super::{NOT_OF_FOLDERS, shape, shape_of_rest, step_of};
 
     #[test]
     fn runs_and_ranks_are_told_apart_and_steps_are_not() {
@@ -296,5 +346,30 @@ mod tests {
             assert_eq!(step_of(name, &NOT_OF_FOLDERS).map(|step| step.value), value, "{name}");
         }
         assert!(step_of("ep_3", &[]).unwrap().is_ep && !step_of("ep1-ba500", &[]).unwrap().is_ep);
+    }
+
+    #[test]
+    fn what_follows_a_step_is_alike_but_for_steps_and_measures() {
+        for (rest, step, shape) in [
+            (".pt", Some(5), ".pt"),
+            ("_acc_0.91.pt", Some(5), "_acc_#.pt"),
+            ("-val_loss=0.25.keras", Some(5), "-val_loss=#.keras"),
+            ("model_100.pt", Some(100), "model_#.pt"),
+            ("model_00100.pt", Some(100), "model_#.pt"),
+            ("model_1.pt", Some(100), "model_1.pt"),
+            ("_dropout_0.1.pt", Some(5), "_dropout_0.1.pt"),
+            ("_cv_2.pth", Some(5), "_cv_2.pth"),
+            ("_f1_0.91.pt", Some(5), "_f1_#.pt"),
+            ("_acc1_76.5.pt", Some(5), "_acc1_#.pt"),
+            ("_test1_2.pt", Some(5), "_test1_2.pt"),
+            ("_seed1_2.pt", Some(5), "_seed1_2.pt"),
+            ("_warmup_steps_100.pt", Some(5), "_warmup_steps_100.pt"),
+            ("_seed5.pt", Some(5), "_seed5.pt"),
+            ("_rank_5.pt", Some(5), "_rank_5.pt"),
+            ("_test_2.pth", None, "_test_2.pth"),
+            ("rng_state_0.pth", None, "rng_state_0.pth"),
+        ] {
+            assert_eq!(shape_of_rest(rest, step), shape, "{rest}");
+        }
     }
 }

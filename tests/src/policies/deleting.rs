@@ -5,6 +5,7 @@
 use super::acting::{BUCKET, Bench, begun, put, retain, rule, until};
 use crate::s3::{Client, whole};
 use crate::server::runtime;
+use http::Method;
 
 /// A checkpoint of `torch.distributed.checkpoint`, from so many ranks.
 fn dcp(folder: &str, ranks: u32) -> Vec<String> {
@@ -144,5 +145,50 @@ fn who_asks_is_told_of_what_a_pointer_keeps_before_it_is_due() {
     assert!(said.contains(" and stays: run/latest names it.\n"), "{said}");
     let said = bench.say(&["policy", "explain", "s3://lake/run/step-1/__0_0.distcp"]);
     assert!(said.contains("not, though rule few has it: run/latest names it"), "{said}");
+    server.stop();
+}
+
+#[test]
+fn of_what_a_rule_matches_in_part_and_of_the_best_what_nothing_measures_is_not_deleted() {
+    let bench = Bench::new();
+    let server = begun(&bench);
+    let client = server.client();
+    let epoch = |epoch: u32, measure: &str| format!("best/epoch={epoch}{measure}.keras");
+    let (worst, unmeasured) = (epoch(2, "-loss=0.55"), epoch(3, ""));
+    // Epoch 5 is the newest, and may still be written.
+    let others = [epoch(1, "-loss=0.25"), epoch(4, "-loss=0.45"), epoch(5, "-loss=0.5")];
+    write(&client, &[1, 2, 3].map(|step| dcp(&format!("run/r/step-{step}"), 2)).concat());
+    write(&client, &[&others[0], &worst, &unmeasured, &others[1], &others[2]].map(Clone::clone));
+    // Somebody keeps one file of the first, and touches no other.
+    let kept = format!("/{BUCKET}/run/r/step-1/__1_0.distcp?tagging");
+    let tags = "<Tagging><TagSet><Tag><Key>keep</Key><Value>yes</Value></Tag></TagSet></Tagging>";
+    runtime().block_on(client.call(Method::PUT, &kept, &[], whole(tags))).expect("tagged");
+    let rule = |id: &str, pattern: &str, condition: &str, keep: &str| {
+        let parameters = format!("keep_last: 1, {keep}delete: true, grace: 0s");
+        let retain = rule(id, pattern, &format!("{{type: retain, parameters: {{{parameters}}}}}"));
+        retain.replace("'}]", &format!("'}}{condition}]"))
+    };
+    let unless = ", {type: file_context, property: tags.keep, operator: exists, value: false}";
+    let rules =
+        [rule("few", "run/*", unless, ""), rule("best", "best/*", "", "keep_best: 1, best_by: loss, ")];
+    bench.apply(&rules.concat());
+    let listed = || {
+        let rows = runtime().block_on(client.list(BUCKET, 1000)).expect("listed");
+        rows.into_iter().map(|row| row.key).collect::<Vec<_>>()
+    };
+    let second = "run/r/step-2/.metadata".to_owned();
+    until("the others are gone", || ![&second, &worst].iter().any(|key| listed().contains(*key)));
+    let mut expected =
+        [dcp("run/r/step-1", 2), dcp("run/r/step-3", 2), others.to_vec(), vec![unmeasured.clone()]].concat();
+    expected.sort();
+    assert_eq!(listed(), expected);
+    for (key, why) in [
+        ("run/r/step-1/__0_0.distcp", "rule few has it: the rule does not match all of its files"),
+        (&unmeasured, "rule best has it: the rule keeps the best, and neither its metadata nor its name"),
+    ] {
+        until("whoever asks is told", || {
+            bench.say(&["policy", "explain", &format!("s3://{BUCKET}/{key}")]).contains(why)
+        });
+    }
     server.stop();
 }

@@ -9,6 +9,7 @@ use crate::admin::{
     PolicyVersionInfo, RecommendationInfo, RollbackRequest, RuleTried, SuperfluousInfo,
 };
 use http::{Method, StatusCode};
+use mlgw_policies::at_rest::Superfluous;
 use serde_json::{Value, json};
 
 fn version() -> PolicyVersionInfo {
@@ -205,4 +206,35 @@ async fn outcomes_are_as_the_document_says() {
     assert_eq!(told["rules"][0]["rule"], "engine");
     assert_eq!(told["ahead"]["depth"], 64);
     assert_schema_of("DatasetOutcomes", &DatasetOutcomes::default());
+}
+
+#[tokio::test]
+async fn a_plan_lists_every_deletion_that_waits_for_a_rule_that_runs_whatever_the_engine_knows() {
+    let api = Api::open().await;
+    let text = concat!(
+        "version: 1\nrules:\n- id: few\n  conditions: [{type: file_pattern, property: name, operator: matches, value: '*.distcp'}]\n",
+        "  actions: [{type: retain, parameters: {keep_last: 1, delete: true, grace: 1d}}]\n",
+    );
+    let (status, applied) =
+        api.call(Method::POST, "/v1/policy", json!({"files": [{"name": "few.yaml", "text": text}]})).await;
+    assert_eq!(status, StatusCode::OK, "{applied}");
+    let waits = |prefix: &str, rule: &str| Superfluous {
+        bucket: 3,
+        prefix: prefix.into(),
+        rule: rule.into(),
+        grace: std::time::Duration::from_hours(24),
+        touched_ms: 0,
+        files: 2,
+        bytes: 5,
+        stays: None,
+    };
+    let now_ms = api.admin.clock.now().as_millis();
+    // No object was ever written: the engine knows of no checkpoint at all.
+    api.admin.standing.note(now_ms, &[waits("run/step-1/", "few"), waits("run/step-2/", "gone")]).unwrap();
+    let (_, mut page) = api.call(Method::POST, "/v1/policy/plan", json!({})).await;
+    while let Some(next) = page["next"].as_u64() {
+        (_, page) = api.call(Method::POST, "/v1/policy/plan", json!({"plan": next})).await;
+    }
+    let told: Vec<_> = page["deletions"].as_array().unwrap().iter().map(|one| &one["objects"]).collect();
+    assert_eq!(told, ["s3:///run/step-1/"], "the other's rule does not run: {page}");
 }

@@ -4,7 +4,7 @@
 //! exactly those go that were there when it was noted: one that was written since ends it for this round, and what only begins like them stays.
 
 use super::Acting;
-use super::groups::micros;
+use super::groups::{Retained, micros};
 use super::pointed::{Pointee, pointed_at};
 use super::standing::{Outcome, Standing};
 use super::walk::{Ended, Walk};
@@ -55,10 +55,13 @@ impl Acting {
     ) -> Result<(), Ended> {
         watch_doomed(&self.admin.standing, &self.admin.keeper, &superfluous);
         for one in &mut superfluous {
-            if let Some(at_ms) = self.touched_ms(one.bucket, &one.prefix) {
-                one.touched_ms = one.touched_ms.max(at_ms);
-            }
+            let at_ms = self.touched_ms(one.bucket, &one.prefix).unwrap_or(i64::MIN);
+            // A rule that was taken back and given again is as good as a touch: its grace begins anew.
+            let since_ms = self.admin.policies.deletes_since_ms(&one.rule);
+            one.touched_ms = one.touched_ms.max(at_ms).max(since_ms);
         }
+        // What was found to stay comes last: there is room for so many, and what may go needs it.
+        superfluous.sort_by_cached_key(|one| self.admin.standing.stays(one.bucket, &one.prefix).is_some());
         let (acting, now_ms) = (Arc::clone(self), self.admin.clock.now().as_millis());
         let noted = tokio::task::spawn_blocking(move || acting.admin.standing.note(now_ms, &superfluous));
         let noted = noted.await.map_err(|error| Ended::Failed(error.to_string()))?;
@@ -79,16 +82,31 @@ impl Acting {
         Ok(())
     }
 
-    /// When anything of a checkpoint that is watched was read or written, in milliseconds since 1970. The engine counts from its own begin, and the clock may
-    /// have been put right since: the later one counts of what both say.
+    /// Remembers durably how far checkpoints are from each other, before any goes that tells it.
+    pub(super) async fn learn_spacings(
+        self: &Arc<Self>,
+        walk: &Arc<Walk>,
+        retained: &Retained,
+    ) -> Result<(), Ended> {
+        let thinned: Vec<_> = retained.thinned().collect();
+        let (acting, walk) = (Arc::clone(self), Arc::clone(walk));
+        let kept = tokio::task::spawn_blocking(move || {
+            let mut spacings = acting.admin.standing.spacings();
+            spacings.learn(&walk.own, thinned.into_iter());
+            acting.admin.standing.keep_spacings(spacings)
+        });
+        let kept = kept.await;
+        let kept = kept.map_err(|error| Ended::Failed(error.to_string()))?;
+        kept.map_err(|error| Ended::Failed(format!("intervals of checkpoints are not noted: {error}")))
+    }
+
+    /// When anything of a checkpoint that is watched was read or written, in milliseconds since 1970.
     fn touched_ms(&self, bucket: u64, prefix: &str) -> Option<i64> {
         let (began_ms, now_ms) = (self.admin.keeper.began_ms(), self.admin.clock.now().as_millis());
         let told =
             self.admin.keeper.ask(|decider, now_us| Some((decider.watched.touched(bucket, prefix)?, now_us)));
         let (at_us, now_us) = told?;
-        let millis = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
-        let since_begin = millis(began_ms.saturating_add(at_us / 1000));
-        Some(since_begin.max(now_ms.saturating_sub(millis(now_us.saturating_sub(at_us) / 1000))))
+        Some(by_both_clocks(at_us, (began_ms, now_us), now_ms))
     }
 
     /// Deletes the objects of a checkpoint, as many as may go in a round; nothing comes of one that does not fit into what is left of it.
@@ -100,6 +118,9 @@ impl Acting {
         left: &mut usize,
     ) -> Option<Deleted> {
         let mut deleted = Deleted::default();
+        if let Some(why) = self.admin.standing.held(note.bucket, &note.prefix) {
+            return Some(Deleted { error: Some(why.why()), ..deleted });
+        }
         let (catalogue, noted, id, most) =
             (self.admin.catalogue.clone(), note.clone(), bucket.bucket_id(), *left);
         let found = tokio::task::spawn_blocking(move || objects_of(&catalogue, id, &noted, most));
@@ -176,7 +197,7 @@ impl Acting {
             return Some(why);
         }
         // They may have gone, or be written anew, since the walk saw them.
-        let stand = better.iter().all(|id| self.stands(walk, bucket, *id));
+        let stand = better.iter().all(|id| stands(&walk.own, *id, |key| self.found(bucket, key)));
         (!stand).then(|| MustStay::NoneBetter.why())
     }
 
@@ -190,21 +211,13 @@ impl Acting {
         let newest = series.and_then(|series| walk.own.newest_complete(series.id));
         newest
             .filter(|newest| newest.prefix != note.prefix)
-            .is_some_and(|newest| self.stands(walk, bucket, newest.id))
+            .is_some_and(|newest| stands(&walk.own, newest.id, |key| self.found(bucket, key)))
     }
 
-    /// Whether all files of a checkpoint that the walk has found are still there as it has found them.
-    fn stands(&self, walk: &Walk, bucket: &Bucket, id: GroupId) -> bool {
-        let (Some(group), Some(mut members)) = (walk.own.group(id), walk.own.members(id)) else {
-            return false;
-        };
-        members.all(|(rest, bytes, at_us)| {
-            let key = ObjectKey::new(&format!("{}{rest}", group.prefix));
-            let object = key.ok().and_then(|key| self.admin.catalogue.object(bucket.bucket_id(), &key).ok());
-            object.flatten().is_some_and(|object| {
-                !object.delete_marker && object.size == bytes && micros(object.modified_ms) == at_us
-            })
-        })
+    /// The object that a key is now, if the catalogue says so.
+    fn found(&self, bucket: &Bucket, key: &str) -> Option<ObjectVersion> {
+        let key = ObjectKey::new(key).ok()?;
+        self.admin.catalogue.object(bucket.bucket_id(), &key).ok()?
     }
 
     /// Why a deletion that is due is not to be done after all.
@@ -258,6 +271,26 @@ impl Acting {
     }
 }
 
+/// A moment of the engine's, which counts from when it began and has come to `now_us`, in milliseconds since 1970. The clock may have been put right since it
+/// began: the later one counts of what both say.
+fn by_both_clocks(at_us: u64, (began_ms, now_us): (u64, u64), now_ms: i64) -> i64 {
+    let millis = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
+    let since_begin = millis(began_ms.saturating_add(at_us / 1000));
+    since_begin.max(now_ms.saturating_sub(millis(now_us.saturating_sub(at_us) / 1000)))
+}
+
+/// Whether all files of a checkpoint that a walk has found are still there as it has found them; `object` is what a key is now.
+fn stands(own: &Checkpoints, id: GroupId, object: impl Fn(&str) -> Option<ObjectVersion>) -> bool {
+    let (Some(group), Some(mut members)) = (own.group(id), own.members(id)) else {
+        return false;
+    };
+    members.all(|(rest, bytes, at_us)| {
+        object(&format!("{}{rest}", group.prefix)).is_some_and(|object| {
+            !object.delete_marker && object.size == bytes && micros(object.modified_ms) == at_us
+        })
+    })
+}
+
 /// The objects of a checkpoint, none of which was written since it was noted; so many of them at most.
 fn objects_of(
     catalogue: &Catalogue,
@@ -285,4 +318,44 @@ fn objects_of(
         }
     }
     Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ObjectVersion, by_both_clocks, stands};
+    use mlgw_policies::checkpoints::{Checkpoints, Limits};
+
+    #[test]
+    fn a_clock_that_was_put_right_makes_no_read_older() {
+        // The engine began at 1 s and has come to 5 s; it was read at its third.
+        let touched = |now_ms| by_both_clocks(3_000_000, (1_000, 5_000_000), now_ms);
+        assert_eq!(touched(6_000), 4_000, "both say the same");
+        assert_eq!(touched(100_000), 98_000, "the clock was behind when it began");
+        assert_eq!(touched(2_000), 4_000, "or before");
+    }
+
+    #[test]
+    fn what_was_written_again_or_has_gone_since_the_walk_stands_in_for_nothing() {
+        let keys = ["run/step-2/__0_0.distcp", "run/step-2/.metadata"];
+        let mut own = Checkpoints::new(Limits::default());
+        for key in keys {
+            own.listed(7_000, 1, key, 10);
+        }
+        let id = own.group_of(1, keys[0]).unwrap().id;
+        let seen = ObjectVersion { size: 10, modified_ms: 7, ..ObjectVersion::default() };
+        assert!(stands(&own, id, |_| Some(seen.clone())));
+        for now in [
+            None,
+            Some(ObjectVersion { size: 9, ..seen.clone() }),
+            Some(ObjectVersion { modified_ms: 8, ..seen.clone() }),
+            Some(ObjectVersion { delete_marker: true, ..seen.clone() }),
+        ] {
+            for changed in keys {
+                let object = |key: &str| if key == changed { now.clone() } else { Some(seen.clone()) };
+                assert!(!stands(&own, id, object), "{changed}: {now:?}");
+            }
+        }
+        own.forget(id);
+        assert!(!stands(&own, id, |_| Some(seen.clone())));
+    }
 }

@@ -71,6 +71,7 @@ impl Acting {
             is_more |= self.spill(going, to_upstream, &kept, state).await?;
         }
         self.goes_on(&walk.program)?;
+        self.learn_spacings(walk, &found.retained).await?;
         self.delete_due(Some(walk), doomed).await?;
         Ok(is_more)
     }

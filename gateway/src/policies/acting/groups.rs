@@ -6,7 +6,9 @@
 use crate::policies::facts::KnownObject;
 use mlgw_metadata::schema::Bucket;
 use mlgw_policies::at_rest::{Area, Areas, By, Claim, Superfluous};
-use mlgw_policies::checkpoints::{Checkpoints, Generation, GroupId, Keep, Limits, SeriesId, Standing};
+use mlgw_policies::checkpoints::{
+    Checkpoints, Generation, GroupId, Keep, Limits, MustStay, SeriesId, Standing,
+};
 use mlgw_policies::language::{
     Fact, Facts, FileType, Layer, Program, Property, Retain, Setting, Target, Wish, Word as _,
 };
@@ -179,7 +181,15 @@ struct Said {
     retain: Retain,
     /// Whether a person wrote the rule, not the server.
     by_person: bool,
-    prefixes: BTreeSet<String>,
+    /// What was heard of which checkpoint.
+    heard: BTreeMap<String, Heard>,
+}
+
+/// Of how many files of a checkpoint a rule was heard that are more than text. Objects are looked at one after another, a rule may say it twice of one.
+#[derive(Default)]
+struct Heard {
+    tensors: u32,
+    last: Box<str>,
 }
 
 /// What rules say of more than one object, and which of them say a pin on an object of which the time is over.
@@ -203,7 +213,7 @@ impl Retained {
                 let by_person = is_of_person(program, claim.by.rank);
                 let entry = object.metadata.iter().find(|(name, _)| *name == *retain.best_by);
                 let entry = entry.map(|(_, value)| value.as_str());
-                self.hear_retain(one, target, (&claim.by, retain, by_person), entry);
+                self.hear_retain((one, &object.key), target, (&claim.by, retain, by_person), entry);
             }
             _ => {}
         }
@@ -218,7 +228,7 @@ impl Retained {
     /// prefix is heard for checkpoints that begin so.
     fn hear_retain(
         &mut self,
-        one: &Member,
+        (one, key): (&Member, &str),
         target: &Target,
         (by, retain, by_person): (&By, &Retain, bool),
         entry: Option<&str>,
@@ -229,13 +239,17 @@ impl Retained {
         if let Some(measure) = entry.and_then(|text| text.trim().parse().ok()) {
             self.measures.insert(name_of(one), measure);
         }
-        let said = || Said { by: by.clone(), retain: retain.clone(), by_person, prefixes: BTreeSet::new() };
+        let said = || Said { by: by.clone(), retain: retain.clone(), by_person, heard: BTreeMap::new() };
         let held = self.of.entry(one.series).or_insert_with(said);
         if by.rank < held.by.rank {
             *held = said();
         }
         if by.rank == held.by.rank {
-            held.prefixes.insert(one.prefix.clone());
+            let heard = held.heard.entry(one.prefix.clone()).or_default();
+            if *heard.last != *key && Checkpoints::is_tensor(key) {
+                heard.tensors += 1;
+                heard.last = key.into();
+            }
         }
     }
 
@@ -245,44 +259,52 @@ impl Retained {
         *held = rank.min(*held);
     }
 
-    /// What may go: unpinned and moved down, by claims on it; those that are to be deleted are returned.
+    /// What may go: unpinned and moved down, by claims on it; those that are to be deleted are returned, the oldest of each run first, then the next, and
+    /// last what stays all the same: so many wait at a time, and a run of which all must stay takes no other's place.
     pub(super) fn superfluous(
         &self,
         own: &Checkpoints,
         areas: &mut Areas,
         is_over: &dyn Fn(u64, &str, &By) -> bool,
     ) -> Vec<Superfluous> {
-        let mut doomed = Vec::new();
-        for Spare { by, is_deleted, of, .. } in self.spare(own, &Wide { areas, is_over }) {
+        let (mut doomed, mut runs) = (Vec::new(), BTreeMap::<SeriesId, usize>::new());
+        for Spare { by, is_deleted, id, of } in self.spare(own, &Wide { areas, is_over }) {
             let area = Area::Checkpoint(of.bucket, of.prefix.as_str().into());
             let down = Wish::Spill { upstream: false, after: std::time::Duration::ZERO };
             for wish in [Wish::Unpin, down] {
                 areas.add(area.clone(), Claim { by: by.clone(), wish });
             }
-            doomed.extend(is_deleted.then_some(of));
+            if is_deleted {
+                let nth = runs.entry(id.series()).or_default();
+                doomed.push((of.stays.is_some(), *nth, of));
+                *nth += 1;
+            }
         }
-        doomed
+        doomed.sort_by_key(|(stays, nth, _)| (*stays, *nth));
+        doomed.into_iter().map(|(.., of)| of).collect()
     }
 
     /// The same, run by run and the oldest first; `wide` is all that rules say of more than one object.
     pub(crate) fn spare(&self, own: &Checkpoints, wide: &Wide<'_>) -> Vec<Spare> {
         let mut spare = Vec::new();
-        for (series, Said { by, retain, by_person, prefixes }) in &self.of {
-            let keep = Keep {
-                last: retain.keep_last,
-                best: retain.keep_best,
-                lowest_is_best: !retain.highest,
-                every: retain.keep_every,
-            };
+        for (series, Said { by, retain, by_person, heard }) in &self.of {
+            let keep = keep_of(retain);
             let measure = |one: &Generation<'_>| {
                 let said = self.measures.get(&(one.bucket, one.prefix.to_owned())).copied();
-                said.or_else(|| one.measure(&retain.best_by))
+                said.or_else(|| own.measure(one.id, &retain.best_by))
             };
             for id in own.retain(*series, keep, &measure) {
-                let Some(one) = own.group(id).filter(|one| prefixes.contains(one.prefix)) else { continue };
+                let Some(one) = own.group(id) else { continue };
+                let Some(heard) = heard.get(one.prefix) else { continue };
                 if self.is_pinned(own, &one, by, wide) {
                     continue;
                 }
+                let is_unmeasured = retain.keep_best > 0 && measure(&one).is_none();
+                let stays = match () {
+                    () if heard.tensors < one.tensors => Some(MustStay::InPart),
+                    () if is_unmeasured => Some(MustStay::NoMeasure),
+                    () => None,
+                };
                 let of = Superfluous {
                     bucket: one.bucket,
                     prefix: one.prefix.to_owned(),
@@ -291,11 +313,17 @@ impl Retained {
                     touched_ms: i64::try_from(one.last_us / 1000).unwrap_or(i64::MAX),
                     files: one.files.into(),
                     bytes: one.bytes,
+                    stays,
                 };
                 spare.push(Spare { by: by.clone(), is_deleted: retain.delete && *by_person, id, of });
             }
         }
         spare
+    }
+
+    /// The runs of which one in so many stays.
+    pub(super) fn thinned(&self) -> impl Iterator<Item = (SeriesId, Keep)> {
+        self.of.iter().map(|(run, said)| (*run, keep_of(&said.retain))).filter(|(_, keep)| keep.every > 0)
     }
 
     /// Whether a rule that is stronger than `by` pins a checkpoint, or anything of it: by an object, or by what that belongs to.
@@ -318,6 +346,15 @@ impl Retained {
     }
 }
 
+const fn keep_of(retain: &Retain) -> Keep {
+    Keep {
+        last: retain.keep_last,
+        best: retain.keep_best,
+        lowest_is_best: !retain.highest,
+        every: retain.keep_every,
+    }
+}
+
 fn name_of(one: &Member) -> Name {
     (one.bucket, one.prefix.clone())
 }
@@ -329,7 +366,7 @@ pub(super) fn own_buckets<'b>(buckets: impl Iterator<Item = &'b Bucket>) -> BTre
 
 #[cfg(test)]
 mod tests {
-    use super::{Finding, InCheckpoint, Member, Retained, pin_newest, put_right};
+    use super::{Finding, InCheckpoint, Member, MustStay, Retained, pin_newest, put_right};
     use mlgw_policies::at_rest::{Area, Areas, By, Claim, Deeds, Move};
     use mlgw_policies::checkpoints::{Checkpoints, Limits};
     use mlgw_policies::language::{Fact, Facts as _, NoFacts, Property, Retain, Target, Wish};
@@ -408,7 +445,7 @@ mod tests {
                 let one = own.group_of(1, &name).unwrap();
                 let loss = (2500 - step).to_string();
                 let one = Member::from(&one);
-                retained.hear_retain(&one, &Target::Object, (&by, retain, by_person), Some(&loss));
+                retained.hear_retain((&one, &name), &Target::Object, (&by, retain, by_person), Some(&loss));
             }
             let doomed = retained.superfluous(&own, &mut areas, &NEVER);
             let down = |step: &u64| matches!(deeds(&areas, *step).tier, Some(Move::Down { .. }));
@@ -434,7 +471,7 @@ mod tests {
                 let name = key(step, FILES[0]);
                 let keep = if by.rank == 1 { retain(2, 0, true) } else { retain(1, 0, true) };
                 let one = own.group_of(1, &name).unwrap();
-                retained.hear_retain(&Member::from(&one), &Target::Object, (by, &keep, true), None);
+                retained.hear_retain((&Member::from(&one), &name), &Target::Object, (by, &keep, true), None);
             }
         }
         let doomed = retained.superfluous(&own, &mut Areas::default(), &NEVER);
@@ -445,14 +482,103 @@ mod tests {
     }
 
     #[test]
+    fn each_run_has_its_oldest_deleted_before_any_has_its_next() {
+        let mut finding = Finding::new();
+        let keys = ["a", "b"].map(|run| {
+            [100, 200, 300]
+                .map(|step| FILES.map(|file| format!("{run}/step-{step}/{file}")))
+                .into_iter()
+                .flatten()
+        });
+        let mut keys: Vec<String> = keys.into_iter().flatten().collect();
+        // A listing is in the order of keys.
+        keys.sort();
+        for key in &keys {
+            assert!(finding.look(1, key, 5, 7));
+        }
+        let own = finding.end(2000);
+        let (by, keep) = (By { rank: 1, rule: "r".into() }, retain(1, 0, true));
+        let mut retained = Retained::default();
+        for key in &keys {
+            let one = Member::from(&own.group_of(1, key).unwrap());
+            retained.hear_retain((&one, key), &Target::Object, (&by, &keep, true), None);
+        }
+        let doomed = retained.superfluous(&own, &mut Areas::default(), &NEVER);
+        assert_eq!(
+            doomed.iter().map(|one| &*one.prefix).collect::<Vec<_>>(),
+            ["a/step-100/", "b/step-100/", "a/step-200/", "b/step-200/"]
+        );
+    }
+
+    #[test]
+    fn what_a_rule_matches_in_part_and_of_the_best_what_nothing_measures_is_not_deleted() {
+        let mut finding = Finding::new();
+        let files = ["model.safetensors", "optimizer.pt", "trainer_state.json"];
+        let all: Vec<String> = [100, 200, 300]
+            .iter()
+            .flat_map(|step| files.map(|file| format!("o/checkpoint-{step}/{file}")))
+            .collect();
+        for (at, key) in all.iter().enumerate() {
+            assert!(finding.look(1, key, at as i64, 7));
+        }
+        let own = finding.end(2000);
+        let by = By { rank: 1, rule: "r".into() };
+        let stays = |keep: &Retain, is_matched: &dyn Fn(&str) -> bool, measured: &[u32]| {
+            let mut retained = Retained::default();
+            for key in all.iter().filter(|key| is_matched(key)) {
+                let measure = measured.iter().find(|step| key.contains(&format!("-{step}/")));
+                let measure = measure.map(ToString::to_string);
+                let one = Member::from(&own.group_of(1, key).unwrap());
+                // A rule may say it twice of one.
+                for _ in 0..2 {
+                    retained.hear_retain((&one, key), &Target::Object, (&by, keep, true), measure.as_deref());
+                }
+            }
+            let doomed = retained.superfluous(&own, &mut Areas::default(), &NEVER);
+            doomed.into_iter().map(|one| (one.prefix, one.stays)).collect::<Vec<_>>()
+        };
+        let [first, second] = ["o/checkpoint-100/", "o/checkpoint-200/"].map(str::to_owned);
+        let (last, best) = (retain(1, 0, true), retain(1, 1, true));
+        let is_first = |key: &str| key.starts_with("o/checkpoint-100/");
+        for (keep, is_matched, measured, expected) in [
+            (
+                &last,
+                &(|_: &str| true) as &dyn Fn(&str) -> bool,
+                &[][..],
+                vec![(first.clone(), None), (second.clone(), None)],
+            ),
+            // Texts need not be matched.
+            (&last, &|key| !key.ends_with("json"), &[], vec![(first.clone(), None), (second.clone(), None)]),
+            // What stays comes last.
+            (
+                &last,
+                &|key| !is_first(key) || !key.ends_with("/model.safetensors"),
+                &[],
+                vec![(second.clone(), None), (first.clone(), Some(MustStay::InPart))],
+            ),
+            (&best, &|_| true, &[100, 200, 300], vec![(second.clone(), None)]),
+            (&best, &|_| true, &[100, 300], vec![(second.clone(), Some(MustStay::NoMeasure))]),
+            (
+                &best,
+                &|_| true,
+                &[],
+                vec![(first.clone(), Some(MustStay::NoMeasure)), (second.clone(), Some(MustStay::NoMeasure))],
+            ),
+        ] {
+            assert_eq!(stays(keep, is_matched, measured), expected);
+        }
+    }
+
+    #[test]
     fn of_a_prefix_only_checkpoints_that_begin_so_are_let_go() {
         let own = own(&[500, 1000, 1500]);
         let (by, keep) = (By { rank: 1, rule: "r".into() }, retain(1, 0, true));
         let mut retained = Retained::default();
         for step in [500, 1000, 1500] {
-            let one = own.group_of(1, &key(step, FILES[0])).unwrap();
+            let name = key(step, FILES[0]);
+            let one = own.group_of(1, &name).unwrap();
             let target = Target::Prefix("run/step-10".into());
-            retained.hear_retain(&Member::from(&one), &target, (&by, &keep, true), None);
+            retained.hear_retain((&Member::from(&one), &name), &target, (&by, &keep, true), None);
         }
         let doomed = retained.superfluous(&own, &mut Areas::default(), &NEVER);
         assert_eq!(doomed.iter().map(|one| &*one.prefix).collect::<Vec<_>>(), ["run/step-1000/"]);
@@ -465,8 +591,9 @@ mod tests {
         let goes = |area: Option<(Area, usize)>, is_over: bool| {
             let (mut retained, mut areas) = (Retained::default(), Areas::default());
             for step in [500, 1000, 1500] {
-                let one = Member::from(&own.group_of(1, &key(step, FILES[0])).unwrap());
-                retained.hear_retain(&one, &Target::Object, (&by, &keep, true), None);
+                let name = key(step, FILES[0]);
+                let one = Member::from(&own.group_of(1, &name).unwrap());
+                retained.hear_retain((&one, &name), &Target::Object, (&by, &keep, true), None);
                 retained.hear_dataset(&one, &format!("of-{step}"));
             }
             if let Some((area, rank)) = area {

@@ -1,6 +1,6 @@
 //! What stands between rounds and is seen by others: checkpoints whose deletion waits, what was done so far, and what rules said of more than one object.
 //!
-//! The former are in `DATA/deletions` ([`file`]), written whole whenever they change. Always: a checkpoint is deleted only when it was noted there, durably, a grace
+//! The former are in `DATA/deletions` ([`file`]), and in `DATA/spacings` how far the checkpoints of runs were from each other; both are written whole whenever they change. Always: a checkpoint is deleted only when it was noted there, durably, a grace
 //! before. When power fails while it is written, the one before it or the new one is there. A file that is damaged is passed over and said loudly: what
 //! was noted waits its whole grace again.
 
@@ -8,6 +8,7 @@ mod file;
 
 use crate::credentials::sealer::write_private;
 use mlgw_policies::at_rest::{Areas, Doomed, Note, Superfluous, Unheld};
+use mlgw_policies::checkpoints::{MustStay, Spacings};
 use mlgw_policies::language::{ActionKind, Word as _};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-/// The file's name.
+/// The files' names.
 const FILE_NAME: &str = "deletions";
+const SPACINGS_NAME: &str = "spacings";
 
 /// What came of something that a rule wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,6 +54,9 @@ pub struct Standing {
     unheld: Mutex<Arc<Unheld>>,
     /// By bucket and prefix of those whose deletion is due: why they stay.
     stays: Mutex<BTreeMap<(u64, String), String>>,
+    /// The same of those that wait: why they will, by what the last round knew.
+    held: Mutex<BTreeMap<(u64, String), MustStay>>,
+    spacings: Mutex<Spacings>,
 }
 
 impl Standing {
@@ -71,6 +76,13 @@ impl Standing {
                     .into_iter(),
             ),
         };
+        let spacings = match fs::read(data_dir.join(SPACINGS_NAME)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Spacings::default(),
+            read => file::read_spacings(&read?).unwrap_or_else(|why| {
+                tracing::error!(%why, "how far checkpoints are from each other is passed over; it is told by those that are there");
+                Spacings::default()
+            }),
+        };
         let (dir, doomed) = (data_dir.to_owned(), Mutex::new(doomed));
         Ok(Self {
             dir,
@@ -79,6 +91,8 @@ impl Standing {
             areas: Mutex::default(),
             unheld: Mutex::default(),
             stays: Mutex::default(),
+            held: Mutex::default(),
+            spacings: Mutex::new(spacings),
         })
     }
 
@@ -101,9 +115,28 @@ impl Standing {
             write_private(&self.dir, &self.dir.join(FILE_NAME), &bytes)?;
             *held = doomed;
         }
-        let waits: BTreeSet<_> = held.notes().map(|note| (note.bucket, note.prefix.clone())).collect();
-        self.stays.lock().retain(|name, _| waits.contains(name));
+        let name = |of: &Superfluous| (of.bucket, of.prefix.clone());
+        let names: BTreeSet<_> = superfluous.iter().map(name).collect();
+        // Also of those for which there is no room now: they come last as long as they stay.
+        self.stays.lock().retain(|name, _| names.contains(name));
+        *self.held.lock() = superfluous.iter().filter_map(|of| Some((name(of), of.stays?))).collect();
         Ok(due)
+    }
+
+    /// How far the checkpoints of runs were from each other.
+    pub(super) fn spacings(&self) -> Spacings {
+        self.spacings.lock().clone()
+    }
+
+    /// Remembers that durably. Blocks.
+    pub(super) fn keep_spacings(&self, spacings: Spacings) -> io::Result<()> {
+        let mut held = self.spacings.lock();
+        if *held != spacings {
+            let bytes = file::written_spacings(&spacings);
+            write_private(&self.dir, &self.dir.join(SPACINGS_NAME), &bytes)?;
+            *held = spacings;
+        }
+        Ok(())
     }
 
     /// What rules said of datasets, checkpoints and prefixes in the last round.
@@ -128,10 +161,16 @@ impl Standing {
         *self.unheld.lock() = Arc::new(unheld);
     }
 
-    /// Why a checkpoint stays whose deletion is due.
+    /// Why a checkpoint stays whose deletion is due, or will stay.
     #[must_use]
     pub fn stays(&self, bucket: u64, prefix: &str) -> Option<String> {
-        self.stays.lock().get(&(bucket, prefix.to_owned())).cloned()
+        let due = self.stays.lock().get(&(bucket, prefix.to_owned())).cloned();
+        due.or_else(|| Some(self.held(bucket, prefix)?.why()))
+    }
+
+    /// Why a checkpoint will not be deleted by the rule that has it wait.
+    pub(super) fn held(&self, bucket: u64, prefix: &str) -> Option<MustStay> {
+        self.held.lock().get(&(bucket, prefix.to_owned())).copied()
     }
 
     /// A deletion that is due was not done, for this reason; none: it was, or its time was not come. Says whether that is news.
@@ -161,7 +200,7 @@ impl Standing {
 
 #[cfg(test)]
 mod tests {
-    use super::{FILE_NAME, Outcome, Standing};
+    use super::{FILE_NAME, Outcome, SPACINGS_NAME, Spacings, Standing};
     use mlgw_policies::at_rest::Superfluous;
     use mlgw_policies::language::ActionKind;
     use std::fs;
@@ -176,6 +215,7 @@ mod tests {
             touched_ms: 0,
             files: 1,
             bytes: 5,
+            stays: None,
         }
     }
 
@@ -192,6 +232,17 @@ mod tests {
         fs::write(&path, damaged).unwrap();
         assert!(open().notes().is_empty());
         assert!(open().note(200, &[superfluous("c/")]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn how_far_checkpoints_are_apart_is_known_after_a_start() {
+        let room = tempfile::tempdir().unwrap();
+        let open = || Standing::open(room.path()).unwrap();
+        let spacings: Spacings = [((3, "run/step-#/".to_owned()), 100)].into_iter().collect();
+        open().keep_spacings(spacings.clone()).unwrap();
+        assert_eq!(open().spacings(), spacings);
+        fs::write(room.path().join(SPACINGS_NAME), "x").unwrap();
+        assert_eq!(open().spacings(), Spacings::default());
     }
 
     #[test]

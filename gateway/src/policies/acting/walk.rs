@@ -125,11 +125,14 @@ impl Acting {
             .await?;
         self.tell(&mut { unheard });
         // What is seen early may be written while others are looked at: nothing is quiet that was not when that began.
-        let own = finding.end(begun.as_millis());
+        let mut own = finding.end(begun.as_millis());
+        let spacings = self.admin.standing.spacings();
+        own.recall(&spacings);
         let buckets = self.admin.catalogue.buckets(None, None, usize::MAX);
         let ours = own_buckets(buckets.iter().map(|bucket| &**bucket));
         self.admin.keeper.ask(|decider, now_us| {
             put_right(&mut decider.checkpoints, &own, &ours, began_us);
+            decider.checkpoints.recall(&spacings);
             // Where nobody asks for anything, nobody else says what time it is.
             decider.checkpoints.pass(now_us);
         });

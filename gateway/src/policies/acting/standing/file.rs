@@ -1,12 +1,15 @@
-//! The file of deletions that wait: a [line](crate::line_file) `mlgw-deletions 1 CRC JSON`, and nothing else.
+//! The file of deletions that wait: a [line](crate::line_file) `mlgw-deletions 1 CRC JSON`, and nothing else. That of intervals between checkpoints:
+//! `mlgw-spacings 1 CRC JSON`.
 //!
 //! Always: what is read back is what was written, and anything else is refused.
 
 use crate::line_file::{BadLine, Kind};
 use mlgw_policies::at_rest::Note;
+use mlgw_policies::checkpoints::Spacings;
 use serde::{Deserialize, Serialize};
 
 const KIND: Kind = Kind { magic: "mlgw-deletions", version: "1" };
+const SPACINGS: Kind = Kind { magic: "mlgw-spacings", version: "1" };
 
 /// How a [`Note`] is written.
 #[derive(Serialize, Deserialize)]
@@ -38,9 +41,23 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<Note>, BadLine> {
     Ok(rows.into_iter().map(|Written(note)| note).collect())
 }
 
+/// The bytes of the file of intervals: rows of bucket, run and interval.
+pub(super) fn written_spacings(spacings: &Spacings) -> Vec<u8> {
+    SPACINGS.line(&spacings.rows().map(|((bucket, run), spacing)| (bucket, run, spacing)).collect::<Vec<_>>())
+}
+
+/// What such bytes say.
+pub(super) fn read_spacings(bytes: &[u8]) -> Result<Spacings, BadLine> {
+    let (rows, rest): (Vec<(u64, String, u64)>, _) = SPACINGS.read(bytes)?;
+    if !rest.is_empty() {
+        return Err(BadLine::Damaged);
+    }
+    Ok(rows.into_iter().map(|(bucket, run, spacing)| ((bucket, run), spacing)).collect())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{BadLine, read, written};
+    use super::{BadLine, read, read_spacings, written, written_spacings};
     use mlgw_policies::at_rest::Note;
 
     #[test]
@@ -56,6 +73,11 @@ mod tests {
         };
         let golden = "mlgw-deletions 1 2c87a256 [{\"bucket\":1,\"prefix\":\"run/step-5/\",\"rule\":\"few\",\"noted_ms\":-5,\"due_ms\":7,\"files\":2,\"bytes\":9}]\n";
         assert_eq!(String::from_utf8(written([note].iter())).unwrap(), golden);
+        let spacings = [((1, "run/step-#/".to_owned()), 500)].into_iter().collect();
+        let golden = "mlgw-spacings 1 db74e1d8 [[1,\"run/step-#/\",500]]\n";
+        assert_eq!(String::from_utf8(written_spacings(&spacings)).unwrap(), golden);
+        assert_eq!(read_spacings(golden.as_bytes()).unwrap(), spacings);
+        assert!(matches!(read_spacings(&golden.as_bytes()[1..]), Err(BadLine::Damaged)));
     }
 
     #[test]

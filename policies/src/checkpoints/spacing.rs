@@ -1,0 +1,124 @@
+//! How far the checkpoints of a run are from each other: the smallest interval that was ever seen.
+//!
+//! `keep_every` goes by it, and what it has let go is not there any more to tell it: of a run that is saved less often than it was, all that is there is far
+//! apart. So it is remembered, and by whoever deletes durably. Always: it only becomes smaller, as what is kept by a smaller one is more.
+
+use super::{Checkpoints, Keep, SeriesId, retain};
+use mlgw_common::limits::SPACINGS_MAX;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Smallest intervals by bucket and name of the run, in steps, or in microseconds where there are none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spacings(BTreeMap<(u64, String), u64>);
+
+impl FromIterator<((u64, String), u64)> for Spacings {
+    fn from_iter<I: IntoIterator<Item = ((u64, String), u64)>>(rows: I) -> Self {
+        Self(rows.into_iter().take(SPACINGS_MAX).collect())
+    }
+}
+
+impl Spacings {
+    /// All of them.
+    pub fn rows(&self) -> impl Iterator<Item = (&(u64, String), u64)> {
+        self.0.iter().map(|(name, spacing)| (name, *spacing))
+    }
+
+    /// Remembers those of these runs. Where there is no room for one more, runs that are gone are forgotten.
+    pub fn learn(&mut self, known: &Checkpoints, runs: impl Iterator<Item = (SeriesId, Keep)>) {
+        if self.is_full() {
+            let there: BTreeSet<_> = known.series.values().map(|one| (one.bucket, &*one.name)).collect();
+            self.0.retain(|(bucket, name), _| there.contains(&(*bucket, name.as_str())));
+        }
+        for (run, keep) in runs {
+            let Some((name, spacing)) = known.spacing(run, keep) else { continue };
+            let is_room = !self.is_full();
+            match self.0.get_mut(&name) {
+                Some(held) => *held = spacing.min(*held),
+                None if is_room => drop(self.0.insert(name, spacing)),
+                None => {}
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.0.len() >= SPACINGS_MAX
+    }
+}
+
+impl Checkpoints {
+    /// Heeds what was remembered.
+    pub fn recall(&mut self, spacings: &Spacings) {
+        for series in self.series.values_mut() {
+            let recalled = spacings.0.get(&(series.bucket, series.name.to_string())).copied();
+            series.is_spacing_unsure = recalled.is_none() && spacings.is_full();
+            series.spacing = series.spacing.into_iter().chain(recalled).min();
+        }
+    }
+
+    /// The bucket and the name of a run, and its smallest interval, if it is known.
+    fn spacing(&self, id: SeriesId, keep: Keep) -> Option<((u64, String), u64)> {
+        let series = self.series.get(&id)?;
+        let spacing = retain::spacing(&self.generations(id), keep, series.spacing)?;
+        Some(((series.bucket, series.name.to_string()), spacing))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Spacings;
+    use crate::checkpoints::{Checkpoints, Keep, Limits};
+    use mlgw_common::limits::SPACINGS_MAX;
+
+    const KEEP: Keep = Keep { last: 2, best: 0, lowest_is_best: true, every: 5 };
+
+    fn listed(run: &str, steps: &[u64]) -> Checkpoints {
+        let mut known = Checkpoints::new(Limits::default());
+        for step in steps {
+            known.listed(*step, 1, &format!("{run}/step-{step}/__0_0.distcp"), 9);
+            known.listed(*step, 1, &format!("{run}/step-{step}/.metadata"), 9);
+        }
+        known
+    }
+
+    /// Steps of those that stay, as a round finds and leaves them.
+    fn round(spacings: &mut Spacings, steps: &[u64]) -> Vec<u64> {
+        let mut known = listed("r", steps);
+        known.recall(spacings);
+        let run = known.series().next().unwrap().id;
+        spacings.learn(&known, [(run, KEEP)].into_iter());
+        let goes = known.retain(run, KEEP, &|_| None);
+        let goes: Vec<_> = goes.into_iter().filter_map(|id| known.group(id)?.step).collect();
+        steps.iter().copied().filter(|step| !goes.contains(step)).collect()
+    }
+
+    #[test]
+    fn what_one_in_so_many_kept_stays_when_a_run_is_saved_less_often() {
+        let mut spacings = Spacings::default();
+        let first: Vec<u64> = (1..=20).map(|n| n * 100).collect();
+        let kept = round(&mut spacings, &first);
+        assert_eq!(kept, [100, 600, 1100, 1600, 1900, 2000]);
+        // As it is read back after a restart.
+        let mut spacings: Spacings = spacings.rows().map(|(name, spacing)| (name.clone(), spacing)).collect();
+        let kept = round(&mut spacings, &[&kept[..], &[3000, 4000, 5000]].concat());
+        assert_eq!(kept, [100, 600, 1100, 1600, 3000, 4000, 5000], "1900 and 2000 were no fifth ones");
+        let forgotten = round(&mut Spacings::default(), &[100, 600, 1100, 1600, 3000, 4000, 5000]);
+        assert_eq!(forgotten, [100, 3000, 4000, 5000], "what would go otherwise");
+    }
+
+    #[test]
+    fn beyond_the_limit_all_of_a_run_stays_and_what_is_gone_makes_room() {
+        let row = |n: usize| ((1, format!("gone-{n}/step-#/")), 1);
+        let mut spacings: Spacings = (0..SPACINGS_MAX + 5).map(row).collect();
+        assert_eq!(spacings.rows().count(), SPACINGS_MAX);
+        let steps: Vec<u64> = (1..=20).map(|n| n * 100).collect();
+        let mut full = listed("r", &steps);
+        full.recall(&spacings);
+        let run = full.series().next().unwrap().id;
+        assert_eq!(full.retain(run, KEEP, &|_| None), []);
+        spacings.learn(&full, [(run, KEEP)].into_iter());
+        let left: Vec<_> = spacings.rows().map(|((_, name), spacing)| (name.clone(), spacing)).collect();
+        assert_eq!(left, [("r/step-#/".to_owned(), 100)]);
+        full.recall(&spacings);
+        assert_eq!(full.retain(run, KEEP, &|_| None).len(), 14);
+    }
+}
