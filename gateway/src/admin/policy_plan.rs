@@ -360,7 +360,9 @@ impl Admin {
             files: of.files,
             bytes: of.bytes,
         };
-        let way = |one: &SuperfluousInfo| (one.objects.clone(), one.is_deleted, one.grace_seconds);
+        let stays = |one: &SuperfluousInfo| one.is_deleted && one.stays.is_some();
+        let way =
+            |one: &SuperfluousInfo| (one.objects.clone(), one.is_deleted, one.grace_seconds, stays(one));
         let now: BTreeSet<_> = running.into_iter().map(|one| way(&told(one))).collect();
         let new =
             other.into_iter().map(|one| (one.id, told(one))).filter(|(_, one)| !now.contains(&way(one)));

@@ -49,22 +49,27 @@ pub(super) fn may_go(
     (0..generations.len()).filter(|at| !stays[*at]).collect()
 }
 
-/// The smallest interval between checkpoints of a series, by those that are there and what was known of it before.
+/// The interval between checkpoints of a series that is to be remembered, by those that are there and what was known of it before: the smallest, unless it is
+/// that of a single one which was saved out of turn.
 pub(super) fn spacing(generations: &[Generation<'_>], keep: Keep, known: Option<u64>) -> Option<u64> {
     let complete: Vec<usize> = (0..generations.len()).filter(|at| generations[*at].is_complete()).collect();
-    spacing_of(generations, &complete, keep, known)
+    let mut gaps: Vec<u64> = gaps(generations, &complete, keep).collect();
+    gaps.sort_unstable();
+    let usual = match gaps[..] {
+        [smallest, next, ..] if next <= smallest.saturating_mul(2) => Some(smallest),
+        _ => None,
+    };
+    known.into_iter().chain(usual).min()
 }
 
-fn spacing_of(
-    generations: &[Generation<'_>],
-    complete: &[usize],
+/// Intervals between those that are there. Of the newest ones, where more than one stays, no one in between has gone.
+fn gaps<'g>(
+    generations: &'g [Generation<'_>],
+    complete: &'g [usize],
     keep: Keep,
-    known: Option<u64>,
-) -> Option<u64> {
+) -> impl Iterator<Item = u64> + 'g {
     let gap = |pair: &[usize]| position(&generations[pair[1]]).abs_diff(position(&generations[pair[0]]));
-    // Of the newest ones, where more than one stays, no one in between has gone.
-    let gaps = complete.windows(2).map(gap).filter(|gap| *gap > 0 && keep.last > 1);
-    known.into_iter().chain(gaps).min()
+    complete.windows(2).map(gap).filter(move |gap| *gap > 0 && keep.last > 1)
 }
 
 const fn position(one: &Generation<'_>) -> u64 {
@@ -102,7 +107,8 @@ fn best(
 /// One in so many. Told by distances and not by counting, for those that have gone are not there to be counted the next time.
 fn every(generations: &[Generation<'_>], complete: &[usize], keep: Keep, spacing: Option<u64>) -> Vec<usize> {
     let (true, [first, ..]) = (keep.every > 0, complete) else { return Vec::new() };
-    let Some(spacing) = spacing_of(generations, complete, keep, spacing) else { return complete.to_vec() };
+    let present = gaps(generations, complete, keep);
+    let Some(spacing) = spacing.into_iter().chain(present).min() else { return complete.to_vec() };
     let distance = spacing.saturating_mul(keep.every.into());
     let position = |at: usize| position(&generations[at]);
     let mut kept = vec![*first];

@@ -1,7 +1,7 @@
 //! How far the checkpoints of a run are from each other: the smallest interval that was ever seen.
 //!
 //! `keep_every` goes by it, and what it has let go is not there any more to tell it: of a run that is saved less often than it was, all that is there is far
-//! apart. So it is remembered, and by whoever deletes durably. Always: it only becomes smaller, as what is kept by a smaller one is more.
+//! apart. So it is remembered, and by whoever deletes durably. Always: what is remembered only becomes smaller, as what is kept by a smaller one is more.
 
 use super::{Checkpoints, Keep, SeriesId, retain};
 use mlgw_common::limits::SPACINGS_MAX;
@@ -103,6 +103,16 @@ mod tests {
         assert_eq!(kept, [100, 600, 1100, 1600, 3000, 4000, 5000], "1900 and 2000 were no fifth ones");
         let forgotten = round(&mut Spacings::default(), &[100, 600, 1100, 1600, 3000, 4000, 5000]);
         assert_eq!(forgotten, [100, 3000, 4000, 5000], "what would go otherwise");
+    }
+
+    #[test]
+    fn one_that_was_saved_out_of_turn_is_not_remembered() {
+        let mut spacings = Spacings::default();
+        round(&mut spacings, &[1000, 2000, 3000]);
+        let kept = round(&mut spacings, &[1000, 2000, 3000, 3010, 4000, 5000]);
+        assert_eq!(kept, [1000, 2000, 3000, 4000, 5000], "as long as it is there it tells");
+        assert_eq!(spacings.rows().map(|(_, spacing)| spacing).collect::<Vec<_>>(), [1000]);
+        assert_eq!(round(&mut spacings, &kept), [1000, 4000, 5000]);
     }
 
     #[test]

@@ -54,15 +54,20 @@ impl Acting {
         mut superfluous: Vec<Superfluous>,
     ) -> Result<(), Ended> {
         watch_doomed(&self.admin.standing, &self.admin.keeper, &superfluous);
+        let now_ms = self.admin.clock.now().as_millis();
         for one in &mut superfluous {
             let at_ms = self.touched_ms(one.bucket, &one.prefix).unwrap_or(i64::MIN);
             // A rule that was taken back and given again is as good as a touch: its grace begins anew.
             let since_ms = self.admin.policies.deletes_since_ms(&one.rule);
             one.touched_ms = one.touched_ms.max(at_ms).max(since_ms);
+            // So is one that stayed for another reason than its grace, which nobody has waited for.
+            if one.stays.is_none() && self.admin.standing.held(one.bucket, &one.prefix).is_some() {
+                one.touched_ms = now_ms;
+            }
         }
         // What was found to stay comes last: there is room for so many, and what may go needs it.
         superfluous.sort_by_cached_key(|one| self.admin.standing.stays(one.bucket, &one.prefix).is_some());
-        let (acting, now_ms) = (Arc::clone(self), self.admin.clock.now().as_millis());
+        let acting = Arc::clone(self);
         let noted = tokio::task::spawn_blocking(move || acting.admin.standing.note(now_ms, &superfluous));
         let noted = noted.await.map_err(|error| Ended::Failed(error.to_string()))?;
         let due =
