@@ -2,7 +2,8 @@
 """Instructions of one GET, HEAD, PUT and page of LIST, counted by callgrind, beside the figures kept in instructions.json.
 
 A count hardly depends on what else the machine does, so what costs more by a twentieth fails at once, where times
-would drown it. All threads of the server count. UPDATE=1 keeps the new figures.
+would drown it. All threads of the server count, and reads that the page cache has lost or threads that were put aside
+add some: what is too many is counted anew, and the least of it counts. UPDATE=1 keeps the new figures.
 """
 
 import argparse
@@ -25,6 +26,7 @@ BUCKET = "bench"
 OBJECTS = 1000
 BODY = bytes(range(256)) * 16
 MORE_MAX = 1.05
+TRIES = 3
 # No look at all objects falls into what is counted, but for the one at the start, which is waited for.
 SETTINGS = {"policy.look_every": "1d"}
 AT_REST_SHARE = 0.1
@@ -90,6 +92,14 @@ def rest(pid):
             return
 
 
+def cache(data):
+    """Reads what was written past the page cache: how many GETs would wait for the disk, the disk says and not the program."""
+    for path in (data / "segments").rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                file.read(2 * OBJECTS * len(BODY))
+
+
 def measure(binary, folder, log):
     data = str(folder / "data")
     fill(binary, data, log)
@@ -97,6 +107,7 @@ def measure(binary, folder, log):
     server = Server(binary, data, log, under, SETTINGS)
     rest(server.pid)
     client, counter, counts = Client(server), Counter(server, folder), {}
+    cache(folder / "data")
     names = [f"/{BUCKET}/small/{at:07d}" for at in range(OBJECTS)]
     page = [("list-type", "2"), ("prefix", "small/"), ("max-keys", str(OBJECTS))]
     requests = {
@@ -116,17 +127,26 @@ def measure(binary, folder, log):
     return counts
 
 
+def measured(binary):
+    folder = Path(tempfile.mkdtemp(prefix="mlgw-instructions-"))
+    try:
+        with open(folder / "server.log", "w") as log:
+            return measure(binary, folder, log)
+    finally:
+        shutil.rmtree(folder)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--binary", required=True)
     arguments = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="mlgw-instructions-"))
-    try:
-        with open(folder / "server.log", "w") as log:
-            counts = measure(arguments.binary, folder, log)
-    finally:
-        shutil.rmtree(folder)
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    counts = {}
+    for _ in range(TRIES):
+        found = measured(arguments.binary)
+        counts = {name: min(count, counts.get(name, count)) for name, count in found.items()}
+        if all(counts[name] <= kept.get(name, counts[name]) * MORE_MAX for name in counts):
+            break
     over = 0
     for name, count in counts.items():
         ratio = count / kept[name] if name in kept else 1
