@@ -151,7 +151,7 @@ impl Claim {
 
 #[cfg(test)]
 mod tests {
-    use super::{Scope, claims_of};
+    use super::{Scope, claims_of, deleting};
     use crate::language::{BuiltIn, FactList, Layers, NoFacts, PolicyFile, Program, Target, Wish, resolve};
 
     fn program(rules: &str) -> Program {
@@ -177,6 +177,16 @@ mod tests {
         assert!(of("actions: [{type: spill}]").objects && of("actions: [{type: evict}]").objects);
         assert!(of("actions: [{type: compress}]").objects);
         assert_eq!(of("actions: [{type: retain}]"), none);
+    }
+
+    #[test]
+    fn rules_that_delete_are_those_that_do_and_not_only_say_so() {
+        let program = program(&format!(
+            "- {{id: deletes, {ALWAYS}, actions: [{{type: retain, parameters: {{delete: true}}}}]}}\n\
+             - {{id: says, {ALWAYS}, stance: observe, actions: [{{type: retain, parameters: {{delete: true}}}}]}}\n\
+             - {{id: thins, {ALWAYS}, actions: [{{type: retain}}]}}\n"
+        ));
+        assert_eq!(deleting(&program).collect::<Vec<_>>(), ["deletes"]);
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Bench {
     }
 
     /// What waits to be deleted: prefixes, and since when.
-    fn deletions(&self) -> Vec<(String, String)> {
+    pub(super) fn deletions(&self) -> Vec<(String, String)> {
         let path = self.room.path().join("p.yaml").display().to_string();
         let plan = self.ask(&["policy", "plan", &path]);
         let word = |one: &Value, name: &str| one[name].as_str().expect("a word").to_owned();
@@ -259,6 +259,13 @@ fn first_of(step: u32) -> String {
     format!("run/step-{step}/__0_0.distcp")
 }
 
+/// Gives an object this tag, and no other.
+pub(super) async fn tag(client: &Client, key: &str, name: &str) {
+    let tags = format!("<Tagging><TagSet><Tag><Key>{name}</Key><Value>1</Value></Tag></TagSet></Tagging>");
+    let path = format!("/{BUCKET}/{key}?tagging");
+    client.call(http::Method::PUT, &path, &[], whole(tags)).await.expect("tagged");
+}
+
 pub(super) fn retain(parameters: &str) -> String {
     format!(
         "- id: few\n  conditions: [{{type: file_context, property: type, operator: equals, value: checkpoint}}]\n  actions: [{{type: retain, target: checkpoint_group, parameters: {{{parameters}}}}}]\n"
@@ -329,6 +336,9 @@ fn a_deletion_waits_its_grace_is_called_off_by_a_rollback_and_never_takes_the_ne
     let before = noted("s3://lake/run/step-200/");
     runtime().block_on(client.copy(BUCKET, &first_of(200), "kept.bin")).expect("copied");
     until("and so has who copies it", || noted("s3://lake/run/step-200/") > before);
+    let before = noted("s3://lake/run/step-200/");
+    runtime().block_on(tag(&client, &first_of(200), "keep"));
+    until("and who gives it a tag", || noted("s3://lake/run/step-200/") > before);
     let path = bench.room.path().join("p.yaml").display().to_string();
     let said = bench.say(&["policy", "plan", &path]);
     assert!(

@@ -2,10 +2,9 @@
 //!
 //! What the cases are called differs in two places, or one of them might be a part of another.
 
-use super::acting::{BUCKET, Bench, begun, put, retain, rule, until};
+use super::acting::{BUCKET, Bench, begun, put, retain, rule, tag, until};
 use crate::s3::{Client, whole};
 use crate::server::runtime;
-use http::Method;
 
 /// A checkpoint of `torch.distributed.checkpoint`, from so many ranks.
 fn dcp(folder: &str, ranks: u32) -> Vec<String> {
@@ -70,6 +69,9 @@ const POINTERS: [(&str, &str); 3] = [
     ("sky/s/latest_ckpt_global_step.txt", "1"),
     ("best/t/checkpoint-2/trainer_state.json", "{\n  \"best_model_checkpoint\": \"out/checkpoint-1\"\n}"),
 ];
+
+/// One condition more: nobody has given it this tag.
+const UNLESS_KEPT: &str = ", {type: file_context, property: tags.keep, operator: exists, value: false}";
 
 fn write(client: &Client, keys: &[String]) {
     runtime().block_on(async {
@@ -160,17 +162,14 @@ fn of_what_a_rule_matches_in_part_and_of_the_best_what_nothing_measures_is_not_d
     write(&client, &[1, 2, 3].map(|step| dcp(&format!("run/r/step-{step}"), 2)).concat());
     write(&client, &[&others[0], &worst, &unmeasured, &others[1], &others[2]].map(Clone::clone));
     // Somebody keeps one file of the first, and touches no other.
-    let kept = format!("/{BUCKET}/run/r/step-1/__1_0.distcp?tagging");
-    let tags = "<Tagging><TagSet><Tag><Key>keep</Key><Value>yes</Value></Tag></TagSet></Tagging>";
-    runtime().block_on(client.call(Method::PUT, &kept, &[], whole(tags))).expect("tagged");
+    runtime().block_on(tag(&client, "run/r/step-1/__1_0.distcp", "keep"));
     let rule = |id: &str, pattern: &str, condition: &str, keep: &str| {
         let parameters = format!("keep_last: 1, {keep}delete: true, grace: 0s");
         let retain = rule(id, pattern, &format!("{{type: retain, parameters: {{{parameters}}}}}"));
         retain.replace("'}]", &format!("'}}{condition}]"))
     };
-    let unless = ", {type: file_context, property: tags.keep, operator: exists, value: false}";
     let rules =
-        [rule("few", "run/*", unless, ""), rule("best", "best/*", "", "keep_best: 1, best_by: loss, ")];
+        [rule("few", "run/*", UNLESS_KEPT, ""), rule("best", "best/*", "", "keep_best: 1, best_by: loss, ")];
     bench.apply(&rules.concat());
     let listed = || {
         let rows = runtime().block_on(client.list(BUCKET, 1000)).expect("listed");
@@ -190,5 +189,58 @@ fn of_what_a_rule_matches_in_part_and_of_the_best_what_nothing_measures_is_not_d
             bench.say(&["policy", "explain", &format!("s3://{BUCKET}/{key}")]).contains(why)
         });
     }
+    server.stop();
+}
+
+#[test]
+fn what_was_held_waits_all_of_its_grace_when_nothing_holds_it_any_more() {
+    let bench = Bench::new();
+    let server = begun(&bench);
+    let client = server.client();
+    write(&client, &[1, 2].map(|step| dcp(&format!("run/step-{step}"), 1)).concat());
+    runtime().block_on(tag(&client, "run/step-1/__0_0.distcp", "keep"));
+    let few = rule("few", "run/*", "{type: retain, parameters: {keep_last: 1, delete: true, grace: 1h}}");
+    bench.apply(&few.replace("'}]", &format!("'}}{UNLESS_KEPT}]")));
+    let noted = || bench.deletions().into_iter().map(|(_, noted)| noted).max();
+    until("it is noted, and stays", || {
+        bench.say(&["policy", "plan"]).contains("stays: the rule does not match all of its files")
+    });
+    let before = noted();
+    bench.apply(&few);
+    until("its grace begins anew", || noted() > before);
+    server.stop();
+}
+
+#[test]
+fn what_one_in_so_many_kept_stays_when_a_run_is_saved_less_often_after_a_kill() {
+    let bench = Bench::new();
+    let mut server = begun(&bench);
+    let steps = |run: &str, steps: &[u32]| -> Vec<String> {
+        steps.iter().flat_map(|step| dcp(&format!("{run}/step-{step}"), 1)).collect()
+    };
+    let hundreds: Vec<u32> = (1..=10).map(|n| n * 100).collect();
+    write(&server.client(), &steps("run/r", &hundreds));
+    bench.apply(&retain("keep_last: 2, keep_every: 5, delete: true, grace: 0s"));
+    let left = |client: &Client| {
+        let rows = runtime().block_on(client.list(BUCKET, 1000)).expect("listed");
+        let keys = rows.into_iter().map(|row| row.key);
+        keys.filter_map(|key| key.strip_prefix("run/r/step-")?.strip_suffix("/.metadata")?.parse().ok())
+            .collect::<std::collections::BTreeSet<u32>>()
+    };
+    let client = server.client();
+    until("one in five stays", || left(&client) == [100, 600, 900, 1000].into());
+    server.kill();
+    let server = bench.setup.start();
+    let client = server.client();
+    write(&client, &steps("run/r", &[2000, 3000, 4000]));
+    let all = [100, 600, 2000, 3000, 4000].into();
+    until("no milestone is 900 or 1000", || left(&client) == all);
+    // Two more looks at all objects.
+    for run in ["one/a", "two/b"] {
+        write(&client, &steps(run, &[1, 2, 3, 4, 5]));
+        let second = format!("{run}/step-2/.metadata");
+        until("the second one is gone", || runtime().block_on(client.head(BUCKET, &second)).is_err());
+    }
+    assert_eq!(left(&client), all);
     server.stop();
 }
