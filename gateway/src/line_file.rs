@@ -56,6 +56,17 @@ impl Kind {
         let what = serde_json::from_str(json).map_err(|_| BadLine::Damaged)?;
         Ok((what, &bytes[end + 1..]))
     }
+
+    /// What the line says that a file is, and nothing else.
+    ///
+    /// # Errors
+    /// It is not what was written.
+    pub(crate) fn read_alone<T: DeserializeOwned>(self, bytes: &[u8]) -> Result<T, BadLine> {
+        match self.read(bytes)? {
+            (what, []) => Ok(what),
+            _ => Err(BadLine::Damaged),
+        }
+    }
 }
 
 fn crc(text: &str) -> u64 {
@@ -80,6 +91,8 @@ mod tests {
             assert!(KIND.read::<(String, i32)>(&damaged).is_err(), "byte {at}");
             assert!(KIND.read::<(String, i32)>(&bytes[..at]).is_err(), "cut at {at}");
         }
+        assert_eq!(KIND.read_alone::<(String, i32)>(&bytes), Err(BadLine::Damaged));
+        assert_eq!(KIND.read_alone(&bytes[..line]), Ok(("ä\n".to_owned(), 7)));
         let newer = Kind { version: "4", ..KIND }.line(&7);
         assert_eq!(KIND.read::<i32>(&newer), Err(BadLine::Version("4".to_owned())));
     }

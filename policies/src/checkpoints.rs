@@ -8,6 +8,7 @@
 //! Memory is bounded: beyond it the groups that were written longest ago are forgotten, and of a single one that is larger the names of its
 //! files. What a crash loses is found again by listing; no byte depends on it.
 
+mod beside;
 mod folder;
 mod group;
 mod kind;

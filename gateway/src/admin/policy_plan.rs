@@ -352,7 +352,7 @@ impl Admin {
     fn superfluous(&self, running: Vec<Spare>, other: Vec<Spare>) -> Vec<SuperfluousInfo> {
         let names = self.bucket_names();
         let told = |Spare { is_deleted, of, .. }: Spare| SuperfluousInfo {
-            stays: of.stays.map(MustStay::why),
+            stays: of.stays.filter(|_| is_deleted).map(MustStay::why),
             objects: format!("s3://{}/{}", names.get(&of.bucket).map_or("", String::as_str), of.prefix),
             rule: of.rule,
             is_deleted,
@@ -360,18 +360,19 @@ impl Admin {
             files: of.files,
             bytes: of.bytes,
         };
-        let stays = |one: &SuperfluousInfo| one.is_deleted && one.stays.is_some();
-        let way =
-            |one: &SuperfluousInfo| (one.objects.clone(), one.is_deleted, one.grace_seconds, stays(one));
+        let way = |one: &SuperfluousInfo| {
+            (one.objects.clone(), one.is_deleted, one.grace_seconds, one.stays.is_some())
+        };
         let now: BTreeSet<_> = running.into_iter().map(|one| way(&told(one))).collect();
         let new =
             other.into_iter().map(|one| (one.id, told(one))).filter(|(_, one)| !now.contains(&way(one)));
-        let stays = |(id, one): (_, SuperfluousInfo)| {
-            let stays = one.stays.filter(|_| one.is_deleted);
-            let stays = stays.or_else(|| if one.is_deleted { self.must_stay(id) } else { None });
-            SuperfluousInfo { stays, ..one }
+        let asked = |(id, mut one): (_, SuperfluousInfo)| {
+            if one.is_deleted && one.stays.is_none() {
+                one.stays = self.must_stay(id);
+            }
+            one
         };
-        new.map(stays).collect()
+        new.map(asked).collect()
     }
 
     /// Why a checkpoint will not be deleted, by all that is known now. One at a time: whoever reads waits while the engine is asked.

@@ -6,6 +6,7 @@
 //! counts on from a lower one, and what it writes then is worth more than what it gave up; and one whose files are partly older was written anew and broken off. Runs that are called alike may be parts of one, as those of ranks, stages, or an actor and its
 //! critic: a step that several of them have goes only if all of these have the same newer one ([`are_beside`]).
 
+use super::beside::are_beside;
 use super::group::{File, Group, Habits};
 use super::lack::Lack;
 use super::layout::{Layout, is_text};
@@ -118,7 +119,11 @@ impl Checkpoints {
         let mut better =
             others().filter(|other| is_better(series, other, group) && of_one_save(other)).peekable();
         better.peek().ok_or_else(|| none_better(series, group))?;
-        let is_beside = |other: &Series| other.bucket == series.bucket && are_beside(series, other);
+        let is_beside = |other: &Series| {
+            other.bucket == series.bucket
+                && !std::ptr::eq(series, other)
+                && are_beside(&series.name, &other.name)
+        };
         let beside: Vec<_> = self.series.iter().filter(|(_, other)| is_beside(other)).collect();
         let has_it = |one: &Group| beside.iter().all(|(_, other)| is_better_in(other, one.step, group.step));
         let found = better.find(|one| has_it(one)).ok_or(MustStay::NotBeside)?;
@@ -196,53 +201,6 @@ fn has_framework(group: &Group, habits: &Habits) -> bool {
 fn is_better_in(series: &Series, one: Option<u64>, other: Option<u64>) -> bool {
     let of = |step: Option<u64>| series.groups.values().filter(move |group| group.step == step);
     of(other).all(|other| of(one).any(|one| is_better(series, one, other)))
-}
-
-/// Whether two runs may be parts of one: their names differ in numbers, and of what is between slashes in nothing else, or in one word or name, be it there
-/// several times (`actor/actor_epoch_5.pth` and `critic/critic_epoch_5.pth`).
-fn are_beside(series: &Series, other: &Series) -> bool {
-    if std::ptr::eq(series, other) || series.name.matches('/').count() != other.name.matches('/').count() {
-        return false;
-    }
-    let parts = series.name.split('/').zip(other.name.split('/'));
-    let mut differ = parts.filter(|(one, other)| !without_numbers(one).eq(without_numbers(other)));
-    let Some(first) = differ.next() else { return true };
-    // `G` and `D` of `netG` and `netD`, or the word `ema` that one has more.
-    let (by_letter, by_word) = (differing(first, letters), differing(first, words));
-    differ.all(|part| differing(part, letters) == by_letter || differing(part, words) == by_word)
-}
-
-/// Where two names differ: all between what they begin and end with alike.
-fn differing<T: PartialEq>((one, other): (&str, &str), taken_apart: fn(&str) -> Vec<T>) -> [Vec<T>; 2] {
-    let (mut one, mut other) = (taken_apart(one), taken_apart(other));
-    let begin = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
-    (one, other) = (one.split_off(begin), other.split_off(begin));
-    let end = one.iter().rev().zip(other.iter().rev()).take_while(|(one, other)| one == other).count();
-    one.truncate(one.len() - end);
-    other.truncate(other.len() - end);
-    [one, other]
-}
-
-/// Those of a name without numbers, all small.
-fn letters(name: &str) -> Vec<char> {
-    without_numbers(name).flat_map(char::to_lowercase).collect()
-}
-
-/// Its words, and whatever stands between them.
-fn words(name: &str) -> Vec<String> {
-    let letters: String = letters(name).into_iter().collect();
-    letters.split(|letter: char| !letter.is_alphabetic()).map(str::to_owned).collect()
-}
-
-/// The letters of a name, and one `#` for all digits that follow one another.
-fn without_numbers(name: &str) -> impl Iterator<Item = char> + '_ {
-    let mut was_digit = false;
-    name.chars().filter_map(move |letter| {
-        let is_digit = letter.is_ascii_digit() || letter == '#';
-        let is_more = is_digit && was_digit;
-        was_digit = is_digit;
-        (!is_more).then_some(if is_digit { '#' } else { letter })
-    })
 }
 
 /// Whether a checkpoint has files that are called as those of another are, be it but for steps and measures, and all but texts as large.

@@ -1,4 +1,4 @@
-//! How far the checkpoints of a run are from each other: the smallest interval that was ever seen.
+//! How far the checkpoints of a run are from each other: the smallest interval that was ever seen more than once.
 //!
 //! `keep_every` goes by it, and what it has let go is not there any more to tell it: of a run that is saved less often than it was, all that is there is far
 //! apart. So it is remembered, and by whoever deletes durably. Always: what is remembered only becomes smaller, as what is kept by a smaller one is more.
@@ -23,7 +23,7 @@ impl Spacings {
         self.0.iter().map(|(name, spacing)| (name, *spacing))
     }
 
-    /// Remembers those of these runs. Where there is no room for one more, runs that are gone are forgotten.
+    /// Remembers those of these runs. Where there is no room for one more, runs that are gone are forgotten first.
     pub fn learn(&mut self, known: &Checkpoints, runs: impl Iterator<Item = (SeriesId, Keep)>) {
         if self.is_full() {
             let there: BTreeSet<_> = known.series.values().map(|one| (one.bucket, &*one.name)).collect();
@@ -48,14 +48,18 @@ impl Spacings {
 impl Checkpoints {
     /// Heeds what was remembered.
     pub fn recall(&mut self, spacings: &Spacings) {
-        for series in self.series.values_mut() {
-            let recalled = spacings.0.get(&(series.bucket, series.name.to_string())).copied();
-            series.is_spacing_unsure = recalled.is_none() && spacings.is_full();
-            series.spacing = series.spacing.into_iter().chain(recalled).min();
+        // Whoever reads waits while the engine recalls: names are looked up, and none is copied.
+        self.series.values_mut().for_each(|series| series.is_spacing_unsure = spacings.is_full());
+        for ((bucket, name), spacing) in spacings.rows() {
+            let series = self.find(*bucket, name).and_then(|id| self.series.get_mut(&id));
+            if let Some(series) = series {
+                series.is_spacing_unsure = false;
+                series.spacing = series.spacing.into_iter().chain([spacing]).min();
+            }
         }
     }
 
-    /// The bucket and the name of a run, and its smallest interval, if it is known.
+    /// The bucket and the name of a run, and the interval that is to be remembered of it, if there is one.
     fn spacing(&self, id: SeriesId, keep: Keep) -> Option<((u64, String), u64)> {
         let series = self.series.get(&id)?;
         let spacing = retain::spacing(&self.generations(id), keep, series.spacing)?;

@@ -19,24 +19,35 @@ pub(super) struct Step {
     pub(super) is_of_time: bool,
 }
 
-/// Words that a step's number follows; and whether it is an epoch's, or less.
-const STEP_WORDS: [(&str, bool); 13] = [
-    ("checkpoint", false),
-    ("ckpt", false),
-    ("chkpt", false),
-    ("step", false),
-    ("steps", false),
-    ("globalstep", false),
-    ("iter", false),
-    ("iteration", false),
-    ("ba", false),
-    ("model", true),
-    ("weights", true),
-    ("epoch", true),
-    ("ep", true),
+/// What a word for steps numbers besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Numbers {
+    /// Nothing.
+    Steps,
+    /// Nothing, and epochs or less: a step in the same name goes before.
+    Epochs,
+    /// What was saved, be it parts.
+    Saves,
+    /// The same, and a step goes before.
+    Parts,
+}
+
+/// Words that a step's number follows.
+const STEP_WORDS: [(&str, Numbers); 13] = [
+    ("checkpoint", Numbers::Saves),
+    ("ckpt", Numbers::Saves),
+    ("chkpt", Numbers::Saves),
+    ("step", Numbers::Steps),
+    ("steps", Numbers::Steps),
+    ("globalstep", Numbers::Steps),
+    ("iter", Numbers::Steps),
+    ("iteration", Numbers::Steps),
+    ("ba", Numbers::Steps),
+    ("model", Numbers::Parts),
+    ("weights", Numbers::Parts),
+    ("epoch", Numbers::Epochs),
+    ("ep", Numbers::Parts),
 ];
-/// Of these, those that number nothing but steps.
-const TIME_WORDS: [&str; 7] = ["step", "steps", "globalstep", "iter", "iteration", "ba", "epoch"];
 /// Words whose numbers tell runs and ranks apart.
 const RUN_WORDS: [&str; 12] =
     ["rank", "seed", "fold", "trial", "run", "exp", "lr", "wd", "bs", "gpu", "node", "worker"];
@@ -104,7 +115,8 @@ pub(super) fn step_of(name: &str, not: &[&str]) -> Option<Step> {
     }
     let run = |at: usize, is: fn(&u8) -> bool| at + bytes[at..].iter().take_while(|byte| is(byte)).count();
     let (mut at, mut end, mut is_strong) = (0, 0, false);
-    let mut best: Option<(bool, u64, &str)> = None;
+    let mut best: Option<(Numbers, u64, &str)> = None;
+    let is_less = |numbers: Numbers| matches!(numbers, Numbers::Epochs | Numbers::Parts);
     while at < bytes.len() {
         let word_end = run(at, u8::is_ascii_alphabetic);
         if word_end == at {
@@ -118,7 +130,7 @@ pub(super) fn step_of(name: &str, not: &[&str]) -> Option<Step> {
         let number_at = word_end + usize::from(bytes.get(word_end).is_some_and(|byte| b"-_=".contains(byte)));
         let number_end = run(number_at, u8::is_ascii_digit);
         let known = STEP_WORDS.iter().find(|(it, _)| word.eq_ignore_ascii_case(it) && !not.contains(it));
-        if let Some((_, is_epoch)) = known
+        if let Some((_, numbers)) = known
             // A number with a unit is a size.
             && !bytes.get(number_end).is_some_and(u8::is_ascii_alphabetic)
             && (1..=STEP_DIGITS_MAX).contains(&(number_end - number_at))
@@ -126,14 +138,14 @@ pub(super) fn step_of(name: &str, not: &[&str]) -> Option<Step> {
             && let Ok(value) = name[number_at..number_end].parse()
         {
             end = number_end;
-            if best.is_none_or(|(was_epoch, ..)| was_epoch || !is_epoch) {
-                best = Some((*is_epoch, value, word));
+            if best.is_none_or(|(before, ..)| is_less(before) || !is_less(*numbers)) {
+                best = Some((*numbers, value, word));
             }
         }
         at = word_end;
     }
-    best.map(|(_, value, word)| {
-        let is_of_time = TIME_WORDS.iter().any(|it| word.eq_ignore_ascii_case(it));
+    best.map(|(numbers, value, word)| {
+        let is_of_time = matches!(numbers, Numbers::Steps | Numbers::Epochs);
         Step { value, end, is_strong, is_ep: word.eq_ignore_ascii_case("ep"), is_of_time }
     })
 }
@@ -162,29 +174,28 @@ pub(super) fn without_version(name: &str) -> String {
 
 /// A name with `#` for each number, be it a decimal one, but for those that tell runs and ranks apart: of `resnet50`, `7b`, `seed1` or `lr=1e-4`.
 pub(super) fn shape(name: &str) -> String {
-    let mut shape = String::with_capacity(name.len());
-    let mut at = 0;
-    while let Some(number) = next_number(name, at) {
-        shape.push_str(&name[at..number.start]);
-        shape.push_str(if is_of_run(name, number.start, number.end) { &name[number.clone()] } else { "#" });
-        at = number.end;
-    }
-    shape + &name[at..]
+    without(name, |number| !is_of_run(name, number.start, number.end))
 }
 
 /// What follows the prefix of a checkpoint with this step, with `#` for numbers of steps and measures: all others may tell one from another, and so do those
 /// of settings and runs.
 pub(super) fn shape_of_rest(rest: &str, step: Option<u64>) -> String {
-    let mut shape = String::with_capacity(rest.len());
-    let mut at = 0;
-    while let Some(number) = next_number(rest, at) {
-        shape.push_str(&rest[at..number.start]);
+    without(rest, |number| {
         let is_its_step = step.is_some() && rest[number.clone()].parse().ok() == step;
-        let is_said = (is_its_step || is_told(rest, &number)) && !is_of_run(rest, number.start, number.end);
-        shape.push_str(if is_said { "#" } else { &rest[number.clone()] });
+        (is_its_step || is_told(rest, number)) && !is_of_run(rest, number.start, number.end)
+    })
+}
+
+/// A name with `#` for such numbers.
+fn without(name: &str, is_such: impl Fn(&Range<usize>) -> bool) -> String {
+    let mut shape = String::with_capacity(name.len());
+    let mut at = 0;
+    while let Some(number) = next_number(name, at) {
+        shape.push_str(&name[at..number.start]);
+        shape.push_str(if is_such(&number) { "#" } else { &name[number.clone()] });
         at = number.end;
     }
-    shape + &rest[at..]
+    shape + &name[at..]
 }
 
 /// The next number from `from` on, with its decimals and its exponent.

@@ -20,6 +20,7 @@ use mlgw_policies::checkpoints::{Checkpoints, GroupId, MustStay};
 use mlgw_policies::language::{ActionKind, Tier};
 use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
 use mlgw_tiering::policy::Keeper;
+use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -67,11 +68,8 @@ impl Acting {
         }
         // What was found to stay comes last: there is room for so many, and what may go needs it.
         superfluous.sort_by_cached_key(|one| self.admin.standing.stays(one.bucket, &one.prefix).is_some());
-        let acting = Arc::clone(self);
-        let noted = tokio::task::spawn_blocking(move || acting.admin.standing.note(now_ms, &superfluous));
-        let noted = noted.await.map_err(|error| Ended::Failed(error.to_string()))?;
-        let due =
-            noted.map_err(|error| Ended::Failed(format!("deletions that wait are not noted: {error}")))?;
+        let noted = self.noted("deletions that wait", move |standing| standing.note(now_ms, &superfluous));
+        let due = noted.await?;
         let Some(walk) = walk else { return Ok(()) };
         let mut left = ROUND_DELETIONS_MAX;
         for note in due {
@@ -88,21 +86,27 @@ impl Acting {
     }
 
     /// Remembers durably how far checkpoints are from each other, before any goes that tells it.
-    pub(super) async fn learn_spacings(
-        self: &Arc<Self>,
-        walk: &Arc<Walk>,
-        retained: &Retained,
-    ) -> Result<(), Ended> {
+    pub(super) async fn learn_spacings(&self, walk: &Arc<Walk>, retained: &Retained) -> Result<(), Ended> {
         let thinned: Vec<_> = retained.thinned().collect();
-        let (acting, walk) = (Arc::clone(self), Arc::clone(walk));
-        let kept = tokio::task::spawn_blocking(move || {
-            let mut spacings = acting.admin.standing.spacings();
+        let walk = Arc::clone(walk);
+        let noted = self.noted("intervals of checkpoints", move |standing| {
+            let mut spacings = standing.spacings();
             spacings.learn(&walk.own, thinned.into_iter());
-            acting.admin.standing.keep_spacings(spacings)
+            standing.keep_spacings(spacings)
         });
-        let kept = kept.await;
-        let kept = kept.map_err(|error| Ended::Failed(error.to_string()))?;
-        kept.map_err(|error| Ended::Failed(format!("intervals of checkpoints are not noted: {error}")))
+        noted.await
+    }
+
+    /// Notes something durably, on a thread that may block.
+    async fn noted<T: Send + 'static>(
+        &self,
+        what: &str,
+        note: impl FnOnce(&Standing) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, Ended> {
+        let standing = Arc::clone(&self.admin.standing);
+        let noted = tokio::task::spawn_blocking(move || note(&standing)).await;
+        let noted = noted.map_err(|error| Ended::Failed(error.to_string()))?;
+        noted.map_err(|error| Ended::Failed(format!("{what} are not noted: {error}")))
     }
 
     /// When anything of a checkpoint that is watched was read or written, in milliseconds since 1970.

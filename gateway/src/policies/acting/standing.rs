@@ -7,6 +7,7 @@
 mod file;
 
 use crate::credentials::sealer::write_private;
+use crate::line_file::BadLine;
 use mlgw_policies::at_rest::{Areas, Doomed, Note, Superfluous, Unheld};
 use mlgw_policies::checkpoints::{MustStay, Spacings};
 use mlgw_policies::language::{ActionKind, Word as _};
@@ -65,28 +66,14 @@ impl Standing {
     /// # Errors
     /// Those of the disk.
     pub fn open(data_dir: &Path) -> io::Result<Self> {
-        let doomed = match fs::read(data_dir.join(FILE_NAME)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Doomed::default(),
-            read => Doomed::of(
-                file::read(&read?)
-                    .unwrap_or_else(|why| {
-                        tracing::error!(%why, "deletions of checkpoints that waited are passed over; they wait anew");
-                        Vec::new()
-                    })
-                    .into_iter(),
-            ),
-        };
-        let spacings = match fs::read(data_dir.join(SPACINGS_NAME)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Spacings::default(),
-            read => file::read_spacings(&read?).unwrap_or_else(|why| {
-                tracing::error!(%why, "how far checkpoints are from each other is passed over; it is told by those that are there");
-                Spacings::default()
-            }),
-        };
-        let (dir, doomed) = (data_dir.to_owned(), Mutex::new(doomed));
+        let lost = "deletions of checkpoints that waited are passed over; they wait anew";
+        let notes = found(&data_dir.join(FILE_NAME), file::read, lost)?;
+        let lost =
+            "how far checkpoints are from each other is passed over; it is told by those that are there";
+        let spacings = found(&data_dir.join(SPACINGS_NAME), file::read_spacings, lost)?;
         Ok(Self {
-            dir,
-            doomed,
+            dir: data_dir.to_owned(),
+            doomed: Mutex::new(Doomed::of(notes.into_iter())),
             counts: Mutex::default(),
             areas: Mutex::default(),
             unheld: Mutex::default(),
@@ -195,6 +182,17 @@ impl Standing {
         let all = ActionKind::ALL.iter().filter(|kind| mlgw_policies::at_rest::is_at_rest(**kind));
         let each = all.flat_map(|kind| Outcome::ALL.map(|outcome| (*kind, outcome)));
         each.map(|key| (key.0.name(), key.1.name(), counts.get(&key).copied().unwrap_or(0))).collect()
+    }
+}
+
+/// What a file says; nothing if it is not there, or says nothing: then it is told what is lost.
+fn found<T: Default>(path: &Path, read: fn(&[u8]) -> Result<T, BadLine>, lost: &str) -> io::Result<T> {
+    match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
+        bytes => Ok(read(&bytes?).unwrap_or_else(|why| {
+            tracing::error!(%why, "{lost}");
+            T::default()
+        })),
     }
 }
 

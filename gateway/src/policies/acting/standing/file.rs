@@ -34,10 +34,7 @@ pub(super) fn written<'n>(notes: impl Iterator<Item = &'n Note>) -> Vec<u8> {
 
 /// What a file's bytes say.
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<Note>, BadLine> {
-    let (rows, rest): (Vec<Written>, _) = KIND.read(bytes)?;
-    if !rest.is_empty() {
-        return Err(BadLine::Damaged);
-    }
+    let rows: Vec<Written> = KIND.read_alone(bytes)?;
     Ok(rows.into_iter().map(|Written(note)| note).collect())
 }
 
@@ -48,10 +45,7 @@ pub(super) fn written_spacings(spacings: &Spacings) -> Vec<u8> {
 
 /// What such bytes say.
 pub(super) fn read_spacings(bytes: &[u8]) -> Result<Spacings, BadLine> {
-    let (rows, rest): (Vec<(u64, String, u64)>, _) = SPACINGS.read(bytes)?;
-    if !rest.is_empty() {
-        return Err(BadLine::Damaged);
-    }
+    let rows: Vec<(u64, String, u64)> = SPACINGS.read_alone(bytes)?;
     Ok(rows.into_iter().map(|(bucket, run, spacing)| ((bucket, run), spacing)).collect())
 }
 
