@@ -99,10 +99,8 @@ fn shortages_and_connections_are_counted() {
 
 /// The quickest of many rounds, so that a busy machine does not fail it.
 #[test]
+#[ignore = "measures time; instructions of whole requests are counted in every run"]
 fn observing_a_request_costs_less_than_400_ns() {
-    if cfg!(debug_assertions) {
-        return;
-    }
     const CALLS: u32 = 10_000;
     let metrics = Arc::new(Metrics::new(1000));
     let head = head();

@@ -6,6 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::task::JoinHandle;
+
 use crate::content::Content;
 use crate::proxy::{Fault, FaultProxy, Rule};
 use crate::s3::{Client, Failure, whole};
@@ -21,6 +23,8 @@ const READERS: u64 = 4;
 const TTL: Duration = Duration::from_millis(300);
 /// What a machine may be late by: an answer is as old as the origin took for it, too.
 const LATE: Duration = Duration::from_secs(3);
+/// How long nothing at all may be read while others write.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Of one block, and of several.
 const SIZES: &[usize] = &[100, 5_000, 300_000, 3 << 20, 9 << 20, 18 << 20];
 /// What is done to copies meanwhile.
@@ -162,6 +166,12 @@ async fn read_while_others_write(
         })
     };
     tokio::time::sleep(long).await;
+    // On a busy machine a round goes on until something was read; a task that ended has failed, which is told below.
+    let patient_until = Instant::now() + PATIENCE;
+    let has_read = || versions.read.load(Ordering::Relaxed) > before;
+    while !has_read() && !tasks.iter().any(JoinHandle::is_finished) && Instant::now() < patient_until {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     stop.store(true, Ordering::Relaxed);
     for task in tasks {
         task.await.expect("every promise is kept");

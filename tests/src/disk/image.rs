@@ -30,12 +30,15 @@ impl FileImage {
     }
 
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
-        let (start, end) = (index(offset), index(offset) + data.len());
-        if self.written.len() < end {
-            self.written.resize(end, 0);
+        let start = index(offset);
+        // In one piece, as all of this is done for each state: `resize` goes byte by byte where this crate is not optimised.
+        if let Some(gap) = start.checked_sub(self.written.len()) {
+            self.written.append(&mut vec![0; gap]);
         }
-        self.written[start..end].copy_from_slice(data);
-        self.grow(end as u64);
+        let (over, beyond) = data.split_at(data.len().min(self.written.len() - start));
+        self.written[start..start + over.len()].copy_from_slice(over);
+        self.written.extend_from_slice(beyond);
+        self.grow(offset + data.len() as u64);
     }
 
     pub(crate) fn resize(&mut self, bytes: u64) {
