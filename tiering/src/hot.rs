@@ -53,7 +53,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use mlgw_common::ObjectKey;
@@ -595,10 +595,26 @@ async fn answered(answer: oneshot::Receiver<Result<Placed, AppendError>>) -> Res
     Ok(Appended { extent: location.into(), hold })
 }
 
+/// How long a tier that goes without having been shut down waits for its writers.
+const WRITERS_PATIENCE: Duration = Duration::from_secs(5);
+
 impl Drop for Inner {
     fn drop(&mut self) {
         self.compaction.stop();
         self.lanes.close(Close::Abandon);
+        self.await_writers();
+    }
+}
+
+impl Inner {
+    /// Each writer holds the catalogue: one that is left behind would close its store while the process exits, when that is not there any more.
+    /// For a while only, as a writer may wait for a task, and this may be the thread that tasks run on.
+    fn await_writers(&mut self) {
+        let ended = self.writers_ended.get_mut();
+        let patient_until = Instant::now() + WRITERS_PATIENCE;
+        while ended.try_recv() == Err(mpsc::error::TryRecvError::Empty) && Instant::now() < patient_until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

@@ -57,6 +57,18 @@ async fn many_writers_and_readers_meet_their_own_bytes_over_many_segments() {
 }
 
 #[tokio::test]
+async fn a_tier_that_was_not_shut_down_leaves_no_writer_behind() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    for body in 0..20 {
+        let tier = open(dir.path(), &map).await;
+        append(&tier, chunk(body, vec![1; 100])).await.unwrap();
+        let shared = Arc::downgrade(&tier.inner.shared);
+        drop(tier);
+        assert_eq!(shared.strong_count(), 0, "a writer still holds the catalogue");
+    }
+}
+
+#[tokio::test]
 async fn after_a_clean_stop_nothing_is_scanned() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
     let tier = open(dir.path(), &map).await;
