@@ -17,8 +17,16 @@ die() {
     exit 1
 }
 
-# apt_install PACKAGE...: installs those that are missing. Prints them, and asks first, unless this is root or CI.
+# apt_install PACKAGE...: installs those that are missing. Prints them, and asks first, unless this is root or CI. One at a time, as steps run
+# beside one another; who comes next finds there what the one before has installed.
 apt_install() {
+    (
+        flock 8
+        install_missing "$@"
+    ) 8>"$MLGW_CACHE/apt.lock"
+}
+
+install_missing() {
     local package missing=() sudo=()
     for package in "$@"; do
         dpkg-query --show --showformat='${Status}\n' "$package" 2>/dev/null | grep -q '^install ok installed$' ||
