@@ -288,8 +288,6 @@ fn hot_options(config: &Config, machine: &Machine, clock: &Arc<dyn Clock>) -> Ho
     options.cold_dirs.clone_from(&config.cold.dirs);
     options.start_without_missing = config.cold.start_without_missing;
     options.reserve_bytes = config.hot_reserve_bytes(machine);
-    // It stands behind the reserve, and who asks for a small one has little to lose.
-    options.ballast_bytes = options.ballast_bytes.min(options.reserve_bytes);
     options.capacity_bytes = config.hot_capacity_bytes(machine);
     options
 }

@@ -81,6 +81,19 @@ fn write(client: &Client, keys: &[String]) {
     });
 }
 
+fn listed(client: &Client) -> Vec<String> {
+    let rows = runtime().block_on(client.list(BUCKET, 1000)).expect("listed");
+    rows.into_iter().map(|row| row.key).collect()
+}
+
+/// Waits until none of them is there.
+fn until_gone(client: &Client, keys: &[String]) {
+    until("what is superfluous for certain is gone", || {
+        let listed = listed(client);
+        !keys.iter().any(|key| listed.contains(key))
+    });
+}
+
 /// Waits until a plan says of what the rules let go that it stays, and why.
 fn planned(bench: &Bench, rules: &str) {
     let path = bench.room.path().join("q.yaml");
@@ -113,24 +126,16 @@ fn what_may_be_the_last_whole_checkpoint_is_not_deleted() {
     let rules = retain("keep_last: 1, delete: true, grace: 0s") + &pin;
     planned(&bench, &rules);
     bench.apply(&rules);
-    let listed = || {
-        let rows = runtime().block_on(client.list(BUCKET, 1000)).expect("listed");
-        rows.into_iter().map(|row| row.key).collect::<Vec<_>>()
-    };
-    until("what is superfluous for certain is gone", || {
-        let listed = listed();
-        !goes.iter().any(|key| listed.contains(key))
-    });
+    until_gone(&client, &goes);
     // Two more looks at all objects.
     for step in [1, 2, 3] {
         write(&client, &dcp(&format!("later/l/step-{step}"), 1));
-        let before = format!("later/l/step-{}/", step - 1);
-        until("the one before is gone", || !listed().iter().any(|key| key.starts_with(&before)));
+        until_gone(&client, &dcp(&format!("later/l/step-{}", step - 1), 1));
     }
     let pointers = POINTERS.map(|(key, _)| key.to_owned()).to_vec();
     let mut expected = [stays, dcp("later/l/step-3", 1), pointers].concat();
     expected.sort();
-    assert_eq!(listed(), expected);
+    assert_eq!(listed(&client), expected);
     server.stop();
 }
 
@@ -174,19 +179,11 @@ fn of_what_a_rule_matches_in_part_and_of_the_best_what_nothing_measures_is_not_d
     let rules =
         [rule("few", "run/*", UNLESS_KEPT, ""), rule("best", "best/*", "", "keep_best: 1, best_by: loss, ")];
     bench.apply(&rules.concat());
-    let listed = || {
-        let rows = runtime().block_on(client.list(BUCKET, 1000)).expect("listed");
-        rows.into_iter().map(|row| row.key).collect::<Vec<_>>()
-    };
-    let others_go = [dcp("run/r/step-2", 2), vec![worst]].concat();
-    until("the others are gone", || {
-        let listed = listed();
-        !others_go.iter().any(|key| listed.contains(key))
-    });
+    until_gone(&client, &[dcp("run/r/step-2", 2), vec![worst]].concat());
     let mut expected =
         [dcp("run/r/step-1", 2), dcp("run/r/step-3", 2), others.to_vec(), vec![unmeasured.clone()]].concat();
     expected.sort();
-    assert_eq!(listed(), expected);
+    assert_eq!(listed(&client), expected);
     for (key, why) in [
         ("run/r/step-1/__0_0.distcp", "rule few has it: the rule does not match all of its files"),
         (&unmeasured, "rule best has it: the rule keeps the best, and neither its metadata nor its name"),

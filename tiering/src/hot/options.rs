@@ -35,7 +35,7 @@ pub struct HotOptions {
     pub reserve_bytes: u64,
     /// Bytes of segments beyond which appends are refused.
     pub capacity_bytes: u64,
-    /// Size of the ballast behind the reserve.
+    /// Size of the ballast behind the reserve; a smaller reserve has one of its own size.
     pub ballast_bytes: u64,
     /// How space is given back.
     pub compaction: CompactionSettings,

@@ -59,6 +59,8 @@ struct Ballast {
 impl Space {
     pub(super) fn open(dir: &Path, bounds: Bounds, used_bytes: u64) -> Self {
         let Bounds { reserve_bytes, ballast_bytes, capacity_bytes } = bounds;
+        // Who asks for a small reserve has little to lose.
+        let ballast_bytes = ballast_bytes.min(reserve_bytes);
         let path = dir.join(BALLAST_FILE_NAME);
         let laid = std::fs::metadata(&path).is_ok_and(|found| found.len() >= ballast_bytes);
         let space = Self {
@@ -256,8 +258,8 @@ mod tests {
     fn the_ballast_is_laid_when_there_is_room_and_given_back_when_there_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let length = || std::fs::metadata(dir.path().join(BALLAST_FILE_NAME)).map_or(0, |found| found.len());
-        drop(Space::open(dir.path(), bounds(1 << 20, 1 << 20), 0));
-        assert_eq!(length(), 1 << 20);
+        drop(Space::open(dir.path(), bounds(1 << 20, 1 << 24), 0));
+        assert_eq!(length(), 1 << 20, "no larger than the reserve");
         drop(Space::open(dir.path(), bounds(1 << 60, 1 << 20), 0));
         assert_eq!(length(), 0);
     }
