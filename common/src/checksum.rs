@@ -3,7 +3,7 @@
 //! A checksum that starts from the block's identity verifies only at that place: a block that a
 //! bug or a disk put somewhere else fails its check even though its bytes are intact.
 
-use crate::ids::{BodyId, Generation, SegmentId};
+use crate::ids::{BodyId, SegmentId, SegmentSeed};
 use crc_fast::{CrcAlgorithm, Digest};
 
 /// CRC32C (Castagnoli) of `bytes`.
@@ -36,13 +36,16 @@ impl Crc32c {
     }
 }
 
+/// Bytes of a stamp in a seed.
+const STAMP_BYTES: usize = 8;
+
 /// Where a stored block belongs; its checksum is seeded with all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockIdentity {
     /// The segment that holds the block.
     pub segment: SegmentId,
-    /// That segment's generation.
-    pub generation: Generation,
+    /// That segment's seed.
+    pub seed: SegmentSeed,
     /// The body whose bytes these are.
     pub body: BodyId,
     /// Offset of the block's first byte in the segment file.
@@ -50,22 +53,25 @@ pub struct BlockIdentity {
 }
 
 impl BlockIdentity {
-    /// CRC32C over the identity (segment, generation, body, offset; little-endian) and then the
-    /// block's stored bytes.
+    /// CRC32C over the identity (stamp, unless it is 0; segment, generation, body, offset; little-endian) and then
+    /// the block's stored bytes.
     #[must_use]
     pub fn crc32c(&self, stored: &[u8]) -> u32 {
         let mut crc = Crc32c::default();
-        crc.update(&self.seed());
+        let seed = self.seed_bytes();
+        let from = if self.seed.stamp.0 == 0 { STAMP_BYTES } else { 0 };
+        crc.update(&seed[from..]);
         crc.update(stored);
         crc.finish()
     }
 
-    fn seed(&self) -> [u8; 28] {
-        let mut seed = [0; 28];
-        seed[..8].copy_from_slice(&self.segment.0.to_le_bytes());
-        seed[8..12].copy_from_slice(&self.generation.0.to_le_bytes());
-        seed[12..20].copy_from_slice(&self.body.0.to_le_bytes());
-        seed[20..].copy_from_slice(&self.offset.to_le_bytes());
+    fn seed_bytes(&self) -> [u8; STAMP_BYTES + 28] {
+        let mut seed = [0; STAMP_BYTES + 28];
+        seed[..8].copy_from_slice(&self.seed.stamp.0.to_le_bytes());
+        seed[8..16].copy_from_slice(&self.segment.0.to_le_bytes());
+        seed[16..20].copy_from_slice(&self.seed.generation.0.to_le_bytes());
+        seed[20..28].copy_from_slice(&self.body.0.to_le_bytes());
+        seed[28..].copy_from_slice(&self.offset.to_le_bytes());
         seed
     }
 }
@@ -73,15 +79,26 @@ impl BlockIdentity {
 #[cfg(test)]
 mod tests {
     use super::{BlockIdentity, crc32c};
-    use crate::ids::{BodyId, Generation, SegmentId};
+    use crate::ids::{BodyId, Generation, SegmentId, SegmentSeed, SegmentStamp};
 
+    const SEED: SegmentSeed = SegmentSeed { generation: Generation(1), stamp: SegmentStamp(0x1234) };
     const HERE: BlockIdentity =
-        BlockIdentity { segment: SegmentId(7), generation: Generation(1), body: BodyId(9), offset: 4096 };
+        BlockIdentity { segment: SegmentId(7), seed: SEED, body: BodyId(9), offset: 4096 };
 
     #[test]
     fn is_castagnoli() {
         // The check value of CRC-32/ISCSI in Koopman's and Cook's catalogues.
         assert_eq!(crc32c(b"123456789"), 0xE306_9283);
+    }
+
+    #[test]
+    fn seeds_of_format_1_stay_as_they_are() {
+        let here = BlockIdentity { seed: SegmentSeed::unstamped(Generation(1)), ..HERE };
+        let seed = [7u64.to_le_bytes().as_slice(), &1u32.to_le_bytes(), &9u64.to_le_bytes()].concat();
+        let seeded = [seed.as_slice(), &4096u64.to_le_bytes(), b"bytes"].concat();
+        assert_eq!(here.crc32c(b"bytes"), crc32c(&seeded));
+        let stamped = [0x1234u64.to_le_bytes().as_slice(), &seeded].concat();
+        assert_eq!(HERE.crc32c(b"bytes"), crc32c(&stamped));
     }
 
     #[test]
@@ -91,7 +108,9 @@ mod tests {
         assert_ne!(crc, HERE.crc32c(b"bytez"));
         for elsewhere in [
             BlockIdentity { segment: SegmentId(8), ..HERE },
-            BlockIdentity { generation: Generation(2), ..HERE },
+            BlockIdentity { seed: SegmentSeed { generation: Generation(2), ..SEED }, ..HERE },
+            BlockIdentity { seed: SegmentSeed { stamp: SegmentStamp(0x1235), ..SEED }, ..HERE },
+            BlockIdentity { seed: SegmentSeed::unstamped(Generation(1)), ..HERE },
             BlockIdentity { body: BodyId(10), ..HERE },
             BlockIdentity { offset: 8192, ..HERE },
         ] {

@@ -51,6 +51,10 @@ id! {
     Generation(u32)
 }
 id! {
+    /// A random number that is minted with a segment; 0 in segments of format 1.
+    SegmentStamp(u64)
+}
+id! {
     /// A Raft group. Group 0 holds what is cluster-wide.
     GroupId(u32)
 }
@@ -65,6 +69,24 @@ id! {
 id! {
     /// The state of a bucket an object command was built against; a stale one is refused.
     Epoch(u64)
+}
+
+/// What the checksums of a segment's records are seeded with beside its id. Ids repeat between servers, and between
+/// the timelines of one; stamps do not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SegmentSeed {
+    /// How often the segment was written anew.
+    pub generation: Generation,
+    /// Its stamp; 0 in a segment of format 1, whose checksums are seeded without one.
+    pub stamp: SegmentStamp,
+}
+
+impl SegmentSeed {
+    /// The seed of a segment of format 1.
+    #[must_use]
+    pub const fn unstamped(generation: Generation) -> Self {
+        Self { generation, stamp: SegmentStamp(0) }
+    }
 }
 
 /// The number of a part of a multipart upload, 1 to 10,000.

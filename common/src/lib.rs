@@ -1,4 +1,4 @@
-//! What every mlgw crate shares: names, ids, limits, secrets, the clock, checksums and histograms.
+//! What every mlgw crate shares: names, ids, identity, limits, secrets, the clock, checksums and histograms.
 //!
 //! Nothing here does I/O and nothing here knows of HTTP, Raft or files, so any crate may depend
 //! on it. Outside input becomes one of these types exactly once, at the edge; from there on the
@@ -7,12 +7,17 @@
 pub mod checksum;
 pub mod clock;
 pub mod histogram;
+pub mod identity;
 pub mod ids;
 pub mod limits;
 pub mod names;
 mod secret;
 
 pub use clock::{Clock, SystemClock, Timestamp};
-pub use ids::{BodyId, BucketId, Epoch, Generation, GroupId, NodeId, PartNumber, SegmentId, Seq};
+pub use identity::{ClusterId, Identity, Incarnation, Kinship, Lineage, NodeName};
+pub use ids::{
+    BodyId, BucketId, Epoch, Generation, GroupId, NodeId, PartNumber, SegmentId, SegmentSeed, SegmentStamp,
+    Seq,
+};
 pub use names::{BucketName, NameError, ObjectKey};
 pub use secret::Secret;

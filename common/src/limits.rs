@@ -27,6 +27,9 @@ pub const TAG_KEY_CHARS_MAX: usize = 128;
 /// Longest tag value, in characters.
 pub const TAG_VALUE_CHARS_MAX: usize = 256;
 
+/// Timelines that one data directory can descend from: restores, rebuilds and recoveries of one server.
+pub const INCARNATIONS_MAX: usize = 1000;
+
 // Objects and uploads.
 
 /// Largest body of one PutObject, UploadPart or PostObject.

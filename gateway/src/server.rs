@@ -13,6 +13,7 @@ pub mod data_dir;
 pub mod interim;
 pub mod listener;
 pub mod logging;
+pub mod node_file;
 pub mod notify;
 mod object_keys;
 pub mod pace;
@@ -406,7 +407,7 @@ fn metrics_of(engine: &Engine, config: &Config) -> Result<Metrics, ServeError> {
     metrics.access_log = AccessLog::start(&config.access_log_dir(), &config.access_log)
         .map_err(io_error("the access log's thread"))?;
     if let Some(endpoint) = &config.traces.endpoint {
-        let traces = Traces::start(endpoint, config.traces.one_in, &engine.dir.node().node);
+        let traces = Traces::start(endpoint, config.traces.one_in, &engine.dir.node().node.to_string());
         let traces = traces.map_err(|error| io_error("traces.endpoint")(io::Error::other(error)))?;
         metrics.traces = Some(traces);
     }
@@ -420,7 +421,7 @@ fn jobs_of(engine: &Engine) -> Arc<Jobs> {
         engine.bound.clone(),
         engine.decisions.clone(),
         Arc::clone(&engine.clock),
-        engine.dir.node().node.clone(),
+        engine.dir.node().node.to_string(),
     )
 }
 
@@ -459,7 +460,7 @@ fn admin_of(
         clock: Arc::clone(&engine.clock),
         loaded: ArcSwap::from_pointee(loaded),
         machine: engine.machine,
-        node: engine.dir.node().node.clone(),
+        node: engine.dir.node().node.to_string(),
         endpoint,
         started: engine.clock.now(),
         rules: Admin::rules(),

@@ -15,10 +15,12 @@ pub use restore::restore;
 
 use crate::config::Config;
 use crate::server::data_dir::{DataDir, DataDirError};
+use crate::server::node_file::Node;
 use mlgw_common::SegmentId;
 use mlgw_metadata::copy::CopyError;
+use mlgw_metadata::identity::Expected;
 use mlgw_metadata::offline::{self, Finding, RebuildError, Rebuilt, Watch, WhichLog};
-use mlgw_tiering::hot::{Salvage, SegmentDirs};
+use mlgw_tiering::hot::{Salvage, SegmentDirs, floor_in};
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -114,8 +116,9 @@ pub fn rebuild(
     watch: Watch<'_>,
 ) -> Result<Rebuilt, StoreVerbError> {
     let _held = DataDir::hold(&place.dir)?;
-    DataDir::description(&place.dir)?;
-    Ok(offline::rebuild(&place.catalogue(), &place.checkpoints, log, &scratch()?, unusable, watch)?)
+    let lineage = DataDir::description(&place.dir)?.and_then(|node| node.lineage());
+    let (dir, checkpoints) = (place.catalogue(), &place.checkpoints);
+    Ok(offline::rebuild(&dir, checkpoints, log, lineage.as_ref(), &scratch()?, unusable, watch)?)
 }
 
 /// Lists what the segments alone give back, without a catalogue.
@@ -129,6 +132,15 @@ pub fn salvage(place: &Place, watch: Watch<'_>) -> Result<Salvage, StoreVerbErro
         return Err(newer.into());
     }
     mlgw_tiering::hot::salvage(&place.segments, watch).map_err(StoreVerbError::io(place.segments.hot()))
+}
+
+/// What the catalogue of a directory must agree with; nothing while its server has no identity.
+fn expected(place: &Place, node: Option<&Node>) -> Result<Option<Expected>, StoreVerbError> {
+    let Some(lineage) = node.and_then(Node::lineage) else { return Ok(None) };
+    let hot = StoreVerbError::io(place.segments.hot());
+    let floor = floor_in(&place.segments, lineage.own.incarnation).map_err(hot)?;
+    let expected = Expected::of(&place.catalogue(), lineage, floor);
+    expected.map(Some).map_err(|error| StoreVerbError::Catalogue(error.to_string()))
 }
 
 /// Makes an empty directory for a scratch copy, which nobody else can read.

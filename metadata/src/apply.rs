@@ -80,6 +80,7 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::DropBucket(command) => bucket::drop(view, *command),
         Change::ReleaseBody(command) => release::step(view, *command),
         Change::LeaseBodies(command) => system::lease_bodies(view, *command),
+        Change::BeginIncarnation(command) => system::begin_incarnation(view, *command),
         Change::CreateSegment(command) => segment::create(view, command),
         Change::SealSegment(command) => segment::seal(view, *command),
         Change::MarkSegment(command) => segment::mark(view, *command),

@@ -338,6 +338,12 @@ impl Catalogue {
         self.inner.copy_into(copier, prefix.to_owned()).await
     }
 
+    /// Log entries that are on stable media, over all groups: the floor below which the log must never end.
+    #[must_use]
+    pub fn synced_entries(&self) -> u64 {
+        self.inner.log.synced_entries()
+    }
+
     /// Figures for `/metrics`.
     #[must_use]
     pub fn metrics(&self) -> CatalogueMetrics {

@@ -14,6 +14,7 @@ pub mod catalogue;
 pub mod clean;
 pub mod command;
 pub mod copy;
+pub mod identity;
 pub mod key;
 pub mod offline;
 mod raft;

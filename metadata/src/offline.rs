@@ -23,13 +23,17 @@ mod tests;
 
 pub use bodies::Referenced;
 pub use finding::{Finding, Kind, Severity, Watch, unwatched};
+pub use logs::log_identity;
+pub(crate) use logs::reach;
 pub use mend::{mend_log, name_manifests, recount};
 pub use rebuild::{
     RebuildError, Rebuilt, WhichLog, check_checkpoint, copy_closed, rebuild, remove_checkpoint,
 };
 
+use crate::identity::{Expected, Mismatch, StateFacts, judge};
 use crate::schema::{Bucket, Credential, SegmentRecord, SegmentUsage};
 use crate::store::links;
+use crate::store::saved_log::SavedLog;
 use crate::store::state::StateDb;
 use crate::view::{Row, StoreError};
 use std::collections::BTreeMap;
@@ -98,6 +102,18 @@ pub struct Offline {
     _scratch: Scratch,
 }
 
+/// How a log and states differ from what was expected.
+fn mismatch(
+    expected: &Expected,
+    log: &SavedLog,
+    states: &[(u32, Opened)],
+) -> Result<Option<Mismatch>, StoreError> {
+    let facts = log.facts(states.len() as u32)?;
+    let states: Vec<_> =
+        states.iter().map(|(_, opened)| StateFacts::read(&opened.state)).collect::<Result<_, _>>()?;
+    Ok(judge(expected, &facts, &states, true).err())
+}
+
 /// A directory that is removed with its owner.
 struct Scratch(PathBuf);
 
@@ -110,14 +126,16 @@ impl Drop for Scratch {
 }
 
 impl Offline {
-    /// Opens the catalogue in `dir`, which nobody may be using, on a copy in `scratch` (an empty
-    /// directory; removed when done with). Nothing when it cannot be read; `findings` then say why.
+    /// Opens the catalogue in `dir`, which no server may be using, on a copy in `scratch` (an empty
+    /// directory; removed when done with). Returns nothing when it cannot be read or is not what was
+    /// `expected`; `findings` has the reason then.
     ///
     /// # Errors
     /// When `scratch` cannot be made or written.
     pub fn open(
         dir: &Path,
         scratch: &Path,
+        expected: Option<&Expected>,
         findings: &mut Vec<Finding>,
         watch: Watch<'_>,
     ) -> Result<Option<Self>, StoreError> {
@@ -135,12 +153,20 @@ impl Offline {
             let to = scratch.join(format!("group-{group}"));
             links::link_store(&from, &to).map_err(failed)?;
             let Some(state) = stores::open_state(&from, &to, findings) else { return Ok(None) };
-            let opened = Opened { state, from, to };
-            if !logs::replay(&opened, &log, group, &log_dir, findings, watch) {
+            states.push((group, Opened { state, from, to }));
+        }
+        if let Some(mismatch) =
+            expected.map(|expected| mismatch(expected, &log, &states)).transpose()?.flatten()
+        {
+            findings.push(mismatch.finding(dir.display()));
+            return Ok(None);
+        }
+        for (group, opened) in &states {
+            if !logs::replay(opened, &log, *group, &log_dir, findings, watch) {
                 return Ok(None);
             }
-            states.push(opened);
         }
+        let states: Vec<Opened> = states.into_iter().map(|(_, opened)| opened).collect();
         let known = rows::check(&states, dir, findings, watch);
         Ok(known.map(|known| Self { states, known, _scratch: owner }))
     }

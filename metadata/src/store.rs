@@ -7,9 +7,11 @@
 //! as of its last sync, and replaying one over the other gives back all that was acknowledged.
 
 pub(crate) mod files;
+pub(crate) mod floor;
 pub(crate) mod frames;
 pub(crate) mod links;
 pub(crate) mod log;
+pub(crate) mod log_facts;
 pub(crate) mod manifest;
 pub(crate) mod options;
 pub(crate) mod saved_log;

@@ -20,12 +20,14 @@ mod dirs;
 mod disposable;
 mod file;
 mod files;
+mod floor;
 mod header;
 mod holds;
 mod holes;
 mod lanes;
 mod location;
 mod map;
+mod marks;
 mod mend;
 mod metrics;
 mod options;
@@ -52,6 +54,7 @@ pub mod zstd;
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -59,8 +62,8 @@ use bytes::Bytes;
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::{BodyId, BucketId, NodeId, PartNumber, SegmentId};
 use mlgw_common::limits::{HOUSEKEEPING_MS, OPEN_FILES_MAX, OWN_IDLE_SECS};
-use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::Extent;
+use mlgw_metadata::{Catalogue, Durability};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -71,9 +74,11 @@ pub use check::check_segments;
 pub use compaction::{CompactionSettings, CompactionStatus, StepError};
 pub use dirs::SegmentDirs;
 pub use file::{FileCall, Intercept, Step, segment_file_name, segment_of_file_name};
+pub use floor::floor_in;
 pub use header::{HeaderFault, SEGMENT_HEADER_BYTES, SEGMENT_VERSION, SegmentHeader};
 pub use holds::Hold;
-pub use map::{Later, MapError, OpenSegment, SegmentMap, Whereabouts};
+pub use map::{Later, MapError, NewSegment, OpenSegment, SegmentMap, Whereabouts};
+pub use marks::{Adopted, MARK_FILE_NAME, MarkError, adopt, check_marks, read_mark, write_mark};
 pub use mend::{mend_headers, put_names_right};
 pub use metrics::HotMetrics;
 pub use options::{HotOptions, OpenError};
@@ -104,6 +109,7 @@ use placing::Placing;
 use queue::{Close, Placed, Queue};
 use read::Reader;
 use record::Owner;
+use recovery::Listing;
 use segments::{SealRequest, Segments, run_seals};
 use space::{Bounds, Space};
 use volumes::{Found, Volumes};
@@ -247,23 +253,25 @@ impl HotTier {
         let HotOptions { dir, direct_writes, durability, intercept, clock, .. } = options.clone();
         let metrics = Arc::new(Metrics::default());
         let io = |source| OpenError::Io { dir: dir.clone(), source };
-        let disk = Disk::open(dir.clone(), direct_writes, durability, intercept.clone(), metrics.clone())
-            .map_err(io)?;
-        let disk = Arc::new(disk);
+        let lineage = Arc::new(options.lineage.clone());
+        let open = |dir: &Path, direct_writes, durability| {
+            let (intercept, metrics) = (intercept.clone(), metrics.clone());
+            Disk::open(dir.to_owned(), direct_writes, durability, lineage.clone(), intercept, metrics)
+        };
+        let disk = Arc::new(open(&dir, direct_writes, durability).map_err(io)?);
+        let cold = options.cold_dirs.iter().map(|dir| open(dir, false, Durability::Full));
+        let cold = cold.collect::<std::io::Result<Vec<_>>>().map_err(io)?;
+        let dirs = SegmentDirs::new(dir.clone(), options.cold_dirs.clone());
+        // Before anything in them is sealed, renamed or removed.
+        let sweeps = marks::admit_all(&dirs, &*map, &options)?;
         let recovered = recovery::recover(&*map, &disk).await?;
         let leftovers =
             Leftovers::open(options.away.as_ref().map(|away| away.leftovers.clone())).map_err(io)?;
         let away = Arc::new(Away::new(options.away.clone(), map.clone()));
         // Before anything is removed because an upstream has it.
         let upstreams_are_there = away.all_configured(options.start_without_missing)?;
-        let (volumes, found) = Volumes::open(
-            (&*map, upstreams_are_there),
-            disk.clone(),
-            &options.cold_dirs,
-            intercept.as_ref(),
-            &metrics,
-        )
-        .map_err(io)?;
+        let listing = Listing { map: &*map, dirs: &dirs, upstreams_are_there, lineage: &lineage };
+        let (volumes, found) = Volumes::open(listing, disk.clone(), cold, &sweeps).map_err(io)?;
         found.all_there(options.start_without_missing)?;
         let Found { stray, hot_bytes, .. } = found;
         let holes = if options.disposable { Holes::open(&disk).map_err(io)? } else { Holes::none() };
@@ -271,7 +279,8 @@ impl HotTier {
         let (seals, requests) = mpsc::unbounded_channel();
         tokio::spawn(run_seals(map.clone(), metrics.clone(), requests));
         let holds = Holds::default();
-        let segments = Segments { map: map.clone(), disk: disk.clone(), clock, holds, seals };
+        let owner = options.lineage.own;
+        let segments = Segments { map: map.clone(), disk: disk.clone(), clock, owner, holds, seals };
         let shared = shared_by_writers(&options, segments, hot_bytes, metrics.clone());
         let (lanes, ended) = Lanes::start(shared.clone()).map_err(io)?;
         let files = Files::new(volumes.dirs().clone(), map, OPEN_FILES_MAX);

@@ -3,10 +3,10 @@
 
 use crate::hot::record::{Head, Owner, Place, encode_head};
 use crate::hot::zstd::{Unpacker, compress};
-use mlgw_common::ids::{BodyId, BucketId, Generation, SegmentId};
+use mlgw_common::ids::{BodyId, BucketId, Generation, SegmentId, SegmentSeed};
 use mlgw_common::{ObjectKey, Timestamp};
 
-const PLACE: Place = Place { segment: SegmentId(3), generation: Generation(1), offset: 64 };
+const PLACE: Place = Place { segment: SegmentId(3), seed: SegmentSeed::unstamped(Generation(1)), offset: 64 };
 /// What stands behind a block in memory.
 const BEHIND: [u8; 8] = [0xa5; 8];
 
@@ -38,7 +38,7 @@ fn there_and_back(bytes: &[u8], times: u16) {
     let (bucket, body) = (BucketId(1), BodyId(2));
     let owner = Owner { bucket, key, body, part: None, offset: 0, written: Timestamp(0) };
     let mut bytes = Vec::new();
-    encode_head(PLACE, &owner, &payload, &mut bytes);
+    encode_head(PLACE, &owner, &payload, None, &mut bytes);
     let head = Head::decode(PLACE, &bytes).expect("what is written is read");
     assert_eq!(head.bad_block(payload.stored()), None);
     for (index, block) in chunk.chunks(1 << 16).enumerate() {

@@ -5,9 +5,10 @@
 use crate::hot::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::hot::record::{HEAD_FIXED_BYTES, Head, Place, peek_lengths};
 use mlgw_common::checksum::{BlockIdentity, crc32c};
-use mlgw_common::ids::{BodyId, Generation, SegmentId};
+use mlgw_common::ids::{BodyId, Generation, SegmentId, SegmentSeed, SegmentStamp};
 
-const PLACE: Place = Place { segment: SegmentId(3), generation: Generation(1), offset: 64 };
+const SEED: SegmentSeed = SegmentSeed { generation: Generation(1), stamp: SegmentStamp(9) };
+const PLACE: Place = Place { segment: SegmentId(3), seed: SEED, offset: 64 };
 
 /// The first byte says which.
 pub fn run(data: &[u8]) {
@@ -28,8 +29,8 @@ fn header(bytes: &[u8]) {
 }
 
 fn identity(body: BodyId, into: usize) -> BlockIdentity {
-    let Place { segment, generation, offset } = PLACE;
-    BlockIdentity { segment, generation, body, offset: offset + into as u64 }
+    let Place { segment, seed, offset } = PLACE;
+    BlockIdentity { segment, seed, body, offset: offset + into as u64 }
 }
 
 fn record(bytes: &[u8]) {

@@ -156,6 +156,14 @@ fn without_repair(kind: Kind) -> Option<&'static str> {
         Kind::StaleLog | Kind::StaleCatalogue => {
             Some("files of different times were mixed: put back the right ones, or restore a backup")
         }
+        Kind::Foreign => Some(
+            "what is named above belongs to another server or another timeline: put back this server's own; \
+             a directory of segments of its own is marked by `mlgw store repair --adopt DIR`",
+        ),
+        Kind::LostTail => Some(
+            "put back the log that belongs here; `mlgw store repair --accept-lost-tail` lists what is missing \
+             and goes on without it",
+        ),
         Kind::SecretsKey | Kind::SealedSecret => {
             Some("put back the secrets.key that belongs here, or make access keys anew")
         }

@@ -15,9 +15,10 @@ use crate::policies::{self, Policies, Watched, learning, system};
 use crate::store::Place;
 use crate::writeback::{Means, WriteBack};
 use mlgw_common::{Clock, NodeId, SystemClock};
+use mlgw_metadata::identity::Expected;
 use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
 use mlgw_tiering::bound::{Bound, Freshness};
-use mlgw_tiering::hot::{AwayOptions, Scrub, ScrubOptions, Upstreams};
+use mlgw_tiering::hot::{AwayOptions, Scrub, ScrubOptions, Upstreams, floor_in};
 use mlgw_tiering::origin::Origin;
 use mlgw_tiering::origin::s3::S3Origin;
 use mlgw_tiering::upstream::{Upstream, UpstreamKind, UpstreamSettings};
@@ -27,6 +28,7 @@ use mlgw_tiering::{
 };
 use std::collections::HashMap;
 use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,16 +60,16 @@ pub(super) struct Engine {
 impl Engine {
     pub(super) async fn open(config: &Config) -> Result<Self, ServeError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let (dir, sealer) = DataDir::open(&config.data_dir, clock.now())?;
+        let (mut dir, sealer) = DataDir::open(&config.data_dir, clock.now())?;
         let segments = config.hot.dir.as_deref().map(data_dir::take).transpose()?;
         let cold =
             config.cold.dirs.iter().map(|dir| data_dir::take_existing(dir)).collect::<Result<Vec<_>, _>>()?;
         let segments: Vec<File> = segments.into_iter().chain(cold).collect();
         let machine = Machine::of(&config.segments_dir());
-        let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)).await?;
+        let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)?).await?;
         let upstreams = upstreams(config)?;
         let decisions = Decisions::open(dir.path(), Arc::clone(&clock))?;
-        let mut options = hot_options(config, &machine, &clock);
+        let mut options = hot_options(config, &dir, &machine, &clock);
         options.decisions = decisions.clone();
         options.flash = flash(config, &dir, &clock)?;
         options.away = Some(AwayOptions {
@@ -77,6 +79,8 @@ impl Engine {
             leftovers: dir.path().join("upstream-leftovers.json"),
         });
         let hot = HotTier::open(options, catalogue.clone()).await?;
+        // Log, state and directories carry the identity now.
+        dir.marked()?;
         let scrub = Arc::new(scrub(config, &dir, &clock, &catalogue, &hot)?);
         let tiers = Tiers::new(MemoryTier::new(config.memory_capacity_bytes(&machine)), hot);
         let policies = policies(config, &machine, &clock, &catalogue).await?;
@@ -260,7 +264,7 @@ fn catalogue_options(
     dir: &DataDir,
     machine: &Machine,
     clock: &Arc<dyn Clock>,
-) -> CatalogueOptions {
+) -> Result<CatalogueOptions, ServeError> {
     let mut options = CatalogueOptions::new(dir.path().join("catalogue"), Arc::clone(clock));
     options.durability = match config.durability {
         Durability::Full => mlgw_metadata::Durability::Full,
@@ -271,10 +275,20 @@ fn catalogue_options(
     options.checkpoints =
         (!every.is_zero()).then(|| CheckpointOptions { dir: config.checkpoints_dir(), every });
     options.cache_bytes = usize::try_from(config.catalogue_cache_bytes(machine)).unwrap_or(usize::MAX);
-    options
+    options.expected = Some(expected(config, dir, &options.dir)?);
+    Ok(options)
 }
 
-fn hot_options(config: &Config, machine: &Machine, clock: &Arc<dyn Clock>) -> HotOptions {
+/// The server that the catalogue in `catalogue` must belong to, and how far its log must reach.
+fn expected(config: &Config, dir: &DataDir, catalogue: &Path) -> Result<Expected, ServeError> {
+    let (segments, lineage) = (Place::of(config).segments, dir.lineage());
+    let floor = floor_in(&segments, lineage.own.incarnation)
+        .map_err(super::io_error(segments.hot().display().to_string()))?;
+    Expected::of(catalogue, lineage, floor)
+        .map_err(|error| super::io_error("the floor of the log")(std::io::Error::other(error)))
+}
+
+fn hot_options(config: &Config, dir: &DataDir, machine: &Machine, clock: &Arc<dyn Clock>) -> HotOptions {
     let disk_bytes = machine.disk_bytes.unwrap_or(0);
     let mut options = HotOptions::new(config.segments_dir(), disk_bytes, Arc::clone(clock));
     options.durability = match config.durability {
@@ -287,6 +301,7 @@ fn hot_options(config: &Config, machine: &Machine, clock: &Arc<dyn Clock>) -> Ho
     options.placing = placing_of(config);
     options.cold_dirs.clone_from(&config.cold.dirs);
     options.start_without_missing = config.cold.start_without_missing;
+    options.lineage = dir.lineage();
     options.reserve_bytes = config.hot_reserve_bytes(machine);
     options.capacity_bytes = config.hot_capacity_bytes(machine);
     options

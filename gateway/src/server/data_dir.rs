@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! LOCK          held with flock while a server runs; the file says by which process
-//! node.json     format version and this node's name; the last step of the first start
+//! node.json     format version and identity; the last step of the first start
 //! secrets.key   0600; seals the secrets in the catalogue
 //! admin.json    0600; while a server runs: where and with which key commands reach it
 //! audit/        the audit log
@@ -14,21 +14,15 @@
 //! catalogue. So wherever power fails, a directory without `node.json` holds nothing that matters
 //! and one with it has the key.
 
-use crate::credentials::sealer::write_private;
+use super::node_file::{FORMAT, NODE_FILE, Node};
 use crate::credentials::{Sealer, SealerError};
-use mlgw_common::Timestamp;
+use mlgw_common::limits::INCARNATIONS_MAX;
+use mlgw_common::{Lineage, Timestamp};
 use rustix::fs::{FlockOperation, flock};
-use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-
-/// The format that this version reads and writes.
-const FORMAT: u32 = 1;
-
-/// Name of the file that describes a directory.
-pub const NODE_FILE: &str = "node.json";
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +53,12 @@ pub enum DataDirError {
         /// Why.
         reason: String,
     },
+    /// There is no room for another timeline in `node.json`.
+    #[error(
+        "this directory was restored, rebuilt or recovered {INCARNATIONS_MAX} times, which is the limit: \
+         copy its objects into a new server"
+    )]
+    Incarnations,
     /// The system refused.
     #[error("{path}: {source}")]
     Io {
@@ -70,17 +70,6 @@ pub enum DataDirError {
     /// The key that seals secrets.
     #[error(transparent)]
     Sealer(#[from] SealerError),
-}
-
-/// `node.json`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Node {
-    /// Format of everything in the directory.
-    pub format: u32,
-    /// This node's name, made at its first start.
-    pub node: String,
-    /// When that was.
-    pub created: String,
 }
 
 /// A data directory, locked while this lives.
@@ -101,20 +90,17 @@ impl DataDir {
         make(path).map_err(|source| io(path, source))?;
         let lock = lock(path)?;
         let node_path = path.join(NODE_FILE);
-        let node = read_node(&node_path)?;
+        let node = Node::read(path)?;
         if node.is_none() && path.join("catalogue").exists() {
             let reason = "it is missing, though there is a catalogue".to_owned();
             return Err(DataDirError::Damaged { path: node_path, reason });
         }
         let sealer = Sealer::open(path, node.is_none())?;
-        let node = match node {
-            Some(node) => node,
-            None => {
-                let node = first_node(now)?;
-                write_node(path, &node)?;
-                node
-            }
-        };
+        let described = node.clone();
+        let node = node.map_or_else(|| Node::first(now), Node::upgraded)?;
+        if described.as_ref() != Some(&node) {
+            node.write(path)?;
+        }
         Ok((Self { path: path.to_owned(), node, _lock: lock }, sealer))
     }
 
@@ -138,7 +124,26 @@ impl DataDir {
     /// # Errors
     /// When it is of a newer format, damaged or unreadable.
     pub fn description(path: &Path) -> Result<Option<Node>, DataDirError> {
-        read_node(&path.join(NODE_FILE))
+        Node::read(path)
+    }
+
+    /// The identity of its server, and the timelines that it descends from.
+    #[must_use]
+    pub fn lineage(&self) -> Lineage {
+        self.node.lineage().unwrap_or_default()
+    }
+
+    /// Records that every part of the directory carries the identity.
+    ///
+    /// # Errors
+    /// When the description cannot be written; the next start marks again.
+    pub fn marked(&mut self) -> Result<(), DataDirError> {
+        if self.node.marking {
+            let node = Node { marking: false, ..self.node.clone() };
+            node.write(&self.path)?;
+            self.node = node;
+        }
+        Ok(())
     }
 
     /// Where it is.
@@ -152,48 +157,6 @@ impl DataDir {
     pub const fn node(&self) -> &Node {
         &self.node
     }
-}
-
-/// Writes `node.json` of a directory that lost it, with a new name for the node.
-///
-/// # Errors
-/// See [`DataDirError`].
-pub fn describe_anew(dir: &Path, now: Timestamp) -> Result<(), DataDirError> {
-    write_node(dir, &first_node(now)?)
-}
-
-fn write_node(dir: &Path, node: &Node) -> Result<(), DataDirError> {
-    let path = dir.join(NODE_FILE);
-    let text = format!("{}\n", serde_json::json!(node));
-    write_private(dir, &path, text.as_bytes()).map_err(|source| DataDirError::Io { path, source })
-}
-
-fn first_node(now: Timestamp) -> Result<Node, SealerError> {
-    let random: [u8; 8] = crate::credentials::sealer::random()?;
-    Ok(Node {
-        format: FORMAT,
-        node: format!("{:016x}", u64::from_be_bytes(random)),
-        created: now.to_string(),
-    })
-}
-
-fn read_node(path: &Path) -> Result<Option<Node>, DataDirError> {
-    /// What every version's file has.
-    #[derive(Deserialize)]
-    struct Any {
-        format: u32,
-    }
-    let damaged = |reason: String| DataDirError::Damaged { path: path.to_owned(), reason };
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(DataDirError::Io { path: path.to_owned(), source }),
-    };
-    let Any { format } = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
-    if format > FORMAT {
-        return Err(DataDirError::Newer { path: path.to_owned(), found: format });
-    }
-    serde_json::from_str(&text).map(Some).map_err(|e| damaged(e.to_string()))
 }
 
 fn lock(dir: &Path) -> Result<File, DataDirError> {
@@ -305,9 +268,9 @@ mod tests {
     #[test]
     fn a_newer_format_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("node.json"), "{\"format\": 2, \"other\": []}").unwrap();
+        std::fs::write(dir.path().join("node.json"), "{\"format\": 3, \"other\": []}").unwrap();
         let refused = DataDir::open(dir.path(), Timestamp(0)).unwrap_err();
-        assert!(matches!(refused, DataDirError::Newer { found: 2, .. }), "{refused}");
+        assert!(matches!(refused, DataDirError::Newer { found: 3, .. }), "{refused}");
     }
 
     #[test]

@@ -8,7 +8,8 @@
 
 use super::{Place, StoreVerbError};
 use crate::credentials::sealer;
-use crate::server::data_dir::{DataDir, NODE_FILE};
+use crate::server::data_dir::DataDir;
+use crate::server::node_file::NODE_FILE;
 use mlgw_common::{Clock, SegmentId};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::copy::{Copier, CopyError};
@@ -142,7 +143,7 @@ fn known_to(
     let mut findings = Vec::new();
     // In the copy itself: a server may have no other place to write to.
     let scratch = out.join("proving");
-    let catalogue = Offline::open(&out.join(CATALOGUE), &scratch, &mut findings, &unwatched)
+    let catalogue = Offline::open(&out.join(CATALOGUE), &scratch, None, &mut findings, &unwatched)
         .map_err(|error| StoreVerbError::Catalogue(error.0))?;
     if let Some(damage) = findings.iter().find(|finding| finding.is_damage()) {
         return Err(StoreVerbError::Catalogue(format!("{}: {}", damage.place, damage.what)));

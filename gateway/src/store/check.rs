@@ -1,10 +1,12 @@
 //! `mlgw store check`: is everything there, and is it what it should be?
 
-use super::{Place, StoreVerbError, scratch};
+use super::{Place, StoreVerbError, expected, scratch};
 use crate::credentials::{Sealer, SealerError};
-use crate::server::data_dir::{DataDir, DataDirError, NODE_FILE};
+use crate::server::data_dir::{DataDir, DataDirError};
+use crate::server::node_file::{NODE_FILE, Node};
+use mlgw_metadata::identity::Expected;
 use mlgw_metadata::offline::{self, Finding, Kind, Offline, Watch, check_checkpoint};
-use mlgw_tiering::hot::{check_segments, segment_of_file_name};
+use mlgw_tiering::hot::{check_marks, check_segments, segment_of_file_name};
 use serde::Serialize;
 use std::path::Path;
 
@@ -44,19 +46,24 @@ pub fn check(place: &Place, watch: Watch<'_>) -> Result<Checked, StoreVerbError>
     }
     let mut checked = Checked::default();
     let findings = &mut checked.findings;
-    description(dir, findings)?;
+    let node = description(dir, findings)?;
     let sealer = sealer(dir, findings);
     if is_unborn(place)? {
         let what = "its first start was cut short before anything was written; a start makes it anew";
         findings.push(Finding::note(Kind::Store, dir.display(), what));
         return Ok(checked);
     }
-    check_checkpoint(&place.checkpoints, findings, watch);
-    let catalogue = Offline::open(&place.catalogue(), &scratch()?, findings, watch)
+    let expected = expected(place, node.as_ref())?;
+    let lineage = expected.as_ref().map(|expected| &expected.lineage);
+    check_checkpoint(&place.checkpoints, lineage, findings, watch);
+    let catalogue = Offline::open(&place.catalogue(), &scratch()?, expected.as_ref(), findings, watch)
         .map_err(|error| StoreVerbError::Catalogue(error.0))?;
     let Some(catalogue) = catalogue else { return Ok(checked) };
     if let Some(sealer) = sealer {
         secrets(&sealer, &catalogue, findings);
+    }
+    if let Some(Expected { lineage, .. }) = &expected {
+        check_marks(segments, &catalogue, lineage, findings);
     }
     check_segments(segments, &catalogue, findings, watch).map_err(StoreVerbError::io(segments.hot()))?;
     checked.rows = catalogue.known.rows;
@@ -75,16 +82,16 @@ fn is_unborn(place: &Place) -> Result<bool, StoreVerbError> {
 }
 
 /// A newer format ends the check: what this version would find wrong may be right.
-fn description(dir: &Path, findings: &mut Vec<Finding>) -> Result<(), StoreVerbError> {
+fn description(dir: &Path, findings: &mut Vec<Finding>) -> Result<Option<Node>, StoreVerbError> {
     let path = dir.join(NODE_FILE);
     let what = match DataDir::description(dir) {
-        Ok(Some(_)) => return Ok(()),
+        Ok(Some(node)) => return Ok(Some(node)),
         Ok(None) => "it is missing".to_owned(),
         Err(newer @ DataDirError::Newer { .. }) => return Err(newer.into()),
         Err(error) => error.to_string(),
     };
     findings.push(Finding::damage(Kind::NodeDescription, path.display(), what));
-    Ok(())
+    Ok(None)
 }
 
 fn sealer(dir: &Path, findings: &mut Vec<Finding>) -> Option<Sealer> {

@@ -4,10 +4,11 @@
 //! wherever power fails the directory is as it was or better, and running it again goes on.
 
 use super::{Checked, Place, StoreVerbError, check, scratch};
-use crate::server::data_dir::{DataDir, NODE_FILE, describe_anew};
+use crate::server::data_dir::{DataDir, DataDirError};
+use crate::server::node_file::{NODE_FILE, Node};
 use mlgw_common::Clock;
 use mlgw_metadata::offline::{self, Finding, Kind, Watch, WhichLog};
-use mlgw_tiering::hot::{mend_headers, put_names_right};
+use mlgw_tiering::hot::{mend_headers, put_names_right, read_mark};
 use serde::Serialize;
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -62,13 +63,11 @@ fn small_files(
     _: Watch<'_>,
 ) -> Result<(), StoreVerbError> {
     let _held = DataDir::hold(&place.dir)?;
-    let path = place.dir.join(NODE_FILE);
     // Everything else was read as of this version's format, so that is what the directory has.
     let sound =
         findings.iter().all(|f| !f.is_damage() || matches!(f.kind, Kind::NodeDescription | Kind::Copy));
     if found(findings, &[Kind::NodeDescription]) && sound {
-        describe_anew(&place.dir, clock.now())?;
-        done.mended.push(format!("{} was written anew, with a new name for this node", path.display()));
+        done.mended.push(describe_again(place, clock)?);
     }
     if found(findings, &[Kind::Copy]) {
         let io = StoreVerbError::io(&place.checkpoints);
@@ -84,6 +83,22 @@ fn small_files(
         }
     }
     Ok(())
+}
+
+/// Writes the description of a directory that lost it: the identity is that in the mark of the hot directory, or in
+/// the log. Where neither has one, the server gets a new identity.
+fn describe_again(place: &Place, clock: &dyn Clock) -> Result<String, StoreVerbError> {
+    let path = place.dir.join(NODE_FILE);
+    let mark = read_mark(place.segments.hot()).ok().flatten();
+    let known = mark.or_else(|| offline::log_identity(&place.catalogue(), &scratch().ok()?));
+    let (node, whence) = match known {
+        Some(identity) => {
+            (Node::of_identity(identity, clock.now()), "with the identity of its segments or log")
+        }
+        None => (Node::first(clock.now()).map_err(DataDirError::from)?, "with a new name for this node"),
+    };
+    node.write(&place.dir)?;
+    Ok(format!("{} was written anew, {whence}", path.display()))
 }
 
 /// The catalogue's stores: the log by leaving out what carried no entry, counters by counting, `CURRENT` by the newest MANIFEST that reads whole,
@@ -116,8 +131,10 @@ fn catalogue(
     if !found(findings, STATE_KINDS) {
         return Ok(());
     }
+    let lineage = DataDir::description(&place.dir).ok().flatten().and_then(|node| node.lineage());
+    let (checkpoints, own) = (&place.checkpoints, WhichLog::Own);
     let rebuilt =
-        offline::rebuild(&dir, &place.checkpoints, WhichLog::Own, &scratch()?, &mut Vec::new(), watch);
+        offline::rebuild(&dir, checkpoints, own, lineage.as_ref(), &scratch()?, &mut Vec::new(), watch);
     match rebuilt {
         Ok(rebuilt) => done.mended.push(format!(
             "the catalogue's state was rebuilt from {} and {} log entries; the old one is in {}",
@@ -147,10 +164,11 @@ fn files_of_segments(
     let _held = DataDir::hold(&place.dir)?;
     let io = || StoreVerbError::io(place.segments.hot());
     done.mended.extend(put_names_right(&place.segments).map_err(io())?);
-    let catalogue = offline::Offline::open(&place.catalogue(), &scratch()?, &mut Vec::new(), watch)
+    let catalogue = offline::Offline::open(&place.catalogue(), &scratch()?, None, &mut Vec::new(), watch)
         .map_err(|error| StoreVerbError::Catalogue(error.0))?;
+    let owner = DataDir::description(&place.dir)?.and_then(|node| node.lineage()).unwrap_or_default().own;
     if let Some(catalogue) = catalogue {
-        done.mended.extend(mend_headers(&place.segments, &catalogue).map_err(io())?);
+        done.mended.extend(mend_headers(&place.segments, &catalogue, &owner).map_err(io())?);
     }
     Ok(())
 }

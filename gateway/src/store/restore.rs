@@ -1,11 +1,12 @@
 //! `mlgw store restore`: a copy becomes a data directory.
 //!
-//! The copy is verified while it is read, byte by byte, and the new directory's `node.json` is
-//! made last: one that was cut short is refused by a start, and is to be emptied and filled again.
+//! The copy is verified while it is read, byte by byte. The new directory's `node.json` is written last, with an
+//! incarnation of its own: a restore that was cut short is refused by a start, and is to be emptied and repeated.
 
 use super::StoreVerbError;
 use super::backup::BackedUp;
-use crate::server::data_dir::{DataDir, NODE_FILE};
+use crate::server::data_dir::DataDir;
+use crate::server::node_file::NODE_FILE;
 use mlgw_metadata::copy::{Contents, Copier};
 use mlgw_metadata::offline::Watch;
 use std::fs::File;
@@ -23,11 +24,11 @@ pub fn restore(
     watch: Watch<'_>,
 ) -> Result<BackedUp, StoreVerbError> {
     let contents = Contents::read(from)?;
-    if !contents.files.contains_key(NODE_FILE) {
-        return Err(StoreVerbError::NoDataDir(from.to_owned()));
-    }
     // Refused when a newer version wrote it.
-    DataDir::description(from)?;
+    let described = DataDir::description(from)?.filter(|_| contents.files.contains_key(NODE_FILE));
+    let original = described.ok_or_else(|| StoreVerbError::NoDataDir(from.to_owned()))?;
+    // The original may go on, and hand out the same ids for other bytes.
+    let restored = original.next_incarnation()?;
     let mut findings = Vec::new();
     contents.verify(from, "", &mut findings, watch);
     if let Some(damage) = findings.first() {
@@ -37,24 +38,21 @@ pub fn restore(
         super::backup::empty(target)?;
     }
     let (mut done, total) = (0, contents.bytes());
-    let mut put = |names: &mut dyn Iterator<Item = &String>| {
-        for name in names {
-            let (folder, below) = match name.strip_prefix("segments/") {
-                Some(below) => (segments, below),
-                None => (dir, name.as_str()),
-            };
-            let source = from.join(name);
-            let mut file = File::open(&source).map_err(StoreVerbError::io(&source))?;
-            Copier::new(folder, None)?.add_open(&mut file, u64::MAX, below, &mut |bytes| {
-                done += bytes;
-                watch("restoring", done, total);
-            })?;
-        }
-        sync_all(dir)?;
-        sync_all(segments)
-    };
-    put(&mut contents.files.keys().filter(|name| *name != NODE_FILE))?;
-    put(&mut contents.files.keys().filter(|name| *name == NODE_FILE))?;
+    for name in contents.files.keys().filter(|name| *name != NODE_FILE) {
+        let (folder, below) = match name.strip_prefix("segments/") {
+            Some(below) => (segments, below),
+            None => (dir, name.as_str()),
+        };
+        let source = from.join(name);
+        let mut file = File::open(&source).map_err(StoreVerbError::io(&source))?;
+        Copier::new(folder, None)?.add_open(&mut file, u64::MAX, below, &mut |bytes| {
+            done += bytes;
+            watch("restoring", done, total);
+        })?;
+    }
+    sync_all(dir)?;
+    sync_all(segments)?;
+    restored.write(dir)?;
     Ok(BackedUp { files: contents.files.len() as u64, bytes: total })
 }
 

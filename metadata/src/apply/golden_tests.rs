@@ -61,7 +61,13 @@ fn history() -> Vec<Change> {
         Change::MirrorBucket(MirrorBucket { bucket_id: 1, epoch: 1, ..MirrorBucket::default() }),
         Change::SetBucketState(SetBucketState { name: "data".into(), bucket_id: 1, state: 1 }),
         Change::LeaseBodies(LeaseBodies { count: 100 }),
-        Change::CreateSegment(CreateSegment { class: 1, node: 1, location: "d".into(), created_ms: 1000 }),
+        Change::CreateSegment(CreateSegment {
+            class: 1,
+            node: 1,
+            location: "d".into(),
+            created_ms: 1000,
+            stamp: 0,
+        }),
         Change::SealSegment(SealSegment { segment: 1, length: 4096 }),
         Change::PutCredential(PutCredential { credential }),
         on("small", put(1, 7, vec![extent(1, 7)], vec![])),
@@ -107,7 +113,13 @@ fn end_of_a_segment() -> Vec<Change> {
         })
     };
     vec![
-        Change::CreateSegment(CreateSegment { class: 4, node: 1, location: "d".into(), created_ms: 2000 }),
+        Change::CreateSegment(CreateSegment {
+            class: 4,
+            node: 1,
+            location: "d".into(),
+            created_ms: 2000,
+            stamp: 0,
+        }),
         Change::MarkSegment(MarkSegment { segment: 2, length: 600 }),
         Change::FenceSegment(FenceSegment { segment: 1 }),
         moved(1, None, 7),

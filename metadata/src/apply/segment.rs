@@ -26,6 +26,7 @@ pub(super) fn create(view: &mut View<'_>, command: &CreateSegment) -> Result<Rep
             ..Replica::default()
         }],
         marked: 0,
+        stamp: command.stamp,
     };
     view.put(segment::row(record.segment_id()), &record);
     Ok(Reply::Segment(record))

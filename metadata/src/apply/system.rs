@@ -1,9 +1,11 @@
-//! Group 0: ids, access keys, members, partitions.
+//! Group 0: ids, timelines, access keys, members, partitions.
 
 use super::bucket::next_id;
 use super::{malformed, quota};
-use crate::command::{DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, Reject, Reply};
-use crate::schema::meta::MetaRow;
+use crate::command::{
+    BeginIncarnation, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, Reject, Reply,
+};
+use crate::schema::meta::{MetaRow, Timeline};
 use crate::schema::partition::PartitionStart;
 use crate::schema::{Credential, Partition, credential, node, partition};
 use crate::view::{ApplyError, View};
@@ -14,6 +16,24 @@ pub(super) fn lease_bodies(view: &mut View<'_>, command: LeaseBodies) -> Result<
         return Err(malformed("a lease of no ids or too many"));
     }
     Ok(Reply::Bodies { first: next_id(view, MetaRow::NextBody, command.count)? })
+}
+
+/// Skips ids before it names the timeline, so that no id of an older one is handed out again.
+pub(super) fn begin_incarnation(view: &mut View<'_>, command: BeginIncarnation) -> Result<Reply, ApplyError> {
+    let timeline = Timeline { cluster: command.cluster, incarnation: command.incarnation };
+    if timeline.cluster == 0 || timeline.incarnation == 0 {
+        return Err(malformed("a timeline without a name"));
+    }
+    let row = MetaRow::Incarnation.row();
+    if view.get::<Timeline>(&row)? == Some(timeline) {
+        return Ok(Reply::Done);
+    }
+    if command.skipped_ids > 0 {
+        next_id(view, MetaRow::NextBody, command.skipped_ids)?;
+        next_id(view, MetaRow::NextSegment, command.skipped_ids)?;
+    }
+    view.put(row, &timeline);
+    Ok(Reply::Done)
 }
 
 pub(super) fn put_credential(view: &mut View<'_>, command: &PutCredential) -> Result<Reply, ApplyError> {

@@ -5,6 +5,7 @@ use super::Inner;
 use crate::command::{Change, Command, ReleaseBody, Reply};
 use crate::key::Family;
 use crate::schema::{Release, decode, release};
+use crate::store::floor::Floor;
 use crate::store::tombstones::Watch;
 use crate::view::{Rows, StoreError};
 use mlgw_common::limits::JOB_ROWS_MAX;
@@ -21,6 +22,9 @@ const RELEASE_ROWS: u32 = 128;
 
 /// How often the length of the log is looked at when nobody says that it is long.
 const LOG_CHECK: Duration = Duration::from_millis(200);
+
+/// How late the floor of the log may be.
+const FLOOR_EVERY: Duration = Duration::from_secs(1);
 
 const _: () = assert!(RELEASE_ROWS as usize <= JOB_ROWS_MAX);
 
@@ -95,6 +99,32 @@ pub(super) async fn purge_logs(catalogue: Weak<Inner>) {
             return bound.keep(false);
         }
         bound.purged();
+    }
+}
+
+/// Raises the floor of the log to what is synced, every second, and once more when the catalogue stops.
+pub(super) async fn raise_floor(catalogue: Weak<Inner>, stop: Arc<Stop>, mut floor: Floor) {
+    let mut tick = tokio::time::interval(FLOOR_EVERY);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = tick.tick() => {}
+            () = stop.cancelled() => {}
+        }
+        let stopping = stop.is_stopped();
+        let Some(entries) = catalogue.upgrade().map(|inner| inner.log.synced_entries()) else { return };
+        let raised = tokio::task::spawn_blocking(move || {
+            let raised = floor.raise(entries);
+            (floor, raised)
+        });
+        let Ok((kept, raised)) = raised.await else { return };
+        floor = kept;
+        if let Err(error) = raised {
+            tracing::warn!(%error, "the floor of the log was not raised; the next second tries again");
+        }
+        if stopping {
+            return;
+        }
     }
 }
 

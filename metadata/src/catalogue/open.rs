@@ -8,14 +8,19 @@ use super::jobs;
 use super::log_bound::LogBound;
 use super::options::{CatalogueOptions, Durability, OpenError, ProposeError};
 use super::resident::Resident;
-use crate::command::{Change, Command, PutNode, PutPartition};
+use crate::command::{BeginIncarnation, Change, Command, PutNode, PutPartition};
+use crate::identity::{Expected, StateFacts, judge};
 use crate::raft::group::{Group, GroupParts};
 use crate::raft::machine::Watcher;
 use crate::schema::Node;
+use crate::schema::meta::Timeline;
+use crate::store::floor::Floor;
 use crate::store::log::LogStore;
+use crate::store::log_facts::LogFacts;
 use crate::store::state::StateStore;
 use crate::store::{files, options};
 use crate::view::StoreError;
+use mlgw_common::Lineage;
 use parking_lot::Mutex as SyncMutex;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +36,10 @@ const LOG_DISK_SHARE: u64 = 32;
 /// Of the memory for caches this part is for objects, one by one, the rest for blocks of tables. A block has two or three times as
 /// many objects in the same memory; to find one in it costs ten times as much.
 const OBJECTS_SHARE: usize = 4;
+
+/// Body and segment ids that a new timeline skips at least: more than a server hands out in years. A random
+/// number is added, so that siblings do not meet either.
+const SKIPPED_IDS_MIN: u64 = 1 << 32;
 
 pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenError> {
     let dir = &options.dir;
@@ -49,14 +58,25 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
     }
     let log = LogStore::open(&dir.join("log"), &cache, sync, move |why| fatal(why)).map_err(store)?;
     let resident = Arc::new(Resident::new(objects_bytes));
-    let mut groups = Vec::new();
+    let mut states = Vec::new();
     for id in 0..options.groups.max(existing_groups(dir)).max(1) {
         let state = StateStore::open(&dir.join(format!("group-{id}")), &cache, options.memtable_bytes);
+        states.push(state.map_err(store)?);
+    }
+    let facts = log.facts(states.len() as u32).map_err(store)?;
+    if let Some(expected) = &options.expected {
+        admit(dir, expected, &facts, &states, sync)?;
+    }
+    if sync {
+        log.count_from(&facts);
+    }
+    let mut groups = Vec::new();
+    for (id, state) in (0..).zip(states) {
         let parts = GroupParts {
             id,
             node: NODE,
             log: log.clone(),
-            store: state.map_err(store)?,
+            store: state,
             watcher: Arc::clone(&resident) as Arc<dyn Watcher>,
             fatal: Arc::clone(&options.fatal),
         };
@@ -78,6 +98,15 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
         jobs: SyncMutex::default(),
     });
     first_rows(&inner, options.partitions).await.map_err(propose)?;
+    if let Some(Expected { lineage, .. }) = options.expected {
+        begin_incarnation(&inner, &lineage).await?;
+        if sync {
+            // Written again at the first raise, whatever is there: it may be of another timeline.
+            let floor = Floor::new(dir, lineage.own.incarnation, 0);
+            let job = jobs::raise_floor(Arc::downgrade(&inner), Arc::clone(&inner.stop), floor);
+            inner.jobs.lock().push(tokio::spawn(job));
+        }
+    }
     inner.resume_sagas().await.map_err(propose)?;
     inner.resume_quotas().await.map_err(propose)?;
     inner.log_bound.keep(true);
@@ -93,6 +122,41 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
         inner.jobs.lock().push(tokio::spawn(job));
     }
     Ok(inner)
+}
+
+/// Refuses log and states that are not this server's, or do not fit each other, before anything is applied.
+fn admit(
+    dir: &Path,
+    expected: &Expected,
+    log: &LogFacts,
+    states: &[StateStore],
+    synced: bool,
+) -> Result<(), OpenError> {
+    let facts: Vec<_> = states
+        .iter()
+        .map(|state| StateFacts::read(&state.current()))
+        .collect::<Result<_, _>>()
+        .map_err(store)?;
+    judge(expected, log, &facts, synced)
+        .map_err(|source| OpenError::Mismatch { path: dir.to_owned(), source })
+}
+
+/// Has log and state carry this server's timeline, durably. The first start of a timeline that descends from
+/// another skips the ids that the other one may have handed out since.
+async fn begin_incarnation(inner: &Inner, lineage: &Lineage) -> Result<(), OpenError> {
+    let own = Timeline { cluster: lineage.own.cluster.0, incarnation: lineage.own.incarnation.0 };
+    let found = StateFacts::read(&inner.groups[0].state()).map_err(store)?.timeline;
+    if found != Some(own) {
+        let descends = found.is_some() || !lineage.earlier.is_empty();
+        let skipped_ids = if descends { SKIPPED_IDS_MIN + u64::from(own.incarnation as u32) } else { 0 };
+        let Timeline { cluster, incarnation } = own;
+        let begin = Change::BeginIncarnation(BeginIncarnation { cluster, incarnation, skipped_ids });
+        inner.propose_to(0, Arc::new(Command::from(begin))).await.map_err(propose)?;
+    }
+    if inner.log.facts(1).map_err(store)?.identity != Some(lineage.own) {
+        inner.log.put_identity(&lineage.own).map_err(store)?;
+    }
+    if lineage.marking { inner.groups[0].state().flush().map_err(store) } else { Ok(()) }
 }
 
 fn store(error: StoreError) -> OpenError {

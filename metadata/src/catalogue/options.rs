@@ -1,6 +1,7 @@
 //! How a catalogue is opened, and what its calls can fail with.
 
 use crate::command::{Reject, Written};
+use crate::identity::{Expected, Mismatch};
 use crate::schema::Bucket;
 use mlgw_common::Clock;
 use mlgw_common::histogram::Durations;
@@ -55,6 +56,8 @@ pub struct CatalogueOptions {
     pub tombstone_check: Duration,
     /// Where checkpoints to rebuild it from are kept; nothing: there are none.
     pub checkpoints: Option<CheckpointOptions>,
+    /// The server that the catalogue must belong to; none where that is not checked.
+    pub expected: Option<Expected>,
     /// Called when a log or state write or sync fails. It should not return; when it does, every
     /// waiting and later command answers [`ProposeError::Stopping`].
     pub fatal: Fatal,
@@ -76,6 +79,7 @@ impl CatalogueOptions {
             partitions: Vec::new(),
             tombstone_check: Duration::from_secs(5),
             checkpoints: None,
+            expected: None,
             fatal: Arc::new(|why| {
                 tracing::error!(why, "the catalogue cannot keep what it promised; stopping");
                 std::process::abort();
@@ -114,6 +118,14 @@ pub enum OpenError {
     /// Raft did not start.
     #[error("the catalogue's log: {0}")]
     Raft(String),
+    /// Log or state are not this server's, or do not fit each other.
+    #[error("the catalogue in {path} is not opened: {source}; nothing was changed; see `mlgw store check`")]
+    Mismatch {
+        /// The catalogue's directory.
+        path: PathBuf,
+        /// How they differ.
+        source: Mismatch,
+    },
 }
 
 /// Why a command was not done.

@@ -29,7 +29,7 @@ impl Bench {
         let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
         let bucket = bucket(&catalogue, "data").await;
         for _ in 0..3 {
-            let create = CreateSegment { class: 0, node: 1, location: "d".into(), created_ms: 0 };
+            let create = CreateSegment { class: 0, node: 1, location: "d".into(), created_ms: 0, stamp: 0 };
             catalogue.propose(Command::from(Change::CreateSegment(create))).await.unwrap();
         }
         Self { catalogue, bucket, _dir: dir }

@@ -21,6 +21,9 @@ pub struct CreateSegment {
     /// When, milliseconds since the epoch.
     #[prost(int64, tag = "4")]
     pub created_ms: i64,
+    /// A random number for its checksums, not 0; 0 was sent by versions that wrote format 1.
+    #[prost(fixed64, tag = "5")]
+    pub stamp: u64,
 }
 
 /// A segment's final length. Repeatable with the same length.

@@ -1,4 +1,4 @@
-//! Commands of what is cluster-wide but no bucket: ids, access keys, members.
+//! Commands of what is cluster-wide but no bucket: ids, timelines, access keys, members.
 
 use crate::schema::{Credential, Node};
 
@@ -8,6 +8,20 @@ pub struct LeaseBodies {
     /// How many.
     #[prost(uint64, tag = "1")]
     pub count: u64,
+}
+
+/// The timeline of the commands that follow. Repeatable; ids are skipped once per timeline.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct BeginIncarnation {
+    /// The cluster.
+    #[prost(fixed64, tag = "1")]
+    pub cluster: u64,
+    /// The incarnation.
+    #[prost(fixed64, tag = "2")]
+    pub incarnation: u64,
+    /// Body and segment ids that are not handed out: an older timeline may have handed them out.
+    #[prost(uint64, tag = "3")]
+    pub skipped_ids: u64,
 }
 
 /// A new or changed access key.

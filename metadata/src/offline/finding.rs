@@ -33,6 +33,10 @@ pub enum Kind {
     Table,
     /// The log: a file of it, or an entry.
     Log,
+    /// Something that belongs to another server, or to another timeline of this one.
+    Foreign,
+    /// The log ends before what is known to be synced.
+    LostTail,
     /// The log is older than the state.
     StaleLog,
     /// The state is older than where the log begins.
@@ -72,6 +76,8 @@ impl fmt::Display for Kind {
             Self::Manifest => "manifest",
             Self::Table => "table",
             Self::Log => "log",
+            Self::Foreign => "foreign",
+            Self::LostTail => "lost-tail",
             Self::StaleLog => "stale-log",
             Self::StaleState => "stale-state",
             Self::Row => "row",

@@ -3,13 +3,14 @@
 //! With one voter every entry of the log is committed, as a start of the server takes it.
 
 use super::finding::{Finding, Kind, Watch};
-use super::{Opened, problem, stores};
+use super::{Opened, Scratch, problem, stores};
 use crate::raft::replay::Replay;
 use crate::schema::meta::{LogPosition, MetaRow};
 use crate::store::saved_log::SavedLog;
 use crate::store::state::StateDb;
 use crate::store::{links, log, wal};
 use crate::view::{Rows as _, StoreError};
+use mlgw_common::Identity;
 use std::path::Path;
 
 /// Opens a copy at `to` of the log in `from`; nothing when it cannot be read.
@@ -30,6 +31,16 @@ pub(super) fn open(from: &Path, to: &Path, findings: &mut Vec<Finding>) -> std::
             Ok(None)
         }
     }
+}
+
+/// The identity that the log of the closed catalogue in `dir` names; none where it does not read or names none.
+/// `scratch` is an empty directory; it is removed.
+#[must_use]
+pub fn log_identity(dir: &Path, scratch: &Path) -> Option<Identity> {
+    let _scratch = Scratch(scratch.to_owned());
+    let copy = scratch.join("log");
+    links::link_store(&dir.join("log"), &copy).ok()?;
+    SavedLog::open(&copy).ok()?.facts(0).ok()?.identity
 }
 
 /// Checks the write-ahead logs of the log store.

@@ -8,8 +8,11 @@ use super::finding::{Finding, Watch};
 use super::{Known, Opened, Scratch, logs, rows, stores};
 use crate::catalogue::copies::{checkpoint_dir, checkpoint_numbers};
 use crate::copy::{Contents, Copier};
+use crate::identity::StateFacts;
+use crate::schema::meta::Timeline;
 use crate::store::state::StateDb;
 use crate::store::{files, links, options};
+use mlgw_common::{ClusterId, Incarnation, Lineage};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -76,9 +79,8 @@ pub(super) fn failed(path: &Path) -> impl Fn(io::Error) -> RebuildError {
     move |source| RebuildError::Io { path: path.clone(), source }
 }
 
-/// Rebuilds the catalogue in `dir` from the checkpoints in `checkpoints`. `scratch` is an
-/// empty directory; it is removed.
-/// `findings` hears of checkpoints that could not be used.
+/// Rebuilds the catalogue in `dir` from the checkpoints in `checkpoints` that are of `lineage`, where that is known.
+/// `scratch` is an empty directory; it is removed. `findings` gets the checkpoints that could not be used.
 ///
 /// # Errors
 /// See [`RebuildError`].
@@ -86,11 +88,12 @@ pub fn rebuild(
     dir: &Path,
     checkpoints: &Path,
     log: WhichLog,
+    lineage: Option<&Lineage>,
     scratch: &Path,
     findings: &mut Vec<Finding>,
     watch: Watch<'_>,
 ) -> Result<Rebuilt, RebuildError> {
-    let (checkpoint, contents) = newest(checkpoints, findings, watch)?;
+    let (checkpoint, contents) = newest(checkpoints, lineage, findings, watch)?;
     let _scratch = Scratch(scratch.to_owned());
     let log_dir = match log {
         WhichLog::Own => dir.join("log"),
@@ -127,9 +130,10 @@ pub fn rebuild(
     Ok(Rebuilt { checkpoint, written: contents.written, entries, rows, aside })
 }
 
-/// The newest checkpoint that is whole.
+/// The newest checkpoint that is whole and of this server.
 fn newest(
     checkpoints: &Path,
+    lineage: Option<&Lineage>,
     findings: &mut Vec<Finding>,
     watch: Watch<'_>,
 ) -> Result<(PathBuf, Contents), RebuildError> {
@@ -139,6 +143,7 @@ fn newest(
         match Contents::read(&path) {
             Ok(contents) => {
                 contents.verify(&path, "", findings, watch);
+                findings.extend(lineage.and_then(|lineage| foreign(&path, lineage)));
                 if findings.len() == before {
                     return Ok((path, contents));
                 }
@@ -150,12 +155,40 @@ fn newest(
     Err(RebuildError::NoCheckpoint(checkpoints.to_owned(), why))
 }
 
+/// The finding for a checkpoint of another server, or of a timeline that this one does not descend from. One that
+/// names no timeline was made before this server had an identity, or elsewhere.
+fn foreign(checkpoint: &Path, lineage: &Lineage) -> Option<Finding> {
+    let state = stores::newest_state(&checkpoint.join("group-0"))?;
+    let facts = StateDb::open_read_only(&state).and_then(|state| StateFacts::read(&state));
+    let what = match facts {
+        Ok(StateFacts { timeline: Some(Timeline { cluster, incarnation }), .. }) => {
+            let (cluster, incarnation) = (ClusterId(cluster), Incarnation(incarnation));
+            if lineage.wrote(cluster, incarnation) {
+                return None;
+            }
+            format!("it belongs to cluster {cluster} and incarnation {incarnation}, not to this server")
+        }
+        Ok(_) if lineage.marking => return None,
+        Ok(_) => "it names no server; this server's checkpoints do".to_owned(),
+        Err(error) => error.0,
+    };
+    Some(Finding::damage(super::Kind::Foreign, checkpoint.display(), what))
+}
+
 /// Checks the newest checkpoint in `checkpoints`, if there is any.
-pub fn check_checkpoint(checkpoints: &Path, findings: &mut Vec<Finding>, watch: Watch<'_>) {
+pub fn check_checkpoint(
+    checkpoints: &Path,
+    lineage: Option<&Lineage>,
+    findings: &mut Vec<Finding>,
+    watch: Watch<'_>,
+) {
     let numbers = checkpoint_numbers(checkpoints).unwrap_or_default();
     let Some(path) = numbers.last().map(|number| checkpoint_dir(checkpoints, *number)) else { return };
     match Contents::read(&path) {
-        Ok(contents) => contents.verify(&path, "", findings, watch),
+        Ok(contents) => {
+            contents.verify(&path, "", findings, watch);
+            findings.extend(lineage.and_then(|lineage| foreign(&path, lineage)));
+        }
         Err(error) => findings.push(Finding::damage(super::Kind::Copy, path.display(), error)),
     }
 }

@@ -62,7 +62,7 @@ async fn limit(catalogue: &Catalogue, b: &Bucket) {
 }
 
 async fn create_segment(catalogue: &Catalogue) -> SegmentId {
-    let create = CreateSegment { class: 0, node: 1, location: "s".into(), created_ms: NOW.0 };
+    let create = CreateSegment { class: 0, node: 1, location: "s".into(), created_ms: NOW.0, stamp: 0 };
     match catalogue.propose(Command::from(Change::CreateSegment(create))).await.unwrap() {
         Reply::Segment(record) => record.segment_id(),
         other => panic!("{other:?}"),
@@ -133,7 +133,8 @@ pub(super) fn check(dir: &Path) -> (Vec<Finding>, Option<Vec<Row>>) {
     let scratch = tempfile::tempdir().unwrap();
     let mut findings = Vec::new();
     let offline =
-        Offline::open(&dir.join("catalogue"), &scratch.path().join("s"), &mut findings, &unwatched).unwrap();
+        Offline::open(&dir.join("catalogue"), &scratch.path().join("s"), None, &mut findings, &unwatched)
+            .unwrap();
     (findings, offline.map(|offline| offline.dump(0).unwrap()))
 }
 
@@ -308,7 +309,8 @@ async fn every_damage_is_found_and_what_can_be_rebuilt_comes_out_the_same() {
             std::fs::remove_dir_all(&damaged).unwrap();
             continue;
         }
-        let rebuilt = rebuild(&catalogue, &checkpoints, WhichLog::Own, &scratch, &mut Vec::new(), &unwatched);
+        let rebuilt =
+            rebuild(&catalogue, &checkpoints, WhichLog::Own, None, &scratch, &mut Vec::new(), &unwatched);
         if what.contains("log") {
             assert!(rebuilt.is_err(), "{what}: without a log something would be lost");
         } else {
@@ -330,7 +332,8 @@ async fn without_its_log_a_catalogue_is_as_of_its_checkpoint() {
     let (catalogue, checkpoints) = (now.join("catalogue"), now.join("checkpoints"));
     let mut unusable = Vec::new();
     let scratch = dir.path().join("scratch");
-    rebuild(&catalogue, &checkpoints, WhichLog::Checkpoint, &scratch, &mut unusable, &unwatched).unwrap();
+    rebuild(&catalogue, &checkpoints, WhichLog::Checkpoint, None, &scratch, &mut unusable, &unwatched)
+        .unwrap();
     assert_eq!(unusable, []);
     let (findings, rows) = check(&now);
     assert_eq!(findings, []);

@@ -21,6 +21,8 @@ pub enum MetaRow {
     NextSegment = 5,
     /// The next job's number (group 0).
     NextJob = 6,
+    /// The timeline that the rows belong to (group 0).
+    Incarnation = 8,
 }
 
 impl MetaRow {
@@ -37,6 +39,17 @@ pub struct Counter {
     /// The next id to give; 0 stands for 1.
     #[prost(uint64, tag = "1")]
     pub next: u64,
+}
+
+/// The timeline that a group's rows belong to.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Timeline {
+    /// The cluster.
+    #[prost(fixed64, tag = "1")]
+    pub cluster: u64,
+    /// The incarnation of it.
+    #[prost(fixed64, tag = "2")]
+    pub incarnation: u64,
 }
 
 /// A log id.
@@ -88,7 +101,7 @@ pub struct Member {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counter, LogPosition, Member, MembershipRecord, MetaRow, Voters};
+    use super::{Counter, LogPosition, Member, MembershipRecord, MetaRow, Timeline, Voters};
     use crate::schema::golden;
 
     #[test]
@@ -102,6 +115,8 @@ mod tests {
         let position = LogPosition { term: 1, node: 2, index: 300 };
         golden::check(&position, include_str!("golden/log_position.hex"));
         golden::check(&Counter { next: 300 }, include_str!("golden/counter.hex"));
+        let timeline = Timeline { cluster: 0x0102_0304, incarnation: 5 };
+        golden::check(&timeline, include_str!("golden/timeline.hex"));
         let membership = MembershipRecord {
             position: Some(position),
             configs: vec![Voters { nodes: vec![1, 2] }],

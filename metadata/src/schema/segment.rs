@@ -4,7 +4,7 @@
 //! whole family in memory in short form ([`SegmentSummary`]).
 
 use crate::key::{self, BadKey, Family};
-use mlgw_common::{Generation, SegmentId};
+use mlgw_common::{Generation, SegmentId, SegmentSeed, SegmentStamp, Timestamp};
 
 /// A segment.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Serialize, serde::Deserialize)]
@@ -34,6 +34,9 @@ pub struct SegmentRecord {
     /// need not read them.
     #[prost(uint64, tag = "8")]
     pub marked: u64,
+    /// A random number that was minted with it, which seeds the checksums of its records; 0: format 1, without one.
+    #[prost(fixed64, tag = "9")]
+    pub stamp: u64,
 }
 
 impl SegmentRecord {
@@ -43,10 +46,10 @@ impl SegmentRecord {
         SegmentId(self.id)
     }
 
-    /// How often it was written anew.
+    /// What seeds the checksums of its records.
     #[must_use]
-    pub const fn written(&self) -> Generation {
-        Generation(self.generation)
+    pub const fn seed(&self) -> SegmentSeed {
+        SegmentSeed { generation: Generation(self.generation), stamp: SegmentStamp(self.stamp) }
     }
 
     /// Its short form.
@@ -55,7 +58,8 @@ impl SegmentRecord {
         let first = self.replicas.first();
         SegmentSummary {
             length: self.length,
-            generation: Generation(self.generation),
+            seed: self.seed(),
+            created: Timestamp(self.created_ms),
             class: self.class(),
             state: self.state(),
             node: first.map_or(0, |r| r.node),
@@ -115,8 +119,10 @@ pub enum SegmentState {
 pub struct SegmentSummary {
     /// Its length in bytes once sealed.
     pub length: u64,
-    /// How often it was written anew.
-    pub generation: Generation,
+    /// What seeds the checksums of its records.
+    pub seed: SegmentSeed,
+    /// When it was created.
+    pub created: Timestamp,
     /// What it is for.
     pub class: SegmentClass,
     /// Whether it is still appended to.
@@ -169,10 +175,13 @@ mod tests {
             created_ms: 1_700_000_000_123,
             replicas: vec![Replica { node: 1, tier: 2, location: "d".into(), ..Replica::default() }],
             marked: 0,
+            stamp: 0,
         };
         golden::check(&segment, include_str!("golden/segment.hex"));
         let open = SegmentRecord { state: 0, length: 0, marked: 300, ..segment.clone() };
         golden::check(&open, include_str!("golden/segment_marked.hex"));
+        let stamped = SegmentRecord { stamp: 0x0102_0304_0506_0708, ..segment.clone() };
+        golden::check(&stamped, include_str!("golden/segment_stamped.hex"));
         let upstream = Replica { copy: 77, sealed_key: vec![1, 2, 3], ..segment.replicas[0].clone() };
         let spilled = SegmentRecord { replicas: vec![upstream], ..segment };
         golden::check(&spilled, include_str!("golden/segment_upstream.hex"));

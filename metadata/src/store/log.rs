@@ -5,8 +5,10 @@
 //! After the first failure nothing is written any more: what a failed sync left behind is
 //! unknown, and a later success must not hide that.
 
+use super::log_facts::LogFacts;
 use super::{files, manifest, options, wal};
 use crate::view::StoreError;
+use mlgw_common::Identity;
 use mlgw_common::histogram::Histogram;
 use parking_lot::Mutex;
 use rocksdb::checkpoint::Checkpoint;
@@ -34,6 +36,8 @@ pub(crate) enum Kind {
     Purged = 3,
     /// Entries, by index.
     Entry = 4,
+    /// The identity of the server that writes the log; one row, under group 0.
+    Identity = 5,
 }
 
 /// The key of a group's row of `kind`; `index` is 0 but for entries.
@@ -91,12 +95,41 @@ pub(crate) struct LogFigures {
     pub(crate) bytes_appended: AtomicU64,
 }
 
+/// How many entries of the log are on stable media.
+#[derive(Debug, Default)]
+struct Synced {
+    /// For each group the index after its last one.
+    ends: Mutex<Vec<u64>>,
+    total: AtomicU64,
+}
+
+impl Synced {
+    /// Counts the entries that one write has synced.
+    fn count<'w>(&self, writes: impl Iterator<Item = &'w LogWrite>) {
+        let mut ends = self.ends.lock();
+        for write in writes {
+            let LogWrite::Put(key, _) = write else { continue };
+            if key[4] != Kind::Entry as u8 {
+                continue;
+            }
+            let group = u32::from_be_bytes([key[0], key[1], key[2], key[3]]) as usize;
+            if ends.len() <= group {
+                ends.resize(group + 1, 0);
+            }
+            let end = index_of(key).map_or(0, |index| index + 1);
+            ends[group] = ends[group].max(end);
+        }
+        self.total.store(ends.iter().sum(), Ordering::Release);
+    }
+}
+
 /// The log store of a node. Clones share it; the last one to go ends the writing thread.
 #[derive(Clone)]
 pub(crate) struct LogStore {
     store: Arc<OpenDb>,
     dir: PathBuf,
     figures: Arc<LogFigures>,
+    synced: Arc<Synced>,
     writer: Arc<WriterThread>,
 }
 
@@ -143,13 +176,32 @@ impl LogStore {
         files::sync_dir(dir).map_err(at)?;
         let figures = Arc::new(LogFigures::default());
         let (requests, incoming) = channel();
-        let writer = Writer { store: Arc::clone(&store), sync, figures: Arc::clone(&figures), failed: None };
+        let synced = Arc::<Synced>::default();
+        let writer = Writer {
+            store: Arc::clone(&store),
+            sync,
+            figures: Arc::clone(&figures),
+            synced: Arc::clone(&synced),
+            failed: None,
+        };
         let thread = std::thread::Builder::new()
             .name("catalogue-log".into())
             .spawn(move || writer.run(&incoming, failed))
             .map_err(at)?;
         let writer = Arc::new(WriterThread { requests, thread: Mutex::new(Some(thread)) });
-        Ok(Self { store, dir: dir.to_owned(), figures, writer })
+        Ok(Self { store, dir: dir.to_owned(), figures, synced, writer })
+    }
+
+    /// Entries over all groups that are on stable media, purged ones included.
+    pub(crate) fn synced_entries(&self) -> u64 {
+        self.synced.total.load(Ordering::Acquire)
+    }
+
+    /// Counts synced entries from those that a start found. Called before anything is written.
+    pub(crate) fn count_from(&self, facts: &LogFacts) {
+        let ends: Vec<u64> = facts.groups.iter().map(|group| group.end).collect();
+        self.synced.total.store(ends.iter().sum(), Ordering::Release);
+        *self.synced.ends.lock() = ends;
     }
 
     /// Writes; `done` is called when it is written, and synced if `sync`.
@@ -198,6 +250,19 @@ impl LogStore {
         let last = last.and_then(|(key, value)| Some((index_of(key)?, value.to_vec())));
         rows.status()?;
         Ok(last)
+    }
+
+    /// What a start checks of the log before it believes it.
+    pub(crate) fn facts(&self, groups: u32) -> Result<LogFacts, StoreError> {
+        LogFacts::read(&self.store.db, groups)
+    }
+
+    /// Writes the identity of this server into the log. Durable when it returns.
+    pub(crate) fn put_identity(&self, identity: &Identity) -> Result<(), StoreError> {
+        let mut options = WriteOptions::default();
+        options.set_sync(true);
+        let row = key(0, Kind::Identity, 0);
+        Ok(self.store.db.put_opt(row, identity.to_string(), &options)?)
     }
 
     /// Gives back the space of purged entries below `end`: whole files go, and what is in memory
@@ -253,6 +318,7 @@ struct Writer {
     store: Arc<OpenDb>,
     sync: bool,
     figures: Arc<LogFigures>,
+    synced: Arc<Synced>,
     failed: Option<String>,
 }
 
@@ -312,6 +378,7 @@ impl Writer {
         self.figures.bytes_appended.fetch_add(bytes, Ordering::Relaxed);
         if sync {
             self.figures.syncs.record(begun.elapsed());
+            self.synced.count(waiting.iter().flat_map(|request| &request.writes));
         }
         Ok(())
     }

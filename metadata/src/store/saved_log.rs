@@ -1,6 +1,7 @@
 //! The log store of a closed catalogue, opened to read it.
 
 use super::log::{Kind, index_of, key};
+use super::log_facts::LogFacts;
 use super::{manifest, options};
 use crate::schema::meta::LogPosition;
 use crate::view::StoreError;
@@ -27,6 +28,11 @@ impl SavedLog {
     pub(crate) fn position(&self, group: u32, kind: Kind) -> Result<Option<LogPosition>, StoreError> {
         let value = self.db.get(key(group, kind, 0))?;
         Ok(value.map(|bytes| crate::schema::decode(&bytes)).transpose()?)
+    }
+
+    /// What a start checks of the log before it believes it.
+    pub(crate) fn facts(&self, groups: u32) -> Result<LogFacts, StoreError> {
+        LogFacts::read(&self.db, groups)
     }
 
     /// Calls `each` with every entry of `group` from index `from` on, in order.

@@ -3,8 +3,9 @@
 //! With each segment goes how many bytes of it live: those of the records that copies name. Always: they are written with the rows that
 //! change them, all or nothing, so that they agree also when power fails.
 
-use crate::hot::{Later, MapError, OpenSegment, SegmentMap, Whereabouts};
-use mlgw_common::ids::{Generation, SegmentId};
+use crate::hot::{Later, MapError, NewSegment, OpenSegment, SegmentMap, Whereabouts};
+use mlgw_common::Timestamp;
+use mlgw_common::ids::{Generation, SegmentId, SegmentSeed};
 use mlgw_metadata::schema::{CopySegment, Extent, SegmentClass};
 use mlgw_metadata::{CleanBatch, CleanIndex, CleanIndexError};
 use parking_lot::{Mutex, RwLock};
@@ -13,7 +14,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 /// Ids are never given twice, so a segment is only ever written once.
-const GENERATION: Generation = Generation(1);
+const SEED: SegmentSeed = SegmentSeed::unstamped(Generation(1));
 
 /// What is known of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -143,12 +144,16 @@ impl CopyMap {
 fn row(id: SegmentId, segment: Segment) -> CopySegment {
     let Segment { length, live_bytes } = segment;
     let length = length.unwrap_or(0);
-    CopySegment { id: id.0, generation: GENERATION.0, length, live_bytes: Some(live_bytes) }
+    CopySegment { id: id.0, generation: SEED.generation.0, length, live_bytes: Some(live_bytes) }
+}
+
+fn new_segment(id: SegmentId) -> NewSegment {
+    NewSegment { id, seed: SEED, created: Timestamp(0) }
 }
 
 impl SegmentMap for CopyMap {
-    fn create(&self, _class: SegmentClass) -> Later<'_, Result<(SegmentId, Generation), MapError>> {
-        let made = self.index.next_segment().and_then(|id| self.put(id, None).map(|()| (id, GENERATION)));
+    fn create(&self, _class: SegmentClass) -> Later<'_, Result<NewSegment, MapError>> {
+        let made = self.index.next_segment().and_then(|id| self.put(id, None).map(|()| new_segment(id)));
         Box::pin(async move { Ok(made?) })
     }
 
@@ -164,11 +169,13 @@ impl SegmentMap for CopyMap {
     fn open_segments(&self) -> Result<Vec<OpenSegment>, MapError> {
         let segments = self.segments.read();
         let open = segments.iter().filter(|(_, segment)| segment.length.is_none());
-        Ok(open.map(|(id, _)| OpenSegment { id: *id, generation: GENERATION, marked: 0 }).collect())
+        Ok(open
+            .map(|(id, _)| OpenSegment { id: *id, seed: SEED, created: Timestamp(0), marked: 0 })
+            .collect())
     }
 
     fn place(&self, id: SegmentId) -> Option<Whereabouts> {
-        self.segments.read().contains_key(&id).then_some(Whereabouts { generation: GENERATION, tier: 0 })
+        self.segments.read().contains_key(&id).then_some(Whereabouts { seed: SEED, created: None, tier: 0 })
     }
 
     /// A file without a row is a copy that the index has forgotten: it goes.

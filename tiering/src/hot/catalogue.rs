@@ -1,13 +1,13 @@
 //! The segment map that the catalogue keeps: the real one.
 
-use mlgw_common::Clock;
-use mlgw_common::ids::{Generation, NodeId, SegmentId};
+use mlgw_common::ids::{NodeId, SegmentId};
+use mlgw_common::{Clock, Timestamp};
 use mlgw_metadata::command::{CreateSegment, SealSegment};
 use mlgw_metadata::schema::{SegmentClass, SegmentRecord, SegmentState};
 use mlgw_metadata::{Catalogue, Change, Command, ProposeError, Reply};
 use std::sync::Arc;
 
-use super::map::{Later, MapError, OpenSegment, SegmentMap, Whereabouts};
+use super::map::{Later, MapError, NewSegment, OpenSegment, SegmentMap, Whereabouts};
 
 /// The number of the hot tier in a replica's `tier`.
 pub(super) const HOT: u32 = 0;
@@ -26,16 +26,17 @@ pub(super) struct CatalogueMap {
 }
 
 impl SegmentMap for CatalogueMap {
-    fn create(&self, class: SegmentClass) -> Later<'_, Result<(SegmentId, Generation), MapError>> {
-        let command = Command::from(Change::CreateSegment(CreateSegment {
-            class: class as i32,
-            node: self.node.0,
-            location: self.location.clone(),
-            created_ms: self.clock.now().as_millis(),
-        }));
+    fn create(&self, class: SegmentClass) -> Later<'_, Result<NewSegment, MapError>> {
         Box::pin(async move {
+            let command = Command::from(Change::CreateSegment(CreateSegment {
+                class: class as i32,
+                node: self.node.0,
+                location: self.location.clone(),
+                created_ms: self.clock.now().as_millis(),
+                stamp: random_stamp()?,
+            }));
             match self.catalogue.propose(command).await? {
-                Reply::Segment(made) => Ok((made.segment_id(), made.written())),
+                Reply::Segment(made) => Ok(new_segment(&made)),
                 other => Err(MapError::Refused(format!("it answered {other:?}"))),
             }
         })
@@ -59,7 +60,8 @@ impl SegmentMap for CatalogueMap {
         Ok(ours
             .map(|segment| OpenSegment {
                 id: segment.segment_id(),
-                generation: segment.written(),
+                seed: segment.seed(),
+                created: Timestamp(segment.created_ms),
                 marked: segment.marked,
             })
             .collect())
@@ -73,22 +75,47 @@ impl SegmentMap for CatalogueMap {
         Ok(segments)
     }
 
+    fn referenced(&self, tier: u32) -> Result<Vec<SegmentId>, MapError> {
+        let mut segments = self.catalogue.segments()?;
+        segments.retain(|segment| {
+            segment.replicas.first().is_some_and(|at| at.node == self.node.0 && at.tier == tier)
+        });
+        let usages = self.catalogue.segment_usages()?;
+        let ids = segments.iter().map(SegmentRecord::segment_id);
+        Ok(ids.filter(|id| usages.get(id).is_some_and(|usage| usage.bytes > 0)).collect())
+    }
+
     fn record(&self, id: SegmentId) -> Result<Option<SegmentRecord>, MapError> {
         Ok(self.catalogue.segment_record(id)?)
     }
 
     fn place(&self, id: SegmentId) -> Option<Whereabouts> {
         let segment = self.catalogue.segment(id)?;
-        Some(Whereabouts { generation: segment.generation, tier: segment.tier })
+        Some(Whereabouts { seed: segment.seed, created: Some(segment.created), tier: segment.tier })
     }
 
     fn was_minted(&self, id: SegmentId) -> Result<bool, MapError> {
         Ok(id < self.catalogue.next_segment()?)
     }
 
+    fn synced_entries(&self) -> u64 {
+        self.catalogue.synced_entries()
+    }
+
     fn settle(&self) -> Result<(), MapError> {
         Ok(self.catalogue.settle()?)
     }
+}
+
+fn new_segment(record: &SegmentRecord) -> NewSegment {
+    let created = Timestamp(record.created_ms);
+    NewSegment { id: record.segment_id(), seed: record.seed(), created }
+}
+
+/// A number that no other segment of any server has. 0 stands for none.
+fn random_stamp() -> Result<u64, MapError> {
+    let random = getrandom::u64().map_err(|error| MapError::Refused(format!("no random bytes: {error}")))?;
+    Ok(random.max(1))
 }
 
 impl From<mlgw_metadata::ReadError> for MapError {

@@ -11,7 +11,8 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use mlgw_common::ids::{BodyId, BucketId, Generation, PartNumber, SegmentId};
+use mlgw_common::Timestamp;
+use mlgw_common::ids::{BodyId, BucketId, PartNumber, SegmentId, SegmentSeed};
 use mlgw_metadata::offline::{Finding, Kind, Offline, Referenced, Watch};
 use mlgw_metadata::schema::{Extent, SegmentRecord, SegmentState};
 use mlgw_metadata::view::StoreError;
@@ -21,6 +22,7 @@ use super::dirs::SegmentDirs;
 use super::file::{is_copying, segment_file_name, segment_of_file_name};
 use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::location::Location;
+use super::marks::{MARK_FILE_NAME, MARK_NEW_NAME};
 use super::space::BALLAST_FILE_NAME;
 use super::verify::{Wrong, verify};
 
@@ -69,7 +71,7 @@ struct Check<'a> {
     catalogue: &'a Offline,
     findings: &'a mut Vec<Finding>,
     watch: Watch<'a>,
-    files: HashMap<u64, (File, Generation)>,
+    files: HashMap<u64, (File, SegmentSeed)>,
     /// Segments whose file does not open, with why and how many extents of objects were in it.
     unusable: BTreeMap<u64, (String, u64)>,
     /// Segments that are in upstreams.
@@ -101,7 +103,7 @@ impl Check<'_> {
             match File::open(&path) {
                 Ok(file) => {
                     let found = file_fault(&file, record);
-                    self.files.insert(record.id, (file, record.written()));
+                    self.files.insert(record.id, (file, record.seed()));
                     if let Some((kind, what)) = found {
                         self.findings.push(told(referred, kind, &path, what));
                     }
@@ -156,7 +158,7 @@ impl Check<'_> {
                     let what = "a segment that the catalogue has freed; a crash can leave it";
                     self.findings.push(Finding::note(Kind::Stray, place.display(), what));
                 }
-                None if name == BALLAST_FILE_NAME => {}
+                None if [BALLAST_FILE_NAME, MARK_FILE_NAME, MARK_NEW_NAME].contains(&name.as_str()) => {}
                 None if is_copying(&name) => {
                     let what = "a copy of a segment that is not finished; a crash can leave it";
                     self.findings.push(Finding::note(Kind::Stray, place.display(), what));
@@ -207,13 +209,13 @@ impl Check<'_> {
 
     /// Reads a record whole and compares all of it with what the catalogue says.
     fn verify(&self, item: &Item, record: &mut Vec<u8>) -> Result<(), (Kind, String)> {
-        let Some((file, generation)) = self.files.get(&item.location.segment.0) else {
+        let Some((file, seed)) = self.files.get(&item.location.segment.0) else {
             return Err((Kind::SegmentMissing, "its segment is not known".into()));
         };
         let Item { bucket, body, part, offset, .. } = *item;
         let extent = Extent::from(item.location);
         let referenced = Referenced { bucket, key: &item.key, body, part, offset, extent: &extent };
-        match verify(file, *generation, item.location, &referenced, record) {
+        match verify(file, *seed, item.location, &referenced, record) {
             Ok(None) => Ok(()),
             Ok(Some(Wrong::Head(what))) => Err((Kind::RecordHead, what)),
             Ok(Some(Wrong::Blocks(blocks))) => {
@@ -307,12 +309,20 @@ fn file_fault(file: &File, record: &SegmentRecord) -> Option<(Kind, String)> {
     }
     match SegmentHeader::decode(&bytes) {
         Err(fault) => Some((Kind::SegmentHeader, fault.to_string())),
-        Ok(header) if header.id != record.segment_id() || header.generation != record.written() => {
-            let what = format!("it is segment {} in its generation {}", header.id, header.generation);
+        Ok(header) if !is_of(&header, record) => {
+            let what = format!(
+                "it is another segment {} of cluster {} and incarnation {}, made at {}",
+                header.id, header.cluster, header.incarnation, header.created
+            );
             Some((Kind::SegmentHeader, what))
         }
         Ok(_) => None,
     }
+}
+
+/// Whether a header is that of the segment of a record.
+pub(super) fn is_of(header: &SegmentHeader, record: &SegmentRecord) -> bool {
+    header.is_of(record.segment_id(), record.seed(), Some(Timestamp(record.created_ms)))
 }
 
 /// Damage when objects have bytes there, else worth knowing.

@@ -6,12 +6,15 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use mlgw_common::ids::SegmentId;
 
 use super::catalogue::{COLD, HOT};
 use super::file::segment_file_name;
+use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::map::Whereabouts;
 
 /// Where files of segments are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +47,12 @@ impl SegmentDirs {
         std::iter::once(self.hot.as_path()).chain(self.cold.iter().map(PathBuf::as_path))
     }
 
+    /// All of them with their tiers, in the same order.
+    pub(super) fn tiers(&self) -> impl Iterator<Item = (u32, &Path)> {
+        let cold = self.cold.iter().map(|dir| (COLD, dir.as_path()));
+        std::iter::once((HOT, self.hot.as_path())).chain(cold)
+    }
+
     /// Those of a tier.
     pub(super) fn of(&self, tier: u32) -> &[PathBuf] {
         match tier {
@@ -74,6 +83,28 @@ impl SegmentDirs {
             }
         }
         Err(io::ErrorKind::NotFound.into())
+    }
+
+    /// Opens the file of a segment, and sees that it is the one that its record means.
+    ///
+    /// # Errors
+    /// Of kind `NotFound` when it is nowhere, and `InvalidData` when it is of another server or timeline.
+    pub(super) fn open_own(&self, segment: SegmentId, place: &Whereabouts) -> io::Result<File> {
+        let file = self.open(segment, place.tier)?;
+        let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
+        // A header that is damaged is no reason not to read: each record verifies by itself.
+        let header = file.read_exact_at(&mut bytes, 0).ok().and_then(|()| SegmentHeader::decode(&bytes).ok());
+        match header {
+            Some(header) if !header.is_of(segment, place.seed, place.created) => {
+                let what = format!(
+                    "the file of segment {segment} is another one: segment {}, made at {}, of cluster {} and \
+                     incarnation {}",
+                    header.id, header.created, header.cluster, header.incarnation
+                );
+                Err(io::Error::new(io::ErrorKind::InvalidData, what))
+            }
+            _ => Ok(file),
+        }
     }
 
     /// All of them, those of `tier` first.

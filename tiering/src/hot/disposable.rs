@@ -94,9 +94,9 @@ impl HotTier {
 fn chunks_in(inner: &Inner, segment: SegmentId) -> io::Result<Vec<ChunkAt>> {
     let mut found = Vec::new();
     let Some(place) = inner.shared.segments.map.place(segment) else { return Ok(found) };
-    let file = inner.volumes.dirs().open(segment, place.tier)?;
+    let file = inner.volumes.dirs().open_own(segment, &place)?;
     let places = inner.shared.queues.of_tier(place.tier).clone();
-    let mut scan = scan::Scan::new(file, segment, place.generation, 0)?.in_background(places);
+    let mut scan = scan::Scan::new(file, segment, place.seed, 0)?.in_background(places);
     while let Some(record) = scan.next()? {
         let Some(owner) = record.head.and_then(|head| head.owner()) else { continue };
         let Owner { bucket, key, body, offset: first, .. } = owner;

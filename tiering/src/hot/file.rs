@@ -18,12 +18,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mlgw_common::ids::SegmentId;
+use mlgw_common::{Identity, Lineage};
 use mlgw_metadata::Durability;
 use mlgw_metadata::schema::SegmentClass;
 use rustix::fs::{FallocateFlags, SeekFrom};
 
 use super::direct::{BLOCK, Direct};
-use super::header::SegmentHeader;
+use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::marks::header_of;
 use super::metrics::{Metrics, add};
 
 /// A call that changes segment files or makes them durable.
@@ -72,6 +74,8 @@ pub(super) struct Disk {
     /// Whether segments of one body are written past the page cache.
     direct_writes: bool,
     durability: Durability,
+    /// The server whose files are removed here; every file where it is none.
+    lineage: Arc<Lineage>,
     intercept: Option<Arc<dyn Intercept>>,
     metrics: Arc<Metrics>,
 }
@@ -108,16 +112,25 @@ pub(super) fn segment_of_aside_name(name: &str) -> Option<SegmentId> {
     segment_of_file_name(name)
 }
 
+/// Gives a file in `dir` a name that no segment has, and returns the name. Not synced.
+pub(super) fn set_aside(dir: &Path, name: &str) -> io::Result<String> {
+    let names = (1u64..).map(|number| format!("{name}.{ASIDE}{number}"));
+    let free = names.into_iter().find(|aside| !dir.join(aside).exists()).unwrap_or_default();
+    std::fs::rename(dir.join(name), dir.join(&free))?;
+    Ok(free)
+}
+
 impl Disk {
     pub(super) fn open(
         dir: PathBuf,
         direct_writes: bool,
         durability: Durability,
+        lineage: Arc<Lineage>,
         intercept: Option<Arc<dyn Intercept>>,
         metrics: Arc<Metrics>,
     ) -> io::Result<Self> {
         std::fs::create_dir_all(&dir)?;
-        let disk = Self { dir, direct_writes, durability, intercept, metrics };
+        let disk = Self { dir, direct_writes, durability, lineage, intercept, metrics };
         disk.sync_directory()?;
         if let Some(parent) = disk.dir.parent() {
             disk.sync_named(parent)?;
@@ -233,17 +246,16 @@ impl Disk {
         Ok(file)
     }
 
-    /// Gives a file a name that no segment has, durably, and says which.
+    /// Gives a file a name that no segment has, durably, and returns the name.
     pub(super) fn set_aside(&self, name: &str) -> io::Result<String> {
-        let names = (1u64..).map(|number| format!("{name}.{ASIDE}{number}"));
-        let free = names.into_iter().find(|aside| !self.dir.join(aside).exists()).unwrap_or_default();
-        std::fs::rename(self.dir.join(name), self.dir.join(&free))?;
+        let free = set_aside(&self.dir, name)?;
         self.sync_directory()?;
         Ok(free)
     }
 
     /// Removes the file of a segment that the catalogue has removed, and returns how long it was;
-    /// nothing when there is none. Not synced: a file that comes back is removed at the next start.
+    /// nothing when there is none. Not synced: a file that comes back is removed at the next start. A file whose
+    /// header names another segment, server or timeline is set aside instead.
     pub(super) fn remove(&self, id: SegmentId) -> io::Result<Option<u64>> {
         let path = self.path(id);
         let bytes = match std::fs::metadata(&path) {
@@ -251,10 +263,29 @@ impl Disk {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
+        if !self.is_removable(id, &path)? {
+            let aside = self.set_aside(&segment_file_name(id))?;
+            tracing::error!(segment = %id, %aside, "set aside instead of removed: it is not this server's");
+            return Ok(Some(bytes));
+        }
         if self.step(FileCall::Remove, Some(id))?.is_some() {
             std::fs::remove_file(path)?;
         }
         Ok(Some(bytes))
+    }
+
+    /// Whether a file under the name of a segment may be removed with it: its header names this server, or is of
+    /// format 1, which names none, or was never written.
+    fn is_removable(&self, id: SegmentId, path: &Path) -> io::Result<bool> {
+        if self.lineage.own == Identity::default() {
+            return Ok(true);
+        }
+        Ok(match header_of(path)? {
+            (_, Ok(of)) => {
+                of.id == id && (of.seed.stamp.0 == 0 || self.lineage.wrote(of.cluster, of.incarnation))
+            }
+            (length, Err(_)) => length < SEGMENT_HEADER_BYTES,
+        })
     }
 
     /// The file of a segment that is to get holes; nothing when there is none.

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use mlgw_common::ids::{Generation, SegmentId};
+use mlgw_common::ids::{SegmentId, SegmentSeed};
 use parking_lot::RwLock;
 
 use super::dirs::SegmentDirs;
@@ -18,7 +18,7 @@ use super::map::SegmentMap;
 /// A segment open for reading.
 pub(super) struct Opened {
     pub(super) file: File,
-    pub(super) generation: Generation,
+    pub(super) seed: SegmentSeed,
     used: AtomicU64,
     /// Reads since somebody asked.
     reads: AtomicU64,
@@ -73,14 +73,14 @@ impl Files {
             return Ok(Some(opened));
         }
         let Some(place) = self.map.place(id) else { return Ok(None) };
-        let file = match self.dirs.open(id, place.tier) {
+        let file = match self.dirs.open_own(id, &place) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
         let used = AtomicU64::new(self.openings.fetch_add(1, Relaxed) + 1);
         let (reads, nowait_refused) = (AtomicU64::new(0), AtomicBool::new(false));
-        let opened = Arc::new(Opened { file, generation: place.generation, used, reads, nowait_refused });
+        let opened = Arc::new(Opened { file, seed: place.seed, used, reads, nowait_refused });
         let mut open = self.open.write();
         if open.len() >= self.files_max {
             let oldest = open.iter().min_by_key(|(_, opened)| opened.used.load(Relaxed)).map(|(&id, _)| id);

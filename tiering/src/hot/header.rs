@@ -1,35 +1,49 @@
-//! The first 64 bytes of a segment file: which segment this is.
+//! The first 64 bytes of a segment file: which segment this is, and which server wrote it.
 //!
 //! Pure functions on bytes. The header is written and synced before the segment takes a record
-//! and never changes. Records do not need it to verify (their checksums are seeded with what the
-//! catalogue says of the segment); it is what salvage and scrub go by. Every byte is described in
-//! docs/formats-segment.md.
+//! and never changes. Records do not need it to verify: their checksums are seeded with what the
+//! catalogue has of the segment. The header decides whether a file is the one that a record means, before the
+//! first read of it and before anything is done to it. Every byte is described in docs/formats-segment.md.
+//!
+//! Version 2 carries the segment's stamp and its owner. A segment without a stamp has a header of version 1.
 
 use mlgw_common::checksum::crc32c;
-use mlgw_common::ids::{Generation, SegmentId};
+use mlgw_common::ids::{Generation, SegmentId, SegmentSeed, SegmentStamp};
 use mlgw_common::limits::BLOCK_BYTES;
-use mlgw_common::{Clock, Timestamp};
+use mlgw_common::{ClusterId, Identity, Incarnation, Timestamp};
 use mlgw_metadata::schema::SegmentClass;
+
+use super::map::NewSegment;
 
 /// Length of the header; the first record begins here.
 pub const SEGMENT_HEADER_BYTES: u64 = 64;
 /// Version of the segment format that this program writes.
-pub const SEGMENT_VERSION: u16 = 1;
+pub const SEGMENT_VERSION: u16 = 2;
+/// Version of segments without a stamp.
+const UNSTAMPED_VERSION: u16 = 1;
 
 const MAGIC: [u8; 8] = *b"mlgw-seg";
 const CRC_AT: usize = SEGMENT_HEADER_BYTES as usize - 4;
+/// Format 1 took the time of the header after that of the record: up to so much later, as the command was synced in
+/// between, and a little earlier where a clock was put right.
+const UNSTAMPED_LATER_MS_MAX: i64 = 60_000;
+const UNSTAMPED_EARLIER_MS_MAX: i64 = 1_000;
 
-/// What the header of a segment file says.
+/// The contents of the header of a segment file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// The segment.
     pub id: SegmentId,
-    /// Its generation.
-    pub generation: Generation,
+    /// What seeds the checksums of its records.
+    pub seed: SegmentSeed,
     /// What kind of records it was opened for.
     pub class: SegmentClass,
     /// When it was made.
     pub created: Timestamp,
+    /// The cluster that wrote it; 0 in version 1.
+    pub cluster: ClusterId,
+    /// The incarnation that wrote it; 0 in version 1.
+    pub incarnation: Incarnation,
 }
 
 /// Why bytes are not a segment header that this program reads.
@@ -53,9 +67,26 @@ pub enum HeaderFault {
 }
 
 impl SegmentHeader {
-    /// A header made now.
-    pub fn new(id: SegmentId, generation: Generation, class: SegmentClass, clock: &dyn Clock) -> Self {
-        Self { id, generation, class, created: clock.now() }
+    /// The header of a segment that was just minted.
+    #[must_use]
+    pub fn of(minted: &NewSegment, class: SegmentClass, owner: &Identity) -> Self {
+        let NewSegment { id, seed, created } = *minted;
+        let stamped = seed.stamp.0 != 0;
+        let cluster = if stamped { owner.cluster } else { ClusterId(0) };
+        let incarnation = if stamped { owner.incarnation } else { Incarnation(0) };
+        Self { id, seed, class, created, cluster, incarnation }
+    }
+
+    /// Whether the header is that of segment `id`, whose record has this seed and time of creation.
+    #[must_use]
+    pub fn is_of(&self, id: SegmentId, seed: SegmentSeed, created: Option<Timestamp>) -> bool {
+        let Some(created) = created else { return (self.id, self.seed) == (id, seed) };
+        let later_ms = self.created.0.saturating_sub(created.0);
+        let in_time = match self.seed.stamp.0 {
+            0 => (-UNSTAMPED_EARLIER_MS_MAX..=UNSTAMPED_LATER_MS_MAX).contains(&later_ms),
+            _ => later_ms == 0,
+        };
+        (self.id, self.seed) == (id, seed) && in_time
     }
 
     /// The header's bytes.
@@ -63,12 +94,20 @@ impl SegmentHeader {
     pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES as usize] {
         let mut out = [0; SEGMENT_HEADER_BYTES as usize];
         out[..8].copy_from_slice(&MAGIC);
-        out[8..10].copy_from_slice(&SEGMENT_VERSION.to_le_bytes());
         out[10] = self.class as u8;
-        out[12..16].copy_from_slice(&self.generation.0.to_le_bytes());
+        out[12..16].copy_from_slice(&self.seed.generation.0.to_le_bytes());
         out[16..24].copy_from_slice(&self.id.0.to_le_bytes());
         out[24..28].copy_from_slice(&(BLOCK_BYTES as u32).to_le_bytes());
-        out[32..40].copy_from_slice(&self.created.0.to_le_bytes());
+        if self.seed.stamp.0 == 0 {
+            out[8..10].copy_from_slice(&UNSTAMPED_VERSION.to_le_bytes());
+            out[32..40].copy_from_slice(&self.created.0.to_le_bytes());
+        } else {
+            out[8..10].copy_from_slice(&SEGMENT_VERSION.to_le_bytes());
+            out[28..36].copy_from_slice(&self.created.0.to_le_bytes());
+            out[36..44].copy_from_slice(&self.seed.stamp.0.to_le_bytes());
+            out[44..52].copy_from_slice(&self.cluster.0.to_le_bytes());
+            out[52..60].copy_from_slice(&self.incarnation.0.to_le_bytes());
+        }
         let crc = crc32c(&out[..CRC_AT]);
         out[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         out
@@ -88,14 +127,25 @@ impl SegmentHeader {
         }
         let version = u16::from_le_bytes([head[8], head[9]]);
         let unsupported = HeaderFault::Unsupported { version };
-        if version != SEGMENT_VERSION || u64::from(u32_at(head, 24)) != BLOCK_BYTES {
+        if u64::from(u32_at(head, 24)) != BLOCK_BYTES {
             return Err(unsupported);
         }
+        let (created_at, stamp, cluster, incarnation) = match version {
+            UNSTAMPED_VERSION => (32, 0, 0, 0),
+            SEGMENT_VERSION => (28, u64_at(head, 36), u64_at(head, 44), u64_at(head, 52)),
+            _ => return Err(unsupported),
+        };
+        if version == SEGMENT_VERSION && stamp == 0 {
+            return Err(unsupported);
+        }
+        let generation = Generation(u32_at(head, 12));
         Ok(Self {
             id: SegmentId(u64_at(head, 16)),
-            generation: Generation(u32_at(head, 12)),
+            seed: SegmentSeed { generation, stamp: SegmentStamp(stamp) },
             class: SegmentClass::try_from(i32::from(head[10])).map_err(|_| unsupported)?,
-            created: Timestamp(u64_at(head, 32) as i64),
+            created: Timestamp(u64_at(head, created_at) as i64),
+            cluster: ClusterId(cluster),
+            incarnation: Incarnation(incarnation),
         })
     }
 }
@@ -123,34 +173,82 @@ mod tests {
     fn golden() -> SegmentHeader {
         SegmentHeader {
             id: SegmentId(123_456_789),
-            generation: Generation(3),
+            seed: SegmentSeed::unstamped(Generation(3)),
             class: SegmentClass::Small,
             created: Timestamp(1_700_000_000_000),
+            cluster: ClusterId(0),
+            incarnation: Incarnation(0),
+        }
+    }
+
+    const GOLDEN_2: &str = "6d6c67772d736567020000000300000015cd5b0700000000000001000068e5cf8b01000008070605\
+                            04030201181716151413121128272625242322210b0e1d2d";
+
+    fn golden_2() -> SegmentHeader {
+        SegmentHeader {
+            seed: SegmentSeed { generation: Generation(3), stamp: SegmentStamp(0x0102_0304_0506_0708) },
+            cluster: ClusterId(0x1112_1314_1516_1718),
+            incarnation: Incarnation(0x2122_2324_2526_2728),
+            ..golden()
         }
     }
 
     #[test]
-    fn the_bytes_of_version_1_stay_as_they_are() {
-        let bytes = golden().encode();
-        assert_eq!(crate::hot::tests::hex(&bytes), GOLDEN);
-        assert_eq!(SegmentHeader::decode(&bytes), Ok(golden()));
+    fn the_bytes_of_each_version_stay_as_they_are() {
+        for (header, golden) in [(golden(), GOLDEN), (golden_2(), GOLDEN_2)] {
+            let bytes = header.encode();
+            assert_eq!(crate::hot::tests::hex(&bytes), golden);
+            assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
+        }
+    }
+
+    #[test]
+    fn a_header_is_that_of_one_record() {
+        let SegmentHeader { id, seed, created, .. } = golden_2();
+        let at = |ms: i64| Some(Timestamp(created.0 + ms));
+        let other = SegmentSeed { stamp: SegmentStamp(9), ..seed };
+        assert!(golden_2().is_of(id, seed, at(0)));
+        for (id, seed, created) in [
+            (SegmentId(1), seed, at(0)),
+            (id, other, at(0)),
+            (id, seed, at(1)),
+            (id, seed, at(-1)),
+            (id, SegmentSeed::unstamped(seed.generation), at(0)),
+        ] {
+            assert!(!golden_2().is_of(id, seed, created), "{id} {seed:?} {created:?}");
+        }
+        // Version 1 has nothing but the time, which was taken twice.
+        let seed = golden().seed;
+        for (record_ms, same) in [(0, true), (-60_000, true), (1_000, true), (-60_001, false), (1_001, false)]
+        {
+            assert_eq!(golden().is_of(id, seed, at(record_ms)), same, "{record_ms}");
+        }
+        assert!(golden().is_of(id, seed, None) && !golden().is_of(id, other, None));
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(id: u64, generation: u32, class in 0i32..4, created: i64) {
+        fn a_written_header_is_read_back(
+            id: u64, generation: u32, class in 0i32..4, created: i64, stamp: u64, cluster: u64, incarnation: u64,
+        ) {
             let class = SegmentClass::try_from(class).unwrap();
-            let header = SegmentHeader {
-                id: SegmentId(id), generation: Generation(generation), class, created: Timestamp(created),
+            let seed = SegmentSeed { generation: Generation(generation), stamp: SegmentStamp(stamp) };
+            let minted = NewSegment { id: SegmentId(id), seed, created: Timestamp(created) };
+            let owner = Identity {
+                cluster: ClusterId(cluster), incarnation: Incarnation(incarnation), ..Identity::default()
             };
+            let header = SegmentHeader::of(&minted, class, &owner);
             prop_assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
+            prop_assert!(header.is_of(minted.id, seed, Some(minted.created)));
         }
 
         #[test]
         fn no_flipped_bit_goes_unseen(bit in 0usize..512) {
-            let mut bytes = golden().encode();
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(SegmentHeader::decode(&bytes).is_err());
+            for header in [golden(), golden_2()] {
+                let mut bytes = header.encode();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                prop_assert!(SegmentHeader::decode(&bytes).is_err());
+            }
         }
 
         #[test]

@@ -6,16 +6,30 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use mlgw_common::ids::{Generation, SegmentId};
+use mlgw_common::Timestamp;
+use mlgw_common::ids::{SegmentId, SegmentSeed};
 use mlgw_metadata::schema::{SegmentClass, SegmentRecord};
+
+/// A segment that was just minted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewSegment {
+    /// The segment.
+    pub id: SegmentId,
+    /// What seeds its checksums.
+    pub seed: SegmentSeed,
+    /// When it was created, as its record states.
+    pub created: Timestamp,
+}
 
 /// A segment that the catalogue holds for open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenSegment {
     /// The segment.
     pub id: SegmentId,
-    /// Its generation.
-    pub generation: Generation,
+    /// What seeds its checksums.
+    pub seed: SegmentSeed,
+    /// When it was created.
+    pub created: Timestamp,
     /// Its first so many bytes are known to be whole records on stable media.
     pub marked: u64,
 }
@@ -23,10 +37,21 @@ pub struct OpenSegment {
 /// Where a segment is, as its record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whereabouts {
-    /// Its generation.
-    pub generation: Generation,
+    /// What seeds its checksums.
+    pub seed: SegmentSeed,
+    /// When it was created; none where that is not known.
+    pub created: Option<Timestamp>,
     /// The tier: 0 is hot, 1 is cold, 2 is an upstream.
     pub tier: u32,
+}
+
+impl Whereabouts {
+    /// The place that a record has.
+    #[must_use]
+    pub fn of(record: &SegmentRecord) -> Self {
+        let created = Some(Timestamp(record.created_ms));
+        Self { seed: record.seed(), created, tier: record.summary().tier }
+    }
 }
 
 /// Why the catalogue did not change the segment map.
@@ -49,7 +74,7 @@ pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// The part of the catalogue that says which segments exist.
 pub trait SegmentMap: Send + Sync + 'static {
     /// Mints a segment, in state open; durable when it answers.
-    fn create(&self, class: SegmentClass) -> Later<'_, Result<(SegmentId, Generation), MapError>>;
+    fn create(&self, class: SegmentClass) -> Later<'_, Result<NewSegment, MapError>>;
 
     /// Seals a segment at `length`. Sealing a sealed segment again is not an error.
     fn seal(&self, id: SegmentId, length: u64) -> Later<'_, Result<(), MapError>>;
@@ -79,6 +104,14 @@ pub trait SegmentMap: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// The segments of this node in a tier whose bytes something refers to. A map that is not asked has none.
+    ///
+    /// # Errors
+    /// When the catalogue cannot be read.
+    fn referenced(&self, _tier: u32) -> Result<Vec<SegmentId>, MapError> {
+        Ok(Vec::new())
+    }
+
     /// Where a segment is, or nothing when the catalogue does not know it.
     fn place(&self, id: SegmentId) -> Option<Whereabouts>;
 
@@ -87,6 +120,11 @@ pub trait SegmentMap: Send + Sync + 'static {
     /// # Errors
     /// When the catalogue cannot be read.
     fn was_minted(&self, id: SegmentId) -> Result<bool, MapError>;
+
+    /// Log entries of the catalogue that are on stable media. A map without a log has none.
+    fn synced_entries(&self) -> u64 {
+        0
+    }
 
     /// Waits until everything that the catalogue said so far survives power loss. Blocks.
     ///

@@ -6,12 +6,13 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use mlgw_common::Timestamp;
+use mlgw_common::{Identity, Timestamp};
 use mlgw_metadata::offline::Offline;
 
 use super::dirs::SegmentDirs;
 use super::file::{segment_file_name, segment_of_file_name};
 use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::map::NewSegment;
 use super::scan::Scan;
 
 /// How a file is called while it moves to its name; the next run goes on from there.
@@ -64,7 +65,7 @@ fn put_names_right_in(dir: &Path) -> io::Result<Vec<String>> {
 ///
 /// # Errors
 /// When a file cannot be read or written.
-pub fn mend_headers(dirs: &SegmentDirs, catalogue: &Offline) -> io::Result<Vec<String>> {
+pub fn mend_headers(dirs: &SegmentDirs, catalogue: &Offline, owner: &Identity) -> io::Result<Vec<String>> {
     let mut mended = Vec::new();
     for record in catalogue.known.segments.values() {
         let path = dirs.path(record.segment_id(), record.summary().tier);
@@ -72,12 +73,11 @@ pub fn mend_headers(dirs: &SegmentDirs, catalogue: &Offline) -> io::Result<Vec<S
             continue;
         }
         let file = OpenOptions::new().read(true).write(true).open(&path)?;
-        let (id, generation) = (record.segment_id(), record.written());
-        if Scan::new(file.try_clone()?, id, generation, 0)?.survey(&mut |_| {})?.records == 0 {
+        let (id, seed, created) = (record.segment_id(), record.seed(), Timestamp(record.created_ms));
+        if Scan::new(file.try_clone()?, id, seed, 0)?.survey(&mut |_| {})?.records == 0 {
             continue;
         }
-        let created = Timestamp(record.created_ms);
-        let header = SegmentHeader { id, generation, class: record.class(), created };
+        let header = SegmentHeader::of(&NewSegment { id, seed, created }, record.class(), owner);
         file.write_all_at(&header.encode(), 0)?;
         file.sync_all()?;
         mended.push(format!("{}: its header was written anew", path.display()));

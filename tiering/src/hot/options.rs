@@ -4,14 +4,15 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use mlgw_common::Clock;
 use mlgw_common::ids::{NodeId, SegmentId};
 use mlgw_common::limits::MIB;
+use mlgw_common::{Clock, Lineage};
 use mlgw_metadata::Durability;
 
 use super::away::AwayOptions;
 use super::compaction::CompactionSettings;
 use super::file::Intercept;
+use super::marks::MarkError;
 use super::placing::PlacingSettings;
 use super::recovery::RecoverError;
 use crate::decisions::Decisions;
@@ -61,6 +62,9 @@ pub struct HotOptions {
     pub append_cause: Cause,
     /// Whether chunks can be had again from elsewhere: then nothing waits for a sync, and they may go one by one, out of the middle of a segment.
     pub disposable: bool,
+    /// The server whose directories they are. One of cluster 0 marks nothing and checks nothing: tests, and copies
+    /// that can be had again.
+    pub lineage: Lineage,
     /// Fault injection, for tests.
     pub intercept: Option<Arc<dyn Intercept>>,
 }
@@ -92,6 +96,7 @@ impl HotOptions {
             queues: DiskQueues::default(),
             append_lane: Lane::Checkpoint,
             disposable: false,
+            lineage: Lineage::default(),
             intercept: None,
         }
     }
@@ -130,6 +135,9 @@ pub enum OpenError {
         /// How many.
         segments: usize,
     },
+    /// A directory of another server or timeline.
+    #[error(transparent)]
+    Mark(#[from] MarkError),
     /// A segment left open by the last process.
     #[error(transparent)]
     Recover(#[from] RecoverError),

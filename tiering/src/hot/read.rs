@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use mlgw_common::ids::{BodyId, Generation, SegmentId};
+use mlgw_common::ids::{BodyId, SegmentId, SegmentSeed};
 use mlgw_common::limits::{BLOCK_BYTES, INLINE_READ_BYTES_MAX, SUSPECTS_MAX};
 use mlgw_metadata::schema::{Encoding, Extent};
 use parking_lot::Mutex;
@@ -269,7 +269,7 @@ impl Inner {
         let opened = opened.ok_or(ReadError::Gone { segment })?;
         let mut record = vec![0; head_bytes as usize + plan.payload.end];
         self.fill(plan, &opened, &mut record, offset, How::Disk)?;
-        let place = Place { segment, generation: opened.generation, offset };
+        let place = Place { segment, seed: opened.seed, offset };
         plan.whole(place, Bytes::from(record))
     }
 
@@ -279,7 +279,7 @@ impl Inner {
 
     async fn chunk_from_away(&self, plan: &Plan, remote: &Remote) -> Result<(Owner, Payload), ReadError> {
         let record = self.away.read(remote, plan.record()).await?;
-        plan.whole(plan.place(remote.generation), record)
+        plan.whole(plan.place(remote.seed), record)
     }
 
     /// The whole record, when much of it is wanted: then the rest of it will be, too, and others want the same.
@@ -294,7 +294,7 @@ impl Inner {
 
     /// Reads what is wanted from an upstream: in one request, or, from the middle of a long record, in two at a time.
     async fn read_from_away(&self, plan: &Plan, remote: &Remote) -> Result<Bytes, ReadError> {
-        let (place, head_bytes) = (plan.place(remote.generation), plan.location.head_bytes as usize);
+        let (place, head_bytes) = (plan.place(remote.seed), plan.location.head_bytes as usize);
         if let Some(record) = self.whole_from_away(plan, remote).await? {
             let (head, payload) = record.split_at(head_bytes);
             plan.verify(place, head, &payload[plan.payload.clone()])?;
@@ -323,7 +323,7 @@ impl Inner {
 
     fn fetch(&self, plan: &Plan, opened: &Opened, how: How) -> Result<Fetched, ReadError> {
         let Location { segment, offset, head_bytes, .. } = plan.location;
-        let place = Place { segment, generation: opened.generation, offset };
+        let place = Place { segment, seed: opened.seed, offset };
         let payload_at = offset + u64::from(head_bytes);
         let head_bytes = head_bytes as usize;
         if !plan.in_one_read() {
@@ -435,9 +435,9 @@ impl Plan {
         offset..offset + u64::from(head_bytes) + self.payload.end as u64
     }
 
-    /// Where the record is, in a segment of this generation.
-    fn place(&self, generation: Generation) -> Place {
-        Place { segment: self.location.segment, generation, offset: self.location.offset }
+    /// The place of the record, in a segment with this seed.
+    fn place(&self, seed: SegmentSeed) -> Place {
+        Place { segment: self.location.segment, seed, offset: self.location.offset }
     }
 
     /// What a whole record holds, and whose it is.

@@ -2,8 +2,8 @@
 //!
 //! Pure functions on bytes; every byte is described in docs/formats-segment.md. The head's CRC
 //! covers head, key, extra and table, and is seeded, like the CRC of each 64 KiB block in the
-//! table, with segment, generation, body and offset: bytes that a bug or a disk put elsewhere
-//! never verify. Decoding trusts nothing: any bytes give a record or a [`RecordFault`].
+//! table, with stamp, segment, generation, body and offset: bytes that a bug, a disk or a person
+//! put elsewhere never verify. Decoding trusts nothing: any bytes give a record or a [`RecordFault`].
 //!
 //! With its one-entry table the head of a chunk of up to 64 KiB takes 64 bytes and the key. That of a compressed one has the stored length of
 //! each block as well, 4 bytes each, so that a block is found, verified and decompressed without the others.
@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use mlgw_common::checksum::BlockIdentity;
-use mlgw_common::ids::{BodyId, BucketId, Generation, PartNumber, SegmentId};
+use mlgw_common::ids::{BodyId, BucketId, PartNumber, SegmentId, SegmentSeed};
 use mlgw_common::limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, EXTRA_BYTES_MAX, KEY_LEN_MAX, RECORD_HEADER_BYTES};
 use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_metadata::schema::Encoding;
@@ -27,6 +27,10 @@ pub const MAGIC: [u8; 4] = *b"mlgC";
 /// Where in a record its magic stands (after the CRC, so that what the CRC covers is one stretch).
 pub const MAGIC_AT: usize = 4;
 
+/// The flag of a record whose extra bytes end with the floor of the log.
+const FLAG_FLOOR: u8 = 1;
+/// Bytes of the floor of the log in a record.
+pub(super) const FLOOR_BYTES: usize = 8;
 const VERSION: u8 = 1;
 const KIND_CHUNK: u8 = 1;
 const CRC_BYTES: usize = 4;
@@ -42,20 +46,15 @@ const _: () = assert!(HEAD_FIXED_BYTES + CRC_BYTES == RECORD_HEADER_BYTES);
 pub struct Place {
     /// The segment.
     pub segment: SegmentId,
-    /// Its generation.
-    pub generation: Generation,
+    /// What seeds its checksums.
+    pub seed: SegmentSeed,
     /// Offset of the record's first byte in the segment file.
     pub offset: u64,
 }
 
 impl Place {
     const fn identity(self, body: BodyId, into: u64) -> BlockIdentity {
-        BlockIdentity {
-            segment: self.segment,
-            generation: self.generation,
-            body,
-            offset: self.offset.wrapping_add(into),
-        }
+        BlockIdentity { segment: self.segment, seed: self.seed, body, offset: self.offset.wrapping_add(into) }
     }
 }
 
@@ -134,6 +133,8 @@ pub struct Head<'a> {
     pub key: &'a [u8],
     /// The stored length of each block, 4 bytes each, where the payload is compressed; else nothing.
     pub extra: &'a [u8],
+    /// The floor of the catalogue's log when the record was written, where it carries one.
+    pub floor: Option<u64>,
     table: &'a [u8],
 }
 
@@ -144,21 +145,29 @@ pub const fn head_bytes(key_bytes: usize, payload: &Payload) -> usize {
 }
 
 /// Appends the head of the record of `payload` to `out` and returns the head's length. The
-/// payload itself is not copied.
+/// payload itself is not copied. A head with a floor of the log is [`FLOOR_BYTES`] longer.
 ///
 /// # Panics
 /// When the payload is empty or longer than a chunk: callers cut chunks.
-pub fn encode_head(place: Place, owner: &Owner, payload: &Payload, out: &mut Vec<u8>) -> usize {
+pub fn encode_head(
+    place: Place,
+    owner: &Owner,
+    payload: &Payload,
+    floor: Option<u64>,
+    out: &mut Vec<u8>,
+) -> usize {
     assert!(payload.logical_bytes > 0, "a chunk holds at least one byte");
     assert!(payload.logical_bytes as u64 <= CHUNK_BYTES_MAX, "a chunk holds at most 1 MiB");
     let key = owner.key.as_bytes();
     let start = out.len();
-    let head_bytes = head_bytes(key.len(), payload);
+    let floor_bytes = if floor.is_some() { FLOOR_BYTES } else { 0 };
+    let head_bytes = head_bytes(key.len(), payload) + floor_bytes;
+    let flags = if floor.is_some() { FLAG_FLOOR } else { 0 };
     out.extend_from_slice(&[0; CRC_BYTES]);
     out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&[VERSION, KIND_CHUNK, payload.encoding as u8, 0]);
+    out.extend_from_slice(&[VERSION, KIND_CHUNK, payload.encoding as u8, flags]);
     out.extend_from_slice(&(key.len() as u16).to_le_bytes());
-    out.extend_from_slice(&(payload.extra.len() as u16).to_le_bytes());
+    out.extend_from_slice(&((payload.extra.len() + floor_bytes) as u16).to_le_bytes());
     out.extend_from_slice(&owner.part.map_or(0, PartNumber::get).to_le_bytes());
     out.extend_from_slice(&0u16.to_le_bytes());
     out.extend_from_slice(&(payload.stored.len() as u32).to_le_bytes());
@@ -169,6 +178,9 @@ pub fn encode_head(place: Place, owner: &Owner, payload: &Payload, out: &mut Vec
     out.extend_from_slice(&owner.written.0.to_le_bytes());
     out.extend_from_slice(key);
     out.extend_from_slice(&payload.extra);
+    if let Some(floor) = floor {
+        out.extend_from_slice(&floor.to_le_bytes());
+    }
     for index in 0..payload.logical_bytes.div_ceil(BLOCK) {
         let block = block_at(payload.encoding, &payload.extra, payload.stored.len(), index);
         let identity = place.identity(owner.body, (head_bytes + block.start) as u64);
@@ -266,13 +278,20 @@ impl<'a> Head<'a> {
         }
         let part = u16_at(fixed, 16);
         let part_known = part == 0 || PartNumber::new(part.into()).is_some();
-        if fixed[8..10] != [VERSION, KIND_CHUNK] || fixed[11] != 0 || !part_known {
+        if fixed[8..10] != [VERSION, KIND_CHUNK] || fixed[11] & !FLAG_FLOOR != 0 || !part_known {
             return Err(RecordFault::Unsupported);
         }
         let encoding =
             Encoding::try_from(i32::from(fixed[10])).map_err(|_| RecordFault::Encoding(fixed[10]))?;
         let (key, rest) = head[HEAD_FIXED_BYTES..].split_at(lengths.key);
         let (extra, table) = rest.split_at(lengths.extra);
+        let (extra, floor) = match fixed[11] {
+            0 => (extra, None),
+            _ => extra
+                .split_last_chunk()
+                .map(|(extra, floor)| (extra, Some(u64::from_le_bytes(*floor))))
+                .ok_or(RecordFault::Length)?,
+        };
         lengths.check_blocks(encoding, extra)?;
         Ok(Self {
             place,
@@ -287,6 +306,7 @@ impl<'a> Head<'a> {
             logical_bytes: lengths.logical,
             key,
             extra,
+            floor,
             table,
         })
     }

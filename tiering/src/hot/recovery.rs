@@ -20,14 +20,17 @@
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 
-use mlgw_common::ids::{Generation, SegmentId};
+use mlgw_common::ids::{SegmentId, SegmentSeed};
+use mlgw_common::{Identity, Lineage};
 
 use super::catalogue::UPSTREAM;
 use super::dirs::SegmentDirs;
-use super::file::{Disk, is_copying, segment_of_file_name};
-use super::header::SEGMENT_HEADER_BYTES;
+use super::file::{Disk, is_copying, segment_file_name, segment_of_file_name};
+use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::map::{MapError, OpenSegment, SegmentMap, Whereabouts};
+use super::marks::{MARK_FILE_NAME, MARK_NEW_NAME, header_of};
 use super::scan::{Scan, Scanned};
 use super::space::BALLAST_FILE_NAME;
 
@@ -85,15 +88,15 @@ fn scan_open(disk: &Disk, open: OpenSegment) -> io::Result<Scanned> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Scanned::default()),
         Err(error) => return Err(error),
     };
-    scan(file, open.id, open.generation, open.marked)
+    scan(file, open.id, open.seed, open.marked)
 }
 
 /// Reads a segment file record by record, from `marked` on: what is before is known to be whole.
 ///
 /// # Errors
 /// When the file cannot be read; damage is not an error.
-pub fn scan(file: File, id: SegmentId, generation: Generation, marked: u64) -> io::Result<Scanned> {
-    Scan::new(file, id, generation, marked)?.survey(&mut |_| {})
+pub fn scan(file: File, id: SegmentId, seed: SegmentSeed, marked: u64) -> io::Result<Scanned> {
+    Scan::new(file, id, seed, marked)?.survey(&mut |_| {})
 }
 
 /// What the directory holds.
@@ -134,36 +137,74 @@ pub(super) fn fate(
     }
 }
 
-/// Lists a directory of segments of `tier`. What a record names in an upstream is there when all upstreams are: a record
-/// names one only when all of the segment was read back from it.
-pub(super) fn list_files(
-    map: &dyn SegmentMap,
-    disk: &Disk,
-    tier: u32,
-    dirs: &SegmentDirs,
-    upstreams_are_there: bool,
-) -> io::Result<Listed> {
+/// What a listing of a directory goes by.
+#[derive(Clone, Copy)]
+pub(super) struct Listing<'a> {
+    pub(super) map: &'a dyn SegmentMap,
+    pub(super) dirs: &'a SegmentDirs,
+    /// All upstreams that records name are configured: what a record names there is there, as a record names an
+    /// upstream only when all of the segment was read back from it.
+    pub(super) upstreams_are_there: bool,
+    pub(super) lineage: &'a Lineage,
+}
+
+impl Listing<'_> {
+    /// Whether the file at `path` is the one that the record at `place` means, where headers are compared.
+    fn is_own(&self, path: &Path, id: SegmentId, place: &Whereabouts) -> bool {
+        let unchecked = self.lineage.own == Identity::default();
+        unchecked
+            || header_of(path)
+                .is_ok_and(|(_, header)| header.is_ok_and(|of| of.is_of(id, place.seed, place.created)))
+    }
+
+    /// Whether the file at `path` was written by this server. Format 1 names no server.
+    fn is_ours(&self, path: &Path, id: SegmentId) -> bool {
+        let unchecked = self.lineage.own == Identity::default();
+        let wrote = |of: SegmentHeader| of.id == id && self.lineage.wrote(of.cluster, of.incarnation);
+        unchecked || header_of(path).is_ok_and(|(_, header)| header.is_ok_and(wrote))
+    }
+
+    /// What becomes of the file at `path` of a segment that lies in `tier`.
+    fn fate(&self, id: SegmentId, tier: u32, path: &Path) -> io::Result<Fate> {
+        let place = self.map.place(id);
+        let is_there = |at: u32| match at {
+            UPSTREAM => self.upstreams_are_there,
+            at => place.is_some_and(|place| {
+                let name = segment_file_name(id);
+                self.dirs.of(at).iter().any(|dir| self.is_own(&dir.join(&name), id, &place))
+            }),
+        };
+        let fate = fate(place, tier, is_there, self.map.was_minted(id).map_err(io::Error::other)?);
+        let removable = fate != Fate::Removed
+            || match place {
+                Some(place) => self.is_own(path, id, &place),
+                None => self.is_ours(path, id),
+            };
+        Ok(if removable { fate } else { Fate::SetAside })
+    }
+}
+
+/// Lists a directory of segments of `tier`. Nothing in it is removed or renamed unless `sweeps`.
+pub(super) fn list_files(of: Listing<'_>, disk: &Disk, tier: u32, sweeps: bool) -> io::Result<Listed> {
     let mut listed = Listed::default();
     let mut unknown = Vec::new();
     for entry in std::fs::read_dir(disk.dir())? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         match segment_of_file_name(&name) {
-            Some(id) => {
-                let is_there = |tier| match tier {
-                    UPSTREAM => upstreams_are_there,
-                    tier => dirs.of(tier).iter().any(|dir| dir.join(&name).exists()),
-                };
-                match fate(map.place(id), tier, is_there, map.was_minted(id).map_err(io::Error::other)?) {
-                    Fate::Kept => {
-                        listed.used_bytes += entry.metadata()?.len().saturating_sub(SEGMENT_HEADER_BYTES);
-                    }
-                    Fate::Removed => listed.removed.push(id),
-                    Fate::SetAside => unknown.push(name),
+            Some(id) => match of.fate(id, tier, &entry.path())? {
+                Fate::Removed if sweeps => listed.removed.push(id),
+                Fate::SetAside if sweeps => unknown.push(name),
+                Fate::Kept | Fate::Removed | Fate::SetAside => {
+                    listed.used_bytes += entry.metadata()?.len().saturating_sub(SEGMENT_HEADER_BYTES);
+                }
+            },
+            None if [BALLAST_FILE_NAME, MARK_FILE_NAME].contains(&name.as_str()) => {}
+            None if is_copying(&name) || name == MARK_NEW_NAME => {
+                if sweeps {
+                    std::fs::remove_file(entry.path())?;
                 }
             }
-            None if name == BALLAST_FILE_NAME => {}
-            None if is_copying(&name) => std::fs::remove_file(entry.path())?,
             None => {
                 tracing::warn!(file = %name, "a file of no segment; left alone");
                 listed.stray.push(name);
@@ -173,7 +214,7 @@ pub(super) fn list_files(
     for name in unknown {
         let aside = disk.set_aside(&name)?;
         tracing::error!(
-            file = %name, %aside, "set aside: the catalogue has not made this segment yet, so it is an older one"
+            file = %name, %aside, "set aside: the catalogue has no such segment, and it may be another server's"
         );
         listed.stray.push(aside);
     }

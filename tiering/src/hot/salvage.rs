@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 
 use mlgw_common::Timestamp;
-use mlgw_common::ids::{BodyId, Generation, SegmentId};
+use mlgw_common::ids::{BodyId, Generation, SegmentId, SegmentSeed};
 use mlgw_metadata::offline::Watch;
 
 use super::dirs::SegmentDirs;
@@ -104,8 +104,9 @@ fn read(
     let header = std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 0)
         .ok()
         .and_then(|()| SegmentHeader::decode(&bytes).ok());
-    let (id, generation) = header.map_or((id, Generation(1)), |header| (header.id, header.generation));
-    let scanned = Scan::new(file, id, generation, 0)?.survey(&mut |record| {
+    let unstamped = SegmentSeed::unstamped(Generation(1));
+    let (id, seed) = header.map_or((id, unstamped), |header| (header.id, header.seed));
+    let scanned = Scan::new(file, id, seed, 0)?.survey(&mut |record| {
         let Some(head) = &record.head else { return };
         let key = String::from_utf8_lossy(head.key).into_owned();
         let part = head.part.map_or(0, |part| part.get());

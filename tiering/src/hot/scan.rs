@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use mlgw_common::ids::{Generation, SegmentId};
+use mlgw_common::ids::{SegmentId, SegmentSeed};
 
 use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::record::{HEAD_BYTES_MAX, HEAD_FIXED_BYTES, Head, MAGIC, MAGIC_AT, Owner, Place, peek_lengths};
@@ -37,7 +37,7 @@ pub(super) type BeforeRead = Box<dyn FnMut(&File, u64, u64) -> io::Result<()> + 
 pub(super) struct Scan {
     window: Window,
     segment: SegmentId,
-    generation: Generation,
+    seed: SegmentSeed,
     /// Where the scan began.
     from: u64,
     offset: u64,
@@ -69,7 +69,7 @@ pub(super) enum Step<'s> {
 
 impl Scan {
     /// A scan of `file` from `from` on, where a record begins or may begin; 0 is the beginning.
-    pub(super) fn new(file: File, segment: SegmentId, generation: Generation, from: u64) -> io::Result<Self> {
+    pub(super) fn new(file: File, segment: SegmentId, seed: SegmentSeed, from: u64) -> io::Result<Self> {
         let file_bytes = file.metadata()?.len();
         let window = Window {
             file,
@@ -81,7 +81,7 @@ impl Scan {
             before_read: None,
             places: None,
         };
-        Ok(Self { window, segment, generation, from, offset: from.max(SEGMENT_HEADER_BYTES) })
+        Ok(Self { window, segment, seed, from, offset: from.max(SEGMENT_HEADER_BYTES) })
     }
 
     /// Has `before_read` called before each read from the file.
@@ -112,7 +112,7 @@ impl Scan {
     pub(super) fn survey(mut self, each: &mut dyn FnMut(&Record<'_>)) -> io::Result<Scanned> {
         let mut scanned = Scanned { length: self.from, ..Scanned::default() };
         let header = SegmentHeader::decode(self.window.at(0, SEGMENT_HEADER_BYTES as usize)?);
-        if header.is_ok_and(|header| header.id == self.segment && header.generation == self.generation) {
+        if header.is_ok_and(|header| header.id == self.segment && header.seed == self.seed) {
             scanned.length = scanned.length.max(SEGMENT_HEADER_BYTES);
         }
         while let Some(record) = self.next()? {
@@ -148,7 +148,7 @@ impl Scan {
     /// Where the next record is, and how long it is.
     fn next_place(&mut self) -> io::Result<Option<(Place, usize)>> {
         while self.offset < self.window.file_bytes {
-            let place = Place { segment: self.segment, generation: self.generation, offset: self.offset };
+            let place = Place { segment: self.segment, seed: self.seed, offset: self.offset };
             match length_at(self.window.at(self.offset, HEAD_BYTES_MAX)?, place) {
                 Some(length) => {
                     self.offset += length as u64;

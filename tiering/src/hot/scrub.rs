@@ -256,12 +256,12 @@ impl Shared {
     /// Whether a segment's file is intact records from its beginning to its end. One that was damaged
     /// before a start can lie behind where that start sealed the segment, so all of it counts.
     fn is_whole(self: &Arc<Self>, record: &SegmentRecord) -> io::Result<bool> {
-        let (id, generation, tier) = (record.segment_id(), record.written(), record.summary().tier);
+        let (id, seed, tier) = (record.segment_id(), record.seed(), record.summary().tier);
         let file = self.options.segments.open(id, tier)?;
         let bytes = file.metadata()?.len();
         let shared = Arc::clone(self);
         let hold = move |file: &File, offset, bytes| shared.hold(file, offset, bytes);
-        let found = Scan::new(file, id, generation, 0)?.paced(Box::new(hold));
+        let found = Scan::new(file, id, seed, 0)?.paced(Box::new(hold));
         let found = found.in_background(self.hot.queues().of_tier(tier).clone()).survey(&mut |_| {})?;
         Ok(found.damaged_bytes == 0 && found.length == bytes)
     }

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mlgw_common::Clock;
-use mlgw_common::ids::{Generation, SegmentId};
+use mlgw_common::Identity;
+use mlgw_common::ids::{SegmentId, SegmentSeed};
 use mlgw_common::limits::MARK_BYTES;
 use mlgw_metadata::schema::SegmentClass;
 use tokio::sync::{mpsc, oneshot};
@@ -23,7 +24,7 @@ use super::direct::Direct;
 use super::file::Disk;
 use super::header::{SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::holds::{Hold, Holds};
-use super::map::{MapError, SegmentMap};
+use super::map::{MapError, NewSegment, SegmentMap};
 use super::metrics::{Metrics, add};
 
 /// Pause before a command that the overloaded catalogue put off is tried again.
@@ -36,12 +37,14 @@ const MINT_ATTEMPTS: usize = 20;
 /// A segment that takes records.
 pub(super) struct OpenFile {
     pub(super) id: SegmentId,
-    pub(super) generation: Generation,
+    pub(super) seed: SegmentSeed,
     pub(super) file: File,
     /// The same for writes past the page cache, if it gets such.
     pub(super) direct: Option<Direct>,
     /// Everything before this offset is synced.
     pub(super) synced_bytes: u64,
+    /// The floor of the log that its records carry.
+    pub(super) floor: u64,
     /// So much of it was marked as synced, or is about to be.
     pub(super) marked_bytes: u64,
     pub(super) hold: Hold,
@@ -52,6 +55,8 @@ pub(super) struct Segments {
     pub(super) map: Arc<dyn SegmentMap>,
     pub(super) disk: Arc<Disk>,
     pub(super) clock: Arc<dyn Clock>,
+    /// The server whose segments they are.
+    pub(super) owner: Identity,
     pub(super) holds: Holds,
     pub(super) seals: mpsc::UnboundedSender<SealRequest>,
 }
@@ -106,8 +111,9 @@ impl Segments {
     async fn create(&self, class: SegmentClass) -> Result<OpenFile, AppendError> {
         let mut attempt = 1;
         loop {
-            let (id, generation) = self.mint(class).await?;
-            let header = SegmentHeader::new(id, generation, class, &*self.clock);
+            let minted = self.mint(class).await?;
+            let NewSegment { id, seed, .. } = minted;
+            let header = SegmentHeader::of(&minted, class, &self.owner);
             let disk = self.disk.clone();
             let make = move || disk.create(&header).map(|file| (file, disk.direct(&header)));
             let made = tokio::task::spawn_blocking(make).await;
@@ -116,10 +122,11 @@ impl Segments {
                     let hold = self.holds.begin(id);
                     return Ok(OpenFile {
                         id,
-                        generation,
+                        seed,
                         file,
                         direct,
                         synced_bytes: SEGMENT_HEADER_BYTES,
+                        floor: 0,
                         marked_bytes: 0,
                         hold,
                     });
@@ -136,7 +143,7 @@ impl Segments {
         }
     }
 
-    async fn mint(&self, class: SegmentClass) -> Result<(SegmentId, Generation), AppendError> {
+    async fn mint(&self, class: SegmentClass) -> Result<NewSegment, AppendError> {
         for _ in 0..MINT_ATTEMPTS {
             match self.map.create(class).await {
                 Ok(minted) => return Ok(minted),

@@ -137,6 +137,12 @@ impl Space {
         self.look();
     }
 
+    /// Appends took `bytes` more than was admitted.
+    pub(super) fn grew(&self, bytes: u64) {
+        self.used_bytes.fetch_add(bytes, Relaxed);
+        self.free_bytes.fetch_sub(bytes as i64, Relaxed);
+    }
+
     /// An append of `bytes` was written, or given up. Blocks for a look at the file system once in
     /// a while, so it is called by writer threads only.
     pub(super) fn settle(&self, bytes: u64) {

@@ -20,17 +20,22 @@ use crate::fair::Lane;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use mlgw_common::clock::ManualClock;
-use mlgw_common::ids::{BodyId, BucketId, Generation, SegmentId};
+use mlgw_common::ids::{BodyId, BucketId, Generation, SegmentId, SegmentSeed, SegmentStamp};
 use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_metadata::schema::{Extent, SegmentClass};
 use parking_lot::Mutex;
 
-use super::map::{Later, MapError, OpenSegment, SegmentMap, Whereabouts};
+use super::map::{Later, MapError, NewSegment, OpenSegment, SegmentMap, Whereabouts};
 use super::payload::Payload;
 use super::{Chunk, HotOptions, HotTier, Placement};
+
+/// What the map seeds every segment with.
+pub(super) const SEED: SegmentSeed =
+    SegmentSeed { generation: Generation(1), stamp: SegmentStamp(0x1122_3344_5566_7788) };
 
 /// Bytes as lower-case hex.
 pub(crate) fn hex(bytes: &[u8]) -> String {
@@ -42,6 +47,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 pub(crate) struct MemoryMap {
     segments: Mutex<BTreeMap<u64, (SegmentClass, Option<u64>)>>,
     marked: Mutex<BTreeMap<u64, u64>>,
+    /// Log entries that are on stable media.
+    synced: AtomicU64,
 }
 
 impl MemoryMap {
@@ -64,16 +71,17 @@ impl MemoryMap {
         Arc::new(Self {
             segments: Mutex::new(self.segments.lock().clone()),
             marked: Mutex::new(self.marked.lock().clone()),
+            synced: AtomicU64::new(self.synced.load(Ordering::Relaxed)),
         })
     }
 }
 
 impl SegmentMap for MemoryMap {
-    fn create(&self, class: SegmentClass) -> Later<'_, Result<(SegmentId, Generation), MapError>> {
+    fn create(&self, class: SegmentClass) -> Later<'_, Result<NewSegment, MapError>> {
         let mut segments = self.segments.lock();
         let id = segments.len() as u64 + 1;
         segments.insert(id, (class, None));
-        Box::pin(async move { Ok((SegmentId(id), Generation(1))) })
+        Box::pin(async move { Ok(NewSegment { id: SegmentId(id), seed: SEED, created: Timestamp(0) }) })
     }
 
     fn seal(&self, id: SegmentId, length: u64) -> Later<'_, Result<(), MapError>> {
@@ -93,18 +101,26 @@ impl SegmentMap for MemoryMap {
         let open = segments.iter().filter(|(_, (_, length))| length.is_none());
         let marked = self.marked.lock();
         let marked = |id: &u64| marked.get(id).copied().unwrap_or(0);
-        let found =
-            |id: &u64| OpenSegment { id: SegmentId(*id), generation: Generation(1), marked: marked(id) };
+        let found = |id: &u64| OpenSegment {
+            id: SegmentId(*id),
+            seed: SEED,
+            created: Timestamp(0),
+            marked: marked(id),
+        };
         Ok(open.map(|(id, _)| found(id)).collect())
     }
 
     fn place(&self, id: SegmentId) -> Option<Whereabouts> {
         let known = self.segments.lock().contains_key(&id.0);
-        known.then_some(Whereabouts { generation: Generation(1), tier: 0 })
+        known.then_some(Whereabouts { seed: SEED, created: Some(Timestamp(0)), tier: 0 })
     }
 
     fn was_minted(&self, id: SegmentId) -> Result<bool, MapError> {
         Ok(id.0 <= self.segments.lock().len() as u64)
+    }
+
+    fn synced_entries(&self) -> u64 {
+        self.synced.load(Ordering::Relaxed)
     }
 
     fn settle(&self) -> Result<(), MapError> {

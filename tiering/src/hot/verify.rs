@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use mlgw_common::ids::Generation;
+use mlgw_common::ids::SegmentSeed;
 use mlgw_metadata::offline::Referenced;
 
 use super::location::Location;
@@ -25,7 +25,7 @@ pub(super) enum Wrong {
 /// When the disk fails. That the file ends too early is damage.
 pub(super) fn verify(
     file: &File,
-    generation: Generation,
+    seed: SegmentSeed,
     location: Location,
     referenced: &Referenced<'_>,
     record: &mut Vec<u8>,
@@ -38,7 +38,7 @@ pub(super) fn verify(
         }
         read => read?,
     }
-    let head = match Head::decode(Place { segment, generation, offset }, record) {
+    let head = match Head::decode(Place { segment, seed, offset }, record) {
         Ok(head) => head,
         Err(fault) => return Ok(Some(Wrong::Head(fault.to_string()))),
     };

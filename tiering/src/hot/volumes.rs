@@ -1,23 +1,19 @@
 //! The directories of segments of a running tier: the hot one, and those of the cold tier with their room.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use mlgw_common::ids::SegmentId;
 use mlgw_common::limits::MIB;
-use mlgw_metadata::Durability;
 use mlgw_metadata::schema::SegmentRecord;
 use rustix::fs::statvfs;
 
 use super::catalogue::{COLD, HOT};
 use super::dirs::SegmentDirs;
-use super::file::{Disk, Intercept};
+use super::file::Disk;
 use super::header::SEGMENT_HEADER_BYTES;
-use super::map::SegmentMap;
-use super::metrics::Metrics;
 use super::options::OpenError;
-use super::recovery::{Listed, list_files, sweep};
+use super::recovery::{Listed, Listing, list_files, sweep};
 use super::space::{Bounds, Space};
 
 /// All directories of segments.
@@ -56,30 +52,30 @@ impl Found {
 }
 
 impl Volumes {
-    /// Opens the cold directories `cold`, which are made when absent, beside `hot`; removes what moves and removals
-    /// that were cut short have left. Beside the map, whether all upstreams that it names are there.
+    /// Takes the directories of `of`, of which `hot` and `cold` are open; removes what moves and removals that were
+    /// cut short have left, from those that may be swept: `sweeps` has one word for each directory.
     pub(super) fn open(
-        (map, upstreams_are_there): (&dyn SegmentMap, bool),
+        of: Listing<'_>,
         hot: Arc<Disk>,
-        cold: &[PathBuf],
-        intercept: Option<&Arc<dyn Intercept>>,
-        metrics: &Arc<Metrics>,
+        cold: Vec<Disk>,
+        sweeps: &[bool],
     ) -> io::Result<(Self, Found)> {
-        let dirs = SegmentDirs::new(hot.dir().to_owned(), cold.to_vec());
-        let Listed { mut stray, removed, used_bytes: hot_bytes } =
-            list_files(map, &hot, HOT, &dirs, upstreams_are_there)?;
+        let (map, dirs) = (of.map, of.dirs.clone());
+        let mut sweeps = sweeps.iter().copied();
+        let mut may_sweep = || sweeps.next().unwrap_or(false);
+        let Listed { mut stray, removed, used_bytes: hot_bytes } = list_files(of, &hot, HOT, may_sweep())?;
         sweep(map, &hot, &removed)?;
         let mut volumes = Vec::new();
-        for dir in cold {
-            let disk = Disk::open(dir.clone(), false, Durability::Full, intercept.cloned(), metrics.clone())?;
-            let listed = list_files(map, &disk, COLD, &dirs, upstreams_are_there)?;
+        for disk in cold {
+            let listed = list_files(of, &disk, COLD, may_sweep())?;
             sweep(map, &disk, &listed.removed)?;
             stray.extend(listed.stray);
-            let total = statvfs(dir).map_or(0, |found| found.f_blocks.saturating_mul(found.f_frsize));
+            let dir = disk.dir().to_owned();
+            let total = statvfs(&dir).map_or(0, |found| found.f_blocks.saturating_mul(found.f_frsize));
             // The same share as the hot tier's: what the file system itself needs.
             let reserve_bytes = (total / 64).clamp(16 * MIB, 1024 * MIB);
             let bounds = Bounds { reserve_bytes, ballast_bytes: 0, capacity_bytes: u64::MAX / 2 };
-            let space = Space::open(dir, bounds, listed.used_bytes);
+            let space = Space::open(&dir, bounds, listed.used_bytes);
             volumes.push(ColdVolume { disk, space });
         }
         let elsewhere = map.elsewhere().map_err(io::Error::other)?;

@@ -24,7 +24,7 @@ use super::header::SEGMENT_HEADER_BYTES;
 use super::location::Location;
 use super::metrics::{Metrics, add};
 use super::queue::{Close, Gather, Pending, Placed, Queue, Taken};
-use super::record::{Place, encode_head};
+use super::record::{FLOOR_BYTES, Place, encode_head};
 use super::segments::{OpenFile, Segments};
 use super::space::Space;
 use crate::fair::{DiskQueues, Lane};
@@ -178,7 +178,8 @@ impl Writer {
         let bytes: usize = batch.iter().map(|pending| pending.bytes).sum();
         let place = shared.queues.hot.enter_blocking(lane, bytes as u64);
         let begin = Instant::now();
-        let end = write_batch(disk, segment, batch, &mut self.heads, &mut self.locations);
+        let floor = shared.segments.map.synced_entries();
+        let end = write_batch(disk, segment, batch, floor, &mut self.heads, &mut self.locations);
         // What is moved may have been on stable media for years: naming a copy that is not would lose it.
         let always = self.class == SegmentClass::Moved && !shared.is_disposable;
         let synced = end.and_then(|end| disk.sync(&segment.file, segment.id, always).map(|()| end));
@@ -186,6 +187,9 @@ impl Writer {
         (self.took, self.served) = (begin.elapsed(), batch.len());
         match synced {
             Ok(end) => {
+                // What the floor of the log takes beyond what was admitted.
+                shared.space.grew(end - segment.synced_bytes - bytes as u64);
+                segment.floor = floor;
                 segment.synced_bytes = end;
                 segment.hold.written(end);
                 self.shared.segments.mark(segment);
@@ -306,24 +310,27 @@ enum Failed {
     NoSegment(AppendError),
 }
 
-/// Writes the records of a batch behind the segment's synced length and returns where they end.
+/// Writes the records of a batch behind the segment's synced length and returns where they end. The first of them
+/// carries the floor of the log, if that rose since the segment's last batch: the sync of the batch makes it durable.
 fn write_batch(
     disk: &Disk,
     segment: &mut OpenFile,
     batch: &[Pending],
+    floor: u64,
     heads: &mut Vec<u8>,
     locations: &mut Vec<Location>,
 ) -> io::Result<u64> {
     heads.clear();
     locations.clear();
     let mut offset = segment.synced_bytes;
+    let mut floor = Some(floor).filter(|floor| *floor > segment.floor);
     for pending in batch {
-        let place = Place { segment: segment.id, generation: segment.generation, offset };
-        let head_bytes = encode_head(place, &pending.owner, &pending.data, heads);
-        assert!(
-            head_bytes + pending.data.stored_bytes() == pending.bytes,
-            "a record is as long as was queued"
-        );
+        let place = Place { segment: segment.id, seed: segment.seed, offset };
+        let floor = floor.take();
+        let floor_bytes = if floor.is_some() { FLOOR_BYTES } else { 0 };
+        let head_bytes = encode_head(place, &pending.owner, &pending.data, floor, heads);
+        let bytes = head_bytes + pending.data.stored_bytes();
+        assert!(bytes == pending.bytes + floor_bytes, "a record is as long as was queued");
         locations.push(Location {
             segment: segment.id,
             offset,
@@ -332,7 +339,7 @@ fn write_batch(
             logical_bytes: pending.data.logical_bytes() as u32,
             encoding: pending.data.encoding,
         });
-        offset += pending.bytes as u64;
+        offset += bytes as u64;
     }
     if !write_direct(disk, segment, pieces(batch, heads, locations))? {
         write_cached(disk, segment, pieces(batch, heads, locations))?;

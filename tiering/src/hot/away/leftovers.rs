@@ -60,7 +60,7 @@ pub(in crate::hot) struct Unfinished {
 
 impl Unfinished {
     fn is_of(&self, record: &SegmentRecord) -> bool {
-        (self.generation, self.bytes) == (record.written().0, record.length)
+        (self.generation, self.bytes) == (record.generation, record.length)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use mlgw_common::ids::{Generation, SegmentId};
+use mlgw_common::ids::{SegmentId, SegmentSeed};
 use mlgw_metadata::schema::{Replica, SegmentRecord};
 
 use super::super::read::{Fault, ReadError};
@@ -14,7 +14,7 @@ use crate::upstream::{ObjectId, ReplicaKey, SegmentObject, UpstreamError};
 pub(in crate::hot) struct Remote {
     pub(in crate::hot) upstream: String,
     pub(in crate::hot) id: ObjectId,
-    pub(in crate::hot) generation: Generation,
+    pub(in crate::hot) seed: SegmentSeed,
     /// Length of its file.
     pub(in crate::hot) bytes: u64,
     key: Option<ReplicaKey>,
@@ -25,14 +25,19 @@ impl Remote {
         Self {
             upstream: place.location.clone(),
             id: ObjectId { segment: record.segment_id(), copy: place.copy },
-            generation: record.written(),
+            seed: record.seed(),
             bytes: record.length,
             key,
         }
     }
 
     pub(in crate::hot) fn object(&self) -> SegmentObject<'_> {
-        SegmentObject { id: self.id, generation: self.generation, bytes: self.bytes, key: self.key.as_ref() }
+        SegmentObject {
+            id: self.id,
+            generation: self.seed.generation,
+            bytes: self.bytes,
+            key: self.key.as_ref(),
+        }
     }
 
     fn segment(&self) -> SegmentId {

@@ -17,6 +17,7 @@ use mlgw_metadata::{Catalogue, ChunkOwner, DeadSet, ProposeError, Reference};
 use tokio::task::JoinSet;
 
 use crate::decisions::{self, Decided, Kind, Outcome, What, Why};
+use crate::hot::map::Whereabouts;
 use crate::hot::pace::Pace;
 use crate::hot::payload::Payload;
 use crate::hot::record::Owner;
@@ -179,10 +180,11 @@ async fn move_those(
     (pace, rate): (&mut Pace, u64),
 ) -> Result<(), StepError> {
     let Some(summary) = catalogue.segment(segment) else { return Ok(()) };
-    let file = match inner.volumes.dirs().open(segment, summary.tier) {
+    let place = Whereabouts { seed: summary.seed, created: Some(summary.created), tier: summary.tier };
+    let file = match inner.volumes.dirs().open_own(segment, &place) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            tracing::error!(%segment, "the file of a segment that is referred to is missing");
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => {
+            tracing::error!(%segment, %error, "the file of a segment with live data is missing or another one");
             return Ok(());
         }
         Err(error) => return Err(error.into()),
@@ -190,7 +192,7 @@ async fn move_those(
     let (to, those) = (those.to, Arc::new(those));
     let mut rest = {
         let places = inner.shared.queues.of_tier(summary.tier).clone();
-        let scan = Scan::new(file, segment, summary.generation, 0)?.in_background(places);
+        let scan = Scan::new(file, segment, summary.seed, 0)?.in_background(places);
         Some(if those.wanted.is_some() { scan.sparing() } else { scan })
     };
     while let Some(scan) = rest {

@@ -28,6 +28,7 @@ use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 use crate::hot::compaction::choose::SegmentFacts;
 use crate::hot::compaction::{Picked, StepError, To, blocking, pick_out};
 use crate::hot::header::SEGMENT_HEADER_BYTES;
+use crate::hot::map::Whereabouts;
 use crate::hot::pace::Pace;
 use crate::hot::record::Owner;
 use crate::hot::{Inner, Wanted};
@@ -420,7 +421,8 @@ async fn copy_file(
     let (of, record) = (inner.clone(), record.clone());
     let rate = inner.placing.settings().bytes_per_second;
     blocking(move || {
-        let from = of.volumes.dirs().open(record.segment_id(), from_tier)?;
+        let place = Whereabouts { tier: from_tier, ..Whereabouts::of(&record) };
+        let from = of.volumes.dirs().open_own(record.segment_id(), &place)?;
         let before = &mut |bytes: u64| wait(&of, pace.due(Instant::now(), bytes, rate));
         let copied = copy_into(&of, &from, &record, to_tier, before);
         Ok((copied, pace))

@@ -17,6 +17,7 @@ use crate::hot::Inner;
 use crate::hot::away::Unfinished;
 use crate::hot::catalogue::UPSTREAM;
 use crate::hot::compaction::{StepError, blocking};
+use crate::hot::map::Whereabouts;
 use crate::hot::pace::Pace;
 use crate::hot::scan::{BeforeRead, Scan};
 use crate::upstream::{ObjectId, ReplicaKey, Resumed, SegmentObject, Upstream, Wait};
@@ -40,13 +41,14 @@ async fn store_whole(
     let segment = record.segment_id();
     let upstream = inner.away.target().ok_or_else(|| io::Error::other("no upstream is spilled to"))?;
     let target = Target::of(inner, record, upstream).await?;
-    let (of, tier) = (inner.clone(), from.tier);
-    let file = blocking(move || Ok(of.volumes.dirs().open(segment, tier)?)).await?;
+    let (of, place) = (inner.clone(), Whereabouts { tier: from.tier, ..Whereabouts::of(record) });
+    let file = blocking(move || Ok(of.volumes.dirs().open_own(segment, &place)?)).await?;
     let Target { id, key, sealed_key, upload } = target;
-    let object = SegmentObject { id, generation: record.written(), bytes: record.length, key: key.as_ref() };
+    let object =
+        SegmentObject { id, generation: record.seed().generation, bytes: record.length, key: key.as_ref() };
     let unfinished = |upload| Unfinished {
         upload,
-        generation: record.written().0,
+        generation: record.generation,
         bytes: record.length,
         sealed_key: sealed_key.clone(),
         begun_ms: inner.shared.segments.clock.now().as_millis(),
@@ -114,7 +116,8 @@ async fn prove_whole(
     let pace = Arc::new(Mutex::new(pace));
     let given = pace.clone();
     blocking(move || {
-        let file = of.volumes.dirs().open(record.segment_id(), tier)?;
+        let place = Whereabouts { tier, ..Whereabouts::of(&record) };
+        let file = of.volumes.dirs().open_own(record.segment_id(), &place)?;
         let places = of.shared.queues.of_tier(tier).clone();
         let before = move |_: &File, _, bytes| {
             let due = given.lock().due(Instant::now(), bytes, rate);
@@ -134,7 +137,7 @@ pub(super) fn prove(
     places: Fair,
     before: Option<BeforeRead>,
 ) -> io::Result<()> {
-    let scan = Scan::new(file, record.segment_id(), record.written(), 0)?.in_background(places);
+    let scan = Scan::new(file, record.segment_id(), record.seed(), 0)?.in_background(places);
     let scan = match before {
         Some(before) => scan.paced(before),
         None => scan,

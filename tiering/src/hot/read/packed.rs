@@ -62,7 +62,7 @@ impl Inner {
 
     /// Reads the head and the blocks that are wanted, together where that is little or all there is.
     fn fetch_packed(&self, plan: &Plan, opened: &Opened, how: How) -> Result<Fetched, ReadError> {
-        let (location, place) = (plan.location, plan.place(opened.generation));
+        let (location, place) = (plan.location, plan.place(opened.seed));
         let (head_bytes, stored_bytes) = (location.head_bytes as usize, location.payload_bytes as usize);
         if plan.wants_all() || stored_bytes <= BLOCK {
             let mut record = vec![0; head_bytes + stored_bytes];
@@ -91,7 +91,7 @@ impl Inner {
             Some(record) => record,
             None => self.away.read(remote, plan.record()).await?,
         };
-        let (place, segment) = (plan.place(remote.generation), plan.location.segment);
+        let (place, segment) = (plan.place(remote.seed), plan.location.segment);
         let is_small = plan.is_small();
         let unpack = move || {
             let (head, payload) = record.split_at(plan.location.head_bytes as usize);

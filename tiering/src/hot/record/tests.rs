@@ -1,9 +1,10 @@
 //! Round trips, golden bytes and damage of the record format.
 
 use super::*;
+use mlgw_common::ids::{Generation, SegmentStamp};
 use proptest::prelude::*;
 
-const HERE: Place = Place { segment: SegmentId(7), generation: Generation(1), offset: 64 };
+const HERE: Place = Place { segment: SegmentId(7), seed: SegmentSeed::unstamped(Generation(1)), offset: 64 };
 
 const GOLDEN: &str = "0cc9f15f6d6c67430101000013000000030000000a0000000a000000020000000000000009000000000000\
                       0000001000000000000068e5cf8b010000747261696e2f73686172642d3030302e746172a11b18f5\
@@ -39,7 +40,7 @@ fn packed(lengths: [u32; 2]) -> Payload {
 
 fn record_of(place: Place, owner: &Owner, payload: &Payload) -> Vec<u8> {
     let mut out = Vec::new();
-    encode_head(place, owner, payload, &mut out);
+    encode_head(place, owner, payload, None, &mut out);
     out.extend_from_slice(&payload.stored);
     out
 }
@@ -80,7 +81,7 @@ fn a_record_verifies_only_where_it_was_written() {
     assert!(verified(HERE, &bytes).is_some());
     for elsewhere in [
         Place { segment: SegmentId(8), ..HERE },
-        Place { generation: Generation(2), ..HERE },
+        Place { seed: SegmentSeed::unstamped(Generation(2)), ..HERE },
         Place { offset: 128, ..HERE },
     ] {
         assert_eq!(Head::decode(elsewhere, &bytes), Err(RecordFault::Crc));
@@ -133,10 +134,10 @@ fn lengths_that_lie_are_refused() {
 proptest! {
     #[test]
     fn what_is_written_is_read(
-        segment: u64, generation: u32, offset in 64u64..1 << 40, bucket: u64, body: u64, part in 0u32..=10_000,
+        segment: u64, generation: u32, stamp: u64, offset in 64u64..1 << 40, bucket: u64, body: u64, part in 0u32..=10_000,
         body_offset: u64, written: i64, key in "\\PC{1,200}", length in 1usize..200_000, fill: u8,
     ) {
-        let place = Place { segment: SegmentId(segment), generation: Generation(generation), offset };
+        let place = Place { segment: SegmentId(segment), seed: SegmentSeed { generation: Generation(generation), stamp: SegmentStamp(stamp) }, offset };
         let owner = Owner {
             bucket: BucketId(bucket), key: ObjectKey::new(&key).unwrap(), body: BodyId(body),
             part: PartNumber::new(part), offset: body_offset, written: Timestamp(written),

@@ -126,7 +126,7 @@ impl Shared {
         let segment = SegmentId(extent.segment);
         let Some(known) = self.catalogue.segment(segment) else { return Vec::new() };
         let opened = self.options.segments.open(segment, known.tier);
-        match opened.and_then(|file| verify(&file, known.generation, location, referenced, record)) {
+        match opened.and_then(|file| verify(&file, known.seed, location, referenced, record)) {
             Ok(None) => Vec::new(),
             Ok(Some(Wrong::Head(what))) => all(what),
             Ok(Some(Wrong::Blocks(blocks))) => {

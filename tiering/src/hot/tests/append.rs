@@ -1,7 +1,8 @@
 //! Appends: what is answered reads back, in which segments it lies, how many syncs it took.
 
 use super::*;
-use crate::hot::{AppendError, SegmentHeader, segment_file_name};
+use crate::hot::{AppendError, SegmentDirs, SegmentHeader, floor_in, segment_file_name};
+use mlgw_common::Incarnation;
 use mlgw_common::limits::{CHUNK_BYTES_MAX, MIB};
 use mlgw_metadata::Durability;
 use proptest::prelude::*;
@@ -158,7 +159,7 @@ async fn the_file_begins_with_the_segments_header() {
     let file =
         std::fs::read(dir.path().join("segments").join(segment_file_name(extent.segment_id()))).unwrap();
     let header = SegmentHeader::decode(&file).unwrap();
-    assert_eq!((header.id, header.generation), (extent.segment_id(), Generation(1)));
+    assert_eq!((header.id, header.seed), (extent.segment_id(), SEED));
     assert_eq!(file.len() as u64, extent.offset + extent.record_bytes());
 }
 
@@ -298,4 +299,29 @@ async fn a_disk_of_256_mib_is_filled_to_its_reserve_and_no_further() {
     std::fs::remove_file(dir.path().join("eater")).unwrap();
     tier.inner.shared.space.look();
     append(&tier, chunk(0, vec![1; 100])).await.unwrap();
+}
+
+#[tokio::test]
+async fn batches_carry_the_floor_of_the_log_and_a_start_finds_the_highest() {
+    let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
+    let dirs = SegmentDirs::new(dir.path().to_owned(), Vec::new());
+    let own = Incarnation(0);
+    let tier = open(dir.path(), &map).await;
+    let mut appended = Vec::new();
+    for (body, synced) in [(1, 0), (2, 7), (3, 7), (4, 90), (5, 1_000_000)] {
+        map.synced.store(synced, Ordering::Relaxed);
+        appended.push((body, append(&tier, chunk(body, vec![body as u8; 5000])).await.unwrap()));
+        assert_eq!(floor_in(&dirs, own).unwrap(), synced);
+        assert_eq!(floor_in(&dirs, Incarnation(9)).unwrap(), 0, "segments of another timeline do not count");
+    }
+    let used = tier.metrics().used_bytes;
+    for (body, extent) in &appended {
+        assert_eq!(read_all(&tier, extent, *body).await, vec![*body as u8; 5000]);
+    }
+    drop(tier);
+    let tier = open(dir.path(), &map.copy()).await;
+    assert_eq!(tier.metrics().used_bytes, used, "the floor takes room that is counted");
+    for (body, extent) in &appended {
+        assert_eq!(read_all(&tier, extent, *body).await, vec![*body as u8; 5000]);
+    }
 }

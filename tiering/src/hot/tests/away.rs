@@ -250,7 +250,7 @@ async fn what_may_be_gone_on_with_is_left_for_a_day_if_it_is_of_the_same_bytes()
     let store = FakeStore::default();
     let (bench, objects) = filled(away(&store, false)).await;
     let record = bench.catalogue.segments().unwrap().into_iter().find(|one| one.length > 64).unwrap();
-    let (segment, generation, bytes) = (record.id, record.written().0, record.length);
+    let (segment, generation, bytes) = (record.id, record.generation, record.length);
     let now = mlgw_common::Clock::now(&*super::bench::clock()).as_millis();
     let days_ago = |days: i64| now - days * 24 * 60 * 60 * 1000;
     let object = |copy: u64| format!("{{\"upstream\":\"lake\",\"segment\":{segment},\"copy\":{copy}}}");

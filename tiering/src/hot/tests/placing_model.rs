@@ -13,7 +13,7 @@ use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 use crate::hot::map::Whereabouts;
 use crate::hot::placing::job::{Event, Job, Step, Way};
 use crate::hot::recovery::{Fate, fate};
-use mlgw_common::ids::{Generation, SegmentId};
+use mlgw_common::ids::{Generation, SegmentId, SegmentSeed};
 
 const SCHEDULES: u64 = 20_000;
 const ACTIONS: usize = 60;
@@ -180,7 +180,11 @@ impl World {
             }
         }
         (self.job, self.kept) = (None, false);
-        let place = Whereabouts { generation: Generation(1), tier: self.place().tier };
+        let place = Whereabouts {
+            seed: SegmentSeed::unstamped(Generation(1)),
+            created: None,
+            tier: self.place().tier,
+        };
         for tier in [HOT, COLD] {
             let is_there = |other| other == UPSTREAM || self.has(other);
             if self.has(tier) && fate(Some(place), tier, is_there, true) == Fate::Removed {

@@ -245,7 +245,7 @@ impl World {
     }
 
     fn make_segment(&mut self, lane: usize) -> (u64, Hold) {
-        let create = CreateSegment { class: 0, node: 1, location: "d".into(), created_ms: 0 };
+        let create = CreateSegment { class: 0, node: 1, location: "d".into(), created_ms: 0, stamp: 0 };
         let Ok(Reply::Segment(made)) = self.commit(Change::CreateSegment(create)) else {
             panic!("a segment is made")
         };

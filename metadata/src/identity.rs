@@ -1,0 +1,189 @@
+//! Decides before a start whether log and state belong to this server and fit each other.
+//!
+//! Pure: it compares facts that were read from the log and the states. Nothing of a log that is refused is
+//! applied, and nothing is written, so a refusal leaves the evidence as it was. The offline checks decide by the
+//! same function, so they and the start agree.
+
+use crate::catalogue::ReadError;
+use crate::offline::{Finding, Kind, reach};
+use crate::schema::meta::{MetaRow, Timeline};
+use crate::store::log_facts::{GroupFacts, LogFacts};
+use crate::store::state::StateDb;
+use crate::view::{Rows as _, StoreError};
+use mlgw_common::{ClusterId, Identity, Incarnation, Kinship, Lineage};
+use std::fmt;
+use std::path::Path;
+
+/// What a catalogue must agree with to be opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// The server that the catalogue must belong to.
+    pub lineage: Lineage,
+    /// Log entries that were synced, over all groups: the log must not end before them.
+    pub floor: u64,
+}
+
+impl Expected {
+    /// What the catalogue in `dir` must agree with. `floor` is the highest floor that was found elsewhere.
+    ///
+    /// # Errors
+    /// When the floor in `dir` cannot be read.
+    pub fn of(dir: &Path, lineage: Lineage, floor: u64) -> Result<Self, ReadError> {
+        let floor = floor.max(crate::store::floor::read(dir, lineage.own.incarnation)?);
+        Ok(Self { lineage, floor })
+    }
+}
+
+/// The facts of one group's state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StateFacts {
+    /// The timeline of its rows; none in a state of an earlier version, or in a new one.
+    pub(crate) timeline: Option<Timeline>,
+    /// The log entry that comes after the last applied one.
+    pub(crate) reach: u64,
+}
+
+/// Why a catalogue is not opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Mismatch {
+    /// Another server, or another timeline of this one, wrote the log.
+    #[error("the log belongs to {found}, this server is {own}")]
+    ForeignLog {
+        /// The identity in the log.
+        found: Identity,
+        /// This server's.
+        own: Identity,
+    },
+    /// The log has no identity though this server has marked its own.
+    #[error("the log names no server, though this server's log does: it is another one, or was emptied")]
+    UnmarkedLog,
+    /// Another server, or another timeline of this one, wrote the state.
+    #[error("the state belongs to cluster {0} and incarnation {1}, which are not this server's")]
+    ForeignState(ClusterId, Incarnation),
+    /// The state has no timeline though this server has marked its own.
+    #[error("the state names no timeline, though this server's state does: it is another one, or older")]
+    UnmarkedState,
+    /// The log begins behind the end of the state.
+    #[error("group {group}: the state ends before entry {reach}, and the log begins at entry {begin}")]
+    StaleState {
+        /// The group.
+        group: usize,
+        /// The first entry that the state lacks.
+        reach: u64,
+        /// The first entry of the log.
+        begin: u64,
+    },
+    /// The log ends before what is known to be acknowledged.
+    #[error("group {group}: the log ends before entry {end}, but entries up to {known} were acknowledged")]
+    StaleLog {
+        /// The group.
+        group: usize,
+        /// The first entry that the log lacks.
+        end: u64,
+        /// The first entry that is not known to be acknowledged.
+        known: u64,
+    },
+    /// The log ends below the floor.
+    #[error(
+        "the log has {end} entries, but {floor} were synced: its end was emptied, removed or replaced; \
+         `mlgw store repair --accept-lost-tail` lists what is missing and goes on without it"
+    )]
+    LostTail {
+        /// Entries of the log.
+        end: u64,
+        /// Entries that were synced.
+        floor: u64,
+    },
+}
+
+impl StateFacts {
+    /// Reads the facts of a state.
+    pub(crate) fn read(state: &StateDb) -> Result<Self, StoreError> {
+        let row = state.get(&MetaRow::Incarnation.row())?;
+        let timeline = row.map(|bytes| crate::schema::decode(&bytes)).transpose()?;
+        Ok(Self { timeline, reach: reach(state)? })
+    }
+}
+
+impl Mismatch {
+    /// The kind of finding that a check reports it as.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::ForeignLog { .. } | Self::UnmarkedLog | Self::ForeignState(..) | Self::UnmarkedState => {
+                Kind::Foreign
+            }
+            Self::StaleState { .. } => Kind::StaleState,
+            Self::StaleLog { .. } => Kind::StaleLog,
+            Self::LostTail { .. } => Kind::LostTail,
+        }
+    }
+
+    /// The finding of a check, at `place`.
+    pub(crate) fn finding(&self, place: impl fmt::Display) -> Finding {
+        Finding::damage(self.kind(), place, self)
+    }
+}
+
+/// Whether log and states are this server's and fit each other. `synced` is false where the log is not synced
+/// before a command is answered: then power loss may leave a log that ends before the state.
+pub(crate) fn judge(
+    expected: &Expected,
+    log: &LogFacts,
+    states: &[StateFacts],
+    synced: bool,
+) -> Result<(), Mismatch> {
+    let Expected { lineage, floor } = expected;
+    match &log.identity {
+        Some(found) => admit(lineage, found, || Mismatch::ForeignLog { found: *found, own: lineage.own })?,
+        None if lineage.marking => {}
+        None => return Err(Mismatch::UnmarkedLog),
+    }
+    if let Some(state) = states.first() {
+        judge_timeline(lineage, state)?;
+    }
+    for (group, (state, log)) in states.iter().zip(&log.groups).enumerate() {
+        judge_ends(group, state, log, synced)?;
+    }
+    let end = log.entries();
+    if synced && end < *floor {
+        return Err(Mismatch::LostTail { end, floor: *floor });
+    }
+    Ok(())
+}
+
+/// The timeline is a row of group 0. A start that marks flushes it before it ends.
+fn judge_timeline(lineage: &Lineage, state: &StateFacts) -> Result<(), Mismatch> {
+    let Some(Timeline { cluster, incarnation }) = state.timeline else {
+        let may_lack_it = lineage.marking || state.reach == 0;
+        return if may_lack_it { Ok(()) } else { Err(Mismatch::UnmarkedState) };
+    };
+    let (cluster, incarnation) = (ClusterId(cluster), Incarnation(incarnation));
+    let found = Identity { cluster, node: lineage.own.node, incarnation };
+    admit(lineage, &found, || Mismatch::ForeignState(cluster, incarnation))
+}
+
+/// An earlier timeline's is taken by the first start after a restore only.
+fn admit(lineage: &Lineage, found: &Identity, refused: impl Fn() -> Mismatch) -> Result<(), Mismatch> {
+    match lineage.kinship(found) {
+        Kinship::Own => Ok(()),
+        Kinship::Earlier if lineage.marking => Ok(()),
+        Kinship::Earlier | Kinship::Foreign => Err(refused()),
+    }
+}
+
+fn judge_ends(group: usize, state: &StateFacts, log: &GroupFacts, synced: bool) -> Result<(), Mismatch> {
+    let reach = state.reach;
+    let begin = log.first.unwrap_or(log.purged).max(log.purged);
+    if begin > reach {
+        return Err(Mismatch::StaleState { group, reach, begin });
+    }
+    let known = reach.max(log.committed);
+    if synced && log.end < known {
+        return Err(Mismatch::StaleLog { group, end: log.end, known });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

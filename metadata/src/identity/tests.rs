@@ -1,0 +1,79 @@
+//! A log and a state are opened exactly when both are this server's and no acknowledged entry is missing.
+
+use super::{Expected, Mismatch, StateFacts, judge};
+use crate::schema::meta::Timeline;
+use crate::store::log_facts::{GroupFacts, LogFacts};
+use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName};
+use proptest::prelude::*;
+
+fn identity(cluster: u64, node: u64, incarnation: u64) -> Identity {
+    Identity { cluster: ClusterId(cluster), node: NodeName(node), incarnation: Incarnation(incarnation) }
+}
+
+fn expected(marking: bool, floor: u64) -> Expected {
+    let lineage = Lineage { own: identity(1, 2, 3), earlier: vec![Incarnation(7)], marking };
+    Expected { lineage, floor }
+}
+
+fn log(identity: Option<Identity>, first: u64, end: u64) -> LogFacts {
+    let group = GroupFacts { first: Some(first), end, purged: first, committed: end };
+    LogFacts { identity, groups: vec![group] }
+}
+
+fn state(timeline: Option<(u64, u64)>, reach: u64) -> StateFacts {
+    let timeline = timeline.map(|(cluster, incarnation)| Timeline { cluster, incarnation });
+    StateFacts { timeline, reach }
+}
+
+#[test]
+fn only_our_own_log_and_state_are_opened() {
+    let (own, earlier) = (identity(1, 2, 3), identity(1, 2, 7));
+    let foreign = [identity(1, 2, 8), identity(1, 9, 3), identity(9, 2, 3)];
+    let opens = |marking, log_of, timeline| {
+        judge(&expected(marking, 0), &log(log_of, 0, 10), &[state(timeline, 5)], true).is_ok()
+    };
+    assert!(opens(false, Some(own), Some((1, 3))));
+    for marking in [false, true] {
+        for found in foreign {
+            assert!(!opens(marking, Some(found), Some((1, 3))), "{found}");
+        }
+        for timeline in [(1, 8), (9, 3)] {
+            assert!(!opens(marking, Some(own), Some(timeline)), "{timeline:?}");
+        }
+        // What has no mark, or that of an earlier timeline, is taken by the start that marks.
+        for (log_of, timeline) in [(None, Some((1, 3))), (Some(own), None), (None, None)] {
+            assert_eq!(opens(marking, log_of, timeline), marking, "{log_of:?} {timeline:?}");
+        }
+        for (log_of, timeline) in [(earlier, (1, 3)), (own, (1, 7)), (earlier, (1, 7))] {
+            assert_eq!(opens(marking, Some(log_of), Some(timeline)), marking, "{log_of} {timeline:?}");
+        }
+    }
+}
+
+#[test]
+fn a_new_state_has_no_timeline_yet() {
+    let own = Some(identity(1, 2, 3));
+    assert_eq!(judge(&expected(false, 0), &log(own, 0, 10), &[state(None, 0)], true), Ok(()));
+}
+
+proptest! {
+    #[test]
+    fn a_catalogue_opens_exactly_when_no_entry_is_missing(
+        first in 0u64..20, length in 0u64..20, reach in 0u64..40, committed in 0u64..40, floor in 0u64..40,
+        synced: bool,
+    ) {
+        let end = first + length;
+        let group = GroupFacts {
+            first: (length > 0).then_some(first), end, purged: first, committed,
+        };
+        let log = LogFacts { identity: Some(identity(1, 2, 3)), groups: vec![group] };
+        let state = state(Some((1, 3)), reach);
+        let missing_between = reach < first;
+        let missing_behind = end < reach.max(committed).max(floor);
+        let judged = judge(&expected(false, floor), &log, &[state], synced);
+        prop_assert_eq!(judged.is_ok(), !missing_between && !(synced && missing_behind));
+        if let Err(Mismatch::LostTail { end: named, .. }) = judged {
+            prop_assert!(named == end && end < floor);
+        }
+    }
+}

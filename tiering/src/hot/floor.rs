@@ -1,0 +1,62 @@
+//! The floor of the catalogue's log that segments carry: what a start compares the log with.
+//!
+//! Batches of records carry how many log entries were synced before them, so the floor is as fresh as the last sync of
+//! a segment. Only segments that this timeline wrote count. The newest files are read from near their ends: each
+//! batch that was synced before the last acknowledged write is there.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use mlgw_common::Incarnation;
+use mlgw_common::limits::MIB;
+
+use super::dirs::SegmentDirs;
+use super::file::segment_of_file_name;
+use super::marks::header_of;
+use super::scan::Scan;
+
+/// Files that are read: there is an open segment per class, and one of each may have been sealed lately.
+const FILES_MAX: usize = 8;
+/// Bytes that are read of each: several batches of the largest chunks.
+const TAIL_BYTES: u64 = 8 * MIB;
+
+/// The highest floor in the newest segments of the hot tier that `incarnation` wrote; 0 where there is none.
+///
+/// # Errors
+/// When the directory or a file cannot be read.
+pub fn floor_in(dirs: &SegmentDirs, incarnation: Incarnation) -> io::Result<u64> {
+    let mut floor = 0;
+    for path in newest(dirs)? {
+        let (length, header) = match header_of(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            found => found?,
+        };
+        let Some(header) = header.ok().filter(|header| header.incarnation == incarnation) else { continue };
+        let from = length.saturating_sub(TAIL_BYTES);
+        let scan = Scan::new(File::open(&path)?, header.id, header.seed, from)?;
+        scan.survey(&mut |record| {
+            floor = floor.max(record.head.as_ref().and_then(|head| head.floor).unwrap_or(0));
+        })?;
+    }
+    Ok(floor)
+}
+
+/// The files of segments that were changed last.
+fn newest(dirs: &SegmentDirs) -> io::Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(dirs.hot()) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name().to_str().and_then(segment_of_file_name).is_some() {
+            files.push((entry.metadata()?.modified()?, entry.path()));
+        }
+    }
+    files.sort();
+    Ok(files.into_iter().rev().take(FILES_MAX).map(|(_, path)| path).collect())
+}

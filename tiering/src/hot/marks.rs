@@ -1,0 +1,361 @@
+//! The marks of directories of segments: which server, and which timeline of it, owns each.
+//!
+//! A mark is the file `owner` of a directory, a line `mlgw-owner 1 CRC IDENTITY`. A start reads it before it changes
+//! anything in a directory. A directory of another server, or of another timeline, is refused and stays untouched. One
+//! without a mark is marked when it agrees with the catalogue: no file in it contradicts a record, and some file
+//! agrees with one unless the catalogue expects no file there. The start that marks a directory removes nothing from it.
+//!
+//! The mark is written under another name, synced, renamed, and the directory synced: a crash leaves none or the
+//! whole one, and the next start judges again.
+
+mod adopt;
+
+pub use adopt::{Adopted, adopt, check_marks};
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use mlgw_common::checksum::crc32c;
+use mlgw_common::ids::SegmentId;
+use mlgw_common::{Identity, Kinship, Lineage};
+use mlgw_metadata::schema::{SegmentRecord, SegmentState};
+
+use super::check::is_of;
+use super::dirs::SegmentDirs;
+use super::file::{segment_file_name, segment_of_file_name};
+use super::header::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
+use super::map::SegmentMap;
+use super::options::HotOptions;
+
+/// The name of the mark of a directory.
+pub const MARK_FILE_NAME: &str = "owner";
+/// The name that a mark has until it is whole.
+pub(super) const MARK_NEW_NAME: &str = "owner.new";
+const MAGIC: &str = "mlgw-owner 1 ";
+/// Longer than any mark.
+const MARK_BYTES_MAX: u64 = 256;
+
+/// Why a directory of segments is not used. Nothing in it was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum MarkError {
+    /// Its mark names another server.
+    #[error(
+        "{dir} belongs to the server {found}, this is {own}: it was left as it is; put hot.dir and cold.dirs right"
+    )]
+    Foreign {
+        /// The directory.
+        dir: PathBuf,
+        /// The identity in its mark.
+        found: Identity,
+        /// This server's.
+        own: Identity,
+    },
+    /// Its mark names an earlier timeline of this server, which may go on elsewhere.
+    #[error(
+        "{dir} belongs to {found}, an earlier timeline of this server: if no other server uses it, \
+         `mlgw store repair --adopt {dir}` verifies and takes it"
+    )]
+    Earlier {
+        /// The directory.
+        dir: PathBuf,
+        /// The identity in its mark.
+        found: Identity,
+    },
+    /// Its mark does not read.
+    #[error(
+        "the mark in {dir} is damaged: `mlgw store repair --adopt {dir}` verifies the directory and marks it"
+    )]
+    Damaged {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// It has no mark, and a file in it is not what the catalogue has a record of.
+    #[error(
+        "{dir} has no mark, and {file} in it is not this server's ({why}): mount the right disk, or \
+         run `mlgw store repair --adopt {dir}`, which verifies the directory and sets aside what is foreign"
+    )]
+    Disagrees {
+        /// The directory.
+        dir: PathBuf,
+        /// The file.
+        file: String,
+        /// How it differs.
+        why: String,
+    },
+    /// It has no mark and none of the segments that the catalogue has there.
+    #[error(
+        "{dir} has no mark and none of the {segments} segments that belong there (the first is {first}): mount \
+         its disk; if its bytes are lost, `mlgw store repair --adopt {dir}` takes it as it is"
+    )]
+    Empty {
+        /// The directory.
+        dir: PathBuf,
+        /// Segments with bytes of objects that are in no directory.
+        segments: usize,
+        /// The first of them.
+        first: SegmentId,
+    },
+    /// The disk failed.
+    #[error("{dir}: {source}")]
+    Io {
+        /// The directory.
+        dir: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+}
+
+/// The records that files of segments are compared with.
+pub(super) trait Records {
+    /// The record of a segment.
+    fn record(&self, id: SegmentId) -> io::Result<Option<SegmentRecord>>;
+
+    /// The segments of a tier whose bytes something refers to.
+    fn expected(&self, tier: u32) -> io::Result<Vec<SegmentId>>;
+}
+
+/// What a start does with a directory that it may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It has this server's mark.
+    Marked,
+    /// It is to be marked: it agrees with the catalogue.
+    Agrees,
+}
+
+/// The identity in the mark of a directory; none where there is no mark.
+///
+/// # Errors
+/// Of kind `InvalidData` when the mark does not read.
+pub fn read_mark(dir: &Path) -> io::Result<Option<Identity>> {
+    let file = match OpenOptions::new().read(true).custom_flags(nonblocking()).open(dir.join(MARK_FILE_NAME))
+    {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the mark is damaged");
+    if !file.metadata()?.is_file() {
+        return Err(damaged());
+    }
+    let mut text = String::new();
+    file.take(MARK_BYTES_MAX).read_to_string(&mut text).map_err(|_| damaged())?;
+    let line = text.strip_prefix(MAGIC).and_then(|rest| rest.strip_suffix('\n')).ok_or_else(damaged)?;
+    let (crc, identity) = line.split_once(' ').ok_or_else(damaged)?;
+    if crc != format!("{:08x}", crc32c(identity.as_bytes())) {
+        return Err(damaged());
+    }
+    identity.parse().map(Some).map_err(|_| damaged())
+}
+
+/// Marks a directory, durably.
+///
+/// # Errors
+/// When the mark cannot be written.
+pub fn write_mark(dir: &Path, owner: &Identity) -> io::Result<()> {
+    let identity = owner.to_string();
+    let line = format!("{MAGIC}{:08x} {identity}\n", crc32c(identity.as_bytes()));
+    let new = dir.join(MARK_NEW_NAME);
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(line.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&new, dir.join(MARK_FILE_NAME))?;
+    File::open(dir)?.sync_all()
+}
+
+/// The flag with which opening a FIFO does not wait for a writer.
+fn nonblocking() -> i32 {
+    rustix::fs::OFlags::NONBLOCK.bits().cast_signed()
+}
+
+/// Judges every directory of a start, and only then marks those that lack a mark. Returns for each, in the order of
+/// [`SegmentDirs::all`], whether files may be removed from it. `may_be_missing` takes empty cold directories as well.
+///
+/// # Errors
+/// The first directory that is not this server's.
+pub(super) fn admit(
+    dirs: &SegmentDirs,
+    records: &dyn Records,
+    lineage: &Lineage,
+    may_be_missing: bool,
+) -> Result<Vec<bool>, MarkError> {
+    let verdicts = dirs.tiers().map(|(tier, dir)| judge(dir, (dirs, tier), records, lineage, may_be_missing));
+    let verdicts = verdicts.collect::<Result<Vec<_>, _>>()?;
+    for (dir, verdict) in dirs.all().zip(&verdicts) {
+        if *verdict == Verdict::Agrees {
+            let io = |source| MarkError::Io { dir: dir.to_owned(), source };
+            write_mark(dir, &lineage.own).map_err(io)?;
+            tracing::info!(dir = %dir.display(), owner = %lineage.own, "marked a directory of segments");
+        }
+    }
+    Ok(verdicts.into_iter().map(|verdict| verdict == Verdict::Marked).collect())
+}
+
+/// As [`admit`], for the directories of a tier that is opened. Where there is no identity, nothing is marked.
+pub(super) fn admit_all(
+    dirs: &SegmentDirs,
+    map: &dyn SegmentMap,
+    options: &HotOptions,
+) -> Result<Vec<bool>, MarkError> {
+    if options.lineage.own == Identity::default() {
+        return Ok(dirs.all().map(|_| true).collect());
+    }
+    admit(dirs, &Mapped(map), &options.lineage, options.start_without_missing)
+}
+
+/// The records of a running catalogue.
+struct Mapped<'m>(&'m dyn SegmentMap);
+
+impl Records for Mapped<'_> {
+    fn record(&self, id: SegmentId) -> io::Result<Option<SegmentRecord>> {
+        self.0.record(id).map_err(io::Error::other)
+    }
+
+    fn expected(&self, tier: u32) -> io::Result<Vec<SegmentId>> {
+        self.0.referenced(tier).map_err(io::Error::other)
+    }
+}
+
+/// Judges the directory `dir` of a tier, which is one of `dirs`.
+pub(super) fn judge(
+    dir: &Path,
+    (dirs, tier): (&SegmentDirs, u32),
+    records: &dyn Records,
+    lineage: &Lineage,
+    may_be_missing: bool,
+) -> Result<Verdict, MarkError> {
+    let io = |source| MarkError::Io { dir: dir.to_owned(), source };
+    let mark = match read_mark(dir) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            return Err(MarkError::Damaged { dir: dir.to_owned() });
+        }
+        mark => mark.map_err(io)?,
+    };
+    match mark.map(|found| (lineage.kinship(&found), found)) {
+        Some((Kinship::Own, _)) => Ok(Verdict::Marked),
+        Some((Kinship::Earlier, found)) => Err(MarkError::Earlier { dir: dir.to_owned(), found }),
+        Some((Kinship::Foreign, found)) => {
+            Err(MarkError::Foreign { dir: dir.to_owned(), found, own: lineage.own })
+        }
+        None => {
+            let compared = compare(dir, records, lineage).map_err(io)?;
+            compared.verdict(dir)?;
+            let missing = if compared.agreeing > 0 || may_be_missing && tier != super::catalogue::HOT {
+                Vec::new()
+            } else {
+                missing(dirs, tier, records).map_err(io)?
+            };
+            match missing.first() {
+                Some(&first) => Err(MarkError::Empty { dir: dir.to_owned(), segments: missing.len(), first }),
+                None => Ok(Verdict::Agrees),
+            }
+        }
+    }
+}
+
+/// How the files of a directory compare with the catalogue.
+#[derive(Default)]
+pub(super) struct Compared {
+    /// Files that are what their record has.
+    pub(super) agreeing: usize,
+    /// Files that are not, and how they differ.
+    pub(super) disagreeing: Vec<(SegmentId, String)>,
+    /// Files without a record whose header does not name this server.
+    pub(super) unknown: Vec<SegmentId>,
+}
+
+impl Compared {
+    fn verdict(&self, dir: &Path) -> Result<(), MarkError> {
+        let disagrees = |id: SegmentId, why: String| MarkError::Disagrees {
+            dir: dir.to_owned(),
+            file: segment_file_name(id),
+            why,
+        };
+        if let Some((id, why)) = self.disagreeing.first() {
+            return Err(disagrees(*id, why.clone()));
+        }
+        match self.unknown.first() {
+            // Beside files that agree, one of a segment that was removed before a crash.
+            Some(&id) if self.agreeing == 0 => {
+                Err(disagrees(id, "the catalogue has no record of any segment in this directory".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Compares every file of a segment in `dir` with its record.
+pub(super) fn compare(dir: &Path, records: &dyn Records, lineage: &Lineage) -> io::Result<Compared> {
+    let mut compared = Compared::default();
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        // A first start that was cut short.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(compared),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let entry = entry?;
+        let Some(id) = entry.file_name().to_str().and_then(segment_of_file_name) else { continue };
+        let (length, header) = header_of(&entry.path())?;
+        match records.record(id)? {
+            Some(record) => match difference(&record, length, header) {
+                None => compared.agreeing += 1,
+                Some(why) => compared.disagreeing.push((id, why)),
+            },
+            None if header.is_ok_and(|of| of.id == id && lineage.wrote(of.cluster, of.incarnation)) => {}
+            None => compared.unknown.push(id),
+        }
+    }
+    compared.disagreeing.sort();
+    compared.unknown.sort();
+    Ok(compared)
+}
+
+/// The length of a file, and its header.
+pub(super) fn header_of(path: &Path) -> io::Result<(u64, Result<SegmentHeader, HeaderFault>)> {
+    let file = OpenOptions::new().read(true).custom_flags(nonblocking()).open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Ok((0, Err(HeaderFault::Magic)));
+    }
+    let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
+    let header = match file.read_exact_at(&mut bytes, 0) {
+        Ok(()) => SegmentHeader::decode(&bytes),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(HeaderFault::Short),
+        Err(error) => return Err(error),
+    };
+    Ok((found.len(), header))
+}
+
+/// How a file differs from what a record has; nothing when it agrees.
+fn difference(
+    record: &SegmentRecord,
+    length: u64,
+    header: Result<SegmentHeader, HeaderFault>,
+) -> Option<String> {
+    let sealed = record.state() == SegmentState::Sealed;
+    let kept_bytes = if sealed { record.length } else { record.marked };
+    match header {
+        // Power failed before the header was on the disk.
+        Err(_) if kept_bytes < SEGMENT_HEADER_BYTES => None,
+        Err(fault) => Some(fault.to_string()),
+        Ok(header) if !is_of(&header, record) => {
+            Some(format!("it is segment {}, made at {}, of {}", header.id, header.created, header.cluster))
+        }
+        Ok(_) if length < kept_bytes => Some(format!("{length} bytes of {kept_bytes}")),
+        Ok(_) => None,
+    }
+}
+
+/// The segments that belong to a tier and are in no directory.
+fn missing(dirs: &SegmentDirs, tier: u32, records: &dyn Records) -> io::Result<Vec<SegmentId>> {
+    let mut missing = records.expected(tier)?;
+    missing.retain(|&id| !dirs.path(id, tier).exists());
+    missing.sort();
+    Ok(missing)
+}
+
+#[cfg(test)]
+mod tests;
