@@ -15,4 +15,4 @@ mod secret;
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use ids::{BodyId, BucketId, Epoch, Generation, GroupId, NodeId, PartNumber, SegmentId, Seq};
 pub use names::{BucketName, NameError, ObjectKey};
-pub use secret::Secret;
+pub use secret::{Secret, hide_url_secrets};
