@@ -30,8 +30,8 @@ use chunked::ChunkDecoder;
 use declared::Declared;
 use hashes::Hashes;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, Version};
 use http::request::Parts;
+use http::{HeaderMap, Version};
 use mlgw_common::limits::{CHUNK_BYTES_MAX, PUT_BYTES_MAX, SMALL_BODY_BYTES};
 use std::future::poll_fn;
 use std::ops::RangeInclusive;
@@ -48,8 +48,8 @@ pub struct Terms {
     pub bytes_max: u64,
     /// The answer to more.
     pub too_large: Code,
-    /// Whether the head must say where the body ends: over HTTP/1 by a length. A document that is cut short is
-    /// not well-formed, but an object that is would be another object.
+    /// Whether the head must say where the body ends: over HTTP/1 by a length. A document that is cut short
+    /// is not well-formed, but an object that is would be another object.
     pub length_required: bool,
     /// Whether the MD5 is wanted (it is the ETag of an object or part).
     pub md5: bool,
@@ -343,8 +343,8 @@ fn decoded_length(headers: &HeaderMap) -> Result<u64, S3Error> {
     value.and_then(number).ok_or_else(|| S3Error::new(Code::MissingContentLength))
 }
 
-/// Whether it is certain where the body ends. Without `Content-Length` and `Transfer-Encoding` a body of HTTP/1
-/// is empty, which a client that forgot the length does not mean.
+/// Whether it is certain where the body ends. Without `Content-Length` and `Transfer-Encoding` a body of
+/// HTTP/1 is empty, which a client that forgot the length does not mean.
 fn is_framed(head: &Parts) -> bool {
     head.version >= Version::HTTP_2
         || head.headers.contains_key(CONTENT_LENGTH)

@@ -78,7 +78,8 @@ pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Uploa
     Ok(response)
 }
 
-/// Whether the owner asks again, in us-east-1, for a bucket as it is: AWS answers 200 there and changes nothing.
+/// Whether the owner asks again, in us-east-1, for a bucket as it is: AWS answers 200 there and changes
+/// nothing.
 fn is_same(gateway: &Gateway, request: &Request<'_>, existing: &Bucket, asked_region: &str) -> bool {
     existing.owner == request.principal.owner
         && existing.binding.is_none()

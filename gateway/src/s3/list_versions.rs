@@ -1,4 +1,5 @@
-//! ListObjectVersions of a bucket that never had versions: each object is one version, `null`, and the latest.
+//! ListObjectVersions of a bucket that never had versions: each object is one version, `null`, and the
+//! latest.
 //!
 //! Tools empty buckets by this list. It is the listing of [`super::list`] in another document.
 

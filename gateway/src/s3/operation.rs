@@ -239,9 +239,9 @@ mod tests {
         for (at, table) in TABLES.iter().enumerate() {
             assert!(TABLES[..at].iter().all(|t| (t.method, t.level) != (table.method, table.level)));
             for (at, (when, op)) in table.rows.iter().enumerate() {
-                let hidden = table.rows[..at]
-                    .iter()
-                    .any(|(earlier, _)| matches!((earlier, when), (When::Query(a), When::Query(b)) if a == b));
+                let hidden = table.rows[..at].iter().any(
+                    |(earlier, _)| matches!((earlier, when), (When::Query(a), When::Query(b)) if a == b),
+                );
                 assert!(!hidden, "{} can never match", op.name());
             }
         }

@@ -179,7 +179,8 @@ impl RequestShape<'_> {
         Operation::of(&self.0.method, level, self)
     }
 
-    /// Checks that nothing in the query of a request for `operation` is ignored that could change what it does.
+    /// Checks that the query of a request for `operation` has nothing that would be ignored and could
+    /// change what it does.
     ///
     /// # Errors
     /// Those of [`check_query`].

@@ -93,7 +93,8 @@ fn action_name(encoded: &str) -> Option<Cow<'_, str>> {
     fits.then_some(name)
 }
 
-/// A refusal in the form of the query protocol. Its clients read the nested `Error`, those of S3 the outer code.
+/// A refusal in the form of the query protocol. Its clients read the nested `Error`, those of S3 the outer
+/// code.
 fn not_implemented(name: &str) -> S3Response {
     let error = S3Error::not_implemented(name);
     let (code, text) = (error.code().as_str(), error.text());

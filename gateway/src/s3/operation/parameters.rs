@@ -2,8 +2,8 @@
 //!
 //! A request that names a sub-resource must never fall through to the plain operation: `DELETE ?acl` would
 //! delete the object. So on PUT, POST and DELETE every parameter is the operation's own, one that belongs to
-//! signing or to a client's bookkeeping, or the request is refused. On GET and HEAD unknown names are ignored,
-//! as AWS does, but names of sub-resources are refused there too.
+//! signing or to a client's bookkeeping, or the request is refused. On GET and HEAD unknown names are
+//! ignored, as AWS does, but names of sub-resources are refused there too.
 
 use super::table::{self, SUBRESOURCES};
 use super::{Level, Operation, Support};
@@ -68,7 +68,8 @@ fn chosen_by(method: &Method, level: Level, operation: Operation) -> impl Iterat
     rows.iter().filter(move |row| row.1 == operation).filter_map(|row| row.0.parameter())
 }
 
-/// What else an operation that changes something takes. Reads need no list: what they do not know they ignore.
+/// What else an operation that changes something takes. Reads need no list: they ignore what they do not
+/// know.
 const fn also(operation: Operation) -> &'static [&'static str] {
     use Operation as O;
     match operation {
@@ -86,7 +87,9 @@ fn passes(name: &str) -> bool {
 }
 
 fn chooses_operation(name: &str) -> bool {
-    CHOOSE_OPERATION.iter().any(|header| name.get(..header.len()).is_some_and(|n| n.eq_ignore_ascii_case(header)))
+    CHOOSE_OPERATION
+        .iter()
+        .any(|header| name.get(..header.len()).is_some_and(|n| n.eq_ignore_ascii_case(header)))
 }
 
 /// The answer to a sub-resource that is not one of the operation.
@@ -96,7 +99,9 @@ fn misplaced(method: &Method, level: Level, operation: Operation, name: &str) ->
             let why = format!("Conflicting query string parameters: {other}, {name}");
             S3Error::invalid_argument(why, "ResourceType", name)
         }
-        None => S3Error::new(Code::MethodNotAllowed).field("Method", method.as_str()).field("ResourceType", name),
+        None => {
+            S3Error::new(Code::MethodNotAllowed).field("Method", method.as_str()).field("ResourceType", name)
+        }
     }
 }
 

@@ -90,7 +90,8 @@ proptest! {
         bare in any::<prop::sample::Index>(),
         size in 1usize..50,
     ) {
-        let all: Vec<&str> = ["GET / HTTP/1.1"].into_iter().chain(lines.iter().map(|l| &**l)).chain([""]).collect();
+        let lines = lines.iter().map(|line| &**line);
+        let all: Vec<&str> = ["GET / HTTP/1.1"].into_iter().chain(lines).chain([""]).collect();
         let bare = bare.index(all.len());
         let wire: String = all.iter().enumerate().map(|(at, line)| match at == bare {
             true => format!("{line}\n"),

@@ -47,7 +47,8 @@ fn no_sub_resource_makes_a_plain_operation_on_any_method_at_any_level() {
     for method in METHODS {
         for level in LEVELS {
             for name in SUBRESOURCES {
-                for query in [format!("{name}"), format!("{name}=x"), format!("x-id=X&{name}&versionId=null")] {
+                for query in [format!("{name}"), format!("{name}=x"), format!("x-id=X&{name}&versionId=null")]
+                {
                     let outcome = asked(method, level, &query, &[]);
                     assert!(!is_plain(method, level, &outcome), "{method} {level:?} ?{query}: {outcome:?}");
                 }
@@ -76,7 +77,10 @@ fn what_was_seen_to_delete_and_replace_is_refused() {
     for name in ["acl", "retention", "legal-hold", "torrent", "restore", "attributes", "encryption"] {
         assert_eq!(refused("DELETE", Object, name), (Code::MethodNotAllowed, name.to_owned()));
     }
-    assert_eq!(asked("DELETE", Object, "annotation&annotationName=n", &[]), Ok(Operation::DeleteObjectAnnotation));
+    assert_eq!(
+        asked("DELETE", Object, "annotation&annotationName=n", &[]),
+        Ok(Operation::DeleteObjectAnnotation)
+    );
     for name in ["restore", "torrent", "uploads", "attributes", "policy"] {
         assert_eq!(refused("PUT", Object, name), (Code::MethodNotAllowed, name.to_owned()));
     }
@@ -146,7 +150,9 @@ fn what_clients_send_passes() {
 
 #[test]
 fn a_header_that_makes_another_operation_is_refused_in_the_query_of_another_signature() {
-    for name in ["x-amz-copy-source", "X-Amz-Copy-Source", "x-amz-copy-source-range", "x-amz-write-offset-bytes"] {
+    for name in
+        ["x-amz-copy-source", "X-Amz-Copy-Source", "x-amz-copy-source-range", "x-amz-write-offset-bytes"]
+    {
         let refused = asked("PUT", Level::Object, &format!("{name}=b%2Fk"), &[]);
         assert_eq!(refused, Err((Code::InvalidArgument, name.to_owned())));
     }
