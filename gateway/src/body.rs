@@ -29,9 +29,9 @@ use bytes::{Bytes, BytesMut};
 use chunked::ChunkDecoder;
 use declared::Declared;
 use hashes::Hashes;
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{HeaderMap, Version};
+use http::{HeaderMap, HeaderValue, Version};
 use mlgw_common::limits::{CHUNK_BYTES_MAX, PUT_BYTES_MAX, SMALL_BODY_BYTES};
 use std::future::poll_fn;
 use std::ops::RangeInclusive;
@@ -183,7 +183,9 @@ where
     pub fn new(incoming: B, head: &Parts, payload: Payload, terms: Terms) -> Result<Self, S3Error> {
         let headers = &head.headers;
         if terms.length_required && !is_framed(head) {
-            return Err(S3Error::new(Code::MissingContentLength));
+            // What follows may be its bytes, and not the next request.
+            let close = HeaderValue::from_static("close");
+            return Err(S3Error::new(Code::MissingContentLength).header(CONNECTION, close));
         }
         let chunked = matches!(payload, Payload::SignedChunks(..) | Payload::UnsignedTrailer);
         let declared = Declared::of(headers, terms.checksum_headers, chunked)?;

@@ -148,10 +148,8 @@ pub async fn handle(gateway: Arc<Gateway>, request: http::Request<Incoming>, pee
             if error.code() == Code::InsufficientStorage {
                 throttled(&gateway.metrics, "disk");
             }
-            // What follows a body of no length may be its bytes, and not the next request.
-            let closes = may_be_unread(&head) || error.code() == Code::MissingContentLength;
             let mut response = error.into_response(head.uri.path(), &id);
-            if closes && head.version < http::Version::HTTP_2 {
+            if may_be_unread(&head) {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
                 response = response.map(|body: ResponseBody| body.lingering(incoming));
             }
@@ -201,8 +199,8 @@ async fn answer(
     let target = Target::of(head, &gateway.config.domains)?;
     let query = Query::parse(head.uri.query().unwrap_or_default());
     observed.operation = RequestShape(head, &query).operation(target.level());
-    if let Some(answered) = unsigned::answer(head, &target, &query, incoming).await {
-        return answered;
+    if unsigned::takes(head, &target, &query) {
+        return Box::pin(unsigned::answer(head, &query, incoming)).await;
     }
     if observed.operation == Operation::PostObject {
         RequestShape(head, &query).check_query(Level::Bucket, Operation::PostObject)?;

@@ -24,20 +24,20 @@ const CALL_NAME_MAX: usize = 64;
 
 const BUCKET_REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
 
-/// The answer to a preflight or to a call of another service; nothing for any other request.
-pub(super) async fn answer(
-    head: &Parts,
-    target: &Target,
-    query: &Query<'_>,
-    incoming: &mut Option<Incoming>,
-) -> Option<S3Result> {
+/// Whether a request is a preflight or a call of another service.
+pub(super) fn takes(head: &Parts, target: &Target, query: &Query<'_>) -> bool {
+    head.method == Method::OPTIONS || (target.level() == Level::Service && calls_another_service(head, query))
+}
+
+/// The answer to a request that [`takes`] is true of.
+///
+/// # Errors
+/// A preflight is never granted, and a call that cannot be named is `NotImplemented`.
+pub(super) async fn answer(head: &Parts, query: &Query<'_>, incoming: &mut Option<Incoming>) -> S3Result {
     if head.method == Method::OPTIONS {
-        return Some(Err(preflight(head)));
+        return Err(preflight(head));
     }
-    if target.level() != Level::Service || !calls_another_service(head, query) {
-        return None;
-    }
-    Some(named_call(head, query, incoming).await)
+    named_call(head, query, incoming).await
 }
 
 /// `AccessDenied` for a request without a signature. It names the region, as clients look for it that way.

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 /// How long a refused client may take to read its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Answers with `error` in HTTP/1.1 and closes.
+/// Says `error`, which asks the client to come again, in HTTP/1.1 and closes.
 pub(super) async fn say(io: impl AsyncRead + AsyncWrite + Unpin, error: S3Error) {
     // What comes of it is the client's affair.
     let _ = tokio::time::timeout(PATIENCE, answer(io, &error)).await;
@@ -18,15 +18,12 @@ pub(super) async fn say(io: impl AsyncRead + AsyncWrite + Unpin, error: S3Error)
 /// reset the connection and take the answer with it.
 async fn answer(mut io: impl AsyncRead + AsyncWrite + Unpin, error: &S3Error) -> io::Result<()> {
     let body = error.to_xml(true, "", "");
-    let retry = match error.status().is_server_error() {
-        true => format!("Retry-After: {}\r\n", S3Error::RETRY_AFTER_SECS),
-        false => String::new(),
-    };
     let answer = format!(
-        "HTTP/1.1 {}\r\nContent-Type: application/xml\r\nContent-Length: {}\r\n{retry}Connection: close\r\n\
-         Server: mlgw\r\n\r\n{body}",
+        "HTTP/1.1 {}\r\nContent-Type: application/xml\r\nContent-Length: {}\r\nRetry-After: {}\r\n\
+         Connection: close\r\nServer: mlgw\r\n\r\n{body}",
         error.status(),
         body.len(),
+        S3Error::RETRY_AFTER_SECS,
     );
     io.write_all(answer.as_bytes()).await?;
     io.shutdown().await?;
