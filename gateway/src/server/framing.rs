@@ -235,8 +235,12 @@ impl<I> Framed<I> {
 
     /// The connection, and what was uncertain about a head on it.
     pub(super) fn into_parts(self) -> (I, Option<Uncertain>) {
-        let in_head = self.framing.is_in_head();
-        (self.inner, self.uncertain.filter(|_| in_head))
+        let refused = self.refused();
+        (self.inner, refused)
+    }
+
+    fn refused(&self) -> Option<Uncertain> {
+        self.uncertain.filter(|_| self.framing.is_in_head())
     }
 }
 
@@ -282,8 +286,14 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Framed<I> {
         Pin::new(&mut self.get_mut().inner).poll_flush(cx)
     }
 
+    /// Between two requests the library shuts a connection down when a read fails. The refusal is still to be
+    /// sent then.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
+        let this = self.get_mut();
+        if this.refused().is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut this.inner).poll_shutdown(cx)
     }
 }
 
