@@ -20,4 +20,4 @@ pub use ids::{
     Seq,
 };
 pub use names::{BucketName, NameError, ObjectKey};
-pub use secret::Secret;
+pub use secret::{Secret, hide_url_secrets};

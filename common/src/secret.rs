@@ -1,5 +1,6 @@
-//! A text that is wiped from memory when dropped, and that no message shows.
+//! A text that is wiped from memory when dropped, and that no message shows; and what may be shown of a URL.
 
+use std::borrow::Cow;
 use std::fmt;
 use zeroize::Zeroizing;
 
@@ -33,9 +34,59 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// The text of a setting or message without the secrets that a URL in it carries: the password before its
+/// host and the values of its query. Any other text is returned as it is.
+#[must_use]
+pub fn hide_url_secrets(text: &str) -> Cow<'_, str> {
+    let Some(begin) = text.find("://").map(|at| at + 3) else { return Cow::Borrowed(text) };
+    let rest = &text[begin..];
+    let (user, host) = match rest.rsplit_once('@').filter(|(user, _)| is_user(user)) {
+        Some((user, host)) => (Some(user), host),
+        None => (None, rest),
+    };
+    let (host, query) = host.split_once('?').map_or((host, None), |(host, query)| (host, Some(query)));
+    if user.is_none() && query.is_none() {
+        return Cow::Borrowed(text);
+    }
+    let user = user.map(|user| match user.split_once(':') {
+        Some((name, _password)) => format!("{name}:…@"),
+        None => "…@".to_owned(),
+    });
+    let query = if query.is_some() { "?…" } else { "" };
+    Cow::Owned(format!("{}{}{host}{query}", &text[..begin], user.unwrap_or_default()))
+}
+
+/// Whether what stands between a URL's `://` and an `@` can be a user and a password. A path may have an `@`
+/// too; a password with a `/` in it is taken for one, unless what is before that is a host and a port.
+fn is_user(text: &str) -> bool {
+    let Some((authority, _path)) = text.split_once('/') else { return true };
+    authority.split_once(':').is_some_and(|(_, port)| port.bytes().any(|byte| !byte.is_ascii_digit()))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Secret;
+    use super::{Secret, hide_url_secrets};
+
+    #[test]
+    fn of_a_url_neither_the_password_nor_the_query_is_shown() {
+        for (url, shown) in [
+            ("http://user:pass@proxy:3128", "http://user:…@proxy:3128"),
+            ("https://user:p@ss:w@host/path@x", "https://user:…@host/path@x"),
+            ("http://user:p/a?ss@host", "http://user:…@host"),
+            ("https://host/c?sig=a@b", "https://host/c?…"),
+            ("http://user:p/ss@host/", "http://user:…@host/"),
+            ("http://token@host", "http://…@host"),
+            ("https://host/container?sv=1&sig=abc", "https://host/container?…"),
+            ("http://user:pass@host/?token=a", "http://user:…@host/?…"),
+            ("http://host:9000/a@b", "http://host:9000/a@b"),
+            ("http://host/a@b", "http://host/a@b"),
+            ("http://host:9000", "http://host:9000"),
+            ("user:pass@host", "user:pass@host"),
+            ("my bucket?", "my bucket?"),
+        ] {
+            assert_eq!(hide_url_secrets(url), shown, "{url}");
+        }
+    }
 
     #[test]
     fn a_secret_is_never_shown() {

@@ -29,9 +29,9 @@ use bytes::{Bytes, BytesMut};
 use chunked::ChunkDecoder;
 use declared::Declared;
 use hashes::Hashes;
-use http::HeaderMap;
-use http::header::CONTENT_LENGTH;
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Version};
 use mlgw_common::limits::{CHUNK_BYTES_MAX, PUT_BYTES_MAX, SMALL_BODY_BYTES};
 use std::future::poll_fn;
 use std::ops::RangeInclusive;
@@ -48,7 +48,8 @@ pub struct Terms {
     pub bytes_max: u64,
     /// The answer to more.
     pub too_large: Code,
-    /// Whether the length must be known from the head.
+    /// Whether the head must say where the body ends: over HTTP/1 by a length. A document that is cut short
+    /// is not well-formed, but an object that is would be another object.
     pub length_required: bool,
     /// Whether the MD5 is wanted (it is the ETag of an object or part).
     pub md5: bool,
@@ -181,11 +182,19 @@ where
     /// When the head contradicts itself or promises more than `terms` allow.
     pub fn new(incoming: B, head: &Parts, payload: Payload, terms: Terms) -> Result<Self, S3Error> {
         let headers = &head.headers;
+        if terms.length_required && !is_framed(head) {
+            // What follows may be its bytes, and not the next request.
+            let close = HeaderValue::from_static("close");
+            return Err(S3Error::new(Code::MissingContentLength).header(CONNECTION, close));
+        }
         let chunked = matches!(payload, Payload::SignedChunks(..) | Payload::UnsignedTrailer);
         let declared = Declared::of(headers, terms.checksum_headers, chunked)?;
         let length = if chunked { Some(decoded_length(headers)?) } else { plain_length(headers, &incoming) };
         match length {
-            None if terms.length_required => return Err(S3Error::new(Code::MissingContentLength)),
+            // A body of HTTP/2 ends with its stream, so that it is whole without a length.
+            None if terms.length_required && head.version < Version::HTTP_2 => {
+                return Err(S3Error::new(Code::MissingContentLength));
+            }
             Some(bytes) if bytes > terms.bytes_max => return Err(too_large(&terms, bytes)),
             _ => {}
         }
@@ -334,6 +343,14 @@ where
 fn decoded_length(headers: &HeaderMap) -> Result<u64, S3Error> {
     let value = headers.get("x-amz-decoded-content-length").and_then(|value| value.to_str().ok());
     value.and_then(number).ok_or_else(|| S3Error::new(Code::MissingContentLength))
+}
+
+/// Whether it is certain where the body ends. Without `Content-Length` and `Transfer-Encoding` a body of
+/// HTTP/1 is empty, which a client that forgot the length does not mean.
+fn is_framed(head: &Parts) -> bool {
+    head.version >= Version::HTTP_2
+        || head.headers.contains_key(CONTENT_LENGTH)
+        || head.headers.contains_key(TRANSFER_ENCODING)
 }
 
 fn plain_length<B: http_body::Body>(headers: &HeaderMap, incoming: &B) -> Option<u64> {

@@ -30,6 +30,7 @@ pub use value::{
 };
 
 use crate::s3::lanes::Lanes;
+use mlgw_common::hide_url_secrets;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -201,8 +202,8 @@ impl Loaded {
 fn wrong_value(given: &Given) -> Option<Finding> {
     let setting = &SETTINGS[given.index];
     let why = (setting.check)(&given.text).err()?;
-    let reason =
-        format!("wrong value {:?} for '{}': {why}; expected {}", given.text, setting.key, setting.expects);
+    let text = hide_url_secrets(&given.text);
+    let reason = format!("wrong value {text:?} for '{}': {why}; expected {}", setting.key, setting.expects);
     Some(Finding { origin: given.origin.clone(), reason })
 }
 
@@ -274,6 +275,7 @@ impl Config {
         if let Some(endpoint) = &self.traces.endpoint
             && !endpoint.starts_with("http://")
         {
+            let endpoint = hide_url_secrets(endpoint);
             let reason = format!(
                 "'traces.endpoint' is {endpoint:?}, not a URL that begins with http://; \
                  a collector beside the server takes traces without TLS and passes them on"

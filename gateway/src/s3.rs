@@ -28,6 +28,7 @@ pub mod ingest;
 pub mod keep_alive;
 pub mod lanes;
 pub mod list;
+mod list_versions;
 pub mod multipart;
 mod noted;
 pub mod object_headers;
@@ -41,6 +42,7 @@ pub mod request;
 pub mod response;
 pub mod tagging;
 pub mod target;
+mod unsigned;
 pub mod values;
 pub mod xml;
 
@@ -70,7 +72,7 @@ use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Bucket, BucketState};
 use mlgw_tiering::bound::Bound;
 use mlgw_tiering::{Keeper, Tiers};
-use operation::{Operation, Support};
+use operation::{Level, Operation, Support};
 use request::{Query, Request, Target};
 use response::{ResponseBody, S3Response, S3Result};
 use std::pin::pin;
@@ -197,29 +199,27 @@ async fn answer(
     let target = Target::of(head, &gateway.config.domains)?;
     let query = Query::parse(head.uri.query().unwrap_or_default());
     observed.operation = RequestShape(head, &query).operation(target.level());
+    if unsigned::takes(head, &target, &query) {
+        return Box::pin(unsigned::answer(head, &query, incoming)).await;
+    }
     if observed.operation == Operation::PostObject {
+        RequestShape(head, &query).check_query(Level::Bucket, Operation::PostObject)?;
         headers::check_headers(&head.headers, Operation::PostObject)?;
         let incoming = incoming.take().ok_or_else(no_body)?;
         return Box::pin(post_object::post_object(gateway, memory, head, &target, incoming, now)).await;
     }
     let authenticate = || auth::authenticate(head, &query, &gateway.keyring, now, &gateway.config.rules);
     let who = stage_at_once("authenticate", authenticate)?;
-    let principal = who.principal.ok_or_else(|| S3Error::new(Code::AccessDenied))?;
+    let principal = who.principal.ok_or_else(|| unsigned::denied(gateway, &target))?;
     observed.note_caller(&principal.access_key, target.bucket.as_deref());
     // Only now, for a signature covers the query as it was sent.
     if headers::hoist(&mut head.headers, &query)? {
         observed.operation = RequestShape(head, &query).operation(target.level());
     }
     let operation = observed.operation;
-    if head.headers.contains_key("x-amz-storage-class") && bound::is_written_through(gateway, &target) {
-        headers::check_headers_for_origin(&head.headers, operation)?;
-    } else {
-        headers::check_headers(&head.headers, operation)?;
-    }
+    RequestShape(head, &query).check_query(target.level(), operation)?;
     let request = Request { head, target: &target, query: &query, principal, memory, now };
-    if operation == Operation::Unknown {
-        return Err(S3Error::new(Code::MethodNotAllowed));
-    }
+    check_headers(gateway, &request, operation)?;
     authorize(&request, operation)?;
     let incoming = incoming.as_mut().ok_or_else(no_body)?;
     let answered = dispatch(gateway, operation, &request, Upload { incoming, payload: who.payload }).await;
@@ -227,6 +227,19 @@ async fn answer(
         noted::changed(gateway, operation, &request);
     }
     answered
+}
+
+/// Checks that nothing in the headers would be ignored.
+fn check_headers(gateway: &Gateway, request: &Request<'_>, operation: Operation) -> Result<(), S3Error> {
+    let headers = &request.head.headers;
+    if headers.contains_key("x-amz-storage-class") && bound::is_written_through(gateway, request.target) {
+        return headers::check_headers_for_origin(headers, operation);
+    }
+    let checked = headers::check_headers(headers, operation);
+    match operation {
+        Operation::CreateBucket => checked.map_err(|error| bucket::refused_again(gateway, request, error)),
+        _ => checked,
+    }
 }
 
 fn no_body() -> S3Error {
@@ -240,7 +253,7 @@ fn authorize(request: &Request<'_>, operation: Operation) -> Result<(), S3Error>
         // Each key of a DeleteObjects is checked by itself, and ListBuckets shows what may be seen.
         O::DeleteObjects | O::ListBuckets => return Ok(()),
         // A key that is narrowed to a prefix may list below it only.
-        O::ListObjects | O::ListObjectsV2 | O::ListMultipartUploads => {
+        O::ListObjects | O::ListObjectsV2 | O::ListObjectVersions | O::ListMultipartUploads => {
             Some(request.query.get("prefix")?.unwrap_or_default())
         }
         _ => request.target.key.as_ref().map(|key| key.as_str().into()),
@@ -286,6 +299,7 @@ async fn dispatch_other(
         O::CopyObject => Box::pin(copy::copy_object(gateway, request)).await,
         O::ListObjects => list::list_objects(gateway, request),
         O::ListObjectsV2 => list::list_objects_v2(gateway, request),
+        O::ListObjectVersions => list_versions::list_object_versions(gateway, request),
         O::CreateMultipartUpload => multipart::create(gateway, request).await,
         O::UploadPart => multipart::upload_part(gateway, request, body).await,
         O::UploadPartCopy => Box::pin(copy::upload_part_copy(gateway, request)).await,

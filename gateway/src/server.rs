@@ -10,6 +10,7 @@ mod banner;
 mod bring_up;
 pub mod connection;
 pub mod data_dir;
+mod framing;
 pub mod interim;
 pub mod listener;
 pub mod logging;

@@ -7,6 +7,7 @@
 //! - `pace`: a minimum rate, both ways;
 //! - `complete`: completing a large upload writes almost nothing;
 //! - `quotas`: what buckets and access keys may hold;
+//! - `lengths`: bodies that end with their stream, over HTTP/2;
 //! - `one_server`: a second server on one directory is refused;
 //! - `drain`: requests in flight finish before a stop.
 
@@ -15,6 +16,7 @@ mod compaction;
 mod complete;
 mod disk_full;
 mod drain;
+mod lengths;
 mod memory;
 mod one_server;
 mod pace;

@@ -248,7 +248,7 @@ fn framing(mut input: Input<'_>) {
 
 fn unframed(bytes: usize, framed: &[u8]) -> Option<Vec<u8>> {
     let head = http::Request::put("/b/k").header("x-amz-decoded-content-length", bytes);
-    let head = head.header("x-amz-trailer", "x-amz-checksum-crc32");
+    let head = head.header("transfer-encoding", "chunked").header("x-amz-trailer", "x-amz-checksum-crc32");
     let head = head.body(()).expect("our own head").into_parts().0;
     let frame = Ok::<_, Infallible>(Frame::data(Bytes::copy_from_slice(framed)));
     let stream = StreamBody::new(futures_util::stream::iter([frame]));

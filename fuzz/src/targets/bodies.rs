@@ -13,7 +13,11 @@ use std::convert::Infallible;
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
     let (kind, step) = (input.byte(), input.byte());
-    let Some(head) = input.head() else { return };
+    let Some(mut head) = input.head() else { return };
+    if kind & 4 == 0 {
+        // There a body needs no length.
+        head.version = http::Version::HTTP_2;
+    }
     let (terms, payload) = match kind % 4 {
         0 => (Terms::object(None), Payload::Unsigned),
         1 => (Terms::object(Some(crate::body::Algorithm::Crc64Nvme)), Payload::UnsignedTrailer),

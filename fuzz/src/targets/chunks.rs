@@ -23,6 +23,7 @@ pub fn run(data: &[u8]) {
 
 fn head(length: usize, trailer: bool) -> Parts {
     let mut head = http::Request::put("/b/k").header("x-amz-decoded-content-length", length);
+    head = head.header("transfer-encoding", "chunked");
     if trailer {
         head = head.header("x-amz-trailer", CHECKSUM);
     }

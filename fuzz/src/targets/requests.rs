@@ -1,11 +1,12 @@
 //! Heads of requests: target, query, operation, headers, ranges, sources of copies. A range lies
-//! within its object, and a key that was read is one.
+//! within its object, a key that was read is one, and a query whose operation changes an object or a bucket
+//! names no sub-resource.
 
 use crate::input::Input;
 use crate::query::Query;
 use crate::s3::copy_source::{Source, source_range};
 use crate::s3::headers::{check_headers, hoist};
-use crate::s3::operation::{Operation, Shape};
+use crate::s3::operation::{Operation, Shape, check_query};
 use crate::s3::range;
 use crate::s3::target::Target;
 use http::request::Parts;
@@ -24,6 +25,12 @@ impl Shape for Seen<'_> {
     }
 }
 
+/// Whether an operation replaces or deletes what its path names.
+fn is_plain_write(operation: Operation) -> bool {
+    use Operation as O;
+    matches!(operation, O::PutObject | O::CopyObject | O::DeleteObject | O::CreateBucket | O::DeleteBucket)
+}
+
 /// The size of an object, then a head.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
@@ -40,6 +47,11 @@ pub fn run(data: &[u8]) {
         let _ = (query.get(name), query.get_filled(name), query.number(name));
     }
     let operation = Operation::of(&head.method, target.level(), &Seen(&head, &query));
+    if check_query(&head.method, target.level(), operation, &query).is_ok() && is_plain_write(operation) {
+        for name in ["acl", "tagging", "restore", "annotation", "uploads", "policy", "versioning"] {
+            assert!(!query.has(name), "{operation:?} with ?{name}");
+        }
+    }
     let _ = check_headers(&head.headers, operation);
     let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(Ok(Some(range))) = text("range").map(|range| range::parse(range, size)) {

@@ -6,6 +6,7 @@ use crate::config::Value as _;
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
+use mlgw_common::hide_url_secrets;
 use mlgw_metadata::schema::SegmentRecord;
 use mlgw_tiering::hot::UPSTREAM_TIER;
 use mlgw_tiering::upstream::{CheckStep, UpstreamSettings};
@@ -107,7 +108,7 @@ impl Admin {
         Ok(UpstreamInfo {
             name: settings.name.clone(),
             kind: settings.kind.to_text(),
-            endpoint: settings.endpoint.clone(),
+            endpoint: settings.endpoint.as_deref().map(|url| hide_url_secrets(url).into_owned()),
             bucket: settings.bucket.clone(),
             prefix: settings.prefix.clone(),
             encrypt: settings.encrypt,

@@ -123,9 +123,10 @@ fn write(request: &Request<'_>, claim: &Claim<'_>, path: &str, out: &mut Vec<u8>
 
 /// The query, encoded again and sorted, without the signature itself.
 fn write_query(query: &Query<'_>, out: &mut Vec<u8>) {
-    let signed = query.iter().filter(|(name, _)| *name != "X-Amz-Signature");
-    let mut pairs: Vec<(Cow<'_, str>, Cow<'_, str>)> = Vec::with_capacity(query.iter().len());
-    pairs.extend(signed.map(|(name, value)| (percent::component(name), percent::component(value))));
+    let parameters = query.parameters();
+    let signed = parameters.iter().filter(|parameter| parameter.name != "X-Amz-Signature");
+    let mut pairs: Vec<(Cow<'_, str>, Cow<'_, str>)> = Vec::with_capacity(parameters.len());
+    pairs.extend(signed.map(|p| (percent::component(p.sent_name), percent::component(p.value))));
     if !pairs.is_sorted() {
         pairs.sort_unstable();
     }

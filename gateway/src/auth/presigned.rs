@@ -12,6 +12,18 @@ use std::sync::Arc;
 /// The longest that a presigned URL is good for: a week.
 const EXPIRES_SECS_MAX: i64 = 7 * 24 * 60 * 60;
 
+/// What a presigned URL's signature consists of.
+const PARAMETERS: &[&str] = &[
+    "X-Amz-Algorithm",
+    "X-Amz-Content-Sha256",
+    "X-Amz-Credential",
+    "X-Amz-Date",
+    "X-Amz-Expires",
+    "X-Amz-Security-Token",
+    "X-Amz-Signature",
+    "X-Amz-SignedHeaders",
+];
+
 /// The parameters of a presigned URL, decoded.
 struct Parameters<'a> {
     algorithm: Cow<'a, str>,
@@ -59,6 +71,7 @@ pub(super) fn verify(request: &Request<'_>) -> Result<Authenticated, S3Error> {
 
 impl<'a> Parameters<'a> {
     fn of(request: &Request<'a>) -> Result<Self, S3Error> {
+        check_once(request)?;
         let get = |name| {
             request.parameter(name).filter(|value| !value.is_empty()).ok_or_else(|| {
                 wrong(
@@ -76,6 +89,16 @@ impl<'a> Parameters<'a> {
             signature: get("X-Amz-Signature")?,
         })
     }
+}
+
+/// Refuses a URL that has a parameter of its signature twice: which of them holds is not certain.
+fn check_once(request: &Request<'_>) -> Result<(), S3Error> {
+    for name in PARAMETERS {
+        if request.query.iter().filter(|(given, _)| given == name).count() > 1 {
+            return Err(wrong(format!("{name} is given more than once.")));
+        }
+    }
+    Ok(())
 }
 
 fn wrong(message: impl Into<Cow<'static, str>>) -> S3Error {
@@ -101,7 +124,8 @@ fn check_period(request: &Request<'_>, date: &AmzDate, expires_secs: i64) -> Res
         return Err(denied.message("Request is not yet valid").field("ServerTime", time::show(now)));
     }
     let end = date.secs + expires_secs;
-    if now > end {
+    // Not even the second of its making is left to a URL that is good for none.
+    if now > end || expires_secs == 0 {
         return Err(denied
             .message("Request has expired")
             .field("X-Amz-Expires", expires_secs.to_string())

@@ -9,6 +9,7 @@ use super::percent;
 use super::{Authenticated, Payload, Request, header_str, mismatch, no_session_tokens, time};
 use crate::credentials::Key;
 use crate::s3::error::{Code, S3Error};
+use crate::s3::target::bucket_of_host;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, KeyInit, Mac};
@@ -68,6 +69,11 @@ pub(super) fn verify(request: &Request<'_>) -> Result<Authenticated, S3Error> {
     if !request.rules.sigv2 {
         return Err(v4_only());
     }
+    for name in ["AWSAccessKeyId", "Expires", "Signature"] {
+        if request.query.iter().filter(|(given, _)| *given == name).count() > 1 {
+            return Err(S3Error::invalid_argument(format!("{name} is given more than once."), name, ""));
+        }
+    }
     let get = |name| request.parameter(name).filter(|value| !value.is_empty());
     let (Some(access_key), Some(expires), Some(signature)) =
         (get("AWSAccessKeyId"), get("Expires"), get("Signature"))
@@ -124,7 +130,6 @@ pub(super) fn matches(key: &Key, text: &str, signature: &str) -> bool {
 fn amz_headers(request: &Request<'_>) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> = BTreeMap::new();
     for (name, value) in request.query.iter() {
-        let name = percent::decode_text(name);
         let lower = name.to_ascii_lowercase();
         if lower.starts_with("x-amz-") && !request.head.headers.contains_key(&lower) {
             all.insert(lower, percent::decode_text(value).trim().to_owned());
@@ -160,9 +165,9 @@ fn string_to_sign(
 }
 
 fn append_parameters(request: &Request<'_>, text: &mut String) {
-    let decoded = request.query.iter().map(|(n, v)| (percent::decode_text(n), percent::decode_text(v)));
-    let mut signed: Vec<(Cow<'_, str>, Cow<'_, str>)> =
-        decoded.filter(|(name, _)| SIGNED_PARAMETERS.contains(&&**name)).collect();
+    let decoded = request.query.iter().map(|(name, value)| (name, percent::decode_text(value)));
+    let mut signed: Vec<(&str, Cow<'_, str>)> =
+        decoded.filter(|(name, _)| SIGNED_PARAMETERS.contains(name)).collect();
     signed.sort_unstable();
     for (i, (name, value)) in signed.iter().enumerate() {
         text.push(if i == 0 { '?' } else { '&' });
@@ -178,17 +183,11 @@ fn append_parameters(request: &Request<'_>, text: &mut String) {
 /// when it names a bucket.
 fn resources<'a>(request: &Request<'a>) -> impl Iterator<Item = String> + use<'a> {
     let path = request.head.uri.path();
-    let of_host = bucket_of_host(request).map(|bucket| format!("/{bucket}{path}"));
+    let host = std::str::from_utf8(request.host()).unwrap_or_default();
+    let of_host = bucket_of_host(host, &request.rules.domains).map(|bucket| format!("/{bucket}{path}"));
     let is_bucket = path.len() > 1 && !path[1..].contains('/');
     let of_bucket = is_bucket.then(|| format!("{path}/"));
     of_host.into_iter().chain([path.to_owned()]).chain(of_bucket)
-}
-
-/// The bucket that the host names below one of our domains.
-fn bucket_of_host<'a>(request: &Request<'a>) -> Option<&'a str> {
-    let host = std::str::from_utf8(request.host()).ok()?;
-    let name = host.rsplit_once(':').map_or(host, |(name, _port)| name);
-    request.rules.domains.iter().find_map(|domain| name.strip_suffix(domain.as_str())?.strip_suffix('.'))
 }
 
 #[cfg(test)]

@@ -56,6 +56,25 @@ fn stronger_layers_win_and_say_so() {
 }
 
 #[test]
+fn no_password_within_a_url_is_shown_wherever_a_value_is() {
+    let text = "[traces]\nendpoint = \"http://u:hunter2@c:4318/v1/traces?key=hunter3\"\n\n[upstream.lake]\n\
+                bucket = \"b\"\nendpoint = \"https://u:hunter4@h\"\nproxy = \"http://u:hunter5@p:3128\"\n";
+    let loaded = load(text, &[]).unwrap();
+    assert_eq!(loaded.config.upstreams[0].proxy.as_deref(), Some("http://u:hunter5@p:3128"), "used as it is");
+    let shown = show(&loaded, &Machine { memory_bytes: 3 << 20, disk_bytes: None });
+    for line in [
+        "traces.endpoint = \"http://u:…@c:4318/v1/traces?…\"",
+        "upstream.lake.endpoint = \"https://u:…@h\"",
+        "upstream.lake.proxy = \"http://u:…@p:3128\"",
+    ] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    let refused = load("[traces]\nendpoint = \"https://u:hunter6@c\"\n", &[]).unwrap_err();
+    assert!(refused.contains("u:…@c"), "{refused}");
+    assert!(!format!("{shown}{refused}").contains("hunter"), "{shown}{refused}");
+}
+
+#[test]
 fn an_unknown_key_is_refused_with_its_line_and_the_nearest_name() {
     for (text, expected) in [
         (

@@ -4,7 +4,7 @@
 //! [`Value::from_text`], so a value means the same wherever it was written. `to_text` of a value
 //! reads back as that value.
 
-use mlgw_common::Secret;
+use mlgw_common::{Secret, hide_url_secrets};
 use mlgw_policies::language::Environment;
 use mlgw_tiering::upstream::{Addressing, UpstreamKind};
 use std::fmt;
@@ -25,9 +25,9 @@ pub trait Value: Sized {
     /// The text form.
     fn to_text(&self) -> String;
 
-    /// How the value is written in TOML.
+    /// How the value is written in TOML, for people: without a secret that it is or has in it.
     fn to_toml(&self) -> String {
-        quoted(&self.to_text())
+        quoted(&hide_url_secrets(&self.to_text()))
     }
 }
 

@@ -10,7 +10,8 @@ use super::{Gateway, Upload, document};
 use crate::credentials::Action;
 use http::{StatusCode, header};
 use mlgw_common::{BucketName, Timestamp};
-use mlgw_metadata::NewBucket;
+use mlgw_metadata::schema::Bucket;
+use mlgw_metadata::{CreateBucketError, NewBucket};
 use std::sync::Arc;
 
 /// The region whose buckets have an empty location.
@@ -48,7 +49,7 @@ pub fn list(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     Ok(xml(out.finish("ListAllMyBucketsResult")))
 }
 
-/// CreateBucket. One's own bucket again is `BucketAlreadyOwnedByYou`, in every region.
+/// CreateBucket. The same bucket again is well in us-east-1 and `BucketAlreadyOwnedByYou` elsewhere.
 ///
 /// # Errors
 /// Those of S3.
@@ -67,10 +68,39 @@ pub async fn create(gateway: &Arc<Gateway>, request: &Request<'_>, upload: Uploa
         binding: None,
     };
     let location = format!("/{}", new.name);
-    gateway.catalogue.create_bucket(new).await?;
+    let region = new.region.clone();
+    match gateway.catalogue.create_bucket(new).await {
+        Err(CreateBucketError::Exists(bucket)) if is_same(gateway, request, &bucket, &region) => {}
+        created => drop(created?),
+    }
     let mut response = empty(StatusCode::OK);
     response.headers_mut().insert(header::LOCATION, header_value(&location));
     Ok(response)
+}
+
+/// Whether the owner asks again, in us-east-1, for a bucket as it is: AWS answers 200 there and changes
+/// nothing.
+fn is_same(gateway: &Gateway, request: &Request<'_>, existing: &Bucket, asked_region: &str) -> bool {
+    existing.owner == request.principal.owner
+        && existing.binding.is_none()
+        && region(gateway, &existing.region) == NAMELESS_REGION
+        && asked_region == NAMELESS_REGION
+}
+
+/// The refusal of a CreateBucket whose headers ask for what is not offered: where its owner has the bucket
+/// already and asks for another ACL, ownership or lock, it is `BucketAlreadyExists`.
+pub(super) fn refused_again(gateway: &Gateway, request: &Request<'_>, error: S3Error) -> S3Error {
+    let header = error.get("Header").unwrap_or_default();
+    let of_bucket = header.starts_with("x-amz-grant-")
+        || ["x-amz-acl", "x-amz-object-ownership", "x-amz-bucket-object-lock-enabled"].contains(&header);
+    let name = request.bucket();
+    if of_bucket
+        && request.principal.allows(Action::Admin, Some(name), None)
+        && gateway.any_bucket(name).is_ok()
+    {
+        return S3Error::new(Code::BucketAlreadyExists).field("BucketName", name);
+    }
+    error
 }
 
 /// HeadBucket.

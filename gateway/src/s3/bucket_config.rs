@@ -44,8 +44,8 @@ pub fn absent(gateway: &Arc<Gateway>, request: &Request<'_>, operation: Operatio
         O::GetBucketTagging => missing(Code::NoSuchTagSet),
         O::GetBucketWebsite => missing(Code::NoSuchWebsiteConfiguration),
         O::GetBucketReplication => missing(Code::ReplicationConfigurationNotFoundError),
-        O::GetBucketOwnershipControls => missing(Code::OwnershipControlsNotFoundError),
-        O::GetPublicAccessBlock => missing(Code::NoSuchPublicAccessBlockConfiguration),
+        O::GetBucketOwnershipControls => Ok(xml(owner_enforced())),
+        O::GetPublicAccessBlock => Ok(xml(nothing_public())),
         O::GetObjectLockConfiguration => missing(Code::ObjectLockConfigurationNotFoundError),
         O::GetObjectRetention | O::GetObjectLegalHold => {
             let why = "Bucket is missing Object Lock Configuration";
@@ -53,6 +53,23 @@ pub fn absent(gateway: &Arc<Gateway>, request: &Request<'_>, operation: Operatio
         }
         other => Err(S3Error::not_implemented(other.name())),
     }
+}
+
+/// What AWS sets for a new bucket, and what is true of every bucket here: its owner owns every object.
+fn owner_enforced() -> String {
+    let mut out = Xml::new("OwnershipControls");
+    out.open("Rule").text("ObjectOwnership", "BucketOwnerEnforced").close("Rule");
+    out.finish("OwnershipControls")
+}
+
+/// What AWS sets for a new bucket, and what is true of every bucket here: no request without a signature is
+/// served.
+fn nothing_public() -> String {
+    let mut out = Xml::new("PublicAccessBlockConfiguration");
+    for tag in ["BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets"] {
+        out.value(tag, true);
+    }
+    out.finish("PublicAccessBlockConfiguration")
 }
 
 fn document(root: &str) -> super::response::S3Response {

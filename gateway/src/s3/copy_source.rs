@@ -16,7 +16,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Reads `bucket/key`, with or without a leading `/`, percent-encoded, perhaps with a version.
+    /// Reads `bucket/key`, with or without a leading `/`, encoded as a query is (a raw `+` is a space, as AWS
+    /// decodes it), perhaps with a version.
     ///
     /// # Errors
     /// `InvalidArgument`, or those of keys and versions.
@@ -25,7 +26,8 @@ impl Source {
         let (path, query) = header.split_once('?').unwrap_or((header, ""));
         let version = query.split('&').find_map(|pair| pair.strip_prefix("versionId="));
         check_version(version)?;
-        let path = percent_decode_slash(path);
+        let spaced = path.replace('+', " ");
+        let path = percent_decode_slash(&spaced);
         let path = path.strip_prefix('/').unwrap_or(&path);
         let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
         let bucket =
@@ -69,14 +71,27 @@ mod tests {
 
     #[test]
     fn a_source_comes_encoded_and_with_or_without_a_slash() {
-        for header in
-            ["b/k%2Bx/%C3%BC", "/b/k%2Bx/%C3%BC", "b%2Fk%2Bx%2F%C3%BC", "b/k+x/ü", "b/k+x/ü?versionId=null"]
-        {
+        for header in [
+            "b/k%2Bx/%C3%BC",
+            "/b/k%2Bx/%C3%BC",
+            "b%2Fk%2Bx%2F%C3%BC",
+            "%2Fb%2fk%2Bx%2F%C3%BC",
+            "b/k%2Bx/ü",
+            "b/k%2bx/ü?versionId=null",
+        ] {
             let source = Source::parse(header).unwrap();
             assert_eq!((source.bucket.as_str(), source.key.as_str()), ("b", "k+x/ü"), "{header}");
         }
         for header in ["", "b", "b/", "b/k?versionId=7"] {
             assert!(Source::parse(header).is_err(), "{header}");
+        }
+    }
+
+    #[test]
+    fn a_raw_plus_is_a_space_as_in_a_query() {
+        for header in ["b/a+b%2Bc", "/b/a%20b%2Bc", "b%2Fa+b%2bc", "b/a b%2Bc", "b/a+b%2Bc?versionId=null"] {
+            let source = Source::parse(header).unwrap();
+            assert_eq!((source.bucket.as_str(), source.key.as_str()), ("b", "a b+c"), "{header}");
         }
     }
 

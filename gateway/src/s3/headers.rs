@@ -2,8 +2,8 @@
 //!
 //! A client that asks for encryption, a lock or a grant and gets a 200 believes it has it. So each
 //! header that S3 knows is honoured, or asks for what is true anyway, or is refused by its name;
-//! an `x-amz-*` header that the table does not know is refused too. Headers that are not S3's
-//! (proxies, tracing, SDK diagnostics) mean nothing to an object store and pass.
+//! an `x-amz-*` or `x-mlgw-*` header that the table does not know is refused too. Headers that are neither
+//! S3's nor ours (proxies, tracing, SDK diagnostics) mean nothing to an object store and pass.
 
 mod hoist;
 mod table;
@@ -40,7 +40,7 @@ fn check(headers: &HeaderMap, operation: Operation, any_class: bool) -> Result<(
         match find(name) {
             Some(row) if any_class && matches!(row.rule, Rule::StorageClass) => {}
             Some(row) => row.check(name, value, operation)?,
-            None if name.starts_with("x-amz-") => return Err(refused(name)),
+            None if name.starts_with("x-amz-") || name.starts_with("x-mlgw-") => return Err(refused(name)),
             None => {}
         }
     }
@@ -64,7 +64,7 @@ pub fn markdown() -> String {
             row.because
         );
     }
-    page.push_str("| any other `x-amz-*` | refused | | we do not know what it asks for |\n");
+    page.push_str("| any other `x-amz-*` or `x-mlgw-*` | refused | | we do not know what it asks for |\n");
     page
 }
 
@@ -173,6 +173,9 @@ mod tests {
             ("expect", "100-continue"),
             ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
             ("x-forwarded-for", "10.0.0.1"),
+            ("x-mlgw-batch-size", "256"),
+            ("x-mlgw-gpu-count", "8"),
+            ("x-mlgw-workload", "train"),
         ];
         for operation in Operation::ALL {
             assert_eq!(check(*operation, &botocore), Ok(()), "{}", operation.name());
@@ -265,6 +268,8 @@ mod tests {
             ("x-amz-storage-class", "GLACIER"),
             ("x-amz-checksum-xxhash3", "AA=="),
             ("x-amz-nobody-knows", "1"),
+            ("x-mlgw-nobody-knows", "1"),
+            ("x-mlgw-cache", "hit"),
             ("content-range", "bytes 0-1/2"),
             ("if-modified-since", "Tue, 14 Nov 2023 22:13:20 GMT"),
         ] {

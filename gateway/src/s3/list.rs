@@ -117,7 +117,12 @@ pub(super) struct Page {
 
 /// Reads one page: what comes behind `after` in byte order. `after` may be a group that an earlier
 /// page ended with; the whole group is behind it then.
-fn page(gateway: &Gateway, bucket: BucketId, listing: &Listing<'_>, after: &str) -> Result<Page, S3Error> {
+pub(super) fn page(
+    gateway: &Gateway,
+    bucket: BucketId,
+    listing: &Listing<'_>,
+    after: &str,
+) -> Result<Page, S3Error> {
     let mut page = Page { items: Vec::new(), truncated: false };
     if listing.max_keys == 0 {
         return Ok(page);
@@ -179,6 +184,12 @@ fn write_items(out: &mut Xml, listing: &Listing<'_>, page: &Page, owner: bool) {
 
 fn write_object(out: &mut Xml, key: &str, object: &ObjectSummary, owner: bool) {
     out.open("Contents").text("Key", key);
+    write_details(out, object, owner);
+    out.close("Contents");
+}
+
+/// What a listing shows of an object besides its name.
+pub(super) fn write_details(out: &mut Xml, object: &ObjectSummary, owner: bool) {
     out.value("LastModified", Timestamp(object.modified_ms)).etag(&object.etag);
     for checksum in &object.checksums {
         let algorithm = checksums::algorithm(checksum.algorithm());
@@ -190,7 +201,7 @@ fn write_object(out: &mut Xml, key: &str, object: &ObjectSummary, owner: bool) {
         write_owner(out, "Owner", &object.owner);
     }
     let class = if object.storage_class.is_empty() { STORAGE_CLASS } else { &object.storage_class };
-    out.text("StorageClass", class).close("Contents");
+    out.text("StorageClass", class);
 }
 
 /// An `Owner` or `Initiator` element.

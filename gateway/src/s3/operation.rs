@@ -1,10 +1,17 @@
-//! Which S3 operation a request asks for: one table, first match wins.
+//! Which S3 operation a request asks for: one table for each method at each level, first match wins.
 //!
 //! Every operation of the S3 API that a client can send has a row, also those that mlgw does not
-//! offer, so that the answer can name what is missing instead of doing something else.
+//! offer, so that the answer can name what is missing instead of doing something else. No row falls through:
+//! [`check_query`] refuses the parameters that the chosen operation does not take.
+
+mod parameters;
+mod table;
+
+pub use parameters::check_query;
 
 use crate::credentials::Action;
 use http::Method;
+use table::When;
 
 /// What the path of a request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +77,7 @@ operations! {
     GetBucketLocation: Full List,
     ListObjects: Full List,
     ListObjectsV2: Full List,
-    ListObjectVersions: None List,
+    ListObjectVersions: Full List,
     ListMultipartUploads: Full List,
     DeleteObjects: Full Write,
     PostObject: Full Write,
@@ -143,10 +150,16 @@ operations! {
     BucketIntelligentTieringConfiguration: None Admin,
     BucketMetadataConfiguration: None Admin,
     CreateSession: None Admin,
+    GetBucketAbac: None List,
+    PutBucketAbac: None Admin,
     PutObjectAcl: None Write,
     PutObjectRetention: None Write,
     PutObjectLegalHold: None Write,
     GetObjectTorrent: None Read,
+    GetObjectAnnotation: None Read,
+    PutObjectAnnotation: None Write,
+    DeleteObjectAnnotation: None Write,
+    UpdateObjectEncryption: None Write,
     RestoreObject: None Write,
     SelectObjectContent: None Read,
     RenameObject: None Write,
@@ -155,136 +168,6 @@ operations! {
     /// No operation of S3 has this method at this place.
     Unknown: None Admin,
 }
-
-/// What makes a row match besides method and level.
-#[derive(Clone, Copy)]
-enum When {
-    Always,
-    /// The query has this name (with any value, or none).
-    Query(&'static str),
-    /// The query has this name with this value.
-    QueryIs(&'static str, &'static str),
-    /// The query has the first name and the request carries `x-amz-copy-source`.
-    QueryAndCopySource(&'static str),
-    /// The request has this header.
-    Header(&'static str),
-}
-
-type Row = (&'static str, Level, When, Operation);
-
-/// Sub-resources come before the plain operation of the same method and level.
-#[rustfmt::skip]
-const ROWS: &[Row] = {
-    use Level::{Bucket, Object, Service};
-    use Operation as O;
-    use When::{Always, Header, Query, QueryAndCopySource, QueryIs};
-    &[
-        ("GET", Object, Query("attributes"), O::GetObjectAttributes),
-        ("GET", Object, Query("tagging"), O::GetObjectTagging),
-        ("GET", Object, Query("acl"), O::GetObjectAcl),
-        ("GET", Object, Query("retention"), O::GetObjectRetention),
-        ("GET", Object, Query("legal-hold"), O::GetObjectLegalHold),
-        ("GET", Object, Query("torrent"), O::GetObjectTorrent),
-        ("GET", Object, Query("uploadId"), O::ListParts),
-        ("GET", Object, Always, O::GetObject),
-        ("HEAD", Object, Always, O::HeadObject),
-        ("PUT", Object, QueryAndCopySource("uploadId"), O::UploadPartCopy),
-        ("PUT", Object, Query("uploadId"), O::UploadPart),
-        ("PUT", Object, Query("tagging"), O::PutObjectTagging),
-        ("PUT", Object, Query("acl"), O::PutObjectAcl),
-        ("PUT", Object, Query("retention"), O::PutObjectRetention),
-        ("PUT", Object, Query("legal-hold"), O::PutObjectLegalHold),
-        ("PUT", Object, Query("renameObject"), O::RenameObject),
-        ("PUT", Object, Query("append"), O::AppendObject),
-        ("PUT", Object, Header("x-amz-write-offset-bytes"), O::AppendObject),
-        ("PUT", Object, Header("x-amz-copy-source"), O::CopyObject),
-        ("PUT", Object, Always, O::PutObject),
-        ("POST", Object, Query("uploads"), O::CreateMultipartUpload),
-        ("POST", Object, Query("uploadId"), O::CompleteMultipartUpload),
-        ("POST", Object, Query("restore"), O::RestoreObject),
-        ("POST", Object, Query("select"), O::SelectObjectContent),
-        ("DELETE", Object, Query("uploadId"), O::AbortMultipartUpload),
-        ("DELETE", Object, Query("tagging"), O::DeleteObjectTagging),
-        ("DELETE", Object, Always, O::DeleteObject),
-
-        ("GET", Bucket, Query("location"), O::GetBucketLocation),
-        ("GET", Bucket, Query("uploads"), O::ListMultipartUploads),
-        ("GET", Bucket, Query("versions"), O::ListObjectVersions),
-        ("GET", Bucket, Query("acl"), O::GetBucketAcl),
-        ("GET", Bucket, Query("versioning"), O::GetBucketVersioning),
-        ("GET", Bucket, Query("policyStatus"), O::GetBucketPolicyStatus),
-        ("GET", Bucket, Query("policy"), O::GetBucketPolicy),
-        ("GET", Bucket, Query("cors"), O::GetBucketCors),
-        ("GET", Bucket, Query("lifecycle"), O::GetBucketLifecycleConfiguration),
-        ("GET", Bucket, Query("encryption"), O::GetBucketEncryption),
-        ("GET", Bucket, Query("tagging"), O::GetBucketTagging),
-        ("GET", Bucket, Query("website"), O::GetBucketWebsite),
-        ("GET", Bucket, Query("logging"), O::GetBucketLogging),
-        ("GET", Bucket, Query("notification"), O::GetBucketNotificationConfiguration),
-        ("GET", Bucket, Query("replication"), O::GetBucketReplication),
-        ("GET", Bucket, Query("requestPayment"), O::GetBucketRequestPayment),
-        ("GET", Bucket, Query("accelerate"), O::GetBucketAccelerateConfiguration),
-        ("GET", Bucket, Query("ownershipControls"), O::GetBucketOwnershipControls),
-        ("GET", Bucket, Query("publicAccessBlock"), O::GetPublicAccessBlock),
-        ("GET", Bucket, Query("object-lock"), O::GetObjectLockConfiguration),
-        ("GET", Bucket, Query("analytics"), O::BucketAnalyticsConfiguration),
-        ("GET", Bucket, Query("inventory"), O::BucketInventoryConfiguration),
-        ("GET", Bucket, Query("metrics"), O::BucketMetricsConfiguration),
-        ("GET", Bucket, Query("intelligent-tiering"), O::BucketIntelligentTieringConfiguration),
-        ("GET", Bucket, Query("metadataConfiguration"), O::BucketMetadataConfiguration),
-        ("GET", Bucket, Query("metadataTable"), O::BucketMetadataConfiguration),
-        ("GET", Bucket, Query("session"), O::CreateSession),
-        ("GET", Bucket, QueryIs("list-type", "2"), O::ListObjectsV2),
-        ("GET", Bucket, Always, O::ListObjects),
-        ("HEAD", Bucket, Always, O::HeadBucket),
-        ("PUT", Bucket, Query("acl"), O::PutBucketAcl),
-        ("PUT", Bucket, Query("versioning"), O::PutBucketVersioning),
-        ("PUT", Bucket, Query("policy"), O::PutBucketPolicy),
-        ("PUT", Bucket, Query("cors"), O::PutBucketCors),
-        ("PUT", Bucket, Query("lifecycle"), O::PutBucketLifecycleConfiguration),
-        ("PUT", Bucket, Query("encryption"), O::PutBucketEncryption),
-        ("PUT", Bucket, Query("tagging"), O::PutBucketTagging),
-        ("PUT", Bucket, Query("website"), O::PutBucketWebsite),
-        ("PUT", Bucket, Query("logging"), O::PutBucketLogging),
-        ("PUT", Bucket, Query("notification"), O::PutBucketNotificationConfiguration),
-        ("PUT", Bucket, Query("replication"), O::PutBucketReplication),
-        ("PUT", Bucket, Query("requestPayment"), O::PutBucketRequestPayment),
-        ("PUT", Bucket, Query("accelerate"), O::PutBucketAccelerateConfiguration),
-        ("PUT", Bucket, Query("ownershipControls"), O::PutBucketOwnershipControls),
-        ("PUT", Bucket, Query("publicAccessBlock"), O::PutPublicAccessBlock),
-        ("PUT", Bucket, Query("object-lock"), O::PutObjectLockConfiguration),
-        ("PUT", Bucket, Query("analytics"), O::BucketAnalyticsConfiguration),
-        ("PUT", Bucket, Query("inventory"), O::BucketInventoryConfiguration),
-        ("PUT", Bucket, Query("metrics"), O::BucketMetricsConfiguration),
-        ("PUT", Bucket, Query("intelligent-tiering"), O::BucketIntelligentTieringConfiguration),
-        ("PUT", Bucket, Query("metadataInventoryTable"), O::BucketMetadataConfiguration),
-        ("PUT", Bucket, Query("metadataJournalTable"), O::BucketMetadataConfiguration),
-        ("PUT", Bucket, Always, O::CreateBucket),
-        ("POST", Bucket, Query("delete"), O::DeleteObjects),
-        ("POST", Bucket, Query("metadataConfiguration"), O::BucketMetadataConfiguration),
-        ("POST", Bucket, Query("metadataTable"), O::BucketMetadataConfiguration),
-        ("POST", Bucket, Always, O::PostObject),
-        ("DELETE", Bucket, Query("policy"), O::DeleteBucketPolicy),
-        ("DELETE", Bucket, Query("cors"), O::DeleteBucketCors),
-        ("DELETE", Bucket, Query("lifecycle"), O::DeleteBucketLifecycle),
-        ("DELETE", Bucket, Query("encryption"), O::DeleteBucketEncryption),
-        ("DELETE", Bucket, Query("tagging"), O::DeleteBucketTagging),
-        ("DELETE", Bucket, Query("website"), O::DeleteBucketWebsite),
-        ("DELETE", Bucket, Query("replication"), O::DeleteBucketReplication),
-        ("DELETE", Bucket, Query("ownershipControls"), O::DeleteBucketOwnershipControls),
-        ("DELETE", Bucket, Query("publicAccessBlock"), O::DeletePublicAccessBlock),
-        ("DELETE", Bucket, Query("analytics"), O::BucketAnalyticsConfiguration),
-        ("DELETE", Bucket, Query("inventory"), O::BucketInventoryConfiguration),
-        ("DELETE", Bucket, Query("metrics"), O::BucketMetricsConfiguration),
-        ("DELETE", Bucket, Query("intelligent-tiering"), O::BucketIntelligentTieringConfiguration),
-        ("DELETE", Bucket, Query("metadataConfiguration"), O::BucketMetadataConfiguration),
-        ("DELETE", Bucket, Query("metadataTable"), O::BucketMetadataConfiguration),
-        ("DELETE", Bucket, Always, O::DeleteBucket),
-
-        ("GET", Service, Always, O::ListBuckets),
-        ("POST", Service, Query("WriteGetObjectResponse"), O::WriteGetObjectResponse),
-    ]
-};
 
 /// What a request shows of itself for the choice of its operation.
 pub trait Shape {
@@ -298,8 +181,7 @@ impl Operation {
     /// The operation that `method` at `level` asks for, given the rest of the request.
     #[must_use]
     pub fn of(method: &Method, level: Level, shape: &impl Shape) -> Operation {
-        let matches = |when: &When| match *when {
-            When::Always => true,
+        let matches = |when: When| match when {
             When::Query(name) => shape.query(name).is_some(),
             When::QueryIs(name, value) => shape.query(name) == Some(value),
             When::QueryAndCopySource(name) => {
@@ -307,15 +189,15 @@ impl Operation {
             }
             When::Header(name) => shape.has_header(name),
         };
-        ROWS.iter()
-            .find(|(m, l, when, _)| *l == level && *m == method.as_str() && matches(when))
-            .map_or(Operation::Unknown, |row| row.3)
+        let Some(table) = table::of(method.as_str(), level) else { return Operation::Unknown };
+        table.rows.iter().find(|row| matches(row.0)).map_or(table.plain, |row| row.1)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Level, Operation, ROWS, Shape, When};
+    use super::table::{SUBRESOURCES, TABLES, When};
+    use super::{Level, Operation, Shape};
     use http::Method;
 
     struct Request(&'static [(&'static str, &'static str)], &'static [&'static str]);
@@ -346,17 +228,31 @@ mod tests {
 
     #[test]
     fn every_operation_can_be_asked_for() {
-        for op in Operation::ALL.iter().filter(|op| **op != Operation::Unknown) {
-            assert!(ROWS.iter().any(|row| row.3 == *op), "{} has no row", op.name());
+        let has = |op| TABLES.iter().any(|t| t.plain == op || t.rows.iter().any(|row| row.1 == op));
+        for op in Operation::ALL {
+            assert!(has(*op), "{} has no row", op.name());
         }
     }
 
     #[test]
-    fn no_row_is_hidden_behind_an_earlier_plain_one() {
-        for (i, (method, level, _, op)) in ROWS.iter().enumerate() {
-            let hidden =
-                ROWS[..i].iter().any(|r| r.0 == *method && r.1 == *level && matches!(r.2, When::Always));
-            assert!(!hidden, "{} can never match", op.name());
+    fn there_is_one_table_for_each_method_at_each_level_and_no_row_twice() {
+        for (at, table) in TABLES.iter().enumerate() {
+            assert!(TABLES[..at].iter().all(|t| (t.method, t.level) != (table.method, table.level)));
+            for (at, (when, op)) in table.rows.iter().enumerate() {
+                let hidden = table.rows[..at].iter().any(
+                    |(earlier, _)| matches!((earlier, when), (When::Query(a), When::Query(b)) if a == b),
+                );
+                assert!(!hidden, "{} can never match", op.name());
+            }
+        }
+    }
+
+    #[test]
+    fn every_name_that_makes_an_operation_is_known_as_a_sub_resource() {
+        assert!(SUBRESOURCES.is_sorted_by(|a, b| a < b));
+        let names = TABLES.iter().flat_map(|table| table.rows).filter_map(|row| row.0.parameter());
+        for name in names.filter(|name| *name != "list-type") {
+            assert!(SUBRESOURCES.contains(&name), "{name}");
         }
     }
 }

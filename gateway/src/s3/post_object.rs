@@ -17,7 +17,7 @@ use super::quota::Writer;
 use super::request::{Query, Request, Target};
 use super::response::{S3Response, S3Result, empty, etag_value, header_value, xml};
 use super::xml::Xml;
-use super::{Gateway, bound, conditions};
+use super::{Gateway, bound, conditions, unsigned};
 use crate::auth::{Payload, post};
 use crate::body::{Body, Terms};
 use crate::credentials::Action;
@@ -44,18 +44,20 @@ pub async fn post_object(
     incoming: Incoming,
     now: Timestamp,
 ) -> S3Result {
-    let bucket = gateway.any_bucket(target.bucket.as_deref().unwrap_or_default())?;
-    if let Some(binding) = &bucket.binding {
-        return Err(bound::not_offered(&bucket.name, binding, "PostObject"));
-    }
+    let name = target.bucket.as_deref().unwrap_or_default();
     let mut form = Form::open(head, incoming)?;
     let file = form.read_fields().await?;
     let fields = form.fields()?;
-    let grant = post::verify(&fields, &bucket.name, &gateway.keyring, now, &gateway.config.rules)?;
-    let principal = grant.principal.ok_or_else(|| S3Error::new(Code::AccessDenied))?;
+    let grant = post::verify(&fields, name, &gateway.keyring, now, &gateway.config.rules)?;
+    let principal = grant.principal.ok_or_else(|| unsigned::denied(gateway, target))?;
     let key = key(&fields)?;
-    if !principal.allows(Action::Write, Some(&bucket.name), Some(key.as_str())) {
+    if !principal.allows(Action::Write, Some(name), Some(key.as_str())) {
         return Err(S3Error::new(Code::AccessDenied));
+    }
+    // Only now, so that a form without a signature learns no name of a bucket or upstream.
+    let bucket = gateway.any_bucket(name)?;
+    if let Some(binding) = &bucket.binding {
+        return Err(bound::not_offered(&bucket.name, binding, "PostObject"));
     }
     let head = form.as_head();
     check_headers(&head.headers, Operation::PostObject)?;

@@ -6,7 +6,7 @@
 pub use crate::query::Query;
 
 use super::error::{Code, S3Error};
-use super::operation::{Level, Operation, Shape};
+use super::operation::{Level, Operation, Shape, check_query};
 use http::request::Parts;
 use mlgw_common::{NameError, ObjectKey};
 use percent_encoding::percent_decode_str;
@@ -67,8 +67,10 @@ impl Target {
     /// buckets.
     ///
     /// # Errors
-    /// `InvalidURI` for bytes that are not UTF-8, `KeyTooLongError` for a long key.
+    /// `InvalidURI` for bytes that are not UTF-8, `KeyTooLongError` for a long key, `InvalidRequest` for more
+    /// than one host.
     pub fn of(head: &Parts, domains: &[String]) -> Result<Self, S3Error> {
+        check_host(head)?;
         let path = head.uri.path();
         let path = path.strip_prefix('/').unwrap_or(path);
         if let Some(bucket) = virtual_bucket(head, domains) {
@@ -116,13 +118,34 @@ fn virtual_bucket(head: &Parts, domains: &[String]) -> Option<String> {
         Some(host) => host.to_str().ok()?,
         None => head.uri.host()?,
     };
+    bucket_of_host(host, domains).map(str::to_owned)
+}
+
+/// The bucket that a host name, perhaps with a port, carries below one of `domains`. The dot at the end of a
+/// fully qualified name says nothing.
+pub(crate) fn bucket_of_host<'a>(host: &'a str, domains: &[String]) -> Option<&'a str> {
     let name = host.rsplit_once(':').map_or(host, |(name, _port)| name);
+    let name = name.strip_suffix('.').unwrap_or(name);
     domains.iter().find_map(|domain| {
         let split = name.len().checked_sub(domain.len() + 1).filter(|at| *at > 0)?;
         let (bucket, rest) = (name.get(..split)?, name.get(split..)?);
         let under = rest.starts_with('.') && rest[1..].eq_ignore_ascii_case(domain);
-        under.then(|| bucket.to_owned())
+        under.then_some(bucket)
     })
+}
+
+/// Checks that a request names one host.
+fn check_host(head: &Parts) -> Result<(), S3Error> {
+    let mut hosts = head.headers.get_all(http::header::HOST).iter();
+    let first = hosts.next();
+    // HTTP/2 names the host in the request's target. An absolute target of HTTP/1.1 goes with any Host.
+    let differs = head.version >= http::Version::HTTP_2
+        && matches!((first, head.uri.authority()), (Some(host), Some(authority))
+            if !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()));
+    if hosts.next().is_some() || differs {
+        return Err(S3Error::new(Code::InvalidRequest).message("The request names more than one host."));
+    }
+    Ok(())
 }
 
 /// Where there is no versioning the only version is `null`.
@@ -154,6 +177,15 @@ impl RequestShape<'_> {
     /// The operation of the request whose path names something of `level`.
     pub(super) fn operation(&self, level: Level) -> Operation {
         Operation::of(&self.0.method, level, self)
+    }
+
+    /// Checks that the query of a request for `operation` has nothing that would be ignored and could
+    /// change what it does.
+    ///
+    /// # Errors
+    /// Those of [`check_query`].
+    pub(super) fn check_query(&self, level: Level, operation: Operation) -> Result<(), S3Error> {
+        check_query(&self.0.method, level, operation, self.1)
     }
 }
 
@@ -191,6 +223,29 @@ mod tests {
         assert_eq!(target("/b/k", "s3.example.com"), named("b", "k"));
         assert_eq!(target("/b/k", "xs3.example.com"), named("b", "k"));
         assert_eq!(target("/b/k", "[::1]:9000"), named("b", "k"));
+        assert_eq!(target("/k", "b.localhost.:9000"), named("b", "k"));
+        assert_eq!(target("/k", "b.LOCALHOST."), named("b", "k"));
+        assert_eq!(target("/b/k", "localhost."), named("b", "k"));
+        assert_eq!(target("/b/k", "b.localhost.."), named("b", "k"));
+    }
+
+    #[test]
+    fn a_request_names_one_host() {
+        let names = |hosts: &[&str], version, uri: &str| {
+            let mut request = http::Request::get(uri).version(version);
+            for host in hosts {
+                request = request.header("host", *host);
+            }
+            Target::of(&request.body(()).unwrap().into_parts().0, &[]).is_ok()
+        };
+        use http::Version;
+        assert!(names(&["a"], Version::HTTP_11, "/b"));
+        assert!(!names(&["a", "b"], Version::HTTP_11, "/b"));
+        assert!(!names(&["a", "a"], Version::HTTP_11, "/b"));
+        assert!(names(&["a"], Version::HTTP_11, "http://c/b"));
+        assert!(names(&[], Version::HTTP_2, "http://a/b"));
+        assert!(names(&["A"], Version::HTTP_2, "http://a/b"));
+        assert!(!names(&["b"], Version::HTTP_2, "http://a/b"));
     }
 
     #[test]

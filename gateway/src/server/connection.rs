@@ -5,6 +5,7 @@
 //! moment after its last answer, and made again when its next byte comes. To be at work it takes a
 //! place in the memory for connections; when others wait for one, it rests as soon as it can.
 
+use super::framing::Framed;
 use super::interim::{Interim, WithInterim};
 use super::pace::Incoming;
 use super::refusal;
@@ -213,7 +214,7 @@ impl Line {
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
     {
         let service = service_fn(self.answering(handler.clone()));
-        let mut connection = http.serve_connection(TokioIo::new(io), service);
+        let mut connection = http.serve_connection(TokioIo::new(Framed::new(io)), service);
         let mut looks = tokio::time::interval(self.patience.look_every().min(REST_AFTER));
         let mut stopping = false;
         loop {
@@ -224,7 +225,13 @@ impl Line {
             });
             let rests = tokio::select! {
                 // A client that breaks off is no event of ours.
-                over = at_work => if over { return Ended::Closed } else { true },
+                over = at_work => {
+                    if over {
+                        refuse_uncertain(connection.into_parts().io.into_inner()).await;
+                        return Ended::Closed;
+                    }
+                    true
+                }
                 () = self.stop.cancelled(), if !stopping => {
                     stopping = true;
                     Pin::new(&mut connection).graceful_shutdown();
@@ -239,7 +246,7 @@ impl Line {
             };
             if rests && !stopping {
                 let parts = connection.into_parts();
-                let mut io = parts.io.into_inner();
+                let (mut io, _) = parts.io.into_inner().into_parts();
                 io.put_back(&parts.read_buf);
                 return Ended::Rests(io);
             }
@@ -320,6 +327,13 @@ impl Line {
             tracing::debug!(?overdue, "a connection is closed");
         }
         overdue.is_some()
+    }
+}
+
+/// Answers a request that was not read because its end is not certain, if that is why a connection ended.
+async fn refuse_uncertain<I: AsyncRead + AsyncWrite + Unpin>(framed: Framed<I>) {
+    if let (io, Some(uncertain)) = framed.into_parts() {
+        Box::pin(refusal::say(io, uncertain.refusal())).await;
     }
 }
 

@@ -98,6 +98,38 @@ fn what_is_written_is_at_the_origin_as_it_was_sent() {
 }
 
 #[test]
+fn a_query_that_makes_no_operation_reaches_no_origin() {
+    let bench = through();
+    let (client, body) = (bench.gateway.client(), bytes(1, 100));
+    runtime().block_on(async {
+        put(&client, "k", &[], body.clone()).await.expect("stored");
+        bench.asked();
+        for method in [Method::PUT, Method::POST, Method::DELETE] {
+            for query in [
+                "acl",
+                "annotation&annotationName=n",
+                "encryption",
+                "legal-hold",
+                "restore",
+                "torrent",
+                "attributes",
+                "partNumber=1",
+                "versionId=7&acl",
+                "whatever",
+                "%61cl",
+            ] {
+                let target = format!("{}?{query}", here("k"));
+                let refused = client.call(method.clone(), &target, &[], whole("<X/>")).await;
+                let (status, code) = refusal(refused);
+                assert!([400, 405, 501].contains(&status), "{method} ?{query}: {status} {code}");
+            }
+        }
+        assert_eq!(bench.asked(), [""; 0], "nothing of it was sent");
+        is_everywhere(&bench, "k", &body).await;
+    });
+}
+
+#[test]
 fn many_are_deleted_and_copied_at_the_origin() {
     let bench = through();
     runtime().block_on(async {

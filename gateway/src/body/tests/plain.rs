@@ -7,6 +7,7 @@ use crate::s3::error::{Code, S3Error};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
+use http::Version;
 use http_body_util::Full;
 use md5::Md5;
 use mlgw_common::limits::{CHUNK_BYTES_MAX, PUT_BYTES_MAX, SMALL_BODY_BYTES};
@@ -49,6 +50,38 @@ async fn lengths_are_exact() {
     let error = put("", &[("content-length", &too_large)], Payload::Unsigned).await.unwrap_err();
     assert_eq!(error.code(), Code::EntityTooLarge);
     assert_eq!(error.get("MaxSizeAllowed"), Some("5368709120"));
+}
+
+#[tokio::test]
+async fn a_body_whose_end_is_not_certain_is_refused_whatever_it_says_of_itself() {
+    let chunked = [("x-amz-decoded-content-length", "0"), ("content-encoding", "aws-chunked")];
+    for (version, headers, payload, refused) in [
+        (Version::HTTP_11, &[][..], Payload::Unsigned, true),
+        (Version::HTTP_10, &[], Payload::Unsigned, true),
+        (Version::HTTP_11, &chunked, Payload::UnsignedTrailer, true),
+        (Version::HTTP_11, &[("expect", "100-continue")], Payload::Unsigned, true),
+        (Version::HTTP_11, &[("content-length", "0")], Payload::Unsigned, false),
+        (Version::HTTP_2, &[], Payload::Unsigned, false),
+    ] {
+        let mut head = head(headers);
+        head.version = version;
+        // As the HTTP library has it where there is neither a length nor chunks.
+        let body = Full::new(Bytes::new());
+        let made = Body::new(body, &head, payload, object(None)).map(drop).map_err(|error| error.code());
+        assert_eq!(made.is_err(), refused, "{version:?} {headers:?}");
+        assert_eq!(made, if refused { Err(Code::MissingContentLength) } else { Ok(()) });
+    }
+}
+
+#[tokio::test]
+async fn over_http2_a_body_without_a_length_is_taken_within_the_limits() {
+    let mut head = head(&[]);
+    head.version = Version::HTTP_2;
+    let (bytes, digests) = read(&[b"hel", b"lo"], &head, Payload::Unsigned, object(None)).await.unwrap();
+    assert_eq!((bytes.as_slice(), digests.bytes), (&b"hello"[..], 5));
+    let terms = Terms { bytes_max: 4, ..object(None) };
+    let error = read(&[b"hel", b"lo"], &head, Payload::Unsigned, terms).await.unwrap_err();
+    assert_eq!(error.code(), Code::EntityTooLarge);
 }
 
 #[tokio::test]
@@ -120,7 +153,8 @@ async fn a_document_has_a_limit_whether_its_length_is_known_or_not() {
 #[should_panic(expected = "only at its end")]
 async fn a_body_is_not_finished_before_its_end() {
     let body = Full::new(Bytes::from_static(b"hello"));
-    let body = Body::new(body, &head(&[]), Payload::Unsigned, object(None)).unwrap();
+    let head = head(&[("content-length", "5")]);
+    let body = Body::new(body, &head, Payload::Unsigned, object(None)).unwrap();
     let _ = body.finish();
 }
 

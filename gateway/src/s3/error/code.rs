@@ -45,9 +45,11 @@ macro_rules! codes {
 #[rustfmt::skip]
 codes! {
     AccessDenied: FORBIDDEN "Access Denied",
+    AccessForbidden: FORBIDDEN "CORSResponse: CORS is not enabled for this bucket.",
     AuthorizationHeaderMalformed: BAD_REQUEST "The authorization header that you provided is not valid.",
     AuthorizationQueryParametersError: BAD_REQUEST "The authorization query parameters that you provided are not valid.",
     BadDigest: BAD_REQUEST "The Content-MD5 or checksum value that you specified did not match what the server received.",
+    BadRequest: BAD_REQUEST "The request is not valid.",
     BucketAlreadyExists: CONFLICT "The requested bucket name is not available. Select a different name and try again.",
     BucketAlreadyOwnedByYou: CONFLICT "Your previous request to create the named bucket succeeded and you already own it.",
     BucketNotEmpty: CONFLICT "The bucket you tried to delete is not empty.",

@@ -157,6 +157,9 @@ pub(super) const ROWS: &[Row] = &[
     row("x-amz-trailer", Honoured(BODIES, Means("which trailers follow")), "a body without them is `MalformedTrailerError`"),
     row("x-amz-user-agent", True, "asks for nothing"),
     row("x-amz-website-redirect-location", Honoured(DESCRIBING, NOTHING), "stored with the object"),
+    row("x-mlgw-batch-size", Honoured(ANY, Means("the workload's batch size")), "objects read at once"),
+    row("x-mlgw-gpu-count", Honoured(ANY, Means("the workload's accelerators")), "how many read"),
+    row("x-mlgw-workload", Honoured(ANY, Means("the workload's name")), "chooses the lane and the rules"),
 ];
 
 /// Families of headers, for names that have no row of their own.

@@ -13,6 +13,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use mlgw_common::hide_url_secrets;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
@@ -57,7 +58,8 @@ impl Transport {
         let client = match &settings.proxy {
             None => Connections::Direct(builder().build(https().wrap_connector(http))),
             Some(proxy) => {
-                let uri: Uri = proxy.parse().map_err(|error| format!("its proxy {proxy:?}: {error}"))?;
+                let shown = hide_url_secrets(proxy);
+                let uri: Uri = proxy.parse().map_err(|error| format!("its proxy {shown:?}: {error}"))?;
                 let tunnel = Tunnel::new(uri, http);
                 Connections::Proxied(builder().build(https().wrap_connector(tunnel)))
             }

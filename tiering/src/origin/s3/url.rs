@@ -1,6 +1,7 @@
 //! Where a key of an S3 origin is: host, path, query; nothing of a key is tidied up.
 
 use crate::upstream::UpstreamSettings;
+use mlgw_common::hide_url_secrets;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// What a path leaves as it is: what RFC 3986 calls unreserved, and `/`.
@@ -26,7 +27,7 @@ impl Base {
     /// What is wrong with its endpoint.
     pub(super) fn of(settings: &UpstreamSettings) -> Result<Self, String> {
         let endpoint = settings.s3_endpoint();
-        let bad = |why: &str| format!("its endpoint {endpoint:?} {why}");
+        let bad = |why: &str| format!("its endpoint {:?} {why}", hide_url_secrets(&endpoint));
         let (scheme, rest) =
             endpoint.split_once("://").ok_or_else(|| bad("is no URL such as https://host:port"))?;
         if !matches!(scheme, "http" | "https") {

@@ -1,0 +1,215 @@
+//! The tables by which a request's operation is chosen: one for each method at each level, first match wins.
+
+use super::{Level, Operation};
+use Level::{Bucket, Object, Service};
+use Operation as O;
+use When::{Header, Query, QueryAndCopySource, QueryIs};
+
+/// What requests of one method at one level ask for.
+pub(super) struct Table {
+    pub(super) method: &'static str,
+    pub(super) level: Level,
+    /// The operation of a request that no row matches.
+    pub(super) plain: Operation,
+    /// Sub-resources, and headers that choose an operation.
+    pub(super) rows: &'static [(When, Operation)],
+}
+
+/// What makes a row match.
+#[derive(Clone, Copy)]
+pub(super) enum When {
+    /// The query has this name (with any value, or none).
+    Query(&'static str),
+    /// The query has this name with this value.
+    QueryIs(&'static str, &'static str),
+    /// The query has the name and the request carries `x-amz-copy-source`.
+    QueryAndCopySource(&'static str),
+    /// The request has this header.
+    Header(&'static str),
+}
+
+impl When {
+    /// The query parameter that the row is about.
+    pub(super) const fn parameter(self) -> Option<&'static str> {
+        match self {
+            Query(name) | QueryIs(name, _) | QueryAndCopySource(name) => Some(name),
+            Header(_) => None,
+        }
+    }
+}
+
+/// The table for requests of `method` at `level`; none where S3 has no such request.
+pub(super) fn of(method: &str, level: Level) -> Option<&'static Table> {
+    TABLES.iter().find(|table| table.level == level && table.method == method)
+}
+
+/// Names of sub-resources anywhere in S3, sorted. A request that names one where it makes no operation is
+/// refused: the plain operation would replace or delete what the client never meant.
+pub(super) const SUBRESOURCES: &[&str] = &[
+    "abac",
+    "accelerate",
+    "acl",
+    "analytics",
+    "annotation",
+    "append",
+    "attributes",
+    "cors",
+    "defaultObjectAcl",
+    "delete",
+    "encryption",
+    "intelligent-tiering",
+    "inventory",
+    "legal-hold",
+    "lifecycle",
+    "location",
+    "logging",
+    "metadataAnnotationTable",
+    "metadataConfiguration",
+    "metadataInventoryTable",
+    "metadataJournalTable",
+    "metadataTable",
+    "metrics",
+    "notification",
+    "object-lock",
+    "ownershipControls",
+    "policy",
+    "policyStatus",
+    "publicAccessBlock",
+    "renameObject",
+    "replication",
+    "requestPayment",
+    "restore",
+    "retention",
+    "select",
+    "session",
+    "tagging",
+    "torrent",
+    "uploadId",
+    "uploads",
+    "versioning",
+    "versions",
+    "website",
+];
+
+/// Every table. Those of objects come first, GET first among them, because most requests are for them.
+#[rustfmt::skip]
+pub(super) const TABLES: &[Table] = &[
+    Table { method: "GET", level: Object, plain: O::GetObject, rows: &[
+        (Query("attributes"), O::GetObjectAttributes),
+        (Query("tagging"), O::GetObjectTagging),
+        (Query("acl"), O::GetObjectAcl),
+        (Query("retention"), O::GetObjectRetention),
+        (Query("legal-hold"), O::GetObjectLegalHold),
+        (Query("torrent"), O::GetObjectTorrent),
+        (Query("uploadId"), O::ListParts),
+        (Query("annotation"), O::GetObjectAnnotation),
+    ] },
+    Table { method: "HEAD", level: Object, plain: O::HeadObject, rows: &[] },
+    Table { method: "PUT", level: Object, plain: O::PutObject, rows: &[
+        (QueryAndCopySource("uploadId"), O::UploadPartCopy),
+        (Query("uploadId"), O::UploadPart),
+        (Query("tagging"), O::PutObjectTagging),
+        (Query("acl"), O::PutObjectAcl),
+        (Query("retention"), O::PutObjectRetention),
+        (Query("legal-hold"), O::PutObjectLegalHold),
+        (Query("renameObject"), O::RenameObject),
+        (Query("append"), O::AppendObject),
+        (Query("annotation"), O::PutObjectAnnotation),
+        (Query("encryption"), O::UpdateObjectEncryption),
+        (Header("x-amz-write-offset-bytes"), O::AppendObject),
+        (Header("x-amz-copy-source"), O::CopyObject),
+    ] },
+    Table { method: "POST", level: Object, plain: O::Unknown, rows: &[
+        (Query("uploads"), O::CreateMultipartUpload),
+        (Query("uploadId"), O::CompleteMultipartUpload),
+        (Query("restore"), O::RestoreObject),
+        (Query("select"), O::SelectObjectContent),
+    ] },
+    Table { method: "DELETE", level: Object, plain: O::DeleteObject, rows: &[
+        (Query("uploadId"), O::AbortMultipartUpload),
+        (Query("tagging"), O::DeleteObjectTagging),
+        (Query("annotation"), O::DeleteObjectAnnotation),
+    ] },
+    Table { method: "GET", level: Bucket, plain: O::ListObjects, rows: &[
+        (Query("location"), O::GetBucketLocation),
+        (Query("uploads"), O::ListMultipartUploads),
+        (Query("versions"), O::ListObjectVersions),
+        (Query("acl"), O::GetBucketAcl),
+        (Query("versioning"), O::GetBucketVersioning),
+        (Query("policyStatus"), O::GetBucketPolicyStatus),
+        (Query("policy"), O::GetBucketPolicy),
+        (Query("cors"), O::GetBucketCors),
+        (Query("lifecycle"), O::GetBucketLifecycleConfiguration),
+        (Query("encryption"), O::GetBucketEncryption),
+        (Query("tagging"), O::GetBucketTagging),
+        (Query("website"), O::GetBucketWebsite),
+        (Query("logging"), O::GetBucketLogging),
+        (Query("notification"), O::GetBucketNotificationConfiguration),
+        (Query("replication"), O::GetBucketReplication),
+        (Query("requestPayment"), O::GetBucketRequestPayment),
+        (Query("accelerate"), O::GetBucketAccelerateConfiguration),
+        (Query("ownershipControls"), O::GetBucketOwnershipControls),
+        (Query("publicAccessBlock"), O::GetPublicAccessBlock),
+        (Query("object-lock"), O::GetObjectLockConfiguration),
+        (Query("analytics"), O::BucketAnalyticsConfiguration),
+        (Query("inventory"), O::BucketInventoryConfiguration),
+        (Query("metrics"), O::BucketMetricsConfiguration),
+        (Query("intelligent-tiering"), O::BucketIntelligentTieringConfiguration),
+        (Query("metadataConfiguration"), O::BucketMetadataConfiguration),
+        (Query("metadataTable"), O::BucketMetadataConfiguration),
+        (Query("session"), O::CreateSession),
+        (QueryIs("list-type", "2"), O::ListObjectsV2),
+        (Query("abac"), O::GetBucketAbac),
+    ] },
+    Table { method: "HEAD", level: Bucket, plain: O::HeadBucket, rows: &[] },
+    Table { method: "PUT", level: Bucket, plain: O::CreateBucket, rows: &[
+        (Query("acl"), O::PutBucketAcl),
+        (Query("versioning"), O::PutBucketVersioning),
+        (Query("policy"), O::PutBucketPolicy),
+        (Query("cors"), O::PutBucketCors),
+        (Query("lifecycle"), O::PutBucketLifecycleConfiguration),
+        (Query("encryption"), O::PutBucketEncryption),
+        (Query("tagging"), O::PutBucketTagging),
+        (Query("website"), O::PutBucketWebsite),
+        (Query("logging"), O::PutBucketLogging),
+        (Query("notification"), O::PutBucketNotificationConfiguration),
+        (Query("replication"), O::PutBucketReplication),
+        (Query("requestPayment"), O::PutBucketRequestPayment),
+        (Query("accelerate"), O::PutBucketAccelerateConfiguration),
+        (Query("ownershipControls"), O::PutBucketOwnershipControls),
+        (Query("publicAccessBlock"), O::PutPublicAccessBlock),
+        (Query("object-lock"), O::PutObjectLockConfiguration),
+        (Query("analytics"), O::BucketAnalyticsConfiguration),
+        (Query("inventory"), O::BucketInventoryConfiguration),
+        (Query("metrics"), O::BucketMetricsConfiguration),
+        (Query("intelligent-tiering"), O::BucketIntelligentTieringConfiguration),
+        (Query("metadataInventoryTable"), O::BucketMetadataConfiguration),
+        (Query("metadataJournalTable"), O::BucketMetadataConfiguration),
+        (Query("abac"), O::PutBucketAbac),
+        (Query("metadataAnnotationTable"), O::BucketMetadataConfiguration),
+    ] },
+    Table { method: "POST", level: Bucket, plain: O::PostObject, rows: &[
+        (Query("delete"), O::DeleteObjects),
+        (Query("metadataConfiguration"), O::BucketMetadataConfiguration),
+        (Query("metadataTable"), O::BucketMetadataConfiguration),
+        (Header("x-amz-request-route"), O::WriteGetObjectResponse),
+    ] },
+    Table { method: "DELETE", level: Bucket, plain: O::DeleteBucket, rows: &[
+        (Query("policy"), O::DeleteBucketPolicy),
+        (Query("cors"), O::DeleteBucketCors),
+        (Query("lifecycle"), O::DeleteBucketLifecycle),
+        (Query("encryption"), O::DeleteBucketEncryption),
+        (Query("tagging"), O::DeleteBucketTagging),
+        (Query("website"), O::DeleteBucketWebsite),
+        (Query("replication"), O::DeleteBucketReplication),
+        (Query("ownershipControls"), O::DeleteBucketOwnershipControls),
+        (Query("publicAccessBlock"), O::DeletePublicAccessBlock),
+        (Query("analytics"), O::BucketAnalyticsConfiguration),
+        (Query("inventory"), O::BucketInventoryConfiguration),
+        (Query("metrics"), O::BucketMetricsConfiguration),
+        (Query("intelligent-tiering"), O::BucketIntelligentTieringConfiguration),
+        (Query("metadataConfiguration"), O::BucketMetadataConfiguration),
+        (Query("metadataTable"), O::BucketMetadataConfiguration),
+    ] },
+    Table { method: "GET", level: Service, plain: O::ListBuckets, rows: &[] },
+];

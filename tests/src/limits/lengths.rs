@@ -1,0 +1,75 @@
+//! Bodies without a length over HTTP/2: they end with their stream, so that they are whole, and are held to the
+//! same limits as any other.
+
+use std::io;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Method, StatusCode};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+
+use super::{BUCKET, runtime};
+use crate::content::Content;
+use crate::s3::{Body, Client, whole};
+use crate::server::Setup;
+
+/// A body of these pieces that does not say how long it is, and breaks off behind them if it `breaks`.
+fn streamed(content: Content, piece: usize, breaks: bool) -> Body {
+    let bytes = content.bytes();
+    let pieces = bytes.chunks(piece).map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece))));
+    let end = breaks.then(|| Err(io::Error::other("broken off")));
+    StreamBody::new(stream::iter(pieces.chain(end).collect::<Vec<_>>())).boxed_unsync()
+}
+
+/// Sends a PUT over HTTP/2 without a length; its status, unless the stream breaks.
+async fn put(client: &Client, server: SocketAddr, path: &str, body: Body) -> Option<StatusCode> {
+    let stream = TokioIo::new(TcpStream::connect(server).await.expect("connected"));
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.expect("HTTP/2");
+    let connection = tokio::spawn(connection);
+    let signed = client.request(Method::PUT, path, &[], whole(""));
+    let mut request = http::Request::put(format!("http://{server}{path}"));
+    for (name, value) in signed.headers().iter().filter(|(name, _)| *name != "host") {
+        request = request.header(name, value);
+    }
+    let request = request.body(body).expect("our own request");
+    assert!(!request.headers().contains_key("content-length"));
+    let answer = sender.send_request(request).await.ok().map(|answer| answer.status());
+    drop(sender);
+    connection.abort();
+    answer
+}
+
+#[test]
+fn a_body_that_ends_with_its_stream_is_taken_whole_or_not_at_all() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Setup::new(dir.path().join("data")).start();
+    runtime().block_on(async {
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        for (id, length) in [(1, 0), (2, 1), (3, 70_000), (4, 3 << 20), (5, 9 << 20)] {
+            let (content, path) = (Content { id, length }, format!("/{BUCKET}/{id}"));
+            let status = put(&client, server.s3, &path, streamed(content, 65_000, false)).await;
+            assert_eq!(status, Some(StatusCode::OK), "{length} bytes");
+            let found = client.get(BUCKET, &id.to_string()).await.expect("read");
+            assert_eq!((found.etag(), content.difference(&found.body)), (content.etag(), None));
+            let status =
+                put(&client, server.s3, &path, streamed(Content { id: 9, length }, 65_000, true)).await;
+            assert!(status.is_none_or(|status| !status.is_success()), "{status:?}");
+            let found = client.get(BUCKET, &id.to_string()).await.expect("read");
+            assert_eq!(content.difference(&found.body), None, "what broke off replaced nothing");
+        }
+        let upload = client.create_upload(BUCKET, "parts").await.expect("begun");
+        let part = Content { id: 7, length: 6 << 20 };
+        let path = format!("/{BUCKET}/parts?partNumber=1&uploadId={upload}");
+        let status = put(&client, server.s3, &path, streamed(part, 100_000, false)).await;
+        assert_eq!(status, Some(StatusCode::OK));
+        let listed = client.list_parts(BUCKET, "parts", &upload).await.expect("listed");
+        assert_eq!((listed.len(), listed[0].size, &listed[0].etag), (1, 6 << 20, &part.etag()));
+    });
+    server.stop();
+}
