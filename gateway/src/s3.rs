@@ -41,6 +41,7 @@ pub mod request;
 pub mod response;
 pub mod tagging;
 pub mod target;
+pub mod upload_ids;
 pub mod values;
 pub mod xml;
 
@@ -77,6 +78,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use target::RequestShape;
+use upload_ids::UploadIds;
 
 /// What the protocol needs to know of the configuration.
 #[derive(Clone, Debug)]
@@ -111,6 +113,8 @@ pub struct Gateway {
     pub hasher: Hasher,
     /// Who may ask.
     pub keyring: Keyring,
+    /// What uploads are called.
+    pub upload_ids: UploadIds,
     /// The protocol's settings.
     pub config: S3Config,
     /// Whose turn it is at the disks.
