@@ -198,6 +198,7 @@ async fn answer(
     now: Timestamp,
     observed: &mut Observed,
 ) -> S3Result {
+    headers::check_size(head)?;
     let target = Target::of(head, &gateway.config.domains)?;
     let query = Query::parse(head.uri.query().unwrap_or_default());
     observed.operation = RequestShape(head, &query).operation(target.level());

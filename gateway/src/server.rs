@@ -19,6 +19,7 @@ pub mod pace;
 mod refusal;
 pub mod tls;
 pub mod watch;
+pub mod withheld;
 
 use crate::access_plans::AccessPlans;
 use crate::access_traces::AccessTraces;
