@@ -105,7 +105,8 @@ fn encoded_but(text: &str, is_kept: impl Fn(u8) -> bool) -> String {
 #[must_use]
 pub fn disposition(text: &str) -> String {
     let parameters = parameters(text);
-    let name_of = |parameter: &str| parameter.split_once('=').map(|(name, _)| name.trim().to_ascii_lowercase());
+    let name_of =
+        |parameter: &str| parameter.split_once('=').map(|(name, _)| name.trim().to_ascii_lowercase());
     let has_extended = parameters.iter().any(|parameter| name_of(parameter).as_deref() == Some("filename*"));
     let mut out = Vec::with_capacity(parameters.len());
     for parameter in parameters {
@@ -114,7 +115,9 @@ pub fn disposition(text: &str) -> String {
         match parameter.split_once('=') {
             // A reader prefers `filename*`, so that this one says nothing.
             Some(_) if is_name && has_extended => {}
-            Some((_, value)) if is_name => out.push(format!("filename*=UTF-8''{}", extended(&unquoted(value)))),
+            Some((_, value)) if is_name => {
+                out.push(format!("filename*=UTF-8''{}", extended(&unquoted(value))))
+            }
             _ => out.push(percent_encoded(parameter).into_owned()),
         }
     }
@@ -206,7 +209,8 @@ fn word_at(text: &str) -> Option<(Vec<u8>, usize)> {
         "iso-8859-1" => bytes.iter().map(|&byte| char::from(byte)).collect::<String>().into_bytes(),
         _ => return None,
     };
-    let length = "=?".len() + charset.len() + "?".len() + encoding.len() + "?".len() + carried.len() + WORD_END.len();
+    let length =
+        "=?".len() + charset.len() + "?".len() + encoding.len() + "?".len() + carried.len() + WORD_END.len();
     Some((utf8, length))
 }
 
@@ -229,7 +233,8 @@ fn quoted_printable(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::{
-        WORD_BYTES_MAX, disposition, is_plain, latin1, metadata_from_wire, metadata_to_wire, percent_encoded, text_of,
+        WORD_BYTES_MAX, disposition, is_plain, latin1, metadata_from_wire, metadata_to_wire, percent_encoded,
+        text_of,
     };
     use proptest::prelude::any;
     use proptest::{prop_assert, prop_assert_eq, proptest};

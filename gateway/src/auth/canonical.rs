@@ -90,7 +90,8 @@ fn check_headers_signed(request: &Request<'_>, signed_headers: &str) -> Result<(
         return Err(S3Error::new(Code::SignatureDoesNotMatch));
     }
     let amz = request.head.headers.keys().map(HeaderName::as_str).filter(|name| name.starts_with("x-amz-"));
-    let missing: Vec<&str> = std::iter::once("host").chain(amz).filter(|name| seen.binary_search(name).is_err()).collect();
+    let missing: Vec<&str> =
+        std::iter::once("host").chain(amz).filter(|name| seen.binary_search(name).is_err()).collect();
     if missing.is_empty() {
         return Ok(());
     }

@@ -98,7 +98,10 @@ pub fn mismatch(expected: Algorithm, actual: Option<Algorithm>) -> S3Error {
 ///
 /// # Errors
 /// `InvalidRequest`.
-pub fn check_part(upload: Option<(Algorithm, ChecksumKind)>, declared: Option<Algorithm>) -> Result<(), S3Error> {
+pub fn check_part(
+    upload: Option<(Algorithm, ChecksumKind)>,
+    declared: Option<Algorithm>,
+) -> Result<(), S3Error> {
     match (upload, declared) {
         (None, _) | (Some((_, ChecksumKind::FullObject)), None) => Ok(()),
         (Some((expected, _)), Some(actual)) if expected == actual => Ok(()),

@@ -184,7 +184,12 @@ async fn onto_itself(
     });
     update(gateway, request, &from, change).await?;
     let object = &from.object;
-    Ok(xml(copy_result("CopyObjectResult", &object.etag, (&object.checksums, object.part_count), request.now)))
+    Ok(xml(copy_result(
+        "CopyObjectResult",
+        &object.etag,
+        (&object.checksums, object.part_count),
+        request.now,
+    )))
 }
 
 /// UploadPartCopy.
@@ -284,12 +289,7 @@ async fn copy_bytes(
     Ok(Stored { body, bytes, etag, checksums, extents, _holds: holds })
 }
 
-fn copy_result(
-    root: &str,
-    etag: &str,
-    (of_copy, part_count): (&[Checksum], u32),
-    now: Timestamp,
-) -> String {
+fn copy_result(root: &str, etag: &str, (of_copy, part_count): (&[Checksum], u32), now: Timestamp) -> String {
     let mut out = Xml::new(root);
     out.time("LastModified", now).etag(etag);
     for checksum in of_copy {
@@ -313,7 +313,11 @@ mod tests {
         let of = |algorithm: Algorithm, kind| stored(algorithm, kind, vec![1; algorithm.value_bytes()]);
         for algorithm in Algorithm::ALL.iter().copied() {
             let full: Vec<Checksum> = vec![of(algorithm, ChecksumKind::FullObject)];
-            assert_eq!(checksum_of_copy(&full, None), (Some(full[0].clone()), None), "it holds for the copy, too");
+            assert_eq!(
+                checksum_of_copy(&full, None),
+                (Some(full[0].clone()), None),
+                "it holds for the copy, too"
+            );
             assert_eq!(checksum_of_copy(&full, Some(algorithm)), (Some(full[0].clone()), None));
             let of_parts = [of(algorithm, ChecksumKind::Composite)];
             assert_eq!(checksum_of_copy(&of_parts, None), (None, Some(algorithm)), "a copy has no parts");

@@ -408,7 +408,9 @@ async fn send_rest<I: AsyncRead + AsyncWrite + Unpin>(mut io: Io<I>) {
 fn refusal_of(error: &hyper::Error) -> S3Error {
     match error.is_parse_too_large() {
         true => too_large(),
-        false => S3Error::new(Code::InvalidRequest).message("The head of the request is not well-formed HTTP."),
+        false => {
+            S3Error::new(Code::InvalidRequest).message("The head of the request is not well-formed HTTP.")
+        }
     }
 }
 

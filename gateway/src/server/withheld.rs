@@ -194,7 +194,9 @@ mod tests {
 
     #[tokio::test]
     async fn other_answers_are_not_held_back() {
-        for other in ["HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", "HTTP/1.1 404 Not Found\r\n\r\n", "HTTP/1.1 4"] {
+        for other in
+            ["HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", "HTTP/1.1 404 Not Found\r\n\r\n", "HTTP/1.1 4"]
+        {
             let (mut client, server) = tokio::io::duplex(256);
             let withheld = Withheld::default();
             let mut connection = Withholding::new(server, withheld.clone());

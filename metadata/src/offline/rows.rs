@@ -234,7 +234,8 @@ impl Pass<'_> {
             self.known.next_segment = decode::<Counter>(value)?.next;
         } else if key == MetaRow::NextBody.row() {
             self.known.next_body = decode::<Counter>(value)?.next;
-        } else if key == MetaRow::UploadKey.row() && decode::<UploadKey>(value)?.key.len() != UPLOAD_KEY_BYTES {
+        } else if key == MetaRow::UploadKey.row() && decode::<UploadKey>(value)?.key.len() != UPLOAD_KEY_BYTES
+        {
             return Err(Wrong::Row("a key of upload ids of another length".into()));
         }
         Ok(())

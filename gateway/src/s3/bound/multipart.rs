@@ -148,7 +148,8 @@ pub(super) async fn list_uploads(request: &Request<'_>, fronted: &Fronted) -> S3
     let listing = Listing::of(request, "max-uploads")?;
     let key_marker = request.query.get("key-marker")?.unwrap_or_default();
     // Without a key marker it says nothing.
-    let id_marker = request.query.get("upload-id-marker")?.filter(|_| !key_marker.is_empty()).unwrap_or_default();
+    let id_marker =
+        request.query.get("upload-id-marker")?.filter(|_| !key_marker.is_empty()).unwrap_or_default();
     let keys = ListQuery {
         prefix: listing.prefix.to_string(),
         delimiter: listing.delimiter.as_deref().unwrap_or_default().to_owned(),

@@ -37,7 +37,8 @@ impl ClientPart {
             Algorithm::Sha1 => &self.sha1,
             Algorithm::Sha256 => &self.sha256,
         };
-        stated.as_deref().map(str::trim)
+        // Some SDKs write an element for every algorithm, most of them empty.
+        stated.as_deref().map(str::trim).filter(|stated| !stated.is_empty())
     }
 }
 

@@ -112,7 +112,7 @@ impl UploadPage {
         let reader = gateway.catalogue.reader();
         // No upload has id 0, so this begins with the first upload of the key itself.
         let scan_from = |from: &[u8]| reader.uploads(bucket_id(bucket), Some((from, Some(BodyId(0)))));
-        let mut scan = scan_from((*markers.key).max(&*listing.prefix).as_bytes());
+        let mut scan = scan_from(markers.key.as_bytes().max(listing.prefix.as_bytes()));
         while let Some((_, upload)) = scan.next().transpose()? {
             if !upload.key.starts_with(&*listing.prefix) {
                 break;
@@ -147,12 +147,7 @@ impl UploadPage {
     }
 
     /// Takes the next upload, unless an earlier page has it or this one has its group; false when the page is full.
-    fn take(
-        &mut self,
-        upload: Upload,
-        listing: &Listing<'_>,
-        markers: &Markers<'_>,
-    ) -> bool {
+    fn take(&mut self, upload: Upload, listing: &Listing<'_>, markers: &Markers<'_>) -> bool {
         let group = listing.common_prefix(&upload.key).map(str::to_owned);
         let is_here = group.is_some() && self.groups.last() == group.as_ref();
         if is_here || is_seen(&upload, group.as_deref(), markers) {
