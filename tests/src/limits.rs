@@ -8,13 +8,15 @@
 //! - `complete`: completing a large upload writes almost nothing;
 //! - `quotas`: what buckets and access keys may hold;
 //! - `one_server`: a second server on one directory is refused;
-//! - `drain`: requests in flight finish before a stop.
+//! - `drain`: requests in flight finish before a stop;
+//! - `heads`: how large the head of a request may be, over HTTP/2.
 
 mod cgroup;
 mod compaction;
 mod complete;
 mod disk_full;
 mod drain;
+mod heads;
 mod memory;
 mod one_server;
 mod pace;
