@@ -45,18 +45,18 @@ async fn the_first_key_of_upload_ids_stays() {
     let first = catalogue.upload_key([1; 16]).await.unwrap();
     assert_eq!(first.key, [1; 16]);
     assert!(first.bodies_from > given.get(), "{first:?}");
-    assert_eq!(catalogue.upload_key([2; 16]).await, Ok(first.clone()));
+    assert_eq!(catalogue.upload_key([2; 16]).await.unwrap(), first);
     let next = catalogue.body_id().await.unwrap();
     assert!(next.get() < first.bodies_from, "this range was leased before the key was made");
     catalogue.shutdown().await;
 
     let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
-    assert_eq!(catalogue.upload_key([3; 16]).await, Ok(first.clone()));
+    assert_eq!(catalogue.upload_key([3; 16]).await.unwrap(), first);
     assert!(catalogue.body_id().await.unwrap().get() >= first.bodies_from);
     // Another member proposes its own at the same time: nothing changes.
     let put = Change::PutUploadKey(PutUploadKey { key: vec![4; 16] });
     assert_eq!(catalogue.propose(Command::from(put)).await, Ok(Reply::Done));
-    assert_eq!(catalogue.upload_key([5; 16]).await, Ok(first));
+    assert_eq!(catalogue.upload_key([5; 16]).await.unwrap(), first);
     let short = Change::PutUploadKey(PutUploadKey { key: vec![4; 15] });
     assert!(catalogue.propose(Command::from(short)).await.is_err());
     catalogue.shutdown().await;

@@ -47,7 +47,7 @@ def test_a_header_that_would_be_ignored_is_refused_by_its_name(s3, aws, bucket, 
     assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
 
 
-# Lines and bytes of a value, and whether the head is too large: by its bytes, or by a number of lines that is far
+# Lines (a few beside those that are signed) and bytes of a value, and whether the head is too large: by its bytes, or by a number of lines that is far
 # beyond what hyper takes by itself; the last ones are larger than what is read of a head.
 HEADS = [
     (100, 1, False),
@@ -70,7 +70,8 @@ HEADS = [
 def test_a_head_is_limited_by_its_bytes(http, bucket, lines, bytes_of_value, too_large):
     wire, path = Wire(http), f"/{bucket}"
     signed = wire.headers("GET", path)
-    extra = [(f"x-forwarded-{at}", "1" * bytes_of_value) for at in range(max(1, lines - len(signed)))]
+    more = lines - len(signed) if lines > 10 else lines
+    extra = [(f"x-forwarded-{at}", "1" * bytes_of_value) for at in range(more)]
     answer = wire.send_raw("GET", path, signed + extra)
     if not too_large:
         assert answer.status == 200, answer
@@ -89,9 +90,11 @@ def test_a_connection_on_which_a_large_head_came_goes_on(http, bucket):
             assert connection.read_answer("GET").status == (400 if lines > 1024 else 200), lines
 
 
-def test_metadata_is_limited_by_its_bytes(s3, bucket):
+def test_metadata_is_limited_by_its_bytes(s3, server, bucket):
     s3.put_object(Bucket=bucket, Key="many", Body=b"1", Metadata={f"k{at:03}": "v" for at in range(400)})
-    assert len(s3.head_object(Bucket=bucket, Key="many")["Metadata"]) == 400
+    # Python's own client reads at most 100 header lines.
+    answer = Wire(server).send("HEAD", f"/{bucket}/many")
+    assert sum(name.lower().startswith("x-amz-meta-k") for name, _ in answer.headers) == 400
     s3.put_object(Bucket=bucket, Key="full", Body=b"1", Metadata={"k": "v" * 2047})
     for metadata in ({"k": "v" * 2048}, {f"k{at:03}": "v" for at in range(410)}):
         with pytest.raises(ClientError, match="MetadataTooLarge"):
