@@ -1,11 +1,13 @@
-//! Text in header values: how it is read from the wire, and how it is written so that every client can read it.
+//! Text in header values: how it is read from the wire, and how it is written so that every client can read
+//! it.
 //!
-//! A header value is bytes. Clients send text in it as UTF-8, as ISO-8859-1, or as encoded words (RFC 2047). User
-//! metadata is stored as the text itself and sent as ASCII: a value that ASCII cannot carry becomes encoded words, as
-//! AWS does. Other stored headers are ISO-8859-1, which HTTP has carried from its beginning.
+//! A header value is bytes. Clients send text in it as UTF-8, as ISO-8859-1, or as encoded words (RFC 2047).
+//! User metadata is stored as the text itself and sent as ASCII: a value that ASCII cannot carry becomes
+//! encoded words, as AWS does. Other stored headers are ISO-8859-1, which HTTP has carried from its
+//! beginning.
 //!
-//! Always: what [`metadata_to_wire`] writes, [`metadata_from_wire`] reads back as the same text, and what either of
-//! them writes is printable ASCII. Everything here is pure; nothing of it is stored.
+//! Always: what [`metadata_to_wire`] writes, [`metadata_from_wire`] reads back as the same text, and what
+//! either of them writes is printable ASCII. Everything here is pure; nothing of it is stored.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -19,8 +21,8 @@ const WORD_END: &str = "?=";
 /// Bytes of text that one word carries: base64 makes 4 characters of 3 bytes.
 const WORD_TEXT_BYTES_MAX: usize = (WORD_BYTES_MAX - WORD_BEGIN.len() - WORD_END.len()) / 4 * 3;
 
-/// Whether every client reads `text` in a header as it is: printable ASCII and tabs, without blanks at the ends, which
-/// HTTP does not keep.
+/// Whether every client reads `text` in a header as it is: printable ASCII and tabs, without blanks at the
+/// ends, which HTTP does not keep.
 #[must_use]
 pub fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t')) && text.trim_ascii().len() == text.len()
@@ -35,8 +37,8 @@ pub fn text_of(value: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// The text of a value of user metadata. Encoded words are decoded where they carry what ASCII cannot; a value of
-/// plain ASCII stays as it was sent.
+/// The text of a value of user metadata. Encoded words are decoded where they carry what ASCII cannot; a
+/// value of plain ASCII stays as it was sent.
 #[must_use]
 pub fn metadata_from_wire(value: &[u8]) -> String {
     let text = text_of(value);
@@ -100,8 +102,8 @@ fn encoded_but(text: &str, is_kept: impl Fn(u8) -> bool) -> String {
     out
 }
 
-/// A `Content-Disposition` that ISO-8859-1 cannot carry, in ASCII: its `filename` becomes `filename*` (RFC 6266), what
-/// else needs it is percent-encoded.
+/// A `Content-Disposition` that ISO-8859-1 cannot carry, in ASCII: its `filename` becomes `filename*` (RFC
+/// 6266), what else needs it is percent-encoded.
 #[must_use]
 pub fn disposition(text: &str) -> String {
     let parameters = parameters(text);

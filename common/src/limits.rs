@@ -54,8 +54,8 @@ pub const XML_BODY_BYTES_MAX: usize = 4 * MIB as usize;
 pub const POST_FORM_BYTES_MAX: usize = 20_000;
 /// Largest head of a request.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * KIB as usize;
-/// Most header lines of a request. What limits a request is bytes; this keeps short lines, of which each takes more
-/// memory than it has bytes, from taking too much.
+/// Most header lines of a request. What limits a request is bytes; this keeps short lines, of which each
+/// takes more memory than it has bytes, from taking too much.
 pub const REQUEST_HEADERS_MAX: usize = 1024;
 /// Longest line of aws-chunked framing (a size, a signature, a trailer).
 pub const CHUNK_LINE_BYTES_MAX: usize = 4 * KIB as usize;

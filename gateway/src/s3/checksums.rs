@@ -1,6 +1,7 @@
 //! Checksums as they are stored, and as headers and documents carry them.
 //!
-//! Always: an object that was written to one of our own buckets has a checksum, whether its client sent one or not.
+//! Always: an object that was written to one of our own buckets has a checksum, whether its client sent one
+//! or not.
 
 use super::error::{Code, S3Error};
 use super::response::header_value;
@@ -93,8 +94,9 @@ pub fn mismatch(expected: Algorithm, actual: Option<Algorithm>) -> S3Error {
     ))
 }
 
-/// Checks the algorithm that a part of an upload is declared with. An upload that was begun without an algorithm takes
-/// any or none. One that was begun with an algorithm takes no other; full-object CRCs are computed where none comes.
+/// Checks the algorithm that a part of an upload is declared with. An upload that was begun without an
+/// algorithm takes any or none. One that was begun with an algorithm takes no other; full-object CRCs are
+/// computed where none comes.
 ///
 /// # Errors
 /// `InvalidRequest`.

@@ -101,8 +101,8 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
     .await
 }
 
-/// The checksum of a copy, which is of the whole object: the one of its source where that has it, or else the algorithm
-/// that it is computed by. It is the algorithm that the request asks for, or that of the source.
+/// The checksum of a copy, which is of the whole object: the one of its source where that has it, or else the
+/// algorithm that it is computed by. It is the algorithm that the request asks for, or that of the source.
 fn checksum_of_copy(source: &[Checksum], asked: Option<Algorithm>) -> (Option<Checksum>, Option<Algorithm>) {
     let of_source = source.first().map(|checksum| checksums::algorithm(checksum.algorithm()));
     let algorithm = asked.or(of_source).unwrap_or(checksums::DEFAULT);
@@ -147,8 +147,8 @@ pub(super) async fn described(
     Ok(description)
 }
 
-/// The stored headers of a copy that keeps those of its source. Where a website redirects to belongs to one object and
-/// is not copied; the request may give another.
+/// The stored headers of a copy that keeps those of its source. Where a website redirects to belongs to one
+/// object and is not copied; the request may give another.
 fn kept_headers(source: &[Pair], given: Vec<Pair>) -> Vec<Pair> {
     let is_redirect = |pair: &&Pair| pair.name == WEBSITE_REDIRECT;
     let kept = source.iter().filter(|pair| !is_redirect(pair)).cloned();

@@ -1,9 +1,9 @@
 //! CreateMultipartUpload, UploadPart, CompleteMultipartUpload, AbortMultipartUpload, ListParts,
 //! ListMultipartUploads.
 //!
-//! An upload is known by the id of the body it becomes: parts stay where UploadPart put them, and completing writes
-//! one record and an index of the parts. Clients see that id encrypted ([`super::upload_ids`]). A complete whose answer
-//! was lost can be sent again.
+//! An upload is known by the id of the body it becomes: parts stay where UploadPart put them, and completing
+//! writes one record and an index of the parts. Clients see that id encrypted ([`super::upload_ids`]). A
+//! complete whose answer was lost can be sent again.
 
 use super::checksums;
 use super::compression::Coming;
@@ -205,8 +205,8 @@ pub(super) async fn upload_part_of(
     Ok(response)
 }
 
-/// The checksum that each part of an upload is kept with, for that of the whole. An upload to a bucket that is written
-/// back is completed at its origin, which computes its own where the client asks for none.
+/// The checksum that each part of an upload is kept with, for that of the whole. An upload to a bucket that
+/// is written back is completed at its origin, which computes its own where the client asks for none.
 pub(super) fn checksum_of_parts(
     bucket: &Bucket,
     record: &mlgw_metadata::schema::Upload,

@@ -1,12 +1,13 @@
 //! Upload ids: what clients are given for the body id of a multipart upload.
 //!
-//! Body ids are numbers, and some clients parse an id that looks like one. So an upload id is a letter and the body id
-//! encrypted: one block of AES-128, whose key is in the catalogue and hence the same on every member and after a
-//! restore. Half of the block is zeros, by which an id that was made up is told from one that was given. Uploads that
-//! were begun before there was a key keep the ids they had: sixteen digits of the body id.
+//! Body ids are numbers, and some clients parse an id that looks like one. So an upload id is a letter and
+//! the body id encrypted: one block of AES-128, whose key is in the catalogue and hence the same on every
+//! member and after a restore. Half of the block is zeros, by which an id that was made up is told from one
+//! that was given. Uploads that were begun before there was a key keep the ids they had: sixteen digits of
+//! the body id.
 //!
-//! Always: a body id has one upload id, and an upload id that was given names its body for as long as the catalogue
-//! exists. Nothing is kept here, so nothing is lost when power fails.
+//! Always: a body id has one upload id, and an upload id that was given names its body for as long as the
+//! catalogue exists. Nothing is kept here, so nothing is lost when power fails.
 
 use crate::auth::hex;
 use crate::credentials::random;
@@ -32,7 +33,8 @@ pub struct UploadIds {
 }
 
 impl UploadIds {
-    /// Those of a catalogue. Its key is made here where it has none yet, so this comes before the first upload.
+    /// Those of a catalogue. Its key is made here where it has none yet, so this comes before the first
+    /// upload.
     ///
     /// # Errors
     /// When the key could not be read or kept, or the system gives no random bytes.
@@ -98,7 +100,9 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn an_id_names_its_body_and_is_no_number(body in any::<u64>(), key in any::<u8>(), from in any::<u64>()) {
+        fn an_id_names_its_body_and_is_no_number(
+            body in any::<u64>(), key in any::<u8>(), from in any::<u64>(),
+        ) {
             let ids = ids(key, from);
             let id = ids.id(BodyId(body));
             prop_assert_eq!(ids.body(&id), Some(BodyId(body)));

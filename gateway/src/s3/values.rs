@@ -1,7 +1,7 @@
 //! Header values out of text.
 //!
-//! Always: what an answer carries, every client can read. It is ASCII, but for stored headers that are ISO-8859-1; no
-//! value is raw UTF-8, and no text, whoever wrote it, makes an answer fail.
+//! Always: what an answer carries, every client can read. It is ASCII, but for stored headers that are
+//! ISO-8859-1; no value is raw UTF-8, and no text, whoever wrote it, makes an answer fail.
 
 use http::{HeaderName, HeaderValue, header};
 use mlgw_common::header_text::{disposition, latin1, metadata_to_wire, percent_encoded};
@@ -18,8 +18,8 @@ pub fn metadata_value(text: &str) -> HeaderValue {
     header_value(&metadata_to_wire(text))
 }
 
-/// The value of a stored header: ISO-8859-1. Text that this cannot carry, which earlier versions stored, is encoded in
-/// ASCII instead: the name of a file as `filename*`, anything else percent-encoded.
+/// The value of a stored header: ISO-8859-1. Text that this cannot carry, which earlier versions stored, is
+/// encoded in ASCII instead: the name of a file as `filename*`, anything else percent-encoded.
 #[must_use]
 pub fn stored_value(name: &HeaderName, text: &str) -> HeaderValue {
     let value = latin1(text).and_then(|bytes| HeaderValue::from_bytes(&bytes).ok());
@@ -56,7 +56,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_an_answer_that_clients_cannot_read(text in "\\PC{0,40}|.{0,40}|[\\x00-\\xff]{0,40}") {
+        fn no_text_makes_an_answer_unreadable(text in "\\PC{0,40}|.{0,40}|[\\x00-\\xff]{0,40}") {
             for value in [header_value(&text), metadata_value(&text)] {
                 prop_assert!(value.to_str().is_ok(), "{:?}", value);
             }

@@ -41,11 +41,12 @@ const REST_AFTER: Duration = Duration::from_secs(1);
 /// A silent HTTP/2 client is asked for a sign of life this often, and given as long again.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
-/// Header lines and bytes of a head that are read so that it can be refused with all that belongs to a refusal. What is
-/// taken is less, see [`crate::s3::headers::check_size`].
+/// Header lines and bytes of a head that are read so that it can be refused with all that belongs to a
+/// refusal. What is taken is less, see [`crate::s3::headers::check_size`].
 const WIDE_HEAD_LINES: usize = 2 * REQUEST_HEADERS_MAX;
 const WIDE_HEAD_BYTES: usize = 2 * REQUEST_HEAD_BYTES_MAX;
-/// What such a head is charged: its bytes, and for each line 64 bytes while it is parsed and 110 in the map of headers.
+/// What such a head is charged: its bytes, and for each line 64 bytes while it is parsed and 110 in the map
+/// of headers.
 const WIDE_HEAD_BLOCKS: u32 = 8;
 /// The same over HTTP/2, where a line counts 32 bytes more than it has.
 const HEADER_LIST_BYTES: u32 = (WIDE_HEAD_BYTES + 32 * WIDE_HEAD_LINES) as u32;

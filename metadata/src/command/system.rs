@@ -26,7 +26,8 @@ pub struct DeleteCredential {
     pub access_key: String,
 }
 
-/// The key of upload ids, where there is none yet. Answers [`Reply::Done`](super::Reply::Done) in either case.
+/// The key of upload ids, where there is none yet. Answers [`Reply::Done`](super::Reply::Done) in either
+/// case.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct PutUploadKey {
     /// 16 random bytes.

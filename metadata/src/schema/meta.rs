@@ -1,4 +1,5 @@
-//! `meta`: one row each for the applied log id, the membership, the counters of ids and the key of upload ids.
+//! `meta`: one row each for the applied log id, the membership, the counters of ids and the key of upload
+//! ids.
 //!
 //! The applied log id and the membership are written in the same batch as what applying that
 //! entry changed, so that any flushed state says itself how far it reaches.
@@ -41,8 +42,8 @@ pub struct Counter {
     pub next: u64,
 }
 
-/// What turns body ids into the upload ids that clients see. It is made once and never changes: upload ids have to
-/// mean the same on every member, after every restart and after a restore.
+/// What turns body ids into the upload ids that clients see. It is made once and never changes: upload ids
+/// have to mean the same on every member, after every restart and after a restore.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct UploadKey {
     /// The key, 16 random bytes.

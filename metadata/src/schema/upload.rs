@@ -1,7 +1,7 @@
 //! `upload`: multipart uploads in progress, at (bucket id, escaped key, body id).
 //!
-//! Clients see the body id encrypted, as the upload id (`UploadKey`). The row goes when the upload is completed or aborted; its parts
-//! stay (completed) or wait in `release` (aborted).
+//! Clients see the body id encrypted, as the upload id (`UploadKey`). The row goes when the upload is
+//! completed or aborted; its parts stay (completed) or wait in `release` (aborted).
 
 use super::object::{EncryptionEnvelope, Pair, Retention};
 use crate::key::{self, BadKey, Family, KeyReader, KeyWriter};

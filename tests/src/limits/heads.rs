@@ -1,4 +1,5 @@
-//! How large the head of a request may be over HTTP/2: as large as over HTTP/1.1, which clients in Python see to.
+//! How large the head of a request may be over HTTP/2: as large as over HTTP/1.1, which clients in Python see
+//! to.
 
 use super::{BUCKET, runtime};
 use crate::s3::{Body, Client, whole};

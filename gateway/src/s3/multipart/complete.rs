@@ -87,8 +87,8 @@ fn stated_size(request: &Request<'_>) -> Result<Option<u64>, S3Error> {
     text.trim().parse().map(Some).map_err(|_| S3Error::invalid_argument(why, "x-amz-mp-object-size", text))
 }
 
-/// The parts that the document names, as they are stored, in order. The document states the checksum of each where
-/// that of the whole is made of theirs.
+/// The parts that the document names, as they are stored, in order. The document states the checksum of each
+/// where that of the whole is made of theirs.
 fn named_parts(
     gateway: &Gateway,
     named: &Named,
@@ -127,8 +127,8 @@ fn named_parts(
 fn unstated(algorithm: Algorithm, part: PartNumber) -> S3Error {
     let name = algorithm.name().to_ascii_lowercase();
     S3Error::new(Code::InvalidRequest).message(format!(
-        "The upload was created using a {name} checksum. The complete request must include the checksum for each \
-         part. It was missing for part {part} in the request."
+        "The upload was created using a {name} checksum. The complete request must include the checksum for \
+         each part. It was missing for part {part} in the request."
     ))
 }
 
@@ -252,8 +252,8 @@ fn check_type(request: &Request<'_>, kind: ChecksumKind) -> Result<(), S3Error> 
     match request.header("x-amz-checksum-type")?.map(str::trim) {
         Some(stated) if !stated.eq_ignore_ascii_case(expected) => {
             let why = format!(
-                "The upload was created using the {expected} checksum mode. The complete request must use the same \
-                 checksum mode."
+                "The upload was created using the {expected} checksum mode. The complete request must use the \
+                 same checksum mode."
             );
             Err(S3Error::new(Code::BadDigest).message(why))
         }
@@ -261,8 +261,8 @@ fn check_type(request: &Request<'_>, kind: ChecksumKind) -> Result<(), S3Error> 
     }
 }
 
-/// Compares with the checksum of the whole that the request states. One by another algorithm than that of the upload
-/// is compared where the parts have it, too.
+/// Compares with the checksum of the whole that the request states. One by another algorithm than that of the
+/// upload is compared where the parts have it, too.
 fn check_stated(
     request: &Request<'_>,
     of_whole: Option<&Checksum>,

@@ -146,7 +146,8 @@ impl UploadPage {
         page
     }
 
-    /// Takes the next upload, unless an earlier page has it or this one has its group; false when the page is full.
+    /// Takes the next upload, unless an earlier page has it or this one has its group; false when the page is
+    /// full.
     fn take(&mut self, upload: Upload, listing: &Listing<'_>, markers: &Markers<'_>) -> bool {
         let group = listing.common_prefix(&upload.key).map(str::to_owned);
         let is_here = group.is_some() && self.groups.last() == group.as_ref();

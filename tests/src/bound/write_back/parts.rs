@@ -152,12 +152,14 @@ fn checksums_and_descriptions_go_with_the_parts() {
             let mut rows = String::new();
             for (number, content) in (1..).zip(content(3)) {
                 let checksum = composite(algorithm, &content);
-                let header: Vec<_> = checksum.iter().map(|(header, _, value)| (*header, value.clone())).collect();
+                let header: Vec<_> =
+                    checksum.iter().map(|(header, _, value)| (*header, value.clone())).collect();
                 let target = format!("{}?partNumber={number}&uploadId={}", here(key), encode(upload));
                 let sent = client.call(Method::PUT, &target, &header, whole(content)).await.expect("stored");
                 let element = checksum.map(|(_, element, value)| format!("<{element}>{value}</{element}>"));
                 let (etag, element) = (sent.etag(), element.unwrap_or_default());
-                rows += &format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag>{element}</Part>");
+                rows +=
+                    &format!("<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag>{element}</Part>");
             }
             let document = format!("<CompleteMultipartUpload>{rows}</CompleteMultipartUpload>");
             let target = format!("{}?uploadId={}", here(key), encode(upload));
