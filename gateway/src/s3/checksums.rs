@@ -74,7 +74,7 @@ pub fn stored(algorithm: Algorithm, kind: ChecksumKind, value: Vec<u8>) -> Check
     Checksum { algorithm: ChecksumAlgorithm::from(algorithm) as i32, kind: kind as i32, value }
 }
 
-/// The checksum that an object gets where its client asks for none, as at AWS. At 4 KiB it takes a fifth of a
+/// The checksum that an object gets where its client asks for none, as at AWS. At 4 KiB it takes a tenth of a
 /// microsecond.
 pub const DEFAULT: Algorithm = Algorithm::Crc64Nvme;
 
