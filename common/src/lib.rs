@@ -6,6 +6,7 @@
 
 pub mod checksum;
 pub mod clock;
+pub mod header_text;
 pub mod histogram;
 pub mod identity;
 pub mod ids;

@@ -40,6 +40,8 @@ pub const OBJECT_BYTES_MAX: u64 = 50 * 1024 * GIB;
 pub const PART_NUMBER_MAX: u16 = 10_000;
 /// Smallest part of a completed upload, but for its last.
 pub const PART_BYTES_MIN: u64 = 5 * MIB;
+/// The key that makes upload ids of body ids: one of AES-128.
+pub const UPLOAD_KEY_BYTES: usize = 16;
 /// Most keys or uploads or parts on one page of a listing.
 pub const PAGE_KEYS_MAX: usize = 1000;
 /// Most keys of one DeleteObjects.
@@ -55,8 +57,9 @@ pub const XML_BODY_BYTES_MAX: usize = 4 * MIB as usize;
 pub const POST_FORM_BYTES_MAX: usize = 20_000;
 /// Largest head of a request.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * KIB as usize;
-/// Most header lines of a request.
-pub const REQUEST_HEADERS_MAX: usize = 100;
+/// Most header lines of a request. What limits a request is bytes; this keeps short lines, of which each
+/// takes more memory than it has bytes, from taking too much.
+pub const REQUEST_HEADERS_MAX: usize = 1024;
 /// Longest line of aws-chunked framing (a size, a signature, a trailer).
 pub const CHUNK_LINE_BYTES_MAX: usize = 4 * KIB as usize;
 

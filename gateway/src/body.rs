@@ -60,6 +60,8 @@ pub struct Terms {
     pub checksum_headers: bool,
     /// A checksum that is wanted whatever the client declares.
     pub also: Option<Algorithm>,
+    /// The checksum that is computed where the client declares none.
+    pub otherwise: Option<Algorithm>,
 }
 
 impl Terms {
@@ -74,6 +76,7 @@ impl Terms {
             md5_apart: true,
             checksum_headers: true,
             also,
+            otherwise: None,
         }
     }
 
@@ -88,6 +91,7 @@ impl Terms {
             md5_apart: false,
             checksum_headers: true,
             also: None,
+            otherwise: None,
         }
     }
 }
@@ -99,7 +103,7 @@ pub struct Digests {
     pub bytes: u64,
     /// Its MD5, as far as the terms or the client asked for it.
     pub md5: BodyMd5,
-    /// Its checksums: the one the client declared and the one of the terms.
+    /// Its checksums: the one the client declared and those of the terms.
     pub checksums: Vec<(Algorithm, Vec<u8>)>,
     /// The algorithm that the client declared, in a header or as a trailer.
     pub declared: Option<Algorithm>,
@@ -211,7 +215,8 @@ where
         let wanted = terms.md5 || declared.md5.is_some();
         let in_passing = length.is_some_and(|bytes| MD5_IN_PASSING.contains(&bytes));
         let md5_apart = wanted && terms.md5_apart && !in_passing;
-        let hashes = Hashes::new(wanted && !md5_apart, sha256.is_some(), [declared.algorithm(), terms.also]);
+        let checksums = [declared.algorithm().or(terms.otherwise), terms.also];
+        let hashes = Hashes::new(wanted && !md5_apart, sha256.is_some(), checksums);
         let (bytes, digests) = (0, None);
         Ok(Self { incoming, framing, length, bytes, terms, sha256, declared, md5_apart, hashes, digests })
     }

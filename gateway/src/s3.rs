@@ -43,6 +43,7 @@ pub mod response;
 pub mod tagging;
 pub mod target;
 mod unsigned;
+pub mod upload_ids;
 pub mod values;
 pub mod xml;
 
@@ -79,6 +80,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use target::RequestShape;
+use upload_ids::UploadIds;
 
 /// What the protocol needs to know of the configuration.
 #[derive(Clone, Debug)]
@@ -113,6 +115,8 @@ pub struct Gateway {
     pub hasher: Hasher,
     /// Who may ask.
     pub keyring: Keyring,
+    /// What uploads are called.
+    pub upload_ids: UploadIds,
     /// The protocol's settings.
     pub config: S3Config,
     /// Whose turn it is at the disks.
@@ -196,6 +200,7 @@ async fn answer(
     now: Timestamp,
     observed: &mut Observed,
 ) -> S3Result {
+    headers::check_size(head)?;
     let target = Target::of(head, &gateway.config.domains)?;
     let query = Query::parse(head.uri.query().unwrap_or_default());
     observed.operation = RequestShape(head, &query).operation(target.level());

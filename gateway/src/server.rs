@@ -21,6 +21,7 @@ pub mod pace;
 mod refusal;
 pub mod tls;
 pub mod watch;
+pub mod withheld;
 
 use crate::access_plans::AccessPlans;
 use crate::access_traces::AccessTraces;
@@ -502,6 +503,7 @@ fn gateway_of(engine: &Engine, config: &Config, metrics: &Arc<Metrics>) -> Gatew
         writeback: engine.writeback.clone(),
         hasher: Hasher::new(Handle::current()),
         keyring: engine.keyring.clone(),
+        upload_ids: engine.upload_ids.clone(),
         config: S3Config { domains, region: config.s3.region.clone(), etag: config.s3.etag, rules },
         lanes: lanes_of(config),
         metrics: Arc::clone(metrics),

@@ -16,7 +16,7 @@ mod room;
 mod turns;
 
 pub use order::Write;
-pub(crate) use persist::{describe, prove};
+pub(crate) use persist::{describe, describe_as, prove};
 pub use room::Place;
 pub use turns::Turn;
 

@@ -91,6 +91,7 @@ fn change(view: &mut View<'_>, command: &Command, seq: Seq) -> Result<Reply, App
         Change::PutCredential(command) => system::put_credential(view, command),
         Change::DeleteCredential(command) => system::delete_credential(view, command),
         Change::PutNode(command) => system::put_node(view, command),
+        Change::PutUploadKey(command) => system::put_upload_key(view, command),
         Change::PutPartition(command) => system::put_partition(view, command),
         Change::PutDataset(command) => dataset::put(view, command),
         Change::DeleteDataset(command) => dataset::delete(view, command),

@@ -50,11 +50,12 @@ pub use segments::{ChunkOwner, Reference};
 pub(crate) use inner::Inner;
 
 use crate::apply::written;
-use crate::command::{Command, Reply};
+use crate::command::{Change, Command, PutUploadKey, Reply};
 use crate::copy::{Copier, CopyError};
 use crate::key::Family;
 use crate::offline::{Referenced, bodies};
 use crate::raft::group::Group;
+use crate::schema::meta::{MetaRow, UploadKey};
 use crate::schema::segment::SegmentSummary;
 use crate::schema::usage::{bucket_row, segment_row};
 use crate::schema::{
@@ -63,6 +64,7 @@ use crate::schema::{
 };
 use crate::store::state::StateDb;
 use crate::view::{Rows, StoreError};
+use mlgw_common::limits::UPLOAD_KEY_BYTES;
 use mlgw_common::{BodyId, BucketId, BucketName, ObjectKey, PartNumber, SegmentId};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -234,6 +236,24 @@ impl Catalogue {
     /// When a new range of ids had to be leased and could not be.
     pub async fn body_id(&self) -> Result<BodyId, ProposeError> {
         self.inner.body_id().await
+    }
+
+    /// The key of upload ids. One that has none yet gets `candidate`, which has to be random; ask before any
+    /// body id.
+    ///
+    /// # Errors
+    /// When the key could not be read or kept.
+    pub async fn upload_key(&self, candidate: [u8; UPLOAD_KEY_BYTES]) -> Result<UploadKey, OpenError> {
+        let kept = || {
+            let kept = read::<UploadKey>(&self.inner.groups[0].state(), &MetaRow::UploadKey.row());
+            kept.map_err(|error| OpenError::Store(error.to_string()))
+        };
+        if let Some(key) = kept()? {
+            return Ok(key);
+        }
+        let put = Change::PutUploadKey(PutUploadKey { key: candidate.to_vec() });
+        self.propose(Command::from(put)).await.map_err(|error| OpenError::Raft(error.to_string()))?;
+        kept()?.ok_or_else(|| OpenError::Store("the key of upload ids is gone".to_owned()))
     }
 
     /// What a bucket holds, summed over its groups.

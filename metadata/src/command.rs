@@ -30,7 +30,9 @@ pub use reply::{QuotaOf, Reject, Reply, Written};
 pub use segment::{
     CreateSegment, FenceSegment, MarkSegment, PlaceSegment, RelocateExtent, RemoveSegment, SealSegment,
 };
-pub use system::{BeginIncarnation, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition};
+pub use system::{
+    BeginIncarnation, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, PutUploadKey,
+};
 pub use upload::{AbortUpload, CompleteUpload, CreateUpload, NamedPart, PutPart, ReleaseBody};
 
 use crate::schema::Bucket;
@@ -42,7 +44,7 @@ pub struct Command {
     /// What is to change.
     #[prost(
         oneof = "Change",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 31"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 31, 32"
     )]
     pub change: Option<Change>,
 }
@@ -138,8 +140,11 @@ pub enum Change {
     /// Group 0: the next version of the running policy.
     #[prost(message, tag = "29")]
     PutPolicy(PutPolicy),
-    /// Group 0: the timeline of the commands that follow.
+    /// Group 0: the key of upload ids, once.
     #[prost(message, tag = "31")]
+    PutUploadKey(PutUploadKey),
+    /// Group 0: the timeline of the commands that follow.
+    #[prost(message, tag = "32")]
     BeginIncarnation(BeginIncarnation),
 }
 

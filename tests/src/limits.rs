@@ -9,13 +9,15 @@
 //! - `quotas`: what buckets and access keys may hold;
 //! - `lengths`: bodies that end with their stream, over HTTP/2;
 //! - `one_server`: a second server on one directory is refused;
-//! - `drain`: requests in flight finish before a stop.
+//! - `drain`: requests in flight finish before a stop;
+//! - `heads`: how large the head of a request may be, over HTTP/2.
 
 mod cgroup;
 mod compaction;
 mod complete;
 mod disk_full;
 mod drain;
+mod heads;
 mod lengths;
 mod memory;
 mod one_server;

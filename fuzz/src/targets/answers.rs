@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use mlgw_common::Timestamp;
+use mlgw_common::header_text::metadata_to_wire;
 use mlgw_metadata::schema::{Binding, ChecksumAlgorithm, ChecksumKind, ObjectVersion, Pair};
 use mlgw_tiering::origin::s3::answers;
 use mlgw_tiering::origin::{ListLine, ListPage, ListQuery, Made, OriginError, Trailer, UploadsQuery};
@@ -204,7 +205,8 @@ fn head_of(object: &ObjectVersion) -> HeaderMap {
     line("last-modified", &httpdate::fmt_http_date(UNIX_EPOCH + modified));
     line("x-amz-storage-class", &object.storage_class);
     object.headers.iter().for_each(|pair| line(&pair.name, &pair.value));
-    object.metadata.iter().for_each(|pair| line(&format!("x-amz-meta-{}", pair.name), &pair.value));
+    let carried = |pair: &Pair| metadata_to_wire(&pair.value).into_owned();
+    object.metadata.iter().for_each(|pair| line(&format!("x-amz-meta-{}", pair.name), &carried(pair)));
     for checksum in &object.checksums {
         let name = match checksum.algorithm() {
             ChecksumAlgorithm::Crc32 => "x-amz-checksum-crc32",

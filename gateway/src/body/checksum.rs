@@ -47,6 +47,15 @@ impl Algorithm {
         }
     }
 
+    /// Whether values of parts combine into the value of the whole.
+    #[must_use]
+    pub const fn is_crc(self) -> bool {
+        match self {
+            Self::Crc32 | Self::Crc32c | Self::Crc64Nvme => true,
+            Self::Sha1 | Self::Sha256 => false,
+        }
+    }
+
     /// The length of a value in bytes.
     #[must_use]
     pub const fn value_bytes(self) -> usize {

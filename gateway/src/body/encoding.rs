@@ -1,17 +1,19 @@
-//! `Content-Encoding` as it is stored: what describes the object, not how it travelled.
+//! `Content-Encoding` as it is stored: what describes the object, not how it travelled. It is stored as it
+//! was sent.
 
-use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, HeaderValue};
 
 /// The content encoding to store with an object: the header without `aws-chunked`, which only
 /// describes the transfer and would make readers decode what is not encoded.
 #[must_use]
-pub fn stored_content_encoding(headers: &HeaderMap) -> Option<String> {
-    let values = headers.get_all(CONTENT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-    let names = values.flat_map(|value| value.split(',')).map(str::trim);
-    let kept: Vec<&str> =
-        names.filter(|name| !name.is_empty() && !name.eq_ignore_ascii_case("aws-chunked")).collect();
-    (!kept.is_empty()).then(|| kept.join(","))
+pub fn stored_content_encoding(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let lines = headers.get_all(CONTENT_ENCODING).iter().map(HeaderValue::as_bytes);
+    let is_kept = |name: &&[u8]| !name.trim_ascii().eq_ignore_ascii_case(b"aws-chunked");
+    let names = lines.flat_map(|line| line.split(|byte| *byte == b',')).filter(is_kept);
+    let kept = names.collect::<Vec<_>>().join(&b',');
+    let kept = kept.trim_ascii();
+    kept.iter().any(|byte| *byte != b',').then(|| kept.to_vec())
 }
 
 #[cfg(test)]
@@ -25,16 +27,23 @@ mod tests {
             (&["aws-chunked"][..], None),
             (&["aws-chunked,gzip"], Some("gzip")),
             (&["gzip, AWS-Chunked"], Some("gzip")),
-            (&["aws-chunked", "gzip, br"], Some("gzip,br")),
+            (&["aws-chunked", "gzip, br"], Some("gzip, br")),
+            (&["aws-chunked, zstd"], Some("zstd")),
+            (&["deflate ,  aws-chunked , gzip"], Some("deflate ,  gzip")),
             (&["gzip"], Some("gzip")),
+            (&["deflate, gzip"], Some("deflate, gzip")),
+            (&["deflate", "gzip"], Some("deflate,gzip")),
+            (&["x;q=\"a\", identity"], Some("x;q=\"a\", identity")),
             (&[""], None),
+            (&[" , "], None),
+            (&["aws-chunked,"], None),
             (&[], None),
         ] {
             let mut headers = HeaderMap::new();
             for value in sent {
                 headers.append("content-encoding", HeaderValue::from_static(value));
             }
-            assert_eq!(stored_content_encoding(&headers).as_deref(), stored, "{sent:?}");
+            assert_eq!(stored_content_encoding(&headers).as_deref(), stored.map(str::as_bytes), "{sent:?}");
         }
     }
 }

@@ -36,7 +36,7 @@ pub fn list(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
     write_owner(&mut out, "Owner", &request.principal.owner);
     out.open("Buckets");
     for bucket in &page {
-        out.open("Bucket").text("Name", &bucket.name).value("CreationDate", Timestamp(bucket.created_ms));
+        out.open("Bucket").text("Name", &bucket.name).time("CreationDate", Timestamp(bucket.created_ms));
         out.text("BucketRegion", region(gateway, &bucket.region)).close("Bucket");
     }
     out.close("Buckets");

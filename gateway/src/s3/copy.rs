@@ -13,8 +13,8 @@ use super::error::{Code, S3Error};
 use super::etag;
 use super::get::{Found, current};
 use super::ingest::{Destination, Durable, Ingest};
-use super::multipart::{Named, asked_checksum, part_number, put_part};
-use super::object_headers::{Description, STORAGE_CLASS};
+use super::multipart::{Named, asked_checksum, checksum_of_parts, part_number, put_part};
+use super::object_headers::{Description, STORAGE_CLASS, WEBSITE_REDIRECT};
 use super::put::{Stored, put_version};
 use super::quota::Writer;
 use super::request::Request;
@@ -29,7 +29,7 @@ use mlgw_common::limits::PUT_BYTES_MAX;
 use mlgw_common::{BodyId, ObjectKey, PartNumber, Timestamp};
 use mlgw_metadata::command::update_object::Update;
 use mlgw_metadata::command::{Replace, SetTags};
-use mlgw_metadata::schema::{Bucket, ChecksumKind, Upload};
+use mlgw_metadata::schema::{Bucket, Checksum, ChecksumKind, Pair, Upload};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -61,8 +61,14 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
     let (replaces_metadata, replaces_tags) =
         (replaces(request, "x-amz-metadata-directive")?, replaces(request, "x-amz-tagging-directive")?);
     let given = Description::of(request)?;
+    let asked = asked_checksum(request)?.map(|(algorithm, _)| algorithm);
     let from = match from {
-        Copied::Ours(from) if from.bucket.id == bucket.id && from.key == key => {
+        // One that is to have another checksum is read, and is written anew therefore.
+        Copied::Ours(from)
+            if from.bucket.id == bucket.id
+                && from.key == key
+                && (asked.is_none() || checksum_of_copy(&from.object.checksums, asked).0.is_some()) =>
+        {
             return onto_itself(gateway, request, *from, given, replaces_metadata, replaces_tags).await;
         }
         from => from,
@@ -71,7 +77,6 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
     let description = described(&from, given, replaces_metadata, replaces_tags).await?;
     let conditions = conditions::of_write(request)?;
     conditions::check_write(&conditions, current(gateway, bucket_id(&bucket), &key)?.as_ref())?;
-    let asked = asked_checksum(request)?.map(|(algorithm, _)| algorithm);
     let (gateway, memory) = (gateway.clone(), request.memory.clone());
     let (writer, now) = (Writer::from(&*request.principal), request.now);
     gateway.check_quota(&bucket, &key, &writer.payer, Some(from.object().size))?;
@@ -82,20 +87,32 @@ pub async fn copy_object(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Res
         &description,
         Some(&request.head.headers),
     ));
+    let (kept, computed) = checksum_of_copy(&from.object().checksums, asked);
     keep_alive::answer(async move {
         let range = 0..from.object().size;
-        // A checksum of the whole object holds for its copy; one of parts does not.
-        let of_whole = from.object().checksums.iter().filter(|one| one.kind() == ChecksumKind::FullObject);
-        let kept: Vec<_> = of_whole.filter(|_| asked.is_none()).cloned().collect();
-        let mut stored =
-            copy_bytes(&gateway, &memory, (from, range), &bucket, &key, None, (asked, compression)).await?;
+        let how = (computed, compression);
+        let mut stored = copy_bytes(&gateway, &memory, (from, range), &bucket, &key, None, how).await?;
         stored.checksums.extend(kept);
         let object = stored.object(description, writer, now.as_millis());
-        let result = copy_result("CopyObjectResult", &stored, now);
+        let result = copy_result("CopyObjectResult", &stored.etag, (&stored.checksums, 0), now);
         put_version(&gateway, &bucket, &key, object, stored.extents, conditions).await?;
         Ok(result)
     })
     .await
+}
+
+/// The checksum of a copy, which is of the whole object: the one of its source where that has it, or else the
+/// algorithm that it is computed by. It is the algorithm that the request asks for, or that of the source.
+fn checksum_of_copy(source: &[Checksum], asked: Option<Algorithm>) -> (Option<Checksum>, Option<Algorithm>) {
+    let of_source = source.first().map(|checksum| checksums::algorithm(checksum.algorithm()));
+    let algorithm = asked.or(of_source).unwrap_or(checksums::DEFAULT);
+    let holds = |one: &&Checksum| {
+        one.kind() == ChecksumKind::FullObject && checksums::algorithm(one.algorithm()) == algorithm
+    };
+    match source.iter().find(holds) {
+        Some(kept) => (Some(kept.clone()), None),
+        None => (None, Some(algorithm)),
+    }
 }
 
 /// Refuses to copy at once what no PUT may be.
@@ -121,11 +138,21 @@ pub(super) async fn described(
     let mut description = from.description().await?;
     if replaces_metadata {
         (description.headers, description.metadata) = (given.headers, given.metadata);
+    } else {
+        description.headers = kept_headers(&description.headers, given.headers);
     }
     if replaces_tags {
         description.tags = given.tags;
     }
     Ok(description)
+}
+
+/// The stored headers of a copy that keeps those of its source. Where a website redirects to belongs to one
+/// object and is not copied; the request may give another.
+fn kept_headers(source: &[Pair], given: Vec<Pair>) -> Vec<Pair> {
+    let is_redirect = |pair: &&Pair| pair.name == WEBSITE_REDIRECT;
+    let kept = source.iter().filter(|pair| !is_redirect(pair)).cloned();
+    kept.chain(given.into_iter().filter(|pair| is_redirect(&pair))).collect()
 }
 
 /// A copy of an object onto itself: other metadata, the same body.
@@ -137,7 +164,8 @@ async fn onto_itself(
     replaces_metadata: bool,
     replaces_tags: bool,
 ) -> S3Result {
-    if !replaces_metadata && !replaces_tags {
+    let redirects = given.headers.iter().any(|pair| pair.name == WEBSITE_REDIRECT);
+    if !replaces_metadata && !replaces_tags && !redirects {
         let why = "This copy request is illegal because it is trying to copy an object to itself without \
                    changing the object's metadata, storage class, website redirect location or \
                    encryption attributes.";
@@ -145,7 +173,7 @@ async fn onto_itself(
     }
     let (headers, metadata) = match replaces_metadata {
         true => (given.headers, given.metadata),
-        false => (from.object.headers.clone(), from.object.metadata.clone()),
+        false => (kept_headers(&from.object.headers, given.headers), from.object.metadata.clone()),
     };
     let change = Update::Replace(Replace {
         headers,
@@ -155,9 +183,13 @@ async fn onto_itself(
         storage_class: STORAGE_CLASS.to_owned(),
     });
     update(gateway, request, &from, change).await?;
-    let mut out = Xml::new("CopyObjectResult");
-    out.value("LastModified", request.now).etag(&from.object.etag);
-    Ok(xml(out.finish("CopyObjectResult")))
+    let object = &from.object;
+    Ok(xml(copy_result(
+        "CopyObjectResult",
+        &object.etag,
+        (&object.checksums, object.part_count),
+        request.now,
+    )))
 }
 
 /// UploadPartCopy.
@@ -181,7 +213,7 @@ pub(super) async fn upload_part_copy_of(
     record: &Upload,
 ) -> S3Result {
     let number = part_number(request)?;
-    let asked = checksums::of_upload(record).map(|(algorithm, _)| algorithm);
+    let asked = checksum_of_parts(&named.bucket, record);
     let from = Copied::find(gateway, request, source(request)?).await?;
     let range = part_range(request, &from)?;
     let bytes = range.end - range.start;
@@ -200,7 +232,7 @@ pub(super) async fn upload_part_copy_of(
             (asked, compression),
         )
         .await?;
-        let result = copy_result("CopyPartResult", &stored, now);
+        let result = copy_result("CopyPartResult", &stored.etag, (&stored.checksums, 0), now);
         put_part(&gateway, &named, number, now, stored).await?;
         Ok(result)
     })
@@ -257,12 +289,53 @@ async fn copy_bytes(
     Ok(Stored { body, bytes, etag, checksums, extents, _holds: holds })
 }
 
-fn copy_result(root: &str, stored: &Stored, now: Timestamp) -> String {
+fn copy_result(root: &str, etag: &str, (of_copy, part_count): (&[Checksum], u32), now: Timestamp) -> String {
     let mut out = Xml::new(root);
-    out.value("LastModified", now).etag(&stored.etag);
-    for checksum in &stored.checksums {
+    out.time("LastModified", now).etag(etag);
+    for checksum in of_copy {
         let algorithm = checksums::algorithm(checksum.algorithm());
-        out.text(checksums::element(algorithm), &checksums::text(checksum, 0));
+        out.text(checksums::element(algorithm), &checksums::text(checksum, part_count));
+        // A part is always hashed as a whole.
+        if root == "CopyObjectResult" {
+            out.text("ChecksumType", checksums::kind_name(checksum.kind()));
+        }
     }
     out.finish(root)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Algorithm, Checksum, ChecksumKind, Pair, checksum_of_copy, kept_headers};
+    use crate::s3::checksums::stored;
+
+    #[test]
+    fn a_copy_has_a_checksum_of_the_whole_by_the_algorithm_of_its_source() {
+        let of = |algorithm: Algorithm, kind| stored(algorithm, kind, vec![1; algorithm.value_bytes()]);
+        for algorithm in Algorithm::ALL.iter().copied() {
+            let full: Vec<Checksum> = vec![of(algorithm, ChecksumKind::FullObject)];
+            assert_eq!(
+                checksum_of_copy(&full, None),
+                (Some(full[0].clone()), None),
+                "it holds for the copy, too"
+            );
+            assert_eq!(checksum_of_copy(&full, Some(algorithm)), (Some(full[0].clone()), None));
+            let of_parts = [of(algorithm, ChecksumKind::Composite)];
+            assert_eq!(checksum_of_copy(&of_parts, None), (None, Some(algorithm)), "a copy has no parts");
+            for asked in Algorithm::ALL.iter().copied().filter(|asked| *asked != algorithm) {
+                assert_eq!(checksum_of_copy(&full, Some(asked)), (None, Some(asked)));
+            }
+        }
+        assert_eq!(checksum_of_copy(&[], None), (None, Some(Algorithm::Crc64Nvme)));
+        assert_eq!(checksum_of_copy(&[], Some(Algorithm::Sha1)), (None, Some(Algorithm::Sha1)));
+    }
+
+    #[test]
+    fn where_a_website_redirects_to_is_not_copied() {
+        let pair = |name: &str, value: &str| Pair::new(name, value);
+        let source = [pair("content-type", "a/b"), pair("x-amz-website-redirect-location", "/x")];
+        assert_eq!(kept_headers(&source, vec![]), [pair("content-type", "a/b")]);
+        let given = vec![pair("content-type", "c/d"), pair("x-amz-website-redirect-location", "/y")];
+        let expected = [pair("content-type", "a/b"), pair("x-amz-website-redirect-location", "/y")];
+        assert_eq!(kept_headers(&source, given), expected);
+    }
 }

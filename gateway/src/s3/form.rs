@@ -4,7 +4,7 @@
 //! it is: fields, their names, and all that a parser may take for the begin of one.
 
 use super::error::{Code, S3Error};
-use super::values::header_value;
+use super::values::sent_value;
 use crate::auth::post;
 use bytes::Bytes;
 use futures_util::stream::{Stream, poll_fn};
@@ -127,7 +127,7 @@ impl Form {
             let name = if lower == "acl" { "x-amz-acl" } else { &lower };
             // A field that cannot be a header is one for the page's own use.
             if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
-                head.headers.insert(name, header_value(value));
+                head.headers.insert(name, sent_value(value));
             }
         }
         head

@@ -19,7 +19,7 @@ use crate::metrics::stages::stage;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use http::{HeaderValue, StatusCode, header};
-use mlgw_common::limits::{LOOK_AGAIN_MAX, SMALL_BODY_BYTES};
+use mlgw_common::limits::{LOOK_AGAIN_MAX, PART_NUMBER_MAX, SMALL_BODY_BYTES};
 use mlgw_common::{BucketId, ObjectKey, PartNumber, Timestamp};
 use mlgw_metadata::schema::{Bucket, Checksum, ObjectVersion, PartRange};
 use mlgw_tiering::Turn;
@@ -285,7 +285,7 @@ impl Asked {
 /// What `Range` or `partNumber` asks for.
 fn asked_range(request: &Request<'_>, object: &ObjectVersion, part: FindPart<'_>) -> Result<Asked, S3Error> {
     let range = request.header("range")?.filter(|_| is_same_object(request, object));
-    let Some(number) = request.query.number("partNumber")? else {
+    let Some(number) = part_number(request)? else {
         let range = range.map(|range| super::range::parse(range, object.size)).transpose()?;
         return Ok(range.flatten().map_or(Asked::Whole, Asked::Range));
     };
@@ -301,6 +301,20 @@ fn is_same_object(request: &Request<'_>, object: &ObjectVersion) -> bool {
     let Some(value) = request.head.headers.get(header::IF_RANGE) else { return true };
     let strong = format!("\"{}\"", object.etag);
     *value == *strong || *value == http_date(Timestamp(object.modified_ms))
+}
+
+/// The number in `partNumber`, if there is one.
+///
+/// # Errors
+/// `InvalidArgument` for one that no part can have.
+pub(super) fn part_number(request: &Request<'_>) -> Result<Option<u64>, S3Error> {
+    let number = request.query.number("partNumber")?;
+    if number.is_some_and(|number| number == 0 || number > u64::from(PART_NUMBER_MAX)) {
+        let why = "Part number must be an integer between 1 and 10000, inclusive";
+        let text = request.query.raw("partNumber").unwrap_or_default();
+        return Err(S3Error::invalid_argument(why, "partNumber", text));
+    }
+    Ok(number)
 }
 
 /// Part `number` of an object; one that was put whole has one part.

@@ -13,9 +13,35 @@ pub use hoist::hoist;
 use super::error::{Code, S3Error};
 use super::operation::Operation;
 use crate::credentials::{Action, OWNER};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
+use mlgw_common::limits::{REQUEST_HEAD_BYTES_MAX, REQUEST_HEADERS_MAX};
 use std::fmt::Write as _;
 use table::{Elsewhere, PREFIXES, ROWS, Row, Rule};
+
+/// Checks that the head of a request is not larger than one may be: its bytes are limited, and the number of
+/// its lines only where they are so short that they take more memory than they have bytes.
+///
+/// # Errors
+/// `RequestHeaderSectionTooLarge`.
+pub fn check_size(head: &Parts) -> Result<(), S3Error> {
+    // A colon, a blank and the end of the line.
+    let lines = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    let target = head.uri.path_and_query().map_or(1, |target| target.as_str().len());
+    let bytes = head.method.as_str().len() + target + lines.sum::<usize>();
+    if bytes > REQUEST_HEAD_BYTES_MAX || head.headers.len() > REQUEST_HEADERS_MAX {
+        return Err(too_large());
+    }
+    Ok(())
+}
+
+/// The refusal of a head that is too large.
+#[must_use]
+pub fn too_large() -> S3Error {
+    S3Error::new(Code::RequestHeaderSectionTooLarge)
+        .field("MaxSizeAllowed", REQUEST_HEAD_BYTES_MAX.to_string())
+        .field("MaxHeadersAllowed", REQUEST_HEADERS_MAX.to_string())
+}
 
 /// Checks that nothing in the headers of a request for `operation` would be ignored.
 ///
@@ -134,7 +160,7 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::table::{PREFIXES, ROWS};
-    use super::{OWNER, check_headers, markdown};
+    use super::{OWNER, REQUEST_HEAD_BYTES_MAX, REQUEST_HEADERS_MAX, check_headers, check_size, markdown};
     use crate::s3::error::Code;
     use crate::s3::operation::Operation;
     use http::{HeaderMap, HeaderName, HeaderValue};
@@ -144,6 +170,29 @@ mod tests {
         let headers: HeaderMap = pairs.collect();
         check_headers(&headers, operation)
             .map_err(|e| (e.code(), e.get("Header").unwrap_or_default().to_owned()))
+    }
+
+    #[test]
+    fn a_head_is_limited_by_its_bytes() {
+        let check = |lines: usize, value: usize| {
+            let mut request = http::Request::get("/b/k?a=b");
+            for line in 0..lines {
+                request = request.header(format!("x-{line:04}"), "v".repeat(value));
+            }
+            check_size(&request.body(()).unwrap().into_parts().0).map_err(|error| error.code())
+        };
+        for (lines, value) in [(0, 0), (1, 60_000), (100, 600), (1000, 40), (REQUEST_HEADERS_MAX, 1)] {
+            assert_eq!(check(lines, value), Ok(()), "{lines} lines of {value}");
+        }
+        let refused = Err(Code::RequestHeaderSectionTooLarge);
+        for (lines, value) in
+            [(1, REQUEST_HEAD_BYTES_MAX), (100, 700), (1000, 60), (REQUEST_HEADERS_MAX + 1, 1)]
+        {
+            assert_eq!(check(lines, value), refused, "{lines} lines of {value}");
+        }
+        let long = http::Request::get(format!("/b/{}", "k".repeat(REQUEST_HEAD_BYTES_MAX)));
+        let long = check_size(&long.body(()).unwrap().into_parts().0);
+        assert_eq!(long.map_err(|error| error.code()), refused);
     }
 
     #[test]

@@ -190,7 +190,7 @@ fn write_object(out: &mut Xml, key: &str, object: &ObjectSummary, owner: bool) {
 
 /// What a listing shows of an object besides its name.
 pub(super) fn write_details(out: &mut Xml, object: &ObjectSummary, owner: bool) {
-    out.value("LastModified", Timestamp(object.modified_ms)).etag(&object.etag);
+    out.time("LastModified", Timestamp(object.modified_ms)).etag(&object.etag);
     for checksum in &object.checksums {
         let algorithm = checksums::algorithm(checksum.algorithm());
         out.text("ChecksumAlgorithm", algorithm.name());
@@ -224,8 +224,7 @@ pub fn list_objects(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
 /// A page as ListObjects answers it.
 pub(super) fn write_v1(bucket: &str, listing: &Listing<'_>, marker: &str, page: &Page) -> String {
     let mut out = Xml::new("ListBucketResult");
-    // Clients of this version decode every name but the prefix.
-    out.text("Name", bucket).text("Prefix", &listing.prefix);
+    out.text("Name", bucket).text("Prefix", &listing.show(&listing.prefix));
     listing.echo(&mut out);
     out.text("Marker", &listing.show(marker)).value("MaxKeys", listing.max_keys);
     out.value("IsTruncated", page.truncated);

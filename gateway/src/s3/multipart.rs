@@ -1,14 +1,15 @@
 //! CreateMultipartUpload, UploadPart, CompleteMultipartUpload, AbortMultipartUpload, ListParts,
 //! ListMultipartUploads.
 //!
-//! The upload id is the body id: parts stay where UploadPart put them, and completing writes one
-//! record and an index of the parts. A complete whose answer was lost can be sent again.
+//! An upload is known by the id of the body it becomes: parts stay where UploadPart put them, and completing
+//! writes one record and an index of the parts. Clients see that id encrypted ([`super::upload_ids`]). A
+//! complete whose answer was lost can be sent again.
 
 use super::checksums;
 use super::compression::Coming;
 use super::error::{Code, S3Error};
 use super::etag;
-use super::list::{Listing, after_prefix, write_owner};
+use super::list::write_owner;
 use super::object_headers::{Description, STORAGE_CLASS};
 use super::put::store;
 use super::quota::Writer;
@@ -25,9 +26,12 @@ use mlgw_metadata::schema::{Bucket, ChecksumAlgorithm, ChecksumKind, Part};
 use std::sync::Arc;
 
 mod complete;
+mod uploads;
 
 pub use complete::complete;
 pub(super) use complete::{Whole, read_document, result};
+pub use uploads::list_uploads;
+pub(super) use uploads::{Markers, UploadPage, show_uploads};
 
 /// CreateMultipartUpload.
 ///
@@ -75,7 +79,7 @@ pub(super) async fn create_as(
     gateway.commit_object(bucket, key, request.now, change).await?;
     let mut out = Xml::new("InitiateMultipartUploadResult");
     out.text("Bucket", &bucket.name).text("Key", request.key()?.as_str());
-    out.text("UploadId", &upload_id(*body));
+    out.text("UploadId", &gateway.upload_ids.id(*body));
     let mut response = xml(out.finish("InitiateMultipartUploadResult"));
     if let Some((algorithm, kind)) = checksum {
         let headers = response.headers_mut();
@@ -98,11 +102,10 @@ pub(super) fn asked_checksum(request: &Request<'_>) -> Result<Option<(Algorithm,
     let algorithm =
         algorithm.ok_or_else(|| invalid_request("Checksum algorithm provided is unsupported."))?;
     let whole = matches!(algorithm, Algorithm::Crc64Nvme);
-    let hash = matches!(algorithm, Algorithm::Sha1 | Algorithm::Sha256);
     match kind.as_deref() {
         None if whole => Ok(Some((algorithm, ChecksumKind::FullObject))),
         None => Ok(Some((algorithm, ChecksumKind::Composite))),
-        Some("FULL_OBJECT") if !hash => Ok(Some((algorithm, ChecksumKind::FullObject))),
+        Some("FULL_OBJECT") if algorithm.is_crc() => Ok(Some((algorithm, ChecksumKind::FullObject))),
         Some("COMPOSITE") if !whole => Ok(Some((algorithm, ChecksumKind::Composite))),
         Some(kind) => {
             let why = format!("The {kind} checksum type cannot be used with the {name} checksum algorithm.");
@@ -113,11 +116,6 @@ pub(super) fn asked_checksum(request: &Request<'_>) -> Result<Option<(Algorithm,
 
 fn invalid_request(why: impl Into<std::borrow::Cow<'static, str>>) -> S3Error {
     S3Error::new(Code::InvalidRequest).message(why)
-}
-
-/// An upload id as clients see it.
-fn upload_id(body: BodyId) -> String {
-    format!("{:016x}", body.get())
 }
 
 /// The upload that a request names.
@@ -136,7 +134,7 @@ impl Named {
     /// `NoSuchBucket`; `NoSuchUpload` for an id that we never gave.
     pub(super) fn of(gateway: &Gateway, request: &Request<'_>) -> Result<Self, S3Error> {
         let id = request.query.raw("uploadId").unwrap_or_default();
-        let body = body_of(id).ok_or_else(|| no_such_upload(id))?;
+        let body = gateway.upload_ids.body(id).ok_or_else(|| no_such_upload(id))?;
         let bucket = gateway.bucket(request.bucket())?;
         Ok(Self { bucket, key: request.key()?.clone(), body })
     }
@@ -147,14 +145,8 @@ impl Named {
     /// `NoSuchUpload`.
     pub(super) fn find(&self, gateway: &Gateway) -> Result<mlgw_metadata::schema::Upload, S3Error> {
         let upload = gateway.catalogue.upload(bucket_id(&self.bucket), &self.key, self.body)?;
-        upload.ok_or_else(|| no_such_upload(&upload_id(self.body)))
+        upload.ok_or_else(|| no_such_upload(&gateway.upload_ids.id(self.body)))
     }
-}
-
-/// The body that an upload id is of, if we could have given it.
-pub(super) fn body_of(id: &str) -> Option<BodyId> {
-    let number = if id.len() == 16 { u64::from_str_radix(id, 16).ok() } else { None };
-    number.map(BodyId)
 }
 
 fn no_such_upload(id: &str) -> S3Error {
@@ -196,17 +188,31 @@ pub(super) async fn upload_part_of(
     record: &mlgw_metadata::schema::Upload,
 ) -> S3Result {
     let number = part_number(request)?;
-    let terms = etag::terms(gateway, checksums::of_upload(record).map(|(algorithm, _)| algorithm));
-    let body = Body::new(upload.incoming, request.head, upload.payload, terms)?;
+    let kept = checksum_of_parts(&named.bucket, record);
+    let body = Body::new(upload.incoming, request.head, upload.payload, etag::terms(gateway, kept))?;
+    let declared = body.declared_algorithm();
+    checksums::check_part(checksums::of_upload(record), declared)?;
     gateway.check_quota_of_part(&named.bucket, &named.key, record, number, body.decoded_length())?;
     let body = (body, gateway.compression(&Coming::part_of(request, &named.bucket, record)?));
     let stored =
         store(gateway, request.memory, &named.bucket, &named.key, body, Some((named.body, number))).await?;
     let mut response = empty(StatusCode::OK);
     response.headers_mut().insert(header::ETAG, etag_value(&stored.etag));
-    checksums::echo(&stored.checksums, response.headers_mut());
+    if let Some(shown) = declared.or(kept) {
+        checksums::echo_only(shown, &stored.checksums, response.headers_mut());
+    }
     put_part(gateway, named, number, request.now, stored).await?;
     Ok(response)
+}
+
+/// The checksum that each part of an upload is kept with, for that of the whole. An upload to a bucket that
+/// is written back is completed at its origin, which computes its own where the client asks for none.
+pub(super) fn checksum_of_parts(
+    bucket: &Bucket,
+    record: &mlgw_metadata::schema::Upload,
+) -> Option<Algorithm> {
+    let asked = checksums::of_upload(record).map(|(algorithm, _)| algorithm);
+    asked.or_else(|| bucket.binding.is_none().then_some(checksums::DEFAULT))
 }
 
 /// Names the bytes of a part.
@@ -280,11 +286,12 @@ pub(super) fn list_parts_of(
     let marker = u16::try_from(after).unwrap_or(u16::MAX);
     let scan = reader.parts(bucket_id(&named.bucket), &named.key, named.body, marker);
     let mut parts = scan.take(max + 1).collect::<Result<Vec<_>, _>>()?;
-    let truncated = parts.len() > max;
+    // A page of no parts has no last one behind which the next could begin.
+    let truncated = max > 0 && parts.len() > max;
     parts.truncate(max);
     let mut out = Xml::new("ListPartsResult");
     out.text("Bucket", &named.bucket.name).text("Key", request.key()?.as_str());
-    out.text("UploadId", &upload_id(named.body));
+    out.text("UploadId", &gateway.upload_ids.id(named.body));
     write_owner(&mut out, "Initiator", &upload.owner);
     write_owner(&mut out, "Owner", &upload.owner);
     out.text("StorageClass", STORAGE_CLASS);
@@ -309,166 +316,10 @@ fn write_checksum(out: &mut Xml, upload: &mlgw_metadata::schema::Upload) {
 
 fn write_part(out: &mut Xml, number: PartNumber, part: &Part) {
     out.open("Part").value("PartNumber", number);
-    out.value("LastModified", Timestamp(part.modified_ms)).etag(&part.etag).value("Size", part.size);
+    out.time("LastModified", Timestamp(part.modified_ms)).etag(&part.etag).value("Size", part.size);
     for checksum in &part.checksums {
         let algorithm = checksums::algorithm(checksum.algorithm());
         out.text(checksums::element(algorithm), &checksums::text(checksum, 0));
     }
     out.close("Part");
-}
-
-/// ListMultipartUploads.
-///
-/// # Errors
-/// Those of S3.
-pub fn list_uploads(gateway: &Arc<Gateway>, request: &Request<'_>) -> S3Result {
-    let bucket = gateway.bucket(request.bucket())?;
-    let listing = Listing::of(request, "max-uploads")?;
-    let key_marker = request.query.get("key-marker")?.unwrap_or_default();
-    let id_marker = request.query.get("upload-id-marker")?.unwrap_or_default();
-    let page = UploadPage::read(gateway, &bucket, &listing, &key_marker, &id_marker)?;
-    let markers = (&*key_marker, &*id_marker);
-    show_uploads(request, &bucket, &listing, markers, &page)
-}
-
-/// The answer of ListMultipartUploads.
-///
-/// # Errors
-/// `SlowDown` when there is no memory for it.
-pub(super) fn show_uploads(
-    request: &Request<'_>,
-    bucket: &Bucket,
-    listing: &Listing<'_>,
-    (key_marker, id_marker): (&str, &str),
-    page: &UploadPage,
-) -> S3Result {
-    let mut out = Xml::new("ListMultipartUploadsResult");
-    out.text("Bucket", &bucket.name).text("KeyMarker", &listing.show(key_marker));
-    out.text("UploadIdMarker", id_marker);
-    if let Some((key, id)) = page.next() {
-        out.text("NextKeyMarker", &listing.show(&key)).text("NextUploadIdMarker", &id);
-    }
-    out.text("Prefix", &listing.show(&listing.prefix));
-    listing.echo(&mut out);
-    out.value("MaxUploads", listing.max_keys).value("IsTruncated", page.truncated);
-    for upload in &page.uploads {
-        out.open("Upload").text("Key", &listing.show(&upload.key));
-        out.text("UploadId", &upload_id(BodyId(upload.body_id)));
-        write_owner(&mut out, "Initiator", &upload.owner);
-        write_owner(&mut out, "Owner", &upload.owner);
-        out.text("StorageClass", STORAGE_CLASS).value("Initiated", Timestamp(upload.initiated_ms));
-        write_checksum(&mut out, upload);
-        out.close("Upload");
-    }
-    for group in &page.groups {
-        out.open("CommonPrefixes").text("Prefix", &listing.show(group)).close("CommonPrefixes");
-    }
-    long_xml(request.memory, out.finish("ListMultipartUploadsResult"))
-}
-
-/// One page of uploads, by key and then by id.
-#[derive(Default)]
-pub(super) struct UploadPage {
-    uploads: Vec<mlgw_metadata::schema::Upload>,
-    groups: Vec<String>,
-    truncated: bool,
-    last: Option<(String, String)>,
-}
-
-impl UploadPage {
-    fn read(
-        gateway: &Gateway,
-        bucket: &Bucket,
-        listing: &Listing<'_>,
-        key_marker: &str,
-        id_marker: &str,
-    ) -> Result<Self, S3Error> {
-        let mut page = Self::default();
-        let reader = gateway.catalogue.reader();
-        // No upload has id 0, so this begins with the first upload of the key itself.
-        let scan_from = |from: &[u8]| reader.uploads(bucket_id(bucket), Some((from, Some(BodyId(0)))));
-        let mut scan = scan_from(key_marker.max(&*listing.prefix).as_bytes());
-        while let Some((_, upload)) = scan.next().transpose()? {
-            if !upload.key.starts_with(&*listing.prefix) {
-                break;
-            }
-            let groups = page.groups.len();
-            if !page.take(upload, listing, key_marker, id_marker) {
-                break;
-            }
-            let group = page.groups.get(groups);
-            match group.map(|group| after_prefix(group)) {
-                Some(Some(next)) => scan = scan_from(&next),
-                Some(None) => break,
-                None => {}
-            }
-        }
-        Ok(page)
-    }
-
-    /// The page of these uploads, which are in order and all begin with the listing's prefix.
-    pub(super) fn of(
-        uploads: impl Iterator<Item = mlgw_metadata::schema::Upload>,
-        listing: &Listing<'_>,
-        (key_marker, id_marker): (&str, &str),
-    ) -> Self {
-        let mut page = Self::default();
-        for upload in uploads {
-            if !page.take(upload, listing, key_marker, id_marker) {
-                break;
-            }
-        }
-        page
-    }
-
-    /// Takes the next upload, unless an earlier page has it or this one has its group; false when the page is full.
-    fn take(
-        &mut self,
-        upload: mlgw_metadata::schema::Upload,
-        listing: &Listing<'_>,
-        key_marker: &str,
-        id_marker: &str,
-    ) -> bool {
-        let group = listing.common_prefix(&upload.key).map(str::to_owned);
-        let is_here = group.is_some() && self.groups.last() == group.as_ref();
-        if is_here || is_seen(&upload, group.as_deref(), key_marker, id_marker) {
-            return true;
-        }
-        if self.uploads.len() + self.groups.len() >= listing.max_keys {
-            self.truncated = listing.max_keys > 0;
-            return false;
-        }
-        match group {
-            None => {
-                self.last = Some((upload.key.clone(), upload_id(BodyId(upload.body_id))));
-                self.uploads.push(upload);
-            }
-            Some(group) => {
-                self.last = Some((group.clone(), String::new()));
-                self.groups.push(group);
-            }
-        }
-        true
-    }
-
-    fn next(&self) -> Option<(String, String)> {
-        self.last.clone().filter(|_| self.truncated)
-    }
-}
-
-/// Whether an upload was on an earlier page, which ended with the markers.
-fn is_seen(
-    upload: &mlgw_metadata::schema::Upload,
-    group: Option<&str>,
-    key_marker: &str,
-    id_marker: &str,
-) -> bool {
-    if key_marker.is_empty() {
-        return false;
-    }
-    match upload.key.as_str().cmp(key_marker) {
-        std::cmp::Ordering::Less => true,
-        std::cmp::Ordering::Equal => id_marker.is_empty() || *upload_id(BodyId(upload.body_id)) <= *id_marker,
-        std::cmp::Ordering::Greater => group == Some(key_marker),
-    }
 }

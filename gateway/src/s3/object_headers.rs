@@ -5,10 +5,11 @@
 
 use super::error::{Code, S3Error};
 use super::request::Request;
-use super::response::{etag_value, header_value};
+use super::response::{etag_value, header_value, metadata_value, stored_value};
 use crate::body::encoding::stored_content_encoding;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use mlgw_common::Timestamp;
+use mlgw_common::header_text::{latin1, metadata_from_wire, text_of};
 use mlgw_common::limits::{OBJECT_TAGS_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, USER_METADATA_BYTES_MAX};
 use mlgw_metadata::schema::{ObjectVersion, Pair};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
@@ -22,8 +23,11 @@ pub static STORED: [(HeaderName, &str); 7] = [
     (header::CONTENT_DISPOSITION, "response-content-disposition"),
     (header::CACHE_CONTROL, "response-cache-control"),
     (header::EXPIRES, "response-expires"),
-    (HeaderName::from_static("x-amz-website-redirect-location"), ""),
+    (HeaderName::from_static(WEBSITE_REDIRECT), ""),
 ];
+
+/// The stored header that belongs to one object only: copies do not have it.
+pub const WEBSITE_REDIRECT: &str = "x-amz-website-redirect-location";
 
 const METADATA_PREFIX: &str = "x-amz-meta-";
 const DEFAULT_TYPE: &str = "binary/octet-stream";
@@ -45,7 +49,7 @@ impl Description {
     /// Reads it from the headers of a PUT, copy or create.
     ///
     /// # Errors
-    /// `MetadataTooLarge`, `InvalidTag`, or `InvalidArgument` for bytes that are not UTF-8.
+    /// `MetadataTooLarge`, `InvalidTag`, or `InvalidArgument` for a stored header that is not ISO-8859-1.
     pub fn of(request: &Request<'_>) -> Result<Self, S3Error> {
         let tags = request.header("x-amz-tagging")?.map(tags_of_query).transpose()?.unwrap_or_default();
         Ok(Self {
@@ -60,10 +64,11 @@ fn stored_headers(headers: &HeaderMap) -> Result<Vec<Pair>, S3Error> {
     let mut stored = Vec::new();
     for (name, _) in STORED.iter().filter(|(name, _)| *name != header::CONTENT_ENCODING) {
         let Some(value) = headers.get(name) else { continue };
-        stored.push(Pair { name: name.as_str().to_owned(), value: text(name, value)? });
+        stored.push(Pair { name: name.as_str().to_owned(), value: latin1_text(name, value.as_bytes())? });
     }
     if let Some(value) = stored_content_encoding(headers) {
-        stored.push(Pair { name: header::CONTENT_ENCODING.as_str().to_owned(), value });
+        let name = header::CONTENT_ENCODING;
+        stored.push(Pair { name: name.as_str().to_owned(), value: latin1_text(&name, &value)? });
     }
     stored.retain(|pair| !pair.value.is_empty());
     Ok(stored)
@@ -73,8 +78,8 @@ fn user_metadata(headers: &HeaderMap) -> Result<Vec<Pair>, S3Error> {
     let mut metadata: Vec<Pair> = Vec::new();
     for name in headers.keys() {
         let Some(short) = name.as_str().strip_prefix(METADATA_PREFIX) else { continue };
-        let values = headers.get_all(name).iter().map(|value| text(name, value));
-        let value = values.collect::<Result<Vec<_>, _>>()?.join(",");
+        let values = headers.get_all(name).iter().map(|value| metadata_from_wire(value.as_bytes()));
+        let value = values.collect::<Vec<_>>().join(",");
         metadata.push(Pair { name: short.to_owned(), value });
     }
     check_metadata(&metadata)?;
@@ -96,11 +101,18 @@ pub fn check_metadata(metadata: &[Pair]) -> Result<(), S3Error> {
     Ok(())
 }
 
-fn text(name: &HeaderName, value: &HeaderValue) -> Result<String, S3Error> {
-    let refuse = || {
-        S3Error::new(Code::InvalidArgument).message(format!("The value of the header {name} must be UTF-8."))
-    };
-    String::from_utf8(value.as_bytes().to_vec()).map_err(|_| refuse())
+/// The text of a header that is stored, which an answer has to carry as ISO-8859-1.
+fn latin1_text(name: &HeaderName, value: &[u8]) -> Result<String, S3Error> {
+    let text = text_of(value);
+    match latin1(&text) {
+        Some(_) => Ok(text.into_owned()),
+        None => Err(not_latin1(name.as_str(), &text)),
+    }
+}
+
+/// The refusal of a header value, or of one to be, that no answer could carry.
+fn not_latin1(name: &str, value: &str) -> S3Error {
+    S3Error::invalid_argument("Header value cannot be represented using ISO-8859-1.", name, value)
 }
 
 /// Reads tags written as a query: `a=1&b=2`.
@@ -109,9 +121,13 @@ fn text(name: &HeaderName, value: &HeaderValue) -> Result<String, S3Error> {
 /// `InvalidTag` or `InvalidArgument`.
 pub fn tags_of_query(query: &str) -> Result<Vec<Pair>, S3Error> {
     let decode = |part: &str| {
+        let refused = |why: &'static str| S3Error::invalid_argument(why, "x-amz-tagging", part);
+        if !is_percent_encoded(part) {
+            return Err(refused("a tag must be URL-encoded"));
+        }
         let spaced = part.replace('+', " ");
         let decoded = percent_decode_str(&spaced).decode_utf8().map(std::borrow::Cow::into_owned);
-        decoded.map_err(|_| S3Error::invalid_argument("a tag must be UTF-8", "x-amz-tagging", part))
+        decoded.map_err(|_| refused("a tag must be UTF-8"))
     };
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     let tags = pairs
@@ -122,6 +138,14 @@ pub fn tags_of_query(query: &str) -> Result<Vec<Pair>, S3Error> {
         .collect::<Result<Vec<_>, S3Error>>()?;
     check_tags(&tags)?;
     Ok(tags)
+}
+
+/// Whether two hexadecimal digits follow every `%`.
+fn is_percent_encoded(text: &str) -> bool {
+    let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_hexdigit);
+    let bytes = text.as_bytes();
+    let mut escapes = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%');
+    escapes.all(|(at, _)| is_digit(bytes.get(at + 1)) && is_digit(bytes.get(at + 2)))
 }
 
 /// Writes tags as a query, as [`tags_of_query`] reads them.
@@ -167,12 +191,13 @@ pub fn describe(object: &ObjectVersion, headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(DEFAULT_TYPE));
     for pair in &object.headers {
         if let Ok(name) = HeaderName::from_bytes(pair.name.as_bytes()) {
-            headers.insert(name, header_value(&pair.value));
+            let value = stored_value(&name, &pair.value);
+            headers.insert(name, value);
         }
     }
     for pair in &object.metadata {
         if let Ok(name) = HeaderName::from_bytes(format!("{METADATA_PREFIX}{}", pair.name).as_bytes()) {
-            headers.insert(name, header_value(&pair.value));
+            headers.insert(name, metadata_value(&pair.value));
         }
     }
     if !object.tags.is_empty() {
@@ -187,7 +212,8 @@ pub fn describe(object: &ObjectVersion, headers: &mut HeaderMap) {
 pub fn override_headers(request: &Request<'_>, headers: &mut HeaderMap) -> Result<(), S3Error> {
     for (name, parameter) in STORED.iter().filter(|(_, parameter)| !parameter.is_empty()) {
         let Some(value) = request.query.get(parameter)? else { continue };
-        let value = HeaderValue::from_bytes(value.as_bytes())
+        let bytes = latin1(&value).ok_or_else(|| not_latin1(parameter, &value))?;
+        let value = HeaderValue::from_bytes(&bytes)
             .map_err(|_| S3Error::invalid_argument("not a header value", *parameter, &*value))?;
         headers.insert(name, value);
     }
@@ -205,6 +231,7 @@ pub fn http_date(time: Timestamp) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::{check_tags, http_date, tags_of_query};
+    use crate::s3::error::Code;
     use mlgw_common::Timestamp;
     use mlgw_metadata::schema::Pair;
 
@@ -218,7 +245,9 @@ mod tests {
             tags_of_query("a=1&b%20c=x+y&d").unwrap(),
             [tag("a", "1"), tag("b c", "x y"), tag("d", "")]
         );
-        assert!(tags_of_query("a=%ff").is_err());
+        for broken in ["a=%ff", "a=%zz", "%4", "a=1&b=%", "a%=1", "a=%+1", "%é=1"] {
+            assert_eq!(tags_of_query(broken).unwrap_err().code(), Code::InvalidArgument, "{broken}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! that says what the form may do. Then the file is stored as any other body, and its fields count
 //! as the headers of a PUT.
 
+use super::checksums;
 use super::compression::Coming;
 use super::elements::TaggingDocument;
 use super::error::{Code, S3Error};
@@ -71,7 +72,7 @@ pub async fn post_object(
     let terms = Terms {
         bytes_max: (*grant.length.end()).min(PUT_BYTES_MAX),
         length_required: false,
-        ..etag::terms(gateway, None)
+        ..checksums::of_new_object(etag::terms(gateway, None))
     };
     let file = StreamBody::new(Box::pin(file.frames()));
     let body = Body::new(file, &head, Payload::Unsigned, terms)?;

@@ -36,7 +36,8 @@ pub async fn put_object(gateway: &Arc<Gateway>, request: &Request<'_>, upload: U
     let key = request.key()?;
     let conditions = conditions::of_write(request)?;
     let description = Description::of(request)?;
-    let body = Body::new(upload.incoming, request.head, upload.payload, etag::terms(gateway, None))?;
+    let terms = checksums::of_new_object(etag::terms(gateway, None));
+    let body = Body::new(upload.incoming, request.head, upload.payload, terms)?;
     if conditions != Conditions::default() {
         conditions::check_write(&conditions, current(gateway, bucket_id(&bucket), key)?.as_ref())?;
     }

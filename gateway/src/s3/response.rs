@@ -3,7 +3,7 @@
 //! A body with a known length always says so, because clients refuse chunked downloads. The one
 //! exception keeps a connection alive with white space while a long copy runs.
 
-pub use super::values::{etag_value, header_value};
+pub use super::values::{etag_value, header_value, metadata_value, stored_value};
 
 use super::error::S3Error;
 use crate::memory::Account;

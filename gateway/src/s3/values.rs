@@ -1,10 +1,37 @@
 //! Header values out of text.
+//!
+//! Always: what an answer carries, every client can read. It is ASCII, but for stored headers that are
+//! ISO-8859-1; no value is raw UTF-8, and no text, whoever wrote it, makes an answer fail.
 
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue, header};
+use mlgw_common::header_text::{disposition, latin1, metadata_to_wire, percent_encoded};
 
-/// A header value from text that may hold any UTF-8; what HTTP cannot carry at all becomes `?`.
+/// A header value from text that is ASCII as a rule; other characters are percent-encoded.
 #[must_use]
 pub fn header_value(text: &str) -> HeaderValue {
+    HeaderValue::from_bytes(percent_encoded(text).as_bytes()).unwrap_or(HeaderValue::from_static("?"))
+}
+
+/// A value of user metadata: encoded words (RFC 2047) where ASCII cannot carry it.
+#[must_use]
+pub fn metadata_value(text: &str) -> HeaderValue {
+    header_value(&metadata_to_wire(text))
+}
+
+/// The value of a stored header: ISO-8859-1. Text that this cannot carry, which earlier versions stored, is
+/// encoded in ASCII instead: the name of a file as `filename*`, anything else percent-encoded.
+#[must_use]
+pub fn stored_value(name: &HeaderName, text: &str) -> HeaderValue {
+    let value = latin1(text).and_then(|bytes| HeaderValue::from_bytes(&bytes).ok());
+    value.unwrap_or_else(|| match *name == header::CONTENT_DISPOSITION {
+        true => header_value(&disposition(text)),
+        false => header_value(text),
+    })
+}
+
+/// A header value as a client could have sent it: text as UTF-8. What HTTP cannot carry at all becomes `?`.
+#[must_use]
+pub fn sent_value(text: &str) -> HeaderValue {
     HeaderValue::from_bytes(text.as_bytes()).unwrap_or_else(|_| {
         let visible: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
         HeaderValue::from_bytes(visible.as_bytes()).unwrap_or(HeaderValue::from_static("?"))
@@ -19,4 +46,40 @@ pub fn etag_value(etag: &str) -> HeaderValue {
     quoted.push_str(etag);
     quoted.push('"');
     header_value(&quoted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{header_value, metadata_value, sent_value, stored_value};
+    use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+    use proptest::{prop_assert, proptest};
+
+    proptest! {
+        #[test]
+        fn no_text_makes_an_answer_unreadable(text in "\\PC{0,40}|.{0,40}|[\\x00-\\xff]{0,40}") {
+            for value in [header_value(&text), metadata_value(&text)] {
+                prop_assert!(value.to_str().is_ok(), "{:?}", value);
+            }
+            for name in [CONTENT_DISPOSITION, CONTENT_TYPE] {
+                let value = stored_value(&name, &text);
+                let is_latin1 = text.chars().all(|c| u32::from(c) < 256) && !text.contains(char::is_control);
+                prop_assert!(value.to_str().is_ok() || is_latin1, "{:?}", value);
+                if is_latin1 {
+                    let back: String = value.as_bytes().iter().map(|&byte| char::from(byte)).collect();
+                    prop_assert!(back == text);
+                }
+            }
+            prop_assert!(text.contains(char::is_control) || sent_value(&text) == text.as_str());
+        }
+    }
+
+    #[test]
+    fn stored_headers_are_latin_1_or_ascii() {
+        assert_eq!(stored_value(&CONTENT_TYPE, "café").as_bytes(), b"caf\xe9");
+        assert_eq!(stored_value(&CONTENT_TYPE, "a/b; n=世"), "a/b; n=%E4%B8%96");
+        assert_eq!(
+            stored_value(&CONTENT_DISPOSITION, "inline; filename=世"),
+            "inline; filename*=UTF-8''%E4%B8%96"
+        );
+    }
 }

@@ -4,6 +4,7 @@
 //! XML 1.0 cannot hold are written as character references, as AWS does.
 
 use super::error::{Code, S3Error};
+use mlgw_common::Timestamp;
 use serde::de::DeserializeOwned;
 use std::fmt::{Display, Write};
 
@@ -55,6 +56,12 @@ impl Xml {
         // Writing to a String cannot fail.
         let _ = write!(self.text, "{value}");
         self.close(tag)
+    }
+
+    /// A time, in whole seconds as AWS writes it: what a listing says of an object is what its
+    /// `Last-Modified` says.
+    pub fn time(&mut self, tag: &str, time: Timestamp) -> &mut Self {
+        self.value(tag, Timestamp::from_secs(time.as_secs()))
     }
 
     /// An element with text, if there is any.

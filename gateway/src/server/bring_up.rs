@@ -12,6 +12,7 @@ use crate::credentials::{Keyring, RootCredentials, Secret};
 use crate::diary::Diary;
 use crate::policies::acting::{Standing, watch_doomed};
 use crate::policies::{self, Policies, Watched, learning, system};
+use crate::s3::upload_ids::UploadIds;
 use crate::store::Place;
 use crate::writeback::{Means, WriteBack};
 use mlgw_common::{Clock, NodeId, SystemClock};
@@ -55,6 +56,7 @@ pub(super) struct Engine {
     pub(super) compressor: Arc<Compressor>,
     pub(super) scrub: Arc<Scrub>,
     pub(super) keyring: Keyring,
+    pub(super) upload_ids: UploadIds,
 }
 
 impl Engine {
@@ -67,6 +69,8 @@ impl Engine {
         let segments: Vec<File> = segments.into_iter().chain(cold).collect();
         let machine = Machine::of(&config.segments_dir());
         let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)?).await?;
+        // First, for it counts which body ids were given before there was a key.
+        let upload_ids = UploadIds::open(&catalogue).await?;
         let upstreams = upstreams(config)?;
         let decisions = Decisions::open(dir.path(), Arc::clone(&clock))?;
         let mut options = hot_options(config, &dir, &machine, &clock);
@@ -125,6 +129,7 @@ impl Engine {
             compressor: Arc::default(),
             scrub,
             keyring,
+            upload_ids,
         })
     }
 

@@ -10,7 +10,10 @@ use super::interim::{Interim, WithInterim};
 use super::pace::Incoming;
 use super::refusal;
 use super::watch::{Activity, Flying, InFlight, Patience, Watched};
+use super::withheld::{Withheld, Withholding};
 use crate::memory::{Account, Awake, Held};
+use crate::s3::error::{Code, S3Error};
+use crate::s3::headers::too_large;
 use bytes::Bytes;
 use http::header::EXPECT;
 use http::{Request, Response, Version};
@@ -20,7 +23,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use mlgw_common::limits::{
-    AWAKE_CONNECTION_BYTES, BLOCK_BYTES, MIB, REQUEST_HEAD_BYTES_MAX, SMALL_BODY_BYTES,
+    AWAKE_CONNECTION_BYTES, BLOCK_BYTES, MIB, REQUEST_HEAD_BYTES_MAX, REQUEST_HEADERS_MAX, SMALL_BODY_BYTES,
 };
 use std::convert::Infallible;
 use std::error::Error;
@@ -29,7 +32,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
 /// What an HTTP/2 connection begins with.
@@ -38,6 +41,20 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const REST_AFTER: Duration = Duration::from_secs(1);
 /// A silent HTTP/2 client is asked for a sign of life this often, and given as long again.
 const PING_EVERY: Duration = Duration::from_secs(20);
+
+/// Header lines and bytes of a head that are read so that it can be refused with all that belongs to a
+/// refusal. What is taken is less, see [`crate::s3::headers::check_size`].
+const WIDE_HEAD_LINES: usize = 2 * REQUEST_HEADERS_MAX;
+const WIDE_HEAD_BYTES: usize = 2 * REQUEST_HEAD_BYTES_MAX;
+/// What such a head is charged: its bytes, and for each line 64 bytes while it is parsed and 110 in the map
+/// of headers.
+const WIDE_HEAD_BLOCKS: u32 = 8;
+/// The same over HTTP/2, where a line counts 32 bytes more than it has.
+const HEADER_LIST_BYTES: u32 = (WIDE_HEAD_BYTES + 32 * WIDE_HEAD_LINES) as u32;
+
+const _: () = assert!(
+    WIDE_HEAD_BYTES + WIDE_HEAD_LINES * (64 + 110) <= WIDE_HEAD_BLOCKS as usize * BLOCK_BYTES as usize
+);
 
 /// What an HTTP/2 connection may make the server hold.
 struct Multiplexing {
@@ -77,11 +94,13 @@ const _: () = assert!(WIDE.is_covered() && NARROW.is_covered() && SINGLE.is_cove
 #[derive(Clone)]
 pub struct Server {
     http1: Arc<http1::Builder>,
+    /// For a connection on which a head came that is too much for the other one.
+    wide: Arc<http1::Builder>,
     /// What clients may take.
     pub patience: Patience,
 }
 
-type Io<I> = Watched<WithInterim<I>>;
+type Io<I> = Watched<Withholding<WithInterim<I>>>;
 
 /// What hyper waits for: the answer to one request. What that waits for itself is kilobytes large: it
 /// is boxed as it is made, and not moved again.
@@ -109,6 +128,7 @@ impl<F: Future<Output = Response<B>>, B> Future for Answering<F> {
 struct Line {
     activity: Arc<Activity>,
     interim: Interim,
+    withheld: Withheld,
     account: Account,
     stop: CancellationToken,
     patience: Patience,
@@ -120,24 +140,19 @@ enum Ended<I> {
     Closed,
     /// Its client may send more later.
     Rests(Io<I>),
+    /// hyper did not take a head; what it has read of it is put back.
+    Refused(Io<I>, S3Error),
 }
 
 impl Server {
     /// A server whose clients have this much time.
     #[must_use]
     pub fn new(patience: Patience) -> Self {
-        let mut http1 = http1::Builder::new();
-        // No `pipeline_flush`: it would take a whole body into memory, however slowly it is read, and
-        // swallow the answer to a head that cannot be read.
-        // hyper takes at most 100 header lines, `REQUEST_HEADERS_MAX`. Said to it, the same limit would
-        // cost every request 2,000 instructions.
-        // Times are kept by the watch, which also sees connections before their first byte.
-        http1
-            .timer(TokioTimer::new())
-            .header_read_timeout(None)
-            .half_close(true)
-            .max_buf_size(REQUEST_HEAD_BYTES_MAX);
-        Self { http1: Arc::new(http1), patience }
+        // hyper takes at most 100 header lines. Said to it, the same limit would cost every request 2,000
+        // instructions, and a larger one as many times more; so those connections pay that need it.
+        let mut wide = http1_builder();
+        wide.max_headers(WIDE_HEAD_LINES).max_buf_size(WIDE_HEAD_BYTES);
+        Self { http1: Arc::new(http1_builder()), wide: Arc::new(wide), patience }
     }
 
     /// Serves one connection to its end, with the memory that `account` has for it. Once `stop` is
@@ -149,16 +164,22 @@ impl Server {
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
     {
-        let (activity, interim) = (Activity::new(), Interim::default());
-        let mut io = Watched::new(WithInterim::new(io, interim.clone()), Arc::clone(&activity));
-        let line = Line { activity, interim, account, stop, patience: self.patience };
+        let (activity, interim, withheld) = (Activity::new(), Interim::default(), Withheld::default());
+        let io = Withholding::new(WithInterim::new(io, interim.clone()), withheld.clone());
+        let mut io = Watched::new(io, Arc::clone(&activity));
+        let line = Line { activity, interim, withheld, account, stop, patience: self.patience };
+        // The memory for a head that is too much for most connections.
+        let mut wide: Option<Held> = None;
         while let Some(first) = line.first_bytes(&mut io).await {
             let multiplexed = first == PREFACE;
             io.put_back(&first);
             // Both are boxed, so that a connection at rest has no room for them.
             let ended = match line.account.wake().await {
                 Ok(place) if multiplexed => Box::pin(line.multiplexed(io, place, handler.clone())).await,
-                Ok(place) => Box::pin(line.one_by_one(&self.http1, io, place, &handler)).await,
+                Ok(place) => {
+                    let http = if wide.is_some() { &self.wide } else { &self.http1 };
+                    Box::pin(line.one_by_one(http, io, place, &handler)).await
+                }
                 Err(error) => {
                     if !multiplexed {
                         Box::pin(refusal::say(io, error)).await;
@@ -167,11 +188,35 @@ impl Server {
                 }
             };
             match ended {
-                Ended::Rests(resting) => io = resting,
+                Ended::Rests(resting) => (io, wide) = (resting, None),
+                Ended::Refused(refused, error) => {
+                    let is_larger = error.code() == Code::RequestHeaderSectionTooLarge && wide.is_none();
+                    match line.account.try_hold(WIDE_HEAD_BLOCKS).filter(|_| is_larger) {
+                        Some(held) => (io, wide) = (refused, Some(held)),
+                        None if is_larger => {
+                            return Box::pin(refusal::say(refused, S3Error::new(Code::SlowDown))).await;
+                        }
+                        None => return Box::pin(refusal::say(refused, error)).await,
+                    }
+                }
                 Ended::Closed => return,
             }
         }
     }
+}
+
+/// What serves HTTP/1.1.
+fn http1_builder() -> http1::Builder {
+    let mut http1 = http1::Builder::new();
+    // No `pipeline_flush`: it would take a whole body into memory, however slowly it is read, and
+    // swallow the answer to a head that cannot be read.
+    // Times are kept by the watch, which also sees connections before their first byte.
+    http1
+        .timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .half_close(true)
+        .max_buf_size(REQUEST_HEAD_BYTES_MAX);
+    http1
 }
 
 impl Line {
@@ -218,20 +263,31 @@ impl Line {
         let mut looks = tokio::time::interval(self.patience.look_every().min(REST_AFTER));
         let mut stopping = false;
         loop {
-            let at_work = poll_fn(|cx| match Pin::new(&mut connection).poll(cx) {
-                Poll::Ready(_) => Poll::Ready(true),
-                Poll::Pending if self.account.memory().is_short() && self.is_done() => Poll::Ready(false),
+            let at_work = poll_fn(|cx| match self.poll(&mut connection, cx) {
+                Poll::Ready(over) => Poll::Ready(Some(over)),
+                Poll::Pending if self.account.memory().is_short() && self.is_done() => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
             });
             let rests = tokio::select! {
                 // A client that breaks off is no event of ours.
-                over = at_work => {
-                    if over {
-                        refuse_uncertain(connection.into_parts().io.into_inner()).await;
+                over = at_work => match over {
+                    Some(Err(error)) if error.is_parse() && self.withheld.take_refusal() => {
+                        let parts = connection.into_parts();
+                        let (mut io, _) = parts.io.into_inner().into_parts();
+                        io.put_back(&parts.read_buf);
+                        return Ended::Refused(io, refusal_of(&error));
+                    }
+                    Some(_) => {
+                        let (io, uncertain) = connection.into_parts().io.into_inner().into_parts();
+                        if let Some(uncertain) = uncertain {
+                            Box::pin(refusal::say(io, uncertain.refusal())).await;
+                        } else if self.withheld.release() {
+                            send_rest(io).await;
+                        }
                         return Ended::Closed;
                     }
-                    true
-                }
+                    None => true,
+                },
                 () = self.stop.cancelled(), if !stopping => {
                     stopping = true;
                     Pin::new(&mut connection).graceful_shutdown();
@@ -253,6 +309,19 @@ impl Line {
         }
     }
 
+    /// Polls an HTTP/1.1 connection. What looked like a refusal of hyper's own and is none goes out.
+    fn poll<C: Future<Output = hyper::Result<()>> + Unpin>(
+        &self,
+        connection: &mut C,
+        cx: &mut Context<'_>,
+    ) -> Poll<hyper::Result<()>> {
+        let polled = Pin::new(&mut *connection).poll(cx);
+        if polled.is_pending() && self.withheld.release() {
+            return Pin::new(connection).poll(cx);
+        }
+        polled
+    }
+
     /// Serves HTTP/2 to the end of the connection.
     async fn multiplexed<I, H, F, B>(&self, io: Io<I>, _place: Awake, handler: H) -> Ended<I>
     where
@@ -269,7 +338,7 @@ impl Line {
             .initial_stream_window_size(width.window_bytes)
             .initial_connection_window_size(width.window_bytes)
             .max_send_buf_size(width.send_bytes)
-            .max_header_list_size(REQUEST_HEAD_BYTES_MAX as u32)
+            .max_header_list_size(HEADER_LIST_BYTES)
             .keep_alive_interval(PING_EVERY)
             .keep_alive_timeout(PING_EVERY);
         let service = service_fn(self.answering(handler));
@@ -330,10 +399,23 @@ impl Line {
     }
 }
 
-/// Answers a request that was not read because its end is not certain, if that is why a connection ended.
-async fn refuse_uncertain<I: AsyncRead + AsyncWrite + Unpin>(framed: Framed<I>) {
-    if let (io, Some(uncertain)) = framed.into_parts() {
-        Box::pin(refusal::say(io, uncertain.refusal())).await;
+/// Sends the end of an answer that looked like a refusal of hyper's, behind which the connection closes.
+async fn send_rest<I: AsyncRead + AsyncWrite + Unpin>(mut io: Io<I>) {
+    let sent = async {
+        io.flush().await?;
+        io.shutdown().await
+    };
+    // A client that does not take a few hundred bytes within the second is gone.
+    let _ = tokio::time::timeout(REST_AFTER, sent).await;
+}
+
+/// The answer to a head that hyper does not take.
+fn refusal_of(error: &hyper::Error) -> S3Error {
+    match error.is_parse_too_large() {
+        true => too_large(),
+        false => {
+            S3Error::new(Code::InvalidRequest).message("The head of the request is not well-formed HTTP.")
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::auth::hex;
 use crate::s3::checksums;
 use crate::s3::object_headers::tags_query;
 use crate::s3::reader::BodyReader;
-use crate::s3::response::header_value;
+use crate::s3::response::{header_value, metadata_value, stored_value};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::BytesMut;
@@ -26,7 +26,7 @@ use mlgw_metadata::command::update_object::Update;
 use mlgw_metadata::command::{
     Command, Conditions, DeleteObject, ObjectChange, Reject, Replace, UpdateObject,
 };
-use mlgw_metadata::schema::{ChecksumKind, ObjectVersion};
+use mlgw_metadata::schema::{ChecksumKind, ObjectVersion, Pair};
 use mlgw_tiering::Lane;
 use mlgw_tiering::decisions::{Decided, Kind, Outcome, Place, Reason, What};
 use mlgw_tiering::origin::{Content, ListLine, ListQuery, OriginError, Streamed};
@@ -315,16 +315,29 @@ async fn exact_ms(queue: &Queue, write: &Write) -> Result<i64, Trouble> {
 
 /// What the object is like, as the headers of its PUT.
 pub(crate) fn describe(version: &ObjectVersion, headers: &mut HeaderMap) {
-    let mut line = |name: &str, value: &str| {
-        if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
-            headers.append(name, header_value(value));
-        }
-    };
     let stored = version.headers.iter().filter(|pair| !pair.name.starts_with(':'));
-    stored.for_each(|pair| line(&pair.name, &pair.value));
-    version.metadata.iter().for_each(|pair| line(&format!("x-amz-meta-{}", pair.name), &pair.value));
+    describe_as(stored, &version.metadata, headers);
     if !version.tags.is_empty() {
-        line("x-amz-tagging", &tags_query(&version.tags));
+        headers.append("x-amz-tagging", header_value(&tags_query(&version.tags)));
+    }
+}
+
+/// Stored headers and user metadata, as the headers of a request to an origin.
+pub(crate) fn describe_as<'a>(
+    stored: impl IntoIterator<Item = &'a Pair>,
+    metadata: &[Pair],
+    headers: &mut HeaderMap,
+) {
+    for pair in stored {
+        if let Ok(name) = HeaderName::from_bytes(pair.name.as_bytes()) {
+            let value = stored_value(&name, &pair.value);
+            headers.append(name, value);
+        }
+    }
+    for pair in metadata {
+        if let Ok(name) = HeaderName::from_bytes(format!("x-amz-meta-{}", pair.name).as_bytes()) {
+            headers.append(name, metadata_value(&pair.value));
+        }
     }
 }
 

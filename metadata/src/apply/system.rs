@@ -1,14 +1,16 @@
-//! Group 0: ids, timelines, access keys, members, partitions.
+//! Group 0: ids, timelines, the key of upload ids, access keys, members, partitions.
 
 use super::bucket::next_id;
 use super::{malformed, quota};
 use crate::command::{
-    BeginIncarnation, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, Reject, Reply,
+    BeginIncarnation, DeleteCredential, LeaseBodies, PutCredential, PutNode, PutPartition, PutUploadKey,
+    Reject, Reply,
 };
-use crate::schema::meta::{MetaRow, Timeline};
+use crate::schema::meta::{Counter, MetaRow, Timeline, UploadKey};
 use crate::schema::partition::PartitionStart;
 use crate::schema::{Credential, Partition, credential, node, partition};
 use crate::view::{ApplyError, View};
+use mlgw_common::limits::UPLOAD_KEY_BYTES;
 use mlgw_common::{BucketId, NodeId};
 
 pub(super) fn lease_bodies(view: &mut View<'_>, command: LeaseBodies) -> Result<Reply, ApplyError> {
@@ -57,6 +59,19 @@ pub(super) fn delete_credential(
     }
     view.delete(row);
     quota::limit(view, &command.access_key, None)?;
+    Ok(Reply::Done)
+}
+
+/// The first key stays: ids that were handed out with it have to keep their meaning.
+pub(super) fn put_upload_key(view: &mut View<'_>, command: &PutUploadKey) -> Result<Reply, ApplyError> {
+    if command.key.len() != UPLOAD_KEY_BYTES {
+        return Err(malformed("a key of upload ids of another length"));
+    }
+    let row = MetaRow::UploadKey.row();
+    if !view.has(&row)? {
+        let next = view.get::<Counter>(&MetaRow::NextBody.row())?.unwrap_or_default().next;
+        view.put(row, &UploadKey { key: command.key.clone(), bodies_from: next.max(1) });
+    }
     Ok(Reply::Done)
 }
 

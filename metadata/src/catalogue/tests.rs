@@ -2,7 +2,7 @@
 
 use super::testing::{bucket, delete, do_put, key, name, options};
 use super::{Catalogue, DeleteBucketError};
-use crate::command::{Command, Reply};
+use crate::command::{Change, Command, PutUploadKey, Reply};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -33,6 +33,40 @@ async fn what_was_put_is_read_also_after_reopening() {
     assert_eq!(catalogue.delete_bucket(&name("data")).await, Ok(()));
     assert!(catalogue.bucket("data").is_none());
     drop(reader);
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_key_of_upload_ids_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
+    // As in a directory of an earlier version: bodies were given out before there was a key.
+    let given = catalogue.body_id().await.unwrap();
+    let first = catalogue.upload_key([1; 16]).await.unwrap();
+    assert_eq!(first.key, [1; 16]);
+    assert!(first.bodies_from > given.get(), "{first:?}");
+    assert_eq!(catalogue.upload_key([2; 16]).await.unwrap(), first);
+    let next = catalogue.body_id().await.unwrap();
+    assert!(next.get() < first.bodies_from, "this range was leased before the key was made");
+    catalogue.shutdown().await;
+
+    let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
+    assert_eq!(catalogue.upload_key([3; 16]).await.unwrap(), first);
+    assert!(catalogue.body_id().await.unwrap().get() >= first.bodies_from);
+    // Another member proposes its own at the same time: nothing changes.
+    let put = Change::PutUploadKey(PutUploadKey { key: vec![4; 16] });
+    assert_eq!(catalogue.propose(Command::from(put)).await, Ok(Reply::Done));
+    assert_eq!(catalogue.upload_key([5; 16]).await.unwrap(), first);
+    let short = Change::PutUploadKey(PutUploadKey { key: vec![4; 15] });
+    assert!(catalogue.propose(Command::from(short)).await.is_err());
+    catalogue.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_catalogue_encrypts_every_upload_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(options(dir.path())).await.unwrap();
+    assert_eq!(catalogue.upload_key([1; 16]).await.unwrap().bodies_from, 1);
     catalogue.shutdown().await;
 }
 

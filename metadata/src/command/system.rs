@@ -40,6 +40,15 @@ pub struct DeleteCredential {
     pub access_key: String,
 }
 
+/// The key of upload ids, where there is none yet. Answers [`Reply::Done`](super::Reply::Done) in either
+/// case.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct PutUploadKey {
+    /// 16 random bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: Vec<u8>,
+}
+
 /// A member of the cluster.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PutNode {

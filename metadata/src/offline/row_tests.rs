@@ -6,7 +6,7 @@ use crate::catalogue::model_tests::copy_dir;
 use crate::catalogue::testing::bucket;
 use crate::key::Family;
 use crate::schema::fence::{self, FencedRange};
-use crate::schema::meta::{Counter, MetaRow};
+use crate::schema::meta::{Counter, MetaRow, UploadKey};
 use crate::schema::{
     BucketUsage, Dataset, ExtentPage, Job, Mirror, ObjectVersion, Payer, PolicyFiles, PolicyVersion,
     SegmentRecord, SegmentUsage, dataset, decode, encode, extent, job, part, policy, quota, segment, usage,
@@ -137,6 +137,9 @@ const WRONG: &[Wrong] = &[
     }),
     ("bodies that were not given out yet", Kind::Row, false, |_| {
         row(MetaRow::NextBody.row(), &Counter { next: 1 })
+    }),
+    ("a key of upload ids of another length", Kind::Row, false, |_| {
+        row(MetaRow::UploadKey.row(), &UploadKey { key: vec![1; 15], bodies_from: 1 })
     }),
     ("a row that does not decode", Kind::Row, false, |state| {
         Changes::from([(first(state, Family::Object).0, Some(vec![0xFF; 9]))])

@@ -7,7 +7,7 @@ use super::bodies::{self, MapFault};
 use super::finding::{Finding, Kind, Watch, unwatched};
 use super::{Known, Opened, problem};
 use crate::key::{BadKey, Family, number_of};
-use crate::schema::meta::{Counter, MetaRow};
+use crate::schema::meta::{Counter, MetaRow, UploadKey};
 use crate::schema::{
     BadRecord, Bucket, BucketState, BucketUsage, Credential, Dataset, Extent, ExtentPage, FencedRange, Job,
     Mirror, Node, ObjectVersion, Part, Partition, Payer, PolicyFiles, PolicyVersion, Quota, Release,
@@ -16,7 +16,7 @@ use crate::schema::{
 };
 use crate::store::state::StateDb;
 use crate::view::{Changes, StoreError};
-use mlgw_common::limits::POLICY_FILES_KEPT_MAX;
+use mlgw_common::limits::{POLICY_FILES_KEPT_MAX, UPLOAD_KEY_BYTES};
 use mlgw_common::{BucketId, SegmentId};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -234,6 +234,9 @@ impl Pass<'_> {
             self.known.next_segment = decode::<Counter>(value)?.next;
         } else if key == MetaRow::NextBody.row() {
             self.known.next_body = decode::<Counter>(value)?.next;
+        } else if key == MetaRow::UploadKey.row() && decode::<UploadKey>(value)?.key.len() != UPLOAD_KEY_BYTES
+        {
+            return Err(Wrong::Row("a key of upload ids of another length".into()));
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! `meta`: one row each for the applied log id, the membership and the counters of ids.
+//! `meta`: one row each for the applied log id, the membership, the counters of ids and the key of upload
+//! ids.
 //!
 //! The applied log id and the membership are written in the same batch as what applying that
 //! entry changed, so that any flushed state says itself how far it reaches.
@@ -21,8 +22,10 @@ pub enum MetaRow {
     NextSegment = 5,
     /// The next job's number (group 0).
     NextJob = 6,
+    /// The key of upload ids (group 0).
+    UploadKey = 8,
     /// The timeline that the rows belong to (group 0).
-    Incarnation = 8,
+    Incarnation = 9,
 }
 
 impl MetaRow {
@@ -50,6 +53,18 @@ pub struct Timeline {
     /// The incarnation of it.
     #[prost(fixed64, tag = "2")]
     pub incarnation: u64,
+}
+
+/// What turns body ids into the upload ids that clients see. It is made once and never changes: upload ids
+/// have to mean the same on every member, after every restart and after a restore.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct UploadKey {
+    /// The key, 16 random bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: Vec<u8>,
+    /// Uploads of body ids below this one were begun before there was a key; their ids are the body ids.
+    #[prost(uint64, tag = "2")]
+    pub bodies_from: u64,
 }
 
 /// A log id.
@@ -101,13 +116,14 @@ pub struct Member {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counter, LogPosition, Member, MembershipRecord, MetaRow, Timeline, Voters};
+    use super::{Counter, LogPosition, Member, MembershipRecord, MetaRow, Timeline, UploadKey, Voters};
     use crate::schema::golden;
 
     #[test]
     fn the_rows_have_these_keys() {
         assert_eq!(MetaRow::Applied.row(), [0x01, 1]);
         assert_eq!(MetaRow::NextSegment.row(), [0x01, 5]);
+        assert_eq!(MetaRow::UploadKey.row(), [0x01, 8]);
     }
 
     #[test]
@@ -117,6 +133,8 @@ mod tests {
         golden::check(&Counter { next: 300 }, include_str!("golden/counter.hex"));
         let timeline = Timeline { cluster: 0x0102_0304, incarnation: 5 };
         golden::check(&timeline, include_str!("golden/timeline.hex"));
+        let key = UploadKey { key: vec![7; 16], bodies_from: 300 };
+        golden::check(&key, include_str!("golden/upload_key.hex"));
         let membership = MembershipRecord {
             position: Some(position),
             configs: vec![Voters { nodes: vec![1, 2] }],

@@ -1,7 +1,7 @@
 //! `upload`: multipart uploads in progress, at (bucket id, escaped key, body id).
 //!
-//! The body id is the upload id. The row goes when the upload is completed or aborted; its parts
-//! stay (completed) or wait in `release` (aborted).
+//! Clients see the body id encrypted, as the upload id (`UploadKey`). The row goes when the upload is
+//! completed or aborted; its parts stay (completed) or wait in `release` (aborted).
 
 use super::object::{EncryptionEnvelope, Pair, Retention};
 use crate::key::{self, BadKey, Family, KeyReader, KeyWriter};
@@ -11,7 +11,7 @@ use std::borrow::Cow;
 /// A multipart upload.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Upload {
-    /// Its id, and that of the body it becomes.
+    /// The id of the body that it becomes.
     #[prost(uint64, tag = "1")]
     pub body_id: u64,
     /// The object's key.

@@ -16,7 +16,7 @@ use crate::s3::get::current;
 use crate::s3::keep_alive;
 use crate::s3::list::Listing;
 use crate::s3::multipart::{
-    Named, UploadPage, Whole, abort_of, body_of, create_as, list_parts_of, read_document, result,
+    Markers, Named, UploadPage, Whole, abort_of, create_as, list_parts_of, read_document, result,
     show_uploads, upload_part_of,
 };
 use crate::s3::object_headers::Description;
@@ -58,7 +58,7 @@ pub(super) fn find(
     fronted: &Fronted,
 ) -> Result<Option<(Named, schema::Upload)>, S3Error> {
     let id = request.query.raw("uploadId").unwrap_or_default();
-    let (Some(body), Some(_)) = (body_of(id), &fronted.queue) else { return Ok(None) };
+    let (Some(body), Some(_)) = (gateway.upload_ids.body(id), &fronted.queue) else { return Ok(None) };
     let named = Named { bucket: fronted.bucket.clone(), key: name_of(body), body };
     let found = gateway.catalogue.upload(bucket_id(&named.bucket), &named.key, body)?;
     let key = request.key()?;
@@ -183,7 +183,8 @@ pub(super) async fn completed(
     fronted: &Fronted,
     queue: &Queue,
 ) -> Result<Option<S3Response>, S3Error> {
-    let Some(body) = body_of(request.query.raw("uploadId").unwrap_or_default()) else { return Ok(None) };
+    let id = request.query.raw("uploadId").unwrap_or_default();
+    let Some(body) = gateway.upload_ids.body(id) else { return Ok(None) };
     let key = request.key()?;
     let mark = Mark::new(&fronted.bucket, body, "");
     let object = match queue.latest(key).filter(|write| write.name == name_of(body)) {
@@ -202,15 +203,14 @@ pub(super) async fn completed(
 /// Those of S3.
 pub(super) fn list_uploads(gateway: &Gateway, request: &Request<'_>, fronted: &Fronted) -> S3Result {
     let listing = Listing::of(request, "max-uploads")?;
-    let key_marker = request.query.get("key-marker")?.unwrap_or_default();
-    let id_marker = request.query.get("upload-id-marker")?.unwrap_or_default();
-    let markers = (&*key_marker, &*id_marker);
+    let markers = Markers::of(gateway, request)?;
+    let key_marker = &*markers.key;
     let reader = gateway.catalogue.reader();
     let mut uploads = BTreeMap::new();
     for found in reader.uploads(bucket_id(&fronted.bucket), None) {
         let (_, mut upload) = found?;
         let Some(key) = Facts::key_of(&upload.headers) else { continue };
-        if !key.as_str().starts_with(&*listing.prefix) || key.as_str() < &*key_marker {
+        if !key.as_str().starts_with(&*listing.prefix) || key.as_str() < key_marker {
             continue;
         }
         upload.key = key.as_str().to_owned();
@@ -224,6 +224,6 @@ pub(super) fn list_uploads(gateway: &Gateway, request: &Request<'_>, fronted: &F
             uploads.pop_last();
         }
     }
-    let page = UploadPage::of(uploads.into_values(), &listing, markers);
-    show_uploads(request, &fronted.bucket, &listing, markers, &page)
+    let page = UploadPage::of(uploads.into_values(), &listing, &markers);
+    show_uploads(gateway, request, &fronted.bucket, &listing, &markers, &page)
 }

@@ -13,7 +13,7 @@ use crate::s3::copy_source::Source;
 use crate::s3::error::{Code, S3Error};
 use crate::s3::keep_alive::{self, Done};
 use crate::s3::multipart::part_number;
-use crate::s3::object_headers::Description;
+use crate::s3::object_headers::{Description, WEBSITE_REDIRECT};
 use crate::s3::request::Request;
 use crate::s3::response::S3Result;
 use crate::s3::xml::Xml;
@@ -56,7 +56,7 @@ pub(super) async fn copy_object(
     let given = described(request, fronted)?;
     let mut headers = if keeps { HeaderMap::new() } else { given };
     if keeps {
-        pass(request, &["x-amz-tagging", "x-amz-storage-class"], &mut headers);
+        pass(request, &["x-amz-tagging", "x-amz-storage-class", WEBSITE_REDIRECT], &mut headers);
     }
     let (key, fronted, now) = (request.key()?.clone(), fronted.clone(), request.now);
     pass(request, HOW, &mut headers);
@@ -211,7 +211,7 @@ async fn send_copy(
 fn result(root: &str, copied: Made, now: Timestamp) -> Done {
     let modified = if copied.modified_ms == 0 { now } else { Timestamp(copied.modified_ms) };
     let mut out = Xml::new(root);
-    out.value("LastModified", modified).etag(&copied.etag);
+    out.time("LastModified", modified).etag(&copied.etag);
     write_checksums(&mut out, &copied.checksums);
     Done { document: out.finish(root), headers: copied.headers }
 }

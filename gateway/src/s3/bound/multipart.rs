@@ -118,22 +118,23 @@ pub(super) async fn list_parts(request: &Request<'_>, fronted: &Fronted) -> S3Re
     out.text("Bucket", &fronted.bucket.name).text("Key", key.as_str()).text("UploadId", &id);
     write_owner(&mut out, "Initiator", &fronted.bucket.owner);
     write_owner(&mut out, "Owner", &fronted.bucket.owner);
-    write_parts(&mut out, &page);
+    write_parts(&mut out, &page, max);
     out.value("PartNumberMarker", after).value("MaxParts", max);
     long_xml(request.memory, out.finish("ListPartsResult"))
 }
 
-fn write_parts(out: &mut Xml, page: &PartPage) {
+fn write_parts(out: &mut Xml, page: &PartPage, max: usize) {
     out.text("StorageClass", &page.storage_class);
     out.optional("ChecksumAlgorithm", page.checksum_algorithm.as_deref());
     out.optional("ChecksumType", page.checksum_type.as_deref());
     if let Some(last) = page.next.or_else(|| page.parts.last().map(|part| part.number)) {
         out.value("NextPartNumberMarker", last);
     }
-    out.value("IsTruncated", page.next.is_some());
+    // A page of no parts has no last one behind which the next could begin.
+    out.value("IsTruncated", max > 0 && page.next.is_some());
     for part in &page.parts {
         out.open("Part").value("PartNumber", part.number);
-        out.value("LastModified", Timestamp(part.modified_ms)).etag(&part.etag).value("Size", part.size);
+        out.time("LastModified", Timestamp(part.modified_ms)).etag(&part.etag).value("Size", part.size);
         write_checksums(out, &part.checksums);
         out.close("Part");
     }
@@ -146,7 +147,9 @@ fn write_parts(out: &mut Xml, page: &PartPage) {
 pub(super) async fn list_uploads(request: &Request<'_>, fronted: &Fronted) -> S3Result {
     let listing = Listing::of(request, "max-uploads")?;
     let key_marker = request.query.get("key-marker")?.unwrap_or_default();
-    let id_marker = request.query.get("upload-id-marker")?.unwrap_or_default();
+    // Without a key marker it says nothing.
+    let id_marker =
+        request.query.get("upload-id-marker")?.filter(|_| !key_marker.is_empty()).unwrap_or_default();
     let keys = ListQuery {
         prefix: listing.prefix.to_string(),
         delimiter: listing.delimiter.as_deref().unwrap_or_default().to_owned(),
@@ -175,7 +178,7 @@ fn write_uploads(out: &mut Xml, listing: &Listing<'_>, page: &UploadPage, owner:
         out.open("Upload").text("Key", &listing.show(&upload.key)).text("UploadId", &upload.id);
         write_owner(out, "Initiator", owner);
         write_owner(out, "Owner", owner);
-        out.text("StorageClass", &upload.storage_class).value("Initiated", Timestamp(upload.initiated_ms));
+        out.text("StorageClass", &upload.storage_class).time("Initiated", Timestamp(upload.initiated_ms));
         write_checksums(out, &upload.checksums);
         out.close("Upload");
     }

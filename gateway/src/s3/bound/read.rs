@@ -5,7 +5,7 @@ use super::{Fronted, told};
 use crate::memory::{Held, blocks_of};
 use crate::s3::Gateway;
 use crate::s3::error::{Code, S3Error};
-use crate::s3::get::{Answer, answer_head, carried};
+use crate::s3::get::{Answer, answer_head, carried, part_number};
 use crate::s3::noted::{About, caller, identity, may_wait};
 use crate::s3::object_headers::override_headers;
 use crate::s3::reader::PIECE_BYTES;
@@ -184,7 +184,7 @@ async fn asked_part(
     fronted: &Fronted,
     opened: &Opened,
 ) -> Result<Option<Range<u64>>, Failure> {
-    let number = request.query.number("partNumber")?.and_then(|number| u32::try_from(number).ok());
+    let number = part_number(request)?.and_then(|number| u32::try_from(number).ok());
     let Some(number) = number else { return Ok(None) };
     Ok(fronted.bound.part(request.key()?, opened, number).await?)
 }

@@ -7,6 +7,7 @@
 use super::Fronted;
 use super::write::pass;
 use crate::s3::conditions::{names, unquote};
+use crate::s3::object_headers::WEBSITE_REDIRECT;
 use crate::s3::request::Request;
 use crate::s3::response::header_value;
 use crate::writeback::describe;
@@ -67,7 +68,9 @@ pub(super) fn keep_description(object: &ObjectVersion, to: &Fronted, headers: &m
 }
 
 fn describe_kept(object: &ObjectVersion, mark: Option<Mark>, headers: &mut HeaderMap) {
-    let Some(shown) = unmarked(object) else { return };
+    let Some(mut shown) = unmarked(object) else { return };
+    // It would not be copied, and the request may give another.
+    shown.headers.retain(|pair| pair.name != WEBSITE_REDIRECT);
     describe(&ObjectVersion { tags: Vec::new(), ..shown }, headers);
     if let Some(mark) = mark {
         mark.put(headers);

@@ -13,10 +13,10 @@ use crate::s3::request::Request;
 use crate::s3::response::{S3Result, empty, header_value};
 use crate::s3::target::check_version;
 use crate::s3::{Gateway, Upload};
+use crate::writeback::describe_as;
 use crate::writeback::record::Mark;
 use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, HeaderName, StatusCode};
-use mlgw_metadata::schema::Pair;
 use std::collections::BTreeMap;
 
 /// Conditions of a write.
@@ -124,12 +124,8 @@ pub(super) async fn delete_one(
 /// Those of [`Description::of`].
 pub(super) fn described(request: &Request<'_>, fronted: &Fronted) -> Result<HeaderMap, S3Error> {
     let Description { headers: stored, metadata, tags: _ } = Description::of(request)?;
-    let name = |name: &str| HeaderName::from_bytes(name.as_bytes()).ok();
-    let line = |pair: &Pair| Some((name(&pair.name)?, header_value(&pair.value)));
-    let of_user =
-        |pair: &Pair| Some((name(&format!("x-amz-meta-{}", pair.name))?, header_value(&pair.value)));
-    let mut headers: HeaderMap =
-        stored.iter().filter_map(line).chain(metadata.iter().filter_map(of_user)).collect();
+    let mut headers = HeaderMap::new();
+    describe_as(&stored, &metadata, &mut headers);
     pass(request, &["x-amz-tagging", "x-amz-storage-class"], &mut headers);
     if fronted.queue.is_some() {
         Mark::of_through(&fronted.bucket).put(&mut headers);

@@ -12,6 +12,7 @@ use crate::s3::ingest::{Destination, Durable, Ingest};
 use crate::s3::lanes::Lanes;
 use crate::s3::put::put_version;
 use crate::s3::reader::{BodyReader, ReadError};
+use crate::s3::upload_ids::UploadIds;
 use crate::s3::{Gateway, S3Config};
 use crate::writeback::{Means, WriteBack};
 use bytes::Bytes;
@@ -32,6 +33,7 @@ pub(in crate::s3) async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let options = CatalogueOptions::new(dir.join("catalogue"), clock.clone());
     let catalogue = Catalogue::open(options).await.unwrap();
+    let upload_ids = UploadIds::open(&catalogue).await.unwrap();
     let options = HotOptions::new(dir.join("segments"), 1 << 30, clock.clone());
     let hot = HotTier::open(options, catalogue.clone()).await.unwrap();
     let sealer = Sealer::open(dir, true).unwrap();
@@ -72,6 +74,7 @@ pub(in crate::s3) async fn open(dir: &Path) -> (Arc<Gateway>, Arc<Bucket>) {
         writeback: WriteBack::open(means).unwrap(),
         hasher: Hasher::new(Handle::current()),
         keyring,
+        upload_ids,
         config,
         metrics: Arc::new(Metrics::new(0)),
         clock,

@@ -3,6 +3,10 @@
 //! SDKs move `x-amz-*` headers into the query when they presign, where the signature covers them,
 //! and S3 takes them for the headers they were. After a presigned URL has been verified they are
 //! put back, so that the table and the operations see one kind of header only.
+//!
+//! Checksums are the exception. An SDK presigns before there is a body and puts the checksum of no bytes into
+//! the URL; S3 ignores it there, and so it is here. A checksum in a header or trailer of the request is
+//! checked as ever.
 
 use crate::query::Query;
 use crate::s3::error::{Code, S3Error};
@@ -24,8 +28,20 @@ const OF_SIGNATURES: &[&str] = &[
 fn is_header(name: &str) -> bool {
     // Nearly all are written as they stand there.
     !OF_SIGNATURES.contains(&name)
-        && name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("x-amz-"))
+        && begins_with(name, "x-amz-")
         && !OF_SIGNATURES.iter().any(|own| name.eq_ignore_ascii_case(own))
+        && !is_checksum(name)
+}
+
+/// Whether a parameter says what checksum the body has, or what kind of one. `x-amz-checksum-mode` says
+/// nothing of a body; it asks for the checksums of an object.
+fn is_checksum(name: &str) -> bool {
+    let is_value = begins_with(name, "x-amz-checksum-") && !name.eq_ignore_ascii_case("x-amz-checksum-mode");
+    is_value || name.eq_ignore_ascii_case("x-amz-sdk-checksum-algorithm")
+}
+
+fn begins_with(name: &str, start: &str) -> bool {
+    name.get(..start.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(start))
 }
 
 /// Puts the headers in the query of a presigned URL among the headers. A header that was also
@@ -79,13 +95,27 @@ mod tests {
     #[test]
     fn a_presigned_url_brings_its_headers() {
         let headers = hoisted(
-            "X-Amz-Signature=ab&X-Amz-Date=d&x-amz-expires=1&x-amz-meta-a=b%20c&X-Amz-Acl=public-read&x-id=PutObject&x-amz-sdk-checksum-algorithm=CRC32",
+            "X-Amz-Signature=ab&X-Amz-Date=d&x-amz-expires=1&x-amz-meta-a=b%20c&X-Amz-Acl=public-read\
+             &x-id=PutObject&X-Amz-Checksum-Mode=ENABLED",
         )
         .unwrap();
         assert_eq!(headers["x-amz-meta-a"], "b c");
-        assert_eq!(headers["x-amz-sdk-checksum-algorithm"], "CRC32");
+        assert_eq!(headers["x-amz-checksum-mode"], "ENABLED");
         assert_eq!(headers["x-amz-acl"], "private", "what was sent stays");
         assert_eq!(headers.len(), 3);
+    }
+
+    #[test]
+    fn checksums_are_ignored_in_whatever_form() {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-amz-checksum-crc32", HeaderValue::from_static("y/Q5Jg=="));
+        let query = "X-Amz-Signature=ab&x-amz-checksum-crc32=AAAAAA%3D%3D&X-Amz-Checksum-Sha256=no\
+                     &x-amz-checksum-new=1&x-amz-sdk-checksum-algorithm=CRC32\
+                     &X-Amz-Sdk-Checksum-Algorithm=X&x-amz-checksum-type=FULL_OBJECT\
+                     &x-amz-checksum-algorithm=CRC32&x-amz-checksum-crc32=%0a";
+        assert_eq!(hoist(&mut headers, &Query::parse(query)), Ok(false));
+        assert_eq!(headers["x-amz-checksum-crc32"], "y/Q5Jg==", "what was sent stays");
+        assert_eq!(headers.len(), 1);
     }
 
     #[test]

@@ -37,7 +37,8 @@ impl ClientPart {
             Algorithm::Sha1 => &self.sha1,
             Algorithm::Sha256 => &self.sha256,
         };
-        stated.as_deref().map(str::trim)
+        // Some SDKs write an element for every algorithm, most of them empty.
+        stated.as_deref().map(str::trim).filter(|stated| !stated.is_empty())
     }
 }
 
@@ -86,10 +87,12 @@ fn stated_size(request: &Request<'_>) -> Result<Option<u64>, S3Error> {
     text.trim().parse().map(Some).map_err(|_| S3Error::invalid_argument(why, "x-amz-mp-object-size", text))
 }
 
-/// The parts that the document names, as they are stored, in order.
+/// The parts that the document names, as they are stored, in order. The document states the checksum of each
+/// where that of the whole is made of theirs.
 fn named_parts(
     gateway: &Gateway,
     named: &Named,
+    upload: Option<(Algorithm, ChecksumKind)>,
     document: &CompleteDocument,
 ) -> Result<Vec<(PartNumber, Part)>, S3Error> {
     if document.parts.is_empty() || document.parts.len() > usize::from(PART_NUMBER_MAX) {
@@ -111,9 +114,22 @@ fn named_parts(
         if part.checksums.iter().any(|checksum| wrong(&checksum)) {
             return Err(invalid());
         }
-        Ok((number, part))
+        match upload {
+            Some((algorithm, ChecksumKind::Composite)) if client.stated(algorithm).is_none() => {
+                Err(unstated(algorithm, number))
+            }
+            _ => Ok((number, part)),
+        }
     };
     document.parts.iter().map(find).collect()
+}
+
+fn unstated(algorithm: Algorithm, part: PartNumber) -> S3Error {
+    let name = algorithm.name().to_ascii_lowercase();
+    S3Error::new(Code::InvalidRequest).message(format!(
+        "The upload was created using a {name} checksum. The complete request must include the checksum for \
+         each part. It was missing for part {part} in the request."
+    ))
 }
 
 /// Checks the lengths of the parts; the length of all.
@@ -157,19 +173,22 @@ impl Whole {
         upload: &schema::Upload,
         document: &CompleteDocument,
     ) -> Result<Self, S3Error> {
-        let parts = named_parts(gateway, named, document)?;
+        let asked = checksums::of_upload(upload);
+        let parts = named_parts(gateway, named, asked, document)?;
         let bytes = check_sizes(&parts, stated_size(request)?)?;
         let count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
         let etag = etag::of_parts(parts.iter().map(|(_, part)| part.etag.as_str()), count);
-        let checksum = match checksums::of_upload(upload) {
-            Some((algorithm, kind)) => combine(algorithm, kind, &parts)?,
+        let kept = super::checksum_of_parts(&named.bucket, upload);
+        let kind = asked.map_or(ChecksumKind::FullObject, |(_, kind)| kind);
+        let checksum = match kept {
+            Some(algorithm) => combine(algorithm, kind, &parts)?,
             None => None,
         };
+        check_type(request, kind)?;
+        check_stated(request, checksum.as_ref(), &parts)?;
         let part =
             |(number, part): &(PartNumber, Part)| NamedPart { number: number.get().into(), seq: part.seq };
-        let whole = Self { parts: parts.iter().map(part).collect(), bytes, etag, checksum };
-        whole.check_stated(request)?;
-        Ok(whole)
+        Ok(Self { parts: parts.iter().map(part).collect(), bytes, etag, checksum })
     }
 
     /// How long it is.
@@ -179,20 +198,6 @@ impl Whole {
 
     fn part_count(&self) -> u32 {
         u32::try_from(self.parts.len()).unwrap_or(u32::MAX)
-    }
-
-    /// Compares with the checksum of the whole that the request states.
-    fn check_stated(&self, request: &Request<'_>) -> Result<(), S3Error> {
-        let Some(checksum) = &self.checksum else { return Ok(()) };
-        let name = checksums::algorithm(checksum.algorithm()).header();
-        let Some(stated) = request.header(name)? else { return Ok(()) };
-        let whole = checksums::text(checksum, self.part_count());
-        // Some clients leave the number of parts out of a composite checksum.
-        let bare = checksums::text(checksum, 0);
-        if stated.trim() == whole || stated.trim() == bare.trim_end_matches("-0") {
-            return Ok(());
-        }
-        Err(S3Error::new(Code::BadDigest))
     }
 
     /// Makes it an object, with these headers beside those of its upload; what is known of the object, and its place in the order of versions.
@@ -241,6 +246,55 @@ impl Whole {
     }
 }
 
+/// Compares with the kind of checksum that the request states for the whole.
+fn check_type(request: &Request<'_>, kind: ChecksumKind) -> Result<(), S3Error> {
+    let expected = checksums::kind_name(kind);
+    match request.header("x-amz-checksum-type")?.map(str::trim) {
+        Some(stated) if !stated.eq_ignore_ascii_case(expected) => {
+            let why = format!(
+                "The upload was created using the {expected} checksum mode. The complete request must use the \
+                 same checksum mode."
+            );
+            Err(S3Error::new(Code::BadDigest).message(why))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Compares with the checksum of the whole that the request states. One by another algorithm than that of the
+/// upload is compared where the parts have it, too.
+fn check_stated(
+    request: &Request<'_>,
+    of_whole: Option<&Checksum>,
+    parts: &[(PartNumber, Part)],
+) -> Result<(), S3Error> {
+    let kept = of_whole.map(|checksum| checksums::algorithm(checksum.algorithm()));
+    for algorithm in Algorithm::ALL.iter().copied() {
+        let Some(stated) = request.header(algorithm.header())? else { continue };
+        let other = match kept {
+            Some(kept) if kept == algorithm => None,
+            _ => combine(algorithm, ChecksumKind::FullObject, parts)?,
+        };
+        let found = match (&other, of_whole) {
+            (Some(other), _) => other,
+            (None, Some(whole)) if kept == Some(algorithm) => whole,
+            (None, Some(_)) => return Err(checksums::mismatch(kept.unwrap_or(algorithm), Some(algorithm))),
+            // Parts that earlier versions stored without any: there is nothing to compare.
+            (None, None) => continue,
+        };
+        if !is_stated(found, stated.trim(), parts.len()) {
+            return Err(S3Error::new(Code::BadDigest));
+        }
+    }
+    Ok(())
+}
+
+fn is_stated(checksum: &Checksum, stated: &str, part_count: usize) -> bool {
+    let whole = checksums::text(checksum, u32::try_from(part_count).unwrap_or(u32::MAX));
+    // Some clients leave the number of parts out of a composite checksum.
+    stated == whole || Some(stated) == whole.rsplit_once('-').map(|(bare, _)| bare)
+}
+
 /// The checksum of the whole from those of the parts; nothing when a part has none.
 fn combine(
     algorithm: Algorithm,
@@ -258,6 +312,8 @@ fn combine(
             let all: Vec<u8> = values.iter().flat_map(|(value, _)| value.iter().copied()).collect();
             Some(algorithm.of(&all))
         }
+        // The hash of a whole is not made of the hashes of its parts.
+        ChecksumKind::FullObject if !algorithm.is_crc() => return Ok(None),
         ChecksumKind::FullObject => crc_of_all(algorithm, &values),
     };
     let value = value.ok_or_else(|| S3Error::internal("a part's checksum has the wrong length"))?;

@@ -4,6 +4,7 @@ use crate::origin::OriginError;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::{HeaderMap, StatusCode};
+use mlgw_common::header_text::{metadata_from_wire, text_of};
 use mlgw_metadata::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion, Pair};
 use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
@@ -123,7 +124,7 @@ fn date_ms(text: &str) -> Option<i64> {
 fn kept(headers: &HeaderMap) -> Vec<Pair> {
     let value = |name: &&str| {
         let value = headers.get(*name)?;
-        Some(Pair::new(*name, String::from_utf8_lossy(value.as_bytes())))
+        Some(Pair::new(*name, text_of(value.as_bytes())))
     };
     // The encoding of a transfer of the answer is not the object's.
     KEPT.iter().filter_map(value).filter(|pair| !pair.value.is_empty()).collect()
@@ -134,7 +135,7 @@ fn metadata(headers: &HeaderMap) -> Vec<Pair> {
         .iter()
         .filter_map(|(name, value)| {
             let short = name.as_str().strip_prefix(METADATA)?;
-            Some(Pair::new(short, String::from_utf8_lossy(value.as_bytes())))
+            Some(Pair::new(short, metadata_from_wire(value.as_bytes())))
         })
         .collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));

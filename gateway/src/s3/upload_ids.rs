@@ -1,0 +1,146 @@
+//! Upload ids: what clients are given for the body id of a multipart upload.
+//!
+//! Body ids are numbers, and some clients parse an id that looks like one. So an upload id is a letter and
+//! the body id encrypted: one block of AES-128, whose key is in the catalogue and hence the same on every
+//! member and after a restore. Half of the block is zeros, by which an id that was made up is told from one
+//! that was given. Uploads that were begun before there was a key keep the ids they had: sixteen digits of
+//! the body id.
+//!
+//! Always: a body id has one upload id, and an upload id that was given names its body for as long as the
+//! catalogue exists. Nothing is kept here, so nothing is lost when power fails.
+
+use crate::auth::hex;
+use crate::credentials::random;
+use aes_gcm::aes::Aes128;
+use aes_gcm::aes::cipher::{BlockCipherDecrypt as _, BlockCipherEncrypt as _, KeyInit as _};
+use mlgw_common::BodyId;
+use mlgw_common::limits::UPLOAD_KEY_BYTES;
+use mlgw_metadata::Catalogue;
+use mlgw_metadata::schema::meta::UploadKey;
+
+/// What no number begins with, in any notation.
+const LETTER: char = 'u';
+const BLOCK_BYTES: usize = 16;
+/// Digits of an id from before there was a key.
+const OLD_DIGITS: usize = 16;
+
+/// Translates between body ids and upload ids.
+#[derive(Clone)]
+pub struct UploadIds {
+    cipher: Aes128,
+    /// The first body id that is encrypted.
+    bodies_from: u64,
+}
+
+impl UploadIds {
+    /// Those of a catalogue. Its key is made here where it has none yet, so this comes before the first
+    /// upload.
+    ///
+    /// # Errors
+    /// When the key could not be read or kept, or the system gives no random bytes.
+    pub async fn open(catalogue: &Catalogue) -> Result<Self, mlgw_metadata::OpenError> {
+        let store = |error: &dyn std::fmt::Display| mlgw_metadata::OpenError::Store(error.to_string());
+        let candidate = random::<UPLOAD_KEY_BYTES>().map_err(|error| store(&error))?;
+        let key = catalogue.upload_key(candidate).await?;
+        Self::with(&key).ok_or_else(|| store(&"the key of upload ids has another length"))
+    }
+
+    fn with(key: &UploadKey) -> Option<Self> {
+        let cipher = Aes128::new_from_slice(&key.key).ok()?;
+        Some(Self { cipher, bodies_from: key.bodies_from })
+    }
+
+    /// The upload id of a body.
+    #[must_use]
+    pub fn id(&self, body: BodyId) -> String {
+        if body.get() < self.bodies_from {
+            return format!("{:016x}", body.get());
+        }
+        let mut block = [0; BLOCK_BYTES];
+        block[..size_of::<u64>()].copy_from_slice(&body.get().to_be_bytes());
+        let mut block = block.into();
+        self.cipher.encrypt_block(&mut block);
+        let mut id = String::with_capacity(1 + 2 * BLOCK_BYTES);
+        id.push(LETTER);
+        id.push_str(&hex::text(&block));
+        id
+    }
+
+    /// The body that an upload id is of; nothing for an id that was never given.
+    #[must_use]
+    pub fn body(&self, id: &str) -> Option<BodyId> {
+        let body = match id.strip_prefix(LETTER) {
+            Some(digits) => self.decrypted(digits)?,
+            None if id.len() == OLD_DIGITS => BodyId(u64::from_str_radix(id, 16).ok()?),
+            None => return None,
+        };
+        // Each id has one form only.
+        Some(body).filter(|body| self.id(*body) == id)
+    }
+
+    fn decrypted(&self, digits: &str) -> Option<BodyId> {
+        let mut block = hex::decode::<BLOCK_BYTES>(digits.as_bytes())?.into();
+        self.cipher.decrypt_block(&mut block);
+        let (number, zeros) = block.split_first_chunk::<8>()?;
+        zeros.iter().all(|byte| *byte == 0).then_some(BodyId(u64::from_be_bytes(*number)))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::{BodyId, UploadIds, UploadKey};
+    use proptest::prelude::any;
+    use proptest::{prop_assert, prop_assert_eq, proptest};
+    use std::collections::HashSet;
+
+    /// Those of a catalogue whose key was made when `bodies_from` was the next body id.
+    pub(crate) fn ids(key: u8, bodies_from: u64) -> UploadIds {
+        UploadIds::with(&UploadKey { key: vec![key; 16], bodies_from }).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn an_id_names_its_body_and_is_no_number(
+            body in any::<u64>(), key in any::<u8>(), from in any::<u64>(),
+        ) {
+            let ids = ids(key, from);
+            let id = ids.id(BodyId(body));
+            prop_assert_eq!(ids.body(&id), Some(BodyId(body)));
+            if body >= from {
+                prop_assert!(id.starts_with('u') && id.len() == 33 && id.parse::<f64>().is_err(), "{}", id);
+                prop_assert_eq!(ids.body(&format!("{body:016x}")), None, "the number itself is no id");
+                prop_assert_eq!(ids.body(&id.to_uppercase()), None);
+            }
+        }
+
+        #[test]
+        fn what_was_never_given_names_nothing(id in "u[0-9a-f]{32}|[0-9a-f]{16}|.{0,40}") {
+            prop_assert_eq!(ids(1, 1).body(&id).map(|body| ids(1, 1).id(body)), None);
+        }
+    }
+
+    #[test]
+    fn uploads_from_before_there_was_a_key_keep_their_ids() {
+        let ids = ids(1, 0x0500);
+        assert_eq!(ids.body("00000000000004ff"), Some(BodyId(0x04ff)));
+        assert_eq!(ids.id(BodyId(0x04ff)), "00000000000004ff");
+        assert_eq!(ids.body("0000000000000500"), None);
+        for other in ["00000000000004FF", "4ff", "+0000000000004ff", "", "u"] {
+            assert_eq!(ids.body(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn ids_differ_between_catalogues_and_tell_no_order() {
+        let of = |key| (1..1000).map(|body| ids(key, 1).id(BodyId(body))).collect::<Vec<_>>();
+        let (one, other) = (of(1), of(2));
+        assert_eq!(one.iter().chain(&other).collect::<HashSet<_>>().len(), 2 * 999);
+        assert!(!one.is_sorted());
+    }
+
+    #[test]
+    fn ids_have_these_characters_by_the_formats_page() {
+        // Clients keep them over upgrades, so this never changes.
+        assert_eq!(ids(7, 1).id(BodyId(1220)), "u49e5a132a53fb81b1366244d1cafc565");
+    }
+}

@@ -1,0 +1,244 @@
+//! Holds back what hyper answers by itself: a bare status line to a head that it does not take.
+//!
+//! A client of S3 reads an `<Error>` document with a request id, and a head of too many lines for hyper may
+//! be one that we do take. hyper has no hook for either. It writes its answer, flushes and reports an error,
+//! all in one poll; so an answer that looks like one of its own is held back until the end of the poll. If
+//! hyper has reported an error by then, whoever serves the connection answers instead
+//! ([`Withheld::take_refusal`]). If not, the bytes were part of somebody's answer and go out as they are
+//! ([`Withheld::release`]).
+//!
+//! Always: bytes that are held back are sent before any that follow, unless they were taken as a refusal.
+
+use parking_lot::Mutex;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What a refusal of hyper's begins and ends with, and what it has in between. It has no body.
+const BEGIN: &[u8] = b"HTTP/1.1 4";
+const WITHIN: &[u8] = b"connection: close\r\n";
+const END: &[u8] = b"\r\n\r\n";
+/// Longer than any of them.
+const REFUSAL_BYTES_MAX: usize = 256;
+
+const NOTHING: u8 = 0;
+const HELD: u8 = 1;
+const RELEASED: u8 = 2;
+
+/// What is held back on one connection.
+#[derive(Clone, Debug, Default)]
+pub struct Withheld(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: AtomicU8,
+    bytes: Mutex<Vec<u8>>,
+}
+
+impl Withheld {
+    /// Lets what is held back go out with the next flush. Returns whether there is anything.
+    #[must_use]
+    pub fn release(&self) -> bool {
+        self.0.state.compare_exchange(HELD, RELEASED, Relaxed, Relaxed).is_ok()
+    }
+
+    /// Drops what is held back, which was a refusal of hyper's. Returns whether there was one.
+    #[must_use]
+    pub fn take_refusal(&self) -> bool {
+        let was_held = self.0.state.compare_exchange(HELD, NOTHING, Relaxed, Relaxed).is_ok();
+        if was_held {
+            self.0.bytes.lock().clear();
+        }
+        was_held
+    }
+
+    fn is(&self, state: u8) -> bool {
+        self.0.state.load(Relaxed) == state
+    }
+
+    fn hold(&self, bytes: &[u8]) -> usize {
+        self.0.bytes.lock().extend_from_slice(bytes);
+        self.0.state.store(HELD, Relaxed);
+        bytes.len()
+    }
+}
+
+/// A connection on which hyper's own refusals are held back.
+#[derive(Debug)]
+pub struct Withholding<I> {
+    inner: I,
+    withheld: Withheld,
+    /// Nothing was written since the last flush: the next bytes begin an answer.
+    is_fresh: bool,
+}
+
+impl<I: AsyncWrite + Unpin> Withholding<I> {
+    /// Holds back in `withheld` what hyper writes to `inner` by itself.
+    pub const fn new(inner: I, withheld: Withheld) -> Self {
+        Self { inner, withheld, is_fresh: true }
+    }
+
+    /// Writes what was released, or is followed by more and hence no refusal.
+    fn poll_released(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.withheld.is(NOTHING) {
+            return Poll::Ready(Ok(()));
+        }
+        let mut bytes = self.withheld.0.bytes.lock();
+        self.withheld.0.state.store(RELEASED, Relaxed);
+        while !bytes.is_empty() {
+            let written = ready!(Pin::new(&mut self.inner).poll_write(cx, &bytes))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            bytes.drain(..written);
+        }
+        self.withheld.0.state.store(NOTHING, Relaxed);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether bytes may be a refusal of hyper's.
+    fn looks_like_refusal(&self, bytes: &[u8]) -> bool {
+        self.is_fresh
+            && bytes.len() <= REFUSAL_BYTES_MAX
+            && bytes.starts_with(BEGIN)
+            && bytes.ends_with(END)
+            && bytes.windows(WITHIN.len()).any(|within| within == WITHIN)
+            && self.withheld.is(NOTHING)
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Withholding<I> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().inner).poll_read(cx, buf)
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Withholding<I> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.looks_like_refusal(bytes) {
+            return Poll::Ready(Ok(this.withheld.hold(bytes)));
+        }
+        ready!(this.poll_released(cx))?;
+        this.is_fresh = false;
+        Pin::new(&mut this.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        // A refusal is one piece.
+        if let [whole] = slices
+            && this.looks_like_refusal(whole)
+        {
+            return Poll::Ready(Ok(this.withheld.hold(whole)));
+        }
+        ready!(this.poll_released(cx))?;
+        this.is_fresh = false;
+        Pin::new(&mut this.inner).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.withheld.is(HELD) {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(this.poll_released(cx))?;
+        this.is_fresh = true;
+        Pin::new(&mut this.inner).poll_flush(cx)
+    }
+
+    /// hyper ends a connection behind its refusal; the answer that is given instead still has to go out.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.withheld.is(HELD) {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(this.poll_released(cx))?;
+        Pin::new(&mut this.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Withheld, Withholding};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    const BARE: &[u8] = b"HTTP/1.1 431 Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+    const ANSWER: &[u8] = b"HTTP/1.1 404 Not Found\r\nconnection: close\r\n\r\n";
+
+    #[tokio::test]
+    async fn a_refusal_is_held_back_and_another_answer_is_sent_instead() {
+        let (mut client, server) = tokio::io::duplex(256);
+        let withheld = Withheld::default();
+        let mut connection = Withholding::new(server, withheld.clone());
+        connection.write_all(BARE).await.unwrap();
+        connection.flush().await.unwrap();
+        connection.shutdown().await.unwrap();
+        assert!(withheld.take_refusal() && !withheld.take_refusal() && !withheld.release());
+        connection.write_all(b"another answer").await.unwrap();
+        connection.shutdown().await.unwrap();
+        let mut got = Vec::new();
+        client.read_to_end(&mut got).await.unwrap();
+        assert_eq!(got, b"another answer");
+    }
+
+    #[tokio::test]
+    async fn other_answers_are_not_held_back() {
+        for other in
+            ["HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n", "HTTP/1.1 404 Not Found\r\n\r\n", "HTTP/1.1 4"]
+        {
+            let (mut client, server) = tokio::io::duplex(256);
+            let withheld = Withheld::default();
+            let mut connection = Withholding::new(server, withheld.clone());
+            connection.write_all(other.as_bytes()).await.unwrap();
+            assert!(!withheld.release(), "{other}");
+            drop(connection);
+            let mut got = String::new();
+            client.read_to_string(&mut got).await.unwrap();
+            assert_eq!(got, other);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_only_looks_like_one_goes_out_in_its_place_however_little_is_taken_at_once() {
+        for piece in [1, 7, 4096] {
+            let (mut client, server) = tokio::io::duplex(piece);
+            let withheld = Withheld::default();
+            let mut connection = Withholding::new(server, withheld.clone());
+            let writing = tokio::spawn(async move {
+                for begin in [ANSWER, BARE] {
+                    connection.write_all(begin).await.unwrap();
+                    connection.flush().await.unwrap();
+                    assert!(withheld.release());
+                    connection.flush().await.unwrap();
+                    assert!(!withheld.release());
+                    connection.write_all(b"body HTTP/1.1 4").await.unwrap();
+                    connection.write_all(BARE).await.unwrap();
+                    assert!(!withheld.release(), "it does not begin an answer");
+                    connection.flush().await.unwrap();
+                }
+                connection.write_all(BARE).await.unwrap();
+                connection.write_all(b"more").await.unwrap();
+                assert!(!withheld.take_refusal(), "hyper writes nothing behind a refusal");
+                connection.shutdown().await.unwrap();
+            });
+            let mut got = Vec::new();
+            client.read_to_end(&mut got).await.unwrap();
+            writing.await.unwrap();
+            let answer = |begin: &[u8]| [begin, b"body HTTP/1.1 4", BARE].concat();
+            let expected = [answer(ANSWER), answer(BARE)].concat();
+            assert_eq!(got, [&expected[..], BARE, b"more"].concat());
+        }
+    }
+}
