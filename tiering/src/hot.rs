@@ -58,7 +58,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::{BodyId, BucketId, NodeId, PartNumber, SegmentId};
-use mlgw_common::limits::{HOUSEKEEPING_MS, OPEN_FILES_MAX, OWN_IDLE_SECS};
+use mlgw_common::limits::{HOUSEKEEPING_MS, OWN_IDLE_SECS};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::Extent;
 use tokio::runtime::Handle;
@@ -274,7 +274,7 @@ impl HotTier {
         let segments = Segments { map: map.clone(), disk: disk.clone(), clock, holds, seals };
         let shared = shared_by_writers(&options, segments, hot_bytes, metrics.clone());
         let (lanes, ended) = Lanes::start(shared.clone()).map_err(io)?;
-        let files = Files::new(volumes.dirs().clone(), map, OPEN_FILES_MAX);
+        let files = Files::new(volumes.dirs().clone(), map, options.open_files_max);
         let reader = Reader::new(files, (away.clone(), holes.clone()), options.queues, metrics);
         let writers_ended = Mutex::new(ended);
         let inner = Arc::new(Inner {

@@ -48,11 +48,14 @@ pub async fn post_object(
     if let Some(binding) = &bucket.binding {
         return Err(bound::not_offered(&bucket.name, binding, "PostObject"));
     }
+    // Who sends it is not known before its fields are read, and they may never come.
+    let unproven = memory.form()?;
     let mut form = Form::open(head, incoming)?;
     let file = form.read_fields().await?;
     let fields = form.fields()?;
     let grant = post::verify(&fields, &bucket.name, &gateway.keyring, now, &gateway.config.rules)?;
     let principal = grant.principal.ok_or_else(|| S3Error::new(Code::AccessDenied))?;
+    drop(unproven);
     let key = key(&fields)?;
     if !principal.allows(Action::Write, Some(&bucket.name), Some(key.as_str())) {
         return Err(S3Error::new(Code::AccessDenied));

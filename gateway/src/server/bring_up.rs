@@ -5,6 +5,7 @@
 
 use super::ServeError;
 use super::data_dir::{self, DataDir};
+use super::files::FileBudget;
 use super::object_keys::ObjectKeys;
 use crate::compressor::Compressor;
 use crate::config::{Config, Durability, Machine};
@@ -39,6 +40,7 @@ pub(super) struct Engine {
     /// Held where segments are kept outside the data directory, which has its own lock.
     _segments: Vec<File>,
     pub(super) machine: Machine,
+    pub(super) files: FileBudget,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) catalogue: Catalogue,
     pub(super) tiers: Tiers,
@@ -56,7 +58,7 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) async fn open(config: &Config) -> Result<Self, ServeError> {
+    pub(super) async fn open(config: &Config, files: FileBudget) -> Result<Self, ServeError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (dir, sealer) = DataDir::open(&config.data_dir, clock.now())?;
         let segments = config.hot.dir.as_deref().map(data_dir::take).transpose()?;
@@ -68,6 +70,7 @@ impl Engine {
         let upstreams = upstreams(config)?;
         let decisions = Decisions::open(dir.path(), Arc::clone(&clock))?;
         let mut options = hot_options(config, &machine, &clock);
+        options.open_files_max = files.segment_files;
         options.decisions = decisions.clone();
         options.flash = flash(config, &dir, &clock)?;
         options.away = Some(AwayOptions {
@@ -88,7 +91,7 @@ impl Engine {
         watch_doomed(&standing, &keeper, &[]);
         let diary = Diary::open(dir.path(), keeper.clone(), config.policy.remember_bytes.0);
         let diary = diary.map_err(super::io_error("diary"))?;
-        let bound = bound(config, &machine, &tiers, &upstreams, &decisions, &keeper).await?;
+        let bound = bound(config, (&machine, files), &tiers, &upstreams, &decisions, &keeper).await?;
         let (policy, every) = (|| Arc::downgrade(&policies), config.policy.learn_every);
         tokio::spawn(learning::run(policy(), keeper.clone(), Arc::clone(&clock), every));
         tokio::spawn(system::run(policy(), tiers.clone(), bound.clone(), Arc::clone(&clock)));
@@ -107,6 +110,7 @@ impl Engine {
             dir,
             _segments: segments,
             machine,
+            files,
             clock,
             catalogue,
             tiers,
@@ -178,7 +182,7 @@ fn upstreams(config: &Config) -> Result<Upstreams, ServeError> {
 /// The upstreams that buckets can be bound to, and copies of what they have; nothing where there is none.
 async fn bound(
     config: &Config,
-    machine: &Machine,
+    (machine, files): (&Machine, FileBudget),
     tiers: &Tiers,
     upstreams: &Upstreams,
     decisions: &Decisions,
@@ -207,6 +211,7 @@ async fn bound(
         // The same disk, most often.
         queues: tiers.hot.queues().clone(),
         flash: tiers.hot.flash().clone(),
+        open_files_max: files.segment_files,
         lost: Some(keeper.books()),
     };
     let copies = Copies::open(options, tiers.memory.clone()).await?;

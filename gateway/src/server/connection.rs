@@ -6,13 +6,18 @@
 //! place in the memory for connections; when others wait for one, it rests as soon as it can.
 
 use super::interim::{Interim, WithInterim};
+use super::linger::linger;
 use super::pace::Incoming;
 use super::refusal;
-use super::watch::{Activity, Flying, InFlight, Patience, Watched};
-use crate::memory::{Account, Awake, Held};
+use super::room::Seat;
+use super::scratch::read_some;
+use super::unread::{Finishing, Framing, Next, RestSlot, settle};
+use super::watch::{Flying, InFlight, Patience, Watched};
+use crate::memory::{Account, Awake, Held, Unproven};
+use crate::s3::error::S3Error;
 use bytes::Bytes;
-use http::header::EXPECT;
-use http::{Request, Response, Version};
+use http::header::{CONTENT_LENGTH, EXPECT};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body;
 use hyper::server::conn::{http1, http2};
@@ -33,8 +38,12 @@ use tokio_util::sync::CancellationToken;
 
 /// What an HTTP/2 connection begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// What a connection at rest keeps of a head that comes in pieces. Few heads are longer.
+const RESTING_HEAD_BYTES_MAX: usize = 8 << 10;
 /// Silence after which a connection rests. Clients with work send their next request sooner.
 const REST_AFTER: Duration = Duration::from_secs(1);
+/// How long a connection lingers once the server stops.
+const DRAIN_LINGER: Duration = Duration::from_secs(1);
 /// A silent HTTP/2 client is asked for a sign of life this often, and given as long again.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
@@ -84,29 +93,102 @@ type Io<I> = Watched<WithInterim<I>>;
 
 /// What hyper waits for: the answer to one request. What that waits for itself is kilobytes large: it
 /// is boxed as it is made, and not moved again.
-struct Answering<F> {
+struct Answering<F, B> {
     answer: Pin<Box<F>>,
     in_flight: Option<InFlight>,
     interim: Option<Interim>,
+    framing: Framing,
+    is_head: bool,
+    /// Where the handler's unread body goes, and the account of a connection that may wait for it.
+    rest: Option<(RestSlot<body::Incoming>, Account)>,
+    /// An answer that waits for that rest.
+    finishing: Option<Box<Finishing<body::Incoming, B>>>,
 }
 
-impl<F: Future<Output = Response<B>>, B> Future for Answering<F> {
+impl<F: Future<Output = Response<B>>, B: Body + Unpin> Future for Answering<F, B> {
     type Output = Result<Response<Flying<B>>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let version = self.framing.version;
+        if let Some(finishing) = &mut self.finishing {
+            let answer = ready!(finishing.poll(version, cx));
+            return self.finish(answer);
+        }
         let answer = ready!(self.answer.as_mut().poll(cx));
         if let Some(interim) = self.interim.take().filter(|_| answer.status().is_success()) {
             interim.owe();
         }
+        let Some((rest, account)) = self.rest.take() else { return self.finish(answer) };
+        match settle(&rest, self.framing, account.memory().is_short(), answer) {
+            Next::Send(answer) => self.finish(answer),
+            Next::Wait(mut finishing) => {
+                let polled = finishing.poll(version, cx);
+                self.finishing = Some(finishing);
+                self.finish(ready!(polled))
+            }
+        }
+    }
+}
+
+impl<F, B: Body> Answering<F, B> {
+    fn finish(&mut self, answer: Response<B>) -> Poll<Result<Response<Flying<B>>, Infallible>> {
         // An answer is taken once.
         let Some(in_flight) = self.in_flight.take() else { return Poll::Pending };
-        Poll::Ready(Ok(answer.map(|body| Flying::new(body, in_flight))))
+        Poll::Ready(Ok(on_the_wire(answer, self.is_head, in_flight)))
+    }
+}
+
+/// The answer as it is sent. The answer to a HEAD, and those of some statuses, have no body in any version of
+/// HTTP; hyper sees to that in HTTP/1.1 only. A HEAD still says the length that the body of a GET would have.
+fn on_the_wire<B: Body>(mut answer: Response<B>, is_head: bool, in_flight: InFlight) -> Response<Flying<B>> {
+    let is_bare = matches!(answer.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if !is_head && !is_bare {
+        return answer.map(|body| Flying::new(Some(body), in_flight));
+    }
+    let length = answer.body().size_hint().exact().filter(|bytes| *bytes > 0);
+    if let Some(bytes) = length.filter(|_| is_head && !is_bare) {
+        answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(bytes));
+    }
+    answer.map(|_| Flying::new(None, in_flight))
+}
+
+/// What has come of the next request of a connection at rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beginning {
+    /// So little that the connection waits for more at rest.
+    Short,
+    /// A whole head, or what can be none.
+    Head,
+    /// A part of a long head.
+    Long,
+    /// The beginning of HTTP/2.
+    Multiplexed,
+}
+
+impl Beginning {
+    /// What these bytes are. Empty lines before a head belong to it, as hyper skips them.
+    fn of(bytes: &[u8]) -> Self {
+        if bytes.starts_with(PREFACE) {
+            return Self::Multiplexed;
+        }
+        let begun = bytes.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(bytes.len());
+        let ends = |end: &[u8]| memchr::memmem::find(&bytes[begun..], end).is_some();
+        let is_nonsense = bytes.get(begun).is_some_and(|byte| !byte.is_ascii_alphanumeric());
+        if PREFACE.starts_with(bytes) {
+            Self::Short
+        } else if is_nonsense || ends(b"\n\r\n") || ends(b"\n\n") {
+            Self::Head
+        } else if bytes.len() >= RESTING_HEAD_BYTES_MAX {
+            Self::Long
+        } else {
+            Self::Short
+        }
     }
 }
 
 /// What a connection is, besides its bytes.
 struct Line {
-    activity: Arc<Activity>,
+    seat: Arc<Seat>,
     interim: Interim,
     account: Account,
     stop: CancellationToken,
@@ -119,6 +201,8 @@ enum Ended<I> {
     Closed,
     /// Its client may send more later.
     Rests(Io<I>),
+    /// We have ended it; its client may not have read the last answer yet.
+    Lingers(Io<I>),
 }
 
 impl Server {
@@ -140,26 +224,36 @@ impl Server {
     }
 
     /// Serves one connection to its end, with the memory that `account` has for it. Once `stop` is
-    /// cancelled the requests in flight are answered and the connection closes.
-    pub async fn serve<I, H, F, B>(&self, io: I, account: Account, stop: CancellationToken, handler: H)
-    where
+    /// cancelled the requests in flight are answered and the connection closes; once it has to give up its
+    /// `seat`, it closes unless a request is in flight.
+    pub async fn serve<I, H, F, B>(
+        &self,
+        io: I,
+        seat: Arc<Seat>,
+        account: Account,
+        stop: CancellationToken,
+        handler: H,
+    ) where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
     {
-        let (activity, interim) = (Activity::new(), Interim::default());
-        let mut io = Watched::new(WithInterim::new(io, interim.clone()), Arc::clone(&activity));
-        let line = Line { activity, interim, account, stop, patience: self.patience };
+        let interim = Interim::default();
+        let mut io = Watched::new(WithInterim::new(io, interim.clone()), Arc::clone(&seat.activity));
+        let line = Line { seat, interim, account, stop, patience: self.patience };
         while let Some(first) = line.first_bytes(&mut io).await {
-            let multiplexed = first == PREFACE;
+            let kind = Beginning::of(&first);
             io.put_back(&first);
+            drop(first);
             // Both are boxed, so that a connection at rest has no room for them.
-            let ended = match line.account.wake().await {
-                Ok(place) if multiplexed => Box::pin(line.multiplexed(io, place, handler.clone())).await,
+            let ended = match line.place(kind).await {
+                Ok(place) if kind == Beginning::Multiplexed => {
+                    Box::pin(line.multiplexed(io, place, handler.clone())).await
+                }
                 Ok(place) => Box::pin(line.one_by_one(&self.http1, io, place, &handler)).await,
                 Err(error) => {
-                    if !multiplexed {
+                    if kind != Beginning::Multiplexed {
                         Box::pin(refusal::say(io, error)).await;
                     }
                     return;
@@ -167,6 +261,7 @@ impl Server {
             };
             match ended {
                 Ended::Rests(resting) => io = resting,
+                Ended::Lingers(ending) => return Box::pin(line.linger(ending)).await,
                 Ended::Closed => return,
             }
         }
@@ -174,28 +269,34 @@ impl Server {
 }
 
 impl Line {
-    /// Waits for the first bytes of the next request: so many that it can be told whether they begin
-    /// HTTP/2. Nothing when the connection ends instead.
-    async fn first_bytes<I>(&self, io: &mut Io<I>) -> Option<Bytes>
+    /// Waits for the head of the next request, or for so much of it that it may not wait at rest any more, or for
+    /// what begins HTTP/2. Nothing when the connection ends instead.
+    async fn first_bytes<I>(&self, io: &mut Io<I>) -> Option<Vec<u8>>
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
-        let mut bytes = [0; PREFACE.len()];
-        let mut filled = 0;
+        let mut bytes = Vec::new();
         let mut looks = tokio::time::interval(self.patience.look_every());
-        while filled < PREFACE.len() && PREFACE.starts_with(&bytes[..filled]) {
+        while Beginning::of(&bytes) == Beginning::Short {
+            let room = RESTING_HEAD_BYTES_MAX - bytes.len();
             tokio::select! {
-                read = io.read(&mut bytes[filled..]) => match read {
-                    Ok(0) | Err(_) => return None,
-                    Ok(read) => filled += read,
+                read = read_some(io, room, |more| bytes.extend_from_slice(more)) => if !matches!(read, Ok(1..)) {
+                    return None;
                 },
                 () = self.stop.cancelled() => return None,
+                () = self.seat.give_up.cancelled() => return None,
                 _ = looks.tick() => if self.is_overdue() {
                     return None;
                 }
             }
         }
-        Some(Bytes::copy_from_slice(&bytes[..filled]))
+        Some(bytes)
+    }
+
+    /// A place to work, for a request that has begun so.
+    async fn place(&self, beginning: Beginning) -> Result<(Awake, Option<Unproven>), S3Error> {
+        let unproven = (beginning == Beginning::Long).then(|| self.account.unproven()).transpose()?;
+        Ok((self.account.wake().await?, unproven))
     }
 
     /// Serves HTTP/1.1 until there has been nothing to do for a while.
@@ -203,7 +304,7 @@ impl Line {
         &self,
         http: &http1::Builder,
         io: Io<I>,
-        _place: Awake,
+        _place: (Awake, Option<Unproven>),
         handler: &H,
     ) -> Ended<I>
     where
@@ -215,26 +316,33 @@ impl Line {
         let service = service_fn(self.answering(handler.clone()));
         let mut connection = http.serve_connection(TokioIo::new(io), service);
         let mut looks = tokio::time::interval(self.patience.look_every().min(REST_AFTER));
-        let mut stopping = false;
+        let (mut stopping, mut kept) = (false, false);
         loop {
             let at_work = poll_fn(|cx| match Pin::new(&mut connection).poll(cx) {
                 Poll::Ready(_) => Poll::Ready(true),
-                Poll::Pending if self.account.memory().is_short() && self.is_done() => Poll::Ready(false),
+                Poll::Pending if self.is_in_the_way() => Poll::Ready(false),
                 Poll::Pending => Poll::Pending,
             });
             let rests = tokio::select! {
                 // A client that breaks off is no event of ours.
-                over = at_work => if over { return Ended::Closed } else { true },
+                over = at_work => if over { return ended(connection.into_parts().io.into_inner()) } else { true },
                 () = self.stop.cancelled(), if !stopping => {
                     stopping = true;
                     Pin::new(&mut connection).graceful_shutdown();
+                    false
+                }
+                () = self.seat.give_up.cancelled(), if !kept => {
+                    kept = self.seat.activity.has_request();
+                    if !kept {
+                        return Ended::Closed;
+                    }
                     false
                 }
                 _ = looks.tick() => {
                     if self.is_overdue() {
                         return Ended::Closed;
                     }
-                    self.is_done() && self.activity.quiet_for().is_some_and(|quiet| quiet >= REST_AFTER)
+                    self.is_done() && self.rests()
                 }
             };
             if rests && !stopping {
@@ -247,14 +355,19 @@ impl Line {
     }
 
     /// Serves HTTP/2 to the end of the connection.
-    async fn multiplexed<I, H, F, B>(&self, io: Io<I>, _place: Awake, handler: H) -> Ended<I>
+    async fn multiplexed<I, H, F, B>(
+        &self,
+        io: Io<I>,
+        _place: (Awake, Option<Unproven>),
+        handler: H,
+    ) -> Ended<I>
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
     {
-        self.activity.multiplexes();
+        self.seat.activity.multiplexes();
         let (width, _held) = self.width();
         let mut http = http2::Builder::new(TokioExecutor::new());
         http.timer(TokioTimer::new())
@@ -267,8 +380,8 @@ impl Line {
             .keep_alive_timeout(PING_EVERY);
         let service = service_fn(self.answering(handler));
         let mut connection = pin!(http.serve_connection(TokioIo::new(io), service));
-        let mut looks = tokio::time::interval(self.patience.look_every());
-        let mut stopping = false;
+        let mut looks = tokio::time::interval(self.patience.look_every().min(REST_AFTER));
+        let (mut stopping, mut kept) = (false, false);
         loop {
             tokio::select! {
                 _ = connection.as_mut() => return Ended::Closed,
@@ -276,7 +389,14 @@ impl Line {
                     stopping = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                _ = looks.tick() => if self.is_overdue() {
+                () = self.seat.give_up.cancelled(), if !kept => {
+                    kept = self.seat.activity.has_request();
+                    if !kept {
+                        return Ended::Closed;
+                    }
+                }
+                // Idle, it keeps a place that others wait for.
+                _ = looks.tick() => if self.is_overdue() || self.is_in_the_way() && self.rests() {
                     return Ended::Closed;
                 }
             }
@@ -294,28 +414,55 @@ impl Line {
     fn answering<H, F, B>(
         &self,
         handler: H,
-    ) -> impl Fn(Request<body::Incoming>) -> Answering<F> + use<H, F, B>
+    ) -> impl Fn(Request<body::Incoming>) -> Answering<F, B> + use<H, F, B>
     where
         H: Fn(Request<Incoming>) -> F,
         F: Future<Output = Response<B>>,
     {
         let (activity, interim, pace) =
-            (Arc::clone(&self.activity), self.interim.clone(), self.patience.pace);
+            (Arc::clone(&self.seat.activity), self.interim.clone(), self.patience.pace);
+        let account = self.account.clone();
         move |request| {
             let in_flight = Some(activity.request());
-            let interim = expects_in_vain(&request).then(|| interim.clone());
-            let request = request.map(|body| Incoming::new(body, pace, || activity.request()));
-            Answering { answer: Box::pin(handler(request)), in_flight, interim }
+            let framing = Framing { version: request.version(), expects: expects_continue(&request) };
+            let interim = expects_in_vain(&request, framing).then(|| interim.clone());
+            let is_head = request.method() == Method::HEAD;
+            let (head, body) = request.into_parts();
+            let (body, rest) = Incoming::new(body, pace, || activity.request());
+            let answer = Box::pin(handler(Request::from_parts(head, body)));
+            let rest = rest.map(|rest| (rest, account.clone()));
+            Answering { answer, in_flight, interim, framing, is_head, rest, finishing: None }
+        }
+    }
+
+    /// Lets the client read its last answer.
+    async fn linger<I: AsyncRead + AsyncWrite + Unpin>(&self, io: Io<I>) {
+        tokio::select! {
+            () = linger(io) => {}
+            () = async {
+                self.stop.cancelled().await;
+                tokio::time::sleep(DRAIN_LINGER).await;
+            } => {}
         }
     }
 
     /// Whether every answer is out and nothing more has come.
     fn is_done(&self) -> bool {
-        self.activity.is_quiet() && self.interim.is_flushed()
+        self.seat.activity.is_quiet() && self.interim.is_flushed()
+    }
+
+    fn rests(&self) -> bool {
+        self.seat.activity.quiet_for().is_some_and(|quiet| quiet >= REST_AFTER)
+    }
+
+    /// Whether the connection is at no request while others wait for its place. A part of the next head is taken
+    /// along when it rests.
+    fn is_in_the_way(&self) -> bool {
+        self.account.memory().is_short() && self.seat.activity.owes_nothing() && self.interim.is_flushed()
     }
 
     fn is_overdue(&self) -> bool {
-        let overdue = self.activity.overdue(&self.patience);
+        let overdue = self.seat.activity.overdue(&self.patience);
         if let Some(overdue) = overdue {
             tracing::debug!(?overdue, "a connection is closed");
         }
@@ -323,9 +470,57 @@ impl Line {
     }
 }
 
+/// The end of a connection that hyper has ended.
+fn ended<I>(io: Io<I>) -> Ended<I> {
+    if io.has_ended() { Ended::Closed } else { Ended::Lingers(io) }
+}
+
+fn expects_continue(request: &Request<body::Incoming>) -> bool {
+    request.headers().get(EXPECT).is_some_and(|e| e.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+}
+
 /// Whether the client expects `100 Continue` for a body that has no bytes.
-fn expects_in_vain(request: &Request<body::Incoming>) -> bool {
-    let expects =
-        || request.headers().get(EXPECT).is_some_and(|e| e.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-    request.version() == Version::HTTP_11 && request.body().is_end_stream() && expects()
+fn expects_in_vain(request: &Request<body::Incoming>, framing: Framing) -> bool {
+    framing.expects && framing.version == Version::HTTP_11 && request.body().is_end_stream()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Beginning, PREFACE, RESTING_HEAD_BYTES_MAX};
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_place_is_taken_for_whole_heads_and_for_what_is_none() {
+        let long = vec![b'x'; RESTING_HEAD_BYTES_MAX];
+        let long_head = [&long[..RESTING_HEAD_BYTES_MAX - 2], b"\n\n"].concat();
+        for (bytes, expected) in [
+            (&b""[..], Beginning::Short),
+            (b"P", Beginning::Short),
+            (b"GET / HTTP/1.1\r\nhost: h\r\n", Beginning::Short),
+            (b"GET / HTTP/1.1\r\nhost: h\r\n\r\n", Beginning::Head),
+            (b"PUT / HTTP/1.1\nhost: h\n\nbody", Beginning::Head),
+            (b"\r\n\r\n", Beginning::Short),
+            (b"\r\n\r\nGET / HTTP/1.1\r\n\r\n", Beginning::Head),
+            (b"\x16\x03\x01", Beginning::Head),
+            (&PREFACE[..20], Beginning::Short),
+            (PREFACE, Beginning::Multiplexed),
+            (&[PREFACE, b"\0\0\0"].concat(), Beginning::Multiplexed),
+            (b"PRI * HTTP/1.1\r\n\r\n", Beginning::Head),
+            (&long, Beginning::Long),
+            (&long_head, Beginning::Head),
+        ] {
+            assert_eq!(Beginning::of(bytes), expected, "{:?}", String::from_utf8_lossy(bytes));
+        }
+    }
+
+    proptest! {
+        /// Whatever comes and in whichever pieces, it is decided by when the connection may keep no more of it.
+        #[test]
+        fn a_connection_at_rest_never_waits_with_a_full_list(bytes: Vec<u8>) {
+            let full = bytes.iter().copied().cycle().take(RESTING_HEAD_BYTES_MAX).collect::<Vec<_>>();
+            if full.len() == RESTING_HEAD_BYTES_MAX && full.iter().any(|byte| !matches!(byte, b'\r' | b'\n')) {
+                prop_assert_ne!(Beginning::of(&full), Beginning::Short);
+            }
+        }
+    }
 }

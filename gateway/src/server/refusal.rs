@@ -1,9 +1,9 @@
 //! Tells a client that its connection cannot be served: an answer without having read the request.
 
+use super::linger::linger;
 use crate::s3::error::S3Error;
-use std::io;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 
 /// How long a refused client may take to read its answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -14,9 +14,8 @@ pub(super) async fn say(io: impl AsyncRead + AsyncWrite + Unpin, error: S3Error)
     let _ = tokio::time::timeout(PATIENCE, answer(io, &error)).await;
 }
 
-/// Writes the answer, then reads what the client still sends: closing with unread bytes would
-/// reset the connection and take the answer with it.
-async fn answer(mut io: impl AsyncRead + AsyncWrite + Unpin, error: &S3Error) -> io::Result<()> {
+/// Writes the answer and leaves the client time to read it.
+async fn answer(mut io: impl AsyncRead + AsyncWrite + Unpin, error: &S3Error) {
     let body = error.to_xml(true, "", "");
     let answer = format!(
         "HTTP/1.1 {}\r\nContent-Type: application/xml\r\nContent-Length: {}\r\nRetry-After: {}\r\n\
@@ -25,9 +24,7 @@ async fn answer(mut io: impl AsyncRead + AsyncWrite + Unpin, error: &S3Error) ->
         body.len(),
         S3Error::RETRY_AFTER_SECS,
     );
-    io.write_all(answer.as_bytes()).await?;
-    io.shutdown().await?;
-    let mut rest = [0; 4096];
-    while io.read(&mut rest).await? > 0 {}
-    Ok(())
+    if io.write_all(answer.as_bytes()).await.is_ok() {
+        linger(io).await;
+    }
 }
