@@ -31,7 +31,7 @@ use crate::admin::{self, Admin, Served};
 use crate::audit::AuditLog;
 use crate::auth::AuthRules;
 use crate::cli::discover::{AdminFile, FILE_NAME};
-use crate::config::{Config, Loaded, Sources};
+use crate::config::{Config, Loaded, Sources, TooLittleMemory};
 use crate::credentials::OpenKeyringError;
 use crate::credentials::sealer::write_private;
 use crate::jobs::Jobs;
@@ -109,6 +109,9 @@ pub enum ServeError {
     /// The certificate cannot be used.
     #[error("HTTPS: {0}")]
     Tls(#[from] TlsError),
+    /// There is too little memory.
+    #[error(transparent)]
+    Memory(#[from] TooLittleMemory),
     /// The limit of open files is too small.
     #[error(transparent)]
     Files(#[from] TooFewFiles),

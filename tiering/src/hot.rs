@@ -273,7 +273,7 @@ impl HotTier {
         let holds = Holds::default();
         let segments = Segments { map: map.clone(), disk: disk.clone(), clock, holds, seals };
         let shared = shared_by_writers(&options, segments, hot_bytes, metrics.clone());
-        let (lanes, ended) = Lanes::start(shared.clone()).map_err(io)?;
+        let (lanes, ended) = Lanes::start(shared.clone(), options.own_segments_max).map_err(io)?;
         let files = Files::new(volumes.dirs().clone(), map, options.open_files_max);
         let reader = Reader::new(files, (away.clone(), holes.clone()), options.queues, metrics);
         let writers_ended = Mutex::new(ended);

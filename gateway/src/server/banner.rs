@@ -55,8 +55,8 @@ fn connections(configured: u64, files: &FileBudget) -> String {
         return format!("up to {connections} connections");
     }
     format!(
-        "up to {connections} connections: the limit of open files ({limit}) leaves no more of the {configured} of \
-         limits.connections"
+        "up to {connections} connections: the limit of open files ({limit}) or the memory has no room for the \
+         {configured} of limits.connections"
     )
 }
 
@@ -121,7 +121,10 @@ mod tests {
         let budget = |limit, wanted| connections(wanted, &FileBudget::of(limit, wanted).unwrap());
         assert_eq!(budget(1 << 20, 10_000), "up to 10000 connections");
         let few = budget(1024, 10_000);
-        assert!(few.starts_with("up to 512 connections: the limit of open files (1024) leaves"), "{few}");
+        assert!(
+            few.starts_with("up to 512 connections: the limit of open files (1024) or the memory"),
+            "{few}"
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::data_dir::{self, DataDir};
 use super::files::FileBudget;
 use super::object_keys::ObjectKeys;
 use crate::compressor::Compressor;
-use crate::config::{Config, Durability, Machine};
+use crate::config::{ByteSize, Config, Durability, Machine};
 use crate::credentials::{Keyring, RootCredentials, Secret};
 use crate::diary::Diary;
 use crate::policies::acting::{Standing, watch_doomed};
@@ -66,11 +66,15 @@ impl Engine {
             config.cold.dirs.iter().map(|dir| data_dir::take_existing(dir)).collect::<Result<Vec<_>, _>>()?;
         let segments: Vec<File> = segments.into_iter().chain(cold).collect();
         let machine = Machine::of(&config.segments_dir());
+        check_memory(config, &machine)?;
+        let files =
+            FileBudget { connections: files.connections.min(config.connections_max(&machine)), ..files };
         let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)).await?;
         let upstreams = upstreams(config)?;
         let decisions = Decisions::open(dir.path(), Arc::clone(&clock))?;
         let mut options = hot_options(config, &machine, &clock);
         options.open_files_max = files.segment_files;
+        options.own_segments_max = config.own_segments_max(&machine);
         options.decisions = decisions.clone();
         options.flash = flash(config, &dir, &clock)?;
         options.away = Some(AwayOptions {
@@ -145,6 +149,21 @@ impl Engine {
     }
 }
 
+/// Refuses what cannot work, and warns of what may end in the kernel killing the process.
+fn check_memory(config: &Config, machine: &Machine) -> Result<(), ServeError> {
+    config.check_memory(machine)?;
+    let (requests, left) = (config.memory_bytes(machine), config.left_to_requests(machine));
+    if requests > left {
+        let human = |bytes| ByteSize(bytes).human();
+        tracing::warn!(
+            requests = human(requests),
+            left = human(left),
+            "limits.memory_bytes is more than the rest of the configuration leaves of the memory"
+        );
+    }
+    Ok(())
+}
+
 /// Who verifies what is stored.
 fn scrub(
     config: &Config,
@@ -216,7 +235,9 @@ async fn bound(
     };
     let copies = Copies::open(options, tiers.memory.clone()).await?;
     keeper.start(&copies);
-    Ok(Bound::new(origins, copies, Some(keeper.clone()), freshness_of(config), clock))
+    let bound = Bound::new(origins, copies, Some(keeper.clone()), freshness_of(config), clock);
+    bound.limit_fetches(config.fetch_blocks_max(machine));
+    Ok(bound)
 }
 
 /// Blocks that the policy engine remembers: one per cent of the memory, at some 32 bytes each.
@@ -275,6 +296,7 @@ fn catalogue_options(
     let every = config.catalogue.checkpoint_interval;
     options.checkpoints =
         (!every.is_zero()).then(|| CheckpointOptions { dir: config.checkpoints_dir(), every });
+    options.memtable_bytes = usize::try_from(config.memtable_bytes(machine)).unwrap_or(usize::MAX);
     options.cache_bytes = usize::try_from(config.catalogue_cache_bytes(machine)).unwrap_or(usize::MAX);
     options
 }

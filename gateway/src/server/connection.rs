@@ -33,7 +33,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 /// What an HTTP/2 connection begins with.
@@ -221,6 +221,12 @@ impl Server {
             .half_close(true)
             .max_buf_size(REQUEST_HEAD_BYTES_MAX);
         Self { http1: Arc::new(http1), patience }
+    }
+
+    /// The same server with other times for its clients.
+    #[must_use]
+    pub fn with(&self, patience: Patience) -> Self {
+        Self { http1: Arc::clone(&self.http1), patience }
     }
 
     /// Serves one connection to its end, with the memory that `account` has for it. Once `stop` is

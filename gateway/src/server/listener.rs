@@ -214,7 +214,8 @@ impl Door {
         }
         crowd.make_room();
         let spare = self.spare.as_ref().zip(places.spare.clone().try_acquire_owned().ok());
-        let spare = spare.map(|(spare, permit)| (spare.server(&self.server), spare.memory.clone(), permit));
+        let spare =
+            spare.map(|(spare, permit)| (self.server.with(spare.patience), spare.memory.clone(), permit));
         let refusing = if spare.is_some() { None } else { places.refusals.clone().try_acquire_owned().ok() };
         if spare.is_none() && refusing.is_none() {
             return;
@@ -246,12 +247,6 @@ impl Door {
             peer: Peer { address, account: self.memory.account(address.ip()), is_spare: false },
             seat: Seat::new(),
         }
-    }
-}
-
-impl Spare {
-    fn server(&self, usual: &Server) -> Server {
-        Server { patience: self.patience, ..usual.clone() }
     }
 }
 

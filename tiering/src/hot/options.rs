@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mlgw_common::Clock;
 use mlgw_common::ids::{NodeId, SegmentId};
-use mlgw_common::limits::{MIB, OPEN_FILES_MAX};
+use mlgw_common::limits::{MIB, OPEN_FILES_MAX, OWN_SEGMENTS_OPEN_MAX};
 use mlgw_metadata::Durability;
 
 use super::away::AwayOptions;
@@ -61,6 +61,8 @@ pub struct HotOptions {
     pub append_cause: Cause,
     /// Whether chunks can be had again from elsewhere: then nothing waits for a sync, and they may go one by one, out of the middle of a segment.
     pub disposable: bool,
+    /// Bodies that may have a segment to themselves at a time.
+    pub own_segments_max: usize,
     /// Segment files that are kept open for reading.
     pub open_files_max: usize,
     /// Fault injection, for tests.
@@ -94,6 +96,7 @@ impl HotOptions {
             queues: DiskQueues::default(),
             append_lane: Lane::Checkpoint,
             disposable: false,
+            own_segments_max: OWN_SEGMENTS_OPEN_MAX,
             open_files_max: OPEN_FILES_MAX,
             intercept: None,
         }
