@@ -91,8 +91,8 @@ pub const HELD_BLOCKS_MAX: u32 = (2 * XML_BODY_BYTES_MAX as u64 / BLOCK_BYTES) a
 pub const MEMORY_BYTES_MIN: u64 = 16 * MIB;
 /// What the program takes by itself: an idle server without caches, threads and allocator included, measured.
 pub const PROCESS_BYTES: u64 = 40 * MIB;
-/// What a connection at rest takes of the process: its task and its buffers' handles, measured.
-pub const RESTING_CONNECTION_BYTES: u64 = 4 * KIB;
+/// What a connection at rest takes: its task, its socket and what TLS keeps of it, measured.
+pub const RESTING_CONNECTION_BYTES: u64 = 7 * KIB;
 
 // Segments.
 

@@ -55,7 +55,6 @@ use logging::LogControl;
 use mlgw_common::histogram::Durations;
 use mlgw_common::limits::AWAKE_CONNECTION_BYTES;
 use pace::Pace;
-use room::GiveUp;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -383,8 +382,7 @@ impl Bound {
             listener: self.s3,
             certificate: self.certificate,
             connections_max: usize::try_from(files.connections).unwrap_or(usize::MAX),
-            // Clients keep connections that they have used, and lose a request where one closes under them.
-            give_up: GiveUp::Unused,
+            makes_room: false,
             spare: None,
             refusals_max: files.refusals,
             server: server.clone(),
@@ -401,7 +399,7 @@ impl Bound {
                 listener,
                 certificate: None,
                 connections_max: files.side_connections,
-                give_up: GiveUp::Idle,
+                makes_room: true,
                 spare: (served != Served::Api).then(|| spare_places(files.probe_connections, &server)),
                 refusals_max: files.refusals,
                 server: server.clone(),

@@ -8,19 +8,25 @@
 //! - `complete`: completing a large upload writes almost nothing;
 //! - `quotas`: what buckets and access keys may hold;
 //! - `one_server`: a second server on one directory is refused;
-//! - `drain`: requests in flight finish before a stop.
+//! - `drain`: requests in flight finish before a stop;
+//! - `refused`: requests refused while their bodies are under way;
+//! - `listeners`: silent crowds, half-sent requests, more connections than files;
+//! - `small_memory`: the least memory, and load within it.
 
 mod cgroup;
 mod compaction;
 mod complete;
 mod disk_full;
 mod drain;
+mod listeners;
 mod memory;
 mod one_server;
 mod pace;
 mod quotas;
 mod readers;
+mod refused;
 mod small_disk;
+mod small_memory;
 
 use crate::server::runtime;
 

@@ -15,8 +15,11 @@ use mlgw_common::limits::{
 };
 use mlgw_tiering::upstream::UpstreamKind;
 
-/// The share of the memory that connections at rest may come to: one in so many bytes.
-const CONNECTIONS_PART: u64 = 8;
+/// Connections at rest may come to a quarter of the memory beyond so much: of 192 MiB that is 3,500 of them.
+const CONNECTIONS_FROM_BYTES: u64 = 96 * MIB;
+const CONNECTIONS_PART: u64 = 4;
+/// However little memory there is, so many connections are taken.
+const CONNECTIONS_MIN: u64 = 256;
 
 /// The memory is less than the server needs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -124,8 +127,8 @@ impl Config {
     /// S3 connections that the memory has room for at rest, at most those that are configured.
     #[must_use]
     pub fn connections_max(&self, machine: &Machine) -> u64 {
-        let room = machine.memory_bytes / CONNECTIONS_PART / RESTING_CONNECTION_BYTES;
-        self.limits.connections.min(room.max(1))
+        let share = machine.memory_bytes.saturating_sub(CONNECTIONS_FROM_BYTES) / CONNECTIONS_PART;
+        self.limits.connections.min((share / RESTING_CONNECTION_BYTES).max(CONNECTIONS_MIN))
     }
 
     /// Size of a memtable of the catalogue's state, of which there are two.

@@ -1,15 +1,15 @@
 //! Accepts connections, a bounded number of them.
 //!
-//! For a connection beyond the limit another one makes room, on which no request ever came ([`super::room`]).
-//! Where there is none, it is answered `503 SlowDown` at once and closed, so that its client's retry goes
-//! somewhere else or comes later. Even that is bounded: when too many are being refused, one more is just closed.
-//! A listener with probes has some spare places, where nothing but probes is answered, so that no crowd of other
-//! connections can take the probes away.
+//! The connection beyond the limit is not left to wait: it is answered `503 SlowDown` at once and closed, so that
+//! its client's retry goes somewhere else or comes later. Even that is bounded: when too many are being refused, one
+//! more is just closed. On a listener for people and probes a connection that is idle makes room first
+//! ([`super::room`]), and there are some spare places where nothing but probes is answered, so that no crowd of
+//! other connections can take the probes away.
 
 use super::connection::Server;
 use super::pace::Incoming;
 use super::refusal;
-use super::room::{Crowd, GiveUp, Seat};
+use super::room::{Crowd, Seat};
 use super::tls::Certificate;
 use super::watch::Patience;
 use crate::config::Address;
@@ -130,8 +130,8 @@ pub struct Door {
     pub certificate: Option<Certificate>,
     /// Connections at once.
     pub connections_max: usize,
-    /// Which of them make room for others.
-    pub give_up: GiveUp,
+    /// Whether idle ones make room for others.
+    pub makes_room: bool,
     /// Further connections, for probes, and what these may hold.
     pub spare: Option<Spare>,
     /// Connections being refused at once.
@@ -164,7 +164,7 @@ struct Places {
     open: Arc<Semaphore>,
     spare: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
-    crowd: Arc<Crowd>,
+    crowd: Option<Arc<Crowd>>,
 }
 
 impl Door {
@@ -180,7 +180,7 @@ impl Door {
             open: Arc::new(Semaphore::new(self.connections_max.min(Semaphore::MAX_PERMITS))),
             spare: Arc::new(Semaphore::new(spare)),
             refusals: Arc::new(Semaphore::new(self.refusals_max)),
-            crowd: Arc::new(Crowd::new(self.give_up, self.connections_max.saturating_add(spare))),
+            crowd: self.makes_room.then(|| Arc::new(Crowd::new(self.connections_max.saturating_add(spare)))),
         };
         loop {
             let accepted = tokio::select! {
@@ -206,13 +206,13 @@ impl Door {
         let Places { open, crowd, .. } = places.clone();
         if let Ok(permit) = open.clone().try_acquire_owned() {
             self.tasks.spawn(async move {
-                crowd.enter(&arrived.seat);
+                crowd.iter().for_each(|crowd| crowd.enter(&arrived.seat));
                 arrived.converse(handler).await;
                 drop((permit, count));
             });
             return;
         }
-        crowd.make_room();
+        crowd.iter().for_each(|crowd| drop(crowd.make_room()));
         let spare = self.spare.as_ref().zip(places.spare.clone().try_acquire_owned().ok());
         let spare =
             spare.map(|(spare, permit)| (self.server.with(spare.patience), spare.memory.clone(), permit));
@@ -227,10 +227,10 @@ impl Door {
             let free = timeout(REFUSAL_GRACE, open.acquire_owned()).await;
             if let Ok(Ok(_permit)) = free {
                 drop((refusing, spare));
-                crowd.enter(&arrived.seat);
+                crowd.iter().for_each(|crowd| crowd.enter(&arrived.seat));
                 arrived.converse(handler).await;
             } else if let Some((server, memory, _permit)) = spare {
-                crowd.enter(&arrived.seat);
+                crowd.iter().for_each(|crowd| crowd.enter(&arrived.seat));
                 arrived.spare(server, &memory).converse(handler).await;
             } else {
                 refuse(arrived.stream, arrived.certificate, metrics.as_deref()).await;

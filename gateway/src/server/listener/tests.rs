@@ -8,7 +8,6 @@ use crate::config::{Address, Value as _};
 use crate::memory::Memory;
 use crate::server::connection::Server;
 use crate::server::pace::{Incoming, Pace};
-use crate::server::room::GiveUp;
 use crate::server::watch::Patience;
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -50,14 +49,14 @@ async fn start(connections_max: usize, patience: Patience) -> Running {
 }
 
 async fn start_with(connections_max: usize, patience: Patience, memory: Memory) -> Running {
-    start_as(connections_max, patience, memory, GiveUp::Unused, 0).await
+    start_as(connections_max, patience, memory, false, 0).await
 }
 
 async fn start_as(
     connections_max: usize,
     patience: Patience,
     memory: Memory,
-    give_up: GiveUp,
+    makes_room: bool,
     spare: usize,
 ) -> Running {
     let listener = bind("s3.listen", &Address::from_text("127.0.0.1:0").unwrap()).await.unwrap();
@@ -67,7 +66,7 @@ async fn start_as(
         listener,
         certificate: None,
         connections_max,
-        give_up,
+        makes_room,
         spare: (spare > 0).then(|| Spare {
             connections_max: spare,
             patience,

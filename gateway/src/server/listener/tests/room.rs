@@ -1,6 +1,6 @@
 //! Crowds of connections that keep others out, and how these come in all the same.
 
-use super::{GiveUp, LONG, Memory, PATIENT, Running, read_until, send, start, start_as, start_with};
+use super::{LONG, Memory, PATIENT, Running, read_until, send, start, start_as, start_with};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
@@ -31,19 +31,17 @@ async fn ask(server: &Running) -> String {
 
 #[tokio::test]
 async fn connections_without_a_request_never_keep_one_with_a_request_out() {
-    for give_up in [GiveUp::Unused, GiveUp::Idle] {
-        let server = start_as(10, PATIENT, Memory::new(0, 100, None), give_up, 0).await;
-        let _crowd = crowd(&server, 40).await;
-        for _ in 0..3 {
-            let answer = ask(&server).await;
-            assert!(answer.starts_with("HTTP/1.1 200"), "{give_up:?}: {answer}");
-        }
+    let server = start_as(10, PATIENT, Memory::new(0, 100, None), true, 0).await;
+    let _crowd = crowd(&server, 40).await;
+    for _ in 0..3 {
+        let answer = ask(&server).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
 }
 
 #[tokio::test]
 async fn where_probes_are_answered_an_idle_connection_makes_room_too() {
-    let server = start_as(2, PATIENT, Memory::new(0, 100, None), GiveUp::Idle, 0).await;
+    let server = start_as(2, PATIENT, Memory::new(0, 100, None), true, 0).await;
     let mut idle = Vec::new();
     for _ in 0..2 {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -61,7 +59,7 @@ async fn where_probes_are_answered_an_idle_connection_makes_room_too() {
 
 #[tokio::test]
 async fn a_connection_at_work_is_never_closed_for_another_and_a_spare_place_says_what_it_is() {
-    let server = start_as(1, PATIENT, Memory::new(0, 100, None), GiveUp::Idle, 1).await;
+    let server = start_as(1, PATIENT, Memory::new(0, 100, None), true, 1).await;
     let mut busy = TcpStream::connect(server.address).await.unwrap();
     send(&mut busy, "GET /wait HTTP/1.1\r\nhost: h\r\n\r\n").await;
     // Its place is taken once its request is under way; until then another connection may displace it.
