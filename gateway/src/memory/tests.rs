@@ -143,9 +143,11 @@ fn clients_that_have_gone_are_forgotten() {
 #[tokio::test]
 async fn half_sent_forms_of_one_address_leave_most_of_its_places_to_its_signed_requests() {
     let memory = half_each();
-    let (mut forms, mut refused) = (Vec::new(), 0);
+    // What an address holds is known while it has connections.
+    let (mut forms, mut refused, mut connections) = (Vec::new(), 0, Vec::new());
     for _ in 0..PLACES {
-        let account = memory.account(address(1));
+        connections.push(memory.account(address(1)));
+        let account = &connections[connections.len() - 1];
         match account.form() {
             Ok(form) => forms.push((account.wake().await.unwrap(), form)),
             Err(error) => {

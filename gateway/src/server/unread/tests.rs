@@ -59,11 +59,15 @@ async fn answer_of(case: Case, version: Version) -> Option<bool> {
     let answer = match settle(&slot.unwrap(), framing, false, Response::new(())) {
         Next::Send(answer) => answer,
         Next::Wait(mut finishing) => {
-            tokio::select! {
-                biased;
-                answer = poll_fn(|cx| finishing.poll(version, cx)) => answer,
-                () = std::future::ready(()) => return None,
-            }
+            // Without the runtime's own turns, so that what is there is read at once.
+            let polled = tokio::task::unconstrained(async {
+                tokio::select! {
+                    biased;
+                    answer = poll_fn(|cx| finishing.poll(version, cx)) => Some(answer),
+                    () = std::future::ready(()) => None,
+                }
+            });
+            polled.await?
         }
     };
     Some(answer.headers().contains_key(header::CONNECTION))
