@@ -26,7 +26,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -212,29 +212,25 @@ impl Door {
             });
             return;
         }
+        let Ok(refusing) = places.refusals.clone().try_acquire_owned() else { return };
         crowd.iter().for_each(|crowd| drop(crowd.make_room()));
-        let spare = self.spare.as_ref().zip(places.spare.clone().try_acquire_owned().ok());
-        let spare =
-            spare.map(|(spare, permit)| (self.server.with(spare.patience), spare.memory.clone(), permit));
-        let refusing = if spare.is_some() { None } else { places.refusals.clone().try_acquire_owned().ok() };
-        if spare.is_none() && refusing.is_none() {
-            return;
-        }
-        let metrics = self.metrics.clone();
+        let spare = self.spare.as_ref().map(|spare| (self.server.with(spare.patience), spare.memory.clone()));
+        let (spares, metrics) = (places.spare.clone(), self.metrics.clone());
         self.tasks.spawn(async move {
             // Held until this ends: a connection counts while it is open.
             let _count = count;
-            let free = timeout(REFUSAL_GRACE, open.acquire_owned()).await;
-            if let Ok(Ok(_permit)) = free {
-                drop((refusing, spare));
-                crowd.iter().for_each(|crowd| crowd.enter(&arrived.seat));
-                arrived.converse(handler).await;
-            } else if let Some((server, memory, _permit)) = spare {
-                crowd.iter().for_each(|crowd| crowd.enter(&arrived.seat));
-                arrived.spare(server, &memory).converse(handler).await;
+            let (arrived, _permit) = if let Some(permit) = soon(open).await {
+                (arrived, permit)
+            } else if let Some((server, memory)) = spare
+                && let Some(permit) = soon(spares).await
+            {
+                (arrived.spare(server, &memory), permit)
             } else {
-                refuse(arrived.stream, arrived.certificate, metrics.as_deref()).await;
-            }
+                return refuse(arrived.stream, arrived.certificate, metrics.as_deref()).await;
+            };
+            drop(refusing);
+            crowd.iter().for_each(|crowd| crowd.enter(&arrived.seat));
+            arrived.converse(handler).await;
         });
     }
 
@@ -248,6 +244,11 @@ impl Door {
             seat: Seat::new(),
         }
     }
+}
+
+/// A place that is free now or in a moment.
+async fn soon(places: Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    timeout(REFUSAL_GRACE, places.acquire_owned()).await.ok()?.ok()
 }
 
 /// A connection that was gone before it was accepted is nothing; a lack of descriptors or memory
