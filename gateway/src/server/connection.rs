@@ -139,17 +139,19 @@ impl<F, B: Body> Answering<F, B> {
 }
 
 /// The answer as it is sent. The answer to a HEAD, and those of some statuses, have no body in any version of
-/// HTTP; hyper sees to that in HTTP/1.1 only. A HEAD still says the length that the body of a GET would have.
+/// HTTP, and all others say how long theirs is if that is known, also where it is empty; hyper sees to both in
+/// HTTP/1.1 only. A HEAD says the length that the body of a GET would have.
 fn on_the_wire<B: Body>(mut answer: Response<B>, is_head: bool, in_flight: InFlight) -> Response<Flying<B>> {
     let is_bare = matches!(answer.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    if !is_head && !is_bare {
-        return answer.map(|body| Flying::new(Some(body), in_flight));
+    if is_bare {
+        return answer.map(|_| Flying::new(None, in_flight));
     }
-    let length = answer.body().size_hint().exact().filter(|bytes| *bytes > 0);
-    if let Some(bytes) = length.filter(|_| is_head && !is_bare) {
+    let length = answer.body().size_hint().exact();
+    // What is not known of a HEAD's answer is not said: an empty body there is one that was left out.
+    if let Some(bytes) = length.filter(|bytes| if is_head { *bytes > 0 } else { *bytes == 0 }) {
         answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(bytes));
     }
-    answer.map(|_| Flying::new(None, in_flight))
+    answer.map(|body| Flying::new((!is_head).then_some(body), in_flight))
 }
 
 /// What has come of the next request of a connection at rest.

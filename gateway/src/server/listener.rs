@@ -213,7 +213,9 @@ impl Door {
             return;
         }
         let Ok(refusing) = places.refusals.clone().try_acquire_owned() else { return };
-        crowd.iter().for_each(|crowd| drop(crowd.make_room()));
+        if let Some(crowd) = &crowd {
+            crowd.make_room();
+        }
         let spare = self.spare.as_ref().map(|spare| (self.server.with(spare.patience), spare.memory.clone()));
         let (spares, metrics) = (places.spare.clone(), self.metrics.clone());
         self.tasks.spawn(async move {

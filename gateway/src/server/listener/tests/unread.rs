@@ -162,6 +162,18 @@ async fn a_head_that_cannot_be_read_is_answered_also_while_more_of_it_comes() {
     assert!(read_until(&mut stream, "never").await.starts_with("HTTP/1.1 431"));
 }
 
+#[tokio::test]
+async fn an_empty_answer_says_that_it_is_empty_in_every_version() {
+    let server = start(10, PATIENT).await;
+    let (mut sender, _connection) = http2(server.address).await;
+    let request = http::Request::put("http://h/").body(pieces(0, Comes::AtOnce).boxed()).unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    assert_eq!(answer.headers()["content-length"], "0");
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    send(&mut stream, "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 0\r\n\r\n").await;
+    assert!(read_until(&mut stream, "\r\n\r\n").await.contains("content-length: 0\r\n"));
+}
+
 /// Pieces that an HTTP/2 client sends, the first at once.
 fn pieces(
     bytes: usize,
