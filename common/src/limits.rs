@@ -54,8 +54,8 @@ pub const POST_FORM_BYTES_MAX: usize = 20_000;
 pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * KIB as usize;
 /// Most header lines of a request.
 pub const REQUEST_HEADERS_MAX: usize = 100;
-/// The most that is read of a body that a refused request still sends, so that its connection can be used again;
-/// the connections of longer ones close. Go's server has the same.
+/// The most that is read of a body that a refused request still sends, so that its connection can be used
+/// again; the connections of longer ones close. Go's server has the same.
 pub const UNREAD_BODY_BYTES_MAX: u64 = 256 * KIB;
 /// Longest line of aws-chunked framing (a size, a signature, a trailer).
 pub const CHUNK_LINE_BYTES_MAX: usize = 4 * KIB as usize;
@@ -64,8 +64,8 @@ pub const CHUNK_LINE_BYTES_MAX: usize = 4 * KIB as usize;
 
 /// The smallest limit of open files that the server starts with.
 pub const FILES_MIN: u64 = 512;
-/// Descriptors that connections to S3 leave to files, outgoing connections and the other listeners; of a smaller
-/// limit they leave half.
+/// Descriptors that connections to S3 leave to files, outgoing connections and the other listeners; of a
+/// smaller limit they leave half.
 pub const FILES_KEPT_MAX: u64 = 4096;
 
 // What is told of requests.
@@ -304,8 +304,8 @@ pub const PROPOSE_QUEUE_MAX: usize = 4096;
 /// Their encoded bytes, but for a single larger command: thirty completes of 10,000 parts, or five
 /// thousand puts. Decoded they take about as much again.
 pub const PROPOSE_BYTES_MAX: usize = 8 * MIB as usize;
-/// One memtable of the log store, of which there are two. A purge flushes it, so it also bounds the write-ahead log
-/// that a purge leaves behind.
+/// One memtable of the log store, of which there are two. A purge flushes it, so it also bounds the
+/// write-ahead log that a purge leaves behind.
 pub const LOG_MEMTABLE_BYTES: usize = 8 * MIB as usize;
 /// Body ids a node takes from the catalogue at a time. A restart forgets the rest of the range;
 /// 2^64 ids last for 2^48 restarts.

@@ -322,8 +322,8 @@ pub async fn handle(router: Router, request: Request<Incoming>, peer: Peer) -> R
     if is_spare { last(answer, version) } else { answer }
 }
 
-/// The last answer of its connection: places for probes are for others next. (HTTP/2 has no such header; there
-/// the connection ends soon without a request.)
+/// The last answer of its connection: places for probes are for others next. (HTTP/2 has no such header;
+/// there the connection ends soon without a request.)
 fn last(mut answer: Response, version: Version) -> Response {
     if version <= Version::HTTP_11 {
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

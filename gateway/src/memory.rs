@@ -7,9 +7,9 @@
 //! second; who waits, waits for the narrowest first, so a client's surplus is in nobody's way.
 //!
 //! A request that nobody has signed yet, and that is waited for all the same, takes a turn besides: a form
-//! before its policy was read, and a long head that comes in pieces. Of these there are as many as a quarter of
-//! the places, of all and of each client; one more is refused at once. So half-sent requests of one address leave
-//! three quarters of its places to its signed ones.
+//! before its policy was read, and a long head that comes in pieces. Of these there are as many as a quarter
+//! of the places, of all and of each client; one more is refused at once. So half-sent requests of one
+//! address leave three quarters of its places to its signed ones.
 //!
 //! Who finds nothing waits for a moment and is then told to come again (`SlowDown`); what was
 //! granted is enough to go on to the end, so nobody who was admitted is stuck. All of it is in

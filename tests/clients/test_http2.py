@@ -44,7 +44,10 @@ def test_a_refused_put_is_answered_and_the_connection_goes_on(server, bucket, re
         assert (again[0], again[2]) == (200, b"there")
 
 
-@pytest.mark.parametrize("target", ["/{bucket}/absent", "/no-such-bucket-here", "/{bucket}/there?partNumber=9"])
+ABSENT = ["/{bucket}/absent", "/no-such-bucket-here", "/{bucket}/there?partNumber=9"]
+
+
+@pytest.mark.parametrize("target", ABSENT)
 def test_a_head_that_fails_has_no_body(server, bucket, target):
     target = target.format(bucket=bucket)
     for wire in (Wire(server), Wire(server, http2=True)):

@@ -1,9 +1,10 @@
 //! What the server takes of its memory, and what of it is left to requests.
 //!
-//! A process that grows over the limit of its cgroup is killed, so everything that can grow is counted before it
-//! does: caches, buffers of writers, memtables, blocks fetched from origins, connections at rest. On a small machine
-//! the buffers are smaller and there are fewer of them. Requests get a third of the memory, or less where that is
-//! not left; where not even the least is left to them the server does not start and says how much it needs.
+//! A process that grows over the limit of its cgroup is killed, so everything that can grow is counted
+//! before it does: caches, buffers of writers, memtables, blocks fetched from origins, connections at rest.
+//! On a small machine the buffers are smaller and there are fewer of them. Requests get a third of the
+//! memory, or less where that is not left; where not even the least is left to them the server does not
+//! start and says how much it needs.
 //!
 //! Pure: the same configuration on the same machine comes to the same sums.
 
@@ -24,8 +25,8 @@ const CONNECTIONS_MIN: u64 = 256;
 /// The memory is less than the server needs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "there is too little memory: {has} (RAM, or the least limit of a cgroup), and this configuration needs at least \
-     {least}: {parts}. Raise the limit, or lower limits.connections, memory.capacity or catalogue.cache_bytes"
+    "there is too little memory: {has} (RAM, or the least limit of a cgroup), and this configuration needs \
+     at least {least}: {parts}. Raise the limit, or lower limits.connections, memory.capacity or catalogue.cache_bytes"
 )]
 pub struct TooLittleMemory {
     has: String,
@@ -217,8 +218,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_machine_everything_fits_or_is_refused(mib in 1_u64..4096, connections in 1_u64..1_000_000) {
-            let (config, machine) = (config(&[("limits.connections", &connections.to_string())]), machine(mib * MIB));
+        fn whatever_the_machine_everything_fits_or_is_refused(
+            mib in 1_u64..4096, connections in 1_u64..1_000_000,
+        ) {
+            let config = config(&[("limits.connections", &connections.to_string())]);
+            let machine = machine(mib * MIB);
             match config.check_memory(&machine) {
                 Ok(()) => {
                     prop_assert!(all(&config, &machine) <= machine.memory_bytes);

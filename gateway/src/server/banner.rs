@@ -55,8 +55,8 @@ fn connections(configured: u64, files: &FileBudget) -> String {
         return format!("up to {connections} connections");
     }
     format!(
-        "up to {connections} connections: the limit of open files ({limit}) or the memory has no room for the \
-         {configured} of limits.connections"
+        "up to {connections} connections: the limit of open files ({limit}) or the memory has no room for \
+         the {configured} of limits.connections"
     )
 }
 

@@ -1,9 +1,9 @@
 //! The limit of open files, and who gets how much of it.
 //!
-//! Connections and files take descriptors from one limit of the system. When connections could take all of it, a
-//! PUT would find no descriptor for its segment and the listeners none for an answer of refusal. So half of a
-//! small limit is kept for files and for the other listeners, and connections get the rest, which may be less
-//! than `limits.connections`. A start with a limit that is too small for that is refused.
+//! Connections and files take descriptors from one limit of the system. When connections could take all of
+//! it, a PUT would find no descriptor for its segment and the listeners none for an answer of refusal. So
+//! half of a small limit is kept for files and for the other listeners, and connections get the rest, which
+//! may be less than `limits.connections`. A start with a limit that is too small for that is refused.
 
 use mlgw_common::limits::{FILES_KEPT_MAX, FILES_MIN, OPEN_FILES_MAX};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -11,9 +11,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// A limit of open files under which the server does not work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the limit of open files is {limit}, at least {FILES_MIN} is needed: raise it (`ulimit -n`, LimitNOFILE of \
-     systemd, the ulimits of a container); each connection takes one, so take {wanted} and {FILES_KEPT_MAX} more \
-     for what limits.connections says"
+    "the limit of open files is {limit}, at least {FILES_MIN} is needed: raise it (`ulimit -n`, LimitNOFILE \
+     of systemd, the ulimits of a container); each connection takes one, so take {wanted} and \
+     {FILES_KEPT_MAX} more for what limits.connections says"
 )]
 pub struct TooFewFiles {
     limit: u64,
@@ -58,8 +58,8 @@ impl FileBudget {
         })
     }
 
-    /// Divides the limit of this process, which is raised as far as the system allows: the usual soft limit of
-    /// 1,024 is for programs that use `select`.
+    /// Divides the limit of this process, which is raised as far as the system allows: the usual soft limit
+    /// of 1,024 is for programs that use `select`.
     ///
     /// # Errors
     /// When it is too small.

@@ -1,10 +1,10 @@
 //! Accepts connections, a bounded number of them.
 //!
-//! The connection beyond the limit is not left to wait: it is answered `503 SlowDown` at once and closed, so that
-//! its client's retry goes somewhere else or comes later. Even that is bounded: when too many are being refused, one
-//! more is just closed. On a listener for people and probes a connection that is idle makes room first
-//! ([`super::room`]), and there are some spare places where nothing but probes is answered, so that no crowd of
-//! other connections can take the probes away.
+//! The connection beyond the limit is not left to wait: it is answered `503 SlowDown` at once and closed, so
+//! that its client's retry goes somewhere else or comes later. Even that is bounded: when too many are being
+//! refused, one more is just closed. On a listener for people and probes a connection that is idle makes
+//! room first ([`super::room`]), and there are some spare places where nothing but probes is answered, so
+//! that no crowd of other connections can take the probes away.
 
 use super::connection::Server;
 use super::pace::Incoming;

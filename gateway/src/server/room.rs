@@ -1,10 +1,11 @@
 //! Makes room among the connections of a listener that has as many as it may.
 //!
-//! A connection on which no request ever came whole costs its client nothing, so whoever wants to keep others out
-//! opens many of them. Where there is no room for one more, the oldest such connection is closed for it: nothing
-//! is lost, as nothing was asked. Next are connections that are at rest after requests, the one that rests longest
-//! first. Connections with a request under way are never closed here. The listeners for people and probes do this;
-//! clients of S3 keep connections that they have used, and are refused at the limit instead.
+//! A connection on which no request ever came whole costs its client nothing, so whoever wants to keep
+//! others out opens many of them. Where there is no room for one more, the oldest such connection is closed
+//! for it: nothing is lost, as nothing was asked. Next are connections that are at rest after requests, the
+//! one that rests longest first. Connections with a request under way are never closed here. The listeners
+//! for people and probes do this; clients of S3 keep connections that they have used, and are refused at the
+//! limit instead.
 //!
 //! Decisions look at [`Activity`] only; a crash leaves nothing behind.
 

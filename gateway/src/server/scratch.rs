@@ -1,5 +1,5 @@
-//! Reads from a connection without memory of its own: what comes is used within the same poll, so all connections
-//! of a thread share one place for it.
+//! Reads from a connection without memory of its own: what comes is used within the same poll, so all
+//! connections of a thread share one place for it.
 
 use std::cell::RefCell;
 use std::future::poll_fn;

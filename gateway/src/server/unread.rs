@@ -1,16 +1,17 @@
 //! The part of a request's body that its handler has not read when its answer is ready.
 //!
 //! On HTTP/1 that part stands between the answer and the next request of the connection, so the answer may
-//! promise another request only once the part was read. A small rest is read before the answer is sent, for at
-//! most [`UNREAD_BODY_WAIT`]. Where it is large, late or broken, or where the client waits for `100 Continue`
-//! and may never send it, the answer carries `Connection: close`; then the connection lingers ([`super::linger`]),
-//! since closing it with bytes still coming would make the client's system throw the answer away.
+//! promise another request only once the part was read. A small rest is read before the answer is sent, for
+//! at most [`UNREAD_BODY_WAIT`]. Where it is large, late or broken, or where the client waits for `100
+//! Continue` and may never send it, the answer carries `Connection: close`; then the connection lingers
+//! ([`super::linger`]), since closing it with bytes still coming would make the client's system throw the
+//! answer away.
 //!
-//! On HTTP/2 other requests go on beside it. A rest is still read for a while, also after the answer: a client
-//! whose stream is reset while it sends often reports that instead of the answer.
+//! On HTTP/2 other requests go on beside it. A rest is still read for a while, also after the answer: a
+//! client whose stream is reset while it sends often reports that instead of the answer.
 //!
-//! The rest comes from where the handler dropped it, however that handler keeps its body, so the rule holds for
-//! every request of every listener. Nothing of it outlives the process.
+//! The rest comes from where the handler dropped it, however that handler keeps its body, so the rule holds
+//! for every request of every listener. Nothing of it outlives the process.
 
 use super::watch::InFlight;
 use bytes::Bytes;
@@ -113,8 +114,8 @@ pub(super) enum Next<B, R> {
     Wait(Box<Finishing<B, R>>),
 }
 
-/// Looks at what `slot` holds once the handler has answered. With `is_short`, others wait for the memory that the
-/// connection has, and the answer does not wait.
+/// Looks at what `slot` holds once the handler has answered. With `is_short`, others wait for the memory
+/// that the connection has, and the answer does not wait.
 pub(super) fn settle<B, R>(
     slot: &RestSlot<B>,
     framing: Framing,

@@ -131,8 +131,8 @@ impl Activity {
         self.in_flight.load(Relaxed) == 0 && none(&self.head_since_ms) && none(&self.write_waits_since_ms)
     }
 
-    /// Whether nobody waits for us: no request is in flight and no answer is on its way. A part of the next head
-    /// may have come.
+    /// Whether nobody waits for us: no request is in flight and no answer is on its way. A part of the next
+    /// head may have come.
     #[must_use]
     pub fn owes_nothing(&self) -> bool {
         self.in_flight.load(Relaxed) == 0 && self.write_waits_since_ms.load(Relaxed) == 0

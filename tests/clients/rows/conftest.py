@@ -1,7 +1,7 @@
 """Rows of the table of what S3 clients need: one file per group, one test per row, named after its number.
 
-A test that takes `wire` runs over HTTP/1.1 and over HTTP/2; one that takes `wire1` is about something that only
-HTTP/1.1 has.
+A test that takes `wire` runs over HTTP/1.1 and over HTTP/2; one that takes `wire1` is about something
+that only HTTP/1.1 has.
 """
 
 import pytest

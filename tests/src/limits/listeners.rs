@@ -1,4 +1,5 @@
-//! What strangers may do to the listeners: silent connections, half-sent requests, more connections than files.
+//! What strangers may do to the listeners: silent connections, half-sent requests, more connections than
+//! files.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

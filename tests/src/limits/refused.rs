@@ -1,5 +1,5 @@
-//! Requests that are refused while their bodies are still under way: their clients read the answer, and a connection
-//! that was not announced closed takes the next request.
+//! Requests that are refused while their bodies are still under way: their clients read the answer, and a
+//! connection that was not announced closed takes the next request.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Little memory: a server starts only with as much as ordinary load may take, and then is not killed under it.
+//! Little memory: a server starts only with as much as ordinary load may take, and then is not killed under
+//! it.
 
 use futures_util::future::join_all;
 

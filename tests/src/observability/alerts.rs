@@ -211,8 +211,8 @@ fn short_of_connections() -> Vec<Story> {
     vec![Story::of(&["MlgwConnectionsNearLimit", "MlgwThrottled"], before, after)]
 }
 
-/// 150 files where 160 are allowed. A server does not start with so few, and leaves some to files; so the limit is
-/// lowered under it.
+/// 150 files where 160 are allowed. A server does not start with so few, and leaves some to files; so the
+/// limit is lowered under it.
 fn short_of_files() -> Vec<Story> {
     let (_dir, setup) = setup();
     let server = setup.start();

@@ -41,7 +41,8 @@ struct Own {
 }
 
 impl Lanes {
-    /// Starts the shared writers; bodies may have `own_max` of their own. The receiver ends when the last writer has.
+    /// Starts the shared writers; bodies may have `own_max` of their own. The receiver ends when the last
+    /// writer has.
     pub(super) fn start(shared: Arc<Shared>, own_max: usize) -> io::Result<(Self, mpsc::Receiver<()>)> {
         let (running, ended) = mpsc::channel(1);
         let large_room = Arc::new(Semaphore::new(LARGE_QUEUE_BYTES_MAX));

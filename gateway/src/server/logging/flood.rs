@@ -1,9 +1,9 @@
 //! Bounds how many lines of one kind the log gets: an outsider must not fill a disk with it.
 //!
-//! A kind of line is the place in the source that writes it, so every line is bounded, also one of a library and
-//! one that is added later. A kind may have [`BURST_LINES`] at once and one a second in the long run. Lines beyond
-//! that are counted, and a line each minute says how many of which kind were left out. Lines of `debug` and
-//! below are for somebody who looks for a fault and asked for all of them.
+//! A kind of line is the place in the source that writes it, so every line is bounded, also one of a library
+//! and one that is added later. A kind may have [`BURST_LINES`] at once and one a second in the long run.
+//! Lines beyond that are counted, and a line each minute says how many of which kind were left out. Lines of
+//! `debug` and below are for somebody who looks for a fault and asked for all of them.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -42,7 +42,8 @@ struct Kind {
     left_out: u64,
 }
 
-/// How many lines of a kind may still come: the time up to which its lines have used what a second each allows.
+/// How many lines of a kind may still come: the time up to which its lines have used what a second each
+/// allows.
 #[derive(Clone, Copy, Debug, Default)]
 struct Allowance {
     used_up_to_ms: u64,
@@ -140,7 +141,8 @@ mod tests {
             for (first, from) in written.iter().enumerate() {
                 for (last, to) in written.iter().enumerate().skip(first) {
                     let lines = (last - first + 1) as u64;
-                    prop_assert!(lines <= BURST_LINES + (to - from) / 1000 + 1, "{lines} in {} ms", to - from);
+                    let allowed = BURST_LINES + (to - from) / 1000 + 1;
+                    prop_assert!(lines <= allowed, "{lines} in {} ms", to - from);
                 }
             }
         }
