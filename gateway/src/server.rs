@@ -401,7 +401,7 @@ impl Bound {
                 connections_max: files.side_connections,
                 makes_room: true,
                 spare: (served != Served::Api).then(|| spare_places(files.probe_connections, &server)),
-                refusals_max: files.refusals,
+                refusals_max: files.side_refusals,
                 server: server.clone(),
                 memory: Memory::new(ADMIN_MEMORY_BYTES, percent, None),
                 metrics: None,

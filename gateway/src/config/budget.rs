@@ -26,7 +26,8 @@ const CONNECTIONS_MIN: u64 = 256;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "there is too little memory: {has} (RAM, or the least limit of a cgroup), and this configuration needs \
-     at least {least}: {parts}. Raise the limit, or lower limits.connections, memory.capacity or catalogue.cache_bytes"
+     at least {least}: {parts}. Raise the limit, or lower limits.connections, memory.capacity or \
+     catalogue.cache_bytes"
 )]
 pub struct TooLittleMemory {
     has: String,

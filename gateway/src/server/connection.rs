@@ -100,7 +100,7 @@ struct Answering<F, B> {
     framing: Framing,
     is_head: bool,
     /// Where the handler's unread body goes, and the account of a connection that may wait for it.
-    rest: Option<(RestSlot<body::Incoming>, Account)>,
+    rest: Option<(RestSlot<body::Incoming>, Account, Arc<Seat>)>,
     /// An answer that waits for that rest.
     finishing: Option<Box<Finishing<body::Incoming, B>>>,
 }
@@ -112,18 +112,21 @@ impl<F: Future<Output = Response<B>>, B: Body + Unpin> Future for Answering<F, B
         let version = self.framing.version;
         if let Some(finishing) = &mut self.finishing {
             let answer = ready!(finishing.poll(version, cx));
+            self.finishing = None;
             return self.finish(answer);
         }
         let answer = ready!(self.answer.as_mut().poll(cx));
         if let Some(interim) = self.interim.take().filter(|_| answer.status().is_success()) {
             interim.owe();
         }
-        let Some((rest, account)) = self.rest.take() else { return self.finish(answer) };
-        match settle(&rest, self.framing, account.memory().is_short(), answer) {
+        let Some((rest, account, seat)) = self.rest.take() else { return self.finish(answer) };
+        match settle(&rest, self.framing, (&seat, account.memory().is_short()), answer) {
             Next::Send(answer) => self.finish(answer),
             Next::Wait(mut finishing) => {
                 let polled = finishing.poll(version, cx);
-                self.finishing = Some(finishing);
+                if polled.is_pending() {
+                    self.finishing = Some(finishing);
+                }
                 self.finish(ready!(polled))
             }
         }
@@ -262,7 +265,7 @@ impl Server {
                 Ok(place) => Box::pin(line.one_by_one(&self.http1, io, place, &handler)).await,
                 Err(error) => {
                     if kind != Beginning::Multiplexed {
-                        Box::pin(refusal::say(io, error)).await;
+                        Box::pin(refusal::say(io, error, refusal::PATIENCE)).await;
                     }
                     return;
                 }
@@ -432,18 +435,17 @@ impl Line {
         H: Fn(Request<Incoming>) -> F,
         F: Future<Output = Response<B>>,
     {
-        let (activity, interim, pace) =
-            (Arc::clone(&self.seat.activity), self.interim.clone(), self.patience.pace);
+        let (seat, interim, pace) = (Arc::clone(&self.seat), self.interim.clone(), self.patience.pace);
         let account = self.account.clone();
         move |request| {
-            let in_flight = Some(activity.request());
+            let in_flight = Some(seat.activity.request());
             let framing = Framing { version: request.version(), expects: expects_continue(&request) };
             let interim = expects_in_vain(&request, framing).then(|| interim.clone());
             let is_head = request.method() == Method::HEAD;
             let (head, body) = request.into_parts();
-            let (body, rest) = Incoming::new(body, pace, || activity.request());
+            let (body, rest) = Incoming::new(body, pace, || seat.activity.request());
             let answer = Box::pin(handler(Request::from_parts(head, body)));
-            let rest = rest.map(|rest| (rest, account.clone()));
+            let rest = rest.map(|rest| (rest, account.clone(), Arc::clone(&seat)));
             Answering { answer, in_flight, interim, framing, is_head, rest, finishing: None }
         }
     }
@@ -452,6 +454,7 @@ impl Line {
     async fn linger<I: AsyncRead + AsyncWrite + Unpin>(&self, io: Io<I>) {
         tokio::select! {
             () = linger(io) => {}
+            () = self.seat.give_up.cancelled() => {}
             () = async {
                 self.stop.cancelled().await;
                 tokio::time::sleep(DRAIN_LINGER).await;

@@ -27,8 +27,10 @@ pub struct FileBudget {
     pub limit: u64,
     /// S3 connections at once.
     pub connections: u64,
-    /// Connections of one listener that are being refused at once.
+    /// S3 connections that are being refused at once.
     pub refusals: usize,
+    /// Connections of each other listener that are.
+    pub side_refusals: usize,
     /// Connections of each other listener.
     pub side_connections: usize,
     /// Further ones of each that has probes.
@@ -51,7 +53,8 @@ impl FileBudget {
         Ok(Self {
             limit,
             connections: wanted.min(limit - kept),
-            refusals: part(16, 256),
+            refusals: part(6, 256),
+            side_refusals: part(32, 64),
             side_connections: part(16, 256),
             probe_connections: part(32, 64),
             segment_files: part(8, OPEN_FILES_MAX as u64),
@@ -109,10 +112,11 @@ mod tests {
         ) {
             let budget = FileBudget::of(limit, wanted).unwrap();
             let kept = (limit / 2).min(FILES_KEPT_MAX);
-            let sides = 2 * (budget.side_connections + budget.probe_connections) as u64;
-            let used = sides + 3 * budget.refusals as u64 + 2 * budget.segment_files as u64;
+            let side = budget.side_connections + budget.probe_connections + budget.side_refusals;
+            let used = (2 * side + budget.refusals + 2 * budget.segment_files) as u64;
             prop_assert!(budget.connections >= 1 && budget.connections <= wanted);
-            prop_assert!(budget.refusals > 0 && budget.side_connections > 0 && budget.probe_connections > 0);
+            prop_assert!(budget.refusals > 0 && budget.side_refusals > 0);
+            prop_assert!(budget.side_connections > 0 && budget.probe_connections > 0);
             prop_assert!(used <= kept * 2 / 3, "{used} of {kept}");
             prop_assert!(budget.connections + kept <= limit);
         }

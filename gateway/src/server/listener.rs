@@ -37,8 +37,6 @@ const BACKLOG: u32 = 4096;
 /// How long a connection beyond the limit waits for another to close: a client that closes one and
 /// opens the next is not to be refused because its end is seen a moment later.
 const REFUSAL_GRACE: Duration = Duration::from_millis(100);
-/// How long a client that will be refused may take to agree on keys.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause after an accept that failed because the process or the system is short of something.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -212,12 +210,13 @@ impl Door {
             });
             return;
         }
-        let Ok(refusing) = places.refusals.clone().try_acquire_owned() else { return };
         if let Some(crowd) = &crowd {
             crowd.make_room();
         }
+        let Ok(refusing) = places.refusals.clone().try_acquire_owned() else { return };
         let spare = self.spare.as_ref().map(|spare| (self.server.with(spare.patience), spare.memory.clone()));
         let (spares, metrics) = (places.spare.clone(), self.metrics.clone());
+        let is_crowded = places.refusals.available_permits() < self.refusals_max / 2;
         self.tasks.spawn(async move {
             // Held until this ends: a connection counts while it is open.
             let _count = count;
@@ -228,7 +227,7 @@ impl Door {
             {
                 (arrived.spare(server, &memory), permit)
             } else {
-                return refuse(arrived.stream, arrived.certificate, metrics.as_deref()).await;
+                return refuse(arrived.stream, arrived.certificate, metrics.as_deref(), is_crowded).await;
             };
             drop(refusing);
             crowd.iter().for_each(|crowd| crowd.enter(&arrived.seat));
@@ -308,12 +307,18 @@ impl Arrived {
     }
 }
 
-async fn refuse(stream: TcpStream, certificate: Option<Certificate>, metrics: Option<&Metrics>) {
+async fn refuse(
+    stream: TcpStream,
+    certificate: Option<Certificate>,
+    metrics: Option<&Metrics>,
+    is_crowded: bool,
+) {
     metrics.into_iter().for_each(|metrics| throttled(metrics, "connections"));
     let error = S3Error::new(Code::SlowDown).message("The server has as many connections as it may.");
-    let Some(certificate) = certificate else { return refusal::say(stream, error).await };
-    if let Ok(Ok(encrypted)) = timeout(HANDSHAKE_PATIENCE, certificate.acceptor().accept(stream)).await {
-        refusal::say(encrypted, error).await;
+    let patience = if is_crowded { refusal::IN_A_CROWD } else { refusal::PATIENCE };
+    let Some(certificate) = certificate else { return refusal::say(stream, error, patience).await };
+    if let Ok(Ok(encrypted)) = timeout(patience, certificate.acceptor().accept(stream)).await {
+        refusal::say(encrypted, error, patience).await;
     }
 }
 

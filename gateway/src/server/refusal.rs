@@ -5,13 +5,15 @@ use crate::s3::error::S3Error;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 
-/// How long a refused client may take to read its answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a refused client may take to agree on keys, and to read its answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+/// The same where so many are being refused that others would not even be answered.
+pub(super) const IN_A_CROWD: Duration = Duration::from_millis(100);
 
 /// Says `error`, which asks the client to come again, in HTTP/1.1 and closes.
-pub(super) async fn say(io: impl AsyncRead + AsyncWrite + Unpin, error: S3Error) {
+pub(super) async fn say(io: impl AsyncRead + AsyncWrite + Unpin, error: S3Error, patience: Duration) {
     // What comes of it is the client's affair.
-    let _ = tokio::time::timeout(PATIENCE, answer(io, &error)).await;
+    let _ = tokio::time::timeout(patience, answer(io, &error)).await;
 }
 
 /// Writes the answer and leaves the client time to read it.

@@ -3,9 +3,9 @@
 //! A connection on which no request ever came whole costs its client nothing, so whoever wants to keep
 //! others out opens many of them. Where there is no room for one more, the oldest such connection is closed
 //! for it: nothing is lost, as nothing was asked. Next are connections that are at rest after requests, the
-//! one that rests longest first. Connections with a request under way are never closed here. The listeners
-//! for people and probes do this; clients of S3 keep connections that they have used, and are refused at the
-//! limit instead.
+//! one that rests longest first, and those whose answer only waits for a body that nobody needs. Connections
+//! with another request under way are never closed here. The listeners for people and probes do this;
+//! clients of S3 keep connections that they have used, and are refused at the limit instead.
 //!
 //! Decisions look at [`Activity`] only; a crash leaves nothing behind.
 
@@ -75,9 +75,9 @@ impl Crowd {
             }
         }
         seats.used.retain(|entry| entry.strong_count() > 0);
-        let quiet = |seat: &Arc<Seat>| seat.activity.quiet_for().filter(|_| !seat.give_up.is_cancelled());
+        let spare = |seat: &Arc<Seat>| seat.activity.spare_for().filter(|_| !seat.give_up.is_cancelled());
         let used = seats.used.iter().filter_map(Weak::upgrade);
-        let longest = used.filter_map(|seat| Some((quiet(&seat)?, seat))).max_by_key(|(quiet, _)| *quiet);
+        let longest = used.filter_map(|seat| Some((spare(&seat)?, seat))).max_by_key(|(spare, _)| *spare);
         longest.inspect(|(_, seat)| seat.give_up.cancel()).is_some()
     }
 }
@@ -136,6 +136,20 @@ mod tests {
         assert!(crowd.make_room() && crowd.make_room());
         assert!(!crowd.make_room());
         assert_eq!(closed(&seats), [0, 2, 3]);
+    }
+
+    #[test]
+    fn an_answer_that_waits_for_a_body_that_nobody_needs_makes_room_last() {
+        let (crowd, seats) = crowd_of(3);
+        let _working: Vec<_> = seats.iter().take(2).map(|seat| seat.activity.request()).collect();
+        seats[0].activity.finishes(true);
+        drop(seats[2].activity.request());
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        assert!(crowd.make_room());
+        assert_eq!(closed(&seats), [2], "one at rest goes first");
+        assert!(crowd.make_room());
+        assert!(!crowd.make_room());
+        assert_eq!(closed(&seats), [0, 2]);
     }
 
     proptest! {

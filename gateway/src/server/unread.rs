@@ -13,6 +13,7 @@
 //! The rest comes from where the handler dropped it, however that handler keeps its body, so the rule holds
 //! for every request of every listener. Nothing of it outlives the process.
 
+use super::room::Seat;
 use super::watch::InFlight;
 use bytes::Bytes;
 use http::{HeaderValue, Response, Version, header};
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Sleep, sleep, timeout};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 /// How long an answer waits for a small rest. A client that sends its body at once needs a round trip.
 const UNREAD_BODY_WAIT: Duration = Duration::from_secs(1);
@@ -97,13 +99,22 @@ fn plan(expects: bool, asked: bool, failed: bool, left: Option<u64>, is_short: b
     if failed || may_never_come || is_short || !is_small { Plan::Leave } else { Plan::Read }
 }
 
-/// An answer that waits for the rest of its request's body.
+/// An answer that waits for the rest of its request's body. It gives the waiting up where its connection has
+/// to make room.
 pub(super) struct Finishing<B, R> {
     /// Taken when it is done.
     answer: Option<Response<R>>,
     rest: Option<Rest<B>>,
     bytes: u64,
     patience: Pin<Box<Sleep>>,
+    give_up: Pin<Box<WaitForCancellationFutureOwned>>,
+    seat: Arc<Seat>,
+}
+
+impl<B, R> Drop for Finishing<B, R> {
+    fn drop(&mut self) {
+        self.seat.activity.finishes(false);
+    }
 }
 
 /// What is to be done with an answer.
@@ -114,12 +125,12 @@ pub(super) enum Next<B, R> {
     Wait(Box<Finishing<B, R>>),
 }
 
-/// Looks at what `slot` holds once the handler has answered. With `is_short`, others wait for the memory
-/// that the connection has, and the answer does not wait.
+/// Looks at what `slot` holds once the handler has answered on the connection of `seat`. With `is_short`,
+/// others wait for the memory that the connection has, and the answer does not wait.
 pub(super) fn settle<B, R>(
     slot: &RestSlot<B>,
     framing: Framing,
-    is_short: bool,
+    (seat, is_short): (&Arc<Seat>, bool),
     answer: Response<R>,
 ) -> Next<B, R>
 where
@@ -135,14 +146,22 @@ where
         return Next::Send(answer);
     }
     let expects = framing.expects && framing.version == Version::HTTP_11;
-    match plan(expects, rest.asked, rest.failed, rest.body.size_hint().exact(), is_short) {
+    // Nothing follows an answer that closes anyway, so it need not wait.
+    let closes = answer.headers().get(header::CONNECTION).is_some_and(|value| value == "close");
+    let left = rest.body.size_hint().exact();
+    match plan(expects, rest.asked, rest.failed, left, is_short || closes) {
         Plan::Leave => Next::Send(leave(answer, rest, framing.version)),
-        Plan::Read => Next::Wait(Box::new(Finishing {
-            answer: Some(answer),
-            rest: Some(rest),
-            bytes: 0,
-            patience: Box::pin(sleep(UNREAD_BODY_WAIT)),
-        })),
+        Plan::Read => {
+            seat.activity.finishes(true);
+            Next::Wait(Box::new(Finishing {
+                answer: Some(answer),
+                rest: Some(rest),
+                bytes: 0,
+                patience: Box::pin(sleep(UNREAD_BODY_WAIT)),
+                give_up: Box::pin(seat.give_up.clone().cancelled_owned()),
+                seat: Arc::clone(seat),
+            }))
+        }
     }
 }
 
@@ -178,6 +197,7 @@ where
                         return Poll::Ready(true);
                     }
                 }
+                Poll::Pending if self.give_up.as_mut().poll(cx).is_ready() => return Poll::Ready(false),
                 Poll::Pending => return self.patience.as_mut().poll(cx).map(|()| false),
             }
         }

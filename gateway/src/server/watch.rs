@@ -56,6 +56,8 @@ pub struct Activity {
     in_flight: AtomicUsize,
     /// Whether a request ever came whole.
     used: AtomicBool,
+    /// Whether an answer waits for the rest of its request's body.
+    finishing: AtomicBool,
     multiplexed: AtomicBool,
     last_ms: AtomicU64,
     head_since_ms: AtomicU64,
@@ -83,6 +85,7 @@ impl Activity {
             opened: Instant::now(),
             in_flight: AtomicUsize::new(0),
             used: AtomicBool::new(false),
+            finishing: AtomicBool::new(false),
             multiplexed: AtomicBool::new(false),
             last_ms: AtomicU64::new(1),
             head_since_ms: AtomicU64::new(0),
@@ -116,6 +119,18 @@ impl Activity {
     #[must_use]
     pub fn was_used(&self) -> bool {
         self.used.load(Relaxed)
+    }
+
+    /// Says whether an answer waits for the rest of its request's body.
+    pub fn finishes(&self, waits: bool) {
+        self.finishing.store(waits, Relaxed);
+    }
+
+    /// For how long the connection has had nothing that a client would miss: it is at rest, or its answer
+    /// waits for a body that nobody needs any more.
+    #[must_use]
+    pub fn spare_for(&self) -> Option<Duration> {
+        self.quiet_for().or_else(|| self.finishing.load(Relaxed).then_some(Duration::ZERO))
     }
 
     /// Whether a request is in flight.

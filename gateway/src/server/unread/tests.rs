@@ -2,6 +2,7 @@
 
 use super::{Framing, Next, Plan, Rest, RestSlot, UNREAD_BODY_BYTES_MAX, plan, settle};
 use crate::server::pace::{BodyFault, Incoming, Pace};
+use crate::server::room::Seat;
 use crate::server::watch::Activity;
 use bytes::Bytes;
 use http::{Response, Version, header};
@@ -56,7 +57,7 @@ async fn answer_of(case: Case, version: Version) -> Option<bool> {
     }
     drop(body);
     let framing = Framing { version, expects: false };
-    let answer = match settle(&slot.unwrap(), framing, false, Response::new(())) {
+    let answer = match settle(&slot.unwrap(), framing, (&Seat::new(), false), Response::new(())) {
         Next::Send(answer) => answer,
         Next::Wait(mut finishing) => {
             // Without the runtime's own turns, so that what is there is read at once.
@@ -109,10 +110,10 @@ async fn a_body_that_failed_or_is_still_kept_by_somebody_closes() {
     let empty = || StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, BodyFault>>());
     let slot = RestSlot::new();
     slot.put(Rest { body: empty(), asked: true, failed: true, _request: None });
-    assert!(closes(settle(&slot, framing, false, Response::new(()))));
+    assert!(closes(settle(&slot, framing, (&Seat::new(), false), Response::new(()))));
     let activity = Activity::new();
     let pace = Pace { window: Duration::from_secs(3600), rate_min: 0 };
     let (kept, slot) = Incoming::new(empty(), pace, || activity.request());
-    assert!(closes(settle(&slot.unwrap(), framing, false, Response::new(()))));
+    assert!(closes(settle(&slot.unwrap(), framing, (&Seat::new(), false), Response::new(()))));
     drop(kept);
 }

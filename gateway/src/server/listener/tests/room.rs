@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 const OK: &str = "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\nok";
 /// What a client sends that keeps a connection without ever making a request.
-const SILENT: [&str; 5] =
+const SILENT: [&str; 6] =
     ["", "\r\n", "GET / HT", "GET / HTTP/1.1\r\nhost: h\r\nx: y\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"];
 
 async fn crowd(server: &Running, count: usize) -> Vec<TcpStream> {
