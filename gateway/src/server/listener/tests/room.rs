@@ -9,14 +9,17 @@ use tokio::time::timeout;
 
 const OK: &str = "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\nok";
 /// What a client sends that keeps a connection without ever making a request.
-const SILENT: [&str; 6] =
+const SILENT: [&str; 5] =
     ["", "\r\n", "GET / HT", "GET / HTTP/1.1\r\nhost: h\r\nx: y\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"];
 
-async fn crowd(server: &Running, count: usize) -> Vec<TcpStream> {
+/// A request that is refused and of which the body never comes.
+const HALF: &str = "PUT /refuse HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\r\n";
+
+async fn crowd(server: &Running, count: usize, texts: &[&str]) -> Vec<TcpStream> {
     let mut crowd = Vec::new();
     for number in 0..count {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
-        drop(stream.write_all(SILENT[number % SILENT.len()].as_bytes()).await);
+        drop(stream.write_all(texts[number % texts.len()].as_bytes()).await);
         crowd.push(stream);
     }
     crowd
@@ -32,10 +35,12 @@ async fn ask(server: &Running) -> String {
 #[tokio::test]
 async fn connections_without_a_request_never_keep_one_with_a_request_out() {
     let server = start_as(10, PATIENT, Memory::new(0, 100, None), true, 0).await;
-    let _crowd = crowd(&server, 40).await;
-    for _ in 0..3 {
-        let answer = ask(&server).await;
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    for texts in [&SILENT[..], &[HALF]] {
+        let _crowd = crowd(&server, 40, texts).await;
+        for _ in 0..3 {
+            let answer = ask(&server).await;
+            assert!(answer.starts_with("HTTP/1.1 200"), "{texts:?}: {answer}");
+        }
     }
 }
 
@@ -78,7 +83,7 @@ async fn a_connection_at_work_is_never_closed_for_another_and_a_spare_place_says
 async fn half_heads_take_no_place_from_whole_ones() {
     // One place to work.
     let server = start_with(100, PATIENT, Memory::new(0, 1, None)).await;
-    let _crowd = crowd(&server, 40).await;
+    let _crowd = crowd(&server, 40, &SILENT).await;
     let answer = ask(&server).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
