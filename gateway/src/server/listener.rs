@@ -36,7 +36,7 @@ use tokio_util::task::TaskTracker;
 const BACKLOG: u32 = 4096;
 /// How long a connection beyond the limit waits for another to close: a client that closes one and
 /// opens the next is not to be refused because its end is seen a moment later.
-const REFUSAL_GRACE: Duration = Duration::from_millis(100);
+const REFUSAL_GRACE: Duration = Duration::from_millis(200);
 /// Pause after an accept that failed because the process or the system is short of something.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -186,14 +186,15 @@ impl Door {
                 accepted = self.listener.accept() => accepted,
             };
             match accepted {
-                Ok((stream, address)) => self.place(&places, stream, address, &handler),
+                Ok((stream, address)) => self.place(&places, stream, address, &handler).await,
                 Err(error) => accept_failed(&error).await,
             }
         }
     }
 
-    /// Gives a connection a place, or a refusal.
-    fn place<H, F, B>(&self, places: &Places, stream: TcpStream, address: SocketAddr, handler: &H)
+    /// Gives a connection a place, or a refusal. Where there is no place it waits a moment for those before it, so
+    /// that a burst is not cut off before idle connections have made room for it.
+    async fn place<H, F, B>(&self, places: &Places, stream: TcpStream, address: SocketAddr, handler: &H)
     where
         H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
@@ -213,7 +214,7 @@ impl Door {
         if let Some(crowd) = &crowd {
             crowd.make_room();
         }
-        let Ok(refusing) = places.refusals.clone().try_acquire_owned() else { return };
+        let Some(refusing) = soon(places.refusals.clone()).await else { return };
         let spare = self.spare.as_ref().map(|spare| (self.server.with(spare.patience), spare.memory.clone()));
         let (spares, metrics) = (places.spare.clone(), self.metrics.clone());
         let is_crowded = places.refusals.available_permits() < self.refusals_max / 2;
