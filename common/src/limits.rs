@@ -60,8 +60,19 @@ pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * KIB as usize;
 /// Most header lines of a request. What limits a request is bytes; this keeps short lines, of which each
 /// takes more memory than it has bytes, from taking too much.
 pub const REQUEST_HEADERS_MAX: usize = 1024;
+/// The most that is read of a body that a refused request still sends, so that its connection can be used
+/// again; the connections of longer ones close. Go's server has the same.
+pub const UNREAD_BODY_BYTES_MAX: u64 = 256 * KIB;
 /// Longest line of aws-chunked framing (a size, a signature, a trailer).
 pub const CHUNK_LINE_BYTES_MAX: usize = 4 * KIB as usize;
+
+// Open files.
+
+/// The smallest limit of open files that the server starts with.
+pub const FILES_MIN: u64 = 512;
+/// Descriptors that connections to S3 leave to files, outgoing connections and the other listeners; of a
+/// smaller limit they leave half.
+pub const FILES_KEPT_MAX: u64 = 4096;
 
 // What is told of requests.
 
@@ -84,6 +95,10 @@ pub const SMALL_BODY_BYTES: usize = 16 * KIB as usize;
 pub const HELD_BLOCKS_MAX: u32 = (2 * XML_BODY_BYTES_MAX as u64 / BLOCK_BYTES) as u32 + 2;
 /// The least memory that a server works with, whatever it is told.
 pub const MEMORY_BYTES_MIN: u64 = 16 * MIB;
+/// What the program takes by itself: an idle server without caches, threads and allocator included, measured.
+pub const PROCESS_BYTES: u64 = 40 * MIB;
+/// What a connection at rest takes: its task, its socket and what TLS keeps of it, measured.
+pub const RESTING_CONNECTION_BYTES: u64 = 7 * KIB;
 
 // Segments.
 
@@ -120,6 +135,8 @@ pub const LARGE_CHUNK_BYTES_MIN: usize = 256 * KIB as usize;
 /// Segments of one body that may be open at once, each with its thread. A body that finds none
 /// free shares the segment of large chunks.
 pub const OWN_SEGMENTS_OPEN_MAX: usize = 16;
+/// As many there are on the smallest machine.
+pub const OWN_SEGMENTS_OPEN_MIN: usize = 4;
 /// What of a body with a segment of its own is written to the disk at a time, from memory that each such
 /// segment has while it is open.
 pub const DIRECT_BUFFER_BYTES: usize = 2 * MIB as usize;
@@ -268,6 +285,8 @@ pub const FETCH_AHEAD_BLOCKS: u64 = 4;
 /// Blocks of more than [`FETCH_SMALL_BYTES_MAX`] that are fetched at once for all answers, and held in memory until they are read
 /// or kept.
 pub const FETCH_BLOCKS_MAX: usize = 32;
+/// As many there are on the smallest machine: two answers that read ahead.
+pub const FETCH_BLOCKS_MIN: usize = 8;
 /// Objects that origins are asked about at once. At 20 ms a round trip that is 12,800 small objects a second.
 pub const FETCH_CONTACTS_MAX: usize = 256;
 /// Largest block that takes no more memory than the place of the request that asked about its object.
@@ -291,6 +310,9 @@ pub const PROPOSE_QUEUE_MAX: usize = 4096;
 /// Their encoded bytes, but for a single larger command: thirty completes of 10,000 parts, or five
 /// thousand puts. Decoded they take about as much again.
 pub const PROPOSE_BYTES_MAX: usize = 8 * MIB as usize;
+/// One memtable of the log store, of which there are two. A purge flushes it, so it also bounds the
+/// write-ahead log that a purge leaves behind.
+pub const LOG_MEMTABLE_BYTES: usize = 8 * MIB as usize;
 /// Body ids a node takes from the catalogue at a time. A restart forgets the rest of the range;
 /// 2^64 ids last for 2^48 restarts.
 pub const BODY_ID_LEASE: u64 = 1 << 16;

@@ -101,8 +101,8 @@ use crate::server::pace::Incoming;
 use crate::writeback::WriteBack;
 use arc_swap::ArcSwap;
 use axum::Router;
-use axum::response::Response;
-use http::Request;
+use axum::response::{IntoResponse as _, Response};
+use http::{HeaderValue, Request, Version, header};
 use mlgw_common::{Clock, Timestamp};
 use mlgw_metadata::Catalogue;
 use mlgw_tiering::bound::Bound;
@@ -138,6 +138,8 @@ pub struct Admin {
     pub jobs: Arc<Jobs>,
     /// Who may ask.
     pub keyring: Keyring,
+    /// S3 connections that there can be at once.
+    pub connections_max: u64,
     /// What happened.
     pub metrics: Arc<Metrics>,
     /// What happened in the last minute.
@@ -310,9 +312,23 @@ pub fn router(admin: &Arc<Admin>, served: Served) -> Router {
 
 /// Answers one request.
 pub async fn handle(router: Router, request: Request<Incoming>, peer: Peer) -> Response {
+    let (is_spare, version) = (peer.is_spare, request.version());
+    if is_spare && !PROBES.contains(&request.uri().path()) {
+        return last(error::only_probes().into_response(), version);
+    }
     let mut request = request.map(axum::body::Body::new);
     request.extensions_mut().insert(peer);
-    router.oneshot(request).await.unwrap_or_else(|never| match never {})
+    let answer = router.oneshot(request).await.unwrap_or_else(|never| match never {});
+    if is_spare { last(answer, version) } else { answer }
+}
+
+/// The last answer of its connection: places for probes are for others next. (HTTP/2 has no such header;
+/// there the connection ends soon without a request.)
+fn last(mut answer: Response, version: Version) -> Response {
+    if version <= Version::HTTP_11 {
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    answer
 }
 
 /// Statuses for tests of what shows them.

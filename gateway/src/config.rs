@@ -5,6 +5,7 @@
 //! with the place where it stands, also when a stronger layer would have hidden it. Nothing here
 //! writes, so a power failure cannot leave half a configuration behind.
 
+mod budget;
 mod environment;
 mod error;
 mod file;
@@ -16,6 +17,7 @@ mod table;
 mod upstreams;
 mod value;
 
+pub use budget::{MemoryBudget, TooLittleMemory};
 pub use error::{ConfigError, Finding};
 pub use machine::Machine;
 pub use report::{documentation, example, show};

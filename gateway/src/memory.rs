@@ -6,6 +6,11 @@
 //! each share one client address holds a part at most, and one connection a smaller part of the
 //! second; who waits, waits for the narrowest first, so a client's surplus is in nobody's way.
 //!
+//! A request that nobody has signed yet, and that is waited for all the same, takes a turn besides: a form
+//! before its policy was read, and a long head that comes in pieces. Of these there are as many as a quarter
+//! of the places, of all and of each client; one more is refused at once. So half-sent requests of one
+//! address leave three quarters of its places to its signed ones.
+//!
 //! Who finds nothing waits for a moment and is then told to come again (`SlowDown`); what was
 //! granted is enough to go on to the end, so nobody who was admitted is stuck. All of it is in
 //! memory: power failure leaves nothing behind.
@@ -14,7 +19,8 @@ use crate::metrics::{Metrics, throttled};
 use crate::s3::error::{Code, S3Error};
 use bytes::Bytes;
 use mlgw_common::limits::{
-    AWAKE_CONNECTION_BYTES, BLOCK_BYTES, HELD_BLOCKS_MAX, MEMORY_BYTES_MIN, SMALL_BODY_BYTES,
+    AWAKE_CONNECTION_BYTES, BLOCK_BYTES, HELD_BLOCKS_MAX, MEMORY_BYTES_MIN, POST_FORM_BYTES_MAX,
+    SMALL_BODY_BYTES,
 };
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -31,6 +37,11 @@ const WAIT: Duration = Duration::from_secs(5);
 /// Of the second share, one connection may hold one part in so many.
 const CONNECTION_PARTS: usize = 8;
 
+/// Of the first share, unproven requests may have one place in so many.
+const UNPROVEN_PART: usize = 4;
+/// What a form is charged before its policy was read: its fields, and what its parser looks at.
+const FORM_BLOCKS: u32 = (2 * POST_FORM_BYTES_MAX as u64 + BLOCK_BYTES).div_ceil(BLOCK_BYTES) as u32;
+
 /// The memory of a server. Clones share it.
 #[derive(Clone)]
 pub struct Memory(Arc<Shared>);
@@ -38,6 +49,8 @@ pub struct Memory(Arc<Shared>);
 struct Shared {
     /// Connections at work.
     connections: Share,
+    /// Those of them with a request that is waited for before anybody has signed it.
+    unproven: Share,
     /// Blocks of bodies and answers.
     bodies: Share,
     body_blocks: usize,
@@ -63,6 +76,12 @@ impl Share {
         let client_max = places / 100 * part + places % 100 * part / 100;
         Self { all: Arc::new(Semaphore::new(places)), client_max: client_max.max(least) }
     }
+
+    /// One part in `parts` of this share.
+    fn part(&self, parts: usize) -> Self {
+        let places = (self.all.available_permits() / parts).max(1);
+        Self { all: Arc::new(Semaphore::new(places)), client_max: (self.client_max / parts).max(1) }
+    }
 }
 
 /// What all connections from one address hold together.
@@ -70,6 +89,7 @@ struct Client {
     address: IpAddr,
     shared: Weak<Shared>,
     connections: Arc<Semaphore>,
+    unproven: Arc<Semaphore>,
     bodies: Arc<Semaphore>,
 }
 
@@ -97,8 +117,10 @@ impl Memory {
         let bodies = Share::new(bytes / 4 * 3 / BLOCK_BYTES, client_percent, HELD_BLOCKS_MAX as usize);
         let body_blocks = bodies.all.available_permits();
         let connection_blocks_max = (body_blocks / CONNECTION_PARTS).max(HELD_BLOCKS_MAX as usize);
+        let connections = Share::new(bytes / 4 / AWAKE_CONNECTION_BYTES, client_percent, 1);
         Self(Arc::new(Shared {
-            connections: Share::new(bytes / 4 / AWAKE_CONNECTION_BYTES, client_percent, 1),
+            unproven: connections.part(UNPROVEN_PART),
+            connections,
             bodies,
             body_blocks,
             connection_blocks_max,
@@ -120,6 +142,7 @@ impl Memory {
                 address,
                 shared: Arc::downgrade(shared),
                 connections: Arc::new(Semaphore::new(shared.connections.client_max)),
+                unproven: Arc::new(Semaphore::new(shared.unproven.client_max)),
                 bodies: Arc::new(Semaphore::new(shared.bodies.client_max)),
             });
             clients.insert(address, Arc::downgrade(&client));
@@ -164,6 +187,11 @@ pub struct Awake {
     _places: [OwnedSemaphorePermit; 2],
 }
 
+/// The turn of a request that nobody has signed yet, while this lives.
+pub struct Unproven {
+    _turns: [OwnedSemaphorePermit; 2],
+}
+
 /// Blocks of memory, held while this lives.
 pub struct Held {
     connection: OwnedSemaphorePermit,
@@ -199,6 +227,35 @@ impl Account {
             Ok(Awake { _places: [client, all] })
         };
         timeout(self.0.memory.0.wait, both).await.map_err(slow_down)?
+    }
+
+    /// A turn for a request that is waited for before anybody has signed it. Nobody waits for one: what is
+    /// half-sent would be in the way of what is whole.
+    ///
+    /// # Errors
+    /// `SlowDown` when all are taken.
+    pub fn unproven(&self) -> Result<Unproven, S3Error> {
+        let (client, all) = (&self.0.client.unproven, &self.0.memory.0.unproven.all);
+        match (client.clone().try_acquire_owned(), all.clone().try_acquire_owned()) {
+            (Ok(client), Ok(all)) => Ok(Unproven { _turns: [client, all] }),
+            _ => {
+                self.throttled();
+                Err(S3Error::new(Code::SlowDown))
+            }
+        }
+    }
+
+    /// A turn for a form, and the memory for what comes before its file.
+    ///
+    /// # Errors
+    /// `SlowDown` when there is none.
+    pub fn form(&self) -> Result<(Unproven, Held), S3Error> {
+        let turn = self.unproven()?;
+        let held = self.try_hold(FORM_BLOCKS).ok_or_else(|| {
+            self.throttled();
+            S3Error::new(Code::SlowDown)
+        })?;
+        Ok((turn, held))
     }
 
     /// Memory for `blocks`, if there is so much right now.

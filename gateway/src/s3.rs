@@ -67,7 +67,6 @@ use error::{Code, S3Error};
 use http::request::Parts;
 use http::{HeaderValue, header};
 use lanes::Lanes;
-use mlgw_common::limits::KIB;
 use mlgw_common::{BucketId, Clock, Timestamp};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Bucket, BucketState};
@@ -75,7 +74,7 @@ use mlgw_tiering::bound::Bound;
 use mlgw_tiering::{Keeper, Tiers};
 use operation::{Level, Operation, Support};
 use request::{Query, Request, Target};
-use response::{ResponseBody, S3Response, S3Result};
+use response::{S3Response, S3Result};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -152,12 +151,7 @@ pub async fn handle(gateway: Arc<Gateway>, request: http::Request<Incoming>, pee
             if error.code() == Code::InsufficientStorage {
                 throttled(&gateway.metrics, "disk");
             }
-            let mut response = error.into_response(head.uri.path(), &id);
-            if may_be_unread(&head) {
-                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-                response = response.map(|body: ResponseBody| body.lingering(incoming));
-            }
-            response
+            error.into_response(head.uri.path(), &id)
         }
     };
     let headers = response.headers_mut();
@@ -171,16 +165,6 @@ pub async fn handle(gateway: Arc<Gateway>, request: http::Request<Incoming>, pee
 /// milliseconds and a count.
 fn request_id(now: Timestamp, number: u64) -> String {
     format!("{:011X}{:07X}", now.as_millis(), number & 0x0fff_ffff)
-}
-
-/// Whether an answer of refusal may come before the request's body was read. The connection cannot
-/// be used again then, and a client that is not told so would try.
-fn may_be_unread(head: &Parts) -> bool {
-    let length = head.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    let small =
-        length.map_or(!head.headers.contains_key(header::TRANSFER_ENCODING), |bytes: u64| bytes <= 16 * KIB);
-    let http1 = head.version <= http::Version::HTTP_11;
-    http1 && (!small || head.headers.contains_key(header::EXPECT))
 }
 
 /// What went wrong inside belongs in the log; what a client did wrong, or asked for that there is not, does not.

@@ -10,8 +10,10 @@ mod banner;
 mod bring_up;
 pub mod connection;
 pub mod data_dir;
+pub mod files;
 mod framing;
 pub mod interim;
+mod linger;
 pub mod listener;
 pub mod logging;
 pub mod node_file;
@@ -19,7 +21,10 @@ pub mod notify;
 mod object_keys;
 pub mod pace;
 mod refusal;
+pub mod room;
+mod scratch;
 pub mod tls;
+pub mod unread;
 pub mod watch;
 pub mod withheld;
 
@@ -29,7 +34,7 @@ use crate::admin::{self, Admin, Served};
 use crate::audit::AuditLog;
 use crate::auth::AuthRules;
 use crate::cli::discover::{AdminFile, FILE_NAME};
-use crate::config::{Config, Loaded, Sources};
+use crate::config::{Config, Loaded, Sources, TooLittleMemory};
 use crate::credentials::OpenKeyringError;
 use crate::credentials::sealer::write_private;
 use crate::jobs::Jobs;
@@ -47,7 +52,8 @@ use arc_swap::ArcSwap;
 use bring_up::Engine;
 use connection::Server;
 use data_dir::DataDirError;
-use listener::{BindError, Door, bind};
+use files::{FileBudget, TooFewFiles};
+use listener::{BindError, Door, Spare, bind};
 use logging::LogControl;
 use mlgw_common::histogram::Durations;
 use mlgw_common::limits::AWAKE_CONNECTION_BYTES;
@@ -65,10 +71,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use watch::Patience;
 
-/// Connections to the admin and metrics listeners at once: people, probes and a few scrapers.
-const ADMIN_CONNECTIONS_MAX: usize = 256;
-/// Memory of each of these listeners: a place for every connection.
-const ADMIN_MEMORY_BYTES: u64 = 4 * ADMIN_CONNECTIONS_MAX as u64 * AWAKE_CONNECTION_BYTES;
+/// How long a client may take with a probe.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Memory of each listener beside the one of S3: a place for every connection.
+const ADMIN_MEMORY_BYTES: u64 = 4 * 256 * AWAKE_CONNECTION_BYTES;
 /// How long admin requests in flight may take once S3 is drained.
 const ADMIN_DRAIN: Duration = Duration::from_secs(5);
 
@@ -105,6 +111,12 @@ pub enum ServeError {
     /// The certificate cannot be used.
     #[error("HTTPS: {0}")]
     Tls(#[from] TlsError),
+    /// There is too little memory.
+    #[error(transparent)]
+    Memory(#[from] TooLittleMemory),
+    /// The limit of open files is too small.
+    #[error(transparent)]
+    Files(#[from] TooFewFiles),
     /// The running policy cannot be read.
     #[error("the policy: {0}")]
     Policy(#[from] PolicyError),
@@ -131,26 +143,20 @@ pub fn run(loaded: Loaded, sources: Sources) -> Result<(), ServeError> {
     let config = &loaded.config;
     let log = logging::start(config.log.format, config.log.level)
         .map_err(|error| io_error("the log does not start")(io::Error::other(error)))?;
-    raise_descriptor_limit();
+    let files = FileBudget::of_process(config.limits.connections)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().thread_name("mlgw").enable_all().build();
-    runtime.map_err(io_error("the runtime does not start"))?.block_on(serve(loaded, sources, log))
+    runtime.map_err(io_error("the runtime does not start"))?.block_on(serve(loaded, sources, log, files))
 }
 
-/// Each connection and each segment takes a descriptor; the usual soft limit of 1,024 is for
-/// programs that use `select`.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, ?limit, "the limit of open files cannot be raised");
-    }
-}
-
-async fn serve(loaded: Loaded, sources: Sources, log: LogControl) -> Result<(), ServeError> {
+async fn serve(
+    loaded: Loaded,
+    sources: Sources,
+    log: LogControl,
+    files: FileBudget,
+) -> Result<(), ServeError> {
     let mut signals = Signals::install().map_err(io_error("signals"))?;
     let engine = tokio::select! {
-        engine = Engine::open(&loaded.config) => engine?,
+        engine = Engine::open(&loaded.config, files) => engine?,
         // Nothing is served yet, so nothing is lost: a start can be cut short anywhere.
         () = signals.stop() => return Ok(()),
     };
@@ -162,6 +168,7 @@ async fn serve(loaded: Loaded, sources: Sources, log: LogControl) -> Result<(), 
         }
     };
     notify::notify(notify::State::Ready);
+    let _report = AbortOnDropHandle::new(tokio::spawn(log.clone().report_left_out()));
     while signals.next().await == Asked::Reload {
         running.reload(&sources, &log);
     }
@@ -251,7 +258,7 @@ impl Running {
         let jobs = jobs_of(engine);
         let admin = Arc::new(admin_of(engine, loaded, &metrics, &jobs, bound.endpoint.clone())?);
         let samples = AbortOnDropHandle::new(tokio::spawn(keep_samples(Arc::clone(&admin))));
-        banner::print(&config, &engine.machine, engine.keyring.root(), &bound.endpoint, &bound.admin_url);
+        banner::print(&config, engine, &bound.endpoint, &bound.admin_url);
         tracing::info!(
             endpoint = %bound.endpoint, admin = %bound.admin_url, node = %engine.dir.node().node, "serving"
         );
@@ -263,7 +270,7 @@ impl Running {
         let gateway = Arc::new(gateway_of(engine, &config, &metrics));
         jobs.start(Arc::clone(&gateway));
         let acting = Acting::start(Arc::clone(&admin), Arc::clone(&gateway), config.policy.look_every);
-        bound.accept(&admin, gateway, &config, &s3, &side);
+        bound.accept(&admin, gateway, &config, engine.files, (&s3, &side));
         let drain_timeout = config.drain_timeout;
         Ok(Self {
             admin,
@@ -368,8 +375,8 @@ impl Bound {
         admin: &Arc<Admin>,
         gateway: Arc<Gateway>,
         config: &Config,
-        s3: &Closing,
-        side: &Closing,
+        files: FileBudget,
+        (s3, side): (&Closing, &Closing),
     ) {
         let server = Server::new(patience_of(config));
         let memory_bytes = config.memory_bytes(&admin.machine);
@@ -377,7 +384,10 @@ impl Bound {
         let door = Door {
             listener: self.s3,
             certificate: self.certificate,
-            connections_max: usize::try_from(config.limits.connections).unwrap_or(usize::MAX),
+            connections_max: usize::try_from(files.connections).unwrap_or(usize::MAX),
+            makes_room: false,
+            spare: None,
+            refusals_max: files.refusals,
             server: server.clone(),
             memory: Memory::new(memory_bytes, percent, Some(Arc::clone(&admin.metrics))),
             metrics: Some(Arc::clone(&admin.metrics)),
@@ -391,9 +401,12 @@ impl Bound {
             let door = Door {
                 listener,
                 certificate: None,
-                connections_max: ADMIN_CONNECTIONS_MAX,
+                connections_max: files.side_connections,
+                makes_room: true,
+                spare: (served != Served::Api).then(|| spare_places(files.probe_connections, &server)),
+                refusals_max: files.side_refusals,
                 server: server.clone(),
-                memory: Memory::new(ADMIN_MEMORY_BYTES, 100, None),
+                memory: Memory::new(ADMIN_MEMORY_BYTES, percent, None),
                 metrics: None,
                 stop: side.stop.clone(),
                 tasks: side.tasks.clone(),
@@ -402,6 +415,17 @@ impl Bound {
             side.tasks.spawn(door.accept(move |request, peer| admin::handle(router.clone(), request, peer)));
         }
     }
+}
+
+/// Places for probes: whoever has one is quick, and its memory is its own.
+fn spare_places(connections_max: usize, server: &Server) -> Spare {
+    let pace = Pace { window: PROBE_TIMEOUT, ..server.patience.pace };
+    let patience = Patience {
+        head: server.patience.head.min(PROBE_TIMEOUT),
+        idle: server.patience.idle.min(PROBE_TIMEOUT),
+        pace,
+    };
+    Spare { connections_max, patience, memory: Memory::new(0, 100, None) }
 }
 
 fn metrics_of(engine: &Engine, config: &Config) -> Result<Metrics, ServeError> {
@@ -462,6 +486,7 @@ fn admin_of(
         clock: Arc::clone(&engine.clock),
         loaded: ArcSwap::from_pointee(loaded),
         machine: engine.machine,
+        connections_max: engine.files.connections,
         node: engine.dir.node().node.to_string(),
         endpoint,
         started: engine.clock.now(),

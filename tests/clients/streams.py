@@ -24,8 +24,15 @@ def http_chunked(data):
     return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
 
 
+def framed(wire, data):
+    """A body without a length, as it is sent."""
+    return data if wire.http2 else http_chunked(data)
+
+
 def unsigned_trailer_headers(wire, target, algorithm, length, more):
-    lines = [("Transfer-Encoding", "chunked"), ("X-Amz-Decoded-Content-Length", str(length))]
+    """The head of a body without a length: in chunks, or to the end of its stream in HTTP/2."""
+    lines = [] if wire.http2 else [("Transfer-Encoding", "chunked")]
+    lines += [("X-Amz-Decoded-Content-Length", str(length))]
     lines += [("X-Amz-Trailer", f"x-amz-checksum-{algorithm}"), *more]
     return wire.headers("PUT", target, lines, payload="STREAMING-UNSIGNED-PAYLOAD-TRAILER", chunked=True)
 

@@ -10,7 +10,10 @@
 //! - `lengths`: bodies that end with their stream, over HTTP/2;
 //! - `one_server`: a second server on one directory is refused;
 //! - `drain`: requests in flight finish before a stop;
-//! - `heads`: how large the head of a request may be, over HTTP/2.
+//! - `heads`: how large the head of a request may be, over HTTP/2;
+//! - `refused`: requests refused while their bodies are under way;
+//! - `listeners`: silent crowds, half-sent requests, more connections than files;
+//! - `small_memory`: the least memory, and load within it.
 
 mod cgroup;
 mod compaction;
@@ -19,12 +22,15 @@ mod disk_full;
 mod drain;
 mod heads;
 mod lengths;
+mod listeners;
 mod memory;
 mod one_server;
 mod pace;
 mod quotas;
 mod readers;
+mod refused;
 mod small_disk;
+mod small_memory;
 
 use crate::server::runtime;
 

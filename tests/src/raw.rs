@@ -105,7 +105,8 @@ impl Exchange {
     }
 }
 
-fn head(request: &Request<Body>) -> String {
+/// The head of a request as it is sent.
+pub(crate) fn head(request: &Request<Body>) -> String {
     let mut head = format!("{} {} HTTP/1.1\r\n", request.method(), request.uri());
     for (name, value) in request.headers() {
         let value = value.to_str().expect("our own header");

@@ -126,6 +126,14 @@ impl Bound {
         Self { inner: Some(Arc::new(inner)) }
     }
 
+    /// Bounds the blocks that are fetched at once, and held in memory until they are read or kept, to
+    /// `blocks`.
+    pub fn limit_fetches(&self, blocks: usize) {
+        if let Some(inner) = &self.inner {
+            inner.blocks.forget_permits(inner.blocks.available_permits().saturating_sub(blocks));
+        }
+    }
+
     /// The bucket that a binding makes; nothing when no upstream of its name is configured.
     #[must_use]
     pub fn bucket(&self, bucket: &Bucket, binding: &Binding) -> Option<BoundBucket> {

@@ -77,6 +77,8 @@ pub struct CopiesOptions {
     pub queues: DiskQueues,
     /// What is written to flash is counted there, and bound.
     pub flash: Flash,
+    /// Segment files that are kept open for reading.
+    pub open_files_max: usize,
     /// Who keeps books of blocks, and lets go of them in time. Without, the oldest segments make room.
     pub lost: Option<Arc<dyn Lost>>,
 }
@@ -185,6 +187,7 @@ impl Copies {
         segments.flash = options.flash;
         segments.append_cause = Cause::Copies;
         segments.disposable = true;
+        segments.open_files_max = options.open_files_max;
         tuned(&mut segments);
         let segments = HotTier::open_with(segments, map.clone()).await?;
         let inner = Arc::new(Inner {

@@ -61,7 +61,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use mlgw_common::ObjectKey;
 use mlgw_common::ids::{BodyId, BucketId, NodeId, PartNumber, SegmentId};
-use mlgw_common::limits::{HOUSEKEEPING_MS, OPEN_FILES_MAX, OWN_IDLE_SECS};
+use mlgw_common::limits::{HOUSEKEEPING_MS, OWN_IDLE_SECS};
 use mlgw_metadata::schema::Extent;
 use mlgw_metadata::{Catalogue, Durability};
 use tokio::runtime::Handle;
@@ -282,8 +282,8 @@ impl HotTier {
         let owner = options.lineage.own;
         let segments = Segments { map: map.clone(), disk: disk.clone(), clock, owner, holds, seals };
         let shared = shared_by_writers(&options, segments, hot_bytes, metrics.clone());
-        let (lanes, ended) = Lanes::start(shared.clone()).map_err(io)?;
-        let files = Files::new(volumes.dirs().clone(), map, OPEN_FILES_MAX);
+        let (lanes, ended) = Lanes::start(shared.clone(), options.own_segments_max).map_err(io)?;
+        let files = Files::new(volumes.dirs().clone(), map, options.open_files_max);
         let reader = Reader::new(files, (away.clone(), holes.clone()), options.queues, metrics);
         let writers_ended = Mutex::new(ended);
         let inner = Arc::new(Inner {

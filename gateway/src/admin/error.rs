@@ -55,7 +55,8 @@ impl IntoResponse for ApiError {
 /// What S3 refuses is refused here under the same code.
 impl From<S3Error> for ApiError {
     fn from(error: S3Error) -> Self {
-        if let Some(cause) = error.cause() {
+        // What a client did wrong is its own affair, and nobody may fill the log with it.
+        if let Some(cause) = error.cause().filter(|_| error.status().is_server_error()) {
             tracing::error!(%error, cause, "an admin request failed");
         }
         Self::new(error.status(), error.code().as_str(), error.text())
@@ -77,6 +78,12 @@ impl From<ChangeKeyError> for ApiError {
             ChangeKeyError::Read(error) => S3Error::from(error).into(),
         }
     }
+}
+
+/// The answer to anything but a probe in a place for probes.
+pub(super) fn only_probes() -> ApiError {
+    let message = "This listener has as many connections as it may; only probes are answered.";
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", message)
 }
 
 pub(super) async fn no_such_route(uri: Uri) -> ApiError {

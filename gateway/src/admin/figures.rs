@@ -29,8 +29,7 @@ impl Admin {
     /// When the catalogue cannot be read.
     pub(super) fn families(&self) -> Result<Vec<Family>, ReadError> {
         let mut families = self.metrics.families();
-        let limit = self.loaded.load().config.limits.connections;
-        families.push(Family::single(CONNECTIONS_LIMIT, level(limit)));
+        families.push(Family::single(CONNECTIONS_LIMIT, level(self.connections_max)));
         families.extend(self.io_families());
         families.extend(self.tier_families()?);
         families.extend(self.bound_families());

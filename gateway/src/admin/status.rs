@@ -303,7 +303,7 @@ impl Admin {
         S3Status {
             endpoint: self.endpoint.clone(),
             connections: u64::try_from(self.metrics.open_connections()).unwrap_or(0),
-            connections_limit: self.loaded.load().config.limits.connections,
+            connections_limit: self.connections_max,
             inflight_requests: u64::try_from(self.metrics.inflight_requests()).unwrap_or(0),
             operations: done.iter().map(|(operation, done)| OperationStatus::new(*operation, done)).collect(),
         }

@@ -90,13 +90,6 @@ impl Config {
         let auto = (machine.memory_bytes / 16).clamp(16 * MIB, GIB);
         self.catalogue.cache_bytes.or_else(|| super::ByteSize(auto)).0
     }
-
-    /// Memory that requests in flight may hold. A third: with 512 MiB that leaves 160 MiB to
-    /// 10,000 idle connections, 32 MiB to the catalogue's cache and the rest to the process.
-    #[must_use]
-    pub fn memory_bytes(&self, machine: &Machine) -> u64 {
-        self.limits.memory_bytes.or_else(|| super::ByteSize(machine.memory_bytes / 3)).0
-    }
 }
 
 impl Loaded {

@@ -281,9 +281,9 @@ settings! {
     }
     /// What one client, or all of them, may take.
     limits: Limits {
-        /// Open S3 connections; one more is answered 503 SlowDown and closed.
+        /// Open S3 connections; one more is answered 503 SlowDown. Few files or little memory lower it.
         connections: u64 = "10000", start;
-        /// Memory for requests in flight; beyond it 503 SlowDown. Auto is 1/3 of RAM or of the cgroup's limit.
+        /// Memory for requests; beyond it 503 SlowDown. Auto is a third of it all, or what is left.
         memory_bytes: Auto<ByteSize> = "auto", start;
         /// Percent of that memory for one client address; 100 behind a proxy that hides who they are.
         client_memory_percent: u64 = "50", start;

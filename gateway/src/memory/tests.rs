@@ -139,3 +139,41 @@ fn clients_that_have_gone_are_forgotten() {
     drop(accounts);
     assert_eq!(memory.0.clients.lock().len(), 0);
 }
+
+#[tokio::test]
+async fn half_sent_forms_of_one_address_leave_most_of_its_places_to_its_signed_requests() {
+    let memory = half_each();
+    // What an address holds is known while it has connections.
+    let (mut forms, mut refused, mut connections) = (Vec::new(), 0, Vec::new());
+    for _ in 0..PLACES {
+        connections.push(memory.account(address(1)));
+        let account = &connections[connections.len() - 1];
+        match account.form() {
+            Ok(form) => forms.push((account.wake().await.unwrap(), form)),
+            Err(error) => {
+                assert_eq!(error.code(), Code::SlowDown);
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!((forms.len(), refused), (PLACES / 2 / 4, PLACES - PLACES / 2 / 4));
+    let mut signed = Vec::new();
+    for _ in 0..PLACES / 2 - forms.len() {
+        signed.push(memory.account(address(1)).wake().await.unwrap());
+    }
+    assert!(!memory.is_short(), "nobody of the same address had to wait");
+    assert!(memory.account(address(1)).try_hold(HELD_BLOCKS_MAX).is_some(), "nor for memory");
+    assert!(memory.account(address(2)).form().is_ok(), "another address has forms of its own");
+    drop(forms);
+    assert!(memory.account(address(1)).form().is_ok());
+}
+
+#[test]
+fn all_addresses_together_have_no_more_half_sent_requests_than_a_quarter_of_the_places() {
+    let memory = half_each();
+    let turns = (1..=9).flat_map(|last| {
+        let memory = memory.clone();
+        (0..PLACES).map_while(move |_| memory.account(address(last)).unproven().ok())
+    });
+    assert_eq!(turns.collect::<Vec<_>>().len(), PLACES / 4);
+}

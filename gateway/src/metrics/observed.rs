@@ -186,7 +186,7 @@ impl Metrics {
         let status = response.status().as_u16();
         let mut ending = Ending { operation, status, first_byte: took, took, bytes_in, bytes_out: 0 };
         match response.body() {
-            ResponseBody::Full(bytes) | ResponseBody::Early(bytes, _) => {
+            ResponseBody::Full(bytes) => {
                 ending.bytes_out = bytes.as_ref().map_or(0, Bytes::len) as u64;
                 of.bytes_out.fetch_add(ending.bytes_out, Relaxed);
                 observed.finish(ending, || (head.uri.path(), request_id(response)));
@@ -277,7 +277,7 @@ fn observe_stream(observed: Observed, ending: Ending, head: &Parts, response: &m
         ResponseBody::KeptAlive(stream) => {
             ResponseBody::KeptAlive(watch(Left { stream, left_bytes: u64::MAX }))
         }
-        other @ (ResponseBody::Full(_) | ResponseBody::Early(..)) => other,
+        other @ ResponseBody::Full(_) => other,
     };
 }
 

@@ -7,6 +7,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+/// Bytes of a path that are logged: more than a key has.
+const PATH_BYTES_MAX: usize = 4096;
 /// Lines in one second.
 const LINES_PER_SECOND_MAX: u64 = 10;
 
@@ -67,7 +69,7 @@ impl SlowLog {
         }
         tracing::warn!(
             operation = slow.operation,
-            path = slow.path,
+            path = &slow.path[..slow.path.floor_char_boundary(PATH_BYTES_MAX)],
             status = slow.status,
             took_ms = u64::try_from(slow.took.as_millis()).unwrap_or(u64::MAX),
             request_id = slow.request_id,

@@ -46,11 +46,14 @@ pub async fn post_object(
     now: Timestamp,
 ) -> S3Result {
     let name = target.bucket.as_deref().unwrap_or_default();
+    // Who sends it is not known before its fields are read, and they may never come.
+    let unproven = memory.form()?;
     let mut form = Form::open(head, incoming)?;
     let file = form.read_fields().await?;
     let fields = form.fields()?;
     let grant = post::verify(&fields, name, &gateway.keyring, now, &gateway.config.rules)?;
     let principal = grant.principal.ok_or_else(|| unsigned::denied(gateway, target))?;
+    drop(unproven);
     let key = key(&fields)?;
     if !principal.allows(Action::Write, Some(name), Some(key.as_str())) {
         return Err(S3Error::new(Code::AccessDenied));

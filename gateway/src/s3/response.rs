@@ -7,16 +7,13 @@ pub use super::values::{etag_value, header_value, metadata_value, stored_value};
 
 use super::error::S3Error;
 use crate::memory::Account;
-use crate::server::pace::Incoming;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use http_body::{Body as _, Frame, SizeHint};
-use http_body_util::BodyExt;
+use http_body::{Frame, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 /// Why a body that had begun could not be finished; the connection is cut.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -25,8 +22,6 @@ pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 pub enum ResponseBody {
     /// Nothing, or all of it at once.
     Full(Option<Bytes>),
-    /// A refusal that was decided before the request's body was read.
-    Early(Option<Bytes>, Unread),
     /// A stream whose length is known.
     Sized {
         /// What is still to come.
@@ -47,9 +42,7 @@ impl http_body::Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
-            Self::Full(bytes) | Self::Early(bytes, _) => {
-                Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))))
-            }
+            Self::Full(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Sized { left_bytes, stream } => {
                 let next = stream.poll_next_unpin(cx);
                 if let Poll::Ready(Some(Ok(bytes))) = &next {
@@ -63,7 +56,7 @@ impl http_body::Body for ResponseBody {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Full(bytes) | Self::Early(bytes, _) => bytes.is_none(),
+            Self::Full(bytes) => bytes.is_none(),
             Self::Sized { left_bytes, .. } => *left_bytes == 0,
             Self::KeptAlive(_) => false,
         }
@@ -71,9 +64,7 @@ impl http_body::Body for ResponseBody {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Full(bytes) | Self::Early(bytes, _) => {
-                SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64))
-            }
+            Self::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
             Self::Sized { left_bytes, .. } => SizeHint::with_exact(*left_bytes),
             Self::KeptAlive(_) => SizeHint::default(),
         }
@@ -94,44 +85,9 @@ impl ResponseBody {
         Self::Full((!bytes.is_empty()).then_some(bytes))
     }
 
-    /// This body, with what the client still sends read and dropped once it is out.
-    #[must_use]
-    pub fn lingering(self, unread: Option<Incoming>) -> Self {
-        match self {
-            Self::Full(bytes) => Self::Early(bytes, Unread(unread)),
-            other => other,
-        }
-    }
-
     /// A body of `bytes` bytes that come from `stream`.
     pub fn sized(bytes: u64, stream: impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static) -> Self {
         Self::Sized { left_bytes: bytes, stream: stream.boxed() }
-    }
-}
-
-/// A request's body that nobody read. Closing a connection while bytes are still coming makes the
-/// client's system throw away the answer, so some of them are read and dropped after the answer.
-/// That must not begin before: reading tells a client that waits for `100 Continue` to go on.
-pub struct Unread(Option<Incoming>);
-
-/// How much is read and dropped: what a client may have on its way when it sees the answer. By default Linux buffers up to 4 MiB where
-/// it is sent and 6 MiB where it is received, and a client that is busy sees the answer a little later.
-const LINGER_BYTES_MAX: usize = 16 << 20;
-/// How long it is read for.
-const LINGER_MAX: Duration = Duration::from_secs(1);
-
-impl Drop for Unread {
-    fn drop(&mut self) {
-        let Some(mut incoming) = self.0.take().filter(|incoming| !incoming.is_end_stream()) else { return };
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        runtime.spawn(tokio::time::timeout(LINGER_MAX, async move {
-            let mut bytes = 0;
-            while bytes < LINGER_BYTES_MAX
-                && let Some(Ok(frame)) = incoming.frame().await
-            {
-                bytes += frame.data_ref().map_or(0, Bytes::len);
-            }
-        }));
     }
 }
 

@@ -2,7 +2,9 @@
 //! talk to it. The root secret stands there only where `s3.print_credentials` allows it: the log
 //! of a service manager is no place for it.
 
-use crate::config::{Address, ByteSize, Config, Machine, PrintCredentials, Value as _};
+use super::bring_up::Engine;
+use super::files::FileBudget;
+use crate::config::{Address, ByteSize, Config, PrintCredentials, Value as _};
 use crate::credentials::Key;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -22,7 +24,7 @@ pub(super) fn url(tls: bool, asked: &Address, port: u16) -> String {
 }
 
 /// Prints it.
-pub(super) fn print(config: &Config, machine: &Machine, root: &Key, endpoint: &str, admin: &str) {
+pub(super) fn print(config: &Config, engine: &Engine, endpoint: &str, admin: &str) {
     let with_keys = match config.s3.print_credentials {
         PrintCredentials::Always => true,
         PrintCredentials::Never => false,
@@ -30,17 +32,32 @@ pub(super) fn print(config: &Config, machine: &Machine, root: &Key, endpoint: &s
     };
     let mut text = format!(
         "mlgw {} serves S3 at {endpoint}, its admin API at {admin}\n\
-         data in {}, hot capacity {}, durability {}\n",
+         data in {}, hot capacity {}, durability {}\n\
+         {} of memory for requests, {}\n",
         env!("CARGO_PKG_VERSION"),
         config.data_dir.display(),
-        ByteSize(config.hot_capacity_bytes(machine)).human(),
+        ByteSize(config.hot_capacity_bytes(&engine.machine)).human(),
         config.durability.to_text(),
+        ByteSize(config.memory_bytes(&engine.machine)).human(),
+        connections(config.limits.connections, &engine.files),
     );
     if with_keys {
-        text += &usage(endpoint, &config.s3.region, root);
+        text += &usage(endpoint, &config.s3.region, engine.keyring.root());
     }
     // A closed standard output is no reason not to serve.
     let _ = io::stdout().lock().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+}
+
+/// How many connections there can be, and why not as many as are configured.
+fn connections(configured: u64, files: &FileBudget) -> String {
+    let FileBudget { connections, limit, .. } = files;
+    if *connections >= configured {
+        return format!("up to {connections} connections");
+    }
+    format!(
+        "up to {connections} connections: the limit of open files ({limit}) or the memory has no room for \
+         the {configured} of limits.connections"
+    )
 }
 
 /// Lines for a shell and for Python, to be pasted as they are.
@@ -81,7 +98,7 @@ fn python_text(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{python_text, shell_word, url, usage};
+    use super::{FileBudget, connections, python_text, shell_word, url, usage};
     use crate::config::{Address, Value as _};
     use crate::credentials::{Key, OWNER, Principal, Role, Secret};
     use std::sync::Arc;
@@ -97,6 +114,17 @@ mod tests {
         ] {
             assert_eq!(url(tls, &Address::from_text(asked).unwrap(), 7), shown);
         }
+    }
+
+    #[test]
+    fn fewer_connections_than_configured_are_explained() {
+        let budget = |limit, wanted| connections(wanted, &FileBudget::of(limit, wanted).unwrap());
+        assert_eq!(budget(1 << 20, 10_000), "up to 10000 connections");
+        let few = budget(1024, 10_000);
+        assert!(
+            few.starts_with("up to 512 connections: the limit of open files (1024) or the memory"),
+            "{few}"
+        );
     }
 
     #[test]

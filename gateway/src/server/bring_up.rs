@@ -5,9 +5,10 @@
 
 use super::ServeError;
 use super::data_dir::{self, DataDir};
+use super::files::FileBudget;
 use super::object_keys::ObjectKeys;
 use crate::compressor::Compressor;
-use crate::config::{Config, Durability, Machine};
+use crate::config::{ByteSize, Config, Durability, Machine};
 use crate::credentials::{Keyring, RootCredentials, Secret};
 use crate::diary::Diary;
 use crate::policies::acting::{Standing, watch_doomed};
@@ -42,6 +43,7 @@ pub(super) struct Engine {
     /// Held where segments are kept outside the data directory, which has its own lock.
     _segments: Vec<File>,
     pub(super) machine: Machine,
+    pub(super) files: FileBudget,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) catalogue: Catalogue,
     pub(super) tiers: Tiers,
@@ -60,7 +62,7 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) async fn open(config: &Config) -> Result<Self, ServeError> {
+    pub(super) async fn open(config: &Config, files: FileBudget) -> Result<Self, ServeError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (mut dir, sealer) = DataDir::open(&config.data_dir, clock.now())?;
         let segments = config.hot.dir.as_deref().map(data_dir::take).transpose()?;
@@ -68,12 +70,17 @@ impl Engine {
             config.cold.dirs.iter().map(|dir| data_dir::take_existing(dir)).collect::<Result<Vec<_>, _>>()?;
         let segments: Vec<File> = segments.into_iter().chain(cold).collect();
         let machine = Machine::of(&config.segments_dir());
+        check_memory(config, &machine)?;
+        let files =
+            FileBudget { connections: files.connections.min(config.connections_max(&machine)), ..files };
         let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)?).await?;
         // First, for it counts which body ids were given before there was a key.
         let upload_ids = UploadIds::open(&catalogue).await?;
         let upstreams = upstreams(config)?;
         let decisions = Decisions::open(dir.path(), Arc::clone(&clock))?;
         let mut options = hot_options(config, &dir, &machine, &clock);
+        options.open_files_max = files.segment_files;
+        options.own_segments_max = config.own_segments_max(&machine);
         options.decisions = decisions.clone();
         options.flash = flash(config, &dir, &clock)?;
         options.away = Some(AwayOptions {
@@ -96,7 +103,7 @@ impl Engine {
         watch_doomed(&standing, &keeper, &[]);
         let diary = Diary::open(dir.path(), keeper.clone(), config.policy.remember_bytes.0);
         let diary = diary.map_err(super::io_error("diary"))?;
-        let bound = bound(config, &machine, &tiers, &upstreams, &decisions, &keeper).await?;
+        let bound = bound(config, (&machine, files), &tiers, &upstreams, &decisions, &keeper).await?;
         let (policy, every) = (|| Arc::downgrade(&policies), config.policy.learn_every);
         tokio::spawn(learning::run(policy(), keeper.clone(), Arc::clone(&clock), every));
         tokio::spawn(system::run(policy(), tiers.clone(), bound.clone(), Arc::clone(&clock)));
@@ -115,6 +122,7 @@ impl Engine {
             dir,
             _segments: segments,
             machine,
+            files,
             clock,
             catalogue,
             tiers,
@@ -148,6 +156,21 @@ impl Engine {
         self.decisions.write();
         tracing::info!(data_dir = %self.dir.path().display(), "stopped");
     }
+}
+
+/// Refuses what cannot work, and warns of what may end in the kernel killing the process.
+fn check_memory(config: &Config, machine: &Machine) -> Result<(), ServeError> {
+    config.check_memory(machine)?;
+    let (requests, left) = (config.memory_bytes(machine), config.left_to_requests(machine));
+    if requests > left {
+        let human = |bytes| ByteSize(bytes).human();
+        tracing::warn!(
+            requests = human(requests),
+            left = human(left),
+            "limits.memory_bytes is more than the rest of the configuration leaves of the memory"
+        );
+    }
+    Ok(())
 }
 
 /// Who verifies what is stored.
@@ -187,7 +210,7 @@ fn upstreams(config: &Config) -> Result<Upstreams, ServeError> {
 /// The upstreams that buckets can be bound to, and copies of what they have; nothing where there is none.
 async fn bound(
     config: &Config,
-    machine: &Machine,
+    (machine, files): (&Machine, FileBudget),
     tiers: &Tiers,
     upstreams: &Upstreams,
     decisions: &Decisions,
@@ -216,11 +239,14 @@ async fn bound(
         // The same disk, most often.
         queues: tiers.hot.queues().clone(),
         flash: tiers.hot.flash().clone(),
+        open_files_max: files.segment_files,
         lost: Some(keeper.books()),
     };
     let copies = Copies::open(options, tiers.memory.clone()).await?;
     keeper.start(&copies);
-    Ok(Bound::new(origins, copies, Some(keeper.clone()), freshness_of(config), clock))
+    let bound = Bound::new(origins, copies, Some(keeper.clone()), freshness_of(config), clock);
+    bound.limit_fetches(config.fetch_blocks_max(machine));
+    Ok(bound)
 }
 
 /// Blocks that the policy engine remembers: one per cent of the memory, at some 32 bytes each.
@@ -279,6 +305,7 @@ fn catalogue_options(
     let every = config.catalogue.checkpoint_interval;
     options.checkpoints =
         (!every.is_zero()).then(|| CheckpointOptions { dir: config.checkpoints_dir(), every });
+    options.memtable_bytes = usize::try_from(config.memtable_bytes(machine)).unwrap_or(usize::MAX);
     options.cache_bytes = usize::try_from(config.catalogue_cache_bytes(machine)).unwrap_or(usize::MAX);
     options.expected = Some(expected(config, dir, &options.dir)?);
     Ok(options)

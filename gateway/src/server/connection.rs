@@ -5,18 +5,22 @@
 //! moment after its last answer, and made again when its next byte comes. To be at work it takes a
 //! place in the memory for connections; when others wait for one, it rests as soon as it can.
 
-use super::framing::Framed;
+use super::framing::{Framed, Uncertain};
 use super::interim::{Interim, WithInterim};
+use super::linger::linger;
 use super::pace::Incoming;
 use super::refusal;
-use super::watch::{Activity, Flying, InFlight, Patience, Watched};
+use super::room::Seat;
+use super::scratch::read_some;
+use super::unread::{Finishing, Framing, Next, RestSlot, settle};
+use super::watch::{Flying, InFlight, Patience, Watched};
 use super::withheld::{Withheld, Withholding};
-use crate::memory::{Account, Awake, Held};
+use crate::memory::{Account, Awake, Held, Unproven};
 use crate::s3::error::{Code, S3Error};
 use crate::s3::headers::too_large;
 use bytes::Bytes;
-use http::header::EXPECT;
-use http::{Request, Response, Version};
+use http::header::{CONTENT_LENGTH, EXPECT};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body;
 use hyper::server::conn::{http1, http2};
@@ -32,13 +36,17 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
 /// What an HTTP/2 connection begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// What a connection at rest keeps of a head that comes in pieces. Few heads are longer.
+const RESTING_HEAD_BYTES_MAX: usize = 8 << 10;
 /// Silence after which a connection rests. Clients with work send their next request sooner.
 const REST_AFTER: Duration = Duration::from_secs(1);
+/// How long a connection lingers once the server stops.
+const DRAIN_LINGER: Duration = Duration::from_secs(1);
 /// A silent HTTP/2 client is asked for a sign of life this often, and given as long again.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
@@ -104,29 +112,107 @@ type Io<I> = Watched<Withholding<WithInterim<I>>>;
 
 /// What hyper waits for: the answer to one request. What that waits for itself is kilobytes large: it
 /// is boxed as it is made, and not moved again.
-struct Answering<F> {
+struct Answering<F, B> {
     answer: Pin<Box<F>>,
     in_flight: Option<InFlight>,
     interim: Option<Interim>,
+    framing: Framing,
+    is_head: bool,
+    /// Where the handler's unread body goes, and the account of a connection that may wait for it.
+    rest: Option<(RestSlot<body::Incoming>, Account, Arc<Seat>)>,
+    /// An answer that waits for that rest.
+    finishing: Option<Box<Finishing<body::Incoming, B>>>,
 }
 
-impl<F: Future<Output = Response<B>>, B> Future for Answering<F> {
+impl<F: Future<Output = Response<B>>, B: Body + Unpin> Future for Answering<F, B> {
     type Output = Result<Response<Flying<B>>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let version = self.framing.version;
+        if let Some(finishing) = &mut self.finishing {
+            let answer = ready!(finishing.poll(version, cx));
+            self.finishing = None;
+            return self.finish(answer);
+        }
         let answer = ready!(self.answer.as_mut().poll(cx));
         if let Some(interim) = self.interim.take().filter(|_| answer.status().is_success()) {
             interim.owe();
         }
+        let Some((rest, account, seat)) = self.rest.take() else { return self.finish(answer) };
+        match settle(&rest, self.framing, (&seat, account.memory().is_short()), answer) {
+            Next::Send(answer) => self.finish(answer),
+            Next::Wait(mut finishing) => {
+                let polled = finishing.poll(version, cx);
+                if polled.is_pending() {
+                    self.finishing = Some(finishing);
+                }
+                self.finish(ready!(polled))
+            }
+        }
+    }
+}
+
+impl<F, B: Body> Answering<F, B> {
+    fn finish(&mut self, answer: Response<B>) -> Poll<Result<Response<Flying<B>>, Infallible>> {
         // An answer is taken once.
         let Some(in_flight) = self.in_flight.take() else { return Poll::Pending };
-        Poll::Ready(Ok(answer.map(|body| Flying::new(body, in_flight))))
+        Poll::Ready(Ok(on_the_wire(answer, self.is_head, in_flight)))
+    }
+}
+
+/// The answer as it is sent. The answer to a HEAD, and those of some statuses, have no body in any version
+/// of HTTP, and all others say how long theirs is if that is known, also where it is empty; hyper sees to
+/// both in HTTP/1.1 only. A HEAD says the length that the body of a GET would have.
+fn on_the_wire<B: Body>(mut answer: Response<B>, is_head: bool, in_flight: InFlight) -> Response<Flying<B>> {
+    let is_bare = matches!(answer.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if is_bare {
+        return answer.map(|_| Flying::new(None, in_flight));
+    }
+    let length = answer.body().size_hint().exact();
+    // What is not known of a HEAD's answer is not said: an empty body there is one that was left out.
+    if let Some(bytes) = length.filter(|bytes| if is_head { *bytes > 0 } else { *bytes == 0 }) {
+        answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(bytes));
+    }
+    answer.map(|body| Flying::new((!is_head).then_some(body), in_flight))
+}
+
+/// What has come of the next request of a connection at rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beginning {
+    /// So little that the connection waits for more at rest.
+    Short,
+    /// A whole head, or what can be none.
+    Head,
+    /// A part of a long head.
+    Long,
+    /// The beginning of HTTP/2.
+    Multiplexed,
+}
+
+impl Beginning {
+    /// What these bytes are. Empty lines before a head belong to it, as hyper skips them.
+    fn of(bytes: &[u8]) -> Self {
+        if bytes.starts_with(PREFACE) {
+            return Self::Multiplexed;
+        }
+        let begun = bytes.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(bytes.len());
+        let ends = |end: &[u8]| memchr::memmem::find(&bytes[begun..], end).is_some();
+        let is_nonsense = bytes.get(begun).is_some_and(|byte| !byte.is_ascii_alphanumeric());
+        if PREFACE.starts_with(bytes) {
+            Self::Short
+        } else if is_nonsense || ends(b"\n\r\n") || ends(b"\n\n") {
+            Self::Head
+        } else if bytes.len() >= RESTING_HEAD_BYTES_MAX {
+            Self::Long
+        } else {
+            Self::Short
+        }
     }
 }
 
 /// What a connection is, besides its bytes.
 struct Line {
-    activity: Arc<Activity>,
+    seat: Arc<Seat>,
     interim: Interim,
     withheld: Withheld,
     account: Account,
@@ -142,6 +228,8 @@ enum Ended<I> {
     Rests(Io<I>),
     /// hyper did not take a head; what it has read of it is put back.
     Refused(Io<I>, S3Error),
+    /// We have ended it; its client may not have read the last answer yet.
+    Lingers(Io<I>),
 }
 
 impl Server {
@@ -155,34 +243,50 @@ impl Server {
         Self { http1: Arc::new(http1_builder()), wide: Arc::new(wide), patience }
     }
 
+    /// The same server with other times for its clients.
+    #[must_use]
+    pub fn with(&self, patience: Patience) -> Self {
+        Self { http1: Arc::clone(&self.http1), wide: Arc::clone(&self.wide), patience }
+    }
+
     /// Serves one connection to its end, with the memory that `account` has for it. Once `stop` is
-    /// cancelled the requests in flight are answered and the connection closes.
-    pub async fn serve<I, H, F, B>(&self, io: I, account: Account, stop: CancellationToken, handler: H)
-    where
+    /// cancelled the requests in flight are answered and the connection closes; once it has to give up its
+    /// `seat`, it closes unless a request is in flight.
+    pub async fn serve<I, H, F, B>(
+        &self,
+        io: I,
+        seat: Arc<Seat>,
+        account: Account,
+        stop: CancellationToken,
+        handler: H,
+    ) where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
     {
-        let (activity, interim, withheld) = (Activity::new(), Interim::default(), Withheld::default());
+        let (interim, withheld) = (Interim::default(), Withheld::default());
         let io = Withholding::new(WithInterim::new(io, interim.clone()), withheld.clone());
-        let mut io = Watched::new(io, Arc::clone(&activity));
-        let line = Line { activity, interim, withheld, account, stop, patience: self.patience };
+        let mut io = Watched::new(io, Arc::clone(&seat.activity));
+        let line = Line { seat, interim, withheld, account, stop, patience: self.patience };
         // The memory for a head that is too much for most connections.
         let mut wide: Option<Held> = None;
         while let Some(first) = line.first_bytes(&mut io).await {
-            let multiplexed = first == PREFACE;
+            let kind = Beginning::of(&first);
             io.put_back(&first);
+            drop(first);
             // Both are boxed, so that a connection at rest has no room for them.
-            let ended = match line.account.wake().await {
-                Ok(place) if multiplexed => Box::pin(line.multiplexed(io, place, handler.clone())).await,
+            let ended = match line.place(kind).await {
+                Ok(place) if kind == Beginning::Multiplexed => {
+                    Box::pin(line.multiplexed(io, place, handler.clone())).await
+                }
                 Ok(place) => {
                     let http = if wide.is_some() { &self.wide } else { &self.http1 };
                     Box::pin(line.one_by_one(http, io, place, &handler)).await
                 }
                 Err(error) => {
-                    if !multiplexed {
-                        Box::pin(refusal::say(io, error)).await;
+                    if kind != Beginning::Multiplexed {
+                        Box::pin(refusal::say(io, error, refusal::PATIENCE)).await;
                     }
                     return;
                 }
@@ -193,12 +297,13 @@ impl Server {
                     let is_larger = error.code() == Code::RequestHeaderSectionTooLarge && wide.is_none();
                     match line.account.try_hold(WIDE_HEAD_BLOCKS).filter(|_| is_larger) {
                         Some(held) => (io, wide) = (refused, Some(held)),
-                        None if is_larger => {
-                            return Box::pin(refusal::say(refused, S3Error::new(Code::SlowDown))).await;
+                        None => {
+                            let error = if is_larger { S3Error::new(Code::SlowDown) } else { error };
+                            return Box::pin(refusal::say(refused, error, refusal::PATIENCE)).await;
                         }
-                        None => return Box::pin(refusal::say(refused, error)).await,
                     }
                 }
+                Ended::Lingers(ending) => return Box::pin(line.linger(ending)).await,
                 Ended::Closed => return,
             }
         }
@@ -220,28 +325,35 @@ fn http1_builder() -> http1::Builder {
 }
 
 impl Line {
-    /// Waits for the first bytes of the next request: so many that it can be told whether they begin
-    /// HTTP/2. Nothing when the connection ends instead.
-    async fn first_bytes<I>(&self, io: &mut Io<I>) -> Option<Bytes>
+    /// Waits for the head of the next request, or for so much of it that it may not wait at rest any more,
+    /// or for what begins HTTP/2. Nothing when the connection ends instead.
+    async fn first_bytes<I>(&self, io: &mut Io<I>) -> Option<Vec<u8>>
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
-        let mut bytes = [0; PREFACE.len()];
-        let mut filled = 0;
+        let mut bytes = Vec::new();
         let mut looks = tokio::time::interval(self.patience.look_every());
-        while filled < PREFACE.len() && PREFACE.starts_with(&bytes[..filled]) {
+        while Beginning::of(&bytes) == Beginning::Short {
+            let room = RESTING_HEAD_BYTES_MAX - bytes.len();
             tokio::select! {
-                read = io.read(&mut bytes[filled..]) => match read {
+                read = read_some(io, room, |more| bytes.extend_from_slice(more)) => match read {
                     Ok(0) | Err(_) => return None,
-                    Ok(read) => filled += read,
+                    Ok(_) => {}
                 },
                 () = self.stop.cancelled() => return None,
+                () = self.seat.give_up.cancelled() => return None,
                 _ = looks.tick() => if self.is_overdue() {
                     return None;
                 }
             }
         }
-        Some(Bytes::copy_from_slice(&bytes[..filled]))
+        Some(bytes)
+    }
+
+    /// A place to work, for a request that has begun so.
+    async fn place(&self, beginning: Beginning) -> Result<(Awake, Option<Unproven>), S3Error> {
+        let unproven = (beginning == Beginning::Long).then(|| self.account.unproven()).transpose()?;
+        Ok((self.account.wake().await?, unproven))
     }
 
     /// Serves HTTP/1.1 until there has been nothing to do for a while.
@@ -249,7 +361,7 @@ impl Line {
         &self,
         http: &http1::Builder,
         io: Io<I>,
-        _place: Awake,
+        _place: (Awake, Option<Unproven>),
         handler: &H,
     ) -> Ended<I>
     where
@@ -261,30 +373,20 @@ impl Line {
         let service = service_fn(self.answering(handler.clone()));
         let mut connection = http.serve_connection(TokioIo::new(Framed::new(io)), service);
         let mut looks = tokio::time::interval(self.patience.look_every().min(REST_AFTER));
-        let mut stopping = false;
+        let (mut stopping, mut kept) = (false, false);
         loop {
             let at_work = poll_fn(|cx| match self.poll(&mut connection, cx) {
                 Poll::Ready(over) => Poll::Ready(Some(over)),
-                Poll::Pending if self.account.memory().is_short() && self.is_done() => Poll::Ready(None),
+                Poll::Pending if self.is_in_the_way() => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
             });
             let rests = tokio::select! {
                 // A client that breaks off is no event of ours.
                 over = at_work => match over {
-                    Some(Err(error)) if error.is_parse() && self.withheld.take_refusal() => {
+                    Some(over) => {
                         let parts = connection.into_parts();
-                        let (mut io, _) = parts.io.into_inner().into_parts();
-                        io.put_back(&parts.read_buf);
-                        return Ended::Refused(io, refusal_of(&error));
-                    }
-                    Some(_) => {
-                        let (io, uncertain) = connection.into_parts().io.into_inner().into_parts();
-                        if let Some(uncertain) = uncertain {
-                            Box::pin(refusal::say(io, uncertain.refusal())).await;
-                        } else if self.withheld.release() {
-                            send_rest(io).await;
-                        }
-                        return Ended::Closed;
+                        let (io, uncertain) = parts.io.into_inner().into_parts();
+                        return self.ended(over, io, &parts.read_buf, uncertain).await;
                     }
                     None => true,
                 },
@@ -293,11 +395,18 @@ impl Line {
                     Pin::new(&mut connection).graceful_shutdown();
                     false
                 }
+                () = self.seat.give_up.cancelled(), if !kept => {
+                    kept = self.seat.activity.has_request();
+                    if !kept {
+                        return Ended::Closed;
+                    }
+                    false
+                }
                 _ = looks.tick() => {
                     if self.is_overdue() {
                         return Ended::Closed;
                     }
-                    self.is_done() && self.activity.quiet_for().is_some_and(|quiet| quiet >= REST_AFTER)
+                    self.is_done() && self.rests()
                 }
             };
             if rests && !stopping {
@@ -305,6 +414,34 @@ impl Line {
                 let (mut io, _) = parts.io.into_inner().into_parts();
                 io.put_back(&parts.read_buf);
                 return Ended::Rests(io);
+            }
+        }
+    }
+
+    /// The end of an HTTP/1.1 connection that hyper has ended; `read` is what it has read ahead.
+    async fn ended<I: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        over: hyper::Result<()>,
+        mut io: Io<I>,
+        read: &[u8],
+        uncertain: Option<Uncertain>,
+    ) -> Ended<I> {
+        let refused = over.err().filter(|error| error.is_parse() && self.withheld.take_refusal());
+        match (uncertain, refused) {
+            (Some(uncertain), _) => {
+                Box::pin(refusal::say(io, uncertain.refusal(), refusal::PATIENCE)).await;
+                Ended::Closed
+            }
+            (None, Some(error)) => {
+                io.put_back(read);
+                Ended::Refused(io, refusal_of(&error))
+            }
+            (None, None) => {
+                if self.withheld.release() {
+                    // A client that does not take a few hundred bytes within the second is gone.
+                    let _ = tokio::time::timeout(REST_AFTER, io.flush()).await;
+                }
+                if io.has_ended() { Ended::Closed } else { Ended::Lingers(io) }
             }
         }
     }
@@ -323,14 +460,19 @@ impl Line {
     }
 
     /// Serves HTTP/2 to the end of the connection.
-    async fn multiplexed<I, H, F, B>(&self, io: Io<I>, _place: Awake, handler: H) -> Ended<I>
+    async fn multiplexed<I, H, F, B>(
+        &self,
+        io: Io<I>,
+        _place: (Awake, Option<Unproven>),
+        handler: H,
+    ) -> Ended<I>
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + Unpin + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
     {
-        self.activity.multiplexes();
+        self.seat.activity.multiplexes();
         let (width, _held) = self.width();
         let mut http = http2::Builder::new(TokioExecutor::new());
         http.timer(TokioTimer::new())
@@ -343,8 +485,8 @@ impl Line {
             .keep_alive_timeout(PING_EVERY);
         let service = service_fn(self.answering(handler));
         let mut connection = pin!(http.serve_connection(TokioIo::new(io), service));
-        let mut looks = tokio::time::interval(self.patience.look_every());
-        let mut stopping = false;
+        let mut looks = tokio::time::interval(self.patience.look_every().min(REST_AFTER));
+        let (mut stopping, mut kept) = (false, false);
         loop {
             tokio::select! {
                 _ = connection.as_mut() => return Ended::Closed,
@@ -352,7 +494,14 @@ impl Line {
                     stopping = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                _ = looks.tick() => if self.is_overdue() {
+                () = self.seat.give_up.cancelled(), if !kept => {
+                    kept = self.seat.activity.has_request();
+                    if !kept {
+                        return Ended::Closed;
+                    }
+                }
+                // Idle, it keeps a place that others wait for.
+                _ = looks.tick() => if self.is_overdue() || self.is_in_the_way() && self.rests() {
                     return Ended::Closed;
                 }
             }
@@ -370,43 +519,60 @@ impl Line {
     fn answering<H, F, B>(
         &self,
         handler: H,
-    ) -> impl Fn(Request<body::Incoming>) -> Answering<F> + use<H, F, B>
+    ) -> impl Fn(Request<body::Incoming>) -> Answering<F, B> + use<H, F, B>
     where
         H: Fn(Request<Incoming>) -> F,
         F: Future<Output = Response<B>>,
     {
-        let (activity, interim, pace) =
-            (Arc::clone(&self.activity), self.interim.clone(), self.patience.pace);
+        let (seat, interim, pace) = (Arc::clone(&self.seat), self.interim.clone(), self.patience.pace);
+        let account = self.account.clone();
         move |request| {
-            let in_flight = Some(activity.request());
-            let interim = expects_in_vain(&request).then(|| interim.clone());
-            let request = request.map(|body| Incoming::new(body, pace, || activity.request()));
-            Answering { answer: Box::pin(handler(request)), in_flight, interim }
+            let in_flight = Some(seat.activity.request());
+            let framing = Framing { version: request.version(), expects: expects_continue(&request) };
+            let interim = expects_in_vain(&request, framing).then(|| interim.clone());
+            let is_head = request.method() == Method::HEAD;
+            let (head, body) = request.into_parts();
+            let (body, rest) = Incoming::new(body, pace, || seat.activity.request());
+            let answer = Box::pin(handler(Request::from_parts(head, body)));
+            let rest = rest.map(|rest| (rest, account.clone(), Arc::clone(&seat)));
+            Answering { answer, in_flight, interim, framing, is_head, rest, finishing: None }
+        }
+    }
+
+    /// Lets the client read its last answer.
+    async fn linger<I: AsyncRead + AsyncWrite + Unpin>(&self, io: Io<I>) {
+        tokio::select! {
+            () = linger(io) => {}
+            () = self.seat.give_up.cancelled() => {}
+            () = async {
+                self.stop.cancelled().await;
+                tokio::time::sleep(DRAIN_LINGER).await;
+            } => {}
         }
     }
 
     /// Whether every answer is out and nothing more has come.
     fn is_done(&self) -> bool {
-        self.activity.is_quiet() && self.interim.is_flushed()
+        self.seat.activity.is_quiet() && self.interim.is_flushed()
+    }
+
+    fn rests(&self) -> bool {
+        self.seat.activity.quiet_for().is_some_and(|quiet| quiet >= REST_AFTER)
+    }
+
+    /// Whether the connection is at no request while others wait for its place. A part of the next head is
+    /// taken along when it rests.
+    fn is_in_the_way(&self) -> bool {
+        self.account.memory().is_short() && self.seat.activity.owes_nothing() && self.interim.is_flushed()
     }
 
     fn is_overdue(&self) -> bool {
-        let overdue = self.activity.overdue(&self.patience);
+        let overdue = self.seat.activity.overdue(&self.patience);
         if let Some(overdue) = overdue {
             tracing::debug!(?overdue, "a connection is closed");
         }
         overdue.is_some()
     }
-}
-
-/// Sends the end of an answer that looked like a refusal of hyper's, behind which the connection closes.
-async fn send_rest<I: AsyncRead + AsyncWrite + Unpin>(mut io: Io<I>) {
-    let sent = async {
-        io.flush().await?;
-        io.shutdown().await
-    };
-    // A client that does not take a few hundred bytes within the second is gone.
-    let _ = tokio::time::timeout(REST_AFTER, sent).await;
 }
 
 /// The answer to a head that hyper does not take.
@@ -419,9 +585,14 @@ fn refusal_of(error: &hyper::Error) -> S3Error {
     }
 }
 
-/// Whether the client expects `100 Continue` for a body that has no bytes.
-fn expects_in_vain(request: &Request<body::Incoming>) -> bool {
-    let expects =
-        || request.headers().get(EXPECT).is_some_and(|e| e.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-    request.version() == Version::HTTP_11 && request.body().is_end_stream() && expects()
+fn expects_continue(request: &Request<body::Incoming>) -> bool {
+    request.headers().get(EXPECT).is_some_and(|e| e.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
+
+/// Whether the client expects `100 Continue` for a body that has no bytes.
+fn expects_in_vain(request: &Request<body::Incoming>, framing: Framing) -> bool {
+    framing.expects && framing.version == Version::HTTP_11 && request.body().is_end_stream()
+}
+
+#[cfg(test)]
+mod tests;

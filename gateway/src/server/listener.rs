@@ -1,13 +1,17 @@
 //! Accepts connections, a bounded number of them.
 //!
-//! The connection beyond the limit is not left to wait: it is told `503 SlowDown` at once and
-//! closed, so that its client's retry goes somewhere else or comes later. Even that is bounded: when
-//! too many are being refused, one more is just closed.
+//! The connection beyond the limit is not left to wait: it is answered `503 SlowDown` at once and closed, so
+//! that its client's retry goes somewhere else or comes later. Even that is bounded: when too many are being
+//! refused, one more is just closed. On a listener for people and probes a connection that is idle makes
+//! room first ([`super::room`]), and there are some spare places where nothing but probes is answered, so
+//! that no crowd of other connections can take the probes away.
 
 use super::connection::Server;
 use super::pace::Incoming;
 use super::refusal;
+use super::room::{Crowd, Seat};
 use super::tls::Certificate;
+use super::watch::Patience;
 use crate::config::Address;
 use crate::memory::{Account, Memory};
 use crate::metrics::{Metrics, throttled};
@@ -22,7 +26,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -30,13 +34,9 @@ use tokio_util::task::TaskTracker;
 /// Connections that the kernel keeps until they are accepted: a burst of as many clients as one
 /// second of work.
 const BACKLOG: u32 = 4096;
-/// Connections being refused at once.
-const REFUSALS_MAX: usize = 256;
 /// How long a connection beyond the limit waits for another to close: a client that closes one and
 /// opens the next is not to be refused because its end is seen a moment later.
-const REFUSAL_GRACE: Duration = Duration::from_millis(100);
-/// How long a client that will be refused may take to agree on keys.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(2);
+const REFUSAL_GRACE: Duration = Duration::from_millis(200);
 /// Pause after an accept that failed because the process or the system is short of something.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -116,6 +116,8 @@ pub struct Peer {
     pub address: SocketAddr,
     /// What its connection may hold.
     pub account: Account,
+    /// Whether its connection has a spare place: probes are answered there, and nothing else.
+    pub is_spare: bool,
 }
 
 /// A listener and what it needs to serve.
@@ -126,6 +128,12 @@ pub struct Door {
     pub certificate: Option<Certificate>,
     /// Connections at once.
     pub connections_max: usize,
+    /// Whether idle ones make room for others.
+    pub makes_room: bool,
+    /// Further connections, for probes, and what these may hold.
+    pub spare: Option<Spare>,
+    /// Connections being refused at once.
+    pub refusals_max: usize,
     /// Serves them.
     pub server: Server,
     /// What they may hold.
@@ -138,6 +146,25 @@ pub struct Door {
     pub tasks: TaskTracker,
 }
 
+/// Places for probes.
+pub struct Spare {
+    /// How many.
+    pub connections_max: usize,
+    /// How long their clients may take.
+    pub patience: Patience,
+    /// What they may hold.
+    pub memory: Memory,
+}
+
+/// The places of a listener that are free.
+#[derive(Clone)]
+struct Places {
+    open: Arc<Semaphore>,
+    spare: Arc<Semaphore>,
+    refusals: Arc<Semaphore>,
+    crowd: Option<Arc<Crowd>>,
+}
+
 impl Door {
     /// Accepts until it is told to stop.
     pub async fn accept<H, F, B>(self, handler: H)
@@ -146,47 +173,84 @@ impl Door {
         F: Future<Output = Response<B>> + Send + 'static,
         B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
     {
-        let open = Arc::new(Semaphore::new(self.connections_max.min(Semaphore::MAX_PERMITS)));
-        let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
+        let spare = self.spare.as_ref().map_or(0, |spare| spare.connections_max);
+        let places = Places {
+            open: Arc::new(Semaphore::new(self.connections_max.min(Semaphore::MAX_PERMITS))),
+            spare: Arc::new(Semaphore::new(spare)),
+            refusals: Arc::new(Semaphore::new(self.refusals_max)),
+            crowd: self.makes_room.then(|| Arc::new(Crowd::new(self.connections_max.saturating_add(spare)))),
+        };
         loop {
             let accepted = tokio::select! {
                 () = self.stop.cancelled() => return,
                 accepted = self.listener.accept() => accepted,
             };
-            let (stream, address) = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    accept_failed(&error).await;
-                    continue;
-                }
-            };
-            let count = self.metrics.as_ref().map(Metrics::connection);
-            let (server, stop, handler) = (self.server.clone(), self.stop.clone(), handler.clone());
-            let (certificate, metrics) = (self.certificate.clone(), self.metrics.clone());
-            let peer = Peer { address, account: self.memory.account(address.ip()) };
-            match (open.clone().try_acquire_owned(), refusals.clone().try_acquire_owned()) {
-                (Ok(permit), _) => self.tasks.spawn(async move {
-                    converse(stream, certificate, server, stop, peer, handler).await;
-                    drop((permit, count));
-                }),
-                (Err(_), Ok(refusing)) => {
-                    let free = timeout(REFUSAL_GRACE, open.clone().acquire_owned());
-                    self.tasks.spawn(async move {
-                        if let Ok(Ok(permit)) = free.await {
-                            drop(refusing);
-                            converse(stream, certificate, server, stop, peer, handler).await;
-                            drop(permit);
-                        } else {
-                            refuse(stream, certificate, metrics.as_deref()).await;
-                            drop(refusing);
-                        }
-                        drop(count);
-                    })
-                }
-                (Err(_), Err(_)) => continue,
-            };
+            match accepted {
+                Ok((stream, address)) => self.place(&places, stream, address, &handler).await,
+                Err(error) => accept_failed(&error).await,
+            }
         }
     }
+
+    /// Gives a connection a place, or a refusal. Where there is no place it waits a moment for those before it, so
+    /// that a burst is not cut off before idle connections have made room for it.
+    async fn place<H, F, B>(&self, places: &Places, stream: TcpStream, address: SocketAddr, handler: &H)
+    where
+        H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + Unpin + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
+    {
+        let arrived = self.arrived(stream, address);
+        let (count, handler) = (self.metrics.as_ref().map(Metrics::connection), handler.clone());
+        let Places { open, crowd, .. } = places.clone();
+        if let Ok(permit) = open.clone().try_acquire_owned() {
+            self.tasks.spawn(async move {
+                crowd.iter().for_each(|crowd| crowd.enter(&arrived.seat));
+                arrived.converse(handler).await;
+                drop((permit, count));
+            });
+            return;
+        }
+        if let Some(crowd) = &crowd {
+            crowd.make_room();
+        }
+        let Some(refusing) = soon(places.refusals.clone()).await else { return };
+        let spare = self.spare.as_ref().map(|spare| (self.server.with(spare.patience), spare.memory.clone()));
+        let (spares, metrics) = (places.spare.clone(), self.metrics.clone());
+        let is_crowded = places.refusals.available_permits() < self.refusals_max / 2;
+        self.tasks.spawn(async move {
+            // Held until this ends: a connection counts while it is open.
+            let _count = count;
+            let (arrived, _permit) = if let Some(permit) = soon(open).await {
+                (arrived, permit)
+            } else if let Some((server, memory)) = spare
+                && let Some(permit) = soon(spares).await
+            {
+                (arrived.spare(server, &memory), permit)
+            } else {
+                return refuse(arrived.stream, arrived.certificate, metrics.as_deref(), is_crowded).await;
+            };
+            drop(refusing);
+            crowd.iter().for_each(|crowd| crowd.enter(&arrived.seat));
+            arrived.converse(handler).await;
+        });
+    }
+
+    fn arrived(&self, stream: TcpStream, address: SocketAddr) -> Arrived {
+        Arrived {
+            stream,
+            certificate: self.certificate.clone(),
+            server: self.server.clone(),
+            stop: self.stop.clone(),
+            peer: Peer { address, account: self.memory.account(address.ip()), is_spare: false },
+            seat: Seat::new(),
+        }
+    }
+}
+
+/// A place that is free now or in a moment.
+async fn soon(places: Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    timeout(REFUSAL_GRACE, places.acquire_owned()).await.ok()?.ok()
 }
 
 /// A connection that was gone before it was accepted is nothing; a lack of descriptors or memory
@@ -199,39 +263,63 @@ async fn accept_failed(error: &io::Error) {
     }
 }
 
-async fn converse<H, F, B>(
+/// A connection, and what it takes to serve it.
+struct Arrived {
     stream: TcpStream,
     certificate: Option<Certificate>,
     server: Server,
     stop: CancellationToken,
     peer: Peer,
-    handler: H,
-) where
-    H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + Unpin + 'static,
-    F: Future<Output = Response<B>> + Send + 'static,
-    B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
-{
-    // Answers are written whole; waiting for more of them would only cost time.
-    let _ = stream.set_nodelay(true);
-    let account = peer.account.clone();
-    let handler = move |request| handler(request, peer.clone());
-    let Some(certificate) = certificate else { return server.serve(stream, account, stop, handler).await };
-    let handshake = timeout(server.patience.head, certificate.acceptor().accept(stream));
-    let encrypted = tokio::select! {
-        () = stop.cancelled() => return,
-        encrypted = handshake => encrypted,
-    };
-    if let Ok(Ok(encrypted)) = encrypted {
-        server.serve(encrypted, account, stop, handler).await;
+    seat: Arc<Seat>,
+}
+
+impl Arrived {
+    /// The same connection in a place for probes.
+    fn spare(mut self, server: Server, memory: &Memory) -> Self {
+        self.peer.account = memory.account(self.peer.address.ip());
+        self.peer.is_spare = true;
+        self.server = server;
+        self
+    }
+
+    async fn converse<H, F, B>(self, handler: H)
+    where
+        H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + Unpin + 'static,
+        F: Future<Output = Response<B>> + Send + 'static,
+        B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Unpin + Send + 'static,
+    {
+        let Self { stream, certificate, server, stop, peer, seat } = self;
+        // Answers are written whole; waiting for more of them would only cost time.
+        let _ = stream.set_nodelay(true);
+        let account = peer.account.clone();
+        let handler = move |request| handler(request, peer.clone());
+        let Some(certificate) = certificate else {
+            return server.serve(stream, seat, account, stop, handler).await;
+        };
+        let handshake = timeout(server.patience.head, certificate.acceptor().accept(stream));
+        let encrypted = tokio::select! {
+            () = stop.cancelled() => return,
+            () = seat.give_up.cancelled() => return,
+            encrypted = handshake => encrypted,
+        };
+        if let Ok(Ok(encrypted)) = encrypted {
+            server.serve(encrypted, seat, account, stop, handler).await;
+        }
     }
 }
 
-async fn refuse(stream: TcpStream, certificate: Option<Certificate>, metrics: Option<&Metrics>) {
+async fn refuse(
+    stream: TcpStream,
+    certificate: Option<Certificate>,
+    metrics: Option<&Metrics>,
+    is_crowded: bool,
+) {
     metrics.into_iter().for_each(|metrics| throttled(metrics, "connections"));
     let error = S3Error::new(Code::SlowDown).message("The server has as many connections as it may.");
-    let Some(certificate) = certificate else { return refusal::say(stream, error).await };
-    if let Ok(Ok(encrypted)) = timeout(HANDSHAKE_PATIENCE, certificate.acceptor().accept(stream)).await {
-        refusal::say(encrypted, error).await;
+    let patience = if is_crowded { refusal::IN_A_CROWD } else { refusal::PATIENCE };
+    let Some(certificate) = certificate else { return refusal::say(stream, error, patience).await };
+    if let Ok(Ok(encrypted)) = timeout(patience, certificate.acceptor().accept(stream)).await {
+        refusal::say(encrypted, error, patience).await;
     }
 }
 

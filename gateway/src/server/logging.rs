@@ -1,9 +1,12 @@
 //! Log lines, to standard error: text for people or one JSON object a line.
 //!
 //! At the default level nothing is written for a single request; only the slow-request log and
-//! damage say anything about one.
+//! damage say anything about one. No kind of line comes without bound ([`flood`]).
+
+mod flood;
 
 use crate::config::{LogFormat, LogLevel};
+use flood::Flood;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::Registry;
 use tracing_subscriber::filter::Targets;
@@ -13,14 +16,22 @@ use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 
 /// Changes the level of a log that runs.
 #[derive(Clone, Debug)]
-pub struct LogControl(Handle<Targets, Registry>);
+pub struct LogControl {
+    filter: Handle<Targets, Registry>,
+    flood: Flood,
+}
 
 impl LogControl {
     /// Sets the level.
     pub fn set_level(&self, level: LogLevel) {
-        if let Err(error) = self.0.reload(targets(level)) {
+        if let Err(error) = self.filter.reload(targets(level)) {
             tracing::error!(%error, "the log level cannot be changed");
         }
+    }
+
+    /// Writes from time to time how many lines were left out; never returns.
+    pub async fn report_left_out(self) {
+        self.flood.report().await;
     }
 }
 
@@ -30,13 +41,14 @@ impl LogControl {
 /// When it was started before.
 pub fn start(format: LogFormat, level: LogLevel) -> Result<LogControl, TryInitError> {
     let (filter, handle) = reload::Layer::new(targets(level));
-    let registry = tracing_subscriber::registry().with(filter);
+    let flood = Flood::new();
+    let registry = tracing_subscriber::registry().with(filter).with(flood.clone());
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     match format {
         LogFormat::Text => registry.with(lines.with_ansi(false)).try_init(),
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
     }?;
-    Ok(LogControl(handle))
+    Ok(LogControl { filter: handle, flood })
 }
 
 /// Libraries are heard only from `warn` up, unless a developer asks for everything: what they call

@@ -4,7 +4,10 @@
 //! us is never cut. In each window of such waiting at least `rate_min` bytes a second have to come,
 //! and at least one; else the body ends with [`BodyFault::TooSlow`] and its request with
 //! `RequestTimeout`. It is so for each body by itself, also for one of many on an HTTP/2 connection.
+//!
+//! A body that is dropped before its end is handed back to its connection ([`super::unread`]).
 
+use super::unread::{Rest, RestSlot};
 use super::watch::InFlight;
 use crate::s3::error::{Code, S3Error};
 use bytes::Bytes;
@@ -56,10 +59,27 @@ impl From<BodyFault> for S3Error {
 /// A request's body. Its request counts as in flight until it is dropped.
 #[derive(Debug)]
 pub struct Incoming<B = hyper::body::Incoming> {
-    body: B,
+    /// None once it was handed back.
+    body: Option<B>,
     meter: Meter,
+    /// Whether it was read from: on HTTP/1.1 that is when `100 Continue` is sent.
+    asked: bool,
+    end: End,
+    /// Where an unread rest goes. None for a body without bytes.
+    rest: Option<RestSlot<B>>,
     /// A body without bytes keeps nothing.
-    _request: Option<InFlight>,
+    request: Option<InFlight>,
+}
+
+/// How far the reading of a body came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// More may come.
+    Open,
+    /// It was read to its end.
+    Whole,
+    /// It broke off, or was too slow.
+    Failed,
 }
 
 #[derive(Debug)]
@@ -72,11 +92,25 @@ struct Meter {
 }
 
 impl<B: Body> Incoming<B> {
-    /// Holds `body` to `pace`.
-    pub fn new(body: B, pace: Pace, request: impl FnOnce() -> InFlight) -> Self {
-        let request = (!body.is_end_stream()).then(request);
+    /// Holds `body` to `pace`. The second value receives what is left of it when it is dropped; there is none
+    /// for a body without bytes.
+    pub fn new(body: B, pace: Pace, request: impl FnOnce() -> InFlight) -> (Self, Option<RestSlot<B>>) {
+        let (request, rest) = match body.is_end_stream() {
+            true => (None, None),
+            false => (Some(request()), Some(RestSlot::new())),
+        };
         let meter = Meter { pace, waited: Duration::ZERO, bytes: 0, since: None, timer: None };
-        Self { body, meter, _request: request }
+        (Self { body: Some(body), meter, asked: false, end: End::Open, rest: rest.clone(), request }, rest)
+    }
+}
+
+impl<B> Drop for Incoming<B> {
+    fn drop(&mut self) {
+        let (Some(slot), Some(body)) = (self.rest.take(), self.body.take()) else { return };
+        if self.end != End::Whole {
+            let failed = self.end == End::Failed;
+            slot.put(Rest { body, asked: self.asked, failed, _request: self.request.take() });
+        }
     }
 }
 
@@ -127,23 +161,34 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         let this = self.get_mut();
-        match Pin::new(&mut this.body).poll_frame(cx) {
+        let Some(body) = &mut this.body else { return Poll::Ready(None) };
+        this.asked = true;
+        match Pin::new(body).poll_frame(cx) {
             Poll::Ready(frame) => {
                 let bytes =
                     frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
                 this.meter.came(bytes);
+                this.end = match &frame {
+                    Some(Ok(_)) => End::Open,
+                    Some(Err(_)) => End::Failed,
+                    None => End::Whole,
+                };
                 Poll::Ready(frame.map(|frame| frame.map_err(BodyFault::from)))
             }
-            Poll::Pending => this.meter.poll_in_vain(cx).map(|()| Some(Err(BodyFault::TooSlow))),
+            Poll::Pending => {
+                ready!(this.meter.poll_in_vain(cx));
+                this.end = End::Failed;
+                Poll::Ready(Some(Err(BodyFault::TooSlow)))
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map_or_else(SizeHint::default, Body::size_hint)
     }
 }
 
@@ -164,7 +209,7 @@ mod tests {
         let (sender, mut pieces) = mpsc::channel(1);
         let stream = futures_util::stream::poll_fn(move |cx| pieces.poll_recv(cx));
         let activity = Activity::new();
-        (sender, Incoming::new(StreamBody::new(stream), pace, || activity.request()))
+        (sender, Incoming::new(StreamBody::new(stream), pace, || activity.request()).0)
     }
 
     fn piece(bytes: usize) -> Result<Frame<Bytes>, BodyFault> {

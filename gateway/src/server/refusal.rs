@@ -2,25 +2,26 @@
 //!
 //! Always: the answer has an `<Error>` document with a request id, as every other refusal.
 
+use super::linger::linger;
 use crate::auth::hex;
 use crate::credentials::random;
 use crate::s3::error::{Code, S3Error};
-use std::io;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 
-/// How long a refused client may take to read its answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a refused client may take to agree on keys, and to read its answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+/// The same where so many are being refused that others would not even be answered.
+pub(super) const IN_A_CROWD: Duration = Duration::from_millis(100);
 
 /// Answers with `error` in HTTP/1.1 and closes.
-pub(super) async fn say(io: impl AsyncRead + AsyncWrite + Unpin, error: S3Error) {
+pub(super) async fn say(io: impl AsyncRead + AsyncWrite + Unpin, error: S3Error, patience: Duration) {
     // What comes of it is the client's affair.
-    let _ = tokio::time::timeout(PATIENCE, answer(io, &error)).await;
+    let _ = tokio::time::timeout(patience, answer(io, &error)).await;
 }
 
-/// Writes the answer, then reads what the client still sends: closing with unread bytes would
-/// reset the connection and take the answer with it.
-async fn answer(mut io: impl AsyncRead + AsyncWrite + Unpin, error: &S3Error) -> io::Result<()> {
+/// Writes the answer and leaves the client time to read it.
+async fn answer(mut io: impl AsyncRead + AsyncWrite + Unpin, error: &S3Error) {
     // As long as those of requests, and not one of them but by a chance of one in 2^72.
     let id = random::<9>().map(|id| hex::text(&id).to_uppercase()).unwrap_or_default();
     let body = error.to_xml(true, "", &id);
@@ -34,9 +35,7 @@ async fn answer(mut io: impl AsyncRead + AsyncWrite + Unpin, error: &S3Error) ->
         error.status(),
         body.len(),
     );
-    io.write_all(answer.as_bytes()).await?;
-    io.shutdown().await?;
-    let mut rest = [0; 4096];
-    while io.read(&mut rest).await? > 0 {}
-    Ok(())
+    if io.write_all(answer.as_bytes()).await.is_ok() {
+        linger(io).await;
+    }
 }

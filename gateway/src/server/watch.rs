@@ -54,6 +54,10 @@ pub enum Overdue {
 pub struct Activity {
     opened: Instant,
     in_flight: AtomicUsize,
+    /// Whether a request ever came whole.
+    used: AtomicBool,
+    /// Whether an answer waits for the rest of its request's body.
+    finishing: AtomicBool,
     multiplexed: AtomicBool,
     last_ms: AtomicU64,
     head_since_ms: AtomicU64,
@@ -80,6 +84,8 @@ impl Activity {
         Arc::new(Self {
             opened: Instant::now(),
             in_flight: AtomicUsize::new(0),
+            used: AtomicBool::new(false),
+            finishing: AtomicBool::new(false),
             multiplexed: AtomicBool::new(false),
             last_ms: AtomicU64::new(1),
             head_since_ms: AtomicU64::new(0),
@@ -104,8 +110,33 @@ impl Activity {
     #[must_use]
     pub fn request(self: &Arc<Self>) -> InFlight {
         self.head_since_ms.store(0, Relaxed);
+        self.used.store(true, Relaxed);
         self.in_flight.fetch_add(1, Relaxed);
         InFlight(Arc::clone(self))
+    }
+
+    /// Whether the head of a request ever came whole.
+    #[must_use]
+    pub fn was_used(&self) -> bool {
+        self.used.load(Relaxed)
+    }
+
+    /// Says whether an answer waits for the rest of its request's body.
+    pub fn finishes(&self, waits: bool) {
+        self.finishing.store(waits, Relaxed);
+    }
+
+    /// For how long the connection has had nothing that a client would miss: it is at rest, or its answer
+    /// waits for a body that nobody needs any more.
+    #[must_use]
+    pub fn spare_for(&self) -> Option<Duration> {
+        self.quiet_for().or_else(|| self.finishing.load(Relaxed).then_some(Duration::ZERO))
+    }
+
+    /// Whether a request is in flight.
+    #[must_use]
+    pub fn has_request(&self) -> bool {
+        self.in_flight.load(Relaxed) > 0
     }
 
     /// Whether nothing is under way: no request, no part of a head, no answer that is not taken.
@@ -113,6 +144,13 @@ impl Activity {
     pub fn is_quiet(&self) -> bool {
         let none = |since: &AtomicU64| since.load(Relaxed) == 0;
         self.in_flight.load(Relaxed) == 0 && none(&self.head_since_ms) && none(&self.write_waits_since_ms)
+    }
+
+    /// Whether nobody waits for us: no request is in flight and no answer is on its way. A part of the next
+    /// head may have come.
+    #[must_use]
+    pub fn owes_nothing(&self) -> bool {
+        self.in_flight.load(Relaxed) == 0 && self.write_waits_since_ms.load(Relaxed) == 0
     }
 
     /// How long nothing has been under way, if it is so.
@@ -214,12 +252,19 @@ pub struct Watched<I> {
     activity: Arc<Activity>,
     /// Bytes that were read and are to be read again.
     again: Bytes,
+    /// Whether the client has closed its side.
+    ended: bool,
 }
 
 impl<I> Watched<I> {
     /// Watches `inner`.
     pub const fn new(inner: I, activity: Arc<Activity>) -> Self {
-        Self { inner, activity, again: Bytes::new() }
+        Self { inner, activity, again: Bytes::new(), ended: false }
+    }
+
+    /// Whether the client has closed its side, or the connection broke.
+    pub const fn has_ended(&self) -> bool {
+        self.ended
     }
 
     /// Lets `bytes`, the last that were read, be read again.
@@ -248,7 +293,9 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
         }
         let before = buf.filled().len();
         let polled = Pin::new(&mut this.inner).poll_read(cx, buf);
-        this.activity.read(buf.filled().len() - before);
+        let read = buf.filled().len() - before;
+        this.ended = matches!(polled, Poll::Ready(_)) && read == 0 && buf.remaining() > 0;
+        this.activity.read(read);
         polled
     }
 }
@@ -288,15 +335,16 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
 /// The body of an answer; its request is in flight until it is dropped.
 #[derive(Debug)]
 pub struct Flying<B> {
-    body: B,
+    /// None for an answer that has no body on the wire.
+    body: Option<B>,
     request: InFlight,
     /// On a connection of many answers at once.
     sending: Option<Arc<Sending>>,
 }
 
 impl<B> Flying<B> {
-    /// Ties the request to the body of its answer.
-    pub fn new(body: B, request: InFlight) -> Self {
+    /// Ties the request to the body of its answer, where it has one.
+    pub fn new(body: Option<B>, request: InFlight) -> Self {
         let sending = request.0.multiplexed.load(Relaxed).then(Arc::<Sending>::default);
         if let Some(sending) = &sending {
             request.0.streams.lock().push(Arc::downgrade(sending));
@@ -314,7 +362,8 @@ impl<B: Body + Unpin> Body for Flying<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = self.get_mut();
-        let polled = Pin::new(&mut this.body).poll_frame(cx);
+        let Some(body) = &mut this.body else { return Poll::Ready(None) };
+        let polled = Pin::new(body).poll_frame(cx);
         if let Some(sending) = &this.sending {
             let frame = match &polled {
                 Poll::Ready(Some(Ok(frame))) => frame.data_ref(),
@@ -327,11 +376,11 @@ impl<B: Body + Unpin> Body for Flying<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
 }
 
@@ -440,7 +489,7 @@ mod tests {
     async fn one_answer_of_many_that_is_held_back_is_overdue_once_it_was_handed_out() {
         let activity = Activity::new();
         activity.multiplexes();
-        let mut answer = Flying::new(Full::new(Bytes::from_static(b"answer")), activity.request());
+        let mut answer = Flying::new(Some(Full::new(Bytes::from_static(b"answer"))), activity.request());
         age(&activity);
         assert_eq!(activity.overdue(&NONE), None, "nothing was handed out");
         assert!(answer.frame().await.is_some());

@@ -3,14 +3,11 @@
 //! One block cache for all groups, few background threads, no preallocation worth mentioning (a
 //! catalogue works on a 256 MiB file system), an information log of at most 2 MiB.
 
+use mlgw_common::limits::LOG_MEMTABLE_BYTES;
 use rocksdb::{
     BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, LogLevel,
     LruCacheOptions, Options,
 };
-
-/// Bytes of the log store's memtable. A purge flushes it, so it also bounds the write-ahead log
-/// that a purge leaves behind.
-const LOG_MEMTABLE_BYTES: usize = 8 << 20;
 
 /// Rows in a row of which a half is tombstones before their table is compacted.
 const TOMBSTONE_WINDOW: usize = 4096;

@@ -1,13 +1,33 @@
-"""Rows of the table of what S3 clients need: one file per group, one test per row, named after its number."""
+"""Rows of the table of what S3 clients need: one file per group, one test per row, named after its number.
+
+A test that takes `wire` runs over HTTP/1.1 and over HTTP/2; one that takes `wire1` is about something
+that only HTTP/1.1 has.
+"""
 
 import pytest
 
 from wire import Wire
 
 
+@pytest.fixture(params=["http1", "http2"])
+def version(request):
+    return request.param
+
+
 @pytest.fixture
-def wire(http):
+def wire(http, version):
+    return Wire(http, http2=version == "http2")
+
+
+@pytest.fixture
+def wire1(http):
     return Wire(http)
+
+
+@pytest.fixture
+def server_wire(server, version):
+    """As `wire`, over HTTP and over HTTPS."""
+    return Wire(server, http2=version == "http2")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from wire import Connection, Wire, head_bytes
+from wire import Connection, head_bytes
 
 BODY = b"0123456789"
 BODY_CRC32 = base64.b64encode(zlib.crc32(BODY).to_bytes(4, "big")).decode()
@@ -52,24 +52,24 @@ def test_row_05_head_honours_range(wire, put):
 
 
 @pytest.mark.parametrize("body", [b"", BODY])
-def test_row_06_100_continue_is_sent_when_asked_also_for_no_bytes(http, wire, bucket, body):
-    headers = wire.headers("PUT", f"/{bucket}/k", [("Expect", "100-continue")], body)
+def test_row_06_100_continue_is_sent_when_asked_also_for_no_bytes(http, wire1, bucket, body):
+    headers = wire1.headers("PUT", f"/{bucket}/k", [("Expect", "100-continue")], body)
     with Connection(http) as connection:
         connection.write(head_bytes("PUT", f"/{bucket}/k", headers))
         assert connection.read_head() == (100, [])
         connection.write(body)
         assert connection.read_answer("PUT").status == 200
-    assert wire.send("GET", f"/{bucket}/k").body == body
+    assert wire1.send("GET", f"/{bucket}/k").body == body
 
 
-def test_row_06_a_refused_request_is_answered_without_asking_for_its_body(http, wire, bucket):
-    headers = wire.headers("PUT", f"/{bucket}-absent/k", [("Expect", "100-continue")], BODY)
+def test_row_06_a_refused_request_is_answered_without_asking_for_its_body(http, wire1, bucket):
+    headers = wire1.headers("PUT", f"/{bucket}-absent/k", [("Expect", "100-continue")], BODY)
     with Connection(http) as connection:
         connection.write(head_bytes("PUT", f"/{bucket}-absent/k", headers))
         answer = connection.read_answer("PUT")
         assert (answer.status, answer.interim) == (404, [])
         if answer.header("connection") != "close":  # Then the connection is good for another request.
-            connection.write(head_bytes("GET", "/", wire.headers("GET", "/")))
+            connection.write(head_bytes("GET", "/", wire1.headers("GET", "/")))
             assert connection.read_answer("GET").status == 200
 
 
@@ -117,5 +117,5 @@ def test_row_24_a_bucket_that_is_not_there_is_404(wire, target):
     assert (head.status, head.body) == (404, b"")
 
 
-def test_row_24_a_name_that_no_bucket_can_have_is_an_answer_too(http):
-    assert Wire(http).send("HEAD", "/a-nonsense_Bucket!").status in (400, 404)
+def test_row_24_a_name_that_no_bucket_can_have_is_an_answer_too(wire):
+    assert wire.send("HEAD", "/a-nonsense_Bucket!").status in (400, 404)

@@ -10,7 +10,7 @@ import pytest
 
 import streams
 from checksums import crc64nvme
-from wire import UNSIGNED, Connection, Wire, head_bytes
+from wire import UNSIGNED
 
 BODY = b"0123456789" * 1000
 
@@ -19,26 +19,24 @@ def crc32(data):
     return zlib.crc32(data).to_bytes(4, "big")
 
 
-def stream(server, target, headers, body_of):
+def stream(wire, target, headers, body_of):
     """Sends a body whose framing may depend on the signature of the head."""
-    with Connection(server) as connection:
-        connection.write(head_bytes("PUT", target, headers) + body_of(headers))
-        return connection.read_answer("PUT")
+    return wire.send_raw("PUT", target, headers, body_of(headers))
 
 
 @pytest.mark.parametrize(
     "algorithm", [("crc32", crc32), ("crc64nvme", crc64nvme)], ids=["crc32", "crc64nvme"]
 )
 @pytest.mark.parametrize("body", [b"", BODY], ids=["empty", "10kB"])
-def test_row_08_chunked_around_aws_chunked_with_an_unsigned_trailer(server, bucket, algorithm, body):
-    wire, target, (name, checksum) = Wire(server), f"/{bucket}/k", algorithm
+def test_row_08_chunked_around_aws_chunked_with_an_unsigned_trailer(server_wire, bucket, algorithm, body):
+    wire, target, (name, checksum) = server_wire, f"/{bucket}/k", algorithm
     headers = streams.unsigned_trailer_headers(
         wire, target, name, len(body), [("Content-Encoding", "gzip,aws-chunked")]
     )
-    framed = streams.http_chunked(
-        streams.aws_chunks(body, {f"x-amz-checksum-{name}": encoded(checksum(body))})
+    framed = streams.framed(
+        wire, streams.aws_chunks(body, {f"x-amz-checksum-{name}": encoded(checksum(body))})
     )
-    assert stream(server, target, headers, lambda _: framed).status == 200
+    assert stream(wire, target, headers, lambda _: framed).status == 200
     answer = wire.send("GET", target, [("x-amz-checksum-mode", "ENABLED")])
     assert (answer.body, answer.header("content-encoding")) == (body, "gzip")
     assert answer.header(f"x-amz-checksum-{name}") == encoded(checksum(body))
@@ -48,51 +46,51 @@ def encoded(digest):
     return base64.b64encode(digest).decode()
 
 
-def test_row_08_aws_chunked_alone_is_not_stored_as_an_encoding(server, bucket):
-    wire, target = Wire(server), f"/{bucket}/k"
+def test_row_08_aws_chunked_alone_is_not_stored_as_an_encoding(server_wire, bucket):
+    wire, target = server_wire, f"/{bucket}/k"
     headers = streams.unsigned_trailer_headers(
         wire, target, "crc32", len(BODY), [("Content-Encoding", "aws-chunked")]
     )
-    framed = streams.http_chunked(streams.aws_chunks(BODY, {"x-amz-checksum-crc32": encoded(crc32(BODY))}))
-    assert stream(server, target, headers, lambda _: framed).status == 200
+    trailer = {"x-amz-checksum-crc32": encoded(crc32(BODY))}
+    framed = streams.framed(wire, streams.aws_chunks(BODY, trailer))
+    assert stream(wire, target, headers, lambda _: framed).status == 200
     assert wire.send("HEAD", target).header("content-encoding") is None
 
 
 @pytest.mark.parametrize("fault", ["checksum", "length"])
-def test_row_08_a_wrong_trailer_or_length_stores_nothing(server, bucket, fault):
-    wire, target = Wire(server), f"/{bucket}/k"
+def test_row_08_a_wrong_trailer_or_length_stores_nothing(server_wire, bucket, fault):
+    wire, target = server_wire, f"/{bucket}/k"
     length = len(BODY) + (fault == "length")
     trailer = {"x-amz-checksum-crc32": encoded(crc32(BODY if fault == "length" else b"other"))}
     headers = streams.unsigned_trailer_headers(wire, target, "crc32", length, [])
-    answer = stream(
-        server, target, headers, lambda _: streams.http_chunked(streams.aws_chunks(BODY, trailer))
-    )
+    framed = streams.framed(wire, streams.aws_chunks(BODY, trailer))
+    answer = stream(wire, target, headers, lambda _: framed)
     assert answer.status == 400 and (fault == "length" or answer.code == "BadDigest")
     assert wire.send("HEAD", target).status == 404
 
 
 @pytest.mark.parametrize("trailer", [False, True], ids=["plain", "trailer"])
-def test_row_09_signed_chunks_are_verified_one_by_one(http, wire, bucket, trailer):
+def test_row_09_signed_chunks_are_verified_one_by_one(wire, bucket, trailer):
     target = f"/{bucket}/k"
     extra = {"x-amz-checksum-crc32": encoded(crc32(BODY))} if trailer else {}
     headers = streams.signed_chunk_headers(wire, target, len(BODY), extra)
-    good = stream(http, target, headers, lambda lines: streams.signed_chunks(lines, BODY, extra))
+    good = stream(wire, target, headers, lambda lines: streams.signed_chunks(lines, BODY, extra))
     assert good.status == 200 and wire.send("GET", target).body == BODY
     tampered = lambda lines: streams.signed_chunks(lines, BODY, extra).replace(
         b"0123456789", b"0123456788", 1
     )
     answer = stream(
-        http, f"/{bucket}/k2", streams.signed_chunk_headers(wire, f"/{bucket}/k2", len(BODY), extra), tampered
+        wire, f"/{bucket}/k2", streams.signed_chunk_headers(wire, f"/{bucket}/k2", len(BODY), extra), tampered
     )
     assert (answer.status, answer.code) == (403, "SignatureDoesNotMatch")
     assert wire.send("HEAD", f"/{bucket}/k2").status == 404
 
 
-def test_row_09_a_trailer_with_another_signature_is_refused(http, wire, bucket):
+def test_row_09_a_trailer_with_another_signature_is_refused(wire, bucket):
     target, extra = f"/{bucket}/k", {"x-amz-checksum-crc32": encoded(crc32(BODY))}
     headers = streams.signed_chunk_headers(wire, target, len(BODY), extra)
     changed = lambda lines: streams.signed_chunks(lines, BODY, extra, trailer_signature="0" * 64)
-    answer = stream(http, target, headers, changed)
+    answer = stream(wire, target, headers, changed)
     assert (answer.status, answer.code) == (403, "SignatureDoesNotMatch")
     assert wire.send("HEAD", target).status == 404
 
@@ -156,9 +154,7 @@ def test_row_18_if_match_on_put_and_head(wire, put, bucket):
     assert wire.send("GET", path).body == b"3"
 
 
-def test_row_20_small_uploads_of_parts_on_25_connections(http, bucket):
-    wire = Wire(http)
-
+def test_row_20_small_uploads_of_parts_on_25_connections(wire, bucket):
     def write(number):
         body, path = b"x" * (number % 3), f"/{bucket}/{number}"
         started = wire.send("POST", path + "?uploads", payload=UNSIGNED)

@@ -127,6 +127,9 @@ async fn conditions_and_metadata(client: &Client) {
     assert_eq!(&get(client, "copy").await[..], b"data");
     let absent = client.get_object().bucket(BUCKET).key("absent").send().await.expect_err("absent");
     assert_eq!(absent.code(), Some("NoSuchKey"));
+    // A HEAD that fails is an answer and no broken protocol, which the SDK would try again for long.
+    let absent = client.head_object().bucket(BUCKET).key("absent").send().await.expect_err("absent");
+    assert!(absent.into_service_error().is_not_found());
 }
 
 #[tokio::test(flavor = "multi_thread")]

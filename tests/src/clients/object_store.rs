@@ -13,8 +13,11 @@ use super::{Endpoint, MIB, assert_same, aws_sdk};
 const BUCKET: &str = "object-store";
 const AT_ONCE: usize = 8;
 
-fn store(endpoint: &Endpoint) -> AmazonS3 {
+fn store(endpoint: &Endpoint, http2: bool) -> AmazonS3 {
     let mut options = ClientOptions::new().with_allow_http(true);
+    if http2 {
+        options = options.with_http2_only();
+    }
     if let Some(pem) = &endpoint.certificate {
         options =
             options.with_root_certificate(Certificate::from_pem(pem.as_bytes()).expect("a certificate"));
@@ -30,10 +33,10 @@ fn store(endpoint: &Endpoint) -> AmazonS3 {
         .expect("a store")
 }
 
-async fn stores_and_reads_back(endpoint: Endpoint) {
+async fn stores_and_reads_back(endpoint: Endpoint, http2: bool) {
     let bucket = aws_sdk::client(&endpoint).create_bucket().bucket(BUCKET);
     bucket.send().await.expect("created");
-    let store = store(&endpoint);
+    let store = store(&endpoint, http2);
     large_object(&store, &endpoint).await;
     small_objects(&store, &endpoint).await;
     ranges(&store).await;
@@ -111,10 +114,16 @@ async fn conditions(store: &AmazonS3) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn object_store_stores_and_reads_back_over_http() {
-    stores_and_reads_back(Endpoint::http()).await;
+    stores_and_reads_back(Endpoint::http(), false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn object_store_stores_and_reads_back_over_https() {
-    stores_and_reads_back(Endpoint::https()).await;
+    stores_and_reads_back(Endpoint::https(), false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn object_store_stores_and_reads_back_over_http2() {
+    stores_and_reads_back(Endpoint::http(), true).await;
+    stores_and_reads_back(Endpoint::https(), true).await;
 }

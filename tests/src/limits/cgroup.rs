@@ -15,7 +15,15 @@ impl MemoryLimit {
     /// # Errors
     /// Why neither version lets us make one.
     pub(super) fn new(bytes: u64) -> Result<Self, String> {
-        let name = format!("mlgw-test-{}", std::process::id());
+        Self::named("limits", bytes)
+    }
+
+    /// As [`MemoryLimit::new`]; tests of one process have names of their own.
+    ///
+    /// # Errors
+    /// As [`MemoryLimit::new`].
+    pub(super) fn named(test: &str, bytes: u64) -> Result<Self, String> {
+        let name = format!("mlgw-test-{}-{test}", std::process::id());
         version_1(&name, bytes)
             .or_else(|first| version_2(&name, bytes).map_err(|second| format!("{first}; {second}")))
     }

@@ -53,6 +53,7 @@ async fn open(
         decisions: Decisions::new(clock.clone()),
         queues: DiskQueues::default(),
         flash: Flash::new(clock.clone()),
+        open_files_max: 512,
         lost: keeper.as_ref().map(Keeper::books),
     };
     // Who had it open before is about to let go of it.

@@ -94,6 +94,7 @@ impl Bench {
             decisions: decisions.clone(),
             queues: DiskQueues::default(),
             flash: Flash::new(clock),
+            open_files_max: 512,
             lost: Some(book.clone()),
         };
         let tuned = |options: &mut HotOptions| {

@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use mlgw_common::ids::BodyId;
 use mlgw_common::limits::{
-    LARGE_CHUNK_BYTES_MIN, LARGE_QUEUE_BYTES_MAX, MOVED_QUEUE_BYTES_MAX, OWN_SEGMENTS_OPEN_MAX,
-    SMALL_QUEUE_BYTES_MAX,
+    LARGE_CHUNK_BYTES_MIN, LARGE_QUEUE_BYTES_MAX, MOVED_QUEUE_BYTES_MAX, SMALL_QUEUE_BYTES_MAX,
 };
 use mlgw_metadata::schema::SegmentClass;
 use parking_lot::Mutex;
@@ -34,14 +33,17 @@ pub(super) struct Lanes {
 
 struct Own {
     lanes: HashMap<BodyId, Arc<Queue>>,
+    /// How many there may be.
+    lanes_max: usize,
     /// Every writer thread holds a clone; when all are gone the receiver hears of it. Nothing
     /// once the tier stops.
     running: Option<mpsc::Sender<()>>,
 }
 
 impl Lanes {
-    /// Starts the shared writers. The receiver ends when the last writer has.
-    pub(super) fn start(shared: Arc<Shared>) -> io::Result<(Self, mpsc::Receiver<()>)> {
+    /// Starts the shared writers; bodies may have `own_max` of their own. The receiver ends when the last
+    /// writer has.
+    pub(super) fn start(shared: Arc<Shared>, own_max: usize) -> io::Result<(Self, mpsc::Receiver<()>)> {
         let (running, ended) = mpsc::channel(1);
         let large_room = Arc::new(Semaphore::new(LARGE_QUEUE_BYTES_MAX));
         let small_room = Arc::new(Semaphore::new(SMALL_QUEUE_BYTES_MAX));
@@ -50,7 +52,7 @@ impl Lanes {
         let moved_room = Arc::new(Semaphore::new(MOVED_QUEUE_BYTES_MAX));
         let moved = start_writer(&shared, SegmentClass::Moved, moved_room.clone(), running.clone())?;
         let gathered = start_writer(&shared, SegmentClass::Moved, moved_room, running.clone())?;
-        let own = Mutex::new(Own { lanes: HashMap::new(), running: Some(running) });
+        let own = Mutex::new(Own { lanes: HashMap::new(), lanes_max: own_max, running: Some(running) });
         Ok((Self { shared, large_room, small, large, moved, gathered, own }, ended))
     }
 
@@ -83,7 +85,7 @@ impl Lanes {
         if let Some(lane) = own.lanes.get(&body) {
             return Some(lane.clone());
         }
-        if own.lanes.len() >= OWN_SEGMENTS_OPEN_MAX {
+        if own.lanes.len() >= own.lanes_max {
             return None;
         }
         let running = own.running.clone()?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mlgw_common::ids::{NodeId, SegmentId};
-use mlgw_common::limits::MIB;
+use mlgw_common::limits::{MIB, OPEN_FILES_MAX, OWN_SEGMENTS_OPEN_MAX};
 use mlgw_common::{Clock, Lineage};
 use mlgw_metadata::Durability;
 
@@ -65,6 +65,10 @@ pub struct HotOptions {
     /// The server whose directories they are. One of cluster 0 marks nothing and checks nothing: tests, and copies
     /// that can be had again.
     pub lineage: Lineage,
+    /// Bodies that may have a segment to themselves at a time.
+    pub own_segments_max: usize,
+    /// Segment files that are kept open for reading.
+    pub open_files_max: usize,
     /// Fault injection, for tests.
     pub intercept: Option<Arc<dyn Intercept>>,
 }
@@ -97,6 +101,8 @@ impl HotOptions {
             append_lane: Lane::Checkpoint,
             disposable: false,
             lineage: Lineage::default(),
+            own_segments_max: OWN_SEGMENTS_OPEN_MAX,
+            open_files_max: OPEN_FILES_MAX,
             intercept: None,
         }
     }

@@ -102,6 +102,7 @@ impl Api {
             clock,
             loaded: ArcSwap::from_pointee(loaded),
             machine: Machine { memory_bytes: 1 << 30, disk_bytes: Some(1 << 30) },
+            connections_max: 10_000,
             node: "n".into(),
             endpoint: "http://127.0.0.1:9000".into(),
             rules: Admin::rules(),

@@ -1,13 +1,16 @@
 //! Connections against a listener with a handler of its own.
 
-use super::{Door, bind};
+mod room;
+mod unread;
+
+use super::{Door, Peer, Spare, bind};
 use crate::config::{Address, Value as _};
 use crate::memory::Memory;
 use crate::server::connection::Server;
 use crate::server::pace::{Incoming, Pace};
 use crate::server::watch::Patience;
 use bytes::Bytes;
-use http::Response;
+use http::{Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::client::conn::http2;
@@ -34,6 +37,8 @@ struct Running {
     tasks: TaskTracker,
     /// A handler of `/wait` goes on when it gets a permit.
     go_on: Arc<Semaphore>,
+    /// Handlers of `/wait` that have begun.
+    begun: Arc<AtomicUsize>,
     /// Pieces of `/large` that were asked for.
     handed_out: Arc<AtomicUsize>,
     accepting: tokio::task::JoinHandle<()>,
@@ -44,6 +49,16 @@ async fn start(connections_max: usize, patience: Patience) -> Running {
 }
 
 async fn start_with(connections_max: usize, patience: Patience, memory: Memory) -> Running {
+    start_as(connections_max, patience, memory, false, 0).await
+}
+
+async fn start_as(
+    connections_max: usize,
+    patience: Patience,
+    memory: Memory,
+    makes_room: bool,
+    spare: usize,
+) -> Running {
     let listener = bind("s3.listen", &Address::from_text("127.0.0.1:0").unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, tasks, go_on) = (CancellationToken::new(), TaskTracker::new(), Arc::new(Semaphore::new(0)));
@@ -51,6 +66,13 @@ async fn start_with(connections_max: usize, patience: Patience, memory: Memory) 
         listener,
         certificate: None,
         connections_max,
+        makes_room,
+        spare: (spare > 0).then(|| Spare {
+            connections_max: spare,
+            patience,
+            memory: Memory::new(0, 100, None),
+        }),
+        refusals_max: 256,
         server: Server::new(patience),
         memory,
         metrics: None,
@@ -58,22 +80,37 @@ async fn start_with(connections_max: usize, patience: Patience, memory: Memory) 
         tasks: tasks.clone(),
     };
     let (gate, handed_out) = (go_on.clone(), Arc::<AtomicUsize>::default());
-    let count = handed_out.clone();
-    let accepting = tokio::spawn(door.accept(move |request: http::Request<Incoming>, _| {
-        let (gate, handed_out) = (gate.clone(), count.clone());
+    let (begun, count) = (Arc::<AtomicUsize>::default(), handed_out.clone());
+    let begins = begun.clone();
+    let accepting = tokio::spawn(door.accept(move |request: http::Request<Incoming>, peer: Peer| {
+        let (gate, handed_out, begins) = (gate.clone(), count.clone(), begins.clone());
         async move {
             if request.uri().path() == "/wait" {
+                begins.fetch_add(1, Relaxed);
                 gate.acquire().await.unwrap().forget();
             }
-            if request.uri().path() == "/large" {
-                return Response::new(large(handed_out).boxed_unsync());
+            match request.uri().path() {
+                _ if peer.is_spare => return refused("/spare"),
+                "/large" => return Response::new(large(handed_out).boxed_unsync()),
+                path @ ("/refuse" | "/bare") => return refused(path),
+                _ => {}
             }
             let read = request.into_body().collect().await.map(http_body_util::Collected::to_bytes);
             let said = read.unwrap_or_else(|fault| Bytes::from(fault.to_string()));
             Response::new(Full::new(said).boxed_unsync())
         }
     }));
-    Running { address, stop, tasks, go_on, handed_out, accepting }
+    Running { address, stop, tasks, go_on, begun, handed_out, accepting }
+}
+
+/// What `/refuse` answers.
+const REFUSED: &str = "no";
+
+/// An answer that is given without a look at the body; `/bare` has a status without one.
+fn refused(path: &str) -> Response<http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(REFUSED.as_bytes())).boxed_unsync());
+    *response.status_mut() = if path == "/bare" { StatusCode::NOT_MODIFIED } else { StatusCode::FORBIDDEN };
+    response
 }
 
 /// A long body whose pieces are there at once, counted as they are taken.
@@ -187,10 +224,10 @@ async fn a_stalled_body_on_http2_is_an_answer_to_its_request_and_others_go_on() 
     let request = http::Request::put("http://h/").body(stalled.boxed()).unwrap();
     let answer = sender.send_request(request).await.unwrap();
     assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), TOO_SLOW);
-    let request =
-        http::Request::put("http://h/").body(Full::new(Bytes::from_static(b"whole")).boxed()).unwrap();
+    // Without a body, which a busy machine would not send in time either.
+    let request = http::Request::get("http://h/refuse").body(Full::default().boxed()).unwrap();
     let answer = sender.send_request(request).await.unwrap();
-    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "whole");
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), REFUSED);
 }
 
 #[tokio::test]

@@ -1,0 +1,124 @@
+//! The limit of open files, and who gets how much of it.
+//!
+//! Connections and files take descriptors from one limit of the system. When connections could take all of
+//! it, a PUT would find no descriptor for its segment and the listeners none for an answer of refusal. So
+//! half of a small limit is kept for files and for the other listeners, and connections get the rest, which
+//! may be less than `limits.connections`. A start with a limit that is too small for that is refused.
+
+use mlgw_common::limits::{FILES_KEPT_MAX, FILES_MIN, OPEN_FILES_MAX};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// A limit of open files under which the server does not work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the limit of open files is {limit}, at least {FILES_MIN} is needed: raise it (`ulimit -n`, LimitNOFILE \
+     of systemd, the ulimits of a container); each connection takes one, so take {wanted} and \
+     {FILES_KEPT_MAX} more for what limits.connections says"
+)]
+pub struct TooFewFiles {
+    limit: u64,
+    wanted: u64,
+}
+
+/// How the descriptors of the process are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileBudget {
+    /// The limit.
+    pub limit: u64,
+    /// S3 connections at once.
+    pub connections: u64,
+    /// S3 connections that are being refused at once.
+    pub refusals: usize,
+    /// Connections of each other listener that are.
+    pub side_refusals: usize,
+    /// Connections of each other listener.
+    pub side_connections: usize,
+    /// Further ones of each that has probes.
+    pub probe_connections: usize,
+    /// Segment files that are kept open for reading, of our own objects and as many of copies.
+    pub segment_files: usize,
+}
+
+impl FileBudget {
+    /// Divides `limit` descriptors where `wanted` connections are configured.
+    ///
+    /// # Errors
+    /// When it is too small.
+    pub fn of(limit: u64, wanted: u64) -> Result<Self, TooFewFiles> {
+        if limit < FILES_MIN {
+            return Err(TooFewFiles { limit, wanted });
+        }
+        let kept = (limit / 2).min(FILES_KEPT_MAX);
+        let part = |of: u64, max: u64| usize::try_from((kept / of).min(max)).unwrap_or(usize::MAX);
+        Ok(Self {
+            limit,
+            connections: wanted.min(limit - kept),
+            refusals: part(6, 256),
+            side_refusals: part(32, 64),
+            side_connections: part(16, 256),
+            probe_connections: part(32, 64),
+            segment_files: part(8, OPEN_FILES_MAX as u64),
+        })
+    }
+
+    /// Divides the limit of this process, which is raised as far as the system allows: the usual soft limit
+    /// of 1,024 is for programs that use `select`.
+    ///
+    /// # Errors
+    /// When it is too small.
+    pub fn of_process(wanted: u64) -> Result<Self, TooFewFiles> {
+        let limit = getrlimit(Resource::Nofile);
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+            tracing::warn!(%error, ?limit, "the limit of open files cannot be raised");
+        }
+        Self::of(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FILES_KEPT_MAX, FILES_MIN, FileBudget, TooFewFiles};
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_small_limit_is_refused_with_what_to_do_about_it() {
+        for limit in [0, 40, 200, FILES_MIN - 1] {
+            let refused = FileBudget::of(limit, 10_000).unwrap_err();
+            assert_eq!(refused, TooFewFiles { limit, wanted: 10_000 });
+            let text = refused.to_string();
+            assert!(text.contains(&format!("is {limit}, at least {FILES_MIN}")), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_large_limit_changes_nothing() {
+        let budget = FileBudget::of(1 << 20, 10_000).unwrap();
+        assert_eq!((budget.connections, budget.segment_files, budget.side_connections), (10_000, 512, 256));
+        assert_eq!((budget.refusals, budget.probe_connections), (256, 64));
+        assert_eq!(FileBudget::of(1 << 20, u64::MAX).unwrap().connections, (1 << 20) - FILES_KEPT_MAX);
+    }
+
+    #[test]
+    fn what_is_configured_is_had_from_a_limit_on_that_has_it_beside_what_is_kept() {
+        assert_eq!(FileBudget::of(20_000, 12_500).unwrap().connections, 12_500);
+        assert_eq!(FileBudget::of(1024, 10_000).unwrap().connections, 512);
+    }
+
+    proptest! {
+        #[test]
+        fn everyone_has_some_and_together_they_leave_a_third_of_what_is_kept(
+            limit in FILES_MIN..(1 << 21), wanted in 1_u64..(1 << 21),
+        ) {
+            let budget = FileBudget::of(limit, wanted).unwrap();
+            let kept = (limit / 2).min(FILES_KEPT_MAX);
+            let side = budget.side_connections + budget.probe_connections + budget.side_refusals;
+            let used = (2 * side + budget.refusals + 2 * budget.segment_files) as u64;
+            prop_assert!(budget.connections >= 1 && budget.connections <= wanted);
+            prop_assert!(budget.refusals > 0 && budget.side_refusals > 0);
+            prop_assert!(budget.side_connections > 0 && budget.probe_connections > 0);
+            prop_assert!(used <= kept * 2 / 3, "{used} of {kept}");
+            prop_assert!(budget.connections + kept <= limit);
+        }
+    }
+}

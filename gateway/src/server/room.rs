@@ -1,0 +1,181 @@
+//! Makes room among the connections of a listener that has as many as it may.
+//!
+//! A connection on which no request ever came whole costs its client nothing, so whoever wants to keep
+//! others out opens many of them. Where there is no room for one more, the oldest such connection is closed
+//! for it: nothing is lost, as nothing was asked. Next are connections that are at rest after requests, the
+//! one that rests longest first, and those whose answer only waits for a body that nobody needs. Connections
+//! with another request under way are never closed here. The listeners for people and probes do this;
+//! clients of S3 keep connections that they have used, and are refused at the limit instead.
+//!
+//! Decisions look at [`Activity`] only; a crash leaves nothing behind.
+
+use super::watch::Activity;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use tokio_util::sync::CancellationToken;
+
+/// What is known of a connection while it is open.
+#[derive(Debug)]
+pub struct Seat {
+    /// What it has done.
+    pub activity: Arc<Activity>,
+    /// Cancelled when the connection has to make room.
+    pub give_up: CancellationToken,
+}
+
+impl Seat {
+    /// Of a connection that opens now.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { activity: Activity::new(), give_up: CancellationToken::new() })
+    }
+}
+
+/// The connections of a listener, in the order in which they came.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    /// Beyond this many entries those of closed connections are removed.
+    entries_max: usize,
+    seats: Mutex<Seats>,
+}
+
+#[derive(Debug, Default)]
+struct Seats {
+    /// Connections that had no request when they were last looked at.
+    unused: VecDeque<Weak<Seat>>,
+    /// The others.
+    used: VecDeque<Weak<Seat>>,
+}
+
+impl Crowd {
+    pub(super) fn new(connections_max: usize) -> Self {
+        Self { entries_max: connections_max.saturating_mul(2).max(16), seats: Mutex::default() }
+    }
+
+    /// A connection comes.
+    pub(super) fn enter(&self, seat: &Arc<Seat>) {
+        let mut seats = self.seats.lock();
+        if seats.unused.len() + seats.used.len() >= self.entries_max {
+            seats.tidy();
+        }
+        seats.unused.push_back(Arc::downgrade(seat));
+    }
+
+    /// Closes one connection, if one may be closed; false where all are at work.
+    pub(super) fn make_room(&self) -> bool {
+        let mut seats = self.seats.lock();
+        while let Some(entry) = seats.unused.pop_front() {
+            match entry.upgrade() {
+                Some(seat) if !seat.activity.was_used() => {
+                    seat.give_up.cancel();
+                    return true;
+                }
+                _ => seats.sort_in(entry),
+            }
+        }
+        seats.used.retain(|entry| entry.strong_count() > 0);
+        let spare = |seat: &Arc<Seat>| seat.activity.spare_for().filter(|_| !seat.give_up.is_cancelled());
+        let used = seats.used.iter().filter_map(Weak::upgrade);
+        let longest = used.filter_map(|seat| Some((spare(&seat)?, seat))).max_by_key(|(spare, _)| *spare);
+        longest.inspect(|(_, seat)| seat.give_up.cancel()).is_some()
+    }
+}
+
+impl Seats {
+    /// Removes entries of connections that are closed.
+    fn tidy(&mut self) {
+        let unused = std::mem::take(&mut self.unused);
+        unused.into_iter().for_each(|entry| self.sort_in(entry));
+        self.used.retain(|entry| entry.strong_count() > 0);
+    }
+
+    fn sort_in(&mut self, entry: Weak<Seat>) {
+        match entry.upgrade().map(|seat| seat.activity.was_used()) {
+            Some(false) => self.unused.push_back(entry),
+            Some(true) => self.used.push_back(entry),
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Crowd, Seat};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    fn crowd_of(count: usize) -> (Crowd, Vec<Arc<Seat>>) {
+        let (crowd, seats) = (Crowd::new(count), (0..count).map(|_| Seat::new()).collect::<Vec<_>>());
+        seats.iter().for_each(|seat| crowd.enter(seat));
+        (crowd, seats)
+    }
+
+    fn closed(seats: &[Arc<Seat>]) -> Vec<usize> {
+        (0..seats.len()).filter(|number| seats[*number].give_up.is_cancelled()).collect()
+    }
+
+    #[test]
+    fn the_oldest_connection_without_a_request_goes_first() {
+        let (crowd, seats) = crowd_of(4);
+        drop(seats[1].activity.request());
+        assert!(crowd.make_room() && crowd.make_room());
+        assert_eq!(closed(&seats), [0, 2]);
+        assert!(crowd.make_room());
+        assert_eq!(closed(&seats), [0, 2, 3]);
+    }
+
+    #[test]
+    fn idle_ones_make_room_and_those_at_work_never_do() {
+        let (crowd, seats) = crowd_of(4);
+        drop(seats[0].activity.request());
+        let _working = seats[1].activity.request();
+        drop(seats[2].activity.request());
+        assert!(crowd.make_room());
+        assert_eq!(closed(&seats), [3], "no request came on it");
+        assert!(crowd.make_room() && crowd.make_room());
+        assert!(!crowd.make_room());
+        assert_eq!(closed(&seats), [0, 2, 3]);
+    }
+
+    #[test]
+    fn an_answer_that_waits_for_a_body_that_nobody_needs_makes_room_last() {
+        let (crowd, seats) = crowd_of(3);
+        let _working: Vec<_> = seats.iter().take(2).map(|seat| seat.activity.request()).collect();
+        seats[0].activity.finishes(true);
+        drop(seats[2].activity.request());
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        assert!(crowd.make_room());
+        assert_eq!(closed(&seats), [2], "one at rest goes first");
+        assert!(crowd.make_room());
+        assert!(!crowd.make_room());
+        assert_eq!(closed(&seats), [0, 2]);
+    }
+
+    proptest! {
+        /// Connections come, are used and go, in any order; the list never grows with their number.
+        #[test]
+        fn what_is_remembered_is_bounded_and_room_is_found_while_one_is_idle(
+            steps in prop::collection::vec((0_u8..4, 0_usize..8), 1..400),
+        ) {
+            let (crowd, mut open) = (Crowd::new(8), Vec::<Arc<Seat>>::new());
+            for (step, number) in steps {
+                match step {
+                    0 if open.len() < 8 => {
+                        open.push(Seat::new());
+                        crowd.enter(open.last().unwrap());
+                    }
+                    1 if number < open.len() => drop(open.remove(number)),
+                    2 if number < open.len() => drop(open[number].activity.request()),
+                    3 => {
+                        prop_assert_eq!(crowd.make_room(), !open.is_empty());
+                        open.retain(|seat| !seat.give_up.is_cancelled());
+                    }
+                    _ => {}
+                }
+                let seats = crowd.seats.lock();
+                prop_assert!(seats.unused.len() + seats.used.len() <= 17);
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The part of a request's body that its handler has not read when its answer is ready.
+//!
+//! On HTTP/1 that part stands between the answer and the next request of the connection, so the answer may
+//! promise another request only once the part was read. A small rest is read before the answer is sent, for
+//! at most [`UNREAD_BODY_WAIT`]. Where it is large, late or broken, or where the client waits for `100
+//! Continue` and may never send it, the answer carries `Connection: close`; then the connection lingers
+//! ([`super::linger`]), since closing it with bytes still coming would make the client's system throw the
+//! answer away.
+//!
+//! On HTTP/2 other requests go on beside it. A rest is still read for a while, also after the answer: a
+//! client whose stream is reset while it sends often reports that instead of the answer.
+//!
+//! The rest comes from where the handler dropped it, however that handler keeps its body, so the rule holds
+//! for every request of every listener. Nothing of it outlives the process.
+
+use super::room::Seat;
+use super::watch::InFlight;
+use bytes::Bytes;
+use http::{HeaderValue, Response, Version, header};
+use http_body::Body;
+use http_body_util::BodyExt as _;
+use mlgw_common::limits::UNREAD_BODY_BYTES_MAX;
+use parking_lot::Mutex;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::{Sleep, sleep, timeout};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+/// How long an answer waits for a small rest. A client that sends its body at once needs a round trip.
+const UNREAD_BODY_WAIT: Duration = Duration::from_secs(1);
+/// How long the rest of an HTTP/2 request is read behind its answer.
+const STREAM_LINGER: Duration = Duration::from_secs(5);
+
+/// Receives the rest of one body.
+#[derive(Debug)]
+pub struct RestSlot<B>(Arc<Mutex<Option<Rest<B>>>>);
+
+impl<B> Clone for RestSlot<B> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<B> RestSlot<B> {
+    /// An empty slot.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Arc::new(Mutex::new(None)))
+    }
+
+    /// Hands a rest over.
+    pub fn put(&self, rest: Rest<B>) {
+        *self.0.lock() = Some(rest);
+    }
+}
+
+impl<B> Default for RestSlot<B> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The rest of a body. Its request is in flight until it is dropped.
+#[derive(Debug)]
+pub struct Rest<B> {
+    pub(super) body: B,
+    /// Whether the body was read from at all.
+    pub(super) asked: bool,
+    /// Whether reading it has failed.
+    pub(super) failed: bool,
+    pub(super) _request: Option<InFlight>,
+}
+
+/// How a request came: what decides about its rest, beside the rest itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Framing {
+    /// Of the request.
+    pub(super) version: Version,
+    /// The client waits for `100 Continue` before it sends its body.
+    pub(super) expects: bool,
+}
+
+/// What is done about a rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plan {
+    /// It is read before the answer is sent.
+    Read,
+    /// The answer is sent at once, and nothing follows it on its connection or stream.
+    Leave,
+}
+
+/// Decides about a rest of `left` bytes, where that is known.
+fn plan(expects: bool, asked: bool, failed: bool, left: Option<u64>, is_short: bool) -> Plan {
+    let may_never_come = expects && !asked;
+    let is_small = left.is_none_or(|bytes| bytes <= UNREAD_BODY_BYTES_MAX);
+    if failed || may_never_come || is_short || !is_small { Plan::Leave } else { Plan::Read }
+}
+
+/// An answer that waits for the rest of its request's body. It gives the waiting up where its connection has
+/// to make room.
+pub(super) struct Finishing<B, R> {
+    /// Taken when it is done.
+    answer: Option<Response<R>>,
+    rest: Option<Rest<B>>,
+    bytes: u64,
+    patience: Pin<Box<Sleep>>,
+    give_up: Pin<Box<WaitForCancellationFutureOwned>>,
+    seat: Arc<Seat>,
+}
+
+impl<B, R> Drop for Finishing<B, R> {
+    fn drop(&mut self) {
+        self.seat.activity.finishes(false);
+    }
+}
+
+/// What is to be done with an answer.
+pub(super) enum Next<B, R> {
+    /// It is sent.
+    Send(Response<R>),
+    /// It is sent once this is done.
+    Wait(Box<Finishing<B, R>>),
+}
+
+/// Looks at what `slot` holds once the handler has answered on the connection of `seat`. With `is_short`,
+/// others wait for the memory that the connection has, and the answer does not wait.
+pub(super) fn settle<B, R>(
+    slot: &RestSlot<B>,
+    framing: Framing,
+    (seat, is_short): (&Arc<Seat>, bool),
+    answer: Response<R>,
+) -> Next<B, R>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    let rest = slot.0.lock().take();
+    let Some(rest) = rest else {
+        // Read to its end; or kept by a task that outlives the handler, and then nobody knows of its end.
+        let is_kept = Arc::strong_count(&slot.0) > 1;
+        return Next::Send(if is_kept { closing(answer, framing.version) } else { answer });
+    };
+    if rest.body.is_end_stream() && !rest.failed {
+        return Next::Send(answer);
+    }
+    let expects = framing.expects && framing.version == Version::HTTP_11;
+    // Nothing follows an answer that closes anyway, so it need not wait.
+    let closes = answer.headers().get(header::CONNECTION).is_some_and(|value| value == "close");
+    let left = rest.body.size_hint().exact();
+    match plan(expects, rest.asked, rest.failed, left, is_short || closes) {
+        Plan::Leave => Next::Send(leave(answer, rest, framing.version)),
+        Plan::Read => {
+            seat.activity.finishes(true);
+            Next::Wait(Box::new(Finishing {
+                answer: Some(answer),
+                rest: Some(rest),
+                bytes: 0,
+                patience: Box::pin(sleep(UNREAD_BODY_WAIT)),
+                give_up: Box::pin(seat.give_up.clone().cancelled_owned()),
+                seat: Arc::clone(seat),
+            }))
+        }
+    }
+}
+
+impl<B, R> Finishing<B, R>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    /// The answer, once the rest was read or given up.
+    pub(super) fn poll(&mut self, version: Version, cx: &mut Context<'_>) -> Poll<Response<R>> {
+        let whole = ready!(self.poll_rest(cx));
+        let (answer, rest) = (self.answer.take(), self.rest.take());
+        // An answer is taken once.
+        let Some(answer) = answer else { return Poll::Pending };
+        Poll::Ready(match rest {
+            Some(rest) if !whole => leave(answer, rest, version),
+            _ => answer,
+        })
+    }
+
+    /// Whether the rest was read to its end.
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let Some(rest) = &mut self.rest else { return Poll::Ready(true) };
+        loop {
+            match Pin::new(&mut rest.body).poll_frame(cx) {
+                Poll::Ready(None) => return Poll::Ready(true),
+                Poll::Ready(Some(Err(_))) => return Poll::Ready(false),
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+                    if self.bytes > UNREAD_BODY_BYTES_MAX {
+                        return Poll::Ready(false);
+                    }
+                    if rest.body.is_end_stream() {
+                        return Poll::Ready(true);
+                    }
+                }
+                Poll::Pending if self.give_up.as_mut().poll(cx).is_ready() => return Poll::Ready(false),
+                Poll::Pending => return self.patience.as_mut().poll(cx).map(|()| false),
+            }
+        }
+    }
+}
+
+/// The answer before a rest that is not waited for.
+fn leave<B, R>(answer: Response<R>, rest: Rest<B>, version: Version) -> Response<R>
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    if version == Version::HTTP_2 && !rest.failed {
+        tokio::spawn(timeout(STREAM_LINGER, async move {
+            let mut rest = rest;
+            while let Some(Ok(_)) = rest.body.frame().await {}
+        }));
+        return answer;
+    }
+    closing(answer, version)
+}
+
+/// The answer, with the word that no other follows it.
+fn closing<R>(mut answer: Response<R>, version: Version) -> Response<R> {
+    if version <= Version::HTTP_11 {
+        answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    answer
+}
+
+#[cfg(test)]
+mod tests;

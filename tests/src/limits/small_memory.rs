@@ -1,0 +1,94 @@
+//! Little memory: a server starts only with as much as ordinary load may take, and then is not killed under
+//! it.
+
+use futures_util::future::join_all;
+
+use super::cgroup::MemoryLimit;
+use super::{BUCKET, runtime};
+use crate::content::Content;
+use crate::s3::whole;
+use crate::server::{Setup, StartFailure};
+
+const CLIENTS: u64 = 12;
+const ROUNDS: u64 = 4;
+const OBJECT_BYTES: usize = 16 << 20;
+const FORMS: usize = 800;
+
+#[test]
+fn within_192_mib_ordinary_load_kills_nothing() {
+    let limit = match MemoryLimit::named("ordinary", 192 << 20) {
+        Ok(limit) => limit,
+        Err(why) => return eprintln!("SKIPPED the 192 MiB test: no cgroup may be made here: {why}"),
+    };
+    let dir = tempfile::tempdir_in(super::on_disk()).expect("a directory");
+    let mut server = Setup::new(dir.path().join("mlgw-data")).prepared_by(&limit.enter()).start();
+    runtime().block_on(async {
+        let client = &server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        let (mut stored, mut read) = (0, 0);
+        for round in 0..ROUNDS {
+            let each = (0..CLIENTS).map(|id| async move {
+                let (content, key) = (Content { id, length: OBJECT_BYTES }, format!("{id}"));
+                // Refused with SlowDown it is tried again, as clients do.
+                let stored = client.put(BUCKET, &key, whole(content.bytes())).await.is_ok();
+                let answer = client.get(BUCKET, &key).await;
+                let read = answer.is_ok_and(|answer| content.difference(&answer.body).is_none());
+                (u64::from(stored), u64::from(read))
+            });
+            for (one, other) in join_all(each).await {
+                (stored, read) = (stored + one, read + other);
+            }
+            server.assert_running(&format!("in round {round}"));
+        }
+        eprintln!("192 MiB: {stored} stored, {read} read, at most {} MiB taken", limit.peak() >> 20);
+        assert!(stored > CLIENTS && read > CLIENTS, "most of it succeeds");
+    });
+    assert_eq!(limit.kills(), 0, "{}", server.log());
+    server.stop();
+}
+
+#[test]
+fn less_than_the_least_memory_is_refused_by_name() {
+    let limit = match MemoryLimit::named("least", 100 << 20) {
+        Ok(limit) => limit,
+        Err(why) => return eprintln!("SKIPPED the 100 MiB test: no cgroup may be made here: {why}"),
+    };
+    let dir = tempfile::tempdir_in(super::on_disk()).expect("a directory");
+    let setup = Setup::new(dir.path().join("mlgw-data")).prepared_by(&limit.enter());
+    let Err(StartFailure { status, log }) = setup.try_start() else { panic!("it started") };
+    assert_eq!(status.and_then(|status| status.code()), Some(1), "{log}");
+    assert!(log.contains("there is too little memory: 100.0 MiB"), "{log}");
+    assert!(log.contains("this configuration needs at least"), "{log}");
+    assert_eq!(limit.kills(), 0);
+}
+
+#[test]
+fn half_sent_forms_of_an_address_do_not_starve_its_signed_requests() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // 128 connections at work, of which an address may have half.
+    let server = Setup::new(dir.path().join("mlgw-data")).with("limits.memory_bytes", "16MiB").start();
+    super::memory::raise_open_files();
+    runtime().block_on(async {
+        use tokio::io::AsyncWriteExt as _;
+        let client = server.client();
+        client.create_bucket(BUCKET).await.expect("made");
+        client.put(BUCKET, "k", whole("k")).await.expect("stored");
+        let head = format!(
+            "POST /{BUCKET} HTTP/1.1\r\nhost: h\r\ncontent-type: multipart/form-data; boundary=bd\r\n\
+             content-length: 20000\r\n\r\n--bd\r\ncontent-disposition: form-data; name=\"key\"\r\n\r\n"
+        );
+        let half = [head.as_bytes(), &[b'x'; 15_000]].concat();
+        let mut forms = Vec::new();
+        for number in 0..FORMS {
+            let mut form = tokio::net::TcpStream::connect(server.s3).await.expect("connected");
+            // Half-sent heads as well: they too are nobody's.
+            let sent: &[u8] = if number % 4 == 0 { &head.as_bytes()[..60] } else { &half };
+            drop(form.write_all(sent).await);
+            forms.push(form);
+        }
+        for _ in 0..5 {
+            assert_eq!(client.get(BUCKET, "k").await.expect("not starved").body, "k");
+        }
+    });
+    server.stop();
+}
