@@ -407,23 +407,21 @@ impl Admin {
         let named = self.named(&run.own, &other);
         let now: BTreeSet<_> = running.into_iter().map(|one| way(&told(one))).collect();
         let new = other.into_iter().map(|one| {
-            let why = named.why(one.of.bucket, &one.of.prefix).map(str::to_owned);
-            (told(one), why)
+            let named = named.why(one.of.bucket, &one.of.prefix).filter(|_| one.is_deleted);
+            let named = named.map(str::to_owned);
+            (told(one), named)
         });
         let new = new.filter(|(one, _)| !now.contains(&way(one)));
-        let asked = |(one, why): (SuperfluousInfo, Option<String>)| SuperfluousInfo {
-            stays: one.stays.or(why.filter(|_| one.is_deleted)),
-            ..one
-        };
-        new.map(asked).collect()
+        new.map(|(one, named)| SuperfluousInfo { stays: both(one.stays, named), ..one }).collect()
     }
 
-    /// Which of those that are to be deleted files name, where nothing else is in doubt.
+    /// Which of those that are to be deleted files name.
     fn named(&self, own: &Checkpoints, spare: &[Spare]) -> Named {
-        let goes = spare.iter().filter(|one| one.is_deleted && one.of.stays.is_empty());
-        let goes: Vec<GroupId> = goes.map(|one| one.id).collect();
+        let deleted = || spare.iter().filter(|one| one.is_deleted);
+        let ids: Vec<GroupId> = deleted().map(|one| one.id).collect();
+        let goes: BTreeSet<_> = deleted().filter(|one| one.of.stays.is_empty()).map(|one| one.id).collect();
         // No thread that others wait for comes here.
-        Handle::current().block_on(named(self, &Endangered::of(own, &goes, |_| false)))
+        Handle::current().block_on(named(self, &Endangered::of(own, &ids, |one| goes.contains(&one.id))))
     }
 
     /// What rules ask for that no server can do that is set up so.
@@ -450,7 +448,7 @@ impl Admin {
         let told = |note: Note| {
             let doubts =
                 doubted.get(&(note.bucket, note.prefix.as_str())).map(|doubts| MustStay::all(doubts));
-            let now = doubts.or_else(|| named.why(note.bucket, &note.prefix).map(str::to_owned));
+            let now = both(doubts, named.why(note.bucket, &note.prefix).map(str::to_owned));
             self.deletion(names.get(&note.bucket).map_or("", String::as_str), note, now)
         };
         let notes = self.standing.notes().into_iter().filter(|note| rules.contains(note.rule.as_str()));
@@ -486,6 +484,12 @@ impl Admin {
             bytes: note.bytes,
         }
     }
+}
+
+/// Two reasons in one sentence's half.
+fn both(one: Option<String>, other: Option<String>) -> Option<String> {
+    let all: Vec<String> = one.into_iter().chain(other).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 fn planned(SettingChanged { word, before, after }: SettingChanged) -> SettingPlanned {

@@ -319,6 +319,14 @@ fn what_a_small_file_names_stays_and_plan_says_which_file() {
     }
     stays.sort();
     assert_eq!(listed(&client), stays);
+    // Each doubt: two are left of each run by now.
+    let said = bench.say(&["policy", "plan"]);
+    for (run, first, file, _) in NAMED {
+        let line = format!("s3://lake/{run}/step-{first}/ ");
+        let found = said.lines().find(|one| one.starts_with(&line)).unwrap_or_default();
+        let is_told = found.ends_with(&format!("; {file} names it."));
+        assert!(is_told && found.contains("only two are there"), "{line}: {said}");
+    }
     server.stop();
 }
 

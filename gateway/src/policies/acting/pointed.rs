@@ -73,14 +73,14 @@ impl Place {
 }
 
 impl Endangered {
-    /// Those of these ids that are known. What `goes` says of others of their runs is no reason for them to stay.
+    /// Those of these ids that are known. What `goes` is true of does not stay, so that its files name nothing.
     pub(crate) fn of(known: &Checkpoints, ids: &[GroupId], goes: impl Fn(&Generation<'_>) -> bool) -> Self {
         let mut endangered = Self::default();
         for id in ids {
             let Some(one) = known.group(*id) else { continue };
             endangered.kept.entry(id.series()).or_insert_with(|| {
                 let others = known.generations(id.series()).into_iter();
-                let kept = others.filter(|other| !ids.contains(&other.id) && !goes(other));
+                let kept = others.filter(|other| !goes(other));
                 kept.filter(|one| one.prefix.ends_with('/')).map(|one| one.prefix.to_owned()).collect()
             });
             endangered.all.push(Pointee {
