@@ -250,7 +250,8 @@ pub const DOOMED_MAX: usize = 1_000;
 pub const SPACINGS_MAX: usize = 10_000;
 /// Objects of checkpoints that are deleted in one round.
 pub const ROUND_DELETIONS_MAX: usize = 1_000;
-/// Small files of one folder that are read for names of checkpoints, before any of these is deleted. Of what more files may name, nothing is.
+/// Small files of one folder that are read for names of checkpoints, before any of these is deleted. Of
+/// what more files may name, nothing is.
 pub const NAMING_FILES_MAX: usize = 1_000;
 /// Bytes of these that are read.
 pub const NAMING_BYTES_MAX: u64 = 16 * MIB;

@@ -369,7 +369,8 @@ impl Checkpoints {
         })
     }
 
-    /// The files of a checkpoint: what follows its prefix, bytes, and when it was written. Nothing if they are not remembered: then a listing
+    /// The files of a checkpoint: what follows its prefix, bytes, and when it was written. Nothing if they
+    /// are not remembered: then a listing
     /// of the prefix tells.
     #[must_use]
     pub fn members(&self, id: GroupId) -> Option<impl Iterator<Item = (&str, u64, Moment)>> {

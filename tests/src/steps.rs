@@ -1,11 +1,13 @@
-//! The runner of the steps of `make test`, with stand-ins for two of its steps: which tests run once more, and what the closing lines say.
+//! The runner of the steps of `make test`, with stand-ins for two of its steps: which tests run once more,
+//! and what the closing lines say.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A stand-in for a step. It has the tests `good`, `flaky one` and `bad[x]`; `$FAILS` says which of them fail, each as often as it is named.
+/// A stand-in for a step. It has the tests `good`, `flaky one` and `bad[x]`; `$FAILS` says which of them
+/// fail, each as often as it is named.
 /// With `$BREAKS` it ends with this status instead and lists none.
 const STEP: &str = r#"#!/usr/bin/env bash
 name=$(basename "$0")

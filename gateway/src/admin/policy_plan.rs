@@ -182,7 +182,8 @@ struct Held {
 struct Run {
     plan: Plan,
     version: u64,
-    /// The checkpoints of our own buckets while they are looked for, which is first; and all of them then. They are found in the catalogue, as a
+    /// The checkpoints of our own buckets while they are looked for, which is first; and all of them then.
+    /// They are found in the catalogue, as a
     /// round finds them: what would be deleted rests on nothing else.
     finding: Option<Finding>,
     own: Checkpoints,

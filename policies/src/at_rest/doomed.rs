@@ -45,7 +45,8 @@ pub struct Note {
     pub noted_ms: i64,
     /// When it is deleted.
     pub due_ms: i64,
-    /// The place of its last write in the catalogue's sequence when it was noted; 0 in notes of older versions.
+    /// The place of its last write in the catalogue's sequence when it was noted; 0 in notes of older
+    /// versions.
     pub seq: u64,
     /// How many files it has.
     pub files: u64,
@@ -90,7 +91,8 @@ impl Doomed {
             // Who makes the grace shorter has all of the new one to think better of it.
             let is_same =
                 |note: &&Note| note.rule == of.rule && due_ms(note.noted_ms, of.grace) >= note.due_ms;
-            // What was written since is another one, whatever its Last-Modified says: a write that takes long has that of its beginning.
+            // What was written since is another one, whatever its Last-Modified says: a write that takes
+            // long has that of its beginning.
             let is_touched = |note: &&Note| of.touched_ms >= note.noted_ms || of.seq != note.seq;
             let waits = before.get(&name).filter(is_same).filter(|note| !is_touched(note));
             let note = match waits {

@@ -1,7 +1,9 @@
 //! Measures in names: how good a checkpoint is, by its name or by that of one of its files.
 //!
-//! A rule may say which measure counts. Where it keeps none of the best, each measure that names carry has its best checkpoint stay: what a person
-//! puts into a name, a person chooses by. Always: a number that may be a step, a count or a part is no measure; of a measure of which it is not known
+//! A rule may say which measure counts. Where it keeps none of the best, each measure that names carry has
+//! its best checkpoint stay: what a person
+//! puts into a name, a person chooses by. Always: a number that may be a step, a count or a part is no
+//! measure; of a measure of which it is not known
 //! whether a low or a high one is good, both ends stay.
 
 use super::step::{MEASURES_OF_MANY, is_measure, last_word, next_number, word_of_number};
@@ -59,7 +61,8 @@ pub(super) fn measures(name: &str) -> Vec<Measure> {
     found
 }
 
-/// What is before a number and what separates it, and whether the number is negative: `loss=-1.5`, but not `loss-1.5`.
+/// What is before a number and what separates it, and whether the number is negative: `loss=-1.5`, but not
+/// `loss-1.5`.
 fn before_number(before: &str) -> (&str, bool) {
     let minus = ["=-", "_-", "--"].iter().find_map(|end| before.strip_suffix(end));
     let plus = || before.strip_suffix(['=', '-', '_']).unwrap_or(before);

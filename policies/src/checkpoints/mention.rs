@@ -1,7 +1,9 @@
 //! Small files that name checkpoints: `best`, `deployed.json`, `PRODUCTION` and whatever else people write.
 //!
-//! A checkpoint that such a file names may be in use, so it is not deleted. The file has any form: what counts is the name of the checkpoint's folder
-//! as a whole word, in the file's content or in its own name. Always: what is read twice gives the same answer, and more text names no fewer
+//! A checkpoint that such a file names may be in use, so it is not deleted. The file has any form: what
+//! counts is the name of the checkpoint's folder
+//! as a whole word, in the file's content or in its own name. Always: what is read twice gives the same
+//! answer, and more text names no fewer
 //! checkpoints. Upper and lower case are alike, and UTF-16 is read as well as UTF-8, as shells write both.
 
 use super::pointer::{OF_ALL, POINTER_NAME};
@@ -66,14 +68,16 @@ impl<'k> FromIterator<Mentionable<'k>> for Mentionables<'k> {
 }
 
 impl Mentionables<'_> {
-    /// The numbers of those that a file names by its content or by its own name. No checkpoint is named by its own files.
+    /// The numbers of those that a file names by its content or by its own name. No checkpoint is named by
+    /// its own files.
     #[must_use]
     pub fn named_by(&self, key: &str, content: &[u8]) -> BTreeSet<usize> {
         let name = name_of(key);
         let text = readable(name, content);
         let mut named = self.words_of(&text, 0);
         named.extend(self.of_number(&text));
-        // What is beside a single file and is called as that is, belongs to it: `epoch-1.pt` and `epoch-1.json`.
+        // What is beside a single file and is called as that is, belongs to it: `epoch-1.pt` and
+        // `epoch-1.json`.
         let is_other = |number: &usize, at: usize| self.all[*number].is_folder() || at > 0;
         let own_name = name.to_ascii_lowercase();
         for at in 0..own_name.len() {
@@ -109,7 +113,8 @@ fn is_boundary(text: &[u8], at: usize) -> bool {
     at == 0 || !is_letter(at - 1) || !is_letter(at)
 }
 
-/// A file's content in lower case, without the zeros that UTF-16 has between letters. TensorFlow's `checkpoint` lists all that there are besides the
+/// A file's content in lower case, without the zeros that UTF-16 has between letters. TensorFlow's
+/// `checkpoint` lists all that there are besides the
 /// one to go on from: that list names none.
 fn readable(name: &str, content: &[u8]) -> Vec<u8> {
     let text: Vec<u8> = content.iter().filter(|byte| **byte != 0).map(u8::to_ascii_lowercase).collect();

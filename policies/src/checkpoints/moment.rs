@@ -1,7 +1,9 @@
 //! When an object was written.
 //!
-//! Always: the order of two writes is that of the catalogue's sequence, in which no two are equal. Clocks do not decide it: two writes of one
-//! millisecond have an order, and a clock that is set back changes none. Times serve for durations of a minute or more. Where no sequence is known (objects
+//! Always: the order of two writes is that of the catalogue's sequence, in which no two are equal. Clocks
+//! do not decide it: two writes of one
+//! millisecond have an order, and a clock that is set back changes none. Times serve for durations of a
+//! minute or more. Where no sequence is known (objects
 //! of bound buckets, and what the engine has observed), the order is that of times; no deletion rests on it.
 
 /// See the module.

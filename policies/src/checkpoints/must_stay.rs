@@ -2,7 +2,8 @@
 //!
 //! Names and listings tell much and not all: files of ranks, runs side by side and uploads that broke off can look like something else. Always: of a run
 //! nothing is deleted unless its steps are told apart, and unless one that is newer, whole beyond doubt and no smaller stays; and nothing that may be a run
-//! with steps of its own, a setting, or a part of another checkpoint. Newer is what has the higher step and of which all was written later: a run that went back
+//! with steps of its own, a setting, or a part of another checkpoint. Newer is what has the higher step and
+//! of which all was written later: a run that went back
 //! counts on from a lower one, and what it writes then is worth more than what it gave up; and one whose files are partly older was written anew and broken off. Runs that are called alike may be parts of one, as those of ranks, stages, or an actor and its
 //! critic: a step that several of them have goes only if all of these have the same newer one ([`are_beside`]).
 
@@ -18,7 +19,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// Of a run's newer checkpoints one has at least this share of the bytes.
 const BYTES_SHARE: f64 = 0.9;
 
-/// Fewer steps than these are no series: `steps-1000/` and `steps-2000/`, or `10/` and `20/`, may be settings of two runs.
+/// Fewer steps than these are no series: `steps-1000/` and `steps-2000/`, or `10/` and `20/`, may be
+/// settings of two runs.
 const SERIES_MIN: usize = 3;
 
 /// Numbers that are so close may be those of ranks or segments, which are written together; a checkpoint takes at least so long.
@@ -210,14 +212,16 @@ impl Checkpoints {
     }
 }
 
-/// Whether a run has fewer whole checkpoints than make a series. One of which nothing says when it is whole counts from its first file with tensors.
+/// Whether a run has fewer whole checkpoints than make a series. One of which nothing says when it is whole
+/// counts from its first file with tensors.
 fn is_two_alone(series: &Series) -> bool {
     let is_whole = |one: &&Group| matches!(one.lack(&series.habits), None | Some(Lack::Open));
     let steps: BTreeSet<_> = series.groups.values().filter(is_whole).map(|one| one.step).collect();
     steps.len() < SERIES_MIN
 }
 
-/// Whether a run beside that of a checkpoint has its step, and is no series: what may be one checkpoint goes whole or stays whole.
+/// Whether a run beside that of a checkpoint has its step, and is no series: what may be one checkpoint
+/// goes whole or stays whole.
 fn leaves_two(beside: &Series, group: &Group) -> bool {
     beside.groups.values().any(|one| one.step == group.step) && is_two_alone(beside)
 }

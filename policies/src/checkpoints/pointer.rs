@@ -24,7 +24,8 @@ pub(super) const POINTER_NAME: &str = "checkpoint";
 /// They are no longer than this.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// Whether a file in one of these folders may name one by the number of its step: `latest`, `latest_ckpt_global_step.txt`, `latest-rank0.pt.symlink`, and
+/// Whether a file in one of these folders may name one by the number of its step: `latest`,
+/// `latest_ckpt_global_step.txt`, `latest-rank0.pt.symlink`, and
 /// `checkpoint` however long it is; not `last.ckpt`, which is one.
 #[must_use]
 pub fn may_point(name: &str, bytes: u64) -> bool {

@@ -255,7 +255,8 @@ fn writes_that_overlap_are_sent_at_once() {
         bench.proxy.set_rules(vec![Rule::new(Fault::Delay { by: delay }).method("PUT")]);
         let begun = std::time::Instant::now();
         flush(&bench);
-        // One after the other would take 32 seconds, and at once two: what is between leaves a busy machine its time.
+        // One after the other would take 32 seconds, and at once two: what is between leaves a busy machine
+        // its time.
         assert!(begun.elapsed() < 16 * delay / 2, "{:?}", begun.elapsed());
         assert_eq!(keys_there(&bench).await.len(), 16);
     });

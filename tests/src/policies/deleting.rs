@@ -102,7 +102,8 @@ fn planned(bench: &Bench, rules: &str) {
     std::fs::write(&path, format!("version: 1\nrules:\n{rules}")).expect("written");
     let kept = "would go down, because rule few keeps others, and not be deleted:";
     let runs = format!(
-        "s3://lake/numbered/iter-1/ (6 objects, 5.9 KiB) {kept} it holds steps of its own, as the folder of a run does"
+        "s3://lake/numbered/iter-1/ (6 objects, 5.9 KiB) {kept} it holds steps of its own, \
+         as the folder of a run does"
     );
     let named = format!("s3://lake/back/b/step-1/ (2 objects, 2.0 KiB) {kept} back/b/latest names it.\n");
     until("plan says what is not deleted all the same", || {
@@ -253,7 +254,8 @@ fn what_one_in_so_many_kept_stays_when_a_run_is_saved_less_often_after_a_kill() 
     server.stop();
 }
 
-/// A run of three steps, and a file that names one of them: the run, its first step, and the file's key and content.
+/// A run of three steps, and a file that names one of them: the run, its first step, and the file's key and
+/// content.
 const NAMED: [(&str, u32, &str, &str); 7] = [
     ("best/a", 1100, "best/a/best", "step-1100"),
     ("text/b", 2100, "text/b/best_checkpoint.txt", "out/step-2100\n"),
@@ -305,7 +307,8 @@ fn what_a_small_file_names_stays_and_plan_says_which_file() {
     let said = bench.say(&["policy", "plan", &path.display().to_string()]);
     for (run, first, file, _) in NAMED {
         let line = format!(
-            "s3://lake/{run}/step-{first}/ (2 objects, 2.0 KiB) would go down, because rule few keeps others, and not be deleted: {file} names it.\n"
+            "s3://lake/{run}/step-{first}/ (2 objects, 2.0 KiB) would go down, because rule few keeps \
+             others, and not be deleted: {file} names it.\n"
         );
         assert!(said.contains(&line), "{line}{said}");
     }

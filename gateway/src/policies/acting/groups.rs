@@ -14,7 +14,8 @@ use mlgw_policies::language::{
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Files of checkpoints that are collected before they are told in the order in which they were written: at some 150 bytes each 15 MB.
+/// Files of checkpoints that are collected before they are told in the order in which they were written: at
+/// some 150 bytes each 15 MB.
 const FILES_AT_ONCE: usize = 100_000;
 
 /// A file that may be of a checkpoint.

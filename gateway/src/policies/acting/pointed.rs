@@ -1,7 +1,10 @@
-//! Whether a small file names a checkpoint that is about to be deleted: somebody goes on from it, serves it or calls it the best.
+//! Whether a small file names a checkpoint that is about to be deleted: somebody goes on from it, serves it
+//! or calls it the best.
 //!
-//! Read are the files of at most 64 KiB in the folder of its run, in the folders above that, and in the checkpoints of its run that stay; of the Trainer of
-//! transformers its state besides, however long that is. Always: a file that cannot be read, or of which there are too many, names all that it
+//! Read are the files of at most 64 KiB in the folder of its run, in the folders above that, and in the
+//! checkpoints of its run that stay; of the Trainer of
+//! transformers its state besides, however long that is. Always: a file that cannot be read, or of which
+//! there are too many, names all that it
 //! may name; and what a file names stays, so that its own files are read as well. Nothing is written here.
 
 use crate::admin::Admin;
@@ -73,7 +76,8 @@ impl Place {
 }
 
 impl Endangered {
-    /// Those of these ids that are known. What `goes` is true of does not stay, so that its files name nothing.
+    /// Those of these ids that are known. What `goes` is true of does not stay, so that its files name
+    /// nothing.
     pub(crate) fn of(known: &Checkpoints, ids: &[GroupId], goes: impl Fn(&Generation<'_>) -> bool) -> Self {
         let mut endangered = Self::default();
         for id in ids {
@@ -211,7 +215,8 @@ async fn small_files(catalogue: Catalogue, place: Place) -> Result<Vec<(ObjectKe
     found.unwrap_or_else(|error| Err(error.to_string()))
 }
 
-/// The same, on this thread. What is in folders below is passed over, however much it is, unless it belongs to a checkpoint.
+/// The same, on this thread. What is in folders below is passed over, however much it is, unless it belongs
+/// to a checkpoint.
 fn scan(catalogue: &Catalogue, place: &Place) -> Result<Vec<(ObjectKey, ObjectVersion)>, String> {
     let Place { bucket, folder, of } = place;
     let (reader, mut from) = (catalogue.reader(), folder.clone());
@@ -238,7 +243,8 @@ fn scan(catalogue: &Catalogue, place: &Place) -> Result<Vec<(ObjectKey, ObjectVe
             files.push((key, object));
             if files.len() > NAMING_FILES_MAX || bytes > NAMING_BYTES_MAX {
                 return Err(format!(
-                    "more than {NAMING_FILES_MAX} small files, or more than {NAMING_BYTES_MAX} bytes of them, in {folder:?} may name it"
+                    "more than {NAMING_FILES_MAX} small files, or more than {NAMING_BYTES_MAX} bytes of them, \
+                     in {folder:?} may name it"
                 ));
             }
         }

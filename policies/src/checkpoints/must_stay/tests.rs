@@ -116,7 +116,8 @@ fn of_runs_that_may_be_parts_of_one_nothing_goes_that_not_all_have_anew() {
     }
 }
 
-/// Of files that are written in this order the first, some minutes after each other; each with a shard before it if it is DCP's.
+/// Of files that are written in this order the first, some minutes after each other; each with a shard
+/// before it if it is DCP's.
 fn first_of(keys: &[&str]) -> Option<MustStay> {
     first_every(300, keys)
 }
@@ -374,7 +375,8 @@ fn what_may_be_another_run_or_another_part_by_its_name_stays() {
     }
 }
 
-/// The doubts about the first of these files, which were written in this order and some minutes after each other.
+/// The doubts about the first of these files, which were written in this order and some minutes after each
+/// other.
 fn doubts_of_first(keys: &[&str]) -> Vec<MustStay> {
     let mut known = Checkpoints::new(Limits::default());
     for (at, key) in keys.iter().enumerate() {

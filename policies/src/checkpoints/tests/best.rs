@@ -91,7 +91,8 @@ fn a_rule_that_keeps_the_best_says_by_what() {
 proptest! {
     #[test]
     fn no_lower_loss_goes_than_that_of_one_that_stays(losses in vec(0..100_u32, 2..30)) {
-        let name = |(at, loss): (usize, &u32)| format!("epoch={at}-val_loss={:.2}.ckpt", f64::from(*loss) / 100.0);
+        let loss = |loss: &u32| f64::from(*loss) / 100.0;
+        let name = |(at, of): (usize, &u32)| format!("epoch={at}-val_loss={:.2}.ckpt", loss(of));
         let keys: Vec<_> = losses.iter().enumerate().map(name).collect();
         let known = written(&keys);
         let goes = known.retain(known.series().next().unwrap().id, NEWEST, &|_| None);

@@ -1,7 +1,9 @@
-//! The file of deletions that wait: a [line](crate::line_file) `mlgw-deletions 2 CRC JSON`, and nothing else. That of intervals between checkpoints:
+//! The file of deletions that wait: a [line](crate::line_file) `mlgw-deletions 2 CRC JSON`, and nothing
+//! else. That of intervals between checkpoints:
 //! `mlgw-spacings 1 CRC JSON`.
 //!
-//! Always: what is read back is what was written, and anything else is refused. Version 1 of the deletions has no `seq`; it reads as 0, which is the place of
+//! Always: what is read back is what was written, and anything else is refused. Version 1 of the deletions
+//! has no `seq`; it reads as 0, which is the place of
 //! no write, so that what it notes waits its grace anew.
 
 use crate::line_file::{BadLine, Kind};
