@@ -93,7 +93,7 @@ impl Doomed {
                 |note: &&Note| note.rule == of.rule && due_ms(note.noted_ms, of.grace) >= note.due_ms;
             // What was written since is another one, whatever its Last-Modified says: a write that takes
             // long has that of its beginning.
-            let is_touched = |note: &&Note| of.touched_ms >= note.noted_ms || of.seq != note.seq;
+            let is_touched = |note: &&Note| of.touched_ms >= note.noted_ms || of.seq > note.seq;
             let waits = before.get(&name).filter(is_same).filter(|note| !is_touched(note));
             let note = match waits {
                 Some(note) => Note {

@@ -52,7 +52,7 @@ pub(crate) struct Endangered {
 #[derive(Default)]
 pub(crate) struct Named {
     why: BTreeMap<(u64, String), String>,
-    seen: BTreeMap<(BucketId, String), u64>,
+    seen: BTreeMap<(BucketId, String), BTreeSet<u64>>,
 }
 
 /// A folder whose small files may name checkpoints.
@@ -127,12 +127,14 @@ impl Named {
         is_new
     }
 
-    /// Whether the small files in the folder of a run and in the one above it are those that were looked at.
+    /// Whether all small files in the folder of a run and in the one above it were looked at. That some are gone since
+    /// names no more checkpoints.
     pub(crate) async fn is_as_seen(&self, admin: &Admin, bucket: u64, parent: &str) -> Result<bool, String> {
         for folder in folders_of_pointers(parent) {
             let place = Place { bucket: BucketId(bucket), folder: folder.to_owned(), of: None };
             let files = small_files(admin.catalogue.clone(), place.clone()).await?;
-            if self.seen.get(&(place.bucket, place.folder)) != Some(&digest(&files)) {
+            let seen = self.seen.get(&(place.bucket, place.folder));
+            if !seen.is_some_and(|seen| digests(&files).all(|file| seen.contains(&file))) {
                 return Ok(false);
             }
         }
@@ -188,7 +190,7 @@ async fn look(
 ) -> Result<Vec<(usize, String)>, String> {
     let files = small_files(admin.catalogue.clone(), place.clone()).await?;
     if place.of.is_none() {
-        named.seen.insert((place.bucket, place.folder.clone()), digest(&files));
+        named.seen.insert((place.bucket, place.folder.clone()), digests(&files).collect());
     }
     let mut found = Vec::new();
     for (key, object) in files {
@@ -252,13 +254,13 @@ fn scan(catalogue: &Catalogue, place: &Place) -> Result<Vec<(ObjectKey, ObjectVe
     }
 }
 
-/// Changes when a small file is written or deleted.
-fn digest(files: &[(ObjectKey, ObjectVersion)]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for (key, object) in files {
+/// A number for each file, which is another one when it is written again.
+fn digests(files: &[(ObjectKey, ObjectVersion)]) -> impl Iterator<Item = u64> + '_ {
+    files.iter().map(|(key, object)| {
+        let mut hasher = DefaultHasher::new();
         (key.as_str(), object.seq).hash(&mut hasher);
-    }
-    hasher.finish()
+        hasher.finish()
+    })
 }
 
 /// Why a checkpoint stays that the Trainer of transformers calls the best of its run.
