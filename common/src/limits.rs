@@ -273,6 +273,15 @@ pub const DOOMED_MAX: usize = 1_000;
 pub const SPACINGS_MAX: usize = 10_000;
 /// Objects of checkpoints that are deleted in one round.
 pub const ROUND_DELETIONS_MAX: usize = 1_000;
+/// Small files of one folder that are read for names of checkpoints, before any of these is deleted. Of
+/// what more files may name, nothing is.
+pub const NAMING_FILES_MAX: usize = 1_000;
+/// Bytes of these that are read.
+pub const NAMING_BYTES_MAX: u64 = 16 * MIB;
+/// Keys of one folder that are looked at to find them: some seconds.
+pub const NAMING_KEYS_MAX: usize = 1_000_000;
+/// Folders in which they are looked for, in one round.
+pub const NAMING_FOLDERS_MAX: usize = 10_000;
 /// Workloads that one request shows, as many as are remembered.
 pub const WORKLOADS_SHOWN_MAX: usize = 1000;
 

@@ -14,6 +14,9 @@ mod group;
 mod kind;
 mod lack;
 mod layout;
+mod measure;
+mod mention;
+mod moment;
 mod must_stay;
 mod named;
 mod pointer;
@@ -25,8 +28,10 @@ mod step;
 pub use kind::model_file_kind;
 pub use lack::Lack;
 pub use layout::Layout;
-pub use must_stay::MustStay;
-pub use pointer::{POINTER_BEGINNINGS, POINTER_NAME, folders_of_pointers, may_point, names, names_best};
+pub use mention::{MENTION_BYTES_MAX, Mentionable, Mentionables, folders_above};
+pub use moment::Moment;
+pub use must_stay::{Doubts, MustStay};
+pub use pointer::{folders_of_pointers, may_point, names, names_best};
 pub use retain::Keep;
 pub use spacing::Spacings;
 pub use standing::{Standing, file_type_of, has_step};
@@ -93,12 +98,12 @@ pub struct Generation<'a> {
     pub tensors: u32,
     /// Their bytes.
     pub bytes: u64,
-    /// When its first file was written, in microseconds.
-    pub first_us: u64,
+    /// When its first file was written.
+    pub first: Moment,
     /// When its last file was.
-    pub last_us: u64,
+    pub last: Moment,
     /// When the last of its files was that has to be there: texts that come later make it no newer.
-    pub written_us: u64,
+    pub written: Moment,
 }
 
 impl Generation<'_> {
@@ -143,7 +148,7 @@ pub struct Checkpoints {
     ids: HashMap<u64, HashMap<Box<str>, SeriesId>>,
     series: BTreeMap<SeriesId, Series>,
     /// Groups by when they were written last.
-    ages: BTreeSet<(u64, GroupId)>,
+    ages: BTreeSet<(Moment, GroupId)>,
     memory_bytes: usize,
     serials: u32,
     trained: Trained,
@@ -170,29 +175,34 @@ impl Checkpoints {
         Some(id)
     }
 
+    /// As [`Checkpoints::stored`], of an object of which only the time is known.
+    pub fn listed(&mut self, at_us: u64, bucket: u64, key: &str, bytes: u64) -> Option<GroupId> {
+        self.stored(Moment::at(at_us), bucket, key, bytes)
+    }
+
     /// A listing found an object that was written then. What lies between checkpoints that are found may have been deleted, so that their
     /// intervals say nothing.
-    pub fn listed(&mut self, at_us: u64, bucket: u64, key: &str, bytes: u64) -> Option<GroupId> {
+    pub fn stored(&mut self, at: Moment, bucket: u64, key: &str, bytes: u64) -> Option<GroupId> {
         let place = layout::place(key);
         self.trained.note(bucket, key, place.as_ref());
         let Some(place) = place else {
             if let Some(parent) = layout::pointer(key) {
-                self.point(at_us, bucket, parent);
+                self.point(at, bucket, parent);
             }
             return None;
         };
         let id = self.series_of(bucket, &place);
         let series = self.series.get_mut(&id)?;
         if !series.groups.contains_key(place.prefix) {
-            series.begin(Group::new(self.serials, &place, at_us), at_us);
+            series.begin(Group::new(self.serials, &place, at), at);
             self.serials += 1;
         }
         let group = series.groups.get_mut(place.prefix)?;
         let group_id = GroupId { series: id, serial: group.serial };
-        let (before_us, before_bytes, before_files) = (group.last_us, group.memory_bytes(), group.files);
+        let (before_at, before_bytes, before_files) = (group.last, group.memory_bytes(), group.files);
         let (is_new, was_pointed) = (before_files == 0, group.is_pointed());
         let before = group.size().filter(|_| !is_new);
-        group.wrote(&place, bytes, at_us, &series.habits);
+        group.wrote(&place, bytes, at, &series.habits);
         if was_pointed && !group.is_pointed() && group.files > before_files {
             // It was named before it was whole: how many files it had then says nothing of others.
             series.habits.pointed = series.habits.pointed.map(|it| group::Pointed { files: None, ..it });
@@ -202,8 +212,8 @@ impl Checkpoints {
         series.habits.is_marked |= is_marked;
         series.habits.is_of_trainer |= place.is_trainer_state();
         self.memory_bytes += group.memory_bytes() - if is_new { 0 } else { before_bytes };
-        self.ages.remove(&(before_us, group_id));
-        self.ages.insert((group.last_us, group_id));
+        self.ages.remove(&(before_at, group_id));
+        self.ages.insert((group.last, group_id));
         self.forget_oldest(group_id);
         Some(group_id)
     }
@@ -247,7 +257,7 @@ impl Checkpoints {
                 .groups
                 .values()
                 .filter(|group| group.is_complete(&series.habits))
-                .map(|group| group.last_us)
+                .map(|group| group.last.at_us)
         });
         complete.fold((0, 0), |(count, last), at_us| (count + 1, last.max(at_us)))
     }
@@ -281,7 +291,7 @@ impl Checkpoints {
     pub fn settle(&mut self, now_us: u64) {
         let quiet_us = now_us.saturating_sub(self.limits.quiet_us);
         for group in self.series.values_mut().flat_map(|series| series.groups.values_mut()) {
-            if now_us >= self.limits.quiet_us && group.written_us() <= quiet_us {
+            if now_us >= self.limits.quiet_us && group.written().at_us <= quiet_us {
                 group.settle();
             }
         }
@@ -294,7 +304,7 @@ impl Checkpoints {
         let Some(group) = series.groups.remove(&prefix) else { return };
         series.habits.recount(group.size(), None);
         self.memory_bytes -= group.memory_bytes();
-        self.ages.remove(&(group.last_us, id));
+        self.ages.remove(&(group.last, id));
         if series.groups.is_empty() {
             self.memory_bytes -= series_bytes(&series.name);
             if let Some(ids) = self.ids.get_mut(&series.bucket) {
@@ -359,11 +369,13 @@ impl Checkpoints {
         })
     }
 
-    /// The files of a checkpoint: what follows its prefix, bytes, and when it was written. Nothing if they are not remembered: then a listing of the prefix tells.
+    /// The files of a checkpoint: what follows its prefix, bytes, and when it was written. Nothing if they
+    /// are not remembered: then a listing
+    /// of the prefix tells.
     #[must_use]
-    pub fn members(&self, id: GroupId) -> Option<impl Iterator<Item = (&str, u64, u64)>> {
+    pub fn members(&self, id: GroupId) -> Option<impl Iterator<Item = (&str, u64, Moment)>> {
         let names = self.series.get(&id.series)?.find(id)?.names()?;
-        Some(names.iter().map(|(rest, file)| (&**rest, file.bytes, file.at_us)))
+        Some(names.iter().map(|(rest, file)| (&**rest, file.bytes, file.at)))
     }
 
     /// The number that a checkpoint's name, or that of a file of it, gives as `measure`, as Lightning writes it: `epoch=3-val_loss=0.25.ckpt`.
@@ -372,7 +384,7 @@ impl Checkpoints {
         let group = self.series.get(&id.series)?.find(id)?;
         let files = group.names().into_iter().flat_map(BTreeMap::keys);
         let mut names = std::iter::once(&group.prefix).chain(files);
-        names.find_map(|name| step::measure_in(name, measure))
+        names.find_map(|name| measure::measure_in(name, measure))
     }
 
     /// Whether a file of a checkpoint is more than a text or a description, by its key.
@@ -393,8 +405,24 @@ impl Checkpoints {
         // With no interval at all everything stays.
         let interval = |it: &Series| if it.is_spacing_unsure { Some(0) } else { it.spacing };
         let spacing = self.series.get(&series).and_then(interval);
-        let goes = retain::may_go(&generations, keep, spacing, measure);
+        let named = if keep.best == 0 { self.named_measures(&generations) } else { retain::Named::new() };
+        let goes = retain::may_go(&generations, keep, spacing, measure, named);
         goes.into_iter().map(|at| generations[at].id).collect()
+    }
+
+    /// The measures that names of checkpoints and of their files carry.
+    fn named_measures(&self, generations: &[Generation<'_>]) -> retain::Named {
+        let mut named = retain::Named::new();
+        for (at, one) in generations.iter().enumerate() {
+            let files = self.members(one.id).into_iter().flatten().map(|(rest, ..)| rest);
+            for name in std::iter::once(&one.prefix[one.parent.len()..]).chain(files) {
+                for measure in measure::measures(name) {
+                    let of = named.entry(measure.name).or_insert((measure.good, Vec::new()));
+                    of.1.push((measure.value, at));
+                }
+            }
+        }
+        named
     }
 
     /// Memory that all of it takes, in bytes; at most what the limits say.
@@ -433,14 +461,14 @@ impl Checkpoints {
     }
 
     /// A file says that the checkpoint beside it which was written last is complete.
-    fn point(&mut self, at_us: u64, bucket: u64, parent: &str) {
+    fn point(&mut self, at: Moment, bucket: u64, parent: &str) {
         let in_parent = |series: &&mut Series| series.bucket == bucket && series.parent() == parent;
         for series in self.series.values_mut().filter(in_parent) {
             let written =
-                series.groups.values_mut().filter(|it| it.layout.is_pointed() && it.written_us() <= at_us);
-            if let Some(group) = written.max_by_key(|group| (group.written_us(), group.step)) {
-                group.point_at(at_us);
-                series.habits.pointed = Some(group.pointed(at_us));
+                series.groups.values_mut().filter(|it| it.layout.is_pointed() && it.written() <= at);
+            if let Some(group) = written.max_by_key(|group| (group.written(), group.step)) {
+                group.point_at(at);
+                series.habits.pointed = Some(group.pointed(at));
             }
         }
     }
@@ -475,8 +503,8 @@ impl Series {
     }
 
     /// A new checkpoint begins: the others are not written any more.
-    fn begin(&mut self, group: Group, at_us: u64) {
-        for other in self.groups.values_mut().filter(|other| other.written_us() <= at_us) {
+    fn begin(&mut self, group: Group, at: Moment) {
+        for other in self.groups.values_mut().filter(|other| other.written() <= at) {
             other.close();
         }
         self.groups.insert(group.prefix.clone(), group);
@@ -488,7 +516,7 @@ impl Series {
             return;
         }
         let Some(group) = self.find(id) else { return };
-        let position = group.step.unwrap_or(group.first_us);
+        let position = group.step.unwrap_or(group.first.at_us);
         let gap = self.newest.map(|(_, newest)| position.abs_diff(newest)).filter(|gap| *gap > 0);
         self.spacing = self.spacing.into_iter().chain(gap).min();
         self.newest = Some((id.serial, position));
@@ -542,16 +570,16 @@ impl Series {
             files: group.files,
             tensors: group.tensors,
             bytes: group.bytes,
-            first_us: group.first_us,
-            last_us: group.last_us,
-            written_us: group.written_us(),
+            first: group.first,
+            last: group.last,
+            written: group.written(),
         }
     }
 }
 
-/// By step, where there is one; otherwise by time.
-const fn order(group: &Group) -> (Option<u64>, u64, u32) {
-    (group.step, group.last_us, group.serial)
+/// By step, where there is one; otherwise by when it was written last.
+const fn order(group: &Group) -> (Option<u64>, Moment, u32) {
+    (group.step, group.last, group.serial)
 }
 
 #[cfg(test)]

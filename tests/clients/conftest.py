@@ -1,4 +1,7 @@
-"""Fixtures of all client tests: a server over HTTP, one over HTTPS, and fresh buckets in them."""
+"""Fixtures of all client tests: a server over HTTP, one over HTTPS, and fresh buckets in them.
+
+What fails is listed in the file $MLGW_FAILED, if that is set, for tests/steps/run to run it once more.
+"""
 
 import os
 import pathlib
@@ -57,3 +60,24 @@ def bucket(request):
     """An empty bucket in the server that the test uses."""
     used = "server" if "server" in request.fixturenames else "http"
     return new_bucket(request.getfixturevalue(used))
+
+
+failed = {}
+broken = []
+
+
+def pytest_runtest_logreport(report):
+    if report.failed:
+        failed[report.nodeid] = True
+
+
+def pytest_collectreport(report):
+    # A file that cannot be read has tests that nobody knows the names of.
+    if report.failed:
+        broken.append(report.nodeid)
+
+
+def pytest_sessionfinish():
+    path = os.environ.get("MLGW_FAILED")
+    if path and not broken:
+        pathlib.Path(path).write_text("".join(f"{name}\n" for name in failed))

@@ -9,6 +9,7 @@
 //! - `server`, `s3`: start, kill and stop the binary; an S3 client that never retries;
 //! - `history`, `workload`, `check`: what clients were promised, and whether the server keeps it;
 //! - `bound`, `crashes`, `datasets`, `limits`, `observability`, `policies`, `store`, `tiers`: the tests themselves;
+//! - `steps`: the runner of all tests, itself tested with stand-ins;
 //! - `clients`: S3 clients written in Rust;
 //! - `proxy`: stands before an origin and does harm by rules; also a program, `mlgw-fault-proxy`, for benchmarks;
 //! - `slow_disk`: a directory mounted once more, as slow as one spindle; a program, `mlgw-slow-disk`, for benchmarks.
@@ -53,6 +54,8 @@ mod seed;
 #[cfg(test)]
 mod server;
 pub mod slow_disk;
+#[cfg(test)]
+mod steps;
 #[cfg(test)]
 mod store;
 #[cfg(test)]

@@ -9,8 +9,8 @@ use super::policy_objects::{Behind, Looked};
 use super::{Admin, ApiError};
 use crate::policies::PolicyError;
 use crate::policies::SystemFacts;
-use crate::policies::acting::groups::{Member, Spare};
-use crate::policies::acting::pointed::{Pointee, pointed_at};
+use crate::policies::acting::groups::{Finding, Member, Spare, moment_of, own_buckets};
+use crate::policies::acting::pointed::{Endangered, Named, named};
 use crate::policies::changes::{SettingChanged, settings_changed};
 use crate::policies::plan::{Deed, Extent, Plan, Subject};
 use crate::s3::error::S3Error;
@@ -22,7 +22,7 @@ use mlgw_common::Timestamp;
 use mlgw_common::limits::{PLAN_OBJECTS_MAX, PLANS_MAX};
 use mlgw_metadata::ReadError;
 use mlgw_policies::at_rest::{Note, deleting};
-use mlgw_policies::checkpoints::{Checkpoints, GroupId, MustStay};
+use mlgw_policies::checkpoints::{Checkpoints, Generation, GroupId, Limits, MustStay};
 use mlgw_policies::engine::Unread;
 use mlgw_policies::language::{ActionKind, Facts, Program, Property, Word as _};
 use parking_lot::Mutex;
@@ -182,6 +182,13 @@ struct Held {
 struct Run {
     plan: Plan,
     version: u64,
+    /// The checkpoints of our own buckets while they are looked for, which is first; and all of them then.
+    /// They are found in the catalogue, as a
+    /// round finds them: what would be deleted rests on nothing else.
+    finding: Option<Finding>,
+    own: Checkpoints,
+    /// When that began: what was not quiet then is not.
+    began: Timestamp,
     /// Whether rules are still heard, and about how many objects they were.
     hearing: bool,
     heard: u64,
@@ -264,9 +271,10 @@ impl Admin {
         let other = self.policies.compile(files).map_err(|wrong| refused(PolicyError::Wrong(wrong)))?;
         let running = self.policies.running();
         let below = self.tiers.hot.has_below();
-        let mut plan = Plan::new(Arc::clone(&running.program), Arc::new(other), below);
-        self.keeper.ask(|decider, _| plan.hear_newest(&decider.checkpoints));
-        Ok(Run { plan, version: running.number(), hearing: true, heard: 0, from: None })
+        let plan = Plan::new(Arc::clone(&running.program), Arc::new(other), below);
+        let (own, began) = (Checkpoints::new(Limits::default()), self.clock.now());
+        let (version, finding) = (running.number(), Some(Finding::new()));
+        Ok(Run { plan, version, finding, own, began, hearing: true, heard: 0, from: None })
     }
 
     /// Hears about so many objects more, or looks at them. Returns what is known then: all of it, or so far.
@@ -274,7 +282,10 @@ impl Admin {
         let (system, now, asked) = (self.policies.system(), self.clock.now(), run.plan.asked());
         let (from, mut reached) = (run.from.take(), None);
         let next = self.each_object(from.as_ref(), limit, &mut |looked| {
-            self.plan_for(run, &looked, (&system, now, &asked))?;
+            match &mut run.finding {
+                Some(finding) => find(finding, &looked),
+                None => self.plan_for(run, &looked, (&system, now, &asked))?,
+            }
             reached = Some((looked.bucket.name.clone(), looked.key.clone()));
             Ok(())
         });
@@ -285,18 +296,38 @@ impl Admin {
             Err(_) => reached.or(from),
         };
         let is_over = next.map_err(S3Error::from)?.is_none();
+        if let Some(finding) = run.finding.take() {
+            if !is_over {
+                run.finding = Some(finding);
+                return Ok(Err(run.page()));
+            }
+            self.found(run, finding);
+            return self.go_on(run, limit);
+        }
         let was_heard = run.hearing;
         run.hearing &= !is_over;
         if !is_over || was_heard {
             return Ok(Err(run.page()));
         }
-        let [running, other] = self.keeper.ask(|decider, _| run.plan.spare(&decider.checkpoints));
+        let [running, other] = run.plan.spare(&run.own);
         Ok(Ok(PlanPage {
-            deletions: self.deletions(run.plan.programs().0, &running),
-            superfluous: self.superfluous(running, other),
+            deletions: self.deletions(run, &running),
+            superfluous: self.superfluous(run, running, other),
             impossible: self.impossible(run.plan.programs().1).into_iter().chain(run.plan.idle()).collect(),
             ..run.page()
         }))
+    }
+
+    /// All checkpoints of our own buckets are found.
+    fn found(&self, run: &mut Run, finding: Finding) {
+        run.own = finding.end(run.began.as_millis());
+        run.own.recall(&self.standing.spacings());
+        let buckets = self.catalogue.buckets(None, None, usize::MAX);
+        let ours = own_buckets(buckets.iter().map(|bucket| &**bucket));
+        run.plan.hear_newest(&run.own, |_| true);
+        self.keeper.ask(|decider, _| {
+            run.plan.hear_newest(&decider.checkpoints, |bucket| !ours.contains(&bucket));
+        });
     }
 
     /// Hears about an object, or looks at it.
@@ -310,14 +341,18 @@ impl Admin {
         let object = &self.known(looked.bucket, looked.key, looked.object)?;
         let unread = Unread { bucket, key, size: object.size, number: 0 };
         // Rules are asked when the engine is free again for whoever reads.
-        let (taken, member, standing) = self.keeper.ask(|decider, now_us| {
-            let member = decider.checkpoints.group_of(bucket, key).as_ref().map(Member::from);
-            (decider.facts_of(now_us, &unread, asked), member, decider.checkpoints.standing(bucket, key))
+        let is_own = looked.bucket.binding.is_none();
+        let known = |of: &Checkpoints| {
+            (of.group_of(bucket, key).as_ref().map(Member::from), of.standing(bucket, key))
+        };
+        let (taken, heard) = self.keeper.ask(|decider, now_us| {
+            let heard = (!is_own).then(|| known(&decider.checkpoints));
+            (decider.facts_of(now_us, &unread, asked), heard)
         });
+        let (member, standing) = heard.unwrap_or_else(|| known(&run.own));
         let access = taken.tell();
         let idle = object.idle(looked.read, &access, now);
-        let (is_own, member, access) =
-            (looked.bucket.binding.is_none(), member.as_ref(), Some(&access as &dyn Facts));
+        let (member, access) = (member.as_ref(), Some(&access as &dyn Facts));
         let of = Subject { bucket, is_own, object, member, standing, access, idle, system, now };
         if run.hearing {
             run.heard += 1;
@@ -326,6 +361,13 @@ impl Admin {
             run.plan.look(&of);
         }
         Ok(())
+    }
+}
+
+/// Notes an object that may be of a checkpoint of our own buckets.
+fn find(finding: &mut Finding, looked: &Looked<'_>) {
+    if looked.bucket.binding.is_none() {
+        finding.look(looked.bucket.id, looked.key.as_str(), moment_of(looked.object), looked.object.size);
     }
 }
 
@@ -349,10 +391,10 @@ impl Run {
 
 impl Admin {
     /// The checkpoints that the other policy would let go, and the running one does not in this way.
-    fn superfluous(&self, running: Vec<Spare>, other: Vec<Spare>) -> Vec<SuperfluousInfo> {
+    fn superfluous(&self, run: &Run, running: Vec<Spare>, other: Vec<Spare>) -> Vec<SuperfluousInfo> {
         let names = self.bucket_names();
         let told = |Spare { is_deleted, of, .. }: Spare| SuperfluousInfo {
-            stays: of.stays.filter(|_| is_deleted).map(MustStay::why),
+            stays: (is_deleted && !of.stays.is_empty()).then(|| MustStay::all(&of.stays)),
             objects: format!("s3://{}/{}", names.get(&of.bucket).map_or("", String::as_str), of.prefix),
             rule: of.rule,
             is_deleted,
@@ -363,29 +405,24 @@ impl Admin {
         let way = |one: &SuperfluousInfo| {
             (one.objects.clone(), one.is_deleted, one.grace_seconds, one.stays.is_some())
         };
+        let named = self.named(&run.own, &other);
         let now: BTreeSet<_> = running.into_iter().map(|one| way(&told(one))).collect();
-        let new =
-            other.into_iter().map(|one| (one.id, told(one))).filter(|(_, one)| !now.contains(&way(one)));
-        let asked = |(id, mut one): (_, SuperfluousInfo)| {
-            if one.is_deleted && one.stays.is_none() {
-                one.stays = self.must_stay(id);
-            }
-            one
-        };
-        new.map(asked).collect()
+        let new = other.into_iter().map(|one| {
+            let named = named.why(one.of.bucket, &one.of.prefix).filter(|_| one.is_deleted);
+            let named = named.map(str::to_owned);
+            (told(one), named)
+        });
+        let new = new.filter(|(one, _)| !now.contains(&way(one)));
+        new.map(|(one, named)| SuperfluousInfo { stays: both(one.stays, named), ..one }).collect()
     }
 
-    /// Why a checkpoint will not be deleted, by all that is known now. One at a time: whoever reads waits while the engine is asked.
-    fn must_stay(&self, id: GroupId) -> Option<String> {
-        let (why, pointee) = self.keeper.ask(|decider, _| {
-            let checkpoints = &decider.checkpoints;
-            (checkpoints.must_stay(id), Pointee::of(checkpoints, id))
-        });
-        match why {
-            Some(why) => Some(why.why()),
-            // No thread that others wait for comes here.
-            None => Handle::current().block_on(pointed_at(self, &pointee?)),
-        }
+    /// Which of those that are to be deleted files name.
+    fn named(&self, own: &Checkpoints, spare: &[Spare]) -> Named {
+        let deleted = || spare.iter().filter(|one| one.is_deleted);
+        let ids: Vec<GroupId> = deleted().map(|one| one.id).collect();
+        let goes: BTreeSet<_> = deleted().filter(|one| one.of.stays.is_empty()).map(|one| one.id).collect();
+        // No thread that others wait for comes here.
+        Handle::current().block_on(named(self, &Endangered::of(own, &ids, |one| goes.contains(&one.id))))
     }
 
     /// What rules ask for that no server can do that is set up so.
@@ -403,15 +440,17 @@ impl Admin {
 
     /// Those that wait, of rules that the running policy has, whatever the engine knows of them: the round looks at what is stored, and calls off what it
     /// does not say any more.
-    fn deletions(&self, program: &Program, running: &[Spare]) -> Vec<DeletionInfo> {
-        let rules: BTreeSet<&str> = deleting(program).collect();
-        let deleted = running.iter().filter(|one| one.is_deleted);
-        let deleted: BTreeMap<_, _> =
-            deleted.map(|one| ((one.of.bucket, one.of.prefix.as_str()), one.id)).collect();
-        let names = self.bucket_names();
+    fn deletions(&self, run: &Run, running: &[Spare]) -> Vec<DeletionInfo> {
+        let rules: BTreeSet<&str> = deleting(run.plan.programs().0).collect();
+        let doubted = running.iter().filter(|one| one.is_deleted && !one.of.stays.is_empty());
+        let doubted: BTreeMap<_, _> =
+            doubted.map(|one| ((one.of.bucket, one.of.prefix.as_str()), &one.of.stays)).collect();
+        let (names, named) = (self.bucket_names(), self.named(&run.own, running));
         let told = |note: Note| {
-            let id = deleted.get(&(note.bucket, note.prefix.as_str())).copied();
-            self.deletion(names.get(&note.bucket).map_or("", String::as_str), note, id)
+            let doubts =
+                doubted.get(&(note.bucket, note.prefix.as_str())).map(|doubts| MustStay::all(doubts));
+            let now = both(doubts, named.why(note.bucket, &note.prefix).map(str::to_owned));
+            self.deletion(names.get(&note.bucket).map_or("", String::as_str), note, now)
         };
         let notes = self.standing.notes().into_iter().filter(|note| rules.contains(note.rule.as_str()));
         notes.map(told).collect()
@@ -420,18 +459,25 @@ impl Admin {
     /// When the checkpoint that an object is of is to be deleted, if that was noted.
     pub(super) fn deletion_of(&self, bucket: u64, key: &str) -> Option<DeletionInfo> {
         let prefix = Checkpoints::prefix_of(key)?;
-        let note =
-            self.standing.notes().into_iter().find(|one| one.bucket == bucket && one.prefix == prefix)?;
-        let names = self.bucket_names();
-        let id = self.keeper.ask(|decider, _| Some(decider.checkpoints.group_of(bucket, key)?.id));
-        Some(self.deletion(names.get(&bucket).map_or("", String::as_str), note, id))
+        let notes = self.standing.notes();
+        let note = notes.iter().find(|one| one.bucket == bucket && one.prefix == prefix)?.clone();
+        let goes = |one: &Generation<'_>| {
+            notes.iter().any(|note| note.bucket == one.bucket && note.prefix == one.prefix)
+        };
+        let endangered = self.keeper.ask(|decider, _| {
+            let id = decider.checkpoints.group_of(bucket, key).map(|one| one.id);
+            Endangered::of(&decider.checkpoints, id.as_slice(), goes)
+        });
+        let named = Handle::current().block_on(named(self, &endangered));
+        let now = named.why(bucket, prefix).map(str::to_owned);
+        Some(self.deletion(self.bucket_names().get(&bucket).map_or("", String::as_str), note, now))
     }
 
-    fn deletion(&self, bucket: &str, note: Note, id: Option<GroupId>) -> DeletionInfo {
-        let when_due = self.standing.stays(note.bucket, &note.prefix);
+    /// A deletion that waits; `now` is why it would not be done now.
+    fn deletion(&self, bucket: &str, note: Note, now: Option<String>) -> DeletionInfo {
         DeletionInfo {
             objects: format!("s3://{bucket}/{}", note.prefix),
-            stays: when_due.or_else(|| self.must_stay(id?)),
+            stays: now.or_else(|| self.standing.stays(note.bucket, &note.prefix)),
             rule: note.rule,
             noted: Timestamp(note.noted_ms).to_string(),
             due: Timestamp(note.due_ms).to_string(),
@@ -439,6 +485,12 @@ impl Admin {
             bytes: note.bytes,
         }
     }
+}
+
+/// Two reasons in one sentence's half.
+fn both(one: Option<String>, other: Option<String>) -> Option<String> {
+    let all: Vec<String> = one.into_iter().chain(other).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 fn planned(SettingChanged { word, before, after }: SettingChanged) -> SettingPlanned {

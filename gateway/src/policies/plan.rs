@@ -163,10 +163,10 @@ impl Plan {
         })
     }
 
-    /// Heeds the newest complete checkpoints, which either policy pins without a rule.
-    pub fn hear_newest(&mut self, of: &Checkpoints) {
+    /// Pins the newest complete checkpoints of some buckets, as either policy does without a rule.
+    pub fn hear_newest(&mut self, of: &Checkpoints, is_meant: impl Fn(u64) -> bool) {
         for side in [&mut self.running, &mut self.other] {
-            pin_newest(of, checkpoint_keep(&side.program), |_| true, &mut side.done);
+            pin_newest(of, checkpoint_keep(&side.program), &is_meant, &mut side.done);
         }
     }
 

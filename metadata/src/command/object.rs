@@ -162,6 +162,9 @@ pub struct Conditions {
     /// It exists and was modified in this second.
     #[prost(int64, optional, tag = "4")]
     pub if_match_modified_ms: Option<i64>,
+    /// It exists and is this very version, by its place in the order of versions.
+    #[prost(uint64, optional, tag = "5")]
+    pub if_match_seq: Option<u64>,
 }
 
 /// ETags to compare with.

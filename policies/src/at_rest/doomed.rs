@@ -22,12 +22,14 @@ pub struct Superfluous {
     pub grace: Duration,
     /// When anything of it was written or read last, as far as that is known, in milliseconds since 1970.
     pub touched_ms: i64,
+    /// The place of its last write in the catalogue's sequence.
+    pub seq: u64,
     /// How many files it has.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
     /// Why the rule will not delete it all the same, as things are.
-    pub stays: Option<MustStay>,
+    pub stays: Vec<MustStay>,
 }
 
 /// A checkpoint whose deletion waits.
@@ -43,6 +45,9 @@ pub struct Note {
     pub noted_ms: i64,
     /// When it is deleted.
     pub due_ms: i64,
+    /// The place of its last write in the catalogue's sequence when it was noted; 0 in notes of older
+    /// versions.
+    pub seq: u64,
     /// How many files it has.
     pub files: u64,
     /// Their bytes.
@@ -51,9 +56,9 @@ pub struct Note {
 
 impl Note {
     fn new(now_ms: i64, of: &Superfluous) -> Self {
-        let Superfluous { bucket, prefix, rule, files, bytes, .. } = of.clone();
+        let Superfluous { bucket, prefix, rule, seq, files, bytes, .. } = of.clone();
         let (noted_ms, due_ms) = (now_ms, due_ms(now_ms, of.grace));
-        Self { bucket, prefix, rule, noted_ms, due_ms, files, bytes }
+        Self { bucket, prefix, rule, noted_ms, due_ms, seq, files, bytes }
     }
 }
 
@@ -86,7 +91,10 @@ impl Doomed {
             // Who makes the grace shorter has all of the new one to think better of it.
             let is_same =
                 |note: &&Note| note.rule == of.rule && due_ms(note.noted_ms, of.grace) >= note.due_ms;
-            let waits = before.get(&name).filter(is_same).filter(|note| of.touched_ms < note.noted_ms);
+            // What was written since is another one, whatever its Last-Modified says: a write that takes
+            // long has that of its beginning.
+            let is_touched = |note: &&Note| of.touched_ms >= note.noted_ms || of.seq > note.seq;
+            let waits = before.get(&name).filter(is_same).filter(|note| !is_touched(note));
             let note = match waits {
                 Some(note) => Note {
                     due_ms: due_ms(note.noted_ms, of.grace),
@@ -123,7 +131,8 @@ mod tests {
             touched_ms,
             files: 2,
             bytes: 10,
-            stays: None,
+            seq: 0,
+            stays: Vec::new(),
         }
     }
 
@@ -168,6 +177,17 @@ mod tests {
             "and a longer one when it did"
         );
         assert_eq!(due(&mut doomed, 520, &[superfluous("a/", 20, 0)]), ["a/"]);
+    }
+
+    #[test]
+    fn what_was_written_since_waits_anew_though_it_looks_older() {
+        let mut doomed = Doomed::default();
+        due(&mut doomed, 100, &[superfluous("a/", 10, 50)]);
+        // A write that began before the note and ended after it.
+        let again = [Superfluous { seq: 7, ..superfluous("a/", 10, 60) }];
+        assert_eq!(due(&mut doomed, 115, &again), [""; 0]);
+        assert_eq!(due(&mut doomed, 124, &again), [""; 0]);
+        assert_eq!(due(&mut doomed, 125, &again), ["a/"]);
     }
 
     proptest! {

@@ -7,6 +7,7 @@
 
 use super::lack::Lack;
 use super::layout::{Layout, Place, Role, is_aside, is_small, is_weights};
+use super::moment::Moment;
 use super::named::Named;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -19,7 +20,7 @@ const GROUP_BYTES: usize = size_of::<Group>() + 128;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct File {
     pub(super) bytes: u64,
-    pub(super) at_us: u64,
+    pub(super) at: Moment,
 }
 
 /// What is known of all groups of a series.
@@ -36,7 +37,7 @@ pub(super) struct Habits {
 }
 
 /// When a group began, and which one it is.
-type Began = (u64, Option<u64>, u32);
+type Began = (Moment, Option<u64>, u32);
 
 /// How many files with tensors a group has, and when it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +78,7 @@ impl Habits {
 /// When a file beside the groups said that one of them is complete, and what that had.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pointed {
-    pub(super) at_us: u64,
+    pub(super) at: Moment,
     /// Nothing if more came to it afterwards: then it was not complete.
     pub(super) files: Option<u32>,
     pub(super) tensors: u32,
@@ -96,8 +97,8 @@ pub(super) struct Group {
     names_bytes: usize,
     pub(super) files: u32,
     pub(super) bytes: u64,
-    pub(super) first_us: u64,
-    pub(super) last_us: u64,
+    pub(super) first: Moment,
+    pub(super) last: Moment,
     parts: u32,
     wholes: u32,
     /// Parts that neither say how many they are nor only describe others.
@@ -107,17 +108,17 @@ pub(super) struct Group {
     weights: u32,
     named: Named,
     /// When the latest part was written, be it a small one that came late; and the latest of those that have to be there.
-    parts_us: u64,
-    needed_us: u64,
+    parts_at: Moment,
+    needed_at: Moment,
     /// When the latest of the files that come last was, and when one beside the groups named this one.
-    last_file_us: Option<u64>,
-    pointed_us: Option<u64>,
+    last_file_at: Option<Moment>,
+    pointed_at: Option<Moment>,
     last_files: u32,
     /// Whether its folder is called as the Trainer of transformers does, and whether what that writes last is there.
     is_in_trainers: bool,
     has_trainer_state: bool,
     /// Since when it is written again, and how many shards and files with tensors were.
-    round_us: u64,
+    round_at: Moment,
     round_shards: u32,
     round_tensors: u32,
     wants_last: bool,
@@ -136,7 +137,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub(super) fn new(serial: u32, place: &Place<'_>, at_us: u64) -> Self {
+    pub(super) fn new(serial: u32, place: &Place<'_>, at: Moment) -> Self {
         Self {
             serial,
             prefix: place.prefix.into(),
@@ -146,22 +147,22 @@ impl Group {
             names_bytes: 0,
             files: 0,
             bytes: 0,
-            first_us: at_us,
-            last_us: at_us,
+            first: at,
+            last: at,
             parts: 0,
             wholes: 0,
             loose: 0,
             tensors: 0,
             weights: 0,
             named: Named::default(),
-            parts_us: 0,
-            needed_us: 0,
-            last_file_us: None,
-            pointed_us: None,
+            parts_at: Moment::default(),
+            needed_at: Moment::default(),
+            last_file_at: None,
+            pointed_at: None,
             last_files: 0,
             is_in_trainers: place.is_in_trainers(),
             has_trainer_state: false,
-            round_us: 0,
+            round_at: Moment::default(),
             round_shards: 0,
             round_tensors: 0,
             wants_last: false,
@@ -180,9 +181,9 @@ impl Group {
     }
 
     /// A file of it was written.
-    pub(super) fn wrote(&mut self, place: &Place<'_>, bytes: u64, at_us: u64, habits: &Habits) {
+    pub(super) fn wrote(&mut self, place: &Place<'_>, bytes: u64, at: Moment, habits: &Habits) {
         let begins_anew = self.is_complete(habits) && place.role != Role::Extra;
-        let file = File { bytes, at_us };
+        let file = File { bytes, at };
         let before = self.names.as_mut().and_then(|names| names.insert(place.rest.into(), file));
         match before {
             Some(before) => self.bytes -= before.bytes,
@@ -192,7 +193,7 @@ impl Group {
             }
         }
         self.bytes += bytes;
-        (self.first_us, self.last_us) = (self.first_us.min(at_us), self.last_us.max(at_us));
+        (self.first, self.last) = (self.first.min(at), self.last.max(at));
         self.wants_last |= place.wants_last;
         self.holds_steps |= place.holds_steps;
         self.in_doubt |= place.in_doubt;
@@ -208,32 +209,32 @@ impl Group {
         }
         self.is_torn &= place.role != Role::Last && (self.wants_last || habits.is_marked);
         if self.is_late(place, before) {
-            self.parts_us = self.parts_us.max(at_us);
+            self.parts_at = self.parts_at.max(at);
             return;
         }
         // What was not written yet when all is written again does not begin that anew.
-        if begins_anew && before.is_some_and(|file| file.at_us >= self.round_us) {
-            (self.is_again, self.round_us) = (true, at_us);
+        if begins_anew && before.is_some_and(|file| file.at >= self.round_at) {
+            (self.is_again, self.round_at) = (true, at);
             (self.round_shards, self.round_tensors) = (0, 0);
         }
         (self.is_closed, self.is_quiet) = (false, false);
         if place.role == Role::Last {
-            self.last_file_us = self.last_file_us.max(Some(at_us));
+            self.last_file_at = self.last_file_at.max(Some(at));
         } else {
-            self.parts_us = self.parts_us.max(at_us);
-            self.needed_us = self.needed_us.max(at_us);
+            self.parts_at = self.parts_at.max(at);
+            self.needed_at = self.needed_at.max(at);
         }
-        if before.is_none_or(|file| file.at_us < self.round_us) {
+        if before.is_none_or(|file| file.at < self.round_at) {
             self.round_shards += u32::from(is_shard(place));
             self.round_tensors += u32::from(is_tensor(place));
         }
-        let lacks_last = self.last_file_us.is_some_and(|last_us| last_us < self.round_us);
+        let lacks_last = self.last_file_at.is_some_and(|last| last < self.round_at);
         self.is_again &= self.round_tensors < self.tensors || lacks_last;
     }
 
     /// Whether a part says nothing against its group's being complete: a text or a description that is new, or came when what is written last was there.
     fn is_late(&self, place: &Place<'_>, before: Option<File>) -> bool {
-        let is_part_of_it = |file: File| self.last_said_us().is_none_or(|last_us| file.at_us <= last_us);
+        let is_part_of_it = |file: File| self.last_said().is_none_or(|last| file.at <= last);
         is_small(place) && !before.is_some_and(is_part_of_it)
     }
 
@@ -287,9 +288,9 @@ impl Group {
         if place.role != Role::Last {
             self.is_torn |= !self.is_late(place, Some(file));
         } else if self.last_files == 0 {
-            self.last_file_us = None;
+            self.last_file_at = None;
         }
-        if file.at_us >= self.round_us {
+        if file.at >= self.round_at {
             self.round_shards = self.round_shards.saturating_sub(u32::from(is_shard(place)));
             self.round_tensors = self.round_tensors.saturating_sub(u32::from(is_tensor(place)));
         }
@@ -322,7 +323,7 @@ impl Group {
             return Some(Lack::Weights);
         }
         if self.is_marked(habits) {
-            let has_last = self.last_file_us.is_some() && self.named.has_metadata();
+            let has_last = self.last_file_at.is_some() && self.named.has_metadata();
             if !has_last || (is_of_trainer && !self.has_trainer_state) {
                 return Some(Lack::Last);
             }
@@ -369,37 +370,37 @@ impl Group {
             return Some(Lack::Weights);
         }
         if self.is_marked(habits) {
-            return (self.last_file_us < Some(self.parts_us)).then_some(Lack::Late);
+            return (self.last_file_at < Some(self.parts_at)).then_some(Lack::Late);
         }
         let pointed = habits.pointed.filter(|_| self.layout.is_pointed())?;
-        if self.pointed_us >= Some(self.parts_us) {
+        if self.pointed_at >= Some(self.parts_at) {
             return None;
         }
-        let is_like = pointed.files == Some(self.files) && self.last_us <= pointed.at_us && !self.is_again;
+        let is_like = pointed.files == Some(self.files) && self.last <= pointed.at && !self.is_again;
         (!is_like).then_some(Lack::Last)
     }
 
     /// Whether what its framework writes last came last, but for texts and descriptions.
     fn is_sealed(&self) -> bool {
-        self.last_file_us.is_some_and(|at_us| at_us >= self.needed_us)
+        self.last_file_at.is_some_and(|at| at >= self.needed_at)
     }
 
     /// Whether a file beside the groups named it when it was there.
     pub(super) fn is_pointed(&self) -> bool {
-        self.pointed_us.is_some_and(|at_us| at_us >= self.needed_us)
+        self.pointed_at.is_some_and(|at| at >= self.needed_at)
     }
 
     /// Whether it was there when another one was named, with as many files.
     fn is_like(&self, pointed: &Pointed) -> bool {
         pointed.files.is_some()
             && pointed.tensors == self.tensors
-            && self.needed_us <= pointed.at_us
+            && self.needed_at <= pointed.at
             && !self.is_again
     }
 
     /// When it was said last that it is all there.
-    fn last_said_us(&self) -> Option<u64> {
-        self.last_file_us.max(self.pointed_us)
+    fn last_said(&self) -> Option<Moment> {
+        self.last_file_at.max(self.pointed_at)
     }
 
     /// Whether no earlier one of its run has more files with tensors, or one has as many: two uploads do not break off at the same place. Orbax's say
@@ -420,21 +421,21 @@ impl Group {
 
     /// How many files with tensors it has, and when it began, if files are told apart that are written again.
     pub(super) fn size(&self) -> Option<Size> {
-        let began = (self.first_us, self.step, self.serial);
+        let began = (self.first, self.step, self.serial);
         self.names.is_some().then_some(Size { tensors: self.tensors, began })
     }
 
     /// A file beside the groups says that this one is complete.
-    pub(super) fn point_at(&mut self, at_us: u64) {
+    pub(super) fn point_at(&mut self, at: Moment) {
         if self.parts > 0 {
-            self.pointed_us = self.pointed_us.max(Some(at_us));
+            self.pointed_at = self.pointed_at.max(Some(at));
         }
         self.is_torn = false;
     }
 
     /// What it has when it is named.
-    pub(super) fn pointed(&self, at_us: u64) -> Pointed {
-        Pointed { at_us, files: Some(self.files), tensors: self.tensors }
+    pub(super) fn pointed(&self, at: Moment) -> Pointed {
+        Pointed { at, files: Some(self.files), tensors: self.tensors }
     }
 
     /// The next one has begun.
@@ -448,14 +449,14 @@ impl Group {
     }
 
     /// When the latest of its files was written that has to be there.
-    pub(super) fn written_us(&self) -> u64 {
-        self.needed_us.max(self.last_file_us.unwrap_or(0))
+    pub(super) fn written(&self) -> Moment {
+        self.needed_at.max(self.last_file_at.unwrap_or_default())
     }
 
     /// When the oldest of its files was written, as they are now; of more than are remembered, when the first of all was.
-    pub(super) fn oldest_us(&self) -> u64 {
-        let oldest = self.names.as_ref().and_then(|names| names.values().map(|file| file.at_us).min());
-        oldest.unwrap_or(self.first_us)
+    pub(super) fn oldest(&self) -> Moment {
+        let oldest = self.names.as_ref().and_then(|names| names.values().map(|file| file.at).min());
+        oldest.unwrap_or(self.first)
     }
 
     /// Its files by what follows the prefix, if they are remembered.

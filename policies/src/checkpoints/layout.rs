@@ -397,7 +397,8 @@ pub(super) fn shard(name: &str) -> Option<(usize, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::step::{measure_in, shape};
+    use super::super::measure::measure_in;
+    use super::super::step::shape;
     use super::{Layout, Role, place, pointer};
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! Names and listings tell much and not all: files of ranks, runs side by side and uploads that broke off can look like something else. Always: of a run
 //! nothing is deleted unless its steps are told apart, and unless one that is newer, whole beyond doubt and no smaller stays; and nothing that may be a run
-//! with steps of its own, or a part of another checkpoint. Newer is what has the higher step and of which all was written later: a run that went back
+//! with steps of its own, a setting, or a part of another checkpoint. Newer is what has the higher step and
+//! of which all was written later: a run that went back
 //! counts on from a lower one, and what it writes then is worth more than what it gave up; and one whose files are partly older was written anew and broken off. Runs that are called alike may be parts of one, as those of ranks, stages, or an actor and its
 //! critic: a step that several of them have goes only if all of these have the same newer one ([`are_beside`]).
 
@@ -11,12 +12,16 @@ use super::group::{File, Group, Habits};
 use super::lack::Lack;
 use super::layout::{Layout, is_text};
 use super::step::{shape_of_rest, step_of};
-use super::{Checkpoints, GroupId, Series, order};
+use super::{Checkpoints, GroupId, Series, SeriesId, order};
 use crate::key::name_of;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Of a run's newer checkpoints one has at least this share of the bytes.
 const BYTES_SHARE: f64 = 0.9;
+
+/// Fewer steps than these are no series: `steps-1000/` and `steps-2000/`, or `10/` and `20/`, may be
+/// settings of two runs.
+const SERIES_MIN: usize = 3;
 
 /// Numbers that are so close may be those of ranks or segments, which are written together; a checkpoint takes at least so long.
 const CLOSE_STEPS: u64 = 100;
@@ -35,6 +40,8 @@ pub enum MustStay {
     InDoubt,
     /// Files of its run came at once that are numbered as it is, and may be parts of one.
     Together,
+    /// Its run has only two, which may be two runs with a setting each.
+    TwoAlone,
     /// It is in the folder of another one.
     InAnother,
     /// No newer one of its run is whole beyond doubt, with as many files and bytes.
@@ -61,6 +68,9 @@ impl MustStay {
             }
             Self::HoldsSteps => "it holds steps of its own, as the folder of a run does",
             Self::Together => "files of its run came within a minute of each other, as those of ranks do",
+            Self::TwoAlone => {
+                "only two are there that are called so, and the numbers may be settings, not steps"
+            }
             Self::InAnother => "it is in the folder of another checkpoint and may be a part of that",
             Self::NotBeside => {
                 "runs that are called alike, and may be parts of one, have this step and no newer one in common with it"
@@ -78,61 +88,142 @@ impl MustStay {
         };
         why.to_owned()
     }
+
+    /// All of these in a sentence's half.
+    #[must_use]
+    pub fn all(doubts: &[Self]) -> String {
+        doubts.iter().map(|doubt| doubt.why()).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// The doubts about checkpoints, asked for one after another. What all of a run share is found once.
+pub struct Doubts<'a> {
+    known: &'a Checkpoints,
+    runs: HashMap<SeriesId, OfRun<'a>>,
+}
+
+/// What all checkpoints of a run share.
+struct OfRun<'a> {
+    holds_steps: bool,
+    /// The name of one of them may tell runs or parts apart.
+    in_doubt: bool,
+    /// It has too few steps to be a series.
+    two_alone: bool,
+    /// Runs that may be parts of the same one.
+    beside: Vec<(SeriesId, &'a Series)>,
+}
+
+impl<'a> OfRun<'a> {
+    fn new(known: &'a Checkpoints, series: &'a Series) -> Self {
+        let in_bucket = || known.series.iter().filter(|(_, other)| other.bucket == series.bucket);
+        let is_beside =
+            |other: &Series| !std::ptr::eq(series, other) && are_beside(&series.name, &other.name);
+        Self {
+            holds_steps: series.groups.values().any(|one| one.holds_steps)
+                || in_bucket().any(|(_, other)| holds(series, other)),
+            // Many runs begin with a step 0.
+            in_doubt: series.groups.values().any(|one| one.in_doubt && one.step != Some(0)),
+            two_alone: is_two_alone(series),
+            beside: in_bucket().filter(|(_, other)| is_beside(other)).map(|(id, one)| (*id, one)).collect(),
+        }
+    }
+}
+
+impl Doubts<'_> {
+    /// All doubts about a checkpoint: its files are deleted only if there is none.
+    pub fn of(&mut self, id: GroupId) -> Vec<MustStay> {
+        self.judge(id).err().unwrap_or_default()
+    }
+
+    /// Those for which the files of a checkpoint may be deleted, or else the doubts about it.
+    fn judge(&mut self, id: GroupId) -> Result<Vec<GroupId>, Vec<MustStay>> {
+        let known = self.known;
+        let found = known.series.get(&id.series).and_then(|series| Some((series, series.find(id)?)));
+        let (series, group) = found.ok_or_else(|| vec![MustStay::Unknown])?;
+        let run = self.runs.entry(id.series).or_insert_with(|| OfRun::new(known, series));
+        let others = || series.groups.values().filter(|other| other.serial != group.serial);
+        let in_bucket = || known.series.values().filter(|other| other.bucket == series.bucket);
+        let may_be_part = matches!(group.layout, Layout::Dcp | Layout::Plain);
+        let stand_in = known.stand_in((id.series, series), group, &run.beside);
+        let all = [
+            (group.step.is_some() && others().any(|other| other.step == group.step), MustStay::SameStep),
+            // What is so of one of them may be so of all.
+            (run.holds_steps, MustStay::HoldsSteps),
+            (may_be_part && in_bucket().any(|other| is_in(group, other)), MustStay::InAnother),
+            (group.in_doubt || run.in_doubt, MustStay::InDoubt),
+            (may_be_written_together(series, group), MustStay::Together),
+            (
+                run.two_alone || run.beside.iter().any(|(_, other)| leaves_two(other, group)),
+                MustStay::TwoAlone,
+            ),
+        ];
+        let mut doubts: Vec<MustStay> =
+            all.into_iter().filter(|(is_so, _)| *is_so).map(|(_, why)| why).collect();
+        match stand_in {
+            Ok(better) if doubts.is_empty() => Ok(better),
+            Ok(_) => Err(doubts),
+            Err(why) => {
+                doubts.push(why);
+                Err(doubts)
+            }
+        }
+    }
 }
 
 impl Checkpoints {
     /// Why the files of a checkpoint are not to be deleted; nothing if they may be.
     #[must_use]
-    pub fn must_stay(&self, id: GroupId) -> Option<MustStay> {
-        self.better(id).err()
+    pub fn doubts(&self, id: GroupId) -> Vec<MustStay> {
+        self.all_doubts().of(id)
+    }
+
+    /// The same for many checkpoints.
+    #[must_use]
+    pub fn all_doubts(&self) -> Doubts<'_> {
+        Doubts { known: self, runs: HashMap::new() }
     }
 
     /// Those for which the files of a checkpoint may be deleted: a newer one of its run, and what runs beside it have of the same step.
     ///
     /// # Errors
     /// Why they may not.
-    pub fn better(&self, id: GroupId) -> Result<Vec<GroupId>, MustStay> {
-        let series = self.series.get(&id.series).ok_or(MustStay::Unknown)?;
-        let group = series.find(id).ok_or(MustStay::Unknown)?;
-        let others = || series.groups.values().filter(|other| other.serial != group.serial);
-        if group.step.is_some() && others().any(|other| other.step == group.step) {
-            return Err(MustStay::SameStep);
-        }
-        let in_bucket = || self.series.values().filter(|other| other.bucket == series.bucket);
-        // What is so of one of them may be so of all.
-        if series.groups.values().any(|one| one.holds_steps) || in_bucket().any(|other| holds(series, other))
-        {
-            return Err(MustStay::HoldsSteps);
-        }
-        let may_be_part = matches!(group.layout, Layout::Dcp | Layout::Plain);
-        if may_be_part && in_bucket().any(|other| is_in(group, other)) {
-            return Err(MustStay::InAnother);
-        }
-        // Many runs begin with a step 0.
-        if group.in_doubt || series.groups.values().any(|one| one.in_doubt && one.step != Some(0)) {
-            return Err(MustStay::InDoubt);
-        }
-        if may_be_written_together(series, group) {
-            return Err(MustStay::Together);
-        }
+    pub fn better(&self, id: GroupId) -> Result<Vec<GroupId>, Vec<MustStay>> {
+        self.all_doubts().judge(id)
+    }
+
+    /// The newer checkpoint of its run that stands in for one, and what runs beside it have of the same step.
+    fn stand_in(
+        &self,
+        (id, series): (SeriesId, &Series),
+        group: &Group,
+        beside: &[(SeriesId, &Series)],
+    ) -> Result<Vec<GroupId>, MustStay> {
         let of_one_save = |one: &Group| is_of_one_save(one, group, self.limits.quiet_us);
         let mut better =
-            others().filter(|other| is_better(series, other, group) && of_one_save(other)).peekable();
+            series.groups.values().filter(|one| is_better(series, one, group) && of_one_save(one)).peekable();
         better.peek().ok_or_else(|| none_better(series, group))?;
-        let is_beside = |other: &Series| {
-            other.bucket == series.bucket
-                && !std::ptr::eq(series, other)
-                && are_beside(&series.name, &other.name)
-        };
-        let beside: Vec<_> = self.series.iter().filter(|(_, other)| is_beside(other)).collect();
         let has_it = |one: &Group| beside.iter().all(|(_, other)| is_better_in(other, one.step, group.step));
         let found = better.find(|one| has_it(one)).ok_or(MustStay::NotBeside)?;
-        let of_beside = beside.into_iter().flat_map(|(id, other)| {
+        let of_beside = beside.iter().flat_map(|(id, other)| {
             let alike = other.groups.values().filter(|one| one.step == found.step);
             alike.map(|one| GroupId { series: *id, serial: one.serial })
         });
-        Ok(std::iter::once(GroupId { series: id.series, serial: found.serial }).chain(of_beside).collect())
+        Ok(std::iter::once(GroupId { series: id, serial: found.serial }).chain(of_beside).collect())
     }
+}
+
+/// Whether a run has fewer whole checkpoints than make a series. One of which nothing says when it is whole
+/// counts from its first file with tensors.
+fn is_two_alone(series: &Series) -> bool {
+    let is_whole = |one: &&Group| matches!(one.lack(&series.habits), None | Some(Lack::Open));
+    let steps: BTreeSet<_> = series.groups.values().filter(is_whole).map(|one| one.step).collect();
+    steps.len() < SERIES_MIN
+}
+
+/// Whether a run beside that of a checkpoint has its step, and is no series: what may be one checkpoint
+/// goes whole or stays whole.
+fn leaves_two(beside: &Series, group: &Group) -> bool {
+    beside.groups.values().any(|one| one.step == group.step) && is_two_alone(beside)
 }
 
 /// Why no newer checkpoint of a run may stand in for one.
@@ -150,7 +241,7 @@ fn is_better(series: &Series, one: &Group, other: &Group) -> bool {
         // What was added to it, such as results, does not make up for a shard.
         && one.tensors >= other.tensors
         && is_as_large(one.bytes, other.bytes)
-        && one.oldest_us() >= other.written_us()
+        && one.oldest() > other.written()
         && (has_framework(other, &series.habits) || (one.tensors == other.tensors && has_all(one, other)))
 }
 
@@ -168,7 +259,7 @@ fn may_be_written_together(series: &Series, group: &Group) -> bool {
     if !is_file || is_of_time {
         return false;
     }
-    let times = |one: &Group| Some((one.step?, one.oldest_us(), one.written_us()));
+    let times = |one: &Group| Some((one.step?, one.oldest().at_us, one.written().at_us));
     let mut all: Vec<_> = series.groups.values().filter_map(times).collect();
     all.sort_unstable();
     all.windows(2).any(|pair| {
@@ -182,9 +273,10 @@ fn may_be_written_together(series: &Series, group: &Group) -> bool {
 /// Whether all that has to be there of a checkpoint was written in one go, as far as times tell: within less than passed since the other one, or than counts
 /// as long. What was written anew in part has older files.
 fn is_of_one_save(one: &Group, other: &Group, quiet_us: u64) -> bool {
-    let oldest_us = one.oldest_us();
-    let gap_us = oldest_us.saturating_sub(other.written_us());
-    one.written_us().saturating_sub(oldest_us) <= gap_us.max(quiet_us)
+    let (oldest_us, written_us) = (one.oldest().at_us, one.written().at_us);
+    let gap_us = oldest_us.saturating_sub(other.written().at_us);
+    // By the catalogue's sequence a clock may have been set back in between.
+    written_us.abs_diff(oldest_us) <= gap_us.max(quiet_us)
 }
 
 /// Whether it is known who writes a checkpoint, and that it says when it is whole.
@@ -235,378 +327,4 @@ fn is_in(group: &Group, series: &Series) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Lack, MustStay};
-    use crate::checkpoints::{Checkpoints, Limits};
-
-    fn known(files: &[(&str, u64)]) -> Checkpoints {
-        let mut known = Checkpoints::new(Limits::default());
-        for (at, (key, bytes)) in files.iter().enumerate() {
-            known.listed(at as u64, 1, key, *bytes);
-        }
-        // Ten minutes later.
-        known.settle(1_000_000_000);
-        known
-    }
-
-    fn of(known: &Checkpoints, key: &str) -> Option<MustStay> {
-        known.must_stay(known.group_of(1, key).unwrap().id)
-    }
-
-    const FIRST: [(&str, u64); 3] =
-        [("r/step-1/__0_0.distcp", 10), ("r/step-1/__1_0.distcp", 10), ("r/step-1/.metadata", 1)];
-
-    #[test]
-    fn a_newer_one_that_is_whole_and_as_large_lets_it_go() {
-        let second = [("r/step-2/__0_0.distcp", 10), ("r/step-2/__1_0.distcp", 9), ("r/step-2/.metadata", 1)];
-        let both = known(&[FIRST, second].concat());
-        assert_eq!(of(&both, "r/step-1/.metadata"), None);
-        assert_eq!(of(&both, "r/step-2/.metadata"), Some(MustStay::NoneBetter), "it is the newest");
-    }
-
-    #[test]
-    fn one_that_lacks_a_file_or_was_begun_anew_or_is_smaller_does_not() {
-        let late = MustStay::NewestLacks(Lack::Late);
-        for (second, why) in [
-            // A shard was deleted, or never came.
-            (&[("r/step-2/__0_0.distcp", 20), ("r/step-2/.metadata", 1)][..], MustStay::NoneBetter),
-            // It was written again and its writer died.
-            (
-                &[("r/step-2/__1_0.distcp", 10), ("r/step-2/.metadata", 1), ("r/step-2/__0_0.distcp", 10)],
-                late,
-            ),
-            (
-                &[("r/step-2/__0_0.distcp", 1), ("r/step-2/__1_0.distcp", 1), ("r/step-2/.metadata", 1)],
-                MustStay::NoneBetter,
-            ),
-        ] {
-            let both = known(&[&FIRST[..], second].concat());
-            assert_eq!(of(&both, "r/step-1/.metadata"), Some(why), "{second:?}");
-        }
-        let plain =
-            known(&[("r/epoch_2/model.pt", 9), ("r/epoch_2/optimizer.pt", 9), ("r/epoch_3/model.pt", 18)]);
-        assert_eq!(of(&plain, "r/epoch_2/model.pt"), Some(MustStay::NoneBetter));
-    }
-
-    #[test]
-    fn what_has_one_step_with_another_stays() {
-        let two = known(&[("llama-2-step-5.pt", 9), ("llama-3-step-5.pt", 9), ("llama-3-step-6.pt", 9)]);
-        assert_eq!(of(&two, "llama-2-step-5.pt"), Some(MustStay::SameStep));
-        assert_eq!(of(&two, "llama-3-step-5.pt"), Some(MustStay::SameStep));
-    }
-
-    #[test]
-    fn what_may_be_a_run_or_a_part_of_another_stays() {
-        let of_run = |run: u64, file: &'static str| (format!("ckpt-{run}/{file}"), 9);
-        for (files, why) in [
-            // Two runs, by the step and by the folder.
-            (&["100/model.pt", "200/model.pt"][..], Some(MustStay::HoldsSteps)),
-            (&["model_step_100.pt", "model_step_200.pt"], Some(MustStay::HoldsSteps)),
-            (&["model.pt", "step-100/model.pt"], Some(MustStay::HoldsSteps)),
-            (&["model.pt", "0/.metadata"], Some(MustStay::HoldsSteps)),
-            (&["model.pt", "optim.pt"], None),
-        ] {
-            let files: Vec<_> =
-                [1, 2].iter().flat_map(|run| files.iter().map(|file| of_run(*run, file))).collect();
-            let files: Vec<_> = files.iter().map(|(key, bytes)| (key.as_str(), *bytes)).collect();
-            let both = known(&files);
-            assert_eq!(of(&both, files[0].0), why, "{files:?}");
-        }
-        let ranks = [("step-9/ckpt_0/model.pt", 9), ("step-9/ckpt_1/model.pt", 9)];
-        assert_eq!(of(&known(&ranks), ranks[0].0), None);
-        let beside = known(&[&ranks[..], &[("step-9/model.pt", 9)]].concat());
-        assert_eq!(of(&beside, ranks[0].0), Some(MustStay::InAnother));
-    }
-
-    #[test]
-    fn of_runs_that_may_be_parts_of_one_nothing_goes_that_not_all_have_anew() {
-        for (one, other) in [
-            ("nemo/tp_rank_00_pp_rank_000/gpt-step=S.ckpt", "nemo/tp_rank_01_pp_rank_001/gpt-step=S.ckpt"),
-            ("mp_rank_00/model--step=S.ckpt", "mp_rank_01/model--step=S.ckpt"),
-            ("flat/rank0-step=S.ckpt", "flat/rank1-step=S.ckpt"),
-            ("tail/step=S-rank0.ckpt", "tail/step=S-rank1.ckpt"),
-            ("rank_0_of_3/step=S.ckpt", "rank_1_of_3/step=S.ckpt"),
-            ("cuda:0/step=S.ckpt", "cuda:1/step=S.ckpt"),
-            ("0/step=S.ckpt", "1/step=S.ckpt"),
-            ("part-00000-of-00003/step-S/.metadata", "part-00001-of-00003/step-S/.metadata"),
-            ("stage0/global_stepS/.metadata", "stage1/global_stepS/.metadata"),
-            ("rl/actor/step-S/.metadata", "rl/critic/step-S/.metadata"),
-            ("flat/actor-step=S.ckpt", "flat/critic-step=S.ckpt"),
-            ("host-a/step-S/.metadata", "host-b/step-S/.metadata"),
-        ] {
-            let key = |name: &str, step: u32| name.replace('S', &step.to_string());
-            let [first, second] = [1000, 2000].map(|step| key(one, step));
-            let [beside, beside_second] = [1000, 2000].map(|step| key(other, step));
-            let of = |keys: &[&str]| first_of(keys);
-            assert_eq!(of(&[&first, &second]), None, "{one}");
-            assert_eq!(of(&[&first, &beside, &second]), Some(MustStay::NotBeside), "{one}");
-            assert_eq!(of(&[&first, &beside, &second, &beside_second]), None, "{one}");
-            // Newer ones that they do not have in common.
-            let third = key(other, 3000);
-            assert_eq!(of(&[&first, &beside, &second, &third]), Some(MustStay::NotBeside), "{one}");
-            assert_eq!(of(&[&first, &second, &beside_second]), None, "{one}: nobody else has the first");
-        }
-    }
-
-    /// Of files that are written in this order the first, some minutes after each other; each with a shard before it if it is DCP's.
-    fn first_of(keys: &[&str]) -> Option<MustStay> {
-        first_every(300, keys)
-    }
-
-    /// The same, so many seconds after each other.
-    fn first_every(seconds: u64, keys: &[&str]) -> Option<MustStay> {
-        let mut known = Checkpoints::new(Limits::default());
-        for (at, key) in keys.iter().enumerate() {
-            let at_us = at as u64 * seconds * 1_000_000;
-            if key.ends_with(".metadata") {
-                known.listed(at_us, 1, &key.replace(".metadata", "__0_0.distcp"), 9);
-            }
-            known.listed(at_us, 1, key, 9);
-        }
-        known.settle(u64::MAX);
-        of(&known, keys[0])
-    }
-
-    #[test]
-    fn parts_that_are_called_after_what_they_are_in_folder_and_file_are_beside() {
-        let twice = |part: &str, step: u32| format!("r/{part}/{part}_epoch_{step}.pth");
-        for (one, other) in [("encoder", "optimizer"), ("actor", "critic"), ("G", "D"), ("net", "net_ema")] {
-            let [first, second] = [5, 9].map(|step| twice(one, step));
-            let [beside, beside_second] = [5, 9].map(|step| twice(other, step));
-            assert_eq!(first_of(&[&first, &beside, &second]), Some(MustStay::NotBeside), "{one} {other}");
-            assert_eq!(first_of(&[&first, &beside, &second, &beside_second]), None, "{one} {other}");
-        }
-        let net = |part: &str, step: u32| format!("r/{part}/net{part}_epoch_{step}.pth");
-        assert_eq!(first_of(&[&net("G", 5), &net("D", 5), &net("G", 9)]), Some(MustStay::NotBeside));
-        let other = "r/b/c_epoch_5.pth";
-        assert_eq!(first_of(&["r/a/a_epoch_5.pth", other, "r/a/a_epoch_9.pth"]), None, "two words differ");
-    }
-
-    #[test]
-    fn where_no_last_file_tells_each_has_to_be_as_large_and_there_are_as_many() {
-        let files = |step: u32, ranks: u32, last: u64| {
-            let all = (0..ranks).map(move |rank| if rank + 1 < ranks { 9 } else { last });
-            all.enumerate().map(move |(rank, bytes)| (format!("r/step_{step}/rank_{rank}.pt"), bytes))
-        };
-        for (ranks, last, why) in [
-            (16, 9, None),
-            // Its writer died, and left it empty, or did not come to it.
-            (16, 0, Some(MustStay::NoneBetter)),
-            (15, 9, Some(MustStay::NoneBetter)),
-            // Of twice as many ranks one is missing, or who knows.
-            (31, 9, Some(MustStay::NoneBetter)),
-        ] {
-            let all: Vec<_> = files(1000, 16, 9).chain(files(2000, ranks, last)).collect();
-            let both = known(&all.iter().map(|(key, bytes)| (key.as_str(), *bytes)).collect::<Vec<_>>());
-            assert_eq!(of(&both, &all[0].0), why, "{ranks} {last}");
-        }
-        let of_pickle = |bytes: u64, log: u64| {
-            let files = |step: u32, bytes, log| {
-                let files = [("model.safetensors", 95), ("optimizer.pkl", bytes), ("log.txt", log)];
-                files.map(|(file, bytes)| (format!("r/step_{step}/{file}"), bytes))
-            };
-            let all = [files(10, 5, 9), files(20, bytes, log)].concat();
-            of(&known(&all.iter().map(|(key, bytes)| (key.as_str(), *bytes)).collect::<Vec<_>>()), &all[0].0)
-        };
-        assert_eq!([of_pickle(5, 3), of_pickle(0, 9)], [None, Some(MustStay::NoneBetter)]);
-    }
-
-    #[test]
-    fn files_of_ranks_in_an_epoch_of_the_same_number_are_there() {
-        let files = |epoch: u64| {
-            let ranks = (0..8).map(|rank| format!("random_states_{rank}.pkl"));
-            let all = ranks.chain(["model.safetensors".to_owned()]);
-            all.map(|file| format!("epoch_{epoch}/{file}")).collect::<Vec<_>>()
-        };
-        let keys: Vec<String> = (0..4).flat_map(files).collect();
-        let known = known(&keys.iter().map(|key| (key.as_str(), 9)).collect::<Vec<_>>());
-        let stays = |epoch: u64| of(&known, &files(epoch)[0]).is_some();
-        assert_eq!([0, 1, 2, 3].map(stays), [false, false, false, true]);
-    }
-
-    #[test]
-    fn files_with_a_number_each_that_came_at_once_may_be_parts() {
-        let of = |name: &str, numbers: &[u32], seconds: u64| {
-            let keys: Vec<_> = numbers.iter().map(|number| name.replace('N', &number.to_string())).collect();
-            first_every(seconds, &keys.iter().map(String::as_str).collect::<Vec<_>>())
-        };
-        let (together, ranks) = (Some(MustStay::Together), [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(of("final/checkpoint_N.pt", &ranks, 0), together);
-        assert_eq!(of("final/checkpoint_N.pt", &ranks, 59), together, "a slow disk");
-        assert_eq!(of("final/checkpoint_N.pt", &ranks, 60), None, "each takes its time");
-        assert_eq!(of("final/ep_N.pt", &[0, 8, 16, 24], 3), together, "the first of each node");
-        assert_eq!(of("final/checkpoint_N.ckpt", &ranks, 1), together, "whatever it ends with");
-        let many: Vec<u32> = (0..256).collect();
-        assert_eq!(of("final/checkpoint_N.pt", &many, 1), together, "however many");
-        assert_eq!(of("eeg/epoch_N.h5", &ranks, 1), together, "segments");
-        assert_eq!(of("run/epoch_N.pt", &ranks, 1), None, "no rank is called so");
-        assert_eq!(of("run/checkpoint_N.pt", &[100, 200], 1), None, "ranks are no hundred apart");
-        let back = [1, 2, 3, 4, 3].map(|step| format!("run/checkpoint_{step}.pt"));
-        assert_eq!(first_every(300, &back.each_ref().map(String::as_str)), None, "a run that went back");
-        let mut slow = Checkpoints::new(Limits::default());
-        for (rank, at) in [0, 0, 0, 500].into_iter().enumerate() {
-            slow.listed(at * 1_000_000, 1, &format!("final/checkpoint_{rank}.pt"), 9);
-        }
-        slow.settle(u64::MAX);
-        for rank in 0..3 {
-            assert_eq!(self::of(&slow, &format!("final/checkpoint_{rank}.pt")), together, "one is slow");
-        }
-    }
-
-    #[test]
-    fn what_was_written_anew_in_part_stands_in_for_nothing() {
-        let plain = |step: u32| ["model.pt", "optim.pt"].map(|file| format!("r/step_{step}/{file}"));
-        let items = |step: u32| {
-            ["model/__0_0.distcp", "model/.metadata", "optim/__0_0.distcp", "optim/.metadata"]
-                .map(|file| format!("r/step-{step}/{file}"))
-        };
-        for (first, second) in [(&plain(100)[..], &plain(200)[..]), (&items(100), &items(200))] {
-            let stays = |anew: &[String]| {
-                let all = [first, second, first, anew].concat();
-                let files: Vec<_> = all.iter().map(|key| (key.as_str(), 9)).collect();
-                of(&known(&files), &first[0])
-            };
-            assert_eq!(stays(second), None, "all of it");
-            for half in 0..second.len() {
-                assert!(stays(&second[..half]).is_some(), "{:?}", &second[..half]);
-            }
-        }
-    }
-
-    #[test]
-    fn a_stand_in_that_was_written_in_two_goes_is_none() {
-        const HOUR_US: u64 = 3_600_000_000;
-        let files = |step: u32| ["model.pt", "optim.pt"].map(|file| format!("r/step_{step}/{file}"));
-        for (anew_us, why) in [(None, None), (Some(5 * HOUR_US), Some(MustStay::NoneBetter))] {
-            let mut known = Checkpoints::new(Limits::default());
-            let written = files(100).into_iter().map(|key| (0, key));
-            let written = written.chain(files(200).into_iter().map(|key| (HOUR_US, key)));
-            for (at_us, key) in written {
-                let at_us = anew_us.filter(|_| key == files(200)[0]).unwrap_or(at_us);
-                known.listed(at_us, 1, &key, 9);
-            }
-            known.listed(6 * HOUR_US, 1, "r/step_200/README.md", 9);
-            known.settle(9 * HOUR_US);
-            assert_eq!(of(&known, &files(100)[0]), why, "{anew_us:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_called_like_a_series_is_no_checkpoint() {
-        let mut known = Checkpoints::new(Limits::default());
-        for key in
-            ["ckpt-#-é/__0_0.distcp", "ckpt-100-é/.metadata", "run/step-#/x.distcp", "run/step-100/.metadata"]
-        {
-            known.listed(1, 1, key, 9);
-        }
-        assert!(known.group_of(1, "ckpt-#-é/__0_0.distcp").is_none());
-        assert_eq!(known.group_of(1, "run/step-100/.metadata").unwrap().parent, "run/");
-        assert_eq!(known.group_of(1, "ckpt-100-é/.metadata").unwrap().parent, "");
-    }
-
-    #[test]
-    fn of_a_run_that_went_back_what_it_wrote_since_stays() {
-        let files = ["model.safetensors", "optimizer.bin", "scheduler.bin", "random_states_0.pkl"];
-        let whole = |step: u32| files.map(|file| format!("out/checkpoint_{step}/{file}"));
-        // It went back to 200, and ended with 350, or died in it.
-        for (last, then) in [(4, "README.md"), (4, "results.json"), (4, "note.bin"), (1, "README.md")] {
-            let steps = [100, 200, 300, 400, 500, 250];
-            let mut keys: Vec<String> = steps.into_iter().flat_map(whole).collect();
-            keys.extend(whole(350).into_iter().take(last));
-            // What comes to an old one later makes it no newer.
-            keys.push(format!("out/checkpoint_100/{then}"));
-            let files: Vec<_> = keys.iter().map(|key| (key.as_str(), 9)).collect();
-            let known = known(&files);
-            let stays = |step: u32| of(&known, &whole(step)[0]).is_some();
-            assert_eq!(stays(250), last < 4, "{last} {then}: 350 is whole or not");
-            assert_eq!((stays(350), stays(500)), (true, true), "{last} {then}");
-            assert_eq!((stays(300), stays(400)), (false, false), "{last} {then}: given up");
-            assert!(!stays(200), "{last} {then}");
-        }
-    }
-
-    #[test]
-    fn what_may_be_another_run_or_another_part_by_its_name_stays() {
-        let doubt = Some(MustStay::InDoubt);
-        for (keys, why) in [
-            // Numbers of models, tasks, settings and dates.
-            (&["resnet_50_epoch_5.pth", "resnet_101_epoch_9.pth"][..], doubt),
-            (&["learning_rate=0.001-epoch=5.ckpt", "learning_rate=0.01-epoch=9.ckpt"], doubt),
-            (&["task-1-checkpoint-100/model.safetensors", "task-2-checkpoint-200/model.safetensors"], doubt),
-            (&["gemma-2-step-900/.metadata", "gemma-3-step-1000/.metadata"], doubt),
-            (&["20261123_epoch_5.pt", "20261124_epoch_9.pt"], doubt),
-            // What follows the step.
-            (&["m_epoch_5_seed1.pth", "m_epoch_9_seed2.pth"], Some(MustStay::NoneBetter)),
-            (&["m_epoch_5_bert.pth", "m_epoch_9_gpt.pth"], Some(MustStay::NoneBetter)),
-            (&["best_epoch_12_dropout_0.1.pt", "best_epoch_18_dropout_0.5.pt"], Some(MustStay::NoneBetter)),
-            (
-                &["best_epoch_12_warmup_steps_100.pt", "best_epoch_18_warmup_steps_500.pt"],
-                Some(MustStay::NoneBetter),
-            ),
-            (&["best_epoch_17_cv_1.pth", "best_epoch_23_cv_2.pth"], Some(MustStay::NoneBetter)),
-            (&["epoch_12/model_alpha_0.1.pt", "epoch_18/model_alpha_0.5.pt"], Some(MustStay::NoneBetter)),
-            // What may be a measure, and the number of a try.
-            (&["test_1_epoch_10.pth", "test_2_epoch_20.pth"], doubt),
-            (&["samples_100_epoch_40.pt", "samples_1000_epoch_60.pt"], doubt),
-            (&["iter1-sft/model.safetensors", "iter2-rm/model.safetensors"], doubt),
-            (&["iter1/model.safetensors", "iter2/model.safetensors"], doubt),
-            (&["output_step1_llama/model.bin", "output_step2_llama/model.bin"], doubt),
-            // Shards of one checkpoint, of torchtune and of Keras.
-            (&["t/hf_model_0001_0.pt", "t/hf_model_0002_0.pt"], doubt),
-            (&["m/model_00000.weights.h5", "m/model_00001.weights.h5"], doubt),
-            // Ids of jobs.
-            (&["ckpts/4711201/.metadata", "ckpts/4711345/.metadata"], doubt),
-            (&["ckpts/48121/.metadata", "ckpts/48130/.metadata"], doubt),
-            (&["ckpts/48120/.metadata", "ckpts/48150/.metadata", "ckpts/48131/.metadata"], doubt),
-            (&["iter10/model.safetensors", "iter11/model.safetensors", "iter9/model.safetensors"], doubt),
-            (&["step_0/model.pt", "step_10/model.pt", "step_20/model.pt"], doubt),
-            (&["step_10/model.pt", "step_20/model.pt", "step_0/model.pt"], None),
-            // One of several models.
-            (&["final/model_0.pt", "final/model_1.pt"], doubt),
-            (&["final/pytorch_model_1.bin", "final/pytorch_model_2.bin"], doubt),
-            // One of the others is a run.
-            (
-                &["x/ckpt-1/epoch_1.pth", "x/ckpt-2/epoch_1.pth", "x/ckpt-2/epoch_2.pth"],
-                Some(MustStay::HoldsSteps),
-            ),
-            (
-                &[
-                    "iter1/model.safetensors",
-                    "iter2/checkpoint-500/model.safetensors",
-                    "iter2/model.safetensors",
-                ],
-                Some(MustStay::HoldsSteps),
-            ),
-            (&["100/model/0/.metadata", "100/model/1/.metadata"], doubt),
-            // And what is in no doubt goes.
-            (&["m_epoch_5.pth", "m_epoch_9.pth"], None),
-            (&["step_10/model.pt", "step_20/model.pt"], None),
-            (&["epoch_1/model.pt", "epoch_2/model.pt"], None),
-            (&["checkpoint_0/model.pt", "checkpoint_1/model.pt"], None),
-            (&["m_epoch_5_optim.pth", "m_epoch_9_optim.pth"], None),
-            (&["resnet50_epoch_5.pth", "resnet50_epoch_9.pth"], None),
-            (&["m_epoch_5_acc_0.91.pth", "m_epoch_9_acc_0.93.pth"], None),
-            (&["epoch=03-val_loss=0.25.keras", "epoch=09-val_loss=0.22.keras"], None),
-            (&["step_100/model_100.pt", "step_200/model_200.pt"], None),
-            (&["train_loss=1-epoch=5.ckpt", "train_loss=0.9-epoch=6.ckpt"], None),
-            (&["model_0004999.pth", "model_0009999.pth"], None),
-            (&["epoch=3-val_loss=0.25.ckpt", "epoch=4-val_loss=0.2.ckpt"], None),
-            (
-                &[
-                    "gpt--val_loss=2.3-step=100-consumed_samples=800.0.ckpt",
-                    "gpt--val_loss=2.1-step=200-consumed_samples=1600.0.ckpt",
-                ],
-                None,
-            ),
-            (&["seed1-step-5/.metadata", "seed1-step-6/.metadata"], None),
-            (&["ep1-ba500/.metadata", "ep2-ba900/.metadata"], None),
-            (&["checkpoint-5/model.safetensors", "checkpoint-6/model.safetensors"], None),
-            (&["4711201/ck/100/.metadata", "4711201/ck/200/.metadata"], None),
-            (&["ck/00000100/.metadata", "ck/00000200/.metadata"], None),
-            (&["ck/12500/.metadata", "ck/25000/.metadata"], None),
-            (&["ck/1/.metadata", "ck/2/.metadata"], None),
-        ] {
-            assert_eq!(first_of(keys), why, "{keys:?}");
-        }
-    }
-}
+mod tests;

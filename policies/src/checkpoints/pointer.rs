@@ -8,7 +8,7 @@ use crate::key::{ending, name_of, split};
 use std::cmp::Reverse;
 
 /// TensorFlow tells in such lines what there is, and in another one what to go on from.
-const OF_ALL: &str = "all_model_checkpoint_paths";
+pub(super) const OF_ALL: &str = "all_model_checkpoint_paths";
 
 /// The folders in which a file may name a checkpoint of a run, by the run's folder: that, and the one above.
 pub fn folders_of_pointers(parent: &str) -> impl Iterator<Item = &str> {
@@ -18,18 +18,20 @@ pub fn folders_of_pointers(parent: &str) -> impl Iterator<Item = &str> {
 }
 
 /// What names of such files begin with, however they are written; and the one that is called so and no more.
-pub const POINTER_BEGINNINGS: [&str; 6] = ["LAST", "LATEST", "Last", "Latest", "last", "latest"];
+const POINTER_BEGINNINGS: [&str; 6] = ["LAST", "LATEST", "Last", "Latest", "last", "latest"];
 /// See [`POINTER_BEGINNINGS`].
-pub const POINTER_NAME: &str = "checkpoint";
+pub(super) const POINTER_NAME: &str = "checkpoint";
 /// They are no longer than this.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// Whether a file in one of these folders that is not called `checkpoint` may name one: `latest`, `latest_ckpt_global_step.txt`, `latest-rank0.pt.symlink`;
-/// not `last.ckpt`, which is one.
+/// Whether a file in one of these folders may name one by the number of its step: `latest`,
+/// `latest_ckpt_global_step.txt`, `latest-rank0.pt.symlink`, and
+/// `checkpoint` however long it is; not `last.ckpt`, which is one.
 #[must_use]
 pub fn may_point(name: &str, bytes: u64) -> bool {
     let is_one = layout::TENSOR_ENDINGS.contains(&ending(name));
-    POINTER_BEGINNINGS.iter().any(|with| name.starts_with(with)) && !is_one && bytes <= BYTES_MAX
+    let is_called_so = POINTER_BEGINNINGS.iter().any(|with| name.starts_with(with));
+    name == POINTER_NAME || (is_called_so && !is_one && bytes <= BYTES_MAX)
 }
 
 /// Of others of a run, so many of those that were written last say which one is the best, besides the highest.
@@ -45,7 +47,7 @@ impl Checkpoints {
         let mut others = self.generations(id.series());
         others.retain(|other| other.id != one.id);
         let highest = others.pop();
-        others.sort_by_key(|other| Reverse(other.written_us));
+        others.sort_by_key(|other| Reverse(other.written));
         let asked = others.into_iter().take(STATES).chain(highest);
         asked.map(|other| format!("{}{}", other.prefix, layout::TRAINER_STATE)).collect()
     }
@@ -77,7 +79,7 @@ pub fn names(content: &str, prefix: &str, step: Option<u64>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{POINTER_NAME, folders_of_pointers, may_point, names, names_best};
+    use super::{folders_of_pointers, may_point, names, names_best};
     use crate::checkpoints::layout::{POINTERS, place};
 
     const TENSORFLOW_500: &str = "model_checkpoint_path: \"ckpt-500\"\n";
@@ -113,14 +115,14 @@ mod tests {
         assert_eq!(folders_of_pointers("runs/a/").collect::<Vec<_>>(), ["runs/a/", "runs/"]);
         assert_eq!(folders_of_pointers("a/").collect::<Vec<_>>(), ["a/", ""]);
         assert_eq!(folders_of_pointers("").collect::<Vec<_>>(), [""]);
-        assert!(POINTERS.iter().all(|(name, _)| *name == POINTER_NAME || may_point(name, 20)));
+        assert!(POINTERS.iter().all(|(name, _)| may_point(name, 20)));
         for name in ["latest_ckpt_global_step.txt", "latest-rank0.pt.symlink", "latest_universal", "LATEST"] {
             assert!(may_point(name, 20), "{name}");
         }
         for name in ["last.ckpt", "latest.pt", "checkpoint-500", "metrics.json", "las", "länger"] {
             assert!(!may_point(name, 20), "{name}");
         }
-        assert!(!may_point("last_run.log", 1 << 20));
+        assert!(!may_point("last_run.log", 1 << 20) && may_point("checkpoint", 1 << 20));
     }
 
     #[test]

@@ -4,13 +4,15 @@
 //! written to since: that is being written. What is named may go for all that this module knows; pins and people are asked elsewhere.
 
 use super::Generation;
+use super::measure::Good;
+use std::collections::BTreeMap;
 
 /// What stays of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
     /// So many of the newest complete ones; at least one.
     pub last: u32,
-    /// So many of those with the best measure.
+    /// So many of those with the best measure. With 0 the best one by each measure that names carry.
     pub best: u32,
     /// Whether a low measure is a good one.
     pub lowest_is_best: bool,
@@ -19,6 +21,9 @@ pub struct Keep {
     pub every: u32,
 }
 
+/// The measures that names carry: by what they are called, each value with the place of its checkpoint.
+pub(super) type Named = BTreeMap<String, (Good, Vec<(f64, usize)>)>;
+
 /// Serial numbers of those that may go, oldest first. `generations` are those of a series, oldest first; `spacing` is the smallest interval
 /// that was ever between two of them.
 pub(super) fn may_go(
@@ -26,21 +31,27 @@ pub(super) fn may_go(
     keep: Keep,
     spacing: Option<u64>,
     measure: &dyn Fn(&Generation<'_>) -> Option<f64>,
+    named: Named,
 ) -> Vec<usize> {
     let complete: Vec<usize> = (0..generations.len()).filter(|at| generations[*at].is_complete()).collect();
     let Some(newest) = complete.last() else { return Vec::new() };
-    let latest = complete.iter().max_by_key(|at| generations[**at].written_us).unwrap_or(newest);
-    let written_us = generations[*latest].last_us.min(generations[*newest].last_us);
+    let latest = complete.iter().max_by_key(|at| generations[**at].written).unwrap_or(newest);
+    let written = generations[*latest].last.min(generations[*newest].last);
     let mut stays = vec![false; generations.len()];
-    (stays[*newest], stays[*latest]) = (true, true);
+    stays[*newest] = true;
+    // Of several that tie each may be the one that was completed last.
+    for at in &complete {
+        stays[*at] |= generations[*at].written == generations[*latest].written;
+    }
     stays[newest + 1..].fill(true);
     for (at, generation) in generations.iter().enumerate() {
-        stays[at] |= !generation.is_complete() && generation.last_us >= written_us;
+        stays[at] |= !generation.is_complete() && generation.last >= written;
     }
     for at in complete.iter().rev().take(keep.last.max(1) as usize) {
         stays[*at] = true;
     }
-    for at in best(generations, keep, measure) {
+    let of_names = named.into_values().flat_map(|named| best_by_name(generations, named));
+    for at in best(generations, keep, measure).into_iter().chain(of_names) {
         stays[at] = true;
     }
     for at in every(generations, &complete, keep, spacing) {
@@ -75,7 +86,7 @@ fn gaps<'g>(
 const fn position(one: &Generation<'_>) -> u64 {
     match one.step {
         Some(step) => step,
-        None => one.last_us,
+        None => one.last.at_us,
     }
 }
 
@@ -88,11 +99,27 @@ fn best(
         return Vec::new();
     }
     let sign = if keep.lowest_is_best { 1.0 } else { -1.0 };
-    let measured = |at: usize| measure(&generations[at]).filter(|it| !it.is_nan()).map(|it| (it * sign, at));
-    let mut measures: Vec<(f64, usize)> = (0..generations.len()).filter_map(measured).collect();
+    let measured = |at: usize| measure(&generations[at]).map(|it| (it * sign, at));
+    lowest(generations, keep.best, (0..generations.len()).filter_map(measured).collect())
+}
+
+/// The best checkpoint by one measure of names; at both ends where either may be good.
+fn best_by_name(generations: &[Generation<'_>], (good, values): (Good, Vec<(f64, usize)>)) -> Vec<usize> {
+    let signs: &[f64] = match good {
+        Good::Low => &[1.0],
+        Good::High => &[-1.0],
+        Good::Either => &[1.0, -1.0],
+    };
+    let signed = |sign: f64| values.iter().map(|(value, at)| (value * sign, *at)).collect();
+    signs.iter().flat_map(|sign| lowest(generations, 1, signed(*sign))).collect()
+}
+
+/// So many checkpoints with the lowest measures.
+fn lowest(generations: &[Generation<'_>], count: u32, mut measures: Vec<(f64, usize)>) -> Vec<usize> {
+    measures.retain(|(measure, _)| !measure.is_nan());
     // Of equal ones the newer is as good and closer to what comes next.
     measures.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
-    let (mut best, mut left) = (Vec::new(), keep.best);
+    let (mut best, mut left) = (Vec::new(), count);
     // One that is not whole, as who strips it leaves it, takes no place, and stays as long as it is better than those that do.
     for (_, at) in measures {
         if left == 0 {

@@ -67,6 +67,9 @@ const SETTINGS: [&str; 13] = [
     "save",
     "logging",
 ];
+/// Of the words for steps, those in the plural: `steps-1000` is trained for so many, and need not be the
+/// thousandth.
+const SETTINGS_IN_PLURAL: [&str; 1] = ["steps"];
 /// Words whose numbers say how good a checkpoint is, or how far it is in another way.
 const MEASURES: [&str; 26] = [
     "val",
@@ -97,7 +100,7 @@ const MEASURES: [&str; 26] = [
     "consumed",
 ];
 /// Of these, those whose whole numbers may be of parts and tries as well: `test_1`, `samples_100`; not `train_loss=1`, nor `consumed_samples=800`.
-const MEASURES_OF_MANY: [&str; 7] = ["val", "valid", "train", "test", "map", "samples", "tokens"];
+pub(super) const MEASURES_OF_MANY: [&str; 7] = ["val", "valid", "train", "test", "map", "samples", "tokens"];
 /// `model_0004999` is a step's, as Detectron writes it; with fewer digits it may be one of several models, or a shard: torchtune's `hf_model_0001_0.pt`,
 /// Keras' `model_00001.weights.h5`.
 const MODEL_DIGITS_MIN: usize = 7;
@@ -151,7 +154,7 @@ pub(super) fn step_of(name: &str, not: &[&str]) -> Option<Step> {
 }
 
 /// Where the word begins with which a text ends.
-fn last_word(text: &str) -> usize {
+pub(super) fn last_word(text: &str) -> usize {
     text.len() - text.bytes().rev().take_while(u8::is_ascii_alphabetic).count()
 }
 
@@ -199,7 +202,7 @@ fn without(name: &str, is_such: impl Fn(&Range<usize>) -> bool) -> String {
 }
 
 /// The next number from `from` on, with its decimals and its exponent.
-fn next_number(name: &str, from: usize) -> Option<Range<usize>> {
+pub(super) fn next_number(name: &str, from: usize) -> Option<Range<usize>> {
     let bytes = name.as_bytes();
     let digits = |at: usize| bytes[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
     let begin = from + bytes[from..].iter().position(u8::is_ascii_digit)?;
@@ -228,7 +231,7 @@ pub(super) fn tells_steps_only(name: &str) -> bool {
 }
 
 /// The word before a number, and where it begins; a digit may be a part of one for a measure, as in `f1_0.91` and `acc1=76.5`.
-fn word_of_number(before: &str) -> (usize, &str) {
+pub(super) fn word_of_number(before: &str) -> (usize, &str) {
     let at = before.len() - before.bytes().rev().take_while(u8::is_ascii_alphanumeric).count();
     let word = &before[at..];
     let letters = word.trim_end_matches(|letter: char| letter.is_ascii_digit());
@@ -263,10 +266,11 @@ pub(super) fn has_no_other_words(text: &str) -> bool {
 }
 
 fn is_of_steps(word: &str) -> bool {
-    STEP_WORDS.iter().any(|(it, _)| word.eq_ignore_ascii_case(it)) || is_measure(word)
+    let is_of_one = |it: &str| word.eq_ignore_ascii_case(it) && !SETTINGS_IN_PLURAL.contains(&it);
+    STEP_WORDS.iter().any(|(it, _)| is_of_one(it)) || is_measure(word)
 }
 
-fn is_measure(word: &str) -> bool {
+pub(super) fn is_measure(word: &str) -> bool {
     MEASURES.iter().any(|it| word.eq_ignore_ascii_case(it))
 }
 
@@ -299,25 +303,6 @@ fn is_of_run(name: &str, begin: usize, end: usize) -> bool {
     let before = name[..begin].strip_suffix(['=', '-', '_']).unwrap_or_default();
     let word_at = last_word(before);
     is_known(&before[word_at..], &RUN_WORDS) || (word_at < before.len() && is_setting(name, word_at))
-}
-
-/// The number that follows `measure` and an equals sign in a name, as Lightning writes it: `val_loss=0.25`.
-pub(super) fn measure_in(name: &str, measure: &str) -> Option<f64> {
-    let at = name.match_indices(measure).find(|(at, _)| name[at + measure.len()..].starts_with('='))?.0;
-    let text = &name[at + measure.len() + 1..];
-    let sign = usize::from(text.starts_with('-'));
-    let number = |c: char| c.is_ascii_digit() || c == '.';
-    let digits = text[sign..].find(|c| !number(c)).unwrap_or(text.len() - sign);
-    let (mantissa, rest) = text.split_at(sign + digits);
-    let exponent = rest.strip_prefix('e').map_or(0, |exponent| {
-        let sign = usize::from(exponent.starts_with(['-', '+']));
-        let digits = exponent[sign..].bytes().take_while(u8::is_ascii_digit).count();
-        if digits > 0 { 1 + sign + digits } else { 0 }
-    });
-    match exponent {
-        0 => mantissa.trim_end_matches('.').parse().ok(),
-        length => text[..mantissa.len() + length].parse().ok(),
-    }
 }
 
 #[cfg(test)]

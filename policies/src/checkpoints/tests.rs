@@ -4,6 +4,7 @@ use super::{Checkpoints, Generation, Keep, Layout, Limits};
 use proptest::{collection::vec, prop_assert, prop_assert_eq, proptest};
 use std::collections::{BTreeMap, BTreeSet};
 
+mod best;
 mod matrix;
 mod uploads;
 
@@ -120,7 +121,7 @@ fn a_listing_finds_what_the_writes_showed() {
         }
         let shown = |known: &Checkpoints| {
             let found = known.group_of(1, files[0]).unwrap();
-            (found.generation, found.files, found.bytes, found.step, found.layout, found.last_us)
+            (found.generation, found.files, found.bytes, found.step, found.layout, found.last)
         };
         assert_eq!(shown(&listed), shown(&written), "{files:?}");
         assert_eq!(shown(&listed).0, Some(0), "{files:?}");
@@ -450,7 +451,7 @@ proptest! {
                     let gone = known.group(id).unwrap();
                     let newest = newest.unwrap();
                     prop_assert!(newest.id != id && newest.step >= gone.step);
-                    prop_assert!(gone.is_complete() || gone.last_us < newest.last_us);
+                    prop_assert!(gone.is_complete() || gone.last < newest.last);
                     prop_assert!(!gone.is_complete() || gone.generation.unwrap() >= last.max(1));
                 }
             }

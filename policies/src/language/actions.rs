@@ -279,7 +279,8 @@ const EVICT: &[ParameterRow] = rows! {
 const RETAIN: &[ParameterRow] = rows! {
     /// How many of the newest complete checkpoints stay.
     KeepLast: Kind::Count, default "3", from "1" to "10000";
-    /// How many of the best stay besides.
+    /// How many of the best stay besides. 0: the best one by each measure that names carry, as in
+    /// `val_loss=0.25`.
     KeepBest: Kind::Count, default "0", from "0" to "10000";
     /// The user metadata of a checkpoint that holds its measure.
     BestBy: Kind::Text, default "metric";

@@ -109,7 +109,7 @@ pub enum Wish {
 pub struct Retain {
     /// How many of the newest complete ones stay.
     pub keep_last: u32,
-    /// How many of the best stay besides.
+    /// How many of the best stay besides; with 0 the best one by each measure that names carry.
     pub keep_best: u32,
     /// The user metadata that holds the measure.
     pub best_by: Box<str>,

@@ -30,9 +30,11 @@ fn some(keys: &[&str]) -> Vec<String> {
 /// What is superfluous for certain.
 fn what_goes() -> Vec<String> {
     [
-        dcp("whole/w/step-1", 2),
-        [rank(0, 1), rank(1, 1)].to_vec(),
-        some(&["ranks/step=1-rank=0.ckpt", "ranks/step=1-rank=1.ckpt"]),
+        [dcp("whole/w/step-1", 2), dcp("whole/w/step-2", 2)].concat(),
+        [rank(0, 1), rank(1, 1), rank(0, 2), rank(1, 2)].to_vec(),
+        (0..4).map(|at| format!("ranks/step={}-rank={}.ckpt", 1 + at / 2, at % 2)).collect(),
+        ["pinned/p", "back/b", "sky/s"].map(|run| dcp(&format!("{run}/step-2"), 1)).concat(),
+        some(&["best/t/checkpoint-2/model.safetensors", "best/t/checkpoint-2/trainer_state.json"]),
     ]
     .concat()
 }
@@ -40,25 +42,25 @@ fn what_goes() -> Vec<String> {
 /// What is the newest, or may be needed for another reason.
 fn what_stays() -> Vec<String> {
     let of_runs = ["lr=1e-4-step=9", "lr=3e-4-step=5", "a-1-step-7", "a-2-step-7"];
-    let numbered = ["1/ck/100", "1/ck/200", "2/ck/100"];
+    let numbered = ["1/ck/100", "1/ck/200", "2/ck/100", "3/ck/100"];
     [
         // Of two ranks one died.
-        [rank(0, 2), rank(1, 2), rank(0, 3)].to_vec(),
-        dcp("whole/w/step-2", 2),
-        some(&["whole/w/step-1/notes/mine.txt", "whole/w/step-3.txt"]),
-        some(&["ranks/step=2-rank=0.ckpt", "ranks/step=2-rank=1.ckpt"]),
+        [rank(0, 3), rank(1, 3), rank(0, 4)].to_vec(),
+        dcp("whole/w/step-3", 2),
+        some(&["whole/w/step-1/notes/mine.txt", "whole/w/step-4.txt"]),
+        some(&["ranks/step=3-rank=0.ckpt", "ranks/step=3-rank=1.ckpt"]),
         of_runs.map(|name| format!("runs/{name}.ckpt")).to_vec(),
         (1..=4).map(|shard| format!("shards/flax_model-0000{shard}-of-00004.msgpack")).collect(),
-        [dcp("torn/t/step-1", 2), dcp("torn/t/step-2", 1)].concat(),
-        [dcp("pinned/p/step-1", 1), dcp("pinned/p/step-2", 1)].concat(),
-        [dcp("back/b/step-1", 1), dcp("back/b/step-2", 1)].concat(),
+        [dcp("torn/t/step-1", 3), dcp("torn/t/step-2", 2), dcp("torn/t/step-3", 1)].concat(),
+        [dcp("pinned/p/step-1", 1), dcp("pinned/p/step-3", 1)].concat(),
+        [dcp("back/b/step-1", 1), dcp("back/b/step-3", 1)].concat(),
         numbered.map(|folder| shards(&format!("numbered/iter-{folder}"))).concat(),
         (1..=3).map(|shard| format!("tuned/hf_model_000{shard}_0.pt")).collect(),
         // A run that went back, and wrote 350 then.
         ["500", "350", "100"].map(|step| format!("again/g/step={step}.ckpt")).to_vec(),
-        [dcp("sky/s/step-1", 1), dcp("sky/s/step-2", 1)].concat(),
+        [dcp("sky/s/step-1", 1), dcp("sky/s/step-3", 1)].concat(),
         some(&["best/t/checkpoint-1/model.safetensors", "best/t/checkpoint-1/trainer_state.json"]),
-        some(&["best/t/checkpoint-2/model.safetensors"]),
+        some(&["best/t/checkpoint-3/model.safetensors"]),
     ]
     .concat()
 }
@@ -67,7 +69,7 @@ fn what_stays() -> Vec<String> {
 const POINTERS: [(&str, &str); 3] = [
     ("back/b/latest", "step-1\n"),
     ("sky/s/latest_ckpt_global_step.txt", "1"),
-    ("best/t/checkpoint-2/trainer_state.json", "{\n  \"best_model_checkpoint\": \"out/checkpoint-1\"\n}"),
+    ("best/t/checkpoint-3/trainer_state.json", "{\n  \"best_model_checkpoint\": \"out/checkpoint-1\"\n}"),
 ];
 
 /// One condition more: nobody has given it this tag.
@@ -100,7 +102,8 @@ fn planned(bench: &Bench, rules: &str) {
     std::fs::write(&path, format!("version: 1\nrules:\n{rules}")).expect("written");
     let kept = "would go down, because rule few keeps others, and not be deleted:";
     let runs = format!(
-        "s3://lake/numbered/iter-1/ (6 objects, 5.9 KiB) {kept} it holds steps of its own, as the folder of a run does.\n"
+        "s3://lake/numbered/iter-1/ (6 objects, 5.9 KiB) {kept} it holds steps of its own, \
+         as the folder of a run does"
     );
     let named = format!("s3://lake/back/b/step-1/ (2 objects, 2.0 KiB) {kept} back/b/latest names it.\n");
     until("plan says what is not deleted all the same", || {
@@ -127,13 +130,16 @@ fn what_may_be_the_last_whole_checkpoint_is_not_deleted() {
     planned(&bench, &rules);
     bench.apply(&rules);
     until_gone(&client, &goes);
-    // Two more looks at all objects.
-    for step in [1, 2, 3] {
+    // Two more looks at all objects. Two alone are no series.
+    for step in 1..=5 {
         write(&client, &dcp(&format!("later/l/step-{step}"), 1));
-        until_gone(&client, &dcp(&format!("later/l/step-{}", step - 1), 1));
+        if step == 3 || step == 5 {
+            let older = [step - 2, step - 1].map(|step| dcp(&format!("later/l/step-{step}"), 1));
+            until_gone(&client, &older.concat());
+        }
     }
     let pointers = POINTERS.map(|(key, _)| key.to_owned()).to_vec();
-    let mut expected = [stays, dcp("later/l/step-3", 1), pointers].concat();
+    let mut expected = [stays, dcp("later/l/step-5", 1), pointers].concat();
     expected.sort();
     assert_eq!(listed(&client), expected);
     server.stop();
@@ -144,7 +150,7 @@ fn who_asks_is_told_of_what_a_pointer_keeps_before_it_is_due() {
     let bench = Bench::new();
     let server = begun(&bench);
     let client = server.client();
-    write(&client, &[dcp("run/step-1", 1), dcp("run/step-2", 1)].concat());
+    write(&client, &[1, 2, 3].map(|step| dcp(&format!("run/step-{step}"), 1)).concat());
     bench.apply(&retain("keep_last: 1, delete: true, grace: 1h"));
     let planned = || bench.say(&["policy", "plan", &bench.room.path().join("p.yaml").display().to_string()]);
     let is_deleted = "s3://lake/run/step-1/ (2 objects, 2.0 KiB) is deleted at ";
@@ -200,7 +206,7 @@ fn what_was_held_waits_all_of_its_grace_when_nothing_holds_it_any_more() {
     let bench = Bench::new();
     let server = begun(&bench);
     let client = server.client();
-    write(&client, &[1, 2].map(|step| dcp(&format!("run/step-{step}"), 1)).concat());
+    write(&client, &[1, 2, 3].map(|step| dcp(&format!("run/step-{step}"), 1)).concat());
     runtime().block_on(tag(&client, "run/step-1/__0_0.distcp", "keep"));
     let few = rule("few", "run/*", "{type: retain, parameters: {keep_last: 1, delete: true, grace: 1h}}");
     bench.apply(&few.replace("'}]", &format!("'}}{UNLESS_KEPT}]")));
@@ -245,5 +251,146 @@ fn what_one_in_so_many_kept_stays_when_a_run_is_saved_less_often_after_a_kill() 
         until("the second one is gone", || runtime().block_on(client.head(BUCKET, &second)).is_err());
     }
     assert_eq!(left(&client), all);
+    server.stop();
+}
+
+/// A run of three steps, and a file that names one of them: the run, its first step, and the file's key and
+/// content.
+const NAMED: [(&str, u32, &str, &str); 7] = [
+    ("best/a", 1100, "best/a/best", "step-1100"),
+    ("text/b", 2100, "text/b/best_checkpoint.txt", "out/step-2100\n"),
+    ("above/c", 3100, "above/PRODUCTION", "STEP-3100"),
+    ("far/d/e", 4100, "deployed.json", "{\"path\": \"s3:\\/\\/lake\\/far\\/step-4100\"}"),
+    ("name/f", 5100, "name/f/keep-step-5100", "x"),
+    ("kept/g", 6100, "kept/g/step-6300/notes.txt", "went on from step-6100"),
+    ("number/h", 7100, "number/h/serve", "7100\n"),
+];
+
+fn steps_of(run: &str, steps: &[u32]) -> Vec<String> {
+    steps.iter().flat_map(|step| dcp(&format!("{run}/step-{step}"), 1)).collect()
+}
+
+/// A checkpoint that a small file names stays, and so does what the files of that one name.
+#[test]
+fn what_a_small_file_names_stays_and_plan_says_which_file() {
+    let bench = Bench::new();
+    let server = begun(&bench);
+    let client = server.client();
+    let (mut goes, mut stays) = (Vec::new(), Vec::new());
+    for (run, first, file, content) in NAMED {
+        write(&client, &steps_of(run, &[first, first + 100, first + 200]));
+        runtime().block_on(client.put(BUCKET, file, whole(content))).expect("stored");
+        goes.extend(steps_of(run, &[first + 100]));
+        stays.extend(steps_of(run, &[first, first + 200]));
+        stays.push(file.to_owned());
+    }
+    // A file beside it names the second one, whose notes name the first one.
+    write(&client, &steps_of("chain/i", &[8100, 8200, 8300]));
+    for (key, content) in [("chain/i/served", "step-8200"), ("chain/i/step-8200/notes.md", "from step-8100")]
+    {
+        runtime().block_on(client.put(BUCKET, key, whole(content))).expect("stored");
+        stays.push(key.to_owned());
+    }
+    stays.extend(steps_of("chain/i", &[8100, 8200, 8300]));
+    // What is larger names nothing, nor does what only looks like a name.
+    write(&client, &steps_of("clear/j", &[9100, 9200, 9300]));
+    let long = format!("step-9100\n{}", " ".repeat(65 << 10));
+    for (key, content) in [("clear/j/log.txt", long.as_str()), ("clear/j/note", "step-91001 xstep-9200")] {
+        runtime().block_on(client.put(BUCKET, key, whole(content.to_owned()))).expect("stored");
+        stays.push(key.to_owned());
+    }
+    goes.extend(steps_of("clear/j", &[9100, 9200]));
+    stays.extend(steps_of("clear/j", &[9300]));
+    let rules = retain("keep_last: 1, delete: true, grace: 0s");
+    let path = bench.room.path().join("q.yaml");
+    std::fs::write(&path, format!("version: 1\nrules:\n{rules}")).expect("written");
+    let said = bench.say(&["policy", "plan", &path.display().to_string()]);
+    for (run, first, file, _) in NAMED {
+        let line = format!(
+            "s3://lake/{run}/step-{first}/ (2 objects, 2.0 KiB) would go down, because rule few keeps \
+             others, and not be deleted: {file} names it.\n"
+        );
+        assert!(said.contains(&line), "{line}{said}");
+    }
+    bench.apply(&rules);
+    until_gone(&client, &goes);
+    // Two more looks at all objects.
+    for run in ["later/k", "last/l"] {
+        write(&client, &steps_of(run, &[1, 2, 3]));
+        until_gone(&client, &steps_of(run, &[1, 2]));
+        stays.extend(steps_of(run, &[3]));
+    }
+    stays.sort();
+    assert_eq!(listed(&client), stays);
+    // Each doubt: two are left of each run by now.
+    let said = bench.say(&["policy", "plan"]);
+    for (run, first, file, _) in NAMED {
+        let line = format!("s3://lake/{run}/step-{first}/ ");
+        let found = said.lines().find(|one| one.starts_with(&line)).unwrap_or_default();
+        let is_told = found.ends_with(&format!("; {file} names it."));
+        assert!(is_told && found.contains("only two are there"), "{line}: {said}");
+    }
+    server.stop();
+}
+
+/// In a folder with more small files than are read, any of them may name a checkpoint.
+#[test]
+fn beside_more_small_files_than_are_read_nothing_is_deleted() {
+    let bench = Bench::new();
+    let server = begun(&bench);
+    let client = server.client();
+    let runs = [steps_of("many/a", &[100, 200, 300]), steps_of("few/b", &[1, 2, 3])].concat();
+    write(&client, &runs);
+    let small: Vec<String> = (0..=1_000).map(|number| format!("many/a/note-{number:04}")).collect();
+    runtime().block_on(async {
+        for key in &small {
+            client.put(BUCKET, key, whole("n")).await.expect("stored");
+        }
+    });
+    bench.apply(&retain("keep_last: 1, delete: true, grace: 0s"));
+    until_gone(&client, &steps_of("few/b", &[1, 2]));
+    let why = "more than 1000 small files, or more than 16777216 bytes of them, in \"many/a/\" may name it";
+    until("plan says why", || bench.say(&["policy", "plan"]).contains(why));
+    let is_there = |key: &String| runtime().block_on(client.head(BUCKET, key)).is_ok();
+    assert!(steps_of("many/a", &[100, 200, 300]).iter().all(is_there));
+    // One fewer, and all are read.
+    runtime().block_on(client.delete(BUCKET, &small[0])).expect("deleted");
+    until_gone(&client, &steps_of("many/a", &[100, 200]));
+    server.stop();
+}
+
+/// Settings that look like steps, two that may be settings, and the best by a measure in its name.
+#[test]
+fn what_may_be_a_setting_or_the_best_is_not_deleted() {
+    let bench = Bench::new();
+    let server = begun(&bench);
+    let client = server.client();
+    let folders =
+        ["a/steps-1000", "a/steps-2000", "a/steps-3000", "b/ckpt10", "b/ckpt20", "c/iter10", "c/iter20"];
+    let numbers = ["10", "20", "d/123450", "d/123460"];
+    let mut stays: Vec<String> = folders.iter().chain(&numbers).flat_map(|folder| dcp(folder, 1)).collect();
+    let losses = ["epoch=1-val_loss=0.10", "epoch=2-val_loss=0.90", "epoch=3-val_loss=0.50"];
+    let [best, worst, newest] = losses.map(|name| format!("e/f/{name}.ckpt"));
+    write(&client, &stays);
+    write(&client, &[best.clone(), worst.clone(), newest.clone()]);
+    stays.extend([best, newest]);
+    bench.apply(&retain("keep_last: 1, delete: true, grace: 0s"));
+    until_gone(&client, &[worst]);
+    for run in ["later/k", "last/l"] {
+        write(&client, &steps_of(run, &[1, 2, 3]));
+        until_gone(&client, &steps_of(run, &[1, 2]));
+        stays.extend(steps_of(run, &[3]));
+    }
+    stays.sort();
+    assert_eq!(listed(&client), stays);
+    let said = bench.say(&["policy", "plan"]);
+    for (name, why) in [
+        ("a/steps-1000/", "its name has numbers or words that may tell runs or parts apart, not only steps"),
+        ("b/ckpt10/", "only two are there that are called so, and the numbers may be settings, not steps"),
+    ] {
+        let line = format!("s3://lake/{name} (2 objects, 2.0 KiB) is due to be deleted at ");
+        let found = said.lines().find(|one| one.starts_with(&line));
+        assert!(found.is_some_and(|one| one.contains(why)), "{name}: {said}");
+    }
     server.stop();
 }

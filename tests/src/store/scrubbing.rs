@@ -96,7 +96,7 @@ fn a_bad_block_is_found_listed_and_refused_and_only_that() {
 
 /// Bytes of each object below, and of a segment.
 const OBJECT: u64 = 1_000_000;
-const RATE: u64 = 2 << 20;
+const RATE: u64 = 1 << 20;
 
 #[test]
 fn a_pass_is_held_back_and_goes_on_after_a_kill_where_it_was() {
@@ -115,8 +115,10 @@ fn a_pass_is_held_back_and_goes_on_after_a_kill_where_it_was() {
     });
     let show = || tier(&setup, &["show", "hot"]).0["scrub"].clone();
     let number = |shown: &Value, name: &str| shown[name].as_u64().unwrap_or_else(|| panic!("{shown:#}"));
-    tier(&setup, &["scrub", "hot"]);
+    // Before the pass: how long the command takes to end counts, too, or the pass would seem faster than it
+    // is.
     let begun = Instant::now();
+    tier(&setup, &["scrub", "hot"]);
     while number(&show(), "read_bytes") < 2 * OBJECT {
         assert!(begun.elapsed() < Duration::from_secs(60), "{:#}", show());
     }
@@ -129,6 +131,7 @@ fn a_pass_is_held_back_and_goes_on_after_a_kill_where_it_was() {
 
     let server = setup.start();
     assert_eq!(show()["running"], true, "it goes on by itself");
+    let begun = Instant::now();
     while show()["running"] == true {
         assert!(begun.elapsed() < Duration::from_secs(60), "{:#}", show());
         std::thread::sleep(Duration::from_millis(50));

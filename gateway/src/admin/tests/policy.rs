@@ -226,7 +226,8 @@ async fn a_plan_lists_every_deletion_that_waits_for_a_rule_that_runs_whatever_th
         touched_ms: 0,
         files: 2,
         bytes: 5,
-        stays: None,
+        seq: 0,
+        stays: Vec::new(),
     };
     let now_ms = api.admin.clock.now().as_millis();
     // No object was ever written: the engine knows of no checkpoint at all.

@@ -4,8 +4,8 @@
 //! exactly those go that were there when it was noted: one that was written since ends it for this round, and what only begins like them stays.
 
 use super::Acting;
-use super::groups::{Retained, micros};
-use super::pointed::{Pointee, pointed_at};
+use super::groups::{Retained, moment_of};
+use super::pointed::{Endangered, Named, named};
 use super::standing::{Outcome, Standing};
 use super::walk::{Ended, Walk};
 use crate::audit::Line;
@@ -16,10 +16,11 @@ use mlgw_metadata::Catalogue;
 use mlgw_metadata::command::{Conditions, EtagCondition};
 use mlgw_metadata::schema::{Bucket, BucketState, ObjectVersion};
 use mlgw_policies::at_rest::{Note, Superfluous};
-use mlgw_policies::checkpoints::{Checkpoints, GroupId, MustStay};
+use mlgw_policies::checkpoints::{Checkpoints, Generation, GroupId, MustStay};
 use mlgw_policies::language::{ActionKind, Tier};
 use mlgw_tiering::decisions::{self, Decided, Kind, Place, What, Why};
 use mlgw_tiering::policy::Keeper;
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -62,27 +63,40 @@ impl Acting {
             let since_ms = self.admin.policies.deletes_since_ms(&one.rule);
             one.touched_ms = one.touched_ms.max(at_ms).max(since_ms);
             // So is one that stayed for another reason than its grace, which nobody has waited for.
-            if one.stays.is_none() && self.admin.standing.held(one.bucket, &one.prefix).is_some() {
+            if one.stays.is_empty() && self.admin.standing.held(one.bucket, &one.prefix).is_some() {
                 one.touched_ms = now_ms;
             }
         }
         // What was found to stay comes last: there is room for so many, and what may go needs it.
         superfluous.sort_by_cached_key(|one| self.admin.standing.stays(one.bucket, &one.prefix).is_some());
+        let goes = superfluous.iter().filter(|one| one.stays.is_empty());
+        let goes: BTreeSet<_> = goes.map(|one| (one.bucket, one.prefix.clone())).collect();
         let noted = self.noted("deletions that wait", move |standing| standing.note(now_ms, &superfluous));
         let due = noted.await?;
         let Some(walk) = walk else { return Ok(()) };
+        let named = self.named(walk, &due, &goes).await;
         let mut left = ROUND_DELETIONS_MAX;
         for note in due {
             let bucket = self.admin.catalogue.buckets(None, None, usize::MAX);
             let bucket = bucket.into_iter().find(|bucket| bucket.id == note.bucket);
             let ours = bucket.filter(|one| one.binding.is_none() && one.state() == BucketState::Active);
             if let Some(bucket) = ours.filter(|_| left > 0)
-                && let Some(deleted) = self.delete_one(walk, &bucket, &note, &mut left).await
+                && let Some(deleted) = self.delete_one(walk, &bucket, (&note, &named), &mut left).await
             {
                 self.note_deleted(&bucket, &note, deleted).await;
             }
         }
         Ok(())
+    }
+
+    /// Which of those that are due files name. `goes` are all that go, now or later.
+    async fn named(&self, walk: &Walk, due: &[Note], goes: &BTreeSet<(u64, String)>) -> Named {
+        let is_due: BTreeSet<_> = due.iter().map(|note| (note.bucket, note.prefix.as_str())).collect();
+        let all = walk.own.series().flat_map(|series| walk.own.generations(series.id));
+        let due = all.filter(|one| is_due.contains(&(one.bucket, one.prefix)));
+        let due: Vec<GroupId> = due.map(|one| one.id).collect();
+        let goes = |one: &Generation<'_>| goes.contains(&(one.bucket, one.prefix.to_owned()));
+        named(&self.admin, &Endangered::of(&walk.own, &due, goes)).await
     }
 
     /// Remembers durably how far checkpoints are from each other, before any goes that tells it.
@@ -123,12 +137,13 @@ impl Acting {
         &self,
         walk: &Walk,
         bucket: &Bucket,
-        note: &Note,
+        (note, named): (&Note, &Named),
         left: &mut usize,
     ) -> Option<Deleted> {
         let mut deleted = Deleted::default();
-        if let Some(why) = self.admin.standing.held(note.bucket, &note.prefix) {
-            return Some(Deleted { error: Some(why.why()), ..deleted });
+        let held = self.admin.standing.held(note.bucket, &note.prefix);
+        if let Some(why) = held.or_else(|| named.why(note.bucket, &note.prefix).map(str::to_owned)) {
+            return Some(Deleted { error: Some(why), ..deleted });
         }
         let (catalogue, noted, id, most) =
             (self.admin.catalogue.clone(), note.clone(), bucket.bucket_id(), *left);
@@ -145,7 +160,7 @@ impl Acting {
             // It goes whole in the next round: what is left of one tells less of it.
             return None;
         }
-        if let Some(why) = self.must_stay(walk, bucket, &objects, is_all).await {
+        if let Some(why) = self.must_stay(walk, (bucket, named), &objects, is_all).await {
             return Some(Deleted { error: Some(why), ..deleted });
         }
         for (key, object) in objects {
@@ -155,8 +170,8 @@ impl Acting {
             }
             let conditions = Conditions {
                 if_match: Some(EtagCondition::one_of(vec![object.etag.clone()])),
-                // The same bytes may have been written again.
-                if_match_modified_ms: Some(object.modified_ms),
+                // The same bytes may have been written again, in the same millisecond.
+                if_match_seq: Some(object.seq),
                 ..Conditions::default()
             };
             deleted.from = deleted.from.or_else(|| self.first_place(bucket, &key, &object));
@@ -185,25 +200,27 @@ impl Acting {
     async fn must_stay(
         &self,
         walk: &Walk,
-        bucket: &Bucket,
+        (bucket, named): (&Bucket, &Named),
         objects: &[(ObjectKey, ObjectVersion)],
         is_all: bool,
     ) -> Option<String> {
         let (first, _) = objects.first()?;
-        let group = walk.own.group_of(bucket.id, first.as_str());
-        let (Some(group), Some(pointee)) = (group, group.and_then(|one| Pointee::of(&walk.own, one.id)))
-        else {
+        let Some(group) = walk.own.group_of(bucket.id, first.as_str()) else {
             return Some(MustStay::Unknown.why());
         };
         if is_all && objects.len() != group.files as usize {
             return Some("other files of it are there than were looked at".to_owned());
         }
         let better = match walk.own.better(group.id) {
-            Err(why) => return Some(why.why()),
+            Err(doubts) => return Some(MustStay::all(&doubts)),
             Ok(better) => better,
         };
-        if let Some(why) = pointed_at(&self.admin, &pointee).await {
-            return Some(why);
+        match named.is_as_seen(&self.admin, bucket.id, group.parent).await {
+            Ok(true) => {}
+            Ok(false) => {
+                return Some("a small file beside it, which may name it, was written meanwhile".to_owned());
+            }
+            Err(why) => return Some(why),
         }
         // They may have gone, or be written anew, since the walk saw them.
         let stand = better.iter().all(|id| stands(&walk.own, *id, |key| self.found(bucket, key)));
@@ -293,10 +310,9 @@ fn stands(own: &Checkpoints, id: GroupId, object: impl Fn(&str) -> Option<Object
     let (Some(group), Some(mut members)) = (own.group(id), own.members(id)) else {
         return false;
     };
-    members.all(|(rest, bytes, at_us)| {
-        object(&format!("{}{rest}", group.prefix)).is_some_and(|object| {
-            !object.delete_marker && object.size == bytes && micros(object.modified_ms) == at_us
-        })
+    members.all(|(rest, bytes, at)| {
+        object(&format!("{}{rest}", group.prefix))
+            .is_some_and(|object| !object.delete_marker && object.size == bytes && moment_of(&object) == at)
     })
 }
 
@@ -319,7 +335,8 @@ fn objects_of(
             continue;
         }
         let object = entry.version().map_err(|error| error.to_string())?;
-        if object.modified_ms >= note.noted_ms {
+        // Its Last-Modified may be older than the note, as that of a write that began before.
+        if object.seq > note.seq {
             return Err(format!("{key} was written meanwhile"));
         }
         if !object.delete_marker {
@@ -332,7 +349,7 @@ fn objects_of(
 #[cfg(test)]
 mod tests {
     use super::{ObjectVersion, by_both_clocks, stands};
-    use mlgw_policies::checkpoints::{Checkpoints, Limits};
+    use mlgw_policies::checkpoints::{Checkpoints, Limits, Moment};
 
     #[test]
     fn a_clock_that_was_put_right_makes_no_read_older() {
@@ -348,15 +365,15 @@ mod tests {
         let keys = ["run/step-2/__0_0.distcp", "run/step-2/.metadata"];
         let mut own = Checkpoints::new(Limits::default());
         for key in keys {
-            own.listed(7_000, 1, key, 10);
+            own.stored(Moment { seq: 3, at_us: 7_000 }, 1, key, 10);
         }
         let id = own.group_of(1, keys[0]).unwrap().id;
-        let seen = ObjectVersion { size: 10, modified_ms: 7, ..ObjectVersion::default() };
+        let seen = ObjectVersion { seq: 3, size: 10, modified_ms: 7, ..ObjectVersion::default() };
         assert!(stands(&own, id, |_| Some(seen.clone())));
         for now in [
             None,
             Some(ObjectVersion { size: 9, ..seen.clone() }),
-            Some(ObjectVersion { modified_ms: 8, ..seen.clone() }),
+            Some(ObjectVersion { seq: 4, ..seen.clone() }),
             Some(ObjectVersion { delete_marker: true, ..seen.clone() }),
         ] {
             for changed in keys {

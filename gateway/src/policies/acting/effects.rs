@@ -55,8 +55,14 @@ impl Acting {
         mut found: Found,
         state: &mut State,
     ) -> Result<bool, Ended> {
-        let is_over = |bucket: u64, key: &str, by: &By| walk.is_over(bucket, key, by);
-        let doomed = found.retained.superfluous(&walk.own, &mut found.areas, &is_over);
+        let looked = Arc::clone(walk);
+        // What of many runs is in doubt takes long to find out.
+        let judged = tokio::task::spawn_blocking(move || {
+            let is_over = |bucket: u64, key: &str, by: &By| looked.is_over(bucket, key, by);
+            let doomed = found.retained.superfluous(&looked.own, &mut found.areas, &is_over);
+            (found, doomed)
+        });
+        let (mut found, doomed) = judged.await.map_err(|error| Ended::Failed(error.to_string()))?;
         let mut is_more = found.areas != *state.areas;
         state.areas = Arc::new(std::mem::take(&mut found.areas));
         self.admin.standing.set_areas(Arc::clone(&state.areas));

@@ -56,7 +56,7 @@ pub struct Standing {
     /// By bucket and prefix of those whose deletion is due: why they stay.
     stays: Mutex<BTreeMap<(u64, String), String>>,
     /// The same of those that wait: why they will, by what the last round knew.
-    held: Mutex<BTreeMap<(u64, String), MustStay>>,
+    held: Mutex<BTreeMap<(u64, String), Vec<MustStay>>>,
     spacings: Mutex<Spacings>,
 }
 
@@ -106,12 +106,13 @@ impl Standing {
         let names: BTreeSet<_> = superfluous.iter().map(name).collect();
         // Also of those for which there is no room now: they come last as long as they stay.
         self.stays.lock().retain(|name, _| names.contains(name));
-        *self.held.lock() = superfluous.iter().filter_map(|of| Some((name(of), of.stays?))).collect();
+        let held = superfluous.iter().filter(|of| !of.stays.is_empty());
+        *self.held.lock() = held.map(|of| (name(of), of.stays.clone())).collect();
         Ok(due)
     }
 
     /// How far the checkpoints of runs were from each other.
-    pub(super) fn spacings(&self) -> Spacings {
+    pub(crate) fn spacings(&self) -> Spacings {
         self.spacings.lock().clone()
     }
 
@@ -152,12 +153,12 @@ impl Standing {
     #[must_use]
     pub fn stays(&self, bucket: u64, prefix: &str) -> Option<String> {
         let due = self.stays.lock().get(&(bucket, prefix.to_owned())).cloned();
-        due.or_else(|| Some(self.held(bucket, prefix)?.why()))
+        self.held(bucket, prefix).or(due)
     }
 
     /// Why a checkpoint will not be deleted by the rule that has it wait.
-    pub(super) fn held(&self, bucket: u64, prefix: &str) -> Option<MustStay> {
-        self.held.lock().get(&(bucket, prefix.to_owned())).copied()
+    pub(super) fn held(&self, bucket: u64, prefix: &str) -> Option<String> {
+        self.held.lock().get(&(bucket, prefix.to_owned())).map(|doubts| MustStay::all(doubts))
     }
 
     /// A deletion that is due was not done, for this reason; none: it was, or its time was not come. Says whether that is news.
@@ -213,7 +214,8 @@ mod tests {
             touched_ms: 0,
             files: 1,
             bytes: 5,
-            stays: None,
+            seq: 0,
+            stays: Vec::new(),
         }
     }
 

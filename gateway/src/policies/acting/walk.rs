@@ -3,7 +3,9 @@
 use super::Acting;
 use super::compressing::{Loose, is_loose};
 use super::found::{Evicted, Found, candidate};
-use super::groups::{Finding, InCheckpoint, Member, checkpoint_keep, own_buckets, pin_newest, put_right};
+use super::groups::{
+    Finding, InCheckpoint, Member, checkpoint_keep, moment_of, own_buckets, pin_newest, put_right,
+};
 use crate::admin::policy_objects::{Behind, Looked};
 use crate::policies::SystemFacts;
 use crate::policies::facts::{KnownObject, ObjectFacts, dataset_of};
@@ -109,7 +111,7 @@ impl Acting {
                 let Looked { bucket, key, object, .. } = looked;
                 let is_own = bucket.binding.is_none();
                 let is_file = if is_own {
-                    finding.look(bucket.id, key.as_str(), object.modified_ms, object.size)
+                    finding.look(bucket.id, key.as_str(), moment_of(object), object.size)
                 } else {
                     Checkpoints::may_have(key.as_str())
                 };

@@ -111,7 +111,8 @@ fn known(keys: &[(u64, u64, String)]) -> Checkpoints {
 fn superfluous(known: &Checkpoints) -> Vec<GroupId> {
     let all: Vec<_> = known.series().map(|series| series.id).collect();
     let goes = all.into_iter().flat_map(|series| known.retain(series, NEWEST, &|_| None));
-    goes.filter(|id| known.must_stay(*id).is_none()).collect()
+    let mut doubts = known.all_doubts();
+    goes.filter(|id| doubts.of(*id).is_empty()).collect()
 }
 
 /// Steps of each run of which a file is left when nothing more goes; and all keys that are.
@@ -167,7 +168,7 @@ fn of_every_run_the_newest_stays_and_no_group_is_of_two() {
         for (prefix, of) in groups.iter().filter(|(_, of)| of.len() > 1) {
             let key = keys.iter().find(|(.., key)| Checkpoints::prefix_of(key) == Some(prefix)).unwrap();
             let id = known.group_of(1, &key.2).unwrap().id;
-            assert_eq!(known.must_stay(id), Some(MustStay::HoldsSteps), "{prefix} {of:?}");
+            assert_eq!(known.doubts(id).first(), Some(&MustStay::HoldsSteps), "{prefix} {of:?}");
         }
         let left = left(&keys);
         for run in 1..=3 {

@@ -269,8 +269,10 @@ fn generation(known: &Checkpoints, key: &str) -> Option<u32> {
     known.group_of(1, key).and_then(|one| one.generation)
 }
 
+/// The first doubt about a checkpoint, but that its run has only two.
 fn must_stay(known: &Checkpoints, key: &str) -> Option<MustStay> {
-    known.must_stay(known.group_of(1, key).unwrap().id)
+    let doubts = known.doubts(known.group_of(1, key).unwrap().id);
+    doubts.into_iter().find(|doubt| *doubt != MustStay::TwoAlone)
 }
 
 #[test]

@@ -1,14 +1,18 @@
-//! The file of deletions that wait: a [line](crate::line_file) `mlgw-deletions 1 CRC JSON`, and nothing else. That of intervals between checkpoints:
+//! The file of deletions that wait: a [line](crate::line_file) `mlgw-deletions 2 CRC JSON`, and nothing
+//! else. That of intervals between checkpoints:
 //! `mlgw-spacings 1 CRC JSON`.
 //!
-//! Always: what is read back is what was written, and anything else is refused.
+//! Always: what is read back is what was written, and anything else is refused. Version 1 of the deletions
+//! has no `seq`; it reads as 0, which is the place of
+//! no write, so that what it notes waits its grace anew.
 
 use crate::line_file::{BadLine, Kind};
 use mlgw_policies::at_rest::Note;
 use mlgw_policies::checkpoints::Spacings;
 use serde::{Deserialize, Serialize};
 
-const KIND: Kind = Kind { magic: "mlgw-deletions", version: "1" };
+const KIND: Kind = Kind { magic: "mlgw-deletions", version: "2" };
+const OLDER: Kind = Kind { magic: "mlgw-deletions", version: "1" };
 const SPACINGS: Kind = Kind { magic: "mlgw-spacings", version: "1" };
 
 /// How a [`Note`] is written.
@@ -20,6 +24,8 @@ struct Row {
     rule: String,
     noted_ms: i64,
     due_ms: i64,
+    #[serde(default)]
+    seq: u64,
     files: u64,
     bytes: u64,
 }
@@ -34,7 +40,10 @@ pub(super) fn written<'n>(notes: impl Iterator<Item = &'n Note>) -> Vec<u8> {
 
 /// What a file's bytes say.
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<Note>, BadLine> {
-    let rows: Vec<Written> = KIND.read_alone(bytes)?;
+    let rows: Vec<Written> = match KIND.read_alone(bytes) {
+        Err(BadLine::Version(version)) if version == OLDER.version => OLDER.read_alone(bytes)?,
+        read => read?,
+    };
     Ok(rows.into_iter().map(|Written(note)| note).collect())
 }
 
@@ -62,10 +71,13 @@ mod tests {
             rule: "few".into(),
             noted_ms: -5,
             due_ms: 7,
+            seq: 11,
             files: 2,
             bytes: 9,
         };
         let golden = "mlgw-deletions 1 2c87a256 [{\"bucket\":1,\"prefix\":\"run/step-5/\",\"rule\":\"few\",\"noted_ms\":-5,\"due_ms\":7,\"files\":2,\"bytes\":9}]\n";
+        assert_eq!(read(golden.as_bytes()).unwrap(), [Note { seq: 0, ..note.clone() }]);
+        let golden = "mlgw-deletions 2 2185f349 [{\"bucket\":1,\"prefix\":\"run/step-5/\",\"rule\":\"few\",\"noted_ms\":-5,\"due_ms\":7,\"seq\":11,\"files\":2,\"bytes\":9}]\n";
         assert_eq!(String::from_utf8(written([note].iter())).unwrap(), golden);
         let spacings = [((1, "run/step-#/".to_owned()), 500)].into_iter().collect();
         let golden = "mlgw-spacings 1 db74e1d8 [[1,\"run/step-#/\",500]]\n";
@@ -82,6 +94,7 @@ mod tests {
             rule: "few".into(),
             noted_ms: -5,
             due_ms: 7,
+            seq: 11,
             files: 2,
             bytes: 9,
         };
@@ -91,7 +104,7 @@ mod tests {
             assert!(matches!(read(&bytes[..bytes.len() - 1]), Err(BadLine::Damaged)));
             assert!(matches!(read(&[&bytes[..], b"x"].concat()), Err(BadLine::Damaged)));
         }
-        let newer = String::from_utf8(written([].iter())).unwrap().replace("deletions 1", "deletions 2");
-        assert!(matches!(read(newer.as_bytes()), Err(BadLine::Version(version)) if version == "2"));
+        let newer = String::from_utf8(written([].iter())).unwrap().replace("deletions 2", "deletions 3");
+        assert!(matches!(read(newer.as_bytes()), Err(BadLine::Version(version)) if version == "3"));
     }
 }
