@@ -325,7 +325,9 @@ fn requests_are_taken_as_the_document_says() {
     assert_schema_of("Refreshed", &Refreshed { objects: 1 });
     for some in [None, Some("x".to_owned())] {
         let foreign = some.iter().cloned().collect();
-        let dirty = DirtyInfo { oldest: some.clone(), trouble: some, foreign, ..DirtyInfo::default() };
+        let unconfirmed = foreign.clone();
+        let dirty =
+            DirtyInfo { oldest: some.clone(), trouble: some, foreign, unconfirmed, ..DirtyInfo::default() };
         assert_schema_of("DirtyInfo", &dirty);
     }
     assert_schema_of("Discarded", &Discarded { writes: 1 });
