@@ -34,6 +34,8 @@ mod history;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod lying;
+#[cfg(test)]
 mod mount;
 #[cfg(test)]
 mod observability;
