@@ -288,9 +288,11 @@ impl BoundBucket {
         if let Err(error) = &fetched {
             tracing::debug!(origin = self.origin.name(), %error, "a block was not fetched");
         }
-        // Of wrong bytes all was forgotten when they were found.
-        if fetched == Err(OriginError::Changed) || fetched == Err(OriginError::NoSuchKey) {
-            self.inner.copies.forget(self.id, key);
+        match &fetched {
+            Err(OriginError::Changed | OriginError::NoSuchKey) => self.inner.copies.forget(self.id, key),
+            // Perhaps the object is not what its origin said that it is.
+            Err(OriginError::OutOfRange(_) | OriginError::Nonsense(_)) => self.doubt(key),
+            _ => {}
         }
         let is_whole = fetched.is_ok();
         fill.finish(fetched);
@@ -408,9 +410,12 @@ impl Fetching<'_> {
             }
             // What goes on with a range is not the answer that others wait for.
             holding = None;
-            let error = poured.err().unwrap_or_else(|| OriginError::Unreachable("it ended early".into()));
-            if !tries.may_go_on(&error, at, self.fill.at()) {
-                return Err(error);
+            let error = poured.err();
+            let ended = OriginError::Unreachable("it ended early".into());
+            if !tries.may_go_on(error.as_ref().unwrap_or(&ended), at, self.fill.at()) {
+                let (at, end) = (self.fill.at(), self.fill.range.end);
+                let short = || OriginError::Nonsense(format!("no byte {at} of a block that ends at {end}"));
+                return Err(error.unwrap_or_else(short));
             }
         }
     }
