@@ -9,7 +9,6 @@ use super::judge::{Sent, Verdict, judge};
 use super::order::Write;
 use super::record::{Facts, Mark};
 use super::{Inner, Queue};
-use crate::auth::hex;
 use crate::s3::checksums;
 use crate::s3::object_headers::tags_query;
 use crate::s3::reader::BodyReader;
@@ -30,7 +29,7 @@ use mlgw_metadata::command::{
 use mlgw_metadata::schema::{ChecksumKind, ObjectVersion};
 use mlgw_tiering::Lane;
 use mlgw_tiering::decisions::{Decided, Kind, Outcome, Place, Reason, What};
-use mlgw_tiering::origin::{Content, ListLine, ListQuery, OriginError, Streamed, hint};
+use mlgw_tiering::origin::{Content, ListLine, ListQuery, OriginError, Streamed, hint, md5_of};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -377,7 +376,7 @@ pub(crate) fn prove(version: &ObjectVersion, headers: &mut HeaderMap) {
         line(checksums::algorithm(checksum.algorithm()).header(), &checksums::text(checksum, 0));
     }
     // An ETag that is an MD5: with it the origin takes nothing else than what was acknowledged here.
-    if let Some(md5) = hex::decode::<16>(version.etag.as_bytes()) {
+    if let Some(md5) = md5_of(version) {
         line("content-md5", &BASE64.encode(md5));
     }
 }

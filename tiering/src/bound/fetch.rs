@@ -396,6 +396,8 @@ impl Fetching<'_> {
             Some(begun) => begun.running(next - 1).await,
             None => None,
         };
+        // An answer that has ended is not gone on with.
+        holding = holding.filter(|_| running.is_some());
         loop {
             let at = self.fill.at();
             let poured = match running.take() {
