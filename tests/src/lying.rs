@@ -1,8 +1,8 @@
-//! An origin that lies: an S3 store in memory whose answers are wrong in one way at a time, and honest ones whose
-//! ETags or times are unusual.
+//! An origin that lies: an S3 store in memory whose answers are wrong in one way at a time, and honest ones
+//! whose ETags or times are unusual.
 //!
-//! It speaks as much of S3 as a bound bucket asks for, over HTTP/1.1, a thread for each connection. What it really
-//! has is known to the test that started it. Nothing of it is kept.
+//! It speaks as much of S3 as a bound bucket asks for, over HTTP/1.1, a thread for each connection. What it
+//! really has is known to the test that started it. Nothing of it is kept.
 
 mod answers;
 mod http;

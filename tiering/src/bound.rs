@@ -64,7 +64,8 @@ const READ_NOTED_EVERY: Duration = Duration::from_mins(1);
 const ABSENT_MAX: usize = 100_000;
 /// Keys of which it is remembered that their bytes were not those of their ETag.
 const SUSPECTS_MAX: usize = 10_000;
-/// Bodies of which it is remembered that their bytes were compared with their ETag; others are compared again.
+/// Bodies of which it is remembered that their bytes were compared with their ETag; others are compared
+/// again.
 const COMPARED_MAX: usize = 100_000;
 /// Most copies that are looked at between two looks at the clock while a bucket is refreshed.
 const REFRESHED_AT_ONCE: usize = 1000;

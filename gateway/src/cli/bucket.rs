@@ -166,7 +166,8 @@ pub(super) async fn run(command: BucketCommand, global: &Global, out: Out) -> Re
 /// How often it is looked whether a bucket is clean.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// So many looks in a row, 10 s, at writes that the origin does not confirm are enough: it is tried three times by then.
+/// So many looks in a row, 10 s, at writes that the origin does not confirm are enough: it is tried three
+/// times by then.
 const STUCK_LOOKS: u32 = 50;
 
 /// Says that an origin does not confirm writes.
@@ -179,7 +180,8 @@ fn unconfirmed(bucket: &str, left: &DirtyInfo) -> String {
     )
 }
 
-/// Waits until a bucket is clean, or nothing but somebody's decision is waited for, or the origin confirms nothing.
+/// Waits until a bucket is clean, or nothing but somebody's decision is waited for, or the origin confirms
+/// nothing.
 async fn flush(
     client: &Client,
     bucket: &str,

@@ -71,9 +71,9 @@ blocks! { Block, UPSTREAM_SETTINGS {
     persist_bytes_per_second: ByteSize = "0";
     /// How long it may take to answer, or pause within an answer.
     timeout: Duration = "10s";
-    /// What its ETags are, for buckets that are bound to it. `auto`: one of 32 hexadecimal digits is the MD5
-    /// of the bytes, unless the answer names KMS or a customer key. `opaque`: none is an MD5, and a HEAD confirms
-    /// each write.
+    /// What its ETags are, for buckets that are bound to it. `auto`: one of 32 hexadecimal digits is the
+    /// MD5 of the bytes, unless the answer names KMS or a customer key. `opaque`: none is an MD5, and a
+    /// HEAD confirms each write.
     etag: EtagTrust = "auto";
 } }
 

@@ -1,7 +1,8 @@
 //! Writes that their origin claims to have and does not show: when they are sent again. Pure.
 //!
-//! Such an origin lies, or its ETags look like MD5s and are none. Sending again mends damage on the way; sending for
-//! ever what an origin names otherwise would cost its whole traffic. So a few tries are sent, and then most only look.
+//! Such an origin lies, or its ETags look like MD5s and are none. Sending again mends damage on the way;
+//! sending for ever what an origin names otherwise would cost its whole traffic. So a few tries are sent,
+//! and then most only look.
 
 /// Tries that send again, of those that follow the first.
 const SENT_AT_FIRST: u32 = 3;

@@ -17,8 +17,8 @@ pub(super) enum Verdict {
     IfAbsent,
     /// It is sent, on the condition that the object still has this ETag.
     IfMatch(String),
-    /// The object carries the mark of the write and not its bytes. It is sent again, on the condition that the
-    /// object still has this ETag; or the ETag is no MD5 although it looks like one.
+    /// The object carries the mark of the write and not its bytes. It is sent again, on the condition that
+    /// the object still has this ETag; or the ETag is no MD5 although it looks like one.
     Damaged {
         /// The ETag.
         etag: String,
@@ -48,8 +48,8 @@ pub(super) struct Sent<'a> {
     pub(super) knew: Option<&'a str>,
 }
 
-/// Judges a write; `found` is what the origin has. `exact_ms` is when that was written, if it is known more exactly than
-/// to the second.
+/// Judges a write; `found` is what the origin has. `exact_ms` is when that was written, if it is known more
+/// exactly than to the second.
 #[must_use]
 pub(super) fn judge(sent: &Sent<'_>, found: Option<&ObjectVersion>, exact_ms: Option<i64>) -> Verdict {
     let Some(found) = found else {

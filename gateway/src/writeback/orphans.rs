@@ -1,10 +1,11 @@
-//! Uploads at an origin whose id this server never learned: a crash, or an answer that was lost, came between the
-//! upload's beginning and the note of its id.
+//! Uploads at an origin whose id this server never learned: a crash, or an answer that was lost, came
+//! between the upload's beginning and the note of its id.
 //!
-//! Before an upload is begun the write's record notes that it is about to be, and which uploads of the key are there
-//! already ([`UploadBegins`]). Whatever of the key appeared since and has no part is that upload, and is aborted; one
-//! that has parts is somebody else's, because no part is sent before the id is noted. Always: the note is durable
-//! before the upload begins, and goes only with the note of the id or with the write.
+//! Before an upload is begun the write's record notes that it is about to be, and which uploads of the key
+//! are there already ([`UploadBegins`]). Whatever of the key appeared since and has no part is that upload,
+//! and is aborted; one that has parts is somebody else's, because no part is sent before the id is noted.
+//! Always: the note is durable before the upload begins, and goes only with the note of the id or with the
+//! write.
 
 use super::order::Write;
 use super::persist::Trouble;
@@ -18,8 +19,8 @@ use mlgw_tiering::origin::{ListQuery, OriginError, UploadLine, UploadPage, Uploa
 const LOOKED_AT_MAX: usize = 1000;
 
 impl Inner {
-    /// Notes that an upload is about to be begun for a write, after the end of one that was begun before for it and
-    /// is not known. An origin that does not list uploads is left with what a crash leaves.
+    /// Notes that an upload is about to be begun for a write, after the end of one that was begun before
+    /// for it and is not known. An origin that does not list uploads is left with what a crash leaves.
     pub(super) async fn note_beginning(&self, queue: &Queue, write: &Write) -> Result<(), Trouble> {
         let Some(there) = uploads_of(&queue.bound, &write.facts.key).await? else { return Ok(()) };
         let before = write.upload_begins();
@@ -38,8 +39,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Ends the uploads that were begun for a write that is not sent any more and are not known. What cannot be asked
-    /// for now stays at the origin.
+    /// Ends the uploads that were begun for a write that is not sent any more and are not known. What
+    /// cannot be asked for now stays at the origin.
     pub(super) async fn end_orphans(&self, queue: &Queue, write: &Write) {
         let Some(before) = write.upload_begins() else { return };
         write.set_upload_begins(None);
@@ -67,7 +68,8 @@ async fn end_orphan(queue: &Queue, write: &Write, upload: &UploadLine) -> Result
         Err(error) if is_gone(&error) => return Ok(()),
         Err(error) => return Err(error),
     }
-    tracing::info!(%key, upstream = queue.bound.upstream(), upload = id, "an upload of a write is ended: it was never used");
+    let upstream = queue.bound.upstream();
+    tracing::info!(%key, upstream, upload = id, "an upload of a write is ended: it was never used");
     match queue.bound.abort(key, id).await {
         Err(error) if !is_gone(&error) => Err(error),
         _ => Ok(()),

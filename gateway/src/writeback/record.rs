@@ -60,7 +60,8 @@ pub struct UploadThere {
 }
 
 impl Facts {
-    /// A new write of a key, made when `after` was acknowledged last and the origin's object was known as `knew`.
+    /// A new write of a key, made when `after` was acknowledged last and the origin's object was known as
+    /// `knew`.
     #[must_use]
     pub const fn of_write(key: ObjectKey, after: u64, deleted: bool, knew: Option<String>) -> Self {
         Self { key, after, deleted, foreign: None, upload: None, knew, begins: None }

@@ -1,5 +1,5 @@
-//! Origins that lie: no acknowledged write is lost to one, no wrong byte is served from one; and honest ones whose
-//! ETags are no MD5s or whose listings tell whole seconds.
+//! Origins that lie: no acknowledged write is lost to one, no wrong byte is served from one; and honest
+//! ones whose ETags are no MD5s or whose listings tell whole seconds.
 
 use bytes::Bytes;
 use http::Method;

@@ -116,7 +116,8 @@ pub(super) fn list(store: &mut Store, request: &Request) -> Answer {
     let line = |(key, object): (&String, &Stored)| {
         let ms = if is_whole { object.modified_ms / 1000 * 1000 } else { object.modified_ms };
         format!(
-            "<Contents><Key>{key}</Key><LastModified>{}</LastModified><ETag>&quot;{}&quot;</ETag><Size>{}</Size></Contents>",
+            "<Contents><Key>{key}</Key><LastModified>{}</LastModified><ETag>&quot;{}&quot;</ETag>\
+             <Size>{}</Size></Contents>",
             Timestamp(ms as i64),
             object.etag,
             object.bytes.len()

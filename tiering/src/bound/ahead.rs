@@ -15,8 +15,8 @@ use mlgw_metadata::schema::ObjectVersion;
 use mlgw_policies::engine::{Next, Outcome};
 
 impl BoundBucket {
-    /// Begins to fetch what is next after a read of an object of `size` bytes. Of who finds what he reads here (`is_here`)
-    /// nothing is guessed: only keys that are known are fetched.
+    /// Begins to fetch what is next after a read of an object of `size` bytes. Of who finds what he reads
+    /// here (`is_here`) nothing is guessed: only keys that are known are fetched.
     pub(super) fn fetch_ahead(&self, keeper: &Keeper, all: Vec<Next>, is_here: bool, size: u64) {
         for next in all {
             let place = self.inner.ahead.clone().try_acquire_owned().ok();

@@ -327,8 +327,8 @@ impl BoundBucket {
         }
     }
 
-    /// Fetches a block. Where it is all of an object whose MD5 is known, it has that; a block of which no reader has
-    /// seen anything is fetched once more when it has not.
+    /// Fetches a block. Where it is all of an object whose MD5 is known, it has that; a block of which no
+    /// reader has seen anything is fetched once more when it has not.
     async fn fetch_right_bytes(
         &self,
         key: &ObjectKey,

@@ -1,8 +1,8 @@
 //! Comparing what an origin sends with the ETag and the length that it states.
 //!
-//! Always: of an object whose ETag is an MD5 no reader gets the last bytes before all of it was compared, if all of
-//! it is read or it has one block only; what does not fit is not kept. A range of a larger object, and an object
-//! whose ETag is no MD5, are held to their length and to their ETag staying the same.
+//! Always: of an object whose ETag is an MD5 no reader gets the last bytes before all of it was compared,
+//! if all of it is read or it has one block only; what does not fit is not kept. A range of a larger
+//! object, and an object whose ETag is no MD5, are held to their length and to their ETag staying the same.
 
 use super::BoundBucket;
 use crate::copies::is_same;
@@ -12,7 +12,8 @@ use mlgw_common::limits::{COPY_BLOCK_BYTES, FETCH_SMALL_BYTES_MAX};
 use mlgw_metadata::schema::{Copy, ObjectVersion};
 use std::ops::Range;
 
-/// Bytes that a reader does not get before all were compared; all of a small object, whose answer can be an error then.
+/// Bytes that a reader does not get before all were compared; all of a small object, whose answer can be an
+/// error then.
 const HELD_BACK_BYTES: u64 = FETCH_SMALL_BYTES_MAX;
 
 /// From which byte on a block is held back until it was compared; its end where it is not compared by itself.
@@ -32,8 +33,9 @@ impl BoundBucket {
     /// The bytes of an object have another MD5 than its ETag says. Forgets what is here of it.
     ///
     /// # Errors
-    /// [`OriginError::WrongBytes`], which names the setting when the same came before; [`OriginError::Changed`] when the
-    /// object is another one by now. None when the origin says that the ETag is no MD5.
+    /// [`OriginError::WrongBytes`], which names the setting when the same came before;
+    /// [`OriginError::Changed`] when the object is another one by now. None when the origin says that the
+    /// ETag is no MD5.
     pub(super) async fn wrong_bytes(
         &self,
         key: &ObjectKey,
@@ -69,8 +71,8 @@ impl BoundBucket {
         }
     }
 
-    /// Checks that an answer does not state another length under the ETag that is known. The origin is asked which
-    /// of the two is right.
+    /// Checks that an answer does not state another length under the ETag that is known. The origin is
+    /// asked which of the two is right.
     pub(super) async fn check_length(
         &self,
         key: &ObjectKey,

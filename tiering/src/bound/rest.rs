@@ -1,9 +1,10 @@
 //! The rest of an answer that carries more than the block that was taken from it.
 //!
-//! Who wants an object whole asks for it whole, because only such an answer has its checksums. When the object has
-//! more than one block, the blocks behind the first come from the same answer, one after the other, so that no byte
-//! is fetched twice and no connection is cut. Always: blocks are assigned to the rest in order and without a gap;
-//! whichever block is not is fetched by a range. The answer ends with the last reader of it.
+//! Who wants an object whole asks for it whole, because only such an answer has its checksums. When the
+//! object has more than one block, the blocks behind the first come from the same answer, one after the
+//! other, so that no byte is fetched twice and no connection is cut. Always: blocks are assigned to the
+//! rest in order and without a gap; whichever block is not is fetched by a range. The answer ends with the
+//! last reader of it.
 
 use crate::origin::Got;
 use bytes::Bytes;
@@ -65,7 +66,8 @@ impl Rest {
         self.changed.notify_waiters();
     }
 
-    /// The answer, as soon as it is at the block `number`, which was assigned; nothing when it has ended before.
+    /// The answer, as soon as it is at the block `number`, which was assigned; nothing when it has ended
+    /// before.
     pub(super) async fn take(&self, number: u64) -> Option<Running> {
         loop {
             let changed = self.changed.notified();

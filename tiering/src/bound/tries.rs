@@ -4,7 +4,8 @@ use crate::origin::OriginError;
 
 /// How often bytes are asked for without progress.
 const TRIES: u32 = 3;
-/// Progress after which a timeout is forgiven. An origin that drips makes less before it is given up each time.
+/// Progress after which a timeout is forgiven. An origin that drips makes less before it is given up each
+/// time.
 const FORGIVEN_BYTES: u64 = 1 << 20;
 
 /// Failures of one read.

@@ -1,8 +1,8 @@
 //! Writes through to the origin: acknowledged when it has them.
 //!
 //! Always: what is known of a key does not hold from the moment a write of it begins, and is forgotten before the write is
-//! acknowledged, so that who asks then asks the origin. A write whose answer proves nothing is acknowledged after a HEAD
-//! that shows it. A write that was given up, or came to no known end, may have been done.
+//! acknowledged, so that who asks then asks the origin. A write whose answer proves nothing is acknowledged
+//! after a HEAD that shows it. A write that was given up, or came to no known end, may have been done.
 
 use super::BoundBucket;
 use super::order::{Outcome, Ticket};
@@ -122,8 +122,8 @@ impl BoundBucket {
         set
     }
 
-    /// Notes how many tags an object has by now; where that is not known its origin is asked next. What was written
-    /// meanwhile is not known any more, and has tags of its own.
+    /// Notes how many tags an object has by now; where that is not known its origin is asked next. What was
+    /// written meanwhile is not known any more, and has tags of its own.
     fn note_tag_count(&self, key: &ObjectKey, count: Option<u32>, ticket: Ticket) {
         self.inner.order.with(ticket, self.id, key, self.inner.clock.now(), |holds| {
             let Some(mut copy) = self.inner.copies.find(self.id, key).filter(|_| holds) else { return };

@@ -1,8 +1,9 @@
 //! The trail of a stream: which objects it reads on in, whether it goes through them in the order of their numbers, and how far ahead of it pays.
 //!
 //! Numbers are looked at within one name: `train-00017-of-01024.tar` is the 17th of `train-#-of-01024.tar`. Who deals objects out to ranks leaves a step
-//! between them, which is the greatest common divisor of what lies between the last ones. A number that turned out not to be there ends the row,
-//! counts as waste, and says how long the next folder's row will be.
+//! between them, which is the greatest common divisor of what lies between the last ones. A number that
+//! turned out not to be there ends the row, counts as waste, and says how long the next folder's row will
+//! be.
 //! Bounded: some dozen objects and numbers.
 
 use super::{Ahead, Outcome};
@@ -220,9 +221,9 @@ impl Trail {
         self.numbers.push_back(number);
     }
 
-    /// Another row begins, perhaps the next folder's. Whoever went through the last one in order is believed to do so
-    /// again after two differences, and folders are believed to be equally long: numbers often go on from one to the
-    /// next, and what would come in this one is in the next.
+    /// Another row begins, perhaps the next folder's. Whoever went through the last one in order is
+    /// believed to do so again after two differences, and folders are believed to be equally long: numbers
+    /// often go on from one to the next, and what would come in this one is in the next.
     fn begin_row(&mut self, row: u64, number: u64) {
         let span = self.end.checked_sub(self.first).filter(|_| self.end != u64::MAX);
         self.near = self.near.min(ROW_MIN - DIFFERENCES_MIN);

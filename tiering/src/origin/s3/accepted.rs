@@ -1,7 +1,7 @@
 //! What of a successful answer means that an operation was done. Pure but for the answer that it passes on.
 //!
-//! Always: the status class alone proves nothing. A proxy's page, a 202 of a queue and an `<Error>` behind a 200
-//! are 2xx as well.
+//! Always: the status class alone proves nothing. A proxy's page, a 202 of a queue and an `<Error>` behind
+//! a 200 are 2xx as well.
 
 use super::xml;
 use crate::origin::OriginError;

@@ -173,10 +173,12 @@ async fn a_page_that_nobody_asked_for_is_nonsense() {
     };
     let keys = answer("<ListBucketResult><Contents><Key>q</Key><Size>1</Size></Contents></ListBucketResult>");
     let parts = answer(
-        "<ListPartsResult><IsTruncated>true</IsTruncated><NextPartNumberMarker>3</NextPartNumberMarker></ListPartsResult>",
+        "<ListPartsResult><IsTruncated>true</IsTruncated><NextPartNumberMarker>3</NextPartNumberMarker>\
+         </ListPartsResult>",
     );
     let uploads = answer(
-        "<ListMultipartUploadsResult><Upload><Key>q</Key><UploadId>u</UploadId></Upload></ListMultipartUploadsResult>",
+        "<ListMultipartUploadsResult><Upload><Key>q</Key><UploadId>u</UploadId></Upload>\
+         </ListMultipartUploadsResult>",
     );
     let server = Server::start(&[&keys, &parts, &uploads]).await;
     let origin = server.origin();

@@ -80,8 +80,8 @@ pub(super) fn page(document: &[u8]) -> Result<ListPage, OriginError> {
     Ok(ListPage { lines, next })
 }
 
-/// Checks that a document is of the kind that was asked for: a proxy's page is well-formed XML at times, and has
-/// nothing in it.
+/// Checks that a document is of the kind that was asked for: a proxy's page is well-formed XML at times,
+/// and has nothing in it.
 pub(super) fn check_root(text: &str, expected: &str) -> Result<(), OriginError> {
     match root(text) {
         Some(root) if root == expected => Ok(()),
@@ -155,7 +155,8 @@ mod tests {
         let truncated = "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>";
         let bad_name = "<ListBucketResult><EncodingType>url</EncodingType><Contents><Key>%ff</Key><Size>1</Size>\
                         </Contents></ListBucketResult>";
-        let huge = "<ListBucketResult><Contents><Key>k</Key><Size>9223372036854775808</Size></Contents></ListBucketResult>";
+        let huge = "<ListBucketResult><Contents><Key>k</Key><Size>9223372036854775808</Size></Contents>\
+                    </ListBucketResult>";
         let welcome = "<html><body>Welcome. Please log in.</body></html>";
         let late = "<Error><Code>InternalError</Code></Error>";
         for document in ["", "<html>", truncated, bad_name, huge, welcome, late] {

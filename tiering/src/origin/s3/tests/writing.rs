@@ -216,11 +216,13 @@ const NO_SUCCESS: [(&str, &str); 10] = [
     ("200 with an empty ETag", "HTTP/1.1 200 OK\nETag: \"\"\nContent-Length: 0\nConnection: close\n\n"),
     (
         "200 with an error",
-        "HTTP/1.1 200 OK\nContent-Length: 68\nConnection: close\n\n<Error><Code>InternalError</Code><Message>No.</Message></Error>      ",
+        "HTTP/1.1 200 OK\nContent-Length: 68\nConnection: close\n\n\
+         <Error><Code>InternalError</Code><Message>No.</Message></Error>     ",
     ),
     (
         "a page",
-        "HTTP/1.1 200 OK\nContent-Type: text/html\nContent-Length: 20\nConnection: close\n\n<html>Log in.</html>",
+        "HTTP/1.1 200 OK\nContent-Type: text/html\nContent-Length: 20\nConnection: close\n\n\
+         <html>Log in.</html>",
     ),
     ("201", "HTTP/1.1 201 Created\nETag: \"e\"\nContent-Length: 0\nConnection: close\n\n"),
     ("202", "HTTP/1.1 202 Accepted\nETag: \"e\"\nContent-Length: 0\nConnection: close\n\n"),
@@ -229,7 +231,8 @@ const NO_SUCCESS: [(&str, &str); 10] = [
     ("206", "HTTP/1.1 206 Partial\nETag: \"e\"\nContent-Length: 0\nConnection: close\n\n"),
     (
         "the MD5 of other bytes",
-        "HTTP/1.1 200 OK\nETag: \"00000000000000000000000000000000\"\nContent-Length: 0\nConnection: close\n\n",
+        "HTTP/1.1 200 OK\nETag: \"00000000000000000000000000000000\"\n\
+         Content-Length: 0\nConnection: close\n\n",
     ),
 ];
 /// The MD5 of `hello`.
