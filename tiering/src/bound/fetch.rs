@@ -337,7 +337,7 @@ impl BoundBucket {
         mut begun: Option<Begin>,
     ) -> Result<(), OriginError> {
         let is_compared = is_compared_by_block(object);
-        for _ in 0..2 {
+        for may_restart in [true, false] {
             let mut fetching = Fetching {
                 bucket: self,
                 key,
@@ -349,7 +349,7 @@ impl BoundBucket {
             let Some(Err(sum)) = fetching.check.map(Md5Check::end) else { break };
             match self.wrong_bytes(key, object, sum).await {
                 Ok(()) => break,
-                Err(OriginError::WrongBytes(_)) if fill.restart() => {}
+                Err(OriginError::WrongBytes(_)) if may_restart && fill.restart() => {}
                 Err(error) => return Err(error),
             }
         }
