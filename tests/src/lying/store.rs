@@ -1,10 +1,10 @@
 //! What the origin has, and how it names it.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use md5::{Digest as _, Md5};
+use mlgw_common::{Clock as _, SystemClock};
 
 use super::lie::Lie;
 use crate::content::hex;
@@ -78,8 +78,7 @@ impl Store {
         etag: Option<String>,
     ) -> String {
         let etag = etag.unwrap_or_else(|| self.etag(&bytes));
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
-        let modified_ms = since.as_millis() as u64;
+        let modified_ms = u64::try_from(SystemClock.now().as_millis()).expect("after 1970");
         self.objects.insert(key.to_owned(), Stored { bytes, etag: etag.clone(), modified_ms, headers });
         etag
     }
