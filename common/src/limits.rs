@@ -298,6 +298,8 @@ pub const FETCH_BLOCKS_MAX: usize = 32;
 pub const FETCH_BLOCKS_MIN: usize = 8;
 /// Objects that origins are asked about at once. At 20 ms a round trip that is 12,800 small objects a second.
 pub const FETCH_CONTACTS_MAX: usize = 256;
+/// Least bytes a second that an origin must send while it is waited for.
+pub const ORIGIN_RATE_MIN: u64 = KIB;
 /// Largest block that takes no more memory than the place of the request that asked about its object.
 pub const FETCH_SMALL_BYTES_MAX: u64 = MIB;
 

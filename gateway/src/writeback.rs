@@ -7,8 +7,10 @@
 //! Always: a write is in memory before it is acknowledged, so that who asks then sees it; its record goes when the origin has it, and only then
 //! it is forgotten here, so that it is seen in one place or the other. What was sent before a crash is known again by its mark.
 
+mod doubt;
 mod judge;
 mod order;
+mod orphans;
 mod parts;
 mod persist;
 pub mod record;
@@ -30,7 +32,7 @@ use order::Order;
 use parking_lot::Mutex;
 use record::Facts;
 use room::Room;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound as RangeBound;
 use std::sync::Arc;
 use tokio::sync::{Notify, Semaphore};
@@ -99,6 +101,8 @@ pub struct Queue {
     changed: Notify,
     /// Why the last try failed, if it did.
     trouble: Mutex<Option<String>>,
+    /// The numbers of those that the origin claimed to have at the last try and did not show.
+    doubts: Mutex<BTreeSet<u64>>,
 }
 
 /// What is dirty, for those who look after it.
@@ -116,6 +120,10 @@ pub struct Dirty {
     pub foreign_writes: u64,
     /// Why the last try failed, if it did.
     pub trouble: Option<String>,
+    /// The first keys that the origin claimed to have at the last try and did not show.
+    pub unconfirmed: Vec<String>,
+    /// Whether nothing goes on: all that could be sent was, and the origin does not confirm it.
+    pub stuck: bool,
 }
 
 impl WriteBack {
@@ -175,6 +183,7 @@ impl WriteBack {
             turns_of_conditions: Turns::default(),
             changed: Notify::new(),
             trouble: Mutex::default(),
+            doubts: Mutex::default(),
         });
         queues.insert(bucket.bucket_id(), queue.clone());
         persist::begin(&self.inner, &queue);
@@ -273,7 +282,8 @@ pub fn write_of(
 ) -> Write {
     let (size, began_ms, etag) = (version.size, version.modified_ms, version.etag.clone());
     let upload = Mutex::new(facts.upload.as_ref().map(|upload| upload.id.clone()));
-    Write { seq, name, facts, size, began_ms, etag, place, upload }
+    let begins = Mutex::new(facts.begins.clone());
+    Write { seq, name, facts, size, began_ms, etag, place, upload, begins }
 }
 
 impl Queue {
@@ -334,6 +344,8 @@ impl Queue {
     #[must_use]
     pub fn dirty(&self) -> Dirty {
         let order = self.order.lock();
+        let doubts = self.doubts.lock();
+        let unconfirmed = doubts.iter().filter_map(|seq| order.get(*seq)).take(NAMED_MAX);
         let foreign = order.foreign(None);
         let names = foreign.iter().take(NAMED_MAX).map(|write| write.facts.key.as_str().to_owned());
         Dirty {
@@ -343,6 +355,8 @@ impl Queue {
             foreign: names.collect(),
             foreign_writes: foreign.len() as u64,
             trouble: self.trouble.lock().clone(),
+            unconfirmed: unconfirmed.map(|write| write.facts.key.as_str().to_owned()).collect(),
+            stuck: order.waits_only_for(&doubts),
         }
     }
 }

@@ -114,7 +114,9 @@ impl Learner {
 
     fn look_ahead(&mut self, evidence: &Evidence<'_>) -> Option<Move> {
         let of = |outcome: Outcome| evidence.ahead[outcome as usize] - self.ahead[outcome as usize];
-        let [used, late, wasted] = [Outcome::Used, Outcome::Late, Outcome::Wasted].map(of);
+        let [used, late] = [Outcome::Used, Outcome::Late].map(of);
+        // A request for what is not there is as useless.
+        let wasted = of(Outcome::Wasted) + of(Outcome::Absent);
         let all = used + late + wasted;
         if all < BLOCKS_MIN {
             return None;

@@ -35,6 +35,8 @@ mod history;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod lying;
+#[cfg(test)]
 mod mount;
 #[cfg(test)]
 mod observability;

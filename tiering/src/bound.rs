@@ -20,9 +20,12 @@ mod fresh;
 mod moving;
 mod order;
 mod passing;
+mod proof;
 mod reader;
+mod rest;
 #[cfg(test)]
 mod tests;
+mod tries;
 mod warm;
 mod write;
 
@@ -30,6 +33,7 @@ pub use fresh::Freshness;
 pub use moving::{Changed, Frozen, Listening, Pass};
 pub use reader::BoundReader;
 pub use warm::{Walked, Warmed};
+pub use write::{MARK, MARK_HEADER};
 
 use crate::copies::{Copies, PinnedCopies};
 use crate::decisions::{Reason, Why};
@@ -46,6 +50,7 @@ use moving::Moving;
 use order::Order;
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
+use rest::{Rest, Rests};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -57,6 +62,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const READ_NOTED_EVERY: Duration = Duration::from_mins(1);
 /// Keys of which it is remembered that the origin has none.
 const ABSENT_MAX: usize = 100_000;
+/// Keys of which it is remembered that their bytes were not those of their ETag.
+const SUSPECTS_MAX: usize = 10_000;
+/// Bodies of which it is remembered that their bytes were compared with their ETag; others are compared
+/// again.
+const COMPARED_MAX: usize = 100_000;
 /// Most copies that are looked at between two looks at the clock while a bucket is refreshed.
 const REFRESHED_AT_ONCE: usize = 1000;
 
@@ -87,6 +97,12 @@ struct Inner {
     contacts: Contacts,
     /// When origins said that there is no such key.
     absent: Cache<(BucketId, ObjectKey), Timestamp>,
+    /// The MD5s of what came last under an ETag that is another one.
+    suspects: Cache<(BucketId, ObjectKey), [u8; 16]>,
+    /// Bodies of several blocks that were compared with their ETag, all of them.
+    compared: Cache<BodyId, ()>,
+    /// Answers that carry more than the block that was taken from them.
+    rests: Rests,
     /// By [`CacheState`].
     answers: [AtomicU64; 4],
     order: Order,
@@ -119,6 +135,9 @@ impl Bound {
             shared_bytes: AtomicU64::default(),
             contacts: Contacts::default(),
             absent: Cache::new(ABSENT_MAX),
+            suspects: Cache::new(SUSPECTS_MAX),
+            compared: Cache::new(COMPARED_MAX),
+            rests: Rests::default(),
             answers: Default::default(),
             order: Order::default(),
             moving: Moving::default(),
@@ -241,6 +260,8 @@ pub struct Opened {
     read: Timestamp,
     /// Bytes of its end, which were fetched with that.
     tail: fetch::Tail,
+    /// What of the answer is behind its first block.
+    rest: Option<Arc<Rest>>,
     /// A block was fetched with that, until its reader has said whether it is kept.
     claim: Mutex<Option<Arc<fill::Claim>>>,
 }
@@ -351,7 +372,7 @@ impl BoundBucket {
             if !next.is_empty() {
                 let is_here = range.is_empty()
                     || self.inner.copies.block(&opened.object, block::of(range.start)).is_some();
-                self.fetch_ahead(keeper, next, is_here);
+                self.fetch_ahead(keeper, next, is_here, opened.object.size);
             }
             reading
         });
@@ -440,6 +461,7 @@ impl BoundBucket {
             age,
             state,
             tail: None,
+            rest: None,
             claim: Mutex::default(),
         }
     }

@@ -6,14 +6,20 @@
 //!
 //! Nothing here is kept, so nothing is lost when power fails.
 
+mod digest;
 mod error;
+mod etag;
 mod metrics;
+mod rate;
 mod read;
 mod retry;
 pub mod s3;
 mod write;
 
+pub(crate) use digest::Md5Check;
 pub use error::OriginError;
+pub use etag::{Etag, hint, md5_of};
+pub(crate) use etag::{strong_validator, weak_validator};
 pub use metrics::OriginMetrics;
 pub use read::{Body, GetQuery, Got, ListLine, ListPage, ListQuery, Part};
 pub use write::{

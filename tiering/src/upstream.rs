@@ -47,7 +47,7 @@ pub use key::{REPLICA_KEY_BYTES, ReplicaKey};
 pub use metrics::{Op, Outcome, UpstreamMetrics};
 pub use multipart::Resumed;
 pub use put::{Before, Stored, Wait};
-pub use settings::{Addressing, CredentialSource, UpstreamKind, UpstreamSettings};
+pub use settings::{Addressing, CredentialSource, EtagTrust, UpstreamKind, UpstreamSettings};
 
 use crate::origin::s3::S3Origin;
 use client::client;

@@ -15,7 +15,7 @@ use http_body::Frame;
 use http_body_util::StreamBody;
 use mlgw_common::Timestamp;
 use mlgw_common::header_text::metadata_to_wire;
-use mlgw_metadata::schema::{Binding, ChecksumAlgorithm, ChecksumKind, ObjectVersion, Pair};
+use mlgw_metadata::schema::{Binding, ChecksumAlgorithm, ChecksumKind, EtagKind, ObjectVersion, Pair};
 use mlgw_tiering::origin::s3::answers;
 use mlgw_tiering::origin::{ListLine, ListPage, ListQuery, Made, OriginError, Trailer, UploadsQuery};
 use std::convert::Infallible;
@@ -199,7 +199,12 @@ fn head_of(object: &ObjectVersion) -> HeaderMap {
         let name: HeaderName = name.parse().expect("it came as one");
         headers.append(name, HeaderValue::from_bytes(value.as_bytes()).expect("it came as one"));
     };
-    line("etag", &format!("\"{}\"", object.etag));
+    let is_weak = object.etag_kind() == EtagKind::Weak;
+    line("etag", &format!("{}\"{}\"", if is_weak { "W/" } else { "" }, object.etag));
+    if object.etag_kind() == EtagKind::Opaque {
+        line("x-amz-server-side-encryption", "aws:kms");
+    }
+    line("x-amz-tagging-count", &object.tag_count.to_string());
     line("content-length", &object.size.to_string());
     let modified = Duration::from_millis(object.modified_ms.try_into().expect("since 1970"));
     line("last-modified", &httpdate::fmt_http_date(UNIX_EPOCH + modified));

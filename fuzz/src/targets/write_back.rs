@@ -2,7 +2,7 @@
 //! of an object is touched.
 
 use crate::input::Input;
-use crate::writeback::record::{Facts, MARK, MARK_HEADER, Mark, UploadThere, name_of, unmarked};
+use crate::writeback::record::{Facts, MARK, MARK_HEADER, Mark, UploadBegins, UploadThere, name_of, unmarked};
 use http::HeaderMap;
 use mlgw_common::{BodyId, ObjectKey};
 use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
@@ -46,6 +46,8 @@ fn facts(mut input: Input<'_>) {
         deleted: kind & 1 != 0,
         foreign: (kind & 2 != 0).then_some(one),
         upload,
+        knew: (kind & 8 != 0).then(|| format!("{one:x}")),
+        begins: (kind & 16 != 0).then(|| UploadBegins { others: vec![format!("{other:x}")], number: one }),
     };
     let mut headers = pairs(&mut input);
     headers.retain(|pair| !pair.name.starts_with(':'));

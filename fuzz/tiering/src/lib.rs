@@ -6,7 +6,7 @@
 pub mod upstream {
     mod settings;
 
-    pub use settings::{Addressing, CredentialSource, UpstreamKind, UpstreamSettings};
+    pub use settings::{Addressing, CredentialSource, EtagTrust, UpstreamKind, UpstreamSettings};
 }
 
 #[path = "../../../tiering/src/fair"]
@@ -60,6 +60,7 @@ pub mod decisions {
 #[path = "../../../tiering/src/origin"]
 pub mod origin {
     mod error;
+    mod etag;
     mod read;
     mod retry;
     mod write;
@@ -78,6 +79,7 @@ pub mod origin {
                 Body, ListLine, ListPage, ListQuery, Made, OriginError, PartPage, Trailer, UploadPage,
                 UploadsQuery, retry,
             };
+            use crate::upstream::EtagTrust;
             use http::{HeaderMap, StatusCode};
             use mlgw_metadata::schema::{ObjectVersion, Pair};
             use std::ops::Range;
@@ -127,7 +129,7 @@ pub mod origin {
 
             /// What an object is like, and which bytes of it follow.
             pub fn described(status: StatusCode, headers: &HeaderMap) -> Result<(ObjectVersion, Range<u64>)> {
-                head::described(status, headers)
+                head::described(status, headers, EtagTrust::Auto)
             }
 
             /// An ETag without its quotes.
@@ -163,6 +165,7 @@ pub mod origin {
     }
 
     pub use error::OriginError;
+    pub use etag::{Etag, md5_of};
     pub use read::{Body, GetQuery, Got, ListLine, ListPage, ListQuery, Part};
     pub use write::{
         Begun, Content, Document, Made, PartLine, PartPage, Streamed, Trailer, UploadLine, UploadOf,

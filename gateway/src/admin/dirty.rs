@@ -30,6 +30,10 @@ pub struct DirtyInfo {
     pub foreign: Vec<String>,
     /// Why the last try failed, if it did.
     pub trouble: Option<String>,
+    /// The first keys that the origin claimed to have at the last try and did not show.
+    pub unconfirmed: Vec<String>,
+    /// Whether nothing goes on: all that could be sent was, and the origin does not confirm it.
+    pub stuck: bool,
 }
 
 impl From<Dirty> for DirtyInfo {
@@ -41,6 +45,8 @@ impl From<Dirty> for DirtyInfo {
             foreign_writes: dirty.foreign_writes,
             foreign: dirty.foreign,
             trouble: dirty.trouble,
+            unconfirmed: dirty.unconfirmed,
+            stuck: dirty.stuck,
         }
     }
 }

@@ -166,7 +166,22 @@ pub(super) async fn run(command: BucketCommand, global: &Global, out: Out) -> Re
 /// How often it is looked whether a bucket is clean.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Waits until a bucket is clean, or nothing but somebody's decision is waited for.
+/// So many looks in a row, 10 s, at writes that the origin does not confirm are enough: it is tried three
+/// times by then.
+const STUCK_LOOKS: u32 = 50;
+
+/// Says that an origin does not confirm writes.
+fn unconfirmed(bucket: &str, left: &DirtyInfo) -> String {
+    let trouble = left.trouble.as_deref().unwrap_or("its answers are no proof");
+    format!(
+        "The upstream claims to have these keys and does not show them; {} writes to {bucket} stay here and are \
+         served from here: {:?}. {trouble}",
+        left.writes, left.unconfirmed
+    )
+}
+
+/// Waits until a bucket is clean, or nothing but somebody's decision is waited for, or the origin confirms
+/// nothing.
 async fn flush(
     client: &Client,
     bucket: &str,
@@ -177,6 +192,7 @@ async fn flush(
     let dirty = format!("{}/dirty", path(bucket));
     let mut said = None;
     let mut discarded = 0;
+    let mut stuck_looks = 0;
     loop {
         let left: DirtyInfo = client.get(&dirty).await?;
         if left.writes == 0 {
@@ -202,6 +218,12 @@ async fn flush(
                 client.call(Method::POST, &format!("{}/discard", path(bucket)), None::<&()>).await?;
             discarded += done.writes;
             continue;
+        }
+        // One look may fall between two tries of a write that is being mended.
+        stuck_looks = if left.stuck { stuck_looks + 1 } else { 0 };
+        if stuck_looks == STUCK_LOOKS {
+            out.document(&left, |_| String::new())?;
+            return Err(CliError::Failed(unconfirmed(bucket, &left)));
         }
         let now = (left.writes, left.trouble.clone());
         if said.as_ref() != Some(&now) && !global.quiet {

@@ -5,7 +5,7 @@ use super::table::{Setting, Texts, check};
 use super::value::{ByteSize, CredentialKind, Value};
 use super::{ConfigError, Finding, Origin};
 use mlgw_common::Secret;
-use mlgw_tiering::upstream::{Addressing, CredentialSource, UpstreamKind, UpstreamSettings};
+use mlgw_tiering::upstream::{Addressing, CredentialSource, EtagTrust, UpstreamKind, UpstreamSettings};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -71,6 +71,10 @@ blocks! { Block, UPSTREAM_SETTINGS {
     persist_bytes_per_second: ByteSize = "0";
     /// How long it may take to answer, or pause within an answer.
     timeout: Duration = "10s";
+    /// What its ETags are, for buckets that are bound to it. `auto`: one of 32 hexadecimal digits is the
+    /// MD5 of the bytes, unless the answer names KMS or a customer key. `opaque`: none is an MD5, and a
+    /// HEAD confirms each write.
+    etag: EtagTrust = "auto";
 } }
 
 /// A value that a section was given.
@@ -234,6 +238,7 @@ impl Block {
             requests_per_second: self.requests_per_second,
             persist_bytes_per_second: self.persist_bytes_per_second.0,
             timeout: self.timeout,
+            etag: self.etag,
         })
     }
 }

@@ -6,7 +6,7 @@
 
 use mlgw_common::{Secret, hide_url_secrets};
 use mlgw_policies::language::Environment;
-use mlgw_tiering::upstream::{Addressing, UpstreamKind};
+use mlgw_tiering::upstream::{Addressing, EtagTrust, UpstreamKind};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -387,6 +387,11 @@ choices_of! {
 choices_of! {
     Addressing { Auto = "auto", Path = "path", Virtual = "virtual", }
     "\"auto\", \"path\" or \"virtual\""
+}
+
+choices_of! {
+    EtagTrust { Auto = "auto", Opaque = "opaque", }
+    "\"auto\" or \"opaque\""
 }
 
 choices_of! {

@@ -20,7 +20,7 @@ use mlgw_common::limits::GIB;
 use mlgw_common::{Clock, ObjectKey};
 use mlgw_metadata::command::{Conditions, EtagCondition};
 use mlgw_metadata::schema::{self, Bucket, Checksum, ChecksumKind, ObjectVersion, Source};
-use mlgw_tiering::origin::{GetQuery, Got, Origin, OriginError, Part};
+use mlgw_tiering::origin::{GetQuery, Got, Origin, OriginError, Part, hint, md5_of};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -190,6 +190,11 @@ impl Import {
         self.read(there, got, &mut ingest, running.as_mut()).await?;
         let checksums = verified(stated, running)?;
         let Durable { extents, holds, md5 } = ingest.finish().await?;
+        if md5.zip(md5_of(&from)).is_some_and(|(came, stated)| came != stated) {
+            let (etag, hint) = (&from.etag, hint(&self.source.upstream));
+            let why = format!("their MD5 is not the ETag {etag:?}; {hint}");
+            return Err(OriginError::WrongBytes(why).into());
+        }
         let etag = etag::of_body(md5)?;
         Ok(Stored { body, bytes: from.size, etag, checksums, extents, _holds: holds })
     }

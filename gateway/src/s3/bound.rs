@@ -232,12 +232,14 @@ fn told(error: OriginError, fronted: &Fronted) -> S3Error {
         OriginError::Failed(_)
         | OriginError::Unreachable(_)
         | OriginError::Broken(_)
-        | OriginError::TimedOut => of(Code::ServiceUnavailable),
+        | OriginError::TimedOut
+        | OriginError::Unconfirmed(_)
+        | OriginError::WrongBytes(_)
+        | OriginError::Nonsense(_) => of(Code::ServiceUnavailable),
         OriginError::Refused { status, code, .. } => of(code_of(*status, code)),
-        OriginError::NotModified(_)
-        | OriginError::Changed
-        | OriginError::OutOfRange(_)
-        | OriginError::Nonsense(_) => of(Code::InternalError),
+        OriginError::NotModified(_) | OriginError::Changed | OriginError::OutOfRange(_) => {
+            of(Code::InternalError)
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use mlgw_common::Timestamp;
 use mlgw_common::header_text::{latin1, metadata_from_wire, text_of};
 use mlgw_common::limits::{OBJECT_TAGS_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, USER_METADATA_BYTES_MAX};
-use mlgw_metadata::schema::{ObjectVersion, Pair};
+use mlgw_metadata::schema::{EtagKind, ObjectVersion, Pair};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 /// System headers that are stored with the object and sent back with it, each with the query
@@ -186,7 +186,7 @@ pub fn check_tags(tags: &[Pair]) -> Result<(), S3Error> {
 /// Puts what an answer says of `object` into `headers`: all but length, range and checksums.
 pub fn describe(object: &ObjectVersion, headers: &mut HeaderMap) {
     headers.insert(header::LAST_MODIFIED, http_date(Timestamp(object.modified_ms)));
-    headers.insert(header::ETAG, etag_value(&object.etag));
+    headers.insert(header::ETAG, etag_of(object));
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(DEFAULT_TYPE));
     for pair in &object.headers {
@@ -200,8 +200,17 @@ pub fn describe(object: &ObjectVersion, headers: &mut HeaderMap) {
             headers.insert(name, metadata_value(&pair.value));
         }
     }
-    if !object.tags.is_empty() {
-        headers.insert("x-amz-tagging-count", HeaderValue::from(object.tags.len()));
+    let tags = object.tags.len().max(object.tag_count as usize);
+    if tags > 0 {
+        headers.insert("x-amz-tagging-count", HeaderValue::from(tags));
+    }
+}
+
+/// The ETag of an object; a weak one only where its origin's is.
+fn etag_of(object: &ObjectVersion) -> HeaderValue {
+    match object.etag_kind() {
+        EtagKind::Weak => header_value(&format!("W/\"{}\"", object.etag)),
+        EtagKind::Plain | EtagKind::Opaque => etag_value(&object.etag),
     }
 }
 

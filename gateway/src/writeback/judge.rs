@@ -4,7 +4,9 @@
 //! by a write that went through.
 
 use super::record::Mark;
+use crate::auth::hex;
 use mlgw_metadata::schema::ObjectVersion;
+use mlgw_tiering::origin::md5_of;
 
 /// What becomes of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,48 +17,85 @@ pub(super) enum Verdict {
     IfAbsent,
     /// It is sent, on the condition that the object still has this ETag.
     IfMatch(String),
+    /// The object carries the mark of the write and not its bytes. It is sent again, on the condition that
+    /// the object still has this ETag; or the ETag is no MD5 although it looks like one.
+    Damaged {
+        /// The ETag.
+        etag: String,
+        /// What is wrong with the object.
+        why: String,
+    },
     /// Both were written within the same second: the origin's time is to be asked for more exactly.
     Unclear,
     /// Somebody else has written since.
     Foreign,
 }
 
-/// Judges a write that began at `began_ms`; `found` is what the origin has. `exact_ms` is when that was written, if it is known more
+/// A write, as far as that is compared with what an origin has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent<'a> {
+    /// Its mark.
+    pub(super) mark: &'a Mark,
+    /// Whether it deletes.
+    pub(super) deletes: bool,
+    /// Bytes of the object.
+    pub(super) size: u64,
+    /// The ETag that its client was told: the MD5 of its bytes where it is 32 hexadecimal digits.
+    pub(super) etag: &'a str,
+    /// When its request came, as milliseconds since 1970.
+    pub(super) began_ms: i64,
+    /// The ETag under which the origin's object was known here then.
+    pub(super) knew: Option<&'a str>,
+}
+
+/// Judges a write; `found` is what the origin has. `exact_ms` is when that was written, if it is known more
 /// exactly than to the second.
 #[must_use]
-pub(super) fn judge(
-    mark: &Mark,
-    deletes: bool,
-    began_ms: i64,
-    found: Option<&ObjectVersion>,
-    exact_ms: Option<i64>,
-) -> Verdict {
+pub(super) fn judge(sent: &Sent<'_>, found: Option<&ObjectVersion>, exact_ms: Option<i64>) -> Verdict {
     let Some(found) = found else {
-        return if deletes { Verdict::Done } else { Verdict::IfAbsent };
+        return if sent.deletes { Verdict::Done } else { Verdict::IfAbsent };
     };
     let overwrite = || Verdict::IfMatch(found.etag.clone());
     match Mark::of(found) {
-        Some(theirs) if theirs == *mark => return Verdict::Done,
-        Some(theirs) if theirs.is_of_bucket(mark) => return overwrite(),
+        Some(theirs) if theirs == *sent.mark => {
+            return sent
+                .damage(found)
+                .map_or(Verdict::Done, |why| Verdict::Damaged { etag: found.etag.clone(), why });
+        }
+        Some(theirs) if theirs.is_of_bucket(sent.mark) => return overwrite(),
         _ => {}
     }
     // Its headers tell seconds.
-    let (found_secs, began_secs) = (found.modified_ms.div_euclid(1000), began_ms.div_euclid(1000));
+    let (found_secs, began_secs) = (found.modified_ms.div_euclid(1000), sent.began_ms.div_euclid(1000));
+    // What was there before the write was made, and still is, was written before it.
+    let is_known = sent.knew == Some(&found.etag);
     match exact_ms {
+        None if found_secs < began_secs || (found_secs == began_secs && is_known) => overwrite(),
         None if found_secs == began_secs => Verdict::Unclear,
-        None if found_secs < began_secs => overwrite(),
         // One of a full second is of an origin that tells no more, nearly always: then it may have been later.
-        Some(exact_ms) if exact_ms < began_ms && exact_ms.rem_euclid(1000) != 0 => overwrite(),
+        Some(exact_ms) if exact_ms < sent.began_ms && exact_ms.rem_euclid(1000) != 0 => overwrite(),
         _ => Verdict::Foreign,
+    }
+}
+
+impl Sent<'_> {
+    /// What is wrong with an object that carries the mark of this write.
+    fn damage(&self, found: &ObjectVersion) -> Option<String> {
+        if found.size != self.size {
+            return Some(format!("it shows {} bytes instead of {}", found.size, self.size));
+        }
+        let ours = hex::decode::<16>(self.etag.as_bytes())?;
+        let theirs = md5_of(found).filter(|theirs| *theirs != ours)?;
+        Some(format!("it shows the MD5 {} instead of {}", hex::text(&theirs), self.etag))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Mark, Verdict, judge};
+    use super::{Mark, Sent, Verdict, judge};
     use crate::writeback::record::MARK;
     use mlgw_common::BodyId;
-    use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
+    use mlgw_metadata::schema::{Bucket, EtagKind, ObjectVersion, Pair};
 
     fn mark(bucket: u64, write: u64) -> Mark {
         Mark::new(&Bucket { id: bucket, ..Bucket::default() }, BodyId(write), "e")
@@ -64,12 +103,19 @@ mod tests {
 
     fn found(modified_ms: i64, mark: Option<Mark>) -> ObjectVersion {
         let metadata = mark.iter().map(|mark| Pair::new(MARK, mark.text())).collect();
-        ObjectVersion { modified_ms, metadata, etag: "t".into(), ..ObjectVersion::default() }
+        ObjectVersion { modified_ms, metadata, etag: "t".into(), size: 5, ..ObjectVersion::default() }
+    }
+
+    const ETAG: &str = "5d41402abc4b2a76b9719d911017c592";
+
+    fn sent<'a>(mark: &'a Mark, deletes: bool, knew: Option<&'a str>) -> Sent<'a> {
+        Sent { mark, deletes, size: 5, etag: ETAG, began_ms: 10_500, knew }
     }
 
     #[test]
     fn what_was_written_since_by_somebody_else_is_not_overwritten() {
-        let judged = |found: &ObjectVersion, exact| judge(&mark(1, 5), false, 10_500, Some(found), exact);
+        let ours = mark(1, 5);
+        let judged = |found: &ObjectVersion, exact| judge(&sent(&ours, false, None), Some(found), exact);
         let yes = Verdict::IfMatch("t".into());
         for (of_whom, before, within, after) in [
             (None, yes.clone(), Verdict::Unclear, Verdict::Foreign),
@@ -89,8 +135,38 @@ mod tests {
     }
 
     #[test]
+    fn what_was_known_before_the_write_was_written_before_it_whatever_times_tell() {
+        let ours = mark(1, 5);
+        let judged = |knew, found: &ObjectVersion| judge(&sent(&ours, false, knew), Some(found), None);
+        let yes = Verdict::IfMatch("t".into());
+        assert_eq!(judged(Some("t"), &found(10_000, None)), yes);
+        assert_eq!(judged(Some("other"), &found(10_000, None)), Verdict::Unclear);
+        assert_eq!(judged(Some("t"), &found(11_000, None)), Verdict::Foreign, "the same bytes, written anew");
+        let deletes = judge(&sent(&ours, true, Some("t")), Some(&found(10_000, None)), None);
+        assert_eq!(deletes, yes);
+    }
+
+    #[test]
+    fn a_mark_alone_does_not_prove_that_the_bytes_are_there() {
+        let ours = mark(1, 5);
+        let judged = |of: ObjectVersion| judge(&sent(&ours, false, None), Some(&of), None);
+        let marked =
+            |etag: &str, size| ObjectVersion { etag: etag.into(), size, ..found(0, Some(mark(1, 5))) };
+        assert_eq!(judged(marked(ETAG, 5)), Verdict::Done);
+        assert_eq!(judged(marked("x-2", 5)), Verdict::Done, "an ETag that is no MD5 says nothing");
+        let other = ETAG.replace('5', "6");
+        let opaque = ObjectVersion { etag_kind: EtagKind::Opaque.into(), ..marked(&other, 5) };
+        assert_eq!(judged(opaque), Verdict::Done);
+        for (etag, size) in [(&*other, 5), (ETAG, 4), ("x-2", 6)] {
+            let damaged = judged(marked(etag, size));
+            assert!(matches!(&damaged, Verdict::Damaged { etag: e, .. } if e == etag), "{damaged:?}");
+        }
+    }
+
+    #[test]
     fn where_there_is_none_nothing_is_overwritten() {
-        assert_eq!(judge(&mark(1, 5), false, 0, None, None), Verdict::IfAbsent);
-        assert_eq!(judge(&mark(1, 5), true, 0, None, None), Verdict::Done);
+        let ours = mark(1, 5);
+        assert_eq!(judge(&sent(&ours, false, None), None, None), Verdict::IfAbsent);
+        assert_eq!(judge(&sent(&ours, true, None), None, None), Verdict::Done);
     }
 }

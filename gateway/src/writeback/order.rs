@@ -5,7 +5,7 @@
 //! acknowledged when it began: it waits for whatever has that number or a lesser one. Those never have its own number or a greater one, so that
 //! none waits for itself. Writes of one key go one after the other.
 
-use super::record::Facts;
+use super::record::{Facts, UploadBegins};
 use super::room::Place;
 use mlgw_common::ObjectKey;
 use parking_lot::Mutex;
@@ -35,6 +35,8 @@ pub struct Write {
     pub place: Option<Place>,
     /// The upload at the origin that it is sent by.
     pub upload: Mutex<Option<String>>,
+    /// The upload at the origin that was about to be begun, and may have been.
+    pub begins: Mutex<Option<UploadBegins>>,
 }
 
 impl Write {
@@ -46,6 +48,16 @@ impl Write {
     /// It is sent by this one from now on.
     pub(super) fn set_upload_there(&self, id: Option<String>) {
         *self.upload.lock() = id;
+    }
+
+    /// The upload that was about to be begun, and may have been.
+    pub(super) fn upload_begins(&self) -> Option<UploadBegins> {
+        self.begins.lock().clone()
+    }
+
+    /// This one is about to be begun; or none is.
+    pub(super) fn set_upload_begins(&self, begins: Option<UploadBegins>) {
+        *self.begins.lock() = begins;
     }
 }
 
@@ -82,14 +94,18 @@ impl Order {
 
     /// The next write that may go; it is on its way then.
     pub(super) fn start(&mut self) -> Option<Arc<Write>> {
-        let mut waiting = self.writes.values().filter(|write| !self.foreign.contains(&write.seq)).peekable();
-        let first = waiting.peek()?.seq;
-        let next = waiting.take(LOOKED_AT_MAX).find(|write| {
-            write.facts.after < first && !self.started.contains(&write.seq) && self.is_first_of_key(write)
-        });
-        let next = next?.clone();
+        let next = self.next()?.clone();
         self.started.insert(next.seq);
         Some(next)
+    }
+
+    /// The next write that may go.
+    fn next(&self) -> Option<&Arc<Write>> {
+        let mut waiting = self.writes.values().filter(|write| !self.foreign.contains(&write.seq)).peekable();
+        let first = waiting.peek()?.seq;
+        waiting.take(LOOKED_AT_MAX).find(|write| {
+            write.facts.after < first && !self.started.contains(&write.seq) && self.is_first_of_key(write)
+        })
     }
 
     fn is_first_of_key(&self, write: &Write) -> bool {
@@ -154,6 +170,16 @@ impl Order {
             .filter_map(|(_, seqs)| self.writes.get(seqs.last()?))
     }
 
+    /// A write, by its number.
+    pub(super) fn get(&self, seq: u64) -> Option<&Arc<Write>> {
+        self.writes.get(&seq)
+    }
+
+    /// Whether some are on their way, all of them among `these`, and no other may go before they are there.
+    pub(super) fn waits_only_for(&self, these: &BTreeSet<u64>) -> bool {
+        !self.started.is_empty() && self.started.is_subset(these) && self.next().is_none()
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.writes.len()
@@ -172,7 +198,7 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
-    use super::{Facts, Mutex, Order, Write};
+    use super::{Facts, Order, Write};
     use mlgw_common::ObjectKey;
     use proptest::prelude::{any, prop};
     use proptest::{prop_assert, proptest};
@@ -181,11 +207,11 @@ mod tests {
     use std::sync::Arc;
 
     fn write(seq: u64, after: u64, key: &str) -> Arc<Write> {
-        let facts =
-            Facts { key: ObjectKey::new(key).unwrap(), after, deleted: false, foreign: None, upload: None };
+        let facts = Facts::of_write(ObjectKey::new(key).unwrap(), after, false, None);
         let name = ObjectKey::new(&seq.to_string()).unwrap();
         let (began_ms, etag) = (seq as i64, String::new());
-        Arc::new(Write { seq, name, facts, size: 1, began_ms, etag, place: None, upload: Mutex::default() })
+        let (upload, begins) = Default::default();
+        Arc::new(Write { seq, name, facts, size: 1, began_ms, etag, place: None, upload, begins })
     }
 
     fn started(order: &mut Order) -> Vec<u64> {
@@ -237,6 +263,24 @@ mod tests {
         assert_eq!(obsolete.iter().map(|write| write.seq).collect::<Vec<_>>(), [1]);
         order.remove(3);
         assert!(order.is_through(3) && order.len() == 1);
+    }
+
+    #[test]
+    fn nothing_goes_on_when_all_that_went_is_in_doubt() {
+        let mut order = Order::default();
+        for (seq, after, key) in [(1, 0, "a"), (2, 0, "b"), (3, 2, "c")] {
+            order.add(write(seq, after, key));
+        }
+        let all = BTreeSet::from([1, 2]);
+        assert!(!order.waits_only_for(&all), "nothing went yet");
+        order.start();
+        assert!(!order.waits_only_for(&all), "another may go");
+        order.start();
+        assert!(order.waits_only_for(&all), "the third waits for them");
+        assert!(!order.waits_only_for(&BTreeSet::from([1])), "one is on its way");
+        order.remove(1);
+        order.remove(2);
+        assert!(!order.waits_only_for(&all), "the third may go");
     }
 
     #[test]

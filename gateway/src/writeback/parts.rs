@@ -3,7 +3,8 @@
 //! They go in parallel, by an upload at the origin that is completed on the condition by which the write may be sent. The id of that upload is
 //! noted in the write's record before the first of them goes: after a failure, or a crash, only those are sent that are not there.
 //!
-//! Power failure between the upload's beginning and the note leaves an upload at the origin that nobody knows; it has no parts.
+//! Power failure between the upload's beginning and the note leaves an upload without parts at the origin;
+//! it is found and aborted ([`orphans`](super::orphans)).
 
 use super::order::Write;
 use super::persist::{Trouble, describe, prove};
@@ -142,11 +143,13 @@ impl Inner {
             headers.insert("x-amz-checksum-algorithm", HeaderValue::from_static(algorithm.name()));
             headers.insert("x-amz-checksum-type", HeaderValue::from_static(kind));
         }
+        self.note_beginning(queue, write).await?;
         let id = queue.bound.create_upload(&write.facts.key, &headers).await?.id;
         let noted = UploadThere { id: id.clone(), number: write.seq };
-        let noted = self.note(queue, write, |facts| facts.upload = Some(noted)).await;
+        let noted = self.note(queue, write, |facts| (facts.upload, facts.begins) = (Some(noted), None)).await;
         noted.map_err(|error| Trouble::Here(error.to_string()))?;
         write.set_upload_there(Some(id.clone()));
+        write.set_upload_begins(None);
         Ok(id)
     }
 
@@ -180,6 +183,7 @@ impl Inner {
 
     /// Ends the upload of a write that is not sent any more. One that cannot be ended is left to the origin.
     pub(super) async fn give_up_upload(&self, queue: &Queue, write: &Write) {
+        self.end_orphans(queue, write).await;
         let Some(id) = write.upload_there() else { return };
         write.set_upload_there(None);
         match queue.bound.abort(&write.facts.key, &id).await {

@@ -4,11 +4,11 @@
 //! the look on, for as long as it takes. Power failure between the two leaves a write that is there and a record of it: the next look finds
 //! the mark.
 
-use super::judge::{Verdict, judge};
+use super::doubt::is_sent_again;
+use super::judge::{Sent, Verdict, judge};
 use super::order::Write;
 use super::record::{Facts, Mark};
 use super::{Inner, Queue};
-use crate::auth::hex;
 use crate::s3::checksums;
 use crate::s3::object_headers::tags_query;
 use crate::s3::reader::BodyReader;
@@ -29,7 +29,7 @@ use mlgw_metadata::command::{
 use mlgw_metadata::schema::{ChecksumKind, ObjectVersion, Pair};
 use mlgw_tiering::Lane;
 use mlgw_tiering::decisions::{Decided, Kind, Outcome, Place, Reason, What};
-use mlgw_tiering::origin::{Content, ListLine, ListQuery, OriginError, Streamed};
+use mlgw_tiering::origin::{Content, ListLine, ListQuery, OriginError, Streamed, hint, md5_of};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +78,7 @@ async fn drive(inner: Arc<Inner>, queue: Arc<Queue>) {
         let (inner, queue, stop) = (inner.clone(), queue.clone(), inner.stop.clone());
         inner.tasks.clone().spawn(async move {
             let sent = async {
-                let tried = inner.attempt(&queue, &write).await;
+                let tried = inner.attempt(&queue, &write, 0).await;
                 drop(slot);
                 inner.go_on(&queue, &write, tried).await;
             };
@@ -102,6 +102,11 @@ impl Inner {
                 Ok(Tried::Done) => return self.settle(queue, write).await,
                 Ok(Tried::Foreign) => return self.set_aside(queue, write).await,
                 Err(trouble) => {
+                    if let Trouble::Origin(OriginError::Unconfirmed(_)) = trouble {
+                        queue.doubts.lock().insert(write.seq);
+                    } else {
+                        queue.doubts.lock().remove(&write.seq);
+                    }
                     self.say(queue, write, Outcome::Failed, &trouble);
                     let (bucket, key, upstream) =
                         (&queue.bucket.name, &write.facts.key, queue.bound.upstream());
@@ -114,12 +119,12 @@ impl Inner {
                 }
             }
             let Ok(_slot) = queue.way.slots.acquire().await else { return };
-            tried = self.attempt(queue, write).await;
+            tried = self.attempt(queue, write, failures).await;
         }
     }
 
-    /// Looks, and sends the write if it may be sent.
-    async fn attempt(&self, queue: &Queue, write: &Write) -> Result<Tried, Trouble> {
+    /// Looks, and sends the write if it may be sent, after so many failures.
+    async fn attempt(&self, queue: &Queue, write: &Write, failures: u32) -> Result<Tried, Trouble> {
         let (key, body) = (&write.facts.key, record_id(write));
         let mark = Mark::new(&queue.bucket, body, &write.etag);
         let found = match queue.bound.look(key).await {
@@ -127,7 +132,8 @@ impl Inner {
             Err(OriginError::NoSuchKey) => None,
             Err(error) => return Err(error.into()),
         };
-        let judged = |exact_ms| judge(&mark, write.facts.deleted, write.began_ms, found.as_ref(), exact_ms);
+        let sent = sent(write, &mark);
+        let judged = |exact_ms| judge(&sent, found.as_ref(), exact_ms);
         let mut verdict = judged(None);
         if verdict == Verdict::Unclear {
             verdict = judged(Some(exact_ms(queue, write).await?));
@@ -139,7 +145,13 @@ impl Inner {
             }
             Verdict::Foreign | Verdict::Unclear => return Ok(Tried::Foreign),
             Verdict::IfAbsent => (header::IF_NONE_MATCH, HeaderValue::from_static("*")),
-            Verdict::IfMatch(etag) => (header::IF_MATCH, header_value(&format!("\"{etag}\""))),
+            Verdict::Damaged { why, .. } if !is_sent_again(failures) => {
+                let why = format!("{why}; {}", hint(queue.bound.upstream()));
+                return Err(OriginError::Unconfirmed(why).into());
+            }
+            Verdict::IfMatch(etag) | Verdict::Damaged { etag, .. } => {
+                (header::IF_MATCH, header_value(&format!("\"{etag}\"")))
+            }
         };
         let mut headers = HeaderMap::from_iter([(name, value)]);
         if write.facts.deleted {
@@ -151,7 +163,7 @@ impl Inner {
             let version = version.ok_or_else(|| Trouble::Here("its record is gone".to_owned()))?;
             if version.part_count > 0 {
                 self.send_parts(queue, write, &version, &mark, headers).await?;
-                return Ok(Tried::Done);
+                return self.confirm(queue, write, &mark).await;
             }
             describe(&version, &mut headers);
             prove(&version, &mut headers);
@@ -161,6 +173,17 @@ impl Inner {
             queue.bound.put(key, &headers, content).await?;
         }
         Ok(Tried::Done)
+    }
+
+    /// Looks whether the origin shows a write that was sent in parts: the ETag of its answer proves nothing.
+    async fn confirm(&self, queue: &Queue, write: &Write, mark: &Mark) -> Result<Tried, Trouble> {
+        let found = queue.bound.look(&write.facts.key).await?;
+        let why = match judge(&sent(write, mark), Some(&found), None) {
+            Verdict::Done => return Ok(Tried::Done),
+            Verdict::Damaged { why, .. } => why,
+            _ => "it shows another object after it".to_owned(),
+        };
+        Err(OriginError::Unconfirmed(why).into())
     }
 
     /// The bytes of `range` of a write.
@@ -202,6 +225,7 @@ impl Inner {
                 failures += 1;
             }
         }
+        queue.doubts.lock().remove(&write.seq);
         *queue.trouble.lock() = None;
         self.say(queue, write, Outcome::Done, &"");
     }
@@ -239,11 +263,12 @@ impl Inner {
         self.give_up_upload(queue, write).await;
         let noted = self.note(queue, write, |facts| {
             facts.foreign = Some(write.seq);
-            facts.upload = None;
+            (facts.upload, facts.begins) = (None, None);
         });
         if let Err(error) = noted.await {
             tracing::warn!(%error, "that is not noted, and will be found again");
         }
+        queue.doubts.lock().remove(&write.seq);
         queue.order.lock().set_aside(write.seq);
         queue.changed.notify_waiters();
     }
@@ -292,6 +317,18 @@ impl Inner {
 /// How long to wait after so many failures before.
 fn wait(failures: u32) -> Duration {
     WAIT.saturating_mul(1 << failures.min(16)).min(WAIT_MAX)
+}
+
+/// What of a write is compared with what its origin has.
+fn sent<'a>(write: &'a Write, mark: &'a Mark) -> Sent<'a> {
+    Sent {
+        mark,
+        deletes: write.facts.deleted,
+        size: write.size,
+        etag: &write.etag,
+        began_ms: write.began_ms,
+        knew: write.facts.knew.as_deref(),
+    }
 }
 
 /// The id that the write's record is named by.
@@ -352,7 +389,7 @@ pub(crate) fn prove(version: &ObjectVersion, headers: &mut HeaderMap) {
         line(checksums::algorithm(checksum.algorithm()).header(), &checksums::text(checksum, 0));
     }
     // An ETag that is an MD5: with it the origin takes nothing else than what was acknowledged here.
-    if let Some(md5) = hex::decode::<16>(version.etag.as_bytes()) {
+    if let Some(md5) = md5_of(version) {
         line("content-md5", &BASE64.encode(md5));
     }
 }

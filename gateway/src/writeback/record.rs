@@ -13,6 +13,10 @@ const AFTER: &str = ":after";
 const DELETED: &str = ":deleted";
 const FOREIGN: &str = ":foreign";
 const UPLOAD: &str = ":upload";
+const KNEW: &str = ":knew";
+const BEGINS: &str = ":begins";
+/// Between the ids of uploads. No id has it.
+const BETWEEN_IDS: char = '\n';
 /// The name of a mark among user metadata at the origin.
 pub const MARK: &str = "mlgw-write";
 /// As a header.
@@ -31,6 +35,19 @@ pub struct Facts {
     pub foreign: Option<u64>,
     /// The upload at the origin that it is sent by, in parts.
     pub upload: Option<UploadThere>,
+    /// The ETag under which this server knew the origin's object when the write was made, if it did.
+    pub knew: Option<String>,
+    /// An upload at the origin that is about to be begun.
+    pub begins: Option<UploadBegins>,
+}
+
+/// An upload at the origin is about to be begun for a write, and its id is not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadBegins {
+    /// The ids of the uploads of the key that were there before: they are not ours to end.
+    pub others: Vec<String>,
+    /// The number of the write, for noting that has given the record another.
+    pub number: u64,
 }
 
 /// An upload at the origin that was begun for a write.
@@ -43,6 +60,13 @@ pub struct UploadThere {
 }
 
 impl Facts {
+    /// A new write of a key, made when `after` was acknowledged last and the origin's object was known as
+    /// `knew`.
+    #[must_use]
+    pub const fn of_write(key: ObjectKey, after: u64, deleted: bool, knew: Option<String>) -> Self {
+        Self { key, after, deleted, foreign: None, upload: None, knew, begins: None }
+    }
+
     /// Puts them among the headers of a record.
     pub fn put(&self, headers: &mut Vec<Pair>) {
         Self::put_key(&self.key, headers);
@@ -68,13 +92,16 @@ impl Facts {
         headers.extend(self.foreign.map(|number| Pair::new(FOREIGN, number.to_string())));
         let text = |upload: &UploadThere| format!("{}:{}", upload.number, upload.id);
         headers.extend(self.upload.iter().map(|upload| Pair::new(UPLOAD, text(upload))));
+        headers.extend(self.knew.iter().map(|etag| Pair::new(KNEW, etag.as_str())));
+        headers.extend(self.begins.iter().map(|begins| Pair::new(BEGINS, begins.text())));
     }
 
     /// The number of the write whose record has this `seq`.
     #[must_use]
     pub fn number(&self, seq: u64) -> u64 {
         let noted = self.upload.as_ref().map(|upload| upload.number);
-        self.foreign.or(noted).unwrap_or(seq)
+        let begins = self.begins.as_ref().map(|begins| begins.number);
+        self.foreign.or(noted).or(begins).unwrap_or(seq)
     }
 
     /// Takes them out of the headers of a record; nothing when it is no such record.
@@ -90,7 +117,31 @@ impl Facts {
                 Some(text) => Some(UploadThere::parse(text)?),
                 None => None,
             },
+            knew: value(KNEW).map(str::to_owned),
+            begins: match value(BEGINS) {
+                Some(text) => Some(UploadBegins::parse(text)?),
+                None => None,
+            },
         })
+    }
+}
+
+impl UploadBegins {
+    /// Where these uploads were there before; nothing where their ids cannot be noted.
+    #[must_use]
+    pub fn beside(others: Vec<String>, number: u64) -> Option<Self> {
+        let is_plain = |id: &String| !id.is_empty() && !id.contains(BETWEEN_IDS);
+        others.iter().all(is_plain).then_some(Self { others, number })
+    }
+
+    fn text(&self) -> String {
+        format!("{}:{}", self.number, self.others.join(&BETWEEN_IDS.to_string()))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (number, ids) = text.split_once(':')?;
+        let others = ids.split(BETWEEN_IDS).filter(|id| !id.is_empty()).map(str::to_owned).collect();
+        Some(Self { others, number: number.parse().ok()? })
     }
 }
 
@@ -196,7 +247,7 @@ pub fn unmarked(object: &ObjectVersion) -> Option<ObjectVersion> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Facts, MARK, Mark, UploadThere, name_of, unmarked};
+    use super::{Facts, MARK, Mark, UploadBegins, UploadThere, name_of, unmarked};
     use mlgw_common::{BodyId, ObjectKey};
     use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
 
@@ -212,7 +263,8 @@ mod tests {
             (false, Some(2), upload(2), 2),
         ] {
             let key = ObjectKey::new(":key ü").unwrap();
-            let facts = Facts { key: key.clone(), after: u64::MAX, deleted, foreign, upload };
+            let (knew, begins) = (None, None);
+            let facts = Facts { key: key.clone(), after: u64::MAX, deleted, foreign, upload, knew, begins };
             assert_eq!(facts.number(7), number);
             let before = vec![Pair::new("content-type", "text/plain")];
             let mut headers = before.clone();
@@ -221,6 +273,19 @@ mod tests {
             assert_eq!((Facts::take(&mut headers), headers), (Some(facts), before));
         }
         assert_eq!(Facts::take(&mut vec![Pair::new("content-type", "x")]), None);
+        for (knew, others, number) in
+            [(Some("e".to_owned()), None, 7), (None, Some(vec![]), 3), (None, Some(vec!["a", "b:c"]), 3)]
+        {
+            let key = ObjectKey::new("k").unwrap();
+            let others: Option<Vec<String>> = others.map(|ids| ids.into_iter().map(str::to_owned).collect());
+            let begins = others.map(|others| UploadBegins::beside(others, 3).unwrap());
+            let facts = Facts { key, after: 1, deleted: false, foreign: None, upload: None, knew, begins };
+            assert_eq!(facts.number(7), number);
+            let mut headers = Vec::new();
+            facts.put(&mut headers);
+            assert_eq!(Facts::take(&mut headers), Some(facts));
+        }
+        assert_eq!(UploadBegins::beside(vec!["a\nb".into()], 1), None, "it would be read as two");
         for text in ["", "1", ":", "x:y", "1:"] {
             let mut headers =
                 vec![Pair::new(":key", "k"), Pair::new(":after", "0"), Pair::new(":upload", text)];

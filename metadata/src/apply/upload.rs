@@ -124,6 +124,8 @@ fn version_of(
         legal_hold: upload.legal_hold,
         imported: None,
         payer: upload.payer,
+        etag_kind: 0,
+        tag_count: 0,
     }
 }
 

@@ -74,6 +74,24 @@ pub struct ObjectVersion {
     /// The access key that it counts for; empty for nobody.
     #[prost(string, tag = "20")]
     pub payer: String,
+    /// What the ETag of an origin's object is worth; of our own objects it is always plain.
+    #[prost(enumeration = "EtagKind", tag = "21")]
+    pub etag_kind: i32,
+    /// The number of tags that an origin states; the tags of our own objects are in `tags`.
+    #[prost(uint32, tag = "22")]
+    pub tag_count: u32,
+}
+
+/// What an origin's ETag is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum EtagKind {
+    /// Strong; the MD5 of the bytes where it is 32 hexadecimal digits.
+    Plain = 0,
+    /// Strong, and nothing is known of how it is made.
+    Opaque = 1,
+    /// Weak: it names a version and matches no `If-Match`.
+    Weak = 2,
 }
 
 /// What an object was imported from.

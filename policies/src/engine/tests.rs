@@ -2,6 +2,7 @@
 
 mod books;
 mod cost;
+mod folders;
 mod found;
 pub(super) mod kept;
 mod orders;

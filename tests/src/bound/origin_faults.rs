@@ -91,7 +91,7 @@ fn an_answer_that_is_too_short_is_not_taken_for_the_object() {
         bench.proxy.set_rules(vec![truncated]);
         let range = (10 * MIB as u64, 10 * MIB as u64 + 9);
         let failed = bench.here().get_range(HERE, "k", range).await.expect_err("a part of a part");
-        assert_eq!(refused(&failed).0, 500, "{failed:?}");
+        assert_eq!(refused(&failed).0, 503, "{failed:?}");
         bench.proxy.set_rules(vec![]);
         let found = bench.here().get(HERE, "k").await.expect("read");
         assert_eq!(content.difference(&found.body), None);

@@ -1,6 +1,7 @@
 //! Write-back: an acknowledged write is seen here at once and at the origin in its turn, whatever happens to either.
 
 mod copies;
+mod pages;
 mod parts;
 
 use std::collections::BTreeSet;

@@ -498,3 +498,32 @@ fn base64(four: &[u8; 4]) -> String {
     let digit = |at: u32| char::from(DIGITS[(bits >> (30 - 6 * at) & 63) as usize]);
     (0..6).map(digit).chain("==".chars()).collect()
 }
+
+#[test]
+fn tags_are_counted_as_at_the_origin() {
+    let bench = through();
+    runtime().block_on(async {
+        let client = bench.gateway.client();
+        let tagged = [("x-amz-tagging", "a=1&b=2".to_owned())];
+        bench
+            .there()
+            .call(Method::PUT, &path(THERE, &there("k")), &tagged, whole("x"))
+            .await
+            .expect("stored");
+        let counted = async |expected: Option<&str>| {
+            for method in [Method::HEAD, Method::GET, Method::HEAD] {
+                let found = client.call(method.clone(), &here("k"), &[], whole("")).await.expect("read");
+                assert_eq!(found.header("x-amz-tagging-count"), expected, "{method}");
+            }
+        };
+        counted(Some("2")).await;
+        let document = "<Tagging><TagSet><Tag><Key>c</Key><Value>3</Value></Tag></TagSet></Tagging>";
+        let tags = format!("{}?tagging=", here("k"));
+        client.call(Method::PUT, &tags, &[], whole(document)).await.expect("set");
+        counted(Some("1")).await;
+        client.call(Method::DELETE, &tags, &[], whole("")).await.expect("deleted");
+        counted(None).await;
+        put(&client, "k", &tagged, bytes(1, 10)).await.expect("stored");
+        counted(Some("2")).await;
+    });
+}

@@ -15,8 +15,9 @@ use mlgw_metadata::schema::ObjectVersion;
 use mlgw_policies::engine::{Next, Outcome};
 
 impl BoundBucket {
-    /// Begins to fetch what is next. Of who finds what he reads here (`is_here`) nothing is guessed: only keys that are known are fetched.
-    pub(super) fn fetch_ahead(&self, keeper: &Keeper, all: Vec<Next>, is_here: bool) {
+    /// Begins to fetch what is next after a read of an object of `size` bytes. Of who finds what he reads
+    /// here (`is_here`) nothing is guessed: only keys that are known are fetched.
+    pub(super) fn fetch_ahead(&self, keeper: &Keeper, all: Vec<Next>, is_here: bool, size: u64) {
         for next in all {
             let place = self.inner.ahead.clone().try_acquire_owned().ok();
             let key = ObjectKey::new(&next.key).ok().filter(|_| next.bucket == self.id.0);
@@ -29,15 +30,15 @@ impl BoundBucket {
             keeper.expects(&next, self.id, &key);
             let (bucket, keeper) = (self.clone(), keeper.clone());
             tokio::spawn(async move {
-                bucket.fetch_next(&keeper, &key, &next).await;
+                bucket.fetch_next(&keeper, &key, &next, size).await;
                 drop(place);
             });
         }
     }
 
-    async fn fetch_next(&self, keeper: &Keeper, key: &ObjectKey, next: &Next) {
+    async fn fetch_next(&self, keeper: &Keeper, key: &ObjectKey, next: &Next, size: u64) {
         let numbers = u64::from(next.first)..u64::from(next.first) + u64::from(next.blocks);
-        let object = match self.object_ahead(key, numbers.start).await {
+        let object = match self.object_ahead(key, numbers.start, size).await {
             Ok(object) => object,
             Err(error) => {
                 let absent = matches!(error, OriginError::NoSuchKey);
@@ -69,14 +70,20 @@ impl BoundBucket {
         }
     }
 
-    /// What an object is like of which a block is to be fetched.
-    async fn object_ahead(&self, key: &ObjectKey, number: u64) -> Result<ObjectVersion, OriginError> {
+    /// What an object is like of which a block is to be fetched; about as large as one of `size` bytes.
+    async fn object_ahead(
+        &self,
+        key: &ObjectKey,
+        number: u64,
+        size: u64,
+    ) -> Result<ObjectVersion, OriginError> {
         match self.known(key)? {
             Some(copy) if self.is_fresh(&copy) => Ok(copy.object),
             known => {
                 let first = number * COPY_BLOCK_BYTES;
                 let block = Part::Range { first, end: first + COPY_BLOCK_BYTES };
-                let part = if number == 0 { Part::Whole } else { block };
+                let is_small = number == 0 && size <= COPY_BLOCK_BYTES;
+                let part = if is_small { Part::Whole } else { block };
                 let opened = self.contact(key, Some(part), known).await;
                 if opened.as_ref().is_err_and(|error| matches!(error, OriginError::NoSuchKey)) {
                     // Nobody asked but us: who does, soon after it was written there, is to find it.

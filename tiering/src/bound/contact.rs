@@ -3,7 +3,7 @@
 use super::fetch::Begun;
 use super::order::Ticket;
 use super::{BoundBucket, CacheState, Opened, block};
-use crate::origin::{GetQuery, OriginError, Part};
+use crate::origin::{GetQuery, OriginError, Part, weak_validator};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use mlgw_common::ObjectKey;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 
 /// Headers tell seconds, listings tell more.
-fn is_other_second(one_ms: i64, other_ms: i64) -> bool {
+pub(super) fn is_other_second(one_ms: i64, other_ms: i64) -> bool {
     one_ms.div_euclid(1000) != other_ms.div_euclid(1000)
 }
 
@@ -58,12 +58,12 @@ impl BoundBucket {
             }
         };
         let Contact { copy, state, begun } = answer.await?;
-        let Begun { tail, claim } = begun;
-        Ok(Opened { tail, claim: Mutex::new(claim), ..self.opened(copy, state) })
+        let Begun { tail, claim, rest } = begun;
+        Ok(Opened { tail, rest, claim: Mutex::new(claim), ..self.opened(copy, state) })
     }
 
     /// To be taken before the origin is asked. What a bucket that is bound elsewhere by now is told holds for nobody.
-    fn ticket(&self, key: &ObjectKey) -> Ticket {
+    pub(super) fn ticket(&self, key: &ObjectKey) -> Ticket {
         if self.is_current() { self.inner.order.ticket(self.id, key) } else { Ticket::VOID }
     }
 
@@ -173,6 +173,7 @@ impl BoundBucket {
         let asked_ms = self.inner.clock.now().as_millis();
         match self.origin.get(&self.there(key), &query).await {
             Ok(got) => {
+                self.check_length(key, known, &got.object).await?;
                 let with_checksums = query.part == Part::Whole;
                 let said = Copy {
                     object: got.object.clone(),
@@ -221,6 +222,6 @@ impl BoundBucket {
             Some(object) if object.size <= COPY_BLOCK_BYTES && number == 0 => Part::Whole,
             _ => Part::Range { first: number * COPY_BLOCK_BYTES, end: (number + 1) * COPY_BLOCK_BYTES },
         };
-        GetQuery { part, if_match: None, if_none_match: has_it.map(|object| object.etag.clone()) }
+        GetQuery { part, if_match: None, if_none_match: has_it.map(weak_validator) }
     }
 }

@@ -1,14 +1,18 @@
 //! Fetching blocks: each once, however many want it, and kept when it is whole and the engine says so.
 
+use super::contact::is_other_second;
 use super::fill::{Claim, Fill, Wanted};
 use super::passing::Passing;
+use super::proof::{held_from, is_compared_by_block};
+use super::rest::{Holding, Rest, Running};
+use super::tries::Tries;
 use super::{BoundBucket, block};
 use crate::copies::{block_id, is_same};
-use crate::origin::{GetQuery, Got, OriginError, Part};
+use crate::origin::{GetQuery, Got, Md5Check, OriginError, Part, md5_of, strong_validator};
 use crate::policy::Reading;
 use futures_util::StreamExt as _;
 use mlgw_common::ObjectKey;
-use mlgw_common::limits::{FETCH_BLOCKS_SPARE, FETCH_CONTACTS_MAX, FETCH_SMALL_BYTES_MAX};
+use mlgw_common::limits::{COPY_BLOCK_BYTES, FETCH_BLOCKS_SPARE, FETCH_CONTACTS_MAX, FETCH_SMALL_BYTES_MAX};
 use mlgw_metadata::schema::{Copy, Extent, ObjectVersion};
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -24,6 +28,8 @@ pub(super) struct Begun {
     pub(super) tail: Tail,
     /// The block that is being fetched with it, of which its readers are to say whether it is kept.
     pub(super) claim: Option<Arc<Claim>>,
+    /// What of the answer is behind that block.
+    pub(super) rest: Option<Arc<Rest>>,
 }
 
 /// Who has a block fetched.
@@ -44,9 +50,6 @@ pub(super) enum Source {
     Passing(Box<Passing>),
 }
 
-/// How often a block is asked for that brings nothing new.
-pub(super) const TRIES: u32 = 3;
-
 impl BoundBucket {
     /// Takes an answer that has begun as the block that it is; or gives it back, when it is no whole block.
     pub(super) async fn take(
@@ -59,15 +62,21 @@ impl BoundBucket {
         let number = block::of(got.range.start);
         let whole = block::range(number, copy.object.size);
         if got.range.start != whole.start || got.range.end < whole.end {
-            return Ok(Begun { tail: Some(Arc::new(Mutex::new(Some(got)))), claim: None });
+            return Ok(Begun { tail: Some(Arc::new(Mutex::new(Some(got)))), ..Begun::default() });
         }
         if !whole.is_empty() && self.inner.copies.block(&copy.object, number).is_none() {
             let is_small = whole.end - whole.start <= FETCH_SMALL_BYTES_MAX;
             let memory = if is_small { asking } else { self.place(&self.inner.blocks).await? };
-            let (_, claim) = self.begin_fill(key, &copy.object, number, memory, Some(got));
+            let has_more = got.range.end > whole.end;
+            let rest = has_more.then(|| Arc::new(Rest::behind(number)));
+            if let Some(rest) = &rest {
+                self.inner.rests.add(copy.object.body(), rest);
+            }
+            let begun = Some(Begin { got: Some(got), rest: rest.clone() });
+            let (_, claim) = self.begin_fill(key, &copy.object, number, memory, begun);
             // Where nobody decides all is kept.
             let claim = self.inner.keeper.is_some().then(|| Arc::new(claim));
-            return Ok(Begun { tail: None, claim });
+            return Ok(Begun { tail: None, claim, rest });
         }
         Ok(Begun::default())
     }
@@ -205,10 +214,12 @@ impl BoundBucket {
         object: &ObjectVersion,
         number: u64,
         memory: OwnedSemaphorePermit,
-        begun: Option<Got>,
+        begun: Option<Begin>,
     ) -> (Arc<Fill>, Claim) {
         let place = (object.body(), number);
-        let fill = Arc::new(Fill::new(block::range(number, object.size), memory));
+        let range = block::range(number, object.size);
+        let held_from = held_from(object, &range);
+        let fill = Arc::new(Fill::new(range, held_from, memory));
         let claim = fill.claim();
         {
             let mut fills = self.inner.fills.lock();
@@ -217,6 +228,11 @@ impl BoundBucket {
             }
             fills.insert(place, fill.clone());
         }
+        if object.size > COPY_BLOCK_BYTES {
+            self.inner.compared.remove(&object.body());
+        }
+        // Assigned here, where blocks begin in the order in which they are asked for.
+        let begun = begun.or_else(|| self.inner.rests.assign(object.body(), number).map(Begin::behind));
         let (bucket, key, object, filled) = (self.clone(), key.clone(), object.clone(), fill.clone());
         tokio::spawn(async move { bucket.fetch_and_keep(&key, &object, number, &filled, begun).await });
         (fill, claim)
@@ -229,7 +245,7 @@ impl BoundBucket {
         object: &ObjectVersion,
         number: u64,
         fill: &Fill,
-        begun: Option<Got>,
+        begun: Option<Begin>,
     ) {
         let is_whole = self.fetch(key, object, fill, begun).await;
         let mut is_kept = false;
@@ -261,13 +277,22 @@ impl BoundBucket {
     }
 
     /// Fetches a block. Says whether all of it came.
-    async fn fetch(&self, key: &ObjectKey, object: &ObjectVersion, fill: &Fill, begun: Option<Got>) -> bool {
-        let fetched = self.fetch_bytes(key, object, fill, begun).await;
+    async fn fetch(
+        &self,
+        key: &ObjectKey,
+        object: &ObjectVersion,
+        fill: &Fill,
+        begun: Option<Begin>,
+    ) -> bool {
+        let fetched = self.fetch_right_bytes(key, object, fill, begun).await;
         if let Err(error) = &fetched {
             tracing::debug!(origin = self.origin.name(), %error, "a block was not fetched");
         }
-        if fetched == Err(OriginError::Changed) || fetched == Err(OriginError::NoSuchKey) {
-            self.inner.copies.forget(self.id, key);
+        match &fetched {
+            Err(OriginError::Changed | OriginError::NoSuchKey) => self.inner.copies.forget(self.id, key),
+            // Perhaps the object is not what its origin said that it is.
+            Err(OriginError::OutOfRange(_) | OriginError::Nonsense(_)) => self.doubt(key),
+            _ => {}
         }
         let is_whole = fetched.is_ok();
         fill.finish(fetched);
@@ -302,40 +327,33 @@ impl BoundBucket {
         }
     }
 
-    async fn fetch_bytes(
+    /// Fetches a block. Where it is all of an object whose MD5 is known, it has that; a block of which no
+    /// reader has seen anything is fetched once more when it has not.
+    async fn fetch_right_bytes(
         &self,
         key: &ObjectKey,
         object: &ObjectVersion,
         fill: &Fill,
-        mut begun: Option<Got>,
+        mut begun: Option<Begin>,
     ) -> Result<(), OriginError> {
-        let mut tries = 0;
-        loop {
-            let at = fill.at();
-            let poured = match begun.take() {
-                Some(got) => pour(got, fill).await,
-                None => self.fetch_from(key, object, at, fill).await,
+        let is_compared = is_compared_by_block(object);
+        for may_restart in [true, false] {
+            let mut fetching = Fetching {
+                bucket: self,
+                key,
+                object,
+                fill,
+                check: md5_of(object).filter(|_| is_compared).map(Md5Check::new),
             };
-            if fill.at() == fill.range.end {
-                return Ok(());
-            }
-            let error = poured.err().unwrap_or_else(|| OriginError::Unreachable("it ended early".into()));
-            tries = if fill.at() > at { 1 } else { tries + 1 };
-            if !error.is_transient() || tries >= TRIES {
-                return Err(error);
+            fetching.run(begun.take()).await?;
+            let Some(Err(sum)) = fetching.check.map(Md5Check::end) else { break };
+            match self.wrong_bytes(key, object, sum).await {
+                Ok(()) => break,
+                Err(OriginError::WrongBytes(_)) if may_restart && fill.restart() => {}
+                Err(error) => return Err(error),
             }
         }
-    }
-
-    /// Fetches what is missing of a block, of this version and of no other.
-    async fn fetch_from(
-        &self,
-        key: &ObjectKey,
-        object: &ObjectVersion,
-        at: u64,
-        fill: &Fill,
-    ) -> Result<(), OriginError> {
-        pour(self.get(key, object, at..fill.range.end).await?, fill).await
+        Ok(())
     }
 
     /// Asks for bytes of an object, of this version and of no other.
@@ -346,22 +364,114 @@ impl BoundBucket {
         range: Range<u64>,
     ) -> Result<Got, OriginError> {
         let part = Part::Range { first: range.start, end: range.end };
-        let query = GetQuery { if_match: Some(object.etag.clone()), ..GetQuery::of(part) };
+        let query = GetQuery { if_match: strong_validator(object), ..GetQuery::of(part) };
         let got = self.origin.get(&self.there(key), &query).await?;
-        if !is_same(&got.object, object) || got.range.start != range.start {
+        // A weak ETag was no condition, and may stay when the bytes change.
+        let is_weak = query.if_match.is_none();
+        let is_other = is_weak && is_other_second(got.object.modified_ms, object.modified_ms);
+        if is_other || !is_same(&got.object, object) || got.range.start != range.start {
             return Err(OriginError::Changed);
         }
         Ok(got)
     }
 }
 
-/// Takes what comes until the block is whole.
-async fn pour(mut got: Got, fill: &Fill) -> Result<(), OriginError> {
-    while fill.at() < fill.range.end {
-        match got.body.next().await {
-            Some(piece) => fill.push(piece?),
-            None => break,
+/// A block that is being fetched, and what its bytes are compared with.
+struct Fetching<'a> {
+    bucket: &'a BoundBucket,
+    key: &'a ObjectKey,
+    object: &'a ObjectVersion,
+    fill: &'a Fill,
+    check: Option<Md5Check>,
+}
+
+impl Fetching<'_> {
+    /// Fetches until all of the block is there.
+    async fn run(&mut self, begun: Option<Begin>) -> Result<(), OriginError> {
+        let mut tries = Tries::default();
+        let next = block::of(self.fill.range.start) + 1;
+        let mut holding =
+            begun.as_ref().and_then(|begun| begun.rest.clone()).map(|rest| Holding::new(rest, next));
+        let mut running = match begun {
+            Some(begun) => begun.running(next - 1).await,
+            None => None,
+        };
+        // An answer that has ended is not gone on with.
+        holding = holding.filter(|_| running.is_some());
+        loop {
+            let at = self.fill.at();
+            let poured = match running.take() {
+                Some(running) => self.pour(running).await,
+                None => self.fetch_from(at).await,
+            };
+            if self.fill.at() == self.fill.range.end {
+                if let (Some(holding), Ok(running)) = (&mut holding, poured) {
+                    holding.keep(running);
+                }
+                return Ok(());
+            }
+            // What goes on with a range is not the answer that others wait for.
+            holding = None;
+            let error = poured.err();
+            let ended = OriginError::Unreachable("it ended early".into());
+            if !tries.may_go_on(error.as_ref().unwrap_or(&ended), at, self.fill.at()) {
+                let (at, end) = (self.fill.at(), self.fill.range.end);
+                let short = || OriginError::Nonsense(format!("no byte {at} of a block that ends at {end}"));
+                return Err(error.unwrap_or_else(short));
+            }
         }
     }
-    Ok(())
+
+    /// Fetches what is missing of the block, of this version and of no other.
+    async fn fetch_from(&mut self, at: u64) -> Result<Running, OriginError> {
+        let got = self.bucket.get(self.key, self.object, at..self.fill.range.end).await?;
+        if md5_of(&got.object).is_none() {
+            self.check = None;
+        }
+        self.pour(Running::new(got)).await
+    }
+
+    /// Takes what comes until the block is whole; the rest of the answer.
+    async fn pour(&mut self, mut running: Running) -> Result<Running, OriginError> {
+        while self.fill.at() < self.fill.range.end {
+            let mut piece = match running.left_over.is_empty() {
+                false => std::mem::take(&mut running.left_over),
+                true => match running.got.body.next().await {
+                    Some(piece) => piece?,
+                    None => break,
+                },
+            };
+            let left = usize::try_from(self.fill.range.end - self.fill.at()).unwrap_or(usize::MAX);
+            if piece.len() > left {
+                running.left_over = piece.split_off(left);
+            }
+            self.check.iter_mut().for_each(|check| check.add(&piece));
+            self.fill.push(piece);
+        }
+        Ok(running)
+    }
+}
+
+/// What a block is begun with.
+struct Begin {
+    /// The answer that begins with it, or nothing where that is still at a block before.
+    got: Option<Got>,
+    /// The answer's rest.
+    rest: Option<Arc<Rest>>,
+}
+
+impl Begin {
+    /// A block that an answer comes to after those before it.
+    fn behind(rest: Arc<Rest>) -> Self {
+        Self { got: None, rest: Some(rest) }
+    }
+
+    /// The answer, as soon as it is at the block.
+    async fn running(self, number: u64) -> Option<Running> {
+        match (self.got, self.rest) {
+            (Some(got), _) => Some(Running::new(got)),
+            (None, Some(rest)) => rest.take(number).await,
+            (None, None) => None,
+        }
+    }
 }

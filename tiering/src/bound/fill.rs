@@ -17,6 +17,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit};
 pub(super) struct Fill {
     /// Its bytes in the object.
     pub(super) range: Range<u64>,
+    /// From this byte on nothing is read before all of it came and was compared.
+    held_from: u64,
     state: Mutex<State>,
     changed: Notify,
 }
@@ -92,9 +94,20 @@ pub(super) enum Next {
 }
 
 impl Fill {
-    pub(super) fn new(range: Range<u64>, memory: OwnedSemaphorePermit) -> Self {
+    /// A block whose bytes from `held_from` on nobody reads before [`Fill::finish`] says that all are right.
+    pub(super) fn new(range: Range<u64>, held_from: u64, memory: OwnedSemaphorePermit) -> Self {
         let state = State { _memory: Some(memory), ..State::default() };
-        Self { range, state: Mutex::new(state), changed: Notify::new() }
+        Self { range, held_from, state: Mutex::new(state), changed: Notify::new() }
+    }
+
+    /// Forgets all that came, if nobody can have read any of it.
+    pub(super) fn restart(&self) -> bool {
+        if self.held_from > self.range.start {
+            return false;
+        }
+        let mut state = self.state.lock();
+        (state.pieces, state.bytes) = (Vec::new(), 0);
+        true
     }
 
     /// The next byte of the object that is missing.
@@ -301,11 +314,13 @@ impl Fill {
         if let Some(extents) = &state.kept {
             return Some(Ok(Next::Kept(extents.clone())));
         }
+        let shown = if state.end == Some(Ok(())) { self.range.end } else { self.held_from };
         let mut into = at - self.range.start;
-        for piece in &state.pieces {
+        for piece in state.pieces.iter().filter(|_| at < shown) {
             let bytes = piece.len() as u64;
             if into < bytes {
-                return Some(Ok(Next::Bytes(piece.slice(into as usize..))));
+                let end = bytes.min(into + (shown - at));
+                return Some(Ok(Next::Bytes(piece.slice(into as usize..end as usize))));
             }
             into -= bytes;
         }
@@ -330,7 +345,39 @@ mod tests {
 
     async fn fill() -> Arc<Fill> {
         let memory = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
-        Arc::new(Fill::new(100..110, memory))
+        Arc::new(Fill::new(100..110, 110, memory))
+    }
+
+    async fn held_back(from: u64) -> Arc<Fill> {
+        let memory = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
+        Arc::new(Fill::new(100..110, from, memory))
+    }
+
+    #[tokio::test]
+    async fn what_is_held_back_is_read_when_all_is_right_and_never_otherwise() {
+        for (end, last) in
+            [(Ok(()), Ok(Bytes::from_static(b"789"))), (Err(OriginError::Changed), Err(OriginError::Changed))]
+        {
+            let fill = held_back(107).await;
+            fill.push(Bytes::from_static(b"01234"));
+            fill.push(Bytes::from_static(b"56789"));
+            assert_eq!(next(&fill, 103).await, Ok(Bytes::from_static(b"34")));
+            assert_eq!(next(&fill, 105).await, Ok(Bytes::from_static(b"56")), "the rest of it is held back");
+            assert!(fill.look(107).is_none() && !fill.restart());
+            fill.finish(end);
+            assert_eq!(next(&fill, 107).await, last);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_nobody_can_have_read_begins_anew() {
+        let fill = held_back(100).await;
+        fill.push(Bytes::from_static(b"wrong"));
+        assert!(fill.look(100).is_none() && fill.restart());
+        assert_eq!(fill.at(), 100);
+        fill.push(Bytes::from_static(b"0123456789"));
+        fill.finish(Ok(()));
+        assert_eq!(next(&fill, 100).await, Ok(Bytes::from_static(b"0123456789")));
     }
 
     async fn next(fill: &Fill, at: u64) -> Result<Bytes, OriginError> {

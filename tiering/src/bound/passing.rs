@@ -3,7 +3,7 @@
 //! No more is asked for than is read. What breaks off goes on where it stopped.
 
 use super::BoundBucket;
-use super::fetch::TRIES;
+use super::tries::Tries;
 use crate::origin::{Got, OriginError};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -15,13 +15,15 @@ use std::ops::Range;
 pub(super) struct Passing {
     left: Range<u64>,
     got: Option<Got>,
-    tries: u32,
+    tries: Tries,
+    /// Where the answer began that is read.
+    begun: u64,
 }
 
 impl Passing {
     /// These bytes of an object.
     pub(super) fn new(range: Range<u64>) -> Self {
-        Self { left: range, got: None, tries: 0 }
+        Self { begun: range.start, left: range, got: None, tries: Tries::default() }
     }
 
     /// The next bytes; nothing at the end.
@@ -36,17 +38,16 @@ impl Passing {
                 Ok(Some(mut piece)) => {
                     piece.truncate(usize::try_from(self.left.end - self.left.start).unwrap_or(usize::MAX));
                     self.left.start += piece.len() as u64;
-                    self.tries = 0;
                     return Ok(Some(piece));
                 }
                 Ok(None) => OriginError::Unreachable("it ended early".into()),
                 Err(error) => error,
             };
             self.got = None;
-            self.tries += 1;
-            if !error.is_transient() || self.tries >= TRIES {
+            if !self.tries.may_go_on(&error, self.begun, self.left.start) {
                 return Err(error);
             }
+            self.begun = self.left.start;
         }
         Ok(None)
     }

@@ -4,17 +4,19 @@
 use super::fetch::{Asker, Source};
 use super::fill::Next;
 use super::passing::Passing;
+use super::rest::Rest;
 use super::{BoundBucket, Opened, block};
 use crate::fair::Turn;
-use crate::origin::{Got, OriginError};
+use crate::origin::{Got, Md5Check, OriginError, md5_of};
 use crate::policy::Reading;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use mlgw_common::ObjectKey;
-use mlgw_common::limits::{FETCH_AHEAD_BLOCKS, FETCH_BLOCKS_MAX, INLINE_READ_BYTES_MAX};
+use mlgw_common::limits::{COPY_BLOCK_BYTES, FETCH_AHEAD_BLOCKS, FETCH_BLOCKS_MAX, INLINE_READ_BYTES_MAX};
 use mlgw_metadata::schema::{Extent, ObjectVersion};
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// How often a copy that cannot be read is fetched again within one answer.
 const LOST_MAX: u32 = 8;
@@ -39,6 +41,10 @@ pub struct BoundReader {
     turn: Turn,
     /// Who says what is kept of it; nobody for reads of the server itself.
     reading: Option<Reading>,
+    /// What all of the bytes are compared with, where that is not done block by block or was not done before.
+    check: Option<Md5Check>,
+    /// What of the answer that was opened is behind its first block: it goes on while this is held.
+    _rest: Option<Arc<Rest>>,
 }
 
 impl BoundReader {
@@ -56,8 +62,12 @@ impl BoundReader {
         let tail = opened.tail.as_ref().and_then(|tail| tail.lock().take());
         let tail = tail.filter(|got| got.range == range);
         let (object, sources) = (opened.object.clone(), VecDeque::new());
-        let (at, end, turn) = (range.start, range.end, Turn::default());
-        Self { bucket, key, object, at, end, tail, sources, lost: 0, turn, reading }
+        let is_compared = range == (0..object.size)
+            && object.size > COPY_BLOCK_BYTES
+            && bucket.inner.compared.get(&object.body()).is_none();
+        let check = md5_of(&object).filter(|_| is_compared).map(Md5Check::new);
+        let (at, end, turn, rest) = (range.start, range.end, Turn::default(), opened.rest.clone());
+        Self { bucket, key, object, at, end, tail, sources, lost: 0, turn, reading, check, _rest: rest }
     }
 
     /// From now on what it reads of copies waits for its turn there, unless a rule has it wait elsewhere.
@@ -99,9 +109,26 @@ impl BoundReader {
                 },
             };
             if let Some(piece) = piece {
-                return Ok(Some(self.taken(number, piece)));
+                let piece = self.taken(number, piece);
+                self.compare(&piece).await?;
+                return Ok(Some(piece));
             }
         }
+    }
+
+    /// Compares bytes that are about to be handed out. The last ones are not when all of them are not right.
+    async fn compare(&mut self, piece: &Bytes) -> Result<(), OriginError> {
+        let Some(mut check) = self.check.take() else { return Ok(()) };
+        check.add(piece);
+        if self.at < self.end {
+            self.check = Some(check);
+            return Ok(());
+        }
+        if let Err(sum) = check.end() {
+            self.bucket.wrong_bytes(&self.key, &self.object, sum).await?;
+        }
+        self.bucket.inner.compared.insert(self.object.body(), ());
+        Ok(())
     }
 
     /// Sees to the block that is read and to those that will be.

@@ -11,7 +11,7 @@ use crate::copies::{Gone, is_same};
 use crate::decisions::Kind;
 use crate::origin::{OriginError, Part};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use mlgw_common::limits::{FETCH_SMALL_BYTES_MAX, JOB_BLOCKS_MAX};
+use mlgw_common::limits::{COPY_BLOCK_BYTES, FETCH_SMALL_BYTES_MAX, JOB_BLOCKS_MAX};
 use mlgw_common::{ObjectKey, Timestamp};
 use mlgw_metadata::schema::{Copy, ObjectVersion};
 use std::sync::Arc;
@@ -77,7 +77,10 @@ impl BoundBucket {
                 if object.size > FETCH_SMALL_BYTES_MAX {
                     place = Some(self.place(places).await?);
                 }
-                let opened = self.contact(key, Some(Part::Whole), known).await?;
+                // Blocks of a large object are fetched side by side.
+                let is_small = object.size <= COPY_BLOCK_BYTES;
+                let part = if is_small { Part::Whole } else { Part::From(0) };
+                let opened = self.contact(key, Some(part), known).await?;
                 if opened.state == CacheState::Stale {
                     return Err(OriginError::Unreachable("what is here may be old".into()));
                 }

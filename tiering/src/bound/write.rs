@@ -1,7 +1,8 @@
 //! Writes through to the origin: acknowledged when it has them.
 //!
 //! Always: what is known of a key does not hold from the moment a write of it begins, and is forgotten before the write is
-//! acknowledged, so that who asks then asks the origin. A write that was given up, or came to no known end, may have been done.
+//! acknowledged, so that who asks then asks the origin. A write whose answer proves nothing is acknowledged
+//! after a HEAD that shows it. A write that was given up, or came to no known end, may have been done.
 
 use super::BoundBucket;
 use super::order::{Outcome, Ticket};
@@ -10,10 +11,15 @@ use crate::origin::{
     Begun, Content, Document, Made, OriginError, PartPage, UploadOf, UploadPage, UploadsQuery, Written,
 };
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use mlgw_common::ObjectKey;
 use mlgw_metadata::schema::{Copy, ObjectVersion, Pair};
 use std::sync::Arc;
+
+/// The mark of a write to a bucket that is written back, as a header and among user metadata.
+pub const MARK_HEADER: HeaderName = HeaderName::from_static("x-amz-meta-mlgw-write");
+/// See [`MARK_HEADER`].
+pub const MARK: &str = "mlgw-write";
 
 impl BoundBucket {
     /// Writes an object whole.
@@ -27,7 +33,34 @@ impl BoundBucket {
         content: Content,
     ) -> Result<Written, OriginError> {
         let change = self.change(key);
-        change.end(self.origin.put(&self.there(key), headers, content).await)
+        let length = content.length();
+        let sent = self.origin.put(&self.there(key), headers, content).await;
+        change.end(match sent {
+            Ok(written) if written.is_unproven => {
+                let etag = written.etag().unwrap_or_default();
+                let mark = headers.get(MARK_HEADER).and_then(|mark| mark.to_str().ok());
+                let expected = Expected { etag: &etag, length: Some(length), mark };
+                self.confirm(key, &expected).await.map(|()| written)
+            }
+            other => other,
+        })
+    }
+
+    /// Looks whether the origin shows what it said that it has.
+    ///
+    /// # Errors
+    /// [`OriginError::Unconfirmed`] where it does not, or cannot be asked.
+    async fn confirm(&self, key: &ObjectKey, expected: &Expected<'_>) -> Result<(), OriginError> {
+        let unconfirmed = |why: String| Err(OriginError::Unconfirmed(why));
+        let found = match self.origin.head(&self.there(key)).await {
+            Ok(found) => found,
+            Err(OriginError::NoSuchKey) => return unconfirmed("it has no such object after it".to_owned()),
+            Err(error) => return unconfirmed(format!("it could not be asked whether it has it: {error}")),
+        };
+        match expected.difference(&found) {
+            None => Ok(()),
+            Some(difference) => unconfirmed(format!("what it shows after it has {difference}")),
+        }
     }
 
     /// Deletes an object, if there is one.
@@ -76,14 +109,36 @@ impl BoundBucket {
         self.origin.tags(&self.there(key)).await
     }
 
-    /// Gives an object these tags and no others. Nothing that is known of it changes by that.
+    /// Gives an object these tags and no others. Of what is known of it their number changes by that.
     ///
     /// # Errors
     /// Those of the origin.
     pub async fn set_tags(&self, key: &ObjectKey, tags: &[Pair]) -> Result<(), OriginError> {
+        let ticket = self.ticket(key);
         let set = self.origin.set_tags(&self.there(key), tags).await;
         self.inner.moving.note(self.id, key);
+        let count = set.is_ok().then_some(tags.len()).and_then(|count| u32::try_from(count).ok());
+        self.note_tag_count(key, count, ticket);
         set
+    }
+
+    /// Notes how many tags an object has by now; where that is not known its origin is asked next. What was
+    /// written meanwhile is not known any more, and has tags of its own.
+    fn note_tag_count(&self, key: &ObjectKey, count: Option<u32>, ticket: Ticket) {
+        self.inner.order.with(ticket, self.id, key, self.inner.clock.now(), |holds| {
+            let Some(mut copy) = self.inner.copies.find(self.id, key).filter(|_| holds) else { return };
+            match count {
+                Some(count) => copy.object.tag_count = count,
+                None => copy.validated_ms = 0,
+            }
+            self.inner.copies.note(self.id, key, copy);
+        });
+    }
+
+    /// The ETag under which an object is known here, however old that is.
+    #[must_use]
+    pub fn known_etag(&self, key: &ObjectKey) -> Option<String> {
+        self.inner.copies.find(self.id, key).map(|copy| copy.object.etag)
     }
 
     /// What GetObjectAttributes says of an object.
@@ -146,7 +201,15 @@ impl BoundBucket {
     ) -> Result<Made, OriginError> {
         let change = self.change(key);
         let there = self.there(key);
-        change.end(self.origin.complete(UploadOf { key: &there, id }, headers, document).await)
+        let made = self.origin.complete(UploadOf { key: &there, id }, headers, document).await;
+        change.end(match made {
+            // An ETag of parts is opaque.
+            Ok(made) => {
+                let expected = Expected { etag: &made.etag, length: None, mark: None };
+                self.confirm(key, &expected).await.map(|()| made)
+            }
+            other => other,
+        })
     }
 
     /// Ends the upload `id`; its parts are discarded.
@@ -203,6 +266,32 @@ impl BoundBucket {
             Some(known)
         });
         Change { bucket: self, key: key.clone(), ticket, known, outcome: Outcome::Unknown }
+    }
+}
+
+/// What an origin has to show of a write that its answer does not prove.
+struct Expected<'a> {
+    /// The ETag that it answered with.
+    etag: &'a str,
+    /// The length of what was sent, where that is known.
+    length: Option<u64>,
+    /// The mark that was sent with it, if any.
+    mark: Option<&'a str>,
+}
+
+impl Expected<'_> {
+    /// What of an object is not as expected.
+    fn difference(&self, found: &ObjectVersion) -> Option<String> {
+        let mark = found.metadata.iter().find(|pair| pair.name == MARK).map(|pair| pair.value.as_str());
+        if let Some(length) = self.length.filter(|length| *length != found.size) {
+            return Some(format!("{} bytes instead of {length}", found.size));
+        }
+        if self.mark.is_some() && mark != self.mark {
+            return Some("another mark or none".to_owned());
+        }
+        // With its mark it is this very write, whatever the ETag is called.
+        let is_other = self.mark.is_none() && found.etag != self.etag;
+        is_other.then(|| format!("the ETag {:?} instead of {:?}", found.etag, self.etag))
     }
 }
 

@@ -51,6 +51,12 @@ pub enum OriginError {
         /// What it says.
         message: String,
     },
+    /// Its answer to a write is no proof that it has the write, though it claims success.
+    #[error("the origin does not confirm the write: {0}")]
+    Unconfirmed(String),
+    /// The bytes that it sent are not those that its ETag or its length names.
+    #[error("the origin sent wrong bytes: {0}")]
+    WrongBytes(String),
     /// It does not speak the protocol: again does not help.
     #[error("the origin answers nonsense: {0}")]
     Nonsense(String),
@@ -75,7 +81,12 @@ impl OriginError {
             | Self::Throttled(_)
             | Self::Unreachable(_)
             | Self::Refused { .. } => true,
-            Self::Failed(_) | Self::Broken(_) | Self::TimedOut | Self::Nonsense(_) => false,
+            Self::Failed(_)
+            | Self::Broken(_)
+            | Self::TimedOut
+            | Self::Unconfirmed(_)
+            | Self::WrongBytes(_)
+            | Self::Nonsense(_) => false,
         }
     }
 
@@ -95,6 +106,8 @@ impl OriginError {
             | Self::Changed
             | Self::OutOfRange(_)
             | Self::Refused { .. }
+            | Self::Unconfirmed(_)
+            | Self::WrongBytes(_)
             | Self::Nonsense(_) => false,
         }
     }

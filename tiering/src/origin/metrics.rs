@@ -59,6 +59,8 @@ const fn word(error: &OriginError) -> &'static str {
         OriginError::Unreachable(_) => "unreachable",
         OriginError::Broken(_) => "broken",
         OriginError::TimedOut => "timed_out",
+        OriginError::Unconfirmed(_) => "unconfirmed",
+        OriginError::WrongBytes(_) => "wrong_bytes",
         OriginError::Refused { .. } | OriginError::Nonsense(_) => "refused",
     }
 }

@@ -4,6 +4,7 @@
 //! what it has already. Writes are tried again only with bytes that are in memory, and only if that can do no harm: what was sent once
 //! and came to no known end is for the client to decide.
 
+mod accepted;
 mod chunked;
 mod credentials;
 mod head;
@@ -11,6 +12,7 @@ mod outgoing;
 mod refusal;
 mod results;
 mod sign;
+mod sum;
 mod transport;
 mod uploads;
 mod url;
@@ -23,11 +25,11 @@ use super::{
     Answer, Begun, Content, Document, GetQuery, Got, ListPage, ListQuery, Made, Origin, OriginError,
     OriginMetrics, Part, PartPage, UploadOf, UploadPage, UploadsQuery, Written,
 };
-use crate::upstream::{Budget, UpstreamSettings};
+use crate::upstream::{Budget, EtagTrust, UpstreamSettings};
 use bytes::Bytes;
 use credentials::Credentials;
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use mlgw_common::Clock;
 use mlgw_metadata::schema::{ObjectVersion, Pair};
@@ -48,6 +50,8 @@ pub struct S3Origin {
     base: Base,
     signer: Signer,
     transport: Transport,
+    /// What its ETags are.
+    trust: EtagTrust,
     clock: Arc<dyn Clock>,
     counts: Arc<Counts>,
     /// Shared with others who ask the same store.
@@ -72,6 +76,7 @@ impl S3Origin {
             base: Base::of(settings).map_err(of)?,
             signer: Signer { credentials, region: settings.region.clone() },
             transport: Transport::new(settings).map_err(of)?,
+            trust: settings.etag,
             clock,
             counts: Arc::default(),
             budget,
@@ -86,7 +91,8 @@ impl S3Origin {
         url: &str,
         headers: &HeaderMap,
     ) -> Result<Response<Incoming>, OriginError> {
-        let asked = Asked { operation, method, url, headers, again: Again::Always, long: false };
+        let (again, long, success) = (Again::Always, false, accepted::READ);
+        let asked = Asked { operation, method, url, headers, again, long, success };
         self.again(&asked, Outgoing::nothing).await
     }
 
@@ -140,7 +146,7 @@ impl S3Origin {
         self.signer.sign(&mut request, signable, self.clock.now()).await?;
         let answer = self.transport.send(request, &turn, asked.long).await?;
         if answer.status().is_success() {
-            return Ok(answer);
+            return accepted::checked(answer, asked.success);
         }
         let (head, body) = answer.into_parts();
         // An error that nobody can read is one all the same.
@@ -179,20 +185,20 @@ impl S3Origin {
     async fn head(&self, key: &str) -> Result<ObjectVersion, OriginError> {
         let headers = HeaderMap::from_iter([checksum_mode()]);
         let answer = self.ask("head", Method::HEAD, &self.base.object(key), &headers).await?;
-        head::described(answer.status(), answer.headers()).map(|(object, _)| object)
+        head::described(answer.status(), answer.headers(), self.trust).map(|(object, _)| object)
     }
 
     async fn head_part(&self, key: &str, number: u32) -> Result<(ObjectVersion, Range<u64>), OriginError> {
         let url = self.base.object_with(key, &[("partNumber", number.to_string().as_str())]);
         let answer = self.ask("head", Method::HEAD, &url, &HeaderMap::new()).await?;
-        head::described(answer.status(), answer.headers())
+        head::described(answer.status(), answer.headers(), self.trust)
     }
 
     async fn get(&self, key: &str, query: &GetQuery) -> Result<Got, OriginError> {
         let headers = headers_of(query)?;
         let answer = self.ask("get", Method::GET, &self.base.object(key), &headers).await?;
-        let (object, range) = head::described(answer.status(), answer.headers())?;
-        let is_tagged = head::is_tagged(answer.headers());
+        let (object, range) = head::described(answer.status(), answer.headers(), self.trust)?;
+        let is_tagged = object.tag_count > 0;
         let length = range.end - range.start;
         let (counts, budget) = (self.counts.clone(), self.budget.clone());
         let body = self.transport.body(answer.into_body(), length).and_then(move |piece| {
@@ -217,6 +223,8 @@ struct Asked<'a> {
     again: Again,
     /// Whether it may take long.
     long: bool,
+    /// The statuses that mean that it was done.
+    success: &'static [StatusCode],
 }
 
 impl Asked<'_> {
@@ -336,7 +344,11 @@ fn headers_of(query: &GetQuery) -> Result<HeaderMap, OriginError> {
         Part::From(first) => Some(format!("bytes={first}-")),
         Part::Last(bytes) => Some(format!("bytes=-{bytes}")),
     };
-    let quoted = |etag: &String| format!("\"{etag}\"");
+    // A weak one comes with its sign and quotes.
+    let quoted = |etag: &String| match etag.starts_with("W/\"") {
+        true => etag.clone(),
+        false => format!("\"{etag}\""),
+    };
     let lines = [
         (header::RANGE, range),
         (header::IF_MATCH, query.if_match.as_ref().map(quoted)),
@@ -387,6 +399,7 @@ pub(crate) mod testing {
             bytes_per_second: 0,
             requests_per_second: 0,
             persist_bytes_per_second: 0,
+            etag: crate::upstream::EtagTrust::Auto,
             timeout: Duration::from_secs(5),
         }
     }

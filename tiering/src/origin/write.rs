@@ -22,6 +22,17 @@ pub enum Content {
     Stream(Streamed),
 }
 
+impl Content {
+    /// The number of bytes.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        match self {
+            Self::Whole(bytes) => bytes.len() as u64,
+            Self::Stream(streamed) => streamed.bytes,
+        }
+    }
+}
+
 /// Bytes that come as they come. When they end early the origin is left without the rest, and discards what it has.
 pub struct Streamed {
     /// How many there are.
@@ -47,6 +58,8 @@ pub struct Trailer {
 pub struct Written {
     /// They.
     pub headers: HeaderMap,
+    /// Whether its ETag proves nothing, so that a HEAD has to show the write.
+    pub is_unproven: bool,
 }
 
 impl Written {

@@ -37,6 +37,16 @@ pub enum Addressing {
     Virtual,
 }
 
+/// What is known of the ETags of an upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum EtagTrust {
+    /// An ETag of 32 hexadecimal digits is the MD5 of the bytes, unless the answer names an encryption.
+    #[default]
+    Auto,
+    /// No ETag is an MD5.
+    Opaque,
+}
+
 /// Where the credentials of an upstream come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialSource {
@@ -97,6 +107,8 @@ pub struct UpstreamSettings {
     pub persist_bytes_per_second: u64,
     /// How long it may take to answer a request, or pause within an answer.
     pub timeout: Duration,
+    /// What its ETags are, for buckets that are bound to it.
+    pub etag: EtagTrust,
 }
 
 impl UpstreamSettings {

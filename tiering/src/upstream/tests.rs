@@ -53,6 +53,7 @@ fn settings() -> UpstreamSettings {
         encrypt: false,
         bytes_per_second: 0,
         persist_bytes_per_second: 0,
+        etag: super::EtagTrust::Auto,
         requests_per_second: 0,
         timeout: Duration::from_secs(30),
     }

@@ -324,8 +324,10 @@ fn requests_are_taken_as_the_document_says() {
     assert_taken::<MigrateRequest>("MigrateRequest", json!({"upstream": "u", "prefix": "p/"}));
     assert_schema_of("Refreshed", &Refreshed { objects: 1 });
     for some in [None, Some("x".to_owned())] {
-        let foreign = some.iter().cloned().collect();
-        let dirty = DirtyInfo { oldest: some.clone(), trouble: some, foreign, ..DirtyInfo::default() };
+        let foreign: Vec<String> = some.iter().cloned().collect();
+        let unconfirmed = foreign.clone();
+        let dirty =
+            DirtyInfo { oldest: some.clone(), trouble: some, foreign, unconfirmed, ..DirtyInfo::default() };
         assert_schema_of("DirtyInfo", &dirty);
     }
     assert_schema_of("Discarded", &Discarded { writes: 1 });

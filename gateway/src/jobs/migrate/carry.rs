@@ -12,7 +12,7 @@ use bytes::BytesMut;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use http::HeaderMap;
 use md5::{Digest as _, Md5};
-use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
+use mlgw_metadata::schema::{Bucket, EtagKind, ObjectVersion, Pair};
 use mlgw_tiering::origin::{
     Body, Content, GetQuery, Got, ListQuery, Origin, OriginError, Part, Streamed, UploadOf, UploadsQuery,
     complete_document,
@@ -192,7 +192,9 @@ impl Carrier {
             self.carry_large(&here, &there, &object, &headers).await?;
         } else {
             let etag = how.md5.map_or_else(|| object.etag.clone(), |md5| hex::text(&md5));
-            prove(&ObjectVersion { etag, ..like }, &mut headers);
+            // What came twice is proved by its own MD5, whatever the ETag is.
+            let etag_kind = if how.md5.is_some() { EtagKind::Plain.into() } else { like.etag_kind };
+            prove(&ObjectVersion { etag, etag_kind, ..like }, &mut headers);
             let content = content(body, object.size).await?;
             let written = self.to.origin.put(&there, &headers, content).await?;
             if !how.marked && written.etag().as_ref() != Some(&shown.etag) {

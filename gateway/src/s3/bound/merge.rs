@@ -2,6 +2,9 @@
 //!
 //! What is dirty is looked at before the origin is asked: what became clean meanwhile is there then, and nothing is missed. Pages go on behind
 //! the last name that was shown, for a token of the origin knows nothing of names here.
+//!
+//! A page is full unless it is the last: where deletes take lines off the origin's pages, further ones are
+//! asked for.
 
 use super::list::item;
 use super::onward::LAST_CHARACTER;
@@ -26,6 +29,7 @@ pub(super) async fn page(
     queue: &Queue,
     mut after: String,
 ) -> Result<(Page, Option<String>), S3Error> {
+    let mut lines: Vec<Item> = Vec::new();
     loop {
         // A group stands for all of it.
         if listing.common_prefix(&after).is_some_and(|group| group == after) {
@@ -47,18 +51,21 @@ pub(super) async fn page(
                 items.remove(&group);
             }
         }
-        let truncated = items.len() > listing.max_keys || until.is_some();
-        let items: Vec<Item> = items.into_values().take(listing.max_keys).collect();
-        match (items.last(), until) {
-            (Some(last), _) => {
-                let next = truncated.then(|| last.name().to_owned());
-                return Ok((Page { items, truncated }, next));
-            }
-            // All of it is deleted here.
-            (None, Some(until)) => after = until,
-            (None, None) => return Ok((Page::default(), None)),
+        lines.extend(items.into_values());
+        match until {
+            // Some of it is deleted here.
+            Some(until) if lines.len() < listing.max_keys => after = until,
+            until => return Ok(cut(lines, listing.max_keys, until.is_some())),
         }
     }
+}
+
+/// A page of the first `max` lines, and the name that the next one comes behind where there are more.
+fn cut(mut lines: Vec<Item>, max: usize, has_more: bool) -> (Page, Option<String>) {
+    let truncated = has_more || lines.len() > max;
+    lines.truncate(max);
+    let next = lines.last().filter(|_| truncated).map(|last| last.name().to_owned());
+    (Page { items: lines, truncated }, next)
 }
 
 /// What is laid one over the other.

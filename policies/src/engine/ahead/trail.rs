@@ -1,7 +1,9 @@
 //! The trail of a stream: which objects it reads on in, whether it goes through them in the order of their numbers, and how far ahead of it pays.
 //!
 //! Numbers are looked at within one name: `train-00017-of-01024.tar` is the 17th of `train-#-of-01024.tar`. Who deals objects out to ranks leaves a step
-//! between them, which is the greatest common divisor of what lies between the last ones. A number that turned out not to be there ends the row.
+//! between them, which is the greatest common divisor of what lies between the last ones. A number that
+//! turned out not to be there ends the row, counts as waste, and says how long the next folder's row will
+//! be.
 //! Bounded: some dozen objects and numbers.
 
 use super::{Ahead, Outcome};
@@ -20,6 +22,8 @@ const SAID_MAX: usize = 512;
 const OVERTAKEN: u64 = 8;
 /// A row is one from so many objects on that were near the last, and what is remembered of it at most.
 const ROW_MIN: u32 = 3;
+/// Differences that are seen in a row, whatever was seen before it, until a step is believed.
+const DIFFERENCES_MIN: u32 = 2;
 const ROW_MAX: u32 = 16;
 /// Numbers of which two alone are in a row lie no further apart.
 const FIRST_STEP_MAX: u64 = 64;
@@ -85,6 +89,8 @@ pub(super) struct Trail {
     row: u64,
     numbers: VecDeque<u64>,
     near: u32,
+    /// The first number of the row, and the greatest.
+    first: u64,
     top: u64,
     /// Up to which number all was said.
     passed: u64,
@@ -196,24 +202,34 @@ impl Trail {
         };
         let row = name.row();
         if row != self.row {
-            // The next folder's, perhaps; who went through the last one in order does so again.
-            (self.row, self.top, self.passed, self.end) = (row, number, number, u64::MAX);
-            self.numbers.clear();
+            self.begin_row(row, number);
         } else if self.is_near(number) {
             self.near = (self.near + 1).min(ROW_MAX);
             self.top = self.top.max(number);
         } else {
-            (self.near, self.top, self.passed) = (0, number, number);
+            (self.near, self.top, self.passed, self.first) = (0, number, number, number);
             self.numbers.clear();
             self.said.clear();
         }
         if number >= self.end {
+            // It was not there before, or the row is longer than the last one.
             self.end = u64::MAX;
         }
         if self.numbers.len() == NUMBERS_MAX {
             self.numbers.pop_front();
         }
         self.numbers.push_back(number);
+    }
+
+    /// Another row begins, perhaps the next folder's. Whoever went through the last one in order is
+    /// believed to do so again after two differences, and folders are believed to be equally long: numbers
+    /// often go on from one to the next, and what would come in this one is in the next.
+    fn begin_row(&mut self, row: u64, number: u64) {
+        let span = self.end.checked_sub(self.first).filter(|_| self.end != u64::MAX);
+        self.near = self.near.min(ROW_MIN - DIFFERENCES_MIN);
+        (self.row, self.first, self.top, self.passed) = (row, number, number, number);
+        self.end = span.and_then(|span| number.checked_add(span)).unwrap_or(u64::MAX);
+        self.numbers.clear();
     }
 
     /// Whether a number is some steps from the last, of which the first is not known before the second.
@@ -349,6 +365,8 @@ impl Trail {
             }
             Outcome::Declined => {}
             Outcome::Absent => {
+                // A request for nothing: too many of them end reading ahead, as what nobody reads does.
+                self.count(blocks, blocks);
                 let name = Numbered::of(key);
                 if let Some(number) = name.number().filter(|_| name.row() == self.row) {
                     self.end = self.end.min(number);

@@ -1,10 +1,12 @@
 //! What the headers of an answer say of an object.
 
-use crate::origin::OriginError;
+use crate::origin::{Etag, OriginError};
+use crate::upstream::EtagTrust;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::{HeaderMap, StatusCode};
 use mlgw_common::header_text::{metadata_from_wire, text_of};
+use mlgw_common::limits::OBJECT_BYTES_MAX;
 use mlgw_metadata::schema::{Checksum, ChecksumAlgorithm, ChecksumKind, ObjectVersion, Pair};
 use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
@@ -32,9 +34,12 @@ const CHECKSUMS: [(&str, ChecksumAlgorithm); 5] = [
 pub(super) fn described(
     status: StatusCode,
     headers: &HeaderMap,
+    trust: EtagTrust,
 ) -> Result<(ObjectVersion, Range<u64>), OriginError> {
     let nonsense = |what: &str| OriginError::Nonsense(what.to_owned());
-    let etag = text(headers, "etag").ok_or_else(|| nonsense("an answer without ETag"))?;
+    let etag = Etag::of(headers, trust);
+    let etag =
+        etag.ok_or_else(|| nonsense("an answer without ETag, so that versions cannot be told apart"))?;
     let length = text(headers, "content-length").and_then(|length| length.parse().ok());
     let (range, size) = match status {
         StatusCode::PARTIAL_CONTENT => {
@@ -42,19 +47,21 @@ pub(super) fn described(
             range.ok_or_else(|| nonsense("a part without a Content-Range that says which"))?
         }
         _ => {
-            let length: u64 = length.ok_or_else(|| nonsense("an answer without Content-Length"))?;
+            let length: u64 = length.ok_or_else(|| nonsense("an answer without a usable Content-Length"))?;
             (0..length, length)
         }
     };
     if length.is_some_and(|length| length != range.end - range.start) {
         return Err(nonsense("a Content-Length that is not its Content-Range's"));
     }
-    let etag = unquoted(etag);
+    check_size(size)?;
     let mut object = ObjectVersion {
         size,
         modified_ms: modified(headers).unwrap_or(0),
-        part_count: part_count(&etag),
-        etag,
+        part_count: part_count(&etag.text),
+        etag: etag.text,
+        etag_kind: etag.kind.into(),
+        tag_count: tag_count(headers),
         headers: kept(headers),
         metadata: metadata(headers),
         storage_class: text(headers, "x-amz-storage-class").unwrap_or_default().to_owned(),
@@ -66,14 +73,22 @@ pub(super) fn described(
     Ok((object, range))
 }
 
-/// Whether the object has tags.
-pub(super) fn is_tagged(headers: &HeaderMap) -> bool {
-    text(headers, "x-amz-tagging-count").is_some_and(|count| count.trim() != "0")
+/// Whether an object may have so many bytes.
+pub(super) fn check_size(size: u64) -> Result<(), OriginError> {
+    match size <= OBJECT_BYTES_MAX {
+        true => Ok(()),
+        false => Err(OriginError::Nonsense(format!("an object of {size} bytes; 50 TiB is the most"))),
+    }
+}
+
+/// The number of tags that the answer states. What is no number may stand for some.
+fn tag_count(headers: &HeaderMap) -> u32 {
+    text(headers, "x-amz-tagging-count").map_or(0, |count| count.trim().parse().unwrap_or(1))
 }
 
 /// An ETag without its quotes.
 pub(super) fn unquoted(etag: &str) -> String {
-    etag.trim().trim_matches('"').to_owned()
+    crate::origin::etag::unquoted(etag).to_owned()
 }
 
 /// The parts of an object, as its ETag says.
@@ -156,15 +171,48 @@ fn checksums(headers: &HeaderMap) -> Vec<Checksum> {
 
 #[cfg(test)]
 mod tests {
-    use super::{content_range, described, size_beyond};
+    use super::{content_range, size_beyond};
+    use crate::origin::OriginError;
+    use crate::upstream::EtagTrust;
     use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-    use mlgw_metadata::schema::{ChecksumKind, Pair};
+    use mlgw_metadata::schema::{ChecksumKind, ObjectVersion, Pair};
+    use std::ops::Range;
 
     fn headers(lines: &[(&str, &str)]) -> HeaderMap {
         let line = |(name, value): &(&str, &str)| {
             (name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap())
         };
         lines.iter().map(line).collect()
+    }
+
+    fn described(
+        status: StatusCode,
+        headers: &HeaderMap,
+    ) -> Result<(ObjectVersion, Range<u64>), OriginError> {
+        super::described(status, headers, EtagTrust::Auto)
+    }
+
+    #[test]
+    fn an_object_of_more_than_fifty_tib_is_none() {
+        let limit = 50_u64 << 40;
+        for (size, is_good) in [(limit, true), (limit + 1, false), (1 << 63, false), (u64::MAX, false)] {
+            let length = size.to_string();
+            let whole = headers(&[("etag", "e"), ("content-length", &length)]);
+            assert_eq!(described(StatusCode::OK, &whole).is_ok(), is_good, "{size}");
+            let range = format!("bytes 0-0/{size}");
+            let part = headers(&[("etag", "e"), ("content-length", "1"), ("content-range", &range)]);
+            assert_eq!(described(StatusCode::PARTIAL_CONTENT, &part).is_ok(), is_good, "{size}");
+        }
+    }
+
+    #[test]
+    fn tags_are_counted() {
+        for (text, count) in [("3", 3), (" 2 ", 2), ("0", 0), ("", 1), ("many", 1)] {
+            let lines = [("etag", "e"), ("content-length", "1"), ("x-amz-tagging-count", text)];
+            assert_eq!(described(StatusCode::OK, &headers(&lines)).unwrap().0.tag_count, count, "{text}");
+        }
+        let none = headers(&[("etag", "e"), ("content-length", "1")]);
+        assert_eq!(described(StatusCode::OK, &none).unwrap().0.tag_count, 0);
     }
 
     #[test]

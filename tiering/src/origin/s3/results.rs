@@ -163,19 +163,16 @@ fn time_ms(text: &str) -> i64 {
 /// A copy, or an upload that was completed; or the error that came behind a 200.
 pub(super) fn made(document: &[u8]) -> Result<Made, OriginError> {
     let (code, _) = xml::error(document);
-    if root(text(document)?) == Some("Error") {
+    if xml::root(text(document)?) == Some("Error") {
         return Err(refusal(status_of(&code), &HeaderMap::new(), document));
     }
     let MadeDocument { etag, last_modified, checksums } = read(document)?;
     let modified_ms = time_ms(&last_modified);
-    Ok(Made { etag: unquoted(&etag), modified_ms, checksums: checksums.pairs(), headers: HeaderMap::new() })
-}
-
-/// The name of the first element.
-fn root(text: &str) -> Option<&str> {
-    let element =
-        text.split('<').find(|piece| piece.starts_with(|first: char| first.is_ascii_alphabetic()))?;
-    element.split(|end: char| end.is_ascii_whitespace() || end == '>' || end == '/').next()
+    let etag = unquoted(&etag);
+    if etag.is_empty() {
+        return Err(nonsense("something was made, and has no ETag"));
+    }
+    Ok(Made { etag, modified_ms, checksums: checksums.pairs(), headers: HeaderMap::new() })
 }
 
 /// The status that an error would have had, had it come in time.
@@ -205,6 +202,7 @@ pub(super) fn upload_id(document: &[u8]) -> Result<String, OriginError> {
 
 /// A page of parts.
 pub(super) fn parts(document: &[u8]) -> Result<PartPage, OriginError> {
+    xml::check_root(text(document)?, "ListPartsResult")?;
     let listed: PartsDocument = read(document)?;
     let line = |part: PartElement| PartLine {
         number: part.part_number,
@@ -230,6 +228,7 @@ pub(super) fn parts(document: &[u8]) -> Result<PartPage, OriginError> {
 
 /// A page of uploads.
 pub(super) fn uploads(document: &[u8]) -> Result<UploadPage, OriginError> {
+    xml::check_root(text(document)?, "ListMultipartUploadsResult")?;
     let listed: UploadsDocument = read(document)?;
     let is_encoded = listed.encoding_type.as_deref() == Some("url");
     let name = |name: String| if is_encoded { xml::decoded(&name).map_err(nonsense) } else { Ok(name) };
@@ -262,6 +261,15 @@ pub(super) fn uploads(document: &[u8]) -> Result<UploadPage, OriginError> {
     })
 }
 
+/// A document about an object's attributes, as it is.
+pub(super) fn attributes(document: &[u8]) -> Result<&str, OriginError> {
+    let text = text(document)?;
+    match xml::root(text).is_some_and(|root| root.starts_with("GetObjectAttributes")) {
+        true => Ok(text),
+        false => Err(nonsense("it is not about attributes")),
+    }
+}
+
 /// The tags in a document.
 pub(super) fn tags(document: &[u8]) -> Result<Vec<Pair>, OriginError> {
     let Tagging { tag_set } = read(document)?;
@@ -277,7 +285,8 @@ pub(super) fn tagging(tags: &[Pair]) -> Result<String, OriginError> {
 
 #[cfg(test)]
 mod tests {
-    use super::{made, parts, root, tagging, tags, upload_id, uploads};
+    use super::xml::root;
+    use super::{attributes, made, parts, tagging, tags, upload_id, uploads};
     use crate::origin::OriginError;
     use mlgw_metadata::schema::Pair;
 
@@ -300,10 +309,25 @@ mod tests {
         for cut in [&b""[..], b"<CopyObjectResult>", b"<CopyObjectResult></CopyObjectResult>", b"\xff"] {
             assert!(matches!(made(cut), Err(OriginError::Nonsense(_))), "{cut:?}");
         }
+        let empty = b"<CopyObjectResult><ETag>\"\"</ETag></CopyObjectResult>";
+        assert!(matches!(made(empty), Err(OriginError::Nonsense(_))), "an ETag names something");
         assert_eq!(
             (root("<!-- <a> --><b/>"), root("<?x?><Error>"), root("")),
             (Some("a"), Some("Error"), None)
         );
+    }
+
+    #[test]
+    fn a_page_of_a_proxy_is_no_document_of_ours() {
+        let page = b"<html><head><title>Welcome</title></head><body>Please log in.</body></html>";
+        let nonsense = |error: Option<OriginError>| matches!(error, Some(OriginError::Nonsense(_)));
+        assert!(nonsense(made(page).err()) && nonsense(upload_id(page).err()));
+        assert!(nonsense(parts(page).err()) && nonsense(uploads(page).err()));
+        assert!(nonsense(tags(page).err()) && nonsense(attributes(page).err()));
+        let late = b"<Error><Code>InternalError</Code></Error>";
+        assert!(nonsense(attributes(late).err()) && nonsense(parts(late).err()));
+        let real = b"<GetObjectAttributesResponse><ETag>x</ETag></GetObjectAttributesResponse>";
+        assert!(attributes(real).unwrap().contains("<ETag>x</ETag>"));
     }
 
     #[test]
@@ -333,12 +357,14 @@ mod tests {
 
     #[test]
     fn lines_are_in_order() {
-        let document = b"<R><Part><PartNumber>2</PartNumber><ETag>b</ETag><Size>1</Size></Part>\
-            <Part><PartNumber>1</PartNumber><ETag>a</ETag><Size>1</Size></Part></R>";
+        let document =
+            b"<ListPartsResult><Part><PartNumber>2</PartNumber><ETag>b</ETag><Size>1</Size></Part>\
+            <Part><PartNumber>1</PartNumber><ETag>a</ETag><Size>1</Size></Part></ListPartsResult>";
         let numbers: Vec<_> = parts(document).unwrap().parts.iter().map(|part| part.number).collect();
         assert_eq!(numbers, [1, 2]);
-        let document = b"<R><Upload><Key>b</Key><UploadId>1</UploadId></Upload><Upload><Key>a</Key><UploadId>3</UploadId>\
-            </Upload><Upload><Key>a</Key><UploadId>2</UploadId></Upload></R>";
+        let document = b"<ListMultipartUploadsResult><Upload><Key>b</Key><UploadId>1</UploadId></Upload>\
+            <Upload><Key>a</Key><UploadId>3</UploadId></Upload>\
+            <Upload><Key>a</Key><UploadId>2</UploadId></Upload></ListMultipartUploadsResult>";
         let page = uploads(document).unwrap();
         let found: Vec<_> = page.uploads.iter().map(|line| (line.key.as_str(), line.id.as_str())).collect();
         assert_eq!(found, [("a", "3"), ("a", "2"), ("b", "1")]);
@@ -348,8 +374,10 @@ mod tests {
     fn an_upload_has_a_key_and_an_id() {
         for document in [
             "<R><UploadId/></R>",
-            "<R><Upload><Key>k</Key><UploadId/></Upload></R>",
-            "<R><Upload><Key></Key><UploadId>u</UploadId></Upload></R>",
+            "<ListMultipartUploadsResult><Upload><Key>k</Key><UploadId/></Upload>\
+             </ListMultipartUploadsResult>",
+            "<ListMultipartUploadsResult><Upload><Key></Key><UploadId>u</UploadId></Upload>\
+             </ListMultipartUploadsResult>",
         ] {
             let document = document.as_bytes();
             assert!(

@@ -171,10 +171,15 @@ async fn a_page_that_nobody_asked_for_is_nonsense() {
     let answer = |document: &str| {
         format!("HTTP/1.1 200 OK\nContent-Length: {}\nConnection: close\n\n{document}", document.len())
     };
-    let keys = answer("<R><Contents><Key>q</Key><Size>1</Size></Contents></R>");
-    let parts =
-        answer("<R><IsTruncated>true</IsTruncated><NextPartNumberMarker>3</NextPartNumberMarker></R>");
-    let uploads = answer("<R><Upload><Key>q</Key><UploadId>u</UploadId></Upload></R>");
+    let keys = answer("<ListBucketResult><Contents><Key>q</Key><Size>1</Size></Contents></ListBucketResult>");
+    let parts = answer(
+        "<ListPartsResult><IsTruncated>true</IsTruncated><NextPartNumberMarker>3</NextPartNumberMarker>\
+         </ListPartsResult>",
+    );
+    let uploads = answer(
+        "<ListMultipartUploadsResult><Upload><Key>q</Key><UploadId>u</UploadId></Upload>\
+         </ListMultipartUploadsResult>",
+    );
     let server = Server::start(&[&keys, &parts, &uploads]).await;
     let origin = server.origin();
     let query = ListQuery { prefix: "p/".into(), max_keys: 7, ..ListQuery::default() };

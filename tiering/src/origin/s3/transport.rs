@@ -1,6 +1,7 @@
 //! Connections to an S3 origin: kept alive, with or without TLS, through a proxy if one is configured; and how long anything may take.
 
 use super::outgoing::{Sent, Turn};
+use crate::origin::rate::LeastRate;
 use crate::origin::{Body, OriginError};
 use crate::upstream::UpstreamSettings;
 use bytes::{Bytes, BytesMut};
@@ -20,7 +21,7 @@ use rustls::{ClientConfig, RootCertStore};
 use std::error::Error;
 use std::path::Path;
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -95,25 +96,16 @@ impl Transport {
 
     /// A body, which must have `length` bytes.
     pub(super) fn body(&self, incoming: Incoming, length: u64) -> Body {
-        let frames = BodyStream::new(incoming);
-        let timeout = self.timeout;
+        let frames = Frames::new(incoming, self.timeout);
         futures_util::stream::try_unfold((frames, length), move |(mut frames, left)| async move {
-            loop {
-                let next = tokio::time::timeout(timeout, frames.next()).await;
-                match next.map_err(|_| OriginError::TimedOut)? {
-                    Some(Ok(frame)) => {
-                        let Ok(bytes) = frame.into_data() else { continue };
-                        let left = left.checked_sub(bytes.len() as u64);
-                        let left =
-                            left.ok_or_else(|| OriginError::Nonsense("more bytes than it said".into()))?;
-                        return Ok(Some((bytes, (frames, left))));
-                    }
-                    Some(Err(error)) => return Err(OriginError::Unreachable(innermost(&error))),
-                    None if left == 0 => return Ok(None),
-                    None => {
-                        return Err(OriginError::Unreachable(format!("it ended {left} bytes early")));
-                    }
+            match frames.next().await? {
+                Some(bytes) => {
+                    let left = left.checked_sub(bytes.len() as u64);
+                    let left = left.ok_or_else(|| OriginError::Nonsense("more bytes than it said".into()))?;
+                    Ok(Some((bytes, (frames, left))))
                 }
+                None if left == 0 => Ok(None),
+                None => Err(OriginError::Unreachable(format!("it ended {left} bytes early"))),
             }
         })
         .boxed()
@@ -121,17 +113,44 @@ impl Transport {
 
     /// All of a body that has at most `max` bytes.
     pub(super) async fn document(&self, incoming: Incoming, max: usize) -> Result<Bytes, OriginError> {
-        let mut frames = BodyStream::new(incoming);
+        let mut frames = Frames::new(incoming, self.timeout);
         let mut document = BytesMut::new();
-        loop {
-            let next = tokio::time::timeout(self.timeout, frames.next()).await;
-            match next.map_err(|_| OriginError::TimedOut)? {
-                Some(Ok(frame)) => document.extend_from_slice(&frame.into_data().unwrap_or_default()),
-                Some(Err(error)) => return Err(OriginError::Unreachable(innermost(&error))),
-                None => return Ok(document.freeze()),
-            }
+        while let Some(bytes) = frames.next().await? {
+            document.extend_from_slice(&bytes);
             if document.len() > max {
                 return Err(OriginError::Nonsense(format!("a document of more than {max} bytes")));
+            }
+        }
+        Ok(document.freeze())
+    }
+}
+
+/// The bytes of an answer, which must come at the least rate at least.
+struct Frames {
+    frames: BodyStream<Incoming>,
+    timeout: Duration,
+    rate: LeastRate,
+}
+
+impl Frames {
+    fn new(incoming: Incoming, timeout: Duration) -> Self {
+        Self { frames: BodyStream::new(incoming), timeout, rate: LeastRate::over(timeout) }
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, OriginError> {
+        loop {
+            let begun = Instant::now();
+            let next = tokio::time::timeout(self.timeout, self.frames.next()).await;
+            match next.map_err(|_| OriginError::TimedOut)? {
+                Some(Ok(frame)) => {
+                    let Ok(bytes) = frame.into_data() else { continue };
+                    if !self.rate.note(begun.elapsed(), bytes.len() as u64) {
+                        return Err(OriginError::TimedOut);
+                    }
+                    return Ok(Some(bytes));
+                }
+                Some(Err(error)) => return Err(OriginError::Unreachable(innermost(&error))),
+                None => return Ok(None),
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::outgoing::{Outgoing, broken};
 use super::write::xml_headers;
-use super::{Asked, S3Origin, head, results, xml};
+use super::{Asked, S3Origin, accepted, head, results, xml};
 use crate::origin::retry::Again;
 use crate::origin::{
     Begun, Content, Made, OriginError, PartPage, UploadOf, UploadPage, UploadsQuery, Written,
@@ -14,9 +14,9 @@ impl S3Origin {
     pub(super) async fn create_upload(&self, key: &str, headers: &HeaderMap) -> Result<Begun, OriginError> {
         let url = self.base.object_with(key, &[("uploads", "")]);
         // One that was begun twice would lie there until somebody aborts it.
-        let again = Again::IfUndone;
+        let (again, success) = (Again::IfUndone, accepted::WRITTEN);
         let (operation, method) = ("create_upload", Method::POST);
-        let asked = Asked { operation, method, url: &url, headers, again, long: false };
+        let asked = Asked { operation, method, url: &url, headers, again, long: false, success };
         let (head, body) = self.again(&asked, || Outgoing::whole(Bytes::new())).await?.into_parts();
         let document = self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await.map_err(broken)?;
         Ok(Begun { id: results::upload_id(&document)?, headers: head::known(&head.headers) })
@@ -52,9 +52,9 @@ impl S3Origin {
         let mut with_type = xml_headers();
         with_type.extend(headers.iter().map(|(name, value)| (name.clone(), value.clone())));
         // Some origins forget an upload that was completed, and would say that there is none.
-        let again = Again::IfUndone;
+        let (again, success) = (Again::IfUndone, accepted::WRITTEN);
         let (operation, method) = ("complete", Method::POST);
-        let asked = Asked { operation, method, url: &url, headers: &with_type, again, long: true };
+        let asked = Asked { operation, method, url: &url, headers: &with_type, again, long: true, success };
         let answer = self.again(&asked, || Outgoing::whole(document.clone())).await?;
         self.made(answer).await
     }
@@ -62,10 +62,11 @@ impl S3Origin {
     pub(super) async fn abort(&self, upload: UploadOf<'_>) -> Result<(), OriginError> {
         let url = self.base.object_with(upload.key, &[("uploadId", upload.id)]);
         let headers = HeaderMap::new();
-        let again = Again::IfUndone;
+        let (again, success) = (Again::IfUndone, accepted::EMPTY);
         let (operation, method) = ("abort", Method::DELETE);
-        let asked = Asked { operation, method, url: &url, headers: &headers, again, long: false };
-        self.again(&asked, Outgoing::nothing).await.map(drop)
+        let asked = Asked { operation, method, url: &url, headers: &headers, again, long: false, success };
+        let answer = self.again(&asked, Outgoing::nothing).await?;
+        self.nothing(answer).await.map(drop)
     }
 
     pub(super) async fn list_parts(

@@ -1,11 +1,15 @@
 //! Writes, copies, deletes and tags at an S3 origin.
 //!
-//! Always: a 200 whose document is an error, as copies answer that took long, is an error.
+//! Always: a 200 whose document is an error, as copies answer that took long, is an error; bytes that were
+//! sent are acknowledged by an ETag that is their MD5, or else are said to be unproven; a delete has no
+//! document.
 
 use super::outgoing::{Outgoing, broken};
-use super::{Asked, S3Origin, head, results, url, xml};
+use super::sum::Sum;
+use super::{Asked, S3Origin, accepted, head, results, url, xml};
+use crate::origin::etag::judge_written;
 use crate::origin::retry::Again;
-use crate::origin::{Content, Document, Made, OriginError, Written};
+use crate::origin::{Content, Document, Etag, Made, OriginError, Written};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
 use hyper::body::Incoming;
@@ -46,21 +50,54 @@ impl S3Origin {
         headers: &HeaderMap,
         content: Content,
     ) -> Result<Written, OriginError> {
-        let asked =
-            Asked { operation, method: Method::PUT, url, headers, again: again(headers), long: false };
+        let (method, again, success) = (Method::PUT, again(headers), accepted::WRITTEN);
+        let asked = Asked { operation, method, url, headers, again, long: false, success };
+        let mut sent = Sum::of(headers, self.trust);
         let answer = match content {
-            Content::Whole(bytes) => self.again(&asked, || Outgoing::whole(bytes.clone())).await?,
-            Content::Stream(streamed) => self.once(&asked, Outgoing::stream(streamed)).await?,
+            Content::Whole(bytes) => {
+                let answer = self.again(&asked, || Outgoing::whole(bytes.clone())).await?;
+                if Etag::of(answer.headers(), self.trust).is_some_and(|etag| etag.md5().is_some()) {
+                    sent.add_whole(&bytes);
+                }
+                answer
+            }
+            Content::Stream(streamed) => self.once(&asked, Outgoing::stream(sent.along(streamed))).await?,
         };
-        Ok(Written { headers: head::known(answer.headers()) })
+        let etag = Etag::of(answer.headers(), self.trust);
+        let headers = head::known(answer.headers());
+        match judge_written(etag.as_ref(), sent.end(), &self.name) {
+            Ok(is_unproven) => Ok(Written { headers, is_unproven }),
+            Err(error) if etag.is_none() => Err(self.explained(answer, error).await),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds to an error what the document of its answer says.
+    async fn explained(&self, answer: Response<Incoming>, error: OriginError) -> OriginError {
+        let document = self.transport.document(answer.into_body(), xml::DOCUMENT_BYTES_MAX).await;
+        match document.map(|document| xml::error(&document)) {
+            Ok((code, message)) if !code.is_empty() => {
+                OriginError::Unconfirmed(format!("{error}, and with the error {code} {message}"))
+            }
+            _ => error,
+        }
+    }
+
+    /// Checks that an answer that should have no document has none.
+    pub(super) async fn nothing(&self, answer: Response<Incoming>) -> Result<HeaderMap, OriginError> {
+        let (head, body) = answer.into_parts();
+        let document = self.transport.document(body, xml::DOCUMENT_BYTES_MAX).await.map_err(broken)?;
+        accepted::nothing(&document)?;
+        Ok(head::known(&head.headers))
     }
 
     pub(super) async fn delete(&self, key: &str, headers: &HeaderMap) -> Result<Written, OriginError> {
         let url = self.base.object(key);
-        let (operation, method) = ("delete", Method::DELETE);
-        let asked = Asked { operation, method, url: &url, headers, again: again(headers), long: false };
+        let (operation, method, success) = ("delete", Method::DELETE, accepted::EMPTY);
+        let again = again(headers);
+        let asked = Asked { operation, method, url: &url, headers, again, long: false, success };
         let answer = self.again(&asked, Outgoing::nothing).await?;
-        Ok(Written { headers: head::known(answer.headers()) })
+        Ok(Written { headers: self.nothing(answer).await?, is_unproven: false })
     }
 
     pub(super) async fn copy(
@@ -84,9 +121,8 @@ impl S3Origin {
         let mut headers = headers.clone();
         headers.insert(HeaderName::from_static("x-amz-copy-source"), source);
         // A copy of gigabytes that may be under way is not begun once more.
-        let again = Again::IfUndone;
-        let asked =
-            Asked { operation: "copy", method: Method::PUT, url, headers: &headers, again, long: true };
+        let (again, success, method) = (Again::IfUndone, accepted::WRITTEN, Method::PUT);
+        let asked = Asked { operation: "copy", method, url, headers: &headers, again, long: true, success };
         let answer = self.again(&asked, || Outgoing::whole(Bytes::new())).await?;
         self.made(answer).await
     }
@@ -110,15 +146,16 @@ impl S3Origin {
             tags => (Method::PUT, Bytes::from(results::tagging(tags)?)),
         };
         let (operation, headers) = ("set_tags", xml_headers());
-        let asked =
-            Asked { operation, method, url: &url, headers: &headers, again: Again::Always, long: false };
-        self.again(&asked, || Outgoing::whole(document.clone())).await.map(drop)
+        let (again, success) = (Again::Always, accepted::EMPTY);
+        let asked = Asked { operation, method, url: &url, headers: &headers, again, long: false, success };
+        let answer = self.again(&asked, || Outgoing::whole(document.clone())).await?;
+        self.nothing(answer).await.map(drop)
     }
 
     pub(super) async fn attributes(&self, key: &str, headers: &HeaderMap) -> Result<Document, OriginError> {
         let url = self.base.object_with(key, &[("attributes", "")]);
         let (headers, document) = self.read("attributes", &url, headers).await?;
-        Ok(Document { text: results::text(&document)?.to_owned(), headers })
+        Ok(Document { text: results::attributes(&document)?.to_owned(), headers })
     }
 
     /// A document, and what clients know of its head.

@@ -1,6 +1,6 @@
 //! Documents of an S3 origin.
 
-use super::head::{part_count, unquoted};
+use super::head::{check_size, part_count, unquoted};
 use crate::origin::{ListLine, ListPage, OriginError};
 use mlgw_common::Timestamp;
 use mlgw_metadata::schema::ObjectVersion;
@@ -53,10 +53,12 @@ struct ErrorDocument {
 pub(super) fn page(document: &[u8]) -> Result<ListPage, OriginError> {
     let nonsense = |what: String| OriginError::Nonsense(format!("a listing: {what}"));
     let text = str::from_utf8(document).map_err(|error| nonsense(error.to_string()))?;
+    check_root(text, "ListBucketResult")?;
     let listed: ListDocument = quick_xml::de::from_str(text).map_err(|error| nonsense(error.to_string()))?;
     let is_encoded = listed.encoding_type.as_deref() == Some("url");
     let name = |name: String| if is_encoded { decoded(&name).map_err(nonsense) } else { Ok(name) };
     let objects = listed.contents.into_iter().map(|line| {
+        check_size(line.size)?;
         let etag = unquoted(&line.etag);
         let object = ObjectVersion {
             size: line.size,
@@ -76,6 +78,25 @@ pub(super) fn page(document: &[u8]) -> Result<ListPage, OriginError> {
         return Err(nonsense("there is more, and no token to ask with".to_owned()));
     }
     Ok(ListPage { lines, next })
+}
+
+/// Checks that a document is of the kind that was asked for: a proxy's page is well-formed XML at times,
+/// and has nothing in it.
+pub(super) fn check_root(text: &str, expected: &str) -> Result<(), OriginError> {
+    match root(text) {
+        Some(root) if root == expected => Ok(()),
+        root => {
+            let found = root.unwrap_or("nothing");
+            Err(OriginError::Nonsense(format!("a document {found:?} where {expected:?} was asked for")))
+        }
+    }
+}
+
+/// The name of the first element.
+pub(super) fn root(text: &str) -> Option<&str> {
+    let element =
+        text.split('<').find(|piece| piece.starts_with(|first: char| first.is_ascii_alphabetic()))?;
+    element.split(|end: char| end.is_ascii_whitespace() || end == '>' || end == '/').next()
 }
 
 /// A name with `encoding-type=url`: as in a form, where `+` is a space.
@@ -134,7 +155,11 @@ mod tests {
         let truncated = "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>";
         let bad_name = "<ListBucketResult><EncodingType>url</EncodingType><Contents><Key>%ff</Key><Size>1</Size>\
                         </Contents></ListBucketResult>";
-        for document in ["", "<html>", truncated, bad_name] {
+        let huge = "<ListBucketResult><Contents><Key>k</Key><Size>9223372036854775808</Size></Contents>\
+                    </ListBucketResult>";
+        let welcome = "<html><body>Welcome. Please log in.</body></html>";
+        let late = "<Error><Code>InternalError</Code></Error>";
+        for document in ["", "<html>", truncated, bad_name, huge, welcome, late] {
             assert!(page(document.as_bytes()).is_err(), "{document}");
         }
     }

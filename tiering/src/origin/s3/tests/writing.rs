@@ -9,6 +9,8 @@ use mlgw_metadata::schema::Pair;
 use tokio::sync::oneshot;
 
 const DONE: &str = "HTTP/1.1 200 OK\nETag: \"e\"\nx-amz-version-id: v\nx-amz-request-id: 1\nContent-Length: 0\nConnection: close\n\n";
+/// What a delete answers.
+const NOTHING: &str = "HTTP/1.1 204 No Content\nConnection: close\n\n";
 const BROKEN: &str = "";
 
 fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
@@ -134,9 +136,11 @@ async fn a_copy_whose_error_comes_late_has_failed() {
 #[tokio::test]
 async fn an_upload_goes_by_the_origins_own_id() {
     let begun = document("<R><UploadId>u/+=</UploadId></R>");
-    let listed = document("<R><IsTruncated>false</IsTruncated></R>");
+    let listed = document("<ListPartsResult><IsTruncated>false</IsTruncated></ListPartsResult>");
+    let uploads =
+        document("<ListMultipartUploadsResult><IsTruncated>false</IsTruncated></ListMultipartUploadsResult>");
     let made = document("<R><ETag>\"x-1\"</ETag></R>");
-    let server = Server::start(&[&begun, DONE, &listed, &made, DONE, &listed]).await;
+    let server = Server::start(&[&begun, DONE, &listed, &made, NOTHING, &uploads]).await;
     let (origin, none) = (server.origin(), HeaderMap::new());
     assert_eq!(Origin::create_upload(&origin, "k", &none).await.unwrap().id, "u/+=");
     let upload = UploadOf { key: "k", id: "u/+=" };
@@ -163,7 +167,7 @@ async fn an_upload_goes_by_the_origins_own_id() {
 #[tokio::test]
 async fn deletes_and_tags_are_done_again_and_conditions_pass_as_they_are() {
     let none = HeaderMap::new();
-    let server = Server::start(&[SLOW_DOWN, DONE, BROKEN, DONE, DONE]).await;
+    let server = Server::start(&[SLOW_DOWN, NOTHING, BROKEN, NOTHING, NOTHING]).await;
     let origin = server.origin();
     let given = headers(&[("if-match", "\"x\""), ("x-amz-if-match-size", "5")]);
     Origin::delete(&origin, "k", &given).await.unwrap();
@@ -204,4 +208,112 @@ async fn an_origin_that_takes_nothing_is_given_up_and_one_that_waits_for_the_cli
     let content = streamed(5, vec!["he", "llo"], None);
     let error = Origin::put(&origin, "k", &HeaderMap::new(), content).await.unwrap_err();
     assert_eq!(error, OriginError::TimedOut);
+}
+
+/// A 2xx of an origin, or of what stands before it, that does not mean that bytes were stored.
+const NO_SUCCESS: [(&str, &str); 10] = [
+    ("200 without an ETag", "HTTP/1.1 200 OK\nContent-Length: 0\nConnection: close\n\n"),
+    ("200 with an empty ETag", "HTTP/1.1 200 OK\nETag: \"\"\nContent-Length: 0\nConnection: close\n\n"),
+    (
+        "200 with an error",
+        "HTTP/1.1 200 OK\nContent-Length: 68\nConnection: close\n\n\
+         <Error><Code>InternalError</Code><Message>No.</Message></Error>     ",
+    ),
+    (
+        "a page",
+        "HTTP/1.1 200 OK\nContent-Type: text/html\nContent-Length: 20\nConnection: close\n\n\
+         <html>Log in.</html>",
+    ),
+    ("201", "HTTP/1.1 201 Created\nETag: \"e\"\nContent-Length: 0\nConnection: close\n\n"),
+    ("202", "HTTP/1.1 202 Accepted\nETag: \"e\"\nContent-Length: 0\nConnection: close\n\n"),
+    ("203", "HTTP/1.1 203 Other\nETag: \"e\"\nContent-Length: 0\nConnection: close\n\n"),
+    ("204", "HTTP/1.1 204 No Content\nETag: \"e\"\nConnection: close\n\n"),
+    ("206", "HTTP/1.1 206 Partial\nETag: \"e\"\nContent-Length: 0\nConnection: close\n\n"),
+    (
+        "the MD5 of other bytes",
+        "HTTP/1.1 200 OK\nETag: \"00000000000000000000000000000000\"\n\
+         Content-Length: 0\nConnection: close\n\n",
+    ),
+];
+/// The MD5 of `hello`.
+const PROVEN: &str =
+    "HTTP/1.1 200 OK\nETag: \"5d41402abc4b2a76b9719d911017c592\"\nContent-Length: 0\nConnection: close\n\n";
+
+#[tokio::test]
+async fn no_answer_but_an_etag_confirms_bytes_that_were_sent() {
+    let none = HeaderMap::new();
+    let upload = UploadOf { key: "k", id: "u" };
+    for (what, answer) in NO_SUCCESS {
+        let server = Server::start(&[answer; 3]).await;
+        let origin = server.origin();
+        let put = |content| Origin::put(&origin, "k", &none, content);
+        let outcomes = [
+            put(whole("hello")).await,
+            put(streamed(5, vec!["he", "llo"], None)).await,
+            Origin::put_part(&origin, upload, 1, &none, whole("hello")).await,
+        ];
+        for outcome in outcomes {
+            let error = outcome.expect_err(what);
+            assert!(matches!(error, OriginError::Unconfirmed(_)), "{what}: {error}");
+            assert!(!error.is_undone(), "{what}: it may have been done");
+        }
+        assert_eq!(server.heads().len(), 3, "{what}: it is looked at, not sent again");
+    }
+}
+
+#[tokio::test]
+async fn the_md5_of_the_bytes_proves_a_write_and_an_opaque_etag_does_not() {
+    let server = Server::start(&[PROVEN, PROVEN, PROVEN, DONE]).await;
+    let (origin, none) = (server.origin(), HeaderMap::new());
+    let trailing = |value: &str| {
+        let (told, received) = oneshot::channel();
+        told.send(value.to_owned()).unwrap();
+        let name = HeaderName::from_static("x-amz-checksum-crc32");
+        Some(Trailer { name, value_bytes: 8, value: received })
+    };
+    for content in [
+        whole("hello"),
+        streamed(5, vec!["he", "llo"], None),
+        streamed(5, vec!["h", "ello"], trailing("AAAAAA==")),
+    ] {
+        assert!(!Origin::put(&origin, "k", &none, content).await.unwrap().is_unproven);
+    }
+    assert!(Origin::put(&origin, "k", &none, whole("hello")).await.unwrap().is_unproven);
+}
+
+#[tokio::test]
+async fn an_answer_that_names_kms_leaves_a_write_unproven_and_so_does_the_setting() {
+    let kms = PROVEN.replace("ETag", "x-amz-server-side-encryption: aws:kms\nETag");
+    let server = Server::start(&[&kms, PROVEN]).await;
+    let none = HeaderMap::new();
+    assert!(Origin::put(&server.origin(), "k", &none, whole("other")).await.unwrap().is_unproven);
+    let settings = crate::upstream::UpstreamSettings {
+        etag: crate::upstream::EtagTrust::Opaque,
+        ..super::settings(&server.endpoint)
+    };
+    let clock = std::sync::Arc::new(mlgw_common::SystemClock);
+    let origin = super::S3Origin::new(&settings, super::unbound(), clock).unwrap();
+    assert!(Origin::put(&origin, "k", &none, whole("other")).await.unwrap().is_unproven);
+}
+
+#[tokio::test]
+async fn a_delete_that_answers_anything_is_not_confirmed() {
+    let none = HeaderMap::new();
+    let error = document("<Error><Code>InternalError</Code><Message>m</Message></Error>");
+    let page = document("<html><body>Log in.</body></html>");
+    let accepted = "HTTP/1.1 202 Accepted\nContent-Length: 0\nConnection: close\n\n";
+    for answer in [&*error, &page, accepted] {
+        let server = Server::start(&[answer; 2]).await;
+        let origin = server.origin();
+        let deleted = Origin::delete(&origin, "k", &none).await.map(drop);
+        let aborted = Origin::abort(&origin, UploadOf { key: "k", id: "u" }).await;
+        for outcome in [deleted, aborted] {
+            assert!(matches!(outcome, Err(OriginError::Unconfirmed(_))), "{answer}: {outcome:?}");
+        }
+    }
+    let server = Server::start(&[NOTHING, DONE]).await;
+    let origin = server.origin();
+    for _ in 0..2 {
+        Origin::delete(&origin, "k", &none).await.unwrap();
+    }
 }

@@ -1,0 +1,102 @@
+//! Reading ahead over folders: a key that is not there is asked for now and then, and no more.
+
+use crate::access::{Access, Caller, Op};
+use crate::engine::{Ahead, Beyond, Engine, Options, Outcome};
+use std::collections::{HashMap, HashSet, VecDeque};
+
+const AHEAD: Ahead = Ahead { blocks_max: 16, bytes_max: 64 << 20, beyond: Beyond::Any };
+const SIZE: u64 = 100_000;
+const OBJECTS: usize = 3000;
+/// Reads until the origin has answered that there is no such key.
+const LAG: usize = 4;
+
+/// What came of a reader.
+struct Came {
+    absent: usize,
+    used: usize,
+}
+
+/// Reads objects in this order.
+fn read_in_order(keys: &[String]) -> Came {
+    let options = Options { capacity_bytes: 1, blocks_max: 1 << 14, block_bytes: 8 << 20, seed: 1 };
+    let mut engine = Engine::new(options);
+    let there: HashSet<&str> = keys.iter().map(String::as_str).collect();
+    let caller = Caller::of("AK", b"loader", None, &[10, 0, 0, 1]);
+    let (mut waiting, mut unknown) = (HashMap::new(), VecDeque::new());
+    let mut came = Came { absent: 0, used: 0 };
+    for (n, key) in keys.iter().enumerate() {
+        while let Some((at, stream, absent)) = unknown.pop_front() {
+            if at > n {
+                unknown.push_front((at, stream, absent));
+                break;
+            }
+            engine.ahead_outcome(stream, 1, &absent, Outcome::Absent, 1);
+        }
+        if let Some(stream) = waiting.remove(key) {
+            came.used += 1;
+            engine.ahead_outcome(stream, 1, key, Outcome::Used, 1);
+        }
+        let (op, range, at_us) = (Op::Read, 0..SIZE, n as u64 * 10_000);
+        let access = Access { at_us, caller, bucket: 1, key, op, size: SIZE, range };
+        let seen = engine.observe(&access);
+        engine.read(seen, &access, 0);
+        let mut next = Vec::new();
+        engine.ahead(seen, &access, &AHEAD, &mut next);
+        for next in next {
+            if there.contains(&*next.key) {
+                waiting.insert(next.key, next.stream);
+            } else {
+                came.absent += 1;
+                unknown.push_back((n + LAG, next.stream, next.key));
+            }
+        }
+    }
+    came
+}
+
+/// Folders of `each` objects, whose numbers go on over folders or begin anew in each.
+fn folders(each: usize, goes_on: bool) -> Vec<String> {
+    let number = |n: usize| if goes_on { n } else { n % each };
+    (0..OBJECTS).map(|n| format!("set/{:04}/{:06}.jpg", n / each, number(n))).collect()
+}
+
+#[test]
+fn keys_that_are_not_there_are_a_small_part_of_all_requests() {
+    for goes_on in [true, false] {
+        for each in [1, 2, 3, 5, 10, 25, 100, 1000] {
+            let came = read_in_order(&folders(each, goes_on));
+            let asked = OBJECTS + came.absent;
+            assert!(came.absent * 20 <= asked, "{} of {asked} in folders of {each}, {goes_on}", came.absent);
+        }
+    }
+}
+
+#[test]
+fn folders_of_all_lengths_do_not_end_up_asking_for_nothing() {
+    for goes_on in [true, false] {
+        let (mut keys, mut number, mut chance) = (Vec::new(), 0, 7_usize);
+        for folder in 0.. {
+            chance = (chance * 1_103_515_245 + 12_345) % (1 << 31);
+            for n in 0..1 + chance / 64 % 30 {
+                keys.push(format!("set/{folder:04}/{:06}.jpg", if goes_on { number } else { n }));
+                number += 1;
+            }
+            if keys.len() >= OBJECTS {
+                break;
+            }
+        }
+        let came = read_in_order(&keys);
+        let asked = keys.len() + came.absent;
+        assert!(came.absent * 10 <= asked, "{} of {asked}, {goes_on}", came.absent);
+    }
+}
+
+#[test]
+fn in_long_folders_what_is_next_is_still_read_ahead() {
+    for goes_on in [true, false] {
+        let came = read_in_order(&folders(100, goes_on));
+        assert!(came.used * 10 >= OBJECTS * 8, "{} of {OBJECTS}, {goes_on}", came.used);
+        let came = read_in_order(&folders(OBJECTS, goes_on));
+        assert!(came.used >= OBJECTS - 10, "{} of {OBJECTS}", came.used);
+    }
+}

@@ -1,0 +1,66 @@
+//! The least rate at which an origin may answer: a pure decision.
+//!
+//! An origin that sends a few bytes now and then would hold a reader for hours though it is never silent.
+//! Only time in which the origin is waited for counts, so a slow client costs it nothing.
+
+use mlgw_common::limits::ORIGIN_RATE_MIN;
+use std::time::Duration;
+
+/// Waiting and bytes of a window.
+#[derive(Debug)]
+pub(super) struct LeastRate {
+    window: Duration,
+    waited: Duration,
+    came: u64,
+}
+
+impl LeastRate {
+    /// The rate is judged after each `window` of waiting.
+    pub(super) const fn over(window: Duration) -> Self {
+        Self { window, waited: Duration::ZERO, came: 0 }
+    }
+
+    /// So many bytes came after a wait. Says whether that is fast enough.
+    pub(super) fn note(&mut self, waited: Duration, bytes: u64) -> bool {
+        self.waited += waited;
+        self.came += bytes;
+        if self.waited < self.window {
+            return true;
+        }
+        let is_enough = self.came as f64 >= self.waited.as_secs_f64() * ORIGIN_RATE_MIN as f64;
+        (self.waited, self.came) = (Duration::ZERO, 0);
+        is_enough
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LeastRate;
+    use std::time::Duration;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// How many pieces of so many bytes, one a second, are taken.
+    fn taken(bytes: u64) -> usize {
+        let mut rate = LeastRate::over(3 * SECOND);
+        (0..100).take_while(|_| rate.note(SECOND, bytes)).count()
+    }
+
+    #[test]
+    fn a_drip_is_given_up_after_a_window_and_a_slow_origin_is_not() {
+        assert_eq!((taken(10), taken(1023), taken(1024), taken(5000)), (2, 2, 100, 100));
+    }
+
+    #[test]
+    fn what_came_fast_does_not_pay_for_a_drip_later() {
+        let mut rate = LeastRate::over(3 * SECOND);
+        assert!(rate.note(3 * SECOND, 1 << 30));
+        assert!(rate.note(2 * SECOND, 10) && !rate.note(SECOND, 10));
+    }
+
+    #[test]
+    fn a_client_that_is_slow_costs_the_origin_nothing() {
+        let mut rate = LeastRate::over(3 * SECOND);
+        assert!((0..1000).all(|_| rate.note(Duration::ZERO, 1)));
+    }
+}

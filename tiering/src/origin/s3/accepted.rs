@@ -1,0 +1,77 @@
+//! What of a successful answer means that an operation was done. Pure but for the answer that it passes on.
+//!
+//! Always: the status class alone proves nothing. A proxy's page, a 202 of a queue and an `<Error>` behind
+//! a 200 are 2xx as well.
+
+use super::xml;
+use crate::origin::OriginError;
+use http::{Response, StatusCode};
+
+/// Of reads. A part is a success only where its Content-Range fits, which is checked elsewhere.
+pub(super) const READ: &[StatusCode] = &[StatusCode::OK, StatusCode::PARTIAL_CONTENT];
+/// Of what makes something.
+pub(super) const WRITTEN: &[StatusCode] = &[StatusCode::OK];
+/// Of what has nothing to answer: deletes, and what sets tags.
+pub(super) const EMPTY: &[StatusCode] = &[StatusCode::OK, StatusCode::NO_CONTENT];
+
+/// Passes an answer on that has one of the statuses of `success`.
+pub(super) fn checked<B>(
+    answer: Response<B>,
+    success: &'static [StatusCode],
+) -> Result<Response<B>, OriginError> {
+    let status = answer.status();
+    match (success.contains(&status), success == READ) {
+        (true, _) => Ok(answer),
+        (false, true) => Err(OriginError::Nonsense(format!("a read is answered {status}"))),
+        (false, false) => Err(OriginError::Unconfirmed(format!("it answered {status}"))),
+    }
+}
+
+/// Checks that a document is empty.
+pub(super) fn nothing(document: &[u8]) -> Result<(), OriginError> {
+    if document.iter().all(u8::is_ascii_whitespace) {
+        return Ok(());
+    }
+    let (code, message) = xml::error(document);
+    let what = match code.is_empty() {
+        true => "a document where none was to come".to_owned(),
+        false => format!("the error {code} {message}"),
+    };
+    Err(OriginError::Unconfirmed(format!("its success comes with {what}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EMPTY, READ, WRITTEN, checked, nothing};
+    use crate::origin::OriginError;
+    use http::{Response, StatusCode};
+
+    #[test]
+    fn only_the_statuses_of_an_operation_are_its_success() {
+        for (success, good) in [(READ, &[200, 206][..]), (WRITTEN, &[200]), (EMPTY, &[200, 204])] {
+            for status in 200..300 {
+                let answer =
+                    Response::builder().status(StatusCode::from_u16(status).unwrap()).body(()).unwrap();
+                let checked = checked(answer, success);
+                assert_eq!(checked.is_ok(), good.contains(&status), "{status}");
+                let Err(error) = checked else { continue };
+                assert!(!error.is_undone() && !error.is_transient(), "{error}");
+                assert_eq!(matches!(error, OriginError::Unconfirmed(_)), success != READ, "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_document_where_none_was_to_come_is_no_success() {
+        assert_eq!((nothing(b""), nothing(b" \r\n")), (Ok(()), Ok(())));
+        for (document, says) in [
+            (&b"<Error><Code>InternalError</Code><Message>m</Message></Error>"[..], "InternalError m"),
+            (b"<html><body>Welcome</body></html>", "a document"),
+            (b"ok", "a document"),
+            (b"\xff", "a document"),
+        ] {
+            let Err(OriginError::Unconfirmed(why)) = nothing(document) else { panic!("{document:?}") };
+            assert!(why.contains(says), "{why}");
+        }
+    }
+}

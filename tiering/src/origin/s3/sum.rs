@@ -1,0 +1,66 @@
+//! The MD5 of bytes on their way to an origin, to compare with the ETag of its answer.
+//!
+//! It is computed only where it is not known already: a Content-MD5 was verified by whoever states it.
+
+use crate::origin::Streamed;
+use crate::origin::digest::md5_sum;
+use crate::origin::etag::Md5Sum;
+use crate::upstream::EtagTrust;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use futures_util::StreamExt as _;
+use http::HeaderMap;
+use md5::{Digest as _, Md5};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// The MD5 of what is sent.
+pub(super) enum Sum {
+    /// Nobody will compare it.
+    Unneeded,
+    /// It is known.
+    Known(Md5Sum),
+    /// It is computed, of the bytes that were sent so far.
+    Computed(Option<Arc<Mutex<Md5>>>),
+}
+
+impl Sum {
+    /// For a request with these headers.
+    pub(super) fn of(headers: &HeaderMap, trust: EtagTrust) -> Self {
+        if trust == EtagTrust::Opaque {
+            return Self::Unneeded;
+        }
+        let stated = headers.get("content-md5").and_then(|stated| BASE64.decode(stated).ok());
+        let stated = stated.and_then(|stated| Md5Sum::try_from(stated).ok());
+        stated.map_or(Self::Computed(None), Self::Known)
+    }
+
+    /// All bytes were in memory.
+    pub(super) fn add_whole(&mut self, bytes: &[u8]) {
+        if let Self::Computed(_) = self {
+            *self = Self::Known(md5_sum(bytes));
+        }
+    }
+
+    /// The bytes, which are added as they pass.
+    pub(super) fn along(&mut self, streamed: Streamed) -> Streamed {
+        let Self::Computed(computed) = self else { return streamed };
+        let so_far = Arc::new(Mutex::new(Md5::new()));
+        *computed = Some(so_far.clone());
+        let pieces = streamed.pieces.inspect(move |piece| {
+            if let Ok(piece) = piece {
+                so_far.lock().update(piece);
+            }
+        });
+        Streamed { pieces: pieces.boxed(), ..streamed }
+    }
+
+    /// The MD5 of all that was sent, if it is known.
+    pub(super) fn end(self) -> Option<Md5Sum> {
+        match self {
+            Self::Unneeded | Self::Computed(None) => None,
+            Self::Known(sum) => Some(sum),
+            Self::Computed(Some(so_far)) => Some(so_far.lock().clone().finalize().into()),
+        }
+    }
+}
