@@ -143,6 +143,11 @@ pub const OPEN_FILES_MAX: usize = 512;
 /// Bytes between the key and the checksum table of a record, kept for later encodings (stored
 /// block lengths, a wrapped data key).
 pub const EXTRA_BYTES_MAX: usize = 1024;
+/// How long a write that finds no room on the disk waits for it before its body is read. With the wait of a chunk below it
+/// stays under the ten seconds after which clients give up.
+pub const ROOM_WAIT_MS: u64 = 4000;
+/// How long a chunk of a body waits for room on the disk.
+pub const APPEND_ROOM_WAIT_MS: u64 = 3000;
 /// How often housekeeping looks at free space and at idle segments of one body.
 pub const HOUSEKEEPING_MS: u64 = 1000;
 /// Dead chunks that the catalogue remembers for compaction, in 4 bytes each.
