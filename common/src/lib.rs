@@ -10,6 +10,7 @@ pub mod histogram;
 pub mod ids;
 pub mod limits;
 pub mod names;
+pub mod regular;
 mod secret;
 
 pub use clock::{Clock, SystemClock, Timestamp};

@@ -182,7 +182,7 @@ mod tests {
         let large = Machine { disk_bytes: Some(1000 * GIB), ..machine };
         assert_eq!(loaded.config.hot_segment_bytes(&large), 256 * MIB);
         let mut small = loaded.config.clone();
-        small.hot.capacity = super::super::Auto::Set(super::super::ByteSize(640 * MIB));
+        small.hot.capacity = super::super::Auto::Is(super::super::ByteSize(640 * MIB));
         assert_eq!(small.hot_segment_bytes(&large), 10 * MIB);
         assert_eq!(loaded.config.catalogue_log_bytes_max(&machine), 16 * MIB);
         assert_eq!(loaded.derived("catalogue.cache_bytes", &machine), Some(32 * MIB));

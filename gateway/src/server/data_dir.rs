@@ -16,7 +16,7 @@
 
 use crate::credentials::sealer::write_private;
 use crate::credentials::{Sealer, SealerError};
-use mlgw_common::Timestamp;
+use mlgw_common::{Timestamp, regular};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -125,7 +125,7 @@ impl DataDir {
     /// When a server has it.
     pub fn hold(path: &Path) -> Result<Option<File>, DataDirError> {
         let lock = path.join("LOCK");
-        match File::open(&lock) {
+        match regular::open(&lock) {
             // No server ever used it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(DataDirError::Io { path: lock, source }),
@@ -184,7 +184,7 @@ fn read_node(path: &Path) -> Result<Option<Node>, DataDirError> {
         format: u32,
     }
     let damaged = |reason: String| DataDirError::Damaged { path: path.to_owned(), reason };
-    let text = match std::fs::read_to_string(path) {
+    let text = match regular::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(DataDirError::Io { path: path.to_owned(), source }),
@@ -200,8 +200,8 @@ fn lock(dir: &Path) -> Result<File, DataDirError> {
     let path = dir.join("LOCK");
     let io = |source| DataDirError::Io { path: path.clone(), source };
     let mut options = OpenOptions::new();
-    let file =
-        options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(io)?;
+    let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = regular::open_with(options, &path).map_err(io)?;
     let mut file = take_lock(file, dir, &path)?;
     // For people only: the lock itself is the kernel's.
     let said = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));

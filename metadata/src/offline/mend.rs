@@ -7,6 +7,7 @@ use crate::store::saved_log::SavedLog;
 use crate::store::state::StateDb;
 use crate::store::{files, frames, links, options, wal};
 use crate::view::StoreError;
+use mlgw_common::regular;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -34,7 +35,8 @@ pub fn name_manifests(dir: &Path) -> io::Result<Vec<String>> {
         }
         let Some(manifest) = newest_manifest(&store)? else { continue };
         let (current, new) = (store.join("CURRENT"), store.join("CURRENT.new"));
-        let mut file = fs::File::create(&new)?;
+        let mut options = fs::OpenOptions::new();
+        let mut file = regular::open_with(options.write(true).create(true).truncate(true), &new)?;
         writeln!(file, "{manifest}")?;
         file.sync_all()?;
         fs::rename(&new, &current)?;
@@ -53,7 +55,7 @@ fn newest_manifest(store: &Path) -> io::Result<Option<String>> {
         let Some(number) = name.strip_prefix("MANIFEST-").and_then(|n| n.parse::<u64>().ok()) else {
             continue;
         };
-        let bytes = fs::read(entry.path())?;
+        let bytes = regular::read(&entry.path())?;
         let frames = frames::read(&bytes);
         if !frames.records.is_empty() && (frames.after_bad().is_none() || torn_from(&bytes).is_some()) {
             found.push((number, name));

@@ -10,6 +10,7 @@ use crate::catalogue::copies::{checkpoint_dir, checkpoint_numbers};
 use crate::copy::{Contents, Copier};
 use crate::store::state::StateDb;
 use crate::store::{files, links, options};
+use mlgw_common::regular;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -218,6 +219,7 @@ fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let target = to.join(entry.file_name());
+        regular::check(&entry.path())?;
         fs::copy(entry.path(), &target)?;
         fs::File::open(&target)?.sync_all()?;
     }

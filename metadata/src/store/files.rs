@@ -1,5 +1,6 @@
 //! Directories that last: made, renamed and removed so that power loss cannot undo it later.
 
+use mlgw_common::regular;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -54,6 +55,27 @@ pub(crate) fn remove_dir(dir: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Checks that a store's directory holds nothing but regular files.
+///
+/// # Errors
+/// Names the first entry that is something else, or says why the directory cannot be read.
+pub(crate) fn only_regular(dir: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        match regular::check(&path) {
+            // Removed since it was listed, or a link to nothing: whoever opens it says so.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            checked => checked
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?,
+        }
+    }
+    Ok(())
 }
 
 /// Bytes of the files directly in `dir`.

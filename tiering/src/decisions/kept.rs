@@ -5,6 +5,7 @@
 
 use super::{Entry, lines};
 use mlgw_common::limits::DECISIONS_FILE_BYTES_MAX;
+use mlgw_common::regular;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -45,7 +46,7 @@ impl Kept {
     }
 
     fn begin(dir: &Path, path: &Path) -> io::Result<Self> {
-        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+        let mut file = regular::open_with(OpenOptions::new().create(true).append(true), path)?;
         let mut bytes = file.metadata()?.len();
         if bytes > 0 {
             // Ends a line that a crash tore.
@@ -84,7 +85,7 @@ impl Kept {
 
 /// Adds what a file holds.
 fn read(path: &Path, found: &mut BTreeMap<u64, Entry>) -> io::Result<()> {
-    let text = match std::fs::read(path) {
+    let text = match regular::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),

@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use mlgw_common::ids::{BodyId, BucketId, Generation, PartNumber, SegmentId};
+use mlgw_common::regular;
 use mlgw_metadata::offline::{Finding, Kind, Offline, Referenced, Watch};
 use mlgw_metadata::schema::{Extent, SegmentRecord, SegmentState};
 use mlgw_metadata::view::StoreError;
@@ -98,7 +99,7 @@ impl Check<'_> {
         for record in self.catalogue.known.segments.values() {
             let referred = self.catalogue.known.usage.get(&record.id).is_some_and(|usage| usage.extents > 0);
             let path = self.path_of(record);
-            match File::open(&path) {
+            match regular::open(&path) {
                 Ok(file) => {
                     let found = file_fault(&file, record);
                     self.files.insert(record.id, (file, record.written()));

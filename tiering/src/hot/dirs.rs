@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use mlgw_common::ids::SegmentId;
+use mlgw_common::regular;
 
 use super::catalogue::{COLD, HOT};
 use super::file::segment_file_name;
@@ -68,7 +69,7 @@ impl SegmentDirs {
     pub fn open(&self, segment: SegmentId, tier: u32) -> io::Result<File> {
         let name = segment_file_name(segment);
         for dir in self.in_order(tier) {
-            match File::open(dir.join(&name)) {
+            match regular::open(&dir.join(&name)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 opened => return opened,
             }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mlgw_common::ids::SegmentId;
+use mlgw_common::regular;
 use mlgw_metadata::Durability;
 use mlgw_metadata::schema::SegmentClass;
 use rustix::fs::{FallocateFlags, SeekFrom};
@@ -223,7 +224,7 @@ impl Disk {
     /// Opens a file found open at start so that it is read from the device: what a stopped process
     /// left unsynced in the page cache is synced, then dropped from there.
     pub(super) fn open_uncached(&self, id: SegmentId) -> io::Result<File> {
-        let file = OpenOptions::new().read(true).write(true).open(self.path(id))?;
+        let file = regular::open_with(OpenOptions::new().read(true).write(true), &self.path(id))?;
         if self.step_sync(FileCall::SyncRecovery, Some(id))? {
             let begun = Instant::now();
             rustix::fs::fsync(&file)?;
@@ -259,7 +260,7 @@ impl Disk {
 
     /// The file of a segment that is to get holes; nothing when there is none.
     pub(super) fn open_to_punch(&self, id: SegmentId) -> io::Result<Option<File>> {
-        match OpenOptions::new().write(true).open(self.path(id)) {
+        match regular::open_with(OpenOptions::new().write(true), &self.path(id)) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -297,8 +298,9 @@ impl Disk {
     /// short may have left. It counts for nothing until [`Disk::finish_copy`].
     pub(super) fn begin_copy(&self, id: SegmentId) -> io::Result<File> {
         let path = self.copying_path(id);
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(true).mode(0o600);
+        let file = regular::open_with(options, &path)?;
         self.step(FileCall::Create, Some(id))?;
         Ok(file)
     }

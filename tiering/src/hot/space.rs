@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use mlgw_common::regular;
 use parking_lot::Mutex;
 use rustix::fs::FallocateFlags;
 use tokio::sync::Notify;
@@ -235,14 +236,16 @@ impl Space {
 impl Ballast {
     fn release(&mut self) {
         tracing::warn!(bytes = self.bytes, "space runs out: the ballast is given back");
-        match OpenOptions::new().write(true).open(&self.path).and_then(|file| file.set_len(0)) {
+        match regular::open_with(OpenOptions::new().write(true), &self.path).and_then(|file| file.set_len(0))
+        {
             Ok(()) => self.laid = false,
             Err(error) => tracing::error!(%error, "cannot give the ballast back"),
         }
     }
 
     fn lay(&mut self) {
-        let laid = OpenOptions::new().create(true).truncate(false).write(true).open(&self.path);
+        let mut options = OpenOptions::new();
+        let laid = regular::open_with(options.create(true).truncate(false).write(true), &self.path);
         let laid = laid
             .and_then(|file: File| Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, self.bytes)?));
         match laid {

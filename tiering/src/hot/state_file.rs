@@ -3,10 +3,11 @@
 //! When power fails there is the old one or the new one. Each says its format; one that is of a newer format is not
 //! touched, one that is damaged counts as absent, for nothing that is acknowledged depends on it.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use mlgw_common::regular;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,7 @@ struct Format {
 /// When it cannot be written.
 pub(crate) fn replace(path: &Path, content: &impl Serialize) -> io::Result<()> {
     let new = path.with_extension("json.new");
-    let mut file = File::create(&new)?;
+    let mut file = regular::open_with(OpenOptions::new().write(true).create(true).truncate(true), &new)?;
     serde_json::to_writer(&file, content)?;
     file.write_all(b"\n")?;
     file.sync_all()?;
@@ -35,7 +36,7 @@ pub(crate) fn replace(path: &Path, content: &impl Serialize) -> io::Result<()> {
 /// # Errors
 /// When it cannot be read, or is of a newer format.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, format: u32) -> io::Result<Option<T>> {
-    let text = match std::fs::read(path) {
+    let text = match regular::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
