@@ -66,6 +66,8 @@ use watch::Patience;
 const ADMIN_CONNECTIONS_MAX: usize = 256;
 /// Memory of each of these listeners: a place for every connection.
 const ADMIN_MEMORY_BYTES: u64 = 4 * ADMIN_CONNECTIONS_MAX as u64 * AWAKE_CONNECTION_BYTES;
+/// How long threads that wait for a disk may take once everything is closed.
+const THREADS_PATIENCE: Duration = Duration::from_secs(5);
 /// How long admin requests in flight may take once S3 is drained.
 const ADMIN_DRAIN: Duration = Duration::from_secs(5);
 
@@ -130,7 +132,11 @@ pub fn run(loaded: Loaded, sources: Sources) -> Result<(), ServeError> {
         .map_err(|error| io_error("the log does not start")(io::Error::other(error)))?;
     raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().thread_name("mlgw").enable_all().build();
-    runtime.map_err(io_error("the runtime does not start"))?.block_on(serve(loaded, sources, log))
+    let runtime = runtime.map_err(io_error("the runtime does not start"))?;
+    let served = runtime.block_on(serve(loaded, sources, log));
+    // A thread that waits for a disk that never answers is left behind.
+    runtime.shutdown_timeout(THREADS_PATIENCE);
+    served
 }
 
 /// Each connection and each segment takes a descriptor; the usual soft limit of 1,024 is for

@@ -524,9 +524,16 @@ impl HotTier {
     /// answered with [`AppendError::Stopping`]. The catalogue must still be running.
     pub async fn shutdown(self) {
         self.inner.stop_workers();
-        for worker in std::mem::take(&mut *self.inner.workers.lock().await) {
-            if let Err(error) = worker.await {
-                tracing::error!(%error, "compaction or placing ended badly");
+        let workers = std::mem::take(&mut *self.inner.workers.lock().await);
+        let until = tokio::time::Instant::now() + WORKERS_PATIENCE;
+        for worker in workers {
+            match tokio::time::timeout_at(until, worker).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(%error, "compaction or placing ended badly"),
+                // Its steps may be cut short anywhere.
+                Err(_) => tracing::error!(
+                    "compaction or placing waits for a disk that does not answer; left behind"
+                ),
             }
         }
         self.inner.lanes.close(Close::Seal);
@@ -615,6 +622,8 @@ async fn answered(answer: oneshot::Receiver<Result<Placed, AppendError>>) -> Res
     Ok(Appended { extent: location.into(), hold })
 }
 
+/// How long a shutdown waits for the step that compaction and placing are at.
+const WORKERS_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a tier that goes without having been shut down waits for its writers.
 const WRITERS_PATIENCE: Duration = Duration::from_secs(5);
 
