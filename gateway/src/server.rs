@@ -17,6 +17,7 @@ pub mod notify;
 mod object_keys;
 pub mod pace;
 mod refusal;
+mod start_reserve;
 pub mod tls;
 pub mod watch;
 
@@ -77,6 +78,9 @@ pub enum ServeError {
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
+    /// Something else is in the place of a file of the data directory, or a newer version wrote it.
+    #[error("{0}; run `mlgw store check` on the data directory")]
+    Unfit(crate::store::Unfit),
     /// The catalogue did not open.
     #[error("the catalogue does not open: {0}; run `mlgw store check` on the data directory")]
     Catalogue(#[from] mlgw_metadata::OpenError),

@@ -90,11 +90,13 @@ pub use recovery::{RecoverError, scan};
 pub use replace::StoredChunk;
 pub use salvage::{Salvage, Salvaged, salvage};
 pub use scan::Scanned;
+pub(crate) use scrub::SCRUB_FORMAT;
 pub use scrub::{BadBlock, Scrub, ScrubOptions, ScrubStatus};
 pub use space::BALLAST_FILE_NAME;
 pub use zstd::compress;
 
 use admission::Admitted;
+pub(crate) use away::LEFTOVERS_FORMAT;
 use away::{Away, Leftovers};
 use catalogue::CatalogueMap;
 use compaction::Compaction;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! LOCK          held with flock while a server runs; the file says by which process
+//! start-reserve/  space for a start on a full disk
 //! node.json     format version and this node's name; the last step of the first start
 //! secrets.key   0600; seals the secrets in the catalogue
 //! admin.json    0600; while a server runs: where and with which key commands reach it
@@ -14,6 +15,7 @@
 //! catalogue. So wherever power fails, a directory without `node.json` holds nothing that matters
 //! and one with it has the key.
 
+use super::start_reserve;
 use crate::credentials::sealer::write_private;
 use crate::credentials::{Sealer, SealerError};
 use mlgw_common::{Timestamp, regular};
@@ -100,6 +102,8 @@ impl DataDir {
         let io = |path: &Path, source| DataDirError::Io { path: path.to_owned(), source };
         make(path).map_err(|source| io(path, source))?;
         let lock = lock(path)?;
+        start_reserve::take_if_short(path);
+        say_who(&lock);
         let node_path = path.join(NODE_FILE);
         let node = read_node(&node_path)?;
         if node.is_none() && path.join("catalogue").exists() {
@@ -202,11 +206,15 @@ fn lock(dir: &Path) -> Result<File, DataDirError> {
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = regular::open_with(options, &path).map_err(io)?;
-    let mut file = take_lock(file, dir, &path)?;
-    // For people only: the lock itself is the kernel's.
-    let said = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-    said.map_err(io)?;
-    Ok(file)
+    take_lock(file, dir, &path)
+}
+
+/// Writes into the lock which process has it. For people only: the lock itself is the kernel's, and holds on a full disk.
+fn say_who(mut lock: &File) {
+    let said = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+    if let Err(error) = said {
+        tracing::warn!(%error, "the lock does not say which process has it");
+    }
 }
 
 /// Locks the file that a server of `dir` holds.

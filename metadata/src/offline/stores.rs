@@ -4,7 +4,7 @@ use super::finding::{Finding, Kind};
 use super::problem;
 use crate::store::manifest::torn_from;
 use crate::store::state::StateDb;
-use crate::store::{frames, links, options};
+use crate::store::{files, frames, links, options};
 use mlgw_common::regular;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -66,6 +66,10 @@ pub(super) fn open_state(from: &Path, to: &Path, findings: &mut Vec<Finding>) ->
 
 /// Checks that `CURRENT` names a MANIFEST that reads whole. A torn end is a note.
 pub(super) fn description(store: &Path, findings: &mut Vec<Finding>) -> bool {
+    if let Err(error) = files::only_regular(store) {
+        findings.push(Finding::damage(Kind::Store, store.display(), error));
+        return false;
+    }
     let current = store.join("CURRENT");
     let named = match regular::read_to_string(&current) {
         Ok(text) => text,

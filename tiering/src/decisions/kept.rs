@@ -36,7 +36,7 @@ impl Kept {
     /// Opens what is kept in `dir`; returns the newest entries in their order.
     pub(super) fn open(dir: &Path) -> Result<(Self, VecDeque<Entry>), KeepError> {
         let mut found = BTreeMap::new();
-        for name in [BEFORE, NAME] {
+        for name in FILE_NAMES {
             let path = dir.join(name);
             read(&path, &mut found).map_err(|source| KeepError { path, source })?;
         }
@@ -81,6 +81,17 @@ impl Kept {
         self.bytes += lines.len() as u64;
         Ok(())
     }
+}
+
+/// The files of decisions, by their names in a data directory.
+pub const FILE_NAMES: [&str; 2] = [BEFORE, NAME];
+
+/// Checks that a start can use a file of decisions: that it is not there, or can be read and has no line of a newer format.
+///
+/// # Errors
+/// What keeps a server from starting.
+pub fn check_file(path: &Path) -> io::Result<()> {
+    read(path, &mut BTreeMap::new())
 }
 
 /// Adds what a file holds.

@@ -248,6 +248,10 @@ impl Disk {
     pub(super) fn remove(&self, id: SegmentId) -> io::Result<Option<u64>> {
         let path = self.path(id);
         let bytes = match std::fs::metadata(&path) {
+            Ok(found) if found.is_dir() => {
+                tracing::warn!(path = %path.display(), "a directory is in the place of a segment; left alone");
+                return Ok(None);
+            }
             Ok(found) => found.len(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),

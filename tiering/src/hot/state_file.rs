@@ -36,6 +36,18 @@ pub(crate) fn replace(path: &Path, content: &impl Serialize) -> io::Result<()> {
 /// # Errors
 /// When it cannot be read, or is of a newer format.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, format: u32) -> io::Result<Option<T>> {
+    let Some(text) = text(path, format)? else { return Ok(None) };
+    match serde_json::from_slice(&text) {
+        Ok(content) => Ok(Some(content)),
+        Err(error) => {
+            tracing::error!(path = %path.display(), %error, "a damaged file of state; begun anew");
+            Ok(None)
+        }
+    }
+}
+
+/// The text of the file at `path`, if there is one, of a format up to `format` as far as it says.
+fn text(path: &Path, format: u32) -> io::Result<Option<Vec<u8>>> {
     let text = match regular::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -48,11 +60,13 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, format: u32) -> io::Result<
         let what = format!("{path} has format {found}, which a newer mlgw wrote: use that one");
         return Err(io::Error::other(what));
     }
-    match serde_json::from_slice(&text) {
-        Ok(content) => Ok(Some(content)),
-        Err(error) => {
-            tracing::error!(path = %path.display(), %error, "a damaged file of state; begun anew");
-            Ok(None)
-        }
-    }
+    Ok(Some(text))
+}
+
+/// Checks that a start can use the file at `path`: that it is not there, or can be read and is of a format up to `format`.
+///
+/// # Errors
+/// As [`read`].
+pub fn check(path: &Path, format: u32) -> io::Result<()> {
+    text(path, format).map(drop)
 }

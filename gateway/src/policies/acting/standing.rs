@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::{fs, io};
 
 /// The files' names.
-const FILE_NAME: &str = "deletions";
-const SPACINGS_NAME: &str = "spacings";
+pub(crate) const FILE_NAME: &str = "deletions";
+pub(crate) const SPACINGS_NAME: &str = "spacings";
 
 /// What came of something that a rule wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

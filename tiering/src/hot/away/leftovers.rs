@@ -22,7 +22,7 @@ use super::Upstreams;
 use crate::upstream::ObjectId;
 
 /// The format of the file.
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 /// How long an upload is left that may be gone on with, in milliseconds. Its parts cost storage.
 const LEFT_MS: i64 = 24 * 60 * 60 * 1000;
 
