@@ -10,7 +10,7 @@
 
 pub(crate) mod bodies;
 mod finding;
-mod logs;
+pub(crate) mod logs;
 mod mend;
 mod problem;
 mod rebuild;
@@ -23,7 +23,7 @@ mod tests;
 
 pub use bodies::Referenced;
 pub use finding::{Finding, Kind, Severity, Watch, unwatched};
-pub use mend::{mend_log, name_manifests, recount};
+pub use mend::{mend_log, name_manifests, recount, remake_log};
 pub use rebuild::{
     RebuildError, Rebuilt, WhichLog, check_checkpoint, copy_closed, rebuild, remove_checkpoint,
 };

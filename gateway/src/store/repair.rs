@@ -113,6 +113,13 @@ fn catalogue(
         }
         return Ok(());
     }
+    if found(findings, &[Kind::StaleLog]) {
+        match offline::remake_log(&dir, &scratch()?) {
+            Ok(mended) => done.mended.push(mended),
+            Err(error) => done.failed.push(format!("the log was not made anew: {error}")),
+        }
+        return Ok(());
+    }
     if found(findings, &[Kind::Counter]) && !found(findings, STATE_KINDS) {
         done.mended.extend(offline::recount(&dir).map_err(failed)?);
         return Ok(());

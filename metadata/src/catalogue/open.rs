@@ -9,12 +9,14 @@ use super::log_bound::LogBound;
 use super::options::{CatalogueOptions, Durability, OpenError, ProposeError};
 use super::resident::Resident;
 use crate::command::{Change, Command, PutNode, PutPartition};
+use crate::offline::logs;
 use crate::raft::group::{Group, GroupParts};
 use crate::raft::machine::Watcher;
 use crate::schema::Node;
 use crate::store::log::LogStore;
+use crate::store::saved_log::SavedLog;
 use crate::store::state::StateStore;
-use crate::store::{files, options};
+use crate::store::{files, options, wal};
 use crate::view::StoreError;
 use parking_lot::Mutex as SyncMutex;
 use std::path::Path;
@@ -47,16 +49,25 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
         let what = format!("{} has lost its log; see `mlgw store check`", dir.display());
         return Err(OpenError::Store(what));
     }
+    // Before any group, so that a log that is missing later was lost.
+    files::make_dir(&dir.join("log")).map_err(io)?;
+    let mut states = Vec::new();
+    for id in 0..options.groups.max(existing_groups(dir)).max(1) {
+        let state = StateStore::open(&dir.join(format!("group-{id}")), &cache, options.memtable_bytes);
+        states.push((id, state.map_err(store)?));
+    }
+    if sync {
+        judge_log(&dir.join("log"), &states).map_err(store)?;
+    }
     let log = LogStore::open(&dir.join("log"), &cache, sync, move |why| fatal(why)).map_err(store)?;
     let resident = Arc::new(Resident::new(objects_bytes));
     let mut groups = Vec::new();
-    for id in 0..options.groups.max(existing_groups(dir)).max(1) {
-        let state = StateStore::open(&dir.join(format!("group-{id}")), &cache, options.memtable_bytes);
+    for (id, state) in states {
         let parts = GroupParts {
             id,
             node: NODE,
             log: log.clone(),
-            store: state.map_err(store)?,
+            store: state,
             watcher: Arc::clone(&resident) as Arc<dyn Watcher>,
             fatal: Arc::clone(&options.fatal),
         };
@@ -93,6 +104,25 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
         inner.jobs.lock().push(tokio::spawn(job));
     }
     Ok(inner)
+}
+
+/// Refuses a log that `store check` calls older than the state.
+fn judge_log(dir: &Path, states: &[(u32, StateStore)]) -> Result<(), StoreError> {
+    // A first start has none yet, or was cut short while it made one.
+    if !dir.join("CURRENT").exists() {
+        return Ok(());
+    }
+    let saved = SavedLog::open(dir)?;
+    for (id, state) in states {
+        if let Some(what) = logs::judge(&saved, *id, logs::reach(&state.current())?)? {
+            if wal::first_bad(dir).is_ok_and(|bad| bad.is_some_and(|bad| bad.damage.is_some())) {
+                // Opening it says better what is wrong with it.
+                return Ok(());
+            }
+            return Err(StoreError(format!("{}: {what}; see `mlgw store check`", dir.display())));
+        }
+    }
+    Ok(())
 }
 
 fn store(error: StoreError) -> OpenError {

@@ -23,10 +23,27 @@ impl SavedLog {
         Ok(Self { db })
     }
 
+    /// Opens a scratch copy of a log with everything that is in its tables and write-ahead logs, whether its MANIFEST names it or
+    /// not.
+    pub(crate) fn gather(dir: &Path) -> Result<Self, StoreError> {
+        DB::repair(&options::log(&options::cache(CACHE_BYTES)), dir)?;
+        Self::open(dir)
+    }
+
     /// A position that the log keeps of `group`.
     pub(crate) fn position(&self, group: u32, kind: Kind) -> Result<Option<LogPosition>, StoreError> {
         let value = self.db.get(key(group, kind, 0))?;
         Ok(value.map(|bytes| crate::schema::decode(&bytes)).transpose()?)
+    }
+
+    /// Where the entries of `group` end: the index behind the last one, if there is one.
+    pub(crate) fn end(&self, group: u32) -> Result<Option<u64>, StoreError> {
+        let mut rows = self.db.raw_iterator();
+        rows.seek_for_prev(key(group, Kind::Entry, u64::MAX));
+        let first = key(group, Kind::Entry, 0);
+        let last = rows.key().filter(|row| **row >= first[..]).and_then(index_of);
+        rows.status()?;
+        Ok(last.map(|index| index + 1))
     }
 
     /// Calls `each` with every entry of `group` from index `from` on, in order.

@@ -15,6 +15,7 @@ mod placing_model;
 mod reading;
 mod replacing;
 mod scrub;
+mod soak_model;
 
 use crate::fair::Lane;
 use std::collections::BTreeMap;
