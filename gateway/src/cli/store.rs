@@ -153,13 +153,17 @@ fn without_repair(kind: Kind) -> Option<&'static str> {
         Kind::Log => Some(
             "what was written last is damaged: `mlgw store rebuild --without-log` goes back to the newest checkpoint",
         ),
-        Kind::StaleLog | Kind::StaleCatalogue => {
+        Kind::StaleLog => Some(
+            "the log ends too early: `mlgw store repair` mends that if its own files have the rest; else put back the right log",
+        ),
+        Kind::StaleCatalogue => {
             Some("files of different times were mixed: put back the right ones, or restore a backup")
         }
         Kind::SecretsKey | Kind::SealedSecret => {
             Some("put back the secrets.key that belongs here, or make access keys anew")
         }
         Kind::NodeDescription
+        | Kind::OwnFile
         | Kind::Store
         | Kind::Current
         | Kind::Manifest

@@ -19,7 +19,7 @@ const FILES: u64 = 64;
 /// Its bytes, at most: what the catalogue's log is flushed to at a start, and the next log.
 const BYTES_MAX: u64 = 24 << 20;
 /// Its bytes, at least; a disk that has not even these is left without one.
-const BYTES_MIN: u64 = 1 << 20;
+const BYTES_MIN: u64 = 2 << 20;
 /// Its share of the file system, at most.
 const SHARE_MAX: u64 = 8;
 /// Free bytes below which a start takes the reserve, where there is one.
@@ -129,6 +129,7 @@ mod tests {
             ("large", free(1000, 900, None), Some(24)),
             ("small", free(64, 60, None), Some(8)),
             ("nearly full", free(1000, 40, None), Some(4)),
+            ("too full", free(1000, 35, None), None),
             ("full", free(1000, 32, None), None),
             ("no inodes", free(1000, 900, Some(255)), None),
             ("inodes", free(1000, 900, Some(256)), Some(24)),

@@ -67,6 +67,6 @@ fn text(path: &Path, format: u32) -> io::Result<Option<Vec<u8>>> {
 ///
 /// # Errors
 /// As [`read`].
-pub fn check(path: &Path, format: u32) -> io::Result<()> {
+pub(crate) fn check(path: &Path, format: u32) -> io::Result<()> {
     text(path, format).map(drop)
 }

@@ -14,6 +14,7 @@ mod placing;
 mod placing_model;
 mod reading;
 mod replacing;
+mod room;
 mod scrub;
 mod soak_model;
 

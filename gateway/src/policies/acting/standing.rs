@@ -14,9 +14,9 @@ use mlgw_policies::checkpoints::{MustStay, Spacings};
 use mlgw_policies::language::{ActionKind, Word as _};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{fs, io};
 
 /// The files' names.
 pub(crate) const FILE_NAME: &str = "deletions";
