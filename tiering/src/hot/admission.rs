@@ -39,6 +39,12 @@ impl HotTier {
 }
 
 impl Inner {
+    /// Whether appends wait for room, or will soon.
+    pub(super) fn is_pressed(&self) -> bool {
+        let space = &self.shared.space;
+        self.relief.lacking_bytes(space) > 0 || space.is_pressed(self.shared.segment_bytes)
+    }
+
     /// Whether compaction and spilling make room when there is none.
     fn makes_room(&self) -> bool {
         self.catalogue.is_some() && !self.compaction.is_stopped()

@@ -111,6 +111,12 @@ impl Check<'_> {
                     self.away.insert(record.id);
                 }
                 Err(error) => {
+                    let is_there = error.kind() != io::ErrorKind::NotFound;
+                    if is_there && !referred && record.state() == SegmentState::Open {
+                        // A start reads it to its end, and does not go on without.
+                        let finding = Finding::damage(Kind::SegmentMissing, path.display(), &error);
+                        self.findings.push(finding);
+                    }
                     self.unusable.insert(record.id, (error.to_string(), 0));
                 }
             }

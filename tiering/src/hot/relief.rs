@@ -7,7 +7,7 @@
 
 pub(super) mod shortage;
 
-use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,10 @@ struct Found {
 #[derive(Debug, Default)]
 pub(super) struct Relief {
     wanted: Notify,
+    /// Appends that wait.
+    waiting: AtomicUsize,
+    /// The most bytes that one of them waits for; 0 when none waits.
+    wanted_bytes: AtomicU64,
     /// Looks that have begun.
     begun: AtomicU64,
     found: watch::Sender<Found>,
@@ -53,6 +57,7 @@ impl Relief {
         may_take: &(dyn Fn() -> bool + Sync),
         until: Instant,
     ) -> Result<(), AppendError> {
+        let _waits = Waits::begin(self, bytes);
         let before = self.begun.load(Acquire);
         let mut found = self.found.subscribe();
         let mut refused_by = None;
@@ -60,6 +65,7 @@ impl Relief {
             // Registered before the room is looked at: what becomes free in between is not missed.
             let mut freed = std::pin::pin!(space.freed_some());
             freed.as_mut().enable();
+            self.wanted_bytes.fetch_max(bytes.max(1), Relaxed);
             let fits = space.has_room(bytes);
             if fits && may_take() {
                 return Ok(());
@@ -82,9 +88,37 @@ impl Relief {
         }
     }
 
+    /// Bytes that must become free for the append that waits for most.
+    pub(super) fn lacking_bytes(&self, space: &Space) -> u64 {
+        match self.wanted_bytes.load(Relaxed) {
+            0 => 0,
+            bytes => space.lacking_bytes(bytes),
+        }
+    }
+
     /// Asks for a look, or ends the task when the tier is gone.
     pub(super) fn wake(&self) {
         self.wanted.notify_one();
+    }
+}
+
+/// An append that waits, until it is dropped.
+struct Waits<'r>(&'r Relief);
+
+impl<'r> Waits<'r> {
+    fn begin(relief: &'r Relief, bytes: u64) -> Self {
+        relief.waiting.fetch_add(1, AcqRel);
+        relief.wanted_bytes.fetch_max(bytes.max(1), Relaxed);
+        Self(relief)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        // One that comes at this moment says again what it wants when it is woken by the next look.
+        if self.0.waiting.fetch_sub(1, AcqRel) == 1 {
+            self.0.wanted_bytes.store(0, Relaxed);
+        }
     }
 }
 

@@ -78,7 +78,7 @@ impl Driver {
             self.run_job(inner, catalogue, job, why, claim).await;
         }
         let mut facts = look(inner, catalogue).await?;
-        let pressed = inner.shared.space.is_pressed(inner.shared.segment_bytes);
+        let pressed = inner.is_pressed();
         let pressure = Pressure::of(pressed, pressed && relief::can_spill(inner, &facts));
         let dead_percent = pressure.dead_percent(inner.compaction.settings().dead_percent, asked);
         if (pressed || asked.is_some()) && give_up_open(inner, catalogue, &facts, dead_percent).await {

@@ -235,7 +235,7 @@ impl Placer {
 
     fn choose(&self, inner: &Inner, facts: &[SegmentFacts], order: Option<&Order>) -> Vec<(SegmentId, Way)> {
         let dead_percent = inner.compaction.settings().dead_percent;
-        let moved_room_bytes = is_pressed(inner).then(|| inner.shared.space.moved_room_bytes());
+        let moved_room_bytes = inner.is_pressed().then(|| inner.shared.space.moved_room_bytes());
         let is_busy = |segment| match order {
             // What compaction is at is waited for.
             Some(_) => inner.in_hand.is_parked(segment),
@@ -311,7 +311,7 @@ impl Placer {
         match step {
             Step::PickOut => {
                 // Picking out takes room and time, and appends wait for both. What is read much can be promoted.
-                let by_heat = || if is_pressed(inner) { None } else { hot(inner) };
+                let by_heat = || if inner.is_pressed() { None } else { hot(inner) };
                 if let Some((wanted, why)) = self.stays.clone().or_else(by_heat) {
                     let picked = Picked::begin(job.segment);
                     let those = (wanted, To::Others);
@@ -377,11 +377,6 @@ impl Placer {
     }
 }
 
-/// Whether appends are refused, or will be soon.
-fn is_pressed(inner: &Inner) -> bool {
-    inner.shared.space.is_pressed(inner.shared.segment_bytes)
-}
-
 /// Whether spilling a segment is better than leaving it to compaction. While the tier is pressed, `moved_room_bytes` are what
 /// compaction has for what lives in a segment: one that it has no room for is better spilled as it is.
 fn is_worth_keeping(segment: &SegmentFacts, dead_percent: u64, moved_room_bytes: Option<u64>) -> bool {
@@ -435,7 +430,8 @@ fn aim(inner: &Inner) -> Aim {
     Aim {
         has_cold: !inner.volumes.cold.is_empty(),
         has_upstream: inner.away.target().is_some(),
-        hot_excess_bytes: hot.excess_bytes(settings),
+        // What an append waits for comes before the marks.
+        hot_excess_bytes: hot.excess_bytes(settings).max(inner.relief.lacking_bytes(space)),
         cold_excess_bytes: Fill { used_bytes, room_bytes }.excess_bytes(settings),
         hot_room_bytes: hot.room_bytes,
     }

@@ -45,6 +45,22 @@ async fn overwrites_find_room_while_the_cold_tier_has_some() {
     bench.close().await;
 }
 
+/// Below the mark from which the tier spills by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_needs_more_than_is_free_has_segments_spilled_for_it() {
+    let bench = Bench::tuned(Tuned { capacity_bytes: 3_000_000, ..Tuned::default() }).await;
+    for n in 0..40 {
+        put(&bench, &format!("object-{n}")).await.unwrap();
+    }
+    let (used, room) = bench.tier.fill();
+    assert!(used < 3_000_000 / 100 * 85 && room < 2_000_000, "{used} {room}");
+    while let Err(error) = bench.tier.room_for(2_000_000).await {
+        assert_eq!(error, AppendError::NoRoomYet);
+    }
+    assert!(!segments_in(&bench, COLD).is_empty());
+    bench.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tier_with_nothing_below_is_full_and_takes_more_after_deletes() {
     let tuned = Tuned { capacity_bytes: 3_000_000, cold_dirs: &[], ..Tuned::default() };
