@@ -1,8 +1,8 @@
 //! Regular files, opened so that nothing else in their place holds up the caller.
 //!
-//! Opening a named pipe waits for its other end, for ever if there is none. Every file of a data directory is therefore
-//! opened here: without waiting, and refused unless it is a regular file. A symbolic link to a regular file is one.
-//! Nothing is written, so a crash changes nothing.
+//! Opening a named pipe waits for its other end, for ever if there is none. Every file of a data directory is
+//! therefore opened here: without waiting, and refused unless it is a regular file. A symbolic link to a
+//! regular file is one. Nothing is written, so a crash changes nothing.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read as _};

@@ -332,8 +332,8 @@ impl HotTier {
 
     /// Stores a chunk; durable when it answers (with durability `os`: written).
     ///
-    /// The future waits while too many bytes wait to be written, and for a moment when there is no room. Dropping it
-    /// leaves at most dead bytes in a segment.
+    /// The future waits while too many bytes wait to be written, and for a moment when there is no room.
+    /// Dropping it leaves at most dead bytes in a segment.
     ///
     /// # Errors
     /// When nothing was stored.

@@ -10,8 +10,8 @@ pub const SCRUB: u32 = crate::hot::SCRUB_FORMAT;
 /// Format of `upstream-leftovers.json`.
 pub const LEFTOVERS: u32 = crate::hot::LEFTOVERS_FORMAT;
 
-/// Checks that a start can use the file of state at `path`: that it is not there, or can be read and is of a format up to
-/// `format`. A damaged one can be used: it is begun anew.
+/// Checks that a start can use the file of state at `path`: that it is not there, or can be read and is of a
+/// format up to `format`. A damaged one can be used: it is begun anew.
 ///
 /// # Errors
 /// What keeps a server from starting.

@@ -154,7 +154,7 @@ fn without_repair(kind: Kind) -> Option<&'static str> {
             "what was written last is damaged: `mlgw store rebuild --without-log` goes back to the newest checkpoint",
         ),
         Kind::StaleLog => Some(
-            "the log ends too early: `mlgw store repair` mends that if its own files have the rest; else put back the right log",
+            "the log ends too early, and its own files may have the rest: `mlgw store repair`, or put back the right one",
         ),
         Kind::StaleCatalogue => {
             Some("files of different times were mixed: put back the right ones, or restore a backup")

@@ -209,7 +209,8 @@ fn lock(dir: &Path) -> Result<File, DataDirError> {
     take_lock(file, dir, &path)
 }
 
-/// Writes into the lock which process has it. For people only: the lock itself is the kernel's, and holds on a full disk.
+/// Writes into the lock which process has it. For people only: the lock itself is the kernel's, and holds on
+/// a full disk.
 fn say_who(mut lock: &File) {
     let said = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
     if let Err(error) = said {

@@ -1,9 +1,10 @@
 //! Space and inodes that a start can have on a full disk, so that one can delete.
 //!
-//! Opening the catalogue writes files: a disk without a free byte or inode would keep the server from starting, and nothing
-//! could be deleted through it. `start-reserve/` holds files of preallocated nothing. A start that finds too little removes
-//! them, once it holds the directory's lock; a running server makes them again when there is plenty of room, and never takes
-//! from them. Power loss leaves some of the files, which is a smaller reserve until the next round makes the rest.
+//! Opening the catalogue writes files: a disk without a free byte or inode would keep the server from
+//! starting, and nothing could be deleted through it. `start-reserve/` holds files of preallocated nothing. A
+//! start that finds too little removes them, once it holds the directory's lock; a running server makes them
+//! again when there is plenty of room, and never takes from them. Power loss leaves some of the files, which
+//! is a smaller reserve until the next round makes the rest.
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -51,7 +52,8 @@ impl Free {
         self.bytes < START_BYTES || self.inodes.is_some_and(|inodes| inodes < START_INODES)
     }
 
-    /// Bytes of the reserve to be made beside `kept_bytes` that stay free for the catalogue; none when there is no room.
+    /// Bytes of the reserve to be made beside `kept_bytes` that stay free for the catalogue; none when there
+    /// is no room.
     fn affords(self, kept_bytes: u64) -> Option<u64> {
         let wanted = BYTES_MAX.min(self.total_bytes / SHARE_MAX).min(kept_bytes);
         let spare = self.bytes.saturating_sub(kept_bytes) / 2;
@@ -60,13 +62,14 @@ impl Free {
     }
 }
 
-/// Removes the reserve of the data directory `dir` if a start is short of space. The caller holds the directory's lock.
+/// Removes the reserve of the data directory `dir` if a start is short of space. The caller holds the
+/// directory's lock.
 pub(super) fn take_if_short(dir: &Path) {
     let reserve = dir.join(DIR);
     if !Free::of(dir).is_ok_and(Free::is_short) || !reserve.is_dir() {
         return;
     }
-    tracing::warn!(dir = %dir.display(), "the disk is full: the reserve for a start is given back; delete something");
+    tracing::warn!(dir = %dir.display(), "the disk is full: the start reserve is given back; delete something");
     for entry in fs::read_dir(&reserve).into_iter().flatten().flatten() {
         if let Err(error) = fs::remove_file(entry.path()) {
             tracing::warn!(%error, file = %entry.path().display(), "not given back");
@@ -74,7 +77,8 @@ pub(super) fn take_if_short(dir: &Path) {
     }
 }
 
-/// Makes the reserve of `dir` whenever there is room for it, beside `kept_bytes` that stay free. Goes on for ever.
+/// Makes the reserve of `dir` whenever there is room for it, beside `kept_bytes` that stay free. Goes on for
+/// ever.
 pub(super) async fn keep(dir: PathBuf, kept_bytes: u64) {
     let mut is_refused = false;
     while !is_refused {

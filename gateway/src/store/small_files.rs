@@ -1,7 +1,8 @@
 //! The small files of a data directory, judged alike by a start and by `store check`.
 //!
-//! What nothing acknowledged depends on may be missing or damaged: a start begins it anew. But something else in its place,
-//! as a directory, or a format of a newer version, is left as it is, and keeps a server from starting. Nothing is written.
+//! What nothing acknowledged depends on may be missing or damaged: a start begins it anew. But something else
+//! in its place, as a directory, or a format of a newer version, is left as it is, and keeps a server from
+//! starting. Nothing is written.
 
 use super::StoreVerbError;
 use crate::audit;

@@ -108,16 +108,16 @@ fn replay_entries(
     Ok(())
 }
 
-/// Why the log of a group is older than its state, if it is: `log_end` is where its entries end, if it has any, `reach` how far
-/// the state reaches.
+/// Why the log of a group is older than its state, if it is: `log_end` is where its entries end, if it has
+/// any, `reach` how far the state reaches.
 fn stale(group: u32, log_end: Option<u64>, (purged, committed): (u64, u64), reach: u64) -> Option<String> {
     let (log_end, known) = (log_end.unwrap_or(purged).max(purged), reach.max(committed));
     let what = || format!("group {group}'s log ends at entry {log_end}, but {known} were acknowledged");
     (log_end < known).then(what)
 }
 
-/// The same of a log that nobody has open, judged before a start opens it: opening removes tables that the log does not
-/// name any more, and a repair may need those.
+/// The same of a log that nobody has open, judged before a start opens it: opening removes tables that the
+/// log does not name any more, and a repair may need those.
 pub(crate) fn judge(saved: &SavedLog, group: u32, reach: u64) -> Result<Option<String>, StoreError> {
     let end =
         |kind| Ok::<_, StoreError>(saved.position(group, kind)?.map_or(0, |position| position.index + 1));

@@ -97,8 +97,9 @@ pub fn mend_log(dir: &Path, scratch: &Path) -> Result<Option<String>, RebuildErr
     Ok(Some(format!("the log was made anew without what was damaged; the old one is in {}", aside.display())))
 }
 
-/// Makes a log anew that ends before the state does, of all tables and write-ahead logs in its directory, and says so. A MANIFEST
-/// whose end was cut off names fewer tables than there are. The old log is set aside. `scratch` is an empty directory; it is removed.
+/// Makes a log anew that ends before the state does, of all tables and write-ahead logs in its directory, and
+/// says so. A MANIFEST whose end was cut off names fewer tables than there are. The old log is set aside.
+/// `scratch` is an empty directory; it is removed.
 ///
 /// # Errors
 /// When entries are in none of its files, or something cannot be read or written; then the log is as it was.

@@ -24,8 +24,8 @@ const CRC_BYTES: usize = 4;
 /// So many zeros at a frame's end are tried to be anything else: 65,536 checksums of at most 32 KiB.
 const TRIED_MAX: usize = 2;
 
-/// Cuts the torn end off the MANIFEST that the RocksDB in `dir` would read, if there is one. A directory in which
-/// something else is in the place of a file is refused first: RocksDB would wait for it.
+/// Cuts the torn end off the MANIFEST that the RocksDB in `dir` would read, if there is one. A directory in
+/// which something else is in the place of a file is refused first: RocksDB would wait for it.
 pub(super) fn cut_torn_end(dir: &Path) -> io::Result<()> {
     files::only_regular(dir)?;
     let current = match regular::read_to_string(&dir.join("CURRENT")) {

@@ -23,8 +23,8 @@ impl SavedLog {
         Ok(Self { db })
     }
 
-    /// Opens a scratch copy of a log with everything that is in its tables and write-ahead logs, whether its MANIFEST names it or
-    /// not.
+    /// Opens a scratch copy of a log with everything that is in its tables and write-ahead logs, whether its
+    /// MANIFEST names it or not.
     pub(crate) fn gather(dir: &Path) -> Result<Self, StoreError> {
         DB::repair(&options::log(&options::cache(CACHE_BYTES)), dir)?;
         Self::open(dir)

@@ -1,7 +1,8 @@
-//! A start and `store check` agree: where a check finds nothing a start serves everything, and what a start refuses a check finds.
+//! A start and `store check` agree: where a check finds nothing a start serves everything, and what a start
+//! refuses a check finds.
 //!
-//! Every file of a data directory is replaced by a directory, a named pipe and an empty file, and loses its end. Nothing may
-//! hang, whatever is in a file's place.
+//! Every file of a data directory is replaced by a directory, a named pipe and an empty file, and loses its
+//! end. Nothing may hang, whatever is in a file's place.
 
 use super::directories::{BUCKET, Objects, copy, directories, setup};
 use super::{asked, check, damage_in, text};

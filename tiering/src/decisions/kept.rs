@@ -86,7 +86,8 @@ impl Kept {
 /// The files of decisions, by their names in a data directory.
 pub const FILE_NAMES: [&str; 2] = [BEFORE, NAME];
 
-/// Checks that a start can use a file of decisions: that it is not there, or can be read and has no line of a newer format.
+/// Checks that a start can use a file of decisions: that it is not there, or can be read and has no line of a
+/// newer format.
 ///
 /// # Errors
 /// What keeps a server from starting.

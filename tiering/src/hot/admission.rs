@@ -1,6 +1,7 @@
 //! Room for appends: taken before a chunk is in its writer's line, and waited for when there is none.
 //!
-//! Chunks of bodies that are under way come before bodies that have not begun: while a chunk waits, none begins.
+//! Chunks of bodies that are under way come before bodies that have not begun: while a chunk waits, none
+//! begins.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};

@@ -249,7 +249,7 @@ impl Disk {
         let path = self.path(id);
         let bytes = match std::fs::metadata(&path) {
             Ok(found) if found.is_dir() => {
-                tracing::warn!(path = %path.display(), "a directory is in the place of a segment; left alone");
+                tracing::warn!(path = %path.display(), "a directory in the place of a segment; left alone");
                 return Ok(None);
             }
             Ok(found) => found.len(),

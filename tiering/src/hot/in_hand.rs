@@ -1,7 +1,7 @@
 //! Segments that a task is working on.
 //!
-//! Compaction and placing run side by side. Each claims a segment before it works on it, so that the two never work on
-//! the same one. A claim ends when its owner drops it; nothing of it survives the process.
+//! Compaction and placing run side by side. Each claims a segment before it works on it, so that the two
+//! never work on the same one. A claim ends when its owner drops it; nothing of it survives the process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ pub(super) struct Claim {
 }
 
 impl InHand {
-    /// Claims a segment, unless somebody has it. `frees_bytes` of the hot tier are free when the work is done.
+    /// Claims a segment, unless somebody has it. `frees_bytes` of the hot tier are free when the work is
+    /// done.
     pub(super) fn claim(self: &Arc<Self>, segment: SegmentId, by: Hand, frees_bytes: u64) -> Option<Claim> {
         use std::collections::hash_map::Entry;
         match self.0.lock().entry(segment) {

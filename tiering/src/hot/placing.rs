@@ -6,8 +6,9 @@
 //!
 //! What leaves because a rule says so shares its segments with what stays: the smaller part is appended elsewhere first (`leaving.rs`).
 //!
-//! Deciding is pure ([`choose`], [`job`]); `driver` carries it out at a bounded rate, one segment after the other, beside
-//! compaction: each claims a segment first (`in_hand.rs`), so that the two never have the same one in hand.
+//! Deciding is pure ([`choose`], [`job`]); `driver` carries it out at a bounded rate, one segment after the
+//! other, beside compaction: each claims a segment first (`in_hand.rs`), so that the two never have the same
+//! one in hand.
 //!
 //! When power fails: before the copy has its name there is a file that counts for nothing; before the record names the new
 //! place the copy is one too many; after it the old file is. A start removes each of them; of objects in upstreams a list is kept
@@ -176,7 +177,8 @@ impl Placing {
         *self.settings.lock() = settings;
     }
 
-    /// Has a round begin at once, or after the one under way. Returns the number of rounds that have ended when it has.
+    /// Has a round begin at once, or after the one under way. Returns the number of rounds that have ended
+    /// when it has.
     pub(super) fn go_on(&self) -> u64 {
         self.wake.notify_one();
         self.begun.load(Relaxed) + 1

@@ -1,9 +1,9 @@
 //! Room for appends that find none: who frees it, how long they wait for it, and when they are refused.
 //!
-//! An append that does not fit wakes compaction and spilling, and waits. A look at all segments, made after it came,
-//! says whether what it lacks becomes free within seconds ([`shortage`]). If two looks say that it does not, the tier is
-//! full; if it takes longer than the caller waits, the client is asked to come again. Appends that wait hold no lock and
-//! no room, and there is one look at a time, however many wait.
+//! An append that does not fit wakes compaction and spilling, and waits. A look at all segments, made after
+//! it came, says whether what it lacks becomes free within seconds ([`shortage`]). If two looks say that it
+//! does not, the tier is full; if it takes longer than the caller waits, the client is asked to come again.
+//! Appends that wait hold no lock and no room, and there is one look at a time, however many wait.
 
 pub(super) mod shortage;
 

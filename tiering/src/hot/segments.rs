@@ -152,7 +152,8 @@ impl Segments {
     }
 }
 
-/// Sends seals to the catalogue, one after the other, until no one can ask for more. Calls `sealed` after each.
+/// Sends seals to the catalogue, one after the other, until no one can ask for more. Calls `sealed` after
+/// each.
 pub(super) async fn run_seals(
     map: Arc<dyn SegmentMap>,
     metrics: Arc<Metrics>,

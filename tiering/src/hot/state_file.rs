@@ -63,7 +63,8 @@ fn text(path: &Path, format: u32) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(text))
 }
 
-/// Checks that a start can use the file at `path`: that it is not there, or can be read and is of a format up to `format`.
+/// Checks that a start can use the file at `path`: that it is not there, or can be read and is of a format up
+/// to `format`.
 ///
 /// # Errors
 /// As [`read`].

@@ -149,7 +149,8 @@ impl Leftovers {
     }
 
     /// Removes every listed object that no record names, as far as upstreams can be reached, and strikes off what is gone or
-    /// named. Objects of segments that `is_in_use` are left as they are. What records say must survive power loss.
+    /// named. Objects of segments that `is_in_use` are left as they are. What records say must survive power
+    /// loss.
     ///
     /// # Errors
     /// When the catalogue cannot be read or the list not be written.

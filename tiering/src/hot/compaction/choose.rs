@@ -7,7 +7,8 @@ use mlgw_common::ids::SegmentId;
 use crate::hot::catalogue::{HOT, UPSTREAM};
 use crate::hot::header::SEGMENT_HEADER_BYTES;
 
-/// Percent of a segment that must be dead before it is emptied, while appends lack room and nothing can be spilled.
+/// Percent of a segment that must be dead before it is emptied, while appends lack room and nothing can be
+/// spilled.
 pub(in crate::hot) const PRESSED_DEAD_PERCENT: u64 = 5;
 
 /// How short of room the hot tier is.

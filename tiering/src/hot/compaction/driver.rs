@@ -1,8 +1,9 @@
 //! Carries decisions out: looks, chooses, and brings one segment after the other to its end.
 //!
 //! A segment that somebody still reads is parked and asked for again with each round; everything
-//! else that does not succeed is given up and begins anew, as every step may be repeated. Placing moves segments at the
-//! same time: each segment is claimed first, and one that placing has in hand is left for a later round.
+//! else that does not succeed is given up and begins anew, as every step may be repeated. Placing moves
+//! segments at the same time: each segment is claimed first, and one that placing has in hand is left for a
+//! later round.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};

@@ -310,7 +310,8 @@ impl Placer {
     ) -> Result<Event, StepError> {
         match step {
             Step::PickOut => {
-                // Picking out takes room and time, and appends wait for both. What is read much can be promoted.
+                // Picking out takes room and time, and appends wait for both. What is read much can be
+                // promoted.
                 let by_heat = || if inner.is_pressed() { None } else { hot(inner) };
                 if let Some((wanted, why)) = self.stays.clone().or_else(by_heat) {
                     let picked = Picked::begin(job.segment);
@@ -377,8 +378,9 @@ impl Placer {
     }
 }
 
-/// Whether spilling a segment is better than leaving it to compaction. While the tier is pressed, `moved_room_bytes` are what
-/// compaction has for what lives in a segment: one that it has no room for is better spilled as it is.
+/// Whether spilling a segment is better than leaving it to compaction. While the tier is pressed,
+/// `moved_room_bytes` are what compaction has for what lives in a segment: one that it has no room for is
+/// better spilled as it is.
 fn is_worth_keeping(segment: &SegmentFacts, dead_percent: u64, moved_room_bytes: Option<u64>) -> bool {
     let cannot_be_emptied = moved_room_bytes.is_some_and(|room| segment.referenced_bytes > room);
     segment.references > 0 && (!segment.is_worth(dead_percent) || cannot_be_emptied)
@@ -453,8 +455,8 @@ async fn until_stopped<T>(
     }
 }
 
-/// Removes objects from upstreams that no record names, as far as they can be reached, but for those of segments that
-/// another task than `by` has in hand.
+/// Removes objects from upstreams that no record names, as far as they can be reached, but for those of
+/// segments that another task than `by` has in hand.
 pub(in crate::hot) async fn sweep_objects(
     inner: &Arc<Inner>,
     catalogue: &Catalogue,

@@ -1,9 +1,10 @@
 //! Reads of files, so that one that never answers takes neither the disk nor the threads from all others.
 //!
-//! A dying disk or a network file system that is gone can hold a read for ever. A read that takes long counts as slow. Slow
-//! reads of one file hold a bounded number of places at the disk; further ones give theirs back while they wait. A file with
-//! too many slow reads is refused until some of them return, and whoever waits for one is answered with an error after a
-//! while. A healthy file is never slowed down. All of this is in memory.
+//! A dying disk or a network file system that is gone can hold a read for ever. A read that takes long counts
+//! as slow. Slow reads of one file hold a bounded number of places at the disk; further ones give theirs back
+//! while they wait. A file with too many slow reads is refused until some of them return, and whoever waits
+//! for one is answered with an error after a while. A healthy file is never slowed down. All of this is in
+//! memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -196,7 +197,8 @@ mod tests {
         let turn = || Turn::from(Lane::Training);
         let mut ends: Vec<Sender<()>> = Vec::new();
         let mut stuck_reads = Vec::new();
-        // More than there are places: without a bound the last ones, and every other file, would wait for ever.
+        // More than there are places: without a bound the last ones, and every other file, would wait for
+        // ever.
         for _ in 0..FILE_SLOW_READS_MAX {
             let (end, until) = channel();
             ends.push(end);
