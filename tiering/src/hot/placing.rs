@@ -180,8 +180,10 @@ impl Placing {
     /// Has a round begin at once, or after the one under way. Returns the number of rounds that have ended
     /// when it has.
     pub(super) fn go_on(&self) -> u64 {
+        // In this order: the round that is woken may begin at once.
+        let round = self.begun.load(Relaxed) + 1;
         self.wake.notify_one();
-        self.begun.load(Relaxed) + 1
+        round
     }
 
     /// A segment was sealed: has a round begin if the tier is filled so far that it spills.
