@@ -42,7 +42,8 @@ use std::path::{Path, PathBuf};
 /// When a directory cannot be read.
 pub fn is_unborn(dir: &Path, checkpoints: &Path) -> std::io::Result<bool> {
     let log = dir.join("log");
-    let entries = if log.is_dir() { crate::store::wal::has_entries(&log)? } else { false };
+    // What cannot be read may have some.
+    let entries = log.is_dir() && crate::store::wal::has_entries(&log).unwrap_or(true);
     let numbers = crate::catalogue::copies::checkpoint_numbers(checkpoints).unwrap_or_default();
     Ok(!entries && numbers.is_empty() && !has_tables(dir)?)
 }

@@ -18,10 +18,10 @@ pub(super) fn open(from: &Path, to: &Path, findings: &mut Vec<Finding>) -> std::
         findings.push(Finding::damage(Kind::Log, from.display(), "the log is missing"));
         return Ok(None);
     }
-    write_ahead_logs(from, findings)?;
     if !stores::description(from, findings) {
         return Ok(None);
     }
+    write_ahead_logs(from, findings)?;
     links::link_store(from, to)?;
     match SavedLog::open(to) {
         Ok(log) => Ok(Some(log)),

@@ -32,7 +32,12 @@ pub(super) fn cut_torn_end(dir: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other?,
     };
-    let path = dir.join(current.trim_end());
+    let name = current.trim_end();
+    if !name.starts_with("MANIFEST-") {
+        // RocksDB says better what is wrong with it.
+        return Ok(());
+    }
+    let path = dir.join(name);
     let bytes = match regular::read(&path) {
         // RocksDB says better what is wrong with such a directory.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
