@@ -74,6 +74,8 @@ fn replay_entries(
     let purged = end(saved.position(group, log::Kind::Purged)?);
     let committed = end(saved.position(group, log::Kind::Committed)?);
     let mut replay = Replay::new(state, reach);
+    // Damage elsewhere is no reason to leave out entries: rows would be missed then that are there.
+    let before = findings.len();
     let mut log_end = None;
     saved.each_entry(group, 0, &mut |index, bytes| {
         let expected = log_end.unwrap_or(reach);
@@ -91,7 +93,7 @@ fn replay_entries(
             });
         }
         log_end = Some(index + 1);
-        if index >= reach && !findings.iter().any(Finding::is_damage) {
+        if index >= reach && !findings[before..].iter().any(Finding::is_damage) {
             replay.entry(index, bytes)?;
             watch("replaying the log", index - reach, 0);
         }
