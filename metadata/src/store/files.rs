@@ -82,7 +82,8 @@ pub(crate) fn only_regular(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether RocksDB opens a file of this name. It renames its information log, and leaves alone what it does not know.
+/// Whether RocksDB opens a file of this name. It renames its information log, and leaves alone what it does
+/// not know.
 fn is_opened(name: &str) -> bool {
     let has_end = [".sst", ".log", ".dbtmp"].iter().any(|end| name.ends_with(end));
     let has_start = ["MANIFEST-", "OPTIONS-"].iter().any(|start| name.starts_with(start));
