@@ -12,6 +12,7 @@ pub mod identity;
 pub mod ids;
 pub mod limits;
 pub mod names;
+pub mod regular;
 mod secret;
 
 pub use clock::{Clock, SystemClock, Timestamp};

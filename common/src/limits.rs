@@ -156,6 +156,12 @@ pub const INLINE_READ_BYTES_MAX: u64 = 256 * KIB;
 pub const DISK_PLACES: usize = 64;
 /// Wanted bytes up to which compressed blocks are decompressed where their request runs, when the page cache has them: about 60 µs.
 pub const INLINE_UNPACK_BYTES_MAX: u64 = BLOCK_BYTES;
+/// Places at a disk that slow reads of one file may hold: with a quarter, a file that never answers leaves
+/// three to others.
+pub const FILE_SLOW_PLACES_MAX: usize = DISK_PLACES / 4;
+/// Slow reads of one file that are under way, after which no other begins. Each holds a thread of the
+/// blocking pool, which has 512.
+pub const FILE_SLOW_READS_MAX: usize = DISK_PLACES;
 /// What of a compressed chunk is read at a time. While it is decompressed it is in memory twice; so with what is being sent it takes no more
 /// than two pieces of what is stored as it came. Who was granted less has, while he has a place at the disk, one block more.
 pub const UNPACKED_PIECE_BYTES: u64 = 2 * BLOCK_BYTES;
@@ -166,6 +172,11 @@ pub const OPEN_FILES_MAX: usize = 512;
 /// Bytes between the key and the checksum table of a record, kept for later encodings (stored
 /// block lengths, a wrapped data key).
 pub const EXTRA_BYTES_MAX: usize = 1024;
+/// How long a write that finds no room on the disk waits for it before its body is read. With the wait of a
+/// chunk below it stays under the ten seconds after which clients give up.
+pub const ROOM_WAIT_MS: u64 = 4000;
+/// How long a chunk of a body waits for room on the disk.
+pub const APPEND_ROOM_WAIT_MS: u64 = 3000;
 /// How often housekeeping looks at free space and at idle segments of one body.
 pub const HOUSEKEEPING_MS: u64 = 1000;
 /// Dead chunks that the catalogue remembers for compaction, in 4 bytes each.

@@ -11,6 +11,7 @@ pub use file::About;
 
 use crate::credentials::sealer::write_private;
 use mlgw_common::limits::ACCESS_PLAN_KEYS_MAX;
+use mlgw_common::regular;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_policies::BLOCK_ID_SEED;
 use mlgw_policies::engine::{Followed, PLANS_MAX, ReadyPlan, TooManyPlans, Who};
@@ -220,7 +221,7 @@ impl AccessPlans {
 
     /// Gives the engine a plan that is on the disk; or says why not.
     fn take_up(&self, held: &mut Held, id: &str) -> Result<(), String> {
-        let bytes = fs::read(self.path(id)).map_err(|error| error.to_string())?;
+        let bytes = regular::read(&self.path(id)).map_err(|error| error.to_string())?;
         let (about, plan) = file::read(&bytes).map_err(|error| error.to_string())?;
         self.give(held, id, about, plan).map_err(|error| error.to_string())
     }

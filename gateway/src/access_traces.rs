@@ -6,6 +6,7 @@
 
 use crate::trace_files::{PIECES_WAITING_MAX, file_name, files, write};
 use mlgw_common::limits::{MIB, TRACE_FILE_BYTES, TRACES_MAX};
+use mlgw_common::regular;
 use mlgw_common::{Clock, Timestamp};
 use mlgw_tiering::Keeper;
 use mlgw_tiering::policy::Recorded;
@@ -168,7 +169,7 @@ impl AccessTraces {
     /// When there is no such file; those of the disk.
     pub fn read(&self, name: &str, number: u64) -> Result<Vec<u8>, TraceError> {
         check(name)?;
-        match fs::read(self.dir.join(name).join(file_name(number))) {
+        match regular::read(&self.dir.join(name).join(file_name(number))) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(TraceError::NoSuchFile(name.to_owned(), number))
             }

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Name of the file being written, in the data directory's `audit`.
-const FILE_NAME: &str = "audit.log";
+pub(crate) const FILE_NAME: &str = "audit.log";
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

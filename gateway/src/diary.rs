@@ -6,9 +6,10 @@
 
 use crate::trace_files::{PIECES_WAITING_MAX, file_name, files, write};
 use mlgw_common::limits::{DIARY_FILE_BYTES, KIB};
+use mlgw_common::regular;
 use mlgw_policies::trace::{HEADER_BYTES, TraceReader};
 use mlgw_tiering::Keeper;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
@@ -99,7 +100,7 @@ fn begin(
 
 /// Tells the engine what a file holds; how many accesses.
 fn recall(path: &Path, keeper: &Keeper) -> io::Result<u64> {
-    let (mut file, mut reader) = (File::open(path)?, TraceReader::new());
+    let (mut file, mut reader) = (regular::open(path)?, TraceReader::new());
     let mut piece = vec![0; PIECE_BYTES];
     let mut accesses = 0;
     let head = file.read(&mut piece[..HEADER_BYTES])?;

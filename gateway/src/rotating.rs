@@ -3,6 +3,7 @@
 //! `NAME` is the file being written, `NAME.1` the one before it, and so on. A line that power
 //! failure left half is ended at the next opening, so that no later one is glued to it.
 
+use mlgw_common::regular;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -82,7 +83,7 @@ impl Rotating {
 }
 
 fn open_file(dir: &Path, name: &str) -> io::Result<File> {
-    OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(dir.join(name))
+    regular::open_with(OpenOptions::new().read(true).append(true).create(true).mode(0o600), &dir.join(name))
 }
 
 fn ends_in_newline(file: &mut File) -> io::Result<bool> {

@@ -23,6 +23,7 @@ pub mod pace;
 mod refusal;
 pub mod room;
 mod scratch;
+mod start_reserve;
 pub mod tls;
 pub mod unread;
 pub mod watch;
@@ -75,6 +76,8 @@ use watch::Patience;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Memory of each listener beside the one of S3: a place for every connection.
 const ADMIN_MEMORY_BYTES: u64 = 4 * 256 * AWAKE_CONNECTION_BYTES;
+/// How long threads that wait for a disk may take once everything is closed.
+const THREADS_PATIENCE: Duration = Duration::from_secs(5);
 /// How long admin requests in flight may take once S3 is drained.
 const ADMIN_DRAIN: Duration = Duration::from_secs(5);
 
@@ -84,6 +87,9 @@ pub enum ServeError {
     /// The data directory cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
+    /// Something else is in the place of a file of the data directory, or a newer version wrote it.
+    #[error("{0}; run `mlgw store check` on the data directory")]
+    Unfit(crate::store::Unfit),
     /// The catalogue did not open.
     #[error("the catalogue does not open: {0}; run `mlgw store check` on the data directory")]
     Catalogue(#[from] mlgw_metadata::OpenError),
@@ -145,7 +151,11 @@ pub fn run(loaded: Loaded, sources: Sources) -> Result<(), ServeError> {
         .map_err(|error| io_error("the log does not start")(io::Error::other(error)))?;
     let files = FileBudget::of_process(config.limits.connections)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().thread_name("mlgw").enable_all().build();
-    runtime.map_err(io_error("the runtime does not start"))?.block_on(serve(loaded, sources, log, files))
+    let runtime = runtime.map_err(io_error("the runtime does not start"))?;
+    let served = runtime.block_on(serve(loaded, sources, log, files));
+    // A thread that waits for a disk that never answers is left behind.
+    runtime.shutdown_timeout(THREADS_PATIENCE);
+    served
 }
 
 async fn serve(

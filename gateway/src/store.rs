@@ -7,11 +7,13 @@ mod backup;
 mod check;
 mod repair;
 mod restore;
+mod small_files;
 
 pub use backup::{BackedUp, backup_closed, backup_serving};
 pub use check::{Checked, check};
 pub use repair::{Repaired, repair};
 pub use restore::restore;
+pub use small_files::{Unfit, unfit};
 
 use crate::config::Config;
 use crate::server::data_dir::{DataDir, DataDirError};

@@ -3,8 +3,9 @@
 //! Always: of so many files as were asked for the newest are there. When power fails, what was not on the disk is lost, and a block that is torn at the
 //! end of the last file.
 
+use mlgw_common::regular;
 use mlgw_tiering::policy::Piece;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::sync::mpsc::Receiver;
@@ -43,7 +44,7 @@ pub(crate) fn write(dir: &Path, after: u64, files_max: u64, pieces: &Receiver<Pi
                     last.sync_data()?;
                 }
                 number += 1;
-                file = Some(File::create(dir.join(file_name(number)))?);
+                file = Some(create(&dir.join(file_name(number)))?);
                 for (old, _) in files(dir)? {
                     if old + files_max <= number {
                         fs::remove_file(dir.join(file_name(old)))?;
@@ -56,4 +57,8 @@ pub(crate) fn write(dir: &Path, after: u64, files_max: u64, pieces: &Receiver<Pi
     }
     file.map_or(Ok(()), |file| file.sync_data())?;
     File::open(dir)?.sync_all()
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    regular::open_with(OpenOptions::new().write(true).create(true).truncate(true), path)
 }

@@ -12,6 +12,7 @@ use crate::offline::{Finding, Kind, Watch};
 use crate::store::files;
 use mlgw_common::Timestamp;
 use mlgw_common::checksum::Crc32c;
+use mlgw_common::regular;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -76,7 +77,7 @@ impl Copier {
     /// # Errors
     /// When it cannot be read or the copy not be written.
     pub fn add(&mut self, from: &Path, name: &str) -> Result<(), CopyError> {
-        let mut file = File::open(from).map_err(CopyError::io(from))?;
+        let mut file = regular::open(from).map_err(CopyError::io(from))?;
         let metadata = file.metadata().map_err(CopyError::io(from))?;
         let source = format!("{}.{}.{}", metadata.ino(), metadata.mtime(), metadata.mtime_nsec());
         let to = self.place(name)?;
@@ -180,7 +181,7 @@ impl Contents {
     /// When there is none, or it is damaged or of a newer version.
     pub fn read(dir: &Path) -> Result<Self, CopyError> {
         let path = dir.join(CONTENTS);
-        let text = fs::read_to_string(&path).map_err(CopyError::io(&path))?;
+        let text = regular::read_to_string(&path).map_err(CopyError::io(&path))?;
         Self::decode(&text).map_err(|why| CopyError::Contents { path, why })
     }
 
@@ -206,7 +207,7 @@ impl Contents {
 
 /// Checksum and length of a file.
 fn checksum(path: &Path, each: &mut dyn FnMut(u64)) -> io::Result<(u32, u64)> {
-    let mut file = File::open(path)?;
+    let mut file = regular::open(path)?;
     let (mut crc, mut bytes) = (Crc32c::default(), 0);
     let mut piece = vec![0; PIECE_BYTES];
     loop {

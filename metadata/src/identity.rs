@@ -142,14 +142,18 @@ pub(crate) fn judge(
     if let Some(state) = states.first() {
         judge_timeline(lineage, state)?;
     }
-    for (group, (state, log)) in states.iter().zip(&log.groups).enumerate() {
-        judge_ends(group, state, log, synced)?;
-    }
+    judge_fit(log, states, synced)?;
     let end = log.entries();
     if synced && end < *floor {
         return Err(Mismatch::LostTail { end, floor: *floor });
     }
     Ok(())
+}
+
+/// Whether log and states fit each other, whoever's they are.
+pub(crate) fn judge_fit(log: &LogFacts, states: &[StateFacts], synced: bool) -> Result<(), Mismatch> {
+    let mut groups = states.iter().zip(&log.groups).enumerate();
+    groups.try_for_each(|(group, (state, log))| judge_ends(group, state, log, synced))
 }
 
 /// The timeline is a row of group 0. A start that marks flushes it before it ends.

@@ -10,7 +10,7 @@
 
 pub(crate) mod bodies;
 mod finding;
-mod logs;
+pub(crate) mod logs;
 mod mend;
 mod problem;
 mod rebuild;
@@ -25,7 +25,7 @@ pub use bodies::Referenced;
 pub use finding::{Finding, Kind, Severity, Watch, unwatched};
 pub use logs::log_identity;
 pub(crate) use logs::reach;
-pub use mend::{mend_log, name_manifests, recount};
+pub use mend::{mend_log, name_manifests, recount, remake_log};
 pub use rebuild::{
     RebuildError, Rebuilt, WhichLog, check_checkpoint, copy_closed, rebuild, remove_checkpoint,
 };
@@ -46,7 +46,8 @@ use std::path::{Path, PathBuf};
 /// When a directory cannot be read.
 pub fn is_unborn(dir: &Path, checkpoints: &Path) -> std::io::Result<bool> {
     let log = dir.join("log");
-    let entries = if log.is_dir() { crate::store::wal::has_entries(&log)? } else { false };
+    // What cannot be read may have some.
+    let entries = log.is_dir() && crate::store::wal::has_entries(&log).unwrap_or(true);
     let numbers = crate::catalogue::copies::checkpoint_numbers(checkpoints).unwrap_or_default();
     Ok(!entries && numbers.is_empty() && !has_tables(dir)?)
 }

@@ -2,11 +2,13 @@
 //!
 //! - `directories`: a directory of a stopped server, of a killed one, and an older copy of them;
 //! - `damages`: what is done to them, and what a check must call it;
+//! - `agreeing`: a start and a check judge alike whatever is in a file's place;
 //! - `checking`: every damage is found, none that is not there, and repair mends what it says;
 //! - `copying`: backups while serving, restore, rebuild, salvage;
 //! - `fixtures`: directories of every released format open;
 //! - `scrubbing`: a block that goes bad under a running server.
 
+mod agreeing;
 mod checking;
 mod copying;
 mod damages;

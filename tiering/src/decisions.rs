@@ -14,7 +14,7 @@ mod lines;
 mod words;
 
 pub use entry::{Decided, Entry, RuleName, What, Why};
-pub use kept::KeepError;
+pub use kept::{FILE_NAMES, KeepError, check_file};
 pub use words::{Kind, Outcome, Place, Reason};
 
 use kept::Kept;

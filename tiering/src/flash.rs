@@ -24,7 +24,7 @@ use std::time::Duration;
 /// How often the file is replaced, while anything is written.
 const KEEP_EVERY: Duration = Duration::from_mins(1);
 /// The format of the file.
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 
 /// Why something is written to flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

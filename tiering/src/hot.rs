@@ -11,6 +11,7 @@
 //!
 //! Bytes on disk are described in docs/formats-segment.md.
 
+mod admission;
 mod away;
 mod catalogue;
 mod check;
@@ -24,6 +25,7 @@ mod floor;
 mod header;
 mod holds;
 mod holes;
+mod in_hand;
 mod lanes;
 mod location;
 mod map;
@@ -39,6 +41,7 @@ mod queue;
 mod read;
 pub mod record;
 mod recovery;
+mod relief;
 mod replace;
 mod salvage;
 mod scan;
@@ -55,6 +58,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -91,10 +95,13 @@ pub use recovery::{RecoverError, scan};
 pub use replace::StoredChunk;
 pub use salvage::{Salvage, Salvaged, salvage};
 pub use scan::Scanned;
+pub(crate) use scrub::SCRUB_FORMAT;
 pub use scrub::{BadBlock, Scrub, ScrubOptions, ScrubStatus};
 pub use space::BALLAST_FILE_NAME;
 pub use zstd::compress;
 
+use admission::Admitted;
+pub(crate) use away::LEFTOVERS_FORMAT;
 use away::{Away, Leftovers};
 use catalogue::CatalogueMap;
 use compaction::Compaction;
@@ -102,6 +109,7 @@ use file::Disk;
 use files::Files;
 use holds::Holds;
 use holes::Holes;
+use in_hand::InHand;
 use lanes::Lanes;
 use metrics::Metrics;
 use pins::Pins;
@@ -110,6 +118,7 @@ use queue::{Close, Placed, Queue};
 use read::Reader;
 use record::Owner;
 use recovery::Listing;
+use relief::Relief;
 use segments::{SealRequest, Segments, run_seals};
 use space::{Bounds, Space};
 use volumes::{Found, Volumes};
@@ -125,6 +134,9 @@ pub enum AppendError {
     /// The disk's reserve is reached, or the disk is full: delete something.
     #[error("the disk is full")]
     Full,
+    /// Room is being made, by spilling and compaction: ask again in a moment.
+    #[error("room is being made on the disk")]
+    NoRoomYet,
     /// The tier is shutting down: ask again after the restart.
     #[error("the tier is stopping")]
     Stopping,
@@ -205,12 +217,18 @@ struct Inner {
     leftovers: Arc<Mutex<Leftovers>>,
     node: NodeId,
     compaction: Arc<Compaction>,
-    placing: Placing,
+    placing: Arc<Placing>,
+    /// Which segments those two work on.
+    in_hand: Arc<InHand>,
+    relief: Arc<Relief>,
+    /// Chunks that wait for room.
+    chunks_waiting: AtomicUsize,
     decisions: Decisions,
     is_hot: OnceLock<IsHot>,
     /// Whose references compaction follows; none where there is no compaction.
     catalogue: Option<Catalogue>,
-    compactor: Mutex<Option<JoinHandle<()>>>,
+    /// Compaction and placing.
+    workers: Mutex<Vec<JoinHandle<()>>>,
     /// Ends when the last writer has.
     writers_ended: Mutex<mpsc::Receiver<()>>,
     recovered: Vec<(SegmentId, Scanned)>,
@@ -232,8 +250,14 @@ impl HotTier {
             clock: options.clock.clone(),
         };
         let tier = Self::open_parts(options, Arc::new(map), Some(catalogue)).await?;
-        let compactor = compaction::driver::run(Arc::downgrade(&tier.inner), tier.inner.compaction.clone());
-        *tier.inner.compactor.lock().await = Some(tokio::spawn(compactor));
+        let Inner { compaction, placing, relief, .. } = &*tier.inner;
+        let weak = || Arc::downgrade(&tier.inner);
+        let workers = vec![
+            tokio::spawn(compaction::driver::run(weak(), compaction.clone())),
+            tokio::spawn(placing::driver::run(weak(), placing.clone(), compaction.clone())),
+        ];
+        *tier.inner.workers.lock().await = workers;
+        tokio::spawn(relief::run(weak(), relief.clone()));
         Ok(tier)
     }
 
@@ -277,11 +301,13 @@ impl HotTier {
         let holes = if options.disposable { Holes::open(&disk).map_err(io)? } else { Holes::none() };
         let (hot_bytes, holes) = (hot_bytes.saturating_sub(holes.bytes()), Arc::new(holes));
         let (seals, requests) = mpsc::unbounded_channel();
-        tokio::spawn(run_seals(map.clone(), metrics.clone(), requests));
         let holds = Holds::default();
         let owner = options.lineage.own;
         let segments = Segments { map: map.clone(), disk: disk.clone(), clock, owner, holds, seals };
         let shared = shared_by_writers(&options, segments, hot_bytes, metrics.clone());
+        let placing = Arc::new(Placing::new(options.placing));
+        let (space, spills) = (shared.space.clone(), placing.clone());
+        tokio::spawn(run_seals(map.clone(), metrics.clone(), requests, move || spills.sealed(&space)));
         let (lanes, ended) = Lanes::start(shared.clone(), options.own_segments_max).map_err(io)?;
         let files = Files::new(volumes.dirs().clone(), map, options.open_files_max);
         let reader = Reader::new(files, (away.clone(), holes.clone()), options.queues, metrics);
@@ -297,11 +323,14 @@ impl HotTier {
             leftovers: Arc::new(Mutex::new(leftovers)),
             node: options.node,
             compaction: Arc::new(Compaction::new(options.compaction)),
-            placing: Placing::new(options.placing),
+            placing,
+            in_hand: Arc::default(),
+            relief: Arc::default(),
+            chunks_waiting: AtomicUsize::new(0),
             decisions: options.decisions,
             is_hot: OnceLock::new(),
             catalogue,
-            compactor: Mutex::default(),
+            workers: Mutex::default(),
             writers_ended,
             recovered,
             stray,
@@ -312,8 +341,8 @@ impl HotTier {
 
     /// Stores a chunk; durable when it answers (with durability `os`: written).
     ///
-    /// The future waits while too many bytes wait to be written. Dropping it leaves at most dead
-    /// bytes in a segment.
+    /// The future waits while too many bytes wait to be written, and for a moment when there is no room.
+    /// Dropping it leaves at most dead bytes in a segment.
     ///
     /// # Errors
     /// When nothing was stored.
@@ -321,7 +350,10 @@ impl HotTier {
         let Inner { shared, lanes, .. } = &*self.inner;
         let Chunk { bucket, key, body, part, offset, data, placement } = chunk;
         let bytes = record::head_bytes(key.as_bytes().len(), &data) + data.stored_bytes();
-        let admitted = Admitted::take(&shared.space, bytes as u64).ok_or(AppendError::Full)?;
+        let admitted = match Admitted::take(&shared.space, bytes as u64) {
+            Some(admitted) => admitted,
+            None => self.inner.admit_later(bytes as u64).await?,
+        };
         let written = shared.segments.clock.now();
         let owner = Owner { bucket, key, body, part, offset, written };
         loop {
@@ -418,7 +450,7 @@ impl HotTier {
     /// [`PlacingStatus::orders_done`].
     pub fn order(&self, order: Order) -> u64 {
         let done = self.inner.placing.ask(order);
-        self.inner.compaction.go_on();
+        self.inner.placing.go_on();
         done
     }
 
@@ -475,19 +507,6 @@ impl HotTier {
         metrics::add(&self.inner.shared.metrics.corrupt_blocks, blocks);
     }
 
-    /// Whether `bytes` more would be accepted now.
-    #[must_use]
-    pub fn has_room(&self, bytes: u64) -> bool {
-        self.inner.shared.space.has_room(bytes)
-    }
-
-    /// Bytes of its segments, and bytes that it can still take.
-    #[must_use]
-    pub fn fill(&self) -> (u64, u64) {
-        let space = &self.inner.shared.space;
-        (space.used_bytes(), space.room_bytes())
-    }
-
     /// What the tier has done since it was opened.
     #[must_use]
     pub fn metrics(&self) -> HotMetrics {
@@ -515,12 +534,18 @@ impl HotTier {
     /// Writes what waits, seals the open segments and ends the writers; later appends are
     /// answered with [`AppendError::Stopping`]. The catalogue must still be running.
     pub async fn shutdown(self) {
-        self.inner.compaction.stop();
-        let compactor = self.inner.compactor.lock().await.take();
-        if let Some(compactor) = compactor
-            && let Err(error) = compactor.await
-        {
-            tracing::error!(%error, "compaction ended badly");
+        self.inner.stop_workers();
+        let workers = std::mem::take(&mut *self.inner.workers.lock().await);
+        let until = tokio::time::Instant::now() + WORKERS_PATIENCE;
+        for worker in workers {
+            match tokio::time::timeout_at(until, worker).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(%error, "compaction or placing ended badly"),
+                // Its steps may be cut short anywhere.
+                Err(_) => tracing::error!(
+                    "compaction or placing waits for a disk that does not answer; left behind"
+                ),
+            }
         }
         self.inner.lanes.close(Close::Seal);
         // Nobody ever sends: this ends when every writer has ended.
@@ -557,6 +582,11 @@ impl Inner {
         }
     }
 
+    fn stop_workers(&self) {
+        self.compaction.stop();
+        self.placing.go_on();
+    }
+
     /// Stores a chunk that is elsewhere already, in the segment of what was moved.
     async fn append_moved(&self, owner: &Owner, data: &Payload) -> Result<Appended, AppendError> {
         self.append_by(self.lanes.moved(), owner, data).await
@@ -565,8 +595,7 @@ impl Inner {
     async fn append_by(&self, lane: &Queue, owner: &Owner, data: &Payload) -> Result<Appended, AppendError> {
         let bytes = record::head_bytes(owner.key.as_bytes().len(), data) + data.stored_bytes();
         let space = &self.shared.space;
-        let admitted = space.admit_moved(bytes as u64).then(|| Admitted { space, bytes: bytes as u64 });
-        let admitted = admitted.ok_or(AppendError::Full)?;
+        let admitted = Admitted::take_moved(space, bytes as u64).ok_or(AppendError::Full)?;
         let answer = lane.push(owner, data, bytes).await.map_err(|queue::Closed| AppendError::Stopping)?;
         admitted.pass_on();
         answered(answer).await
@@ -604,12 +633,15 @@ async fn answered(answer: oneshot::Receiver<Result<Placed, AppendError>>) -> Res
     Ok(Appended { extent: location.into(), hold })
 }
 
+/// How long a shutdown waits for the step that compaction and placing are at.
+const WORKERS_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a tier that goes without having been shut down waits for its writers.
 const WRITERS_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.compaction.stop();
+        self.stop_workers();
+        self.relief.wake();
         self.lanes.close(Close::Abandon);
         self.await_writers();
     }
@@ -637,30 +669,6 @@ async fn keep_house(tier: Weak<Inner>) {
         if tokio::task::spawn_blocking(move || space.look()).await.is_err() {
             return;
         }
-    }
-}
-
-/// Room taken for an append that is not yet in its writer's line.
-struct Admitted<'a> {
-    space: &'a Space,
-    bytes: u64,
-}
-
-impl<'a> Admitted<'a> {
-    fn take(space: &'a Space, bytes: u64) -> Option<Self> {
-        // Made only once admitted: its drop gives the room back.
-        space.admit(bytes).then(|| Self { space, bytes })
-    }
-
-    /// The writer settles it from here on.
-    fn pass_on(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Admitted<'_> {
-    fn drop(&mut self) {
-        self.space.give_back(self.bytes);
     }
 }
 

@@ -14,6 +14,7 @@ pub mod hot;
 mod memory;
 pub mod origin;
 pub mod policy;
+pub mod state_format;
 mod tiers;
 pub mod upstream;
 

@@ -83,6 +83,6 @@ fn data_dir() -> Result<PathBuf, CliError> {
 
 fn read(dir: &Path) -> Result<AdminFile, String> {
     let path = dir.join(FILE_NAME);
-    let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let text = mlgw_common::regular::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
 }

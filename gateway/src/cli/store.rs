@@ -153,7 +153,10 @@ fn without_repair(kind: Kind) -> Option<&'static str> {
         Kind::Log => Some(
             "what was written last is damaged: `mlgw store rebuild --without-log` goes back to the newest checkpoint",
         ),
-        Kind::StaleLog | Kind::StaleCatalogue => {
+        Kind::StaleLog => Some(
+            "the log ends too early, and its own files may have the rest: `mlgw store repair`, or put back the right one",
+        ),
+        Kind::StaleCatalogue => {
             Some("files of different times were mixed: put back the right ones, or restore a backup")
         }
         Kind::Foreign => Some(
@@ -168,6 +171,7 @@ fn without_repair(kind: Kind) -> Option<&'static str> {
             Some("put back the secrets.key that belongs here, or make access keys anew")
         }
         Kind::NodeDescription
+        | Kind::OwnFile
         | Kind::Store
         | Kind::Current
         | Kind::Manifest

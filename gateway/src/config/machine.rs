@@ -60,12 +60,14 @@ impl Config {
         self.bound.dirty_bytes_max.or_else(|| super::ByteSize(auto)).0
     }
 
-    /// Length at which a segment is sealed: on a small disk less than was asked for, or compaction
-    /// would find no room for what lives in a segment.
+    /// Length at which a segment is sealed: on a small disk, or with a small capacity, less than was asked
+    /// for. Else compaction would find no room for what lives in a segment, and what is in open segments
+    /// could not be spilled.
     #[must_use]
     pub fn hot_segment_bytes(&self, machine: &Machine) -> u64 {
-        let share = machine.disk_bytes.map_or(u64::MAX, |disk| (disk / 64).max(MIB));
-        self.hot.segment_bytes.0.min(share)
+        let disk = machine.disk_bytes.unwrap_or(u64::MAX);
+        let super::ByteSize(capacity) = self.hot.capacity.or_else(|| super::ByteSize(u64::MAX));
+        self.hot.segment_bytes.0.min((disk.min(capacity) / 64).max(MIB))
     }
 
     /// Free bytes that segments leave to the catalogue, whose log must go on for a delete to be
@@ -173,6 +175,9 @@ mod tests {
         assert_eq!(loaded.config.hot_segment_bytes(&machine), 4 * MIB);
         let large = Machine { disk_bytes: Some(1000 * GIB), ..machine };
         assert_eq!(loaded.config.hot_segment_bytes(&large), 256 * MIB);
+        let mut small = loaded.config.clone();
+        small.hot.capacity = super::super::Auto::Is(super::super::ByteSize(640 * MIB));
+        assert_eq!(small.hot_segment_bytes(&large), 10 * MIB);
         assert_eq!(loaded.config.catalogue_log_bytes_max(&machine), 16 * MIB);
         assert_eq!(loaded.derived("catalogue.cache_bytes", &machine), Some(32 * MIB));
         assert!(loaded.config.memory_bytes(&machine) < 200 * MIB);

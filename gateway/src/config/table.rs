@@ -195,7 +195,7 @@ settings! {
         dir: Option<PathBuf> = "", start;
         /// Bytes the segments may take; auto is 90 % of the file system, less 10 GiB on one over 100 GiB.
         capacity: Auto<ByteSize> = "auto", start;
-        /// Length at which a segment file is sealed; at most 1/64 of the file system.
+        /// Length at which a segment file is sealed; at most 1/64 of the file system and of `hot.capacity`.
         segment_bytes: ByteSize = "256MiB", start;
         /// Whether bodies of 64 MiB and more are written past the page cache, which keeps what is read in it.
         direct_writes: bool = "true", start;

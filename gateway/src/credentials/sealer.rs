@@ -8,6 +8,7 @@
 
 use aes_gcm::aead::{Aead, Payload};
 use aes_gcm::{Aes256Gcm, KeyInit, Nonce};
+use mlgw_common::regular;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -149,7 +150,7 @@ fn read_key(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, SealerError> {
     if mode & 0o077 != 0 {
         return Err(SealerError::Permissions { path: path.to_owned(), mode });
     }
-    let text = Zeroizing::new(std::fs::read_to_string(path).map_err(io)?);
+    let text = Zeroizing::new(regular::read_to_string(path).map_err(io)?);
     let key = text.trim_end().strip_prefix(HEADER).and_then(from_hex);
     key.map(Some).ok_or_else(|| SealerError::Damaged { path: path.to_owned() })
 }

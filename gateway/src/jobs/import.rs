@@ -11,7 +11,7 @@ use crate::s3::checksums;
 use crate::s3::compression::{Coming, Compression};
 use crate::s3::error::{Code, S3Error};
 use crate::s3::etag;
-use crate::s3::ingest::{Destination, Durable, Ingest};
+use crate::s3::ingest::{Destination, Durable, Ingest, append_failed};
 use crate::s3::object_headers::Description;
 use crate::s3::put::{self, Stored};
 use crate::s3::quota::Writer;
@@ -176,9 +176,8 @@ impl Import {
         compression: Option<Compression>,
     ) -> Result<Stored, ImportError> {
         let from = got.object.clone();
-        if !self.gateway.tiers.hot.has_room(from.size) {
-            return Err(S3Error::new(Code::InsufficientStorage).into());
-        }
+        let room = self.gateway.tiers.hot.room_for(from.size).await;
+        room.map_err(|error| append_failed(&self.gateway, error))?;
         self.gateway.check_quota(&self.bucket, key, "", Some(from.size))?;
         let body = self.gateway.catalogue.body_id().await.map_err(S3Error::from)?;
         let destination = Destination { bucket: self.bucket.bucket_id(), key: key.clone(), body, part: None };

@@ -12,7 +12,7 @@ use super::copy_source::{Source, source_range};
 use super::error::{Code, S3Error};
 use super::etag;
 use super::get::{Found, current};
-use super::ingest::{Destination, Durable, Ingest};
+use super::ingest::{Destination, Durable, Ingest, append_failed};
 use super::multipart::{Named, asked_checksum, checksum_of_parts, part_number, put_part};
 use super::object_headers::{Description, STORAGE_CLASS, WEBSITE_REDIRECT};
 use super::put::{Stored, put_version};
@@ -263,9 +263,7 @@ async fn copy_bytes(
     (asked, compression): (Option<Algorithm>, Option<Compression>),
 ) -> Result<Stored, S3Error> {
     let bytes = range.end - range.start;
-    if !gateway.tiers.hot.has_room(bytes) {
-        return Err(S3Error::new(Code::InsufficientStorage));
-    }
+    gateway.tiers.hot.room_for(bytes).await.map_err(|error| append_failed(gateway, error))?;
     let body = match part {
         Some((upload, _)) => upload,
         None => gateway.catalogue.body_id().await?,

@@ -18,6 +18,7 @@ use super::error::{Code, S3Error};
 use crate::lockstep::{Hasher, Left, Stopped, Stream};
 use crate::memory::{Account, Held};
 use crate::metrics::stages::stage;
+use crate::metrics::throttled;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::future::join;
@@ -205,7 +206,7 @@ impl Ingest {
     /// Takes the next bytes of the body.
     ///
     /// # Errors
-    /// `InsufficientStorage` when the disk is full.
+    /// `InsufficientStorage` when the disk is full, `SlowDown` when room is being made.
     pub async fn push(&mut self, mut bytes: Bytes) -> Result<(), S3Error> {
         assert!(self.whole.is_none() || bytes.is_empty(), "more than was expected");
         let is_whole = self.expected_bytes == Some(bytes.len() as u64);
@@ -248,7 +249,7 @@ impl Ingest {
         };
         let md5 = std::mem::replace(&mut self.md5, WantedMd5::No).finish(&self.gateway.hasher, hashed);
         let (last, md5) = join(append, md5).await;
-        let last = last.map_err(append_failed)?;
+        let last = last.map_err(|error| append_failed(&self.gateway, error))?;
         self.stored.md5 = md5.map_err(hashing_stopped)?.digest();
         while !self.in_flight.is_empty() {
             self.settle_one().await?;
@@ -314,13 +315,14 @@ impl Ingest {
             // Where it does not pay, no other chunk is tried.
             self.compression = self.compression.filter(|_| packed.is_some());
         }
-        let hot = self.gateway.tiers.hot.clone();
+        let gateway = Arc::clone(&self.gateway);
         self.in_flight.push_back(tokio::spawn(async move {
             let (chunk, packed) = match packing {
                 Some(packing) => packing.pack(chunk).await,
                 None => (chunk, packed),
             };
-            let appended = hot.append(chunk).await.map_err(append_failed);
+            let appended = gateway.tiers.hot.append(chunk).await;
+            let appended = appended.map_err(|error| append_failed(&gateway, error));
             if let Some(hashed) = hashed {
                 hashed.await.map_err(hashing_stopped)?;
             }
@@ -405,9 +407,14 @@ fn hashing_stopped(_: Stopped) -> S3Error {
     S3Error::new(Code::ServiceUnavailable)
 }
 
-fn append_failed(error: AppendError) -> S3Error {
+/// The answer to a write whose bytes were not stored.
+pub(crate) fn append_failed(gateway: &Gateway, error: AppendError) -> S3Error {
     match error {
         AppendError::Full => S3Error::new(Code::InsufficientStorage),
+        AppendError::NoRoomYet => {
+            throttled(&gateway.metrics, "disk");
+            S3Error::new(Code::SlowDown).message("Room is being made on the disk; try again in a moment.")
+        }
         AppendError::Stopping => S3Error::new(Code::ServiceUnavailable),
         error => {
             tracing::error!(%error, "bytes could not be stored");

@@ -9,6 +9,7 @@ use super::checksums;
 use super::compression::Coming;
 use super::error::{Code, S3Error};
 use super::etag;
+use super::ingest::append_failed;
 use super::list::write_owner;
 use super::object_headers::{Description, STORAGE_CLASS};
 use super::put::store;
@@ -56,9 +57,7 @@ pub(super) async fn create_as(
 ) -> S3Result {
     let Named { bucket, key, body } = named;
     let checksum = asked_checksum(request)?;
-    if !gateway.tiers.hot.has_room(0) {
-        return Err(S3Error::new(Code::InsufficientStorage));
-    }
+    gateway.tiers.hot.room_for(0).await.map_err(|error| append_failed(gateway, error))?;
     let writer = Writer::from(&*request.principal);
     gateway.check_quota_of_upload(bucket, key, &writer.payer)?;
     let upload = mlgw_metadata::schema::Upload {

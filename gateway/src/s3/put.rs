@@ -10,7 +10,7 @@ use super::conditions;
 use super::error::{Code, S3Error};
 use super::etag;
 use super::get::current;
-use super::ingest::{Destination, Durable, Ingest};
+use super::ingest::{Destination, Durable, Ingest, append_failed};
 use super::object_headers::{Description, STORAGE_CLASS};
 use super::quota::Writer;
 use super::request::Request;
@@ -84,9 +84,7 @@ where
     S3Error: From<B::Error>,
 {
     let expected = body.decoded_length();
-    if !gateway.tiers.hot.has_room(expected.unwrap_or(0)) {
-        return Err(S3Error::new(Code::InsufficientStorage));
-    }
+    gateway.tiers.hot.room_for(expected.unwrap_or(0)).await.map_err(|error| append_failed(gateway, error))?;
     let id = match part {
         Some((upload, _)) => upload,
         None => gateway.catalogue.body_id().await?,

@@ -7,6 +7,7 @@ use super::ServeError;
 use super::data_dir::{self, DataDir};
 use super::files::FileBudget;
 use super::object_keys::ObjectKeys;
+use super::start_reserve;
 use crate::compressor::Compressor;
 use crate::config::{ByteSize, Config, Durability, Machine};
 use crate::credentials::{Keyring, RootCredentials, Secret};
@@ -33,6 +34,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Reading a catalogue of ten million objects takes ten seconds of one core.
 const SCRUB_WALK_EVERY: Duration = Duration::from_secs(60);
@@ -40,6 +42,7 @@ const SCRUB_WALK_EVERY: Duration = Duration::from_secs(60);
 /// What requests are answered with.
 pub(super) struct Engine {
     pub(super) dir: DataDir,
+    _start_reserve: AbortOnDropHandle<()>,
     /// Held where segments are kept outside the data directory, which has its own lock.
     _segments: Vec<File>,
     pub(super) machine: Machine,
@@ -65,6 +68,9 @@ impl Engine {
     pub(super) async fn open(config: &Config, files: FileBudget) -> Result<Self, ServeError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (mut dir, sealer) = DataDir::open(&config.data_dir, clock.now())?;
+        if let Some(unfit) = crate::store::unfit(dir.path()).into_iter().next() {
+            return Err(ServeError::Unfit(unfit));
+        }
         let segments = config.hot.dir.as_deref().map(data_dir::take).transpose()?;
         let cold =
             config.cold.dirs.iter().map(|dir| data_dir::take_existing(dir)).collect::<Result<Vec<_>, _>>()?;
@@ -117,9 +123,12 @@ impl Engine {
             budgets: persist_budgets(config),
         };
         let writeback = WriteBack::open(means).map_err(unread)?;
+        let kept_bytes = config.hot_reserve_bytes(&machine);
+        let reserve = tokio::spawn(start_reserve::keep(dir.path().to_owned(), kept_bytes));
         let keyring = Keyring::open(catalogue.clone(), sealer, Arc::clone(&clock), given_root()?).await?;
         Ok(Self {
             dir,
+            _start_reserve: AbortOnDropHandle::new(reserve),
             _segments: segments,
             machine,
             files,

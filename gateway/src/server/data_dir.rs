@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! LOCK          held with flock while a server runs; the file says by which process
+//! start-reserve/  space for a start on a full disk
 //! node.json     format version and identity; the last step of the first start
 //! secrets.key   0600; seals the secrets in the catalogue
 //! admin.json    0600; while a server runs: where and with which key commands reach it
@@ -15,9 +16,10 @@
 //! and one with it has the key.
 
 use super::node_file::{FORMAT, NODE_FILE, Node};
+use super::start_reserve;
 use crate::credentials::{Sealer, SealerError};
 use mlgw_common::limits::INCARNATIONS_MAX;
-use mlgw_common::{Lineage, Timestamp};
+use mlgw_common::{Lineage, Timestamp, regular};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -89,6 +91,8 @@ impl DataDir {
         let io = |path: &Path, source| DataDirError::Io { path: path.to_owned(), source };
         make(path).map_err(|source| io(path, source))?;
         let lock = lock(path)?;
+        start_reserve::take_if_short(path);
+        say_who(&lock);
         let node_path = path.join(NODE_FILE);
         let node = Node::read(path)?;
         if node.is_none() && path.join("catalogue").exists() {
@@ -111,7 +115,7 @@ impl DataDir {
     /// When a server has it.
     pub fn hold(path: &Path) -> Result<Option<File>, DataDirError> {
         let lock = path.join("LOCK");
-        match File::open(&lock) {
+        match regular::open(&lock) {
             // No server ever used it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(DataDirError::Io { path: lock, source }),
@@ -163,13 +167,18 @@ fn lock(dir: &Path) -> Result<File, DataDirError> {
     let path = dir.join("LOCK");
     let io = |source| DataDirError::Io { path: path.clone(), source };
     let mut options = OpenOptions::new();
-    let file =
-        options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(io)?;
-    let mut file = take_lock(file, dir, &path)?;
-    // For people only: the lock itself is the kernel's.
-    let said = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-    said.map_err(io)?;
-    Ok(file)
+    let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = regular::open_with(options, &path).map_err(io)?;
+    take_lock(file, dir, &path)
+}
+
+/// Writes into the lock which process has it. For people only: the lock itself is the kernel's, and holds on
+/// a full disk.
+fn say_who(mut lock: &File) {
+    let said = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+    if let Err(error) = said {
+        tracing::warn!(%error, "the lock does not say which process has it");
+    }
 }
 
 /// Locks the file that a server of `dir` holds.

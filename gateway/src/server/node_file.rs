@@ -10,7 +10,7 @@ use super::data_dir::DataDirError;
 use crate::credentials::SealerError;
 use crate::credentials::sealer::{random, write_private};
 use mlgw_common::limits::INCARNATIONS_MAX;
-use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName, Timestamp};
+use mlgw_common::{ClusterId, Identity, Incarnation, Lineage, NodeName, Timestamp, regular};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
@@ -130,7 +130,7 @@ impl Node {
         }
         let path = dir.join(NODE_FILE);
         let damaged = |reason: String| DataDirError::Damaged { path: path.clone(), reason };
-        let text = match std::fs::read_to_string(&path) {
+        let text = match regular::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(DataDirError::Io { path, source }),

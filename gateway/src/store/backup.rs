@@ -10,6 +10,7 @@ use super::{Place, StoreVerbError};
 use crate::credentials::sealer;
 use crate::server::data_dir::DataDir;
 use crate::server::node_file::NODE_FILE;
+use mlgw_common::regular;
 use mlgw_common::{Clock, SegmentId};
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::copy::{Copier, CopyError};
@@ -107,7 +108,7 @@ fn open_segments_of(dir: &Path, open: &mut BTreeMap<SegmentId, File>) -> Result<
     for entry in std::fs::read_dir(dir).map_err(io())? {
         let entry = entry.map_err(io())?;
         let Some(id) = entry.file_name().to_str().and_then(segment_of_file_name) else { continue };
-        match File::open(entry.path()) {
+        match regular::open(&entry.path()) {
             Ok(file) => drop(open.insert(id, file)),
             // Removed since it was listed.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -175,7 +176,7 @@ fn finish(mut copier: Copier, source: &Place, clock: &dyn Clock) -> Result<Backe
     }
     let audit = source.dir.join("audit");
     for entry in std::fs::read_dir(&audit).into_iter().flatten().flatten() {
-        let mut file = File::open(entry.path()).map_err(StoreVerbError::io(entry.path()))?;
+        let mut file = regular::open(&entry.path()).map_err(StoreVerbError::io(entry.path()))?;
         let name = format!("audit/{}", entry.file_name().to_string_lossy());
         copier.add_open(&mut file, u64::MAX, &name, &mut |_| {})?;
     }

@@ -1,6 +1,6 @@
 //! `mlgw store check`: is everything there, and is it what it should be?
 
-use super::{Place, StoreVerbError, expected, scratch};
+use super::{Place, StoreVerbError, expected, scratch, unfit};
 use crate::credentials::{Sealer, SealerError};
 use crate::server::data_dir::{DataDir, DataDirError};
 use crate::server::node_file::{NODE_FILE, Node};
@@ -48,6 +48,9 @@ pub fn check(place: &Place, watch: Watch<'_>) -> Result<Checked, StoreVerbError>
     let findings = &mut checked.findings;
     let node = description(dir, findings)?;
     let sealer = sealer(dir, findings);
+    for unfit in unfit(dir) {
+        findings.push(Finding::damage(Kind::OwnFile, unfit.path.display(), unfit.source));
+    }
     if is_unborn(place)? {
         let what = "its first start was cut short before anything was written; a start makes it anew";
         findings.push(Finding::note(Kind::Store, dir.display(), what));

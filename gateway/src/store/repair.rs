@@ -3,6 +3,7 @@
 //! Nothing is deleted: what is replaced is set aside beside it. Each mend is whole by itself, so
 //! wherever power fails the directory is as it was or better, and running it again goes on.
 
+use super::small_files::set_aside;
 use super::{Checked, Place, StoreVerbError, check, scratch};
 use crate::server::data_dir::{DataDir, DataDirError};
 use crate::server::node_file::{NODE_FILE, Node};
@@ -54,7 +55,7 @@ fn found(findings: &[Finding], kinds: &[Kind]) -> bool {
     findings.iter().any(|finding| finding.is_damage() && kinds.contains(&finding.kind))
 }
 
-/// `node.json`, who may read the key, and a checkpoint that is no use.
+/// What is in the place of a small file, `node.json`, who may read the key, and a checkpoint that is no use.
 fn small_files(
     place: &Place,
     findings: &[Finding],
@@ -63,6 +64,9 @@ fn small_files(
     _: Watch<'_>,
 ) -> Result<(), StoreVerbError> {
     let _held = DataDir::hold(&place.dir)?;
+    if found(findings, &[Kind::OwnFile]) {
+        done.mended.extend(set_aside(&place.dir)?);
+    }
     // Everything else was read as of this version's format, so that is what the directory has.
     let sound =
         findings.iter().all(|f| !f.is_damage() || matches!(f.kind, Kind::NodeDescription | Kind::Copy));
@@ -121,6 +125,13 @@ fn catalogue(
         match offline::mend_log(&dir, &scratch()?) {
             Ok(mended) => done.mended.extend(mended),
             Err(error) => done.failed.push(format!("the log was not mended: {error}")),
+        }
+        return Ok(());
+    }
+    if found(findings, &[Kind::StaleLog]) {
+        match offline::remake_log(&dir, &scratch()?) {
+            Ok(mended) => done.mended.push(mended),
+            Err(error) => done.failed.push(format!("the log was not made anew: {error}")),
         }
         return Ok(());
     }

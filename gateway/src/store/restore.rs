@@ -7,6 +7,7 @@ use super::StoreVerbError;
 use super::backup::BackedUp;
 use crate::server::data_dir::DataDir;
 use crate::server::node_file::NODE_FILE;
+use mlgw_common::regular;
 use mlgw_metadata::copy::{Contents, Copier};
 use mlgw_metadata::offline::Watch;
 use std::fs::File;
@@ -44,7 +45,7 @@ pub fn restore(
             None => (dir, name.as_str()),
         };
         let source = from.join(name);
-        let mut file = File::open(&source).map_err(StoreVerbError::io(&source))?;
+        let mut file = regular::open(&source).map_err(StoreVerbError::io(&source))?;
         Copier::new(folder, None)?.add_open(&mut file, u64::MAX, below, &mut |bytes| {
             done += bytes;
             watch("restoring", done, total);

@@ -9,7 +9,7 @@ use super::log_bound::LogBound;
 use super::options::{CatalogueOptions, Durability, OpenError, ProposeError};
 use super::resident::Resident;
 use crate::command::{BeginIncarnation, Change, Command, PutNode, PutPartition};
-use crate::identity::{Expected, StateFacts, judge};
+use crate::identity::{Expected, StateFacts, judge, judge_fit};
 use crate::raft::group::{Group, GroupParts};
 use crate::raft::machine::Watcher;
 use crate::schema::Node;
@@ -56,17 +56,17 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
         let what = format!("{} has lost its log; see `mlgw store check`", dir.display());
         return Err(OpenError::Store(what));
     }
-    let log = LogStore::open(&dir.join("log"), &cache, sync, move |why| fatal(why)).map_err(store)?;
-    let resident = Arc::new(Resident::new(objects_bytes));
+    // Before any group, so that a log that is missing later was lost.
+    files::make_dir(&dir.join("log")).map_err(io)?;
     let mut states = Vec::new();
     for id in 0..options.groups.max(existing_groups(dir)).max(1) {
         let state = StateStore::open(&dir.join(format!("group-{id}")), &cache, options.memtable_bytes);
         states.push(state.map_err(store)?);
     }
+    let log = LogStore::open(&dir.join("log"), &cache, sync, move |why| fatal(why)).map_err(store)?;
+    let resident = Arc::new(Resident::new(objects_bytes));
     let facts = log.facts(states.len() as u32).map_err(store)?;
-    if let Some(expected) = &options.expected {
-        admit(dir, expected, &facts, &states, sync)?;
-    }
+    admit(dir, options.expected.as_ref(), &facts, &states, sync)?;
     if sync {
         log.count_from(&facts);
     }
@@ -127,7 +127,7 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
 /// Refuses log and states that are not this server's, or do not fit each other, before anything is applied.
 fn admit(
     dir: &Path,
-    expected: &Expected,
+    expected: Option<&Expected>,
     log: &LogFacts,
     states: &[StateStore],
     synced: bool,
@@ -137,8 +137,11 @@ fn admit(
         .map(|state| StateFacts::read(&state.current()))
         .collect::<Result<_, _>>()
         .map_err(store)?;
-    judge(expected, log, &facts, synced)
-        .map_err(|source| OpenError::Mismatch { path: dir.to_owned(), source })
+    let judged = match expected {
+        Some(expected) => judge(expected, log, &facts, synced),
+        None => judge_fit(log, &facts, synced),
+    };
+    judged.map_err(|source| OpenError::Mismatch { path: dir.to_owned(), source })
 }
 
 /// Has log and state carry this server's timeline, durably. The first start of a timeline that descends from

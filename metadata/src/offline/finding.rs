@@ -21,6 +21,8 @@ pub enum Kind {
     NodeDescription,
     /// `secrets.key`.
     SecretsKey,
+    /// Something else in the place of a small file or a directory of the server's own.
+    OwnFile,
     /// A secret that does not open.
     SealedSecret,
     /// A store's directory is missing or holds no store.
@@ -70,6 +72,7 @@ impl fmt::Display for Kind {
         let name = match self {
             Self::NodeDescription => "node-description",
             Self::SecretsKey => "secrets-key",
+            Self::OwnFile => "own-file",
             Self::SealedSecret => "sealed-secret",
             Self::Store => "store",
             Self::Current => "current",

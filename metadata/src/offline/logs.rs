@@ -19,10 +19,10 @@ pub(super) fn open(from: &Path, to: &Path, findings: &mut Vec<Finding>) -> std::
         findings.push(Finding::damage(Kind::Log, from.display(), "the log is missing"));
         return Ok(None);
     }
-    write_ahead_logs(from, findings)?;
     if !stores::description(from, findings) {
         return Ok(None);
     }
+    write_ahead_logs(from, findings)?;
     links::link_store(from, to)?;
     match SavedLog::open(to) {
         Ok(log) => Ok(Some(log)),
@@ -85,6 +85,8 @@ fn replay_entries(
     let purged = end(saved.position(group, log::Kind::Purged)?);
     let committed = end(saved.position(group, log::Kind::Committed)?);
     let mut replay = Replay::new(state, reach);
+    // Damage elsewhere is no reason to leave out entries: rows would be missed then that are there.
+    let before = findings.len();
     let mut log_end = None;
     saved.each_entry(group, 0, &mut |index, bytes| {
         let expected = log_end.unwrap_or(reach);
@@ -102,7 +104,7 @@ fn replay_entries(
             });
         }
         log_end = Some(index + 1);
-        if index >= reach && !findings.iter().any(Finding::is_damage) {
+        if index >= reach && !findings[before..].iter().any(Finding::is_damage) {
             replay.entry(index, bytes)?;
             watch("replaying the log", index - reach, 0);
         }
@@ -113,12 +115,27 @@ fn replay_entries(
         let what = format!("group {group}'s state reaches entry {reach}, its log was cut up to {purged}");
         findings.push(Finding::damage(Kind::StaleState, dir.display(), what));
     }
-    let (log_end, known) = (log_end.unwrap_or(purged).max(purged), reach.max(committed));
-    if log_end < known {
-        let what = format!("group {group}'s log ends at entry {log_end}, but {known} were acknowledged");
+    if let Some(what) = stale(group, log_end, (purged, committed), reach) {
         findings.push(Finding::damage(Kind::StaleLog, dir.display(), what));
     }
     Ok(())
+}
+
+/// Why the log of a group is older than its state, if it is: `log_end` is where its entries end, if it has
+/// any, `reach` how far the state reaches.
+fn stale(group: u32, log_end: Option<u64>, (purged, committed): (u64, u64), reach: u64) -> Option<String> {
+    let (log_end, known) = (log_end.unwrap_or(purged).max(purged), reach.max(committed));
+    let what = || format!("group {group}'s log ends at entry {log_end}, but {known} were acknowledged");
+    (log_end < known).then(what)
+}
+
+/// The same of a log that nobody has open, judged before a start opens it: opening removes tables that the
+/// log does not name any more, and a repair may need those.
+pub(crate) fn judge(saved: &SavedLog, group: u32, reach: u64) -> Result<Option<String>, StoreError> {
+    let end =
+        |kind| Ok::<_, StoreError>(saved.position(group, kind)?.map_or(0, |position| position.index + 1));
+    let (purged, committed) = (end(log::Kind::Purged)?, end(log::Kind::Committed)?);
+    Ok(stale(group, saved.end(group)?, (purged, committed), reach))
 }
 
 /// The first entry of `group` that the log lacks: between others, or after what a state that reaches to

@@ -7,6 +7,7 @@ use crate::store::saved_log::SavedLog;
 use crate::store::state::StateDb;
 use crate::store::{files, frames, links, options, wal};
 use crate::view::StoreError;
+use mlgw_common::regular;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -34,7 +35,8 @@ pub fn name_manifests(dir: &Path) -> io::Result<Vec<String>> {
         }
         let Some(manifest) = newest_manifest(&store)? else { continue };
         let (current, new) = (store.join("CURRENT"), store.join("CURRENT.new"));
-        let mut file = fs::File::create(&new)?;
+        let mut options = fs::OpenOptions::new();
+        let mut file = regular::open_with(options.write(true).create(true).truncate(true), &new)?;
         writeln!(file, "{manifest}")?;
         file.sync_all()?;
         fs::rename(&new, &current)?;
@@ -53,7 +55,7 @@ fn newest_manifest(store: &Path) -> io::Result<Option<String>> {
         let Some(number) = name.strip_prefix("MANIFEST-").and_then(|n| n.parse::<u64>().ok()) else {
             continue;
         };
-        let bytes = fs::read(entry.path())?;
+        let bytes = regular::read(&entry.path())?;
         let frames = frames::read(&bytes);
         if !frames.records.is_empty() && (frames.after_bad().is_none() || torn_from(&bytes).is_some()) {
             found.push((number, name));
@@ -91,11 +93,49 @@ pub fn mend_log(dir: &Path, scratch: &Path) -> Result<Option<String>, RebuildErr
             return Err(RebuildError::Log(format!("the entry {missing} of group {group} is lost")));
         }
     }
-    files::sync_dir(&new).map_err(failed(&new))?;
-    let aside = set_aside(dir)?;
-    files::exchange_dirs(&new, &log).map_err(failed(&log))?;
-    files::rename_dir(&new, &aside.join("log")).map_err(failed(&new))?;
+    let aside = take_place(dir, &new, &log)?;
     Ok(Some(format!("the log was made anew without what was damaged; the old one is in {}", aside.display())))
+}
+
+/// Makes a log anew that ends before the state does, of all tables and write-ahead logs in its directory, and
+/// says so. A MANIFEST whose end was cut off names fewer tables than there are. The old log is set aside.
+/// `scratch` is an empty directory; it is removed.
+///
+/// # Errors
+/// When entries are in none of its files, or something cannot be read or written; then the log is as it was.
+pub fn remake_log(dir: &Path, scratch: &Path) -> Result<String, RebuildError> {
+    let _scratch = Scratch(scratch.to_owned());
+    let (log, new, copy) = (dir.join("log"), dir.join("log.new"), scratch.join("log"));
+    links::link_store(&log, &copy).map_err(failed(&copy))?;
+    let found = SavedLog::gather(&copy)?;
+    for (group, state) in stores::newest_states(dir, &mut Vec::new()) {
+        let copy = scratch.join(format!("group-{group}"));
+        links::link_store(&state, &copy).map_err(failed(&copy))?;
+        let state = stores::open_state(&state, &copy, &mut Vec::new());
+        let reach = state.map(|state| logs::reach(&state)).transpose()?;
+        let reach =
+            reach.ok_or_else(|| RebuildError::Log(format!("the state of group {group} does not open")))?;
+        if let Some(what) = logs::judge(&found, group, reach)? {
+            return Err(RebuildError::Log(format!("with everything that is in its files, {what}")));
+        }
+        if let Some(missing) = logs::first_missing(&found, group, reach)? {
+            return Err(RebuildError::Log(format!("the entry {missing} of group {group} is lost")));
+        }
+    }
+    files::remove_dir(&new).map_err(failed(&new))?;
+    files::make_dir(&new).map_err(failed(&new))?;
+    found.rewrite(&new, &[])?;
+    let aside = take_place(dir, &new, &log)?;
+    Ok(format!("the log was made anew of all its files; the old one is in {}", aside.display()))
+}
+
+/// Puts a new log, which is written, in the place of the old one, and says where that is.
+fn take_place(dir: &Path, new: &Path, log: &Path) -> Result<PathBuf, RebuildError> {
+    files::sync_dir(new).map_err(failed(new))?;
+    let aside = set_aside(dir)?;
+    files::exchange_dirs(new, log).map_err(failed(log))?;
+    files::rename_dir(new, &aside.join("log")).map_err(failed(new))?;
+    Ok(aside)
 }
 
 /// Counts anew what counters count, and says which were wrong.

@@ -12,7 +12,7 @@ use crate::identity::StateFacts;
 use crate::schema::meta::Timeline;
 use crate::store::state::StateDb;
 use crate::store::{files, links, options};
-use mlgw_common::{ClusterId, Incarnation, Lineage};
+use mlgw_common::{ClusterId, Incarnation, Lineage, regular};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -251,6 +251,7 @@ fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let target = to.join(entry.file_name());
+        regular::check(&entry.path())?;
         fs::copy(entry.path(), &target)?;
         fs::File::open(&target)?.sync_all()?;
     }

@@ -4,7 +4,8 @@ use super::finding::{Finding, Kind};
 use super::problem;
 use crate::store::manifest::torn_from;
 use crate::store::state::StateDb;
-use crate::store::{frames, links, options};
+use crate::store::{files, frames, links, options};
+use mlgw_common::regular;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -65,8 +66,12 @@ pub(super) fn open_state(from: &Path, to: &Path, findings: &mut Vec<Finding>) ->
 
 /// Checks that `CURRENT` names a MANIFEST that reads whole. A torn end is a note.
 pub(super) fn description(store: &Path, findings: &mut Vec<Finding>) -> bool {
+    if let Err(error) = files::only_regular(store) {
+        findings.push(Finding::damage(Kind::Store, store.display(), error));
+        return false;
+    }
     let current = store.join("CURRENT");
-    let named = match std::fs::read_to_string(&current) {
+    let named = match regular::read_to_string(&current) {
         Ok(text) => text,
         Err(error) => {
             findings.push(Finding::damage(Kind::Current, current.display(), error));
@@ -81,7 +86,7 @@ pub(super) fn description(store: &Path, findings: &mut Vec<Finding>) -> bool {
         return false;
     };
     let manifest = store.join(name);
-    let bytes = match std::fs::read(&manifest) {
+    let bytes = match regular::read(&manifest) {
         Ok(bytes) => bytes,
         Err(error) => {
             findings.push(Finding::damage(Kind::Manifest, manifest.display(), error));

@@ -1,5 +1,6 @@
 //! Directories that last: made, renamed and removed so that power loss cannot undo it later.
 
+use mlgw_common::regular;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -54,6 +55,39 @@ pub(crate) fn remove_dir(dir: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Checks that everything in a store's directory that RocksDB opens is a regular file.
+///
+/// # Errors
+/// Names the first entry that is something else, or says why the directory cannot be read.
+pub(crate) fn only_regular(dir: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        if !is_opened(&entry.file_name().to_string_lossy()) {
+            continue;
+        }
+        let path = entry.path();
+        match regular::check(&path) {
+            // Removed since it was listed, or a link to nothing: whoever opens it says so.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            checked => checked
+                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?,
+        }
+    }
+    Ok(())
+}
+
+/// Whether RocksDB opens a file of this name. It renames its information log, and leaves alone what it does
+/// not know.
+fn is_opened(name: &str) -> bool {
+    let has_end = [".sst", ".log", ".dbtmp"].iter().any(|end| name.ends_with(end));
+    let has_start = ["MANIFEST-", "OPTIONS-"].iter().any(|start| name.starts_with(start));
+    has_end || has_start || ["CURRENT", "IDENTITY", "LOCK"].contains(&name)
 }
 
 /// Bytes of the files directly in `dir`.

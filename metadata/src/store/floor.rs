@@ -8,8 +8,8 @@
 //! newer slot whole or torn; the older one is whole then. Slots of other timelines count for nothing.
 
 use crate::view::StoreError;
-use mlgw_common::Incarnation;
 use mlgw_common::checksum::crc32c;
+use mlgw_common::{Incarnation, regular};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -45,7 +45,7 @@ impl Floor {
         if self.file.is_none() {
             let mut options = OpenOptions::new();
             let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
-            self.file = Some(options.open(&self.path)?);
+            self.file = Some(regular::open_with(options, &self.path)?);
             super::files::sync_parent(&self.path)?;
         }
         let Some(file) = &self.file else { return Ok(()) };
@@ -61,15 +61,11 @@ pub(crate) fn read(dir: &Path, incarnation: Incarnation) -> Result<u64, StoreErr
     let path = dir.join(FLOOR_FILE);
     let failed = |error: io::Error| StoreError(format!("{}: {error}", path.display()));
     let mut bytes = [0; SLOT_BYTES * SLOTS as usize];
-    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let file = match OpenOptions::new().read(true).custom_flags(flags).open(&path) {
+    let file = match regular::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(failed(error)),
     };
-    if !file.metadata().map_err(failed)?.is_file() {
-        return Err(StoreError(format!("{} is no regular file", path.display())));
-    }
     let mut filled = 0;
     while filled < bytes.len() {
         match file.read_at(&mut bytes[filled..], filled as u64).map_err(failed)? {

@@ -8,9 +8,11 @@
 //! such a piece in it is taken for torn, so that rot in what was synced stays the error it is. The cut is synced before RocksDB sees it,
 //! and power that fails during the cut leaves a file that is cut again.
 
+use super::files;
 use super::frames::{FIRST, Found, HEAD_BYTES, LAST, MIDDLE, WHOLE, frame_at, masked};
 use mlgw_common::checksum::crc32c;
-use std::fs::{self, OpenOptions};
+use mlgw_common::regular;
+use std::fs::OpenOptions;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -22,14 +24,21 @@ const CRC_BYTES: usize = 4;
 /// So many zeros at a frame's end are tried to be anything else: 65,536 checksums of at most 32 KiB.
 const TRIED_MAX: usize = 2;
 
-/// Cuts the torn end off the MANIFEST that the RocksDB in `dir` would read, if there is one.
+/// Cuts the torn end off the MANIFEST that the RocksDB in `dir` would read, if there is one. A directory in
+/// which something else is in the place of a file is refused first: RocksDB would wait for it.
 pub(super) fn cut_torn_end(dir: &Path) -> io::Result<()> {
-    let current = match fs::read_to_string(dir.join("CURRENT")) {
+    files::only_regular(dir)?;
+    let current = match regular::read_to_string(&dir.join("CURRENT")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other?,
     };
-    let path = dir.join(current.trim_end());
-    let bytes = match fs::read(&path) {
+    let name = current.trim_end();
+    if !name.starts_with("MANIFEST-") {
+        // RocksDB says better what is wrong with it.
+        return Ok(());
+    }
+    let path = dir.join(name);
+    let bytes = match regular::read(&path) {
         // RocksDB says better what is wrong with such a directory.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other?,
@@ -37,7 +46,7 @@ pub(super) fn cut_torn_end(dir: &Path) -> io::Result<()> {
     let Some(keep) = torn_from(&bytes) else { return Ok(()) };
     let cut = bytes.len() - keep;
     tracing::warn!(path = %path.display(), keep, cut, "power failed during an append: cut off what was never synced");
-    let file = OpenOptions::new().write(true).open(&path)?;
+    let file = regular::open_with(OpenOptions::new().write(true), &path)?;
     file.set_len(keep as u64)?;
     file.sync_all()
 }

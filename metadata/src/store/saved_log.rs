@@ -24,6 +24,13 @@ impl SavedLog {
         Ok(Self { db })
     }
 
+    /// Opens a scratch copy of a log with everything that is in its tables and write-ahead logs, whether its
+    /// MANIFEST names it or not.
+    pub(crate) fn gather(dir: &Path) -> Result<Self, StoreError> {
+        DB::repair(&options::log(&options::cache(CACHE_BYTES)), dir)?;
+        Self::open(dir)
+    }
+
     /// A position that the log keeps of `group`.
     pub(crate) fn position(&self, group: u32, kind: Kind) -> Result<Option<LogPosition>, StoreError> {
         let value = self.db.get(key(group, kind, 0))?;
@@ -33,6 +40,16 @@ impl SavedLog {
     /// What a start checks of the log before it believes it.
     pub(crate) fn facts(&self, groups: u32) -> Result<LogFacts, StoreError> {
         LogFacts::read(&self.db, groups)
+    }
+
+    /// Where the entries of `group` end: the index behind the last one, if there is one.
+    pub(crate) fn end(&self, group: u32) -> Result<Option<u64>, StoreError> {
+        let mut rows = self.db.raw_iterator();
+        rows.seek_for_prev(key(group, Kind::Entry, u64::MAX));
+        let first = key(group, Kind::Entry, 0);
+        let last = rows.key().filter(|row| **row >= first[..]).and_then(index_of);
+        rows.status()?;
+        Ok(last.map(|index| index + 1))
     }
 
     /// Calls `each` with every entry of `group` from index `from` on, in order.

@@ -7,6 +7,7 @@
 
 use super::frames;
 use super::saved_log::entries_in;
+use mlgw_common::regular;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ pub(crate) fn first_bad(dir: &Path) -> io::Result<Option<Bad>> {
     let mut seen = Seen::default();
     let mut bad: Option<Bad> = None;
     for file in files(dir)? {
-        let bytes = std::fs::read(&file)?;
+        let bytes = regular::read(&file)?;
         let before = bad.is_some();
         let bad_here = frames::each(&bytes, &mut |_, record, behind| {
             seen.record(&entries_in(record), before || behind);
@@ -43,7 +44,7 @@ pub(crate) fn first_bad(dir: &Path) -> io::Result<Option<Bad>> {
 pub(crate) fn has_entries(dir: &Path) -> io::Result<bool> {
     let mut found = false;
     for file in files(dir)? {
-        frames::each(&std::fs::read(file)?, &mut |_, record, _| found |= !entries_in(record).is_empty());
+        frames::each(&regular::read(&file)?, &mut |_, record, _| found |= !entries_in(record).is_empty());
     }
     Ok(found)
 }
@@ -53,7 +54,7 @@ pub(crate) fn behind_bad(dir: &Path) -> io::Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     let mut bad = false;
     for file in files(dir)? {
-        let bytes = std::fs::read(&file)?;
+        let bytes = regular::read(&file)?;
         let bad_here = frames::each(&bytes, &mut |_, record, behind| {
             if bad || behind {
                 found.push(record.to_vec());

@@ -102,6 +102,68 @@ fn deletes_give_the_space_back_while_the_server_runs() {
     server.stop();
 }
 
+/// What takes the rest of a disk: all its bytes, or all its inodes.
+const EATERS: [(&str, &str); 2] = [("bytes", "size=256m"), ("inodes", "size=256m,nr_inodes=2000")];
+
+#[test]
+fn a_server_starts_on_a_disk_without_a_free_byte_or_inode_and_deletes() {
+    for (what, options) in EATERS {
+        let disk = SmallDisk::mounted_with(options);
+        let setup = Setup::new(disk.path().join("mlgw-data"))
+            .with("hot.compact_interval", "50ms")
+            .launched_by(&disk.launcher());
+        let reserve = disk.path().join("mlgw-data/start-reserve");
+        let reserved = || disk.run(&format!("ls {} | wc -l", reserve.display())).trim() == "64";
+        let objects: Vec<Content> = (0..60).map(|id| Content { id, length: 1 << 20 }).collect();
+        let mut server = setup.start();
+        runtime().block_on(async {
+            let client = server.client();
+            client.create_bucket(BUCKET).await.expect("made");
+            for content in &objects {
+                client.put(BUCKET, &name(*content), whole(content.bytes())).await.expect("there is room");
+            }
+            while !reserved() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        server.kill();
+        eat(&disk, what);
+        // Killed again, it has nothing left but what the first start made.
+        let mut server = setup.start();
+        runtime().block_on(async { read_all(&server.client(), &objects[..5]).await });
+        server.kill();
+        let server = setup.start();
+        runtime().block_on(async {
+            let client = server.client();
+            read_all(&client, &objects).await;
+            for content in &objects[..40] {
+                client.delete(BUCKET, &name(*content)).await.expect("a full disk deletes");
+            }
+            let content = Content { id: 1000, length: 100_000 };
+            put_when_there_is_room(&client, content).await;
+            read_all(&client, &objects[40..]).await;
+            read_all(&client, &[content]).await;
+        });
+        server.stop();
+    }
+}
+
+/// Leaves not a byte, or not an inode, on a disk.
+fn eat(disk: &SmallDisk, what: &str) {
+    let eaten = disk.path().join("eaten");
+    let command = match what {
+        // Fails when the disk is full, as it is to be.
+        "bytes" => format!("dd if=/dev/zero of={} bs=64k 2>/dev/null || true", eaten.display()),
+        _ => {
+            let touch = format!("while touch {}-$i 2>/dev/null; do i=$((i+1)); done", eaten.display());
+            format!("sh -c 'i=0; {touch}; true'")
+        }
+    };
+    disk.run(&command);
+    let left = if what == "bytes" { "%a" } else { "%d" };
+    assert_eq!(disk.run(&format!("stat -f -c {left} {}", disk.path().display())).trim(), "0", "{what}");
+}
+
 /// Puts until it is taken: each refusal must say that the storage is full.
 async fn put_when_there_is_room(client: &Client, content: Content) {
     let begun = Instant::now();

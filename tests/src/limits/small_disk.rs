@@ -14,9 +14,14 @@ pub(super) struct SmallDisk {
 
 impl SmallDisk {
     pub(super) fn new(megabytes: u32) -> Self {
+        Self::mounted_with(&format!("size={megabytes}m"))
+    }
+
+    /// A disk with these options of tmpfs.
+    pub(super) fn mounted_with(options: &str) -> Self {
         let dir = tempfile::tempdir().expect("a mount point");
         let path = dir.path().display();
-        let script = format!("mount -t tmpfs -o size={megabytes}m tmpfs {path} && echo mounted && exec cat");
+        let script = format!("mount -t tmpfs -o {options} tmpfs {path} && echo mounted && exec cat");
         let mut holder = Command::new("unshare")
             .args(if is_root() { ["-m"].as_slice() } else { ["-r", "-m"].as_slice() })
             .args(["sh", "-c", &script])

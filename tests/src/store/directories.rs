@@ -116,12 +116,13 @@ fn newest_checkpoint(dir: &Path) -> u64 {
     names.filter_map(|name| name.strip_prefix("checkpoint-")?.parse().ok()).max().unwrap_or(0)
 }
 
-/// Copies a directory with the modes of its files. The ballast means nothing and is large.
+/// Copies a directory with the modes of its files. The ballast and the reserve for a start mean nothing and
+/// are large.
 pub(super) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("made");
     for entry in fs::read_dir(from).expect("listed") {
         let entry = entry.expect("listed");
-        if entry.file_name() == "ballast" {
+        if entry.file_name() == "ballast" || entry.file_name() == "start-reserve" {
             continue;
         }
         let target = to.join(entry.file_name());

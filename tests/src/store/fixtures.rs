@@ -54,7 +54,14 @@ fn make(file: &Path) {
     server.kill();
     let packed = Command::new("tar")
         .args(["--create", "--gzip", "--file", text(file), "--directory", text(room.path())])
-        .args(["--exclude=ballast", "--exclude=LOG*", "--exclude=admin.json", "--exclude=LOCK", "data"])
+        .args([
+            "--exclude=ballast",
+            "--exclude=start-reserve",
+            "--exclude=LOG*",
+            "--exclude=admin.json",
+            "--exclude=LOCK",
+            "data",
+        ])
         .status();
     assert!(packed.expect("tar").success());
 }

@@ -5,6 +5,7 @@
 
 use super::{Entry, lines};
 use mlgw_common::limits::DECISIONS_FILE_BYTES_MAX;
+use mlgw_common::regular;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -35,7 +36,7 @@ impl Kept {
     /// Opens what is kept in `dir`; returns the newest entries in their order.
     pub(super) fn open(dir: &Path) -> Result<(Self, VecDeque<Entry>), KeepError> {
         let mut found = BTreeMap::new();
-        for name in [BEFORE, NAME] {
+        for name in FILE_NAMES {
             let path = dir.join(name);
             read(&path, &mut found).map_err(|source| KeepError { path, source })?;
         }
@@ -45,7 +46,7 @@ impl Kept {
     }
 
     fn begin(dir: &Path, path: &Path) -> io::Result<Self> {
-        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+        let mut file = regular::open_with(OpenOptions::new().create(true).append(true), path)?;
         let mut bytes = file.metadata()?.len();
         if bytes > 0 {
             // Ends a line that a crash tore.
@@ -82,9 +83,21 @@ impl Kept {
     }
 }
 
+/// The files of decisions, by their names in a data directory.
+pub const FILE_NAMES: [&str; 2] = [BEFORE, NAME];
+
+/// Checks that a start can use a file of decisions: that it is not there, or can be read and has no line of a
+/// newer format.
+///
+/// # Errors
+/// What keeps a server from starting.
+pub fn check_file(path: &Path) -> io::Result<()> {
+    read(path, &mut BTreeMap::new())
+}
+
 /// Adds what a file holds.
 fn read(path: &Path, found: &mut BTreeMap<u64, Entry>) -> io::Result<()> {
-    let text = match std::fs::read(path) {
+    let text = match regular::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),

@@ -27,6 +27,7 @@ use super::recovery::RecoverError;
 use crate::upstream::{ReplicaKey, Upstream};
 
 use ahead::Ahead;
+pub(crate) use leftovers::FORMAT as LEFTOVERS_FORMAT;
 pub(super) use leftovers::{Leftovers, Unfinished};
 pub(super) use remote::Remote;
 

@@ -11,8 +11,8 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use mlgw_common::Timestamp;
 use mlgw_common::ids::{BodyId, BucketId, PartNumber, SegmentId, SegmentSeed};
+use mlgw_common::{Timestamp, regular};
 use mlgw_metadata::offline::{Finding, Kind, Offline, Referenced, Watch};
 use mlgw_metadata::schema::{Extent, SegmentRecord, SegmentState};
 use mlgw_metadata::view::StoreError;
@@ -100,7 +100,7 @@ impl Check<'_> {
         for record in self.catalogue.known.segments.values() {
             let referred = self.catalogue.known.usage.get(&record.id).is_some_and(|usage| usage.extents > 0);
             let path = self.path_of(record);
-            match File::open(&path) {
+            match regular::open(&path) {
                 Ok(file) => {
                     let found = file_fault(&file, record);
                     self.files.insert(record.id, (file, record.seed()));
@@ -112,6 +112,12 @@ impl Check<'_> {
                     self.away.insert(record.id);
                 }
                 Err(error) => {
+                    let is_there = error.kind() != io::ErrorKind::NotFound;
+                    if is_there && !referred && record.state() == SegmentState::Open {
+                        // A start reads it to its end, and does not go on without.
+                        let finding = Finding::damage(Kind::SegmentMissing, path.display(), &error);
+                        self.findings.push(finding);
+                    }
                     self.unusable.insert(record.id, (error.to_string(), 0));
                 }
             }

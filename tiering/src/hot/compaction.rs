@@ -23,6 +23,7 @@ mod dying;
 pub(super) mod job;
 mod moving;
 
+pub(super) use choose::HeldBack;
 pub(super) use driver::{blocking, seal};
 pub use moving::StepError;
 pub(super) use moving::{Live, Picked, To, chunk_owner, move_one, pick_out};
@@ -93,7 +94,7 @@ pub(super) struct Compaction {
     moved_bytes: AtomicU64,
     freed_bytes: AtomicU64,
     freed_segments: AtomicU64,
-    held_back_segments: AtomicU64,
+    held_back: Mutex<HeldBack>,
     draining_segments: AtomicU64,
     begun: AtomicU64,
     ended: AtomicU64,
@@ -110,7 +111,7 @@ impl Compaction {
             moved_bytes: AtomicU64::new(0),
             freed_bytes: AtomicU64::new(0),
             freed_segments: AtomicU64::new(0),
-            held_back_segments: AtomicU64::new(0),
+            held_back: Mutex::default(),
             draining_segments: AtomicU64::new(0),
             begun: AtomicU64::new(0),
             ended: AtomicU64::new(0),
@@ -144,13 +145,18 @@ impl Compaction {
         self.stopped.load(Relaxed)
     }
 
+    /// Segments that could not be emptied, with the references that were left.
+    pub(super) fn held_back(&self) -> HeldBack {
+        self.held_back.lock().clone()
+    }
+
     pub(super) fn status(&self) -> CompactionStatus {
         CompactionStatus {
             garbage_bytes: self.garbage_bytes.load(Relaxed),
             moved_bytes: self.moved_bytes.load(Relaxed),
             freed_bytes: self.freed_bytes.load(Relaxed),
             freed_segments: self.freed_segments.load(Relaxed),
-            held_back_segments: self.held_back_segments.load(Relaxed),
+            held_back_segments: self.held_back.lock().len() as u64,
             draining_segments: self.draining_segments.load(Relaxed),
             rounds: self.ended.load(Relaxed),
         }

@@ -13,10 +13,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use mlgw_common::limits::DIRECT_BUFFER_BYTES;
+use mlgw_common::regular;
 use rustix::fs::OFlags;
 
 /// What devices and file systems ask direct writes to be multiples of.
@@ -32,8 +32,7 @@ impl Direct {
     /// Opens the segment file at `path` for direct writes behind `begins_with`, which is all that is in
     /// it. Nothing when its file system has none.
     pub(super) fn open(path: &Path, begins_with: &[u8]) -> Option<Self> {
-        let flags = OFlags::DIRECT.bits().cast_signed();
-        let file = OpenOptions::new().write(true).custom_flags(flags).open(path).ok()?;
+        let file = regular::open_with_flags(OpenOptions::new().write(true), OFlags::DIRECT, path).ok()?;
         Some(Self { file, blocks: Blocks::new(begins_with) })
     }
 

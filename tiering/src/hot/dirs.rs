@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use mlgw_common::ids::SegmentId;
+use mlgw_common::regular;
 
 use super::catalogue::{COLD, HOT};
 use super::file::segment_file_name;
@@ -77,7 +78,7 @@ impl SegmentDirs {
     pub fn open(&self, segment: SegmentId, tier: u32) -> io::Result<File> {
         let name = segment_file_name(segment);
         for dir in self.in_order(tier) {
-            match File::open(dir.join(&name)) {
+            match regular::open(&dir.join(&name)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 opened => return opened,
             }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mlgw_common::ids::SegmentId;
-use mlgw_common::{Identity, Lineage};
+use mlgw_common::{Identity, Lineage, regular};
 use mlgw_metadata::Durability;
 use mlgw_metadata::schema::SegmentClass;
 use rustix::fs::{FallocateFlags, SeekFrom};
@@ -236,7 +236,7 @@ impl Disk {
     /// Opens a file found open at start so that it is read from the device: what a stopped process
     /// left unsynced in the page cache is synced, then dropped from there.
     pub(super) fn open_uncached(&self, id: SegmentId) -> io::Result<File> {
-        let file = OpenOptions::new().read(true).write(true).open(self.path(id))?;
+        let file = regular::open_with(OpenOptions::new().read(true).write(true), &self.path(id))?;
         if self.step_sync(FileCall::SyncRecovery, Some(id))? {
             let begun = Instant::now();
             rustix::fs::fsync(&file)?;
@@ -259,6 +259,10 @@ impl Disk {
     pub(super) fn remove(&self, id: SegmentId) -> io::Result<Option<u64>> {
         let path = self.path(id);
         let bytes = match std::fs::metadata(&path) {
+            Ok(found) if found.is_dir() => {
+                tracing::warn!(path = %path.display(), "a directory in the place of a segment; left alone");
+                return Ok(None);
+            }
             Ok(found) => found.len(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
@@ -290,7 +294,7 @@ impl Disk {
 
     /// The file of a segment that is to get holes; nothing when there is none.
     pub(super) fn open_to_punch(&self, id: SegmentId) -> io::Result<Option<File>> {
-        match OpenOptions::new().write(true).open(self.path(id)) {
+        match regular::open_with(OpenOptions::new().write(true), &self.path(id)) {
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -328,8 +332,9 @@ impl Disk {
     /// short may have left. It counts for nothing until [`Disk::finish_copy`].
     pub(super) fn begin_copy(&self, id: SegmentId) -> io::Result<File> {
         let path = self.copying_path(id);
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(true).mode(0o600);
+        let file = regular::open_with(options, &path)?;
         self.step(FileCall::Create, Some(id))?;
         Ok(file)
     }

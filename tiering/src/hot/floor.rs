@@ -4,13 +4,12 @@
 //! a segment. Only segments that this timeline wrote count. The newest files are read from near their ends: each
 //! batch that was synced before the last acknowledged write is there.
 
-use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use mlgw_common::Incarnation;
 use mlgw_common::limits::MIB;
+use mlgw_common::{Incarnation, regular};
 
 use super::dirs::SegmentDirs;
 use super::file::segment_of_file_name;
@@ -30,12 +29,13 @@ pub fn floor_in(dirs: &SegmentDirs, incarnation: Incarnation) -> io::Result<u64>
     let mut floor = 0;
     for path in newest(dirs)? {
         let (length, header) = match header_of(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            // Removed since it was listed, or something else in a file's place.
+            Err(_) if regular::check(&path).is_err() => continue,
             found => found?,
         };
         let Some(header) = header.ok().filter(|header| header.incarnation == incarnation) else { continue };
         let from = length.saturating_sub(TAIL_BYTES);
-        let scan = Scan::new(File::open(&path)?, header.id, header.seed, from)?;
+        let scan = Scan::new(regular::open(&path)?, header.id, header.seed, from)?;
         scan.survey(&mut |record| {
             floor = floor.max(record.head.as_ref().and_then(|head| head.floor).unwrap_or(0));
         })?;

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use mlgw_common::checksum::crc32c;
 use mlgw_common::ids::SegmentId;
-use mlgw_common::{Identity, Kinship, Lineage};
+use mlgw_common::{Identity, Kinship, Lineage, regular};
 use mlgw_metadata::schema::{SegmentRecord, SegmentState};
 
 use super::check::is_of;
@@ -130,16 +130,14 @@ pub(super) enum Verdict {
 /// # Errors
 /// Of kind `InvalidData` when the mark does not read.
 pub fn read_mark(dir: &Path) -> io::Result<Option<Identity>> {
-    let file = match OpenOptions::new().read(true).custom_flags(nonblocking()).open(dir.join(MARK_FILE_NAME))
-    {
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the mark is damaged");
+    let path = dir.join(MARK_FILE_NAME);
+    let file = match regular::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(_) if regular::check(&path).is_err() => return Err(damaged()),
         Err(error) => return Err(error),
     };
-    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the mark is damaged");
-    if !file.metadata()?.is_file() {
-        return Err(damaged());
-    }
     let mut text = String::new();
     file.take(MARK_BYTES_MAX).read_to_string(&mut text).map_err(|_| damaged())?;
     let line = text.strip_prefix(MAGIC).and_then(|rest| rest.strip_suffix('\n')).ok_or_else(damaged)?;
@@ -163,11 +161,6 @@ pub fn write_mark(dir: &Path, owner: &Identity) -> io::Result<()> {
     file.sync_all()?;
     std::fs::rename(&new, dir.join(MARK_FILE_NAME))?;
     File::open(dir)?.sync_all()
-}
-
-/// The flag with which opening a FIFO does not wait for a writer.
-fn nonblocking() -> i32 {
-    rustix::fs::OFlags::NONBLOCK.bits().cast_signed()
 }
 
 /// Judges every directory of a start, and only then marks those that lack a mark. Returns for each, in the order of
@@ -315,18 +308,15 @@ pub(super) fn compare(dir: &Path, records: &dyn Records, lineage: &Lineage) -> i
 
 /// The length of a file, and its header.
 pub(super) fn header_of(path: &Path) -> io::Result<(u64, Result<SegmentHeader, HeaderFault>)> {
-    let file = OpenOptions::new().read(true).custom_flags(nonblocking()).open(path)?;
-    let found = file.metadata()?;
-    if !found.is_file() {
-        return Ok((0, Err(HeaderFault::Magic)));
-    }
+    let file = regular::open(path)?;
+    let length = file.metadata()?.len();
     let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
     let header = match file.read_exact_at(&mut bytes, 0) {
         Ok(()) => SegmentHeader::decode(&bytes),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(HeaderFault::Short),
         Err(error) => return Err(error),
     };
-    Ok((found.len(), header))
+    Ok((length, header))
 }
 
 /// How a file differs from what a record has; nothing when it agrees.

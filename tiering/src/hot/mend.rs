@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use mlgw_common::{Identity, Timestamp};
+use mlgw_common::{Identity, Timestamp, regular};
 use mlgw_metadata::offline::Offline;
 
 use super::dirs::SegmentDirs;
@@ -72,7 +72,7 @@ pub fn mend_headers(dirs: &SegmentDirs, catalogue: &Offline, owner: &Identity) -
         if !path.exists() || header_of(&path).is_some() {
             continue;
         }
-        let file = OpenOptions::new().read(true).write(true).open(&path)?;
+        let file = regular::open_with(OpenOptions::new().read(true).write(true), &path)?;
         let (id, seed, created) = (record.segment_id(), record.seed(), Timestamp(record.created_ms));
         if Scan::new(file.try_clone()?, id, seed, 0)?.survey(&mut |_| {})?.records == 0 {
             continue;
@@ -87,6 +87,6 @@ pub fn mend_headers(dirs: &SegmentDirs, catalogue: &Offline, owner: &Identity) -
 
 fn header_of(path: &Path) -> Option<SegmentHeader> {
     let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
-    File::open(path).and_then(|file| file.read_exact_at(&mut bytes, 0)).ok()?;
+    regular::open(path).and_then(|file| file.read_exact_at(&mut bytes, 0)).ok()?;
     SegmentHeader::decode(&bytes).ok()
 }

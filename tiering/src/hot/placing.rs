@@ -6,8 +6,9 @@
 //!
 //! What leaves because a rule says so shares its segments with what stays: the smaller part is appended elsewhere first (`leaving.rs`).
 //!
-//! Deciding is pure ([`choose`], [`job`]); `driver` carries it out at a bounded rate, one segment after the other, in turns
-//! with compaction and by the same task, so that the two never have the same segment in hand.
+//! Deciding is pure ([`choose`], [`job`]); `driver` carries it out at a bounded rate, one segment after the
+//! other, beside compaction: each claims a segment first (`in_hand.rs`), so that the two never have the same
+//! one in hand.
 //!
 //! When power fails: before the copy has its name there is a file that counts for nothing; before the record names the new
 //! place the copy is one too many; after it the old file is. A start removes each of them; of objects in upstreams a list is kept
@@ -26,11 +27,15 @@ mod store;
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use mlgw_common::ids::{BodyId, SegmentId};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
+use super::space::Space;
 use crate::decisions::{Reason, RuleName, Why};
+use choose::Fill;
 
 /// How segments are moved between tiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +132,8 @@ pub struct PlacingStatus {
     pub failed: u64,
     /// Orders that are carried out, as far as they can be.
     pub orders_done: u64,
+    /// Rounds that have ended since the start.
+    pub rounds: u64,
 }
 
 /// What the driver shares with whoever asks.
@@ -138,6 +145,9 @@ pub(super) struct Placing {
     kept: Mutex<Arc<HashSet<SegmentId>>>,
     /// Segments that got what leaves the tier next.
     gathered: Mutex<BTreeSet<SegmentId>>,
+    wake: Notify,
+    begun: AtomicU64,
+    ended: AtomicU64,
     spilled_bytes: AtomicU64,
     promoted_bytes: AtomicU64,
     stored_bytes: AtomicU64,
@@ -167,6 +177,34 @@ impl Placing {
         *self.settings.lock() = settings;
     }
 
+    /// Has a round begin at once, or after the one under way. Returns the number of rounds that have ended
+    /// when it has.
+    pub(super) fn go_on(&self) -> u64 {
+        // In this order: the round that is woken may begin at once.
+        let round = self.begun.load(Relaxed) + 1;
+        self.wake.notify_one();
+        round
+    }
+
+    /// A segment was sealed: has a round begin if the tier is filled so far that it spills.
+    pub(super) fn sealed(&self, space: &Space) {
+        let fill = Fill { used_bytes: space.used_bytes(), room_bytes: space.room_bytes() };
+        if fill.excess_bytes(self.settings()) > 0 {
+            self.go_on();
+        }
+    }
+
+    /// Waits until a round is due.
+    async fn next_round(&self, interval: Duration) {
+        // Woken or not, it is time.
+        drop(tokio::time::timeout(interval, self.wake.notified()).await);
+        self.begun.fetch_add(1, Relaxed);
+    }
+
+    fn round_ended(&self) {
+        self.ended.fetch_add(1, Relaxed);
+    }
+
     /// Queues an order; returns the number of orders that are done when it is.
     pub(super) fn ask(&self, order: Order) -> u64 {
         let mut orders = self.orders.lock();
@@ -178,7 +216,7 @@ impl Placing {
         *self.kept.lock() = Arc::new(segments);
     }
 
-    fn kept(&self) -> Arc<HashSet<SegmentId>> {
+    pub(super) fn kept(&self) -> Arc<HashSet<SegmentId>> {
         self.kept.lock().clone()
     }
 
@@ -215,6 +253,7 @@ impl Placing {
             draining_segments: self.draining_segments.load(Relaxed),
             failed: self.failed.load(Relaxed),
             orders_done: self.orders.lock().done,
+            rounds: self.ended.load(Relaxed),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! await, and the bytes are handed out in the buffer they were read into; those of compressed chunks are decompressed first (`packed`).
 
 mod packed;
+mod unanswered;
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSliceMut};
@@ -30,6 +31,7 @@ use super::payload::Payload;
 use super::record::{Head, Owner, Place, RecordFault};
 use crate::fair::{DiskQueues, Fair, Lane, Turn};
 use crate::upstream::UpstreamError;
+use unanswered::Reads;
 
 /// Why bytes were not read.
 #[derive(Debug, thiserror::Error)]
@@ -110,6 +112,7 @@ struct Inner {
     holes: Arc<Holes>,
     metrics: Arc<Metrics>,
     queues: DiskQueues,
+    reads: Arc<Reads>,
     /// Places at which reads met damage, for the scrub to look at.
     suspects: Mutex<BTreeSet<(SegmentId, u64)>>,
 }
@@ -145,7 +148,8 @@ impl Reader {
         queues: DiskQueues,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { inner: Arc::new(Inner { files, away, holes, metrics, queues, suspects: Mutex::default() }) }
+        let (reads, suspects) = (Arc::default(), Mutex::default());
+        Self { inner: Arc::new(Inner { files, away, holes, metrics, queues, reads, suspects }) }
     }
 
     /// The places, by segment and offset, at which reads met damage since it was last asked.
@@ -181,9 +185,8 @@ impl Reader {
             return Box::pin(self.inner.chunk_from_away(&plan, &remote)).await;
         }
         let inner = self.inner.clone();
-        let _place = self.inner.places(segment).enter(lane, plan.bytes()).await;
-        let read = tokio::task::spawn_blocking(move || inner.chunk_from_disk(&plan)).await;
-        read.unwrap_or_else(|stopped| Err(ReadError::Io { segment, source: io::Error::other(stopped) }))
+        let turn = (self.inner.places(segment), Turn::from(lane), plan.bytes());
+        self.inner.reads.run(segment, turn, move || inner.chunk_from_disk(&plan)).await
     }
 
     /// Begins to fetch what will be read next, where it takes a while.
@@ -236,15 +239,13 @@ impl Inner {
             return Box::pin(self.read_from_away(&plan, &remote)).await;
         }
         let arrived = Instant::now();
-        let _place = self.places(segment).enter(turn, plan.bytes()).await;
-        add(&self.metrics.reads_disk, 1);
         let inner = self.clone();
-        let read = tokio::task::spawn_blocking(move || {
+        let read = self.reads.run(segment, (self.places(segment), turn, plan.bytes()), move || {
+            add(&inner.metrics.reads_disk, 1);
             inner.metrics.disk_read_wait.record(arrived.elapsed());
             inner.read_from_disk(&plan)
         });
-        let read = read.await;
-        read.unwrap_or_else(|stopped| Err(ReadError::Io { segment, source: io::Error::other(stopped) }))
+        read.await
     }
 
     /// The places of the disk that a segment is on.

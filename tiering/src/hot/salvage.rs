@@ -11,6 +11,7 @@ use std::io;
 
 use mlgw_common::Timestamp;
 use mlgw_common::ids::{BodyId, Generation, SegmentId, SegmentSeed};
+use mlgw_common::regular;
 use mlgw_metadata::offline::Watch;
 
 use super::dirs::SegmentDirs;
@@ -83,7 +84,7 @@ pub fn salvage(dirs: &SegmentDirs, watch: Watch<'_>) -> io::Result<Salvage> {
     let mut done = 0;
     for (id, name, path, bytes) in files {
         watch("reading segments", done, total);
-        match File::open(&path).and_then(|file| read(file, id, &mut found, &mut bodies)) {
+        match regular::open(&path).and_then(|file| read(file, id, &mut found, &mut bodies)) {
             Ok(()) => found.segments += 1,
             Err(error) => found.unreadable.push((name, error.to_string())),
         }

@@ -28,6 +28,7 @@ use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{SegmentRecord, SegmentState};
 use parking_lot::{Condvar, Mutex};
 
+pub(crate) use progress::FORMAT as SCRUB_FORMAT;
 pub use progress::ScrubStatus;
 pub use quarantine::BadBlock;
 

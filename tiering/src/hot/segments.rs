@@ -159,15 +159,20 @@ impl Segments {
     }
 }
 
-/// Sends seals to the catalogue, one after the other, until no one can ask for more.
+/// Sends seals to the catalogue, one after the other, until no one can ask for more. Calls `sealed` after
+/// each.
 pub(super) async fn run_seals(
     map: Arc<dyn SegmentMap>,
     metrics: Arc<Metrics>,
     mut requests: mpsc::UnboundedReceiver<SealRequest>,
+    sealed: impl Fn(),
 ) {
     while let Some(request) = requests.recv().await {
         match request {
-            SealRequest::Seal(id, length) => seal(&*map, &metrics, id, length).await,
+            SealRequest::Seal(id, length) => {
+                seal(&*map, &metrics, id, length).await;
+                sealed();
+            }
             SealRequest::Mark(id, length) => {
                 if let Err(error) = map.mark(id, length).await {
                     tracing::debug!(segment = %id, %error, "not marked; a start will read more of it");

@@ -16,8 +16,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use mlgw_common::regular;
 use parking_lot::Mutex;
 use rustix::fs::FallocateFlags;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 /// Name of the ballast's file, beside the segments.
 pub const BALLAST_FILE_NAME: &str = "ballast";
@@ -46,6 +49,10 @@ pub(super) struct Space {
     /// Admitted and not yet in the file system's own count.
     in_flight_bytes: AtomicU64,
     admitted_since_look_bytes: AtomicU64,
+    /// Bytes of segments that were ever freed.
+    freed_bytes: AtomicU64,
+    /// Notified whenever there may be more room.
+    freed: Notify,
     ballast: Mutex<Ballast>,
 }
 
@@ -71,6 +78,8 @@ impl Space {
             free_bytes: AtomicI64::new(0),
             in_flight_bytes: AtomicU64::new(0),
             admitted_since_look_bytes: AtomicU64::new(0),
+            freed_bytes: AtomicU64::new(0),
+            freed: Notify::new(),
             ballast: Mutex::new(Ballast { path, bytes: ballast_bytes, laid, looked: None }),
         };
         space.look();
@@ -129,8 +138,27 @@ impl Space {
         self.room_bytes() < bytes.max(self.reserve_bytes)
     }
 
+    /// Bytes that must become free before `bytes` more may be stored.
+    pub(super) fn lacking_bytes(&self, bytes: u64) -> u64 {
+        let needed = i64::try_from(self.reserve_bytes.saturating_add(bytes)).unwrap_or(i64::MAX);
+        let of_disk = needed.saturating_sub(self.free_bytes.load(Relaxed)).max(0) as u64;
+        let of_capacity = self.used_bytes().saturating_add(bytes).saturating_sub(self.capacity_bytes);
+        of_disk.max(of_capacity)
+    }
+
+    /// Bytes of segments that were ever freed.
+    pub(super) fn freed_bytes(&self) -> u64 {
+        self.freed_bytes.load(Relaxed)
+    }
+
+    /// Completes when there may be more room.
+    pub(super) fn freed_some(&self) -> Notified<'_> {
+        self.freed.notified()
+    }
+
     /// `bytes` of segments are no more.
     pub(super) fn freed(&self, bytes: u64) {
+        self.freed_bytes.fetch_add(bytes, Relaxed);
         let less = |used: u64| Some(used.saturating_sub(bytes));
         // Always a value, so always a success.
         let _ = self.used_bytes.fetch_update(Relaxed, Relaxed, less);
@@ -157,6 +185,7 @@ impl Space {
         self.used_bytes.fetch_sub(bytes, Relaxed);
         self.in_flight_bytes.fetch_sub(bytes, Relaxed);
         self.free_bytes.fetch_add(bytes as i64, Relaxed);
+        self.freed.notify_waiters();
     }
 
     /// Bytes of segments.
@@ -189,6 +218,7 @@ impl Space {
         }
         let in_flight = self.in_flight_bytes.load(Relaxed);
         self.free_bytes.store(free as i64 - in_flight as i64, Relaxed);
+        self.freed.notify_waiters();
     }
 
     fn fits(&self, bytes: u64) -> bool {
@@ -212,14 +242,16 @@ impl Space {
 impl Ballast {
     fn release(&mut self) {
         tracing::warn!(bytes = self.bytes, "space runs out: the ballast is given back");
-        match OpenOptions::new().write(true).open(&self.path).and_then(|file| file.set_len(0)) {
+        match regular::open_with(OpenOptions::new().write(true), &self.path).and_then(|file| file.set_len(0))
+        {
             Ok(()) => self.laid = false,
             Err(error) => tracing::error!(%error, "cannot give the ballast back"),
         }
     }
 
     fn lay(&mut self) {
-        let laid = OpenOptions::new().create(true).truncate(false).write(true).open(&self.path);
+        let mut options = OpenOptions::new();
+        let laid = regular::open_with(options.create(true).truncate(false).write(true), &self.path);
         let laid = laid
             .and_then(|file: File| Ok(rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, self.bytes)?));
         match laid {

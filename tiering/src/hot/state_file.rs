@@ -3,10 +3,11 @@
 //! When power fails there is the old one or the new one. Each says its format; one that is of a newer format is not
 //! touched, one that is damaged counts as absent, for nothing that is acknowledged depends on it.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
+use mlgw_common::regular;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,7 @@ struct Format {
 /// When it cannot be written.
 pub(crate) fn replace(path: &Path, content: &impl Serialize) -> io::Result<()> {
     let new = path.with_extension("json.new");
-    let mut file = File::create(&new)?;
+    let mut file = regular::open_with(OpenOptions::new().write(true).create(true).truncate(true), &new)?;
     serde_json::to_writer(&file, content)?;
     file.write_all(b"\n")?;
     file.sync_all()?;
@@ -35,7 +36,19 @@ pub(crate) fn replace(path: &Path, content: &impl Serialize) -> io::Result<()> {
 /// # Errors
 /// When it cannot be read, or is of a newer format.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, format: u32) -> io::Result<Option<T>> {
-    let text = match std::fs::read(path) {
+    let Some(text) = text(path, format)? else { return Ok(None) };
+    match serde_json::from_slice(&text) {
+        Ok(content) => Ok(Some(content)),
+        Err(error) => {
+            tracing::error!(path = %path.display(), %error, "a damaged file of state; begun anew");
+            Ok(None)
+        }
+    }
+}
+
+/// The text of the file at `path`, if there is one, of a format up to `format` as far as it says.
+fn text(path: &Path, format: u32) -> io::Result<Option<Vec<u8>>> {
+    let text = match regular::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -47,11 +60,14 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, format: u32) -> io::Result<
         let what = format!("{path} has format {found}, which a newer mlgw wrote: use that one");
         return Err(io::Error::other(what));
     }
-    match serde_json::from_slice(&text) {
-        Ok(content) => Ok(Some(content)),
-        Err(error) => {
-            tracing::error!(path = %path.display(), %error, "a damaged file of state; begun anew");
-            Ok(None)
-        }
-    }
+    Ok(Some(text))
+}
+
+/// Checks that a start can use the file at `path`: that it is not there, or can be read and is of a format up
+/// to `format`.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn check(path: &Path, format: u32) -> io::Result<()> {
+    text(path, format).map(drop)
 }

@@ -14,7 +14,9 @@ mod placing;
 mod placing_model;
 mod reading;
 mod replacing;
+mod room;
 mod scrub;
+mod soak_model;
 
 use crate::fair::Lane;
 use std::collections::BTreeMap;

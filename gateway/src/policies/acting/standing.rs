@@ -8,18 +8,19 @@ mod file;
 
 use crate::credentials::sealer::write_private;
 use crate::line_file::BadLine;
+use mlgw_common::regular;
 use mlgw_policies::at_rest::{Areas, Doomed, Note, Superfluous, Unheld};
 use mlgw_policies::checkpoints::{MustStay, Spacings};
 use mlgw_policies::language::{ActionKind, Word as _};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{fs, io};
 
 /// The files' names.
-const FILE_NAME: &str = "deletions";
-const SPACINGS_NAME: &str = "spacings";
+pub(crate) const FILE_NAME: &str = "deletions";
+pub(crate) const SPACINGS_NAME: &str = "spacings";
 
 /// What came of something that a rule wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -188,7 +189,7 @@ impl Standing {
 
 /// What a file says; nothing if it is not there, or says nothing: then it is told what is lost.
 fn found<T: Default>(path: &Path, read: fn(&[u8]) -> Result<T, BadLine>, lost: &str) -> io::Result<T> {
-    match fs::read(path) {
+    match regular::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
         bytes => Ok(read(&bytes?).unwrap_or_else(|why| {
             tracing::error!(%why, "{lost}");

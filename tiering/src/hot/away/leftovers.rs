@@ -22,7 +22,7 @@ use super::Upstreams;
 use crate::upstream::ObjectId;
 
 /// The format of the file.
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 /// How long an upload is left that may be gone on with, in milliseconds. Its parts cost storage.
 const LEFT_MS: i64 = 24 * 60 * 60 * 1000;
 
@@ -149,7 +149,8 @@ impl Leftovers {
     }
 
     /// Removes every listed object that no record names, as far as upstreams can be reached, and strikes off what is gone or
-    /// named. Nothing may be under way with any of them, and what records say must survive power loss.
+    /// named. Objects of segments that `is_in_use` are left as they are. What records say must survive power
+    /// loss.
     ///
     /// # Errors
     /// When the catalogue cannot be read or the list not be written.
@@ -158,9 +159,14 @@ impl Leftovers {
         map: &dyn SegmentMap,
         upstreams: &Upstreams,
         now: Timestamp,
+        is_in_use: &(dyn Fn(SegmentId) -> bool + Sync),
     ) -> io::Result<()> {
         let mut left = BTreeSet::new();
         for noted in &self.noted {
+            if is_in_use(noted.id().segment) {
+                left.insert(noted.clone());
+                continue;
+            }
             let record = map.record(noted.id().segment).map_err(io::Error::other)?;
             if record.as_ref().is_some_and(|record| is_named(record, noted)) {
                 continue;

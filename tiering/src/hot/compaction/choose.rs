@@ -7,6 +7,38 @@ use mlgw_common::ids::SegmentId;
 use crate::hot::catalogue::{HOT, UPSTREAM};
 use crate::hot::header::SEGMENT_HEADER_BYTES;
 
+/// Percent of a segment that must be dead before it is emptied, while appends lack room and nothing can be
+/// spilled.
+pub(in crate::hot) const PRESSED_DEAD_PERCENT: u64 = 5;
+
+/// How short of room the hot tier is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::hot) enum Pressure {
+    /// There is room.
+    None,
+    /// There is little, and whole segments can be spilled: that frees more for each byte that is written.
+    Spills,
+    /// There is little, and nothing can be spilled.
+    Compacts,
+}
+
+impl Pressure {
+    /// The pressure of a tier, by whether appends lack room and whether a tier below can take a segment.
+    pub(in crate::hot) fn of(is_pressed: bool, can_spill: bool) -> Self {
+        match (is_pressed, can_spill) {
+            (false, _) => Self::None,
+            (true, true) => Self::Spills,
+            (true, false) => Self::Compacts,
+        }
+    }
+
+    /// Percent of a hot segment that must be dead before it is emptied.
+    pub(in crate::hot) fn dead_percent(self, usual: u64, asked: Option<u64>) -> u64 {
+        let percent = asked.map_or(usual, |asked| asked.min(usual));
+        if self == Self::Compacts { percent.min(PRESSED_DEAD_PERCENT) } else { percent }
+    }
+}
+
 /// What is known of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::hot) struct SegmentFacts {
@@ -157,6 +189,18 @@ mod tests {
         let held_back = HeldBack::from([(SegmentId(1), 3), (SegmentId(2), 4)]);
         let all = [facts(1, 1000, 300), facts(2, 1000, 300)];
         assert_eq!(choose(&all, aim, &held_back), [SegmentId(2)]);
+    }
+
+    #[test]
+    fn little_dead_is_emptied_only_where_nothing_can_be_spilled() {
+        let percents = |pressed, below| {
+            let pressure = Pressure::of(pressed, below);
+            [None, Some(50), Some(1)].map(|asked| pressure.dead_percent(30, asked))
+        };
+        assert_eq!(percents(false, false), [30, 30, 1]);
+        assert_eq!(percents(false, true), [30, 30, 1]);
+        assert_eq!(percents(true, true), [30, 30, 1]);
+        assert_eq!(percents(true, false), [5, 5, 1]);
     }
 
     #[test]

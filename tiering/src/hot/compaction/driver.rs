@@ -1,7 +1,9 @@
 //! Carries decisions out: looks, chooses, and brings one segment after the other to its end.
 //!
 //! A segment that somebody still reads is parked and asked for again with each round; everything
-//! else that does not succeed is given up and begins anew, as every step may be repeated.
+//! else that does not succeed is given up and begins anew, as every step may be repeated. Placing moves
+//! segments at the same time: each segment is claimed first, and one that placing has in hand is left for a
+//! later round.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -11,20 +13,20 @@ use mlgw_common::ids::SegmentId;
 use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::SegmentState;
 
-use super::choose::{Aim, HeldBack, SegmentFacts, choose};
+use super::choose::{Aim, Pressure, SegmentFacts, choose};
 use super::dying::Dying;
 use super::job::{End, Event, Job, Step};
 use super::moving::{Picked, StepError, empty};
 use crate::decisions::{Decided, Kind, Outcome, Place, Reason, What, Why};
-use crate::hot::Inner;
 use crate::hot::catalogue::HOT;
 use crate::hot::header::SEGMENT_HEADER_BYTES;
+use crate::hot::in_hand::{Claim, Hand};
 use crate::hot::pace::Pace;
-use crate::hot::placing::driver::{Placer, sweep_objects};
+use crate::hot::placing::driver::sweep_objects;
+use crate::hot::{Inner, relief};
 
-/// The threshold while appends are refused for want of space: a segment that is a twentieth dead is
-/// then worth emptying.
-const PRESSED_DEAD_PERCENT: u64 = 5;
+/// After how long a round that nobody asked for ends, and the next one looks at all segments anew.
+const TURN: Duration = Duration::from_secs(5);
 /// How long a round waits for segments that it gave up to be sealed.
 const SEAL_CHECK: Duration = Duration::from_millis(10);
 const SEAL_CHECKS_MAX: usize = 200;
@@ -35,52 +37,55 @@ const NO_ROOM_NOTED_MAX: usize = 8;
 /// Compacts until the tier stops or is dropped.
 pub(in crate::hot) async fn run(tier: Weak<Inner>, compaction: Arc<super::Compaction>) {
     let mut driver = Driver::default();
-    let mut placer = Placer::new();
     while let Some(asked) = compaction.next_round().await {
         let Some(inner) = tier.upgrade() else { return };
         let Some(catalogue) = inner.catalogue.clone() else { return };
         match driver.round(&inner, &catalogue, asked).await {
-            Ok(()) => {}
+            Ok(true) => compaction.go_on(),
+            Ok(false) => {}
             Err(StepError::Stopping) => return,
             Err(error) => tracing::warn!(%error, "a round of compaction was given up"),
         }
         compaction.round_ended();
-        match driver.place(&inner, &catalogue, &mut placer).await {
-            Ok(true) => compaction.go_on(),
-            Ok(false) => {}
-            Err(StepError::Stopping) => return,
-            Err(error) => tracing::warn!(%error, "moving segments between tiers was given up"),
-        }
+        // What is sealed and what is mostly dead may have changed.
+        inner.placing.go_on();
     }
+}
+
+/// A job whose segment somebody reads.
+struct Parked {
+    job: Job,
+    why: Why,
+    claim: Claim,
 }
 
 #[derive(Default)]
 struct Driver {
-    /// Jobs whose segments somebody reads.
-    parked: Vec<(Job, Why)>,
-    held_back: HeldBack,
+    parked: Vec<Parked>,
     dying: Dying,
     pace: Pace,
 }
 
 impl Driver {
+    /// Empties and releases segments; says whether there is more to do at once.
     async fn round(
         &mut self,
         inner: &Arc<Inner>,
         catalogue: &Catalogue,
         asked: Option<u64>,
-    ) -> Result<(), StepError> {
-        for (job, why) in std::mem::take(&mut self.parked) {
-            self.run_job(inner, catalogue, job, why).await;
+    ) -> Result<bool, StepError> {
+        let begun = Instant::now();
+        for Parked { job, why, claim } in std::mem::take(&mut self.parked) {
+            self.run_job(inner, catalogue, job, why, claim).await;
         }
-        let pressed = inner.shared.space.is_pressed(inner.shared.segment_bytes);
-        let usual = inner.compaction.settings().dead_percent;
-        let dead_percent = asked.unwrap_or(usual).min(if pressed { PRESSED_DEAD_PERCENT } else { usual });
         let mut facts = look(inner, catalogue).await?;
+        let pressed = inner.is_pressed();
+        let pressure = Pressure::of(pressed, pressed && relief::can_spill(inner, &facts));
+        let dead_percent = pressure.dead_percent(inner.compaction.settings().dead_percent, asked);
         if (pressed || asked.is_some()) && give_up_open(inner, catalogue, &facts, dead_percent).await {
             facts = look(inner, catalogue).await?;
         }
-        self.held_back.retain(|id, _| facts.iter().any(|segment| segment.id == *id));
+        inner.compaction.held_back.lock().retain(|id, _| facts.iter().any(|segment| segment.id == *id));
         self.dying.look(Instant::now(), &facts);
         if asked.is_none() && has_room_to_wait(inner, &facts) {
             let patience = inner.compaction.settings().patience;
@@ -90,56 +95,56 @@ impl Driver {
         let room_bytes = inner.shared.space.moved_room_bytes();
         let aim = Aim { dead_percent, cold_dead_percent, room_bytes };
         note_no_room(inner, &facts, aim);
-        let mut chosen = choose(&facts, aim, &self.held_back);
+        let mut chosen = choose(&facts, aim, &inner.compaction.held_back());
         if !pressed && asked.is_none() && !inner.shared.flash.allows() {
             leave_to_later(inner, &facts, &mut chosen);
         }
+        let mut has_more = false;
         for segment in chosen {
             let of = facts.iter().find(|of| of.id == segment);
             let why = of.map_or(Reason::Compaction, |of| why(inner, of, asked.is_some()));
             if inner.compaction.is_stopped() {
                 return Err(StepError::Stopping);
             }
-            if !self.parked.iter().any(|(job, _)| job.segment() == segment) {
-                self.run_job(inner, catalogue, Job::new(segment), why.into()).await;
+            // Asked for, everything that was chosen is done.
+            has_more = asked.is_none() && begun.elapsed() > TURN;
+            if has_more {
+                break;
+            }
+            if let Some(claim) = of.and_then(|of| claim(inner, catalogue, of)) {
+                self.run_job(inner, catalogue, Job::new(segment), why.into(), claim).await;
             }
         }
-        let status = &inner.compaction;
-        status.held_back_segments.store(self.held_back.len() as u64, Relaxed);
-        status.draining_segments.store(self.parked.len() as u64, Relaxed);
-        look(inner, catalogue).await.map(drop)
-    }
-
-    /// Lets segments be moved between tiers, but for those that wait for their readers to go.
-    async fn place(
-        &self,
-        inner: &Arc<Inner>,
-        catalogue: &Catalogue,
-        placer: &mut Placer,
-    ) -> Result<bool, StepError> {
-        let facts = look(inner, catalogue).await?;
-        let busy: Vec<SegmentId> = self.parked.iter().map(|(job, _)| job.segment()).collect();
-        placer.round(inner, catalogue, &facts, &busy).await
+        inner.compaction.draining_segments.store(self.parked.len() as u64, Relaxed);
+        look(inner, catalogue).await?;
+        Ok(has_more)
     }
 
     /// Brings a job as far as it comes now.
-    async fn run_job(&mut self, inner: &Arc<Inner>, catalogue: &Catalogue, mut job: Job, why: Why) {
+    async fn run_job(
+        &mut self,
+        inner: &Arc<Inner>,
+        catalogue: &Catalogue,
+        mut job: Job,
+        why: Why,
+        claim: Claim,
+    ) {
         let segment = job.segment();
         loop {
             let step = match job.next() {
                 Ok(step) => step,
                 Err(End::Released) => {
-                    self.held_back.remove(&segment);
+                    inner.compaction.held_back.lock().remove(&segment);
                     return tracing::debug!(%segment, "released");
                 }
                 Err(End::HeldBack(references)) => {
-                    self.held_back.insert(segment, references);
+                    inner.compaction.held_back.lock().insert(segment, references);
                     inner.decisions.record(&released(inner, segment, 0, why, Outcome::Damaged));
                     return tracing::error!(%segment, references, "not emptied: what is left does not verify");
                 }
             };
             match self.carry_out(inner, catalogue, segment, step, why).await {
-                Ok(Event::Busy) => return self.parked.push((job, why)),
+                Ok(Event::Busy) => return self.parked.push(Parked { job, why, claim: claim.parked() }),
                 Ok(event) => job.on(event),
                 Err(error) => {
                     if step != Step::Move && !matches!(error, StepError::Stopping) {
@@ -165,8 +170,8 @@ impl Driver {
             Step::Fence => catalogue.fence_segment(segment).await?,
             Step::Count => return Ok(Event::References(catalogue.segment_usage(segment)?.extents)),
             Step::Move => {
-                let picked = Picked::begin(inner, segment);
-                let done = empty(inner, catalogue, segment, &mut self.pace).await;
+                let picked = Picked::begin(segment);
+                let done = empty(inner, catalogue, &picked, &mut self.pace).await;
                 picked.end(inner, why, done.as_ref().err());
                 done?;
             }
@@ -191,17 +196,24 @@ impl Driver {
     }
 }
 
+/// Claims a segment as it was looked at. Nothing when placing has it, or has moved it since.
+fn claim(inner: &Inner, catalogue: &Catalogue, of: &SegmentFacts) -> Option<Claim> {
+    let frees_bytes = match (of.tier, of.references) {
+        (HOT, 0) => of.bytes,
+        (HOT, _) => of.dead_bytes(),
+        _ => 0,
+    };
+    let claim = inner.in_hand.claim(of.id, Hand::Compaction, frees_bytes)?;
+    catalogue.segment(of.id).filter(|segment| segment.tier == of.tier).map(|_| claim)
+}
+
 /// Of a segment in an upstream: notes its object, which goes when nothing names it any more.
 async fn note_object(inner: &Arc<Inner>, segment: SegmentId) -> Result<(), StepError> {
-    let (of, leftovers) = (inner.clone(), inner.leftovers.clone().lock_owned().await);
-    blocking(move || {
-        let mut leftovers = leftovers;
-        match of.away.find(segment)? {
-            Some(remote) => Ok(leftovers.note(&remote.upstream, remote.id)?),
-            None => Ok(()),
-        }
-    })
-    .await
+    let of = inner.clone();
+    let Some(remote) = blocking(move || Ok(of.away.find(segment)?)).await? else { return Ok(()) };
+    // Waited for only here: it is held while objects are removed from an upstream that may be slow.
+    let mut leftovers = inner.leftovers.clone().lock_owned().await;
+    blocking(move || Ok(leftovers.note(&remote.upstream, remote.id)?)).await
 }
 
 /// Why a segment is emptied or released.
@@ -259,7 +271,6 @@ async fn unlink(
     why: Why,
 ) -> Result<(), StepError> {
     inner.reader.forget(segment);
-    sweep_objects(inner, catalogue).await?;
     let of = inner.clone();
     let (hot_bytes, cold_bytes) = blocking(move || {
         let hot_bytes = of.volumes.hot.remove(segment)?.unwrap_or(0);
@@ -268,6 +279,10 @@ async fn unlink(
     })
     .await?;
     inner.pins.gone(segment);
+    if (hot_bytes, cold_bytes) == (0, 0) {
+        // It was in an upstream.
+        sweep_objects(inner, catalogue, Hand::Compaction).await?;
+    }
     let bytes = hot_bytes + cold_bytes;
     // Its record is gone: where it was is where its file was.
     let from = match (hot_bytes, cold_bytes) {
@@ -290,7 +305,10 @@ fn has_room_to_wait(inner: &Inner, facts: &[SegmentFacts]) -> bool {
 }
 
 /// Every segment of this node, in whichever tier.
-async fn look(inner: &Arc<Inner>, catalogue: &Catalogue) -> Result<Vec<SegmentFacts>, StepError> {
+pub(in crate::hot) async fn look(
+    inner: &Arc<Inner>,
+    catalogue: &Catalogue,
+) -> Result<Vec<SegmentFacts>, StepError> {
     let (of, catalogue) = (inner.clone(), catalogue.clone());
     let facts = blocking(move || {
         let mut segments = catalogue.segments()?;

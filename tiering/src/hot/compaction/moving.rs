@@ -7,7 +7,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -58,20 +58,20 @@ impl StepError {
     }
 }
 
-/// The moving of a segment's chunks elsewhere in the hot tier, for the log of decisions. Only one segment is at it at a time.
+/// The moving of a segment's chunks elsewhere in the hot tier, for the log of decisions.
 pub(in crate::hot) struct Picked {
     segment: SegmentId,
-    moved_before: u64,
+    moved_bytes: Arc<AtomicU64>,
 }
 
 impl Picked {
-    pub(in crate::hot) fn begin(inner: &Inner, segment: SegmentId) -> Self {
-        Self { segment, moved_before: inner.compaction.moved_bytes.load(Relaxed) }
+    pub(in crate::hot) fn begin(segment: SegmentId) -> Self {
+        Self { segment, moved_bytes: Arc::default() }
     }
 
     /// Records how much was moved, if anything was or should have been.
     pub(in crate::hot) fn end(self, inner: &Inner, why: Why, error: Option<&StepError>) {
-        let bytes = inner.compaction.moved_bytes.load(Relaxed) - self.moved_before;
+        let bytes = self.moved_bytes.load(Relaxed);
         let decided = |bytes, outcome| Decided {
             kind: Kind::Relocate,
             what: What::Segment(self.segment),
@@ -117,15 +117,16 @@ struct Batch {
 pub(super) async fn empty(
     inner: &Arc<Inner>,
     catalogue: &Catalogue,
-    segment: SegmentId,
+    picked: &Picked,
     pace: &mut Pace,
 ) -> Result<(), StepError> {
+    let segment = picked.segment;
     let dead = catalogue.known_dead(segment);
     let passed_over = !dead.is_empty();
     let rate = inner.compaction.settings().bytes_per_second;
-    move_those(Those::all_but(dead), inner, catalogue, segment, (pace, rate)).await?;
+    move_those(Those::all_but(dead), inner, catalogue, picked, (pace, rate)).await?;
     if passed_over && catalogue.segment_usage(segment)?.extents > 0 {
-        move_those(Those::all_but(DeadSet::default()), inner, catalogue, segment, (pace, rate)).await?;
+        move_those(Those::all_but(DeadSet::default()), inner, catalogue, picked, (pace, rate)).await?;
     }
     Ok(())
 }
@@ -144,13 +145,13 @@ pub(in crate::hot) enum To {
 pub(in crate::hot) async fn pick_out(
     inner: &Arc<Inner>,
     catalogue: &Catalogue,
-    segment: SegmentId,
+    picked: &Picked,
     (wanted, to): (Wanted, To),
     pace: &mut Pace,
 ) -> Result<(), StepError> {
-    let those = Those { dead: catalogue.known_dead(segment), wanted: Some(wanted), to };
+    let those = Those { dead: catalogue.known_dead(picked.segment), wanted: Some(wanted), to };
     let rate = inner.placing.settings().bytes_per_second;
-    move_those(those, inner, catalogue, segment, (pace, rate)).await
+    move_those(those, inner, catalogue, picked, (pace, rate)).await
 }
 
 /// Which chunks of a segment are moved, and where.
@@ -176,9 +177,10 @@ async fn move_those(
     those: Those,
     inner: &Arc<Inner>,
     catalogue: &Catalogue,
-    segment: SegmentId,
+    picked: &Picked,
     (pace, rate): (&mut Pace, u64),
 ) -> Result<(), StepError> {
+    let segment = picked.segment;
     let Some(summary) = catalogue.segment(segment) else { return Ok(()) };
     let place = Whereabouts { seed: summary.seed, created: Some(summary.created), tier: summary.tier };
     let file = match inner.volumes.dirs().open_own(segment, &place) {
@@ -200,7 +202,7 @@ async fn move_those(
         let batch = tokio::task::spawn_blocking(move || next_batch(scan, &those, &reads, segment)).await;
         let batch = batch.unwrap_or_else(|stopped| Err(io::Error::other(stopped).into()))?;
         wait_until(inner, pace.due(Instant::now(), batch.read_bytes, rate)).await?;
-        move_all(inner, catalogue, batch.live, to).await?;
+        move_all(inner, catalogue, batch.live, to, &picked.moved_bytes).await?;
         rest = batch.rest;
     }
     Ok(())
@@ -264,11 +266,17 @@ async fn move_all(
     catalogue: &Catalogue,
     live: Vec<Live>,
     to: To,
+    moved_bytes: &Arc<AtomicU64>,
 ) -> Result<(), StepError> {
     let mut moves = JoinSet::new();
     for one in live {
-        let (inner, catalogue) = (inner.clone(), catalogue.clone());
-        moves.spawn(async move { move_one(&inner, &catalogue, one, to).await.map(drop) });
+        let (inner, catalogue, moved_bytes) = (inner.clone(), catalogue.clone(), moved_bytes.clone());
+        moves.spawn(async move {
+            let bytes = one.data.stored_bytes() as u64;
+            move_one(&inner, &catalogue, one, to).await?;
+            moved_bytes.fetch_add(bytes, Relaxed);
+            Ok(())
+        });
     }
     let mut outcome = Ok(());
     while let Some(moved) = moves.join_next().await {

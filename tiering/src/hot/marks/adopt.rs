@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use mlgw_common::Lineage;
 use mlgw_common::ids::SegmentId;
+use mlgw_common::{Lineage, regular};
 use mlgw_metadata::offline::{Finding, Kind, Offline, Watch};
 use mlgw_metadata::schema::{SegmentRecord, SegmentState};
 
@@ -101,6 +101,6 @@ fn holds_records(path: &Path, record: &SegmentRecord) -> io::Result<bool> {
     if kept_bytes <= SEGMENT_HEADER_BYTES {
         return Ok(true);
     }
-    let scan = Scan::new(File::open(path)?, record.segment_id(), record.seed(), 0)?;
+    let scan = Scan::new(regular::open(path)?, record.segment_id(), record.seed(), 0)?;
     Ok(scan.survey(&mut |_| {})?.records > 0)
 }

@@ -1,13 +1,13 @@
 //! Carries moves out: chooses, and brings one segment after the other to its new place.
 //!
 //! A move that fails is given up and chosen again with a later round, as every step may be repeated. One whose old
-//! file somebody copies is parked.
+//! file somebody copies is parked. A segment that compaction has in hand is left for a later round.
 
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use mlgw_common::ids::SegmentId;
@@ -15,6 +15,7 @@ use mlgw_metadata::Catalogue;
 use mlgw_metadata::schema::{Replica, SegmentRecord};
 
 use super::Order;
+use super::Placing;
 use super::choose::{Aim, Fill, PlacedFacts, choose};
 use super::copy::{Turns, copy};
 use super::fetch::fetch;
@@ -26,18 +27,20 @@ use crate::decisions::{Decided, Kind, Outcome, Place, Reason, What, Why};
 use crate::flash::Cause;
 use crate::hot::catalogue::{COLD, HOT, UPSTREAM};
 use crate::hot::compaction::choose::SegmentFacts;
-use crate::hot::compaction::{Picked, StepError, To, blocking, pick_out};
+use crate::hot::compaction::driver::look;
+use crate::hot::compaction::{Compaction, Picked, StepError, To, blocking, pick_out};
 use crate::hot::header::SEGMENT_HEADER_BYTES;
+use crate::hot::in_hand::{Claim, Hand};
 use crate::hot::map::Whereabouts;
 use crate::hot::pace::Pace;
 use crate::hot::record::Owner;
 use crate::hot::{Inner, Wanted};
 use crate::upstream::ObjectId;
 
-/// After how long compaction gets its turn.
+/// After how long a round ends, and the next one looks at all segments anew.
 pub(super) const TURN: Duration = Duration::from_secs(5);
 /// How soon a wait ends when the tier stops.
-const STOP_CHECK: Duration = Duration::from_millis(50);
+pub(super) const STOP_CHECK: Duration = Duration::from_millis(50);
 /// How many segments are tried with an upstream that takes or gives none, before all others are given up without a try.
 const REFUSALS_MAX: u32 = 3;
 /// How long an upstream is left alone after a segment could not be stored there.
@@ -58,10 +61,33 @@ struct Occasion {
     bytes: u64,
 }
 
+/// A job whose old file somebody copies.
+struct Parked {
+    job: Job,
+    occasion: Occasion,
+    claim: Claim,
+}
+
+/// Moves segments until the tier stops or is dropped.
+pub(in crate::hot) async fn run(tier: Weak<Inner>, placing: Arc<Placing>, compaction: Arc<Compaction>) {
+    let mut placer = Placer::new();
+    loop {
+        placing.next_round(compaction.settings().interval).await;
+        let Some(inner) = tier.upgrade().filter(|_| !compaction.is_stopped()) else { return };
+        let Some(catalogue) = inner.catalogue.clone() else { return };
+        match placer.round(&inner, &catalogue).await {
+            Ok(true) => drop(placing.go_on()),
+            Ok(false) => {}
+            Err(StepError::Stopping) => return,
+            Err(error) => tracing::warn!(%error, "moving segments between tiers was given up"),
+        }
+        placing.round_ended();
+    }
+}
+
 /// Moves segments.
-pub(in crate::hot) struct Placer {
-    /// Jobs whose old files somebody copies.
-    parked: Vec<(Job, Occasion)>,
+pub(super) struct Placer {
+    parked: Vec<Parked>,
     heat: Heat,
     pub(super) pace: Pace,
     /// Where the copy is that the job under way has made.
@@ -81,7 +107,7 @@ pub(in crate::hot) struct Placer {
 }
 
 impl Placer {
-    pub(in crate::hot) fn new() -> Self {
+    fn new() -> Self {
         Self {
             parked: Vec::new(),
             heat: Heat::new(Instant::now()),
@@ -96,26 +122,20 @@ impl Placer {
         }
     }
 
-    /// Moves segments for a while; says whether there is more to do at once. `facts` of every segment as of now;
-    /// those in `busy` are left alone.
-    pub(in crate::hot) async fn round(
-        &mut self,
-        inner: &Arc<Inner>,
-        catalogue: &Catalogue,
-        facts: &[SegmentFacts],
-        busy: &[SegmentId],
-    ) -> Result<bool, StepError> {
+    /// Moves segments for a while; says whether there is more to do at once.
+    async fn round(&mut self, inner: &Arc<Inner>, catalogue: &Catalogue) -> Result<bool, StepError> {
         self.heat.add(Instant::now(), inner.reader.take_reads());
         if inner.volumes.cold.is_empty() && inner.away.is_nowhere() {
             return Ok(false);
         }
         if self.sweep_due.is_none_or(|due| due <= Instant::now()) {
             self.sweep_due = Some(Instant::now() + SWEEP_EVERY);
-            sweep_objects(inner, catalogue).await?;
+            sweep_objects(inner, catalogue, Hand::Placing).await?;
         }
-        for (job, occasion) in std::mem::take(&mut self.parked) {
-            self.run_job(inner, catalogue, job, occasion).await?;
+        for Parked { job, occasion, claim } in std::mem::take(&mut self.parked) {
+            self.run_job(inner, catalogue, job, occasion, claim).await?;
         }
+        let facts = &*look(inner, catalogue).await?;
         let order = inner.placing.order();
         if let Some(leaving) = order.as_ref().and_then(Order::leaving) {
             if self.seal_open(inner, catalogue, facts, leaving).await {
@@ -124,12 +144,24 @@ impl Placer {
             self.stays = Some((leaving.stays(), leaving.why()));
         }
         if let Some(Order::Gather(leaving)) = &order {
-            if self.gather(inner, catalogue, leaving, (facts, busy)).await? {
+            if self.gather(inner, catalogue, leaving, facts).await? {
                 self.order_done(inner);
             }
             return Ok(true);
         }
-        let mut chosen = self.choose(inner, facts, busy, order.as_ref());
+        let chosen = self.choose(inner, facts, order.as_ref());
+        self.move_all(inner, catalogue, facts, chosen, order).await
+    }
+
+    /// Moves what was chosen, for a while; says whether there is more to do at once.
+    async fn move_all(
+        &mut self,
+        inner: &Arc<Inner>,
+        catalogue: &Catalogue,
+        facts: &[SegmentFacts],
+        mut chosen: Vec<(SegmentId, Way)>,
+        order: Option<Order>,
+    ) -> Result<bool, StepError> {
         let bytes = |segment| facts.iter().find(|f| f.id == segment).map_or(0, |f| f.bytes);
         if order.is_none() && !inner.shared.flash.allows() {
             // What somebody ordered is carried out; jobs wait by themselves.
@@ -140,7 +172,7 @@ impl Placer {
             }
         }
         let mut waiting: u64 = chosen.iter().map(|(segment, _)| bytes(*segment)).sum();
-        let begun = Instant::now();
+        let (begun, mut is_left_out) = (Instant::now(), false);
         for (segment, way) in chosen {
             inner.placing.waiting_bytes.store(waiting, Relaxed);
             if inner.compaction.is_stopped() {
@@ -149,6 +181,15 @@ impl Placer {
             if begun.elapsed() > TURN {
                 return Ok(true);
             }
+            let Some(claim) = inner.in_hand.claim(segment, Hand::Placing, frees_bytes(way, bytes(segment)))
+            else {
+                is_left_out = true;
+                continue;
+            };
+            // Compaction released it, or had it elsewhere, since it was looked at.
+            if catalogue.segment(segment).is_none_or(|now| now.tier != way.from) {
+                continue;
+            }
             let away = way.from == UPSTREAM || way.to == UPSTREAM;
             let why = order.as_ref().map_or_else(|| why(way), Order::why);
             let (job, occasion) = (Job::new(segment, way), Occasion { why, bytes: bytes(segment) });
@@ -156,17 +197,22 @@ impl Placer {
                 inner.placing.failed.fetch_add(1, Relaxed);
                 note_refused(inner, job, occasion, &"the upstream failed with those before it");
                 self.gave_up(segment, way, order.is_some());
-            } else if self.run_job(inner, catalogue, job, occasion).await? {
+            } else if self.run_job(inner, catalogue, job, occasion, claim).await? {
                 self.refusals = 0;
             } else {
                 self.refusals += u32::from(away);
                 self.gave_up(segment, way, order.is_some());
             }
-            waiting -= bytes(segment);
+            waiting = waiting.saturating_sub(bytes(segment));
         }
         inner.placing.waiting_bytes.store(0, Relaxed);
         inner.placing.draining_segments.store(self.parked.len() as u64, Relaxed);
         self.refusals = 0;
+        if order.is_some() && is_left_out {
+            // Compaction is at it, and done in a moment.
+            tokio::time::sleep(STOP_CHECK).await;
+            return Ok(true);
+        }
         let failed = !self.given_up.is_empty();
         if order.is_some() {
             self.order_done(inner);
@@ -188,14 +234,14 @@ impl Placer {
         }
     }
 
-    fn choose(
-        &self,
-        inner: &Inner,
-        facts: &[SegmentFacts],
-        busy: &[SegmentId],
-        order: Option<&Order>,
-    ) -> Vec<(SegmentId, Way)> {
+    fn choose(&self, inner: &Inner, facts: &[SegmentFacts], order: Option<&Order>) -> Vec<(SegmentId, Way)> {
         let dead_percent = inner.compaction.settings().dead_percent;
+        let moved_room_bytes = inner.is_pressed().then(|| inner.shared.space.moved_room_bytes());
+        let is_busy = |segment| match order {
+            // What compaction is at is waited for.
+            Some(_) => inner.in_hand.is_parked(segment),
+            None => inner.in_hand.holds(segment),
+        };
         let kept = inner.placing.kept();
         let placed: Vec<PlacedFacts> = facts
             .iter()
@@ -205,10 +251,9 @@ impl Placer {
                 bytes: segment.bytes,
                 at_rest: segment.is_at_rest()
                     && segment.bytes > SEGMENT_HEADER_BYTES
-                    && !busy.contains(&segment.id)
-                    && !self.given_up.contains(&segment.id)
-                    && !self.parked.iter().any(|(job, _)| job.segment == segment.id),
-                worth_keeping: segment.references > 0 && !segment.is_worth(dead_percent),
+                    && !is_busy(segment.id)
+                    && !self.given_up.contains(&segment.id),
+                worth_keeping: is_worth_keeping(segment, dead_percent, moved_room_bytes),
                 mostly_dead: segment.references > 0 && segment.is_worth(UPSTREAM_DEAD_PERCENT),
                 kept: kept.contains(&segment.id),
                 heat: self.heat.of(segment.id),
@@ -226,12 +271,13 @@ impl Placer {
         catalogue: &Catalogue,
         mut job: Job,
         occasion: Occasion,
+        claim: Claim,
     ) -> Result<bool, StepError> {
         let mut is_placed = false;
         while let Some(step) = job.next() {
             match self.carry_out(inner, catalogue, job, step).await {
                 Ok(Event::Busy) => {
-                    self.parked.push((job, occasion));
+                    self.parked.push(Parked { job, occasion, claim: claim.parked() });
                     return Ok(true);
                 }
                 Ok(event) => {
@@ -265,10 +311,13 @@ impl Placer {
     ) -> Result<Event, StepError> {
         match step {
             Step::PickOut => {
-                if let Some((wanted, why)) = self.stays.clone().or_else(|| hot(inner)) {
-                    let picked = Picked::begin(inner, job.segment);
+                // Picking out takes room and time, and appends wait for both. What is read much can be
+                // promoted.
+                let by_heat = || if inner.is_pressed() { None } else { hot(inner) };
+                if let Some((wanted, why)) = self.stays.clone().or_else(by_heat) {
+                    let picked = Picked::begin(job.segment);
                     let those = (wanted, To::Others);
-                    let done = pick_out(inner, catalogue, job.segment, those, &mut self.pace).await;
+                    let done = pick_out(inner, catalogue, &picked, those, &mut self.pace).await;
                     picked.end(inner, why, done.as_ref().err());
                     done?;
                 }
@@ -330,6 +379,19 @@ impl Placer {
     }
 }
 
+/// Whether spilling a segment is better than leaving it to compaction. While the tier is pressed,
+/// `moved_room_bytes` are what compaction has for what lives in a segment: one that it has no room for is
+/// better spilled as it is.
+fn is_worth_keeping(segment: &SegmentFacts, dead_percent: u64, moved_room_bytes: Option<u64>) -> bool {
+    let cannot_be_emptied = moved_room_bytes.is_some_and(|room| segment.referenced_bytes > room);
+    segment.references > 0 && (!segment.is_worth(dead_percent) || cannot_be_emptied)
+}
+
+/// Bytes of the hot tier that a move frees.
+fn frees_bytes(way: Way, bytes: u64) -> u64 {
+    if way.from == HOT { bytes } else { 0 }
+}
+
 /// What stays of a segment that is spilled without a rule: what is read so much.
 fn hot(inner: &Inner) -> Option<(Wanted, Why)> {
     let is_hot = inner.is_hot.get()?.clone();
@@ -371,7 +433,8 @@ fn aim(inner: &Inner) -> Aim {
     Aim {
         has_cold: !inner.volumes.cold.is_empty(),
         has_upstream: inner.away.target().is_some(),
-        hot_excess_bytes: hot.excess_bytes(settings),
+        // What an append waits for comes before the marks.
+        hot_excess_bytes: hot.excess_bytes(settings).max(inner.relief.lacking_bytes(space)),
         cold_excess_bytes: Fill { used_bytes, room_bytes }.excess_bytes(settings),
         hot_room_bytes: hot.room_bytes,
     }
@@ -393,10 +456,12 @@ async fn until_stopped<T>(
     }
 }
 
-/// Removes objects from upstreams that no record names, as far as they can be reached.
+/// Removes objects from upstreams that no record names, as far as they can be reached, but for those of
+/// segments that another task than `by` has in hand.
 pub(in crate::hot) async fn sweep_objects(
     inner: &Arc<Inner>,
     catalogue: &Catalogue,
+    by: Hand,
 ) -> Result<(), StepError> {
     let mut leftovers = inner.leftovers.lock().await;
     if leftovers.is_empty() || inner.pins.are_segments_kept() {
@@ -405,7 +470,8 @@ pub(in crate::hot) async fn sweep_objects(
     let settles = catalogue.clone();
     blocking(move || Ok(settles.settle()?)).await?;
     let segments = &inner.shared.segments;
-    leftovers.sweep(&*segments.map, inner.away.upstreams(), segments.clock.now()).await?;
+    let in_use = |segment| inner.in_hand.is_held_by_other(segment, by);
+    leftovers.sweep(&*segments.map, inner.away.upstreams(), segments.clock.now(), &in_use).await?;
     inner.placing.leftover_objects.store(leftovers.len() as u64, Relaxed);
     Ok(())
 }
@@ -506,7 +572,7 @@ pub(super) async fn note(inner: &Arc<Inner>, upstream: String, id: ObjectId) -> 
 async fn unlink(inner: &Arc<Inner>, catalogue: &Catalogue, job: Job) -> Result<(), StepError> {
     inner.reader.forget(job.segment);
     if job.way.from == UPSTREAM {
-        return sweep_objects(inner, catalogue).await;
+        return sweep_objects(inner, catalogue, Hand::Placing).await;
     }
     let (of, segment) = (inner.clone(), job.segment);
     blocking(move || {
@@ -520,5 +586,5 @@ async fn unlink(inner: &Arc<Inner>, catalogue: &Catalogue, job: Job) -> Result<(
     })
     .await?;
     // It was noted before anything of it was sent; now that it is named it is none.
-    if job.way.to == UPSTREAM { sweep_objects(inner, catalogue).await } else { Ok(()) }
+    if job.way.to == UPSTREAM { sweep_objects(inner, catalogue, Hand::Placing).await } else { Ok(()) }
 }

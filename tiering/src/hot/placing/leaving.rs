@@ -11,11 +11,12 @@ use mlgw_common::ids::SegmentId;
 use mlgw_metadata::Catalogue;
 
 use super::Leaving;
-use super::driver::{Placer, TURN};
+use super::driver::{Placer, STOP_CHECK, TURN};
 use crate::decisions::Why;
 use crate::hot::catalogue::HOT;
 use crate::hot::compaction::choose::SegmentFacts;
 use crate::hot::compaction::{Picked, StepError, To, pick_out, seal};
+use crate::hot::in_hand::Hand;
 use crate::hot::record::Owner;
 use crate::hot::{Inner, Wanted};
 
@@ -60,22 +61,31 @@ impl Placer {
         inner: &Arc<Inner>,
         catalogue: &Catalogue,
         leaving: &Leaving,
-        (facts, busy): (&[SegmentFacts], &[SegmentId]),
+        facts: &[SegmentFacts],
     ) -> Result<bool, StepError> {
-        let begun = Instant::now();
+        let (begun, mut is_left_out) = (Instant::now(), false);
         let wanted = |segment: &&SegmentFacts| leaving.segments.contains(&segment.id);
         for segment in facts.iter().filter(wanted) {
-            let is_free = segment.is_at_rest() && segment.tier == HOT && !busy.contains(&segment.id);
+            let is_free = segment.is_at_rest() && segment.tier == HOT;
             // What was tried once is not tried again by this order.
-            if !is_free || !self.given_up.insert(segment.id) {
+            if !is_free || self.given_up.contains(&segment.id) {
+                continue;
+            }
+            let claim = inner.in_hand.claim(segment.id, Hand::Placing, 0);
+            if claim.is_none() && !inner.in_hand.is_parked(segment.id) {
+                is_left_out = true;
+                continue;
+            }
+            self.given_up.insert(segment.id);
+            if claim.is_none() {
                 continue;
             }
             if inner.compaction.is_stopped() {
                 return Err(StepError::Stopping);
             }
-            let picked = Picked::begin(inner, segment.id);
+            let picked = Picked::begin(segment.id);
             let those = (leaving.goes(), To::Leaving);
-            let done = pick_out(inner, catalogue, segment.id, those, &mut self.pace).await;
+            let done = pick_out(inner, catalogue, &picked, those, &mut self.pace).await;
             picked.end(inner, leaving.why(), done.as_ref().err());
             match done {
                 Err(StepError::Stopping) => return Err(StepError::Stopping),
@@ -87,6 +97,11 @@ impl Placer {
             if begun.elapsed() > TURN {
                 return Ok(false);
             }
+        }
+        if is_left_out {
+            // Compaction is at it, and done in a moment.
+            tokio::time::sleep(STOP_CHECK).await;
+            return Ok(false);
         }
         let gathered: Vec<SegmentId> = inner.placing.take_gathered().into_iter().collect();
         seal(inner, catalogue, &gathered).await;

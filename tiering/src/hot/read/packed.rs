@@ -39,14 +39,13 @@ impl Inner {
             return self.packed_from_away(plan, &remote, turn).await;
         }
         let arrived = Instant::now();
-        let _place = self.places(segment).enter(turn, plan.bytes()).await;
-        add(&self.metrics.reads_disk, 1);
         let inner = self.clone();
-        let read = move || {
+        let read = self.reads.run(segment, (self.places(segment), turn, plan.bytes()), move || {
+            add(&inner.metrics.reads_disk, 1);
             inner.metrics.disk_read_wait.record(arrived.elapsed());
             inner.packed_from_disk(&plan)
-        };
-        blocking(segment, read).await
+        });
+        read.await
     }
 
     fn packed_from_disk(&self, plan: &Plan) -> Result<Bytes, ReadError> {

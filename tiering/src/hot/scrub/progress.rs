@@ -10,7 +10,7 @@ use super::quarantine::BadBlock;
 use crate::hot::state_file;
 
 /// Format of the file.
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 
 /// How far scrubbing is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -203,6 +203,15 @@ impl Bench {
         while self.tier.compaction().rounds < until {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        self.place().await;
+    }
+
+    /// A round in which segments are moved between tiers.
+    pub(super) async fn place(&self) {
+        let until = self.tier.inner.placing.go_on();
+        while self.tier.placing().rounds < until {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     pub(super) fn files(&self) -> Vec<String> {

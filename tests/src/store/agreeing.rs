@@ -1,0 +1,166 @@
+//! A start and `store check` agree: where a check finds nothing a start serves everything, and what a start
+//! refuses a check finds.
+//!
+//! Every file of a data directory is replaced by a directory, a named pipe and an empty file, and loses its
+//! end. Nothing may hang, whatever is in a file's place.
+
+use super::directories::{BUCKET, Objects, copy, directories, setup};
+use super::{asked, check, damage_in, text};
+use crate::server::{StartFailure, runtime};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What becomes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Directory,
+    Pipe,
+    Empty,
+    /// Its last 20 bytes are gone.
+    Cut,
+}
+
+const FATES: [Fate; 4] = [Fate::Directory, Fate::Pipe, Fate::Empty, Fate::Cut];
+
+impl Fate {
+    fn befall(self, path: &Path) {
+        let length = fs::metadata(path).map_or(0, |found| found.len());
+        if matches!(self, Self::Directory | Self::Pipe) {
+            drop(fs::remove_file(path));
+        }
+        match self {
+            Self::Directory => fs::create_dir(path).expect("made"),
+            Self::Pipe => {
+                let made = Command::new("mkfifo").arg(path).status().expect("mkfifo is part of coreutils");
+                assert!(made.success());
+            }
+            Self::Empty => fs::write(path, "").expect("written"),
+            Self::Cut => {
+                let file = fs::OpenOptions::new().write(true).open(path).expect("opened");
+                file.set_len(length.saturating_sub(20)).expect("cut");
+            }
+        }
+    }
+}
+
+/// Every file below a directory, by its path in it.
+fn files_below(dir: &Path, below: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir.join(below)).expect("listed") {
+        let entry = entry.expect("listed");
+        let path = below.join(entry.file_name());
+        if entry.file_type().expect("known").is_dir() {
+            files_below(dir, &path, found);
+        } else {
+            found.push(path);
+        }
+    }
+}
+
+/// The files whose fate is tried: one of each kind, and those that a start makes only later.
+fn victims(dir: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    files_below(dir, Path::new(""), &mut all);
+    all.sort();
+    // Segments, tables and the like are many of a kind, which the numbers in their names tell apart.
+    let kind = |path: &Path| -> String {
+        let text = path.to_string_lossy().into_owned();
+        text.split(['/', '-', '.']).filter(|word| word.parse::<u64>().is_err()).collect::<Vec<_>>().join("/")
+    };
+    let mut kinds = std::collections::BTreeMap::new();
+    for path in all {
+        // Checkpoints are copies: a start does not read them, and a damaged one is of no use to a repair.
+        let is_judged = !path.starts_with("checkpoints") && !path.starts_with("start-reserve");
+        let is_of_process = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("LOG"));
+        if is_judged && !is_of_process {
+            kinds.insert(kind(&path), path);
+        }
+    }
+    let later =
+        ["deletions", "spacings", "scrub.json", "flash.json", "upstream-leftovers.json", "admin.json"];
+    let later = later.into_iter().chain(["decisions.jsonl", "decisions.1.jsonl"]).map(PathBuf::from);
+    let mut victims: Vec<PathBuf> = kinds.into_values().chain(later).collect();
+    victims.sort();
+    victims.dedup();
+    victims
+}
+
+/// Whether a server starts and serves everything; nothing when it does not start.
+fn serves(dir: &Path, objects: &Objects) -> Result<bool, StartFailure> {
+    let server = setup(dir).try_start()?;
+    let all = runtime().block_on(async {
+        let client = server.client();
+        for (key, bytes) in objects {
+            if client.get(BUCKET, key).await.is_ok_and(|found| found.body == *bytes) {
+                continue;
+            }
+            return false;
+        }
+        true
+    });
+    server.stop();
+    Ok(all)
+}
+
+#[test]
+fn a_start_and_a_check_agree_on_whatever_is_in_a_files_place() {
+    let made = directories();
+    let mut disagreements = Vec::new();
+    for (base, from) in [("stopped", &made.stopped), ("killed", &made.killed)] {
+        for victim in victims(from) {
+            for fate in FATES {
+                let dir = made.room.path().join("tried");
+                copy(from, &dir);
+                if fate == Fate::Cut && !dir.join(&victim).exists() {
+                    fs::remove_dir_all(&dir).expect("removed");
+                    continue;
+                }
+                fate.befall(&dir.join(&victim));
+                let case = format!("{base}: {} {fate:?}", victim.display());
+                if victim == Path::new("LOCK") {
+                    // A check that cannot hold the lock says so, and that is all.
+                    let refused = super::store(&["check", text(&dir)]);
+                    let starts = serves(&dir, &made.objects);
+                    if refused.status.code() == Some(0) && starts.is_err() {
+                        disagreements.push(case);
+                    }
+                } else {
+                    let found = check(&dir);
+                    // A start may mend what it finds, so the check comes first.
+                    match serves(&dir, &made.objects) {
+                        Err(_) if found.is_empty() => {
+                            disagreements.push(format!("{case}: only the start refuses"))
+                        }
+                        Ok(false) if found.is_empty() => {
+                            disagreements
+                                .push(format!("{case}: something is lost, and a check finds nothing"));
+                        }
+                        Ok(true) if !found.is_empty() => {
+                            disagreements.push(format!("{case}: all is served, and a check finds {found:?}"));
+                        }
+                        _ => {}
+                    }
+                }
+                fs::remove_dir_all(&dir).expect("removed");
+            }
+        }
+    }
+    assert!(disagreements.is_empty(), "{disagreements:#?}");
+}
+
+#[test]
+fn what_is_in_the_place_of_small_files_and_of_the_logs_end_is_mended() {
+    let made = directories();
+    for name in ["flash.json", "decisions.jsonl", "deletions", "audit/audit.log", "admin.json"] {
+        for fate in [Fate::Directory, Fate::Pipe] {
+            let dir = made.room.path().join("tried");
+            copy(&made.stopped, &dir);
+            fate.befall(&dir.join(name));
+            assert!(serves(&dir, &made.objects).is_err(), "{name} {fate:?}");
+            let (repaired, _) = asked(&["repair", text(&dir)]);
+            assert_eq!(damage_in(&repaired["left"]["findings"]), [""; 0], "{name} {fate:?}: {repaired:#}");
+            assert!(serves(&dir, &made.objects).is_ok_and(|all| all), "{name} {fate:?}");
+            fs::remove_dir_all(&dir).expect("removed");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Segments that a task is working on.
+//!
+//! Compaction and placing run side by side. Each claims a segment before it works on it, so that the two
+//! never work on the same one. A claim ends when its owner drops it; nothing of it survives the process.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use mlgw_common::ids::SegmentId;
+use parking_lot::Mutex;
+
+/// A task that works on segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hand {
+    /// Empties and releases segments.
+    Compaction,
+    /// Moves segments between tiers.
+    Placing,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    by: Hand,
+    /// Bytes of the hot tier that become free when the work is done.
+    frees_bytes: u64,
+    /// Whether the work waits for readers, nobody knows how long.
+    is_parked: bool,
+}
+
+/// The claimed segments of a tier.
+#[derive(Debug, Default)]
+pub(super) struct InHand(Mutex<HashMap<SegmentId, Held>>);
+
+/// The right to work on one segment.
+#[derive(Debug)]
+pub(super) struct Claim {
+    of: Arc<InHand>,
+    segment: SegmentId,
+}
+
+impl InHand {
+    /// Claims a segment, unless somebody has it. `frees_bytes` of the hot tier are free when the work is
+    /// done.
+    pub(super) fn claim(self: &Arc<Self>, segment: SegmentId, by: Hand, frees_bytes: u64) -> Option<Claim> {
+        use std::collections::hash_map::Entry;
+        match self.0.lock().entry(segment) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(free) => {
+                free.insert(Held { by, frees_bytes, is_parked: false });
+                Some(Claim { of: self.clone(), segment })
+            }
+        }
+    }
+
+    /// Whether another task than `by` works on a segment.
+    pub(super) fn is_held_by_other(&self, segment: SegmentId, by: Hand) -> bool {
+        self.0.lock().get(&segment).is_some_and(|held| held.by != by)
+    }
+
+    /// Whether a segment is claimed.
+    pub(super) fn holds(&self, segment: SegmentId) -> bool {
+        self.0.lock().contains_key(&segment)
+    }
+
+    /// Whether a segment is claimed, and the work on it waits for readers.
+    pub(super) fn is_parked(&self, segment: SegmentId) -> bool {
+        self.0.lock().get(&segment).is_some_and(|held| held.is_parked)
+    }
+
+    /// Bytes of the hot tier that are free when all work under way is done, but for what waits for readers.
+    pub(super) fn frees_bytes(&self) -> u64 {
+        self.0.lock().values().filter(|held| !held.is_parked).map(|held| held.frees_bytes).sum()
+    }
+}
+
+impl Claim {
+    /// The work waits for readers.
+    pub(super) fn parked(self) -> Self {
+        if let Some(held) = self.of.0.lock().get_mut(&self.segment) {
+            held.is_parked = true;
+        }
+        self
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.of.0.lock().remove(&self.segment);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_is_in_one_hand_at_a_time() {
+        let (all, one) = (Arc::new(InHand::default()), SegmentId(1));
+        let claim = all.claim(one, Hand::Compaction, 10).unwrap();
+        assert!(
+            all.claim(one, Hand::Placing, 10).is_none() && all.claim(one, Hand::Compaction, 10).is_none()
+        );
+        let other = all.claim(SegmentId(2), Hand::Placing, 5).unwrap();
+        assert_eq!(all.frees_bytes(), 15);
+        assert!(all.is_held_by_other(one, Hand::Placing) && !all.is_held_by_other(one, Hand::Compaction));
+        let claim = claim.parked();
+        assert_eq!((all.frees_bytes(), all.holds(one), all.is_parked(one)), (5, true, true));
+        drop((claim, other));
+        assert!(!all.holds(one) && all.claim(one, Hand::Placing, 0).is_some());
+    }
+}

@@ -1,0 +1,243 @@
+//! Reads of files, so that one that never answers takes neither the disk nor the threads from all others.
+//!
+//! A dying disk or a network file system that is gone can hold a read for ever. A read that takes long counts
+//! as slow. Slow reads of one file hold a bounded number of places at the disk; further ones give theirs back
+//! while they wait. A file with too many slow reads is refused until some of them return, and whoever waits
+//! for one is answered with an error after a while. A healthy file is never slowed down. All of this is in
+//! memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mlgw_common::ids::SegmentId;
+use mlgw_common::limits::{FILE_SLOW_PLACES_MAX, FILE_SLOW_READS_MAX};
+use parking_lot::Mutex;
+
+use super::ReadError;
+use crate::fair::{Fair, Turn};
+
+/// Bounds of slow reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// After how long a read is slow. A disk that retries a bad sector takes a few seconds.
+    pub(super) slow: Duration,
+    /// After how long a reader is answered with an error. Disks give up a request after 30 s themselves.
+    pub(super) give_up: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { slow: Duration::from_secs(5), give_up: Duration::from_secs(30) }
+    }
+}
+
+/// The reads of one file that are under way, with when they began, in that order.
+#[derive(Debug, Default)]
+struct UnderWay(BTreeMap<u64, Instant>);
+
+impl UnderWay {
+    /// Whether at least `count` of them are slow.
+    fn has_slow(&self, count: usize, now: Instant, slow: Duration) -> bool {
+        // The oldest come first.
+        let nth = self.0.values().nth(count - 1);
+        nth.is_some_and(|begun| now.saturating_duration_since(*begun) >= slow)
+    }
+
+    /// Whether another read may begin.
+    fn takes_more(&self, now: Instant, slow: Duration) -> bool {
+        !self.has_slow(FILE_SLOW_READS_MAX, now, slow)
+    }
+
+    /// Whether a read that became slow keeps its place at the disk: it is among the oldest.
+    fn keeps_place(&self, read: u64) -> bool {
+        self.0.keys().take(FILE_SLOW_PLACES_MAX).any(|key| *key == read)
+    }
+}
+
+/// The reads of all files that are under way.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    patience: Patience,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: HashMap<SegmentId, UnderWay>,
+    next: u64,
+}
+
+/// A read that is under way, until it is dropped.
+struct Read {
+    of: Arc<Reads>,
+    segment: SegmentId,
+    number: u64,
+}
+
+impl Drop for Read {
+    fn drop(&mut self) {
+        let mut state = self.of.state.lock();
+        if let Some(file) = state.files.get_mut(&self.segment) {
+            file.0.remove(&self.number);
+            if file.0.is_empty() {
+                state.files.remove(&self.segment);
+            }
+        }
+    }
+}
+
+impl Reads {
+    #[cfg(test)]
+    pub(super) fn new(patience: Patience) -> Self {
+        Self { patience, ..Self::default() }
+    }
+
+    fn begin(self: &Arc<Self>, segment: SegmentId) -> Result<Read, ReadError> {
+        let mut state = self.state.lock();
+        let number = state.next;
+        state.next += 1;
+        let file = state.files.entry(segment).or_default();
+        let now = Instant::now();
+        if !file.takes_more(now, self.patience.slow) {
+            return Err(no_answer(segment));
+        }
+        file.0.insert(number, now);
+        Ok(Read { of: self.clone(), segment, number })
+    }
+
+    fn keeps_place(&self, segment: SegmentId, number: u64) -> bool {
+        self.state.lock().files.get(&segment).is_some_and(|file| file.keeps_place(number))
+    }
+
+    /// Has a thread do `work` with the file of a segment, when its turn at the disk has come.
+    ///
+    /// # Errors
+    /// Those of the work, or that the file does not answer.
+    pub(super) async fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        segment: SegmentId,
+        (disk, turn, bytes): (&Fair, Turn, u64),
+        work: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        let place = disk.enter(turn, bytes).await;
+        let read = self.begin(segment)?;
+        let (number, Patience { slow, give_up }) = (read.number, self.patience);
+        let mut done = tokio::task::spawn_blocking(move || {
+            // Under way until the thread is done, whoever waits for it.
+            let _read = read;
+            work()
+        });
+        let done = match tokio::time::timeout(slow, &mut done).await {
+            Ok(done) => done,
+            Err(_) => {
+                let _place = self.keeps_place(segment, number).then_some(place);
+                tracing::warn!(%segment, "a read takes long: its disk may be failing");
+                match tokio::time::timeout(give_up.saturating_sub(slow), done).await {
+                    Ok(done) => done,
+                    Err(_) => return Err(no_answer(segment)),
+                }
+            }
+        };
+        done.unwrap_or_else(|stopped| Err(ReadError::Io { segment, source: io::Error::other(stopped) }))
+    }
+}
+
+fn no_answer(segment: SegmentId) -> ReadError {
+    let source = io::Error::new(io::ErrorKind::TimedOut, "its file does not answer");
+    ReadError::Io { segment, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fair::Lane;
+    use mlgw_common::limits::DISK_PLACES;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    const SLOW: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn a_file_is_refused_while_too_many_of_its_reads_are_slow() {
+        let begun = Instant::now();
+        let mut file = UnderWay::default();
+        for number in 0..FILE_SLOW_READS_MAX as u64 {
+            assert!(file.takes_more(begun + SLOW, SLOW), "{number} are slow");
+            file.0.insert(number, begun);
+        }
+        assert!(file.takes_more(begun + SLOW / 2, SLOW), "none is slow yet");
+        assert!(!file.takes_more(begun + SLOW, SLOW));
+        file.0.insert(1_000_000, begun + SLOW);
+        file.0.remove(&3);
+        assert!(file.takes_more(begun + SLOW, SLOW), "one has returned");
+    }
+
+    #[test]
+    fn the_oldest_slow_reads_keep_their_places() {
+        let file = UnderWay((0..100).map(|number| (number, Instant::now())).collect());
+        let kept = (0..100).filter(|number| file.keeps_place(*number)).count();
+        assert_eq!(kept, FILE_SLOW_PLACES_MAX);
+        assert!(file.keeps_place(0) && !file.keeps_place(99) && FILE_SLOW_PLACES_MAX * 2 <= DISK_PLACES);
+    }
+
+    /// Work that goes on until the sender is dropped: a file that does not answer.
+    fn stuck(until: Receiver<()>) -> impl FnOnce() -> Result<(), ReadError> + Send {
+        move || {
+            let _ = until.recv();
+            Ok(())
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_file_that_never_answers_leaves_the_disk_to_others() {
+        let patience = Patience { slow: Duration::from_millis(1), give_up: Duration::from_secs(3600) };
+        let (reads, disk) = (Arc::new(Reads::new(patience)), Fair::new(DISK_PLACES));
+        let (dead, other) = (SegmentId(1), SegmentId(2));
+        let turn = || Turn::from(Lane::Training);
+        let mut ends: Vec<Sender<()>> = Vec::new();
+        let mut stuck_reads = Vec::new();
+        // More than there are places: without a bound the last ones, and every other file, would wait for
+        // ever.
+        for _ in 0..FILE_SLOW_READS_MAX {
+            let (end, until) = channel();
+            ends.push(end);
+            let (reads, disk) = (reads.clone(), disk.clone());
+            stuck_reads
+                .push(tokio::spawn(async move { reads.run(dead, (&disk, turn(), 1), stuck(until)).await }));
+        }
+        while reads
+            .state
+            .lock()
+            .files
+            .get(&dead)
+            .is_none_or(|file| file.takes_more(Instant::now(), patience.slow))
+        {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..2 * DISK_PLACES {
+            reads.run(other, (&disk, turn(), 1), || Ok(())).await.unwrap();
+        }
+        let refused = reads.run(dead, (&disk, turn(), 1), || Ok(())).await;
+        assert!(
+            matches!(&refused, Err(ReadError::Io { source, .. }) if source.kind() == io::ErrorKind::TimedOut)
+        );
+        // It answers again.
+        drop(ends);
+        for read in stuck_reads {
+            read.await.unwrap().unwrap();
+        }
+        reads.run(dead, (&disk, turn(), 1), || Ok(())).await.unwrap();
+        assert!(reads.state.lock().files.is_empty());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_reader_is_answered_though_the_file_is_not() {
+        let patience = Patience { slow: Duration::from_millis(1), give_up: Duration::from_millis(2) };
+        let (reads, disk) = (Arc::new(Reads::new(patience)), Fair::new(1));
+        let (end, until) = channel::<()>();
+        let read = reads.run(SegmentId(1), (&disk, Turn::from(Lane::Training), 1), stuck(until)).await;
+        assert!(read.is_err() && disk.try_enter(Lane::Training).is_some(), "its place is free again");
+        drop(end);
+    }
+}

@@ -1,0 +1,170 @@
+//! Room for appends that find none: who frees it, how long they wait for it, and when they are refused.
+//!
+//! An append that does not fit wakes compaction and spilling, and waits. A look at all segments, made after
+//! it came, says whether what it lacks becomes free within seconds ([`shortage`]). If two looks say that it
+//! does not, the tier is full; if it takes longer than the caller waits, the client is asked to come again.
+//! Appends that wait hold no lock and no room, and there is one look at a time, however many wait.
+
+pub(super) mod shortage;
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, watch};
+
+use super::compaction::choose::SegmentFacts;
+use super::compaction::driver::look;
+use super::space::Space;
+use super::{AppendError, Inner};
+use shortage::{Given, Progress, Prospects};
+
+/// The least time between two looks.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
+/// Looks take at most this share of the time: a look at a million segments takes long.
+const LOOK_SHARE: u32 = 4;
+
+/// What the latest look found.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    /// Its number, from 1.
+    look: u64,
+    prospects: Prospects,
+}
+
+/// What appends that wait share with the task that looks.
+#[derive(Debug, Default)]
+pub(super) struct Relief {
+    wanted: Notify,
+    /// Appends that wait.
+    waiting: AtomicUsize,
+    /// The most bytes that one of them waits for; 0 when none waits.
+    wanted_bytes: AtomicU64,
+    /// Looks that have begun.
+    begun: AtomicU64,
+    found: watch::Sender<Found>,
+}
+
+impl Relief {
+    /// Waits until `bytes` more fit, and `may_take` says so.
+    ///
+    /// # Errors
+    /// [`AppendError::Full`] when they will not, [`AppendError::NoRoomYet`] when they do not by then.
+    pub(super) async fn wait(
+        &self,
+        space: &Space,
+        bytes: u64,
+        may_take: &(dyn Fn() -> bool + Sync),
+        until: Instant,
+    ) -> Result<(), AppendError> {
+        let _waits = Waits::begin(self, bytes);
+        let before = self.begun.load(Acquire);
+        let mut found = self.found.subscribe();
+        let mut refused_by = None;
+        loop {
+            // Registered before the room is looked at: what becomes free in between is not missed.
+            let mut freed = std::pin::pin!(space.freed_some());
+            freed.as_mut().enable();
+            self.wanted_bytes.fetch_max(bytes.max(1), Relaxed);
+            let fits = space.has_room(bytes);
+            if fits && may_take() {
+                return Ok(());
+            }
+            let Found { look, prospects } = *found.borrow_and_update();
+            if look > before && !fits && !prospects.will_have(space.lacking_bytes(bytes)) {
+                // What one look missed between two hands, the next one sees.
+                if *refused_by.get_or_insert(look) < look {
+                    return Err(AppendError::Full);
+                }
+            } else {
+                refused_by = None;
+            }
+            self.wake();
+            tokio::select! {
+                () = freed => {}
+                changed = found.changed() => drop(changed),
+                () = tokio::time::sleep_until(until.into()) => return Err(AppendError::NoRoomYet),
+            }
+        }
+    }
+
+    /// Bytes that must become free for the append that waits for most.
+    pub(super) fn lacking_bytes(&self, space: &Space) -> u64 {
+        match self.wanted_bytes.load(Relaxed) {
+            0 => 0,
+            bytes => space.lacking_bytes(bytes),
+        }
+    }
+
+    /// Asks for a look, or ends the task when the tier is gone.
+    pub(super) fn wake(&self) {
+        self.wanted.notify_one();
+    }
+}
+
+/// An append that waits, until it is dropped.
+struct Waits<'r>(&'r Relief);
+
+impl<'r> Waits<'r> {
+    fn begin(relief: &'r Relief, bytes: u64) -> Self {
+        relief.waiting.fetch_add(1, AcqRel);
+        relief.wanted_bytes.fetch_max(bytes.max(1), Relaxed);
+        Self(relief)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        // One that comes at this moment says again what it wants when it is woken by the next look.
+        if self.0.waiting.fetch_sub(1, AcqRel) == 1 {
+            self.0.wanted_bytes.store(0, Relaxed);
+        }
+    }
+}
+
+/// Looks when somebody waits, until the tier is dropped.
+pub(super) async fn run(tier: Weak<Inner>, relief: Arc<Relief>) {
+    let mut progress = Progress::default();
+    loop {
+        relief.wanted.notified().await;
+        let Some(inner) = tier.upgrade() else { return };
+        let Some(catalogue) = inner.catalogue.clone() else { return };
+        inner.compaction.go_on();
+        inner.placing.go_on();
+        let (number, began) = (relief.begun.fetch_add(1, AcqRel) + 1, Instant::now());
+        let in_hand_bytes = inner.in_hand.frees_bytes();
+        match look(&inner, &catalogue).await {
+            Ok(facts) => {
+                let mut prospects = prospects(&inner, &facts, in_hand_bytes);
+                prospects.is_stalled = progress.is_stalled(Instant::now(), inner.shared.space.freed_bytes());
+                relief.found.send_replace(Found { look: number, prospects });
+            }
+            // Whoever waits is asked to come again.
+            Err(error) => tracing::warn!(%error, "cannot tell what room there will be"),
+        }
+        drop(inner);
+        tokio::time::sleep(LOOK_PAUSE.max(began.elapsed() * LOOK_SHARE)).await;
+    }
+}
+
+/// Whether whole segments can be spilled to make room, as far as is known.
+pub(super) fn can_spill(inner: &Inner, facts: &[SegmentFacts]) -> bool {
+    let is_stalled = inner.relief.found.borrow().prospects.is_stalled;
+    !is_stalled && prospects(inner, facts, 0).spillable_bytes > 0
+}
+
+/// `in_hand_bytes` were in hand before `facts` were gathered: what was finished since is counted, not missed.
+fn prospects(inner: &Inner, facts: &[SegmentFacts], in_hand_bytes: u64) -> Prospects {
+    let kept = inner.placing.kept();
+    let (_, cold_room_bytes) = inner.volumes.cold_bytes();
+    let given = Given {
+        in_hand_bytes: in_hand_bytes.max(inner.in_hand.frees_bytes()),
+        is_in_hand: &|segment| inner.in_hand.holds(segment),
+        is_kept: &|segment| kept.contains(&segment),
+        held_back: &inner.compaction.held_back(),
+        // Nobody knows how much an upstream takes.
+        below_room_bytes: if inner.away.target().is_some() { u64::MAX } else { cold_room_bytes },
+        moved_room_bytes: inner.shared.space.moved_room_bytes(),
+    };
+    Prospects::new(facts, &given)
+}

@@ -1,0 +1,202 @@
+//! Whether a shortage of room in the hot tier passes within seconds: a pure decision.
+//!
+//! It passes while spilling and compaction can free what an append lacks, and do free something. Otherwise
+//! the tier is full, and only a delete or a larger disk helps. In doubt it passes: the client asks again, and
+//! the next look knows more.
+
+use std::time::{Duration, Instant};
+
+use mlgw_common::ids::SegmentId;
+
+use crate::hot::catalogue::HOT;
+use crate::hot::compaction::choose::{HeldBack, PRESSED_DEAD_PERCENT, SegmentFacts};
+
+/// How long nothing may become free, with appends waiting, before the work under way counts as failing. A
+/// copy of the largest segment (256 MiB) to a disk of 20 MB/s takes half of it.
+const STALLED_AFTER: Duration = Duration::from_secs(30);
+/// Looks further apart than this belong to different shortages.
+const SAME_SHORTAGE: Duration = Duration::from_secs(10);
+
+/// What can make room in the hot tier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::hot) struct Prospects {
+    /// Bytes that become free when the work under way is done.
+    pub(in crate::hot) in_hand_bytes: u64,
+    /// Bytes of segments that may be spilled, as far as the tiers below have room.
+    pub(in crate::hot) spillable_bytes: u64,
+    /// Dead bytes that compaction can free.
+    pub(in crate::hot) dead_bytes: u64,
+    /// Whether nothing became free for so long that the work must be failing.
+    pub(in crate::hot) is_stalled: bool,
+}
+
+/// What the prospects are computed from, beside the segments.
+pub(in crate::hot) struct Given<'g> {
+    /// Bytes that become free when the work under way is done.
+    pub(in crate::hot) in_hand_bytes: u64,
+    /// Whether a task works on the segment, so that it is counted already.
+    pub(in crate::hot) is_in_hand: &'g dyn Fn(SegmentId) -> bool,
+    /// Whether a rule keeps the segment in its tier.
+    pub(in crate::hot) is_kept: &'g dyn Fn(SegmentId) -> bool,
+    /// Segments that could not be emptied.
+    pub(in crate::hot) held_back: &'g HeldBack,
+    /// Bytes that the tiers below can take.
+    pub(in crate::hot) below_room_bytes: u64,
+    /// Bytes there are for chunks that compaction moves.
+    pub(in crate::hot) moved_room_bytes: u64,
+}
+
+impl Prospects {
+    /// Prospects of the hot tier with these segments.
+    pub(in crate::hot) fn new(facts: &[SegmentFacts], given: &Given<'_>) -> Self {
+        let mut found = Self { in_hand_bytes: given.in_hand_bytes, ..Self::default() };
+        let hot = facts.iter().filter(|of| of.tier == HOT && !of.in_flight && !(given.is_in_hand)(of.id));
+        for segment in hot {
+            let is_spilled = segment.is_at_rest() && segment.references > 0 && !(given.is_kept)(segment.id);
+            let spilled_bytes = found.spillable_bytes.saturating_add(segment.bytes);
+            if segment.references == 0 && segment.sealed {
+                found.dead_bytes += segment.bytes;
+            } else if is_spilled && spilled_bytes <= given.below_room_bytes {
+                found.spillable_bytes = spilled_bytes;
+            } else if can_be_emptied(segment, given) {
+                found.dead_bytes += segment.dead_bytes();
+            }
+        }
+        found
+    }
+
+    /// Whether `lacking_bytes` become free within seconds.
+    pub(in crate::hot) fn will_have(&self, lacking_bytes: u64) -> bool {
+        let coming = self.in_hand_bytes.saturating_add(self.spillable_bytes).saturating_add(self.dead_bytes);
+        !self.is_stalled && coming > 0 && coming >= lacking_bytes
+    }
+}
+
+/// Whether compaction empties the segment while the tier is pressed. An open one is sealed first.
+fn can_be_emptied(segment: &SegmentFacts, given: &Given<'_>) -> bool {
+    let is_held_back = given.held_back.get(&segment.id).is_some_and(|left| *left == segment.references);
+    segment.is_worth(PRESSED_DEAD_PERCENT)
+        && segment.referenced_bytes <= given.moved_room_bytes
+        && !is_held_back
+}
+
+/// Follows whether anything becomes free during a shortage.
+#[derive(Debug, Default)]
+pub(in crate::hot) struct Progress {
+    last: Option<Seen>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    looked: Instant,
+    freed_bytes: u64,
+    /// When something became free last, or the shortage began.
+    freed: Instant,
+}
+
+impl Progress {
+    /// Takes a look into account, with all bytes that were ever freed; says whether nothing became free for
+    /// too long.
+    pub(in crate::hot) fn is_stalled(&mut self, now: Instant, freed_bytes: u64) -> bool {
+        let goes_on = self.last.filter(|last| {
+            now.saturating_duration_since(last.looked) < SAME_SHORTAGE && last.freed_bytes == freed_bytes
+        });
+        let freed = goes_on.map_or(now, |last| last.freed);
+        self.last = Some(Seen { looked: now, freed_bytes, freed });
+        now.saturating_duration_since(freed) >= STALLED_AFTER
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hot::catalogue::{COLD, UPSTREAM};
+    use crate::hot::header::SEGMENT_HEADER_BYTES;
+
+    fn segment(id: u64, bytes: u64, referenced_bytes: u64) -> SegmentFacts {
+        SegmentFacts {
+            id: SegmentId(id),
+            tier: HOT,
+            sealed: true,
+            bytes: bytes + SEGMENT_HEADER_BYTES,
+            referenced_bytes,
+            references: referenced_bytes.div_ceil(100),
+            in_flight: false,
+        }
+    }
+
+    fn prospects(facts: &[SegmentFacts], below_room_bytes: u64, moved_room_bytes: u64) -> Prospects {
+        let given = Given {
+            in_hand_bytes: 0,
+            is_in_hand: &|segment| segment == SegmentId(100),
+            is_kept: &|segment| segment == SegmentId(200),
+            held_back: &HeldBack::from([(SegmentId(300), 5)]),
+            below_room_bytes,
+            moved_room_bytes,
+        };
+        Prospects::new(facts, &given)
+    }
+
+    /// What each kind of segment promises: spillable bytes and dead bytes, with room below and without.
+    #[test]
+    fn what_a_segment_promises() {
+        let whole = 1000 + SEGMENT_HEADER_BYTES;
+        let open = SegmentFacts { sealed: false, ..segment(1, 1000, 500) };
+        let cases = [
+            ("full of what lives", segment(1, 1000, 1000), (whole, 0), (0, 0)),
+            ("half dead", segment(1, 1000, 500), (whole, 0), (0, 500)),
+            ("dead", segment(1, 1000, 0), (0, whole), (0, whole)),
+            ("hardly dead", segment(1, 1000, 951), (whole, 0), (0, 0)),
+            ("open", open, (0, 500), (0, 500)),
+            (
+                "open and dead",
+                SegmentFacts { references: 0, referenced_bytes: 0, ..open },
+                (0, 1000),
+                (0, 1000),
+            ),
+            ("in flight", SegmentFacts { in_flight: true, ..segment(1, 1000, 500) }, (0, 0), (0, 0)),
+            ("in hand", segment(100, 1000, 500), (0, 0), (0, 0)),
+            ("kept by a rule", segment(200, 1000, 500), (0, 500), (0, 500)),
+            ("kept by a rule, nothing dead", segment(200, 1000, 1000), (0, 0), (0, 0)),
+            ("not to be emptied", segment(300, 1000, 500), (whole, 0), (0, 0)),
+            ("in the cold tier", SegmentFacts { tier: COLD, ..segment(1, 1000, 0) }, (0, 0), (0, 0)),
+            ("in an upstream", SegmentFacts { tier: UPSTREAM, ..segment(1, 1000, 500) }, (0, 0), (0, 0)),
+        ];
+        for (name, facts, with, without) in cases {
+            let both = |found: Prospects| (found.spillable_bytes, found.dead_bytes);
+            assert_eq!(both(prospects(&[facts], u64::MAX, u64::MAX)), with, "{name}, with room below");
+            assert_eq!(both(prospects(&[facts], 0, u64::MAX)), without, "{name}, without");
+        }
+        let no_room_to_move = prospects(&[segment(1, 1000, 500)], 0, 499);
+        assert_eq!(no_room_to_move, Prospects::default());
+    }
+
+    #[test]
+    fn no_more_is_spilled_than_fits_below() {
+        let all = [segment(1, 1000, 1000), segment(2, 1000, 1000), segment(3, 1000, 1000)];
+        let whole = 1000 + SEGMENT_HEADER_BYTES;
+        assert_eq!(prospects(&all, 2 * whole + 1, 0).spillable_bytes, 2 * whole);
+    }
+
+    #[test]
+    fn a_shortage_passes_while_enough_is_coming() {
+        let some = Prospects { in_hand_bytes: 1, spillable_bytes: 2, dead_bytes: 4, is_stalled: false };
+        assert!(some.will_have(0) && some.will_have(7) && !some.will_have(8));
+        assert!(!Prospects { is_stalled: true, ..some }.will_have(1));
+        assert!(!Prospects::default().will_have(0), "nothing comes, however little is asked");
+    }
+
+    #[test]
+    fn work_that_frees_nothing_for_long_is_failing() {
+        let (mut progress, begun) = (Progress::default(), Instant::now());
+        // What the last look in a range of seconds says.
+        let mut looks = |seconds: std::ops::Range<u64>, freed| {
+            seconds.fold(false, |_, at| progress.is_stalled(begun + Duration::from_secs(at), freed))
+        };
+        assert!(!looks(0..30, 0));
+        assert!(looks(30..32, 0));
+        assert!(!looks(32..61, 1), "something became free");
+        assert!(looks(61..64, 1));
+        assert!(!looks(74..75, 1), "another shortage");
+    }
+}
