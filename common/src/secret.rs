@@ -40,10 +40,9 @@ impl fmt::Debug for Secret {
 pub fn hide_url_secrets(text: &str) -> Cow<'_, str> {
     let Some(begin) = text.find("://").map(|at| at + 3) else { return Cow::Borrowed(text) };
     let rest = &text[begin..];
-    let (user, host) = match rest.rsplit_once('@').filter(|(user, _)| is_user(user)) {
-        Some((user, host)) => (Some(user), host),
-        None => (None, rest),
-    };
+    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    let at = authority.rfind('@').or_else(|| rest.rfind('@').filter(|at| is_user(&rest[..*at])));
+    let (user, host) = at.map_or((None, rest), |at| (Some(&rest[..at]), &rest[at + 1..]));
     let (host, query) = host.split_once('?').map_or((host, None), |(host, query)| (host, Some(query)));
     if user.is_none() && query.is_none() {
         return Cow::Borrowed(text);

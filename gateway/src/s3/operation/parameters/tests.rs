@@ -47,7 +47,8 @@ fn no_sub_resource_makes_a_plain_operation_on_any_method_at_any_level() {
     for method in METHODS {
         for level in LEVELS {
             for name in SUBRESOURCES {
-                for query in [format!("{name}"), format!("{name}=x"), format!("x-id=X&{name}&versionId=null")]
+                for query in
+                    [(*name).to_owned(), format!("{name}=x"), format!("x-id=X&{name}&versionId=null")]
                 {
                     let outcome = asked(method, level, &query, &[]);
                     assert!(!is_plain(method, level, &outcome), "{method} {level:?} ?{query}: {outcome:?}");
