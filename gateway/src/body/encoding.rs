@@ -29,7 +29,7 @@ mod tests {
             (&["gzip, AWS-Chunked"], Some("gzip")),
             (&["aws-chunked", "gzip, br"], Some("gzip, br")),
             (&["aws-chunked, zstd"], Some("zstd")),
-            (&["deflate ,  aws-chunked , gzip"], Some("deflate ,  gzip")),
+            (&["deflate ,  aws-chunked , gzip"], Some("deflate , gzip")),
             (&["gzip"], Some("gzip")),
             (&["deflate, gzip"], Some("deflate, gzip")),
             (&["deflate", "gzip"], Some("deflate,gzip")),
