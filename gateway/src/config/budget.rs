@@ -90,8 +90,8 @@ impl Config {
             return Ok(());
         }
         let of = |bytes| Machine { memory_bytes: bytes, ..*machine };
-        let larger = (has / MIB + 1..1 << 30).map(|mib| mib * MIB);
-        let least = larger.into_iter().find(|bytes| self.is_enough(&of(*bytes))).unwrap_or(u64::MAX);
+        let mut larger = (has / MIB + 1..1 << 30).map(|mib| mib * MIB);
+        let least = larger.find(|bytes| self.is_enough(&of(*bytes))).unwrap_or(u64::MAX);
         let budget = self.memory_budget(&of(least));
         let human = |bytes: u64| ByteSize(bytes).human();
         let parts = [
