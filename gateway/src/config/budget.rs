@@ -16,7 +16,7 @@ use mlgw_common::limits::{
 };
 use mlgw_tiering::upstream::UpstreamKind;
 
-/// Connections at rest may come to a quarter of the memory beyond so much: of 192 MiB that is 3,500 of them.
+/// Connections at rest may come to a quarter of the memory beyond so much: of 256 MiB that is 5,800 of them.
 const CONNECTIONS_FROM_BYTES: u64 = 96 * MIB;
 const CONNECTIONS_PART: u64 = 4;
 /// However little memory there is, so many connections are taken.
@@ -90,8 +90,8 @@ impl Config {
             return Ok(());
         }
         let of = |bytes| Machine { memory_bytes: bytes, ..*machine };
-        let larger = (has / MIB + 1..1 << 30).map(|mib| mib * MIB);
-        let least = larger.into_iter().find(|bytes| self.is_enough(&of(*bytes))).unwrap_or(u64::MAX);
+        let mut larger = (has / MIB + 1..1 << 30).map(|mib| mib * MIB);
+        let least = larger.find(|bytes| self.is_enough(&of(*bytes))).unwrap_or(u64::MAX);
         let budget = self.memory_budget(&of(least));
         let human = |bytes: u64| ByteSize(bytes).human();
         let parts = [
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn what_is_enough_is_divided_without_a_rest_that_nobody_counted() {
         let config = config(&[]);
-        for mib in [192, 256, 512, 1024, 4096, 1 << 20] {
+        for mib in [256, 512, 1024, 4096, 1 << 20] {
             let machine = machine(mib * MIB);
             assert_eq!(config.check_memory(&machine), Ok(()), "{mib} MiB");
             assert!(
@@ -212,8 +212,7 @@ mod tests {
             assert!(config(&[(key, value)]).check_memory(&small).is_err(), "{key}");
         }
         assert!(
-            config(&[("limits.connections", "100")]).memory_bytes(&machine(192 * MIB))
-                > config(&[]).memory_bytes(&machine(192 * MIB))
+            config(&[("limits.connections", "100")]).memory_bytes(&small) > config(&[]).memory_bytes(&small)
         );
     }
 

@@ -76,7 +76,8 @@ impl Crowd {
         }
         seats.used.retain(|entry| entry.strong_count() > 0);
         let spare = |seat: &Arc<Seat>| seat.activity.spare_for().filter(|_| !seat.give_up.is_cancelled());
-        let used = seats.used.iter().filter_map(Weak::upgrade);
+        // Of equals the last one found is taken: the oldest.
+        let used = seats.used.iter().rev().filter_map(Weak::upgrade);
         let longest = used.filter_map(|seat| Some((spare(&seat)?, seat))).max_by_key(|(spare, _)| *spare);
         longest.inspect(|(_, seat)| seat.give_up.cancel()).is_some()
     }

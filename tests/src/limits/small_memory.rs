@@ -15,10 +15,10 @@ const OBJECT_BYTES: usize = 16 << 20;
 const FORMS: usize = 800;
 
 #[test]
-fn within_192_mib_ordinary_load_kills_nothing() {
-    let limit = match MemoryLimit::named("ordinary", 192 << 20) {
+fn within_256_mib_ordinary_load_kills_nothing() {
+    let limit = match MemoryLimit::named("ordinary", 256 << 20) {
         Ok(limit) => limit,
-        Err(why) => return eprintln!("SKIPPED the 192 MiB test: no cgroup may be made here: {why}"),
+        Err(why) => return eprintln!("SKIPPED the 256 MiB test: no cgroup may be made here: {why}"),
     };
     let dir = tempfile::tempdir_in(super::on_disk()).expect("a directory");
     let mut server = Setup::new(dir.path().join("mlgw-data")).prepared_by(&limit.enter()).start();
@@ -40,7 +40,7 @@ fn within_192_mib_ordinary_load_kills_nothing() {
             }
             server.assert_running(&format!("in round {round}"));
         }
-        eprintln!("192 MiB: {stored} stored, {read} read, at most {} MiB taken", limit.peak() >> 20);
+        eprintln!("256 MiB: {stored} stored, {read} read, at most {} MiB taken", limit.peak() >> 20);
         assert!(stored > CLIENTS && read > CLIENTS, "most of it succeeds");
     });
     assert_eq!(limit.kills(), 0, "{}", server.log());

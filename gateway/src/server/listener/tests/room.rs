@@ -53,6 +53,8 @@ async fn where_probes_are_answered_an_idle_connection_makes_room_too() {
         send(&mut stream, OK).await;
         assert!(read_until(&mut stream, "\r\n\r\nok").await.starts_with("HTTP/1.1 200"));
         idle.push(stream);
+        // Times of rest are compared in milliseconds.
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(ask(&server).await.starts_with("HTTP/1.1 200"));
     assert_eq!(
