@@ -343,8 +343,15 @@ fn what_may_be_another_run_or_another_part_by_its_name_stays() {
             Some(MustStay::HoldsSteps),
         ),
         (&["100/model/0/.metadata", "100/model/1/.metadata"], doubt),
-        // And what is in no doubt goes.
-        (&["m_epoch_5.pth", "m_epoch_9.pth"], None),
+    ] {
+        assert_eq!(first_of(keys), why, "{keys:?}");
+    }
+}
+
+#[test]
+fn what_is_in_no_doubt_by_its_name_goes() {
+    for (keys, why) in [
+        (&["m_epoch_5.pth", "m_epoch_9.pth"][..], None),
         (&["step_10/model.pt", "step_20/model.pt"], None),
         (&["epoch_1/model.pt", "epoch_2/model.pt"], None),
         (&["checkpoint_0/model.pt", "checkpoint_1/model.pt"], None),
