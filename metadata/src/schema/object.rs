@@ -327,6 +327,8 @@ pub(crate) mod tests {
             legal_hold: true,
             imported: None,
             payer: String::new(),
+            etag_kind: 0,
+            tag_count: 0,
         }
     }
 

@@ -225,11 +225,8 @@ async fn of_a_large_object_each_block_is_fetched_once_however_many_read() {
     for reader in readers {
         reader.await.unwrap();
     }
-    let mut log = bench.origin.take_log();
-    log.sort();
-    let [second, third] =
-        [(BLOCK, 2 * BLOCK), (2 * BLOCK, 2 * BLOCK + 4321)].map(|(a, b)| format!("{a}-{b}"));
-    assert_eq!(log, [third, second, "whole".to_owned()]);
+    // All of it comes with one answer.
+    assert_eq!(bench.origin.take_log(), ["whole"]);
     bench.quiet().await;
     assert!(bench.whole().await == *content && bench.origin.take_log().is_empty());
 }
@@ -336,7 +333,7 @@ async fn a_change_midway_is_an_error_and_never_a_mix() {
     let bench = Bench::new().await;
     let old = bench.put(9, 6 * BLOCK as usize);
     let bucket = bench.bucket();
-    let opened = bucket.open(&key("k"), Part::Whole).await.unwrap();
+    let opened = bucket.open(&key("k"), Part::From(0)).await.unwrap();
     let mut reader = bucket.read(&key("k"), &opened, 0..opened.object.size, None);
     let first = reader.next().await.unwrap().unwrap();
     let new = bench.put(10, 6 * BLOCK as usize);

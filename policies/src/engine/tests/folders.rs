@@ -22,7 +22,8 @@ fn read_in_order(keys: &[String]) -> Came {
     let mut engine = Engine::new(options);
     let there: HashSet<&str> = keys.iter().map(String::as_str).collect();
     let caller = Caller::of("AK", b"loader", None, &[10, 0, 0, 1]);
-    let (mut waiting, mut unknown) = (HashMap::new(), VecDeque::new());
+    let mut waiting = HashMap::new();
+    let mut unknown: VecDeque<(usize, u64, String)> = VecDeque::new();
     let mut came = Came { absent: 0, used: 0 };
     for (n, key) in keys.iter().enumerate() {
         while let Some((at, stream, absent)) = unknown.pop_front() {

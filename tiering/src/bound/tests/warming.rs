@@ -69,10 +69,7 @@ async fn a_reader_and_a_warm_fetch_each_block_once() {
     let (read, warmed) = tokio::join!(bench.whole(), bench.warm(&listed));
     assert!(read == content && warmed.is_ok());
     bench.quiet().await;
-    let mut asked = bench.origin.take_log();
-    asked.sort();
-    let range = |block: u64| format!("{}-{}", block * BLOCK, (block + 1) * BLOCK);
-    assert_eq!(asked, [range(2), range(1), "whole".to_owned()]);
+    assert_eq!(bench.origin.take_log(), ["whole"], "the rest of the reader's answer is the warm's, too");
 }
 
 #[tokio::test]
