@@ -62,7 +62,7 @@ pub fn unfit(dir: &Path) -> Vec<Unfit> {
     DIRECTORIES.iter().for_each(|name| judge(name, directory));
     let audit = format!("audit/{}", audit::FILE_NAME);
     for name in ["LOCK", discover::FILE_NAME, standing::FILE_NAME, standing::SPACINGS_NAME, &audit] {
-        judge(name, |path| readable(path));
+        judge(name, readable);
     }
     for name in decisions::FILE_NAMES {
         judge(name, decisions::check_file);
