@@ -10,6 +10,7 @@ use crate::cli::discover;
 use crate::policies::acting::standing;
 use mlgw_common::regular;
 use mlgw_tiering::{decisions, state_format};
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -55,6 +56,8 @@ pub fn unfit(dir: &Path) -> Vec<Unfit> {
         let path = dir.join(name);
         match judged(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // A file is in the place of its directory, which is judged by itself.
+            Err(error) if error.raw_os_error() == Some(Errno::NOTDIR.raw_os_error()) => {}
             Err(source) => found.push(Unfit { path, source }),
             Ok(()) => {}
         }
@@ -62,7 +65,7 @@ pub fn unfit(dir: &Path) -> Vec<Unfit> {
     DIRECTORIES.iter().for_each(|name| judge(name, directory));
     let audit = format!("audit/{}", audit::FILE_NAME);
     for name in ["LOCK", discover::FILE_NAME, standing::FILE_NAME, standing::SPACINGS_NAME, &audit] {
-        judge(name, |path| readable(path));
+        judge(name, readable);
     }
     for name in decisions::FILE_NAMES {
         judge(name, decisions::check_file);

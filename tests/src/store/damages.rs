@@ -61,6 +61,11 @@ pub(super) const DAMAGES: &[Damage] = &[
     ("the log's CURRENT missing", Stopped, "current", true, |d, _| {
         fs::remove_file(d.join("catalogue/log/CURRENT")).unwrap();
     }),
+    ("the log's MANIFEST cut short", Stopped, "stale-log", true, |d, _| {
+        let path = files(&d.join("catalogue/log"), "MANIFEST").remove(0);
+        let length = fs::metadata(&path).unwrap().len();
+        fs::OpenOptions::new().write(true).open(path).unwrap().set_len(length - 20).unwrap();
+    }),
     ("the state missing", Stopped, "store", true, |d, _| fs::remove_dir_all(state(d)).unwrap()),
     ("a bit of the log", Killed, "log", false, |d, _| {
         // Within a command: a record without one could be left out.
