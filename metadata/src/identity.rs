@@ -137,7 +137,8 @@ pub(crate) fn judge(
     match &log.identity {
         Some(found) => admit(lineage, found, || Mismatch::ForeignLog { found: *found, own: lineage.own })?,
         None if lineage.marking => {}
-        None => return Err(Mismatch::UnmarkedLog),
+        // A log that lost a part may have lost its identity with it: what is missing is the better reason.
+        None => return Err(judge_fit(log, states, synced).err().unwrap_or(Mismatch::UnmarkedLog)),
     }
     if let Some(state) = states.first() {
         judge_timeline(lineage, state)?;

@@ -128,7 +128,7 @@ fn catalogue(
         }
         return Ok(());
     }
-    if found(findings, &[Kind::StaleLog]) {
+    if found(findings, &[Kind::StaleLog, Kind::LostTail]) {
         match offline::remake_log(&dir, &scratch()?) {
             Ok(mended) => done.mended.push(mended),
             Err(error) => done.failed.push(format!("the log was not made anew: {error}")),

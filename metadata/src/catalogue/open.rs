@@ -16,9 +16,10 @@ use crate::schema::Node;
 use crate::schema::meta::Timeline;
 use crate::store::floor::Floor;
 use crate::store::log::LogStore;
-use crate::store::log_facts::LogFacts;
+use crate::store::log_facts::{GroupFacts, LogFacts};
+use crate::store::saved_log::SavedLog;
 use crate::store::state::StateStore;
-use crate::store::{files, options};
+use crate::store::{files, options, wal};
 use crate::view::StoreError;
 use mlgw_common::Lineage;
 use parking_lot::Mutex as SyncMutex;
@@ -63,13 +64,12 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
         let state = StateStore::open(&dir.join(format!("group-{id}")), &cache, options.memtable_bytes);
         states.push(state.map_err(store)?);
     }
+    admit(dir, options.expected.as_ref(), &states, sync)?;
     let log = LogStore::open(&dir.join("log"), &cache, sync, move |why| fatal(why)).map_err(store)?;
-    let resident = Arc::new(Resident::new(objects_bytes));
-    let facts = log.facts(states.len() as u32).map_err(store)?;
-    admit(dir, options.expected.as_ref(), &facts, &states, sync)?;
     if sync {
-        log.count_from(&facts);
+        log.count_from(&log.facts(states.len() as u32).map_err(store)?);
     }
+    let resident = Arc::new(Resident::new(objects_bytes));
     let mut groups = Vec::new();
     for (id, state) in (0..).zip(states) {
         let parts = GroupParts {
@@ -124,24 +124,36 @@ pub(super) async fn open(options: CatalogueOptions) -> Result<Arc<Inner>, OpenEr
     Ok(inner)
 }
 
-/// Refuses log and states that are not this server's, or do not fit each other, before anything is applied.
+/// Refuses log and states that are not this server's, or do not fit each other, before anything is applied and
+/// before the log is opened: opening removes tables that the log does not name any more, and a repair may need
+/// those.
 fn admit(
     dir: &Path,
     expected: Option<&Expected>,
-    log: &LogFacts,
     states: &[StateStore],
     synced: bool,
 ) -> Result<(), OpenError> {
+    let log_dir = dir.join("log");
+    // A first start has no log yet, or was cut short while it made one.
+    let log = match log_dir.join("CURRENT").exists() {
+        true => SavedLog::open(&log_dir).and_then(|log| log.facts(states.len() as u32)).map_err(store)?,
+        false => LogFacts { groups: vec![GroupFacts::default(); states.len()], ..LogFacts::default() },
+    };
     let facts: Vec<_> = states
         .iter()
         .map(|state| StateFacts::read(&state.current()))
         .collect::<Result<_, _>>()
         .map_err(store)?;
     let judged = match expected {
-        Some(expected) => judge(expected, log, &facts, synced),
-        None => judge_fit(log, &facts, synced),
+        Some(expected) => judge(expected, &log, &facts, synced),
+        None => judge_fit(&log, &facts, synced),
     };
-    judged.map_err(|source| OpenError::Mismatch { path: dir.to_owned(), source })
+    let Err(source) = judged else { return Ok(()) };
+    // Where the write-ahead log itself is damaged, opening it names the place.
+    if synced && wal::first_bad(&log_dir).is_ok_and(|bad| bad.is_some_and(|bad| bad.damage.is_some())) {
+        return Ok(());
+    }
+    Err(OpenError::Mismatch { path: dir.to_owned(), source })
 }
 
 /// Has log and state carry this server's timeline, durably. The first start of a timeline that descends from

@@ -129,15 +129,6 @@ fn stale(group: u32, log_end: Option<u64>, (purged, committed): (u64, u64), reac
     (log_end < known).then(what)
 }
 
-/// The same of a log that nobody has open, judged before a start opens it: opening removes tables that the
-/// log does not name any more, and a repair may need those.
-pub(crate) fn judge(saved: &SavedLog, group: u32, reach: u64) -> Result<Option<String>, StoreError> {
-    let end =
-        |kind| Ok::<_, StoreError>(saved.position(group, kind)?.map_or(0, |position| position.index + 1));
-    let (purged, committed) = (end(log::Kind::Purged)?, end(log::Kind::Committed)?);
-    Ok(stale(group, saved.end(group)?, (purged, committed), reach))
-}
-
 /// The first entry of `group` that the log lacks: between others, or after what a state that reaches to
 /// `reach` has and up to what was acknowledged.
 pub(super) fn first_missing(saved: &SavedLog, group: u32, reach: u64) -> Result<Option<u64>, StoreError> {

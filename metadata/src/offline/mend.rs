@@ -2,6 +2,7 @@
 
 use super::rebuild::{RebuildError, failed, set_aside};
 use super::{Scratch, logs, rows, stores};
+use crate::identity::{StateFacts, judge_fit};
 use crate::store::manifest::torn_from;
 use crate::store::saved_log::SavedLog;
 use crate::store::state::StateDb;
@@ -108,20 +109,22 @@ pub fn remake_log(dir: &Path, scratch: &Path) -> Result<String, RebuildError> {
     let (log, new, copy) = (dir.join("log"), dir.join("log.new"), scratch.join("log"));
     links::link_store(&log, &copy).map_err(failed(&copy))?;
     let found = SavedLog::gather(&copy)?;
+    let mut facts = Vec::new();
     for (group, state) in stores::newest_states(dir, &mut Vec::new()) {
         let copy = scratch.join(format!("group-{group}"));
         links::link_store(&state, &copy).map_err(failed(&copy))?;
         let state = stores::open_state(&state, &copy, &mut Vec::new());
-        let reach = state.map(|state| logs::reach(&state)).transpose()?;
-        let reach =
-            reach.ok_or_else(|| RebuildError::Log(format!("the state of group {group} does not open")))?;
-        if let Some(what) = logs::judge(&found, group, reach)? {
-            return Err(RebuildError::Log(format!("with everything that is in its files, {what}")));
-        }
-        if let Some(missing) = logs::first_missing(&found, group, reach)? {
+        let state = state.map(|state| StateFacts::read(&state)).transpose()?;
+        let state =
+            state.ok_or_else(|| RebuildError::Log(format!("the state of group {group} does not open")))?;
+        if let Some(missing) = logs::first_missing(&found, group, state.reach)? {
             return Err(RebuildError::Log(format!("the entry {missing} of group {group} is lost")));
         }
+        facts.push(state);
     }
+    let log_facts = found.facts(facts.len() as u32)?;
+    judge_fit(&log_facts, &facts, true)
+        .map_err(|what| RebuildError::Log(format!("with everything that is in its files, {what}")))?;
     files::remove_dir(&new).map_err(failed(&new))?;
     files::make_dir(&new).map_err(failed(&new))?;
     found.rewrite(&new, &[])?;

@@ -42,16 +42,6 @@ impl SavedLog {
         LogFacts::read(&self.db, groups)
     }
 
-    /// Where the entries of `group` end: the index behind the last one, if there is one.
-    pub(crate) fn end(&self, group: u32) -> Result<Option<u64>, StoreError> {
-        let mut rows = self.db.raw_iterator();
-        rows.seek_for_prev(key(group, Kind::Entry, u64::MAX));
-        let first = key(group, Kind::Entry, 0);
-        let last = rows.key().filter(|row| **row >= first[..]).and_then(index_of);
-        rows.status()?;
-        Ok(last.map(|index| index + 1))
-    }
-
     /// Calls `each` with every entry of `group` from index `from` on, in order.
     pub(crate) fn each_entry(
         &self,
