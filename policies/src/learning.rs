@@ -252,7 +252,7 @@ rules:
     fn what_is_read_ahead_for_nobody_makes_it_less_and_what_comes_late_more() {
         let (program, outcomes) = (program("version: 1"), Outcomes::default());
         let learnt = |ahead| Learner::default().review(&program, &evidence(0, ahead, &outcomes));
-        assert_eq!(learnt([50, 0, 49, 9, 9]), None, "too little evidence");
+        assert_eq!(learnt([50, 0, 31, 9, 9]), None, "too little evidence");
         assert_eq!(learnt([500, 10, 20, 0, 0]), None, "all is well");
         let less = learnt([500, 10, 100, 0, 0]).unwrap();
         assert_eq!(less.learnt.prefetch_depth.map(|bound| bound.value), Some(57.6));

@@ -112,14 +112,6 @@ pub(super) fn segment_of_aside_name(name: &str) -> Option<SegmentId> {
     segment_of_file_name(name)
 }
 
-/// Gives a file in `dir` a name that no segment has, and returns the name. Not synced.
-pub(super) fn set_aside(dir: &Path, name: &str) -> io::Result<String> {
-    let names = (1u64..).map(|number| format!("{name}.{ASIDE}{number}"));
-    let free = names.into_iter().find(|aside| !dir.join(aside).exists()).unwrap_or_default();
-    std::fs::rename(dir.join(name), dir.join(&free))?;
-    Ok(free)
-}
-
 impl Disk {
     pub(super) fn open(
         dir: PathBuf,
@@ -398,6 +390,14 @@ impl Disk {
     fn step_sync(&self, call: FileCall, id: Option<SegmentId>) -> io::Result<bool> {
         Ok(self.durability == Durability::Full && self.step(call, id)?.is_some())
     }
+}
+
+/// Gives a file in `dir` a name that no segment has, and returns the name. Not synced.
+pub(super) fn set_aside(dir: &Path, name: &str) -> io::Result<String> {
+    let names = (1u64..).map(|number| format!("{name}.{ASIDE}{number}"));
+    let free = names.into_iter().find(|aside| !dir.join(aside).exists()).unwrap_or_default();
+    std::fs::rename(dir.join(name), dir.join(&free))?;
+    Ok(free)
 }
 
 /// Bytes of `range` that are no hole.

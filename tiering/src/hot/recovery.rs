@@ -152,16 +152,15 @@ impl Listing<'_> {
     /// Whether the file at `path` is the one that the record at `place` means, where headers are compared.
     fn is_own(&self, path: &Path, id: SegmentId, place: &Whereabouts) -> bool {
         let unchecked = self.lineage.own == Identity::default();
-        unchecked
-            || header_of(path)
-                .is_ok_and(|(_, header)| header.is_ok_and(|of| of.is_of(id, place.seed, place.created)))
+        let is_of = |of: SegmentHeader| of.is_of(id, place.seed, place.created);
+        header_of(path).is_ok_and(|(_, header)| unchecked || header.is_ok_and(is_of))
     }
 
     /// Whether the file at `path` was written by this server. Format 1 names no server.
     fn is_ours(&self, path: &Path, id: SegmentId) -> bool {
         let unchecked = self.lineage.own == Identity::default();
         let wrote = |of: SegmentHeader| of.id == id && self.lineage.wrote(of.cluster, of.incarnation);
-        unchecked || header_of(path).is_ok_and(|(_, header)| header.is_ok_and(wrote))
+        header_of(path).is_ok_and(|(_, header)| unchecked || header.is_ok_and(wrote))
     }
 
     /// What becomes of the file at `path` of a segment that lies in `tier`.

@@ -304,7 +304,7 @@ async fn a_disk_of_256_mib_is_filled_to_its_reserve_and_no_further() {
 #[tokio::test]
 async fn batches_carry_the_floor_of_the_log_and_a_start_finds_the_highest() {
     let (dir, map) = (tempfile::tempdir().unwrap(), Arc::new(MemoryMap::default()));
-    let dirs = SegmentDirs::new(dir.path().to_owned(), Vec::new());
+    let dirs = SegmentDirs::new(dir.path().join("segments"), Vec::new());
     let own = Incarnation(0);
     let tier = open(dir.path(), &map).await;
     let mut appended = Vec::new();
