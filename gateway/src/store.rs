@@ -8,12 +8,14 @@ mod check;
 mod repair;
 mod restore;
 mod small_files;
+mod timeline;
 
 pub use backup::{BackedUp, backup_closed, backup_serving};
 pub use check::{Checked, check};
 pub use repair::{Repaired, repair};
 pub use restore::restore;
 pub use small_files::{Unfit, unfit};
+pub use timeline::{LostTail, accept_lost_tail, adopt};
 
 use crate::config::Config;
 use crate::server::data_dir::{DataDir, DataDirError};
@@ -94,6 +96,9 @@ pub enum StoreVerbError {
          `mlgw tier drain upstream --wait`, or say --leave-upstreams for a backup that needs those upstreams as they are now"
     )]
     InUpstreams(u64),
+    /// The floor of the log could not be read.
+    #[error("{0}")]
+    Floor(String),
     /// The catalogue could not be read or written.
     #[error("the catalogue: {0}")]
     Catalogue(String),
@@ -118,9 +123,12 @@ pub fn rebuild(
     watch: Watch<'_>,
 ) -> Result<Rebuilt, StoreVerbError> {
     let _held = DataDir::hold(&place.dir)?;
-    let lineage = DataDir::description(&place.dir)?.and_then(|node| node.lineage());
+    let node = DataDir::description(&place.dir)?;
+    let lineage = node.as_ref().and_then(Node::lineage);
     let (dir, checkpoints) = (place.catalogue(), &place.checkpoints);
-    Ok(offline::rebuild(&dir, checkpoints, log, lineage.as_ref(), &scratch()?, unusable, watch)?)
+    let rebuilt = offline::rebuild(&dir, checkpoints, log, lineage.as_ref(), &scratch()?, unusable, watch)?;
+    node.map_or(Ok(()), |node| timeline::begin(place, node))?;
+    Ok(rebuilt)
 }
 
 /// Lists what the segments alone give back, without a catalogue.
@@ -142,7 +150,7 @@ fn expected(place: &Place, node: Option<&Node>) -> Result<Option<Expected>, Stor
     let hot = StoreVerbError::io(place.segments.hot());
     let floor = floor_in(&place.segments, lineage.own.incarnation).map_err(hot)?;
     let expected = Expected::of(&place.catalogue(), lineage, floor);
-    expected.map(Some).map_err(|error| StoreVerbError::Catalogue(error.to_string()))
+    expected.map(Some).map_err(|error| StoreVerbError::Floor(error.to_string()))
 }
 
 /// Makes an empty directory for a scratch copy, which nobody else can read.

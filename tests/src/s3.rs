@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex};
 use aws_sigv4::http_request::SignableBody;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
+
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpSocket, TcpStream};
@@ -142,10 +143,16 @@ impl Client {
         headers: &[(&'static str, String)],
         body: Body,
     ) -> Request<Body> {
-        let mut request =
-            Request::builder().method(method).uri(path).header("host", self.shared.server.to_string());
+        let mut request = Request::builder()
+            .method(method.clone())
+            .uri(path)
+            .header("host", self.shared.server.to_string());
         for (name, value) in headers {
             request = request.header(*name, value);
+        }
+        // hyper leaves it out where a body is empty.
+        if method == Method::PUT && body.size_hint().exact() == Some(0) {
+            request = request.header("content-length", "0");
         }
         let mut request = request.body(body).expect("our own request is well-formed");
         self.shared.signer.sign(&mut request, self.shared.server);

@@ -78,7 +78,7 @@ pub use check::check_segments;
 pub use compaction::{CompactionSettings, CompactionStatus, StepError};
 pub use dirs::SegmentDirs;
 pub use file::{FileCall, Intercept, Step, segment_file_name, segment_of_file_name};
-pub use floor::floor_in;
+pub use floor::{floor_in, unnamed_after};
 pub use header::{HeaderFault, SEGMENT_HEADER_BYTES, SEGMENT_VERSION, SegmentHeader};
 pub use holds::Hold;
 pub use map::{Later, MapError, NewSegment, OpenSegment, SegmentMap, Whereabouts};

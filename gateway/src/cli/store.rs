@@ -7,12 +7,12 @@ use super::{CliError, ConfigFile, discover};
 use crate::admin::{BackupStatus, NewBackup};
 use crate::config::{ByteSize, Config, Loaded, Sources};
 use crate::server::data_dir::DataDirError;
-use crate::store::{self, BackedUp, Checked, Place, StoreVerbError};
+use crate::store::{self, BackedUp, Checked, LostTail, Place, StoreVerbError};
 use clap::{Args, Subcommand};
 use http::Method;
 use mlgw_common::SystemClock;
 use mlgw_metadata::offline::{Finding, Kind, Severity, WhichLog};
-use mlgw_tiering::hot::{Salvage, Salvaged};
+use mlgw_tiering::hot::{Adopted, Salvage, Salvaged};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,16 @@ pub(super) enum StoreCommand {
     /// Find what is damaged, missing or stale. Writes nothing.
     Check(PlaceArgs),
     /// Mend what a check finds and can be mended; nothing that anything refers to is dropped.
-    Repair(PlaceArgs),
+    Repair {
+        #[command(flatten)]
+        place: PlaceArgs,
+        /// Verify this directory of segments, set aside what is not this server's, and mark it as this server's.
+        #[arg(long, value_name = "DIR", conflicts_with = "accept_lost_tail")]
+        adopt: Option<PathBuf>,
+        /// List what the lost end of the log held, and go on without it.
+        #[arg(long)]
+        accept_lost_tail: bool,
+    },
     /// Make the catalogue's state anew from its newest checkpoint and the log.
     Rebuild {
         #[command(flatten)]
@@ -85,7 +94,17 @@ pub(super) fn run(command: StoreCommand, out: Out) -> Result<(), CliError> {
             out.document(&checked, shown)?;
             left(&checked, &place.dir, Some("mlgw store repair"))
         }
-        StoreCommand::Repair(place) => {
+        StoreCommand::Repair { place, adopt: Some(dir), .. } => {
+            let adopted = store::adopt(&place.place()?, &dir, &watch);
+            progress.done();
+            adopted_dir(&dir, &adopted.map_err(failure)?, out)
+        }
+        StoreCommand::Repair { place, accept_lost_tail: true, .. } => {
+            let lost = store::accept_lost_tail(&place.place()?, &watch);
+            progress.done();
+            accepted(&lost.map_err(failure)?, out)
+        }
+        StoreCommand::Repair { place, .. } => {
             let repaired = store::repair(&place.place()?, &SystemClock, &watch);
             progress.done();
             let repaired = repaired.map_err(failure)?;
@@ -184,6 +203,37 @@ fn without_repair(kind: Kind) -> Option<&'static str> {
         | Kind::Stray
         | Kind::Copy => None,
     }
+}
+
+/// Shows what adopting a directory found in it.
+fn adopted_dir(dir: &Path, adopted: &Adopted, out: Out) -> Result<(), CliError> {
+    let missing: Vec<u64> = adopted.missing.iter().map(|id| id.0).collect();
+    let document = json!({
+        "verified": adopted.verified, "set_aside": adopted.set_aside, "missing": missing,
+    });
+    out.document(&document, |_| {
+        let aside: String = adopted.set_aside.iter().map(|name| format!("set aside  {name}\n")).collect();
+        let missing: String = missing.iter().map(|id| format!("missing    segment {id}\n")).collect();
+        format!(
+            "{} is this server's: {} segments verified\n{aside}{missing}",
+            dir.display(),
+            adopted.verified
+        )
+    })
+}
+
+/// Shows what going on without the end of the log gives up.
+fn accepted(lost: &LostTail, out: Out) -> Result<(), CliError> {
+    let keys: Vec<Value> = lost.keys.iter().map(|(id, key)| json!({ "bucket_id": id, "key": key })).collect();
+    out.document(&json!({ "entries": lost.entries, "keys": keys }), |_| {
+        let keys: String =
+            lost.keys.iter().map(|(id, key)| format!("missing  bucket {id}, key {key:?}\n")).collect();
+        format!(
+            "{} log entries are missing. These keys were written then; deletes leave no trace:\n{keys}\
+             The next start goes on without them, on a new timeline.\n",
+            lost.entries
+        )
+    })
 }
 
 fn rebuild(place: &PlaceArgs, without_log: bool, progress: &Progress, out: Out) -> Result<(), CliError> {

@@ -56,7 +56,13 @@ pub fn check(place: &Place, watch: Watch<'_>) -> Result<Checked, StoreVerbError>
         findings.push(Finding::note(Kind::Store, dir.display(), what));
         return Ok(checked);
     }
-    let expected = expected(place, node.as_ref())?;
+    let expected = match expected(place, node.as_ref()) {
+        Err(StoreVerbError::Floor(what)) => {
+            findings.push(Finding::damage(Kind::OwnFile, place.catalogue().join("floor").display(), what));
+            return Ok(checked);
+        }
+        expected => expected?,
+    };
     let lineage = expected.as_ref().map(|expected| &expected.lineage);
     check_checkpoint(&place.checkpoints, lineage, findings, watch);
     let catalogue = Offline::open(&place.catalogue(), &scratch()?, expected.as_ref(), findings, watch)

@@ -43,6 +43,20 @@ pub fn log_identity(dir: &Path, scratch: &Path) -> Option<Identity> {
     SavedLog::open(&copy).ok()?.facts(0).ok()?.identity
 }
 
+/// Entries that the log of the closed catalogue in `dir` has had, over all groups. `scratch` is an empty directory; it
+/// is removed.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn log_entries(dir: &Path, scratch: &Path) -> Result<u64, StoreError> {
+    let _scratch = Scratch(scratch.to_owned());
+    let copy = scratch.join("log");
+    let failed = |error: std::io::Error| StoreError(format!("{}: {error}", scratch.display()));
+    links::link_store(&dir.join("log"), &copy).map_err(failed)?;
+    let groups = stores::newest_states(dir, &mut Vec::new()).len() as u32;
+    Ok(SavedLog::open(&copy)?.facts(groups)?.entries())
+}
+
 /// Checks the write-ahead logs of the log store.
 fn write_ahead_logs(dir: &Path, findings: &mut Vec<Finding>) -> std::io::Result<()> {
     let Some(wal::Bad { file, at, damage }) = wal::first_bad(dir)? else { return Ok(()) };

@@ -94,7 +94,11 @@ impl SegmentDirs {
         let file = self.open(segment, place.tier)?;
         let mut bytes = [0; SEGMENT_HEADER_BYTES as usize];
         // A header that is damaged is no reason not to read: each record verifies by itself.
-        let header = file.read_exact_at(&mut bytes, 0).ok().and_then(|()| SegmentHeader::decode(&bytes).ok());
+        let header = match file.read_exact_at(&mut bytes, 0) {
+            Ok(()) => SegmentHeader::decode(&bytes).ok(),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
+            Err(error) => return Err(error),
+        };
         match header {
             Some(header) if !header.is_of(segment, place.seed, place.created) => {
                 let what = format!(

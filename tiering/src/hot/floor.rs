@@ -4,6 +4,7 @@
 //! a segment. Only segments that this timeline wrote count. The newest files are read from near their ends: each
 //! batch that was synced before the last acknowledged write is there.
 
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -59,4 +60,35 @@ fn newest(dirs: &SegmentDirs) -> io::Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files.into_iter().rev().take(FILES_MAX).map(|(_, path)| path).collect())
+}
+
+/// Chunks in the newest segments of `incarnation` that nothing in `named` (segment and offset) names and that were
+/// written when the log had at least `entries` entries less one batch: bucket and key, each once, in order.
+///
+/// # Errors
+/// When the directory or a file cannot be read.
+pub fn unnamed_after(
+    dirs: &SegmentDirs,
+    incarnation: Incarnation,
+    entries: u64,
+    named: &HashSet<(u64, u64)>,
+) -> io::Result<Vec<(u64, String)>> {
+    let mut keys = BTreeSet::new();
+    for path in newest(dirs)? {
+        let Ok((length, Ok(header))) = header_of(&path) else { continue };
+        if header.incarnation != incarnation {
+            continue;
+        }
+        let from = length.saturating_sub(TAIL_BYTES);
+        let scan = Scan::new(regular::open(&path)?, header.id, header.seed, from)?;
+        let mut floor = 0;
+        scan.survey(&mut |record| {
+            let Some(head) = &record.head else { return };
+            floor = head.floor.unwrap_or(floor);
+            if floor + 1 >= entries && !named.contains(&(header.id.0, record.offset)) {
+                keys.insert((head.bucket.0, String::from_utf8_lossy(head.key).into_owned()));
+            }
+        })?;
+    }
+    Ok(keys.into_iter().collect())
 }

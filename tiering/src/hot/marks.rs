@@ -87,7 +87,8 @@ pub enum MarkError {
     /// It has no mark and none of the segments that the catalogue has there.
     #[error(
         "{dir} has no mark and none of the {segments} segments that belong there (the first is {first}): mount \
-         its disk; if its bytes are lost, `mlgw store repair --adopt {dir}` takes it as it is"
+         its disk; if its bytes are lost, `mlgw store repair --adopt {dir}` takes it as it is, and \
+         cold.start_without_missing = true takes every cold directory as it is"
     )]
     Empty {
         /// The directory.
