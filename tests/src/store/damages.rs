@@ -75,7 +75,7 @@ pub(super) const DAMAGES: &[Damage] = &[
     }),
     ("an older log", Killed, "stale-log", false, |d, old| replace(d, old, "catalogue/log")),
     ("the log missing", Killed, "log", false, |d, _| fs::remove_dir_all(d.join("catalogue/log")).unwrap()),
-    ("an older catalogue", Stopped, "stale-catalogue", false, |d, old| replace(d, old, "catalogue")),
+    ("an older catalogue", Stopped, "lost-tail", false, |d, old| replace(d, old, "catalogue")),
     ("a bit of node.json", Stopped, "node-description", true, |d, _| flip(&d.join("node.json"), 1)),
     ("node.json missing", Stopped, "node-description", true, |d, _| {
         fs::remove_file(d.join("node.json")).unwrap();

@@ -26,7 +26,7 @@ mod store;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use mlgw_common::ids::{BodyId, SegmentId};
@@ -146,6 +146,8 @@ pub(super) struct Placing {
     /// Segments that got what leaves the tier next.
     gathered: Mutex<BTreeSet<SegmentId>>,
     wake: Notify,
+    /// The next round removes objects that no record names, whenever the last one was.
+    sweeps_next: AtomicBool,
     begun: AtomicU64,
     ended: AtomicU64,
     spilled_bytes: AtomicU64,
@@ -184,6 +186,12 @@ impl Placing {
         let round = self.begun.load(Relaxed) + 1;
         self.wake.notify_one();
         round
+    }
+
+    /// Has objects that no record names removed in the next round, which begins now.
+    pub(super) fn sweep_next(&self) {
+        self.sweeps_next.store(true, Relaxed);
+        self.wake.notify_one();
     }
 
     /// A segment was sealed: has a round begin if the tier is filled so far that it spills.

@@ -279,9 +279,11 @@ async fn unlink(
     })
     .await?;
     inner.pins.gone(segment);
-    if (hot_bytes, cold_bytes) == (0, 0) {
+    match (hot_bytes, cold_bytes) {
         // It was in an upstream.
-        sweep_objects(inner, catalogue, Hand::Compaction).await?;
+        (0, 0) => sweep_objects(inner, catalogue, Hand::Compaction).await?,
+        // Moving it to an upstream may have been cut short. That must not hold up what frees space here.
+        _ => inner.placing.sweep_next(),
     }
     let bytes = hot_bytes + cold_bytes;
     // Its record is gone: where it was is where its file was.

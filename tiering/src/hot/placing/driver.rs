@@ -128,7 +128,8 @@ impl Placer {
         if inner.volumes.cold.is_empty() && inner.away.is_nowhere() {
             return Ok(false);
         }
-        if self.sweep_due.is_none_or(|due| due <= Instant::now()) {
+        let is_asked = inner.placing.sweeps_next.swap(false, Relaxed);
+        if is_asked || self.sweep_due.is_none_or(|due| due <= Instant::now()) {
             self.sweep_due = Some(Instant::now() + SWEEP_EVERY);
             sweep_objects(inner, catalogue, Hand::Placing).await?;
         }
