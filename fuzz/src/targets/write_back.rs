@@ -2,7 +2,9 @@
 //! of an object is touched.
 
 use crate::input::Input;
-use crate::writeback::record::{Facts, MARK, MARK_HEADER, Mark, UploadBegins, UploadThere, name_of, unmarked};
+use crate::writeback::record::{
+    Facts, MARK, MARK_HEADER, Mark, UploadBegins, UploadThere, name_of, unmarked,
+};
 use http::HeaderMap;
 use mlgw_common::{BodyId, ObjectKey};
 use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};

@@ -71,7 +71,7 @@ proptest! {
         let missing_between = reach < first;
         let missing_behind = end < reach.max(committed).max(floor);
         let judged = judge(&expected(false, floor), &log, &[state], synced);
-        prop_assert_eq!(judged.is_ok(), !missing_between && !(synced && missing_behind));
+        prop_assert_eq!(judged.is_ok(), !(missing_between || synced && missing_behind));
         if let Err(Mismatch::LostTail { end: named, .. }) = judged {
             prop_assert!(named == end && end < floor);
         }

@@ -13,8 +13,6 @@ use mlgw_common::limits::BLOCK_BYTES;
 use mlgw_common::{ClusterId, Identity, Incarnation, Timestamp};
 use mlgw_metadata::schema::SegmentClass;
 
-use super::map::NewSegment;
-
 /// Length of the header; the first record begins here.
 pub const SEGMENT_HEADER_BYTES: u64 = 64;
 /// Version of the segment format that this program writes.
@@ -28,6 +26,17 @@ const CRC_AT: usize = SEGMENT_HEADER_BYTES as usize - 4;
 /// between, and a little earlier where a clock was put right.
 const UNSTAMPED_LATER_MS_MAX: i64 = 60_000;
 const UNSTAMPED_EARLIER_MS_MAX: i64 = 1_000;
+
+/// A segment that was just minted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewSegment {
+    /// The segment.
+    pub id: SegmentId,
+    /// What seeds its checksums.
+    pub seed: SegmentSeed,
+    /// When it was created, as its record states.
+    pub created: Timestamp,
+}
 
 /// The contents of the header of a segment file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

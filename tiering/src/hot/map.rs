@@ -10,16 +10,7 @@ use mlgw_common::Timestamp;
 use mlgw_common::ids::{SegmentId, SegmentSeed};
 use mlgw_metadata::schema::{SegmentClass, SegmentRecord};
 
-/// A segment that was just minted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NewSegment {
-    /// The segment.
-    pub id: SegmentId,
-    /// What seeds its checksums.
-    pub seed: SegmentSeed,
-    /// When it was created, as its record states.
-    pub created: Timestamp,
-}
+pub use super::header::NewSegment;
 
 /// A segment that the catalogue holds for open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
