@@ -95,11 +95,11 @@ def test_requests_before_one_that_is_refused_are_answered(http, wire, put):
     assert [answer.body for answer in answers[:2]] == [BODY, BODY]
 
 
-def test_two_host_lines_are_refused(wire, put):
+def test_two_host_lines_are_refused(wire1, put):
     path = put("k", BODY)
-    lines = wire.headers("GET", path)
-    assert wire.send_raw("GET", path, [*lines, ("Host", "other")]).status == 400
-    assert wire.send_raw("GET", path, [lines[0], *lines]).status == 400
+    lines = wire1.headers("GET", path)
+    assert wire1.send_raw("GET", path, [*lines, ("Host", "other")]).status == 400
+    assert wire1.send_raw("GET", path, [lines[0], *lines]).status == 400
 
 
 def test_the_dot_at_the_end_of_a_host_name_says_nothing(http, wire, put, bucket):
