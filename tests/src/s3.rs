@@ -151,7 +151,8 @@ impl Client {
             request = request.header(*name, value);
         }
         // hyper leaves it out where a body is empty.
-        if method == Method::PUT && body.size_hint().exact() == Some(0) {
+        let is_given = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+        if method == Method::PUT && !is_given && body.size_hint().exact() == Some(0) {
             request = request.header("content-length", "0");
         }
         let mut request = request.body(body).expect("our own request is well-formed");

@@ -23,6 +23,7 @@ mod catalogue {
     }
 
     pub mod store {
+        pub(crate) mod files;
         pub(crate) mod frames;
         pub(crate) mod manifest;
     }

@@ -35,6 +35,11 @@ fn hold(bench: &Bench) {
     bench.proxy.set_rules(vec![slow_down("PUT"), slow_down("DELETE")]);
 }
 
+/// Waits until the second has passed: origins list times in whole seconds.
+async fn another_second() {
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+}
+
 fn release(bench: &Bench) {
     bench.proxy.set_rules(vec![]);
 }
@@ -116,7 +121,7 @@ fn what_is_written_is_seen_here_at_once_and_at_the_origin_as_it_was_sent() {
                 for name in ["etag", "content-type", "content-encoding", "x-amz-meta-a"] {
                     assert_eq!(found.header(name), origin.header(name), "{name}");
                 }
-                assert_eq!(found.header("x-amz-meta-a"), Some("ümläut"));
+                assert_eq!(found.header("x-amz-meta-a"), Some("=?UTF-8?B?w7xtbMOkdXQ=?="));
                 assert!(origin.header("x-amz-meta-mlgw-write").is_some(), "it is marked");
                 assert_eq!(found.header("x-amz-meta-mlgw-write"), None, "and that is not shown");
                 let tags = format!("{}?tagging=", here(&key));
@@ -138,6 +143,7 @@ fn listings_show_what_is_dirty_laid_over_what_the_origin_has() {
         for key in there {
             bench.put(key, Content { id: 1, length: 10 }).await;
         }
+        another_second().await;
         hold(&bench);
         let client = bench.gateway.client();
         for key in gone {
@@ -453,7 +459,7 @@ fn what_somebody_else_wrote_since_is_reported_and_not_overwritten() {
         for key in ["mine", "theirs", "gone"] {
             bench.put(key, Content { id: 1, length: 100 }).await;
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        another_second().await;
         hold(&bench);
         let client = bench.gateway.client();
         put(&client, "mine", 2, 100).await;
@@ -461,7 +467,7 @@ fn what_somebody_else_wrote_since_is_reported_and_not_overwritten() {
         client.delete(HERE, "gone").await.expect("acknowledged");
         put(&client, "new", 2, 300).await;
         put(&client, "after", 2, 50).await;
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        another_second().await;
         for key in ["theirs", "gone", "new"] {
             bench.put(key, Content { id: 3, length: 70 }).await;
         }
