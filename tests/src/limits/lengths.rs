@@ -33,9 +33,7 @@ async fn put(client: &Client, server: SocketAddr, path: &str, body: Body) -> Opt
     let connection = tokio::spawn(connection);
     let signed = client.request(Method::PUT, path, &[], whole("x"));
     let mut request = http::Request::put(format!("http://{server}{path}"));
-    for (name, value) in
-        signed.headers().iter().filter(|(name, _)| *name != "host")
-    {
+    for (name, value) in signed.headers().iter().filter(|(name, _)| *name != "host") {
         request = request.header(name, value);
     }
     let request = request.body(body).expect("our own request");
