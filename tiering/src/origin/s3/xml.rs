@@ -81,10 +81,12 @@ pub(super) fn page(document: &[u8]) -> Result<ListPage, OriginError> {
 }
 
 /// Checks that a document is of the kind that was asked for: a proxy's page is well-formed XML at times,
-/// and has nothing in it.
+/// and has nothing in it. Some stores end the name of the root with `Response`.
 pub(super) fn check_root(text: &str, expected: &str) -> Result<(), OriginError> {
+    let is_kind =
+        |root: &str| root.strip_suffix("Response").is_some_and(|kind| expected == format!("{kind}Result"));
     match root(text) {
-        Some(root) if root == expected => Ok(()),
+        Some(root) if root == expected || is_kind(root) => Ok(()),
         root => {
             let found = root.unwrap_or("nothing");
             Err(OriginError::Nonsense(format!("a document {found:?} where {expected:?} was asked for")))
