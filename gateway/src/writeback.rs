@@ -317,6 +317,14 @@ impl Queue {
         self.order.lock().latest(key.as_str()).cloned()
     }
 
+    /// The ETag of the last object of the origin under a key that this server has seen. A write that comes now
+    /// replaces that object.
+    #[must_use]
+    pub fn known_etag(&self, key: &ObjectKey) -> Option<String> {
+        let met = self.order.lock().met(key.as_str()).map(str::to_owned);
+        met.or_else(|| self.bound.known_etag(key))
+    }
+
     /// Whether somebody else wrote a key at the origin before what was written here was there, and nobody has decided yet.
     #[must_use]
     pub fn is_contested(&self, key: &ObjectKey) -> bool {

@@ -37,6 +37,8 @@ const BACKLOG: u32 = 4096;
 /// How long a connection beyond the limit waits for another to close: a client that closes one and
 /// opens the next is not to be refused because its end is seen a moment later.
 const REFUSAL_GRACE: Duration = Duration::from_millis(200);
+/// Pause between two looks for a connection that can make room.
+const ROOM_PAUSE: Duration = Duration::from_millis(10);
 /// Pause after an accept that failed because the process or the system is short of something.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -211,9 +213,7 @@ impl Door {
             });
             return;
         }
-        if let Some(crowd) = &crowd {
-            crowd.make_room();
-        }
+        let mut made = crowd.as_ref().is_some_and(|crowd| crowd.make_room());
         let Some(refusing) = soon(places.refusals.clone()).await else { return };
         let spare = self.spare.as_ref().map(|spare| (self.server.with(spare.patience), spare.memory.clone()));
         let (spares, metrics) = (places.spare.clone(), self.metrics.clone());
@@ -221,7 +221,19 @@ impl Door {
         self.tasks.spawn(async move {
             // Held until this ends: a connection counts while it is open.
             let _count = count;
-            let (arrived, _permit) = if let Some(permit) = soon(open).await {
+            let room = async {
+                // A connection that has no answer yet when it is looked at may make room a moment later.
+                while let Some(crowd) = crowd.as_ref().filter(|_| !made) {
+                    tokio::time::sleep(ROOM_PAUSE).await;
+                    made = crowd.make_room();
+                }
+                std::future::pending().await
+            };
+            let open = tokio::select! {
+                permit = soon(open) => permit,
+                never = room => never,
+            };
+            let (arrived, _permit) = if let Some(permit) = open {
                 (arrived, permit)
             } else if let Some((server, memory)) = spare
                 && let Some(permit) = soon(spares).await

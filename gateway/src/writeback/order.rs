@@ -69,8 +69,8 @@ pub(super) struct Order {
     of_key: BTreeMap<String, BTreeSet<u64>>,
     /// Those on their way.
     started: BTreeSet<u64>,
-    /// Those that met something foreign, and wait for somebody to decide.
-    foreign: BTreeSet<u64>,
+    /// Those that met something foreign, and wait for somebody to decide, with its ETag where that is known.
+    foreign: BTreeMap<u64, Option<String>>,
     acked: u64,
     bytes: u64,
 }
@@ -85,8 +85,8 @@ impl Order {
     pub(super) fn add(&mut self, write: Arc<Write>) {
         self.acked = self.acked.max(write.seq);
         self.bytes += write.size;
-        if write.facts.foreign.is_some() {
-            self.foreign.insert(write.seq);
+        if let Some(foreign) = &write.facts.foreign {
+            self.foreign.insert(write.seq, foreign.etag.clone());
         }
         self.of_key.entry(write.facts.key.as_str().to_owned()).or_default().insert(write.seq);
         self.writes.insert(write.seq, write);
@@ -101,7 +101,7 @@ impl Order {
 
     /// The next write that may go.
     fn next(&self) -> Option<&Arc<Write>> {
-        let mut waiting = self.writes.values().filter(|write| !self.foreign.contains(&write.seq)).peekable();
+        let mut waiting = self.writes.values().filter(|write| !self.foreign.contains_key(&write.seq)).peekable();
         let first = waiting.peek()?.seq;
         waiting.take(LOOKED_AT_MAX).find(|write| {
             write.facts.after < first && !self.started.contains(&write.seq) && self.is_first_of_key(write)
@@ -110,14 +110,20 @@ impl Order {
 
     fn is_first_of_key(&self, write: &Write) -> bool {
         let of_key = self.of_key.get(write.facts.key.as_str());
-        let first = of_key.and_then(|seqs| seqs.iter().find(|seq| !self.foreign.contains(seq)));
+        let first = of_key.and_then(|seqs| seqs.iter().find(|seq| !self.foreign.contains_key(seq)));
         first == Some(&write.seq)
     }
 
-    /// A write met something foreign: nothing waits for it any more.
-    pub(super) fn set_aside(&mut self, seq: u64) {
+    /// A write met something foreign with this ETag: nothing waits for it any more.
+    pub(super) fn set_aside(&mut self, seq: u64, etag: &str) {
         self.started.remove(&seq);
-        self.foreign.insert(seq);
+        self.foreign.insert(seq, Some(etag.to_owned()));
+    }
+
+    /// The ETag of what a write of the key met last that was foreign, if one did.
+    pub(super) fn met(&self, key: &str) -> Option<&str> {
+        let seqs = self.of_key.get(key)?;
+        seqs.iter().rev().find_map(|seq| self.foreign.get(seq)?.as_deref())
     }
 
     /// A write is no more: the origin has it, or it was given up.
@@ -137,7 +143,7 @@ impl Order {
 
     /// Those that met something foreign: of one key before the number `before`, or all.
     pub(super) fn foreign(&self, of: Option<(&ObjectKey, u64)>) -> Vec<Arc<Write>> {
-        let writes = self.foreign.iter().filter_map(|seq| self.writes.get(seq));
+        let writes = self.foreign.keys().filter_map(|seq| self.writes.get(seq));
         let wanted = |write: &&Arc<Write>| {
             of.is_none_or(|(key, before)| write.facts.key == *key && write.seq < before)
         };
@@ -146,7 +152,7 @@ impl Order {
 
     /// Whether the origin has everything up to a number, but for what met something foreign.
     pub(super) fn is_through(&self, until: u64) -> bool {
-        self.writes.range(..=until).all(|(seq, _)| self.foreign.contains(seq))
+        self.writes.range(..=until).all(|(seq, _)| self.foreign.contains_key(seq))
     }
 
     /// The last write of a key.
@@ -255,7 +261,8 @@ mod tests {
             order.add(write(seq, after, key));
         }
         assert_eq!(started(&mut order), [1]);
-        order.set_aside(1);
+        order.set_aside(1, "theirs");
+        assert_eq!((order.met("k"), order.met("other")), (Some("theirs"), None));
         assert_eq!(started(&mut order), [2]);
         order.remove(2);
         assert_eq!(started(&mut order), [3], "who writes after it knows what there is");

@@ -7,7 +7,7 @@
 use super::doubt::is_sent_again;
 use super::judge::{Sent, Verdict, judge};
 use super::order::Write;
-use super::record::{Facts, Mark};
+use super::record::{Facts, Foreign, Mark};
 use super::{Inner, Queue};
 use crate::s3::checksums;
 use crate::s3::object_headers::tags_query;
@@ -42,7 +42,8 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 /// What came of a try.
 enum Tried {
     Done,
-    Foreign,
+    /// Somebody else's object with this ETag is there.
+    Foreign(String),
 }
 
 /// Why a try failed.
@@ -100,7 +101,7 @@ impl Inner {
         loop {
             match tried {
                 Ok(Tried::Done) => return self.settle(queue, write).await,
-                Ok(Tried::Foreign) => return self.set_aside(queue, write).await,
+                Ok(Tried::Foreign(etag)) => return self.set_aside(queue, write, &etag).await,
                 Err(trouble) => {
                     if let Trouble::Origin(OriginError::Unconfirmed(_)) = trouble {
                         queue.doubts.lock().insert(write.seq);
@@ -143,7 +144,9 @@ impl Inner {
                 self.give_up_upload(queue, write).await;
                 return Ok(Tried::Done);
             }
-            Verdict::Foreign | Verdict::Unclear => return Ok(Tried::Foreign),
+            Verdict::Foreign | Verdict::Unclear => {
+                return Ok(Tried::Foreign(found.map(|found| found.etag).unwrap_or_default()));
+            }
             Verdict::IfAbsent => (header::IF_NONE_MATCH, HeaderValue::from_static("*")),
             Verdict::Damaged { why, .. } if !is_sent_again(failures) => {
                 let why = format!("{why}; {}", hint(queue.bound.upstream()));
@@ -254,7 +257,7 @@ impl Inner {
     }
 
     /// Nobody overwrites what somebody else wrote: it is noted, so that it is known after a restart, and waits for somebody to decide.
-    async fn set_aside(&self, queue: &Queue, write: &Write) {
+    async fn set_aside(&self, queue: &Queue, write: &Write, etag: &str) {
         tracing::error!(
             bucket = queue.bucket.name, key = %write.facts.key, upstream = queue.bound.upstream(),
             "somebody else wrote a dirty object at its origin: what is there stays; `mlgw bucket flush` tells what to do"
@@ -262,14 +265,14 @@ impl Inner {
         self.say(queue, write, Outcome::Foreign, &"somebody else wrote it at its origin");
         self.give_up_upload(queue, write).await;
         let noted = self.note(queue, write, |facts| {
-            facts.foreign = Some(write.seq);
+            facts.foreign = Some(Foreign { etag: Some(etag.to_owned()), number: write.seq });
             (facts.upload, facts.begins) = (None, None);
         });
         if let Err(error) = noted.await {
             tracing::warn!(%error, "that is not noted, and will be found again");
         }
         queue.doubts.lock().remove(&write.seq);
-        queue.order.lock().set_aside(write.seq);
+        queue.order.lock().set_aside(write.seq, etag);
         queue.changed.notify_waiters();
     }
 

@@ -31,14 +31,23 @@ pub struct Facts {
     pub after: u64,
     /// Whether it deletes the object.
     pub deleted: bool,
-    /// Whether somebody else has written the key at the origin since; then its number, for noting that has given the record another.
-    pub foreign: Option<u64>,
+    /// What somebody else has written under the key at the origin since, if somebody has.
+    pub foreign: Option<Foreign>,
     /// The upload at the origin that it is sent by, in parts.
     pub upload: Option<UploadThere>,
     /// The ETag under which this server knew the origin's object when the write was made, if it did.
     pub knew: Option<String>,
     /// An upload at the origin that is about to be begun.
     pub begins: Option<UploadBegins>,
+}
+
+/// Somebody else's object, found at the origin instead of what a write expected there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Foreign {
+    /// Its ETag, where that was noted.
+    pub etag: Option<String>,
+    /// The number of the write, for noting that has given the record another.
+    pub number: u64,
 }
 
 /// An upload at the origin is about to be begun for a write, and its id is not known.
@@ -89,7 +98,7 @@ impl Facts {
     pub fn put_rest(&self, headers: &mut Vec<Pair>) {
         headers.push(Pair::new(AFTER, self.after.to_string()));
         headers.extend(self.deleted.then(|| Pair::new(DELETED, "")));
-        headers.extend(self.foreign.map(|number| Pair::new(FOREIGN, number.to_string())));
+        headers.extend(self.foreign.iter().map(|foreign| Pair::new(FOREIGN, foreign.text())));
         let text = |upload: &UploadThere| format!("{}:{}", upload.number, upload.id);
         headers.extend(self.upload.iter().map(|upload| Pair::new(UPLOAD, text(upload))));
         headers.extend(self.knew.iter().map(|etag| Pair::new(KNEW, etag.as_str())));
@@ -101,7 +110,8 @@ impl Facts {
     pub fn number(&self, seq: u64) -> u64 {
         let noted = self.upload.as_ref().map(|upload| upload.number);
         let begins = self.begins.as_ref().map(|begins| begins.number);
-        self.foreign.or(noted).or(begins).unwrap_or(seq)
+        let foreign = self.foreign.as_ref().map(|foreign| foreign.number);
+        foreign.or(noted).or(begins).unwrap_or(seq)
     }
 
     /// Takes them out of the headers of a record; nothing when it is no such record.
@@ -112,7 +122,10 @@ impl Facts {
             key: ObjectKey::new(value(KEY)?).ok()?,
             after: value(AFTER)?.parse().ok()?,
             deleted: value(DELETED).is_some(),
-            foreign: value(FOREIGN).map(str::parse).transpose().ok()?,
+            foreign: match value(FOREIGN) {
+                Some(text) => Some(Foreign::parse(text)?),
+                None => None,
+            },
             upload: match value(UPLOAD) {
                 Some(text) => Some(UploadThere::parse(text)?),
                 None => None,
@@ -123,6 +136,18 @@ impl Facts {
                 None => None,
             },
         })
+    }
+}
+
+impl Foreign {
+    fn text(&self) -> String {
+        let etag = self.etag.iter().map(|etag| format!(":{etag}"));
+        std::iter::once(self.number.to_string()).chain(etag).collect()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (number, etag) = text.split_once(':').map_or((text, None), |(number, etag)| (number, Some(etag)));
+        Some(Self { etag: etag.map(str::to_owned), number: number.parse().ok()? })
     }
 }
 
@@ -247,20 +272,22 @@ pub fn unmarked(object: &ObjectVersion) -> Option<ObjectVersion> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Facts, MARK, Mark, UploadBegins, UploadThere, name_of, unmarked};
+    use super::{Facts, Foreign, MARK, Mark, UploadBegins, UploadThere, name_of, unmarked};
     use mlgw_common::{BodyId, ObjectKey};
     use mlgw_metadata::schema::{Bucket, ObjectVersion, Pair};
 
     #[test]
     fn facts_are_read_as_they_were_written_and_leave_headers_alone() {
         let upload = |number| Some(UploadThere { id: "a:b=".into(), number });
+        let foreign = |etag: &str, number| Some(Foreign { etag: Some(etag.to_owned()), number });
+        let unnamed = Some(Foreign { etag: None, number: 1 });
         for (deleted, foreign, upload, number) in [
             (false, None, None, 7),
             (true, None, None, 7),
-            (false, Some(1), None, 1),
-            (true, Some(u64::MAX), None, u64::MAX),
+            (false, unnamed, None, 1),
+            (true, foreign("e", u64::MAX), None, u64::MAX),
             (false, None, upload(2), 2),
-            (false, Some(2), upload(2), 2),
+            (false, foreign("e:f-2", 2), upload(2), 2),
         ] {
             let key = ObjectKey::new(":key ü").unwrap();
             let (knew, begins) = (None, None);

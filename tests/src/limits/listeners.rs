@@ -16,6 +16,7 @@ const LONG: Duration = Duration::from_secs(60);
 /// More than a listener for people and probes takes.
 const CROWD: usize = 400;
 const HALF_HEAD: &str = "GET /healthz HTTP/1.1\r\nhost: h\r\n";
+const HALF_REQUEST: &str = "GET /v1/status HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\r\n";
 
 async fn crowd(address: SocketAddr, count: usize, text: &str) -> Vec<TcpStream> {
     let mut crowd = Vec::new();
@@ -46,7 +47,7 @@ fn a_crowd_of_silent_or_slow_connections_does_not_take_the_probes_away() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Setup::new(dir.path().join("mlgw-data")).start();
     runtime().block_on(async {
-        for text in ["", HALF_HEAD] {
+        for text in ["", HALF_HEAD, HALF_REQUEST] {
             let held = crowd(server.admin, CROWD, text).await;
             for path in ["/healthz", "/readyz", "/metrics"] {
                 assert_eq!(status(server.admin, path).await, 200, "{path} beside {} of {text:?}", held.len());

@@ -83,7 +83,7 @@ pub(super) async fn put_object(
     let stored = store(gateway, request.memory, &fronted.bucket, &name, body, None).await?;
     let object = stored.object(description, Writer::from(&*request.principal), request.now.as_millis());
     let answer = put_answer(&object);
-    let facts = Facts::of_write(key.clone(), after, false, fronted.bound.known_etag(key));
+    let facts = Facts::of_write(key.clone(), after, false, queue.known_etag(key));
     put(gateway, fronted, queue, (name, facts, place), object, Some(stored)).await?;
     Ok(answer)
 }
@@ -197,7 +197,7 @@ async fn delete(
         owner: request.principal.owner.clone(),
         ..ObjectVersion::default()
     };
-    let knew = fronted.bound.known_etag(&key);
+    let knew = queue.known_etag(&key);
     let facts = Facts::of_write(key, after, true, knew);
     put(gateway, fronted, queue, (name_of(id), facts, place), object, None).await
 }

@@ -106,7 +106,7 @@ async fn complete(
         let place = back::place(&gateway, whole.bytes()).await?;
         let turns = Turns::take(&gateway, &fronted, &queue, &key, &conditions).await?;
         gateway.tiers.hot.finish_own(named.body);
-        let facts = Facts::of_write(key.clone(), after, false, fronted.bound.known_etag(&key));
+        let facts = Facts::of_write(key.clone(), after, false, queue.known_etag(&key));
         let mut headers = Vec::new();
         facts.put_rest(&mut headers);
         let new = (named.key.clone(), facts, place);
