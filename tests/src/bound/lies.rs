@@ -262,6 +262,22 @@ fn a_length_that_is_not_the_known_one_is_an_error_though_the_etag_is_no_md5() {
 }
 
 #[test]
+fn a_length_that_an_origin_takes_back_is_not_believed_any_more() {
+    let bench = Bench::new(Manner::Versions);
+    runtime().block_on(async {
+        let client = bench.client();
+        for key in ["1", "2", "3"] {
+            let body = bytes(4, 20 * MIB);
+            bench.origin.put(&format!("{PREFIX}{key}"), body.clone());
+            bench.origin.lie(Some(Lie::LongTotal));
+            assert!(client.get(READ, key).await.is_err(), "it is shorter than its length");
+            bench.origin.lie(None);
+            assert!(client.get(READ, key).await.expect("read").body == body, "{key}");
+        }
+    });
+}
+
+#[test]
 fn a_page_of_a_proxy_is_no_empty_listing() {
     let bench = Bench::new(Manner::Usual);
     runtime().block_on(async {

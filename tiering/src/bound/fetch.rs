@@ -289,9 +289,14 @@ impl BoundBucket {
             tracing::debug!(origin = self.origin.name(), %error, "a block was not fetched");
         }
         match &fetched {
-            Err(OriginError::Changed | OriginError::NoSuchKey) => self.inner.copies.forget(self.id, key),
-            // Perhaps the object is not what its origin said that it is.
-            Err(OriginError::OutOfRange(_) | OriginError::Nonsense(_)) => self.doubt(key),
+            // The object may not be what its origin stated. A 304 would confirm its ETag only, so nothing of it
+            // is kept and the next read asks for everything.
+            Err(
+                OriginError::Changed
+                | OriginError::NoSuchKey
+                | OriginError::OutOfRange(_)
+                | OriginError::Nonsense(_),
+            ) => self.inner.copies.forget(self.id, key),
             _ => {}
         }
         let is_whole = fetched.is_ok();

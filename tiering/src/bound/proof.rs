@@ -64,13 +64,6 @@ impl BoundBucket {
         Err(OriginError::WrongBytes(why))
     }
 
-    /// Has the origin be asked anew what an object is like, when it is opened next.
-    pub(super) fn doubt(&self, key: &ObjectKey) {
-        if let Some(copy) = self.inner.copies.find(self.id, key) {
-            self.inner.copies.note(self.id, key, Copy { validated_ms: 0, ..copy });
-        }
-    }
-
     /// Checks that an answer does not state another length under the ETag that is known. The origin is
     /// asked which of the two is right.
     pub(super) async fn check_length(
