@@ -95,8 +95,8 @@ pub const SMALL_BODY_BYTES: usize = 16 * KIB as usize;
 pub const HELD_BLOCKS_MAX: u32 = (2 * XML_BODY_BYTES_MAX as u64 / BLOCK_BYTES) as u32 + 2;
 /// The least memory that a server works with, whatever it is told.
 pub const MEMORY_BYTES_MIN: u64 = 16 * MIB;
-/// What the program takes by itself: an idle server without caches, and what its allocator keeps under load. With
-/// 40 MiB a server in 192 MiB was killed under ordinary load.
+/// What the program takes by itself: an idle server without caches, and what its allocator keeps under load.
+/// With 40 MiB a server in 192 MiB was killed under ordinary load.
 pub const PROCESS_BYTES: u64 = 80 * MIB;
 /// What a connection at rest takes: its task, its socket and what TLS keeps of it, measured.
 pub const RESTING_CONNECTION_BYTES: u64 = 7 * KIB;

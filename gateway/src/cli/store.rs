@@ -26,7 +26,8 @@ pub(super) enum StoreCommand {
     Repair {
         #[command(flatten)]
         place: PlaceArgs,
-        /// Verify this directory of segments, set aside what is not this server's, and mark it as this server's.
+        /// Verify this directory of segments, set aside what is not this server's, and mark it as this
+        /// server's.
         #[arg(long, value_name = "DIR", conflicts_with = "accept_lost_tail")]
         adopt: Option<PathBuf>,
         /// List what the lost end of the log held, and go on without it.

@@ -194,8 +194,8 @@ impl Door {
         }
     }
 
-    /// Gives a connection a place, or a refusal. Where there is no place it waits a moment for those before it, so
-    /// that a burst is not cut off before idle connections have made room for it.
+    /// Gives a connection a place, or a refusal. Where there is no place it waits a moment for those before
+    /// it, so that a burst is not cut off before idle connections have made room for it.
     async fn place<H, F, B>(&self, places: &Places, stream: TcpStream, address: SocketAddr, handler: &H)
     where
         H: Fn(Request<Incoming>, Peer) -> F + Clone + Send + Sync + Unpin + 'static,

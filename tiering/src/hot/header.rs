@@ -22,8 +22,8 @@ const UNSTAMPED_VERSION: u16 = 1;
 
 const MAGIC: [u8; 8] = *b"mlgw-seg";
 const CRC_AT: usize = SEGMENT_HEADER_BYTES as usize - 4;
-/// Format 1 took the time of the header after that of the record: up to so much later, as the command was synced in
-/// between, and a little earlier where a clock was put right.
+/// Format 1 took the time of the header after that of the record: up to so much later, as the command was
+/// synced in between, and a little earlier where a clock was put right.
 const UNSTAMPED_LATER_MS_MAX: i64 = 60_000;
 const UNSTAMPED_EARLIER_MS_MAX: i64 = 1_000;
 

@@ -310,8 +310,9 @@ enum Failed {
     NoSegment(AppendError),
 }
 
-/// Writes the records of a batch behind the segment's synced length and returns where they end. The first of them
-/// carries the floor of the log, if that rose since the segment's last batch: the sync of the batch makes it durable.
+/// Writes the records of a batch behind the segment's synced length and returns where they end. The first of
+/// them carries the floor of the log, if that rose since the segment's last batch: the sync of the batch
+/// makes it durable.
 fn write_batch(
     disk: &Disk,
     segment: &mut OpenFile,
