@@ -174,8 +174,8 @@ const STUCK_LOOKS: u32 = 50;
 fn unconfirmed(bucket: &str, left: &DirtyInfo) -> String {
     let trouble = left.trouble.as_deref().unwrap_or("its answers are no proof");
     format!(
-        "The upstream claims to have these keys and does not show them; {} writes to {bucket} stay here and are \
-         served from here: {:?}. {trouble}",
+        "The upstream claims to have these keys and does not show them; {} writes to {bucket} stay here and \
+         are served from here: {:?}. {trouble}",
         left.writes, left.unconfirmed
     )
 }

@@ -69,7 +69,8 @@ pub(super) fn take_if_short(dir: &Path) {
     if !Free::of(dir).is_ok_and(Free::is_short) || !reserve.is_dir() {
         return;
     }
-    tracing::warn!(dir = %dir.display(), "the disk is full: the start reserve is given back; delete something");
+    let dir = dir.display();
+    tracing::warn!(%dir, "the disk is full: the start reserve is given back; delete something");
     for entry in fs::read_dir(&reserve).into_iter().flatten().flatten() {
         if let Err(error) = fs::remove_file(entry.path()) {
             tracing::warn!(%error, file = %entry.path().display(), "not given back");

@@ -121,7 +121,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_torn_slot_leaves_the_other(entries in proptest::collection::vec(1u64..1 << 50, 2..6), cut in 0usize..40) {
+        fn a_torn_slot_leaves_the_other(
+            entries in proptest::collection::vec(1u64..1 << 50, 2..6), cut in 0usize..40,
+        ) {
             let dir = tempfile::tempdir().unwrap();
             let mut entries = entries;
             entries.sort_unstable();

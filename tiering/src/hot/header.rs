@@ -238,7 +238,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_written_header_is_read_back(
-            id: u64, generation: u32, class in 0i32..4, created: i64, stamp: u64, cluster: u64, incarnation: u64,
+            id: u64, generation: u32, class in 0i32..4, created: i64,
+            stamp: u64, cluster: u64, incarnation: u64,
         ) {
             let class = SegmentClass::try_from(class).unwrap();
             let seed = SegmentSeed { generation: Generation(generation), stamp: SegmentStamp(stamp) };

@@ -252,8 +252,8 @@ fn check_type(request: &Request<'_>, kind: ChecksumKind) -> Result<(), S3Error> 
     match request.header("x-amz-checksum-type")?.map(str::trim) {
         Some(stated) if !stated.eq_ignore_ascii_case(expected) => {
             let why = format!(
-                "The upload was created using the {expected} checksum mode. The complete request must use the \
-                 same checksum mode."
+                "The upload was created using the {expected} checksum mode. The complete request must use \
+                 the same checksum mode."
             );
             Err(S3Error::new(Code::BadDigest).message(why))
         }
