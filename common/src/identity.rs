@@ -4,7 +4,7 @@
 //! first start and again by every restore, rebuild and recovery, because from that moment on ids that the
 //! catalogue hands out may repeat those of the older timeline. Two things that carry different identities are
 //! never mixed: what carries another cluster or node is foreign, and what carries an earlier incarnation of
-//! this node is readable but is not changed. The numbers are random; 0 is none of them.
+//! this node is readable but is not changed. The numbers are random and not 0.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;

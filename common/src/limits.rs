@@ -57,8 +57,8 @@ pub const XML_BODY_BYTES_MAX: usize = 4 * MIB as usize;
 pub const POST_FORM_BYTES_MAX: usize = 20_000;
 /// Largest head of a request.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 64 * KIB as usize;
-/// Most header lines of a request. What limits a request is bytes; this keeps short lines, of which each
-/// takes more memory than it has bytes, from taking too much.
+/// Most header lines of a request. The limit that counts is in bytes; this one bounds the memory of very
+/// short lines, each of which takes more than its bytes.
 pub const REQUEST_HEADERS_MAX: usize = 1024;
 /// The most that is read of a body that a refused request still sends, so that its connection can be used
 /// again; the connections of longer ones close. Go's server has the same.
@@ -333,7 +333,7 @@ pub const PROPOSE_QUEUE_MAX: usize = 4096;
 /// Their encoded bytes, but for a single larger command: thirty completes of 10,000 parts, or five
 /// thousand puts. Decoded they take about as much again.
 pub const PROPOSE_BYTES_MAX: usize = 8 * MIB as usize;
-/// One memtable of the log store, of which there are two. A purge flushes it, so it also bounds the
+/// One memtable of the log store, which has two. A purge flushes it, so it also bounds the
 /// write-ahead log that a purge leaves behind.
 pub const LOG_MEMTABLE_BYTES: usize = 8 * MIB as usize;
 /// Body ids a node takes from the catalogue at a time. A restart forgets the rest of the range;

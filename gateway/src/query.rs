@@ -1,7 +1,7 @@
 //! The query of a request, taken apart once and looked at by everybody: signatures, the choice of
 //! the operation, the operation itself.
 //!
-//! Names are decoded here, so that `%61cl` is `acl` for each of them; whoever needs a value decodes it.
+//! Names are decoded here, so that `%61cl` is `acl` for each of them. Values are decoded where they are used.
 
 use memchr::{memchr2, memchr2_iter};
 use percent_encoding::percent_decode_str;

@@ -427,7 +427,7 @@ impl Bound {
     }
 }
 
-/// Places for probes: whoever has one is quick, and its memory is its own.
+/// Places for probes. A probe is short, and its memory is not that of other requests.
 fn spare_places(connections_max: usize, server: &Server) -> Spare {
     let pace = Pace { window: PROBE_TIMEOUT, ..server.patience.pace };
     let patience = Patience {

@@ -151,7 +151,7 @@ pub(crate) fn judge(
     Ok(())
 }
 
-/// Whether log and states fit each other, whoever's they are.
+/// Whether log and states fit each other, whichever server they belong to.
 pub(crate) fn judge_fit(log: &LogFacts, states: &[StateFacts], synced: bool) -> Result<(), Mismatch> {
     let mut groups = states.iter().zip(&log.groups).enumerate();
     groups.try_for_each(|(group, (state, log))| judge_ends(group, state, log, synced))

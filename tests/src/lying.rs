@@ -39,7 +39,7 @@ impl Shared {
 }
 
 impl LyingOrigin {
-    /// Starts one with this manner. It tells the truth.
+    /// Starts one with this manner. It answers truthfully.
     pub(crate) fn start(manner: Manner) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let addr = listener.local_addr().expect("bound");
@@ -60,7 +60,7 @@ impl LyingOrigin {
         (store.lie, store.lies_told) = (lie, 0);
     }
 
-    /// How often it has lied since it was told to.
+    /// How often it has lied since lying was switched on.
     pub(crate) fn lies_told(&self) -> usize {
         self.shared.store().lies_told
     }

@@ -62,10 +62,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const READ_NOTED_EVERY: Duration = Duration::from_mins(1);
 /// Keys of which it is remembered that the origin has none.
 const ABSENT_MAX: usize = 100_000;
-/// Keys of which it is remembered that their bytes were not those of their ETag.
+/// Most keys that are remembered as having had bytes which did not match their ETag.
 const SUSPECTS_MAX: usize = 10_000;
-/// Bodies of which it is remembered that their bytes were compared with their ETag; others are compared
-/// again.
+/// Most bodies that are remembered as verified against their ETag; others are compared again.
 const COMPARED_MAX: usize = 100_000;
 /// Most copies that are looked at between two looks at the clock while a bucket is refreshed.
 const REFRESHED_AT_ONCE: usize = 1000;

@@ -1,4 +1,4 @@
-//! The formats of the small files of state in a data directory, for whoever checks one without opening it.
+//! The formats of the small state files of a data directory, for a check that does not open them.
 
 use std::io;
 use std::path::Path;

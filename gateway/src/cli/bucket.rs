@@ -180,8 +180,8 @@ fn unconfirmed(bucket: &str, left: &DirtyInfo) -> String {
     )
 }
 
-/// Waits until a bucket is clean, or nothing but somebody's decision is waited for, or the origin confirms
-/// nothing.
+/// Waits until a bucket is clean, until the remaining writes all need a decision of the operator, or until
+/// the origin stops confirming.
 async fn flush(
     client: &Client,
     bucket: &str,

@@ -133,7 +133,7 @@ impl Config {
         self.limits.connections.min((share / RESTING_CONNECTION_BYTES).max(CONNECTIONS_MIN))
     }
 
-    /// Size of a memtable of the catalogue's state, of which there are two.
+    /// Size of one of the two memtables of the catalogue's state.
     #[must_use]
     pub fn memtable_bytes(&self, machine: &Machine) -> u64 {
         (machine.memory_bytes / 32).clamp(8 * MIB, 32 * MIB)

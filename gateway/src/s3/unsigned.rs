@@ -1,7 +1,7 @@
-//! Requests that are answered without asking who sent them, because their clients do not sign them for S3.
+//! Requests that are answered without authentication, because their clients do not sign them for S3.
 //!
 //! A browser's preflight carries no signature, and a call of IAM or STS one of another service. None of the
-//! answers depends on which buckets exist: whoever has no key learns no name.
+//! answers depends on which buckets exist, so a client without a key learns no name.
 
 use super::Gateway;
 use super::error::{Code, S3Error};

@@ -2,8 +2,8 @@
 //!
 //! Body ids are numbers, and some clients parse an id that looks like one. So an upload id is a letter and
 //! the body id encrypted: one block of AES-128, whose key is in the catalogue and hence the same on every
-//! member and after a restore. Half of the block is zeros, by which an id that was made up is told from one
-//! that was given. Uploads that were begun before there was a key keep the ids they had: sixteen digits of
+//! member and after a restore. Half of the block is zeros, which distinguishes an id that was issued from an
+//! invented one. Uploads that were begun before there was a key keep the ids they had: sixteen digits of
 //! the body id.
 //!
 //! Always: a body id has one upload id, and an upload id that was given names its body for as long as the

@@ -169,7 +169,7 @@ fn on_the_wire<B: Body>(mut answer: Response<B>, is_head: bool, in_flight: InFli
         return answer.map(|_| Flying::new(None, in_flight));
     }
     let length = answer.body().size_hint().exact();
-    // What is not known of a HEAD's answer is not said: an empty body there is one that was left out.
+    // An empty body of a HEAD's answer was left out, so its length is not known.
     if let Some(bytes) = length.filter(|bytes| if is_head { *bytes > 0 } else { *bytes == 0 }) {
         answer.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(bytes));
     }
@@ -236,8 +236,8 @@ impl Server {
     /// A server whose clients have this much time.
     #[must_use]
     pub fn new(patience: Patience) -> Self {
-        // hyper takes at most 100 header lines. Said to it, the same limit would cost every request 2,000
-        // instructions, and a larger one as many times more; so those connections pay that need it.
+        // By default hyper takes at most 100 header lines. Any explicit limit costs every request 2,000
+        // instructions, and a larger limit more, so it is set only on connections that need it.
         let mut wide = http1_builder();
         wide.max_headers(WIDE_HEAD_LINES).max_buf_size(WIDE_HEAD_BYTES);
         Self { http1: Arc::new(http1_builder()), wide: Arc::new(wide), patience }

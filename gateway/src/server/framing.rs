@@ -49,11 +49,11 @@ enum Place {
     RequestLine,
     /// In the header lines.
     Header,
-    /// In a body with so many bytes to come.
+    /// In a body; the number of bytes that are still to come.
     Body(u64),
     /// In the line that begins a chunk.
     ChunkLine,
-    /// In a chunk, with so many bytes to come, its CR LF not counted.
+    /// In a chunk; the number of its bytes that are still to come, without its CR LF.
     Chunk(u64),
     /// In the line end behind a chunk.
     ChunkEnd,

@@ -138,7 +138,7 @@ where
 {
     let rest = slot.0.lock().take();
     let Some(rest) = rest else {
-        // Read to its end; or kept by a task that outlives the handler, and then nobody knows of its end.
+        // Read to its end, or held by a task that outlives the handler, whose end is not known here.
         let is_kept = Arc::strong_count(&slot.0) > 1;
         return Next::Send(if is_kept { closing(answer, framing.version) } else { answer });
     };

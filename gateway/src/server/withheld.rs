@@ -1,10 +1,10 @@
-//! Holds back what hyper answers by itself: a bare status line to a head that it does not take.
+//! Holds back the answers that hyper makes by itself: a bare status line to a head that it refuses.
 //!
-//! A client of S3 reads an `<Error>` document with a request id, and a head of too many lines for hyper may
-//! be one that we do take. hyper has no hook for either. It writes its answer, flushes and reports an error,
-//! all in one poll; so an answer that looks like one of its own is held back until the end of the poll. If
-//! hyper has reported an error by then, whoever serves the connection answers instead
-//! ([`Withheld::take_refusal`]). If not, the bytes were part of somebody's answer and go out as they are
+//! An S3 client expects an `<Error>` document with a request id, and a head with too many lines for hyper may
+//! be one that this server accepts. hyper has no hook for either. It writes its answer, flushes and reports
+//! an error, all in one poll. Therefore an answer that looks like one of hyper's own is held back until the
+//! end of the poll. If hyper has reported an error by then, the connection's task answers instead
+//! ([`Withheld::take_refusal`]). If not, the bytes belong to a handler's answer and are sent as they are
 //! ([`Withheld::release`]).
 //!
 //! Always: bytes that are held back are sent before any that follow, unless they were taken as a refusal.

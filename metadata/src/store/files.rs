@@ -73,7 +73,7 @@ pub(crate) fn only_regular(dir: &Path) -> io::Result<()> {
         }
         let path = entry.path();
         match regular::check(&path) {
-            // Removed since it was listed, or a link to nothing: whoever opens it says so.
+            // Removed since it was listed, or a dangling link: opening it reports that.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             checked => checked
                 .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?,

@@ -212,8 +212,8 @@ impl Checkpoints {
     }
 }
 
-/// Whether a run has fewer whole checkpoints than make a series. One of which nothing says when it is whole
-/// counts from its first file with tensors.
+/// Whether a run has fewer whole checkpoints than make a series. A checkpoint without a sign of when it is
+/// whole counts from its first file with tensors.
 fn is_two_alone(series: &Series) -> bool {
     let is_whole = |one: &&Group| matches!(one.lack(&series.habits), None | Some(Lack::Open));
     let steps: BTreeSet<_> = series.groups.values().filter(is_whole).map(|one| one.step).collect();

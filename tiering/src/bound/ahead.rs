@@ -70,7 +70,7 @@ impl BoundBucket {
         }
     }
 
-    /// What an object is like of which a block is to be fetched; about as large as one of `size` bytes.
+    /// The facts of an object whose block is to be fetched, assumed to have `size` bytes.
     async fn object_ahead(
         &self,
         key: &ObjectKey,

@@ -290,7 +290,7 @@ impl BoundBucket {
         }
         match &fetched {
             Err(OriginError::Changed | OriginError::NoSuchKey) => self.inner.copies.forget(self.id, key),
-            // Perhaps the object is not what its origin said that it is.
+            // The facts that the origin stated of the object may be wrong.
             Err(OriginError::OutOfRange(_) | OriginError::Nonsense(_)) => self.doubt(key),
             _ => {}
         }
@@ -327,8 +327,8 @@ impl BoundBucket {
         }
     }
 
-    /// Fetches a block. Where it is all of an object whose MD5 is known, it has that; a block of which no
-    /// reader has seen anything is fetched once more when it has not.
+    /// Fetches a block. A block that is the whole of an object with a known MD5 is compared with it. If it
+    /// differs and no reader has seen any of it, it is fetched once more.
     async fn fetch_right_bytes(
         &self,
         key: &ObjectKey,

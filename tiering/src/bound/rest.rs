@@ -21,7 +21,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// An answer of which nothing came yet.
+    /// An answer without any bytes so far.
     pub(super) const fn new(got: Got) -> Self {
         Self { got, left_over: Bytes::new() }
     }
@@ -34,7 +34,7 @@ pub(super) struct Rest {
 }
 
 struct State {
-    /// The first block that is assigned to nobody.
+    /// The first block that is not assigned.
     unassigned: u64,
     /// The block that the answer is at.
     at: u64,
@@ -87,12 +87,12 @@ impl Rest {
     }
 }
 
-/// The rests that somebody reads, by body.
+/// The rests that have a reader, by body.
 #[derive(Default)]
 pub(super) struct Rests(Mutex<HashMap<BodyId, Weak<Rest>>>);
 
 impl Rests {
-    /// Adds the rest of an answer. One that nobody reads any more is forgotten.
+    /// Adds the rest of an answer. Rests without a reader are dropped.
     pub(super) fn add(&self, body: BodyId, rest: &Arc<Rest>) {
         let mut rests = self.0.lock();
         rests.retain(|_, rest| rest.strong_count() > 0);

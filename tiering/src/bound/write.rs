@@ -1,7 +1,7 @@
 //! Writes through to the origin: acknowledged when it has them.
 //!
 //! Always: what is known of a key does not hold from the moment a write of it begins, and is forgotten before the write is
-//! acknowledged, so that who asks then asks the origin. A write whose answer proves nothing is acknowledged
+//! acknowledged, so that a later read asks the origin. A write whose answer proves nothing is acknowledged
 //! after a HEAD that shows it. A write that was given up, or came to no known end, may have been done.
 
 use super::BoundBucket;
@@ -46,7 +46,7 @@ impl BoundBucket {
         })
     }
 
-    /// Looks whether the origin shows what it said that it has.
+    /// Checks whether the origin shows what it claimed to have stored.
     ///
     /// # Errors
     /// [`OriginError::Unconfirmed`] where it does not, or cannot be asked.

@@ -23,7 +23,7 @@ struct Held {
     by: Hand,
     /// Bytes of the hot tier that become free when the work is done.
     frees_bytes: u64,
-    /// Whether the work waits for readers, nobody knows how long.
+    /// Whether the work waits for readers, for an unknown time.
     is_parked: bool,
 }
 
@@ -39,8 +39,8 @@ pub(super) struct Claim {
 }
 
 impl InHand {
-    /// Claims a segment, unless somebody has it. `frees_bytes` of the hot tier are free when the work is
-    /// done.
+    /// Claims a segment, unless it is claimed already. `frees_bytes` of the hot tier are free when the work
+    /// is done.
     pub(super) fn claim(self: &Arc<Self>, segment: SegmentId, by: Hand, frees_bytes: u64) -> Option<Claim> {
         use std::collections::hash_map::Entry;
         match self.0.lock().entry(segment) {

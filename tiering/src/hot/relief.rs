@@ -122,7 +122,7 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// Looks when somebody waits, until the tier is dropped.
+/// Runs while appends wait, until the tier is dropped.
 pub(super) async fn run(tier: Weak<Inner>, relief: Arc<Relief>) {
     let mut progress = Progress::default();
     loop {
@@ -139,7 +139,7 @@ pub(super) async fn run(tier: Weak<Inner>, relief: Arc<Relief>) {
                 prospects.is_stalled = progress.is_stalled(Instant::now(), inner.shared.space.freed_bytes());
                 relief.found.send_replace(Found { look: number, prospects });
             }
-            // Whoever waits is asked to come again.
+            // Waiting appends are refused as temporary.
             Err(error) => tracing::warn!(%error, "cannot tell what room there will be"),
         }
         drop(inner);
@@ -162,7 +162,7 @@ fn prospects(inner: &Inner, facts: &[SegmentFacts], in_hand_bytes: u64) -> Prosp
         is_in_hand: &|segment| inner.in_hand.holds(segment),
         is_kept: &|segment| kept.contains(&segment),
         held_back: &inner.compaction.held_back(),
-        // Nobody knows how much an upstream takes.
+        // The room of an upstream is not known.
         below_room_bytes: if inner.away.target().is_some() { u64::MAX } else { cold_room_bytes },
         moved_room_bytes: inner.shared.space.moved_room_bytes(),
     };

@@ -33,8 +33,8 @@ fn is_header(name: &str) -> bool {
         && !is_checksum(name)
 }
 
-/// Whether a parameter says what checksum the body has, or what kind of one. `x-amz-checksum-mode` says
-/// nothing of a body; it asks for the checksums of an object.
+/// Whether a parameter states the checksum of the body, or its algorithm. `x-amz-checksum-mode` does not
+/// concern the body; it requests the checksums of an object.
 fn is_checksum(name: &str) -> bool {
     let is_value = begins_with(name, "x-amz-checksum-") && !name.eq_ignore_ascii_case("x-amz-checksum-mode");
     is_value || name.eq_ignore_ascii_case("x-amz-sdk-checksum-algorithm")

@@ -221,9 +221,10 @@ impl Trail {
         self.numbers.push_back(number);
     }
 
-    /// Another row begins, perhaps the next folder's. Whoever went through the last one in order is
-    /// believed to do so again after two differences, and folders are believed to be equally long: numbers
-    /// often go on from one to the next, and what would come in this one is in the next.
+    /// Another row begins, perhaps that of the next folder. A reader that read the last row in order is
+    /// assumed to do so again after two equal differences, and folders are assumed to be equally long:
+    /// numbers often continue from one folder to the next, and keys past the end of this folder are in the
+    /// next one.
     fn begin_row(&mut self, row: u64, number: u64) {
         let span = self.end.checked_sub(self.first).filter(|_| self.end != u64::MAX);
         self.near = self.near.min(ROW_MIN - DIFFERENCES_MIN);
@@ -365,7 +366,7 @@ impl Trail {
             }
             Outcome::Declined => {}
             Outcome::Absent => {
-                // A request for nothing: too many of them end reading ahead, as what nobody reads does.
+                // A request for an absent key: too many of them end reading ahead, as unread blocks do.
                 self.count(blocks, blocks);
                 let name = Numbered::of(key);
                 if let Some(number) = name.number().filter(|_| name.row() == self.row) {

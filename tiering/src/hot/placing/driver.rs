@@ -1,7 +1,7 @@
 //! Carries moves out: chooses, and brings one segment after the other to its new place.
 //!
 //! A move that fails is given up and chosen again with a later round, as every step may be repeated. One whose old
-//! file somebody copies is parked. A segment that compaction has in hand is left for a later round.
+//! file is being copied is parked. A segment that compaction has claimed is left for a later pass.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -61,7 +61,7 @@ struct Occasion {
     bytes: u64,
 }
 
-/// A job whose old file somebody copies.
+/// A job whose old file is being copied.
 struct Parked {
     job: Job,
     occasion: Occasion,

@@ -12,7 +12,7 @@ const OK: &str = "PUT / HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\nok";
 const SILENT: [&str; 5] =
     ["", "\r\n", "GET / HT", "GET / HTTP/1.1\r\nhost: h\r\nx: y\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"];
 
-/// A request that is refused and of which the body never comes.
+/// A request that is refused and whose body never comes.
 const HALF: &str = "PUT /refuse HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\r\n";
 
 async fn crowd(server: &Running, count: usize, texts: &[&str]) -> Vec<TcpStream> {
