@@ -70,8 +70,8 @@ pub const CHUNK_LINE_BYTES_MAX: usize = 4 * KIB as usize;
 
 /// The smallest limit of open files that the server starts with.
 pub const FILES_MIN: u64 = 512;
-/// Descriptors that connections to S3 leave to files, outgoing connections and the other listeners; of a
-/// smaller limit they leave half.
+/// Descriptors that S3 connections leave to files, outgoing connections and the other listeners. If the limit
+/// is small, they leave half of it.
 pub const FILES_KEPT_MAX: u64 = 4096;
 
 // What is told of requests.
@@ -136,7 +136,7 @@ pub const LARGE_CHUNK_BYTES_MIN: usize = 256 * KIB as usize;
 /// Segments of one body that may be open at once, each with its thread. A body that finds none
 /// free shares the segment of large chunks.
 pub const OWN_SEGMENTS_OPEN_MAX: usize = 16;
-/// As many there are on the smallest machine.
+/// Their number on the smallest machine.
 pub const OWN_SEGMENTS_OPEN_MIN: usize = 4;
 /// What of a body with a segment of its own is written to the disk at a time, from memory that each such
 /// segment has while it is open.
@@ -285,14 +285,14 @@ pub const DOOMED_MAX: usize = 1_000;
 pub const SPACINGS_MAX: usize = 10_000;
 /// Objects of checkpoints that are deleted in one round.
 pub const ROUND_DELETIONS_MAX: usize = 1_000;
-/// Small files of one folder that are read for names of checkpoints, before any of these is deleted. Of
-/// what more files may name, nothing is.
+/// Most small files of a folder that are read for names of checkpoints before a checkpoint is deleted. If
+/// there are more, nothing that they may name is deleted.
 pub const NAMING_FILES_MAX: usize = 1_000;
 /// Bytes of these that are read.
 pub const NAMING_BYTES_MAX: u64 = 16 * MIB;
-/// Keys of one folder that are looked at to find them: some seconds.
+/// Keys of one folder that are visited to find them: some seconds of work.
 pub const NAMING_KEYS_MAX: usize = 1_000_000;
-/// Folders in which they are looked for, in one round.
+/// Folders that are searched for them in one pass.
 pub const NAMING_FOLDERS_MAX: usize = 10_000;
 /// Workloads that one request shows, as many as are remembered.
 pub const WORKLOADS_SHOWN_MAX: usize = 1000;
@@ -306,7 +306,7 @@ pub const FETCH_AHEAD_BLOCKS: u64 = 4;
 /// Blocks of more than [`FETCH_SMALL_BYTES_MAX`] that are fetched at once for all answers, and held in memory until they are read
 /// or kept.
 pub const FETCH_BLOCKS_MAX: usize = 32;
-/// As many there are on the smallest machine: two answers that read ahead.
+/// Their number on the smallest machine: two answers that read ahead.
 pub const FETCH_BLOCKS_MIN: usize = 8;
 /// Objects that origins are asked about at once. At 20 ms a round trip that is 12,800 small objects a second.
 pub const FETCH_CONTACTS_MAX: usize = 256;

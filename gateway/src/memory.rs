@@ -37,9 +37,9 @@ const WAIT: Duration = Duration::from_secs(5);
 /// Of the second share, one connection may hold one part in so many.
 const CONNECTION_PARTS: usize = 8;
 
-/// Of the first share, unproven requests may have one place in so many.
+/// Requests without a verified signature may have one in this many places of the first share.
 const UNPROVEN_PART: usize = 4;
-/// What a form is charged before its policy was read: its fields, and what its parser looks at.
+/// Bytes charged for a form before its policy was read: its fields and the buffer of its parser.
 const FORM_BLOCKS: u32 = (2 * POST_FORM_BYTES_MAX as u64 + BLOCK_BYTES).div_ceil(BLOCK_BYTES) as u32;
 
 /// The memory of a server. Clones share it.

@@ -1,5 +1,5 @@
-//! The query of a request, taken apart once and looked at by everybody: signatures, the choice of
-//! the operation, the operation itself.
+//! The query of a request, parsed once and used by all: signatures, the choice of the operation, the
+//! operation itself.
 //!
 //! Names are decoded here, so that `%61cl` is `acl` for each of them. Values are decoded where they are used.
 
@@ -74,7 +74,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// A name as it was meant: `+` is a space. Nothing that is looked for has bytes that are not UTF-8.
+/// A decoded name: `+` is a space. No known name has bytes that are not UTF-8.
 fn decode_name(sent: &str) -> Cow<'_, str> {
     if memchr2(b'%', b'+', sent.as_bytes()).is_none() {
         return Cow::Borrowed(sent);

@@ -1,4 +1,4 @@
-//! `Content-Encoding` as it is stored: what describes the object, not how it travelled. It is stored as it
+//! `Content-Encoding` as it is stored: the codings of the object, without those of the transfer. It is stored as it
 //! was sent.
 
 use http::header::CONTENT_ENCODING;

@@ -166,11 +166,11 @@ pub(super) async fn run(command: BucketCommand, global: &Global, out: Out) -> Re
 /// How often it is looked whether a bucket is clean.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// So many looks in a row, 10 s, at writes that the origin does not confirm are enough: it is tried three
-/// times by then.
+/// Polls in a row without a confirmation by the origin, after which the wait ends: 10 s, in which the write
+/// is tried three times.
 const STUCK_LOOKS: u32 = 50;
 
-/// Says that an origin does not confirm writes.
+/// The message about an origin that does not confirm writes.
 fn unconfirmed(bucket: &str, left: &DirtyInfo) -> String {
     let trouble = left.trouble.as_deref().unwrap_or("its answers are no proof");
     format!(
@@ -219,7 +219,7 @@ async fn flush(
             discarded += done.writes;
             continue;
         }
-        // One look may fall between two tries of a write that is being mended.
+        // A single poll may fall between two tries of a write that is about to succeed.
         stuck_looks = if left.stuck { stuck_looks + 1 } else { 0 };
         if stuck_looks == STUCK_LOOKS {
             out.document(&left, |_| String::new())?;

@@ -19,8 +19,8 @@ use mlgw_common::limits::{REQUEST_HEAD_BYTES_MAX, REQUEST_HEADERS_MAX};
 use std::fmt::Write as _;
 use table::{Elsewhere, PREFIXES, ROWS, Row, Rule};
 
-/// Checks that the head of a request is not larger than one may be: its bytes are limited, and the number of
-/// its lines only where they are so short that they take more memory than they have bytes.
+/// Checks the size of a request's head: its bytes, and the number of its lines, which only limits lines so
+/// short that they take more memory than they have bytes.
 ///
 /// # Errors
 /// `RequestHeaderSectionTooLarge`.

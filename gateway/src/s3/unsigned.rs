@@ -29,7 +29,7 @@ pub(super) fn takes(head: &Parts, target: &Target, query: &Query<'_>) -> bool {
     head.method == Method::OPTIONS || (target.level() == Level::Service && calls_another_service(head, query))
 }
 
-/// The answer to a request that [`takes`] is true of.
+/// The answer to a request for which [`takes`] is true.
 ///
 /// # Errors
 /// A preflight is never granted, and a call that cannot be named is `NotImplemented`.
@@ -40,7 +40,7 @@ pub(super) async fn answer(head: &Parts, query: &Query<'_>, incoming: &mut Optio
     named_call(head, query, incoming).await
 }
 
-/// `AccessDenied` for a request without a signature. It names the region, as clients look for it that way.
+/// `AccessDenied` for a request without a signature. It names the region, because clients discover it this way.
 pub(super) fn denied(gateway: &Gateway, target: &Target) -> S3Error {
     let error = S3Error::new(Code::AccessDenied);
     match target.bucket {
@@ -49,7 +49,7 @@ pub(super) fn denied(gateway: &Gateway, target: &Target) -> S3Error {
     }
 }
 
-/// The answer to a preflight. No bucket has CORS rules, so that it is never granted.
+/// The answer to a preflight. No bucket has CORS rules, so none is granted.
 fn preflight(head: &Parts) -> S3Error {
     let bad = |why| S3Error::new(Code::BadRequest).message(why);
     if !head.headers.contains_key(header::ORIGIN) {

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What a refusal of hyper's begins and ends with, and what it has in between. It has no body.
+/// The beginning, the end and the header lines of a refusal by hyper. It has no body.
 const BEGIN: &[u8] = b"HTTP/1.1 4";
 const WITHIN: &[u8] = b"connection: close\r\n";
 const END: &[u8] = b"\r\n\r\n";
@@ -158,7 +158,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Withholding<I> {
         Pin::new(&mut this.inner).poll_flush(cx)
     }
 
-    /// hyper ends a connection behind its refusal; the answer that is given instead still has to go out.
+    /// hyper ends a connection after its refusal; the answer that replaces it still has to be sent.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.withheld.is(HELD) {

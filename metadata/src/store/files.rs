@@ -60,7 +60,7 @@ pub(crate) fn remove_dir(dir: &Path) -> io::Result<()> {
 /// Checks that everything in a store's directory that RocksDB opens is a regular file.
 ///
 /// # Errors
-/// Names the first entry that is something else, or says why the directory cannot be read.
+/// Names the first entry that is something else, or the reason why the directory cannot be read.
 pub(crate) fn only_regular(dir: &Path) -> io::Result<()> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -89,14 +89,14 @@ impl MustStay {
         why.to_owned()
     }
 
-    /// All of these in a sentence's half.
+    /// All of these, joined into one clause.
     #[must_use]
     pub fn all(doubts: &[Self]) -> String {
         doubts.iter().map(|doubt| doubt.why()).collect::<Vec<_>>().join("; ")
     }
 }
 
-/// The doubts about checkpoints, asked for one after another. What all of a run share is found once.
+/// The doubts about checkpoints, one checkpoint after another. What all of a run share is computed once.
 pub struct Doubts<'a> {
     known: &'a Checkpoints,
     runs: HashMap<SeriesId, OfRun<'a>>,
@@ -105,7 +105,7 @@ pub struct Doubts<'a> {
 /// What all checkpoints of a run share.
 struct OfRun<'a> {
     holds_steps: bool,
-    /// The name of one of them may tell runs or parts apart.
+    /// The name of one of them may distinguish runs or parts.
     in_doubt: bool,
     /// It has too few steps to be a series.
     two_alone: bool,

@@ -28,7 +28,7 @@ pub(super) struct Begun {
     pub(super) tail: Tail,
     /// The block that is being fetched with it, of which its readers are to say whether it is kept.
     pub(super) claim: Option<Arc<Claim>>,
-    /// What of the answer is behind that block.
+    /// The rest of the answer behind that block.
     pub(super) rest: Option<Arc<Rest>>,
 }
 
@@ -396,7 +396,7 @@ impl Fetching<'_> {
             Some(begun) => begun.running(next - 1).await,
             None => None,
         };
-        // An answer that has ended is not gone on with.
+        // An answer that has ended is not continued.
         holding = holding.filter(|_| running.is_some());
         loop {
             let at = self.fill.at();
@@ -410,7 +410,7 @@ impl Fetching<'_> {
                 }
                 return Ok(());
             }
-            // What goes on with a range is not the answer that others wait for.
+            // An answer to a range is not the one that others wait for.
             holding = None;
             let error = poured.err();
             let ended = OriginError::Unreachable("it ended early".into());
@@ -431,7 +431,7 @@ impl Fetching<'_> {
         self.pour(Running::new(got)).await
     }
 
-    /// Takes what comes until the block is whole; the rest of the answer.
+    /// Reads until the block is whole; returns the rest of the answer.
     async fn pour(&mut self, mut running: Running) -> Result<Running, OriginError> {
         while self.fill.at() < self.fill.range.end {
             let mut piece = match running.left_over.is_empty() {
@@ -452,7 +452,7 @@ impl Fetching<'_> {
     }
 }
 
-/// What a block is begun with.
+/// The source that a block begins with.
 struct Begin {
     /// The answer that begins with it, or nothing where that is still at a block before.
     got: Option<Got>,

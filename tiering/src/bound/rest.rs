@@ -1,10 +1,9 @@
 //! The rest of an answer that carries more than the block that was taken from it.
 //!
-//! Who wants an object whole asks for it whole, because only such an answer has its checksums. When the
-//! object has more than one block, the blocks behind the first come from the same answer, one after the
-//! other, so that no byte is fetched twice and no connection is cut. Always: blocks are assigned to the
-//! rest in order and without a gap; whichever block is not is fetched by a range. The answer ends with the
-//! last reader of it.
+//! A read of a whole object requests it whole, because only such an answer has its checksums. If the object
+//! has more than one block, the blocks behind the first come from the same answer, one after the other, so
+//! that no byte is fetched twice and no connection is cut. Always: blocks are assigned to the rest in order
+//! and without a gap; any other block is fetched by a range. The answer ends with its last reader.
 
 use crate::origin::Got;
 use bytes::Bytes;
@@ -106,7 +105,7 @@ impl Rests {
     }
 }
 
-/// Gives the answer on, or ends it when the block that it is at was given up.
+/// Passes the answer on, or ends it when its current block was abandoned.
 pub(super) struct Holding {
     rest: Arc<Rest>,
     next: u64,

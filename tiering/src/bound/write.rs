@@ -109,7 +109,7 @@ impl BoundBucket {
         self.origin.tags(&self.there(key)).await
     }
 
-    /// Gives an object these tags and no others. Of what is known of it their number changes by that.
+    /// Replaces the tags of an object. Of what is known here only their number changes.
     ///
     /// # Errors
     /// Those of the origin.
@@ -289,7 +289,7 @@ impl Expected<'_> {
         if self.mark.is_some() && mark != self.mark {
             return Some("another mark or none".to_owned());
         }
-        // With its mark it is this very write, whatever the ETag is called.
+        // With the mark it is this very write, whatever its ETag is.
         let is_other = self.mark.is_none() && found.etag != self.etag;
         is_other.then(|| format!("the ETag {:?} instead of {:?}", found.etag, self.etag))
     }

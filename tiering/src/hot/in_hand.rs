@@ -1,6 +1,6 @@
-//! Segments that a task is working on.
+//! Claims of segments by background tasks.
 //!
-//! Compaction and placing run side by side. Each claims a segment before it works on it, so that the two
+//! Compaction and placing run in parallel. Each claims a segment before it works on it, so that the two
 //! never work on the same one. A claim ends when its owner drops it; nothing of it survives the process.
 
 use std::collections::HashMap;
@@ -67,7 +67,8 @@ impl InHand {
         self.0.lock().get(&segment).is_some_and(|held| held.is_parked)
     }
 
-    /// Bytes of the hot tier that are free when all work under way is done, but for what waits for readers.
+    /// Bytes of the hot tier that are free when all work in progress is done, without work that waits for
+    /// readers.
     pub(super) fn frees_bytes(&self) -> u64 {
         self.0.lock().values().filter(|held| !held.is_parked).map(|held| held.frees_bytes).sum()
     }

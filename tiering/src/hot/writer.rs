@@ -187,7 +187,7 @@ impl Writer {
         (self.took, self.served) = (begin.elapsed(), batch.len());
         match synced {
             Ok(end) => {
-                // What the floor of the log takes beyond what was admitted.
+                // Bytes of the floor of the log, beyond what was admitted.
                 shared.space.grew(end - segment.synced_bytes - bytes as u64);
                 segment.floor = floor;
                 segment.synced_bytes = end;

@@ -1,7 +1,7 @@
 //! The least rate at which an origin may answer: a pure decision.
 //!
-//! An origin that sends a few bytes now and then would hold a reader for hours though it is never silent.
-//! Only time in which the origin is waited for counts, so a slow client costs it nothing.
+//! An origin that sends a few bytes now and then would block a reader for hours although it is never silent.
+//! Only time spent waiting for the origin counts, so a slow client is not held against it.
 
 use mlgw_common::limits::ORIGIN_RATE_MIN;
 use std::time::Duration;

@@ -5,8 +5,8 @@
 //! put back, so that the table and the operations see one kind of header only.
 //!
 //! Checksums are the exception. An SDK presigns before there is a body and puts the checksum of no bytes into
-//! the URL; S3 ignores it there, and so it is here. A checksum in a header or trailer of the request is
-//! checked as ever.
+//! the URL; S3 ignores it there, and so does this server. A checksum in a header or trailer of
+//! the request is checked as usual.
 
 use crate::query::Query;
 use crate::s3::error::{Code, S3Error};

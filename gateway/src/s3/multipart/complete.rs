@@ -312,7 +312,7 @@ fn combine(
             let all: Vec<u8> = values.iter().flat_map(|(value, _)| value.iter().copied()).collect();
             Some(algorithm.of(&all))
         }
-        // The hash of a whole is not made of the hashes of its parts.
+        // A full-object hash cannot be derived from the hashes of the parts.
         ChecksumKind::FullObject if !algorithm.is_crc() => return Ok(None),
         ChecksumKind::FullObject => crc_of_all(algorithm, &values),
     };

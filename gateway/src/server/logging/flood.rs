@@ -16,11 +16,11 @@ use tracing_subscriber::layer::Context;
 
 /// Lines of one kind at once.
 const BURST_LINES: u64 = 50;
-/// What a line takes of its kind's time in the long run.
+/// The time that a line uses up of its kind's budget: one line a second in the long run.
 const LINE_MS: u64 = 1000;
 /// How often the lines that were left out are counted in the log.
 const REPORT_EVERY: Duration = Duration::from_secs(60);
-/// Kinds of lines that have a bound of their own, which people set: the slow-request log.
+/// Kinds of lines with a configured bound of their own: the slow-request log.
 const BOUNDED_ELSEWHERE: &[&str] = &["mlgw::metrics::slow_log"];
 
 /// Decides which lines are written. Clones share the counts.

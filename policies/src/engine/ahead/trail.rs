@@ -22,7 +22,7 @@ const SAID_MAX: usize = 512;
 const OVERTAKEN: u64 = 8;
 /// A row is one from so many objects on that were near the last, and what is remembered of it at most.
 const ROW_MIN: u32 = 3;
-/// Differences that are seen in a row, whatever was seen before it, until a step is believed.
+/// Equal differences in a row that are needed before a step is assumed.
 const DIFFERENCES_MIN: u32 = 2;
 const ROW_MAX: u32 = 16;
 /// Numbers of which two alone are in a row lie no further apart.
