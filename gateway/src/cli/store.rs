@@ -174,8 +174,8 @@ fn without_repair(kind: Kind) -> Option<&'static str> {
             "what was written last is damaged: `mlgw store rebuild --without-log` goes back to the newest checkpoint",
         ),
         Kind::StaleLog => Some(
-            "the log ends too early, and its own files may have the rest: `mlgw store repair`, or put back the \
-             right one",
+            "the log ends too early, and its own files may have the rest: `mlgw store repair`, or put back \
+             the right one",
         ),
         Kind::StaleCatalogue => {
             Some("files of different times were mixed: put back the right ones, or restore a backup")

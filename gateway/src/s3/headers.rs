@@ -90,7 +90,7 @@ pub fn markdown() -> String {
             row.because
         );
     }
-    page.push_str("| any other `x-amz-*` or `x-mlgw-*` | refused | | we do not know what it asks for |\n");
+    page.push_str("| any other `x-amz-*` or `x-mlgw-*` | refused | | its meaning is not known |\n");
     page
 }
 

@@ -40,7 +40,8 @@ pub(super) async fn answer(head: &Parts, query: &Query<'_>, incoming: &mut Optio
     named_call(head, query, incoming).await
 }
 
-/// `AccessDenied` for a request without a signature. It names the region, because clients discover it this way.
+/// `AccessDenied` for a request without a signature. It names the region, because clients discover it this
+/// way.
 pub(super) fn denied(gateway: &Gateway, target: &Target) -> S3Error {
     let error = S3Error::new(Code::AccessDenied);
     match target.bucket {

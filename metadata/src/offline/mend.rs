@@ -130,7 +130,7 @@ pub fn remake_log(dir: &Path, scratch: &Path) -> Result<String, RebuildError> {
     files::make_dir(&new).map_err(failed(&new))?;
     found.rewrite(&new, &[])?;
     let aside = take_place(dir, &new, &log)?;
-    Ok(format!("the log was made anew of all its files; the old one is in {}", aside.display()))
+    Ok(format!("the log was rebuilt from all its files; the old one is in {}", aside.display()))
 }
 
 /// Puts a new, complete log in the place of the old one. Returns where the old one is now.

@@ -141,7 +141,7 @@ pub(super) async fn run(tier: Weak<Inner>, relief: Arc<Relief>) {
                 relief.found.send_replace(Found { look: number, prospects });
             }
             // Waiting appends are refused as temporary.
-            Err(error) => tracing::warn!(%error, "cannot tell what room there will be"),
+            Err(error) => tracing::warn!(%error, "the room that will become free is not known"),
         }
         drop(inner);
         tokio::time::sleep(LOOK_PAUSE.max(began.elapsed() * LOOK_SHARE)).await;
