@@ -1,7 +1,7 @@
 //! What every request header means here: one table, so that none is ignored by accident.
 //!
-//! A client that asks for encryption, a lock or a grant and gets a 200 believes it has it. So each
-//! header that S3 knows is honoured, or asks for what is true anyway, or is refused by its name;
+//! A client that requests encryption, a lock or a grant and gets a 200 believes it has it. So each header that
+//! S3 knows is honoured, or has no effect because its request is already met, or is refused by its name;
 //! an `x-amz-*` or `x-mlgw-*` header that the table does not know is refused too. Headers that are neither
 //! S3's nor ours (proxies, tracing, SDK diagnostics) mean nothing to an object store and pass.
 
@@ -147,9 +147,9 @@ impl Rule {
             Self::Honoured(_, Elsewhere::RefusedOnWrites) => "honoured; refused on other writes".to_owned(),
             Self::Honoured(_, Elsewhere::Refused) => "honoured; elsewhere refused".to_owned(),
             Self::HonouredValues(_, values) => format!("honoured: `{}`; else refused", values.join("`, `")),
-            Self::True => "true anyway".to_owned(),
-            Self::TrueIf(values) => format!("true anyway: `{}`; else refused", values.join("`, `")),
-            Self::StorageClass => "true anyway: `STANDARD`; else refused".to_owned(),
+            Self::True => "no effect".to_owned(),
+            Self::TrueIf(values) => format!("no effect: `{}`; else refused", values.join("`, `")),
+            Self::StorageClass => "no effect: `STANDARD`; else refused".to_owned(),
             Self::Owner => "honoured: the owner's id; else `AccessDenied`".to_owned(),
             Self::Token => "refused with `InvalidToken`".to_owned(),
             Self::Refused => "refused".to_owned(),
