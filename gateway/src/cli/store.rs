@@ -26,8 +26,7 @@ pub(super) enum StoreCommand {
     Repair {
         #[command(flatten)]
         place: PlaceArgs,
-        /// Verify this directory of segments, set aside what is not this server's, and mark it as this
-        /// server's.
+        /// Verify this directory of segments, set aside what is not this server's, and mark it as this server's.
         #[arg(long, value_name = "DIR", conflicts_with = "accept_lost_tail")]
         adopt: Option<PathBuf>,
         /// List what the lost end of the log held, and go on without it.
@@ -174,8 +173,7 @@ fn without_repair(kind: Kind) -> Option<&'static str> {
             "what was written last is damaged: `mlgw store rebuild --without-log` goes back to the newest checkpoint",
         ),
         Kind::StaleLog => Some(
-            "the log ends too early, and its own files may have the rest: `mlgw store repair`, or put back \
-             the right one",
+            "the log ends too early, and its own files may have the rest: `mlgw store repair`, or put back the right one",
         ),
         Kind::StaleCatalogue => {
             Some("files of different times were mixed: put back the right ones, or restore a backup")
@@ -185,8 +183,8 @@ fn without_repair(kind: Kind) -> Option<&'static str> {
              a directory of segments of its own is marked by `mlgw store repair --adopt DIR`",
         ),
         Kind::LostTail => Some(
-            "put back the log that belongs here; `mlgw store repair --accept-lost-tail` lists what is \
-             missing and goes on without it",
+            "put back the log that belongs here; `mlgw store repair --accept-lost-tail` lists what is missing \
+             and goes on without it",
         ),
         Kind::SecretsKey | Kind::SealedSecret => {
             Some("put back the secrets.key that belongs here, or make access keys anew")

@@ -98,9 +98,8 @@ pub fn mend_log(dir: &Path, scratch: &Path) -> Result<Option<String>, RebuildErr
     Ok(Some(format!("the log was made anew without what was damaged; the old one is in {}", aside.display())))
 }
 
-/// Makes a log that ends before the state again from all tables and write-ahead logs in its directory.
-/// Returns a description. A MANIFEST whose end was cut off names fewer tables than there are. The old log is
-/// set aside.
+/// Makes a log anew that ends before the state does, of all tables and write-ahead logs in its directory, and
+/// says so. A MANIFEST whose end was cut off names fewer tables than there are. The old log is set aside.
 /// `scratch` is an empty directory; it is removed.
 ///
 /// # Errors
@@ -130,10 +129,10 @@ pub fn remake_log(dir: &Path, scratch: &Path) -> Result<String, RebuildError> {
     files::make_dir(&new).map_err(failed(&new))?;
     found.rewrite(&new, &[])?;
     let aside = take_place(dir, &new, &log)?;
-    Ok(format!("the log was rebuilt from all its files; the old one is in {}", aside.display()))
+    Ok(format!("the log was made anew of all its files; the old one is in {}", aside.display()))
 }
 
-/// Puts a new, complete log in the place of the old one. Returns where the old one is now.
+/// Puts a new log, which is written, in the place of the old one, and says where that is.
 fn take_place(dir: &Path, new: &Path, log: &Path) -> Result<PathBuf, RebuildError> {
     files::sync_dir(new).map_err(failed(new))?;
     let aside = set_aside(dir)?;

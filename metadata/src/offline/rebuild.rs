@@ -79,8 +79,7 @@ pub(super) fn failed(path: &Path) -> impl Fn(io::Error) -> RebuildError {
     move |source| RebuildError::Io { path: path.clone(), source }
 }
 
-/// Rebuilds the catalogue in `dir` from the checkpoints in `checkpoints` that are of `lineage`, where that is
-/// known.
+/// Rebuilds the catalogue in `dir` from the checkpoints in `checkpoints` that are of `lineage`, where that is known.
 /// `scratch` is an empty directory; it is removed. `findings` gets the checkpoints that could not be used.
 ///
 /// # Errors
@@ -156,8 +155,8 @@ fn newest(
     Err(RebuildError::NoCheckpoint(checkpoints.to_owned(), why))
 }
 
-/// The finding for a checkpoint of another server, or of a timeline that this one does not descend from. One
-/// that names no timeline was made before this server had an identity, or elsewhere.
+/// The finding for a checkpoint of another server, or of a timeline that this one does not descend from. One that
+/// names no timeline was made before this server had an identity, or elsewhere.
 fn foreign(checkpoint: &Path, lineage: &Lineage) -> Option<Finding> {
     let state = stores::newest_state(&checkpoint.join("group-0"))?;
     let facts = StateDb::open_read_only(&state).and_then(|state| StateFacts::read(&state));

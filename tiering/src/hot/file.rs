@@ -245,8 +245,8 @@ impl Disk {
         Ok(free)
     }
 
-    /// Removes the file of a segment that the catalogue has removed, and returns how long it was; nothing
-    /// when there is none. Not synced: a file that comes back is removed at the next start. A file whose
+    /// Removes the file of a segment that the catalogue has removed, and returns how long it was;
+    /// nothing when there is none. Not synced: a file that comes back is removed at the next start. A file whose
     /// header names another segment, server or timeline is set aside instead.
     pub(super) fn remove(&self, id: SegmentId) -> io::Result<Option<u64>> {
         let path = self.path(id);
@@ -270,8 +270,8 @@ impl Disk {
         Ok(Some(bytes))
     }
 
-    /// Whether a file under the name of a segment may be removed with it: its header names this server, or is
-    /// of format 1, which names none, or was never written.
+    /// Whether a file under the name of a segment may be removed with it: its header names this server, or is of
+    /// format 1, which names none, or was never written.
     fn is_removable(&self, id: SegmentId, path: &Path) -> io::Result<bool> {
         if self.lineage.own == Identity::default() {
             return Ok(true);

@@ -1,8 +1,8 @@
 //! The floor of the catalogue's log that segments carry: what a start compares the log with.
 //!
-//! Batches of records carry how many log entries were synced before them, so the floor is as fresh as the
-//! last sync of a segment. Only segments that this timeline wrote count. The newest files are read from near
-//! their ends: each batch that was synced before the last acknowledged write is there.
+//! Batches of records carry how many log entries were synced before them, so the floor is as fresh as the last sync of
+//! a segment. Only segments that this timeline wrote count. The newest files are read from near their ends: each
+//! batch that was synced before the last acknowledged write is there.
 
 use std::collections::{BTreeSet, HashSet};
 use std::io;
@@ -62,9 +62,8 @@ fn newest(dirs: &SegmentDirs) -> io::Result<Vec<PathBuf>> {
     Ok(files.into_iter().rev().take(FILES_MAX).map(|(_, path)| path).collect())
 }
 
-/// Chunks in the newest segments of `incarnation` that nothing in `named` (segment and offset) names and that
-/// were written when the log had at least `entries` entries less one batch: bucket and key, each once, in
-/// order.
+/// Chunks in the newest segments of `incarnation` that nothing in `named` (segment and offset) names and that were
+/// written when the log had at least `entries` entries less one batch: bucket and key, each once, in order.
 ///
 /// # Errors
 /// When the directory or a file cannot be read.
