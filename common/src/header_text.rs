@@ -82,7 +82,8 @@ pub fn latin1(text: &str) -> Option<Cow<'_, [u8]>> {
 #[must_use]
 pub fn percent_encoded(text: &str) -> Cow<'_, str> {
     let is_kept = |byte: u8| matches!(byte, b' '..=b'~');
-    if text.bytes().all(is_kept) {
+    // Without an exit from the loop the compiler looks at many bytes at once.
+    if text.bytes().fold(true, |all, byte| all & is_kept(byte)) {
         return Cow::Borrowed(text);
     }
     encoded_but(text, is_kept).into()

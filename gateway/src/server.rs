@@ -514,7 +514,8 @@ fn admin_of(
 }
 
 fn plans_of(engine: &Engine) -> Result<AccessPlans, ServeError> {
-    let plans = AccessPlans::open(engine.dir.path(), engine.keeper.clone(), Arc::clone(&engine.clock));
+    let (keeper, clock) = (engine.keeper.clone(), Arc::clone(&engine.clock));
+    let plans = AccessPlans::open(engine.dir.path(), engine.dir.lineage(), keeper, clock);
     plans.map_err(|error| io_error("the access plans")(io::Error::other(error)))
 }
 

@@ -290,7 +290,8 @@ impl HotTier {
         let sweeps = marks::admit_all(&dirs, &*map, &options)?;
         let recovered = recovery::recover(&*map, &disk).await?;
         let leftovers =
-            Leftovers::open(options.away.as_ref().map(|away| away.leftovers.clone())).map_err(io)?;
+            Leftovers::open(options.away.as_ref().map(|away| away.leftovers.clone()), &options.lineage)
+                .map_err(io)?;
         let away = Arc::new(Away::new(options.away.clone(), map.clone()));
         // Before anything is removed because an upstream has it.
         let upstreams_are_there = away.all_configured(options.start_without_missing)?;

@@ -17,7 +17,7 @@ use crate::policies::{self, Policies, Watched, learning, system};
 use crate::s3::upload_ids::UploadIds;
 use crate::store::Place;
 use crate::writeback::{Means, WriteBack};
-use mlgw_common::{Clock, NodeId, SystemClock};
+use mlgw_common::{Clock, Lineage, NodeId, SystemClock};
 use mlgw_metadata::identity::Expected;
 use mlgw_metadata::{Catalogue, CatalogueOptions, CheckpointOptions};
 use mlgw_tiering::bound::{Bound, Freshness};
@@ -105,11 +105,13 @@ impl Engine {
         let keeper = Keeper::new(keeper_blocks_max(&machine), Arc::clone(&program.borrow()), &*clock);
         keeper.follow(program);
         // What reads a checkpoint of which the deletion waits is told of it again.
-        let standing = Standing::open(dir.path()).map_err(super::io_error("the deletions that wait"))?;
+        let standing =
+            Standing::open(dir.path(), dir.lineage()).map_err(super::io_error("the deletions that wait"))?;
         watch_doomed(&standing, &keeper, &[]);
         let diary = Diary::open(dir.path(), keeper.clone(), config.policy.remember_bytes.0);
         let diary = diary.map_err(super::io_error("diary"))?;
-        let bound = bound(config, (&machine, files), &tiers, &upstreams, &decisions, &keeper).await?;
+        let bound =
+            bound(config, dir.lineage(), (&machine, files), &tiers, &upstreams, &decisions, &keeper).await?;
         let (policy, every) = (|| Arc::downgrade(&policies), config.policy.learn_every);
         tokio::spawn(learning::run(policy(), keeper.clone(), Arc::clone(&clock), every));
         tokio::spawn(system::run(policy(), tiers.clone(), bound.clone(), Arc::clone(&clock)));
@@ -219,6 +221,7 @@ fn upstreams(config: &Config) -> Result<Upstreams, ServeError> {
 /// The upstreams that buckets can be bound to, and copies of what they have; nothing where there is none.
 async fn bound(
     config: &Config,
+    lineage: Lineage,
     (machine, files): (&Machine, FileBudget),
     tiers: &Tiers,
     upstreams: &Upstreams,
@@ -239,6 +242,7 @@ async fn bound(
     let options = CopiesOptions {
         dir: config.copies_dir(),
         node: NodeId(1),
+        lineage,
         capacity_bytes: config.copies_capacity_bytes(machine),
         // What is kept of others never takes the room that our own need.
         reserve_bytes: 2 * config.hot_reserve_bytes(machine),
