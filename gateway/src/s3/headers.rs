@@ -1,7 +1,7 @@
 //! What every request header means here: one table, so that none is ignored by accident.
 //!
-//! A client that requests encryption, a lock or a grant and gets a 200 believes it has it. So each header that
-//! S3 knows is honoured, or has no effect because its request is already met, or is refused by its name;
+//! A client that requests encryption, a lock or a grant and gets a 200 believes it has it. So each header
+//! that S3 knows is honoured, or has no effect because its request is already met, or is refused by its name;
 //! an `x-amz-*` or `x-mlgw-*` header that the table does not know is refused too. Headers that are neither
 //! S3's nor ours (proxies, tracing, SDK diagnostics) mean nothing to an object store and pass.
 
