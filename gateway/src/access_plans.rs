@@ -102,7 +102,8 @@ pub enum AccessPlanError {
 }
 
 impl AccessPlans {
-    /// The plans of the data directory of a server, given to the engine. Blocks, some tens of milliseconds for a million keys.
+    /// The plans of the data directory of a server, given to the engine. Blocks, some tens of milliseconds
+    /// for a million keys.
     ///
     /// # Errors
     /// Those of the disk.

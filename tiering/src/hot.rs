@@ -134,7 +134,7 @@ pub enum AppendError {
     /// The disk's reserve is reached, or the disk is full: delete something.
     #[error("the disk is full")]
     Full,
-    /// Room is being made, by spilling and compaction: ask again in a moment.
+    /// Spilling and compaction are making room: try again in a moment.
     #[error("room is being made on the disk")]
     NoRoomYet,
     /// The tier is shutting down: ask again after the restart.

@@ -1,8 +1,8 @@
 //! A plan as a file: a line that says whose it is, and the plan's own bytes.
 //!
-//! The [line](crate::line_file) is `mlgw-plan 2 OWNER CRC JSON`; version 1 has no owner. Plans have a version and a
-//! checksum of their own. Always: what is read back is what this server wrote on its present timeline, and anything
-//! else is refused.
+//! The [line](crate::line_file) is `mlgw-plan 2 OWNER CRC JSON`; version 1 has no owner. Plans have a version
+//! and a checksum of their own. Always: what is read back is what this server wrote on its present timeline,
+//! and anything else is refused.
 
 use crate::line_file::{BadLine, Kind};
 use mlgw_common::{Identity, Lineage};

@@ -58,7 +58,7 @@ impl Xml {
         self.close(tag)
     }
 
-    /// A time, in whole seconds as AWS writes it: what a listing says of an object is what its
+    /// A time, in whole seconds as AWS writes it: a listing shows the same time as the object's
     /// `Last-Modified` says.
     pub fn time(&mut self, tag: &str, time: Timestamp) -> &mut Self {
         self.value(tag, Timestamp::from_secs(time.as_secs()))

@@ -80,7 +80,7 @@ impl Engine {
         let files =
             FileBudget { connections: files.connections.min(config.connections_max(&machine)), ..files };
         let catalogue = Catalogue::open(catalogue_options(config, &dir, &machine, &clock)?).await?;
-        // First, for it counts which body ids were given before there was a key.
+        // First, because it notes which body ids were given out before there was a key.
         let upload_ids = UploadIds::open(&catalogue).await?;
         let upstreams = upstreams(config)?;
         let decisions = Decisions::open(dir.path(), Arc::clone(&clock))?;
@@ -169,7 +169,7 @@ impl Engine {
     }
 }
 
-/// Refuses what cannot work, and warns of what may end in the kernel killing the process.
+/// Refuses a configuration that cannot work, and warns of one that may make the kernel kill the process.
 fn check_memory(config: &Config, machine: &Machine) -> Result<(), ServeError> {
     config.check_memory(machine)?;
     let (requests, left) = (config.memory_bytes(machine), config.left_to_requests(machine));

@@ -1,5 +1,5 @@
-//! Origins that lie: no acknowledged write is lost to one, no wrong byte is served from one; and honest
-//! ones whose ETags are no MD5s or whose listings tell whole seconds.
+//! Origins with wrong answers: no acknowledged write is lost, no wrong byte is served. Correct origins whose
+//! ETags are no MD5s, or whose listings have whole seconds, work.
 
 use bytes::Bytes;
 use http::Method;
@@ -35,7 +35,7 @@ impl Bench {
         let setup = setup.with_upstream("far", origin.addr, "lake", "1s").with("upstream.far.etag", etag);
         let gateway = setup.start();
         for (bucket, mode) in [(READ, "read-through"), (THROUGH, "write-through"), (BACK, "write-back")] {
-            // Origins are asked anew for whatever is read.
+            // Every read asks the origin.
             let bind = ["bucket", "bind", bucket, "--upstream", "far", "--prefix", PREFIX, "--ttl", "0s"];
             let (said, status) = setup.command(&[&bind[..], &["--mode", mode]].concat());
             assert_eq!(status, Some(0), "{said}");
@@ -138,7 +138,7 @@ fn what_is_deleted_stays_so_until_the_origin_really_has_it_no_more() {
         for (n, lie) in lies(&[On::Delete]).into_iter().enumerate() {
             let key = n.to_string();
             bench.origin.put(&format!("{PREFIX}{key}"), bytes(1, 100));
-            // So that it is known here whatever times tell.
+            // So that the object is known here, whatever its times are.
             client.get(BACK, &key).await.expect("read");
             bench.origin.lie(Some(lie));
             client.delete(BACK, &key).await.expect("acknowledged");

@@ -1,4 +1,4 @@
-//! Every lie that is told, one at a time.
+//! Every kind of wrong answer, one at a time.
 
 /// What an origin lies about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -40,7 +40,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, format: u32) -> io::Result<
     match serde_json::from_slice(&text) {
         Ok(content) => Ok(Some(content)),
         Err(error) => {
-            tracing::error!(path = %path.display(), %error, "a damaged file of state; begun anew");
+            tracing::error!(path = %path.display(), %error, "a damaged state file; it starts empty");
             Ok(None)
         }
     }
