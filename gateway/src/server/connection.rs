@@ -19,8 +19,8 @@ use crate::memory::{Account, Awake, Held, Unproven};
 use crate::s3::error::{Code, S3Error};
 use crate::s3::headers::too_large;
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, EXPECT};
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use hyper::body;
 use hyper::server::conn::{http1, http2};
@@ -139,7 +139,7 @@ impl<F: Future<Output = Response<B>>, B: Body + Unpin> Future for Answering<F, B
             interim.owe();
         }
         let Some((rest, account, seat)) = self.rest.take() else { return self.finish(answer) };
-        match settle(&rest, self.framing, (&seat, account.memory().is_short()), answer) {
+        match settle(&rest, self.framing, (&seat, account.memory()), answer) {
             Next::Send(answer) => self.finish(answer),
             Next::Wait(mut finishing) => {
                 let polled = finishing.poll(version, cx);
@@ -156,6 +156,9 @@ impl<F, B: Body> Answering<F, B> {
     fn finish(&mut self, answer: Response<B>) -> Poll<Result<Response<Flying<B>>, Infallible>> {
         // An answer is taken once.
         let Some(in_flight) = self.in_flight.take() else { return Poll::Pending };
+        if self.framing.version <= Version::HTTP_11 && (self.framing.closes || is_close(answer.headers())) {
+            in_flight.is_last();
+        }
         Poll::Ready(Ok(on_the_wire(answer, self.is_head, in_flight)))
     }
 }
@@ -275,8 +278,13 @@ impl Server {
             let kind = Beginning::of(&first);
             io.put_back(&first);
             drop(first);
+            let place = tokio::select! {
+                place = line.place(kind) => place,
+                // Its request was not read yet.
+                () = line.seat.give_up.cancelled() => return,
+            };
             // Both are boxed, so that a connection at rest has no room for them.
-            let ended = match line.place(kind).await {
+            let ended = match place {
                 Ok(place) if kind == Beginning::Multiplexed => {
                     Box::pin(line.multiplexed(io, place, handler.clone())).await
                 }
@@ -528,7 +536,11 @@ impl Line {
         let account = self.account.clone();
         move |request| {
             let in_flight = Some(seat.activity.request());
-            let framing = Framing { version: request.version(), expects: expects_continue(&request) };
+            let framing = Framing {
+                version: request.version(),
+                expects: expects_continue(&request),
+                closes: closes(&request),
+            };
             let interim = expects_in_vain(&request, framing).then(|| interim.clone());
             let is_head = request.method() == Method::HEAD;
             let (head, body) = request.into_parts();
@@ -551,9 +563,9 @@ impl Line {
         }
     }
 
-    /// Whether every answer is out and nothing more has come.
+    /// Whether every answer is out, nothing more has come, and another request may.
     fn is_done(&self) -> bool {
-        self.seat.activity.is_quiet() && self.interim.is_flushed()
+        !self.seat.activity.ends() && self.seat.activity.is_quiet() && self.interim.is_flushed()
     }
 
     fn rests(&self) -> bool {
@@ -563,7 +575,9 @@ impl Line {
     /// Whether the connection has no request in flight while others wait for its place. A part of the next
     /// head is kept when it becomes idle.
     fn is_in_the_way(&self) -> bool {
-        self.account.memory().is_short() && self.seat.activity.owes_nothing() && self.interim.is_flushed()
+        let activity = &self.seat.activity;
+        let is_idle = activity.owes_nothing() && !activity.ends();
+        self.account.memory().is_short() && is_idle && self.interim.is_flushed()
     }
 
     fn is_overdue(&self) -> bool {
@@ -583,6 +597,18 @@ fn refusal_of(error: &hyper::Error) -> S3Error {
             S3Error::new(Code::InvalidRequest).message("The head of the request is not well-formed HTTP.")
         }
     }
+}
+
+/// Whether the client sends no request behind this one.
+fn closes(request: &Request<body::Incoming>) -> bool {
+    request.version() <= Version::HTTP_10 || is_close(request.headers())
+}
+
+/// Whether `Connection` has the option `close`.
+fn is_close(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(CONNECTION).iter();
+    let mut options = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
 }
 
 fn expects_continue(request: &Request<body::Incoming>) -> bool {

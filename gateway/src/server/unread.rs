@@ -15,6 +15,7 @@
 
 use super::room::Seat;
 use super::watch::InFlight;
+use crate::memory::Memory;
 use bytes::Bytes;
 use http::{HeaderValue, Response, Version, header};
 use http_body::Body;
@@ -26,11 +27,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 /// How long an answer waits for a small rest. A client that sends its body at once needs a round trip.
 const UNREAD_BODY_WAIT: Duration = Duration::from_secs(1);
+/// How often it is checked meanwhile whether others wait for the memory of the connection.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long the rest of an HTTP/2 request is read behind its answer.
 const STREAM_LINGER: Duration = Duration::from_secs(5);
 
@@ -81,6 +84,8 @@ pub(super) struct Framing {
     pub(super) version: Version,
     /// The client waits for `100 Continue` before it sends its body.
     pub(super) expects: bool,
+    /// The client sends no request behind it.
+    pub(super) closes: bool,
 }
 
 /// The treatment of a rest.
@@ -106,7 +111,9 @@ pub(super) struct Finishing<B, R> {
     answer: Option<Response<R>>,
     rest: Option<Rest<B>>,
     bytes: u64,
-    patience: Pin<Box<Sleep>>,
+    until: Instant,
+    look: Pin<Box<Sleep>>,
+    memory: Memory,
     give_up: Pin<Box<WaitForCancellationFutureOwned>>,
     seat: Arc<Seat>,
 }
@@ -125,12 +132,12 @@ pub(super) enum Next<B, R> {
     Wait(Box<Finishing<B, R>>),
 }
 
-/// Looks at what `slot` holds once the handler has answered on the connection of `seat`. With `is_short`,
-/// others wait for the memory that the connection has, and the answer does not wait.
+/// Looks at what `slot` holds once the handler has answered on the connection of `seat`. While
+/// others wait for `memory`, which the connection has some of, the answer does not wait.
 pub(super) fn settle<B, R>(
     slot: &RestSlot<B>,
     framing: Framing,
-    (seat, is_short): (&Arc<Seat>, bool),
+    (seat, memory): (&Arc<Seat>, &Memory),
     answer: Response<R>,
 ) -> Next<B, R>
 where
@@ -149,7 +156,7 @@ where
     // Nothing follows an answer that closes anyway, so it need not wait.
     let closes = answer.headers().get(header::CONNECTION).is_some_and(|value| value == "close");
     let left = rest.body.size_hint().exact();
-    match plan(expects, rest.asked, rest.failed, left, is_short || closes) {
+    match plan(expects, rest.asked, rest.failed, left, memory.is_short() || closes) {
         Plan::Leave => Next::Send(leave(answer, rest, framing.version)),
         Plan::Read => {
             seat.activity.finishes(true);
@@ -157,7 +164,9 @@ where
                 answer: Some(answer),
                 rest: Some(rest),
                 bytes: 0,
-                patience: Box::pin(sleep(UNREAD_BODY_WAIT)),
+                until: Instant::now() + UNREAD_BODY_WAIT,
+                look: Box::pin(sleep(LOOK_EVERY)),
+                memory: memory.clone(),
                 give_up: Box::pin(seat.give_up.clone().cancelled_owned()),
                 seat: Arc::clone(seat),
             }))
@@ -198,7 +207,13 @@ where
                     }
                 }
                 Poll::Pending if self.give_up.as_mut().poll(cx).is_ready() => return Poll::Ready(false),
-                Poll::Pending => return self.patience.as_mut().poll(cx).map(|()| false),
+                Poll::Pending => {
+                    ready!(self.look.as_mut().poll(cx));
+                    if Instant::now() >= self.until || self.memory.is_short() {
+                        return Poll::Ready(false);
+                    }
+                    self.look.as_mut().reset(Instant::now() + LOOK_EVERY);
+                }
             }
         }
     }

@@ -58,6 +58,8 @@ pub struct Activity {
     used: AtomicBool,
     /// Whether an answer waits for the rest of its request's body.
     finishing: AtomicBool,
+    /// Whether an answer was the last one of the connection.
+    ends: AtomicBool,
     multiplexed: AtomicBool,
     last_ms: AtomicU64,
     head_since_ms: AtomicU64,
@@ -86,6 +88,7 @@ impl Activity {
             in_flight: AtomicUsize::new(0),
             used: AtomicBool::new(false),
             finishing: AtomicBool::new(false),
+            ends: AtomicBool::new(false),
             multiplexed: AtomicBool::new(false),
             last_ms: AtomicU64::new(1),
             head_since_ms: AtomicU64::new(0),
@@ -124,6 +127,13 @@ impl Activity {
     /// Says whether an answer waits for the rest of its request's body.
     pub fn finishes(&self, waits: bool) {
         self.finishing.store(waits, Relaxed);
+    }
+
+    /// Whether the connection ends with an answer that was begun: no request follows it, and what still comes is
+    /// not the beginning of one.
+    #[must_use]
+    pub fn ends(&self) -> bool {
+        self.ends.load(Relaxed)
     }
 
     /// For how long closing the connection would have lost nothing: it is idle, or its answer is waiting for
@@ -237,6 +247,13 @@ impl Activity {
 /// A request in flight, while this lives.
 #[derive(Debug)]
 pub struct InFlight(Arc<Activity>);
+
+impl InFlight {
+    /// Notes that the connection ends with the answer to this request.
+    pub fn is_last(&self) {
+        self.0.ends.store(true, Relaxed);
+    }
+}
 
 impl Drop for InFlight {
     fn drop(&mut self) {

@@ -85,7 +85,7 @@ async fn start_as(
     let accepting = tokio::spawn(door.accept(move |request: http::Request<Incoming>, peer: Peer| {
         let (gate, handed_out, begins) = (gate.clone(), count.clone(), begins.clone());
         async move {
-            if request.uri().path() == "/wait" {
+            if request.uri().path().starts_with("/wait") {
                 begins.fetch_add(1, Relaxed);
                 gate.acquire().await.unwrap().forget();
             }
@@ -93,6 +93,7 @@ async fn start_as(
                 _ if peer.is_spare => return refused("/spare"),
                 "/large" => return Response::new(large(handed_out).boxed_unsync()),
                 path @ ("/refuse" | "/bare") => return refused(path),
+                "/wait/refuse" => return refused("/refuse"),
                 _ => {}
             }
             let read = request.into_body().collect().await.map(http_body_util::Collected::to_bytes);
@@ -267,6 +268,29 @@ async fn what_came_of_the_next_request_before_a_rest_is_not_lost() {
     send(&mut first, "st: h\r\ncontent-length: 4\r\n\r\nmore").await;
     assert!(read_until(&mut first, "\r\n\r\nmore").await.starts_with("HTTP/1.1 200"));
     assert!(read_until(&mut second, "\r\n\r\n").await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn the_rest_of_a_refused_body_is_no_request_though_others_wait_for_memory() {
+    let server = start_with(10, PATIENT, Memory::new(0, 1, None)).await;
+    let mut first = TcpStream::connect(server.address).await.unwrap();
+    send(&mut first, "PUT /wait/refuse HTTP/1.1\r\nhost: h\r\ncontent-length: 1000\r\n\r\n").await;
+    while server.begun.load(Relaxed) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut second = TcpStream::connect(server.address).await.unwrap();
+    send(&mut second, "GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.go_on.add_permits(1);
+    let answer = read_until(&mut first, REFUSED).await;
+    assert!(answer.contains("connection: close"), "{answer}");
+    assert!(read_until(&mut second, "\r\n\r\n").await.starts_with("HTTP/1.1 200"));
+    let rest = "GET / HTTP/1.1\r\nhost: h\r\n\r\n".repeat(3);
+    // The connection may be closed by then.
+    drop(first.write_all(rest.as_bytes()).await);
+    let mut more = Vec::new();
+    drop(first.read_to_end(&mut more).await);
+    assert_eq!(String::from_utf8_lossy(&more), "", "nothing is answered behind the last answer");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! What becomes of an unread rest, for every way in which a body can come.
 
-use super::{Framing, Next, Plan, Rest, RestSlot, UNREAD_BODY_BYTES_MAX, plan, settle};
+use super::{Framing, Memory, Next, Plan, Rest, RestSlot, UNREAD_BODY_BYTES_MAX, plan, settle};
 use crate::server::pace::{BodyFault, Incoming, Pace};
 use crate::server::room::Seat;
 use crate::server::watch::Activity;
@@ -41,6 +41,10 @@ struct Case {
     ends: bool,
 }
 
+fn memory() -> Memory {
+    Memory::new(1 << 30, 100, None)
+}
+
 /// Whether the answer says that the connection closes; none where it comes only after a wait.
 async fn answer_of(case: Case, version: Version) -> Option<bool> {
     let (sender, mut pieces) = mpsc::channel::<Result<Frame<Bytes>, BodyFault>>(case.sent.max(1));
@@ -56,8 +60,8 @@ async fn answer_of(case: Case, version: Version) -> Option<bool> {
         body.frame().await.unwrap().unwrap();
     }
     drop(body);
-    let framing = Framing { version, expects: false };
-    let answer = match settle(&slot.unwrap(), framing, (&Seat::new(), false), Response::new(())) {
+    let framing = Framing { version, expects: false, closes: false };
+    let answer = match settle(&slot.unwrap(), framing, (&Seat::new(), &memory()), Response::new(())) {
         Next::Send(answer) => answer,
         Next::Wait(mut finishing) => {
             // Without the runtime's own turns, so that what is there is read at once.
@@ -106,14 +110,14 @@ async fn a_body_that_failed_or_is_still_kept_by_somebody_closes() {
         Next::Send(answer) => answer.headers().get(header::CONNECTION).is_some_and(|value| value == "close"),
         Next::Wait(_) => false,
     };
-    let framing = Framing { version: Version::HTTP_11, expects: false };
+    let framing = Framing { version: Version::HTTP_11, expects: false, closes: false };
     let empty = || StreamBody::new(futures_util::stream::pending::<Result<Frame<Bytes>, BodyFault>>());
     let slot = RestSlot::new();
     slot.put(Rest { body: empty(), asked: true, failed: true, _request: None });
-    assert!(closes(settle(&slot, framing, (&Seat::new(), false), Response::new(()))));
+    assert!(closes(settle(&slot, framing, (&Seat::new(), &memory()), Response::new(()))));
     let activity = Activity::new();
     let pace = Pace { window: Duration::from_secs(3600), rate_min: 0 };
     let (kept, slot) = Incoming::new(empty(), pace, || activity.request());
-    assert!(closes(settle(&slot.unwrap(), framing, (&Seat::new(), false), Response::new(()))));
+    assert!(closes(settle(&slot.unwrap(), framing, (&Seat::new(), &memory()), Response::new(()))));
     drop(kept);
 }
