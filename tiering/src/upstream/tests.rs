@@ -5,6 +5,7 @@ pub(crate) mod fake;
 mod gateway;
 mod local;
 mod opening;
+mod owning;
 mod putting;
 mod reading;
 
