@@ -35,9 +35,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mlgw_common::{Incarnation, SystemClock};
 use mlgw_common::ids::{Generation, SegmentId};
 use mlgw_common::limits::MIB;
+use mlgw_common::{Incarnation, SystemClock};
 use opendal::{HttpTransporter, Operator};
 
 pub use budget::Budget;

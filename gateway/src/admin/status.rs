@@ -294,6 +294,8 @@ impl Admin {
             process: Process::now().into(),
         };
         status.findings = findings(&status);
+        status.findings.extend(of_upstreams(&self.upstreams));
+        status.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         status.health = status.findings.first().map_or(Health::Ok, |worst| worst.severity);
         Ok(status)
     }

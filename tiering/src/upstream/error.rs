@@ -196,7 +196,9 @@ impl Fault {
             Self::Gone => UpstreamError::Gone { upstream, segment },
             Self::Unreachable(said) => UpstreamError::Unreachable { upstream, said },
             Self::Refused(said) => UpstreamError::Refused { upstream, said },
-            Self::Short | Self::Answer(_) | Self::Condition => UpstreamError::Answer { upstream, said: self.words() },
+            Self::Short | Self::Answer(_) | Self::Condition => {
+                UpstreamError::Answer { upstream, said: self.words() }
+            }
         }
     }
 }

@@ -108,7 +108,8 @@ impl Upstream {
     pub async fn adopt(&self) -> Result<(), UpstreamError> {
         let Some(owner) = &self.owner else { return Ok(()) };
         let mut nonce = owner.nonce.lock().await;
-        let fresh = getrandom::u64().map_err(|error| Fault::Answer(error.to_string()).about_mark(&self.name))?;
+        let fresh =
+            getrandom::u64().map_err(|error| Fault::Answer(error.to_string()).about_mark(&self.name))?;
         let read = self.read_mark(true).await.map_err(|fault| fault.about_mark(&self.name))?;
         let adopted = async {
             if let Err(foreign) = may_adopt(&read.found, &owner.lineage) {
