@@ -1,7 +1,7 @@
 //! `/v1/status`: how the server is, in one document.
 
 use super::Admin;
-use super::health::{Finding, Health, findings};
+use super::health::{Finding, Health, findings, of_upstreams};
 use super::policy_figures::PolicyStatus;
 use super::tiers::UPSTREAM;
 use crate::metrics::process::Process;

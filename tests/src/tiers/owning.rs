@@ -264,7 +264,7 @@ fn the_prefix_of_another_server_is_left_alone() {
     assert!(status == Some(1) && said.contains("could not be moved"), "{said}");
     names_both(&other, &stranger, &original);
     let (said, status) = stranger.command(&["upstream", "adopt", "far"]);
-    assert!(status == Some(1) && said.contains(&identity(&original)), "{said}");
+    assert!(status != Some(0) && said.contains(&identity(&original)), "{said}");
     runtime().block_on(async {
         assert_eq!(bench.segments().await, before);
         reads_back(&server.client(), &objects).await;
